@@ -1,0 +1,2 @@
+//! ingestd.
+fn main() {}
