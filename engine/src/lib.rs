@@ -1,1 +1,13 @@
-//! Loom engine.
+//! The engine of Loom: complete high-frequency telemetry in append-only hybrid logs, summarised as it is written and
+//! queried live from other processes.
+//!
+//! `FORMAT.md` specifies every byte. The modules stand in the order in which data flows.
+
+pub mod error;
+pub mod types;
+
+pub use error::{Error, IoContext, PayloadError, Result};
+pub use types::{
+    Address, ChunkNo, IndexId, Key, LogKind, SourceId, Sum, TimeRange, Timestamp, ValueKind,
+    ValueRange,
+};

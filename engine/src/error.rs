@@ -1,0 +1,199 @@
+//! What can go wrong, as one enum: each message names the thing, what was found, and what to do.
+//!
+//! Foreign bytes (files, catalogs, definitions, payloads) give an `Error`; only a broken invariant of the engine's
+//! own asserts.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::types::{Address, Timestamp};
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A system call on a file failed.
+    #[error("{}: {source}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+
+    /// The directory holds no Loom files.
+    #[error("{} is not a Loom directory: {what}", path.display())]
+    NotLoom { path: PathBuf, what: String },
+
+    /// The directory was written in another format version.
+    #[error("{} has format version {found}; this build reads version {supported}", path.display())]
+    Format {
+        path: PathBuf,
+        found: u64,
+        supported: u64,
+    },
+
+    /// Bytes of a log that do not verify.
+    #[error("{}: damaged at address {address}: {what}; `ingestd check` reports more", path.display())]
+    Corrupt {
+        path: PathBuf,
+        address: Address,
+        what: String,
+    },
+
+    /// A file outside the logs that does not verify.
+    #[error("{}: damaged: {what}; `ingestd check` reports more", path.display())]
+    Damaged { path: PathBuf, what: String },
+
+    /// A line of the catalog, counted from 0, that does not verify or contradicts those before it.
+    #[error("catalog, line {line}: {what}; `ingestd check` reports more")]
+    Catalog { line: u64, what: String },
+
+    /// A definition of a source, field, index or filter that is not allowed.
+    #[error("{0}")]
+    Schema(String),
+
+    #[error("unknown source '{name}'{}", suggestion(nearest))]
+    UnknownSource { name: String, nearest: Vec<String> },
+
+    #[error("source '{source_name}' has no index '{name}'{}", suggestion(nearest))]
+    UnknownIndex {
+        source_name: String,
+        name: String,
+        nearest: Vec<String>,
+    },
+
+    /// Something is asked of a source that takes no more records.
+    #[error("source '{name}' is closed; define it again to reopen it")]
+    SourceClosed { name: String },
+
+    /// A payload that does not have its source's layout.
+    #[error("{0}")]
+    Payload(#[from] PayloadError),
+
+    /// A record that no chunk can hold.
+    #[error("a record of {bytes} payload bytes is too long; the limit is {limit} bytes")]
+    TooLong { bytes: usize, limit: usize },
+
+    /// Both staged blocks wait for the disk.
+    #[error("both staged blocks are full; the disk does not keep up")]
+    Full,
+
+    /// Another process writes this directory.
+    #[error("{} is locked by another writer", path.display())]
+    Locked { path: PathBuf },
+
+    /// The staging file that a live writer uses cannot be read.
+    #[error("{}: the writer's staging file cannot be used: {what}", path.display())]
+    Staging { path: PathBuf, what: String },
+
+    /// The background flusher failed; nothing more can be stored.
+    #[error("the flusher stopped: {0}")]
+    Flusher(String),
+
+    /// The range was removed by retention.
+    #[error("address {address} was evicted; the oldest retained address is {begin}")]
+    Evicted { address: Address, begin: Address },
+
+    /// The range was lost with staging and is known to be missing.
+    #[error("the range from address {from} to {to} is a gap: its records were lost with staging")]
+    Gap { from: Address, to: Address },
+
+    /// A read past the published end.
+    #[error("address {address} lies past the published end {tail}")]
+    PastTail { address: Address, tail: Address },
+
+    /// The log's newest record is further ahead of the wall clock than is credible.
+    #[error(
+        "the newest record ({newest} ns) is more than a day ahead of the clock ({now} ns); \
+         set the clock, or pass --accept-clock"
+    )]
+    Clock { newest: Timestamp, now: Timestamp },
+
+    /// An argument that a query cannot accept.
+    #[error("{0}")]
+    Query(String),
+
+    /// The caller asked for a stop.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// How a payload contradicts its source's layout.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PayloadError {
+    #[error("the payload has {found} bytes, its layout needs at least {least}")]
+    TooShort { found: usize, least: usize },
+
+    #[error("the payload has {found} bytes, its layout and lengths say {expected}")]
+    WrongLength { found: usize, expected: usize },
+
+    /// Fields count from 0.
+    #[error("field {field} is a bool of value {value}; only 0 and 1 are allowed")]
+    NotBool { field: usize, value: u8 },
+
+    #[error("a null bit beyond the nullable fields is set")]
+    UnusedNullBit,
+}
+
+impl Error {
+    pub fn io(path: impl Into<PathBuf>, source: io::Error) -> Error {
+        Error::Io {
+            path: path.into(),
+            source,
+        }
+    }
+
+    pub fn schema(message: impl Into<String>) -> Error {
+        Error::Schema(message.into())
+    }
+}
+
+/// Gives the failure of a system call the path it concerned.
+pub trait IoContext<T> {
+    fn at(self, path: &Path) -> Result<T>;
+}
+
+impl<T, E: Into<io::Error>> IoContext<T> for Result<T, E> {
+    fn at(self, path: &Path) -> Result<T> {
+        self.map_err(|source| Error::io(path, source.into()))
+    }
+}
+
+fn suggestion(nearest: &[String]) -> String {
+    match nearest {
+        [] => String::new(),
+        names => format!("; did you mean '{}'?", names.join("' or '")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_names_suggest_the_nearest() {
+        let error = |nearest: &[&str]| {
+            let nearest = nearest.iter().map(|name| (*name).to_owned()).collect();
+            Error::UnknownSource {
+                name: "sycall".to_owned(),
+                nearest,
+            }
+            .to_string()
+        };
+        assert_eq!(error(&[]), "unknown source 'sycall'");
+        assert_eq!(
+            error(&["syscall"]),
+            "unknown source 'sycall'; did you mean 'syscall'?"
+        );
+        assert_eq!(
+            error(&["a", "b"]),
+            "unknown source 'sycall'; did you mean 'a' or 'b'?"
+        );
+    }
+
+    #[test]
+    fn failures_of_system_calls_name_their_path() {
+        let failed: io::Result<()> = Err(io::Error::other("no space"));
+        let error = failed
+            .at(Path::new("dir/LOCK"))
+            .expect_err("an error stays one");
+        assert_eq!(error.to_string(), "dir/LOCK: no space");
+    }
+}

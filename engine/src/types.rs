@@ -1,0 +1,515 @@
+//! The quantities that every other module names: addresses, ids, times, keys and sums.
+//!
+//! Each is a type of its own so that no signature holds a pair of bare integers. Keys carry the order of the
+//! values they stand for (FORMAT.md, *Keys*), so all pruning compares plain `u64`s.
+
+use std::fmt;
+use std::ops::{Add, AddAssign};
+
+use serde::{Deserialize, Serialize};
+
+/// A byte position in a log, counted from 0 and never reused.
+#[derive(
+    Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Address(pub u64);
+
+impl Address {
+    /// The first byte of a log.
+    pub const ZERO: Address = Address(0);
+    /// Above every byte that a log can hold.
+    pub const MAX: Address = Address(u64::MAX);
+
+    /// The chunk that holds this byte of the record log.
+    pub const fn chunk(self, chunk_bytes: u32) -> ChunkNo {
+        ChunkNo(self.0 / chunk_bytes as u64)
+    }
+
+    /// The greatest multiple of `unit_bytes` at or below this address.
+    pub const fn align_down(self, unit_bytes: u64) -> Address {
+        Address(self.0 - self.0 % unit_bytes)
+    }
+
+    /// The least multiple of `unit_bytes` at or above this address.
+    pub const fn align_up(self, unit_bytes: u64) -> Address {
+        Address(self.0.next_multiple_of(unit_bytes))
+    }
+}
+
+impl Add<u64> for Address {
+    type Output = Address;
+
+    fn add(self, bytes: u64) -> Address {
+        Address(self.0 + bytes)
+    }
+}
+
+impl AddAssign<u64> for Address {
+    fn add_assign(&mut self, bytes: u64) {
+        self.0 += bytes;
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The ordinal of a chunk of the record log: its address divided by the chunk size.
+#[derive(
+    Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct ChunkNo(pub u64);
+
+impl ChunkNo {
+    /// The address of the chunk's first byte; saturates, for ordinals that come from foreign bytes.
+    pub const fn address(self, chunk_bytes: u32) -> Address {
+        Address(self.0.saturating_mul(chunk_bytes as u64))
+    }
+}
+
+impl fmt::Display for ChunkNo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The number of a source, from 1; 0 is filler in the record log. Never reused.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SourceId(pub u16);
+
+impl fmt::Display for SourceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The number of an index, unique in its directory and never reused.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct IndexId(pub u32);
+
+impl fmt::Display for IndexId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Nanoseconds since the Unix epoch.
+#[derive(
+    Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Timestamp(pub i64);
+
+impl Timestamp {
+    /// The earliest time that can be told.
+    pub const MIN: Timestamp = Timestamp(i64::MIN);
+    /// The latest time that can be told.
+    pub const MAX: Timestamp = Timestamp(i64::MAX);
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A span of time, **closed** at both ends; empty where `first > last`.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct TimeRange {
+    pub first: Timestamp,
+    pub last: Timestamp,
+}
+
+impl TimeRange {
+    /// Every time.
+    pub const ALL: TimeRange = TimeRange {
+        first: Timestamp::MIN,
+        last: Timestamp::MAX,
+    };
+    /// No time.
+    pub const EMPTY: TimeRange = TimeRange {
+        first: Timestamp::MAX,
+        last: Timestamp::MIN,
+    };
+
+    /// The closed range that holds the same times as the half-open `[from, to)`.
+    pub const fn half_open(from: Timestamp, to: Timestamp) -> TimeRange {
+        match to.0.checked_sub(1) {
+            Some(last) => TimeRange {
+                first: from,
+                last: Timestamp(last),
+            },
+            None => TimeRange::EMPTY,
+        }
+    }
+
+    /// Whether no time lies in it.
+    pub const fn is_empty(self) -> bool {
+        self.first.0 > self.last.0
+    }
+
+    /// Whether `time` lies in it.
+    #[inline]
+    pub const fn contains(self, time: Timestamp) -> bool {
+        self.first.0 <= time.0 && time.0 <= self.last.0
+    }
+
+    /// Whether every time of `other` lies in it.
+    pub const fn covers(self, other: TimeRange) -> bool {
+        other.is_empty() || (self.first.0 <= other.first.0 && other.last.0 <= self.last.0)
+    }
+
+    /// Whether some time lies in both.
+    pub fn overlaps(self, other: TimeRange) -> bool {
+        !self.intersect(other).is_empty()
+    }
+
+    /// The times that lie in both.
+    pub fn intersect(self, other: TimeRange) -> TimeRange {
+        TimeRange {
+            first: self.first.max(other.first),
+            last: self.last.min(other.last),
+        }
+    }
+}
+
+/// An index value as a number whose order is the value's order.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Key(pub u64);
+
+/// The sign bit of an `i64` or `f64`.
+const SIGN: u64 = 1 << 63;
+/// What every NaN becomes: quiet and positive.
+const NAN_BITS: u64 = 0x7FF8_0000_0000_0000;
+
+impl Key {
+    /// At or below every key.
+    pub const MIN: Key = Key(0);
+    /// At or above every key.
+    pub const MAX: Key = Key(u64::MAX);
+
+    #[inline]
+    pub const fn from_u64(value: u64) -> Key {
+        Key(value)
+    }
+
+    #[inline]
+    pub const fn from_i64(value: i64) -> Key {
+        Key(value as u64 ^ SIGN)
+    }
+
+    /// -0.0 becomes 0.0, and every NaN the greatest key that a float has.
+    #[inline]
+    pub const fn from_f64(value: f64) -> Key {
+        let bits = if value.is_nan() {
+            NAN_BITS
+        } else if value == 0.0 {
+            0
+        } else {
+            value.to_bits()
+        };
+        Key(if bits & SIGN == 0 { bits | SIGN } else { !bits })
+    }
+
+    #[inline]
+    pub const fn to_u64(self) -> u64 {
+        self.0
+    }
+
+    #[inline]
+    pub const fn to_i64(self) -> i64 {
+        (self.0 ^ SIGN) as i64
+    }
+
+    #[inline]
+    pub const fn to_f64(self) -> f64 {
+        f64::from_bits(if self.0 & SIGN == 0 {
+            !self.0
+        } else {
+            self.0 ^ SIGN
+        })
+    }
+}
+
+/// A range of keys, **closed** at both ends; empty where `min > max`.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ValueRange {
+    pub min: Key,
+    pub max: Key,
+}
+
+impl ValueRange {
+    /// Every key.
+    pub const ALL: ValueRange = ValueRange {
+        min: Key::MIN,
+        max: Key::MAX,
+    };
+    /// No key.
+    pub const EMPTY: ValueRange = ValueRange {
+        min: Key::MAX,
+        max: Key::MIN,
+    };
+
+    /// Whether no key lies in it.
+    pub const fn is_empty(self) -> bool {
+        self.min.0 > self.max.0
+    }
+
+    /// Whether `key` lies in it.
+    #[inline]
+    pub const fn contains(self, key: Key) -> bool {
+        self.min.0 <= key.0 && key.0 <= self.max.0
+    }
+
+    /// Whether every key of `other` lies in it.
+    pub const fn covers(self, other: ValueRange) -> bool {
+        other.is_empty() || (self.min.0 <= other.min.0 && other.max.0 <= self.max.0)
+    }
+
+    /// Whether some key lies in both.
+    pub fn overlaps(self, other: ValueRange) -> bool {
+        !self.intersect(other).is_empty()
+    }
+
+    /// The keys that lie in both.
+    pub fn intersect(self, other: ValueRange) -> ValueRange {
+        ValueRange {
+            min: self.min.max(other.min),
+            max: self.max.min(other.max),
+        }
+    }
+}
+
+/// Which of the three hybrid logs of a directory.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum LogKind {
+    /// The record log.
+    Records = 0,
+    /// The chunk index: summaries and roll-ups.
+    Chunks = 1,
+    /// The timestamp index: one entry a node.
+    Times = 2,
+}
+
+impl LogKind {
+    /// All three, in the order in which they are published.
+    pub const ALL: [LogKind; 3] = [LogKind::Records, LogKind::Chunks, LogKind::Times];
+
+    /// Its folder in a Loom directory.
+    pub const fn dir_name(self) -> &'static str {
+        match self {
+            LogKind::Records => "records",
+            LogKind::Chunks => "chunks",
+            LogKind::Times => "times",
+        }
+    }
+}
+
+impl fmt::Display for LogKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LogKind::Records => "record log",
+            LogKind::Chunks => "chunk index",
+            LogKind::Times => "timestamp index",
+        })
+    }
+}
+
+/// How the keys of an index decode, and how its sums add.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ValueKind {
+    Unsigned,
+    Signed,
+    Float,
+}
+
+/// A sum of index values: exact for integers, compensated (Neumaier) for floats.
+///
+/// Infinities and NaN add as in IEEE 754 and DuckDB: the compensation counts only while the sum is finite.
+#[derive(Copy, Clone, PartialEq, Debug)]
+pub enum Sum {
+    Int(i128),
+    Float { sum: f64, compensation: f64 },
+}
+
+impl Sum {
+    /// The sum of no values.
+    pub const fn zero(kind: ValueKind) -> Sum {
+        match kind {
+            ValueKind::Unsigned | ValueKind::Signed => Sum::Int(0),
+            ValueKind::Float => Sum::Float {
+                sum: 0.0,
+                compensation: 0.0,
+            },
+        }
+    }
+
+    /// Adds the value that `key` stands for.
+    #[inline]
+    pub fn add_key(&mut self, kind: ValueKind, key: Key) {
+        match kind {
+            ValueKind::Unsigned => self.add_int(i128::from(key.to_u64())),
+            ValueKind::Signed => self.add_int(i128::from(key.to_i64())),
+            ValueKind::Float => self.add_float(key.to_f64()),
+        }
+    }
+
+    /// Adds a sum of the same kind. Sums that foreign bytes claim may exceed 128 bits: those wrap.
+    #[inline]
+    pub fn merge(&mut self, other: &Sum) {
+        match *other {
+            Sum::Int(value) => self.add_int(value),
+            Sum::Float { sum, compensation } => {
+                self.add_float(sum);
+                self.add_float(compensation);
+            }
+        }
+    }
+
+    /// The value, rounded to the nearest float.
+    pub fn to_f64(&self) -> f64 {
+        match *self {
+            Sum::Int(value) => value as f64,
+            Sum::Float { sum, compensation } if sum.is_finite() => sum + compensation,
+            Sum::Float { sum, .. } => sum,
+        }
+    }
+
+    #[inline]
+    fn add_int(&mut self, value: i128) {
+        match self {
+            Sum::Int(sum) => *sum = sum.wrapping_add(value),
+            Sum::Float { .. } => self.add_float(value as f64),
+        }
+    }
+
+    #[inline]
+    fn add_float(&mut self, value: f64) {
+        let Sum::Float { sum, compensation } = self else {
+            debug_assert!(false, "a float is added to a sum of integers");
+            return;
+        };
+        let total = *sum + value;
+        if total.is_finite() {
+            *compensation += if sum.abs() >= value.abs() {
+                (*sum - total) + value
+            } else {
+                (value - total) + *sum
+            };
+        }
+        *sum = total;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn key_order_is_value_order_for_unsigned(a: u64, b: u64) {
+            prop_assert_eq!(a.cmp(&b), Key::from_u64(a).cmp(&Key::from_u64(b)));
+            prop_assert_eq!(Key::from_u64(a).to_u64(), a);
+        }
+
+        #[test]
+        fn key_order_is_value_order_for_signed(a: i64, b: i64) {
+            prop_assert_eq!(a.cmp(&b), Key::from_i64(a).cmp(&Key::from_i64(b)));
+            prop_assert_eq!(Key::from_i64(a).to_i64(), a);
+        }
+
+        #[test]
+        fn key_order_is_value_order_for_floats(a in prop::num::f64::ANY, b in prop::num::f64::ANY) {
+            let (x, y) = (Key::from_f64(a), Key::from_f64(b));
+            match a.partial_cmp(&b) {
+                Some(order) => prop_assert_eq!(order, x.cmp(&y)),
+                None => prop_assert_eq!(a.is_nan().cmp(&b.is_nan()), x.cmp(&y)),
+            }
+            prop_assert!(x.to_f64() == a || a.is_nan() && x.to_f64().is_nan());
+        }
+
+        #[test]
+        fn a_float_sum_is_within_a_part_in_1e15_of_the_magnitudes(values in prop::collection::vec(-1e9f64..1e9, 0..200)) {
+            let mut sum = Sum::zero(ValueKind::Float);
+            let mut exact = 0i128;
+            for value in &values {
+                let whole = (value * 1024.0).trunc();
+                exact += whole as i128;
+                sum.add_key(ValueKind::Float, Key::from_f64(whole / 1024.0));
+            }
+            prop_assert_eq!(sum.to_f64(), exact as f64 / 1024.0);
+        }
+    }
+
+    #[test]
+    fn zeroes_are_one_key_and_nan_is_the_greatest() {
+        assert_eq!(Key::from_f64(-0.0), Key::from_f64(0.0));
+        assert_eq!(Key::from_f64(-f64::NAN), Key::from_f64(f64::NAN));
+        assert!(Key::from_f64(f64::NAN) > Key::from_f64(f64::INFINITY));
+        assert!(Key::from_f64(f64::NEG_INFINITY) > Key::MIN);
+    }
+
+    #[test]
+    fn infinities_add_as_in_ieee_754() {
+        let sum_of = |values: &[f64]| {
+            let mut sum = Sum::zero(ValueKind::Float);
+            values
+                .iter()
+                .for_each(|&value| sum.add_key(ValueKind::Float, Key::from_f64(value)));
+            let mut merged = Sum::zero(ValueKind::Float);
+            merged.merge(&sum);
+            assert_eq!(merged.to_f64().to_bits(), sum.to_f64().to_bits());
+            sum.to_f64()
+        };
+        assert_eq!(sum_of(&[1.0, f64::INFINITY, 2.0]), f64::INFINITY);
+        assert_eq!(sum_of(&[f64::NEG_INFINITY, 1e300, 1.0]), f64::NEG_INFINITY);
+        assert!(sum_of(&[f64::INFINITY, f64::NEG_INFINITY]).is_nan());
+        assert!(sum_of(&[f64::NAN, 1.0]).is_nan());
+        assert_eq!(sum_of(&[1e16, 1.0, -1e16]), 1.0);
+    }
+
+    #[test]
+    fn half_open_ranges_leave_out_their_end() {
+        let range = TimeRange::half_open(Timestamp(5), Timestamp(7));
+        assert!(range.contains(Timestamp(5)) && range.contains(Timestamp(6)));
+        assert!(!range.contains(Timestamp(7)));
+        assert!(TimeRange::half_open(Timestamp(5), Timestamp(5)).is_empty());
+        assert!(TimeRange::half_open(Timestamp::MIN, Timestamp::MIN).is_empty());
+    }
+
+    #[test]
+    fn ranges_cover_and_overlap() {
+        let range = |first, last| TimeRange {
+            first: Timestamp(first),
+            last: Timestamp(last),
+        };
+        assert!(range(1, 9).covers(range(1, 9)) && !range(1, 9).covers(range(0, 9)));
+        assert!(range(1, 9).covers(TimeRange::EMPTY) && !TimeRange::EMPTY.covers(range(1, 1)));
+        assert!(range(1, 9).overlaps(range(9, 12)) && !range(1, 9).overlaps(range(10, 12)));
+        assert!(!range(1, 9).overlaps(TimeRange::EMPTY));
+        let keys = |min, max| ValueRange {
+            min: Key(min),
+            max: Key(max),
+        };
+        assert!(ValueRange::ALL.covers(keys(0, u64::MAX)) && keys(1, 9).overlaps(keys(9, 9)));
+        assert!(ValueRange::EMPTY.is_empty() && !ValueRange::EMPTY.contains(Key(3)));
+    }
+
+    #[test]
+    fn addresses_align_to_chunks() {
+        assert_eq!(Address(65_537).chunk(65_536), ChunkNo(1));
+        assert_eq!(ChunkNo(2).address(65_536), Address(131_072));
+        assert_eq!(Address(65_537).align_up(65_536), Address(131_072));
+        assert_eq!(Address(65_537).align_down(65_536), Address(65_536));
+        assert_eq!(ChunkNo(u64::MAX).address(4096), Address::MAX);
+    }
+}
