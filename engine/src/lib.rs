@@ -4,6 +4,7 @@
 //! `FORMAT.md` specifies every byte. The modules stand in the order in which data flows.
 
 pub mod error;
+pub mod format;
 pub mod types;
 
 pub use error::{Error, IoContext, PayloadError, Result};

@@ -1,0 +1,341 @@
+//! A chunk of the record log and the records in it.
+//!
+//! `ChunkBuilder` is the open chunk of the writer, in memory of its own; `RecordIter` walks a chunk from anywhere. Both hold that a
+//! record never crosses the chunk and that arrival times never decrease.
+
+use super::bytes::{FormatError, i64_at, invalid, u32_at, u64_at};
+use super::checksum::checksum;
+use crate::types::{Address, LogKind, SourceId, Timestamp};
+
+pub const CHUNK_HEADER_BYTES: usize = 8;
+pub const CHUNK_TRAILER_BYTES: usize = 8;
+pub const RECORD_HEADER_BYTES: usize = 8;
+pub const CHUNK_BYTES_MIN: u32 = 4 << 10;
+pub const CHUNK_BYTES_MAX: u32 = 1 << 20;
+
+const ANCHOR_LENGTH: u64 = 1;
+const ANCHOR_ENTRY_BYTES: usize = 16;
+const TRAILER_MAGIC: u32 = 0x4B48_434C;
+/// The greatest payload length that is a multiple of 8 and fits the header's `u16`.
+const PAYLOAD_BYTES_MAX: usize = 65_528;
+
+/// The longest payload, in bytes, that a chunk of this size takes.
+pub fn longest_payload(chunk_bytes: u32) -> usize {
+    let room =
+        chunk_bytes as usize - CHUNK_HEADER_BYTES - CHUNK_TRAILER_BYTES - RECORD_HEADER_BYTES;
+    room.min(PAYLOAD_BYTES_MAX)
+}
+
+/// What became of a record offered to the open chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pushed {
+    /// It stands at this offset of the chunk.
+    At(u32),
+    /// The chunk has no room left for it.
+    NoRoom,
+}
+
+/// The open chunk: entries are appended in memory and copied to staging when they are published.
+pub struct ChunkBuilder {
+    bytes: Box<[u8]>,
+    end: usize,
+    anchor_ns: i64,
+}
+
+impl ChunkBuilder {
+    pub fn new(chunk_bytes: u32) -> Self {
+        let bytes = vec![0; chunk_bytes as usize].into_boxed_slice();
+        Self {
+            bytes,
+            end: 0,
+            anchor_ns: 0,
+        }
+    }
+
+    /// Starts over, empty.
+    pub fn clear(&mut self) {
+        self.end = 0;
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.end == 0
+    }
+
+    /// Offset past the last entry; 0 while the chunk holds none.
+    pub fn end(&self) -> usize {
+        self.end
+    }
+
+    /// The chunk's bytes up to `end`.
+    pub fn filled(&self) -> &[u8] {
+        self.bytes.get(..self.end).unwrap_or_default()
+    }
+
+    /// Fills what is left with zeroes, which read as *end*, and returns the whole chunk.
+    pub fn seal(&mut self) -> &[u8] {
+        if let Some(rest) = self.bytes.get_mut(self.end..) {
+            rest.fill(0);
+        }
+        &self.bytes
+    }
+
+    /// Appends a record. `arrival` must not lie before the previous record's, `payload` be no longer than `longest_payload`.
+    #[inline]
+    pub fn push(&mut self, source: SourceId, arrival: Timestamp, payload: &[u8]) -> Pushed {
+        if self.end == 0 {
+            self.begin(arrival);
+        }
+        let mut delta = arrival.0.wrapping_sub(self.anchor_ns) as u64;
+        let mut at = self.end;
+        let entry_bytes = RECORD_HEADER_BYTES + payload.len().next_multiple_of(8);
+        let limit = self.bytes.len() - CHUNK_TRAILER_BYTES;
+        if delta > u64::from(u32::MAX) {
+            if at + ANCHOR_ENTRY_BYTES + entry_bytes > limit {
+                return Pushed::NoRoom;
+            }
+            at = self.push_anchor(arrival);
+            delta = 0;
+        }
+        let header = u64::from(source.0) | (payload.len() as u64) << 16 | delta << 32;
+        let Some((head, body)) = self
+            .bytes
+            .get_mut(at..limit)
+            .and_then(|room| room.get_mut(..entry_bytes))
+            .and_then(|entry| entry.split_first_chunk_mut::<RECORD_HEADER_BYTES>())
+        else {
+            return Pushed::NoRoom;
+        };
+        *head = header.to_le_bytes();
+        // The padding is the end of the last word: zero it first, then lay the payload over it.
+        if let Some(last) = body.last_chunk_mut::<8>() {
+            *last = [0; 8];
+        }
+        let (payload_bytes, _) = body.split_at_mut(payload.len());
+        payload_bytes.copy_from_slice(payload);
+        self.end = at + entry_bytes;
+        Pushed::At(at as u32)
+    }
+
+    #[cold]
+    fn begin(&mut self, arrival: Timestamp) {
+        self.anchor_ns = arrival.0;
+        if let Some(head) = self.bytes.first_chunk_mut::<8>() {
+            *head = arrival.0.to_le_bytes();
+        }
+        self.end = CHUNK_HEADER_BYTES;
+    }
+
+    #[cold]
+    fn push_anchor(&mut self, arrival: Timestamp) -> usize {
+        self.anchor_ns = arrival.0;
+        let at = self.end;
+        if let Some(entry) = self.bytes.get_mut(at..at + ANCHOR_ENTRY_BYTES) {
+            let (head, anchor) = entry.split_at_mut(8);
+            head.copy_from_slice(&(ANCHOR_LENGTH << 16).to_le_bytes());
+            anchor.copy_from_slice(&arrival.0.to_le_bytes());
+        }
+        self.end = at + ANCHOR_ENTRY_BYTES;
+        self.end
+    }
+}
+
+/// One record as it stands in a chunk, before anything knows what its payload means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RawRecord<'a> {
+    pub source: SourceId,
+    pub arrival: Timestamp,
+    /// Offset of the record's header in the chunk, in bytes.
+    pub offset: u32,
+    pub payload: &'a [u8],
+}
+
+/// Walks the records of a chunk in log order. Ends at the *end* entry, at the bytes' end, or with one error.
+pub struct RecordIter<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    anchor_ns: i64,
+    last_ns: i64,
+}
+
+impl<'a> RecordIter<'a> {
+    /// `bytes` are the chunk's from its start, up to the published end where that lies inside the chunk.
+    pub fn new(bytes: &'a [u8], chunk_bytes: u32) -> Self {
+        let limit = chunk_bytes as usize - CHUNK_TRAILER_BYTES;
+        let bytes = bytes.get(..limit).unwrap_or(bytes);
+        Self {
+            bytes,
+            at: CHUNK_HEADER_BYTES,
+            anchor_ns: i64_at(bytes, 0),
+            last_ns: i64::MIN,
+        }
+    }
+
+    fn fail(&mut self, error: FormatError) -> Option<Result<RawRecord<'a>, FormatError>> {
+        self.at = self.bytes.len();
+        Some(Err(error))
+    }
+}
+
+impl<'a> Iterator for RecordIter<'a> {
+    type Item = Result<RawRecord<'a>, FormatError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let rest = self.bytes.get(self.at..)?;
+            let (head, body) = rest.split_first_chunk::<RECORD_HEADER_BYTES>()?;
+            let header = u64::from_le_bytes(*head);
+            let (source, length, delta) =
+                (header as u16, (header >> 16) as u16, (header >> 32) as u32);
+            if source == 0 {
+                if header == 0 {
+                    self.at = self.bytes.len();
+                    return None;
+                }
+                if header != ANCHOR_LENGTH << 16 || body.len() < 8 {
+                    return self.fail(FormatError::Invalid {
+                        what: "a filler entry",
+                        value: header,
+                    });
+                }
+                self.anchor_ns = i64_at(body, 0);
+                self.at += ANCHOR_ENTRY_BYTES;
+                continue;
+            }
+            let padded = usize::from(length).next_multiple_of(8);
+            let (Some(payload), true) = (body.get(..usize::from(length)), padded <= body.len())
+            else {
+                return self.fail(FormatError::Invalid {
+                    what: "a record's length",
+                    value: length.into(),
+                });
+            };
+            let arrival_ns = self.anchor_ns.saturating_add(i64::from(delta));
+            if arrival_ns < self.last_ns {
+                return self.fail(FormatError::Invalid {
+                    what: "an arrival time that decreases",
+                    value: header,
+                });
+            }
+            self.last_ns = arrival_ns;
+            let offset = self.at as u32;
+            self.at += RECORD_HEADER_BYTES + padded;
+            return Some(Ok(RawRecord {
+                source: SourceId(source),
+                arrival: Timestamp(arrival_ns),
+                offset,
+                payload,
+            }));
+        }
+    }
+}
+
+/// The last 8 bytes of a sealed chunk: checksum and mark. `chunk` is the whole chunk.
+pub fn seal_trailer(uuid: &[u8; 16], address: Address, chunk: &[u8]) -> [u8; CHUNK_TRAILER_BYTES] {
+    let covered = chunk
+        .get(..chunk.len() - CHUNK_TRAILER_BYTES)
+        .unwrap_or_default();
+    let sum = checksum(uuid, LogKind::Records, address, covered);
+    (u64::from(sum) | u64::from(TRAILER_MAGIC) << 32).to_le_bytes()
+}
+
+/// Verifies a whole chunk that was read from a segment.
+pub fn verify_chunk(uuid: &[u8; 16], address: Address, chunk: &[u8]) -> Result<(), FormatError> {
+    let Some((covered, trailer)) = chunk.split_last_chunk::<CHUNK_TRAILER_BYTES>() else {
+        let need = CHUNK_BYTES_MIN as usize;
+        return Err(FormatError::Short {
+            what: "a chunk",
+            have: chunk.len(),
+            need,
+        });
+    };
+    let trailer = u64_at(trailer, 0);
+    if u32_at(&trailer.to_le_bytes(), 4) != TRAILER_MAGIC {
+        return invalid("a chunk's mark", trailer >> 32);
+    }
+    let (stored, computed) = (
+        trailer as u32,
+        checksum(uuid, LogKind::Records, address, covered),
+    );
+    if stored != computed {
+        return Err(FormatError::Checksum {
+            what: "a chunk",
+            stored,
+            computed,
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const CHUNK: u32 = CHUNK_BYTES_MIN;
+
+    fn records(bytes: &[u8]) -> Vec<(u16, i64, Vec<u8>)> {
+        RecordIter::new(bytes, CHUNK)
+            .map(|record| record.unwrap())
+            .map(|record| (record.source.0, record.arrival.0, record.payload.to_vec()))
+            .collect()
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_pushed_is_read_back(
+            items in prop::collection::vec((1u16.., 0i64..10_000_000_000, prop::collection::vec(any::<u8>(), 0..70)), 0..80),
+            start in any::<i32>(),
+        ) {
+            let mut chunk = ChunkBuilder::new(CHUNK);
+            let mut now = i64::from(start);
+            let mut expected = Vec::new();
+            for (source, step, payload) in items {
+                now += step;
+                match chunk.push(SourceId(source), Timestamp(now), &payload) {
+                    Pushed::At(offset) => {
+                        prop_assert_eq!(offset % 8, 0);
+                        expected.push((source, now, payload));
+                    }
+                    Pushed::NoRoom => break,
+                }
+            }
+            prop_assert_eq!(records(chunk.filled()), expected.clone());
+            let mut sealed = chunk.seal().to_vec();
+            prop_assert_eq!(sealed.len(), CHUNK as usize);
+            let trailer = seal_trailer(&[7; 16], Address(4096), &sealed);
+            let at = sealed.len() - CHUNK_TRAILER_BYTES;
+            sealed[at..].copy_from_slice(&trailer);
+            prop_assert_eq!(verify_chunk(&[7; 16], Address(4096), &sealed), Ok(()));
+            prop_assert!(verify_chunk(&[7; 16], Address(8192), &sealed).is_err());
+            prop_assert_eq!(records(&sealed), expected);
+        }
+
+        #[test]
+        fn any_bytes_end_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..4200)) {
+            let mut last = i64::MIN;
+            for record in RecordIter::new(&bytes, CHUNK).map_while(Result::ok) {
+                prop_assert!(record.arrival.0 >= last);
+                last = record.arrival.0;
+            }
+            prop_assert!(verify_chunk(&[0; 16], Address(0), &bytes).is_err());
+        }
+    }
+
+    #[test]
+    fn the_longest_payload_fills_a_chunk_and_one_byte_more_does_not_fit() {
+        let mut chunk = ChunkBuilder::new(CHUNK);
+        let longest = longest_payload(CHUNK);
+        assert_eq!(
+            chunk.push(SourceId(1), Timestamp(5), &vec![1; longest]),
+            Pushed::At(8)
+        );
+        assert_eq!(chunk.push(SourceId(1), Timestamp(5), &[]), Pushed::NoRoom);
+        chunk.clear();
+        assert_eq!(
+            chunk.push(SourceId(1), Timestamp(5), &vec![1; longest + 1]),
+            Pushed::NoRoom
+        );
+        assert_eq!(longest_payload(CHUNK_BYTES_MAX), 65_528);
+    }
+}

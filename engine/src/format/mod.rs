@@ -1,0 +1,29 @@
+//! Pure encode and decode of what `FORMAT.md` specifies: records and chunks, nodes of the chunk index, entries of the timestamp
+//! index, checksums.
+//!
+//! Nothing here does I/O or knows what a payload means. Decoders take bytes from anywhere and answer with an error, never a panic.
+
+mod bytes;
+mod checksum;
+mod chunk;
+mod node;
+mod node_encode;
+mod summary;
+mod time_entry;
+
+pub use bytes::FormatError;
+pub use checksum::{SLOT_LOG, checksum, checksum_for};
+pub use chunk::{
+    CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, CHUNK_HEADER_BYTES, CHUNK_TRAILER_BYTES, ChunkBuilder,
+    Pushed, RECORD_HEADER_BYTES, RawRecord, RecordIter, longest_payload, seal_trailer,
+    verify_chunk,
+};
+pub use node::{BinEntry, IndexBlock, Node, SourceStats};
+pub use node_encode::encode_node;
+pub use summary::{
+    Bin, BinStats, ChildStats, IndexChild, IndexSummary, NodeSummary, Reuse, SourceSummary,
+    TOP_VALUES, Top,
+};
+pub use time_entry::{
+    FANOUT, TIME_ENTRY_BYTES, TimeEntry, complete_chunks, entries_before, entry_of,
+};

@@ -1,0 +1,804 @@
+//! Decodes a node of the chunk index. Its mirror is `node_encode.rs`; the layout is FORMAT.md's, *Chunk index*.
+//!
+//! `Node::decode` proves checksum, bounds, order and sums of everything once; the accessors behind it cannot fail.
+
+use super::bytes::{FormatError, array, i64_at, invalid, leb128_at, u16_at, u32_at, u64_at};
+use super::checksum::checksum;
+use super::summary::{Bin, BinStats, ChildStats, IndexChild, NodeSummary, TOP_VALUES, Top};
+use crate::types::{
+    Address, ChunkNo, IndexId, Key, LogKind, SourceId, Sum, Timestamp, ValueKind, ValueRange,
+};
+
+pub(super) const MAGIC: u32 = 0x444F_4E4C;
+pub(super) const NODE_HEADER_BYTES: usize = 56;
+pub(super) const SOURCE_ENTRY_BYTES: usize = 80;
+pub(super) const INDEX_ENTRY_BYTES: usize = 16;
+const INDEX_BLOCK_BYTES: usize = 56;
+const SOURCE_COLUMN_BYTES: usize = 24;
+const CHILD_COLUMN_BYTES: usize = 40;
+const BIN_STATS_BYTES: usize = 48;
+
+pub(super) const FLAG_BINS: u16 = 1;
+pub(super) const FLAG_BIN_STATS: u16 = 2;
+pub(super) const FLAG_CHILDREN: u16 = 4;
+pub(super) const FLAG_FLOAT: u16 = 8;
+
+/// A verified node.
+#[derive(Debug, Clone, Copy)]
+pub struct Node<'a> {
+    bytes: &'a [u8],
+}
+
+/// What a node says of one source.
+#[derive(Debug, Clone, Copy)]
+pub struct SourceStats<'a> {
+    pub source: SourceId,
+    pub own_time: bool,
+    pub records: u64,
+    pub first_arrival: Timestamp,
+    pub last_arrival: Timestamp,
+    /// Least and greatest `ts`: own time where the source has one, else arrival.
+    pub first_ts: Timestamp,
+    pub last_ts: Timestamp,
+    pub previous_chunk: Option<ChunkNo>,
+    /// Of a chunk: the offsets of the first and last record. Of a roll-up: the first and last child that hold the source.
+    pub first: u32,
+    pub last: u32,
+    pub child_mask: u64,
+    columns: &'a [u8],
+}
+
+/// What a node says of one index.
+#[derive(Debug, Clone, Copy)]
+pub struct IndexBlock<'a> {
+    pub index: IndexId,
+    /// 0: the index covers the node and no value is in it.
+    pub count: u64,
+    pub sum: Sum,
+    pub range: ValueRange,
+    pub child_mask: u64,
+    flags: u16,
+    tops: &'a [u8],
+    top_count: usize,
+    columns: &'a [u8],
+    masks: &'a [u8],
+    stats: &'a [u8],
+    bins: &'a [u8],
+    bin_count: usize,
+}
+
+/// A bin with values in it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BinEntry {
+    pub bin: u16,
+    pub count: u64,
+    /// Of a roll-up: the children that hold some.
+    pub mask: u64,
+    pub stats: Option<BinStats>,
+}
+
+impl<'a> Node<'a> {
+    /// Reads the node at `address` of the chunk index. `bytes` may go on behind it.
+    pub fn decode(uuid: &[u8; 16], address: Address, bytes: &'a [u8]) -> Result<Self, FormatError> {
+        let what = "a node";
+        let length = u32_at(bytes, 8) as usize;
+        if bytes.len() < NODE_HEADER_BYTES || bytes.len() < length {
+            return Err(FormatError::Short {
+                what,
+                have: bytes.len(),
+                need: length.max(NODE_HEADER_BYTES),
+            });
+        }
+        if u32_at(bytes, 0) != MAGIC {
+            return invalid("a node's mark", u32_at(bytes, 0).into());
+        }
+        if length < NODE_HEADER_BYTES || !length.is_multiple_of(8) {
+            return invalid("a node's length", length as u64);
+        }
+        let node = Self {
+            bytes: bytes.get(..length).unwrap_or_default(),
+        };
+        let stored = u32_at(bytes, 4);
+        let computed = checksum(
+            uuid,
+            LogKind::Chunks,
+            address,
+            node.bytes.get(8..).unwrap_or_default(),
+        );
+        if stored != computed {
+            return Err(FormatError::Checksum {
+                what,
+                stored,
+                computed,
+            });
+        }
+        node.prove()?;
+        Ok(node)
+    }
+
+    /// The length of the node that begins with these bytes, unverified; for reading it whole.
+    pub fn length_hint(bytes: &[u8]) -> u32 {
+        u32_at(bytes, 8)
+    }
+
+    pub fn level(&self) -> u8 {
+        let [level] = array::<1>(self.bytes, 12);
+        level
+    }
+
+    pub fn first_chunk(&self) -> ChunkNo {
+        ChunkNo(u64_at(self.bytes, 16))
+    }
+
+    pub fn first_arrival(&self) -> Timestamp {
+        Timestamp(i64_at(self.bytes, 24))
+    }
+
+    pub fn last_arrival(&self) -> Timestamp {
+        Timestamp(i64_at(self.bytes, 32))
+    }
+
+    pub fn records(&self) -> u64 {
+        u64_at(self.bytes, 40)
+    }
+
+    /// Its length, in bytes.
+    pub fn node_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Ascending by source.
+    pub fn sources(&self) -> impl Iterator<Item = SourceStats<'a>> + use<'a> {
+        let node = *self;
+        node.source_table()
+            .chunks_exact(SOURCE_ENTRY_BYTES)
+            .map(move |entry| node.source_stats(entry))
+    }
+
+    pub fn source(&self, source: SourceId) -> Option<SourceStats<'a>> {
+        let table = self.source_table();
+        let found = partition(table, SOURCE_ENTRY_BYTES, |entry| {
+            u16_at(entry, 0) < source.0
+        });
+        let entry = table.get(found..found + SOURCE_ENTRY_BYTES)?;
+        (u16_at(entry, 0) == source.0).then(|| self.source_stats(entry))
+    }
+
+    /// What the node says of an index. `None`: unknown, the node must be opened.
+    pub fn index(&self, source: SourceId, index: IndexId) -> Option<IndexBlock<'a>> {
+        let table = self.index_table();
+        let wanted = index_order(source.0, index.0);
+        let found = partition(table, INDEX_ENTRY_BYTES, |entry| {
+            entry_order(entry) < wanted
+        });
+        let entry = table.get(found..found + INDEX_ENTRY_BYTES)?;
+        (entry_order(entry) == wanted)
+            .then(|| self.index_block(entry))
+            .and_then(Result::ok)
+    }
+
+    /// Every (source, index) of which the node knows something.
+    pub fn indexes(&self) -> impl Iterator<Item = (SourceId, IndexBlock<'a>)> + use<'a> {
+        let node = *self;
+        node.index_table()
+            .chunks_exact(INDEX_ENTRY_BYTES)
+            .filter_map(move |entry| {
+                Some((SourceId(u16_at(entry, 0)), node.index_block(entry).ok()?))
+            })
+    }
+
+    /// The node as the writer's data, to go on accumulating from. Greatest values are a chunk's alone and are left out.
+    pub fn to_summary(&self) -> NodeSummary {
+        let mut summary = NodeSummary::new(self.level());
+        summary.clear(self.first_chunk());
+        summary.first_arrival = self.first_arrival();
+        summary.last_arrival = self.last_arrival();
+        summary.records = self.records();
+        for stats in self.sources() {
+            let source = summary.sources.push();
+            source.reset(stats.source, stats.own_time);
+            source.records = stats.records;
+            (source.first_arrival, source.last_arrival) = (stats.first_arrival, stats.last_arrival);
+            (source.first_ts, source.last_ts) = (stats.first_ts, stats.last_ts);
+            source.previous_chunk = stats.previous_chunk;
+            (source.first, source.last) = (stats.first, stats.last);
+            source.child_mask = stats.child_mask;
+            source.children.extend(stats.children());
+            for (_, block) in self.indexes().filter(|(source, _)| *source == stats.source) {
+                let index = source.indexes.push();
+                index.reset(block.index, ValueKind::Signed);
+                index.count = block.count;
+                index.sum = block.sum;
+                index.range = block.range;
+                index.child_mask = block.child_mask;
+                index.children.extend(block.children());
+                for entry in block.bins() {
+                    index.bins.push(Bin {
+                        bin: entry.bin,
+                        count: entry.count,
+                        mask: entry.mask,
+                    });
+                    index.bin_stats.extend(entry.stats);
+                }
+            }
+        }
+        summary
+    }
+
+    fn source_count(&self) -> usize {
+        u16_at(self.bytes, 14).into()
+    }
+
+    fn index_count(&self) -> usize {
+        u32_at(self.bytes, 48) as usize
+    }
+
+    fn tables_end(&self) -> usize {
+        let sources_end = NODE_HEADER_BYTES + self.source_count() * SOURCE_ENTRY_BYTES;
+        sources_end.saturating_add(self.index_count().saturating_mul(INDEX_ENTRY_BYTES))
+    }
+
+    fn source_table(&self) -> &'a [u8] {
+        let end = NODE_HEADER_BYTES + self.source_count() * SOURCE_ENTRY_BYTES;
+        self.bytes.get(NODE_HEADER_BYTES..end).unwrap_or_default()
+    }
+
+    fn index_table(&self) -> &'a [u8] {
+        let start = NODE_HEADER_BYTES + self.source_count() * SOURCE_ENTRY_BYTES;
+        self.bytes.get(start..self.tables_end()).unwrap_or_default()
+    }
+
+    fn source_stats(&self, entry: &[u8]) -> SourceStats<'a> {
+        let child_mask = u64_at(entry, 64);
+        let columns_at = u32_at(entry, 72) as usize;
+        let columns_bytes = child_mask.count_ones() as usize * SOURCE_COLUMN_BYTES;
+        let previous = u64_at(entry, 48);
+        SourceStats {
+            source: SourceId(u16_at(entry, 0)),
+            own_time: u16_at(entry, 2) & 1 == 1,
+            records: u64_at(entry, 8),
+            first_arrival: Timestamp(i64_at(entry, 16)),
+            last_arrival: Timestamp(i64_at(entry, 24)),
+            first_ts: Timestamp(i64_at(entry, 32)),
+            last_ts: Timestamp(i64_at(entry, 40)),
+            previous_chunk: (previous != u64::MAX).then_some(ChunkNo(previous)),
+            first: u32_at(entry, 56),
+            last: u32_at(entry, 60),
+            child_mask,
+            columns: self
+                .bytes
+                .get(columns_at..columns_at + columns_bytes)
+                .unwrap_or_default(),
+        }
+    }
+
+    fn index_block(&self, entry: &[u8]) -> Result<IndexBlock<'a>, FormatError> {
+        let index = IndexId(u32_at(entry, 4));
+        let (start, length) = (u32_at(entry, 8) as usize, u32_at(entry, 12) as usize);
+        let Some(block) = self.bytes.get(start..start.saturating_add(length)) else {
+            return invalid("the place of an index block", start as u64);
+        };
+        IndexBlock::parse(index, block, self.level() > 0)
+    }
+
+    fn prove(&self) -> Result<(), FormatError> {
+        if self.tables_end() > self.bytes.len() {
+            return invalid(
+                "the number of sources and indexes of a node",
+                self.index_count() as u64,
+            );
+        }
+        let mut previous = 0;
+        for entry in self.source_table().chunks_exact(SOURCE_ENTRY_BYTES) {
+            let stats = self.source_stats(entry);
+            if stats.source.0 <= previous {
+                return invalid("the order of a node's sources", stats.source.0.into());
+            }
+            previous = stats.source.0;
+            let columns = stats.child_mask.count_ones() as usize * SOURCE_COLUMN_BYTES;
+            if stats.columns.len() != columns || (self.level() > 0) != (stats.child_mask != 0) {
+                return invalid("the child columns of a source", stats.child_mask);
+            }
+            if stats
+                .previous_chunk
+                .is_some_and(|chunk| chunk >= self.first_chunk())
+            {
+                return invalid("a chain that does not lead back", u64_at(entry, 48));
+            }
+        }
+        let mut previous = None;
+        for entry in self.index_table().chunks_exact(INDEX_ENTRY_BYTES) {
+            let order = entry_order(entry);
+            if previous.is_some_and(|previous| order <= previous) || u16_at(entry, 2) != 0 {
+                return invalid("the order of a node's indexes", order);
+            }
+            previous = Some(order);
+            self.index_block(entry)?.prove()?;
+        }
+        Ok(())
+    }
+}
+
+/// (source, index) as one number.
+fn index_order(source: u16, index: u32) -> u64 {
+    u64::from(source) << 32 | u64::from(index)
+}
+
+fn entry_order(entry: &[u8]) -> u64 {
+    index_order(u16_at(entry, 0), u32_at(entry, 4))
+}
+
+/// The offset of the first entry of a sorted table for which `before` is false.
+fn partition(table: &[u8], entry_bytes: usize, before: impl Fn(&[u8]) -> bool) -> usize {
+    let (mut low, mut high) = (0, table.len() / entry_bytes);
+    while low < high {
+        let middle = (low + high) / 2;
+        if before(table.get(middle * entry_bytes..).unwrap_or_default()) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low * entry_bytes
+}
+
+/// The positions of the ones of a mask, ascending.
+fn ones(mut mask: u64) -> impl Iterator<Item = u8> {
+    std::iter::from_fn(move || {
+        let child = mask.trailing_zeros();
+        mask &= mask.wrapping_sub(1);
+        (child < 64).then_some(child as u8)
+    })
+}
+
+impl<'a> SourceStats<'a> {
+    /// Of a roll-up: what it knows of each child that holds the source, ascending.
+    pub fn children(&self) -> impl Iterator<Item = ChildStats> + use<'a> {
+        let (columns, count) = (self.columns, self.child_mask.count_ones() as usize);
+        ones(self.child_mask)
+            .enumerate()
+            .map(move |(i, child)| ChildStats {
+                child,
+                records: u64_at(columns, i * 8),
+                first_ts: Timestamp(i64_at(columns, (count + i) * 8)),
+                last_ts: Timestamp(i64_at(columns, (2 * count + i) * 8)),
+            })
+    }
+}
+
+impl<'a> IndexBlock<'a> {
+    fn parse(index: IndexId, block: &'a [u8], rollup: bool) -> Result<Self, FormatError> {
+        if block.is_empty() {
+            let empty: &[u8] = &[];
+            return Ok(Self {
+                index,
+                count: 0,
+                sum: Sum::Int(0),
+                range: ValueRange::EMPTY,
+                child_mask: 0,
+                flags: 0,
+                tops: empty,
+                top_count: 0,
+                columns: empty,
+                masks: empty,
+                stats: empty,
+                bins: empty,
+                bin_count: 0,
+            });
+        }
+        let flags = u16_at(block, 40);
+        let (top_count, bin_count) = (usize::from(u16_at(block, 42)), u32_at(block, 44) as usize);
+        let child_mask = u64_at(block, 48);
+        let has = |flag| flags & flag != 0;
+        let children = child_mask.count_ones() as usize;
+        let lengths = [
+            INDEX_BLOCK_BYTES,
+            (top_count * 12).next_multiple_of(8),
+            if has(FLAG_CHILDREN) {
+                children * CHILD_COLUMN_BYTES
+            } else {
+                0
+            },
+            if rollup {
+                bin_count.saturating_mul(8)
+            } else {
+                0
+            },
+            if has(FLAG_BIN_STATS) {
+                bin_count.saturating_mul(BIN_STATS_BYTES)
+            } else {
+                0
+            },
+        ];
+        let mut rest = block;
+        let mut parts = [block; 5];
+        for (part, length) in parts.iter_mut().zip(lengths) {
+            let Some((front, back)) = rest.split_at_checked(length) else {
+                return Err(FormatError::Short {
+                    what: "an index block",
+                    have: rest.len(),
+                    need: length,
+                });
+            };
+            (*part, rest) = (front, back);
+        }
+        let [_, tops, columns, masks, stats] = parts;
+        Ok(Self {
+            index,
+            count: u64_at(block, 0),
+            sum: sum_at(block, 8, has(FLAG_FLOAT)),
+            range: ValueRange {
+                min: Key(u64_at(block, 24)),
+                max: Key(u64_at(block, 32)),
+            },
+            child_mask,
+            flags,
+            tops,
+            top_count,
+            columns,
+            masks,
+            stats,
+            bins: rest,
+            bin_count,
+        })
+    }
+
+    /// Whether `bins` holds every value; without bins the node must be opened to know them.
+    pub fn has_bins(&self) -> bool {
+        self.count == 0 || self.flags & FLAG_BINS != 0
+    }
+
+    /// Whether `children` tells of every child in the mask.
+    pub fn has_children(&self) -> bool {
+        self.count == 0 || self.flags & FLAG_CHILDREN != 0
+    }
+
+    /// Greatest first.
+    pub fn tops(&self) -> impl Iterator<Item = Top> + use<'a> {
+        let (tops, count) = (self.tops, self.top_count);
+        (0..count).map(move |i| Top {
+            key: Key(u64_at(tops, i * 8)),
+            offset: u32_at(tops, count * 8 + i * 4),
+        })
+    }
+
+    /// Ascending by bin; empty where the node keeps none.
+    pub fn bins(&self) -> impl Iterator<Item = BinEntry> + use<'a> {
+        let block = *self;
+        let (mut at, mut bin) = (0, 0u64);
+        (0..self.bin_count).map_while(move |i| {
+            bin += leb128_at(block.bins, &mut at)?;
+            let count = leb128_at(block.bins, &mut at)?;
+            let mask = u64_at(block.masks, i * 8);
+            Some(BinEntry {
+                bin: bin as u16,
+                count,
+                mask,
+                stats: block.bin_stats(i),
+            })
+        })
+    }
+
+    /// Of a roll-up with columns: what it knows of each child that holds a value, ascending.
+    pub fn children(&self) -> impl Iterator<Item = IndexChild> + use<'a> {
+        let (columns, float) = (self.columns, self.is_float());
+        let mask = if self.has_children() {
+            self.child_mask
+        } else {
+            0
+        };
+        let count = mask.count_ones() as usize;
+        ones(mask).enumerate().map(move |(i, child)| IndexChild {
+            child,
+            count: u64_at(columns, i * 8),
+            min: Key(u64_at(columns, (count + i) * 8)),
+            max: Key(u64_at(columns, (2 * count + i) * 8)),
+            sum: sum_at(columns, 3 * count * 8 + i * 16, float),
+        })
+    }
+
+    fn is_float(&self) -> bool {
+        self.flags & FLAG_FLOAT != 0
+    }
+
+    fn bin_stats(&self, ordinal: usize) -> Option<BinStats> {
+        let at = ordinal * BIN_STATS_BYTES;
+        (self.flags & FLAG_BIN_STATS != 0).then(|| BinStats {
+            sum: sum_at(self.stats, at, self.is_float()),
+            min: Key(u64_at(self.stats, at + 16)),
+            max: Key(u64_at(self.stats, at + 24)),
+            first_ts: Timestamp(i64_at(self.stats, at + 32)),
+            last_ts: Timestamp(i64_at(self.stats, at + 40)),
+        })
+    }
+
+    fn prove(&self) -> Result<(), FormatError> {
+        if self.count == 0 {
+            return Ok(());
+        }
+        if self.range.is_empty() {
+            return invalid("the extremes of an index block", self.range.min.0);
+        }
+        if self.top_count > TOP_VALUES || self.tops().any(|top| !self.range.contains(top.key)) {
+            return invalid(
+                "the greatest values of an index block",
+                self.top_count as u64,
+            );
+        }
+        if self
+            .tops()
+            .zip(self.tops().skip(1))
+            .any(|(a, b)| a.key < b.key)
+        {
+            return invalid("the order of greatest values", self.top_count as u64);
+        }
+        if self.flags & FLAG_BINS == 0 {
+            return if self.bin_count == 0 {
+                Ok(())
+            } else {
+                invalid("bins without their flag", self.bin_count as u64)
+            };
+        }
+        let (mut at, mut bin, mut total) = (0, 0u64, 0u64);
+        for ordinal in 0..self.bin_count {
+            let (Some(step), Some(count)) =
+                (leb128_at(self.bins, &mut at), leb128_at(self.bins, &mut at))
+            else {
+                return Err(FormatError::Short {
+                    what: "the bins of an index",
+                    have: self.bins.len(),
+                    need: at + 1,
+                });
+            };
+            bin = bin.saturating_add(step);
+            total = total.saturating_add(count);
+            if bin > u64::from(u16::MAX) || count == 0 || (step == 0 && ordinal > 0) {
+                return invalid("a bin", bin);
+            }
+        }
+        if total != self.count {
+            return invalid("the bins' total", total);
+        }
+        let counted = self
+            .children()
+            .fold(0u64, |sum, child| sum.saturating_add(child.count));
+        if self.child_mask != 0 && self.has_children() && counted != self.count {
+            return invalid("the children's total", counted);
+        }
+        Ok(())
+    }
+}
+
+fn sum_at(bytes: &[u8], at: usize, float: bool) -> Sum {
+    if float {
+        let [sum, compensation] = [at, at + 8].map(|at| f64::from_bits(u64_at(bytes, at)));
+        Sum::Float { sum, compensation }
+    } else {
+        Sum::Int(i128::from_le_bytes(array(bytes, at)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::node_encode::encode_node;
+    use super::super::summary::{IndexSummary, SourceSummary};
+    use super::*;
+    use proptest::prelude::*;
+
+    const UUID: [u8; 16] = [9; 16];
+    const AT: Address = Address(4096);
+
+    fn sum(float: bool, value: i64) -> Sum {
+        if float {
+            Sum::Float {
+                sum: value as f64,
+                compensation: 0.5,
+            }
+        } else {
+            Sum::Int(i128::from(value) << 40)
+        }
+    }
+
+    /// Index `id` of a node, from numbers: `rollup` says whether it has children.
+    fn index(
+        id: u32,
+        rollup: bool,
+        steps: &[(u16, u64)],
+        float: bool,
+        stats: bool,
+        seed: u64,
+    ) -> IndexSummary {
+        let mut index = IndexSummary {
+            index: IndexId(id),
+            ..IndexSummary::default()
+        };
+        index.sum = sum(float, seed as i64);
+        let mut bin = 0u16;
+        for (ordinal, (step, count)) in steps.iter().enumerate() {
+            bin += step + u16::from(ordinal > 0);
+            index.bins.push(Bin {
+                bin,
+                count: *count,
+                mask: if rollup { seed | 1 } else { 0 },
+            });
+            index.count += count;
+            if stats {
+                let (min, max) = (Key(seed / 2), Key(seed));
+                let (first_ts, last_ts) = (Timestamp(-5), Timestamp(seed as i64));
+                index.bin_stats.push(BinStats {
+                    sum: sum(float, 3),
+                    min,
+                    max,
+                    first_ts,
+                    last_ts,
+                });
+            }
+        }
+        if index.count > 0 {
+            index.range = ValueRange {
+                min: Key(seed / 2),
+                max: Key(seed),
+            };
+            if rollup {
+                index.child_mask = 0b101;
+                let child = |child, count| IndexChild {
+                    child,
+                    count,
+                    min: Key(1),
+                    max: Key(2),
+                    sum: sum(float, 7),
+                };
+                index
+                    .children
+                    .extend([child(0, index.count - 1), child(2, 1)]);
+            } else {
+                index.tops.extend([
+                    Top {
+                        key: Key(seed),
+                        offset: 8,
+                    },
+                    Top {
+                        key: Key(seed / 2),
+                        offset: 72,
+                    },
+                ]);
+            }
+        }
+        index
+    }
+
+    fn node(level: u8, sources: &[(u16, Vec<IndexSummary>)]) -> NodeSummary {
+        let mut node = NodeSummary::new(level);
+        node.clear(ChunkNo(128));
+        node.records = 77;
+        (node.first_arrival, node.last_arrival) = (Timestamp(1), Timestamp(2));
+        for (id, indexes) in sources {
+            let source: &mut SourceSummary = node.sources.push();
+            source.reset(SourceId(*id), id % 2 == 1);
+            source.records = 40;
+            (source.first_arrival, source.last_arrival) = (Timestamp(1), Timestamp(2));
+            (source.first_ts, source.last_ts) = (Timestamp(-9), Timestamp(9));
+            source.previous_chunk = (id % 3 == 0).then_some(ChunkNo(100));
+            (source.first, source.last) = (8, 16);
+            if level > 0 {
+                source.child_mask = 0b110;
+                let child = |child| ChildStats {
+                    child,
+                    records: 20,
+                    first_ts: Timestamp(-9),
+                    last_ts: Timestamp(9),
+                };
+                source.children.extend([child(1), child(2)]);
+            }
+            for index in indexes {
+                *source.indexes.push() = index.clone();
+            }
+        }
+        node
+    }
+
+    fn encoded(node: &NodeSummary) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        encode_node(&UUID, AT, node, |_| true, &mut bytes);
+        assert_eq!(bytes.len() % 8, 0);
+        bytes
+    }
+
+    prop_compose! {
+        fn any_node()(
+            level in 0u8..3,
+            ids in prop::collection::btree_set(1u16..999, 0..5),
+            shapes in prop::collection::vec(
+                (prop::collection::vec((0u16..9000, 1u64..1 << 40), 0..7), any::<(bool, bool, u32)>()), 0..4),
+        ) -> NodeSummary {
+            let indexes: Vec<_> = shapes.iter().enumerate()
+                .map(|(i, (steps, (float, stats, seed)))| index(i as u32 * 3, level > 0, steps, *float, *stats, u64::from(*seed) + 2))
+                .collect();
+            node(level, &ids.into_iter().map(|id| (id, indexes.clone())).collect::<Vec<_>>())
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_node_is_read_back_whole(node in any_node()) {
+            let bytes = encoded(&node);
+            let decoded = Node::decode(&UUID, AT, &bytes).unwrap();
+            prop_assert_eq!(decoded.node_bytes(), bytes.len());
+            let mut expected = node.clone();
+            for (source, index) in expected.sources.iter_mut().flat_map(|s| { let id = s.source; s.indexes.iter_mut().map(move |i| (id, i)) }) {
+                let block = decoded.index(source, index.index).unwrap();
+                prop_assert_eq!(block.tops().collect::<Vec<_>>(), std::mem::take(&mut index.tops));
+                if index.count == 0 {
+                    index.reset(index.index, ValueKind::Signed);
+                }
+                if index.count < 4 * u64::from(index.child_mask.count_ones()) {
+                    index.children.clear();
+                }
+            }
+            prop_assert_eq!(decoded.to_summary(), expected);
+            for source in node.sources.iter() {
+                prop_assert_eq!(decoded.source(source.source).unwrap().records, source.records);
+            }
+            prop_assert!(decoded.source(SourceId(1000)).is_none());
+            prop_assert!(decoded.index(SourceId(1000), IndexId(0)).is_none());
+        }
+
+        #[test]
+        fn a_changed_byte_is_found_and_a_forged_node_does_no_harm(node in any_node(), at: prop::sample::Index, flip in 1u8..) {
+            let mut bytes = encoded(&node);
+            let at = at.index(bytes.len());
+            bytes[at] ^= flip;
+            prop_assert!(Node::decode(&UUID, AT, &bytes).is_err());
+            let length = (u32_at(&bytes, 8) as usize).clamp(8, bytes.len());
+            let sum = checksum(&UUID, LogKind::Chunks, AT, &bytes[8..length]);
+            bytes[4..8].copy_from_slice(&sum.to_le_bytes());
+            if let Ok(forged) = Node::decode(&UUID, AT, &bytes) {
+                forged.to_summary();
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            prop_assert!(Node::decode(&UUID, AT, &bytes).is_err());
+        }
+    }
+
+    #[test]
+    fn a_summary_leaves_out_what_rare_sources_have() {
+        let mut summary = node(
+            0,
+            &[(1, vec![index(0, false, &[(3, 5)], false, false, 100)])],
+        );
+        let blocks = |summary: &NodeSummary| {
+            let bytes = encoded(summary);
+            let node = Node::decode(&UUID, AT, &bytes).unwrap();
+            node.index(SourceId(1), IndexId(0))
+                .map(|block| (block.count, block.has_bins()))
+        };
+        summary.sources[0].records = 32;
+        assert_eq!(blocks(&summary), Some((5, true)));
+        summary.sources[0].records = 31;
+        assert_eq!(blocks(&summary), Some((5, false)));
+        summary.sources[0].records = 3;
+        assert_eq!(blocks(&summary), None);
+    }
+
+    #[test]
+    fn a_rollup_answers_only_for_indexes_that_covered_it() {
+        let summary = node(
+            1,
+            &[(
+                1,
+                vec![
+                    index(0, true, &[(3, 9)], false, true, 100),
+                    index(1, true, &[], false, false, 2),
+                ],
+            )],
+        );
+        let mut bytes = Vec::new();
+        encode_node(&UUID, AT, &summary, |index| index == IndexId(1), &mut bytes);
+        let node = Node::decode(&UUID, AT, &bytes).unwrap();
+        assert!(node.index(SourceId(1), IndexId(0)).is_none());
+        assert_eq!(node.index(SourceId(1), IndexId(1)).unwrap().count, 0);
+    }
+}

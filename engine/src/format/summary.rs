@@ -1,0 +1,260 @@
+//! What a node of the chunk index says, as plain data: filled by the writer, encoded by `encode_node`, rebuilt from bytes by
+//! `Node::to_summary`.
+//!
+//! A `NodeSummary` is complete whatever the format later leaves out. Its lists are kept sorted, and reused from chunk to chunk:
+//! sealing a chunk allocates nothing once the lists have grown.
+
+use std::ops::{Deref, DerefMut};
+
+use crate::types::{ChunkNo, IndexId, Key, SourceId, Sum, Timestamp, ValueKind, ValueRange};
+
+/// How many of a chunk's greatest values a summary keeps for each index.
+pub const TOP_VALUES: usize = 4;
+
+/// One of the greatest values of a chunk, and the offset in the chunk of the record that holds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Top {
+    pub key: Key,
+    pub offset: u32,
+}
+
+/// How many values of an index fall in a bin, and, in a roll-up, which children hold some.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bin {
+    pub bin: u16,
+    pub count: u64,
+    pub mask: u64,
+}
+
+/// The paper's full statistics of a bin (§4.2): sum, extremes and times of its records.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BinStats {
+    pub sum: Sum,
+    pub min: Key,
+    pub max: Key,
+    pub first_ts: Timestamp,
+    pub last_ts: Timestamp,
+}
+
+/// What a roll-up knows of one child's records of a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChildStats {
+    pub child: u8,
+    pub records: u64,
+    pub first_ts: Timestamp,
+    pub last_ts: Timestamp,
+}
+
+/// What a roll-up knows of one child's values of an index.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct IndexChild {
+    pub child: u8,
+    pub count: u64,
+    pub min: Key,
+    pub max: Key,
+    pub sum: Sum,
+}
+
+/// The values of one index below a node.
+#[derive(Debug, Clone, PartialEq)]
+pub struct IndexSummary {
+    pub index: IndexId,
+    pub count: u64,
+    pub sum: Sum,
+    pub range: ValueRange,
+    pub child_mask: u64,
+    /// Greatest first; only in the summary of a chunk.
+    pub tops: Vec<Top>,
+    /// Ascending.
+    pub bins: Vec<Bin>,
+    /// One for each of `bins`, or none at all.
+    pub bin_stats: Vec<BinStats>,
+    /// Ascending by child; only in a roll-up.
+    pub children: Vec<IndexChild>,
+}
+
+impl Default for IndexSummary {
+    fn default() -> Self {
+        Self {
+            index: IndexId(0),
+            count: 0,
+            sum: Sum::Int(0),
+            range: ValueRange::EMPTY,
+            child_mask: 0,
+            tops: Vec::new(),
+            bins: Vec::new(),
+            bin_stats: Vec::new(),
+            children: Vec::new(),
+        }
+    }
+}
+
+impl IndexSummary {
+    /// Makes it the empty summary of an index, keeping what its lists have allocated.
+    pub fn reset(&mut self, index: IndexId, kind: ValueKind) {
+        self.index = index;
+        self.count = 0;
+        self.sum = Sum::zero(kind);
+        self.range = ValueRange::EMPTY;
+        self.child_mask = 0;
+        self.tops.clear();
+        self.bins.clear();
+        self.bin_stats.clear();
+        self.children.clear();
+    }
+}
+
+/// The records of one source below a node.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SourceSummary {
+    pub source: SourceId,
+    pub own_time: bool,
+    pub records: u64,
+    pub first_arrival: Timestamp,
+    pub last_arrival: Timestamp,
+    pub first_ts: Timestamp,
+    pub last_ts: Timestamp,
+    /// The latest chunk before this node that holds the source.
+    pub previous_chunk: Option<ChunkNo>,
+    /// Of a chunk: the offsets of the first and last record. Of a roll-up: the first and last child that hold the source.
+    pub first: u32,
+    pub last: u32,
+    pub child_mask: u64,
+    pub children: Vec<ChildStats>,
+    /// Ascending by index.
+    pub indexes: Reuse<IndexSummary>,
+}
+
+impl Default for SourceSummary {
+    fn default() -> Self {
+        Self {
+            source: SourceId(0),
+            own_time: false,
+            records: 0,
+            first_arrival: Timestamp::MAX,
+            last_arrival: Timestamp::MIN,
+            first_ts: Timestamp::MAX,
+            last_ts: Timestamp::MIN,
+            previous_chunk: None,
+            first: 0,
+            last: 0,
+            child_mask: 0,
+            children: Vec::new(),
+            indexes: Reuse::default(),
+        }
+    }
+}
+
+impl SourceSummary {
+    /// Makes it the empty summary of a source, keeping what its lists have allocated.
+    pub fn reset(&mut self, source: SourceId, own_time: bool) {
+        let mut children = std::mem::take(&mut self.children);
+        let mut indexes = std::mem::take(&mut self.indexes);
+        children.clear();
+        indexes.clear();
+        *self = Self {
+            source,
+            own_time,
+            children,
+            indexes,
+            ..Self::default()
+        };
+    }
+}
+
+/// Everything a node says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeSummary {
+    pub level: u8,
+    pub first_chunk: ChunkNo,
+    pub first_arrival: Timestamp,
+    pub last_arrival: Timestamp,
+    pub records: u64,
+    /// Ascending by source.
+    pub sources: Reuse<SourceSummary>,
+}
+
+impl NodeSummary {
+    pub fn new(level: u8) -> Self {
+        Self {
+            level,
+            first_chunk: ChunkNo(0),
+            first_arrival: Timestamp::MAX,
+            last_arrival: Timestamp::MIN,
+            records: 0,
+            sources: Reuse::default(),
+        }
+    }
+
+    /// Starts over for the node that begins at `first_chunk`.
+    pub fn clear(&mut self, first_chunk: ChunkNo) {
+        self.first_chunk = first_chunk;
+        self.first_arrival = Timestamp::MAX;
+        self.last_arrival = Timestamp::MIN;
+        self.records = 0;
+        self.sources.clear();
+    }
+}
+
+/// A list whose cleared items keep what they have allocated and are handed out again.
+#[derive(Debug, Clone)]
+pub struct Reuse<T> {
+    items: Vec<T>,
+    used: usize,
+}
+
+impl<T: Default> Reuse<T> {
+    pub fn clear(&mut self) {
+        self.used = 0;
+    }
+
+    /// One more item at the end. It holds what it held when it was cleared: the caller resets it.
+    pub fn push(&mut self) -> &mut T {
+        self.insert(self.used)
+    }
+
+    /// One more item at `at` (at most the length); the caller resets it.
+    pub fn insert(&mut self, at: usize) -> &mut T {
+        if self.used == self.items.len() {
+            self.items.push(T::default());
+        }
+        if let Some(tail) = self.items.get_mut(at..=self.used) {
+            tail.rotate_right(1);
+        }
+        self.used += 1;
+        #[expect(
+            clippy::indexing_slicing,
+            reason = "an item was just put at `at`, which is below `used`"
+        )]
+        &mut self.items[at]
+    }
+}
+
+impl<T> Default for Reuse<T> {
+    fn default() -> Self {
+        Self {
+            items: Vec::new(),
+            used: 0,
+        }
+    }
+}
+
+impl<T> Deref for Reuse<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        self.items.get(..self.used).unwrap_or_default()
+    }
+}
+
+impl<T> DerefMut for Reuse<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        self.items.get_mut(..self.used).unwrap_or_default()
+    }
+}
+
+impl<T: PartialEq> PartialEq for Reuse<T> {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
