@@ -1,3 +1,5 @@
 //! What stands around the engine: inputs that turn files and pipes into payloads, and the daemon that takes them.
 //!
 //! The command line (`main.rs`, `cli/`) is the only user of some of it; producers use the client library.
+
+pub mod protocol;

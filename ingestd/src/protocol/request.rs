@@ -1,0 +1,428 @@
+//! What a client sends.
+
+use std::num::NonZeroU32;
+
+use loom_engine::SourceId;
+
+use super::frame::{Cursor, Header, Malformed, write_frame, write_text};
+
+/// How a hello begins.
+pub const MAGIC: [u8; 8] = *b"LOOMSOCK";
+/// The version of the protocol.
+pub const VERSION: u16 = 1;
+
+/// The number by which a reply names its request.
+pub type RequestId = NonZeroU32;
+
+/// How the payloads of a push follow one another.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// Packed, each of this many bytes.
+    Fixed { record_bytes: u16 },
+    /// Each behind its length, a u16; packed.
+    Framed,
+}
+
+/// A batch of payloads of one source.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Push<'a> {
+    pub source: SourceId,
+    pub shape: Shape,
+    pub bytes: &'a [u8],
+    /// How many payloads `bytes` holds.
+    pub records: u64,
+}
+
+/// What a sync waits for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// Visible, or durable where the directory's durability is `batch`.
+    Configured,
+    Durable,
+}
+
+/// One frame of a client.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Request<'a> {
+    Hello {
+        version: u16,
+        client: &'a str,
+    },
+    Push(Push<'a>),
+    Sync {
+        request: RequestId,
+        depth: Depth,
+    },
+    Define {
+        request: RequestId,
+        toml: &'a str,
+    },
+    CloseSource {
+        request: RequestId,
+        source: &'a str,
+    },
+    AddIndex {
+        request: RequestId,
+        source: &'a str,
+        toml: &'a str,
+    },
+    CloseIndex {
+        request: RequestId,
+        source: &'a str,
+        index: &'a str,
+    },
+    Catalog {
+        request: RequestId,
+    },
+    Status {
+        request: RequestId,
+    },
+}
+
+const HELLO: u8 = 0x01;
+const PUSH_FIXED: u8 = 0x02;
+const PUSH_FRAMED: u8 = 0x03;
+const SYNC: u8 = 0x04;
+const DEFINE: u8 = 0x05;
+const CLOSE_SOURCE: u8 = 0x06;
+const ADD_INDEX: u8 = 0x07;
+const CLOSE_INDEX: u8 = 0x08;
+const CATALOG: u8 = 0x09;
+const STATUS: u8 = 0x0A;
+
+impl<'a> Request<'a> {
+    /// Decodes the frame with this header and body; the body must have the header's length.
+    pub fn decode(header: Header, body: &'a [u8]) -> Result<Request<'a>, Malformed> {
+        match header.kind {
+            PUSH_FIXED => return decode_fixed(SourceId(header.source), body),
+            PUSH_FRAMED => return decode_framed(SourceId(header.source), body),
+            _ if header.source != 0 => return Err(Malformed::Reserved("request")),
+            _ => {}
+        }
+        let name = match header.kind {
+            HELLO => "hello",
+            SYNC => "sync",
+            DEFINE => "define",
+            CLOSE_SOURCE => "close source",
+            ADD_INDEX => "add index",
+            CLOSE_INDEX => "close index",
+            CATALOG => "catalog",
+            STATUS => "status",
+            unknown => return Err(Malformed::UnknownKind(unknown)),
+        };
+        let mut cursor = Cursor::new(name, body);
+        if header.kind == HELLO {
+            return decode_hello(cursor);
+        }
+        let request = RequestId::new(cursor.u32()?).ok_or(Malformed::RequestZero)?;
+        let decoded = match header.kind {
+            SYNC => {
+                let depth = match cursor.u8()? {
+                    0 => Depth::Configured,
+                    1 => Depth::Durable,
+                    _ => return Err(Malformed::Reserved(name)),
+                };
+                cursor.zeroes::<3>()?;
+                Request::Sync { request, depth }
+            }
+            DEFINE => Request::Define {
+                request,
+                toml: cursor.document()?,
+            },
+            CLOSE_SOURCE => Request::CloseSource {
+                request,
+                source: cursor.text()?,
+            },
+            ADD_INDEX => Request::AddIndex {
+                request,
+                source: cursor.text()?,
+                toml: cursor.document()?,
+            },
+            CLOSE_INDEX => Request::CloseIndex {
+                request,
+                source: cursor.text()?,
+                index: cursor.text()?,
+            },
+            CATALOG => Request::Catalog { request },
+            _ => Request::Status { request },
+        };
+        cursor.end()?;
+        Ok(decoded)
+    }
+
+    /// Appends the frame to `out`. Its body must keep to the limit; a longer one is refused by the daemon.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let plain = |out: &mut Vec<u8>, kind, request: RequestId, parts: &[&str], last: &str| {
+            write_frame(out, kind, None, |body| {
+                body.extend_from_slice(&request.get().to_le_bytes());
+                for part in parts {
+                    write_text(body, part);
+                }
+                body.extend_from_slice(last.as_bytes());
+            });
+        };
+        match *self {
+            Request::Hello { version, client } => write_frame(out, HELLO, None, |body| {
+                body.extend_from_slice(&MAGIC);
+                body.extend_from_slice(&version.to_le_bytes());
+                write_text(body, client);
+            }),
+            Request::Push(push) => encode_push(out, push),
+            Request::Sync { request, depth } => write_frame(out, SYNC, None, |body| {
+                body.extend_from_slice(&request.get().to_le_bytes());
+                body.extend_from_slice(&[u8::from(depth == Depth::Durable), 0, 0, 0]);
+            }),
+            Request::Define { request, toml } => plain(out, DEFINE, request, &[], toml),
+            Request::CloseSource { request, source } => {
+                plain(out, CLOSE_SOURCE, request, &[source], "");
+            }
+            Request::AddIndex {
+                request,
+                source,
+                toml,
+            } => plain(out, ADD_INDEX, request, &[source], toml),
+            Request::CloseIndex {
+                request,
+                source,
+                index,
+            } => plain(out, CLOSE_INDEX, request, &[source, index], ""),
+            Request::Catalog { request } => plain(out, CATALOG, request, &[], ""),
+            Request::Status { request } => plain(out, STATUS, request, &[], ""),
+        }
+    }
+}
+
+impl Shape {
+    /// Appends what stands before the payloads of a push: the frame's header, its length still 0, and the size of
+    /// fixed payloads. [`Shape::finish`] fills the length in.
+    pub(crate) fn begin(self, source: SourceId, out: &mut Vec<u8>) {
+        match self {
+            Shape::Fixed { record_bytes } => {
+                write_frame(out, PUSH_FIXED, Some(source), |body| {
+                    body.extend_from_slice(&record_bytes.to_le_bytes());
+                    body.extend_from_slice(&[0, 0]);
+                });
+            }
+            Shape::Framed => write_frame(out, PUSH_FRAMED, Some(source), |_| {}),
+        }
+    }
+
+    /// Fills in the length of the frame that starts at `start` and reaches to the end of `out`.
+    pub(crate) fn finish(start: usize, out: &mut [u8]) {
+        let body_bytes = out.len().saturating_sub(start + super::HEADER_BYTES) as u32;
+        if let Some(place) = out.get_mut(start..start + 4) {
+            place.copy_from_slice(&body_bytes.to_le_bytes());
+        }
+    }
+}
+
+fn encode_push(out: &mut Vec<u8>, push: Push<'_>) {
+    let start = out.len();
+    push.shape.begin(push.source, out);
+    out.extend_from_slice(push.bytes);
+    Shape::finish(start, out);
+}
+
+fn decode_hello(mut cursor: Cursor<'_>) -> Result<Request<'_>, Malformed> {
+    if cursor.array()? != MAGIC {
+        return Err(Malformed::NotLoom);
+    }
+    let version = cursor.u16()?;
+    if version != VERSION {
+        // What follows is that version's business; the version alone is what the answer is about.
+        return Ok(Request::Hello {
+            version,
+            client: "",
+        });
+    }
+    let client = cursor.text()?;
+    cursor.end()?;
+    Ok(Request::Hello { version, client })
+}
+
+fn decode_fixed(source: SourceId, body: &[u8]) -> Result<Request<'_>, Malformed> {
+    let mut cursor = Cursor::new("push", body);
+    let record_bytes = cursor.u16()?;
+    cursor.zeroes::<2>()?;
+    let bytes = cursor.remainder();
+    let whole = bytes.len().checked_rem(usize::from(record_bytes)) == Some(0);
+    if !whole {
+        return Err(Malformed::Ragged {
+            bytes: bytes.len(),
+            record_bytes: usize::from(record_bytes),
+        });
+    }
+    Ok(Request::Push(Push {
+        source,
+        shape: Shape::Fixed { record_bytes },
+        bytes,
+        records: (bytes.len() / usize::from(record_bytes).max(1)) as u64,
+    }))
+}
+
+fn decode_framed(source: SourceId, body: &[u8]) -> Result<Request<'_>, Malformed> {
+    let mut rest = body;
+    let mut records = 0;
+    while !rest.is_empty() {
+        let (length, after) = rest
+            .split_first_chunk::<2>()
+            .ok_or(Malformed::Short("push"))?;
+        let length = usize::from(u16::from_le_bytes(*length));
+        rest = after.get(length..).ok_or(Malformed::Short("push"))?;
+        records += 1;
+    }
+    Ok(Request::Push(Push {
+        source,
+        shape: Shape::Framed,
+        bytes: body,
+        records,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::{HEADER_BYTES, REQUEST_BODY_BYTES_MAX};
+    use super::*;
+
+    fn decode(frame: &[u8]) -> Result<Request<'_>, Malformed> {
+        let header = Header::decode(frame, REQUEST_BODY_BYTES_MAX).unwrap()?;
+        assert_eq!(header.body_bytes, frame.len() - HEADER_BYTES);
+        Request::decode(header, &frame[HEADER_BYTES..])
+    }
+
+    fn framed(payloads: &[Vec<u8>]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for payload in payloads {
+            bytes.extend_from_slice(&(payload.len() as u16).to_le_bytes());
+            bytes.extend_from_slice(payload);
+        }
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn every_request_survives_its_encoding(
+            kind in 0..9usize, number in 1u32.., durable: bool,
+            a in "\\PC{0,40}", b in "\\PC{0,200}", version: u16, source: u16,
+        ) {
+            let request = RequestId::new(number).unwrap();
+            let sent = match kind {
+                0 if version == VERSION => Request::Hello { version, client: &a },
+                0 => Request::Hello { version, client: "" },
+                1 => Request::Sync { request, depth: if durable { Depth::Durable } else { Depth::Configured } },
+                2 => Request::Define { request, toml: &b },
+                3 => Request::CloseSource { request, source: &a },
+                4 => Request::AddIndex { request, source: &a, toml: &b },
+                5 => Request::CloseIndex { request, source: &a, index: &b },
+                6 => Request::Catalog { request },
+                7 => Request::Status { request },
+                _ => Request::Push(Push {
+                    source: SourceId(source), shape: Shape::Fixed { record_bytes: 1 },
+                    bytes: b.as_bytes(), records: b.len() as u64,
+                }),
+            };
+            let mut frame = Vec::new();
+            sent.encode(&mut frame);
+            prop_assert_eq!(decode(&frame), Ok(sent));
+        }
+
+        #[test]
+        fn framed_payloads_are_counted(payloads in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 0..40)) {
+            let bytes = framed(&payloads);
+            let sent = Request::Push(Push {
+                source: SourceId(7), shape: Shape::Framed, bytes: &bytes, records: payloads.len() as u64,
+            });
+            let mut frame = Vec::new();
+            sent.encode(&mut frame);
+            prop_assert_eq!(decode(&frame), Ok(sent));
+        }
+
+        #[test]
+        fn any_bytes_decode_or_are_malformed(kind: u8, source: u16, body in prop::collection::vec(any::<u8>(), 0..200)) {
+            let header = Header { body_bytes: body.len(), kind, source };
+            if let Ok(request) = Request::decode(header, &body) {
+                let mut frame = Vec::new();
+                request.encode(&mut frame);
+                if !matches!(request, Request::Hello { version, .. } if version != VERSION) {
+                    prop_assert_eq!(&frame[HEADER_BYTES..], &body[..]);
+                }
+            }
+        }
+
+        #[test]
+        fn a_request_cut_short_is_malformed(cut in 0usize..40) {
+            let mut frame = Vec::new();
+            Request::CloseIndex {
+                request: RequestId::MIN, source: "some source", index: "some index",
+            }.encode(&mut frame);
+            let body = &frame[HEADER_BYTES..];
+            prop_assume!(cut < body.len());
+            let header = Header { body_bytes: cut, kind: CLOSE_INDEX, source: 0 };
+            prop_assert!(Request::decode(header, &body[..cut]).is_err());
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_frame_is_named() {
+        let raw = |kind: u8, source: u16, body: &[u8]| {
+            Request::decode(
+                Header {
+                    body_bytes: body.len(),
+                    kind,
+                    source,
+                },
+                body,
+            )
+            .map(|_| ())
+        };
+        assert_eq!(raw(0x55, 0, b""), Err(Malformed::UnknownKind(0x55)));
+        assert_eq!(
+            raw(HELLO, 0, b"HTTP/1.1....."),
+            Err(Malformed::NotLoom),
+            "another protocol"
+        );
+        assert_eq!(raw(STATUS, 0, &[0; 4]), Err(Malformed::RequestZero));
+        assert_eq!(
+            raw(STATUS, 0, &[1, 0, 0, 0, 9]),
+            Err(Malformed::Trailing("status", 1))
+        );
+        assert_eq!(
+            raw(DEFINE, 0, &[1, 0, 0, 0, 0xFF]),
+            Err(Malformed::NotUtf8("define"))
+        );
+        assert_eq!(
+            raw(SYNC, 0, &[1, 0, 0, 0, 2, 0, 0, 0]),
+            Err(Malformed::Reserved("sync"))
+        );
+        assert_eq!(
+            raw(STATUS, 3, &[1, 0, 0, 0]),
+            Err(Malformed::Reserved("request"))
+        );
+        assert_eq!(
+            raw(PUSH_FIXED, 1, &[0, 0, 0, 0]),
+            Err(Malformed::Ragged {
+                bytes: 0,
+                record_bytes: 0
+            })
+        );
+        assert_eq!(
+            raw(PUSH_FIXED, 1, &[2, 0, 0, 0, 1, 2, 3]),
+            Err(Malformed::Ragged {
+                bytes: 3,
+                record_bytes: 2
+            })
+        );
+        assert_eq!(
+            raw(PUSH_FRAMED, 1, &[3, 0, 1, 2]),
+            Err(Malformed::Short("push"))
+        );
+        let long = ((REQUEST_BODY_BYTES_MAX + 1) as u32).to_le_bytes();
+        let head = [long[0], long[1], long[2], long[3], PUSH_FIXED, 0, 1, 0];
+        assert!(matches!(
+            Header::decode(&head, REQUEST_BODY_BYTES_MAX),
+            Some(Err(Malformed::TooLong { .. }))
+        ));
+    }
+}
