@@ -1,0 +1,32 @@
+# `make` checks for what a build needs, then builds. README.md lists the targets.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := build
+.PHONY: check build test lint clean
+
+export CARGO_TARGET_DIR ?= $(CURDIR)/target
+CARGO ?= cargo
+
+check:
+	@tests/prerequisites.sh
+
+build: check
+	$(CARGO) build --release --locked --workspace
+
+test: build .venv/complete
+	$(CARGO) test --release --locked --workspace
+
+lint: check
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
+	$(CARGO) test --release --locked --package loom-tests --test style --test dependencies
+
+clean:
+	$(CARGO) clean
+	rm -rf dist .venv
+
+.venv/complete: tests/requirements.txt
+	@tests/prerequisites.sh
+	python3 -m venv --clear .venv
+	.venv/bin/pip install --quiet --disable-pip-version-check --requirement tests/requirements.txt
+	@touch $@

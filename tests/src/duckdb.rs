@@ -1,0 +1,269 @@
+//! DuckDB sessions, each in a process of its own: version 2.0.0 through Python, version 1.5.6 through its command line.
+//!
+//! Both answer in the same form: every value as DuckDB's own text of it (`::VARCHAR`), NULL as `None`, in UTC. So one test
+//! runs against both, and a difference between clients' printing never looks like a difference between answers.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use tempfile::NamedTempFile;
+
+use crate::machine;
+
+/// The two DuckDB versions, each with the extension file made for it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Version {
+    V2,
+    V1,
+}
+
+impl Version {
+    pub const ALL: [Version; 2] = [Version::V2, Version::V1];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Version::V2 => "v2",
+            Version::V1 => "v1",
+        }
+    }
+
+    /// The extension file for this version, built by `make build`.
+    pub fn extension(self) -> PathBuf {
+        let folder = match self {
+            Version::V2 => "duckdb-v2.0.0",
+            Version::V1 => "duckdb-v1",
+        };
+        machine::root()
+            .join("dist")
+            .join(folder)
+            .join("loom.duckdb_extension")
+    }
+}
+
+pub type Row = Vec<Option<String>>;
+
+/// What DuckDB said instead of an answer.
+#[derive(Debug)]
+pub struct QueryError(pub String);
+
+impl fmt::Display for QueryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for QueryError {}
+
+/// One connection in a process of its own, which ends with the session.
+pub struct Session {
+    version: Version,
+    process: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    errors: File,
+    statements: u64,
+}
+
+impl Session {
+    /// A session with the extension loaded.
+    pub fn open(version: Version) -> Result<Session> {
+        let mut session = Session::plain(version)?;
+        let extension = version.extension();
+        session
+            .query(&format!("LOAD '{}'", extension.display()))
+            .with_context(|| format!("loading {}; has 'make build' run?", extension.display()))?;
+        Ok(session)
+    }
+
+    /// A session of DuckDB alone.
+    pub fn plain(version: Version) -> Result<Session> {
+        let errors = NamedTempFile::new()?;
+        let mut command = match version {
+            Version::V2 => {
+                let mut command = Command::new(machine::python()?);
+                command.arg(machine::root().join("tests/src/session.py"));
+                command
+            }
+            Version::V1 => {
+                let mut command = Command::new(machine::duckdb_cli()?);
+                command.args(["-unsigned", "-batch", "-no-init", "-jsonlines"]);
+                command
+            }
+        };
+        let mut process = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(errors.reopen()?)
+            .spawn()
+            .with_context(|| format!("starting {command:?}"))?;
+        let input = process.stdin.take().context("no input")?;
+        let output = BufReader::new(process.stdout.take().context("no output")?);
+        let errors = errors.reopen()?;
+        let mut session = Session {
+            version,
+            process,
+            input,
+            output,
+            errors,
+            statements: 0,
+        };
+        session.query("SET TimeZone = 'UTC'")?;
+        Ok(session)
+    }
+
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Runs one statement. What selects is asked for as text; anything else runs as it is.
+    pub fn query(&mut self, sql: &str) -> Result<Vec<Row>, QueryError> {
+        self.statements += 1;
+        let asked = if selects(sql) {
+            format!("SELECT COLUMNS(*)::VARCHAR FROM (\n{}\n)", bare(sql))
+        } else {
+            bare(sql).to_owned()
+        };
+        let answer = match self.version {
+            Version::V2 => self.ask_python(&asked),
+            Version::V1 => self.ask_cli(&asked),
+        };
+        answer.unwrap_or_else(|error| {
+            Err(QueryError(format!(
+                "the session of DuckDB {} broke: {error:#}",
+                self.version.name()
+            )))
+        })
+    }
+
+    /// The one value of a query that gives one.
+    pub fn value(&mut self, sql: &str) -> Result<String> {
+        let rows = self.query(sql).with_context(|| sql.to_owned())?;
+        let value = rows
+            .into_iter()
+            .next()
+            .and_then(|row| row.into_iter().next())
+            .flatten();
+        value.with_context(|| format!("no value from: {sql}"))
+    }
+
+    fn ask_python(&mut self, sql: &str) -> Result<Result<Vec<Row>, QueryError>> {
+        let mut line = serde_json::to_string(sql)?;
+        line.push('\n');
+        self.input.write_all(line.as_bytes())?;
+        let mut answer = String::new();
+        if self.output.read_line(&mut answer)? == 0 {
+            return Ok(Err(QueryError(format!("DuckDB ended: {}", self.said()?))));
+        }
+        Ok(match serde_json::from_str(&answer)? {
+            Answer::Rows(rows) => Ok(rows),
+            Answer::Error(message) => Err(QueryError(message)),
+        })
+    }
+
+    fn ask_cli(&mut self, sql: &str) -> Result<Result<Vec<Row>, QueryError>> {
+        let mark = format!("-- end of statement {}", self.statements);
+        self.input
+            .write_all(format!("{sql}\n;\n.print {mark}\n").as_bytes())?;
+        let mut rows = Vec::new();
+        let mut line = String::new();
+        loop {
+            line.clear();
+            if self.output.read_line(&mut line)? == 0 {
+                return Ok(Err(QueryError(format!("DuckDB ended: {}", self.said()?))));
+            }
+            if line.trim_end() == mark {
+                break;
+            }
+            if line.starts_with('{') {
+                rows.push(serde_json::from_str::<JsonRow>(&line)?.0);
+            }
+        }
+        let said = self.said()?;
+        Ok(if said.is_empty() {
+            Ok(rows)
+        } else {
+            Err(QueryError(said))
+        })
+    }
+
+    /// What the process has written to its standard error since this was last asked.
+    fn said(&mut self) -> Result<String> {
+        let mut text = Vec::new();
+        self.errors.read_to_end(&mut text)?;
+        Ok(String::from_utf8_lossy(&text).trim().to_owned())
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _already_ended = self.process.kill();
+        let _status = self.process.wait();
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Answer {
+    Rows(Vec<Row>),
+    Error(String),
+}
+
+/// A JSON object's values in the order in which they stand; names may repeat, as columns of a result may.
+struct JsonRow(Row);
+
+impl<'de> Deserialize<'de> for JsonRow {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<JsonRow, D::Error> {
+        struct InOrder;
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = JsonRow;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a row")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<JsonRow, A::Error> {
+                let mut row = Vec::new();
+                while let Some((_, value)) = map.next_entry::<String, serde_json::Value>()? {
+                    row.push(match value {
+                        serde_json::Value::Null => None,
+                        serde_json::Value::String(text) => Some(text),
+                        other => Some(other.to_string()),
+                    });
+                }
+                Ok(JsonRow(row))
+            }
+        }
+        from.deserialize_map(InOrder)
+    }
+}
+
+fn bare(sql: &str) -> &str {
+    sql.trim().trim_end_matches(';')
+}
+
+/// True for statements that may stand as a subquery.
+fn selects(sql: &str) -> bool {
+    let first = sql
+        .trim_start()
+        .split(|c: char| !c.is_ascii_alphabetic())
+        .next()
+        .unwrap_or_default();
+    [
+        "select",
+        "from",
+        "with",
+        "values",
+        "table",
+        "describe",
+        "show",
+        "summarize",
+        "pivot",
+        "unpivot",
+    ]
+    .iter()
+    .any(|word| first.eq_ignore_ascii_case(word))
+}

@@ -1,0 +1,86 @@
+//! What stands where on this machine: the checkout, the built programs, the Python environment of the tests, and which other
+//! programs are installed.
+//!
+//! A test that needs a program which is missing says so and passes, except where `CI` is set: there a skip is a failure.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// The root of the checkout.
+pub fn root() -> &'static Path {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here)
+}
+
+/// The built `ingestd`: the one `INGESTD` names, else the one beside the running test.
+pub fn ingestd() -> Result<PathBuf> {
+    let path = match std::env::var_os("INGESTD") {
+        Some(path) => PathBuf::from(path),
+        None => {
+            let test = std::env::current_exe()?;
+            let release = test.ancestors().find(|dir| dir.ends_with("release"));
+            release
+                .context("the test does not stand in a release directory")?
+                .join("ingestd")
+        }
+    };
+    ensure!(
+        path.exists(),
+        "{} is not built; run 'make build'",
+        path.display()
+    );
+    Ok(path)
+}
+
+/// The Python of the tests' environment, which holds DuckDB 2.0.0.
+pub fn python() -> Result<PathBuf> {
+    environment("python")
+}
+
+/// The command line of DuckDB 1.5.6 in the tests' environment.
+pub fn duckdb_cli() -> Result<PathBuf> {
+    environment("duckdb")
+}
+
+fn environment(program: &str) -> Result<PathBuf> {
+    let path = root().join(".venv/bin").join(program);
+    ensure!(
+        path.exists(),
+        "{} is missing; run 'make test' once, which makes it",
+        path.display()
+    );
+    Ok(path)
+}
+
+/// True where all `programs` are installed. Otherwise says which is not, and fails where `CI` is set.
+pub fn has(test: &str, programs: &[&str]) -> Result<bool> {
+    let missing: Vec<&str> = programs
+        .iter()
+        .copied()
+        .filter(|program| !on_path(program))
+        .collect();
+    if missing.is_empty() {
+        return Ok(true);
+    }
+    skip(test, &format!("{} is not installed", missing.join(", ")))?;
+    Ok(false)
+}
+
+/// Says that `test` did not run, and why; an error where `CI` is set.
+pub fn skip(test: &str, reason: &str) -> Result<()> {
+    if std::env::var_os("CI").is_some() {
+        bail!("{test} was skipped, and CI skips nothing: {reason}");
+    }
+    println!("skipped: {test}: {reason}");
+    Ok(())
+}
+
+fn on_path(program: &str) -> bool {
+    let finder = Command::new("sh")
+        .arg("-c")
+        .arg(format!("command -v {program}"))
+        .output();
+    finder.is_ok_and(|found| found.status.success())
+}

@@ -1,0 +1,79 @@
+//! Random numbers that a printed seed repeats. Every randomised test takes its `Seed` here and says it.
+
+use std::hash::{BuildHasher, RandomState};
+
+/// SplitMix64. Small, and good enough to choose test cases with.
+pub struct Seed {
+    state: u64,
+}
+
+impl Seed {
+    /// The seed of the environment's `LOOM_SEED`, else a new one; printed either way, so that a failure can be repeated.
+    pub fn announced(test: &str) -> Seed {
+        let given = std::env::var("LOOM_SEED")
+            .ok()
+            .and_then(|text| text.parse().ok());
+        let state = given.unwrap_or_else(|| RandomState::new().hash_one(test) >> 32);
+        println!("{test}: LOOM_SEED={state}");
+        Seed { state }
+    }
+
+    pub fn of(state: u64) -> Seed {
+        Seed { state }
+    }
+
+    pub fn value(&self) -> u64 {
+        self.state
+    }
+
+    pub fn draw(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number in `low..high`; `low` where the range is empty.
+    pub fn between(&mut self, low: i64, high: i64) -> i64 {
+        let width = high.saturating_sub(low).max(1).unsigned_abs();
+        low.saturating_add_unsigned(self.draw() % width)
+    }
+
+    pub fn chance(&mut self, percent: u64) -> bool {
+        self.draw() % 100 < percent
+    }
+
+    /// One of `choices`; panics where there are none.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the remainder is below the length, which the assertion holds above zero"
+    )]
+    pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
+        assert!(!choices.is_empty(), "nothing to choose from");
+        let at = (self.draw() % choices.len() as u64) as usize;
+        &choices[at]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Seed;
+
+    #[test]
+    fn a_seed_repeats_its_numbers() {
+        let draw = |seed| {
+            let mut seed = Seed::of(seed);
+            (seed.draw(), seed.between(-5, 5), seed.chance(50))
+        };
+        assert_eq!(draw(7), draw(7));
+        assert_ne!(draw(7), draw(8));
+    }
+
+    #[test]
+    fn a_range_holds_its_numbers() {
+        let mut seed = Seed::of(1);
+        assert!((0..1000).all(|_| (-3..4).contains(&seed.between(-3, 4))));
+        assert_eq!(seed.between(9, 9), 9);
+    }
+}

@@ -1,0 +1,262 @@
+//! Which crate may depend on which, and under which licences: held against what cargo itself resolved.
+
+use std::collections::{BTreeSet, HashMap};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use loom_tests::machine::root;
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+    resolve: Resolve,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    id: String,
+    name: String,
+    source: Option<String>,
+    license: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Resolve {
+    nodes: Vec<Node>,
+}
+
+#[derive(Deserialize)]
+struct Node {
+    id: String,
+    deps: Vec<Dependency>,
+}
+
+#[derive(Deserialize)]
+struct Dependency {
+    pkg: String,
+    dep_kinds: Vec<DependencyKind>,
+}
+
+#[derive(Deserialize)]
+struct DependencyKind {
+    kind: Option<String>,
+}
+
+/// Which dependencies of the first crate are followed; those further down are followed as what is linked.
+#[derive(Copy, Clone, PartialEq)]
+enum Follow {
+    Linked,
+    TestsToo,
+}
+
+impl Metadata {
+    fn read() -> Result<Metadata> {
+        let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+        let output = Command::new(env!("CARGO"))
+            .args([
+                "metadata",
+                "--format-version",
+                "1",
+                "--offline",
+                "--locked",
+                "--filter-platform",
+                &triple,
+            ])
+            .current_dir(root())
+            .output()?;
+        ensure!(
+            output.status.success(),
+            "cargo metadata: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Ok(serde_json::from_slice(&output.stdout)?)
+    }
+
+    /// The names of all crates that `crate_name` depends on, directly or not.
+    fn beneath(&self, crate_name: &str, follow: Follow) -> Result<BTreeSet<&str>> {
+        let names: HashMap<&str, &str> = self
+            .packages
+            .iter()
+            .map(|p| (p.id.as_str(), p.name.as_str()))
+            .collect();
+        let nodes: HashMap<&str, &Node> = self
+            .resolve
+            .nodes
+            .iter()
+            .map(|node| (node.id.as_str(), node))
+            .collect();
+        let first = self
+            .packages
+            .iter()
+            .find(|package| package.name == crate_name)
+            .context(crate_name.to_owned())?;
+        let mut found = BTreeSet::new();
+        let mut open = vec![first.id.as_str()];
+        while let Some(id) = open.pop() {
+            let node = nodes.get(id).context("a crate that was not resolved")?;
+            for dependency in &node.deps {
+                let linked = dependency
+                    .dep_kinds
+                    .iter()
+                    .any(|kind| kind.kind.as_deref() != Some("dev"));
+                let followed = linked || (follow == Follow::TestsToo && id == first.id);
+                let name = names
+                    .get(dependency.pkg.as_str())
+                    .context("a crate without a name")?;
+                if followed && found.insert(*name) {
+                    open.push(&dependency.pkg);
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Fails where a crate beneath `crate_name` is one of `forbidden`, or of a family `name-…` of it.
+fn keeps_away(crate_name: &str, follow: Follow, forbidden: &[&str]) -> Result<()> {
+    let metadata = Metadata::read()?;
+    for name in metadata.beneath(crate_name, follow)? {
+        let family = name.split('-').next().unwrap_or(name);
+        ensure!(
+            !forbidden.contains(&name) && !forbidden.contains(&family),
+            "{crate_name} depends on {name}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn the_engine_knows_no_database_no_arrow_and_no_daemon() -> Result<()> {
+    keeps_away(
+        "loom-engine",
+        Follow::TestsToo,
+        &[
+            "duckdb",
+            "libduckdb-sys",
+            "arrow",
+            "parquet",
+            "ingestd",
+            "clap",
+            "anyhow",
+        ],
+    )
+}
+
+#[test]
+fn the_extension_knows_no_daemon() -> Result<()> {
+    keeps_away(
+        "loom-duckdb",
+        Follow::TestsToo,
+        &["ingestd", "parquet", "anyhow"],
+    )
+}
+
+#[test]
+fn the_daemon_knows_no_database() -> Result<()> {
+    keeps_away(
+        "ingestd",
+        Follow::Linked,
+        &["duckdb", "libduckdb-sys", "loom-duckdb"],
+    )
+}
+
+#[test]
+fn every_crate_comes_from_the_registry() -> Result<()> {
+    for package in Metadata::read()?.packages {
+        let known = package
+            .source
+            .as_deref()
+            .is_none_or(|source| source.starts_with("registry+"));
+        ensure!(known, "{} comes from {:?}", package.name, package.source);
+    }
+    Ok(())
+}
+
+#[test]
+fn every_licence_is_one_that_deny_toml_allows() -> Result<()> {
+    let rules: toml::Table = std::fs::read_to_string(root().join("deny.toml"))?.parse()?;
+    let allowed = rules
+        .get("licenses")
+        .and_then(|table| table.get("allow"))
+        .and_then(toml::Value::as_array);
+    let allowed: Vec<&str> = allowed
+        .context("deny.toml allows no licence")?
+        .iter()
+        .filter_map(toml::Value::as_str)
+        .collect();
+    for package in Metadata::read()?.packages {
+        let licence = package
+            .license
+            .with_context(|| format!("{} names no licence", package.name))?;
+        ensure!(
+            permits(&licence, &allowed)?,
+            "{} is under {licence}",
+            package.name
+        );
+    }
+    Ok(())
+}
+
+/// True where the SPDX expression can be met by `allowed` alone. Old manifests write `/` for OR.
+fn permits(expression: &str, allowed: &[&str]) -> Result<bool> {
+    let spaced = expression
+        .replace('/', " OR ")
+        .replace('(', " ( ")
+        .replace(')', " ) ")
+        .replace(" WITH ", "-WITH-");
+    let mut words = spaced.split_whitespace().peekable();
+    let met = either(&mut words, allowed)?;
+    ensure!(
+        words.peek().is_none(),
+        "not an SPDX expression: {expression}"
+    );
+    Ok(met)
+}
+
+type Words<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
+
+fn either(words: &mut Words, allowed: &[&str]) -> Result<bool> {
+    let mut met = both(words, allowed)?;
+    while words.next_if_eq(&"OR").is_some() {
+        met |= both(words, allowed)?;
+    }
+    Ok(met)
+}
+
+fn both(words: &mut Words, allowed: &[&str]) -> Result<bool> {
+    let mut met = one(words, allowed)?;
+    while words.next_if_eq(&"AND").is_some() {
+        met &= one(words, allowed)?;
+    }
+    Ok(met)
+}
+
+fn one(words: &mut Words, allowed: &[&str]) -> Result<bool> {
+    match words.next() {
+        Some("(") => {
+            let met = either(words, allowed)?;
+            ensure!(words.next() == Some(")"), "a parenthesis stays open");
+            Ok(met)
+        }
+        Some(licence) => Ok(allowed.contains(&licence)),
+        None => bail!("an SPDX expression ends early"),
+    }
+}
+
+#[test]
+fn a_licence_expression_is_read_as_spdx_says() -> Result<()> {
+    let allowed = ["MIT", "Zlib"];
+    for (expression, met) in [
+        ("MIT", true),
+        ("GPL-3.0", false),
+        ("GPL-3.0 OR MIT", true),
+        ("GPL-3.0/MIT", true),
+        ("MIT AND GPL-3.0", false),
+        ("(GPL-3.0 OR Zlib) AND MIT", true),
+        ("GPL-3.0 WITH exception OR MIT AND Zlib", true),
+    ] {
+        assert_eq!(permits(expression, &allowed)?, met, "{expression}");
+    }
+    Ok(())
+}
