@@ -149,6 +149,27 @@ pub struct RawRecord<'a> {
     pub payload: &'a [u8],
 }
 
+/// The header of one entry of a chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordHeader {
+    /// 0: no record, but filler.
+    pub source: SourceId,
+    pub payload_bytes: u16,
+    pub delta_ns: u32,
+}
+
+impl RecordHeader {
+    #[inline]
+    pub fn decode(header: [u8; RECORD_HEADER_BYTES]) -> Self {
+        let header = u64::from_le_bytes(header);
+        Self {
+            source: SourceId(header as u16),
+            payload_bytes: (header >> 16) as u16,
+            delta_ns: (header >> 32) as u32,
+        }
+    }
+}
+
 /// Walks the records of a chunk in log order. Ends at the *end* entry, at the bytes' end, or with one error.
 pub struct RecordIter<'a> {
     bytes: &'a [u8],

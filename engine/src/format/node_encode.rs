@@ -136,6 +136,7 @@ fn source_entry(source: &SourceSummary, columns_at: u32) -> [u8; SOURCE_ENTRY_BY
         u64::from(source.first) | u64::from(source.last) << 32,
         source.child_mask,
         u64::from(columns_at),
+        source.bytes,
     ];
     let mut entry = [0; SOURCE_ENTRY_BYTES];
     for (place, word) in entry.chunks_exact_mut(8).zip(words) {

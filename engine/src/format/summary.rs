@@ -110,6 +110,8 @@ pub struct SourceSummary {
     pub source: SourceId,
     pub own_time: bool,
     pub records: u64,
+    /// Bytes of the record log that its records take, headers and padding included.
+    pub bytes: u64,
     pub first_arrival: Timestamp,
     pub last_arrival: Timestamp,
     pub first_ts: Timestamp,
@@ -131,6 +133,7 @@ impl Default for SourceSummary {
             source: SourceId(0),
             own_time: false,
             records: 0,
+            bytes: 0,
             first_arrival: Timestamp::MAX,
             last_arrival: Timestamp::MIN,
             first_ts: Timestamp::MAX,
