@@ -2,4 +2,6 @@
 //!
 //! The command line (`main.rs`, `cli/`) is the only user of some of it; producers use the client library.
 
+pub mod client;
 pub mod protocol;
+pub mod socket;

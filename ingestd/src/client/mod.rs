@@ -1,0 +1,393 @@
+//! The client library for producers in Rust: declare sources, push payloads, learn what became of them.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), ingestd::client::ClientError> {
+//! use ingestd::client::Client;
+//!
+//! let client = Client::connect("/var/lib/loom".as_ref())?;
+//! let source = client.define_one("[[source]]\nname = 'ticks'\n[[source.field]]\nname = 'n'\ntype = 'u64'")?;
+//! client.push(source, &7u64.to_le_bytes())?;
+//! let synced = client.sync()?;
+//! assert_eq!(synced.counts.stored, 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `push` copies the payload into a buffer and returns; the buffer goes to the daemon when it holds 64 KiB, when its
+//! oldest payload is 2 ms old, or with any request. A client may be shared by threads; records keep the order in
+//! which they were pushed. Where the daemon is slower than its producers, `push` waits (or the daemon drops, where
+//! the source says so).
+
+mod outgoing;
+mod replies;
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use loom_engine::{IndexId, SourceId};
+use thiserror::Error;
+
+use crate::protocol::{
+    Depth, ErrorCode, REQUEST_BODY_BYTES_MAX, Reply, Request, RequestId, Shape, Synced, VERSION,
+    Welcome,
+};
+use crate::socket::with_socket_path;
+use outgoing::Outgoing;
+use replies::Replies;
+
+/// Why a call of the client failed.
+#[derive(Debug, Clone, Error)]
+pub enum ClientError {
+    #[error("no daemon runs on {}: start it with `ingestd run {}`", .0.display(), .0.display())]
+    NotRunning(PathBuf),
+    #[error("{message}")]
+    Daemon { code: ErrorCode, message: String },
+    /// The daemon stopped in good order; what it took of this client's records is durable.
+    #[error("the daemon stopped; it stored {} of this client's records", .0.counts.stored)]
+    Stopped(Synced),
+    #[error("a payload of {bytes} bytes is longer than the {limit} that a record may have")]
+    PayloadTooLong { bytes: usize, limit: usize },
+    #[error("a definition of {bytes} bytes is longer than the {limit} that a frame may have")]
+    DocumentTooLong { bytes: usize, limit: usize },
+    #[error("a batch of {bytes} bytes is not made of whole payloads")]
+    Ragged { bytes: usize },
+    #[error("the daemon's answer is not of this protocol: {0}")]
+    Protocol(String),
+    #[error("the connection to the daemon failed: {0}")]
+    Io(Arc<io::Error>),
+}
+
+impl From<io::Error> for ClientError {
+    fn from(error: io::Error) -> Self {
+        ClientError::Io(Arc::new(error))
+    }
+}
+
+/// When a client's buffer goes to the daemon.
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    /// What the daemon calls this client, for people.
+    pub name: String,
+    /// Send when this many bytes have gathered; at most 128 KiB.
+    pub flush_bytes: usize,
+    /// Send at the latest after this time.
+    pub flush_interval: Duration,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        ClientOptions {
+            name: String::new(),
+            flush_bytes: 64 * 1024,
+            flush_interval: Duration::from_millis(2),
+        }
+    }
+}
+
+/// A connection to the daemon of one directory.
+pub struct Client {
+    shared: Arc<Shared>,
+    welcome: Welcome,
+    flusher: Option<JoinHandle<()>>,
+}
+
+/// What the client's threads share: the way out, and the way in for the one request under way.
+struct Shared {
+    outgoing: Mutex<Outgoing>,
+    /// Wakes the flusher: a first payload stands in an empty buffer, or the client closes.
+    wake: Condvar,
+    replies: Mutex<Replies>,
+}
+
+impl Client {
+    /// Connects to the daemon that runs on `dir`.
+    pub fn connect(dir: &Path) -> Result<Client, ClientError> {
+        Client::connect_with(dir, ClientOptions::default())
+    }
+
+    /// Connects with options of one's own.
+    pub fn connect_with(dir: &Path, options: ClientOptions) -> Result<Client, ClientError> {
+        let stream = with_socket_path(dir, |path| UnixStream::connect(path)).map_err(|error| {
+            use io::ErrorKind::{ConnectionRefused, NotFound};
+            match error.kind() {
+                NotFound | ConnectionRefused => ClientError::NotRunning(dir.to_owned()),
+                _ => ClientError::from(error),
+            }
+        })?;
+        let mut replies = Replies::new(stream.try_clone()?);
+        let mut outgoing = Outgoing::new(stream, options.flush_bytes.min(128 * 1024));
+        outgoing.append(&Request::Hello {
+            version: VERSION,
+            client: &options.name,
+        });
+        // A daemon that is full answers without waiting for the hello, so its word counts more than the failed send.
+        if let Err(error) = outgoing.send() {
+            return Err(replies.last_word().unwrap_or(error));
+        }
+        let Reply::Welcome(welcome) = replies.receive()? else {
+            return Err(ClientError::Protocol("no welcome to a hello".to_owned()));
+        };
+        let shared = Arc::new(Shared {
+            outgoing: Mutex::new(outgoing),
+            wake: Condvar::new(),
+            replies: Mutex::new(replies),
+        });
+        let flusher = std::thread::Builder::new()
+            .name("loom-client".to_owned())
+            .spawn({
+                let shared = Arc::clone(&shared);
+                move || shared.flush_regularly(options.flush_interval)
+            })?;
+        Ok(Client {
+            shared,
+            welcome,
+            flusher: Some(flusher),
+        })
+    }
+
+    /// What the daemon said of itself and the directory.
+    pub fn welcome(&self) -> &Welcome {
+        &self.welcome
+    }
+
+    /// Defines every `[[source]]` of a TOML document and returns their ids in its order. What exists already is no
+    /// error; fields may be added after the existing ones.
+    pub fn define(&self, toml: &str) -> Result<Vec<(SourceId, String)>, ClientError> {
+        self.check_document(toml)?;
+        match self.request(|request| Request::Define { request, toml })? {
+            Reply::Defined { sources, .. } => Ok(sources),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Defines the first source of a TOML document, as [`Client::define`] does.
+    pub fn define_one(&self, toml: &str) -> Result<SourceId, ClientError> {
+        let sources = self.define(toml)?;
+        let (source, _) = sources.first().ok_or_else(|| ClientError::Daemon {
+            code: ErrorCode::Definition,
+            message: "the definition names no source".to_owned(),
+        })?;
+        Ok(*source)
+    }
+
+    /// Hands one payload over, in the layout of its source (`FORMAT.md`, *Payload*). Returns at once unless a full
+    /// buffer has to be sent first.
+    #[inline]
+    pub fn push(&self, source: SourceId, payload: &[u8]) -> Result<(), ClientError> {
+        let limit = self.welcome.payload_bytes_max as usize;
+        if payload.len() > limit {
+            return Err(ClientError::PayloadTooLong {
+                bytes: payload.len(),
+                limit,
+            });
+        }
+        let mut outgoing = self.shared.outgoing();
+        outgoing.push(source, payload);
+        self.shared.after_push(outgoing)
+    }
+
+    /// Hands over a batch of payloads: packed ones of one size, or each behind its u16 length. Where it does not end
+    /// with a whole payload, those before are sent, and an error says so.
+    pub fn push_batch(
+        &self,
+        source: SourceId,
+        shape: Shape,
+        payloads: &[u8],
+    ) -> Result<(), ClientError> {
+        let mut outgoing = self.shared.outgoing();
+        outgoing
+            .push_batch(source, shape, payloads)
+            .map_err(|error| self.shared.explain(error))?;
+        self.shared.after_push(outgoing)
+    }
+
+    /// Payloads handed over since the connection began, sent or not.
+    pub fn pushed(&self) -> u64 {
+        self.shared.outgoing().pushed()
+    }
+
+    /// Sends what the buffer holds, without waiting for the daemon to take it in.
+    pub fn flush(&self) -> Result<(), ClientError> {
+        let sent = self.shared.outgoing().send();
+        sent.map_err(|error| self.shared.explain(error))
+    }
+
+    /// Returns when everything pushed before is visible to queries (durable, where the directory's durability is
+    /// `batch`), with the counts of what became of it.
+    pub fn sync(&self) -> Result<Synced, ClientError> {
+        self.sync_to(Depth::Configured)
+    }
+
+    /// Returns when everything pushed before is durable.
+    pub fn sync_durable(&self) -> Result<Synced, ClientError> {
+        self.sync_to(Depth::Durable)
+    }
+
+    /// Ends a source: what it holds stays readable, and what is pushed to it afterwards is refused.
+    pub fn close_source(&self, source: &str) -> Result<(), ClientError> {
+        self.request(|request| Request::CloseSource { request, source })
+            .map(drop)
+    }
+
+    /// Adds an index from TOML with its `name`, `value`, `where` and `bins`.
+    pub fn add_index(&self, source: &str, toml: &str) -> Result<IndexId, ClientError> {
+        self.check_document(toml)?;
+        match self.request(|request| Request::AddIndex {
+            request,
+            source,
+            toml,
+        })? {
+            Reply::IndexAdded { index, .. } => Ok(index),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Ends an index: it keeps answering for the records that it covered.
+    pub fn close_index(&self, source: &str, index: &str) -> Result<(), ClientError> {
+        self.request(|request| Request::CloseIndex {
+            request,
+            source,
+            index,
+        })
+        .map(drop)
+    }
+
+    /// The sources and indexes of the directory, as the JSON of `PROTOCOL.md`.
+    pub fn catalog(&self) -> Result<String, ClientError> {
+        match self.request(|request| Request::Catalog { request })? {
+            Reply::Catalog { json, .. } => Ok(json),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// What the daemon does and has counted, as the JSON of `PROTOCOL.md`.
+    pub fn status(&self) -> Result<String, ClientError> {
+        match self.request(|request| Request::Status { request })? {
+            Reply::Status { json, .. } => Ok(json),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn sync_to(&self, depth: Depth) -> Result<Synced, ClientError> {
+        match self.request(|request| Request::Sync { request, depth })? {
+            Reply::Synced { synced, .. } => Ok(synced),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn check_document(&self, toml: &str) -> Result<(), ClientError> {
+        // Room for the request's number and a source's name beside it.
+        let limit = REQUEST_BODY_BYTES_MAX - 1024;
+        if toml.len() > limit {
+            return Err(ClientError::DocumentTooLong {
+                bytes: toml.len(),
+                limit,
+            });
+        }
+        Ok(())
+    }
+
+    /// Sends a request behind all payloads and waits for its reply. One request is under way at a time.
+    fn request<'a>(
+        &self,
+        make: impl FnOnce(RequestId) -> Request<'a>,
+    ) -> Result<Reply, ClientError> {
+        let mut replies = self.shared.replies();
+        let request = replies.next_request();
+        let sent = {
+            let mut outgoing = self.shared.outgoing();
+            outgoing.append(&make(request));
+            outgoing.send()
+        };
+        if let Err(error) = sent {
+            return Err(replies.last_word().unwrap_or(error));
+        }
+        replies.receive_answer(request)
+    }
+}
+
+impl Drop for Client {
+    /// Sends what the buffer holds. Whether it arrived only a sync can tell.
+    fn drop(&mut self) {
+        {
+            let mut outgoing = self.shared.outgoing();
+            outgoing.close();
+            self.shared.wake.notify_all();
+        }
+        if let Some(flusher) = self.flusher.take() {
+            // The flusher holds no state that a panic could leave half done.
+            let _ = flusher.join();
+        }
+    }
+}
+
+impl Shared {
+    fn outgoing(&self) -> MutexGuard<'_, Outgoing> {
+        self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn replies(&self) -> MutexGuard<'_, Replies> {
+        self.replies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a full buffer, or sees to it that somebody sends it in time.
+    #[inline]
+    fn after_push(&self, mut outgoing: MutexGuard<'_, Outgoing>) -> Result<(), ClientError> {
+        if outgoing.must_send() {
+            let sent = outgoing.send();
+            drop(outgoing);
+            return sent.map_err(|error| self.explain(error));
+        }
+        if outgoing.unpark() {
+            drop(outgoing);
+            self.wake.notify_one();
+        }
+        Ok(())
+    }
+
+    /// What the daemon said before it closed the connection is the better reason than the failed write.
+    fn explain(&self, error: ClientError) -> ClientError {
+        match self.replies.try_lock() {
+            Ok(mut replies) => replies.last_word().unwrap_or(error),
+            Err(_) => error,
+        }
+    }
+
+    /// Sends what stands in the buffer every `interval`; sleeps while nothing is pushed.
+    fn flush_regularly(&self, interval: Duration) {
+        /// Empty intervals in a row after which the flusher sleeps until a payload comes.
+        const IDLE_INTERVALS: u32 = 8;
+        let mut idle = 0;
+        let mut outgoing = self.outgoing();
+        while !outgoing.is_closing() {
+            if outgoing.is_empty() {
+                idle += 1;
+            } else {
+                idle = 0;
+                // The error stays with the buffer, and the next push or request reports it.
+                let _ = outgoing.send();
+            }
+            outgoing = if idle >= IDLE_INTERVALS {
+                idle = 0;
+                outgoing.park();
+                self.wake
+                    .wait_while(outgoing, |outgoing| outgoing.is_parked())
+                    .unwrap_or_else(PoisonError::into_inner)
+            } else {
+                self.wake
+                    .wait_timeout(outgoing, interval)
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0
+            };
+        }
+        let _ = outgoing.send();
+    }
+}
+
+fn unexpected(reply: &Reply) -> ClientError {
+    ClientError::Protocol(format!("a reply of another kind: {reply:?}"))
+}

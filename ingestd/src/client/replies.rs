@@ -1,0 +1,105 @@
+//! The client's way in: frames of the daemon, one request at a time.
+
+use std::io::{self, BufReader, Read};
+use std::os::unix::net::UnixStream;
+
+use super::ClientError;
+use crate::protocol::{HEADER_BYTES, Header, REPLY_BODY_BYTES_MAX, Reply, RequestId};
+
+pub(super) struct Replies {
+    stream: BufReader<UnixStream>,
+    last_request: u32,
+    body: Vec<u8>,
+    ended: Option<ClientError>,
+}
+
+impl Replies {
+    pub(super) fn new(stream: UnixStream) -> Self {
+        Replies {
+            stream: BufReader::new(stream),
+            last_request: 0,
+            body: Vec::new(),
+            ended: None,
+        }
+    }
+
+    /// The number of the next request.
+    pub(super) fn next_request(&mut self) -> RequestId {
+        self.last_request = self.last_request.wrapping_add(1).max(1);
+        RequestId::new(self.last_request).unwrap_or(RequestId::MIN)
+    }
+
+    /// Waits for the answer to `request`.
+    pub(super) fn receive_answer(&mut self, request: RequestId) -> Result<Reply, ClientError> {
+        let reply = self.receive()?;
+        if reply.request() == Some(request) {
+            match reply {
+                Reply::Error { code, message, .. } => Err(ClientError::Daemon { code, message }),
+                reply => Ok(reply),
+            }
+        } else {
+            Err(ClientError::Protocol(format!(
+                "a reply to another request than {request}: {reply:?}"
+            )))
+        }
+    }
+
+    /// Waits for a frame. A goodbye, and an error that answers no request, end the connection.
+    pub(super) fn receive(&mut self) -> Result<Reply, ClientError> {
+        if let Some(ended) = &self.ended {
+            return Err(ended.clone());
+        }
+        let error = match self.receive_frame() {
+            Ok(Reply::Goodbye(synced)) => ClientError::Stopped(synced),
+            Ok(Reply::Error {
+                request: None,
+                code,
+                message,
+            }) => ClientError::Daemon { code, message },
+            Ok(reply) => return Ok(reply),
+            Err(error) => error,
+        };
+        self.ended = Some(error.clone());
+        Err(error)
+    }
+
+    /// What the daemon said when it ended the connection, if it said something.
+    pub(super) fn last_word(&mut self) -> Option<ClientError> {
+        loop {
+            match self.receive() {
+                Ok(_) => {}
+                Err(ClientError::Io(_)) => return None,
+                Err(word) => return Some(word),
+            }
+        }
+    }
+
+    fn receive_frame(&mut self) -> Result<Reply, ClientError> {
+        let protocol = |error: &dyn ToString| ClientError::Protocol(error.to_string());
+        let mut head = [0; HEADER_BYTES];
+        self.stream.read_exact(&mut head).map_err(closed)?;
+        let header = Header::decode(&head, REPLY_BODY_BYTES_MAX)
+            .ok_or_else(|| protocol(&"a header cut short"))?
+            .map_err(|malformed| protocol(&malformed))?;
+        self.body.clear();
+        let length = header.body_bytes as u64;
+        // Grows with what arrives, not with what the header claims.
+        let read = self
+            .stream
+            .by_ref()
+            .take(length)
+            .read_to_end(&mut self.body)?;
+        if read as u64 != length {
+            return Err(closed(io::ErrorKind::UnexpectedEof.into()));
+        }
+        Reply::decode(header, &self.body).map_err(|malformed| protocol(&malformed))
+    }
+}
+
+fn closed(error: io::Error) -> ClientError {
+    if error.kind() == io::ErrorKind::UnexpectedEof {
+        io::Error::new(error.kind(), "the daemon closed it").into()
+    } else {
+        error.into()
+    }
+}
