@@ -83,6 +83,14 @@ pub enum Error {
     #[error("{}: the writer's staging file cannot be used: {what}", path.display())]
     Staging { path: PathBuf, what: String },
 
+    /// Sizes of the logs that break a rule.
+    #[error("{0}")]
+    Options(String),
+
+    /// The disk takes nothing for now, for want of space or the like; the flusher goes on trying.
+    #[error("the flusher waits: {0}")]
+    Waiting(String),
+
     /// The background flusher failed; nothing more can be stored.
     #[error("the flusher stopped: {0}")]
     Flusher(String),

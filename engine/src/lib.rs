@@ -5,6 +5,7 @@
 
 pub mod error;
 pub mod format;
+pub mod log;
 pub mod types;
 
 pub use error::{Error, IoContext, PayloadError, Result};

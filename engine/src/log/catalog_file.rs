@@ -1,0 +1,67 @@
+//! The file `catalog` as bytes: lines are appended and synced one by one, and a torn last line is cut before anything follows it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::storage::{OpenMode, Storage, StorageFile, is_not_found, read_file, write_at};
+use crate::error::{Error, Result};
+
+const NAME: &str = "catalog";
+
+/// All bytes of the catalog; empty where there is none yet.
+pub fn read(storage: &dyn Storage, dir: &Path) -> Result<Vec<u8>> {
+    Ok(read_file(storage, &dir.join(NAME))?.unwrap_or_default())
+}
+
+/// Length of the catalog.
+pub fn bytes(storage: &dyn Storage, dir: &Path) -> Result<u64> {
+    match storage.open(&dir.join(NAME), OpenMode::Read) {
+        Err(error) if is_not_found(&error) => Ok(0),
+        file => file?.bytes(),
+    }
+}
+
+/// The writer's end of the file.
+#[derive(Debug)]
+pub struct CatalogFile {
+    file: Arc<dyn StorageFile>,
+    bytes: u64,
+}
+
+impl CatalogFile {
+    pub fn open(storage: &dyn Storage, dir: &Path) -> Result<CatalogFile> {
+        let file = storage.open(&dir.join(NAME), OpenMode::Create)?;
+        storage.sync_dir(dir)?;
+        let bytes = file.bytes()?;
+        Ok(CatalogFile { file, bytes })
+    }
+
+    /// Appends a line and syncs it. A line that failed to be written is taken back.
+    pub fn append(&mut self, line: &str) -> Result<()> {
+        let written =
+            write_at(&*self.file, line.as_bytes(), self.bytes).and_then(|()| self.file.sync());
+        if let Err(error) = written {
+            self.file.truncate(self.bytes)?;
+            return Err(error);
+        }
+        self.bytes += line.len() as u64;
+        Ok(())
+    }
+
+    /// Keeps the first `bytes` bytes, which are the lines that verify.
+    pub fn cut(&mut self, bytes: u64) -> Result<()> {
+        if bytes > self.bytes {
+            let what = format!("it ends at byte {}, short of byte {bytes}", self.bytes);
+            return Err(Error::Damaged {
+                path: self.file.path().to_owned(),
+                what,
+            });
+        }
+        if bytes < self.bytes {
+            self.file.truncate(bytes)?;
+            self.file.sync()?;
+            self.bytes = bytes;
+        }
+        Ok(())
+    }
+}

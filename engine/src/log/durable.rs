@@ -1,0 +1,217 @@
+//! `durable`: two slots, written alternately, that say up to where the logs survive a crash of the host.
+//!
+//! A slot is written only after everything that it names is synced, and it is synced itself before anybody is told. Of the two, the
+//! greater verifying sequence wins, so a slot torn in mid-write leaves the one before it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::storage::{OpenMode, Storage, StorageFile, is_not_found, read_at, write_at};
+use crate::error::Result;
+use crate::format::{SLOT_LOG, checksum_for};
+use crate::types::Address;
+
+const NAME: &str = "durable";
+const MAGIC: u32 = 0x4C42_5244;
+const SLOT_BYTES: usize = 4096;
+
+/// How far one log is durable.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct DurableLog {
+    pub tail: Address,
+    pub begin: Address,
+    /// Checksum of the bytes from the last multiple of the chunk size to the tail.
+    pub checksum: u32,
+}
+
+/// The content of a slot.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct DurableState {
+    pub sequence: u64,
+    pub epoch: u64,
+    pub clean: bool,
+    pub logs: [DurableLog; 3],
+}
+
+impl DurableState {
+    pub fn tails(&self) -> [Address; 3] {
+        self.logs.map(|log| log.tail)
+    }
+
+    pub fn begins(&self) -> [Address; 3] {
+        self.logs.map(|log| log.begin)
+    }
+
+    fn encode(&self, uuid: &[u8; 16]) -> Vec<u8> {
+        let mut body = Vec::with_capacity(SLOT_BYTES);
+        body.extend_from_slice(&self.sequence.to_le_bytes());
+        body.extend_from_slice(uuid);
+        body.extend_from_slice(&self.epoch.to_le_bytes());
+        body.extend_from_slice(&u32::from(self.clean).to_le_bytes());
+        body.extend_from_slice(&[0; 4]);
+        for log in &self.logs {
+            body.extend_from_slice(&log.tail.0.to_le_bytes());
+            body.extend_from_slice(&log.begin.0.to_le_bytes());
+            body.extend_from_slice(&log.checksum.to_le_bytes());
+            body.extend_from_slice(&[0; 12]);
+        }
+        body.resize(SLOT_BYTES - 8, 0);
+        let mut slot = Vec::with_capacity(SLOT_BYTES);
+        slot.extend_from_slice(&MAGIC.to_le_bytes());
+        slot.extend_from_slice(
+            &checksum_for(uuid, SLOT_LOG, self.sequence % 2, &body).to_le_bytes(),
+        );
+        slot.extend_from_slice(&body);
+        slot
+    }
+
+    /// `None` for bytes that do not verify as this slot of this directory.
+    fn decode(uuid: &[u8; 16], number: u64, slot: &[u8]) -> Option<DurableState> {
+        let (head, body) = slot.split_at_checked(8)?;
+        let (magic, sum) = head.split_at_checked(4)?;
+        let verifies = slot.len() == SLOT_BYTES
+            && u32_of(magic)? == MAGIC
+            && u32_of(sum)? == checksum_for(uuid, SLOT_LOG, number, body);
+        if !verifies || body.get(8..24)? != uuid {
+            return None;
+        }
+        let u64_at = |at: usize| Some(u64::from_le_bytes(*body.get(at..)?.first_chunk()?));
+        let log_at = |at: usize| {
+            Some(DurableLog {
+                tail: Address(u64_at(at)?),
+                begin: Address(u64_at(at + 8)?),
+                checksum: u32_of(body.get(at + 16..at + 20)?)?,
+            })
+        };
+        Some(DurableState {
+            sequence: u64_at(0)?,
+            epoch: u64_at(24)?,
+            clean: u32_of(body.get(32..36)?)? == 1,
+            logs: [log_at(40)?, log_at(72)?, log_at(104)?],
+        })
+    }
+}
+
+fn u32_of(bytes: &[u8]) -> Option<u32> {
+    Some(u32::from_le_bytes(*bytes.first_chunk()?))
+}
+
+/// The newest slot that verifies; `None` if there is none.
+pub fn read(storage: &dyn Storage, dir: &Path, uuid: &[u8; 16]) -> Result<Option<DurableState>> {
+    let file = match storage.open(&dir.join(NAME), OpenMode::Read) {
+        Err(error) if is_not_found(&error) => return Ok(None),
+        file => file?,
+    };
+    newest(&*file, uuid)
+}
+
+fn newest(file: &dyn StorageFile, uuid: &[u8; 16]) -> Result<Option<DurableState>> {
+    let mut best: Option<DurableState> = None;
+    for number in 0..2 {
+        let mut slot = vec![0; SLOT_BYTES];
+        let read = read_at(file, &mut slot, number * SLOT_BYTES as u64)?;
+        slot.truncate(read);
+        let state = DurableState::decode(uuid, number, &slot);
+        best = best
+            .into_iter()
+            .chain(state)
+            .max_by_key(|state| state.sequence);
+    }
+    Ok(best)
+}
+
+/// The file, to write. One thread owns it.
+#[derive(Debug)]
+pub struct DurableFile {
+    file: Arc<dyn StorageFile>,
+    uuid: [u8; 16],
+    sequence: u64,
+}
+
+impl DurableFile {
+    /// Opens or makes the file. What is written continues after `newest`, which `read` found.
+    pub fn open(
+        storage: &dyn Storage,
+        dir: &Path,
+        uuid: [u8; 16],
+        newest: Option<DurableState>,
+    ) -> Result<DurableFile> {
+        let file = storage.open(&dir.join(NAME), OpenMode::Create)?;
+        file.allocate(2 * SLOT_BYTES as u64)?;
+        file.sync()?;
+        storage.sync_dir(dir)?;
+        Ok(DurableFile {
+            file,
+            uuid,
+            sequence: newest.map_or(0, |state| state.sequence),
+        })
+    }
+
+    /// Writes and syncs the next slot. The caller has synced what it names.
+    pub fn write(&mut self, epoch: u64, clean: bool, logs: [DurableLog; 3]) -> Result<()> {
+        self.sequence += 1;
+        let state = DurableState {
+            sequence: self.sequence,
+            epoch,
+            clean,
+            logs,
+        };
+        let offset = (self.sequence % 2) * SLOT_BYTES as u64;
+        write_at(&*self.file, &state.encode(&self.uuid), offset)?;
+        self.file.sync()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::storage::OsStorage;
+
+    const UUID: [u8; 16] = [3; 16];
+
+    fn logs(tail: u64) -> [DurableLog; 3] {
+        [1, 2, 3].map(|log| DurableLog {
+            tail: Address(tail * log),
+            begin: Address(log),
+            checksum: log as u32,
+        })
+    }
+
+    #[test]
+    fn the_newest_slot_wins_and_a_torn_one_leaves_the_one_before() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(read(&OsStorage, dir.path(), &UUID).unwrap(), None);
+        let mut file = DurableFile::open(&OsStorage, dir.path(), UUID, None).unwrap();
+        assert_eq!(read(&OsStorage, dir.path(), &UUID).unwrap(), None);
+        file.write(1, false, logs(10)).unwrap();
+        file.write(2, true, logs(20)).unwrap();
+        let state = read(&OsStorage, dir.path(), &UUID).unwrap().unwrap();
+        assert_eq!(
+            (state.sequence, state.epoch, state.clean, state.logs),
+            (2, 2, true, logs(20))
+        );
+
+        let path = dir.path().join(NAME);
+        let whole = std::fs::read(&path).unwrap();
+        for at in (0..SLOT_BYTES).filter(|at| *at < 160 || at % 97 == 0) {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 0x10;
+            std::fs::write(&path, &damaged).unwrap();
+            let state = read(&OsStorage, dir.path(), &UUID).unwrap().unwrap();
+            assert_eq!((state.sequence, state.logs), (1, logs(10)), "byte {at}");
+        }
+        std::fs::write(&path, &whole).unwrap();
+        assert_eq!(read(&OsStorage, dir.path(), &[4; 16]).unwrap(), None);
+
+        let newest = read(&OsStorage, dir.path(), &UUID).unwrap();
+        let mut file = DurableFile::open(&OsStorage, dir.path(), UUID, newest).unwrap();
+        file.write(3, false, logs(30)).unwrap();
+        assert_eq!(
+            read(&OsStorage, dir.path(), &UUID)
+                .unwrap()
+                .unwrap()
+                .sequence,
+            3
+        );
+    }
+}

@@ -1,0 +1,44 @@
+//! A failure of the flusher, by what may be done about it.
+
+use std::io;
+
+use rustix::io::Errno;
+
+use crate::error::Error;
+
+#[derive(Debug)]
+pub enum Fault {
+    /// For want of something that may come back: space, quota, open files, memory. The flusher tries again.
+    Passing(Error),
+    /// Anything else. After a failed sync nobody knows what is on the medium, so a failed sync is always final.
+    Final(Error),
+}
+
+/// For everything but syncs: whether it may pass is told by the error.
+impl From<Error> for Fault {
+    fn from(error: Error) -> Fault {
+        if passes(&error) {
+            Fault::Passing(error)
+        } else {
+            Fault::Final(error)
+        }
+    }
+}
+
+fn passes(error: &Error) -> bool {
+    const WANTS: [Errno; 6] = [
+        Errno::NOSPC,
+        Errno::DQUOT,
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::NOMEM,
+        Errno::AGAIN,
+    ];
+    let Error::Io { source, .. } = error else {
+        return false;
+    };
+    let known = source
+        .raw_os_error()
+        .is_some_and(|code| WANTS.iter().any(|errno| errno.raw_os_error() == code));
+    known || source.kind() == io::ErrorKind::StorageFull
+}

@@ -1,0 +1,40 @@
+//! One hybrid log, instantiated three times: the record log, the chunk index and the timestamp index. It knows bytes, not what they mean.
+//!
+//! The writer thread copies bytes into one of two staged blocks of each log and publishes tails (`Logs`); a flusher thread moves
+//! blocks into segments and makes them durable; readers in any process copy published bytes from staging or segments
+//! (`LogReader`); and `Opening` is a directory between two writers. Staging is a file, so what was published outlives a
+//! writer that is killed. FORMAT.md says where every byte stands and in which order marks move.
+//!
+//! All `unsafe` of the engine is here: the mapped staging file (`staging`) and one system call (`lock`).
+
+mod attachment;
+mod catalog_file;
+mod control;
+mod counting;
+mod durable;
+mod fault;
+mod flusher;
+mod lock;
+mod log_flusher;
+mod meta;
+mod opening;
+mod options;
+mod placement;
+mod reader;
+mod segment;
+mod segment_pool;
+mod shared;
+mod staging;
+pub mod storage;
+mod survey;
+mod sync;
+#[cfg(test)]
+mod tests;
+mod view;
+mod writer;
+
+pub use meta::DirMeta;
+pub use opening::{Opening, Recovered};
+pub use options::{Durability, LogOptions};
+pub use reader::{DaemonWords, LogReader, LogWords, Origin, Tails};
+pub use writer::{LogStats, Logs};

@@ -1,0 +1,448 @@
+//! A directory whose writer is about to begin: locked, its bytes recovered, but not yet appendable.
+//!
+//! A type of its own, so that nothing can be appended before recovery has decided where. Recovery of bytes happens here (FORMAT.md,
+//! *Recovery*, 1 to 3); what they mean, and so where the index logs are cut, is for the caller to say in `start`. Every step can be repeated
+//! after a crash in it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::attachment::{Attachment, NOTE_NAME};
+use super::catalog_file::{self, CatalogFile};
+use super::control::Word;
+use super::durable::{DurableFile, DurableLog};
+use super::flusher::Flusher;
+use super::lock::WriterLock;
+use super::log_flusher::{LogFlusher, Release};
+use super::meta::DirMeta;
+use super::options::{Durability, Geometry, LogOptions, pick_mut, pick_ref};
+use super::placement::{self, Placed};
+use super::segment::{SegmentDir, SegmentList};
+use super::shared::{LogStart, Setup, Shared};
+use super::staging::Staging;
+use super::storage::{OpenMode, OsStorage, Storage, unlink_if_present};
+use super::survey::{Ending, Survey, keep, list_all, segment_dirs};
+use super::writer::{Logs, Parts};
+use crate::error::{Error, Result};
+use crate::format::{CHUNK_TRAILER_BYTES, checksum, seal_trailer};
+use crate::types::{Address, LogKind};
+
+/// Pieces in which salvage copies.
+const COPY_BYTES: u64 = 8 << 20;
+
+/// What recovery found.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Recovered {
+    /// The last writer stopped cleanly, or there was none.
+    Clean,
+    /// It was killed; everything that it had published is here.
+    Salvaged,
+    /// Its staging is gone too; everything durable is here, and what verifies above it.
+    StagingLost,
+}
+
+/// A recovered directory, locked.
+#[derive(Debug)]
+pub struct Opening {
+    storage: Arc<dyn Storage>,
+    dir: PathBuf,
+    options: LogOptions,
+    meta: DirMeta,
+    lock: WriterLock,
+    survey: Survey,
+    how: Recovered,
+    /// Tail, begin and the checksum below the tail of each log, as recovered.
+    logs: [DurableLog; 3],
+    segments: [SegmentDir; 3],
+    lists: [SegmentList; 3],
+    catalog: CatalogFile,
+}
+
+impl Opening {
+    /// Opens a directory, made where it is absent, takes its lock and recovers its bytes. Chunk and segment sizes of a directory that exists
+    /// are its own.
+    pub fn open(dir: &Path, options: &LogOptions) -> Result<Opening> {
+        Opening::open_with(Arc::new(OsStorage), dir, options)
+    }
+
+    pub fn open_with(
+        storage: Arc<dyn Storage>,
+        dir: &Path,
+        options: &LogOptions,
+    ) -> Result<Opening> {
+        Geometry::new(
+            options.chunk_bytes,
+            options.block_bytes,
+            options.segment_bytes,
+        )?;
+        let dir = std::path::absolute(dir).map_err(|error| Error::io(dir, error))?;
+        storage.make_dir(&dir)?;
+        let lock = WriterLock::take(&*storage, &dir)?;
+        let meta = provide_meta(&*storage, &dir, options)?;
+        let segments = segment_dirs(&storage, &dir, &meta);
+        segments.iter().try_for_each(SegmentDir::make)?;
+        let catalog = CatalogFile::open(&*storage, &dir)?;
+        storage.sync_dir(&dir)?;
+
+        let lists = list_all(&segments)?;
+        let survey = Survey::take(&*storage, &dir, &meta, &lists)?;
+        let (how, logs) = match &survey.ending {
+            Ending::Clean => (
+                Recovered::Clean,
+                survey.slot.map_or_else(Default::default, |slot| slot.logs),
+            ),
+            Ending::Staged(attachment) => {
+                (Recovered::Salvaged, salvage(attachment, &segments, &meta)?)
+            }
+            Ending::Lost { .. } => (
+                Recovered::StagingLost,
+                keep(&segments, &lists, &meta, survey.slot.as_ref())?,
+            ),
+        };
+        let lists = list_all(&segments)?;
+        Ok(Opening {
+            storage,
+            dir,
+            options: options.clone(),
+            meta,
+            lock,
+            survey,
+            how,
+            logs,
+            segments,
+            lists,
+            catalog,
+        })
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub fn meta(&self) -> &DirMeta {
+        &self.meta
+    }
+
+    pub fn how(&self) -> Recovered {
+        self.how
+    }
+
+    /// The lowest address retained.
+    pub fn begin(&self, log: LogKind) -> Address {
+        pick_ref(&self.logs, log).begin
+    }
+
+    /// End of the bytes that were recovered; of the record log perhaps inside a chunk.
+    pub fn end(&self, log: LogKind) -> Address {
+        pick_ref(&self.logs, log).tail
+    }
+
+    /// The first address at which the record log may go on: a chunk boundary, and past every segment if staging was lost, since what was
+    /// published above the end must not share its addresses with anything later.
+    pub fn resume(&self) -> Address {
+        let [records, ..] = &self.logs;
+        let [folder, ..] = &self.segments;
+        let [list, ..] = &self.lists;
+        let past_end = records.tail.align_up(u64::from(self.meta.chunk_bytes));
+        match (self.how, list.keys().next_back()) {
+            (Recovered::StagingLost, Some(&last)) => past_end.max(last + folder.segment_bytes()),
+            _ => past_end,
+        }
+    }
+
+    /// Reads bytes between a log's begin and end.
+    pub fn read(&self, log: LogKind, address: Address, buffer: &mut [u8]) -> Result<()> {
+        let (segments, list) = (pick_ref(&self.segments, log), pick_ref(&self.lists, log));
+        if segments.read(list, address, buffer)? {
+            Ok(())
+        } else {
+            Err(segments.missing(list, address, "the bytes are not there"))
+        }
+    }
+
+    pub fn catalog_bytes(&self) -> Result<Vec<u8>> {
+        catalog_file::read(&*self.storage, &self.dir)
+    }
+
+    /// Keeps the first `bytes` bytes of the catalog: the caller found that a torn line follows.
+    pub fn cut_catalog(&mut self, bytes: u64) -> Result<()> {
+        self.catalog.cut(bytes)
+    }
+
+    /// Begins a new epoch: seals the last chunk, cuts the index logs to `chunks` and `times`, and makes staging. `records` is a chunk boundary at
+    /// or above `resume`, the others lie at or below their ends and are multiples of 8.
+    pub fn start(mut self, records: Address, chunks: Address, times: Address) -> Result<Logs> {
+        let chunk_bytes = u64::from(self.meta.chunk_bytes);
+        assert!(
+            records.0.is_multiple_of(chunk_bytes) && records >= self.resume(),
+            "the record log resumes at {records}, a chunk boundary from {}",
+            self.resume()
+        );
+        for (log, at) in [(LogKind::Chunks, chunks), (LogKind::Times, times)] {
+            assert!(
+                at.0.is_multiple_of(8) && at <= self.end(log),
+                "the {log} resumes at {at}, at or below its end {}",
+                self.end(log)
+            );
+        }
+        let starts = [records, chunks, times];
+        self.seal_last_chunk()?;
+        for (segments, start) in self.segments.iter().zip(starts) {
+            // After lost staging nothing of the record log is removed: whatever lies above its end may be worth a look.
+            if self.how != Recovered::StagingLost || segments.log() != LogKind::Records {
+                segments.cut(start)?;
+            }
+            segments.provide(segments.first_of(start), OpenMode::Write)?;
+        }
+        self.lists = list_all(&self.segments)?;
+
+        let epoch = self.survey.epoch() + 1;
+        let mut slot = self.logs;
+        for (log, start) in LogKind::ALL.into_iter().zip(starts) {
+            let bytes = self.last_bytes(log, start)?;
+            let from = start.align_down(chunk_bytes);
+            let begin = self.begin(log).min(start);
+            *pick_mut(&mut slot, log) = DurableLog {
+                tail: start,
+                begin,
+                checksum: checksum(&self.meta.uuid, log, from, &bytes),
+            };
+        }
+        let mut durable =
+            DurableFile::open(&*self.storage, &self.dir, self.meta.uuid, self.survey.slot)?;
+        // From here on the slot speaks for all that old staging held.
+        durable.write(epoch, false, slot)?;
+        self.start_epoch(epoch, slot, durable)
+    }
+
+    /// The bytes of an index log from the last chunk boundary to where it goes on.
+    fn last_bytes(&self, log: LogKind, start: Address) -> Result<Vec<u8>> {
+        let from = start.align_down(u64::from(self.meta.chunk_bytes));
+        let mut bytes = vec![0; (start.0 - from.0) as usize];
+        self.read(log, from, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn start_epoch(self, epoch: u64, slot: [DurableLog; 3], durable: DurableFile) -> Result<Logs> {
+        self.remove_old_staging();
+        let Placed {
+            staging,
+            note,
+            geometry,
+            path,
+        } = placement::place(&*self.storage, &self.dir, &self.meta, &self.options, epoch)?;
+        let mut starts = [LogStart::default(); 3];
+        for (log, entry) in LogKind::ALL.into_iter().zip(slot) {
+            let head = entry.tail.align_down(u64::from(self.meta.chunk_bytes));
+            staging.copy_in(log, head, &self.last_bytes(log, entry.tail)?);
+            tell_all(&staging, log, head, &entry);
+            let segments = pick_ref(&self.segments, log);
+            let allocated = segments.first_of(entry.tail) + segments.segment_bytes();
+            *pick_mut(&mut starts, log) = LogStart {
+                at: entry.tail,
+                head,
+                begin: entry.begin,
+                allocated,
+            };
+        }
+        note.write(&*self.storage, &self.dir)?;
+
+        let setup = Setup {
+            storage: self.storage,
+            dir: self.dir,
+            meta: self.meta,
+            epoch,
+        };
+        let shared = Arc::new(Shared::new(setup, staging, geometry, starts));
+        let release = match self.options.durability {
+            Durability::Batch => Release::Synced,
+            Durability::None | Durability::Interval(_) => Release::Written,
+        };
+        let of_logs = self.segments.map(|segments| {
+            let start = pick_ref(&slot, segments.log()).tail;
+            LogFlusher::new(segments, release, start)
+        });
+        let flusher = Flusher::new(
+            Arc::clone(&shared),
+            self.options.durability,
+            of_logs,
+            durable,
+            slot,
+        )?;
+        Logs::new(Parts {
+            shared,
+            flusher,
+            catalog: self.catalog,
+            staging_path: path,
+            lock: self.lock,
+        })
+    }
+
+    /// Fills the chunk that the record log ends in, so that it verifies from now on. One that is damaged already is left to be found so.
+    fn seal_last_chunk(&self) -> Result<()> {
+        let [records, ..] = self.logs;
+        let [folder, ..] = &self.segments;
+        let [list, ..] = &self.lists;
+        let first = records.tail.align_down(u64::from(self.meta.chunk_bytes));
+        if first == records.tail {
+            return Ok(());
+        }
+        let mut chunk = vec![0; self.meta.chunk_bytes as usize];
+        let (known, _) = chunk.split_at_mut((records.tail.0 - first.0) as usize);
+        if !folder.read(list, first, known)?
+            || checksum(&self.meta.uuid, LogKind::Records, first, known) != records.checksum
+        {
+            tracing::warn!(
+                "{}: the last chunk, at address {first}, is damaged and stays as it is",
+                self.dir.display()
+            );
+            return Ok(());
+        }
+        put_seal(&self.meta.uuid, first, &mut chunk);
+        folder.write_synced(first, &chunk)
+    }
+
+    /// Removes the staging file of the epoch before. Readers that have it open keep it.
+    fn remove_old_staging(&self) {
+        let Some(note) = &self.survey.note else {
+            return;
+        };
+        let is_ours = note
+            .is_of(&*self.storage, &self.dir, &self.meta.uuid)
+            .unwrap_or(false);
+        let removed = if is_ours {
+            unlink_if_present(&*self.storage, &self.dir.join(&note.path))
+        } else {
+            Ok(())
+        };
+        if let Err(error) = removed {
+            tracing::warn!("the staging file of the last run stays, beside {NOTE_NAME}: {error}");
+        }
+    }
+}
+
+/// Tells readers of a new staging file where a log stands.
+fn tell_all(staging: &Staging, log: LogKind, head: Address, entry: &DurableLog) {
+    staging.tell(log, Word::Head, head);
+    staging.tell(log, Word::Begin, entry.begin);
+    for word in [Word::Tail, Word::Flushed, Word::Durable] {
+        staging.tell(log, word, entry.tail);
+    }
+}
+
+/// Reads `loom.json`, or writes it into a directory that holds no log yet.
+fn provide_meta(storage: &dyn Storage, dir: &Path, options: &LogOptions) -> Result<DirMeta> {
+    if let Some(meta) = DirMeta::read(storage, dir)? {
+        let asked = (options.chunk_bytes, options.segment_bytes);
+        if asked != (meta.chunk_bytes, meta.segment_bytes)
+            && asked
+                != (
+                    LogOptions::default().chunk_bytes,
+                    LogOptions::default().segment_bytes,
+                )
+        {
+            tracing::warn!(
+                "{}: chunk and segment sizes stay as the directory was made",
+                dir.display()
+            );
+        }
+        return Ok(meta);
+    }
+    let names = storage.list(dir)?;
+    if let Some(log) = LogKind::ALL
+        .into_iter()
+        .find(|log| names.iter().any(|name| name == log.dir_name()))
+    {
+        let what = format!("it holds {}/ but its loom.json is gone", log.dir_name());
+        return Err(Error::NotLoom {
+            path: dir.to_owned(),
+            what,
+        });
+    }
+    let meta = DirMeta::new(options.chunk_bytes, options.segment_bytes);
+    meta.write(storage, dir)?;
+    Ok(meta)
+}
+
+/// Copies what a killed writer published and had not flushed from its staging into segments, synced, and returns the tails that it published.
+fn salvage(
+    staging: &Attachment,
+    segments: &[SegmentDir; 3],
+    meta: &DirMeta,
+) -> Result<[DurableLog; 3]> {
+    let mut logs = [DurableLog::default(); 3];
+    for segments in segments {
+        *pick_mut(&mut logs, segments.log()) = salvage_log(staging, segments, meta)?;
+    }
+    Ok(logs)
+}
+
+fn salvage_log(staging: &Attachment, segments: &SegmentDir, meta: &DirMeta) -> Result<DurableLog> {
+    let log = segments.log();
+    let chunk_bytes = u64::from(meta.chunk_bytes);
+    let word = |word| staging.word(log, word);
+    let (tail, head, flushed, begin) = (
+        word(Word::Tail)?,
+        word(Word::Head)?,
+        word(Word::Flushed)?,
+        word(Word::Begin)?,
+    );
+    let last = tail.align_down(chunk_bytes);
+    let from = flushed.align_down(chunk_bytes).min(last);
+    let staged = tail.0 - from.0 <= 2 * staging.layout().block(log);
+    if !staged
+        || (from < tail && head > from && flushed < tail)
+        || begin > tail
+        || !tail.0.is_multiple_of(8)
+    {
+        let what =
+            format!("its marks of the {log} are damaged; remove it to go on from what is durable");
+        return Err(Error::Staging {
+            path: staging.path().to_owned(),
+            what,
+        });
+    }
+    let mut at = if flushed < tail { from } else { tail };
+    while at < tail {
+        let bytes = (tail.0 - at.0).min(COPY_BYTES);
+        let mut piece = vec![0; bytes.next_multiple_of(chunk_bytes) as usize];
+        let (known, _) = piece.split_at_mut(bytes as usize);
+        staging.copy_out(log, at, known)?;
+        if log == LogKind::Records {
+            seal_whole_chunks(&mut piece, at, tail, meta);
+        } else {
+            piece.truncate(bytes as usize);
+        }
+        segments.write_synced(at, &piece)?;
+        at += bytes;
+    }
+    let mut below = vec![0; (tail.0 - last.0) as usize];
+    let list = segments.list()?;
+    if !segments.read(&list, last, &mut below)? {
+        return Err(segments.missing(&list, last, "the bytes below the end are not there"));
+    }
+    Ok(DurableLog {
+        tail,
+        begin,
+        checksum: checksum(&meta.uuid, log, last, &below),
+    })
+}
+
+/// Puts the trailer of its bytes and place on a whole chunk.
+fn put_seal(uuid: &[u8; 16], address: Address, chunk: &mut [u8]) {
+    let trailer = seal_trailer(uuid, address, chunk);
+    if let Some(place) = chunk.last_chunk_mut::<CHUNK_TRAILER_BYTES>() {
+        *place = trailer;
+    }
+}
+
+/// Seals the chunks of `piece`, which begins at `at`, that end at or below the tail.
+fn seal_whole_chunks(piece: &mut [u8], at: Address, tail: Address, meta: &DirMeta) {
+    let mut address = at;
+    for chunk in piece.chunks_exact_mut(meta.chunk_bytes as usize) {
+        if address + u64::from(meta.chunk_bytes) <= tail {
+            put_seal(&meta.uuid, address, chunk);
+        }
+        address += u64::from(meta.chunk_bytes);
+    }
+}

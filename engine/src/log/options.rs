@@ -1,0 +1,188 @@
+//! What a caller chooses about the logs, and the rules that the sizes obey.
+//!
+//! Chunk and segment sizes are fixed when a directory is made; block sizes and the rest may differ at each start.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::types::LogKind;
+
+/// When what is written becomes durable.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Durability {
+    /// When the operating system likes, at `Logs::sync`, and at a clean stop.
+    None,
+    /// At most this long after it was published.
+    Interval(Duration),
+    /// When `Logs::sync` is called; a block is not reused before it is durable.
+    Batch,
+}
+
+/// How the three logs are laid out and kept.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LogOptions {
+    /// Unit of indexing: a power of two from 4 KiB to 1 MiB.
+    pub chunk_bytes: u32,
+    /// Unit of eviction of the record log: a power of two from 64 KiB to 1 GiB, not below the chunk. The chunk index has blocks of an eighth, the
+    /// timestamp index of a 64th, neither below 64 KiB or the chunk.
+    pub block_bytes: u64,
+    /// File sizes of the three logs: each a multiple of its block, up to 1 TiB.
+    pub segment_bytes: [u64; 3],
+    /// The directory that holds the staging file. `None`: `/dev/shm`, or the Loom directory where that is too small.
+    pub staging: Option<PathBuf>,
+    pub durability: Durability,
+}
+
+impl Default for LogOptions {
+    fn default() -> LogOptions {
+        LogOptions {
+            chunk_bytes: 64 << 10,
+            block_bytes: 64 << 20,
+            segment_bytes: [1 << 30, 128 << 20, 16 << 20],
+            staging: None,
+            durability: Durability::Interval(Duration::from_millis(500)),
+        }
+    }
+}
+
+pub const CHUNK_BYTES_MIN: u32 = 4 << 10;
+pub const CHUNK_BYTES_MAX: u32 = 1 << 20;
+pub const BLOCK_BYTES_MIN: u64 = 64 << 10;
+pub const BLOCK_BYTES_MAX: u64 = 1 << 30;
+const SEGMENT_BYTES_MAX: u64 = 1 << 40;
+
+/// Sizes that passed the rules of `LogOptions`.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Geometry {
+    pub chunk_bytes: u64,
+    pub block_bytes: [u64; 3],
+    pub segment_bytes: [u64; 3],
+}
+
+impl Geometry {
+    pub fn new(chunk_bytes: u32, block_bytes: u64, segment_bytes: [u64; 3]) -> Result<Geometry> {
+        check_chunk(chunk_bytes)?;
+        let least = BLOCK_BYTES_MIN.max(u64::from(chunk_bytes));
+        if !block_bytes.is_power_of_two() || !(least..=BLOCK_BYTES_MAX).contains(&block_bytes) {
+            return Err(refused(
+                "block",
+                block_bytes,
+                &format!("a power of two from {least} to {BLOCK_BYTES_MAX} bytes"),
+            ));
+        }
+        let geometry = Geometry {
+            chunk_bytes: u64::from(chunk_bytes),
+            block_bytes: [
+                block_bytes,
+                (block_bytes / 8).max(least),
+                (block_bytes / 64).max(least),
+            ],
+            segment_bytes,
+        };
+        for (segment, block) in segment_bytes.into_iter().zip(geometry.block_bytes) {
+            if segment == 0 || segment % block != 0 || segment > SEGMENT_BYTES_MAX {
+                return Err(refused(
+                    "segment",
+                    segment,
+                    &format!("a multiple of its block, {block} bytes, up to {SEGMENT_BYTES_MAX}"),
+                ));
+            }
+        }
+        Ok(geometry)
+    }
+
+    pub fn block(&self, log: LogKind) -> u64 {
+        pick(&self.block_bytes, log)
+    }
+
+    pub fn segment(&self, log: LogKind) -> u64 {
+        pick(&self.segment_bytes, log)
+    }
+}
+
+/// The rule for chunks alone, for sizes that come from a file.
+pub fn check_chunk(chunk_bytes: u32) -> Result<()> {
+    if chunk_bytes.is_power_of_two() && (CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&chunk_bytes) {
+        Ok(())
+    } else {
+        Err(refused(
+            "chunk",
+            chunk_bytes.into(),
+            &format!("a power of two from {CHUNK_BYTES_MIN} to {CHUNK_BYTES_MAX} bytes"),
+        ))
+    }
+}
+
+/// The item of one log.
+pub fn pick<T: Copy>(of_each: &[T; 3], log: LogKind) -> T {
+    let [records, chunks, times] = *of_each;
+    match log {
+        LogKind::Records => records,
+        LogKind::Chunks => chunks,
+        LogKind::Times => times,
+    }
+}
+
+/// The item of one log, by reference.
+pub fn pick_ref<T>(of_each: &[T; 3], log: LogKind) -> &T {
+    let [records, chunks, times] = of_each;
+    match log {
+        LogKind::Records => records,
+        LogKind::Chunks => chunks,
+        LogKind::Times => times,
+    }
+}
+
+/// The item of one log, to change.
+pub fn pick_mut<T>(of_each: &mut [T; 3], log: LogKind) -> &mut T {
+    let [records, chunks, times] = of_each;
+    match log {
+        LogKind::Records => records,
+        LogKind::Chunks => chunks,
+        LogKind::Times => times,
+    }
+}
+
+fn refused(what: &str, bytes: u64, rule: &str) -> Error {
+    Error::Options(format!(
+        "a {what} of {bytes} bytes is not allowed: it must be {rule}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_obey_the_rules() {
+        let LogOptions {
+            chunk_bytes,
+            block_bytes,
+            segment_bytes,
+            ..
+        } = LogOptions::default();
+        let geometry = Geometry::new(chunk_bytes, block_bytes, segment_bytes).unwrap();
+        assert_eq!(geometry.block_bytes, [64 << 20, 8 << 20, 1 << 20]);
+    }
+
+    #[test]
+    fn sizes_outside_the_rules_are_refused_by_name() {
+        let segments = [1 << 20; 3];
+        for (chunk, block, segments, word) in [
+            (1000, 1 << 16, segments, "chunk"),
+            (2 << 20, 2 << 20, segments, "chunk"),
+            (4096, 32 << 10, segments, "block"),
+            (4096, 96 << 10, segments, "block"),
+            (1 << 20, 64 << 10, segments, "block"),
+            (4096, 1 << 16, [1 << 15, 1 << 20, 1 << 20], "segment"),
+            (4096, 1 << 16, [1 << 20, 0, 1 << 20], "segment"),
+        ] {
+            let error = Geometry::new(chunk, block, segments)
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(word), "{error}");
+        }
+        assert!(Geometry::new(4096, 1 << 16, [1 << 18; 3]).is_ok());
+    }
+}

@@ -1,0 +1,327 @@
+//! The readers' end of the three logs, in any process: the writer's, another, or one that runs long after it.
+//!
+//! A reader maps nothing, writes nothing and takes no lock. Published bytes it copies from staging with `pread`, looks at the head
+//! afterwards, and reads again from the segment what may have been reused meanwhile. Where no writer runs it reads what
+//! recovery would keep.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::attachment::StagingNote;
+use super::catalog_file;
+use super::control::{DaemonWord, Word};
+use super::counting::CountingStorage;
+use super::durable::DurableState;
+use super::lock::LockWatch;
+use super::meta::DirMeta;
+use super::options::pick;
+use super::segment::SegmentDir;
+use super::storage::{OsStorage, Storage};
+use super::survey::{Ending, Survey, keep, list_all, segment_dirs};
+use super::sync::{AtomicU64, Mutex, Ordering, fence, locked};
+use super::view::{Stage, View};
+use crate::error::{Error, Result};
+use crate::types::{Address, LogKind, Timestamp};
+
+/// How often a reader looks again when what it was told is replaced under it: a writer begins.
+const ATTEMPTS: u32 = 5;
+
+/// Up to where, and from where, a reader may read.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Tails {
+    pub tail: [Address; 3],
+    pub begin: [Address; 3],
+    /// Whether a writer lives.
+    pub live: bool,
+    /// Grows with each start of a writer.
+    pub epoch: u64,
+}
+
+/// Where bytes came from. Chunks in segments bear their seals; the seal of one in staging means nothing.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// At least a part came from staging.
+    Staging,
+    Segment,
+}
+
+/// What the daemon says of itself.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct DaemonWords {
+    pub alive: bool,
+    pub stopping: bool,
+    pub heartbeat: Timestamp,
+    pub stalls: u64,
+    pub stall_ns: u64,
+    pub clock_offset_ns: i64,
+    pub logs: [LogWords; 3],
+}
+
+/// The five marks of a log.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct LogWords {
+    pub begin: Address,
+    pub durable: Address,
+    pub flushed: Address,
+    pub head: Address,
+    pub tail: Address,
+}
+
+/// A directory, open for reading. Threads share it.
+#[derive(Debug)]
+pub struct LogReader {
+    storage: CountingStorage,
+    dir: PathBuf,
+    meta: DirMeta,
+    segments: [SegmentDir; 3],
+    lock: LockWatch,
+    view: Mutex<Arc<View>>,
+}
+
+/// Views are numbered across readers, for `segment_pool`.
+static NEXT_VIEW: AtomicU64 = AtomicU64::new(1);
+
+impl LogReader {
+    pub fn open(dir: &Path) -> Result<LogReader> {
+        LogReader::open_with(Arc::new(OsStorage), dir)
+    }
+
+    pub fn open_with(storage: Arc<dyn Storage>, dir: &Path) -> Result<LogReader> {
+        let dir = std::path::absolute(dir).map_err(|error| Error::io(dir, error))?;
+        let storage = CountingStorage::new(storage);
+        let meta = DirMeta::require(&storage, &dir)?;
+        let shared: Arc<dyn Storage> = Arc::new(storage.clone());
+        let segments = segment_dirs(&shared, &dir, &meta);
+        let lock = LockWatch::open(&storage, &dir)?;
+        let view = Arc::new(View::new(next_view(), Stage::Unknown));
+        Ok(LogReader {
+            storage,
+            dir,
+            meta,
+            segments,
+            lock,
+            view: Mutex::new(view),
+        })
+    }
+
+    pub fn meta(&self) -> &DirMeta {
+        &self.meta
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Bytes read so far, of everything: logs, words and small files.
+    pub fn bytes_read(&self) -> u64 {
+        self.storage.bytes_read()
+    }
+
+    /// Attaches to what is there now and loads the tails: timestamp index, chunk index, records, so that every address found lies below
+    /// a tail that is held.
+    pub fn tails(&self) -> Result<Tails> {
+        let view = self.refresh()?;
+        match &view.stage {
+            Stage::Staged(staging) => {
+                let load = |word: Word| {
+                    let [times, chunks, records] =
+                        [LogKind::Times, LogKind::Chunks, LogKind::Records]
+                            .map(|log| staging.word(log, word));
+                    let (times, chunks) = (times?, chunks?);
+                    Ok::<_, Error>([records?, chunks, times])
+                };
+                let tail = load(Word::Tail)?;
+                Ok(Tails {
+                    tail,
+                    begin: load(Word::Begin)?,
+                    live: self.lock.is_held()?,
+                    epoch: staging.epoch(),
+                })
+            }
+            Stage::Ended { slot, tails, .. } => Ok(Tails {
+                tail: *tails,
+                begin: slot.begins(),
+                live: self.lock.is_held()?,
+                epoch: slot.epoch,
+            }),
+            Stage::Unknown => unreachable!("a refreshed view is known"),
+        }
+    }
+
+    /// Reads exactly the bytes asked for, which lie below a tail that `tails` gave.
+    pub fn read(&self, log: LogKind, address: Address, buffer: &mut [u8]) -> Result<Origin> {
+        let mut view = Arc::clone(&*locked(&self.view));
+        if matches!(view.stage, Stage::Unknown) {
+            view = self.refresh()?;
+        }
+        let Stage::Staged(staging) = &view.stage else {
+            view.read_segments(self.segments_of(log), address, buffer)
+                .map_err(|error| self.explain(&view, log, address, error))?;
+            return Ok(Origin::Segment);
+        };
+        let end = address + buffer.len() as u64;
+        let mut head = view.head(log);
+        loop {
+            // What lies below the head is in segments for good; the rest is in staging unless the head moves past it meanwhile.
+            let split = head.clamp(address, end);
+            let (below, staged) = buffer.split_at_mut((split.0 - address.0) as usize);
+            if !staged.is_empty() {
+                staging.copy_out(log, split, staged)?;
+                // Pairs with the writer's release fence between a head and the bytes of the block's next use (`Logs::append`): if one of those
+                // was copied, the head that is loaded next lies above it.
+                fence(Ordering::Acquire);
+                head = staging.word(log, Word::Head)?;
+                view.set_head(log, head);
+                if head > split {
+                    continue;
+                }
+            }
+            view.read_segments(self.segments_of(log), address, below)
+                .map_err(|error| self.explain(&view, log, address, error))?;
+            return Ok(if staged.is_empty() {
+                Origin::Segment
+            } else {
+                Origin::Staging
+            });
+        }
+    }
+
+    /// Forgets what segments there are, for a caller that found a checksum wrong: a newer generation may have come.
+    pub fn relist(&self) {
+        locked(&self.view).forget_lists();
+    }
+
+    pub fn catalog_bytes(&self) -> Result<Vec<u8>> {
+        catalog_file::read(&self.storage, &self.dir)
+    }
+
+    /// Length of the catalog, to see whether it grew.
+    pub fn catalog_len(&self) -> Result<u64> {
+        catalog_file::bytes(&self.storage, &self.dir)
+    }
+
+    /// What the daemon says of itself, or of the end that it came to.
+    pub fn daemon(&self) -> Result<DaemonWords> {
+        let view = self.refresh()?;
+        let alive = self.lock.is_held()?;
+        let mut words = DaemonWords {
+            alive,
+            ..DaemonWords::default()
+        };
+        match &view.stage {
+            Stage::Staged(staging) => {
+                words.heartbeat = Timestamp(staging.daemon_word(DaemonWord::Heartbeat)? as i64);
+                words.stalls = staging.daemon_word(DaemonWord::Stalls)?;
+                words.stall_ns = staging.daemon_word(DaemonWord::StallNanos)?;
+                words.clock_offset_ns = staging.daemon_word(DaemonWord::ClockOffset)? as i64;
+                words.stopping = staging.daemon_word(DaemonWord::Stopping)? != 0;
+                for (log, of_log) in LogKind::ALL.into_iter().zip(&mut words.logs) {
+                    // The lower ones first: all grow, so their order holds in what is shown.
+                    of_log.begin = staging.word(log, Word::Begin)?;
+                    of_log.head = staging.word(log, Word::Head)?;
+                    of_log.durable = staging.word(log, Word::Durable)?;
+                    of_log.flushed = staging.word(log, Word::Flushed)?;
+                    of_log.tail = staging.word(log, Word::Tail)?;
+                }
+            }
+            Stage::Ended { slot, tails, .. } => {
+                for ((of_log, tail), durable) in words.logs.iter_mut().zip(tails).zip(slot.logs) {
+                    *of_log = LogWords {
+                        begin: durable.begin,
+                        durable: durable.tail,
+                        flushed: *tail,
+                        head: *tail,
+                        tail: *tail,
+                    };
+                }
+            }
+            Stage::Unknown => unreachable!("a refreshed view is known"),
+        }
+        Ok(words)
+    }
+
+    /// The view of what is there now: the one that stands, if nothing began or ended.
+    fn refresh(&self) -> Result<Arc<View>> {
+        let mut attempt = 0;
+        loop {
+            let before = Arc::clone(&*locked(&self.view));
+            let note = StagingNote::read(&self.storage, &self.dir)?;
+            if let (Some(note), Stage::Staged(staging)) = (&note, &before.stage)
+                && staging.is_named_by(note)
+            {
+                return Ok(before);
+            }
+            attempt += 1;
+            match self.look(&before) {
+                Ok(None) => return Ok(before),
+                Ok(Some(stage)) => {
+                    let view = Arc::new(View::new(next_view(), stage));
+                    *locked(&self.view) = Arc::clone(&view);
+                    return Ok(view);
+                }
+                // A writer that begins replaces the note and the file that it names, one after the other.
+                Err(Error::Staging { .. }) if attempt < ATTEMPTS => std::thread::yield_now(),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// What is there now, or `None` if it is what `before` says.
+    fn look(&self, before: &View) -> Result<Option<Stage>> {
+        let lists = list_all(&self.segments)?;
+        let survey = Survey::take(&self.storage, &self.dir, &self.meta, &lists)?;
+        let slot = survey.slot.unwrap_or_default();
+        match survey.ending {
+            Ending::Staged(attachment) => Ok(Some(Stage::Staged(attachment))),
+            Ending::Lost {
+                missing: Some(error),
+            } if self.lock.is_held()? => {
+                let what = format!("{error}, and its writer runs");
+                Err(Error::Staging {
+                    path: self.dir.clone(),
+                    what,
+                })
+            }
+            _ if before.is_ended_at(&slot) => Ok(None),
+            Ending::Clean => Ok(Some(Stage::Ended {
+                slot,
+                tails: slot.tails(),
+            })),
+            Ending::Lost { .. } => {
+                let logs = keep(&self.segments, &lists, &self.meta, survey.slot.as_ref())?;
+                let slot = DurableState { logs, ..slot };
+                Ok(Some(Stage::Ended {
+                    slot,
+                    tails: slot.tails(),
+                }))
+            }
+        }
+    }
+
+    fn segments_of(&self, log: LogKind) -> &SegmentDir {
+        let [records, chunks, times] = &self.segments;
+        match log {
+            LogKind::Records => records,
+            LogKind::Chunks => chunks,
+            LogKind::Times => times,
+        }
+    }
+
+    /// Says `Evicted` of bytes that retention removed while they were wanted.
+    fn explain(&self, view: &View, log: LogKind, address: Address, error: Error) -> Error {
+        let begin = match &view.stage {
+            Stage::Staged(staging) => staging.word(log, Word::Begin).unwrap_or_default(),
+            Stage::Ended { slot, .. } => pick(&slot.begins(), log),
+            Stage::Unknown => Address::ZERO,
+        };
+        if address < begin {
+            Error::Evicted { address, begin }
+        } else {
+            error
+        }
+    }
+}
+
+fn next_view() -> u64 {
+    NEXT_VIEW.fetch_add(1, Ordering::Relaxed)
+}

@@ -1,0 +1,348 @@
+//! Files and system calls as the log sees them: one trait, so that a simulator can stand in for the operating system.
+//!
+//! Every error names its path. Nothing else in `log` makes a system call on a file.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::lock;
+use super::sync::{AtomicBool, Ordering};
+use crate::error::{Error, IoContext, Result};
+
+/// How a file is opened. None of them follows a symbolic link, and only regular files open.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum OpenMode {
+    /// An existing file, to read.
+    Read,
+    /// An existing file, to read and write through the page cache.
+    Write,
+    /// An existing file, to write past the page cache where the file system can; offsets, lengths and memory are then multiples of 4096.
+    WriteDirect,
+    /// To read and write; made, with mode 0600, where it does not exist.
+    Create,
+    /// As `Create`, but it is an error if the file exists.
+    CreateNew,
+}
+
+/// What tells one file from any other on this machine.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct FileId {
+    pub device: u64,
+    pub inode: u64,
+}
+
+/// The file system, by path.
+pub trait Storage: fmt::Debug + Send + Sync {
+    fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn StorageFile>>;
+    /// Makes a directory of mode 0700 unless it exists.
+    fn make_dir(&self, path: &Path) -> Result<()>;
+    /// The names in a directory, in no order.
+    fn list(&self, path: &Path) -> Result<Vec<String>>;
+    fn rename(&self, from: &Path, to: &Path) -> Result<()>;
+    fn unlink(&self, path: &Path) -> Result<()>;
+    /// Makes the names in a directory durable.
+    fn sync_dir(&self, path: &Path) -> Result<()>;
+    fn dir_id(&self, path: &Path) -> Result<FileId>;
+    /// Bytes that an ordinary user may still allocate on the file system that holds `path`.
+    fn free_bytes(&self, path: &Path) -> Result<u64>;
+    /// Names this boot of the machine: memory that was shared under another name is gone.
+    fn boot_id(&self) -> Result<String>;
+}
+
+/// One open file.
+pub trait StorageFile: fmt::Debug + Send + Sync {
+    fn path(&self) -> &Path;
+    /// Reads up to `buffer.len()` bytes; 0 means the end of the file.
+    fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize>;
+    /// Writes a part of `bytes`, or all, and returns how much.
+    fn pwrite(&self, bytes: &[u8], offset: u64) -> Result<usize>;
+    /// Makes the content durable, and the length where it grew.
+    fn sync(&self) -> Result<()>;
+    /// Makes the file at least `bytes` long with all of it backed by storage, zeroes where nothing was written.
+    fn allocate(&self, bytes: u64) -> Result<()>;
+    fn truncate(&self, bytes: u64) -> Result<()>;
+    fn bytes(&self) -> Result<u64>;
+    fn id(&self) -> Result<FileId>;
+    /// Takes the exclusive lock of this file for as long as it stays open; `false` if another holds it.
+    fn try_lock(&self) -> Result<bool>;
+    /// Whether another open file holds the lock. Takes nothing.
+    fn is_locked(&self) -> Result<bool>;
+    /// Maps the first `bytes` bytes, shared and writable, every page present.
+    fn map(&self, bytes: usize) -> Result<MmapRaw>;
+}
+
+/// Reads all of `buffer` or, at the end of the file, less; returns how much.
+pub fn read_at(file: &dyn StorageFile, buffer: &mut [u8], offset: u64) -> Result<usize> {
+    let mut done = 0;
+    while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        match file.pread(rest, offset + done as u64)? {
+            0 => break,
+            bytes => done += bytes,
+        }
+    }
+    Ok(done)
+}
+
+/// Writes all of `bytes`, a short write completed.
+pub fn write_at(file: &dyn StorageFile, bytes: &[u8], offset: u64) -> Result<()> {
+    let mut done = 0;
+    while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
+        match file.pwrite(rest, offset + done as u64)? {
+            0 => return Err(Error::io(file.path(), io::ErrorKind::WriteZero.into())),
+            bytes => done += bytes,
+        }
+    }
+    Ok(())
+}
+
+/// The whole of a small file; `None` if it does not exist.
+pub fn read_file(storage: &dyn Storage, path: &Path) -> Result<Option<Vec<u8>>> {
+    let file = match storage.open(path, OpenMode::Read) {
+        Err(error) if is_not_found(&error) => return Ok(None),
+        file => file?,
+    };
+    // A regular file that this process may read is taken whole: all that are read so are written by Loom and stay small.
+    let bytes = usize::try_from(file.bytes()?).map_err(|_| too_long(path))?;
+    let mut content = Vec::new();
+    content
+        .try_reserve_exact(bytes)
+        .map_err(|_| too_long(path))?;
+    content.resize(bytes, 0);
+    let read = read_at(&*file, &mut content, 0)?;
+    content.truncate(read);
+    Ok(Some(content))
+}
+
+/// Writes a small file so that it is either wholly there under its name, durably, or not at all.
+pub fn replace_file(storage: &dyn Storage, path: &Path, content: &[u8]) -> Result<()> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".tmp");
+    let temporary = PathBuf::from(temporary);
+    let file = storage.open(&temporary, OpenMode::Create)?;
+    file.truncate(0)?;
+    write_at(&*file, content, 0)?;
+    file.sync()?;
+    storage.rename(&temporary, path)?;
+    match path.parent() {
+        Some(parent) => storage.sync_dir(parent),
+        None => Ok(()),
+    }
+}
+
+/// Removes a file; that it does not exist is no error.
+pub fn unlink_if_present(storage: &dyn Storage, path: &Path) -> Result<()> {
+    match storage.unlink(path) {
+        Err(error) if is_not_found(&error) => Ok(()),
+        result => result,
+    }
+}
+
+pub fn is_not_found(error: &Error) -> bool {
+    matches!(error, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+}
+
+fn too_long(path: &Path) -> Error {
+    Error::io(path, io::ErrorKind::FileTooLarge.into())
+}
+
+/// The operating system's files.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct OsStorage;
+
+impl Storage for OsStorage {
+    fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn StorageFile>> {
+        // Without O_NONBLOCK a FIFO in a file's place would block for ever; regular files ignore it.
+        let common = OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let access = match mode {
+            OpenMode::Read => OFlags::RDONLY,
+            OpenMode::Write => OFlags::RDWR,
+            OpenMode::WriteDirect => OFlags::RDWR | OFlags::DIRECT,
+            OpenMode::Create => OFlags::RDWR | OFlags::CREATE,
+            OpenMode::CreateNew => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
+        };
+        let open = |flags| rustix::fs::open(path, common | flags, Mode::RUSR | Mode::WUSR);
+        let (file, direct) = match open(access) {
+            Err(Errno::INVAL) if mode == OpenMode::WriteDirect => (open(OFlags::RDWR), false),
+            file => (file, mode == OpenMode::WriteDirect),
+        };
+        let file = File::from(file.at(path)?);
+        let kind = FileType::from_raw_mode(rustix::fs::fstat(&file).at(path)?.st_mode);
+        if kind != FileType::RegularFile {
+            return Err(Error::Damaged {
+                path: path.to_owned(),
+                what: "not a regular file".to_owned(),
+            });
+        }
+        Ok(Arc::new(OsFile {
+            path: path.to_owned(),
+            file,
+            direct: AtomicBool::new(direct),
+        }))
+    }
+
+    fn make_dir(&self, path: &Path) -> Result<()> {
+        match rustix::fs::mkdir(path, Mode::RWXU) {
+            Err(Errno::EXIST) => Ok(()),
+            result => result.at(path),
+        }
+    }
+
+    fn list(&self, path: &Path) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(path).at(path)? {
+            // A name that is not UTF-8 is none of Loom's.
+            if let Ok(name) = entry.at(path)?.file_name().into_string() {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        rustix::fs::rename(from, to).at(from)
+    }
+
+    fn unlink(&self, path: &Path) -> Result<()> {
+        rustix::fs::unlink(path).at(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> Result<()> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(path, flags, Mode::empty()).at(path)?;
+        rustix::fs::fsync(dir).at(path)
+    }
+
+    fn dir_id(&self, path: &Path) -> Result<FileId> {
+        let stat = rustix::fs::stat(path).at(path)?;
+        Ok(FileId {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+        })
+    }
+
+    fn free_bytes(&self, path: &Path) -> Result<u64> {
+        let stat = rustix::fs::statvfs(path).at(path)?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
+    fn boot_id(&self) -> Result<String> {
+        let path = Path::new("/proc/sys/kernel/random/boot_id");
+        Ok(std::fs::read_to_string(path).at(path)?.trim().to_owned())
+    }
+}
+
+#[derive(Debug)]
+struct OsFile {
+    path: PathBuf,
+    file: File,
+    /// Whether writes go past the page cache. Only the thread that writes this file reads or clears it.
+    direct: AtomicBool,
+}
+
+impl StorageFile for OsFile {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        loop {
+            match rustix::io::pread(&self.file, &mut *buffer, offset) {
+                Err(Errno::INTR) => {}
+                result => return result.at(&self.path),
+            }
+        }
+    }
+
+    fn pwrite(&self, bytes: &[u8], offset: u64) -> Result<usize> {
+        loop {
+            match rustix::io::pwrite(&self.file, bytes, offset) {
+                Err(Errno::INTR) => {}
+                // Some file systems take the flag at open and refuse the write. A write that was cut short leaves an odd rest, too.
+                Err(Errno::INVAL) if self.direct.swap(false, Ordering::Relaxed) => {
+                    let flags = rustix::fs::fcntl_getfl(&self.file).at(&self.path)?;
+                    rustix::fs::fcntl_setfl(&self.file, flags - OFlags::DIRECT).at(&self.path)?;
+                }
+                result => return result.at(&self.path),
+            }
+        }
+    }
+
+    fn sync(&self) -> Result<()> {
+        rustix::fs::fdatasync(&self.file).at(&self.path)
+    }
+
+    fn allocate(&self, bytes: u64) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        loop {
+            match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, bytes) {
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => return self.fill(bytes),
+                result => return result.at(&self.path),
+            }
+        }
+    }
+
+    fn truncate(&self, bytes: u64) -> Result<()> {
+        rustix::fs::ftruncate(&self.file, bytes).at(&self.path)
+    }
+
+    fn bytes(&self) -> Result<u64> {
+        let stat = rustix::fs::fstat(&self.file).at(&self.path)?;
+        Ok(u64::try_from(stat.st_size).unwrap_or(0))
+    }
+
+    fn id(&self) -> Result<FileId> {
+        let stat = rustix::fs::fstat(&self.file).at(&self.path)?;
+        Ok(FileId {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+        })
+    }
+
+    fn try_lock(&self) -> Result<bool> {
+        match rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            result => {
+                result.at(&self.path)?;
+                lock::mark(&self.file).at(&self.path)
+            }
+        }
+    }
+
+    fn is_locked(&self) -> Result<bool> {
+        lock::is_marked(&self.file).at(&self.path)
+    }
+
+    fn map(&self, bytes: usize) -> Result<MmapRaw> {
+        MmapOptions::new()
+            .len(bytes)
+            .populate()
+            .map_raw(&self.file)
+            .at(&self.path)
+    }
+}
+
+impl OsFile {
+    /// What `fallocate` does, for file systems that lack it: zeroes are written past the present end.
+    fn fill(&self, bytes: u64) -> Result<()> {
+        static ZEROES: [u8; 65536] = [0; 65536];
+        let mut end = self.bytes()?;
+        while end < bytes {
+            let piece = ZEROES
+                .len()
+                .min(usize::try_from(bytes - end).unwrap_or(usize::MAX));
+            write_at(self, ZEROES.get(..piece).unwrap_or(&ZEROES), end)?;
+            end += piece as u64;
+        }
+        Ok(())
+    }
+}

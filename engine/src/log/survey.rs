@@ -1,0 +1,130 @@
+//! What a directory holds, before anybody changes it: the first question of recovery and of every reader that finds no writer.
+//!
+//! FORMAT.md, *Recovery*, 1 to 3. It writes nothing, so a reader on a read-only mount gets the very answer that a writer would begin from.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::attachment::{Attachment, StagingNote};
+use super::durable::{self, DurableLog, DurableState};
+use super::meta::DirMeta;
+use super::options::pick_ref;
+use super::segment::{SegmentDir, SegmentList};
+use super::storage::{Storage, is_not_found};
+use crate::error::{Error, Result};
+use crate::format::verify_chunk;
+use crate::types::LogKind;
+
+/// How the last writer of a directory ended.
+#[derive(Debug)]
+pub enum Ending {
+    /// With a clean stop, or there was none.
+    Clean,
+    /// It was killed, or still runs; its staging file is there.
+    Staged(Attachment),
+    /// Staging is gone, or of no use here. `missing` is the error of opening what the note names, where it should have been.
+    Lost { missing: Option<Error> },
+}
+
+/// What was found.
+#[derive(Debug)]
+pub struct Survey {
+    pub ending: Ending,
+    pub note: Option<StagingNote>,
+    /// The newest slot, or what stands for it where none verifies.
+    pub slot: Option<DurableState>,
+}
+
+impl Survey {
+    /// `lists` are the segments that the three logs have.
+    pub fn take(
+        storage: &dyn Storage,
+        dir: &Path,
+        meta: &DirMeta,
+        lists: &[SegmentList; 3],
+    ) -> Result<Survey> {
+        // The note before the slot: a writer that begins writes the slot of its epoch first, so a note that is newer than the slot never is.
+        let note = StagingNote::read(storage, dir)?;
+        let slot = durable::read(storage, dir, &meta.uuid)?;
+        let ending = match &note {
+            Some(note) if !is_superseded(note, slot.as_ref()) => attach(storage, dir, meta, note)?,
+            _ if slot.map_or(lists.iter().all(SegmentList::is_empty), |slot| slot.clean) => {
+                Ending::Clean
+            }
+            _ => Ending::Lost { missing: None },
+        };
+        Ok(Survey { ending, note, slot })
+    }
+
+    /// The greatest epoch that the directory knows of.
+    pub fn epoch(&self) -> u64 {
+        let of_slot = self.slot.map_or(0, |slot| slot.epoch);
+        of_slot.max(self.note.as_ref().map_or(0, |note| note.epoch))
+    }
+}
+
+/// Whether the slot says more than staging can: a clean stop of its epoch, or a later epoch, which began by saving what staging held.
+fn is_superseded(note: &StagingNote, slot: Option<&DurableState>) -> bool {
+    slot.is_some_and(|slot| slot.epoch > note.epoch || (slot.clean && slot.epoch == note.epoch))
+}
+
+fn attach(storage: &dyn Storage, dir: &Path, meta: &DirMeta, note: &StagingNote) -> Result<Ending> {
+    if !note.is_of(storage, dir, &meta.uuid)? {
+        return Ok(Ending::Lost { missing: None });
+    }
+    match Attachment::open(storage, dir, note) {
+        Ok(attachment) => Ok(Ending::Staged(attachment)),
+        Err(error) if is_not_found(&error) => Ok(Ending::Lost {
+            missing: Some(error),
+        }),
+        Err(error) => Err(error),
+    }
+}
+
+/// The segment folders of the three logs.
+pub fn segment_dirs(storage: &Arc<dyn Storage>, dir: &Path, meta: &DirMeta) -> [SegmentDir; 3] {
+    LogKind::ALL.map(|log| {
+        let segment_bytes = *pick_ref(&meta.segment_bytes, log);
+        SegmentDir::new(Arc::clone(storage), dir, log, segment_bytes)
+    })
+}
+
+/// What segments there are.
+pub fn list_all(segments: &[SegmentDir; 3]) -> Result<[SegmentList; 3]> {
+    let [records, chunks, times] = segments;
+    Ok([records.list()?, chunks.list()?, times.list()?])
+}
+
+/// The durable state that holds when staging is lost: the slot, with the record log taken further, over the longest run of chunks above it that verify.
+/// Where no slot verifies, the record log begins with its first segment, and the index logs are empty.
+pub fn keep(
+    segments: &[SegmentDir; 3],
+    lists: &[SegmentList; 3],
+    meta: &DirMeta,
+    slot: Option<&DurableState>,
+) -> Result<[DurableLog; 3]> {
+    let mut logs = slot.map_or_else(
+        || {
+            lists.each_ref().map(|list| {
+                let first = list.keys().next().copied().unwrap_or_default();
+                DurableLog {
+                    tail: first,
+                    begin: first,
+                    checksum: 0,
+                }
+            })
+        },
+        |slot| slot.logs,
+    );
+    let [records, ..] = &mut logs;
+    let [folder, ..] = segments;
+    let [list, ..] = lists;
+    let chunk_bytes = u64::from(meta.chunk_bytes);
+    let mut chunk = vec![0; meta.chunk_bytes as usize];
+    let mut at = records.tail.align_down(chunk_bytes);
+    while folder.read(list, at, &mut chunk)? && verify_chunk(&meta.uuid, at, &chunk).is_ok() {
+        at += chunk_bytes;
+    }
+    records.tail = at.max(records.tail);
+    Ok(logs)
+}

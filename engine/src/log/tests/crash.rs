@@ -1,0 +1,353 @@
+//! Writers that are killed, with their staging left or lost. `Logs` dropped without `close` leaves what a kill leaves.
+
+use super::*;
+use crate::error::Error;
+use crate::format::verify_chunk;
+use crate::log::attachment::StagingNote;
+use crate::log::storage::OsStorage;
+
+/// As a reboot: the file may be there, but it is not what was shared then.
+fn change_boot(scene: &Scene) {
+    let mut note = StagingNote::read(&OsStorage, &scene.dir())
+        .unwrap()
+        .unwrap();
+    note.boot_id = "another boot".to_owned();
+    note.write(&OsStorage, &scene.dir()).unwrap();
+}
+
+#[test]
+fn what_was_published_survives_a_kill_at_any_fill() {
+    let mut random = Random(11);
+    for round in 0..20 {
+        let scene = Scene::new();
+        let mut logs = scene.create(if round % 2 == 0 {
+            Durability::None
+        } else {
+            Durability::Interval(Duration::from_millis(1))
+        });
+        let mut published = [Address(0); 3];
+        for _ in 0..random.below(60) {
+            append_each(
+                &mut logs,
+                [
+                    8 * random.below(2000) as usize,
+                    8 * random.below(1000) as usize,
+                    48 * random.below(30) as usize,
+                ],
+            );
+            if random.below(2) == 0 {
+                logs.publish();
+                published = LogKind::ALL.map(|log| logs.end(log));
+            }
+        }
+        drop(logs);
+        // Readers see it before anybody recovers it, and not as live.
+        let reader = scene.reader();
+        let tails = check_all(&reader);
+        assert_eq!(
+            (tails.tail, tails.live),
+            (published, false),
+            "round {round}"
+        );
+
+        for _ in 0..2 {
+            // Recovery may itself be killed, and is repeated.
+            let opening = scene.open();
+            assert_eq!(opening.how(), Recovered::Salvaged);
+            assert_eq!(LogKind::ALL.map(|log| opening.end(log)), published);
+        }
+        let mut logs = resume(scene.open());
+        let [records, chunks, times] = reader.tails().unwrap().tail;
+        assert_eq!(
+            (records, chunks, times),
+            (published[0].align_up(CHUNK), published[1], published[2])
+        );
+        check_range(&reader, LogKind::Records, Address(0), published[0]);
+        let mut chunk = vec![0; CHUNK as usize];
+        for at in (0..records.0 / CHUNK).map(|n| Address(n * CHUNK)) {
+            assert_eq!(
+                reader.read(LogKind::Records, at, &mut chunk).unwrap(),
+                Origin::Segment
+            );
+            verify_chunk(&reader.meta().uuid, at, &chunk).unwrap();
+        }
+        append_each(&mut logs, [BLOCK as usize, 800, 48]);
+        logs.publish();
+        let [records_now, ..] = reader.tails().unwrap().tail;
+        check_range(&reader, LogKind::Records, records, records_now);
+        check_range(&reader, LogKind::Chunks, Address(0), chunks + 800);
+        assert_eq!(scene.staging_files().len(), 1);
+    }
+}
+
+#[test]
+fn a_kill_right_after_a_start_loses_nothing() {
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::None);
+    append_each(&mut logs, [4904, 168, 48]);
+    logs.publish();
+    drop(logs);
+    for _ in 0..5 {
+        drop(resume(scene.open()));
+    }
+    let opening = scene.open();
+    assert_eq!(LogKind::ALL.map(|log| opening.end(log).0), [8192, 168, 48]);
+    let mut back = vec![0; 4904];
+    opening
+        .read(LogKind::Records, Address(0), &mut back)
+        .unwrap();
+    assert_whole(LogKind::Records, Address(0), &back);
+}
+
+#[test]
+fn without_staging_the_durable_part_and_the_run_of_whole_chunks_above_it_are_kept() {
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::None);
+    append_each(&mut logs, [5 * CHUNK as usize + 808, 168, 48]);
+    logs.sync().unwrap();
+    // Flushed, not synced: a crash of the host would keep any part of it; a lost staging file keeps all.
+    append_each(&mut logs, [4 * BLOCK as usize, 168, 48]);
+    logs.publish();
+    wait_until("blocks are flushed", || {
+        logs.flushed(LogKind::Records).0 >= 3 * BLOCK
+    });
+    drop(logs);
+    scene.lose_staging();
+
+    let reader = scene.reader();
+    let tails = check_all(&reader);
+    assert!(tails.tail[0].0 >= 3 * BLOCK, "{tails:?}");
+    assert_eq!(
+        (tails.tail[1], tails.tail[2], tails.live),
+        (Address(168), Address(48), false)
+    );
+    let opening = scene.open();
+    assert_eq!(opening.how(), Recovered::StagingLost);
+    assert_eq!(LogKind::ALL.map(|log| opening.end(log)), tails.tail);
+    assert!(opening.resume().0.is_multiple_of(SEGMENT) && opening.resume() > tails.tail[0]);
+    let resumed = opening.resume();
+    let mut logs = resume(opening);
+    append_each(&mut logs, [808, 168, 48]);
+    logs.publish();
+    check_range(&reader, LogKind::Records, Address(0), tails.tail[0]);
+    assert_eq!(reader.tails().unwrap().tail[0], resumed + 808);
+    check_range(&reader, LogKind::Records, resumed, resumed + 808);
+}
+
+#[test]
+fn staging_of_another_boot_is_never_adopted() {
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::None);
+    append_each(&mut logs, [808, 168, 48]);
+    logs.sync().unwrap();
+    append_each(&mut logs, [80, 80, 48]);
+    logs.publish();
+    drop(logs);
+    change_boot(&scene);
+    assert_eq!(
+        check_all(&scene.reader()).tail,
+        [Address(808), Address(168), Address(48)]
+    );
+    let opening = scene.open();
+    assert_eq!(
+        (opening.how(), opening.end(LogKind::Records)),
+        (Recovered::StagingLost, Address(808))
+    );
+    let logs = resume(opening);
+    let mut chunk = vec![0; CHUNK as usize];
+    let reader = scene.reader();
+    reader.tails().unwrap();
+    reader
+        .read(LogKind::Records, Address(0), &mut chunk)
+        .unwrap();
+    verify_chunk(&reader.meta().uuid, Address(0), &chunk).unwrap();
+    assert_whole(LogKind::Records, Address(0), &chunk[..808]);
+    assert!(chunk[808..4088].iter().all(|byte| *byte == 0));
+    logs.close().unwrap();
+}
+
+#[test]
+fn a_copy_never_adopts_the_staging_of_the_original() {
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::None);
+    append_each(&mut logs, [808, 168, 48]);
+    logs.sync().unwrap();
+    append_each(&mut logs, [80, 80, 48]);
+    logs.publish();
+    let copy = scene.root.path().join("copy");
+    copy_dir(&scene.dir(), &copy);
+    let reader = LogReader::open(&copy).unwrap();
+    assert_eq!(
+        check_all(&reader).tail,
+        [Address(808), Address(168), Address(48)]
+    );
+    let opening = Opening::open(&copy, &scene.options()).unwrap();
+    assert_eq!(opening.how(), Recovered::StagingLost);
+    resume(opening).close().unwrap();
+    assert_eq!(check_all(&scene.reader()).tail[0], Address(888));
+    append(&mut logs, LogKind::Records, 8);
+    logs.close().unwrap();
+}
+
+#[test]
+fn a_torn_chunk_above_the_durable_tail_ends_the_log() {
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::None);
+    append(&mut logs, LogKind::Records, 2 * CHUNK as usize);
+    logs.sync().unwrap();
+    append(&mut logs, LogKind::Records, 3 * BLOCK as usize);
+    logs.publish();
+    wait_until("blocks are flushed", || {
+        logs.flushed(LogKind::Records).0 >= 2 * BLOCK
+    });
+    drop(logs);
+    scene.lose_staging();
+    let path = scene.segment(LogKind::Records, 0);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[5 * CHUNK as usize + 100] ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    let opening = scene.open();
+    assert_eq!(opening.end(LogKind::Records), Address(5 * CHUNK));
+    drop(opening);
+    assert_eq!(check_all(&scene.reader()).tail[0], Address(5 * CHUNK));
+}
+
+#[test]
+fn a_damaged_chunk_below_the_durable_tail_is_kept_and_hides_nothing() {
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::None);
+    append(&mut logs, LogKind::Records, 20 * CHUNK as usize + 808);
+    logs.sync().unwrap();
+    drop(logs);
+    scene.lose_staging();
+    let path = scene.segment(LogKind::Records, 0);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[5 * CHUNK as usize + 100] ^= 1;
+    // The last chunk as well: recovery must not make it verify.
+    bytes[20 * CHUNK as usize + 100] ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    let opening = scene.open();
+    assert_eq!(opening.end(LogKind::Records), Address(20 * CHUNK + 808));
+    drop(resume(opening));
+    let reader = scene.reader();
+    reader.tails().unwrap();
+    let mut chunk = vec![0; CHUNK as usize];
+    for n in 0..21 {
+        reader
+            .read(LogKind::Records, Address(n * CHUNK), &mut chunk)
+            .unwrap();
+        let sound = verify_chunk(&reader.meta().uuid, Address(n * CHUNK), &chunk).is_ok();
+        assert_eq!(sound, n != 5 && n != 20, "chunk {n}");
+    }
+}
+
+#[test]
+fn one_damaged_slot_leaves_the_one_before() {
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::None);
+    append_each(&mut logs, [20 * CHUNK as usize, 168, 48]);
+    logs.close().unwrap();
+    let path = scene.dir().join("durable");
+    let whole = std::fs::read(&path).unwrap();
+    for slot in [0, 4096] {
+        let mut bytes = whole.clone();
+        bytes[slot + 60] ^= 1;
+        std::fs::write(&path, &bytes).unwrap();
+        assert_eq!(check_all(&scene.reader()).tail[0], Address(20 * CHUNK));
+    }
+    std::fs::write(&path, vec![0; 8192]).unwrap();
+    assert_eq!(
+        check_all(&scene.reader()).tail,
+        [Address(20 * CHUNK), Address(0), Address(0)]
+    );
+    let opening = scene.open();
+    assert_eq!(
+        (opening.how(), opening.resume()),
+        (Recovered::StagingLost, Address(SEGMENT))
+    );
+}
+
+#[test]
+fn staging_that_cannot_be_opened_while_the_writer_lives_is_an_error() {
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::None);
+    append_each(&mut logs, [808, 168, 48]);
+    logs.sync().unwrap();
+    scene.lose_staging();
+    let error = scene.reader().tails().unwrap_err();
+    assert!(matches!(error, Error::Staging { .. }), "{error}");
+    drop(logs);
+    assert_eq!(check_all(&scene.reader()).tail[0], Address(808));
+}
+
+#[test]
+fn a_file_that_is_cut_short_gives_an_error_that_names_it() {
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::None);
+    append_each(&mut logs, [2 * CHUNK as usize, 168, 48]);
+    logs.publish();
+    let reader = scene.reader();
+    reader.tails().unwrap();
+    // The mapping of this process would fault on a file of no length; the end of it is in no use here.
+    let staging = scene.staging_files().remove(0);
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .open(&staging)
+        .unwrap();
+    let bytes = file.metadata().unwrap().len();
+    logs.sync().unwrap();
+    drop(logs);
+    file.set_len(4096 + CHUNK).unwrap();
+    let error = reader
+        .read(LogKind::Records, Address(CHUNK), &mut [0; 8])
+        .unwrap_err();
+    assert!(
+        matches!(&error, Error::Staging { path, .. } if *path == staging),
+        "{error}"
+    );
+    assert!(matches!(scene.reader().tails(), Err(Error::Staging { .. })));
+    file.set_len(bytes).unwrap();
+
+    resume(scene.open()).close().unwrap();
+    let segment = scene.segment(LogKind::Records, 0);
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(&segment)
+        .unwrap()
+        .set_len(CHUNK)
+        .unwrap();
+    let reader = scene.reader();
+    assert_eq!(reader.tails().unwrap().tail[0], Address(2 * CHUNK));
+    let error = reader
+        .read(LogKind::Records, Address(CHUNK), &mut [0; 8])
+        .unwrap_err();
+    assert!(
+        matches!(&error, Error::Corrupt { path, address: Address(CHUNK), .. } if *path == segment),
+        "{error}"
+    );
+    reader
+        .read(LogKind::Records, Address(0), &mut [0; 8])
+        .unwrap();
+}
+
+#[test]
+fn a_reader_that_stays_open_follows_from_epoch_to_epoch() {
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::None);
+    let reader = scene.reader();
+    let mut end = Address(0);
+    for round in 0..6 {
+        append_each(&mut logs, [BLOCK as usize, 1 << 17, 4800]);
+        logs.publish();
+        let tails = check_all(&reader);
+        assert!(tails.live && tails.tail[0] > end, "round {round}");
+        end = tails.tail[0];
+        if round % 2 == 0 {
+            drop(logs)
+        } else {
+            logs.close().unwrap()
+        }
+        assert_eq!(check_all(&reader).tail, tails.tail);
+        logs = resume(scene.open());
+    }
+}

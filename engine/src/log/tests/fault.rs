@@ -1,0 +1,288 @@
+//! A disk that refuses: a storage that fails on demand stands before the real one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+use memmap2::MmapRaw;
+
+use super::*;
+use crate::error::{Error, Result};
+use crate::log::storage::{FileId, OpenMode, OsStorage, Storage, StorageFile};
+
+/// Which calls on segment files and on `durable` fail, and with what; 0 is none.
+#[derive(Debug, Default)]
+struct Faults {
+    write: AtomicI32,
+    allocate: AtomicI32,
+    sync: AtomicI32,
+    /// Writes are cut to this many bytes, if it is not 0.
+    short: AtomicU64,
+    syncs: AtomicU64,
+}
+
+impl Faults {
+    fn fail(&self, which: &AtomicI32, path: &Path) -> Result<()> {
+        let on_disk = path.components().any(|part| part.as_os_str() == "loom");
+        match which.load(Ordering::Relaxed) {
+            code if code != 0 && on_disk => {
+                Err(Error::io(path, std::io::Error::from_raw_os_error(code)))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct FaultyStorage {
+    faults: Arc<Faults>,
+}
+
+#[derive(Debug)]
+struct FaultyFile {
+    file: Arc<dyn StorageFile>,
+    faults: Arc<Faults>,
+}
+
+impl Storage for FaultyStorage {
+    fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn StorageFile>> {
+        let file = OsStorage.open(path, mode)?;
+        Ok(Arc::new(FaultyFile {
+            file,
+            faults: Arc::clone(&self.faults),
+        }))
+    }
+    fn make_dir(&self, path: &Path) -> Result<()> {
+        OsStorage.make_dir(path)
+    }
+    fn list(&self, path: &Path) -> Result<Vec<String>> {
+        OsStorage.list(path)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        OsStorage.rename(from, to)
+    }
+    fn unlink(&self, path: &Path) -> Result<()> {
+        OsStorage.unlink(path)
+    }
+    fn sync_dir(&self, path: &Path) -> Result<()> {
+        OsStorage.sync_dir(path)
+    }
+    fn dir_id(&self, path: &Path) -> Result<FileId> {
+        OsStorage.dir_id(path)
+    }
+    fn free_bytes(&self, path: &Path) -> Result<u64> {
+        OsStorage.free_bytes(path)
+    }
+    fn boot_id(&self) -> Result<String> {
+        OsStorage.boot_id()
+    }
+}
+
+impl StorageFile for FaultyFile {
+    fn path(&self) -> &Path {
+        self.file.path()
+    }
+    fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.file.pread(buffer, offset)
+    }
+    fn pwrite(&self, bytes: &[u8], offset: u64) -> Result<usize> {
+        self.faults.fail(&self.faults.write, self.path())?;
+        let most = match self.faults.short.load(Ordering::Relaxed) {
+            0 => bytes.len(),
+            most => bytes.len().min(most as usize),
+        };
+        self.file.pwrite(&bytes[..most], offset)
+    }
+    fn sync(&self) -> Result<()> {
+        self.faults.syncs.fetch_add(1, Ordering::Relaxed);
+        self.faults.fail(&self.faults.sync, self.path())?;
+        self.file.sync()
+    }
+    fn allocate(&self, bytes: u64) -> Result<()> {
+        self.faults.fail(&self.faults.allocate, self.path())?;
+        self.file.allocate(bytes)
+    }
+    fn truncate(&self, bytes: u64) -> Result<()> {
+        self.file.truncate(bytes)
+    }
+    fn bytes(&self) -> Result<u64> {
+        self.file.bytes()
+    }
+    fn id(&self) -> Result<FileId> {
+        self.file.id()
+    }
+    fn try_lock(&self) -> Result<bool> {
+        self.file.try_lock()
+    }
+    fn is_locked(&self) -> Result<bool> {
+        self.file.is_locked()
+    }
+    fn map(&self, bytes: usize) -> Result<MmapRaw> {
+        self.file.map(bytes)
+    }
+}
+
+const ENOSPC: i32 = 28;
+const EIO: i32 = 5;
+
+fn faulty(scene: &Scene, durability: Durability) -> (Arc<Faults>, Logs) {
+    let storage = FaultyStorage::default();
+    let faults = Arc::clone(&storage.faults);
+    let options = LogOptions {
+        durability,
+        ..scene.options()
+    };
+    let opening = Opening::open_with(Arc::new(storage), &scene.dir(), &options).unwrap();
+    (
+        faults,
+        opening.start(Address(0), Address(0), Address(0)).unwrap(),
+    )
+}
+
+#[test]
+fn a_full_disk_makes_the_writer_wait_and_goes_on_when_it_is_freed() {
+    for which in ["write", "allocate"] {
+        let scene = Scene::new();
+        let (faults, mut logs) = faulty(&scene, Durability::None);
+        let fault = if which == "write" {
+            &faults.write
+        } else {
+            &faults.allocate
+        };
+        fault.store(ENOSPC, Ordering::Relaxed);
+        let mut piece = || {
+            let at = logs.end(LogKind::Records);
+            let result = logs.try_append(
+                LogKind::Records,
+                &expected(LogKind::Records, at, CHUNK as usize),
+            );
+            logs.publish();
+            result
+        };
+        let mut taken = 0;
+        let error = loop {
+            match piece() {
+                Ok(_) => taken += CHUNK,
+                Err(error) => break error,
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        };
+        assert!(matches!(error, Error::Full), "{error}");
+        assert!((2 * BLOCK..=SEGMENT).contains(&taken), "{which}: {taken}");
+        assert!(logs.stats().stalls > 0);
+        wait_until("the flusher says why", || {
+            logs.trouble().is_some_and(|why| why.contains("space"))
+        });
+        assert_eq!(check_all(&scene.reader()).tail[0], Address(taken));
+        if which == "write" {
+            assert!(matches!(logs.sync(), Err(Error::Waiting(_))));
+        }
+
+        fault.store(0, Ordering::Relaxed);
+        append(&mut logs, LogKind::Records, 20 * BLOCK as usize);
+        logs.sync().unwrap();
+        check_all(&scene.reader());
+        logs.close().unwrap();
+        check_all(&scene.reader());
+    }
+}
+
+#[test]
+fn a_stop_on_a_full_disk_keeps_everything_for_the_next_start() {
+    let scene = Scene::new();
+    let (faults, mut logs) = faulty(&scene, Durability::None);
+    append_each(&mut logs, [BLOCK as usize + 808, 168, 48]);
+    faults.write.store(ENOSPC, Ordering::Relaxed);
+    assert!(matches!(logs.close(), Err(Error::Waiting(_))));
+    let opening = scene.open();
+    assert_eq!(
+        (opening.how(), opening.end(LogKind::Records)),
+        (Recovered::Salvaged, Address(BLOCK + 808))
+    );
+    drop(resume(opening));
+    check_range(
+        &scene.reader(),
+        LogKind::Records,
+        Address(0),
+        Address(BLOCK + 808),
+    );
+}
+
+#[test]
+fn an_input_output_error_reaches_append_and_sync_and_loses_nothing_published() {
+    let scene = Scene::new();
+    let (faults, mut logs) = faulty(&scene, Durability::None);
+    append_each(&mut logs, [BLOCK as usize + 808, 168, 48]);
+    logs.publish();
+    faults.write.store(EIO, Ordering::Relaxed);
+    let error = logs.sync().unwrap_err();
+    assert!(
+        matches!(&error, Error::Flusher(_)) && error.to_string().contains("records"),
+        "{error}"
+    );
+    let error = loop {
+        if let Err(error) = logs.append(LogKind::Records, &[0; 4096]) {
+            break error;
+        }
+    };
+    assert!(matches!(&error, Error::Flusher(_)), "{error}");
+    assert!(matches!(
+        logs.try_append(LogKind::Records, &[0; 4096]),
+        Err(Error::Flusher(_))
+    ));
+    assert!(logs.close().is_err());
+    check_range(
+        &scene.reader(),
+        LogKind::Records,
+        Address(0),
+        Address(BLOCK + 808),
+    );
+}
+
+#[test]
+fn a_failed_sync_acknowledges_nothing_and_is_never_repeated() {
+    let scene = Scene::new();
+    let (faults, mut logs) = faulty(&scene, Durability::None);
+    append_each(&mut logs, [808, 168, 48]);
+    logs.sync().unwrap();
+    append_each(&mut logs, [808, 168, 48]);
+    for code in [ENOSPC, EIO] {
+        faults.sync.store(code, Ordering::Relaxed);
+        assert!(matches!(logs.sync(), Err(Error::Flusher(_))));
+        faults.sync.store(0, Ordering::Relaxed);
+        let syncs = faults.syncs.load(Ordering::Relaxed);
+        assert!(matches!(logs.sync(), Err(Error::Flusher(_))));
+        assert_eq!(faults.syncs.load(Ordering::Relaxed), syncs);
+        assert_eq!(logs.durable(LogKind::Records), Address(808));
+    }
+    drop(logs);
+    assert_eq!(scene.open().end(LogKind::Records), Address(1616));
+}
+
+#[test]
+fn short_writes_are_completed() {
+    let scene = Scene::new();
+    let (faults, mut logs) = faulty(&scene, Durability::Interval(Duration::from_millis(1)));
+    faults.short.store(1000, Ordering::Relaxed);
+    append_each(&mut logs, [6 * BLOCK as usize + 808, 168, 48]);
+    logs.sync().unwrap();
+    logs.close().unwrap();
+    check_all(&scene.reader());
+}
+
+#[test]
+fn a_full_disk_at_the_start_is_refused_clearly() {
+    let scene = Scene::new();
+    let storage = FaultyStorage::default();
+    let opening =
+        Opening::open_with(Arc::new(storage.clone()), &scene.dir(), &scene.options()).unwrap();
+    storage.faults.allocate.store(ENOSPC, Ordering::Relaxed);
+    let error = opening
+        .start(Address(0), Address(0), Address(0))
+        .unwrap_err();
+    assert!(error.to_string().contains("No space left"), "{error}");
+    storage.faults.allocate.store(0, Ordering::Relaxed);
+    let mut logs = resume(scene.open());
+    append_each(&mut logs, [808, 168, 48]);
+    logs.close().unwrap();
+    check_all(&scene.reader());
+}

@@ -1,0 +1,240 @@
+//! A writer that runs, and readers beside it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+use crate::types::Timestamp;
+
+/// Appends random amounts and publishes now and then, until the record log has recycled its blocks so often.
+fn write_blocks(logs: &mut Logs, blocks: u64, seed: u64) {
+    let mut random = Random(seed);
+    while logs.end(LogKind::Records).0 < blocks * BLOCK {
+        for log in LogKind::ALL {
+            append(logs, log, 8 * random.below(1200) as usize);
+        }
+        if random.below(3) == 0 {
+            logs.publish();
+        }
+    }
+    logs.publish();
+}
+
+#[test]
+fn what_is_published_reads_back_across_many_recycles() {
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::None);
+    let reader = scene.reader();
+    for round in 0..10 {
+        write_blocks(&mut logs, 5 * (round + 1), round);
+        let tails = check_all(&reader);
+        assert_eq!(tails.tail, LogKind::ALL.map(|log| logs.end(log)));
+        assert!(tails.live);
+    }
+    assert!(reader.daemon().unwrap().logs[0].head > Address(40 * BLOCK));
+}
+
+#[test]
+fn nothing_is_visible_before_it_is_published() {
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::None);
+    let reader = scene.reader();
+    append_each(&mut logs, [800, 160, 48]);
+    assert_eq!(reader.tails().unwrap().tail, [Address(0); 3]);
+    logs.publish();
+    assert_eq!(
+        reader.tails().unwrap().tail,
+        [Address(800), Address(160), Address(48)]
+    );
+}
+
+#[test]
+fn readers_beside_the_writer_find_every_byte_whole_and_tails_that_only_grow() {
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::Interval(Duration::from_millis(20)));
+    let stop = AtomicBool::new(false);
+    let rounds: Vec<usize> = std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..2)
+            .map(|seed| {
+                let (scene, stop) = (&scene, &stop);
+                scope.spawn(move || {
+                    // A reader of its own, as another process has it.
+                    let reader = scene.reader();
+                    let (mut random, mut before, mut rounds) = (Random(seed), [Address(0); 3], 0);
+                    while !stop.load(Ordering::Relaxed) {
+                        let tails = reader.tails().unwrap();
+                        assert!(
+                            tails
+                                .tail
+                                .iter()
+                                .zip(before)
+                                .all(|(now, before)| *now >= before)
+                        );
+                        before = tails.tail;
+                        for (log, tail) in LogKind::ALL.into_iter().zip(tails.tail) {
+                            // Mostly around the head, where blocks are reused under the reader.
+                            let from = tail.0.saturating_sub(8 * random.below(3 * BLOCK / 8));
+                            check_range(&reader, log, Address(from), tail);
+                        }
+                        rounds += 1;
+                    }
+                    rounds
+                })
+            })
+            .collect();
+        write_blocks(&mut logs, 400, 99);
+        stop.store(true, Ordering::Relaxed);
+        readers
+            .into_iter()
+            .map(|reader| reader.join().unwrap())
+            .collect()
+    });
+    assert!(rounds.iter().all(|rounds| *rounds > 0));
+    check_all(&scene.reader());
+    logs.close().unwrap();
+}
+
+#[test]
+fn an_append_longer_than_both_blocks_is_taken_in_pieces() {
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::Batch);
+    let bytes = 5 * BLOCK as usize + 4096;
+    append_each(&mut logs, [bytes, bytes, bytes]);
+    logs.sync().unwrap();
+    check_all(&scene.reader());
+}
+
+#[test]
+fn sync_returns_when_everything_is_durable() {
+    for durability in [
+        Durability::None,
+        Durability::Batch,
+        Durability::Interval(Duration::from_secs(1000)),
+    ] {
+        let scene = Scene::new();
+        let mut logs = scene.create(durability);
+        append_each(&mut logs, [4096 + 808, 168, 48]);
+        logs.sync().unwrap();
+        assert_eq!(LogKind::ALL.map(|log| logs.durable(log).0), [4904, 168, 48]);
+        let words = scene.reader().daemon().unwrap();
+        assert!(
+            words
+                .logs
+                .iter()
+                .all(|log| log.durable == log.tail && log.flushed == log.tail)
+        );
+        append(&mut logs, LogKind::Records, 8);
+        let ticket = logs.request_sync();
+        wait_until("the sync is done", || logs.is_synced(ticket).unwrap());
+        assert_eq!(logs.durable(LogKind::Records), Address(4912));
+    }
+}
+
+#[test]
+fn what_is_published_becomes_durable_by_itself_within_the_interval() {
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::Interval(Duration::from_millis(5)));
+    append_each(&mut logs, [808, 168, 48]);
+    logs.publish();
+    wait_until("durable is the tail", || {
+        LogKind::ALL
+            .iter()
+            .all(|&log| logs.durable(log) == logs.tail(log))
+    });
+}
+
+#[test]
+fn with_batch_durability_a_block_is_reused_only_when_it_is_durable() {
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::Batch);
+    let reader = scene.reader();
+    for _ in 0..100 {
+        append(&mut logs, LogKind::Records, 8192);
+        logs.publish();
+        let [records, ..] = reader.daemon().unwrap().logs;
+        assert!(records.head <= records.durable, "{records:?}");
+    }
+}
+
+#[test]
+fn segments_follow_one_another_and_evicted_ones_are_named() {
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::None);
+    write_blocks(&mut logs, 4 * SEGMENT / BLOCK, 5);
+    logs.sync().unwrap();
+    let reader = scene.reader();
+    check_all(&reader);
+    let first = scene.segment(LogKind::Records, 0);
+    assert!(first.exists() && scene.segment(LogKind::Records, 3 * SEGMENT).exists());
+
+    logs.evict([Address(2 * SEGMENT), Address(0), Address(0)]);
+    wait_until("the evicted segments are gone", || {
+        !first.exists() && !scene.segment(LogKind::Records, SEGMENT).exists()
+    });
+    assert_eq!(
+        check_all(&reader).begin,
+        [Address(2 * SEGMENT), Address(0), Address(0)]
+    );
+    let error = scene.reader();
+    error.tails().unwrap();
+    let error = error
+        .read(LogKind::Records, Address(4096), &mut [0; 8])
+        .unwrap_err();
+    assert!(
+        matches!(error, crate::Error::Evicted { begin: Address(b), .. } if b == 2 * SEGMENT),
+        "{error}"
+    );
+    logs.close().unwrap();
+    assert_eq!(check_all(&scene.reader()).begin[0], Address(2 * SEGMENT));
+    assert_eq!(scene.open().begin(LogKind::Records), Address(2 * SEGMENT));
+}
+
+#[test]
+fn the_daemons_words_reach_readers() {
+    let scene = Scene::new();
+    let logs = scene.create(Durability::None);
+    logs.heartbeat(Timestamp(123_456), -789);
+    let words = scene.reader().daemon().unwrap();
+    assert!(words.alive && !words.stopping);
+    assert_eq!(
+        (words.heartbeat, words.clock_offset_ns),
+        (Timestamp(123_456), -789)
+    );
+    drop(logs);
+    assert!(!scene.reader().daemon().unwrap().alive);
+}
+
+#[test]
+fn a_reader_counts_what_it_reads() {
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::None);
+    append(&mut logs, LogKind::Records, 4096);
+    logs.publish();
+    let reader = scene.reader();
+    reader.tails().unwrap();
+    let before = reader.bytes_read();
+    reader
+        .read(LogKind::Records, Address(0), &mut [0; 4096])
+        .unwrap();
+    assert_eq!(reader.bytes_read() - before, 4096 + 16);
+}
+
+#[test]
+fn sizes_shrink_where_shared_memory_is_small_and_staging_goes_to_the_directory_where_it_is_absent()
+{
+    let scene = Scene::new();
+    let options = LogOptions {
+        staging: Some(scene.root.path().join("nowhere")),
+        ..scene.options()
+    };
+    let mut logs = Opening::open(&scene.dir(), &options)
+        .unwrap()
+        .start(Address(0), Address(0), Address(0))
+        .unwrap();
+    append_each(&mut logs, [808, 168, 48]);
+    logs.publish();
+    check_all(&scene.reader());
+    // The directory may move: its staging is named relative to it.
+    let moved = scene.root.path().join("moved");
+    std::fs::rename(scene.dir(), &moved).unwrap();
+    check_all(&LogReader::open(&moved).unwrap());
+}

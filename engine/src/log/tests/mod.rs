@@ -1,0 +1,196 @@
+//! Scenarios of the whole log: one writer, its flusher, and readers. A folder of one file for each kind of event.
+//!
+//! Every 8 bytes of a log are a function of their address, so whatever is read anywhere, by anyone, proves itself.
+
+mod crash;
+mod fault;
+mod live;
+mod restart;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::types::{Address, LogKind};
+
+const CHUNK: u64 = 4096;
+const BLOCK: u64 = 64 << 10;
+const SEGMENT: u64 = 256 << 10;
+
+/// A directory with room for its staging beside it.
+struct Scene {
+    root: tempfile::TempDir,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("shm")).unwrap();
+        Scene { root }
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.root.path().join("loom")
+    }
+
+    fn options(&self) -> LogOptions {
+        LogOptions {
+            chunk_bytes: CHUNK as u32,
+            block_bytes: BLOCK,
+            segment_bytes: [SEGMENT; 3],
+            staging: Some(self.root.path().join("shm")),
+            durability: Durability::None,
+        }
+    }
+
+    fn open(&self) -> Opening {
+        Opening::open(&self.dir(), &self.options()).unwrap()
+    }
+
+    /// A new directory, appending from 0.
+    fn create(&self, durability: Durability) -> Logs {
+        let options = LogOptions {
+            durability,
+            ..self.options()
+        };
+        let opening = Opening::open(&self.dir(), &options).unwrap();
+        assert_eq!(opening.how(), Recovered::Clean);
+        opening.start(Address(0), Address(0), Address(0)).unwrap()
+    }
+
+    fn reader(&self) -> LogReader {
+        LogReader::open(&self.dir()).unwrap()
+    }
+
+    /// The staging files that there are.
+    fn staging_files(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(self.root.path().join("shm")).unwrap();
+        entries.map(|entry| entry.unwrap().path()).collect()
+    }
+
+    fn lose_staging(&self) {
+        self.staging_files()
+            .iter()
+            .for_each(|path| std::fs::remove_file(path).unwrap());
+    }
+
+    fn segment(&self, log: LogKind, first: u64) -> PathBuf {
+        self.dir()
+            .join(log.dir_name())
+            .join(format!("{first:020}.0"))
+    }
+}
+
+fn resume(opening: Opening) -> Logs {
+    let starts = (
+        opening.resume(),
+        opening.end(LogKind::Chunks),
+        opening.end(LogKind::Times),
+    );
+    opening.start(starts.0, starts.1, starts.2).unwrap()
+}
+
+/// The word that belongs at an address. Never 0, so that what was never written shows.
+fn word(log: LogKind, address: u64) -> u64 {
+    (address ^ (log as u64) << 62)
+        .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+        .rotate_left(23)
+        | 1
+}
+
+fn expected(log: LogKind, from: Address, bytes: usize) -> Vec<u8> {
+    (0..bytes as u64 / 8)
+        .flat_map(|i| word(log, from.0 + 8 * i).to_le_bytes())
+        .collect()
+}
+
+fn append(logs: &mut Logs, log: LogKind, bytes: usize) {
+    let at = logs.end(log);
+    assert_eq!(logs.append(log, &expected(log, at, bytes)).unwrap(), at);
+}
+
+/// Appends so much to each log.
+fn append_each(logs: &mut Logs, bytes: [usize; 3]) {
+    for (log, bytes) in LogKind::ALL.into_iter().zip(bytes) {
+        append(logs, log, bytes);
+    }
+}
+
+/// Fails unless the bytes are those that belong there; the last 8 of each chunk of the record log are the flusher's.
+fn assert_whole(log: LogKind, from: Address, bytes: &[u8]) {
+    for (at, found) in (from.0..).step_by(8).zip(bytes.chunks_exact(8)) {
+        let is_trailer = log == LogKind::Records && at % CHUNK == CHUNK - 8;
+        assert!(
+            is_trailer || found == word(log, at).to_le_bytes(),
+            "{log}, address {at} of {}..{}: {found:02x?}",
+            from.0,
+            from.0 + bytes.len() as u64
+        );
+    }
+}
+
+/// Reads all of `from..to` in pieces of many lengths.
+fn check_range(reader: &LogReader, log: LogKind, from: Address, to: Address) {
+    let mut at = from;
+    let mut random = Random(to.0 ^ 77);
+    while at < to {
+        let mut buffer = vec![0; 8 * random.below(9000) as usize + 8];
+        buffer.truncate((to.0 - at.0) as usize);
+        reader.read(log, at, &mut buffer).unwrap();
+        assert_whole(log, at, &buffer);
+        at += buffer.len() as u64;
+    }
+}
+
+fn check_all(reader: &LogReader) -> Tails {
+    let tails = reader.tails().unwrap();
+    for (log, (from, to)) in LogKind::ALL
+        .into_iter()
+        .zip(tails.begin.into_iter().zip(tails.tail))
+    {
+        check_range(reader, log, from, to);
+    }
+    tails
+}
+
+/// A small generator of numbers, the same at each run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+}
+
+/// Waits for a condition; fails after long enough that it will never hold.
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let since = Instant::now();
+    while !holds() {
+        assert!(
+            since.elapsed() < Duration::from_secs(30),
+            "{what} never held"
+        );
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn copy_dir(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_dir(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}

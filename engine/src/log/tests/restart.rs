@@ -1,0 +1,233 @@
+//! Clean stops, and what may be done with a directory after one.
+
+use super::*;
+use crate::error::Error;
+
+#[test]
+fn a_clean_stop_trims_the_segments_and_leaves_no_staging() {
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::None);
+    append_each(&mut logs, [SEGMENT as usize + 4904, 168, 48]);
+    logs.close().unwrap();
+    assert!(scene.staging_files().is_empty() && !scene.dir().join("staging").exists());
+    let bytes = |log, first| std::fs::metadata(scene.segment(log, first)).unwrap().len();
+    assert_eq!(bytes(LogKind::Records, 0), SEGMENT);
+    assert_eq!(bytes(LogKind::Records, SEGMENT), 4904);
+    assert_eq!(
+        (bytes(LogKind::Chunks, 0), bytes(LogKind::Times, 0)),
+        (168, 48)
+    );
+    assert!(!scene.segment(LogKind::Records, 2 * SEGMENT).exists());
+    let tails = check_all(&scene.reader());
+    assert_eq!(
+        tails.tail,
+        [Address(SEGMENT + 4904), Address(168), Address(48)]
+    );
+    assert!(!tails.live);
+}
+
+#[test]
+fn appending_goes_on_after_a_clean_stop_at_the_next_chunk() {
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::None);
+    append_each(&mut logs, [4904, 168, 48]);
+    logs.close().unwrap();
+
+    let opening = scene.open();
+    assert_eq!(opening.how(), Recovered::Clean);
+    assert_eq!(LogKind::ALL.map(|log| opening.end(log).0), [4904, 168, 48]);
+    assert_eq!(opening.resume(), Address(8192));
+    let mut back = vec![0; 4904];
+    opening
+        .read(LogKind::Records, Address(0), &mut back)
+        .unwrap();
+    assert_whole(LogKind::Records, Address(0), &back);
+    let reader = scene.reader();
+    let before = reader.tails().unwrap();
+
+    let mut logs = resume(opening);
+    append_each(&mut logs, [3 * BLOCK as usize, 3 * BLOCK as usize, 48]);
+    logs.publish();
+    let now = reader.tails().unwrap();
+    assert!(now.live && now.epoch > before.epoch);
+    check_range(&reader, LogKind::Records, Address(0), Address(4904));
+    check_range(&reader, LogKind::Records, Address(8192), now.tail[0]);
+    check_range(&reader, LogKind::Chunks, Address(0), now.tail[1]);
+    // The chunk that the first run ended in verifies as a whole, filled with zeroes.
+    let mut chunk = vec![0; 4096];
+    assert_eq!(
+        reader
+            .read(LogKind::Records, Address(4096), &mut chunk)
+            .unwrap(),
+        Origin::Segment
+    );
+    crate::format::verify_chunk(&reader.meta().uuid, Address(4096), &chunk).unwrap();
+    assert!(chunk[4904 - 4096..4088].iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn sealed_chunks_verify_wherever_they_were_written() {
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::Interval(Duration::from_millis(1)));
+    let mut random = Random(3);
+    while logs.end(LogKind::Records).0 < 2 * SEGMENT {
+        append(&mut logs, LogKind::Records, 8 * random.below(200) as usize);
+        logs.publish();
+    }
+    logs.close().unwrap();
+    let reader = scene.reader();
+    let [tail, ..] = reader.tails().unwrap().tail;
+    let mut chunk = vec![0; CHUNK as usize];
+    for at in (0..tail.0 / CHUNK).map(|n| Address(n * CHUNK)) {
+        reader.read(LogKind::Records, at, &mut chunk).unwrap();
+        crate::format::verify_chunk(&reader.meta().uuid, at, &chunk).unwrap();
+    }
+}
+
+#[test]
+fn index_logs_may_be_cut_and_go_on_from_there() {
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::None);
+    append_each(&mut logs, [8192, 3 * SEGMENT as usize, 4800]);
+    logs.close().unwrap();
+    let opening = scene.open();
+    let mut logs = opening
+        .start(Address(8192), Address(SEGMENT + 808), Address(0))
+        .unwrap();
+    assert!(!scene.segment(LogKind::Chunks, 2 * SEGMENT).exists());
+    let tails = check_all(&scene.reader());
+    assert_eq!(
+        tails.tail,
+        [Address(8192), Address(SEGMENT + 808), Address(0)]
+    );
+    append_each(&mut logs, [0, BLOCK as usize, 48]);
+    logs.close().unwrap();
+    check_all(&scene.reader());
+}
+
+#[test]
+fn a_second_writer_is_refused_and_does_no_harm() {
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::None);
+    append_each(&mut logs, [808, 168, 48]);
+    logs.publish();
+    let error = Opening::open(&scene.dir(), &scene.options()).unwrap_err();
+    assert!(matches!(error, Error::Locked { .. }), "{error}");
+    check_all(&scene.reader());
+    logs.close().unwrap();
+    drop(scene.open());
+}
+
+#[test]
+fn readers_do_not_keep_a_writer_from_starting() {
+    let scene = Scene::new();
+    scene.create(Durability::None).close().unwrap();
+    let readers: Vec<LogReader> = (0..3).map(|_| scene.reader()).collect();
+    readers
+        .iter()
+        .for_each(|reader| assert!(!reader.tails().unwrap().live));
+    let logs = resume(scene.open());
+    readers
+        .iter()
+        .for_each(|reader| assert!(reader.tails().unwrap().live));
+    logs.close().unwrap();
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_read() {
+    use std::os::unix::fs::PermissionsExt;
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::None);
+    append_each(&mut logs, [SEGMENT as usize + 808, 168, 48]);
+    logs.close().unwrap();
+    let before: Vec<_> = walk(&scene.dir());
+    for (path, is_dir) in &before {
+        std::fs::set_permissions(
+            path,
+            std::fs::Permissions::from_mode(if *is_dir { 0o500 } else { 0o400 }),
+        )
+        .unwrap();
+    }
+    check_all(&scene.reader());
+    assert_eq!(walk(&scene.dir()), before);
+    for (path, _) in before.iter().rev() {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700)).unwrap();
+    }
+}
+
+fn walk(dir: &Path) -> Vec<(PathBuf, bool)> {
+    let mut found = vec![(dir.to_owned(), true)];
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(walk(&path))
+        } else {
+            found.push((path, false))
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn files_and_folders_are_for_their_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::None);
+    append_each(&mut logs, [808, 168, 48]);
+    logs.append_catalog("a line\n").unwrap();
+    logs.sync().unwrap();
+    let staging = scene.staging_files().into_iter().map(|path| (path, false));
+    for (path, is_dir) in walk(&scene.dir()).into_iter().chain(staging) {
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(
+            mode,
+            if is_dir { 0o700 } else { 0o600 },
+            "{}",
+            path.display()
+        );
+    }
+}
+
+#[test]
+fn a_log_without_its_description_is_refused() {
+    let scene = Scene::new();
+    scene.create(Durability::None).close().unwrap();
+    std::fs::remove_file(scene.dir().join("loom.json")).unwrap();
+    assert!(matches!(
+        Opening::open(&scene.dir(), &scene.options()),
+        Err(Error::NotLoom { .. })
+    ));
+    assert!(matches!(
+        LogReader::open(&scene.dir()),
+        Err(Error::NotLoom { .. })
+    ));
+    assert!(matches!(
+        LogReader::open(Path::new("/nowhere/at/all")),
+        Err(Error::NotLoom { .. })
+    ));
+}
+
+#[test]
+fn catalog_lines_are_appended_and_a_torn_one_is_cut() {
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::None);
+    logs.append_catalog("one\n").unwrap();
+    logs.append_catalog("two\n").unwrap();
+    let reader = scene.reader();
+    assert_eq!(
+        (
+            reader.catalog_bytes().unwrap(),
+            reader.catalog_len().unwrap()
+        ),
+        (b"one\ntwo\n".to_vec(), 8)
+    );
+    drop(logs);
+    std::fs::write(scene.dir().join("catalog"), "one\ntwo\nthr").unwrap();
+    let mut opening = scene.open();
+    assert_eq!(opening.catalog_bytes().unwrap(), b"one\ntwo\nthr");
+    opening.cut_catalog(8).unwrap();
+    let mut logs = resume(opening);
+    logs.append_catalog("three\n").unwrap();
+    assert_eq!(reader.catalog_bytes().unwrap(), b"one\ntwo\nthree\n");
+}
