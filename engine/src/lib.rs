@@ -6,6 +6,7 @@
 pub mod error;
 pub mod format;
 pub mod log;
+pub mod schema;
 pub mod types;
 
 pub use error::{Error, IoContext, PayloadError, Result};

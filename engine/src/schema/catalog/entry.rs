@@ -1,0 +1,108 @@
+//! A source in the catalog: its layouts and indexes over the life of the log.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::schema::field::FieldDef;
+use crate::schema::index::Index;
+use crate::schema::layout::Layout;
+use crate::schema::names::nearest;
+use crate::schema::source::{Overload, SourceDef, TimeKind};
+use crate::types::{Address, SourceId};
+
+/// A source, open or closed.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Source {
+    pub id: SourceId,
+    pub name: String,
+    pub time: TimeKind,
+    pub on_overload: Overload,
+    /// All fields, the latest last.
+    pub fields: Vec<FieldDef>,
+    /// The layouts and the addresses from which they hold, ascending; never empty.
+    pub layouts: Vec<(Address, Arc<Layout>)>,
+    /// All indexes, open and closed, ascending by id.
+    pub indexes: Vec<Arc<Index>>,
+    /// Where it was closed; `None` while it is open.
+    pub closed_at: Option<Address>,
+    latest: Arc<Layout>,
+}
+
+impl Source {
+    pub(super) fn new(id: SourceId, def: &SourceDef, at: Address) -> Result<Source> {
+        let layout = Arc::new(Layout::new(def.time, &def.fields)?);
+        Ok(Source {
+            id,
+            name: def.name.clone(),
+            time: def.time,
+            on_overload: def.on_overload,
+            fields: def.fields.clone(),
+            layouts: vec![(at, Arc::clone(&layout))],
+            indexes: Vec::new(),
+            closed_at: None,
+            latest: layout,
+        })
+    }
+
+    /// The layout of the record at an address.
+    pub fn layout_at(&self, address: Address) -> &Arc<Layout> {
+        let past = self.layouts.partition_point(|(since, _)| *since <= address);
+        let found = self.layouts.get(past.saturating_sub(1));
+        found.map_or(&self.latest, |(_, layout)| layout)
+    }
+
+    /// The layout of records to come.
+    pub fn layout(&self) -> &Arc<Layout> {
+        &self.latest
+    }
+
+    /// The latest index of a name, open or closed.
+    pub fn index(&self, name: &str) -> Option<&Arc<Index>> {
+        self.indexes.iter().rev().find(|index| index.name == name)
+    }
+
+    /// The indexes that records to come fall into.
+    pub fn open_indexes(&self) -> impl Iterator<Item = &Arc<Index>> {
+        self.indexes.iter().filter(|index| index.is_open())
+    }
+
+    /// The error for a name that no index has. Native indexes are not suggested.
+    pub fn unknown_index(&self, name: &str) -> Error {
+        let known = self.indexes.iter().filter(|index| !index.is_native());
+        Error::UnknownIndex {
+            source_name: self.name.clone(),
+            name: name.to_owned(),
+            nearest: nearest(name, known.map(|index| index.name.as_str())),
+        }
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.closed_at.is_none()
+    }
+
+    /// Whether its records bring their own time.
+    pub fn own_time(&self) -> bool {
+        self.time == TimeKind::Own
+    }
+
+    /// The definition that makes it anew, with the indexes that are open and declared.
+    pub fn def(&self) -> SourceDef {
+        let declared = self.open_indexes().filter(|index| !index.is_native());
+        SourceDef {
+            name: self.name.clone(),
+            time: self.time,
+            on_overload: self.on_overload,
+            fields: self.fields.clone(),
+            indexes: declared.map(|index| index.def.clone()).collect(),
+        }
+    }
+
+    pub(super) fn add_fields(&mut self, fields: Vec<FieldDef>, at: Address) -> Result<()> {
+        let layout = Arc::new(Layout::new(self.time, &fields)?);
+        self.fields = fields;
+        self.layouts.push((at, Arc::clone(&layout)));
+        self.latest = layout;
+        Ok(())
+    }
+}

@@ -1,0 +1,82 @@
+//! What happens to a catalog: one event a line of its file.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::schema::field::{FieldDef, label_keys};
+use crate::schema::index::IndexDef;
+use crate::schema::source::{Overload, TimeKind};
+use crate::types::{Address, IndexId, SourceId, ValueKind};
+
+/// One event. `at` is the address from which it holds: the start of a chunk.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Event {
+    SourceDefined {
+        source: SourceId,
+        at: Address,
+        name: String,
+        time: TimeKind,
+        on_overload: Overload,
+        #[serde(rename = "field", default, skip_serializing_if = "Vec::is_empty")]
+        fields: Vec<FieldDef>,
+    },
+    /// Fields after those that the source has.
+    FieldsAdded {
+        source: SourceId,
+        at: Address,
+        #[serde(rename = "field")]
+        fields: Vec<FieldDef>,
+    },
+    /// Labels besides those that the field has; fields count from 0.
+    LabelsAdded {
+        source: SourceId,
+        at: Address,
+        field: usize,
+        #[serde(with = "label_keys")]
+        labels: BTreeMap<i128, String>,
+    },
+    OverloadChanged {
+        source: SourceId,
+        at: Address,
+        on_overload: Overload,
+    },
+    SourceClosed {
+        source: SourceId,
+        at: Address,
+    },
+    SourceReopened {
+        source: SourceId,
+        at: Address,
+    },
+    IndexDefined {
+        index: IndexId,
+        source: SourceId,
+        at: Address,
+        def: IndexDef,
+        /// The kind of value that a closure of the writing process makes; absent where the definition says it all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        native: Option<ValueKind>,
+    },
+    IndexClosed {
+        index: IndexId,
+        at: Address,
+    },
+}
+
+impl Event {
+    /// The address from which it holds.
+    pub fn at(&self) -> Address {
+        match *self {
+            Event::SourceDefined { at, .. }
+            | Event::FieldsAdded { at, .. }
+            | Event::LabelsAdded { at, .. }
+            | Event::OverloadChanged { at, .. }
+            | Event::SourceClosed { at, .. }
+            | Event::SourceReopened { at, .. }
+            | Event::IndexDefined { at, .. }
+            | Event::IndexClosed { at, .. } => at,
+        }
+    }
+}

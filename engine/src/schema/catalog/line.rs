@@ -1,0 +1,192 @@
+//! The lines of the catalog file (FORMAT.md, *Catalog*): a checksum that covers the directory and the line's number,
+//! and an event.
+//!
+//! A line counts once it is complete. Only the last one can be torn, by a crash while it was written; nobody was told
+//! of it then. Everything else that does not verify is damage.
+
+use super::{Catalog, Event};
+use crate::error::{Error, Result};
+
+/// The checksum's hexadecimal digits and the space.
+const PREFIX_BYTES: usize = 9;
+/// What a crash leaves where a page was not written; no event holds a NUL.
+const UNWRITTEN: [u8; 4] = [0; 4];
+
+/// The line of the event that is the `line_no`th of its directory, counted from 0; with its newline.
+pub fn encode_line(uuid: &[u8; 16], line_no: u64, event: &Event) -> String {
+    let json = serde_json::to_string(event)
+        .unwrap_or_else(|error| panic!("an event is always JSON, but {event:?}: {error}"));
+    format!(
+        "{:08x} {json}\n",
+        line_checksum(uuid, line_no, json.as_bytes())
+    )
+}
+
+/// The catalog that a file holds, the number of its lines, and the bytes that they take: a writer continues there. A
+/// torn last line is left out.
+pub fn decode_catalog(uuid: &[u8; 16], text: &[u8]) -> Result<(Catalog, usize, usize)> {
+    let mut catalog = Catalog::new();
+    let (mut line_no, mut valid_bytes, mut rest) = (0u64, 0, text);
+    while let Some(end) = rest.iter().position(|&byte| byte == b'\n') {
+        let Some((line, after)) = rest.split_at_checked(end + 1) else {
+            break;
+        };
+        let damaged = |what| Error::Catalog {
+            line: line_no,
+            what,
+        };
+        match decode_line(uuid, line_no, line.strip_suffix(b"\n").unwrap_or(line)) {
+            Ok(event) => catalog
+                .apply(&event)
+                .map_err(|error| damaged(error.to_string()))?,
+            Err(_) if after.is_empty() && is_torn(line) => break,
+            Err(what) => return Err(damaged(what)),
+        }
+        line_no += 1;
+        valid_bytes += line.len();
+        rest = after;
+    }
+    // A complete line whose newline alone is wrong was not torn by a crash.
+    if let Some((_, line)) = rest.split_last()
+        && decode_line(uuid, line_no, line).is_ok()
+    {
+        return Err(Error::Catalog {
+            line: line_no,
+            what: "its end is damaged".to_owned(),
+        });
+    }
+    Ok((catalog, line_no as usize, valid_bytes))
+}
+
+fn decode_line(uuid: &[u8; 16], line_no: u64, line: &[u8]) -> Result<Event, String> {
+    let (prefix, json) = line
+        .split_at_checked(PREFIX_BYTES)
+        .ok_or("it is too short")?;
+    let checksum = line_checksum(uuid, line_no, json);
+    if prefix != format!("{checksum:08x} ").as_bytes() {
+        return Err("its checksum does not verify".to_owned());
+    }
+    serde_json::from_slice(json).map_err(|error| format!("it is no known event: {error}"))
+}
+
+fn is_torn(line: &[u8]) -> bool {
+    line.windows(UNWRITTEN.len())
+        .any(|bytes| bytes == UNWRITTEN)
+}
+
+fn line_checksum(uuid: &[u8; 16], line_no: u64, json: &[u8]) -> u32 {
+    let covered = crc32c::crc32c_append(crc32c::crc32c(uuid), &line_no.to_le_bytes());
+    crc32c::crc32c_append(covered, json)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::tests::{UUID, at, decoded, def, file_of, redis, told};
+    use super::*;
+    use crate::schema::field::FieldType;
+    use crate::types::{Address, IndexId, SourceId};
+
+    #[test]
+    fn a_line_is_as_the_format_says() {
+        let event = Event::SourceClosed {
+            source: SourceId(3),
+            at: Address(65_536),
+        };
+        let line = encode_line(&UUID, 5, &event);
+        let json = r#"{"event":"source_closed","source":3,"at":65536}"#;
+        let covered = [&UUID[..], &5u64.to_le_bytes(), json.as_bytes()].concat();
+        assert_eq!(line, format!("{:08x} {json}\n", crc32c::crc32c(&covered)));
+    }
+
+    /// A file of several lines, and the catalog that wrote it.
+    fn sample_file() -> (String, Catalog) {
+        let mut catalog = Catalog::new();
+        let mut events = catalog.define_source(&redis(), at(0)).unwrap().1;
+        events.extend(
+            catalog
+                .define_source(&def("@ packet", &[("p", FieldType::Json)]), at(1))
+                .unwrap()
+                .1,
+        );
+        events.push(catalog.close_index(IndexId(1), at(2)).unwrap());
+        (file_of(&events), catalog)
+    }
+
+    #[test]
+    fn a_torn_last_line_is_left_out() {
+        let (file, catalog) = sample_file();
+        let last = file.trim_end().rfind('\n').unwrap() + 1;
+        for end in last..file.len() {
+            let (_, lines, bytes) = decoded(&file.as_bytes()[..end]).unwrap();
+            assert_eq!((lines, bytes), (4, last), "cut at {end}");
+        }
+        let (whole, lines, bytes) = decoded(file.as_bytes()).unwrap();
+        assert_eq!((lines, bytes), (5, file.len()));
+        assert_eq!(told(&whole), told(&catalog));
+        let zeroed = [&file.as_bytes()[..last], &[0; 40], b"half\n"].concat();
+        assert_eq!(decoded(&zeroed).unwrap().2, last);
+        assert_eq!(decoded(&[0; 100]).unwrap().1, 0);
+        assert_eq!(decoded(b"").unwrap().1, 0);
+    }
+
+    #[test]
+    fn every_flipped_bit_is_damage() {
+        let (file, _) = sample_file();
+        for position in 0..file.len() {
+            for bit in 0..8 {
+                let mut flipped = file.clone().into_bytes();
+                flipped[position] ^= 1 << bit;
+                let error = decoded(&flipped).expect_err("a flipped bit is seen");
+                assert!(matches!(error, Error::Catalog { .. }), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn foreign_and_moved_lines_are_damage() {
+        let (file, _) = sample_file();
+        assert!(
+            decode_catalog(
+                b"another directory"[..16].try_into().unwrap(),
+                file.as_bytes()
+            )
+            .is_err()
+        );
+        let lines: Vec<&str> = file.split_inclusive('\n').collect();
+        let swapped = [lines[1], lines[0], lines[2]].concat();
+        let message = decoded(swapped.as_bytes()).unwrap_err().to_string();
+        assert!(
+            message.contains("line 0: its checksum does not verify"),
+            "{message}"
+        );
+        assert!(decoded([lines[0], lines[0]].concat().as_bytes()).is_err());
+        assert!(decoded([lines[0], lines[2]].concat().as_bytes()).is_err());
+    }
+
+    #[test]
+    fn unknown_events_are_named() {
+        let json = r#"{"event":"source_renamed","source":1}"#;
+        let sum = crc32c::crc32c(&[&UUID[..], &[0; 8], json.as_bytes()].concat());
+        let message = decoded(format!("{sum:08x} {json}\n").as_bytes())
+            .unwrap_err()
+            .to_string();
+        assert!(
+            message.contains("line 0: it is no known event") && message.contains("source_renamed")
+        );
+    }
+
+    proptest! {
+    #[test]
+    fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = decoded(&bytes);
+    }
+
+    #[test]
+    fn no_event_panics(json in r#"\{"event":"(source_defined|fields_added|index_defined|source_closed|labels_added)"(,"(source|at|index|name|field|def|labels)":(0|1|-1|"x"|\[\]|\{\}|null|\{"name":"x","bins":\[1,2\]\})){0,6}\}"#) {
+        let sum = crc32c::crc32c(&[&UUID[..], &[0; 8], json.as_bytes()].concat());
+        let _ = decoded(format!("{sum:08x} {json}\n").as_bytes());
+    }
+    }
+}

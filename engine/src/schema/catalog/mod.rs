@@ -1,0 +1,112 @@
+//! The catalog: all sources and indexes that a directory ever had, and the events that made it.
+//!
+//! The writer asks for a change; the catalog checks it, applies it and gives the events to be appended to the file.
+//! Readers replay the file. Both go through `apply`, so a replayed catalog equals the writer's. Ids are never reused.
+//! A clone shares everything and costs nothing.
+
+mod change;
+mod entry;
+mod event;
+mod line;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+pub use entry::Source;
+pub use event::Event;
+pub use line::{decode_catalog, encode_line};
+
+use super::index::Index;
+use super::names::nearest;
+use crate::error::{Error, Result};
+use crate::types::{Address, IndexId, SourceId};
+
+/// The most sources of a directory, closed ones included.
+pub const SOURCES_MAX: usize = 65_000;
+/// The most indexes of a source, closed ones included.
+const INDEXES_EVER_MAX: usize = 4096;
+/// The most fields of all layouts and edges of all bins together: what a catalog may make us allocate.
+const PARTS_MAX: usize = 1 << 23;
+
+/// The sources and indexes of a directory.
+#[derive(Clone, Debug, Default)]
+pub struct Catalog {
+    /// The source of id n stands at n - 1.
+    sources: Arc<Vec<Arc<Source>>>,
+    ids: Arc<HashMap<String, SourceId>>,
+    /// The source of the index of id n stands at n - 1.
+    index_sources: Arc<Vec<SourceId>>,
+    event_count: u64,
+    latest_at: Address,
+    parts: usize,
+}
+
+impl Catalog {
+    pub fn new() -> Catalog {
+        Catalog::default()
+    }
+
+    /// All sources, ascending by id; closed ones too.
+    pub fn sources(&self) -> impl Iterator<Item = &Arc<Source>> {
+        self.sources.iter()
+    }
+
+    pub fn source(&self, id: SourceId) -> Option<&Arc<Source>> {
+        self.sources.get(usize::from(id.0).checked_sub(1)?)
+    }
+
+    /// The source of a name, open or closed.
+    pub fn find(&self, name: &str) -> Option<&Arc<Source>> {
+        self.source(*self.ids.get(name)?)
+    }
+
+    /// An index of any source, open or closed.
+    pub fn index(&self, id: IndexId) -> Option<&Arc<Index>> {
+        let position = usize::try_from(id.0).ok()?.checked_sub(1)?;
+        let indexes = &self.source(*self.index_sources.get(position)?)?.indexes;
+        indexes.get(indexes.binary_search_by_key(&id, |index| index.id).ok()?)
+    }
+
+    /// The error for a name that no source has.
+    pub fn unknown_source(&self, name: &str) -> Error {
+        let known = self.sources.iter().map(|source| source.name.as_str());
+        Error::UnknownSource {
+            name: name.to_owned(),
+            nearest: nearest(name, known),
+        }
+    }
+
+    /// How many events made this catalog: the number of the next line.
+    pub fn event_count(&self) -> u64 {
+        self.event_count
+    }
+
+    /// The greatest `at` of all events. Records that are appended must lie at or above it, also after a crash that lost
+    /// what lay below.
+    pub fn latest_at(&self) -> Address {
+        self.latest_at
+    }
+
+    fn known(&self, id: SourceId) -> Result<&Arc<Source>> {
+        self.source(id)
+            .ok_or_else(|| Error::schema(format!("there is no source with the id {id}")))
+    }
+
+    fn known_open(&self, id: SourceId) -> Result<&Arc<Source>> {
+        let source = self.known(id)?;
+        if source.is_open() {
+            return Ok(source);
+        }
+        Err(Error::SourceClosed {
+            name: source.name.clone(),
+        })
+    }
+
+    fn known_index(&self, id: IndexId) -> Result<&Arc<Index>> {
+        self.index(id)
+            .ok_or_else(|| Error::schema(format!("there is no index with the id {id}")))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+//! Filters: which records an index covers, such as `syscall = 17 AND latency_ns >= 1000`.
+//!
+//! A filter is a text in the definition. `grammar` reads it, `resolve` gives it types, `expr` is what it says. It is
+//! evaluated for every record of the source, and follows SQL: a comparison with NULL does not match.
+
+mod expr;
+mod grammar;
+mod resolve;
+
+pub use expr::{Expr, KeyRanges, Op};
+
+use super::field::{FieldDef, FieldType};
+use super::layout::Layout;
+use super::names::shown;
+use crate::error::{Error, Result};
+
+/// The longest filter, in bytes.
+pub const FILTER_BYTES_MAX: usize = 16 << 10;
+
+/// A filter over the fields of one source.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Filter {
+    text: String,
+    expr: Expr,
+}
+
+impl Filter {
+    /// Reads a filter. Errors say where it is wrong and what would be right.
+    pub fn parse(text: &str, fields: &[FieldDef]) -> Result<Filter> {
+        if text.len() > FILTER_BYTES_MAX {
+            return Err(Error::schema(format!(
+                "the filter has {} bytes; the limit is {FILTER_BYTES_MAX}",
+                text.len()
+            )));
+        }
+        let wrong = |message| Error::schema(format!("filter \"{}\": {message}", shown(text, 120)));
+        let node = grammar::parse(text).map_err(wrong)?;
+        let expr = resolve::resolve(&node, fields).map_err(|error| wrong(error.to_string()))?;
+        Ok(Filter {
+            text: text.to_owned(),
+            expr,
+        })
+    }
+
+    /// Whether a record matches: the filter is TRUE of it, not FALSE or NULL.
+    #[inline]
+    pub fn matches(&self, layout: &Layout, payload: &[u8]) -> bool {
+        holds(&self.expr, layout, payload)
+    }
+
+    /// As it was written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// What it says, for those who ask whether a predicate implies it.
+    pub fn expr(&self) -> &Expr {
+        &self.expr
+    }
+}
+
+fn holds(expr: &Expr, layout: &Layout, payload: &[u8]) -> bool {
+    match expr {
+        Expr::Keys { field, ranges } => layout
+            .key(*field, payload)
+            .is_some_and(|key| ranges.contains(key)),
+        Expr::Bytes { field, op, bytes } => layout.fixed(*field, payload).is_some_and(|found| {
+            let is_char = layout
+                .slot(*field)
+                .is_some_and(|slot| matches!(slot.ty, FieldType::Char(_)));
+            let found = if is_char { until_nul(found) } else { found };
+            op.holds(found.cmp(bytes))
+        }),
+        Expr::Null { field, is_null } => layout.is_null(*field, payload) == *is_null,
+        Expr::All(tests) => tests.iter().all(|test| holds(test, layout, payload)),
+        Expr::Any(tests) => tests.iter().any(|test| holds(test, layout, payload)),
+    }
+}
+
+/// A `char` without its padding.
+pub(super) fn until_nul(bytes: &[u8]) -> &[u8] {
+    bytes.split(|&byte| byte == 0).next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

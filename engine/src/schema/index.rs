@@ -1,0 +1,252 @@
+//! An index: what a source's records are summarised by. `Index::key` is called for every record of the source.
+
+use serde::{Deserialize, Serialize};
+
+use super::bin_map::BinMap;
+use super::bins::BinsDef;
+use super::field::FieldDef;
+use super::filter::Filter;
+use super::layout::Layout;
+use super::names::{check_name, nearest, shown};
+use crate::error::{Error, Result};
+use crate::types::{Address, IndexId, Key, SourceId, ValueKind};
+
+/// The most open indexes of a source.
+pub const INDEXES_MAX: usize = 64;
+
+/// An index as it is declared.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IndexDef {
+    pub name: String,
+    /// The field that is summarised; without one the index counts records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// Which records are indexed; without one, all.
+    #[serde(rename = "where", default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
+    #[serde(default, skip_serializing_if = "is_auto")]
+    pub bins: BinsDef,
+}
+
+impl IndexDef {
+    /// An index of all records with `auto` bins.
+    pub fn new(name: impl Into<String>, value: Option<&str>) -> IndexDef {
+        IndexDef {
+            name: name.into(),
+            value: value.map(str::to_owned),
+            filter: None,
+            bins: BinsDef::Auto,
+        }
+    }
+
+    pub(super) fn check(&self, fields: &[FieldDef]) -> Result<()> {
+        Rule::new(self, fields).map(|_| ())
+    }
+}
+
+/// What an index does with a record: a definition, resolved against the fields.
+#[derive(Clone, PartialEq, Debug)]
+struct Rule {
+    value: Option<usize>,
+    filter: Option<Filter>,
+    bins: BinMap,
+}
+
+impl Rule {
+    fn new(def: &IndexDef, fields: &[FieldDef]) -> Result<Rule> {
+        check_name("index", &def.name)?;
+        Rule::resolve(def, fields)
+            .map_err(|error| Error::schema(format!("index '{}': {error}", def.name)))
+    }
+
+    fn resolve(def: &IndexDef, fields: &[FieldDef]) -> Result<Rule> {
+        let filter = def
+            .filter
+            .as_ref()
+            .map(|text| Filter::parse(text, fields))
+            .transpose()?;
+        let Some(name) = &def.value else {
+            if def.bins != BinsDef::Auto {
+                return Err(Error::schema(
+                    "bins are declared, but no value to put in them",
+                ));
+            }
+            let bins = BinMap::new(&BinsDef::Auto, ValueKind::Unsigned)?;
+            return Ok(Rule {
+                value: None,
+                filter,
+                bins,
+            });
+        };
+        let (value, field) = find_field(fields, name)?;
+        let Some(kind) = field.ty.kind() else {
+            return Err(Error::schema(format!(
+                "the value '{name}' is {}; only numbers, bools and timestamps have bins",
+                field.ty
+            )));
+        };
+        Ok(Rule {
+            value: Some(value),
+            filter,
+            bins: BinMap::new(&def.bins, kind)?,
+        })
+    }
+}
+
+/// A field by its name, or an error that suggests others.
+pub(super) fn find_field<'a>(fields: &'a [FieldDef], name: &str) -> Result<(usize, &'a FieldDef)> {
+    if let Some(found) = fields
+        .iter()
+        .enumerate()
+        .find(|(_, field)| field.name == name)
+    {
+        return Ok(found);
+    }
+    let near = nearest(name, fields.iter().map(|field| field.name.as_str()));
+    let hint = match near.first() {
+        Some(field) => format!("; did you mean '{field}'?"),
+        None => String::new(),
+    };
+    Err(Error::schema(format!(
+        "there is no field '{}'{hint}",
+        shown(name, 64)
+    )))
+}
+
+/// An index of a source, open or closed.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Index {
+    pub id: IndexId,
+    pub source: SourceId,
+    pub name: String,
+    pub def: IndexDef,
+    /// How its keys decode; `Unsigned` without a value.
+    pub kind: ValueKind,
+    pub bins: BinMap,
+    /// The first address that it covers.
+    pub since: Address,
+    /// The first address that it no longer covers; `None` while it is open.
+    pub until: Option<Address>,
+    value: Option<usize>,
+    filter: Option<Filter>,
+    native: bool,
+}
+
+impl Index {
+    pub(super) fn new(
+        id: IndexId,
+        source: SourceId,
+        def: &IndexDef,
+        fields: &[FieldDef],
+        since: Address,
+    ) -> Result<Index> {
+        let Rule {
+            value,
+            filter,
+            bins,
+        } = Rule::new(def, fields)?;
+        let (name, def, kind) = (def.name.clone(), def.clone(), bins.kind());
+        let (until, native) = (None, false);
+        Ok(Index {
+            id,
+            source,
+            name,
+            def,
+            kind,
+            bins,
+            since,
+            until,
+            value,
+            filter,
+            native,
+        })
+    }
+
+    /// An index whose keys a closure of the writing process makes.
+    pub(super) fn new_native(
+        id: IndexId,
+        source: SourceId,
+        def: &IndexDef,
+        kind: ValueKind,
+        since: Address,
+    ) -> Result<Index> {
+        check_name("index", &def.name)?;
+        if def.value.is_some() || def.filter.is_some() {
+            return Err(Error::schema(format!(
+                "index '{}' is a function: it has neither value nor filter",
+                def.name
+            )));
+        }
+        let bins = BinMap::new(&def.bins, kind)?;
+        let (name, def, until) = (def.name.clone(), def.clone(), None);
+        Ok(Index {
+            id,
+            source,
+            name,
+            def,
+            kind,
+            bins,
+            since,
+            until,
+            value: None,
+            filter: None,
+            native: true,
+        })
+    }
+
+    /// The record's key: `None` where the filter does not match, the value is NULL, or the layout is older than the
+    /// field. Without a value it is key 0 for a match. A native index has no key here: its closure makes it.
+    #[inline]
+    pub fn key(&self, layout: &Layout, payload: &[u8]) -> Option<Key> {
+        if self.native
+            || self
+                .filter
+                .as_ref()
+                .is_some_and(|f| !f.matches(layout, payload))
+        {
+            return None;
+        }
+        match self.value {
+            Some(field) => layout.key(field, payload),
+            None => Some(Key::MIN),
+        }
+    }
+
+    /// Whether it covers all of `[from, to)`.
+    pub fn covers(&self, from: Address, to: Address) -> bool {
+        self.since <= from && self.until.is_none_or(|until| to <= until)
+    }
+
+    /// The field that it summarises.
+    pub fn value_field(&self) -> Option<usize> {
+        self.value
+    }
+
+    pub fn filter(&self) -> Option<&Filter> {
+        self.filter.as_ref()
+    }
+
+    /// Whether a closure makes its keys, so that only the writing process can evaluate it. Hidden from SQL.
+    pub fn is_native(&self) -> bool {
+        self.native
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.until.is_none()
+    }
+
+    /// Whether a definition over `fields` says the same, be it in other words.
+    pub(super) fn is_same(&self, def: &IndexDef, fields: &[FieldDef]) -> Result<bool> {
+        let rule = Rule::new(def, fields)?;
+        Ok(!self.native
+            && rule.value == self.value
+            && rule.bins == self.bins
+            && rule.filter.as_ref().map(Filter::expr) == self.filter.as_ref().map(Filter::expr))
+    }
+}
+
+fn is_auto(bins: &BinsDef) -> bool {
+    *bins == BinsDef::Auto
+}

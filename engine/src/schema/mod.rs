@@ -1,0 +1,33 @@
+//! What a source's bytes mean: fields and their layouts, indexes with filters and bins, and the catalog that holds
+//! all of it.
+//!
+//! Definitions (`SourceDef`, `FieldDef`, `IndexDef`, `BinsDef`) are what people and clients write. They become a
+//! `Source` with `Layout`s and `Index`es in the `Catalog`, whose events are the lines of the catalog file. Nothing here
+//! does I/O, and all of it takes bytes from anywhere.
+
+mod bin_map;
+mod bins;
+mod catalog;
+mod encoder;
+mod field;
+mod filter;
+mod index;
+mod layout;
+mod names;
+mod number;
+mod source;
+
+pub use crate::error::PayloadError;
+pub use bin_map::BinMap;
+pub use bins::{BINS_MAX, BinsDef};
+pub use catalog::{Catalog, Event, SOURCES_MAX, Source, decode_catalog, encode_line};
+pub use encoder::{FieldValue, PayloadEncoder};
+pub use field::{FieldDef, FieldType, LABELS_MAX};
+pub use filter::{Expr, FILTER_BYTES_MAX, Filter, KeyRanges, Op};
+pub use index::{INDEXES_MAX, Index, IndexDef};
+pub use layout::{FIELDS_MAX, Layout, PAYLOAD_BYTES_MAX, Place, Slot};
+pub use names::{
+    BUILTIN_PREFIX, NAME_BYTES_MAX, RESERVED_FIELDS, is_builtin, is_reserved_field, nearest,
+};
+pub use number::Number;
+pub use source::{Overload, SourceDef, TimeKind, parse_sources, validate_sources};

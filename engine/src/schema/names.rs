@@ -1,0 +1,129 @@
+//! What sources, fields and indexes may be called, and which known name a mistaken one most resembles.
+
+use crate::error::{Error, Result};
+
+/// The longest name, in bytes.
+pub const NAME_BYTES_MAX: usize = 255;
+/// Names of sources that are built in start with this.
+pub const BUILTIN_PREFIX: &str = "loom_";
+/// The columns that every source has in SQL, which no field may be called, in any case.
+pub const RESERVED_FIELDS: [&str; 4] = ["source", "ts", "ts_ns", "addr"];
+
+/// How many suggestions an error makes.
+const SUGGESTIONS_MAX: usize = 3;
+/// Names are compared by this many characters, so that a long one costs little.
+const COMPARED_CHARS: usize = 64;
+
+/// Refuses names that are empty, too long, or hold a control character. `what` is "source", "field", ….
+pub(super) fn check_name(what: &str, name: &str) -> Result<()> {
+    if name.is_empty() {
+        return Err(Error::schema(format!("a {what} has an empty name")));
+    }
+    if name.len() > NAME_BYTES_MAX {
+        return Err(Error::schema(format!(
+            "the name of {what} '{}' has {} bytes; the limit is {NAME_BYTES_MAX}",
+            shown(name, 24),
+            name.len()
+        )));
+    }
+    if name.chars().any(char::is_control) {
+        return Err(Error::schema(format!(
+            "the name of {what} '{}' holds a control character",
+            shown(name, NAME_BYTES_MAX)
+        )));
+    }
+    Ok(())
+}
+
+/// Foreign text for a message: at most so many characters, none of them a control character.
+pub(super) fn shown(text: &str, chars_max: usize) -> String {
+    let mut shown = String::new();
+    for c in text.chars().take(chars_max) {
+        match c.is_control() {
+            true => shown.extend(c.escape_default()),
+            false => shown.push(c),
+        }
+    }
+    if text.chars().nth(chars_max).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+/// Whether the name belongs to the sources that are built in.
+pub fn is_builtin(name: &str) -> bool {
+    name.get(..BUILTIN_PREFIX.len())
+        .is_some_and(|prefix| prefix.eq_ignore_ascii_case(BUILTIN_PREFIX))
+}
+
+/// Whether a field may not have this name, because each source has a column of that name in SQL.
+pub fn is_reserved_field(name: &str) -> bool {
+    RESERVED_FIELDS
+        .iter()
+        .any(|reserved| reserved.eq_ignore_ascii_case(name))
+}
+
+/// The names most like `given`, best first, at most three; none where nothing is close.
+pub fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let shorten = |name: &str| -> String {
+        name.chars()
+            .take(COMPARED_CHARS)
+            .flat_map(char::to_lowercase)
+            .collect()
+    };
+    let given = shorten(given);
+    let mut close: Vec<(usize, &str)> = known
+        .filter_map(|name| {
+            let other = shorten(name);
+            let limit = given.chars().count().max(other.chars().count()).div_ceil(3);
+            let part_of = given.len() >= 3 && (other.contains(&given) || given.contains(&other));
+            let distance = strsim::osa_distance(&given, &other);
+            (distance <= limit || part_of).then_some((distance, name))
+        })
+        .collect();
+    close.sort_unstable();
+    close
+        .into_iter()
+        .take(SUGGESTIONS_MAX)
+        .map(|(_, name)| name.to_owned())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_limited_in_length_and_characters() {
+        assert!(check_name("source", "../../x").is_ok());
+        assert!(check_name("source", &"x".repeat(255)).is_ok());
+        for bad in ["", "a\0b", "a\nb", "\u{85}"] {
+            assert!(check_name("source", bad).is_err(), "{bad:?}");
+        }
+        let message = check_name("field", &"x".repeat(1 << 20))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            message.len() < 200 && message.contains("1048576 bytes"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn reserved_names_are_so_in_any_case() {
+        assert!(is_builtin("loom_losses") && is_builtin("LOOM_x") && !is_builtin("loom"));
+        assert!(is_reserved_field("TS") && is_reserved_field("Addr") && !is_reserved_field("tss"));
+        assert!(!is_builtin("löm_x"));
+    }
+
+    #[test]
+    fn the_nearest_names_come_best_first() {
+        let known = ["syscall", "sysctl", "redis_request", "packet"];
+        let near = |given| nearest(given, known.iter().copied());
+        assert_eq!(near("sycall"), ["syscall"]);
+        assert_eq!(near("syscal"), ["syscall", "sysctl"]);
+        assert_eq!(near("REDIS"), ["redis_request"]);
+        assert!(near("zzz").is_empty());
+        assert!(near(&"x".repeat(1 << 20)).is_empty());
+    }
+}
