@@ -5,6 +5,7 @@
 
 pub mod error;
 pub mod format;
+pub mod ingest;
 pub mod log;
 pub mod schema;
 pub mod types;

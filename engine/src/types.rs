@@ -352,6 +352,14 @@ impl Sum {
         }
     }
 
+    /// The sum of no values of the same kind.
+    pub const fn zero_alike(&self) -> Sum {
+        match self {
+            Sum::Int(_) => Sum::zero(ValueKind::Signed),
+            Sum::Float { .. } => Sum::zero(ValueKind::Float),
+        }
+    }
+
     /// Adds the value that `key` stands for.
     #[inline]
     pub fn add_key(&mut self, kind: ValueKind, key: Key) {

@@ -5,9 +5,7 @@
 use super::bytes::{FormatError, array, i64_at, invalid, leb128_at, u16_at, u32_at, u64_at};
 use super::checksum::checksum;
 use super::summary::{Bin, BinStats, ChildStats, IndexChild, NodeSummary, TOP_VALUES, Top};
-use crate::types::{
-    Address, ChunkNo, IndexId, Key, LogKind, SourceId, Sum, Timestamp, ValueKind, ValueRange,
-};
+use crate::types::{Address, ChunkNo, IndexId, Key, LogKind, SourceId, Sum, Timestamp, ValueRange};
 
 pub(super) const MAGIC: u32 = 0x444F_4E4C;
 pub(super) const NODE_HEADER_BYTES: usize = 56;
@@ -213,7 +211,7 @@ impl<'a> Node<'a> {
             source.children.extend(stats.children());
             for (_, block) in self.indexes().filter(|(source, _)| *source == stats.source) {
                 let index = source.indexes.push();
-                index.reset(block.index, ValueKind::Signed);
+                index.reset(block.index);
                 index.count = block.count;
                 index.sum = block.sum;
                 index.range = block.range;
@@ -707,7 +705,7 @@ mod tests {
 
     fn encoded(node: &NodeSummary) -> Vec<u8> {
         let mut bytes = Vec::new();
-        encode_node(&UUID, AT, node, |_| true, &mut bytes);
+        encode_node(&UUID, AT, node, |_, _| true, &mut bytes);
         assert_eq!(bytes.len() % 8, 0);
         bytes
     }
@@ -737,7 +735,7 @@ mod tests {
                 let block = decoded.index(source, index.index).unwrap();
                 prop_assert_eq!(block.tops().collect::<Vec<_>>(), std::mem::take(&mut index.tops));
                 if index.count == 0 {
-                    index.reset(index.index, ValueKind::Signed);
+                    index.reset(index.index);
                 }
                 if index.count < 4 * u64::from(index.child_mask.count_ones()) {
                     index.children.clear();
@@ -804,7 +802,13 @@ mod tests {
             )],
         );
         let mut bytes = Vec::new();
-        encode_node(&UUID, AT, &summary, |index| index == IndexId(1), &mut bytes);
+        encode_node(
+            &UUID,
+            AT,
+            &summary,
+            |_, index| index == IndexId(1),
+            &mut bytes,
+        );
         let node = Node::decode(&UUID, AT, &bytes).unwrap();
         assert!(node.index(SourceId(1), IndexId(0)).is_none());
         assert_eq!(node.index(SourceId(1), IndexId(1)).unwrap().count, 0);

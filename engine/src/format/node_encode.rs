@@ -9,7 +9,7 @@ use super::node::{
     NODE_HEADER_BYTES, SOURCE_ENTRY_BYTES,
 };
 use super::summary::{BinStats, IndexSummary, NodeSummary, SourceSummary};
-use crate::types::{Address, IndexId, LogKind, Sum};
+use crate::types::{Address, IndexId, LogKind, SourceId, Sum};
 
 /// A source with fewer records than this in a chunk has no index entries in its summary.
 const STATISTICS_RECORDS_MIN: u64 = 4;
@@ -25,13 +25,13 @@ pub fn encode_node(
     uuid: &[u8; 16],
     address: Address,
     node: &NodeSummary,
-    covers: impl Fn(IndexId) -> bool,
+    covers: impl Fn(SourceId, IndexId) -> bool,
     out: &mut Vec<u8>,
 ) {
     let rollup = node.level > 0;
     let told = |source: &SourceSummary, index: &IndexSummary| {
         if rollup {
-            covers(index.index)
+            covers(source.source, index.index)
         } else {
             source.records >= STATISTICS_RECORDS_MIN
         }

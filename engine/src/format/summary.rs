@@ -4,9 +4,10 @@
 //! A `NodeSummary` is complete whatever the format later leaves out. Its lists are kept sorted, and reused from chunk to chunk:
 //! sealing a chunk allocates nothing once the lists have grown.
 
+use std::cmp::Ordering;
 use std::ops::{Deref, DerefMut};
 
-use crate::types::{ChunkNo, IndexId, Key, SourceId, Sum, Timestamp, ValueKind, ValueRange};
+use crate::types::{ChunkNo, IndexId, Key, SourceId, Sum, Timestamp, ValueRange};
 
 /// How many of a chunk's greatest values a summary keeps for each index.
 pub const TOP_VALUES: usize = 4;
@@ -91,10 +92,10 @@ impl Default for IndexSummary {
 
 impl IndexSummary {
     /// Makes it the empty summary of an index, keeping what its lists have allocated.
-    pub fn reset(&mut self, index: IndexId, kind: ValueKind) {
+    pub fn reset(&mut self, index: IndexId) {
         self.index = index;
         self.count = 0;
-        self.sum = Sum::zero(kind);
+        self.sum = Sum::Int(0);
         self.range = ValueRange::EMPTY;
         self.child_mask = 0;
         self.tops.clear();
@@ -216,8 +217,25 @@ impl<T: Default> Reuse<T> {
         self.insert(self.used)
     }
 
+    /// The item of a sorted list that `order` calls equal; where there is none, one is put in its place and `reset`.
+    pub fn entry(
+        &mut self,
+        order: impl FnMut(&T) -> Ordering,
+        reset: impl FnOnce(&mut T),
+    ) -> &mut T {
+        match self.binary_search_by(order) {
+            #[expect(clippy::indexing_slicing, reason = "the search just found it there")]
+            Ok(at) => &mut self[at],
+            Err(at) => {
+                let item = self.insert(at);
+                reset(item);
+                item
+            }
+        }
+    }
+
     /// One more item at `at` (at most the length); the caller resets it.
-    pub fn insert(&mut self, at: usize) -> &mut T {
+    fn insert(&mut self, at: usize) -> &mut T {
         if self.used == self.items.len() {
             self.items.push(T::default());
         }

@@ -18,8 +18,10 @@ pub struct TimeEntry {
     pub level: u8,
     pub first_chunk: ChunkNo,
     pub node: Address,
-    /// 0: a gap, there is no node.
+    /// 0: there is no node.
     pub node_bytes: u32,
+    /// There is no node because the chunk's bytes do not verify; without this mark they are lost or never were.
+    pub damaged: bool,
     pub first_arrival: Timestamp,
     pub last_arrival: Timestamp,
 }
@@ -31,7 +33,7 @@ impl TimeEntry {
             u64::from(self.level),
             self.first_chunk.0,
             self.node.0,
-            u64::from(self.node_bytes),
+            u64::from(self.node_bytes) | u64::from(self.damaged) << 32,
             self.first_arrival.0 as u64,
             self.last_arrival.0 as u64,
         ];
@@ -74,6 +76,7 @@ impl TimeEntry {
             first_chunk: ChunkNo(u64_at(entry, 8)),
             node: Address(u64_at(entry, 16)),
             node_bytes: u32_at(entry, 24),
+            damaged: u32_at(entry, 28) != 0,
             first_arrival: Timestamp(i64_at(entry, 32)),
             last_arrival: Timestamp(i64_at(entry, 40)),
         })
@@ -140,12 +143,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_entry_is_read_back_and_only_in_its_place(level in 0u8..10, chunk: u64, node: u64, node_bytes: u32, first: i64, last: i64) {
+        fn an_entry_is_read_back_and_only_in_its_place(level in 0u8..10, chunk: u64, node: u64, node_bytes: u32, damaged: bool, first: i64, last: i64) {
             let entry = TimeEntry {
                 level,
                 first_chunk: ChunkNo(chunk),
                 node: Address(node),
                 node_bytes,
+                damaged,
                 first_arrival: Timestamp(first),
                 last_arrival: Timestamp(last),
             };

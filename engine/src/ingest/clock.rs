@@ -1,0 +1,209 @@
+//! Arrival time: nanoseconds since the Unix epoch that never decrease, counted by the TSC where it is invariant.
+//!
+//! The monotonic count is slewed to wall time once a second. A forward step of the wall clock is followed at once, a backward
+//! one absorbed by running slow, by at most 500 ppm; the writer starts it above every time the log already holds.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::types::Timestamp;
+
+const SECOND_NS: i64 = 1_000_000_000;
+const SLEW_PPM_MAX: i64 = 500;
+/// A wall clock further ahead than this has been stepped, it has not drifted.
+const STEP_NS: i64 = 100_000_000;
+
+/// Where time comes from.
+pub trait TimeSource {
+    /// A count of nanoseconds that never decreases.
+    fn monotonic_ns(&self) -> u64;
+    /// Wall time, which may step either way.
+    fn wall(&self) -> Timestamp;
+}
+
+/// The machine's clocks.
+pub struct SystemTimeSource {
+    counter: quanta::Clock,
+    start: u64,
+}
+
+impl Default for SystemTimeSource {
+    fn default() -> Self {
+        let counter = quanta::Clock::new();
+        let start = counter.raw();
+        Self { counter, start }
+    }
+}
+
+impl TimeSource for SystemTimeSource {
+    #[inline]
+    fn monotonic_ns(&self) -> u64 {
+        self.counter.delta_as_nanos(self.start, self.counter.raw())
+    }
+
+    fn wall(&self) -> Timestamp {
+        // Before 1970 the difference is an error that says by how much.
+        let ns = match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(after) => i64::try_from(after.as_nanos()),
+            Err(before) => i64::try_from(before.duration().as_nanos()).map(|ns| -ns),
+        };
+        Timestamp(ns.unwrap_or(i64::MAX))
+    }
+}
+
+/// The arrival clock of a writer.
+pub struct Clock<S = SystemTimeSource> {
+    source: S,
+    base_monotonic_ns: u64,
+    base: Timestamp,
+    slew_ppm: i64,
+    last: Timestamp,
+}
+
+impl<S: TimeSource> Clock<S> {
+    /// Starts at wall time, or just above `newest`, the newest time in the log, where that lies ahead.
+    pub fn start(source: S, newest: Option<Timestamp>) -> Self {
+        let base = newest.map_or(source.wall(), |newest| {
+            source.wall().max(Timestamp(newest.0.saturating_add(1)))
+        });
+        let base_monotonic_ns = source.monotonic_ns();
+        let mut clock = Self {
+            source,
+            base_monotonic_ns,
+            base,
+            slew_ppm: 0,
+            last: base,
+        };
+        clock.correct();
+        clock
+    }
+
+    /// The time now. At or after every time it gave before.
+    #[inline]
+    pub fn now(&mut self) -> Timestamp {
+        let elapsed_ns = self
+            .source
+            .monotonic_ns()
+            .saturating_sub(self.base_monotonic_ns) as i64;
+        let slew_ns = if self.slew_ppm == 0 {
+            0
+        } else {
+            elapsed_ns / 1000 * self.slew_ppm / 1000
+        };
+        let now = Timestamp(self.base.0.saturating_add(elapsed_ns + slew_ns));
+        self.last = self.last.max(now);
+        self.last
+    }
+
+    /// Once a second compares with wall time and sets the slew anew. Returns by how much wall time is ahead, in ns.
+    pub fn discipline(&mut self) -> Option<i64> {
+        let elapsed_ns = self
+            .source
+            .monotonic_ns()
+            .saturating_sub(self.base_monotonic_ns) as i64;
+        (elapsed_ns >= SECOND_NS).then(|| self.correct())
+    }
+
+    fn correct(&mut self) -> i64 {
+        let now = self.now();
+        let ahead_ns = self.source.wall().0.saturating_sub(now.0);
+        self.base_monotonic_ns = self.source.monotonic_ns();
+        self.base = if ahead_ns > STEP_NS {
+            self.source.wall()
+        } else {
+            now
+        };
+        // Half of the difference in the next second; a ppm is a microsecond a second.
+        let wanted_ppm = if ahead_ns > STEP_NS {
+            0
+        } else {
+            ahead_ns / 2000
+        };
+        self.slew_ppm = wanted_ppm.clamp(-SLEW_PPM_MAX, SLEW_PPM_MAX);
+        ahead_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[derive(Default)]
+    struct Hands {
+        monotonic_ns: Cell<u64>,
+        wall_ns: Cell<i64>,
+    }
+
+    impl TimeSource for &Hands {
+        fn monotonic_ns(&self) -> u64 {
+            self.monotonic_ns.get()
+        }
+
+        fn wall(&self) -> Timestamp {
+            Timestamp(self.wall_ns.get())
+        }
+    }
+
+    impl Hands {
+        fn pass(&self, monotonic_ns: u64, wall_ns: i64) {
+            self.monotonic_ns
+                .set(self.monotonic_ns.get() + monotonic_ns);
+            self.wall_ns.set(self.wall_ns.get() + wall_ns);
+        }
+    }
+
+    #[test]
+    fn a_backward_step_is_absorbed_by_running_slow_and_time_never_decreases() {
+        let hands = Hands::default();
+        hands.wall_ns.set(1_000 * SECOND_NS);
+        let mut clock = Clock::start(&hands, None);
+        hands.pass(1_000_000_000, -SECOND_NS);
+        let mut last = clock.now();
+        for _ in 0..3_000 {
+            clock.discipline();
+            hands.pass(1_000_000_000, SECOND_NS);
+            let now = clock.now();
+            let step = now.0 - last.0;
+            assert!((SECOND_NS - 500_000..=SECOND_NS).contains(&step), "{step}");
+            last = now;
+        }
+        let wall_ns = hands.wall_ns.get();
+        assert!(
+            last.0 - wall_ns < 1_250_000_000,
+            "half a second in 1000 s at 500 ppm: {}",
+            last.0 - wall_ns
+        );
+    }
+
+    #[test]
+    fn a_forward_step_is_followed() {
+        let hands = Hands::default();
+        let mut clock = Clock::start(&hands, None);
+        hands.pass(1_000_000_000, 3_600 * SECOND_NS);
+        clock.discipline();
+        assert_eq!(clock.now(), Timestamp(3_600 * SECOND_NS));
+    }
+
+    #[test]
+    fn drift_is_slewed_away() {
+        let hands = Hands::default();
+        let mut clock = Clock::start(&hands, None);
+        for _ in 0..100 {
+            // The counter runs 100 ppm slow.
+            hands.pass(999_900_000, SECOND_NS);
+            clock.discipline();
+        }
+        let ahead_ns = hands.wall_ns.get() - clock.now().0;
+        assert!(ahead_ns.abs() < 250_000, "{ahead_ns}");
+    }
+
+    #[test]
+    fn it_starts_above_the_newest_time_of_the_log() {
+        let hands = Hands::default();
+        let mut clock = Clock::start(&hands, Some(Timestamp(5_000)));
+        assert_eq!(clock.now(), Timestamp(5_001));
+        let mut system = Clock::start(SystemTimeSource::default(), None);
+        let first = system.now();
+        assert!(system.now() >= first);
+    }
+}

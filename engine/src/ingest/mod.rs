@@ -1,0 +1,17 @@
+//! The way in: one writer appends records, summarises each chunk when it is full, and indexes what it summarised.
+//!
+//! `Writer` owns everything a directory's single writer holds. Nothing here is shared with readers but the bytes that
+//! `Logs::publish` makes visible, and nothing here reads what `query` reads with.
+
+mod clock;
+mod indexer;
+mod native;
+mod recovery;
+mod rollup;
+mod summarise;
+mod writer;
+
+pub use clock::Clock;
+pub use native::NativeKey;
+pub use summarise::{LatestChunks, Summariser};
+pub use writer::{Batch, Pushed, Refused, Writer, WriterOptions, WriterStats};

@@ -1,0 +1,394 @@
+//! What a writer does before its first record: reads the catalog, cuts the index logs to what verifies, indexes what they lack, and
+//! takes up the open roll-ups where they were.
+//!
+//! It is one path for a clean stop, a kill and lost staging alike, and only the amount of work differs: the record log is the truth, and the index
+//! logs end as if every chunk had been sealed in the order of the log. Running it again changes nothing.
+
+use crate::error::{Error, Result};
+use crate::format::{
+    FANOUT, Node, NodeSummary, TIME_ENTRY_BYTES, TimeEntry, complete_chunks, entries_before,
+    entry_of, verify_chunk,
+};
+use crate::log::{LogReader, Logs, Opening};
+use crate::schema::{Catalog, Event, decode_catalog, encode_line};
+use crate::types::{Address, ChunkNo, LogKind, SourceId, Timestamp};
+
+use super::clock::{Clock, SystemTimeSource, TimeSource};
+use super::indexer::{Indexer, Missing};
+use super::native::Natives;
+use super::rollup::Merger;
+use super::summarise::{LatestChunks, Summariser};
+
+const DAY_NS: i64 = 86_400_000_000_000;
+
+/// A directory that is ready for its first record.
+pub(super) struct Recovered {
+    pub logs: Logs,
+    pub catalog: Catalog,
+    pub catalog_lines: u64,
+    pub indexer: Indexer,
+    pub latest: LatestChunks,
+    /// The newest arrival time in the log.
+    pub newest: Option<Timestamp>,
+}
+
+/// Starts arrival time above `newest`, unless that is further ahead of the wall clock than is credible.
+pub(super) fn start_clock(
+    newest: Option<Timestamp>,
+    accept_clock: bool,
+) -> Result<Clock<SystemTimeSource>> {
+    let source = SystemTimeSource::default();
+    let now = source.wall();
+    match newest {
+        Some(newest) if !accept_clock && newest.0.saturating_sub(now.0) > DAY_NS => {
+            Err(Error::Clock { newest, now })
+        }
+        _ => Ok(Clock::start(source, newest)),
+    }
+}
+
+pub(super) fn recover(mut opening: Opening) -> Result<Recovered> {
+    let uuid = opening.meta().uuid;
+    let (mut catalog, lines, valid_bytes) = decode_catalog(&uuid, &opening.catalog_bytes()?)?;
+    let indexed = Indexed::find(&opening)?;
+    let first_missing = indexed.chunks.address(indexed.chunk_bytes);
+    // An index by closure ended with its writer; what is indexed below is not its business any more.
+    let open = catalog.sources().flat_map(|source| source.open_indexes());
+    let native: Vec<_> = open
+        .filter(|index| index.is_native())
+        .map(|index| index.id)
+        .collect();
+    let events = native
+        .into_iter()
+        .map(|index| catalog.close_index(index, first_missing))
+        .collect::<Result<Vec<Event>>>()?;
+
+    let mut latest = LatestChunks::default();
+    let open = indexed.open_rollups(&opening, &catalog)?;
+    indexed.find_latest(&opening, &open, &catalog, &mut latest)?;
+    let indexer = Indexer::new(
+        uuid,
+        indexed.chunk_bytes,
+        indexed.chunks,
+        open,
+        indexed.newest.unwrap_or(Timestamp::MIN),
+    );
+    let (records_end, resume) = (opening.end(LogKind::Records), opening.resume());
+    let dir = opening.dir().to_owned();
+    opening.cut_catalog(valid_bytes as u64)?;
+    let mut logs = opening.start(resume, indexed.chunk_index_end, indexed.times_end())?;
+    let mut catalog_lines = lines as u64;
+    for event in &events {
+        logs.append_catalog(&encode_line(&uuid, catalog_lines, event))?;
+        catalog_lines += 1;
+    }
+    let mut recovered = Recovered {
+        logs,
+        catalog,
+        catalog_lines,
+        indexer,
+        latest,
+        newest: indexed.newest,
+    };
+    if indexed.chunks.address(indexed.chunk_bytes) < resume {
+        recovered.index_what_lacks(&LogReader::open(&dir)?, records_end, resume)?;
+    }
+    recovered.logs.publish();
+    Ok(recovered)
+}
+
+impl Recovered {
+    /// Summarises every chunk from the indexer's next one up to `resume`; above `records_end` there are none, only their addresses.
+    fn index_what_lacks(
+        &mut self,
+        reader: &LogReader,
+        records_end: Address,
+        resume: Address,
+    ) -> Result<()> {
+        let (uuid, chunk_bytes) = (reader.meta().uuid, reader.meta().chunk_bytes);
+        let mut summariser = Summariser::default();
+        let mut summary = NodeSummary::new(0);
+        let mut chunk = vec![0; chunk_bytes as usize];
+        loop {
+            let chunk_no = self.indexer.next_chunk();
+            let address = chunk_no.address(chunk_bytes);
+            if address >= resume {
+                return Ok(());
+            }
+            if address >= records_end {
+                self.indexer
+                    .add_missing(&mut self.logs, &self.catalog, Missing::Gap)?;
+                continue;
+            }
+            let summarised = match reader.read(LogKind::Records, address, &mut chunk) {
+                Ok(_) => verify_chunk(&uuid, address, &chunk)
+                    .and_then(|()| {
+                        let (latest, none) = (&mut self.latest, Natives::new());
+                        summariser.summarise(
+                            &self.catalog,
+                            &none,
+                            latest,
+                            chunk_no,
+                            &chunk,
+                            &mut summary,
+                        )
+                    })
+                    .map_err(|error| error.to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            match summarised {
+                Ok(()) => {
+                    self.newest = self
+                        .newest
+                        .max(Some(summary.last_arrival).filter(|_| summary.records > 0));
+                    self.indexer.add(&mut self.logs, &self.catalog, &summary)?;
+                }
+                Err(what) => {
+                    tracing::error!(
+                        "chunk {chunk_no} at address {address} is damaged and was passed over: {what}"
+                    );
+                    self.indexer
+                        .add_missing(&mut self.logs, &self.catalog, Missing::Damaged)?;
+                }
+            }
+        }
+    }
+}
+
+/// What of the index logs verifies: the first `chunks` chunks are indexed.
+struct Indexed {
+    uuid: [u8; 16],
+    chunk_bytes: u32,
+    chunks: ChunkNo,
+    chunk_index_end: Address,
+    newest: Option<Timestamp>,
+}
+
+impl Indexed {
+    /// Walks back from the end of the timestamp index to the last entry that verifies and names a node that does.
+    fn find(opening: &Opening) -> Result<Self> {
+        let (uuid, chunk_bytes) = (opening.meta().uuid, opening.meta().chunk_bytes);
+        let first = opening.begin(LogKind::Records).0 / u64::from(chunk_bytes);
+        let entries = opening.end(LogKind::Times).0 / TIME_ENTRY_BYTES as u64;
+        let in_records = opening.end(LogKind::Records).0 / u64::from(chunk_bytes);
+        let mut chunks = complete_chunks(entries).min(in_records);
+        while chunks > first {
+            let ordinal = entries_before(chunks) - 1;
+            if let Ok(entry) = read_entry(opening, ordinal) {
+                let decodes = |stored: Stored| stored.decode(opening).map(|_| ());
+                if entry.node_bytes == 0 || Stored::read(opening, &entry).and_then(decodes).is_ok()
+                {
+                    let end = entry.node + u64::from(entry.node_bytes);
+                    let newest = Some(entry.last_arrival).filter(|last| *last != Timestamp::MIN);
+                    return Ok(Self {
+                        uuid,
+                        chunk_bytes,
+                        chunks: ChunkNo(chunks),
+                        chunk_index_end: end,
+                        newest,
+                    });
+                }
+            }
+            chunks -= 1;
+        }
+        let chunk_index_end = opening.begin(LogKind::Chunks);
+        Ok(Self {
+            uuid,
+            chunk_bytes,
+            chunks: ChunkNo(first),
+            chunk_index_end,
+            newest: None,
+        })
+    }
+
+    fn times_end(&self) -> Address {
+        Address(entries_before(self.chunks.0) * TIME_ENTRY_BYTES as u64)
+    }
+
+    /// The roll-ups that were open when chunk `chunks` began, from level 1 up: complete, as the writer had them.
+    fn open_rollups(&self, opening: &Opening, catalog: &Catalog) -> Result<Vec<NodeSummary>> {
+        let mut open = Vec::new();
+        let mut merger = Merger::default();
+        let mut summariser = Summariser::default();
+        // Nodes of the level below that are complete.
+        let mut nodes = self.chunks.0;
+        for level in 1u8.. {
+            if nodes == 0 {
+                break;
+            }
+            let first = nodes - nodes % FANOUT;
+            let mut rollup = NodeSummary::new(level);
+            rollup.clear(ChunkNo(first * FANOUT.pow(level.into()) / FANOUT));
+            for ordinal in first..nodes {
+                let Some(stored) = self.stored(opening, level - 1, ordinal)? else {
+                    continue;
+                };
+                let node = stored.decode(opening)?;
+                let child = if level == 1 {
+                    self.summarise_again(opening, catalog, &mut summariser, &node)?
+                } else {
+                    node.to_summary()
+                };
+                merger.add_child(&mut rollup, (ordinal - first) as u8, &child);
+            }
+            open.push(rollup);
+            nodes /= FANOUT;
+        }
+        Ok(open)
+    }
+
+    /// The complete summary of a chunk, of which its node keeps only a part.
+    fn summarise_again(
+        &self,
+        opening: &Opening,
+        catalog: &Catalog,
+        summariser: &mut Summariser,
+        node: &Node<'_>,
+    ) -> Result<NodeSummary> {
+        let chunk_no = node.first_chunk();
+        let address = chunk_no.address(self.chunk_bytes);
+        let mut chunk = vec![0; self.chunk_bytes as usize];
+        let mut summary = NodeSummary::new(0);
+        let read = opening.read(LogKind::Records, address, &mut chunk);
+        let whole = read.is_ok() && verify_chunk(&self.uuid, address, &chunk).is_ok();
+        let (natives, mut unused) = (Natives::new(), LatestChunks::default());
+        if !whole
+            || summariser
+                .summarise(
+                    catalog,
+                    &natives,
+                    &mut unused,
+                    chunk_no,
+                    &chunk,
+                    &mut summary,
+                )
+                .is_err()
+        {
+            tracing::error!(
+                "chunk {chunk_no} at address {address} is damaged; its summary stands in for it"
+            );
+            return Ok(node.to_summary());
+        }
+        for source in summary.sources.iter_mut() {
+            source.previous_chunk = node
+                .source(source.source)
+                .and_then(|stats| stats.previous_chunk);
+        }
+        Ok(summary)
+    }
+
+    /// Finds the latest chunk of each source by descending from the right.
+    fn find_latest(
+        &self,
+        opening: &Opening,
+        open: &[NodeSummary],
+        catalog: &Catalog,
+        latest: &mut LatestChunks,
+    ) -> Result<()> {
+        for source in catalog.sources().map(|source| source.id) {
+            let newest = open.iter().find_map(|rollup| {
+                let summary = rollup
+                    .sources
+                    .iter()
+                    .find(|summary| summary.source == source)?;
+                let span = FANOUT.pow(u32::from(rollup.level) - 1);
+                Some((
+                    rollup.level - 1,
+                    rollup.first_chunk.0 / span + u64::from(summary.last),
+                ))
+            });
+            if let Some((level, ordinal)) = newest {
+                latest.set(source, self.descend(opening, level, ordinal, source)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn descend(
+        &self,
+        opening: &Opening,
+        mut level: u8,
+        mut ordinal: u64,
+        source: SourceId,
+    ) -> Result<ChunkNo> {
+        while level > 0 {
+            let last = match self.stored(opening, level, ordinal)? {
+                Some(stored) => stored
+                    .decode(opening)?
+                    .source(source)
+                    .map(|stats| u64::from(stats.last)),
+                None => None,
+            };
+            let Some(last) = last.filter(|last| *last < FANOUT) else {
+                let what = format!(
+                    "roll-up {ordinal} of level {level} lacks source {source}, which the one above it holds"
+                );
+                return Err(Error::Damaged {
+                    path: opening.dir().join(LogKind::Chunks.dir_name()),
+                    what,
+                });
+            };
+            (level, ordinal) = (level - 1, ordinal * FANOUT + last);
+        }
+        Ok(ChunkNo(ordinal))
+    }
+
+    /// A node as it stands in the chunk index, `None` where the log has a gap.
+    fn stored(&self, opening: &Opening, level: u8, ordinal: u64) -> Result<Option<Stored>> {
+        let entry = read_entry(opening, entry_of(level, ordinal))?;
+        if entry.node_bytes == 0 {
+            Ok(None)
+        } else {
+            Stored::read(opening, &entry).map(Some)
+        }
+    }
+}
+
+/// A node's bytes, unverified.
+struct Stored {
+    address: Address,
+    bytes: Vec<u8>,
+}
+
+impl Stored {
+    fn read(opening: &Opening, entry: &TimeEntry) -> Result<Self> {
+        let end = opening.end(LogKind::Chunks);
+        let known = end
+            .0
+            .checked_sub(entry.node.0)
+            .is_some_and(|rest| u64::from(entry.node_bytes) <= rest);
+        if !known {
+            return Err(Error::PastTail {
+                address: entry.node,
+                tail: end,
+            });
+        }
+        let mut bytes = vec![0; entry.node_bytes as usize];
+        opening.read(LogKind::Chunks, entry.node, &mut bytes)?;
+        Ok(Self {
+            address: entry.node,
+            bytes,
+        })
+    }
+
+    fn decode(&self, opening: &Opening) -> Result<Node<'_>> {
+        Node::decode(&opening.meta().uuid, self.address, &self.bytes).map_err(|error| {
+            Error::Corrupt {
+                path: opening.dir().join(LogKind::Chunks.dir_name()),
+                address: self.address,
+                what: error.to_string(),
+            }
+        })
+    }
+}
+
+fn read_entry(opening: &Opening, ordinal: u64) -> Result<TimeEntry> {
+    let address = Address(ordinal.saturating_mul(TIME_ENTRY_BYTES as u64));
+    let mut bytes = [0; TIME_ENTRY_BYTES];
+    opening.read(LogKind::Times, address, &mut bytes)?;
+    TimeEntry::decode(&opening.meta().uuid, address, &bytes).map_err(|error| Error::Corrupt {
+        path: opening.dir().join(LogKind::Times.dir_name()),
+        address,
+        what: error.to_string(),
+    })
+}

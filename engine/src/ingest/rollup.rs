@@ -1,0 +1,213 @@
+//! Adds a node to its roll-up: counts, extremes and sums add up, bins merge and remember which child holds them.
+//!
+//! A roll-up is made from complete summaries, never from what a summary's bytes keep, so it lacks nothing.
+
+use crate::format::{
+    Bin, BinStats, ChildStats, IndexChild, IndexSummary, NodeSummary, SourceSummary,
+};
+use crate::types::{Key, ValueRange};
+
+/// Merges bins; keeps the memory of the lists it merges into.
+#[derive(Default)]
+pub struct Merger {
+    bins: Vec<Bin>,
+    stats: Vec<BinStats>,
+}
+
+impl Merger {
+    /// Adds `node`, the `child`-th of its 64 siblings. Children come in ascending order, each once.
+    pub fn add_child(&mut self, rollup: &mut NodeSummary, child: u8, node: &NodeSummary) {
+        rollup.records += node.records;
+        rollup.first_arrival = rollup.first_arrival.min(node.first_arrival);
+        rollup.last_arrival = rollup.last_arrival.max(node.last_arrival);
+        for source in node.sources.iter() {
+            let parent = rollup.sources.entry(
+                |parent| parent.source.cmp(&source.source),
+                |parent| {
+                    parent.reset(source.source, source.own_time);
+                    parent.previous_chunk = source.previous_chunk;
+                    parent.first = child.into();
+                },
+            );
+            self.add_source(parent, child, source);
+        }
+    }
+
+    fn add_source(&mut self, parent: &mut SourceSummary, child: u8, source: &SourceSummary) {
+        parent.records += source.records;
+        parent.first_arrival = parent.first_arrival.min(source.first_arrival);
+        parent.last_arrival = parent.last_arrival.max(source.last_arrival);
+        parent.first_ts = parent.first_ts.min(source.first_ts);
+        parent.last_ts = parent.last_ts.max(source.last_ts);
+        parent.last = child.into();
+        parent.child_mask |= 1 << child;
+        let (first_ts, last_ts) = (source.first_ts, source.last_ts);
+        parent.children.push(ChildStats {
+            child,
+            records: source.records,
+            first_ts,
+            last_ts,
+        });
+        for index in source.indexes.iter() {
+            let merged = parent.indexes.entry(
+                |merged| merged.index.cmp(&index.index),
+                |merged| {
+                    merged.reset(index.index);
+                    merged.sum = index.sum.zero_alike();
+                },
+            );
+            self.add_index(merged, child, index);
+        }
+    }
+
+    fn add_index(&mut self, parent: &mut IndexSummary, child: u8, index: &IndexSummary) {
+        if index.count == 0 {
+            return;
+        }
+        if parent.count == 0 {
+            // An empty index read back from bytes does not know whether it sums floats.
+            parent.sum = index.sum.zero_alike();
+        }
+        parent.count += index.count;
+        parent.sum.merge(&index.sum);
+        parent.range = hull(parent.range, index.range);
+        parent.child_mask |= 1 << child;
+        let (count, sum) = (index.count, index.sum);
+        let ValueRange { min, max } = index.range;
+        parent.children.push(IndexChild {
+            child,
+            count,
+            min,
+            max,
+            sum,
+        });
+        self.merge_bins(parent, 1 << child, index);
+    }
+
+    /// Merges two ascending lists of bins into one.
+    fn merge_bins(&mut self, parent: &mut IndexSummary, child_bit: u64, index: &IndexSummary) {
+        self.bins.clear();
+        self.stats.clear();
+        let mut old = parent.bins.iter().enumerate().peekable();
+        for (ordinal, new) in index.bins.iter().enumerate() {
+            while let Some((at, bin)) = old.next_if(|(_, bin)| bin.bin < new.bin) {
+                self.bins.push(*bin);
+                self.stats.extend(parent.bin_stats.get(at));
+            }
+            let mut merged = Bin {
+                mask: child_bit,
+                ..*new
+            };
+            let mut stats = index.bin_stats.get(ordinal).copied();
+            if let Some((at, bin)) = old.next_if(|(_, bin)| bin.bin == new.bin) {
+                merged.count += bin.count;
+                merged.mask |= bin.mask;
+                if let (Some(stats), Some(before)) = (&mut stats, parent.bin_stats.get(at)) {
+                    add_stats(stats, before);
+                }
+            }
+            self.bins.push(merged);
+            self.stats.extend(stats);
+        }
+        for (at, bin) in old {
+            self.bins.push(*bin);
+            self.stats.extend(parent.bin_stats.get(at));
+        }
+        std::mem::swap(&mut parent.bins, &mut self.bins);
+        std::mem::swap(&mut parent.bin_stats, &mut self.stats);
+    }
+}
+
+fn hull(a: ValueRange, b: ValueRange) -> ValueRange {
+    ValueRange {
+        min: Key(a.min.0.min(b.min.0)),
+        max: Key(a.max.0.max(b.max.0)),
+    }
+}
+
+fn add_stats(stats: &mut BinStats, other: &BinStats) {
+    stats.sum.merge(&other.sum);
+    stats.min = stats.min.min(other.min);
+    stats.max = stats.max.max(other.max);
+    stats.first_ts = stats.first_ts.min(other.first_ts);
+    stats.last_ts = stats.last_ts.max(other.last_ts);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{IndexId, SourceId, Sum, Timestamp};
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    /// A chunk of one source and one index whose values are their own bins.
+    fn chunk(values: &[u16], time: i64) -> NodeSummary {
+        let mut node = NodeSummary::new(0);
+        node.records = values.len() as u64;
+        if values.is_empty() {
+            return node;
+        }
+        let source = node.sources.push();
+        source.reset(SourceId(1), false);
+        source.records = values.len() as u64;
+        (source.first_ts, source.last_ts) = (Timestamp(time), Timestamp(time + 1));
+        let index = source.indexes.push();
+        index.reset(IndexId(5));
+        let mut counts = BTreeMap::<u16, u64>::new();
+        values
+            .iter()
+            .for_each(|value| *counts.entry(*value).or_default() += 1);
+        for (bin, count) in counts {
+            let key = Key(bin.into());
+            let sum = Sum::Int(i128::from(bin) * i128::from(count));
+            let (first_ts, last_ts) = (Timestamp(time), Timestamp(time + 1));
+            index.bins.push(Bin {
+                bin,
+                count,
+                mask: 0,
+            });
+            index.bin_stats.push(BinStats {
+                sum,
+                min: key,
+                max: key,
+                first_ts,
+                last_ts,
+            });
+            index.count += count;
+            index.sum.merge(&sum);
+            index.range = hull(index.range, ValueRange { min: key, max: key });
+        }
+        node
+    }
+
+    proptest! {
+        #[test]
+        fn a_rollup_is_the_sum_of_its_children(children in prop::collection::vec(prop::collection::vec(0u16..20, 0..9), 1..64)) {
+            let mut rollup = NodeSummary::new(1);
+            let mut merger = Merger::default();
+            for (child, values) in children.iter().enumerate() {
+                merger.add_child(&mut rollup, child as u8, &chunk(values, child as i64));
+            }
+            let all: Vec<u16> = children.concat();
+            prop_assert_eq!(rollup.records, all.len() as u64);
+            let Some(source) = rollup.sources.first() else {
+                prop_assert!(all.is_empty());
+                return Ok(());
+            };
+            let held: Vec<usize> = (0..children.len()).filter(|child| !children[*child].is_empty()).collect();
+            prop_assert_eq!(source.children.iter().map(|c| usize::from(c.child)).collect::<Vec<_>>(), held);
+            let index = &source.indexes[0];
+            prop_assert_eq!(index.count, all.len() as u64);
+            prop_assert_eq!(index.sum, Sum::Int(all.iter().map(|v| i128::from(*v)).sum()));
+            prop_assert_eq!(index.bins.len(), index.bin_stats.len());
+            for (bin, stats) in index.bins.iter().zip(&index.bin_stats) {
+                prop_assert_eq!(bin.count, all.iter().filter(|value| **value == bin.bin).count() as u64);
+                let mask = (0..children.len()).filter(|c| children[*c].contains(&bin.bin)).fold(0u64, |m, c| m | 1 << c);
+                prop_assert_eq!(bin.mask, mask);
+                prop_assert_eq!(stats.first_ts.0, i64::from(mask.trailing_zeros()));
+                prop_assert_eq!(stats.last_ts.0, 64 - i64::from(mask.leading_zeros()));
+            }
+            prop_assert!(index.bins.is_sorted_by_key(|bin| bin.bin));
+        }
+    }
+}

@@ -1,0 +1,419 @@
+//! The whole append path: a record goes into the open chunk; a full chunk is summarised, indexed and published.
+//!
+//! `push` copies the record into the open chunk, which stays in the core's cache, and returns; `publish` copies what is new to
+//! staging and moves the tails; `seal` ends the chunk, summarises it while it is warm, and appends its nodes. So a record is
+//! visible after the next `publish`, which the owner calls after each drained batch and at least every 10 ms (`tick`).
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::{Error, PayloadError, Result};
+use crate::format::{ChunkBuilder, NodeSummary, Pushed as Placed, longest_payload};
+use crate::log::{Durability, LogOptions, LogStats, Logs, Opening};
+use crate::schema::{BinsDef, Catalog, Event, IndexDef, Layout, SourceDef, encode_line};
+use crate::types::{Address, ChunkNo, IndexId, LogKind, SourceId, Timestamp, ValueKind};
+
+use super::clock::{Clock, SystemTimeSource};
+use super::indexer::Indexer;
+use super::native::{NativeKey, Natives};
+use super::recovery;
+use super::summarise::{LatestChunks, Summariser};
+
+/// How a writer opens its directory.
+#[derive(Debug, Clone, Default)]
+pub struct WriterOptions {
+    pub log: LogOptions,
+    /// Start although the log's newest record is more than a day ahead of the wall clock.
+    pub accept_clock: bool,
+}
+
+/// Payloads of one source, back to back.
+#[derive(Debug, Clone, Copy)]
+pub enum Batch<'a> {
+    /// Each of the same length, in bytes.
+    Fixed {
+        bytes: &'a [u8],
+        record_bytes: usize,
+    },
+    /// Each behind its length as a little-endian `u16`.
+    Framed { bytes: &'a [u8] },
+}
+
+/// What became of a batch.
+#[derive(Debug, Default)]
+pub struct Pushed {
+    pub stored: u64,
+    pub refused: Vec<Refused>,
+}
+
+/// A payload that was not stored.
+#[derive(Debug)]
+pub struct Refused {
+    /// Its place in the batch, from 0.
+    pub ordinal: u64,
+    pub reason: Error,
+}
+
+/// Counters of a writer since it was opened.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WriterStats {
+    pub records: u64,
+    pub chunks_sealed: u64,
+    /// By how much wall time is ahead of arrival time, in ns.
+    pub clock_offset_ns: i64,
+    pub log: LogStats,
+}
+
+/// The one writer of a Loom directory.
+pub struct Writer {
+    logs: Logs,
+    catalog: Catalog,
+    catalog_lines: u64,
+    natives: Natives,
+    clock: Clock<SystemTimeSource>,
+    /// By source id; what `push` needs of an open source.
+    layouts: Vec<Option<Arc<Layout>>>,
+    chunk: ChunkBuilder,
+    chunk_no: ChunkNo,
+    chunk_bytes: u32,
+    /// How many bytes of the open chunk are in staging.
+    staged_bytes: usize,
+    payload_bytes_max: usize,
+    indexer: Indexer,
+    summariser: Summariser,
+    latest: LatestChunks,
+    summary: NodeSummary,
+    durability: Durability,
+    stats: WriterStats,
+}
+
+impl Writer {
+    /// Opens a directory, creating it where there is none, and recovers what its last writer left.
+    pub fn open(dir: &Path, options: WriterOptions) -> Result<Self> {
+        let durability = options.log.durability;
+        let recovered = recovery::recover(Opening::open(dir, &options.log)?)?;
+        let clock = recovery::start_clock(recovered.newest, options.accept_clock)?;
+        let chunk_bytes = recovered.logs.meta().chunk_bytes;
+        let mut writer = Self {
+            clock,
+            layouts: Vec::new(),
+            chunk: ChunkBuilder::new(chunk_bytes),
+            chunk_no: recovered.indexer.next_chunk(),
+            chunk_bytes,
+            staged_bytes: 0,
+            payload_bytes_max: longest_payload(chunk_bytes),
+            indexer: recovered.indexer,
+            summariser: Summariser::default(),
+            latest: recovered.latest,
+            summary: NodeSummary::new(0),
+            durability,
+            stats: WriterStats::default(),
+            logs: recovered.logs,
+            catalog: recovered.catalog,
+            catalog_lines: recovered.catalog_lines,
+            natives: Natives::new(),
+        };
+        writer.refresh_layouts();
+        Ok(writer)
+    }
+
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    pub fn stats(&self) -> WriterStats {
+        WriterStats {
+            log: self.logs.stats(),
+            ..self.stats
+        }
+    }
+
+    /// The arrival time that a record pushed now would get.
+    pub fn now(&mut self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Defines a source with its indexes (Figure 9). The same definition again changes nothing; further fields and indexes are
+    /// added from the next chunk on; a closed source is opened again.
+    pub fn define_source(&mut self, def: &SourceDef) -> Result<SourceId> {
+        let (id, events) = self
+            .catalog
+            .clone()
+            .define_source(def, self.chunk_start())?;
+        if events.is_empty() {
+            return Ok(id);
+        }
+        if self.catalog.source(id).is_some() {
+            self.seal()?;
+        }
+        let (id, events) = self.catalog.define_source(def, self.chunk_start())?;
+        self.log_events(&events)?;
+        Ok(id)
+    }
+
+    /// Ends a source: its records stay, it takes no more.
+    pub fn close_source(&mut self, source: SourceId) -> Result<()> {
+        self.seal()?;
+        let event = self.catalog.close_source(source, self.chunk_start())?;
+        self.log_events(&[event])
+    }
+
+    /// Defines an index for the records from the next chunk on (§5.3).
+    pub fn define_index(&mut self, source: SourceId, def: &IndexDef) -> Result<IndexId> {
+        self.seal()?;
+        let (id, event) = self.catalog.define_index(source, def, self.chunk_start())?;
+        self.log_events(event.as_slice())?;
+        Ok(id)
+    }
+
+    /// Defines an index by a closure, for as long as this writer lives. Only library users of this process can query it.
+    pub fn define_index_fn(
+        &mut self,
+        source: SourceId,
+        name: &str,
+        kind: ValueKind,
+        bins: &BinsDef,
+        key: NativeKey,
+    ) -> Result<IndexId> {
+        self.seal()?;
+        let (id, event) =
+            self.catalog
+                .define_native_index(source, name, kind, bins, self.chunk_start())?;
+        self.log_events(&[event])?;
+        self.natives.insert(id, key);
+        Ok(id)
+    }
+
+    /// Ends an index; it stays readable over the records that it covered.
+    pub fn close_index(&mut self, index: IndexId) -> Result<()> {
+        self.seal()?;
+        let event = self.catalog.close_index(index, self.chunk_start())?;
+        self.log_events(&[event])?;
+        self.natives.remove(&index);
+        Ok(())
+    }
+
+    /// Appends one record with an arrival time of its own and returns its address. Visible after the next `publish`.
+    #[inline]
+    pub fn push(&mut self, source: SourceId, payload: &[u8]) -> Result<Address> {
+        let Some(layout) = self
+            .layouts
+            .get(usize::from(source.0))
+            .and_then(Option::as_deref)
+        else {
+            return Err(self.not_open(source));
+        };
+        check(layout, payload, self.payload_bytes_max)?;
+        let now = self.clock.now();
+        self.append(source, now, payload)
+    }
+
+    /// Appends the records of a batch with one arrival time. What is refused is told; the rest is stored.
+    pub fn push_batch(&mut self, source: SourceId, batch: &Batch<'_>) -> Result<Pushed> {
+        let Some(layout) = self.layouts.get(usize::from(source.0)).cloned().flatten() else {
+            return Err(self.not_open(source));
+        };
+        let now = self.clock.now();
+        let mut pushed = Pushed::default();
+        for (ordinal, payload) in batch.payloads().enumerate() {
+            let checked = payload.map_err(Error::from).and_then(|payload| {
+                check(&layout, payload, self.payload_bytes_max)?;
+                Ok(payload)
+            });
+            match checked {
+                Ok(payload) => {
+                    self.append(source, now, payload)?;
+                    pushed.stored += 1;
+                }
+                Err(reason) => pushed.refused.push(Refused {
+                    ordinal: ordinal as u64,
+                    reason,
+                }),
+            }
+        }
+        Ok(pushed)
+    }
+
+    /// Makes everything pushed so far visible to queries.
+    pub fn publish(&mut self) -> Result<()> {
+        self.stage()?;
+        self.logs.publish();
+        Ok(())
+    }
+
+    /// Figure 9's `sync`: returns when everything pushed so far is visible, with `batch` durability when it is durable.
+    pub fn sync(&mut self) -> Result<()> {
+        match self.durability {
+            Durability::Batch => self.sync_durable(),
+            Durability::None | Durability::Interval(_) => self.publish(),
+        }
+    }
+
+    /// Returns when everything pushed so far is on stable storage, whatever the durability.
+    pub fn sync_durable(&mut self) -> Result<()> {
+        self.publish()?;
+        self.logs.sync()
+    }
+
+    /// To be called at least every 10 ms: publishes, tells readers that the writer is alive, slews the clock.
+    pub fn tick(&mut self) -> Result<()> {
+        self.publish()?;
+        if let Some(offset_ns) = self.clock.discipline() {
+            self.stats.clock_offset_ns = offset_ns;
+        }
+        let now = self.clock.now();
+        self.logs.heartbeat(now, self.stats.clock_offset_ns);
+        Ok(())
+    }
+
+    /// Seals, flushes and syncs everything and leaves a directory that can be copied.
+    pub fn close(mut self) -> Result<()> {
+        self.seal()?;
+        self.logs.close()
+    }
+
+    #[inline]
+    fn append(&mut self, source: SourceId, now: Timestamp, payload: &[u8]) -> Result<Address> {
+        loop {
+            if let Placed::At(offset) = self.chunk.push(source, now, payload) {
+                self.stats.records += 1;
+                return Ok(self.chunk_start() + u64::from(offset));
+            }
+            self.seal()?;
+        }
+    }
+
+    fn chunk_start(&self) -> Address {
+        self.chunk_no.address(self.chunk_bytes)
+    }
+
+    /// Copies what the open chunk has gained to staging.
+    fn stage(&mut self) -> Result<()> {
+        let filled = self.chunk.filled();
+        if let Some(fresh) = filled
+            .get(self.staged_bytes..)
+            .filter(|fresh| !fresh.is_empty())
+        {
+            self.logs.append(LogKind::Records, fresh)?;
+            self.staged_bytes = filled.len();
+        }
+        Ok(())
+    }
+
+    /// Ends the open chunk, if it holds anything: the next record begins a new one.
+    fn seal(&mut self) -> Result<()> {
+        if self.chunk.is_empty() {
+            return Ok(());
+        }
+        let chunk = self.chunk.seal();
+        self.logs.append(
+            LogKind::Records,
+            chunk.get(self.staged_bytes..).unwrap_or_default(),
+        )?;
+        self.staged_bytes = chunk.len();
+        let summarised = self.summariser.summarise(
+            &self.catalog,
+            &self.natives,
+            &mut self.latest,
+            self.chunk_no,
+            chunk,
+            &mut self.summary,
+        );
+        assert!(
+            summarised.is_ok(),
+            "the open chunk {} does not read back: {summarised:?}",
+            self.chunk_no
+        );
+        self.indexer
+            .add(&mut self.logs, &self.catalog, &self.summary)?;
+        self.logs.publish();
+        self.chunk.clear();
+        self.chunk_no = self.indexer.next_chunk();
+        self.staged_bytes = 0;
+        self.stats.chunks_sealed += 1;
+        Ok(())
+    }
+
+    /// Writes events that the catalog has taken, before anything is stored under them.
+    fn log_events(&mut self, events: &[Event]) -> Result<()> {
+        let uuid = self.logs.meta().uuid;
+        for event in events {
+            self.logs
+                .append_catalog(&encode_line(&uuid, self.catalog_lines, event))?;
+            self.catalog_lines += 1;
+        }
+        self.refresh_layouts();
+        Ok(())
+    }
+
+    fn refresh_layouts(&mut self) {
+        self.layouts.clear();
+        for source in self.catalog.sources().filter(|source| source.is_open()) {
+            let at = usize::from(source.id.0);
+            if self.layouts.len() <= at {
+                self.layouts.resize(at + 1, None);
+            }
+            if let Some(slot) = self.layouts.get_mut(at) {
+                *slot = Some(Arc::clone(source.layout_at(Address::MAX)));
+            }
+        }
+    }
+
+    #[cold]
+    fn not_open(&self, source: SourceId) -> Error {
+        match self.catalog.source(source) {
+            Some(closed) => Error::SourceClosed {
+                name: closed.name.clone(),
+            },
+            None => Error::schema(format!("no source has the id {source}")),
+        }
+    }
+}
+
+#[inline]
+fn check(layout: &Layout, payload: &[u8], payload_bytes_max: usize) -> Result<()> {
+    if payload.len() > payload_bytes_max {
+        return Err(Error::TooLong {
+            bytes: payload.len(),
+            limit: payload_bytes_max,
+        });
+    }
+    layout.validate(payload)?;
+    Ok(())
+}
+
+impl<'a> Batch<'a> {
+    /// Its payloads in order; the last is an error where the batch ends inside it.
+    pub fn payloads(
+        &self,
+    ) -> impl Iterator<Item = std::result::Result<&'a [u8], PayloadError>> + use<'a> {
+        let (mut rest, fixed) = match *self {
+            Batch::Fixed {
+                bytes,
+                record_bytes,
+            } => (bytes, Some(record_bytes)),
+            Batch::Framed { bytes } => (bytes, None),
+        };
+        std::iter::from_fn(move || {
+            if rest.is_empty() {
+                return None;
+            }
+            let frame = match fixed {
+                // Of length 0 there would be no end of records.
+                Some(length) => Some((length.max(1), rest)),
+                None => rest
+                    .split_first_chunk()
+                    .map(|(length, body)| (usize::from(u16::from_le_bytes(*length)), body)),
+            };
+            let payload = frame.and_then(|(length, body)| body.split_at_checked(length));
+            let found = rest.len();
+            rest = payload.map_or(&[], |(_, rest)| rest);
+            let least = frame.map_or(2, |(length, _)| length);
+            Some(
+                payload
+                    .map(|(payload, _)| payload)
+                    .ok_or(PayloadError::TooShort { found, least }),
+            )
+        })
+    }
+}

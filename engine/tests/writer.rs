@@ -1,0 +1,330 @@
+//! The writer as a user of the library sees it: what is pushed is found in the logs, however the writer before it ended.
+//!
+//! Every scenario ends in `sound`, which reads the directory as another process would and compares each node of the index logs with
+//! the records below it.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "helpers of tests fail by panicking"
+)]
+
+use std::path::Path;
+
+use loom_engine::format::{
+    FANOUT, Node, NodeSummary, RecordIter, TIME_ENTRY_BYTES, TimeEntry, complete_chunks, entry_of,
+};
+use loom_engine::ingest::{Batch, LatestChunks, Summariser, Writer, WriterOptions};
+use loom_engine::log::{LogOptions, LogReader};
+use loom_engine::schema::{SourceDef, decode_catalog, parse_sources};
+use loom_engine::{Address, ChunkNo, Error, LogKind, SourceId};
+
+const SOURCES: &str = r#"
+[[source]]
+name = "request"
+[[source.field]]
+name = "latency"
+type = "u64"
+[[source.field]]
+name = "op"
+type = "u8"
+[[source.index]]
+name = "latency"
+value = "latency"
+[[source.index]]
+name = "slow"
+value = "latency"
+where = "op = 1"
+bins = { from = 10, factor = 2, count = 8 }
+
+[[source]]
+name = "event"
+time = "own"
+[[source.field]]
+name = "level"
+type = "f64"
+[[source.index]]
+name = "level"
+value = "level"
+"#;
+
+fn options() -> WriterOptions {
+    let log = LogOptions {
+        chunk_bytes: 4 << 10,
+        block_bytes: 64 << 10,
+        segment_bytes: [256 << 10; 3],
+        ..LogOptions::default()
+    };
+    WriterOptions {
+        log,
+        ..WriterOptions::default()
+    }
+}
+
+fn sources() -> Vec<SourceDef> {
+    parse_sources(SOURCES).unwrap()
+}
+
+fn request(ordinal: u64) -> Vec<u8> {
+    let latency = ordinal.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 44;
+    [&latency.to_le_bytes()[..], &[(ordinal % 3) as u8]].concat()
+}
+
+fn event(ordinal: u64) -> Vec<u8> {
+    let (own, level) = (1_000 - ordinal as i64, (ordinal as f64 - 50.0) / 7.0);
+    [own.to_le_bytes(), level.to_le_bytes()].concat()
+}
+
+/// Pushes records `from..to`: mostly requests, now and then an event.
+fn push(writer: &mut Writer, from: u64, to: u64) -> Vec<Vec<u8>> {
+    let ids: Vec<SourceId> = sources()
+        .iter()
+        .map(|def| writer.define_source(def).unwrap())
+        .collect();
+    (from..to)
+        .map(|ordinal| {
+            let (source, payload) = if ordinal % 97 == 0 {
+                (ids[1], event(ordinal))
+            } else {
+                (ids[0], request(ordinal))
+            };
+            writer.push(source, &payload).unwrap();
+            payload
+        })
+        .collect()
+}
+
+/// Reads everything back, compares the index logs with the records, and returns the payloads in log order.
+fn sound(dir: &Path) -> Vec<Vec<u8>> {
+    let reader = LogReader::open(dir).unwrap();
+    let tails = reader.tails().unwrap();
+    let meta = reader.meta();
+    let (catalog, ..) = decode_catalog(&meta.uuid, &reader.catalog_bytes().unwrap()).unwrap();
+    let entries = tails.tail[2].0 / TIME_ENTRY_BYTES as u64;
+    let chunks = complete_chunks(entries);
+    let read = |log, at: Address, bytes: usize| {
+        let mut buffer = vec![0; bytes];
+        reader.read(log, at, &mut buffer).unwrap();
+        buffer
+    };
+    let entry_at = |ordinal: u64| {
+        let at = Address(ordinal * TIME_ENTRY_BYTES as u64);
+        TimeEntry::decode(&meta.uuid, at, &read(LogKind::Times, at, TIME_ENTRY_BYTES)).unwrap()
+    };
+    let (mut payloads, mut summariser, mut latest) =
+        (Vec::new(), Summariser::default(), LatestChunks::default());
+    let chunk_bytes = u64::from(meta.chunk_bytes);
+    for chunk in 0..tails.tail[0].0.div_ceil(chunk_bytes) {
+        let start = chunk * chunk_bytes;
+        let bytes = read(
+            LogKind::Records,
+            Address(start),
+            (tails.tail[0].0 - start).min(chunk_bytes) as usize,
+        );
+        let records: Vec<_> = RecordIter::new(&bytes, meta.chunk_bytes)
+            .map(Result::unwrap)
+            .collect();
+        payloads.extend(records.iter().map(|record| record.payload.to_vec()));
+        if chunk >= chunks {
+            continue;
+        }
+        let mut expected = NodeSummary::new(0);
+        summariser
+            .summarise(
+                &catalog,
+                &Default::default(),
+                &mut latest,
+                ChunkNo(chunk),
+                &bytes,
+                &mut expected,
+            )
+            .unwrap();
+        let (mut level, mut ordinal) = (0u8, chunk);
+        loop {
+            let entry = entry_at(entry_of(level, ordinal));
+            assert_eq!(
+                (entry.level, entry.first_chunk.0),
+                (level, ordinal * FANOUT.pow(level.into()))
+            );
+            let stored = read(LogKind::Chunks, entry.node, entry.node_bytes as usize);
+            let node = Node::decode(&meta.uuid, entry.node, &stored).unwrap();
+            for source in node.sources() {
+                assert_eq!(
+                    source.children().map(|child| child.records).sum::<u64>(),
+                    if level == 0 { 0 } else { source.records }
+                );
+            }
+            if level == 0 {
+                assert_eq!(node.records(), records.len() as u64);
+                for source in expected.sources.iter() {
+                    let stats = node.source(source.source).unwrap();
+                    assert_eq!(
+                        (stats.records, stats.previous_chunk),
+                        (source.records, source.previous_chunk)
+                    );
+                    assert_eq!(
+                        (stats.first_ts, stats.last_ts),
+                        (source.first_ts, source.last_ts)
+                    );
+                    for index in source.indexes.iter().filter(|_| source.records >= 4) {
+                        let block = node.index(source.source, index.index).unwrap();
+                        assert_eq!((block.count, block.range), (index.count, index.range));
+                        assert_eq!(block.tops().collect::<Vec<_>>(), index.tops);
+                    }
+                }
+            }
+            if ordinal % FANOUT != FANOUT - 1 {
+                break;
+            }
+            (level, ordinal) = (level + 1, ordinal / FANOUT);
+        }
+    }
+    payloads
+}
+
+#[test]
+fn what_is_pushed_is_read_back_across_blocks_segments_and_clean_restarts() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut expected = Vec::new();
+    for round in 0..4u64 {
+        let mut writer = Writer::open(dir.path(), options()).unwrap();
+        expected.extend(push(&mut writer, round * 20_000, (round + 1) * 20_000));
+        writer.publish().unwrap();
+        assert_eq!(sound(dir.path()).len(), expected.len());
+        writer.close().unwrap();
+        assert_eq!(sound(dir.path()), expected);
+    }
+}
+
+#[test]
+fn what_was_published_survives_a_writer_that_is_gone_without_closing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut expected = Vec::new();
+    for round in 0..5u64 {
+        let mut writer = Writer::open(dir.path(), options()).unwrap();
+        expected.extend(push(&mut writer, round * 7_000, (round + 1) * 7_000));
+        writer.publish().unwrap();
+        drop(writer);
+        assert_eq!(sound(dir.path()), expected);
+    }
+    Writer::open(dir.path(), options())
+        .unwrap()
+        .close()
+        .unwrap();
+    assert_eq!(sound(dir.path()), expected);
+}
+
+#[test]
+fn the_index_logs_are_rebuilt_from_the_records() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::open(dir.path(), options()).unwrap();
+    let expected = push(&mut writer, 0, 30_000);
+    writer.close().unwrap();
+    for log in ["chunks", "times"] {
+        for segment in std::fs::read_dir(dir.path().join(log)).unwrap() {
+            let path = segment.unwrap().path();
+            let bytes = vec![0xA5; std::fs::metadata(&path).unwrap().len() as usize];
+            std::fs::write(&path, bytes).unwrap();
+        }
+        let writer = Writer::open(dir.path(), options()).unwrap();
+        writer.close().unwrap();
+        assert_eq!(sound(dir.path()), expected);
+    }
+}
+
+#[test]
+fn a_batch_stores_what_fits_its_layout_and_tells_what_does_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::open(dir.path(), options()).unwrap();
+    let id = writer.define_source(&sources()[0]).unwrap();
+    let mut framed = Vec::new();
+    for payload in [request(1), vec![1, 2, 3], request(2)] {
+        framed.extend((payload.len() as u16).to_le_bytes());
+        framed.extend(payload);
+    }
+    framed.extend([200, 0, 1]);
+    let pushed = writer
+        .push_batch(id, &Batch::Framed { bytes: &framed })
+        .unwrap();
+    assert_eq!(pushed.stored, 2);
+    assert_eq!(
+        pushed
+            .refused
+            .iter()
+            .map(|refused| refused.ordinal)
+            .collect::<Vec<_>>(),
+        [1, 3]
+    );
+    let fixed = [request(3), request(4)].concat();
+    assert_eq!(
+        writer
+            .push_batch(
+                id,
+                &Batch::Fixed {
+                    bytes: &fixed,
+                    record_bytes: 9
+                }
+            )
+            .unwrap()
+            .stored,
+        2
+    );
+    writer.close().unwrap();
+    assert_eq!(sound(dir.path()), [1, 2, 3, 4].map(request));
+}
+
+#[test]
+fn a_record_that_no_chunk_can_hold_is_refused_with_the_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::open(dir.path(), options()).unwrap();
+    let raw = parse_sources("[[source]]\nname = \"raw\"").unwrap();
+    let id = writer.define_source(&raw[0]).unwrap();
+    let longest = vec![7; 4096 - 24];
+    writer.push(id, &longest).unwrap();
+    let refused = writer.push(id, &vec![7; 4096 - 23]);
+    assert!(
+        matches!(
+            refused,
+            Err(Error::TooLong {
+                bytes: 4073,
+                limit: 4072
+            })
+        ),
+        "{refused:?}"
+    );
+    writer.close().unwrap();
+    assert_eq!(sound(dir.path()), [longest]);
+}
+
+#[test]
+fn indexes_and_fields_begin_at_a_chunk_boundary_and_sources_reopen_under_their_id() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::open(dir.path(), options()).unwrap();
+    let mut expected = push(&mut writer, 0, 500);
+    let id = writer.catalog().find("request").unwrap().id;
+    let wider = SOURCES.replace(
+        "type = \"u8\"\n",
+        "type = \"u8\"\n[[source.field]]\nname = \"extra\"\ntype = \"i32\"\n",
+    );
+    let wider = parse_sources(&wider).unwrap();
+    assert_eq!(writer.define_source(&wider[0]).unwrap(), id);
+    assert!(
+        writer.push(id, &request(1)).is_err(),
+        "the layout has grown"
+    );
+    let payload = [request(1), vec![1, 2, 3, 4]].concat();
+    let at = writer.push(id, &payload).unwrap();
+    assert_eq!(at.0 % 4096, 8);
+    expected.push(payload);
+    writer.close_source(id).unwrap();
+    assert!(matches!(
+        writer.push(id, &request(1)),
+        Err(Error::SourceClosed { .. })
+    ));
+    assert_eq!(writer.define_source(&wider[0]).unwrap(), id);
+    writer.close().unwrap();
+    let writer = Writer::open(dir.path(), options()).unwrap();
+    assert_eq!(writer.catalog().find("request").unwrap().fields.len(), 3);
+    writer.close().unwrap();
+    assert_eq!(sound(dir.path()), expected);
+}
