@@ -3,5 +3,6 @@
 //! The command line (`main.rs`, `cli/`) is the only user of some of it; producers use the client library.
 
 pub mod client;
+pub mod input;
 pub mod protocol;
 pub mod socket;

@@ -1,0 +1,247 @@
+//! Arrow IPC, in its two forms: streams, decoded as bytes come, and files, whose footer says where batches stand.
+
+use std::fs::File;
+use std::io::BufReader;
+
+use anyhow::Context;
+use arrow::array::RecordBatch;
+use arrow::buffer::Buffer;
+use arrow::datatypes::Schema;
+use arrow::ipc::reader::{FileReader, StreamDecoder};
+
+use super::blocks::Blocks;
+use super::columns::Column;
+use super::rows::Rows;
+use super::{BATCH_ROWS, Reader, Wanted};
+
+/// What a file, unlike a stream, begins with.
+pub(crate) const FILE_MAGIC: &[u8] = b"ARROW1";
+
+pub(crate) struct ArrowIpc {
+    name: String,
+    form: Form,
+    columns: Vec<Column>,
+    wanted: Vec<usize>,
+    /// The batch at hand and how many of its rows were given.
+    batch: Option<(RecordBatch, usize)>,
+    rows_read: u64,
+}
+
+enum Form {
+    File {
+        reader: Box<FileReader<BufReader<File>>>,
+        read: usize,
+    },
+    Stream {
+        blocks: Blocks,
+        decoder: Box<StreamDecoder>,
+    },
+}
+
+impl ArrowIpc {
+    pub(crate) fn open(mut blocks: Blocks) -> anyhow::Result<ArrowIpc> {
+        let name = blocks.name().to_owned();
+        blocks.fill_to(FILE_MAGIC.len())?;
+        if blocks.data().starts_with(FILE_MAGIC) {
+            let reader = FileReader::try_new_buffered(blocks.into_seekable()?, None)
+                .with_context(|| format!("{name} is no Arrow file that can be read"))?;
+            let columns = columns_of(&reader.schema());
+            let form = Form::File {
+                reader: Box::new(reader),
+                read: 0,
+            };
+            return Ok(ArrowIpc::new(name, form, columns, None));
+        }
+        let mut decoder = StreamDecoder::new();
+        let batch = decode(&mut blocks, &mut decoder, true)?;
+        let Some(schema) = decoder.schema() else {
+            anyhow::bail!("{name} is no Arrow stream: it holds no schema");
+        };
+        let form = Form::Stream {
+            blocks,
+            decoder: Box::new(decoder),
+        };
+        Ok(ArrowIpc::new(name, form, columns_of(&schema), batch))
+    }
+
+    fn new(name: String, form: Form, columns: Vec<Column>, batch: Option<RecordBatch>) -> ArrowIpc {
+        ArrowIpc {
+            name,
+            form,
+            columns,
+            wanted: Vec::new(),
+            batch: batch.map(|batch| (batch, 0)),
+            rows_read: 0,
+        }
+    }
+
+    fn next_batch(&mut self) -> anyhow::Result<Option<RecordBatch>> {
+        let after = || format!("{}: unreadable after row {}", self.name, self.rows_read);
+        match &mut self.form {
+            Form::File { reader, read } => {
+                *read += 1;
+                reader.next().transpose().with_context(after)
+            }
+            Form::Stream { blocks, decoder } => decode(blocks, decoder, false).with_context(after),
+        }
+    }
+}
+
+fn columns_of(schema: &Schema) -> Vec<Column> {
+    let fields = schema.fields().iter();
+    let column = |field: &arrow::datatypes::FieldRef| {
+        Column::of_arrow(field.name(), field.data_type(), field.is_nullable())
+    };
+    fields.map(column).collect()
+}
+
+/// Feeds the decoder until it gives a batch, or, if that is all that is asked for, the schema.
+fn decode(
+    blocks: &mut Blocks,
+    decoder: &mut StreamDecoder,
+    schema_only: bool,
+) -> anyhow::Result<Option<RecordBatch>> {
+    loop {
+        let mut bytes = Buffer::from(blocks.data());
+        let given = bytes.len();
+        let batch = decoder.decode(&mut bytes);
+        blocks.consume(given - bytes.len());
+        if let Some(batch) = batch? {
+            return Ok(Some(batch));
+        }
+        if schema_only && decoder.schema().is_some() {
+            return Ok(None);
+        }
+        if !blocks.fill()? {
+            decoder
+                .finish()
+                .context("the stream ends within a message")?;
+            return Ok(None);
+        }
+    }
+}
+
+impl Reader for ArrowIpc {
+    fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    fn select(&mut self, wanted: Vec<Wanted>) {
+        self.wanted = wanted.iter().map(|wanted| wanted.column).collect();
+    }
+
+    fn next(&mut self) -> anyhow::Result<Option<Rows>> {
+        loop {
+            if let Some((batch, given)) = &mut self.batch {
+                let rows = BATCH_ROWS.min(batch.num_rows() - *given);
+                if rows > 0 {
+                    let part = batch.slice(*given, rows);
+                    *given += rows;
+                    self.rows_read += rows as u64;
+                    return Rows::of_batch(&part, &self.wanted).map(Some);
+                }
+            }
+            match self.next_batch()? {
+                Some(batch) => self.batch = Some((batch, 0)),
+                None => return Ok(None),
+            }
+        }
+    }
+
+    fn fraction(&self) -> Option<f64> {
+        match &self.form {
+            Form::File { reader, read } => Some(*read as f64 / reader.num_batches().max(1) as f64),
+            Form::Stream { blocks, .. } => blocks.fraction(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray};
+    use arrow::ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
+    use arrow::ipc::{CompressionType, MetadataVersion};
+
+    use super::*;
+    use crate::input::testing::{load, options, payloads, try_load};
+    use crate::input::{Format, open};
+
+    fn batch(from: i64, rows: i64) -> RecordBatch {
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(from..from + rows));
+        let floats: ArrayRef = Arc::new(Float64Array::from(vec![f64::NAN; rows as usize]));
+        let texts = (0..rows).map(|row| (row % 2 == 0).then_some("ä"));
+        let texts: ArrayRef = Arc::new(texts.collect::<StringArray>());
+        let columns = [
+            ("n", numbers, false),
+            ("x", floats, false),
+            ("s", texts, true),
+        ];
+        RecordBatch::try_from_iter_with_nullable(columns).unwrap()
+    }
+
+    #[test]
+    fn files_and_streams_give_the_same() {
+        let compressed = IpcWriteOptions::try_new(8, false, MetadataVersion::V5)
+            .and_then(|options| options.try_with_compression(Some(CompressionType::LZ4_FRAME)));
+        let (mut file, mut stream) = (Vec::new(), Vec::new());
+        let schema = batch(0, 0).schema();
+        let mut files =
+            FileWriter::try_new_with_options(&mut file, &schema, compressed.unwrap()).unwrap();
+        let mut streams = StreamWriter::try_new(&mut stream, &schema).unwrap();
+        for batch in [batch(0, 20_000), batch(20_000, 0), batch(20_000, 2)] {
+            files.write(&batch).unwrap();
+            streams.write(&batch).unwrap();
+        }
+        files.finish().unwrap();
+        streams.finish().unwrap();
+        let (file, stream) = (
+            load(&file, Format::Arrow, options()),
+            load(&stream, Format::Arrow, options()),
+        );
+        assert_eq!(file.fields(), ["n i64", "x f64", "s utf8?"]);
+        assert_eq!(file.lines().len(), 20_002);
+        assert_eq!(file.lines()[20_001], "20001|NaN|-");
+        assert_eq!(file.lines(), stream.lines());
+    }
+
+    #[test]
+    fn a_batch_is_there_before_the_stream_goes_on() {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let mut writer = StreamWriter::try_new(writer, &batch(0, 0).schema()).unwrap();
+        writer.write(&batch(0, 1)).unwrap();
+        let path = PathBuf::from(format!("/proc/self/fd/{}", reader.as_raw_fd()));
+        let mut input = open(&[path], Some(Format::Arrow), options()).unwrap();
+        for number in 1..4 {
+            let given = input.next_batch().unwrap().unwrap();
+            let rows = payloads(input.source(), &given);
+            assert_eq!(rows[0][0], Some((number - 1).to_string()));
+            writer.write(&batch(number, 1)).unwrap();
+            writer.get_mut().flush().unwrap();
+        }
+    }
+
+    #[test]
+    fn what_is_cut_short_is_an_error() {
+        let mut stream = Vec::new();
+        let mut writer = StreamWriter::try_new(&mut stream, &batch(0, 0).schema()).unwrap();
+        writer.write(&batch(0, 10)).unwrap();
+        drop(writer);
+        let error = try_load(&stream[..stream.len() - 20], Format::Arrow, options())
+            .err()
+            .unwrap();
+        assert!(
+            format!("{error:#}").contains("the stream ends within a message"),
+            "{error:#}"
+        );
+        let error = try_load(b"", Format::Arrow, options()).err().unwrap();
+        assert!(
+            format!("{error:#}").contains("holds no schema"),
+            "{error:#}"
+        );
+    }
+}

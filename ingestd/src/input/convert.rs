@@ -1,0 +1,419 @@
+//! One column of values as the bytes of one field, with the rows that do not fit and why.
+//!
+//! A column of the field's own type is passed on without a copy. Any other is converted value by value, and a value
+//! that would not come out the same (too large, a fraction, no such label) fails its row instead of changing.
+
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use arrow::array::{
+    Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, LargeBinaryArray,
+    LargeBinaryBuilder, LargeStringArray, PrimitiveArray, new_null_array,
+};
+use arrow::buffer::{Buffer, NullBuffer};
+use arrow::compute::kernels::cmp::distinct;
+use arrow::compute::{CastOptions, cast_with_options};
+use arrow::datatypes::{self as types, DataType, Field, TimeUnit};
+use arrow::json::writer::{EncoderOptions, make_encoder};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use loom_engine::schema::{FieldDef, FieldType};
+
+use super::text;
+
+/// The values of one field, one for each row.
+pub(crate) struct Cells {
+    pub values: Values,
+    /// Rows without a value; the bytes there mean nothing.
+    pub nulls: Option<NullBuffer>,
+    /// Rows that have a value which is not one of the field, with the reason. They count among the nulls.
+    pub failed: Vec<(usize, String)>,
+}
+
+pub(crate) enum Values {
+    /// Little-endian values of the field's width, one after the other.
+    Fixed(Buffer),
+    Var(LargeBinaryArray),
+}
+
+/// Text never casts by truncation, and what does not cast becomes NULL, so that it can be named.
+const CAST: CastOptions<'static> = CastOptions {
+    safe: true,
+    format_options: FormatOptions::new(),
+};
+
+/// Converts a column; an error means that no value of the column's type can ever fit.
+pub(crate) fn convert(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Cells> {
+    let column = &plain(column)?;
+    match field.ty {
+        FieldType::U8 => primitive::<types::UInt8Type>(column, field),
+        FieldType::U16 => primitive::<types::UInt16Type>(column, field),
+        FieldType::U32 => primitive::<types::UInt32Type>(column, field),
+        FieldType::U64 => primitive::<types::UInt64Type>(column, field),
+        FieldType::I8 => primitive::<types::Int8Type>(column, field),
+        FieldType::I16 => primitive::<types::Int16Type>(column, field),
+        FieldType::I32 => primitive::<types::Int32Type>(column, field),
+        FieldType::I64 => primitive::<types::Int64Type>(column, field),
+        FieldType::F32 => primitive::<types::Float32Type>(column, field),
+        FieldType::F64 => primitive::<types::Float64Type>(column, field),
+        FieldType::TimestampNs => timestamps(column, field),
+        FieldType::Bool => bools(column, field),
+        FieldType::Char(width) => chars(column, field, usize::from(width)),
+        FieldType::Bytes(width) => fixed_bytes(column, field, usize::from(width)),
+        FieldType::Utf8 => {
+            let texts = texts(column)?;
+            let nulls = texts.nulls().cloned();
+            Ok(var(LargeBinaryArray::from(texts), nulls))
+        }
+        FieldType::VarBytes => {
+            let bytes = bytes(column)?;
+            let nulls = bytes.nulls().cloned();
+            Ok(var(bytes, nulls))
+        }
+        FieldType::Json => json(column, field),
+    }
+}
+
+/// Nanoseconds since the Unix epoch: of timestamps of any unit and zone, dates, integers and texts.
+pub(crate) fn convert_own_time(column: &ArrayRef, name: &str) -> anyhow::Result<Cells> {
+    let field = FieldDef::new(name, FieldType::TimestampNs);
+    timestamps(&plain(column)?, &field)
+}
+
+fn var(values: LargeBinaryArray, nulls: Option<NullBuffer>) -> Cells {
+    Cells {
+        values: Values::Var(values),
+        nulls,
+        failed: Vec::new(),
+    }
+}
+
+/// The column without dictionaries and runs.
+fn plain(column: &ArrayRef) -> anyhow::Result<ArrayRef> {
+    match column.data_type() {
+        DataType::Dictionary(_, values) => cast(column, values),
+        DataType::RunEndEncoded(_, values) => cast(column, values.data_type()),
+        _ => Ok(Arc::clone(column)),
+    }
+}
+
+fn cast(column: &dyn Array, to: &DataType) -> anyhow::Result<ArrayRef> {
+    cast_with_options(column, to, &CAST)
+        .with_context(|| format!("values of type {} cannot become {to}", column.data_type()))
+}
+
+fn is_text(ty: &DataType) -> bool {
+    matches!(
+        ty,
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
+    )
+}
+
+fn is_bytes(ty: &DataType) -> bool {
+    use DataType as A;
+    matches!(
+        ty,
+        A::Binary | A::LargeBinary | A::BinaryView | A::FixedSizeBinary(_)
+    )
+}
+
+/// A number that text can stand for.
+trait Number: ArrowPrimitiveType {
+    fn parse(text: &str) -> Option<Self::Native>;
+    fn from_label(value: i128) -> Option<Self::Native>;
+    const INTEGER: bool;
+}
+
+macro_rules! integers {
+    ($($ty:ident),*) => {$(
+        impl Number for types::$ty {
+            fn parse(text: &str) -> Option<Self::Native> {
+                text::parse_integer(text)
+            }
+            fn from_label(value: i128) -> Option<Self::Native> {
+                value.try_into().ok()
+            }
+            const INTEGER: bool = true;
+        }
+    )*};
+}
+integers!(
+    UInt8Type, UInt16Type, UInt32Type, UInt64Type, Int8Type, Int16Type, Int32Type, Int64Type
+);
+
+macro_rules! floats {
+    ($($ty:ident),*) => {$(
+        impl Number for types::$ty {
+            fn parse(text: &str) -> Option<Self::Native> {
+                text.trim().parse().ok()
+            }
+            fn from_label(_: i128) -> Option<Self::Native> {
+                None
+            }
+            const INTEGER: bool = false;
+        }
+    )*};
+}
+floats!(Float32Type, Float64Type);
+
+fn primitive<T: Number>(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Cells> {
+    use DataType as A;
+    let ty = column.data_type();
+    if *ty == T::DATA_TYPE {
+        return Ok(fixed(column.as_primitive::<T>(), Vec::new()));
+    }
+    if is_text(ty) {
+        let labels = field
+            .labels
+            .iter()
+            .map(|(value, label)| (label.as_str(), *value));
+        let labels: HashMap<&str, i128> = labels.collect();
+        let parse = |text: &str| {
+            let label = labels.get(text).and_then(|value| T::from_label(*value));
+            label.or_else(|| T::parse(text))
+        };
+        return from_texts::<T>(column, field, parse);
+    }
+    let numbers = match ty {
+        A::Timestamp(_, _) | A::Date32 | A::Date64 => &cast(&nanoseconds(column)?, &A::Int64)?,
+        A::Duration(_) => &cast(
+            &cast(column, &A::Duration(TimeUnit::Nanosecond))?,
+            &A::Int64,
+        )?,
+        A::Time32(_) => &cast(&cast(column, &A::Time64(TimeUnit::Nanosecond))?, &A::Int64)?,
+        A::Time64(_) => &cast(&cast(column, &A::Time64(TimeUnit::Nanosecond))?, &A::Int64)?,
+        _ => column,
+    };
+    let values = cast(numbers, &T::DATA_TYPE)?;
+    let exact = !T::INTEGER || numbers.data_type().is_integer() || *ty == A::Boolean;
+    let failed = if exact {
+        failures(column, |row| values.is_null(row), field)?
+    } else {
+        // Casting a fraction to an integer drops it; casting back tells.
+        let back = distinct(&cast(&values, numbers.data_type())?, numbers)?;
+        failures(column, |row| values.is_null(row) || back.value(row), field)?
+    };
+    Ok(fixed(values.as_primitive::<T>(), failed))
+}
+
+fn fixed<T: ArrowPrimitiveType>(values: &PrimitiveArray<T>, failed: Vec<(usize, String)>) -> Cells {
+    Cells {
+        values: Values::Fixed(values.values().inner().clone()),
+        nulls: values.nulls().cloned(),
+        failed,
+    }
+}
+
+fn from_texts<T: ArrowPrimitiveType>(
+    column: &ArrayRef,
+    field: &FieldDef,
+    parse: impl Fn(&str) -> Option<T::Native>,
+) -> anyhow::Result<Cells> {
+    let texts = cast(column, &DataType::LargeUtf8)?;
+    let texts: &LargeStringArray = texts.as_string();
+    let values: PrimitiveArray<T> = texts.iter().map(|text| parse(text?)).collect();
+    let failed = failures(column, |row| values.is_null(row), field)?;
+    Ok(fixed(&values, failed))
+}
+
+/// The rows that had a value and have none now.
+fn failures(
+    column: &ArrayRef,
+    is_failed: impl Fn(usize) -> bool,
+    field: &FieldDef,
+) -> anyhow::Result<Vec<(usize, String)>> {
+    let nulls = column.logical_nulls();
+    let mut formatter = None;
+    let mut failed = Vec::new();
+    for row in 0..column.len() {
+        if !is_failed(row) || nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
+            continue;
+        }
+        let formatter = match &mut formatter {
+            Some(formatter) => formatter,
+            None => formatter.insert(ArrayFormatter::try_new(column, &CAST.format_options)?),
+        };
+        failed.push((row, misfit(field, formatter.value(row))));
+    }
+    Ok(failed)
+}
+
+fn misfit(field: &FieldDef, value: impl Display) -> String {
+    let mut shown: String = value.to_string().chars().take(64).collect();
+    shown = shown.escape_debug().to_string();
+    format!(
+        "'{shown}' does not fit the field '{}' of type {}",
+        field.name, field.ty
+    )
+}
+
+fn nanoseconds(column: &ArrayRef) -> anyhow::Result<ArrayRef> {
+    let zone = match column.data_type() {
+        DataType::Timestamp(_, zone) => zone.clone(),
+        _ => None,
+    };
+    cast(column, &DataType::Timestamp(TimeUnit::Nanosecond, zone))
+}
+
+fn timestamps(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Cells> {
+    use DataType as A;
+    let values = match column.data_type() {
+        A::Timestamp(_, _) | A::Date32 | A::Date64 => cast(&nanoseconds(column)?, &A::Int64)?,
+        ty if is_text(ty) => {
+            return from_texts::<types::Int64Type>(column, field, text::parse_timestamp_ns);
+        }
+        ty if ty.is_integer() || *ty == A::Null => cast(column, &A::Int64)?,
+        ty => bail!(
+            "values of type {ty} are no times; give a timestamp, a date or integer nanoseconds"
+        ),
+    };
+    let failed = failures(column, |row| values.is_null(row), field)?;
+    Ok(fixed(values.as_primitive::<types::Int64Type>(), failed))
+}
+
+fn bools(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Cells> {
+    let values: BooleanArray = match column.data_type() {
+        DataType::Boolean => column.as_boolean().clone(),
+        ty if is_text(ty) => {
+            let texts = cast(column, &DataType::LargeUtf8)?;
+            texts
+                .as_string::<i64>()
+                .iter()
+                .map(|text| text::parse_bool(text?))
+                .collect()
+        }
+        ty if ty.is_integer() || *ty == DataType::Null => {
+            let numbers = cast(column, &DataType::Int64)?;
+            let numbers = numbers.as_primitive::<types::Int64Type>().iter();
+            numbers
+                .map(|number| [false, true].get(usize::try_from(number?).ok()?).copied())
+                .collect()
+        }
+        ty => bail!("values of type {ty} cannot become bool"),
+    };
+    let failed = failures(column, |row| values.is_null(row), field)?;
+    let bytes: Vec<u8> = values.values().iter().map(u8::from).collect();
+    Ok(Cells {
+        values: Values::Fixed(bytes.into()),
+        nulls: values.nulls().cloned(),
+        failed,
+    })
+}
+
+/// Texts as they are, and anything else as Arrow prints it.
+fn texts(column: &ArrayRef) -> anyhow::Result<LargeStringArray> {
+    let ty = column.data_type();
+    if is_bytes(ty) {
+        // The cast checks UTF-8 and would turn what is not into NULL unseen; `bytes` keeps it.
+        bail!("values of type {ty} need not be text; declare the field as bytes");
+    }
+    if ty.is_nested() || matches!(ty, DataType::Interval(_)) {
+        let encoded = encoded(column)?;
+        return Ok(cast(&encoded, &DataType::LargeUtf8)?.as_string().clone());
+    }
+    Ok(cast(column, &DataType::LargeUtf8)?.as_string().clone())
+}
+
+fn bytes(column: &ArrayRef) -> anyhow::Result<LargeBinaryArray> {
+    let ty = column.data_type();
+    if !is_bytes(ty) && !is_text(ty) && *ty != DataType::Null {
+        bail!("values of type {ty} cannot become bytes");
+    }
+    Ok(cast(column, &DataType::LargeBinary)?.as_binary().clone())
+}
+
+fn chars(column: &ArrayRef, field: &FieldDef, width: usize) -> anyhow::Result<Cells> {
+    let texts = LargeBinaryArray::from(texts(column)?);
+    let fits = |text: &[u8]| text.len() <= width && !text.contains(&0);
+    padded(&texts, field, width, fits)
+}
+
+fn fixed_bytes(column: &ArrayRef, field: &FieldDef, width: usize) -> anyhow::Result<Cells> {
+    padded(&bytes(column)?, field, width, |value| value.len() == width)
+}
+
+fn padded(
+    values: &LargeBinaryArray,
+    field: &FieldDef,
+    width: usize,
+    fits: impl Fn(&[u8]) -> bool,
+) -> anyhow::Result<Cells> {
+    let mut out = vec![0; values.len() * width];
+    let mut failed = Vec::new();
+    for (row, (value, cell)) in values.iter().zip(out.chunks_exact_mut(width)).enumerate() {
+        let Some(value) = value else { continue };
+        match cell.get_mut(..value.len()) {
+            Some(cell) if fits(value) => cell.copy_from_slice(value),
+            _ => failed.push((row, misfit(field, String::from_utf8_lossy(value)))),
+        }
+    }
+    Ok(Cells {
+        values: Values::Fixed(out.into()),
+        nulls: values.nulls().cloned(),
+        failed,
+    })
+}
+
+/// JSON texts as they are (after a look whether they are JSON), and anything else encoded.
+fn json(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Cells> {
+    if !is_text(column.data_type()) {
+        let encoded = encoded(column)?;
+        let nulls = encoded.nulls().cloned();
+        return Ok(var(encoded, nulls));
+    }
+    let texts = texts(column)?;
+    let mut failed = Vec::new();
+    for (row, text) in texts.iter().enumerate() {
+        let Some(text) = text else { continue };
+        if serde_json::from_str::<serde::de::IgnoredAny>(text).is_err() {
+            failed.push((row, misfit(field, text)));
+        }
+    }
+    let nulls = texts.nulls().cloned();
+    Ok(Cells {
+        values: Values::Var(LargeBinaryArray::from(texts)),
+        nulls,
+        failed,
+    })
+}
+
+/// Each value as JSON; a type that JSON writing does not know as a string of how Arrow prints it.
+fn encoded(column: &ArrayRef) -> anyhow::Result<LargeBinaryArray> {
+    let mut out = LargeBinaryBuilder::new();
+    let field = Arc::new(Field::new("value", column.data_type().clone(), true));
+    let options = EncoderOptions::default().with_explicit_nulls(true);
+    let mut value = Vec::new();
+    let nulls = column.logical_nulls();
+    let is_null = |row| {
+        nulls
+            .as_ref()
+            .is_some_and(|nulls: &NullBuffer| nulls.is_null(row))
+    };
+    if let Ok(mut encoder) = make_encoder(&field, column, &options) {
+        for row in 0..column.len() {
+            if is_null(row) {
+                out.append_null();
+                continue;
+            }
+            value.clear();
+            encoder.encode(row, &mut value);
+            out.append_value(&value);
+        }
+        return Ok(out.finish());
+    }
+    let formatter = ArrayFormatter::try_new(column, &CAST.format_options)?;
+    for row in 0..column.len() {
+        if is_null(row) {
+            out.append_null();
+        } else {
+            out.append_value(serde_json::to_string(&formatter.value(row).to_string())?);
+        }
+    }
+    Ok(out.finish())
+}
+
+/// A column of NULLs, for fields that the input has no column for.
+pub(crate) fn missing(rows: usize) -> ArrayRef {
+    new_null_array(&DataType::Null, rows)
+}

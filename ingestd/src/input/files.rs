@@ -1,0 +1,192 @@
+//! All files of one load, one after the other, as one stream of batches.
+//!
+//! A new source gets fields that keep the columns of every file, so each is looked at before the first is read.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+use loom_engine::schema::SourceDef;
+
+use super::blocks::Blocks;
+use super::plan::{LoadOptions, Plan, define};
+use super::{Format, InputBatch, Reader};
+
+/// What a load reads.
+pub struct Input {
+    options: LoadOptions,
+    format: Option<Format>,
+    def: SourceDef,
+    files: VecDeque<PathBuf>,
+    /// A pipe can be opened once only, and is kept from when it was looked at.
+    pipe: Option<(PathBuf, Box<dyn Reader>)>,
+    current: Option<Current>,
+    notes: Vec<String>,
+    said: BTreeSet<String>,
+    bytes_done: u64,
+    bytes_total: Option<u64>,
+}
+
+struct Current {
+    name: String,
+    reader: Box<dyn Reader>,
+    plan: Plan,
+    next_row: u64,
+    bytes: u64,
+}
+
+/// Opens files, or standard input for `-`, to be loaded into one source.
+pub fn open(
+    files: &[PathBuf],
+    format: Option<Format>,
+    options: LoadOptions,
+) -> anyhow::Result<Input> {
+    let streams = files.iter().filter(|path| is_stream(path)).count();
+    ensure!(
+        streams <= 1,
+        "only one of the files can be standard input or a pipe"
+    );
+    let mut pipe = None;
+    let mut columns = Vec::new();
+    for path in files {
+        if options.declared.is_some() {
+            break;
+        }
+        let reader = open_one(path, format, &options)?;
+        columns.push(reader.columns().to_vec());
+        if is_stream(path) {
+            pipe = Some((path.clone(), reader));
+        }
+    }
+    let (def, notes) = define(&options, &columns)?;
+    let lengths = files
+        .iter()
+        .map(|path| fs::metadata(path).ok().filter(fs::Metadata::is_file));
+    let bytes_total = lengths
+        .map(|meta| meta.map(|meta| meta.len()))
+        .sum::<Option<u64>>();
+    Ok(Input {
+        options,
+        format,
+        def,
+        files: files.iter().cloned().collect(),
+        pipe,
+        current: None,
+        notes,
+        said: BTreeSet::new(),
+        bytes_done: 0,
+        bytes_total: bytes_total.filter(|bytes| *bytes > 0),
+    })
+}
+
+fn is_stream(path: &Path) -> bool {
+    path == Path::new("-") || fs::metadata(path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
+}
+
+fn open_one(
+    path: &Path,
+    format: Option<Format>,
+    options: &LoadOptions,
+) -> anyhow::Result<Box<dyn Reader>> {
+    let mut blocks = Blocks::open(path)?;
+    let format = match format.or_else(|| Format::of_name(path)) {
+        Some(format) => format,
+        None => {
+            blocks.fill_to(8)?;
+            match Format::of_bytes(blocks.data()) {
+                Some(format) => format,
+                None => bail!(
+                    "the format of {} is not known; name it with --format",
+                    blocks.name()
+                ),
+            }
+        }
+    };
+    let declared = options.declared_names();
+    format.read(blocks, declared.as_deref(), options.payload_bytes_max)
+}
+
+impl Input {
+    /// The source that the payloads are of.
+    pub fn source(&self) -> &SourceDef {
+        &self.def
+    }
+
+    /// The next batch; waits where a pipe has given nothing yet. `None` at the end of the last file.
+    pub fn next_batch(&mut self) -> anyhow::Result<Option<InputBatch>> {
+        loop {
+            if self.current.is_none() {
+                match self.files.pop_front() {
+                    Some(path) => self.current = Some(self.begin(&path)?),
+                    None => return Ok(None),
+                }
+            }
+            let Some(current) = &mut self.current else {
+                continue;
+            };
+            let name = &current.name;
+            let Some(rows) = current.reader.next()? else {
+                self.notes.extend(current.reader.take_notes());
+                self.bytes_done += current.bytes;
+                self.current = None;
+                if self.files.is_empty() && !self.notes.is_empty() {
+                    let notes = self.take_notes();
+                    return Ok(Some(InputBatch {
+                        notes,
+                        ..InputBatch::default()
+                    }));
+                }
+                continue;
+            };
+            let first_row = current.next_row;
+            current.next_row += rows.count as u64;
+            let framed = current.plan.framer.frame(rows, first_row);
+            let mut batch = framed.with_context(|| format!("{name}, from row {first_row}"))?;
+            batch.input.clone_from(name);
+            batch.row_noun = current.reader.row_noun();
+            self.notes.extend(current.reader.take_notes());
+            batch.notes = self.take_notes();
+            return Ok(Some(batch));
+        }
+    }
+
+    fn begin(&mut self, path: &Path) -> anyhow::Result<Current> {
+        let mut reader = match self.pipe.take_if(|(kept, _)| kept == path) {
+            Some((_, reader)) => reader,
+            None => open_one(path, self.format, &self.options)?,
+        };
+        let name = match path {
+            path if path == Path::new("-") => "standard input".to_owned(),
+            path => path.display().to_string(),
+        };
+        let mut plan = Plan::new(&self.options, &self.def, reader.columns(), &name)?;
+        reader.select(std::mem::take(&mut plan.wanted));
+        self.notes.append(&mut plan.notes);
+        Ok(Current {
+            name,
+            reader,
+            plan,
+            next_row: 1,
+            bytes: fs::metadata(path).map_or(0, |meta| meta.len()),
+        })
+    }
+
+    /// What has come up and was not said before.
+    fn take_notes(&mut self) -> Vec<String> {
+        let notes = std::mem::take(&mut self.notes);
+        notes
+            .into_iter()
+            .filter(|note| self.said.insert(note.clone()))
+            .collect()
+    }
+
+    /// How much was read, from 0 to 1; `None` for pipes.
+    pub fn fraction(&self) -> Option<f64> {
+        let total = self.bytes_total?;
+        let current = self.current.as_ref();
+        let part =
+            current.and_then(|current| Some(current.reader.fraction()? * current.bytes as f64));
+        Some((self.bytes_done as f64 + part.unwrap_or(0.0)) / total as f64)
+    }
+}

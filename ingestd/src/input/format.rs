@@ -1,0 +1,97 @@
+//! Which format an input has: by what was asked for, by its name, or by its first bytes.
+
+use std::path::Path;
+
+use super::Reader;
+use super::arrow_ipc::{ArrowIpc, FILE_MAGIC};
+use super::blocks::Blocks;
+use super::csv::Csv;
+use super::json::JsonLines;
+use super::parquet::Parquet;
+use super::pcap::Pcap;
+
+/// The formats that are read.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Format {
+    /// Comma- (or tab-, semicolon-, bar-) separated values with a header row
+    Csv,
+    /// One JSON object a line
+    #[value(alias = "jsonl", alias = "ndjson")]
+    Json,
+    Parquet,
+    /// Arrow IPC, streams and files
+    #[value(alias = "ipc", alias = "feather")]
+    Arrow,
+    /// pcap and pcapng
+    #[value(alias = "pcapng")]
+    Pcap,
+}
+
+impl Format {
+    /// By the end of a file's name.
+    pub(super) fn of_name(path: &Path) -> Option<Format> {
+        let extension = path.extension()?.to_str()?.to_ascii_lowercase();
+        Some(match extension.as_str() {
+            "csv" | "tsv" | "psv" => Format::Csv,
+            "json" | "jsonl" | "ndjson" => Format::Json,
+            "parquet" | "pq" => Format::Parquet,
+            "arrow" | "arrows" | "ipc" | "feather" => Format::Arrow,
+            "pcap" | "pcapng" | "cap" => Format::Pcap,
+            _ => return None,
+        })
+    }
+
+    /// By the first bytes, for the formats that have a mark of their own.
+    pub(super) fn of_bytes(bytes: &[u8]) -> Option<Format> {
+        match bytes {
+            [b'P', b'A', b'R', b'1', ..] => Some(Format::Parquet),
+            [0xff, 0xff, 0xff, 0xff, ..] => Some(Format::Arrow),
+            _ if bytes.starts_with(FILE_MAGIC) => Some(Format::Arrow),
+            [0xd4 | 0x4d, 0xc3 | 0x3c, 0xb2, 0xa1, ..]
+            | [0xa1, 0xb2, 0xc3 | 0x3c, 0xd4 | 0x4d, ..]
+            | [0x0a, 0x0d, 0x0d, 0x0a, ..] => Some(Format::Pcap),
+            [b'{', ..] => Some(Format::Json),
+            _ => None,
+        }
+    }
+
+    /// Opens an input of this format. Types are inferred unless `declared` names what the source has.
+    pub(super) fn read(
+        self,
+        blocks: Blocks,
+        declared: Option<&[String]>,
+        payload_bytes_max: usize,
+    ) -> anyhow::Result<Box<dyn Reader>> {
+        Ok(match self {
+            Format::Csv => Box::new(Csv::open(blocks, declared.is_none())?),
+            Format::Json => Box::new(JsonLines::open(blocks, declared)?),
+            Format::Parquet => Box::new(Parquet::open(blocks)?),
+            Format::Arrow => Box::new(ArrowIpc::open(blocks)?),
+            Format::Pcap => Box::new(Pcap::open(blocks, payload_bytes_max)?),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_are_told_by_name_or_first_bytes() {
+        assert_eq!(Format::of_name(Path::new("a/b.CSV")), Some(Format::Csv));
+        assert_eq!(Format::of_name(Path::new("b.pcapng")), Some(Format::Pcap));
+        assert_eq!(Format::of_name(Path::new("b.dat")), None);
+        assert_eq!(Format::of_name(Path::new("-")), None);
+        assert_eq!(Format::of_bytes(b"PAR1...."), Some(Format::Parquet));
+        assert_eq!(
+            Format::of_bytes(&0xa1b2_c3d4_u32.to_le_bytes()),
+            Some(Format::Pcap)
+        );
+        assert_eq!(
+            Format::of_bytes(&0xa1b2_3c4d_u32.to_be_bytes()),
+            Some(Format::Pcap)
+        );
+        assert_eq!(Format::of_bytes(b"a,b\n"), None);
+        assert_eq!(Format::of_bytes(b""), None);
+    }
+}

@@ -1,0 +1,81 @@
+//! Inputs: files and pipes of many formats, all turned into framed payloads of one source.
+//!
+//! Data flows through the modules in this order: `blocks` reads bytes, a reader for each format turns them into
+//! columns, `columns` decides names and types once, `convert` makes each column the field's, and `rows` frames
+//! payloads. `open` ties them together and is what the command line calls.
+//!
+//! A row that cannot be kept is refused by its number with the reason, and never costs another row.
+
+mod arrow_ipc;
+mod blocks;
+mod columns;
+mod convert;
+mod csv;
+mod files;
+mod format;
+mod json;
+mod packet;
+mod parquet;
+mod pcap;
+mod plan;
+mod rows;
+#[cfg(test)]
+mod testing;
+mod text;
+
+use std::time::Duration;
+
+use columns::Column;
+pub use files::{Input, open};
+pub use format::Format;
+pub use plan::LoadOptions;
+pub use rows::InputBatch;
+use rows::Rows;
+pub use text::parse_timestamp_ns;
+
+/// The most rows of one batch, of formats that are read by rows.
+const BATCH_ROWS: usize = 16_384;
+/// The most bytes of one batch, of formats that are read by bytes.
+const BATCH_BYTES: usize = 1 << 20;
+/// A row of text that does not end before this is refused.
+const ROW_BYTES_MAX: usize = 4 << 20;
+/// How many rows of a pipe types are inferred from.
+const SAMPLE_ROWS: u64 = 20_480;
+/// How long a pipe is listened to before types are inferred from the rows that came.
+const SAMPLE_WAIT: Duration = Duration::from_millis(100);
+
+/// One open file or pipe of one format.
+trait Reader: Send {
+    /// What it holds, by its own names.
+    fn columns(&self) -> &[Column];
+
+    /// Which columns `next` is to give, in this order. Called once, before `next`.
+    fn select(&mut self, wanted: Vec<Wanted>);
+
+    /// The next rows; waits where none have come yet. `None` at the end.
+    fn next(&mut self) -> anyhow::Result<Option<Rows>>;
+
+    /// How much of it was read, from 0 to 1, where that is known.
+    fn fraction(&self) -> Option<f64>;
+
+    /// What came up since the last call and is to be said.
+    fn take_notes(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// What messages call a row.
+    fn row_noun(&self) -> &'static str {
+        "row"
+    }
+}
+
+/// A column that a field is made of.
+#[derive(Copy, Clone, Debug)]
+struct Wanted {
+    /// Position among the reader's columns.
+    column: usize,
+    /// The field is JSON: values stay the JSON that they are.
+    as_json: bool,
+    /// An empty text stands for NULL, where a format cannot say so otherwise.
+    empty_is_null: bool,
+}

@@ -1,0 +1,372 @@
+//! Parquet files: row groups read in bounded batches, with only the columns that are asked for.
+
+use std::fs::File;
+
+use anyhow::Context;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::file::metadata::ParquetMetaData;
+
+use super::blocks::Blocks;
+use super::columns::Column;
+use super::rows::Rows;
+use super::{BATCH_ROWS, Reader, Wanted};
+
+pub(crate) struct Parquet {
+    name: String,
+    columns: Vec<Column>,
+    builder: Option<ParquetRecordBatchReaderBuilder<File>>,
+    reader: Option<ParquetRecordBatchReader>,
+    /// Position in the file's batches of each column that is asked for.
+    order: Vec<usize>,
+    rows_read: u64,
+    rows_total: u64,
+}
+
+impl Parquet {
+    pub(crate) fn open(blocks: Blocks) -> anyhow::Result<Parquet> {
+        let name = blocks.name().to_owned();
+        let builder = ParquetRecordBatchReaderBuilder::try_new(blocks.into_seekable()?)
+            .with_context(|| format!("{name} is no Parquet file that can be read"))?;
+        let meta = builder.metadata();
+        let fields = builder.schema().fields().iter().enumerate();
+        let columns = fields.map(|(root, field)| {
+            let nullable = field.is_nullable() && !has_no_nulls(meta, root);
+            Column::of_arrow(field.name(), field.data_type(), nullable)
+        });
+        Ok(Parquet {
+            columns: columns.collect(),
+            rows_read: 0,
+            rows_total: u64::try_from(meta.file_metadata().num_rows()).unwrap_or(0),
+            builder: Some(builder),
+            reader: None,
+            order: Vec::new(),
+            name,
+        })
+    }
+}
+
+/// Whether the statistics of every row group say that a column without children holds no NULL.
+fn has_no_nulls(meta: &ParquetMetaData, root: usize) -> bool {
+    let schema = meta.file_metadata().schema_descr();
+    let mut leaves =
+        (0..schema.num_columns()).filter(|leaf| schema.get_column_root_idx(*leaf) == root);
+    let (Some(leaf), None) = (leaves.next(), leaves.next()) else {
+        return false;
+    };
+    !meta.row_groups().is_empty()
+        && meta.row_groups().iter().all(|group| {
+            let chunk = group.columns().get(leaf);
+            chunk.and_then(|chunk| chunk.statistics()?.null_count_opt()) == Some(0)
+        })
+}
+
+impl Reader for Parquet {
+    fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    fn select(&mut self, wanted: Vec<Wanted>) {
+        let mut roots: Vec<usize> = wanted.iter().map(|wanted| wanted.column).collect();
+        roots.sort_unstable();
+        roots.dedup();
+        let place = |wanted: &Wanted| roots.binary_search(&wanted.column).unwrap_or(0);
+        self.order = wanted.iter().map(place).collect();
+        self.builder = self.builder.take().map(|builder| {
+            let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
+            builder.with_projection(mask).with_batch_size(BATCH_ROWS)
+        });
+    }
+
+    fn next(&mut self) -> anyhow::Result<Option<Rows>> {
+        let after = || format!("{}: unreadable after row {}", self.name, self.rows_read);
+        if let Some(builder) = self.builder.take() {
+            self.reader = Some(builder.build().with_context(after)?);
+        }
+        let Some(batch) = self.reader.as_mut().and_then(Iterator::next) else {
+            return Ok(None);
+        };
+        let batch = batch.with_context(after)?;
+        self.rows_read += batch.num_rows() as u64;
+        Rows::of_batch(&batch, &self.order).map(Some)
+    }
+
+    fn fraction(&self) -> Option<f64> {
+        (self.rows_total > 0).then(|| self.rows_read as f64 / self.rows_total as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{
+        ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, DictionaryArray,
+        FixedSizeBinaryArray, Float32Array, Float64Array, Int8Array, Int32Array, Int64Array,
+        ListArray, RecordBatch, StringArray, StringViewArray, TimestampMicrosecondArray,
+        TimestampSecondArray, UInt64Array,
+    };
+    use arrow::datatypes::{Int32Type, Int64Type};
+    use parquet::arrow::ArrowWriter;
+    use parquet::file::properties::WriterProperties;
+
+    use crate::input::testing::{Loaded, declared, load, options, try_load};
+    use crate::input::{Format, LoadOptions};
+
+    /// A Parquet file of these columns, in row groups of 100 rows.
+    fn parquet(columns: Vec<(&str, ArrayRef)>) -> Vec<u8> {
+        let batch = RecordBatch::try_from_iter_with_nullable(
+            columns
+                .into_iter()
+                .map(|(name, column)| (name, column, true)),
+        );
+        let batch = batch.unwrap();
+        let properties = WriterProperties::builder()
+            .set_max_row_group_row_count(Some(100))
+            .build();
+        let mut file = Vec::new();
+        let mut writer = ArrowWriter::try_new(&mut file, batch.schema(), Some(properties)).unwrap();
+        writer.write(&batch).unwrap();
+        writer.close().unwrap();
+        file
+    }
+
+    fn loaded(columns: Vec<(&str, ArrayRef)>, options: LoadOptions) -> Loaded {
+        load(&parquet(columns), Format::Parquet, options)
+    }
+
+    #[test]
+    fn every_type_keeps_its_values() {
+        let loaded = loaded(
+            vec![
+                ("i8", Arc::new(Int8Array::from(vec![i8::MIN, i8::MAX]))),
+                ("i64", Arc::new(Int64Array::from(vec![i64::MIN, i64::MAX]))),
+                (
+                    "u64",
+                    Arc::new(UInt64Array::from(vec![Some(u64::MAX), None])),
+                ),
+                ("f32", Arc::new(Float32Array::from(vec![f32::NAN, -0.5]))),
+                (
+                    "f64",
+                    Arc::new(Float64Array::from(vec![f64::INFINITY, f64::MIN])),
+                ),
+                ("b", Arc::new(BooleanArray::from(vec![true, false]))),
+                (
+                    "s",
+                    Arc::new(StringArray::from(vec![Some("äπ\u{1F600}"), None])),
+                ),
+                (
+                    "v",
+                    Arc::new(StringViewArray::from(vec!["", "longer than twelve bytes"])),
+                ),
+                (
+                    "bin",
+                    Arc::new(BinaryArray::from(vec![&b"\x00\xff"[..], b""])),
+                ),
+                (
+                    "fix",
+                    Arc::new(
+                        FixedSizeBinaryArray::try_from_iter([[1_u8, 2, 3], [4, 5, 6]].iter())
+                            .unwrap(),
+                    ),
+                ),
+                (
+                    "dict",
+                    Arc::new(DictionaryArray::<Int32Type>::from_iter(["x", "y"])),
+                ),
+            ],
+            options(),
+        );
+        assert_eq!(
+            loaded.fields(),
+            [
+                "i8 i8",
+                "i64 i64",
+                "u64 u64?",
+                "f32 f32",
+                "f64 f64",
+                "b bool",
+                "s utf8?",
+                "v utf8",
+                "bin bytes",
+                "fix bytes[3]",
+                "dict utf8"
+            ]
+        );
+        assert_eq!(
+            loaded.lines(),
+            [
+                "-128|-9223372036854775808|18446744073709551615|NaN|inf|true|äπ\u{1F600}||00ff|010203|x",
+                &format!(
+                    "127|9223372036854775807|-|-0.5|{}|false|-|longer than twelve bytes||040506|y",
+                    f64::MIN
+                ),
+            ]
+        );
+        assert!(loaded.notes.is_empty());
+    }
+
+    #[test]
+    fn times_of_any_unit_and_zone_are_nanoseconds() {
+        let micros = TimestampMicrosecondArray::from(vec![-1, 1]).with_timezone("+05:00");
+        let loaded = loaded(
+            vec![
+                ("us", Arc::new(micros)),
+                (
+                    "s",
+                    Arc::new(TimestampSecondArray::from(vec![Some(-1), None])),
+                ),
+                ("d", Arc::new(Date32Array::from(vec![-1, 1]))),
+            ],
+            options(),
+        );
+        assert_eq!(
+            loaded.fields(),
+            ["us timestamp_ns", "s timestamp_ns?", "d timestamp_ns"]
+        );
+        assert_eq!(
+            loaded.lines(),
+            ["-1000|-1000000000|-86400000000000", "1000|-|86400000000000"]
+        );
+    }
+
+    #[test]
+    fn times_that_nanoseconds_cannot_tell_are_refused() {
+        let far = TimestampSecondArray::from(vec![0, 9_300_000_000, i64::MAX]);
+        let loaded = loaded(vec![("t", Arc::new(far))], options());
+        assert_eq!(loaded.lines(), ["0"]);
+        assert_eq!(loaded.refused.len(), 2);
+        assert!(
+            loaded.refused[0].1.starts_with("'2264-"),
+            "{}",
+            loaded.refused[0].1
+        );
+    }
+
+    #[test]
+    fn decimals_and_lists_become_json_and_are_said() {
+        let decimals = Decimal128Array::from(vec![Some(-12_345), None]);
+        let whole = Decimal128Array::from(vec![999_999_999_999_999_999, -1]);
+        let lists = ListArray::from_iter_primitive::<Int64Type, _, _>(vec![
+            Some(vec![Some(1), None]),
+            None,
+        ]);
+        let loaded = loaded(
+            vec![
+                (
+                    "price",
+                    Arc::new(decimals.with_precision_and_scale(10, 2).unwrap()),
+                ),
+                (
+                    "whole",
+                    Arc::new(whole.with_precision_and_scale(18, 0).unwrap()),
+                ),
+                ("list", Arc::new(lists)),
+            ],
+            options(),
+        );
+        assert_eq!(loaded.fields(), ["price json?", "whole i64", "list json?"]);
+        assert_eq!(
+            loaded.lines(),
+            ["-123.45|999999999999999999|[1,null]", "-|-1|-"]
+        );
+        assert_eq!(loaded.notes.len(), 2);
+        assert!(
+            loaded.notes[0].starts_with("column 'price' of type Decimal128(10, 2) becomes json")
+        );
+    }
+
+    #[test]
+    fn an_own_time_is_taken_out_of_the_fields() {
+        let ts = Int64Array::from(vec![Some(5), Some(i64::MIN), None]);
+        let columns: Vec<(&str, ArrayRef)> = vec![
+            ("addr", Arc::new(Int32Array::from(vec![1, 2, 3]))),
+            ("at", Arc::new(ts)),
+        ];
+        let options = LoadOptions {
+            ts_column: Some("at".to_owned()),
+            indexes: vec!["addr".to_owned()],
+            ..options()
+        };
+        let loaded = loaded(columns, options);
+        assert_eq!(loaded.fields(), ["addr_ i32"]);
+        assert_eq!(loaded.def.indexes[0].name, "addr_");
+        assert_eq!(loaded.lines(), ["5|1", "-9223372036854775808|2"]);
+        assert_eq!(loaded.refused, [(3, "its time 'at' is NULL".to_owned())]);
+        assert_eq!(loaded.notes, ["column 'addr' becomes the field 'addr_'"]);
+    }
+
+    #[test]
+    fn declared_fields_take_what_fits_exactly() {
+        let fields = "[[source.field]]\nname = \"a\"\ntype = \"i8\"\n\
+                      [[source.field]]\nname = \"new\"\ntype = \"f64\"\nnullable = true\n";
+        let columns: Vec<(&str, ArrayRef)> = vec![
+            (
+                "a",
+                Arc::new(Float64Array::from(vec![1.0, 1.5, 128.0, f64::NAN, -128.0])),
+            ),
+            ("left", Arc::new(Int32Array::from(vec![1, 2, 3, 4, 5]))),
+        ];
+        let loaded = loaded(columns, declared(fields));
+        assert_eq!(loaded.lines(), ["1|-", "-128|-"]);
+        let rows: Vec<u64> = loaded.refused.iter().map(|(row, _)| *row).collect();
+        assert_eq!(rows, [2, 3, 4]);
+        assert_eq!(
+            loaded.notes,
+            ["column 'left' is no field of source 's' and is left out"]
+        );
+    }
+
+    #[test]
+    fn a_record_that_is_too_long_is_refused() {
+        let texts = ["x".repeat(65_510), "y".repeat(65_511), "z".repeat(200_000)];
+        let loaded = loaded(
+            vec![("s", Arc::new(StringArray::from(texts.to_vec())))],
+            options(),
+        );
+        assert_eq!(loaded.rows.len(), 1);
+        assert_eq!(
+            loaded.refused[0],
+            (
+                2,
+                "the record would have 65513 bytes; the limit is 65512".to_owned()
+            )
+        );
+        assert_eq!(loaded.refused.len(), 2);
+    }
+
+    #[test]
+    fn many_row_groups_keep_their_order() {
+        let numbers: Vec<i64> = (0..50_000).collect();
+        let column: ArrayRef = Arc::new(Int64Array::from(numbers.clone()));
+        let loaded = loaded(vec![("n", column)], options());
+        let expected: Vec<String> = numbers.iter().map(i64::to_string).collect();
+        assert_eq!(loaded.lines(), expected);
+    }
+
+    #[test]
+    fn empty_and_damaged_files() {
+        let none: ArrayRef = Arc::new(Int64Array::from(Vec::<i64>::new()));
+        let mut file = parquet(vec![("n", none)]);
+        assert!(load(&file, Format::Parquet, options()).rows.is_empty());
+        file.truncate(file.len() / 2);
+        for bytes in [&file[..], b"", b"PAR1"] {
+            let error = try_load(bytes, Format::Parquet, options()).err().unwrap();
+            assert!(format!("{error:#}").contains("is no Parquet file that can be read"));
+        }
+    }
+
+    #[test]
+    fn a_type_that_never_fits_is_an_error_that_names_the_field() {
+        let fields = "[[source.field]]\nname = \"b\"\ntype = \"u8\"\n";
+        let column: ArrayRef = Arc::new(BinaryArray::from(vec![&b"x"[..]]));
+        let file = parquet(vec![("b", column)]);
+        let error = try_load(&file, Format::Parquet, declared(fields))
+            .err()
+            .unwrap();
+        assert!(
+            format!("{error:#}").contains("field 'b': values of type Binary"),
+            "{error:#}"
+        );
+    }
+}

@@ -1,0 +1,325 @@
+//! From columns to framed payloads: all rows of a batch at once, a column at a time.
+//!
+//! The fixed-width part of every row is written into one buffer of equal strides, so that a column is one loop of
+//! small copies. Only sources with variable-length fields, and batches with refused rows, are copied once more.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, bail};
+use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::buffer::NullBuffer;
+use loom_engine::schema::{FieldDef, Layout, Place, Slot, SourceDef};
+
+use super::convert::{Values, convert, convert_own_time, missing};
+
+/// The width of the length before each payload.
+const FRAME_BYTES: usize = 2;
+
+/// Rows as an input gives them: one array for each column that was asked for.
+pub(crate) struct Rows {
+    pub columns: Vec<ArrayRef>,
+    pub count: usize,
+    /// Rows that could not be read at all, counted from the batch's first, with the reason.
+    pub bad: Vec<(usize, String)>,
+}
+
+impl Rows {
+    /// The columns of a record batch at these positions.
+    pub(crate) fn of_batch(batch: &RecordBatch, positions: &[usize]) -> anyhow::Result<Rows> {
+        let column = |position: &usize| batch.columns().get(*position).cloned();
+        let columns: Option<_> = positions.iter().map(column).collect();
+        Ok(Rows {
+            columns: columns.context("a batch lacks columns that the schema names")?,
+            count: batch.num_rows(),
+            bad: Vec::new(),
+        })
+    }
+}
+
+/// Payloads of one source, framed for `Writer::push_batch` and for the socket.
+#[derive(Debug, Default)]
+pub struct InputBatch {
+    /// For each payload a u16 length and its bytes, packed.
+    pub bytes: Vec<u8>,
+    /// How many payloads there are.
+    pub rows: u64,
+    /// The number of the batch's first row in its input, from 1.
+    pub first_row: u64,
+    /// The rows that are no payload, ascending by row number, with the reason.
+    pub refused: Vec<(u64, String)>,
+    /// The input's name, and what it calls a row.
+    pub input: String,
+    pub row_noun: &'static str,
+    /// What is to be said once of columns that change or are left out.
+    pub notes: Vec<String>,
+}
+
+impl InputBatch {
+    /// How many rows the input gave, refused ones too.
+    pub fn received(&self) -> u64 {
+        self.rows + self.refused.len() as u64
+    }
+
+    /// The number of the row that the payload with this ordinal, from 0, was made of.
+    pub fn row_of(&self, ordinal: u64) -> u64 {
+        let mut row = self.first_row + ordinal;
+        for (refused, _) in &self.refused {
+            row += u64::from(*refused <= row);
+        }
+        row
+    }
+}
+
+/// Which column a field is made of.
+pub(crate) struct FieldSource {
+    pub field: FieldDef,
+    /// Position among the columns of `Rows`; `None` where the input has no such column: NULL.
+    pub column: Option<usize>,
+}
+
+/// Makes payloads of one layout.
+pub(crate) struct Framer {
+    layout: Layout,
+    fields: Vec<FieldSource>,
+    /// The column of own times.
+    own_time: Option<usize>,
+    own_time_name: String,
+    payload_bytes_max: usize,
+}
+
+impl Framer {
+    pub(crate) fn new(
+        def: &SourceDef,
+        fields: Vec<FieldSource>,
+        own_time: Option<(usize, String)>,
+        payload_bytes_max: usize,
+    ) -> anyhow::Result<Framer> {
+        let (own_time, own_time_name) = own_time.unzip();
+        Ok(Framer {
+            layout: Layout::new(def.time, &def.fields)?,
+            fields,
+            own_time,
+            own_time_name: own_time_name.unwrap_or_default(),
+            payload_bytes_max,
+        })
+    }
+
+    /// Makes a payload of each row, but for those that it refuses.
+    pub(crate) fn frame(&self, rows: Rows, first_row: u64) -> anyhow::Result<InputBatch> {
+        let mut refused: BTreeMap<usize, String> = BTreeMap::new();
+        for (row, reason) in rows.bad.iter().cloned() {
+            refused.entry(row).or_insert(reason);
+        }
+        let fixed_bytes = self.layout.fixed_bytes();
+        let mut strides = Strides {
+            stride: FRAME_BYTES + fixed_bytes,
+            bytes: vec![0; (FRAME_BYTES + fixed_bytes) * rows.count],
+        };
+        if let Some(column) = self.own_time {
+            let column = rows.columns.get(column).context("no column of times")?;
+            self.write_own_time(column, &mut strides, &mut refused)?;
+        }
+        let mut variable = Vec::new();
+        for (source, slot) in self.fields.iter().zip(self.layout.slots()) {
+            let column = match source.column.and_then(|column| rows.columns.get(column)) {
+                Some(column) => column,
+                None => &missing(rows.count),
+            };
+            let values = self.write_field(source, slot, column, &mut strides, &mut refused)?;
+            variable.extend(values);
+        }
+        let bytes = if variable.is_empty() && refused.is_empty() {
+            strides.fill(0, &(fixed_bytes as u16).to_le_bytes());
+            strides.bytes
+        } else {
+            self.assemble(&strides, &variable, &mut refused)
+        };
+        let numbered = |(row, reason)| (first_row + row as u64, reason);
+        Ok(InputBatch {
+            bytes,
+            rows: (rows.count - refused.len()) as u64,
+            first_row,
+            refused: refused.into_iter().map(numbered).collect(),
+            ..InputBatch::default()
+        })
+    }
+
+    fn write_own_time(
+        &self,
+        column: &ArrayRef,
+        strides: &mut Strides,
+        refused: &mut BTreeMap<usize, String>,
+    ) -> anyhow::Result<()> {
+        let name = &self.own_time_name;
+        let cells = convert_own_time(column, name).with_context(|| format!("column '{name}'"))?;
+        for (row, reason) in cells.failed {
+            refused.entry(row).or_insert(reason);
+        }
+        for row in null_rows(cells.nulls.as_ref()) {
+            refused
+                .entry(row)
+                .or_insert_with(|| format!("its time '{name}' is NULL"));
+        }
+        if let Values::Fixed(values) = cells.values {
+            strides.scatter::<8>(FRAME_BYTES, &values);
+        }
+        Ok(())
+    }
+
+    /// Writes a fixed-width field, or the lengths of a variable-length one, whose bytes it returns.
+    fn write_field(
+        &self,
+        source: &FieldSource,
+        slot: &Slot,
+        column: &ArrayRef,
+        strides: &mut Strides,
+        refused: &mut BTreeMap<usize, String>,
+    ) -> anyhow::Result<Option<Values>> {
+        let name = &source.field.name;
+        let cells = convert(column, &source.field).with_context(|| format!("field '{name}'"))?;
+        for (row, reason) in cells.failed {
+            refused.entry(row).or_insert(reason);
+        }
+        let width = slot.ty.fixed_bytes();
+        let offset = match slot.place {
+            Place::Fixed { offset } => FRAME_BYTES + offset,
+            Place::Var { ordinal } => FRAME_BYTES + self.layout.lengths_offset() + 2 * ordinal,
+        };
+        match &cells.values {
+            Values::Fixed(values) => strides.scatter_width(offset, width.unwrap_or(0), values),
+            Values::Var(values) => {
+                let lengths = values.offsets().lengths();
+                // What no u16 holds is too long for a record too, and refused when rows are put together.
+                let lengths = lengths.flat_map(|bytes| (bytes.min(0xFFFF) as u16).to_le_bytes());
+                strides.scatter::<2>(offset, &lengths.collect::<Vec<_>>());
+            }
+        }
+        for row in null_rows(cells.nulls.as_ref()) {
+            let Some(bit) = slot.null_bit else {
+                let reason = || format!("the field '{name}' is NULL and is not declared nullable");
+                refused.entry(row).or_insert_with(reason);
+                continue;
+            };
+            let null_byte = FRAME_BYTES + self.layout.body_offset() + bit as usize / 8;
+            strides.set_bit(row, null_byte, bit % 8);
+            strides.zero(row, offset, width.unwrap_or(2));
+        }
+        Ok(matches!(cells.values, Values::Var(_)).then_some(cells.values))
+    }
+
+    /// Puts fixed and variable parts together, without the refused rows.
+    fn assemble(
+        &self,
+        strides: &Strides,
+        variable: &[Values],
+        refused: &mut BTreeMap<usize, String>,
+    ) -> Vec<u8> {
+        let mut out = Vec::with_capacity(strides.bytes.len());
+        for (row, fixed) in strides.rows().enumerate() {
+            if refused.contains_key(&row) {
+                continue;
+            }
+            let values = variable.iter().filter_map(|values| match values {
+                Values::Var(values) if !values.is_null(row) => Some(values.value(row)),
+                _ => None,
+            });
+            let fixed = fixed.get(FRAME_BYTES..).unwrap_or_default();
+            let bytes = fixed.len() + values.clone().map(<[u8]>::len).sum::<usize>();
+            let limit = self.payload_bytes_max;
+            if bytes > limit {
+                let reason = format!("the record would have {bytes} bytes; the limit is {limit}");
+                refused.insert(row, reason);
+                continue;
+            }
+            out.extend_from_slice(&(bytes as u16).to_le_bytes());
+            out.extend_from_slice(fixed);
+            values.for_each(|value| out.extend_from_slice(value));
+        }
+        out
+    }
+}
+
+fn null_rows(nulls: Option<&NullBuffer>) -> impl Iterator<Item = usize> {
+    let nulls = nulls.filter(|nulls| nulls.null_count() > 0);
+    nulls
+        .into_iter()
+        .flat_map(|nulls| (0..nulls.len()).filter(|row| nulls.is_null(*row)))
+}
+
+/// Rows of one width, each the length of its payload and the payload's fixed part.
+struct Strides {
+    stride: usize,
+    bytes: Vec<u8>,
+}
+
+impl Strides {
+    fn rows(&self) -> impl Iterator<Item = &[u8]> {
+        self.bytes.chunks_exact(self.stride)
+    }
+
+    /// Writes one value of `W` bytes into each row.
+    fn scatter<const W: usize>(&mut self, offset: usize, values: &[u8]) {
+        let cells = self
+            .bytes
+            .get_mut(offset..)
+            .unwrap_or_default()
+            .chunks_mut(self.stride);
+        for (cell, value) in cells.zip(values.as_chunks::<W>().0) {
+            if let Some(cell) = cell.first_chunk_mut() {
+                *cell = *value;
+            }
+        }
+    }
+
+    fn scatter_width(&mut self, offset: usize, width: usize, values: &[u8]) {
+        match width {
+            0 => {}
+            1 => self.scatter::<1>(offset, values),
+            2 => self.scatter::<2>(offset, values),
+            4 => self.scatter::<4>(offset, values),
+            8 => self.scatter::<8>(offset, values),
+            _ => {
+                let cells = self.bytes.get_mut(offset..).unwrap_or_default();
+                let cells = cells.chunks_mut(self.stride);
+                for (cell, value) in cells.zip(values.chunks_exact(width)) {
+                    if let Some(cell) = cell.get_mut(..width) {
+                        cell.copy_from_slice(value);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes the same two bytes into each row.
+    fn fill(&mut self, offset: usize, value: &[u8; 2]) {
+        for row in self.bytes.chunks_exact_mut(self.stride) {
+            if let Some(cell) = row.get_mut(offset..).and_then(<[u8]>::first_chunk_mut) {
+                *cell = *value;
+            }
+        }
+    }
+
+    fn set_bit(&mut self, row: usize, offset: usize, bit: u32) {
+        if let Some(byte) = self.bytes.get_mut(row * self.stride + offset) {
+            *byte |= 1 << bit;
+        }
+    }
+
+    fn zero(&mut self, row: usize, offset: usize, width: usize) {
+        let start = row * self.stride + offset;
+        if let Some(cell) = self.bytes.get_mut(start..start + width) {
+            cell.fill(0);
+        }
+    }
+}
+
+/// Refuses layouts that no input can fill.
+pub(crate) fn check_layout(def: &SourceDef) -> anyhow::Result<()> {
+    if def.fields.is_empty() {
+        bail!(
+            "source '{}' has no fields; rows can only be loaded into a source that has some",
+            def.name
+        );
+    }
+    Ok(())
+}

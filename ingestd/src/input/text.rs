@@ -1,0 +1,214 @@
+//! What texts of CSV and JSON stand for: parsing them, and the narrowest field type that keeps them all.
+//!
+//! A type is only inferred where turning the value back into text loses nothing that matters: digits with a leading
+//! zero, or integers beyond 64 bits, stay text.
+
+use arrow::compute::kernels::cast_utils::string_to_timestamp_nanos;
+use loom_engine::schema::FieldType;
+
+pub(crate) fn parse_bool(text: &str) -> Option<bool> {
+    match text.trim() {
+        "1" => Some(true),
+        "0" => Some(false),
+        text if text.eq_ignore_ascii_case("true") => Some(true),
+        text if text.eq_ignore_ascii_case("false") => Some(false),
+        _ => None,
+    }
+}
+
+/// An integer, also one written as a float that has no fraction.
+pub(crate) fn parse_integer<T: std::str::FromStr + TryFrom<i128>>(text: &str) -> Option<T> {
+    let text = text.trim();
+    text.parse().ok().or_else(|| {
+        let float: f64 = text.parse().ok()?;
+        let exact = float.fract() == 0.0 && float.abs() < (1_u64 << 53) as f64;
+        T::try_from(exact.then_some(float as i128)?).ok()
+    })
+}
+
+/// Nanoseconds since the Unix epoch: a date, a date and time with or without a zone (UTC), or the number itself.
+pub fn parse_timestamp_ns(text: &str) -> Option<i64> {
+    let text = text.trim();
+    if let Ok(ns) = text.parse() {
+        return Some(ns);
+    }
+    string_to_timestamp_nanos(text).ok()
+}
+
+/// What the texts of one column have in common so far.
+#[derive(Clone, Debug)]
+pub(crate) struct Sample {
+    values: u64,
+    nulls: u64,
+    bools: u64,
+    signed: u64,
+    unsigned: u64,
+    /// Numbers, NaN and infinities included.
+    floats: u64,
+    /// Those of `floats` that are written with digits.
+    digits: u64,
+    timestamps: u64,
+}
+
+impl Sample {
+    pub(crate) fn new() -> Sample {
+        Sample {
+            values: 0,
+            nulls: 0,
+            bools: 0,
+            signed: 0,
+            unsigned: 0,
+            floats: 0,
+            digits: 0,
+            timestamps: 0,
+        }
+    }
+
+    pub(crate) fn see_null(&mut self) {
+        self.nulls += 1;
+    }
+
+    pub(crate) fn nulls(&self) -> u64 {
+        self.nulls
+    }
+
+    /// How many rows it saw.
+    pub(crate) fn rows(&self) -> u64 {
+        self.values + self.nulls
+    }
+
+    /// Counts `text` as every type that it can be.
+    pub(crate) fn see(&mut self, text: &str) {
+        self.values += 1;
+        let text = text.trim();
+        let Some(first) = text.bytes().next() else {
+            return;
+        };
+        match first {
+            b't' | b'T' | b'f' | b'F' if parse_bool(text).is_some() => self.bools += 1,
+            b'0'..=b'9' | b'+' | b'-' | b'.' | b'n' | b'N' | b'i' | b'I' => self.see_number(text),
+            _ => {}
+        }
+    }
+
+    fn see_number(&mut self, text: &str) {
+        if has_leading_zero(text) {
+            return;
+        }
+        let is_integer = text.bytes().skip(1).all(|byte| byte.is_ascii_digit());
+        if is_integer && text.len() > 1 || text.bytes().all(|byte| byte.is_ascii_digit()) {
+            let signed = text.parse::<i64>().is_ok();
+            let unsigned = text.parse::<u64>().is_ok();
+            self.signed += u64::from(signed);
+            self.unsigned += u64::from(unsigned);
+            // Wider integers would lose digits as floats.
+            self.floats += u64::from(signed);
+            self.digits += u64::from(signed);
+        } else if text.parse::<f64>().is_ok() {
+            self.floats += 1;
+            self.digits += u64::from(text.bytes().any(|byte| byte.is_ascii_digit()));
+        } else if text.len() >= 10 && string_to_timestamp_nanos(text).is_ok() {
+            self.timestamps += 1;
+        }
+    }
+
+    /// The narrowest type that keeps every text seen, for a column of values without quotes.
+    pub(crate) fn number_type(&self) -> Option<FieldType> {
+        if self.values == 0 {
+            None
+        } else if self.bools == self.values {
+            Some(FieldType::Bool)
+        } else if self.signed == self.values {
+            Some(FieldType::I64)
+        } else if self.unsigned == self.values {
+            Some(FieldType::U64)
+        } else if self.floats == self.values && self.digits > 0 {
+            Some(FieldType::F64)
+        } else {
+            None
+        }
+    }
+
+    /// Whether every text seen is a point in time.
+    pub(crate) fn is_timestamp(&self) -> bool {
+        self.values > 0 && self.timestamps == self.values
+    }
+
+    /// The narrowest type of a column of CSV.
+    pub(crate) fn field_type(&self) -> FieldType {
+        match self.number_type() {
+            Some(ty) => ty,
+            None if self.is_timestamp() => FieldType::TimestampNs,
+            None => FieldType::Utf8,
+        }
+    }
+}
+
+/// Such digits are a name rather than a number: `007` is not 7.
+fn has_leading_zero(text: &str) -> bool {
+    let digits = text.trim_start_matches(['+', '-']).as_bytes();
+    matches!(digits, [b'0', next, ..] if next.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inferred(texts: &[&str]) -> FieldType {
+        let mut sample = Sample::new();
+        texts.iter().for_each(|text| sample.see(text));
+        sample.field_type()
+    }
+
+    #[test]
+    fn columns_get_the_narrowest_type_that_loses_nothing() {
+        assert_eq!(inferred(&["1", "-2", "+3"]), FieldType::I64);
+        assert_eq!(inferred(&["1", "18446744073709551615"]), FieldType::U64);
+        assert_eq!(inferred(&["-1", "18446744073709551615"]), FieldType::Utf8);
+        assert_eq!(inferred(&["1", "18446744073709551616"]), FieldType::Utf8);
+        assert_eq!(
+            inferred(&["1", "2.5", "-1e9", "nan", "inf"]),
+            FieldType::F64
+        );
+        assert_eq!(inferred(&["nan", "inf"]), FieldType::Utf8);
+        assert_eq!(inferred(&["true", "FALSE"]), FieldType::Bool);
+        assert_eq!(inferred(&["007", "8"]), FieldType::Utf8);
+        assert_eq!(inferred(&["0", "-0.5", "0.25"]), FieldType::F64);
+        assert_eq!(inferred(&["-", "+"]), FieldType::Utf8);
+        assert_eq!(
+            inferred(&[
+                "2024-01-02",
+                "2024-01-02T03:04:05.678Z",
+                "2024-01-02 03:04:05"
+            ]),
+            FieldType::TimestampNs
+        );
+        assert_eq!(inferred(&["0001-01-01"]), FieldType::Utf8);
+        assert_eq!(inferred(&["a", "1"]), FieldType::Utf8);
+        assert_eq!(inferred(&[]), FieldType::Utf8);
+    }
+
+    #[test]
+    fn extremes_parse_exactly() {
+        assert_eq!(parse_integer("9223372036854775807"), Some(i64::MAX));
+        assert_eq!(parse_integer("-9223372036854775808"), Some(i64::MIN));
+        assert_eq!(parse_integer("18446744073709551615"), Some(u64::MAX));
+        assert_eq!(parse_integer::<u64>("-1"), None);
+        assert_eq!(parse_integer::<i64>(" 12.0 "), Some(12));
+        assert_eq!(parse_integer::<i64>("12.5"), None);
+        assert_eq!(parse_integer::<u8>("1e2"), Some(100));
+        assert_eq!(parse_integer::<u8>("1e3"), None);
+    }
+
+    #[test]
+    fn times_before_the_epoch_and_with_zones() {
+        assert_eq!(
+            parse_timestamp_ns("1969-12-31T23:59:59.5Z"),
+            Some(-500_000_000)
+        );
+        assert_eq!(parse_timestamp_ns("1970-01-01 01:00:00+01:00"), Some(0));
+        assert_eq!(parse_timestamp_ns("1970-01-02"), Some(86_400_000_000_000));
+        assert_eq!(parse_timestamp_ns("-12"), Some(-12));
+        assert_eq!(parse_timestamp_ns("soon"), None);
+    }
+}
