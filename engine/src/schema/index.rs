@@ -250,3 +250,75 @@ impl Index {
 fn is_auto(bins: &BinsDef) -> bool {
     *bins == BinsDef::Auto
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::field::FieldType;
+    use super::super::source::TimeKind;
+    use super::*;
+
+    fn fields() -> Vec<FieldDef> {
+        vec![
+            FieldDef {
+                nullable: true,
+                ..FieldDef::new("latency", FieldType::I32)
+            },
+            FieldDef::new("name", FieldType::Char(4)),
+            FieldDef::new("more", FieldType::Utf8),
+        ]
+    }
+
+    fn refused(value: Option<&str>, filter: Option<&str>, bins: &str) -> String {
+        let def = IndexDef {
+            filter: filter.map(str::to_owned),
+            bins: serde_json::from_str(bins).unwrap(),
+            ..IndexDef::new("i", value)
+        };
+        def.check(&fields()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_has_no_key_has_no_bins() {
+        let auto = "\"auto\"";
+        let message = refused(Some("name"), None, auto);
+        assert_eq!(
+            message,
+            "index 'i': the value 'name' is char[4]; only numbers, bools and timestamps have bins"
+        );
+        assert!(refused(Some("more"), None, auto).contains("utf8"));
+        assert!(refused(Some("latncy"), None, auto).contains("did you mean 'latency'?"));
+        assert!(refused(None, None, "[1, 2]").contains("no value to put in them"));
+        assert!(refused(Some("latency"), None, "[2, 1]").contains("edges must ascend"));
+        assert!(refused(None, Some("more = 'x'"), auto).contains("variable length"));
+        assert!(IndexDef::new("", None).check(&fields()).is_err());
+    }
+
+    #[test]
+    fn a_key_is_that_of_a_matching_value() {
+        let def = IndexDef {
+            filter: Some("name <> 'no'".to_owned()),
+            ..IndexDef::new("latency", Some("latency"))
+        };
+        let index = Index::new(IndexId(1), SourceId(1), &def, &fields(), Address(64)).unwrap();
+        let layout = Layout::new(TimeKind::Arrival, &fields()).unwrap();
+        let key = |payload: &[u8]| index.key(&layout, payload);
+        assert_eq!(key(b"\0\x05\0\0\0yes\0\0\0"), Some(Key::from_i64(5)));
+        assert_eq!(key(b"\x01\x05\0\0\0yes\0\0\0"), None, "NULL");
+        assert_eq!(key(b"\0\x05\0\0\0no\0\0\0\0"), None, "filtered");
+        assert_eq!(key(b"\0\x05"), None, "cut short");
+        let older = Layout::new(TimeKind::Arrival, &[FieldDef::new("x", FieldType::Utf8)]).unwrap();
+        assert_eq!(index.key(&older, b"\0\0"), None, "no number there");
+        assert_eq!(index.kind, ValueKind::Signed);
+    }
+
+    #[test]
+    fn it_covers_from_its_opening_to_its_closing() {
+        let def = IndexDef::new("all", None);
+        let mut index = Index::new(IndexId(1), SourceId(1), &def, &[], Address(64)).unwrap();
+        assert!(index.covers(Address(64), Address::MAX) && !index.covers(Address(63), Address(65)));
+        index.until = Some(Address(128));
+        assert!(
+            index.covers(Address(64), Address(128)) && !index.covers(Address(64), Address(129))
+        );
+    }
+}

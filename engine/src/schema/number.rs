@@ -129,3 +129,44 @@ impl Visitor<'_> for NumberVisitor {
         Ok(Number::Float(value))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn whole_numbers_of_64_bits_are_exact() {
+        for json in [
+            "-9223372036854775808",
+            "18446744073709551615",
+            "9007199254740993",
+            "0",
+        ] {
+            let number: Number = serde_json::from_str(json).unwrap();
+            assert!(matches!(number, Number::Int(_)), "{json}");
+            assert_eq!(serde_json::to_string(&number).unwrap(), json);
+            let table = format!("x = {json}");
+            let table: BTreeMap<String, Number> = toml::from_str(&table).unwrap();
+            assert_eq!(table["x"], number);
+        }
+        assert_eq!(Number::from_i128(1 << 64), Number::Float(2f64.powi(64)));
+    }
+
+    #[test]
+    fn keys_are_rounded_up_for_integers_and_to_the_nearest_for_floats() {
+        let key = |number: f64, kind| Number::Float(number).key(kind);
+        assert_eq!(key(1.25, ValueKind::Unsigned), Some(Key::from_u64(2)));
+        assert_eq!(key(-1.25, ValueKind::Signed), Some(Key::from_i64(-1)));
+        assert_eq!(key(-0.5, ValueKind::Unsigned), Some(Key::from_u64(0)));
+        assert_eq!(key(-1.0, ValueKind::Unsigned), None);
+        assert_eq!(key(1e30, ValueKind::Signed), None);
+        assert_eq!(key(-0.0, ValueKind::Float), Some(Key::from_f64(0.0)));
+        let odd = Number::Int((1 << 53) + 1);
+        assert_eq!(
+            odd.key(ValueKind::Float),
+            Some(Key::from_f64(9007199254740992.0))
+        );
+    }
+}

@@ -178,15 +178,58 @@ mod tests {
     }
 
     proptest! {
-    #[test]
-    fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let _ = decoded(&bytes);
+        #[test]
+        fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = decoded(&bytes);
+        }
+
+        #[test]
+        fn events_that_verify_but_say_anything_never_panic(
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any_fragment()), 1..6),
+        ) {
+            let (file, _) = sample_file();
+            let mut events: Vec<String> =
+                file.lines().map(|line| line[PREFIX_BYTES..].to_owned()).collect();
+            for (place, fragment) in changes {
+                let event = place.get_mut(&mut events);
+                let values: Vec<_> = event.match_indices([':', ',', '[']).collect();
+                let from = place.get(&values).0 + 1;
+                let to = from + event[from..].find([',', ']', '}']).unwrap_or(0);
+                event.replace_range(from..to, fragment);
+            }
+            let line = |(json, line_no): (&String, u64)| {
+                format!("{:08x} {json}\n", line_checksum(&UUID, line_no, json.as_bytes()))
+            };
+            let file: String = events.iter().zip(0..).map(line).collect();
+            let _ = decoded(file.as_bytes());
+        }
     }
 
-    #[test]
-    fn no_event_panics(json in r#"\{"event":"(source_defined|fields_added|index_defined|source_closed|labels_added)"(,"(source|at|index|name|field|def|labels)":(0|1|-1|"x"|\[\]|\{\}|null|\{"name":"x","bins":\[1,2\]\})){0,6}\}"#) {
-        let sum = crc32c::crc32c(&[&UUID[..], &[0; 8], json.as_bytes()].concat());
-        let _ = decoded(format!("{sum:08x} {json}\n").as_bytes());
-    }
+    fn any_fragment() -> impl Strategy<Value = &'static str> {
+        prop::sample::select(vec![
+            "0",
+            "1",
+            "3",
+            "-1",
+            "1e308",
+            "18446744073709551615",
+            "99999999999999999999999",
+            "null",
+            "true",
+            "[]",
+            "{}",
+            r#""""#,
+            r#""latency""#,
+            r#""\u0000""#,
+            r#""own""#,
+            r#""utf8""#,
+            r#""char[65535]""#,
+            r#""op = 'DEL'""#,
+            r#"[{"name":"x","type":"u8"}]"#,
+            r#"{"1":"GET"}"#,
+            "[1,2]",
+            r#"{"name":"i","bins":{"from":1,"step":1,"count":4096}}"#,
+            r#"{"name":"i","value":"latency","bins":[-1e308,1e308]}"#,
+        ])
     }
 }

@@ -74,6 +74,19 @@ pub enum Expr {
 }
 
 impl Expr {
+    /// Whether it holds of every record of which so much is known: `known` gives the keys that a field can have where
+    /// it is known not to be NULL.
+    pub fn implied_by(&self, known: &impl Fn(usize) -> Option<KeyRanges>) -> bool {
+        match self {
+            Expr::Keys { field, ranges } => known(*field)
+                .is_some_and(|keys| keys.ranges().iter().all(|&range| ranges.covers(range))),
+            Expr::Bytes { .. } => false,
+            Expr::Null { field, is_null } => !is_null && known(*field).is_some(),
+            Expr::All(tests) => tests.iter().all(|test| test.implied_by(known)),
+            Expr::Any(tests) => tests.iter().any(|test| test.implied_by(known)),
+        }
+    }
+
     /// The test that is TRUE where SQL's NOT of this one is. A NULL makes neither true.
     pub(super) fn negated(self) -> Expr {
         match self {

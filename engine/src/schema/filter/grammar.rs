@@ -235,7 +235,7 @@ fn number(input: &mut &str) -> ModalResult<String> {
     let exponent = (one_of(['e', 'E']), opt(one_of(['+', '-'])), digit1);
     let unsigned = alt(((digit1, opt(('.', digit0))).void(), ('.', digit1).void()));
     let number = (opt(one_of(['+', '-'])), unsigned, opt(exponent)).take();
-    terminated(number, (not(one_of(is_name_char)), multispace0))
+    terminated(number, multispace0)
         .map(str::to_owned)
         .parse_next(input)
 }

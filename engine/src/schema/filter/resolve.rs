@@ -1,7 +1,8 @@
 //! From names and literals to fields, keys and bytes. Here a filter's mistakes in types are found.
 //!
 //! Literals are converted exactly: `x < 3.5` over an integer is `x <= 3`, `x = 3.5` is never true, and one beyond the
-//! field's range is always or never so. Over floats a literal is rounded to the field's width, as in DuckDB.
+//! field's range is always or never so. Over an f32 a literal is rounded to its width, unless it is written with an
+//! exponent, which makes it an f64: as in DuckDB.
 
 use super::expr::{Expr, KeyRanges, Op};
 use super::grammar::{Literal, Node};
@@ -107,9 +108,15 @@ impl<'a> Column<'a> {
             (FieldType::Bool, &Literal::Bool(value)) => {
                 Ok(keys_around(op, Key::from_u64(value.into())))
             }
-            (FieldType::Bool, _) | (_, Literal::Bool(_)) => Err(self.mismatch(value)),
-            (FieldType::F32, Literal::Number(text)) => self.float_keys(op, text.parse::<f32>()),
-            (FieldType::F64, Literal::Number(text)) => self.float_keys(op, text.parse::<f64>()),
+            (FieldType::Bool, Literal::Text(_)) | (_, Literal::Bool(_)) => {
+                Err(self.mismatch(value))
+            }
+            (FieldType::F32, Literal::Number(text)) if !text.contains(['e', 'E']) => {
+                self.float_keys(op, text.parse::<f32>())
+            }
+            (FieldType::F32 | FieldType::F64, Literal::Number(text)) => {
+                self.float_keys(op, text.parse::<f64>())
+            }
             (FieldType::F32 | FieldType::F64, Literal::Text(text)) => {
                 let special = ["nan", "inf", "-inf"].contains(&text.to_ascii_lowercase().as_str());
                 match text.parse::<f64>() {
