@@ -9,12 +9,15 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::control::{self, DaemonWord, HEADER_BYTES, Header, Pair, Word};
+use super::options::ADDRESS_LIMIT;
 use super::staging::StagingLayout;
 use super::storage::{FileId, OpenMode, Storage, StorageFile, read_at, read_file, replace_file};
 use crate::error::{Error, Result};
 use crate::types::{Address, LogKind};
 
 pub const NOTE_NAME: &str = "staging";
+
+const NOTE_BYTES_MAX: u64 = 64 << 10;
 
 /// How often a word is read again before the writer counts as stopped between the word and its complement.
 const ATTEMPTS: u32 = 64;
@@ -37,7 +40,7 @@ impl StagingNote {
     /// `None` where no writer runs and the last one stopped cleanly.
     pub fn read(storage: &dyn Storage, dir: &Path) -> Result<Option<StagingNote>> {
         let path = dir.join(NOTE_NAME);
-        let Some(content) = read_file(storage, &path)? else {
+        let Some(content) = read_file(storage, &path, NOTE_BYTES_MAX)? else {
             return Ok(None);
         };
         serde_json::from_slice(&content)
@@ -145,7 +148,14 @@ impl Attachment {
             Word::Head | Word::Begin => pair.greater(),
             Word::Tail | Word::Flushed | Word::Durable => pair.lesser(),
         };
-        Ok(Address(pair.agreed().unwrap_or(between)))
+        let value = Address(pair.agreed().unwrap_or(between));
+        if value < ADDRESS_LIMIT {
+            return Ok(value);
+        }
+        Err(Error::Staging {
+            path: self.path().to_owned(),
+            what: format!("its {word:?} of the {log} is damaged"),
+        })
     }
 
     pub fn daemon_word(&self, word: DaemonWord) -> Result<u64> {

@@ -7,10 +7,12 @@ use super::storage::{OpenMode, Storage, StorageFile, is_not_found, read_file, wr
 use crate::error::{Error, Result};
 
 const NAME: &str = "catalog";
+/// Far above what 65,000 sources of many fields take.
+const CATALOG_BYTES_MAX: u64 = 1 << 30;
 
 /// All bytes of the catalog; empty where there is none yet.
 pub fn read(storage: &dyn Storage, dir: &Path) -> Result<Vec<u8>> {
-    Ok(read_file(storage, &dir.join(NAME))?.unwrap_or_default())
+    Ok(read_file(storage, &dir.join(NAME), CATALOG_BYTES_MAX)?.unwrap_or_default())
 }
 
 /// Length of the catalog.

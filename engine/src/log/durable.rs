@@ -6,6 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::options::ADDRESS_LIMIT;
 use super::storage::{OpenMode, Storage, StorageFile, is_not_found, read_at, write_at};
 use crate::error::Result;
 use crate::format::{SLOT_LOG, checksum_for};
@@ -83,11 +84,18 @@ impl DurableState {
                 checksum: u32_of(body.get(at + 16..at + 20)?)?,
             })
         };
+        let logs = [log_at(40)?, log_at(72)?, log_at(104)?];
+        if logs
+            .iter()
+            .any(|log| log.begin > log.tail || log.tail >= ADDRESS_LIMIT)
+        {
+            return None;
+        }
         Some(DurableState {
             sequence: u64_at(0)?,
             epoch: u64_at(24)?,
             clean: u32_of(body.get(32..36)?)? == 1,
-            logs: [log_at(40)?, log_at(72)?, log_at(104)?],
+            logs,
         })
     }
 }

@@ -7,10 +7,11 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::storage::{OpenMode, Storage, StorageFile, is_not_found};
+use super::sync::{Mutex, locked};
 use crate::error::{Error, Result};
 
 const NAME: &str = "LOCK";
@@ -36,23 +37,28 @@ impl WriterLock {
 /// Asks whether a writer lives. Takes no lock.
 #[derive(Debug)]
 pub struct LockWatch {
-    file: Option<Arc<dyn StorageFile>>,
+    path: PathBuf,
+    file: Mutex<Option<Arc<dyn StorageFile>>>,
 }
 
 impl LockWatch {
-    pub fn open(storage: &dyn Storage, dir: &Path) -> Result<LockWatch> {
-        let file = match storage.open(&dir.join(NAME), OpenMode::Read) {
-            Ok(file) => Some(file),
-            Err(error) if is_not_found(&error) => None,
-            Err(error) => return Err(error),
-        };
-        Ok(LockWatch { file })
+    pub fn new(dir: &Path) -> LockWatch {
+        LockWatch {
+            path: dir.join(NAME),
+            file: Mutex::new(None),
+        }
     }
 
-    pub fn is_held(&self) -> Result<bool> {
-        self.file
-            .as_ref()
-            .map_or(Ok(false), |file| file.is_locked())
+    /// A directory without the file, such as a copy, has no writer yet.
+    pub fn is_held(&self, storage: &dyn Storage) -> Result<bool> {
+        let mut file = locked(&self.file);
+        if file.is_none() {
+            *file = match storage.open(&self.path, OpenMode::Read) {
+                Err(error) if is_not_found(&error) => None,
+                file => Some(file?),
+            };
+        }
+        file.as_ref().map_or(Ok(false), |file| file.is_locked())
     }
 }
 

@@ -12,6 +12,7 @@ use crate::types::LogKind;
 
 const NAME: &str = "loom.json";
 const FORMAT: u64 = 1;
+const FILE_BYTES_MAX: u64 = 64 << 10;
 
 /// What never changes about a directory.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -42,7 +43,7 @@ impl DirMeta {
     /// `None` where the directory holds no `loom.json`.
     pub fn read(storage: &dyn Storage, dir: &Path) -> Result<Option<DirMeta>> {
         let path = dir.join(NAME);
-        let Some(content) = read_file(storage, &path)? else {
+        let Some(content) = read_file(storage, &path, FILE_BYTES_MAX)? else {
             return Ok(None);
         };
         let damaged = |what: String| Error::Damaged {

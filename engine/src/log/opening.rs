@@ -193,6 +193,8 @@ impl Opening {
                 segments.cut(start)?;
             }
             segments.provide(segments.first_of(start), OpenMode::Write)?;
+            // A crash may have come between a begin and what follows from it.
+            segments.evict(self.begin(segments.log()))?;
         }
         self.lists = list_all(&self.segments)?;
 
@@ -212,6 +214,12 @@ impl Opening {
             DurableFile::open(&*self.storage, &self.dir, self.meta.uuid, self.survey.slot)?;
         // From here on the slot speaks for all that old staging held.
         durable.write(epoch, false, slot)?;
+        if self.how == Recovered::StagingLost {
+            // The slot holds the place of these from now on.
+            let [folder, ..] = &self.segments;
+            folder.remove_unwritten(self.end(LogKind::Records), records)?;
+            self.lists = list_all(&self.segments)?;
+        }
         self.start_epoch(epoch, slot, durable)
     }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::types::LogKind;
+use crate::types::{Address, LogKind};
 
 /// When what is written becomes durable.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -51,6 +51,8 @@ pub const CHUNK_BYTES_MAX: u32 = 1 << 20;
 pub const BLOCK_BYTES_MIN: u64 = 64 << 10;
 pub const BLOCK_BYTES_MAX: u64 = 1 << 30;
 const SEGMENT_BYTES_MAX: u64 = 1 << 40;
+/// No log reaches this. What foreign bytes say of addresses beyond is damage, and sums of addresses below do not overflow.
+pub const ADDRESS_LIMIT: Address = Address(1 << 62);
 
 /// Sizes that passed the rules of `LogOptions`.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -90,6 +92,22 @@ impl Geometry {
             }
         }
         Ok(geometry)
+    }
+
+    /// The same for a directory whose segments are what they are: blocks are halved until they divide them.
+    pub fn fitting(
+        chunk_bytes: u32,
+        block_bytes: u64,
+        segment_bytes: [u64; 3],
+    ) -> Result<Geometry> {
+        let least = BLOCK_BYTES_MIN.max(u64::from(chunk_bytes));
+        let mut block = block_bytes.max(least);
+        loop {
+            match Geometry::new(chunk_bytes, block, segment_bytes) {
+                Err(_) if block > least => block /= 2,
+                result => return result,
+            }
+        }
     }
 
     pub fn block(&self, log: LogKind) -> u64 {
@@ -184,5 +202,14 @@ mod tests {
             assert!(error.contains(word), "{error}");
         }
         assert!(Geometry::new(4096, 1 << 16, [1 << 18; 3]).is_ok());
+    }
+
+    #[test]
+    fn blocks_shrink_to_the_segments_that_a_directory_has() {
+        let geometry = Geometry::fitting(4096, 64 << 20, [1 << 18, 3 << 16, 1 << 16]).unwrap();
+        assert_eq!(geometry.block_bytes, [1 << 18, 1 << 16, 1 << 16]);
+        let geometry = Geometry::fitting(1 << 20, 1 << 16, [1 << 20; 3]).unwrap();
+        assert_eq!(geometry.block_bytes, [1 << 20; 3]);
+        assert!(Geometry::fitting(4096, 1 << 20, [4096; 3]).is_err());
     }
 }

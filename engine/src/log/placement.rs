@@ -45,7 +45,7 @@ pub fn place(
         owner.device,
         owner.inode
     );
-    let wanted = Geometry::new(meta.chunk_bytes, options.block_bytes, meta.segment_bytes)?;
+    let wanted = Geometry::fitting(meta.chunk_bytes, options.block_bytes, meta.segment_bytes)?;
     let folder = options
         .staging
         .clone()

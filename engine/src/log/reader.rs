@@ -14,7 +14,7 @@ use super::counting::CountingStorage;
 use super::durable::DurableState;
 use super::lock::LockWatch;
 use super::meta::DirMeta;
-use super::options::pick;
+use super::options::{ADDRESS_LIMIT, pick};
 use super::segment::SegmentDir;
 use super::storage::{OsStorage, Storage};
 use super::survey::{Ending, Survey, keep, list_all, segment_dirs};
@@ -92,7 +92,7 @@ impl LogReader {
         let meta = DirMeta::require(&storage, &dir)?;
         let shared: Arc<dyn Storage> = Arc::new(storage.clone());
         let segments = segment_dirs(&shared, &dir, &meta);
-        let lock = LockWatch::open(&storage, &dir)?;
+        let lock = LockWatch::new(&dir);
         let view = Arc::new(View::new(next_view(), Stage::Unknown));
         Ok(LogReader {
             storage,
@@ -134,14 +134,14 @@ impl LogReader {
                 Ok(Tails {
                     tail,
                     begin: load(Word::Begin)?,
-                    live: self.lock.is_held()?,
+                    live: self.lock.is_held(&self.storage)?,
                     epoch: staging.epoch(),
                 })
             }
             Stage::Ended { slot, tails, .. } => Ok(Tails {
                 tail: *tails,
                 begin: slot.begins(),
-                live: self.lock.is_held()?,
+                live: self.lock.is_held(&self.storage)?,
                 epoch: slot.epoch,
             }),
             Stage::Unknown => unreachable!("a refreshed view is known"),
@@ -150,6 +150,13 @@ impl LogReader {
 
     /// Reads exactly the bytes asked for, which lie below a tail that `tails` gave.
     pub fn read(&self, log: LogKind, address: Address, buffer: &mut [u8]) -> Result<Origin> {
+        let end = address.0.checked_add(buffer.len() as u64).map(Address);
+        let Some(end) = end.filter(|end| *end < ADDRESS_LIMIT) else {
+            return Err(Error::PastTail {
+                address,
+                tail: ADDRESS_LIMIT,
+            });
+        };
         let mut view = Arc::clone(&*locked(&self.view));
         if matches!(view.stage, Stage::Unknown) {
             view = self.refresh()?;
@@ -159,7 +166,6 @@ impl LogReader {
                 .map_err(|error| self.explain(&view, log, address, error))?;
             return Ok(Origin::Segment);
         };
-        let end = address + buffer.len() as u64;
         let mut head = view.head(log);
         loop {
             // What lies below the head is in segments for good; the rest is in staging unless the head moves past it meanwhile.
@@ -203,7 +209,7 @@ impl LogReader {
     /// What the daemon says of itself, or of the end that it came to.
     pub fn daemon(&self) -> Result<DaemonWords> {
         let view = self.refresh()?;
-        let alive = self.lock.is_held()?;
+        let alive = self.lock.is_held(&self.storage)?;
         let mut words = DaemonWords {
             alive,
             ..DaemonWords::default()
@@ -275,7 +281,7 @@ impl LogReader {
             Ending::Staged(attachment) => Ok(Some(Stage::Staged(attachment))),
             Ending::Lost {
                 missing: Some(error),
-            } if self.lock.is_held()? => {
+            } if self.lock.is_held(&self.storage)? => {
                 let what = format!("{error}, and its writer runs");
                 Err(Error::Staging {
                     path: self.dir.clone(),

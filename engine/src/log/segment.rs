@@ -7,7 +7,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::storage::{OpenMode, Storage, StorageFile, read_at, unlink_if_present, write_at};
+use super::options::ADDRESS_LIMIT;
+use super::storage::{
+    OpenMode, Storage, StorageFile, is_not_found, read_at, unlink_if_present, write_at,
+};
 use crate::error::{Error, Result};
 use crate::types::{Address, LogKind};
 
@@ -98,11 +101,16 @@ impl SegmentDir {
     }
 
     fn names(&self) -> Result<Vec<SegmentName>> {
-        let names = self.storage.list(&self.path)?;
+        // Without the folder, as in a copy that left out what is empty, there are no segments.
+        let names = match self.storage.list(&self.path) {
+            Err(error) if is_not_found(&error) => Vec::new(),
+            names => names?,
+        };
         Ok(names
             .iter()
             .filter_map(|name| SegmentName::parse(name))
-            .filter(|name| name.first.0 % self.segment_bytes == 0)
+            .filter(|name| name.first < ADDRESS_LIMIT)
+            .filter(|name| name.first.0.is_multiple_of(self.segment_bytes))
             .collect())
     }
 
@@ -195,6 +203,21 @@ impl SegmentDir {
                     file.truncate(end.0 - keep.0)?;
                 }
                 file.sync()?;
+            }
+        }
+        self.storage.sync_dir(&self.path)
+    }
+
+    /// Removes the segments above `end`'s that were allocated and never written: those begin with zeroes.
+    pub fn remove_unwritten(&self, end: Address, below: Address) -> Result<()> {
+        for name in self.names()? {
+            let mut first_bytes = [0; 4096];
+            if name.first > end && name.first < below {
+                let file = self.open(name, OpenMode::Read)?;
+                read_at(&*file, &mut first_bytes, 0)?;
+                if first_bytes.iter().all(|byte| *byte == 0) {
+                    unlink_if_present(&*self.storage, file.path())?;
+                }
             }
         }
         self.storage.sync_dir(&self.path)

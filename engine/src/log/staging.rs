@@ -113,8 +113,8 @@ impl Staging {
         control::store(self.word(at), self.word(at + 8), value);
     }
 
-    /// Stores bytes of a log, with relaxed word stores; the caller publishes them. They stay in one block, and address and length are
-    /// multiples of 8.
+    /// Stores bytes of a log, with relaxed word stores, many of them past the cache; the caller calls `settle` and publishes them. They stay
+    /// in one block, and address and length are multiples of 8.
     pub fn copy_in(&self, log: LogKind, address: Address, bytes: &[u8]) {
         assert!(
             address.0.is_multiple_of(8)
@@ -124,8 +124,21 @@ impl Staging {
             bytes.len()
         );
         let words = self.words(self.layout.offset(log, address), bytes.len() / 8);
-        for (word, bytes) in words.iter().zip(bytes.as_chunks::<8>().0) {
-            word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
+        if bytes.len() >= PAST_CACHE_BYTES_MIN {
+            store_past_cache(words, bytes.as_chunks::<8>().0);
+        } else {
+            store_words(words, bytes.as_chunks::<8>().0);
+        }
+    }
+
+    /// Orders all that `copy_in` stored before whatever is stored from now on: called before each mark that covers it, and after a head before
+    /// the bytes that follow it. Stores past the cache are not ordered by release alone.
+    #[inline]
+    pub fn settle(&self) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: every x86-64 processor has the instruction, and it touches no memory.
+        unsafe {
+            std::arch::x86_64::_mm_sfence();
         }
     }
 
@@ -194,9 +207,56 @@ impl Staging {
     }
 }
 
+/// From this length on stores go past the cache: the bytes are next read by the flusher, long after they would have left it.
+const PAST_CACHE_BYTES_MIN: usize = 1024;
+
+/// What every other way of storing must equal.
+fn store_words(words: &[AtomicU64], bytes: &[[u8; 8]]) {
+    for (word, bytes) in words.iter().zip(bytes) {
+        word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn store_past_cache(words: &[AtomicU64], bytes: &[[u8; 8]]) {
+    for (word, bytes) in words.iter().zip(bytes) {
+        // SAFETY: the pointer is valid and aligned, as the atomic is. The store is one word, so no reader sees half of it; `settle` orders it
+        // before every mark that lets another thread of this process look.
+        unsafe {
+            std::arch::x86_64::_mm_stream_si64(
+                word.as_ptr().cast::<i64>(),
+                i64::from_ne_bytes(*bytes),
+            )
+        };
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn store_past_cache(words: &[AtomicU64], bytes: &[[u8; 8]]) {
+    store_words(words, bytes);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stores_past_the_cache_equal_plain_ones() {
+        for words in 0..40 {
+            let bytes: Vec<u8> = (0..8 * words).map(|i| (i * 7 + 3) as u8).collect();
+            let [plain, past]: [Vec<AtomicU64>; 2] =
+                std::array::from_fn(|_| (0..41).map(AtomicU64::new).collect());
+            store_words(&plain, bytes.as_chunks::<8>().0);
+            store_past_cache(&past, bytes.as_chunks::<8>().0);
+            let values = |words: &[AtomicU64]| {
+                words
+                    .iter()
+                    .map(|word| word.load(Ordering::Relaxed))
+                    .collect::<Vec<u64>>()
+            };
+            assert_eq!(values(&plain), values(&past));
+        }
+    }
 
     #[test]
     fn blocks_alternate_and_do_not_overlap() {

@@ -102,19 +102,21 @@ pub fn write_at(file: &dyn StorageFile, bytes: &[u8], offset: u64) -> Result<()>
     Ok(())
 }
 
-/// The whole of a small file; `None` if it does not exist.
-pub fn read_file(storage: &dyn Storage, path: &Path) -> Result<Option<Vec<u8>>> {
+/// The whole of a file of at most `bytes_max` bytes; `None` if it does not exist.
+pub fn read_file(storage: &dyn Storage, path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>> {
     let file = match storage.open(path, OpenMode::Read) {
         Err(error) if is_not_found(&error) => return Ok(None),
         file => file?,
     };
-    // A regular file that this process may read is taken whole: all that are read so are written by Loom and stay small.
-    let bytes = usize::try_from(file.bytes()?).map_err(|_| too_long(path))?;
-    let mut content = Vec::new();
-    content
-        .try_reserve_exact(bytes)
-        .map_err(|_| too_long(path))?;
-    content.resize(bytes, 0);
+    let bytes = file.bytes()?;
+    if bytes > bytes_max {
+        let what = format!("it has {bytes} bytes, more than the {bytes_max} that it can have");
+        return Err(Error::Damaged {
+            path: path.to_owned(),
+            what,
+        });
+    }
+    let mut content = vec![0; bytes as usize];
     let read = read_at(&*file, &mut content, 0)?;
     content.truncate(read);
     Ok(Some(content))
@@ -146,10 +148,6 @@ pub fn unlink_if_present(storage: &dyn Storage, path: &Path) -> Result<()> {
 
 pub fn is_not_found(error: &Error) -> bool {
     matches!(error, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
-}
-
-fn too_long(path: &Path) -> Error {
-    Error::io(path, io::ErrorKind::FileTooLarge.into())
 }
 
 /// The operating system's files.

@@ -174,6 +174,7 @@ impl Logs {
             // Pairs with the acquire fence after a reader's copy (`LogReader::read`, `Flusher::checksum_below`): who copied a byte that is stored
             // below this line sees the head that was stored above it.
             fence(Ordering::Release);
+            self.shared.staging.settle();
         }
         Ok(())
     }
@@ -206,6 +207,7 @@ impl Logs {
 
     /// Shows the flusher what is appended, published or not, so that blocks become free.
     fn wake_flusher(&self, log: LogKind) {
+        self.shared.staging.settle();
         self.shared
             .writer(log)
             .appended
@@ -234,6 +236,7 @@ impl Logs {
     /// Makes all that was appended visible: records, then the chunk index, then the timestamp index, so that whoever finds a reference finds what it
     /// refers to.
     pub fn publish(&mut self) {
+        self.shared.staging.settle();
         for (log, cursor) in LogKind::ALL.into_iter().zip(&mut self.cursors) {
             if cursor.published == cursor.end {
                 continue;
@@ -309,7 +312,7 @@ impl Logs {
     pub fn evict(&mut self, begins: [Address; 3]) {
         for (log, begin) in LogKind::ALL.into_iter().zip(begins) {
             let marks = self.shared.writer(log);
-            let begin = begin.min(self.shared.flusher(log).durable.get());
+            let begin = begin.min(pick_ref(&self.cursors, log).published);
             if begin > marks.begin.get() {
                 self.shared.staging.tell(log, Word::Begin, begin);
                 marks.begin.set(begin);

@@ -135,6 +135,27 @@ fn without_staging_the_durable_part_and_the_run_of_whole_chunks_above_it_are_kep
 }
 
 #[test]
+fn what_was_allocated_ahead_and_never_written_does_not_stay() {
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::None);
+    append(&mut logs, LogKind::Records, 2 * BLOCK as usize + 808);
+    logs.sync().unwrap();
+    let ahead = scene.segment(LogKind::Records, SEGMENT);
+    wait_until("a segment is allocated ahead", || ahead.exists());
+    drop(logs);
+    scene.lose_staging();
+    let opening = scene.open();
+    assert_eq!(opening.resume(), Address(2 * SEGMENT));
+    resume(opening).close().unwrap();
+    assert!(!ahead.exists() && scene.segment(LogKind::Records, 0).exists());
+    let opening = scene.open();
+    assert_eq!(
+        (opening.how(), opening.resume()),
+        (Recovered::Clean, Address(2 * SEGMENT))
+    );
+}
+
+#[test]
 fn staging_of_another_boot_is_never_adopted() {
     let scene = Scene::new();
     let mut logs = scene.create(Durability::None);

@@ -18,6 +18,8 @@ struct Faults {
     /// Writes are cut to this many bytes, if it is not 0.
     short: AtomicU64,
     syncs: AtomicU64,
+    /// Free bytes of every file system, if it is not 0.
+    free: AtomicU64,
 }
 
 impl Faults {
@@ -70,7 +72,10 @@ impl Storage for FaultyStorage {
         OsStorage.dir_id(path)
     }
     fn free_bytes(&self, path: &Path) -> Result<u64> {
-        OsStorage.free_bytes(path)
+        match self.faults.free.load(Ordering::Relaxed) {
+            0 => OsStorage.free_bytes(path),
+            free => Ok(free),
+        }
     }
     fn boot_id(&self) -> Result<String> {
         OsStorage.boot_id()
@@ -267,6 +272,37 @@ fn short_writes_are_completed() {
     logs.sync().unwrap();
     logs.close().unwrap();
     check_all(&scene.reader());
+}
+
+#[test]
+fn blocks_shrink_where_shared_memory_is_small() {
+    const MIB: u64 = 1 << 20;
+    // For blocks of 4, 2 and 1 MiB with their index logs, a tenth to spare, and for none of them.
+    for (free, staged, in_directory) in [
+        (11 * MIB, 4, false),
+        (6 * MIB, 2, false),
+        (3 * MIB, 1, false),
+        (2 * MIB, 4, true),
+    ] {
+        let scene = Scene::new();
+        let storage = FaultyStorage::default();
+        storage.faults.free.store(free, Ordering::Relaxed);
+        let options = LogOptions {
+            block_bytes: 4 * MIB,
+            segment_bytes: [8 * MIB; 3],
+            ..scene.options()
+        };
+        let opening = Opening::open_with(Arc::new(storage), &scene.dir(), &options).unwrap();
+        let mut logs = opening.start(Address(0), Address(0), Address(0)).unwrap();
+        let blocks = staged * MIB + (staged * MIB / 8).max(BLOCK) + (staged * MIB / 64).max(BLOCK);
+        assert_eq!(logs.staging_bytes(), 4096 + 2 * blocks);
+        assert_eq!(scene.staging_files().is_empty(), in_directory);
+        append_each(&mut logs, [3 * MIB as usize, 1 << 20, 48]);
+        logs.publish();
+        check_all(&scene.reader());
+        logs.close().unwrap();
+        check_all(&scene.reader());
+    }
 }
 
 #[test]

@@ -160,7 +160,6 @@ fn segments_follow_one_another_and_evicted_ones_are_named() {
     let scene = Scene::new();
     let mut logs = scene.create(Durability::None);
     write_blocks(&mut logs, 4 * SEGMENT / BLOCK, 5);
-    logs.sync().unwrap();
     let reader = scene.reader();
     check_all(&reader);
     let first = scene.segment(LogKind::Records, 0);
@@ -186,6 +185,40 @@ fn segments_follow_one_another_and_evicted_ones_are_named() {
     logs.close().unwrap();
     assert_eq!(check_all(&scene.reader()).begin[0], Address(2 * SEGMENT));
     assert_eq!(scene.open().begin(LogKind::Records), Address(2 * SEGMENT));
+}
+
+#[test]
+fn readers_are_shared_by_threads() {
+    fn shared<T: Send + Sync>() {}
+    shared::<LogReader>();
+    fn sent<T: Send>() {}
+    sent::<Logs>();
+    sent::<Opening>();
+}
+
+#[test]
+fn addresses_that_no_log_has_are_errors() {
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::None);
+    append_each(&mut logs, [808, 168, 48]);
+    logs.publish();
+    let reader = scene.reader();
+    reader.tails().unwrap();
+    for address in [u64::MAX, u64::MAX - 7, 1 << 62, (1 << 62) - 8] {
+        let error = reader.read(LogKind::Chunks, Address(address), &mut [0; 8]);
+        assert!(matches!(error, Err(crate::Error::PastTail { .. })));
+    }
+    // Beyond the tail there are bytes, though none that verify.
+    reader
+        .read(LogKind::Chunks, Address(1 << 61), &mut [0; 8])
+        .unwrap();
+    logs.close().unwrap();
+    reader.tails().unwrap();
+    assert!(
+        reader
+            .read(LogKind::Chunks, Address(1 << 61), &mut [0; 8])
+            .is_err()
+    );
 }
 
 #[test]
@@ -219,8 +252,7 @@ fn a_reader_counts_what_it_reads() {
 }
 
 #[test]
-fn sizes_shrink_where_shared_memory_is_small_and_staging_goes_to_the_directory_where_it_is_absent()
-{
+fn staging_goes_to_the_directory_where_its_place_is_absent() {
     let scene = Scene::new();
     let options = LogOptions {
         staging: Some(scene.root.path().join("nowhere")),
