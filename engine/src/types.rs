@@ -370,6 +370,19 @@ impl Sum {
         }
     }
 
+    /// The sum of many values of one kind.
+    pub fn of_keys(kind: ValueKind, keys: &[Key]) -> Sum {
+        match kind {
+            ValueKind::Unsigned => Sum::Int(keys.iter().map(|key| i128::from(key.to_u64())).sum()),
+            ValueKind::Signed => Sum::Int(keys.iter().map(|key| i128::from(key.to_i64())).sum()),
+            ValueKind::Float => {
+                let mut sum = Sum::zero(kind);
+                keys.iter().for_each(|key| sum.add_float(key.to_f64()));
+                sum
+            }
+        }
+    }
+
     /// Adds a sum of the same kind. Sums that foreign bytes claim may exceed 128 bits: those wrap.
     #[inline]
     pub fn merge(&mut self, other: &Sum) {

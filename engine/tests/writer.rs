@@ -156,11 +156,19 @@ fn sound(dir: &Path) -> Vec<Vec<u8>> {
             }
             if level == 0 {
                 assert_eq!(node.records(), records.len() as u64);
+                let bytes: u64 = records
+                    .iter()
+                    .map(|record| 8 + record.payload.len().next_multiple_of(8) as u64)
+                    .sum();
+                assert_eq!(
+                    node.sources().map(|source| source.bytes).sum::<u64>(),
+                    bytes
+                );
                 for source in expected.sources.iter() {
                     let stats = node.source(source.source).unwrap();
                     assert_eq!(
-                        (stats.records, stats.previous_chunk),
-                        (source.records, source.previous_chunk)
+                        (stats.records, stats.bytes, stats.previous_chunk),
+                        (source.records, source.bytes, source.previous_chunk)
                     );
                     assert_eq!(
                         (stats.first_ts, stats.last_ts),

@@ -26,6 +26,12 @@ pub fn longest_payload(chunk_bytes: u32) -> usize {
     room.min(PAYLOAD_BYTES_MAX)
 }
 
+/// Bytes that a record of so many payload bytes takes in the log, header and padding included.
+#[inline]
+pub const fn record_bytes(payload_bytes: usize) -> usize {
+    RECORD_HEADER_BYTES + payload_bytes.next_multiple_of(8)
+}
+
 /// What became of a record offered to the open chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pushed {
@@ -87,7 +93,7 @@ impl ChunkBuilder {
         }
         let mut delta = arrival.0.wrapping_sub(self.anchor_ns) as u64;
         let mut at = self.end;
-        let entry_bytes = RECORD_HEADER_BYTES + payload.len().next_multiple_of(8);
+        let entry_bytes = record_bytes(payload.len());
         let limit = self.bytes.len() - CHUNK_TRAILER_BYTES;
         if delta > u64::from(u32::MAX) {
             if at + ANCHOR_ENTRY_BYTES + entry_bytes > limit {
@@ -106,12 +112,7 @@ impl ChunkBuilder {
             return Pushed::NoRoom;
         };
         *head = header.to_le_bytes();
-        // The padding is the end of the last word: zero it first, then lay the payload over it.
-        if let Some(last) = body.last_chunk_mut::<8>() {
-            *last = [0; 8];
-        }
-        let (payload_bytes, _) = body.split_at_mut(payload.len());
-        payload_bytes.copy_from_slice(payload);
+        copy_padded(body, payload);
         self.end = at + entry_bytes;
         Pushed::At(at as u32)
     }
@@ -136,6 +137,22 @@ impl ChunkBuilder {
         }
         self.end = at + ANCHOR_ENTRY_BYTES;
         self.end
+    }
+}
+
+/// Lays a payload over `body`, which is as long but for the padding, and fills the padding with zeroes. Word by word: most payloads are
+/// shorter than what a call to `memcpy` costs.
+#[inline]
+fn copy_padded(body: &mut [u8], payload: &[u8]) {
+    let (words, rest) = payload.as_chunks::<8>();
+    let (places, _) = body.as_chunks_mut::<8>();
+    for (place, word) in places.iter_mut().zip(words) {
+        *place = *word;
+    }
+    if let Some(place) = places.get_mut(words.len()) {
+        let mut last = [0; 8];
+        last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+        *place = last;
     }
 }
 

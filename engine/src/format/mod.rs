@@ -16,7 +16,7 @@ pub use checksum::{SLOT_LOG, checksum, checksum_for};
 pub use chunk::{
     CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, CHUNK_HEADER_BYTES, CHUNK_TRAILER_BYTES, ChunkBuilder,
     Pushed, RECORD_HEADER_BYTES, RawRecord, RecordHeader, RecordIter, longest_payload,
-    seal_trailer, verify_chunk,
+    record_bytes, seal_trailer, verify_chunk,
 };
 pub use node::{BinEntry, IndexBlock, Node, SourceStats};
 pub use node_encode::encode_node;

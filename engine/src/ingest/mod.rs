@@ -13,5 +13,5 @@ mod writer;
 
 pub use clock::Clock;
 pub use native::NativeKey;
-pub use summarise::{LatestChunks, Summariser};
+pub use summarise::{LatestChunks, Place, Summariser};
 pub use writer::{Batch, Pushed, Refused, Writer, WriterOptions, WriterStats};

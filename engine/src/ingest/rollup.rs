@@ -35,6 +35,7 @@ impl Merger {
 
     fn add_source(&mut self, parent: &mut SourceSummary, child: u8, source: &SourceSummary) {
         parent.records += source.records;
+        parent.bytes += source.bytes;
         parent.first_arrival = parent.first_arrival.min(source.first_arrival);
         parent.last_arrival = parent.last_arrival.max(source.last_arrival);
         parent.first_ts = parent.first_ts.min(source.first_ts);

@@ -74,6 +74,19 @@ impl BinMap {
         }
     }
 
+    /// Calls `each` with the bin of every key, in order. How bins are found is looked at once, not for each key.
+    #[inline]
+    pub fn bins(&self, keys: &[Key], mut each: impl FnMut(u16)) {
+        match (&self.edges, self.kind) {
+            (None, ValueKind::Unsigned) => {
+                keys.iter().for_each(|key| each(1 + magnitude_bin(key.0)))
+            }
+            (None, ValueKind::Signed) => keys.iter().for_each(|key| each(signed_bin(*key))),
+            (None, ValueKind::Float) => keys.iter().for_each(|key| each(float_bin(*key))),
+            (Some(_), _) => keys.iter().for_each(|key| each(self.bin(*key))),
+        }
+    }
+
     /// The number of bins, with both outliers: bins are `0..len()`.
     #[expect(clippy::len_without_is_empty, reason = "there are always the outliers")]
     pub fn len(&self) -> usize {

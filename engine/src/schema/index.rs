@@ -214,6 +214,25 @@ impl Index {
         }
     }
 
+    /// Calls `each` with the place in `payloads` and the key of every one that has a key; what `key` tells, record by record.
+    pub fn keys<'a>(
+        &self,
+        layout: &Layout,
+        payloads: impl Iterator<Item = &'a [u8]>,
+        mut each: impl FnMut(usize, Key),
+    ) {
+        match (self.native, &self.filter, self.value) {
+            (false, None, Some(field)) => layout.keys(field, payloads, each),
+            _ => {
+                for (at, payload) in payloads.enumerate() {
+                    if let Some(key) = self.key(layout, payload) {
+                        each(at, key);
+                    }
+                }
+            }
+        }
+    }
+
     /// Whether it covers all of `[from, to)`.
     pub fn covers(&self, from: Address, to: Address) -> bool {
         self.since <= from && self.until.is_none_or(|until| to <= until)

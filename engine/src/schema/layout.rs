@@ -288,6 +288,49 @@ impl Layout {
         loader.key(payload)
     }
 
+    /// Calls `each` with the place in `payloads` and the key of every one whose field has a key, as `key` would tell it. The field's
+    /// type is looked at once, not for each record.
+    pub fn keys<'a>(
+        &self,
+        field: usize,
+        payloads: impl Iterator<Item = &'a [u8]>,
+        mut each: impl FnMut(usize, Key),
+    ) {
+        let Some(loader) = self.loaders.get(field) else {
+            return;
+        };
+        let payloads = payloads.enumerate();
+        // One loop for each of the commonest types, each with its load compiled in.
+        match loader.load {
+            Load::None => {}
+            Load::U64 if loader.null_mask == 0 => {
+                let loader = Loader {
+                    load: Load::U64,
+                    null_mask: 0,
+                    ..*loader
+                };
+                payloads.for_each(|(at, payload)| loader.tell(at, payload, &mut each));
+            }
+            Load::I64 if loader.null_mask == 0 => {
+                let loader = Loader {
+                    load: Load::I64,
+                    null_mask: 0,
+                    ..*loader
+                };
+                payloads.for_each(|(at, payload)| loader.tell(at, payload, &mut each));
+            }
+            Load::F64 if loader.null_mask == 0 => {
+                let loader = Loader {
+                    load: Load::F64,
+                    null_mask: 0,
+                    ..*loader
+                };
+                payloads.for_each(|(at, payload)| loader.tell(at, payload, &mut each));
+            }
+            _ => payloads.for_each(|(at, payload)| loader.tell(at, payload, &mut each)),
+        }
+    }
+
     #[inline]
     fn var_lengths<'a>(&self, payload: &'a [u8]) -> impl Iterator<Item = usize> + use<'a> {
         let lengths = payload
@@ -325,6 +368,16 @@ impl Loader {
             && payload
                 .get(self.null_byte as usize)
                 .is_none_or(|bits| bits & self.null_mask != 0)
+    }
+
+    #[inline]
+    fn tell(&self, at: usize, payload: &[u8], each: &mut impl FnMut(usize, Key)) {
+        if let Some(key) = (!self.is_null(payload))
+            .then(|| self.key(payload))
+            .flatten()
+        {
+            each(at, key);
+        }
     }
 
     #[inline]
