@@ -5,4 +5,5 @@
 pub mod client;
 pub mod input;
 pub mod protocol;
+pub mod sink;
 pub mod socket;

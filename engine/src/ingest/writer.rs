@@ -128,6 +128,11 @@ impl Writer {
         }
     }
 
+    /// The longest payload that a chunk holds, in bytes.
+    pub fn payload_bytes_max(&self) -> usize {
+        self.payload_bytes_max
+    }
+
     /// The arrival time that a record pushed now would get.
     pub fn now(&mut self) -> Timestamp {
         self.clock.now()

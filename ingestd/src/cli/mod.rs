@@ -2,6 +2,8 @@
 //!
 //! Exit codes are 0, 1 (it failed, in one sentence on standard error) and 2 (usage, from clap); `validate` adds 78.
 
+mod load;
+
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -11,25 +13,25 @@ use clap::{Parser, Subcommand};
 #[command(version, arg_required_else_help = true)]
 struct CommandLine {
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Command,
 }
 
 #[derive(Subcommand)]
-enum Command {}
+enum Command {
+    Load(load::Args),
+}
 
 impl Command {
     fn run(self) -> anyhow::Result<ExitCode> {
-        match self {}
+        match self {
+            Command::Load(args) => args.run(),
+        }
     }
 }
 
 /// Parses the arguments, runs the subcommand and reports its error as one sentence.
 pub fn main() -> ExitCode {
-    let outcome = match CommandLine::parse().command {
-        Some(command) => command.run(),
-        None => Ok(ExitCode::SUCCESS),
-    };
-    outcome.unwrap_or_else(|error| {
+    CommandLine::parse().command.run().unwrap_or_else(|error| {
         eprintln!("ingestd: {error:#}");
         ExitCode::FAILURE
     })

@@ -1,0 +1,320 @@
+//! `ingestd load`: files and pipes into a source, through the daemon where one runs, else directly.
+//!
+//! The input runs on a thread of its own: parsing and storing overlap, and a pipe that is silent never keeps the
+//! writer from its heartbeat.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, bail};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use indicatif::{ProgressBar, ProgressStyle};
+use loom_engine::SourceId;
+use loom_engine::schema::{SourceDef, TimeKind, parse_sources};
+
+use ingestd::input::{self, Format, InputBatch, LoadOptions};
+use ingestd::sink::{self, Sink};
+
+/// How often the writer is looked after while nothing comes.
+const TICK: Duration = Duration::from_millis(5);
+/// How long a load that is asked to stop waits for its pipe to end.
+const LAST_WAIT: Duration = Duration::from_secs(1);
+/// How many refused rows are named; the rest is only counted.
+const NAMED_MAX: u64 = 1000;
+
+/// Load CSV, JSON lines, Parquet, Arrow IPC, pcap or pcapng into a source
+///
+/// Goes through the daemon where one runs on DIR, else writes DIR directly. DIR and the source are created where
+/// they do not exist. The last line of standard output counts what became of the rows; exit 1 where one was refused.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Example:
+  ingestd load /var/lib/loom --source trades --ts time --index price trades.parquet
+  tcpdump -i lo -w - | ingestd load /var/lib/loom --source packets --format pcap -")]
+pub struct Args {
+    /// The Loom directory
+    dir: PathBuf,
+
+    /// The source to load into
+    #[arg(long, value_name = "NAME")]
+    source: String,
+
+    /// What the files hold, where their names do not tell
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+
+    /// A TOML file with the source as one [[source]]; else its fields are inferred
+    #[arg(long, value_name = "FILE")]
+    fields: Option<PathBuf>,
+
+    /// The column that holds each row's own time: a timestamp, or integer nanoseconds; it is no field then
+    #[arg(long, value_name = "COLUMN")]
+    ts: Option<String>,
+
+    /// Add an index with default bins on this column (repeatable)
+    #[arg(long, value_name = "COLUMN")]
+    index: Vec<String>,
+
+    /// What to load; '-' is standard input
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+}
+
+/// What the input's thread tells.
+enum Event {
+    Opened(SourceDef),
+    Batch {
+        batch: InputBatch,
+        fraction: Option<f64>,
+    },
+    Ended,
+    Failed(anyhow::Error),
+}
+
+impl Args {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let mut options = LoadOptions::new(&self.source);
+        options.ts_column.clone_from(&self.ts);
+        options.indexes.clone_from(&self.index);
+        options.declared = match &self.fields {
+            Some(path) => Some(self.declared(path)?),
+            None => None,
+        };
+        // A new directory is only made once the input is known to be one.
+        let mut sink = None;
+        if self.dir.exists() {
+            let opened = sink::open(&self.dir)?;
+            options.payload_bytes_max = opened.payload_bytes_max();
+            if options.declared.is_none() {
+                options.declared = opened.existing(&self.source)?;
+            }
+            sink = Some(opened);
+        }
+        let stop = stop_signal()?;
+        let events = read_in_background(self.files.clone(), self.format, options);
+        let mut load = Load {
+            dir: &self.dir,
+            sink,
+            source: None,
+            refused: 0,
+            named: 0,
+            bar: progress_bar(),
+        };
+        let outcome = load.follow(&events, &stop);
+        load.finish(outcome)
+    }
+
+    /// The source of `--fields`.
+    fn declared(&self, path: &Path) -> anyhow::Result<SourceDef> {
+        let name = path.display();
+        let toml =
+            std::fs::read_to_string(path).with_context(|| format!("{name} cannot be read"))?;
+        let sources = parse_sources(&toml).with_context(|| format!("{name}"))?;
+        let names: Vec<_> = sources.iter().map(|source| source.name.clone()).collect();
+        let mut sources = sources.into_iter();
+        let Some(mut def) = sources.find(|source| source.name == self.source) else {
+            bail!(
+                "{name} declares no source '{}'; it has {}",
+                self.source,
+                if names.is_empty() {
+                    "none".to_owned()
+                } else {
+                    names.join(", ")
+                }
+            );
+        };
+        if let Some(ts) = &self.ts {
+            if def.fields.iter().any(|field| field.name == *ts) {
+                bail!(
+                    "the column '{ts}' is the source's time and cannot be a field too; take it out of {name}"
+                );
+            }
+            def.time = TimeKind::Own;
+        }
+        Ok(def)
+    }
+}
+
+/// A load under way.
+struct Load<'a> {
+    dir: &'a Path,
+    sink: Option<Box<dyn Sink>>,
+    source: Option<SourceId>,
+    /// Rows refused before they became payloads.
+    refused: u64,
+    named: u64,
+    bar: ProgressBar,
+}
+
+impl Load<'_> {
+    /// Stores what comes until the input ends.
+    fn follow(&mut self, events: &Receiver<Event>, stop: &AtomicBool) -> anyhow::Result<()> {
+        let mut stop_at = None;
+        loop {
+            if stop.load(Ordering::Relaxed) && stop_at.is_none() {
+                stop_at = Some(Instant::now() + LAST_WAIT);
+            }
+            if stop_at.is_some_and(|stop_at| Instant::now() > stop_at) {
+                bail!("stopped by a signal before the end of the input");
+            }
+            match events.recv_timeout(TICK) {
+                Ok(Event::Opened(def)) => self.define(&def)?,
+                Ok(Event::Batch { batch, fraction }) => self.store(&batch, fraction)?,
+                Ok(Event::Ended) => return Ok(()),
+                Ok(Event::Failed(error)) => return Err(error),
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Some(sink) = &mut self.sink {
+                        sink.tick()?;
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(anyhow!(
+                        "the input could not be read: its reader failed on what it holds"
+                    ));
+                }
+            }
+        }
+    }
+
+    fn define(&mut self, def: &SourceDef) -> anyhow::Result<()> {
+        let sink = match &mut self.sink {
+            Some(sink) => sink,
+            None => self.sink.insert(sink::open(self.dir)?),
+        };
+        self.source = Some(sink.define(def)?);
+        Ok(())
+    }
+
+    fn store(&mut self, batch: &InputBatch, fraction: Option<f64>) -> anyhow::Result<()> {
+        for note in &batch.notes {
+            self.say(note);
+        }
+        self.refused += batch.refused.len() as u64;
+        self.name_refused(batch, &batch.refused);
+        if batch.rows == 0 {
+            return Ok(());
+        }
+        let (Some(sink), Some(source)) = (&mut self.sink, self.source) else {
+            bail!("rows came before their source was defined");
+        };
+        let refused = sink.push(source, batch)?;
+        self.name_refused(batch, &refused);
+        self.bar.inc(batch.received());
+        if let Some(fraction) = fraction {
+            self.bar.set_message(format!("{:3.0} %", fraction * 100.0));
+        }
+        Ok(())
+    }
+
+    fn name_refused(&mut self, batch: &InputBatch, refused: &[(u64, String)]) {
+        for (row, reason) in refused {
+            self.named += 1;
+            if self.named <= NAMED_MAX {
+                let InputBatch {
+                    input, row_noun, ..
+                } = batch;
+                self.say(&format!("{input}: {row_noun} {row} is refused: {reason}"));
+            } else if self.named == NAMED_MAX + 1 {
+                self.say("more rows are refused; from here on they are only counted");
+            }
+        }
+    }
+
+    fn say(&self, message: &str) {
+        self.bar.suspend(|| eprintln!("ingestd: {message}"));
+    }
+
+    /// Makes what was stored safe, and tells what became of every row, also where the load failed on the way.
+    fn finish(mut self, outcome: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
+        self.bar.finish_and_clear();
+        let Some(sink) = self.sink.take() else {
+            return outcome.map(|()| ExitCode::SUCCESS);
+        };
+        if self.source.is_none() {
+            sink.finish()?;
+            return outcome.map(|()| ExitCode::SUCCESS);
+        }
+        let finished = sink.finish()?;
+        let counts = finished.counts;
+        if !finished.reason.is_empty() {
+            eprintln!(
+                "ingestd: the daemon refused {} rows; the last: {}",
+                counts.refused, finished.reason
+            );
+        }
+        let refused = self.refused + counts.refused;
+        println!(
+            "received={} stored={} refused={refused} dropped={}",
+            self.refused + counts.received,
+            counts.stored,
+            counts.dropped
+        );
+        outcome?;
+        Ok(if refused > 0 {
+            ExitCode::FAILURE
+        } else {
+            ExitCode::SUCCESS
+        })
+    }
+}
+
+/// Opens and reads the input on another thread, a few batches ahead. A reader that panics on hostile bytes ends the
+/// channel.
+fn read_in_background(
+    files: Vec<PathBuf>,
+    format: Option<Format>,
+    options: LoadOptions,
+) -> Receiver<Event> {
+    let (sender, receiver) = bounded(4);
+    thread::spawn(move || {
+        let last = match read(&files, format, options, &sender) {
+            Ok(()) => Event::Ended,
+            Err(error) => Event::Failed(error),
+        };
+        // Nobody listens where the load has failed already.
+        let _ = sender.send(last);
+    });
+    receiver
+}
+
+fn read(
+    files: &[PathBuf],
+    format: Option<Format>,
+    options: LoadOptions,
+    sender: &Sender<Event>,
+) -> anyhow::Result<()> {
+    let mut input = input::open(files, format, options)?;
+    sender.send(Event::Opened(input.source().clone()))?;
+    while let Some(batch) = input.next_batch()? {
+        let fraction = input.fraction();
+        sender.send(Event::Batch { batch, fraction })?;
+    }
+    Ok(())
+}
+
+/// Set by the first SIGINT or SIGTERM; the second ends the process at once.
+fn stop_signal() -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))?;
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
+}
+
+fn progress_bar() -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {human_pos} rows, {per_sec} {msg}") {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}

@@ -1,0 +1,76 @@
+//! Into the daemon that runs on the directory, over its socket.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use loom_engine::SourceId;
+use loom_engine::log::LogReader;
+use loom_engine::schema::{SourceDef, decode_catalog};
+use serde::Serialize;
+
+use super::{Finished, Sink};
+use crate::client::Client;
+use crate::input::InputBatch;
+use crate::protocol::Shape;
+
+pub(super) struct DaemonSink {
+    client: Client,
+    dir: PathBuf,
+}
+
+impl DaemonSink {
+    pub(super) fn new(client: Client, dir: &Path) -> DaemonSink {
+        DaemonSink {
+            client,
+            dir: dir.to_owned(),
+        }
+    }
+}
+
+/// A TOML document of one source.
+#[derive(Serialize)]
+struct Sources<'a> {
+    source: [&'a SourceDef; 1],
+}
+
+impl Sink for DaemonSink {
+    fn payload_bytes_max(&self) -> usize {
+        self.client.welcome().payload_bytes_max as usize
+    }
+
+    fn existing(&self, source: &str) -> anyhow::Result<Option<SourceDef>> {
+        let reader = LogReader::open(&self.dir)?;
+        let (catalog, _, _) = decode_catalog(&reader.meta().uuid, &reader.catalog_bytes()?)?;
+        let found = catalog.find(source);
+        Ok(found.map(|source| SourceDef {
+            indexes: Vec::new(),
+            ..source.def()
+        }))
+    }
+
+    fn define(&mut self, def: &SourceDef) -> anyhow::Result<SourceId> {
+        let toml = toml::to_string(&Sources { source: [def] })?;
+        Ok(self.client.define_one(&toml)?)
+    }
+
+    fn push(&mut self, source: SourceId, batch: &InputBatch) -> anyhow::Result<Vec<(u64, String)>> {
+        self.client
+            .push_batch(source, Shape::Framed, &batch.bytes)?;
+        Ok(Vec::new())
+    }
+
+    fn tick(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> anyhow::Result<Finished> {
+        let synced = self
+            .client
+            .sync_durable()
+            .context("the daemon did not confirm the load")?;
+        Ok(Finished {
+            counts: synced.counts,
+            reason: synced.reason,
+        })
+    }
+}

@@ -1,0 +1,53 @@
+//! Where a load's payloads go: the daemon that runs on the directory, or the directory itself.
+
+mod daemon;
+mod direct;
+
+use std::path::Path;
+
+use loom_engine::SourceId;
+use loom_engine::schema::SourceDef;
+
+use crate::client::{Client, ClientError};
+use crate::input::InputBatch;
+use crate::protocol::Counts;
+use daemon::DaemonSink;
+use direct::DirectSink;
+
+/// A place for payloads. One load owns it from the first definition to the end.
+pub trait Sink {
+    /// The longest payload of a record, in bytes.
+    fn payload_bytes_max(&self) -> usize;
+
+    /// The source of this name, if the directory has it, without its indexes.
+    fn existing(&self, source: &str) -> anyhow::Result<Option<SourceDef>>;
+
+    /// Creates the source, or adds to the one that exists the fields and indexes that are new.
+    fn define(&mut self, def: &SourceDef) -> anyhow::Result<SourceId>;
+
+    /// Stores a batch, and returns the rows that were refused, with the reasons, as far as they are told here.
+    fn push(&mut self, source: SourceId, batch: &InputBatch) -> anyhow::Result<Vec<(u64, String)>>;
+
+    /// Called at least every 10 ms while nothing is pushed.
+    fn tick(&mut self) -> anyhow::Result<()>;
+
+    /// Returns when everything pushed is safe, with what became of it.
+    fn finish(self: Box<Self>) -> anyhow::Result<Finished>;
+}
+
+/// What became of the payloads that a sink was given.
+#[derive(Clone, Debug, Default)]
+pub struct Finished {
+    pub counts: Counts,
+    /// Why the last of the refused was, where `push` did not tell; else empty.
+    pub reason: String,
+}
+
+/// Opens the way to a directory: its daemon where one runs, else the directory, which is created where it is absent.
+pub fn open(dir: &Path) -> anyhow::Result<Box<dyn Sink>> {
+    match Client::connect(dir) {
+        Ok(client) => Ok(Box::new(DaemonSink::new(client, dir))),
+        Err(ClientError::NotRunning(_)) => Ok(Box::new(DirectSink::open(dir)?)),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,247 @@
+//! `ingestd load` as a user runs it: what it prints, how it ends, and what then stands in the directory.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use loom_engine::format::RecordIter;
+use loom_engine::log::LogReader;
+use loom_engine::schema::{Source, decode_catalog};
+use loom_engine::{Address, LogKind};
+
+fn ingestd(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ingestd"));
+    command.args(args);
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    ingestd(args).output().unwrap()
+}
+
+fn stdout(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).unwrap()
+}
+
+fn stderr(output: &Output) -> &str {
+    std::str::from_utf8(&output.stderr).unwrap()
+}
+
+fn source(dir: &Path, name: &str) -> Option<Source> {
+    let reader = LogReader::open(dir).unwrap();
+    let (catalog, _, _) =
+        decode_catalog(&reader.meta().uuid, &reader.catalog_bytes().unwrap()).unwrap();
+    catalog
+        .find(name)
+        .map(|source| Source::clone(source.as_ref()))
+}
+
+/// The fields of every visible record of a source, as hexadecimal little-endian bytes; NULL is `-`.
+fn records(dir: &Path, name: &str) -> Vec<String> {
+    let Some(source) = source(dir, name) else {
+        return Vec::new();
+    };
+    let reader = LogReader::open(dir).unwrap();
+    let chunk_bytes = reader.meta().chunk_bytes;
+    let end = reader.tails().unwrap().tail[0];
+    let mut records = Vec::new();
+    let mut at = Address(0);
+    while at < end {
+        let mut chunk = vec![0; (end.0 - at.0).min(u64::from(chunk_bytes)) as usize];
+        reader.read(LogKind::Records, at, &mut chunk).unwrap();
+        for record in RecordIter::new(&chunk, chunk_bytes) {
+            let record = record.unwrap();
+            if record.source != source.id {
+                continue;
+            }
+            let layout = source.layout_at(at);
+            let cells = (0..layout.field_count()).map(|field| {
+                let bytes = layout.bytes(field, record.payload);
+                bytes.map_or("-".to_owned(), |bytes| {
+                    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+                })
+            });
+            records.push(cells.collect::<Vec<_>>().join(" "));
+        }
+        at = at + u64::from(chunk_bytes);
+    }
+    records
+}
+
+#[test]
+fn a_csv_becomes_a_source_with_an_index() {
+    let home = tempfile::tempdir().unwrap();
+    let (dir, csv) = (home.path().join("loom"), home.path().join("a.csv"));
+    fs::write(&csv, "ts,n\n5,1\n3,2\n,7\n4,9\n").unwrap();
+    let dir_arg = dir.to_str().unwrap();
+    let args = [
+        "load", dir_arg, "--source", "s", "--ts", "ts", "--index", "n",
+    ];
+    let output = run(&[&args[..], &[csv.to_str().unwrap()]].concat());
+    assert_eq!(
+        stdout(&output).lines().last(),
+        Some("received=4 stored=3 refused=1 dropped=0"),
+        "{}",
+        stderr(&output)
+    );
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("row 3 is refused: its time 'ts' is NULL"));
+    assert!(
+        !stderr(&output).contains('\r'),
+        "no progress bar without a terminal"
+    );
+    let source = source(&dir, "s").unwrap();
+    assert!(source.own_time());
+    assert_eq!(source.fields.len(), 1);
+    assert!(source.index("n").is_some_and(|index| index.is_open()));
+    assert_eq!(records(&dir, "s").len(), 3);
+}
+
+#[test]
+fn several_files_of_several_formats_fill_one_source() {
+    let home = tempfile::tempdir().unwrap();
+    let (dir, csv, json) = (
+        home.path().join("loom"),
+        home.path().join("a.csv"),
+        home.path().join("b.jsonl"),
+    );
+    fs::write(&csv, "n,s\n1,x\n").unwrap();
+    fs::write(&json, "{\"s\":\"y\",\"n\":2}\n{\"n\":3}\n").unwrap();
+    let args = [
+        "load",
+        dir.to_str().unwrap(),
+        "--source",
+        "s",
+        "--index",
+        "n",
+    ];
+    let files = [csv.to_str().unwrap(), json.to_str().unwrap()];
+    let output = run(&[&args[..], &files].concat());
+    assert_eq!(
+        stdout(&output),
+        "received=3 stored=3 refused=0 dropped=0\n",
+        "{}",
+        stderr(&output)
+    );
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(
+        records(&dir, "s"),
+        [
+            "0100000000000000 78",
+            "0200000000000000 79",
+            "0300000000000000 -"
+        ]
+    );
+    let again = run(&[&args[..], &files[1..]].concat());
+    assert_eq!(again.status.code(), Some(0), "{}", stderr(&again));
+    assert_eq!(records(&dir, "s").len(), 5);
+    assert!(source(&dir, "s").unwrap().index("n").is_some());
+}
+
+#[test]
+fn errors_are_one_sentence_and_make_no_directory() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("loom");
+    let dir_arg = dir.to_str().unwrap();
+    let output = run(&["load", dir_arg, "--source", "s", "no/such.csv"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).starts_with("ingestd: no/such.csv cannot be opened: "));
+    assert_eq!(stderr(&output).lines().count(), 1);
+    assert_eq!(stdout(&output), "");
+    assert!(!dir.exists());
+    assert_eq!(run(&["load", dir_arg, "x.csv"]).status.code(), Some(2));
+    assert_eq!(
+        run(&["load", dir_arg, "--source", "s"]).status.code(),
+        Some(2)
+    );
+    let help = run(&["load", "--help"]);
+    assert_eq!(help.status.code(), Some(0));
+    assert!(stdout(&help).contains("Example:"));
+}
+
+/// Polls until `done` or half a minute has gone.
+fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !done() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_pipe_is_visible_while_it_is_written() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("loom");
+    let args = [
+        "load",
+        dir.to_str().unwrap(),
+        "--source",
+        "s",
+        "--format",
+        "csv",
+        "-",
+    ];
+    let mut child = ingestd(&args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"n\n").unwrap();
+    for number in 1..=3_usize {
+        writeln!(stdin, "{number}").unwrap();
+        stdin.flush().unwrap();
+        eventually("a row is visible", || {
+            dir.join("loom.json").exists()
+                && dir.join("staging").exists()
+                && records(&dir, "s").len() == number
+        });
+    }
+    drop(stdin);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(stdout(&output), "received=3 stored=3 refused=0 dropped=0\n");
+    assert_eq!(output.status.code(), Some(0));
+    assert!(
+        !dir.join("staging").exists(),
+        "a clean stop leaves no staging"
+    );
+}
+
+#[test]
+fn a_signal_ends_a_silent_pipe_and_keeps_what_came() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("loom");
+    let args = [
+        "load",
+        dir.to_str().unwrap(),
+        "--source",
+        "s",
+        "--format",
+        "json",
+        "-",
+    ];
+    let mut child = ingestd(&args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"{\"n\":1}\n").unwrap();
+    eventually("the row is visible", || {
+        dir.join("staging").exists() && records(&dir, "s").len() == 1
+    });
+    let pid = child.id().to_string();
+    assert!(
+        Command::new("kill")
+            .args(["-TERM", &pid])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(stdout(&output), "received=1 stored=1 refused=0 dropped=0\n");
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(records(&dir, "s"), ["0100000000000000"]);
+}
