@@ -7,6 +7,7 @@ pub mod error;
 pub mod format;
 pub mod ingest;
 pub mod log;
+pub mod query;
 pub mod schema;
 pub mod types;
 

@@ -1,0 +1,183 @@
+//! The descent that adds up an index: what nodes answer goes into the tally whole, what they cannot is opened or scanned.
+//!
+//! A node answers only where it lies wholly inside the time range, one bucket and the value range, and has an entry for the
+//! index. Roll-ups carry their children's totals, so the siblings inside a window are added without being opened.
+
+use super::aggregate::Question;
+use super::cursor::RecordView;
+use super::mask::{NodeView, bin_mask, tops_hold_from};
+use super::node_reader::contradiction;
+use super::ranges::RangeSet;
+use super::snapshot_logs::SnapshotLogs;
+use super::tally::{Tally, Totals};
+use super::walk::Visitor;
+use crate::error::Result;
+use crate::format::{IndexBlock, Node};
+use crate::types::{TimeRange, Timestamp, ValueRange};
+
+pub(crate) struct Collecting<'a> {
+    pub logs: &'a SnapshotLogs,
+    pub question: &'a Question,
+    pub time: TimeRange,
+    pub tally: Tally,
+}
+
+impl Visitor for Collecting<'_> {
+    fn arrivals(&self) -> TimeRange {
+        self.question.arrivals(self.time)
+    }
+
+    fn visit(&mut self, node: &Node<'_>) -> Result<u64> {
+        let Some(stats) = node.source(self.question.source.id) else {
+            return Ok(0);
+        };
+        let view = NodeView { node: *node, stats };
+        let times = TimeRange {
+            first: stats.first_ts,
+            last: stats.last_ts,
+        };
+        if !self.time.overlaps(times) {
+            return Ok(0);
+        }
+        let Some(block) = view.index(&self.question.value) else {
+            return Ok(self.children_in_time(&view));
+        };
+        if block.count == 0 || !self.question.keys.overlaps(block.range) {
+            return Ok(0);
+        }
+        let one_bucket = self.is_one_bucket(times);
+        if one_bucket && self.answers_whole(&block) {
+            self.add_block(times.first, &block)?;
+            return Ok(0);
+        }
+        if view.is_summary() {
+            return Ok(u64::from(
+                !(one_bucket && self.add_tops(times.first, &block)?),
+            ));
+        }
+        self.add_children(&view, &block)
+    }
+}
+
+impl Collecting<'_> {
+    /// Adds a record that was read from its chunk.
+    #[inline]
+    pub fn record(&mut self, record: &RecordView<'_>) -> Result<()> {
+        if !self.time.contains(record.ts) {
+            return Ok(());
+        }
+        let value = &self.question.value;
+        match value.key(record.layout, record.payload) {
+            Some(key) if self.question.keys.contains(key) => {
+                self.tally.add_key(record.ts, key, value)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether everything at these times is wanted, and falls in one bucket.
+    fn is_one_bucket(&self, times: TimeRange) -> bool {
+        self.time.covers(times) && self.tally.is_one_bucket(times)
+    }
+
+    /// Whether the block's values are all wanted and it knows what is asked of them.
+    fn answers_whole(&self, block: &IndexBlock<'_>) -> bool {
+        self.question.keys.covers(block.range) && (!self.tally.counts_bins() || block.has_bins())
+    }
+
+    fn add_block(&mut self, ts: Timestamp, block: &IndexBlock<'_>) -> Result<()> {
+        let totals = Totals {
+            count: block.count,
+            sum: block.sum,
+            range: block.range,
+        };
+        self.add_totals(ts, &totals)?;
+        if self.tally.counts_bins() {
+            let slot = self.tally.slot(ts)?;
+            for entry in block.bins() {
+                slot.add_bin(entry.bin, entry.count);
+            }
+        }
+        Ok(())
+    }
+
+    fn add_totals(&mut self, ts: Timestamp, totals: &Totals) -> Result<()> {
+        if self.tally.slot(ts)?.totals.add(totals) {
+            return Ok(());
+        }
+        Err(contradiction(self.logs, "a sum is of another type"))
+    }
+
+    /// Of a summary in one bucket: adds the wanted values, if the kept greatest ones are all of them.
+    fn add_tops(&mut self, ts: Timestamp, block: &IndexBlock<'_>) -> Result<bool> {
+        let keys = self.question.keys;
+        if !tops_hold_from(block, keys.min) {
+            return Ok(false);
+        }
+        for top in block.tops().filter(|top| keys.contains(top.key)) {
+            self.tally.add_key(ts, top.key, &self.question.value)?;
+        }
+        Ok(true)
+    }
+
+    /// Of a roll-up: adds the children that its columns answer for, and returns those to open.
+    fn add_children(&mut self, view: &NodeView<'_>, block: &IndexBlock<'_>) -> Result<u64> {
+        let keys = self.question.keys;
+        let mut open = self.children_in_time(view) & block.child_mask;
+        if !keys.covers(block.range) {
+            let keys = RangeSet::new([(keys.min, keys.max)]);
+            open &= bin_mask(&self.question.value, &keys, block);
+        }
+        let mut stats = view.stats.children().peekable();
+        for child in block.children() {
+            let bit = 1 << child.child;
+            if open & bit == 0 {
+                continue;
+            }
+            let range = ValueRange {
+                min: child.min,
+                max: child.max,
+            };
+            if !keys.overlaps(range) {
+                open &= !bit;
+                continue;
+            }
+            while stats.next_if(|stats| stats.child < child.child).is_some() {}
+            let Some(stats) = stats.next_if(|stats| stats.child == child.child) else {
+                return Err(contradiction(
+                    self.logs,
+                    "a child has values but no records",
+                ));
+            };
+            let times = TimeRange {
+                first: stats.first_ts,
+                last: stats.last_ts,
+            };
+            if !self.tally.counts_bins() && keys.covers(range) && self.is_one_bucket(times) {
+                let totals = Totals {
+                    count: child.count,
+                    sum: child.sum,
+                    range,
+                };
+                self.add_totals(times.first, &totals)?;
+                open &= !bit;
+            }
+        }
+        Ok(open)
+    }
+
+    fn children_in_time(&self, view: &NodeView<'_>) -> u64 {
+        if view.is_summary() {
+            return 1;
+        }
+        let mut mask = 0;
+        for child in view.stats.children() {
+            let times = TimeRange {
+                first: child.first_ts,
+                last: child.last_ts,
+            };
+            mask |= u64::from(self.time.overlaps(times)) << child.child;
+        }
+        mask
+    }
+}

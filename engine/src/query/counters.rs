@@ -1,0 +1,77 @@
+//! What a query did: nodes opened, chunks pruned and read, bytes read. Shared by its threads.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counts of one query, at one moment.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct ScanStats {
+    /// Summaries and roll-ups that were looked at.
+    pub nodes_opened: u64,
+    /// Chunks that lie below the snapshot's position and are retained.
+    pub chunks_total: u64,
+    /// Chunks that were passed over or answered without being read.
+    pub chunks_pruned: u64,
+    /// Chunks of which at least one record was read.
+    pub chunks_read: u64,
+    /// Bytes read from the three logs.
+    pub bytes_read: u64,
+}
+
+/// The same, being counted. The counts are independent of each other, so relaxed additions suffice.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    nodes_opened: AtomicU64,
+    chunks_total: AtomicU64,
+    chunks_read: AtomicU64,
+    chunks_passed: AtomicU64,
+    bytes_read: AtomicU64,
+}
+
+impl Counters {
+    pub fn node_opened(&self) {
+        self.nodes_opened.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One more pass over this many chunks begins.
+    pub fn chunks_begun(&self, chunks: u64) {
+        self.chunks_total.fetch_max(chunks, Ordering::Relaxed);
+    }
+
+    /// So many chunks are behind the walk, read or not.
+    pub fn chunks_passed(&self, chunks: u64) {
+        self.chunks_passed.fetch_max(chunks, Ordering::Relaxed);
+    }
+
+    pub fn chunk_read(&self) {
+        self.chunks_read.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn bytes_read(&self, bytes: usize) {
+        self.bytes_read.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Adds what another count of the same query found.
+    pub fn absorb(&self, other: &Counters) {
+        let stats = other.stats();
+        self.nodes_opened
+            .fetch_add(stats.nodes_opened, Ordering::Relaxed);
+        self.chunks_read
+            .fetch_add(stats.chunks_read, Ordering::Relaxed);
+        self.bytes_read
+            .fetch_add(stats.bytes_read, Ordering::Relaxed);
+        self.chunks_begun(stats.chunks_total);
+        self.chunks_passed(stats.chunks_read + stats.chunks_pruned);
+    }
+
+    pub fn stats(&self) -> ScanStats {
+        let chunks_read = self.chunks_read.load(Ordering::Relaxed);
+        let passed = self.chunks_passed.load(Ordering::Relaxed);
+        ScanStats {
+            nodes_opened: self.nodes_opened.load(Ordering::Relaxed),
+            chunks_total: self.chunks_total.load(Ordering::Relaxed),
+            chunks_pruned: passed.saturating_sub(chunks_read),
+            chunks_read,
+            bytes_read: self.bytes_read.load(Ordering::Relaxed),
+        }
+    }
+}

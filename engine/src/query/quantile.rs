@@ -1,0 +1,181 @@
+//! A quantile as the exact fraction that its decimal says, its rank among n values, and its column's name.
+//!
+//! `0.9999` is 9999 of 10,000, not the nearest double: the rank of the value is `max(1, ceil(q * n))` in integers.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
+
+/// More digits than a double's shortest decimal ever has.
+const DIGITS_MAX: usize = 18;
+/// Below 10^-37 the rank is 1 for any number of values that a log can hold.
+const DECIMALS_MAX: u32 = 37;
+
+/// A fraction from 0 to 1.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Quantile {
+    numerator: u128,
+    denominator: u128,
+    name: String,
+}
+
+impl Quantile {
+    /// From the shortest decimal that reads back as `q`.
+    ///
+    /// # Errors
+    /// Outside 0 to 1, or not a number.
+    pub fn new(q: f64) -> Result<Quantile> {
+        format!("{q}").parse()
+    }
+
+    /// The column's name: the percentage with an underscore for the point, `p99_99` for 0.9999.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Which of `count` values in ascending order it is, counted from 1; 0 where there are none.
+    pub fn rank(&self, count: u64) -> u64 {
+        let product = self.numerator.saturating_mul(u128::from(count));
+        let rank = product.div_ceil(self.denominator).max(1);
+        (rank as u64).min(count)
+    }
+}
+
+impl FromStr for Quantile {
+    type Err = Error;
+
+    /// Reads a plain decimal such as `0.5`, `1` or `.999`.
+    fn from_str(text: &str) -> Result<Quantile> {
+        let refused = |why: &str| Error::Query(format!("quantile {text} {why}"));
+        let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
+        let digits_only = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+        if !digits_only(whole)
+            || !digits_only(decimals)
+            || (whole.is_empty() && decimals.is_empty())
+        {
+            return Err(refused("is not a number from 0 to 1"));
+        }
+        let decimals = decimals.trim_end_matches('0');
+        match whole.trim_start_matches('0') {
+            "" => {}
+            "1" if decimals.is_empty() => {
+                return Ok(Quantile {
+                    numerator: 1,
+                    denominator: 1,
+                    name: "p100".to_owned(),
+                });
+            }
+            _ => return Err(refused("is not from 0 to 1")),
+        }
+        let digits = decimals.trim_start_matches('0');
+        if digits.len() > DIGITS_MAX {
+            return Err(refused("has more digits than can be told apart"));
+        }
+        let places = u32::try_from(decimals.len()).unwrap_or(u32::MAX);
+        Ok(Quantile {
+            numerator: digits.parse().unwrap_or(0),
+            denominator: 10u128.pow(places.min(DECIMALS_MAX)),
+            name: percentage(decimals),
+        })
+    }
+}
+
+/// `p99_99` for the decimals `9999`.
+fn percentage(decimals: &str) -> String {
+    let mut padded = decimals.chars().chain(std::iter::repeat('0'));
+    let whole: String = padded.by_ref().take(2).collect();
+    let whole = whole.trim_start_matches('0');
+    let whole = if whole.is_empty() { "0" } else { whole };
+    match decimals.get(2..) {
+        Some(rest) if !rest.is_empty() => format!("p{whole}_{rest}"),
+        _ => format!("p{whole}"),
+    }
+}
+
+impl fmt::Display for Quantile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+/// Refuses a list that names the same quantile, and so the same column, twice.
+pub fn refuse_repeated(quantiles: &[Quantile]) -> Result<()> {
+    for (place, quantile) in quantiles.iter().enumerate() {
+        if quantiles
+            .iter()
+            .take(place)
+            .any(|other| other.name == quantile.name)
+        {
+            return Err(Error::Query(format!(
+                "quantile {} is given twice",
+                quantile.name
+            )));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn names_say_the_percentage() {
+        let cases = [
+            (0.5, "p50"),
+            (0.99, "p99"),
+            (0.9999, "p99_99"),
+            (0.999, "p99_9"),
+            (0.05, "p5"),
+            (0.005, "p0_5"),
+            (0.1, "p10"),
+            (0.0, "p0"),
+            (1.0, "p100"),
+            (1e-10, "p0_00000001"),
+        ];
+        for (q, name) in cases {
+            assert_eq!(Quantile::new(q).unwrap().name(), name);
+        }
+        assert_eq!("1.000".parse::<Quantile>().unwrap().name(), "p100");
+        assert_eq!(".50".parse::<Quantile>().unwrap().name(), "p50");
+    }
+
+    #[test]
+    fn what_is_no_fraction_is_refused() {
+        for q in [-0.1, 1.1, f64::NAN, f64::INFINITY, 2.0, -1.0] {
+            assert!(Quantile::new(q).is_err(), "{q}");
+        }
+        for text in ["", ".", "0.5x", "1e-3", "+0.5", "0.1234567890123456789"] {
+            assert!(text.parse::<Quantile>().is_err(), "{text}");
+        }
+        let twice = [0.5, 0.5].map(|q| Quantile::new(q).unwrap());
+        assert!(refuse_repeated(&twice).is_err());
+        assert!(refuse_repeated(&twice[..1]).is_ok());
+    }
+
+    #[test]
+    fn ranks_follow_the_decimal_not_the_double() {
+        let rank = |q: f64, count| Quantile::new(q).unwrap().rank(count);
+        // As doubles, 0.07 * 100 and 0.55 * 100 exceed 7 and 55.
+        assert_eq!(rank(0.07, 100), 7);
+        assert_eq!(rank(0.55, 100), 55);
+        assert_eq!(rank(0.5, 4), 2);
+        assert_eq!(rank(0.5, 5), 3);
+        assert_eq!(rank(0.0, 10), 1);
+        assert_eq!(rank(1.0, 10), 10);
+        assert_eq!(rank(0.9999, 1), 1);
+        assert_eq!(rank(0.5, 0), 0);
+        assert_eq!(rank(5e-324, u64::MAX >> 3), 1);
+        assert_eq!(rank(1.0, u64::MAX), u64::MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn a_rank_is_one_of_the_values(q in 0.0f64..=1.0, count in 1u64..) {
+            let rank = Quantile::new(q).unwrap().rank(count);
+            prop_assert!((1..=count).contains(&rank));
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! A set of times or keys as sorted, disjoint, closed ranges.
+//!
+//! An IN list or a list of windows becomes one such set, so that a predicate costs the logarithm of its length.
+
+use crate::types::{Key, Timestamp};
+
+/// A value of a discrete order: ranges that touch are joined.
+pub(crate) trait Discrete: Copy + Ord {
+    const LEAST: Self;
+    const GREATEST: Self;
+    fn successor(self) -> Option<Self>;
+}
+
+impl Discrete for Timestamp {
+    const LEAST: Self = Timestamp::MIN;
+    const GREATEST: Self = Timestamp::MAX;
+
+    fn successor(self) -> Option<Self> {
+        self.0.checked_add(1).map(Timestamp)
+    }
+}
+
+impl Discrete for Key {
+    const LEAST: Self = Key::MIN;
+    const GREATEST: Self = Key::MAX;
+
+    fn successor(self) -> Option<Self> {
+        self.0.checked_add(1).map(Key)
+    }
+}
+
+/// Closed ranges, ascending; between two of them lies at least one value that is in neither.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct RangeSet<T> {
+    ranges: Vec<(T, T)>,
+}
+
+impl<T: Discrete> RangeSet<T> {
+    /// The values that lie in one of `ranges`; those whose ends are swapped hold none.
+    pub fn new(ranges: impl IntoIterator<Item = (T, T)>) -> Self {
+        let mut sorted: Vec<(T, T)> = ranges
+            .into_iter()
+            .filter(|(first, last)| first <= last)
+            .collect();
+        sorted.sort_unstable();
+        let mut joined: Vec<(T, T)> = Vec::with_capacity(sorted.len());
+        for (first, last) in sorted {
+            match joined.last_mut() {
+                Some(before) if before.1.successor().is_none_or(|next| first <= next) => {
+                    before.1 = before.1.max(last);
+                }
+                _ => joined.push((first, last)),
+            }
+        }
+        RangeSet { ranges: joined }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Whether every value lies in it.
+    pub fn is_all(&self) -> bool {
+        self.ranges.as_slice() == [(T::LEAST, T::GREATEST)]
+    }
+
+    /// The least and greatest value in it.
+    pub fn hull(&self) -> Option<(T, T)> {
+        Some((self.ranges.first()?.0, self.ranges.last()?.1))
+    }
+
+    #[inline]
+    pub fn contains(&self, value: T) -> bool {
+        self.at_or_above(value)
+            .is_some_and(|(first, _)| first <= value)
+    }
+
+    /// Whether some value from `first` to `last` lies in it.
+    #[inline]
+    pub fn overlaps(&self, first: T, last: T) -> bool {
+        self.at_or_above(first)
+            .is_some_and(|(start, _)| start <= last)
+    }
+
+    /// Whether every value from `first` to `last` lies in it.
+    #[inline]
+    pub fn covers(&self, first: T, last: T) -> bool {
+        self.at_or_above(first)
+            .is_some_and(|(start, end)| start <= first && last <= end)
+    }
+
+    /// The values in both.
+    pub fn intersect(&self, other: &Self) -> Self {
+        let (mut left, mut right) = (
+            self.ranges.iter().peekable(),
+            other.ranges.iter().peekable(),
+        );
+        let mut both = Vec::new();
+        while let (Some(&&a), Some(&&b)) = (left.peek(), right.peek()) {
+            let (first, last) = (a.0.max(b.0), a.1.min(b.1));
+            if first <= last {
+                both.push((first, last));
+            }
+            if a.1 < b.1 {
+                left.next();
+            } else {
+                right.next();
+            }
+        }
+        RangeSet { ranges: both }
+    }
+
+    /// The values in one of them.
+    pub fn union(&self, other: &Self) -> Self {
+        RangeSet::new(self.ranges.iter().chain(&other.ranges).copied())
+    }
+
+    /// The first range that does not end below `value`.
+    #[inline]
+    fn at_or_above(&self, value: T) -> Option<(T, T)> {
+        // One range is by far the most frequent set.
+        if let [range] = self.ranges.as_slice() {
+            return (range.1 >= value).then_some(*range);
+        }
+        let at = self.ranges.partition_point(|(_, last)| *last < value);
+        self.ranges.get(at).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn set(ranges: &[(u64, u64)]) -> RangeSet<Key> {
+        RangeSet::new(ranges.iter().map(|&(first, last)| (Key(first), Key(last))))
+    }
+
+    #[test]
+    fn ranges_that_touch_are_one() {
+        assert_eq!(set(&[(3, 4), (1, 2)]), set(&[(1, 4)]));
+        assert_eq!(set(&[(5, 4)]), set(&[]));
+        assert!(set(&[(0, 7), (8, u64::MAX)]).is_all());
+        assert!(set(&[(u64::MAX, u64::MAX), (3, u64::MAX)]).covers(Key(3), Key(u64::MAX)));
+        assert_eq!(set(&[(1, 2), (9, 9)]).hull(), Some((Key(1), Key(9))));
+    }
+
+    proptest! {
+        #[test]
+        fn sets_agree_with_their_values(
+            left in prop::collection::vec((0u64..24, 0u64..24), 0..6),
+            right in prop::collection::vec((0u64..24, 0u64..24), 0..6),
+            first in 0u64..24,
+            length in 0u64..6,
+        ) {
+            let naive = |ranges: &[(u64, u64)], value| ranges.iter().any(|(a, b)| (*a..=*b).contains(&value));
+            let (a, b) = (set(&left), set(&right));
+            let (both, either) = (a.intersect(&b), a.union(&b));
+            for value in 0..24 {
+                let (in_a, in_b) = (naive(&left, value), naive(&right, value));
+                prop_assert_eq!(a.contains(Key(value)), in_a);
+                prop_assert_eq!(both.contains(Key(value)), in_a && in_b);
+                prop_assert_eq!(either.contains(Key(value)), in_a || in_b);
+            }
+            let last = first + length;
+            prop_assert_eq!(a.overlaps(Key(first), Key(last)), (first..=last).any(|value| naive(&left, value)));
+            prop_assert_eq!(a.covers(Key(first), Key(last)), (first..=last).all(|value| naive(&left, value)));
+        }
+    }
+}

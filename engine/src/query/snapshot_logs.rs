@@ -1,0 +1,150 @@
+//! The three logs as one snapshot sees them: fixed tails, one function that reads, one way to say what is damaged.
+//!
+//! Everything below a tail is complete and immutable, so whatever is read through this is the same each time, until retention
+//! removes it.
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+use super::counters::Counters;
+use super::node_cache::NodeCache;
+use super::verified::VerifiedChunks;
+use crate::error::{Error, Result};
+use crate::format::{TIME_ENTRY_BYTES, complete_chunks};
+use crate::log::{LogReader, Origin, Tails};
+use crate::types::{Address, ChunkNo, LogKind};
+
+#[derive(Clone)]
+pub(crate) struct SnapshotLogs {
+    reader: Arc<LogReader>,
+    tails: Tails,
+    position: Address,
+    cache: Arc<NodeCache>,
+    verified: Arc<VerifiedChunks>,
+    counters: Arc<Counters>,
+}
+
+impl SnapshotLogs {
+    /// `position` lies at or below the record log's tail.
+    pub fn new(
+        reader: Arc<LogReader>,
+        tails: Tails,
+        position: Address,
+        cache: Arc<NodeCache>,
+        verified: Arc<VerifiedChunks>,
+    ) -> SnapshotLogs {
+        SnapshotLogs {
+            reader,
+            tails,
+            position,
+            cache,
+            verified,
+            counters: Arc::default(),
+        }
+    }
+
+    /// The same logs with counts of their own.
+    pub fn counted_apart(&self) -> Arc<SnapshotLogs> {
+        Arc::new(SnapshotLogs {
+            counters: Arc::default(),
+            ..self.clone()
+        })
+    }
+
+    pub fn uuid(&self) -> &[u8; 16] {
+        &self.reader.meta().uuid
+    }
+
+    pub fn chunk_bytes(&self) -> u32 {
+        self.reader.meta().chunk_bytes
+    }
+
+    pub fn epoch(&self) -> u64 {
+        self.tails.epoch
+    }
+
+    /// No record at or past it is seen.
+    pub fn position(&self) -> Address {
+        self.position
+    }
+
+    /// The published end of a log when the snapshot was taken; that of the record log may lie past the position.
+    pub fn tail(&self, log: LogKind) -> Address {
+        let [records, chunks, times] = self.tails.tail;
+        match log {
+            LogKind::Records => records,
+            LogKind::Chunks => chunks,
+            LogKind::Times => times,
+        }
+    }
+
+    pub fn begin(&self, log: LogKind) -> Address {
+        let [records, chunks, times] = self.tails.begin;
+        match log {
+            LogKind::Records => records,
+            LogKind::Chunks => chunks,
+            LogKind::Times => times,
+        }
+    }
+
+    /// The first chunk that is retained whole.
+    pub fn first_chunk(&self) -> ChunkNo {
+        ChunkNo(
+            self.begin(LogKind::Records)
+                .0
+                .div_ceil(self.chunk_bytes().into()),
+        )
+    }
+
+    /// Past the last chunk of which something lies below the position.
+    pub fn end_chunk(&self) -> ChunkNo {
+        ChunkNo(self.position.0.div_ceil(self.chunk_bytes().into()))
+    }
+
+    /// Past the last chunk that lies whole below the position and whose nodes are all published: nodes answer up to here, what
+    /// follows is scanned.
+    pub fn summarised_chunks(&self) -> ChunkNo {
+        let entries = self.tail(LogKind::Times).0 / TIME_ENTRY_BYTES as u64;
+        let whole = self.position.chunk(self.chunk_bytes()).0;
+        let summarised = complete_chunks(entries).min(whole);
+        ChunkNo(summarised.max(self.first_chunk().0.min(self.end_chunk().0)))
+    }
+
+    /// How many chunks a query may have to look at.
+    pub fn chunks(&self) -> u64 {
+        self.end_chunk().0.saturating_sub(self.first_chunk().0)
+    }
+
+    /// Fills `bytes` from `address` on: the one function through which queries read the logs.
+    pub fn read(&self, log: LogKind, address: Address, bytes: &mut [u8]) -> Result<Origin> {
+        let origin = self.reader.read(log, address, bytes)?;
+        self.counters.bytes_read(bytes.len());
+        Ok(origin)
+    }
+
+    /// After bytes that do not verify: a newer generation of their segment may have come.
+    pub fn relist(&self) {
+        self.reader.relist();
+    }
+
+    pub fn cache(&self) -> &NodeCache {
+        &self.cache
+    }
+
+    pub fn verified(&self) -> &VerifiedChunks {
+        &self.verified
+    }
+
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The error for bytes that do not verify.
+    pub fn corrupt(&self, log: LogKind, address: Address, what: impl Display) -> Error {
+        Error::Corrupt {
+            path: self.reader.dir().join(log.dir_name()),
+            address,
+            what: what.to_string(),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! What a directory is doing: whether its writer lives, where its logs stand, what they hold.
+
+use super::directory::Directory;
+use crate::error::Result;
+use crate::log::DaemonWords;
+use crate::types::Address;
+
+/// One look at a directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Status {
+    pub uuid: [u8; 16],
+    pub chunk_bytes: u32,
+    /// The sizes of the segments of the three logs.
+    pub segment_bytes: [u64; 3],
+    /// Grows with each start of a writer.
+    pub epoch: u64,
+    /// What the writer says of itself, and the marks of each log.
+    pub writer: DaemonWords,
+    /// What is published.
+    pub position: Address,
+    /// What is retained.
+    pub begin: Address,
+    /// Chunks below the position, and how many of them are summarised.
+    pub chunks: u64,
+    pub summarised_chunks: u64,
+    pub sources: u64,
+    pub indexes: u64,
+    /// Open ones.
+    pub open_sources: u64,
+    pub open_indexes: u64,
+}
+
+impl Directory {
+    /// # Errors
+    /// As [`Directory::snapshot`].
+    pub fn status(self: &std::sync::Arc<Self>) -> Result<Status> {
+        let writer = self.reader().daemon()?;
+        let snapshot = self.snapshot()?;
+        let logs = snapshot.logs();
+        let (mut sources, mut indexes, mut open_sources, mut open_indexes) = (0, 0, 0, 0);
+        for source in snapshot.catalog().sources() {
+            sources += 1;
+            open_sources += u64::from(source.is_open());
+            for index in source.indexes.iter().filter(|index| !index.is_native()) {
+                indexes += 1;
+                open_indexes += u64::from(index.is_open());
+            }
+        }
+        Ok(Status {
+            uuid: *logs.uuid(),
+            chunk_bytes: logs.chunk_bytes(),
+            segment_bytes: self.reader().meta().segment_bytes,
+            epoch: logs.epoch(),
+            writer,
+            position: logs.position(),
+            begin: snapshot.begin(),
+            chunks: logs.chunks(),
+            summarised_chunks: logs.summarised_chunks().0
+                - logs.first_chunk().0.min(logs.summarised_chunks().0),
+            sources,
+            indexes,
+            open_sources,
+            open_indexes,
+        })
+    }
+}

@@ -1,0 +1,183 @@
+//! Accumulates values by time bucket: count, sum, extremes, and counts by bin where they are asked for.
+//!
+//! Values come one by one from records, or many at once from nodes that lie in one bucket.
+
+use std::collections::BTreeMap;
+
+use super::bucket::Bucket;
+use super::value::Value;
+use crate::error::{Error, Result};
+use crate::types::{Key, Sum, TimeRange, Timestamp, ValueKind, ValueRange};
+
+/// More buckets than this are refused: their rows alone would take a gigabyte.
+const BUCKETS_MOST: usize = 1 << 22;
+
+/// Count, sum and extremes of some values of one index.
+#[derive(Copy, Clone, PartialEq, Debug)]
+pub(crate) struct Totals {
+    pub count: u64,
+    pub sum: Sum,
+    /// Least and greatest; empty where there is no value.
+    pub range: ValueRange,
+}
+
+impl Totals {
+    pub fn zero(kind: ValueKind) -> Totals {
+        Totals {
+            count: 0,
+            sum: Sum::zero(kind),
+            range: ValueRange::EMPTY,
+        }
+    }
+
+    #[inline]
+    pub fn add_key(&mut self, kind: ValueKind, key: Key) {
+        self.count += 1;
+        self.sum.add_key(kind, key);
+        self.range.min = self.range.min.min(key);
+        self.range.max = self.range.max.max(key);
+    }
+
+    /// Adds the totals that a node claims; false if they are of another kind of value.
+    pub fn add(&mut self, other: &Totals) -> bool {
+        let same = matches!(
+            (&self.sum, &other.sum),
+            (Sum::Int(_), Sum::Int(_)) | (Sum::Float { .. }, Sum::Float { .. })
+        );
+        if same {
+            self.count = self.count.saturating_add(other.count);
+            self.sum.merge(&other.sum);
+            self.range.min = self.range.min.min(other.range.min);
+            self.range.max = self.range.max.max(other.range.max);
+        }
+        same
+    }
+}
+
+/// The values of one bucket.
+pub(crate) struct Slot {
+    pub time: TimeRange,
+    pub totals: Totals,
+    /// Counts by bin; empty where they are not asked for.
+    pub bins: Vec<u64>,
+}
+
+impl Slot {
+    pub fn add_bin(&mut self, bin: u16, count: u64) {
+        if let Some(sum) = self.bins.get_mut(usize::from(bin)) {
+            *sum = sum.saturating_add(count);
+        }
+    }
+}
+
+pub(crate) struct Tally {
+    bucket: Option<Bucket>,
+    kind: ValueKind,
+    bin_count: usize,
+    slots: Vec<Slot>,
+    by_start: BTreeMap<Timestamp, usize>,
+    latest: usize,
+}
+
+impl Tally {
+    /// `counts_bins`: whether each bucket counts by bin too.
+    pub fn new(bucket: Option<Bucket>, value: &Value, counts_bins: bool) -> Tally {
+        let bin_count = if counts_bins { value.bins().len() } else { 0 };
+        let mut tally = Tally {
+            bucket,
+            kind: value.kind(),
+            bin_count,
+            slots: Vec::new(),
+            by_start: BTreeMap::new(),
+            latest: 0,
+        };
+        if bucket.is_none() {
+            tally.push(TimeRange::ALL);
+        }
+        tally
+    }
+
+    pub fn counts_bins(&self) -> bool {
+        self.bin_count > 0
+    }
+
+    /// Whether all of these times, which must not be empty, fall in one bucket.
+    pub fn is_one_bucket(&self, times: TimeRange) -> bool {
+        match self.bucket {
+            None => true,
+            Some(bucket) => bucket.range_of(times.first).covers(times),
+        }
+    }
+
+    /// The bucket that holds `ts`.
+    ///
+    /// # Errors
+    /// More buckets than can be answered.
+    #[inline]
+    pub fn slot(&mut self, ts: Timestamp) -> Result<&mut Slot> {
+        let holds = |slot: &Slot| slot.time.contains(ts);
+        if !self.slots.get(self.latest).is_some_and(holds) {
+            self.latest = self.find(ts)?;
+        }
+        #[expect(
+            clippy::indexing_slicing,
+            reason = "`latest` is a slot that was looked at, or what `find` returned"
+        )]
+        Ok(&mut self.slots[self.latest])
+    }
+
+    /// Adds one value.
+    #[inline]
+    pub fn add_key(&mut self, ts: Timestamp, key: Key, value: &Value) -> Result<()> {
+        let (kind, counts_bins) = (self.kind, self.counts_bins());
+        let slot = self.slot(ts)?;
+        slot.totals.add_key(kind, key);
+        if counts_bins {
+            slot.add_bin(value.bins().bin(key), 1);
+        }
+        Ok(())
+    }
+
+    /// The buckets that hold a value, by time.
+    pub fn into_slots(mut self) -> Vec<Slot> {
+        self.slots.sort_unstable_by_key(|slot| slot.time.first);
+        if self.bucket.is_some() {
+            self.slots.retain(|slot| slot.totals.count > 0);
+        }
+        self.slots
+    }
+
+    #[cold]
+    fn find(&mut self, ts: Timestamp) -> Result<usize> {
+        let before = self.by_start.range(..=ts).next_back();
+        if let Some((_, &at)) = before
+            && self
+                .slots
+                .get(at)
+                .is_some_and(|slot| slot.time.contains(ts))
+        {
+            return Ok(at);
+        }
+        if self.slots.len() == BUCKETS_MOST {
+            return Err(Error::Query(format!(
+                "more than {BUCKETS_MOST} buckets hold values; give a wider bucket or a shorter time"
+            )));
+        }
+        let time = match self.bucket {
+            Some(bucket) => bucket.range_of(ts),
+            None => TimeRange::ALL,
+        };
+        Ok(self.push(time))
+    }
+
+    fn push(&mut self, time: TimeRange) -> usize {
+        let at = self.slots.len();
+        self.slots.push(Slot {
+            time,
+            totals: Totals::zero(self.kind),
+            bins: vec![0; self.bin_count],
+        });
+        self.by_start.insert(time.first, at);
+        at
+    }
+}

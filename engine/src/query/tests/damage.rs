@@ -1,0 +1,152 @@
+//! Damaged files give an error that names them, or the right answer; never a panic, a wrong answer or an endless loop.
+
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use super::world::{Op, Random, Spread, World};
+use crate::error::Error;
+use crate::query::{
+    AggregateRow, AggregateSpec, Directory, Poll, Predicate, Quantile, Scan, ScanSpec, aggregate,
+    raw_scan,
+};
+use crate::types::{Key, TimeRange, ValueRange};
+
+/// Everything that is asked of a directory.
+#[derive(Clone, PartialEq, Debug)]
+struct Answers {
+    rows: Vec<AggregateRow>,
+    scanned: Vec<u64>,
+    newest_first: Vec<u64>,
+}
+
+fn ask(dir: &Path) -> Result<Answers, Error> {
+    let snapshot = Directory::open(dir)?.snapshot()?;
+    let source = snapshot.source("metric")?;
+    let index = source.indexes[0].id;
+    let spec = AggregateSpec {
+        source: source.id,
+        index,
+        time: TimeRange::ALL,
+        value: ValueRange::ALL,
+        bucket: None,
+        quantiles: vec![Quantile::new(0.5)?, Quantile::new(0.99)?],
+        approx: false,
+    };
+    let rows = aggregate(&snapshot, &spec, &Poll::never())?;
+    let range = ValueRange {
+        min: Key::from_u64(3),
+        max: Key::MAX,
+    };
+    let spec = ScanSpec {
+        source: source.id,
+        exact: Predicate::Value { index, range },
+        prune: Predicate::All,
+        index_filters: Vec::new(),
+    };
+    let scan = Scan::new(&snapshot, spec)?;
+    let mut reader = scan.reader();
+    let mut scanned = Vec::new();
+    while let Some(chunk) = scan.next(&Poll::never())? {
+        let found = reader.read(chunk)?;
+        scanned.extend(found.rows.iter().map(|row| row.address(found.base).0));
+    }
+    let mut newest_first = Vec::new();
+    let event = snapshot.source("event")?;
+    raw_scan(
+        &snapshot,
+        event.id,
+        TimeRange::ALL,
+        &Poll::never(),
+        |record| {
+            newest_first.push(record.address.0);
+            ControlFlow::Continue(())
+        },
+    )?;
+    snapshot.newest_ts()?;
+    snapshot.source_totals(source.id)?;
+    Ok(Answers {
+        rows,
+        scanned,
+        newest_first,
+    })
+}
+
+/// A closed directory of some 200 chunks, and what it answers.
+fn sound() -> (World, PathBuf, Answers) {
+    let ops: Vec<Op> = (0..30)
+        .map(|round| Op::Batch {
+            source: [0, 1, 0, 2][round as usize % 4],
+            records: 400,
+            spread: Spread::Skewed,
+            seed: round * 7,
+        })
+        .collect();
+    let mut world = World::of(&ops);
+    world.close();
+    let dir = world.dir.path().join("loom");
+    let answers = ask(&dir).unwrap();
+    (world, dir, answers)
+}
+
+fn segments(dir: &Path, log: &str) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = fs::read_dir(dir.join(log))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort();
+    files
+}
+
+fn flip_and_ask(log: &str, flips: u64) {
+    let (_world, dir, expected) = sound();
+    let mut random = Random::new(flips + log.len() as u64);
+    for file in segments(&dir, log) {
+        let bytes = fs::read(&file).unwrap();
+        for _ in 0..flips {
+            let mut damaged = bytes.clone();
+            let at = (random.next() % bytes.len() as u64) as usize;
+            damaged[at] ^= 1 << (random.next() % 8);
+            fs::write(&file, &damaged).unwrap();
+            match ask(&dir) {
+                Ok(answers) => assert_eq!(answers, expected, "byte {at} of {}", file.display()),
+                Err(error) => assert!(error.to_string().contains(log), "{error}"),
+            }
+        }
+        fs::write(&file, &bytes).unwrap();
+    }
+    assert_eq!(ask(&dir).unwrap(), expected);
+}
+
+#[test]
+fn a_flipped_bit_in_the_record_log_is_named_or_does_no_harm() {
+    flip_and_ask("records", 60);
+}
+
+#[test]
+fn a_flipped_bit_in_the_chunk_index_is_named_or_does_no_harm() {
+    flip_and_ask("chunks", 300);
+}
+
+#[test]
+fn a_flipped_bit_in_the_timestamp_index_is_named_or_does_no_harm() {
+    flip_and_ask("times", 300);
+}
+
+#[test]
+fn a_segment_cut_short_is_an_error() {
+    let (_world, dir, expected) = sound();
+    for log in ["records", "chunks", "times"] {
+        for file in segments(&dir, log) {
+            let bytes = fs::read(&file).unwrap();
+            for part in 0..8 {
+                fs::write(&file, &bytes[..bytes.len() * part / 8]).unwrap();
+                if let Ok(answers) = ask(&dir) {
+                    assert_eq!(answers, expected, "{} of {part}/8", file.display());
+                }
+            }
+            fs::write(&file, &bytes).unwrap();
+        }
+    }
+    assert_eq!(ask(&dir).unwrap(), expected);
+}

@@ -1,0 +1,8 @@
+//! The operators against a naive oracle, over directories that a writer made from generated records.
+//!
+//! Constants that bound memory are small under test, so that batches, groups and narrowing passes all happen.
+
+mod damage;
+mod operators;
+mod oracle;
+mod world;

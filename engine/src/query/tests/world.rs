@@ -1,0 +1,357 @@
+//! A directory made by a writer from generated operations: three sources of several types, indexes that come and go.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::oracle::{Record, read_records};
+use crate::ingest::{Batch, Writer, WriterOptions};
+use crate::log::LogOptions;
+use crate::query::{Directory, Snapshot};
+use crate::schema::{FieldValue, IndexDef, PayloadEncoder, SourceDef, parse_sources};
+use crate::types::{IndexId, SourceId, Timestamp};
+
+const CHUNK_BYTES: u32 = 4 << 10;
+
+/// `metric` arrives in order and has fields of each kind of key, `event` brings its own times, `raw` has no fields.
+const SOURCES: &str = r#"
+[[source]]
+name = "metric"
+[[source.field]]
+name = "kind"
+type = "u8"
+[[source.field]]
+name = "size"
+type = "u64"
+nullable = true
+[[source.field]]
+name = "change"
+type = "i32"
+[[source.field]]
+name = "ratio"
+type = "f64"
+[[source.field]]
+name = "note"
+type = "utf8"
+[[source.index]]
+name = "size"
+value = "size"
+[[source.index]]
+name = "ratio"
+value = "ratio"
+
+[[source]]
+name = "event"
+time = "own"
+[[source.field]]
+name = "level"
+type = "i64"
+[[source.index]]
+name = "level"
+value = "level"
+bins = [-1000, -10, 0, 10, 1000, 100000]
+
+[[source]]
+name = "raw"
+"#;
+
+/// Indexes that are defined in mid-log: source, definition.
+fn later_indexes() -> Vec<(&'static str, IndexDef)> {
+    let index = |text: &str| toml::from_str::<IndexDef>(text).unwrap();
+    vec![
+        (
+            "metric",
+            index(
+                "name = 'change'\nvalue = 'change'\nbins = { from = -500, step = 100, count = 10 }",
+            ),
+        ),
+        (
+            "metric",
+            index("name = 'large'\nvalue = 'size'\nwhere = 'kind = 2 OR kind = 3'"),
+        ),
+        ("metric", index("name = 'ones'\nwhere = 'kind = 1'")),
+        ("event", index("name = 'fine'\nvalue = 'level'")),
+    ]
+}
+
+/// How values are spread.
+#[derive(Copy, Clone, Debug)]
+pub enum Spread {
+    /// A few small numbers, many times.
+    Few,
+    /// Log-normal, as latencies are.
+    Skewed,
+    /// Any bits at all: extremes, infinities, NaN.
+    Any,
+}
+
+#[derive(Clone, Debug)]
+pub enum Op {
+    Push {
+        source: usize,
+        records: u16,
+        spread: Spread,
+        seed: u64,
+    },
+    Batch {
+        source: usize,
+        records: u16,
+        spread: Spread,
+        seed: u64,
+    },
+    /// Chunks that hold one long record of `raw` each.
+    Fill(u16),
+    Define(usize),
+    Close(usize),
+    Publish,
+    Reopen,
+}
+
+pub fn any_ops() -> impl Strategy<Value = Vec<Op>> {
+    let spread = || prop_oneof![Just(Spread::Few), Just(Spread::Skewed), Just(Spread::Any)];
+    let op = prop_oneof![
+        6 => (0usize..3, 1u16..900, spread(), any::<u64>()).prop_map(|(source, records, spread, seed)| Op::Push { source, records, spread, seed }),
+        3 => (0usize..3, 1u16..900, spread(), any::<u64>()).prop_map(|(source, records, spread, seed)| Op::Batch { source, records, spread, seed }),
+        1 => (1u16..70).prop_map(Op::Fill),
+        1 => (0usize..4).prop_map(Op::Define),
+        1 => (0usize..6).prop_map(Op::Close),
+        1 => Just(Op::Publish),
+        1 => Just(Op::Reopen),
+    ];
+    prop::collection::vec(op, 1..40)
+}
+
+/// xorshift64*: enough for values, and the same everywhere.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed | 1)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    /// A non-negative number as `spread` says.
+    fn magnitude(&mut self, spread: Spread) -> u64 {
+        match spread {
+            Spread::Few => self.below(7),
+            Spread::Skewed => {
+                let octave = (0..5).map(|_| self.below(7)).sum::<u64>();
+                (1 << octave) + self.below(1 << octave)
+            }
+            Spread::Any => self.next() >> self.below(64),
+        }
+    }
+}
+
+/// A writer at work, and everything it has published.
+pub struct World {
+    pub dir: TempDir,
+    pub directory: Arc<Directory>,
+    pub sources: Vec<SourceId>,
+    pub writer: Option<Writer>,
+}
+
+pub fn options(dir: &TempDir) -> WriterOptions {
+    WriterOptions {
+        log: LogOptions {
+            chunk_bytes: CHUNK_BYTES,
+            block_bytes: 256 << 10,
+            segment_bytes: [1 << 20; 3],
+            staging: Some(dir.path().to_path_buf()),
+            ..LogOptions::default()
+        },
+        accept_clock: true,
+    }
+}
+
+impl World {
+    pub fn new() -> World {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = Writer::open(&dir.path().join("loom"), options(&dir)).unwrap();
+        let defs: Vec<SourceDef> = parse_sources(SOURCES).unwrap();
+        let sources = defs
+            .iter()
+            .map(|def| writer.define_source(def).unwrap())
+            .collect();
+        World {
+            directory: Directory::open(&dir.path().join("loom")).unwrap(),
+            dir,
+            sources,
+            writer: Some(writer),
+        }
+    }
+
+    pub fn of(ops: &[Op]) -> World {
+        let mut world = World::new();
+        ops.iter().for_each(|op| world.apply(op));
+        world.publish();
+        world
+    }
+
+    pub fn writer(&mut self) -> &mut Writer {
+        self.writer.as_mut().expect("the writer is open")
+    }
+
+    fn publish(&mut self) {
+        self.writer().publish().unwrap();
+    }
+
+    /// Stops the writer, so that everything is in segments.
+    pub fn close(&mut self) {
+        if let Some(writer) = self.writer.take() {
+            writer.close().unwrap();
+        }
+    }
+
+    pub fn snapshot(&self) -> Snapshot {
+        self.directory.snapshot().unwrap()
+    }
+
+    pub fn records(&self) -> Vec<Record> {
+        read_records(&self.dir.path().join("loom"))
+    }
+
+    /// Every index of a source, open or closed.
+    pub fn indexes(&self, source: SourceId) -> Vec<IndexId> {
+        let snapshot = self.snapshot();
+        let source = snapshot.source_by_id(source).unwrap();
+        source.indexes.iter().map(|index| index.id).collect()
+    }
+
+    fn apply(&mut self, op: &Op) {
+        match *op {
+            Op::Push {
+                source,
+                records,
+                spread,
+                seed,
+            } => {
+                let id = self.sources[source];
+                for payload in payloads(self.writer(), id, records, spread, seed) {
+                    self.writer().push(id, &payload).unwrap();
+                }
+            }
+            Op::Batch {
+                source,
+                records,
+                spread,
+                seed,
+            } => {
+                let id = self.sources[source];
+                let mut bytes = Vec::new();
+                for payload in payloads(self.writer(), id, records, spread, seed) {
+                    bytes.extend_from_slice(&(payload.len() as u16).to_le_bytes());
+                    bytes.extend_from_slice(&payload);
+                }
+                let pushed = self
+                    .writer()
+                    .push_batch(id, &Batch::Framed { bytes: &bytes })
+                    .unwrap();
+                assert_eq!(pushed.stored, u64::from(records));
+            }
+            Op::Fill(chunks) => {
+                let id = self.sources[2];
+                for _ in 0..chunks {
+                    self.writer().push(id, &[9; 4000]).unwrap();
+                }
+            }
+            Op::Define(which) => {
+                let (source, def) = later_indexes().swap_remove(which);
+                let id = self.writer().catalog().find(source).unwrap().id;
+                self.writer().define_index(id, &def).unwrap();
+            }
+            Op::Close(which) => {
+                let name = ["size", "ratio", "level", "change", "large", "fine"][which];
+                let open: Vec<IndexId> = self
+                    .writer()
+                    .catalog()
+                    .sources()
+                    .flat_map(|source| source.open_indexes())
+                    .filter(|index| index.name == name)
+                    .map(|index| index.id)
+                    .collect();
+                for id in open {
+                    self.writer().close_index(id).unwrap();
+                }
+            }
+            Op::Publish => self.publish(),
+            Op::Reopen => {
+                self.close();
+                let options = options(&self.dir);
+                let writer = Writer::open(&self.dir.path().join("loom"), options).unwrap();
+                self.writer = Some(writer);
+            }
+        }
+    }
+}
+
+fn payloads(
+    writer: &Writer,
+    id: SourceId,
+    records: u16,
+    spread: Spread,
+    seed: u64,
+) -> Vec<Vec<u8>> {
+    let source = writer.catalog().source(id).unwrap();
+    let mut random = Random::new(seed);
+    let start = random.below(1 << 40) as i64;
+    let mut encoder = PayloadEncoder::new(source.time, &source.fields).unwrap();
+    (0..records)
+        .map(|ordinal| {
+            let mut payload = Vec::new();
+            match source.name.as_str() {
+                "metric" => {
+                    let sign = if random.below(3) == 0 { -1.0 } else { 1.0 };
+                    let ratio = match (spread, random.below(16)) {
+                        (Spread::Any, 0) => f64::NAN,
+                        (Spread::Any, 1) => f64::INFINITY,
+                        (Spread::Any, 2) => f64::NEG_INFINITY,
+                        (Spread::Any, 3) => -0.0,
+                        _ => sign * random.magnitude(spread) as f64 / 64.0,
+                    };
+                    let size = match random.below(9) {
+                        0 => FieldValue::Null,
+                        _ => FieldValue::U64(random.magnitude(spread)),
+                    };
+                    let note = vec![b'x'; random.below(30) as usize];
+                    let values = [
+                        FieldValue::U64(random.below(4)),
+                        size,
+                        FieldValue::I64(random.magnitude(spread) as i32 as i64),
+                        FieldValue::F64(ratio),
+                        FieldValue::Bytes(&note),
+                    ];
+                    encoder.encode(None, &values, &mut payload).unwrap();
+                }
+                "event" => {
+                    let ts = Timestamp(match spread {
+                        Spread::Any => random.next() as i64,
+                        _ => start + i64::from(ordinal) * 1000 - random.below(5000) as i64,
+                    });
+                    let level = random.magnitude(spread) as i64;
+                    let level = if random.below(2) == 0 {
+                        level
+                    } else {
+                        level.wrapping_neg()
+                    };
+                    encoder
+                        .encode(Some(ts), &[FieldValue::I64(level)], &mut payload)
+                        .unwrap();
+                }
+                _ => payload.extend((0..random.below(90)).map(|byte| byte as u8)),
+            }
+            payload
+        })
+        .collect()
+}

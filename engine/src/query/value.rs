@@ -1,0 +1,44 @@
+//! What an index computes from a record: its key, its kind, its bins.
+//!
+//! Declared indexes compute it from their definition; an index that was given as a closure needs that closure again.
+
+use std::sync::Arc;
+
+use crate::schema::{BinMap, Index, Layout};
+use crate::types::{IndexId, Key, ValueKind};
+
+/// The function of an index that was given as a closure.
+pub type IndexFn = Arc<dyn Fn(&[u8]) -> Option<Key> + Send + Sync>;
+
+/// An index and how to evaluate it.
+pub(crate) struct Value {
+    index: Arc<Index>,
+    function: Option<IndexFn>,
+}
+
+impl Value {
+    pub fn new(index: Arc<Index>, function: Option<IndexFn>) -> Value {
+        Value { index, function }
+    }
+
+    pub fn id(&self) -> IndexId {
+        self.index.id
+    }
+
+    pub fn kind(&self) -> ValueKind {
+        self.index.kind
+    }
+
+    pub fn bins(&self) -> &BinMap {
+        &self.index.bins
+    }
+
+    /// The same for records that the index covered and for those it did not, so that an index never changes an answer.
+    #[inline]
+    pub fn key(&self, layout: &Layout, payload: &[u8]) -> Option<Key> {
+        match &self.function {
+            None => self.index.key(layout, payload),
+            Some(function) => function(payload),
+        }
+    }
+}

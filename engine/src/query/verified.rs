@@ -1,0 +1,77 @@
+//! Which chunks this process has verified, so that each checksum is computed once.
+//!
+//! Pages of bits, made when a chunk of theirs is verified: memory follows what was read, not what a file claims.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::types::ChunkNo;
+
+const WORDS: usize = 64;
+const PAGE_CHUNKS: u64 = WORDS as u64 * 64;
+
+type Page = Arc<[AtomicU64; WORDS]>;
+
+#[derive(Default)]
+pub(crate) struct VerifiedChunks {
+    pages: RwLock<HashMap<u64, Page>>,
+}
+
+impl VerifiedChunks {
+    pub fn contains(&self, chunk: ChunkNo) -> bool {
+        let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(page) = pages.get(&(chunk.0 / PAGE_CHUNKS)) else {
+            return false;
+        };
+        let (word, bit) = place(chunk);
+        // Relaxed: the bit says something of bytes that never change, and guards no memory.
+        page.get(word)
+            .is_some_and(|word| word.load(Ordering::Relaxed) & bit != 0)
+    }
+
+    pub fn insert(&self, chunk: ChunkNo) {
+        let number = chunk.0 / PAGE_CHUNKS;
+        let found = {
+            let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
+            pages.get(&number).cloned()
+        };
+        let page = found.unwrap_or_else(|| {
+            let mut pages = self.pages.write().unwrap_or_else(PoisonError::into_inner);
+            let page = pages
+                .entry(number)
+                .or_insert_with(|| Arc::new([const { AtomicU64::new(0) }; WORDS]));
+            Arc::clone(page)
+        });
+        let (word, bit) = place(chunk);
+        if let Some(word) = page.get(word) {
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+}
+
+fn place(chunk: ChunkNo) -> (usize, u64) {
+    let within = chunk.0 % PAGE_CHUNKS;
+    ((within / 64) as usize, 1 << (within % 64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_inserted_is_verified() {
+        let verified = VerifiedChunks::default();
+        let inserted = [0, 63, 64, 4095, 4096, 1 << 50];
+        for chunk in inserted {
+            verified.insert(ChunkNo(chunk));
+        }
+        for chunk in (0..9000).chain([1 << 50, (1 << 50) + 1]) {
+            assert_eq!(
+                verified.contains(ChunkNo(chunk)),
+                inserted.contains(&chunk),
+                "chunk {chunk}"
+            );
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Descends the roll-up forest from its roots and yields the chunks that must be scanned, in log order or against it.
+//!
+//! A visitor looks at each node and says which children to go on to; what it answers from the node it leaves out. So a query
+//! opens the nodes on the edges of its predicate and no others. Chunks past the last summary are yielded as they are. The walk
+//! holds its place between calls, which lets several threads share one.
+
+use std::sync::Arc;
+
+use super::forest::{NodeId, roots};
+use super::interrupt::Poll;
+use super::node_reader::NodeReader;
+use super::snapshot_logs::SnapshotLogs;
+use crate::error::Result;
+use crate::format::Node;
+use crate::types::{ChunkNo, TimeRange};
+
+/// What a query makes of the nodes that a walk opens.
+pub(crate) trait Visitor {
+    /// Arrival times outside which nothing is of interest; nodes apart from them are not opened.
+    fn arrivals(&self) -> TimeRange {
+        TimeRange::ALL
+    }
+
+    /// The children to go on to. Of a summary: not 0 if the chunk must be scanned.
+    fn visit(&mut self, node: &Node<'_>) -> Result<u64>;
+
+    /// Whether summaries tell more than the roll-up above them; else only those that have none above are opened.
+    fn opens_summaries(&self) -> bool {
+        true
+    }
+
+    /// The chunk that is yielded next has no summary that could be visited.
+    fn unsummarised(&mut self) {}
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Order {
+    /// As the log was written.
+    OldestFirst,
+    NewestFirst,
+}
+
+/// A node that was visited, and the children still to go on to.
+struct Frame {
+    id: NodeId,
+    children: u64,
+}
+
+pub(crate) struct Walk {
+    reader: NodeReader,
+    logs: Arc<SnapshotLogs>,
+    order: Order,
+    /// Roots still to be visited, the next one last.
+    roots: Vec<NodeId>,
+    stack: Vec<Frame>,
+    /// Chunks past the last summary, still to be yielded.
+    tail: std::ops::Range<u64>,
+    begun: u64,
+}
+
+impl Walk {
+    pub fn new(logs: Arc<SnapshotLogs>, order: Order) -> Walk {
+        let (first, end) = (logs.first_chunk().0, logs.end_chunk().0);
+        let summarised = logs.summarised_chunks().0;
+        let mut roots = roots(first..summarised);
+        if order == Order::OldestFirst {
+            roots.reverse();
+        }
+        logs.counters().chunks_begun(logs.chunks());
+        Walk {
+            reader: NodeReader::new(Arc::clone(&logs)),
+            order,
+            roots,
+            stack: Vec::new(),
+            tail: summarised.max(first)..end,
+            begun: first,
+            logs,
+        }
+    }
+
+    /// Reads nodes for the caller through the walk's buffers.
+    pub fn reader(&mut self) -> &mut NodeReader {
+        &mut self.reader
+    }
+
+    /// The next chunk to scan.
+    pub fn next(&mut self, visitor: &mut impl Visitor, poll: &Poll<'_>) -> Result<Option<ChunkNo>> {
+        if self.order == Order::NewestFirst
+            && let Some(chunk) = self.tail.next_back()
+        {
+            visitor.unsummarised();
+            return Ok(self.yielded(chunk));
+        }
+        loop {
+            poll.check()?;
+            if let Some(id) = self.next_child() {
+                if id.level == 0 && !visitor.opens_summaries() {
+                    return Ok(self.yielded(id.ordinal));
+                }
+                if let Some(chunk) = self.visit(id, visitor)? {
+                    return Ok(self.yielded(chunk));
+                }
+            } else if let Some(id) = self.roots.pop() {
+                if let Some(chunk) = self.visit_root(id, visitor)? {
+                    return Ok(self.yielded(chunk));
+                }
+            } else if let Some(chunk) = self.tail.next() {
+                visitor.unsummarised();
+                return Ok(self.yielded(chunk));
+            } else {
+                self.logs.counters().chunks_passed(self.logs.chunks());
+                return Ok(None);
+            }
+        }
+    }
+
+    fn next_child(&mut self) -> Option<NodeId> {
+        while let Some(frame) = self.stack.last_mut() {
+            if frame.children != 0 {
+                let child = match self.order {
+                    Order::OldestFirst => frame.children.trailing_zeros(),
+                    Order::NewestFirst => 63 - frame.children.leading_zeros(),
+                };
+                frame.children &= !(1 << child);
+                return frame.id.child(child);
+            }
+            self.stack.pop();
+        }
+        None
+    }
+
+    /// A root has no parent that tells of its times: its entry does.
+    fn visit_root(&mut self, id: NodeId, visitor: &mut impl Visitor) -> Result<Option<u64>> {
+        let entry = self.reader.entry(id)?;
+        let arrivals = TimeRange {
+            first: entry.first_arrival,
+            last: entry.last_arrival,
+        };
+        if entry.node_bytes == 0 || !visitor.arrivals().overlaps(arrivals) {
+            return Ok(None);
+        }
+        match self.reader.open_at(id, &entry)? {
+            Some(open) => self.descend(id, visitor.visit(&open.node())?),
+            None => Ok(None),
+        }
+    }
+
+    fn visit(&mut self, id: NodeId, visitor: &mut impl Visitor) -> Result<Option<u64>> {
+        match self.reader.open(id)? {
+            Some(open) => self.descend(id, visitor.visit(&open.node())?),
+            None => Ok(None),
+        }
+    }
+
+    fn descend(&mut self, id: NodeId, children: u64) -> Result<Option<u64>> {
+        if children == 0 {
+            return Ok(None);
+        }
+        if id.level == 0 {
+            return Ok(Some(id.ordinal));
+        }
+        self.stack.push(Frame { id, children });
+        Ok(None)
+    }
+
+    fn yielded(&self, chunk: u64) -> Option<ChunkNo> {
+        let passed = match self.order {
+            Order::OldestFirst => (chunk + 1).saturating_sub(self.begun),
+            Order::NewestFirst => self.logs.end_chunk().0.saturating_sub(chunk),
+        };
+        self.logs.counters().chunks_passed(passed);
+        Some(ChunkNo(chunk))
+    }
+}
