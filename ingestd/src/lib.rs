@@ -3,6 +3,8 @@
 //! The command line (`main.rs`, `cli/`) is the only user of some of it; producers use the client library.
 
 pub mod client;
+pub mod config;
+pub mod demo;
 pub mod input;
 pub mod protocol;
 pub mod sink;

@@ -1,0 +1,417 @@
+//! The daemon's configuration: TOML in which every key has a default and an unknown key is an error with its line.
+
+mod units;
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use loom_engine::log::{Durability, LogOptions};
+use loom_engine::schema::{SourceDef, validate_sources};
+use serde::{Deserialize, Deserializer, de};
+use toml::Spanned;
+
+pub use units::{ByteSize, FreeSpace, Span};
+
+/// Everything a configuration file says.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    pub log: LogConfig,
+    pub retention: RetentionConfig,
+    pub access: AccessConfig,
+    #[serde(rename = "source")]
+    pub sources: Vec<SourceDef>,
+}
+
+/// `[log]`: how records are staged, written and made durable.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LogConfig {
+    /// Unit of indexing; fixed when the directory is made.
+    pub chunk: Spanned<ByteSize>,
+    /// Unit of eviction; two are staged.
+    pub block: Spanned<ByteSize>,
+    /// Size of a file of the record log; fixed when the directory is made.
+    pub segment: Spanned<ByteSize>,
+    /// Where the staging file stands; the Loom directory where it does not fit there.
+    pub staging: Spanned<PathBuf>,
+    pub durability: DurabilityConfig,
+}
+
+/// `"none"`, `"batch"`, or how late an fsync may be.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum DurabilityConfig {
+    None,
+    Interval(Duration),
+    Batch,
+}
+
+/// `[retention]`: what is evicted, and what happens when the disk fills.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RetentionConfig {
+    /// Unlimited unless given.
+    pub max_bytes: Option<ByteSize>,
+    /// Unlimited unless given.
+    pub max_age: Option<Span>,
+    pub min_free: FreeSpace,
+    pub on_full: OnFull,
+}
+
+/// What happens when less than `min_free` of the disk is left.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnFull {
+    /// The oldest segments make room.
+    Evict,
+    /// New records are refused, and counted.
+    Refuse,
+}
+
+/// `[access]`: who besides the owner may come near.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AccessConfig {
+    /// This group may read the directory, and so query it.
+    pub group: Option<String>,
+    pub socket: SocketAccess,
+}
+
+/// Who may push.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SocketAccess {
+    #[default]
+    Owner,
+    /// The members of `group` too.
+    Group,
+}
+
+/// What is wrong with a configuration, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// Counted from 1; None where the whole is meant.
+    pub line: Option<usize>,
+    pub message: String,
+}
+
+const CHUNK_BYTES: RangeInclusive<u64> = 4 << 10..=1 << 20;
+const BLOCK_BYTES: RangeInclusive<u64> = 64 << 10..=1 << 30;
+const SEGMENT_BYTES_MAX: u64 = 1 << 40;
+
+impl Config {
+    /// Reads and checks a configuration.
+    pub fn parse(text: &str) -> Result<Config, ConfigError> {
+        let config: Config = toml::from_str(text).map_err(|error| ConfigError {
+            line: error.span().map(|span| line_at(text, span.start)),
+            message: one_line(error.message()),
+        })?;
+        config.log.check(text)?;
+        config.access.check()?;
+        validate_sources(text, &config.sources).map_err(|error| ConfigError::numbered(&error))?;
+        Ok(config)
+    }
+
+    /// Reads and checks the configuration in a file.
+    pub fn load(path: &Path) -> Result<Config, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|error| ConfigError {
+            line: None,
+            message: format!("{} cannot be read: {error}", path.display()),
+        })?;
+        Config::parse(&text)
+    }
+}
+
+impl LogConfig {
+    /// What the engine is to be opened with.
+    pub fn options(&self) -> LogOptions {
+        let defaults = LogOptions::default();
+        let [_, chunks, times] = defaults.segment_bytes;
+        LogOptions {
+            chunk_bytes: u32::try_from(self.chunk.get_ref().0).unwrap_or(defaults.chunk_bytes),
+            block_bytes: self.block.get_ref().0,
+            segment_bytes: [self.segment.get_ref().0, chunks, times],
+            staging: (self.staging.get_ref() != Path::new(SHARED_MEMORY))
+                .then(|| self.staging.get_ref().clone()),
+            durability: match self.durability {
+                DurabilityConfig::None => Durability::None,
+                DurabilityConfig::Interval(interval) => Durability::Interval(interval),
+                DurabilityConfig::Batch => Durability::Batch,
+            },
+        }
+    }
+
+    fn check(&self, text: &str) -> Result<(), ConfigError> {
+        let power = |what: &str, size: &Spanned<ByteSize>, range: RangeInclusive<u64>| {
+            let bytes = size.get_ref().0;
+            if bytes.is_power_of_two() && range.contains(&bytes) {
+                return Ok(());
+            }
+            let (least, most) = (ByteSize(*range.start()), ByteSize(*range.end()));
+            Err(ConfigError {
+                line: Some(line_at(text, size.span().start)),
+                message: format!(
+                    "{what} is {}; it must be a power of two from {least} to {most}",
+                    size.get_ref()
+                ),
+            })
+        };
+        power("chunk", &self.chunk, CHUNK_BYTES)?;
+        let chunk_bytes = self.chunk.get_ref().0;
+        let block_bytes_min = chunk_bytes.max(*BLOCK_BYTES.start());
+        power("block", &self.block, block_bytes_min..=*BLOCK_BYTES.end())?;
+        let (segment, block) = (self.segment.get_ref(), self.block.get_ref());
+        if segment.0 == 0 || !segment.0.is_multiple_of(block.0) || segment.0 > SEGMENT_BYTES_MAX {
+            return Err(ConfigError {
+                line: Some(line_at(text, self.segment.span().start)),
+                message: format!(
+                    "segment is {segment}; it must be a multiple of the block, {block}, up to {}",
+                    ByteSize(SEGMENT_BYTES_MAX)
+                ),
+            });
+        }
+        if !self.staging.get_ref().is_absolute() {
+            return Err(ConfigError {
+                line: Some(line_at(text, self.staging.span().start)),
+                message: "staging must be an absolute path of a directory".to_owned(),
+            });
+        }
+        Ok(())
+    }
+}
+
+impl RetentionConfig {
+    /// Whether it asks for records to be evicted by size or age.
+    pub fn is_limited(&self) -> bool {
+        self.max_bytes.is_some() || self.max_age.is_some()
+    }
+}
+
+impl AccessConfig {
+    fn check(&self) -> Result<(), ConfigError> {
+        if self.socket == SocketAccess::Group && self.group.is_none() {
+            return Err(ConfigError {
+                line: None,
+                message: "access: socket = \"group\" needs a group".to_owned(),
+            });
+        }
+        Ok(())
+    }
+}
+
+impl ConfigError {
+    /// Takes a leading `line N: ` off the engine's message.
+    fn numbered(error: &loom_engine::Error) -> ConfigError {
+        let message = error.to_string();
+        let split = message
+            .strip_prefix("line ")
+            .and_then(|rest| rest.split_once(": "));
+        match split.and_then(|(line, rest)| Some((line.parse().ok()?, rest))) {
+            Some((line, rest)) => ConfigError {
+                line: Some(line),
+                message: one_line(rest),
+            },
+            None => ConfigError {
+                line: None,
+                message: one_line(&message),
+            },
+        }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "line {line}: {}", self.message),
+            None => f.write_str(&self.message),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// Where staging stands unless it is told otherwise.
+const SHARED_MEMORY: &str = "/dev/shm";
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        let unwritten = |bytes| Spanned::new(0..0, ByteSize(bytes));
+        LogConfig {
+            chunk: unwritten(64 << 10),
+            block: unwritten(64 << 20),
+            segment: unwritten(1 << 30),
+            staging: Spanned::new(0..0, PathBuf::from(SHARED_MEMORY)),
+            durability: DurabilityConfig::default(),
+        }
+    }
+}
+
+impl Default for DurabilityConfig {
+    fn default() -> Self {
+        DurabilityConfig::Interval(Duration::from_millis(500))
+    }
+}
+
+impl Default for RetentionConfig {
+    fn default() -> Self {
+        RetentionConfig {
+            max_bytes: None,
+            max_age: None,
+            min_free: FreeSpace::Percent(5.0),
+            on_full: OnFull::Evict,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for DurabilityConfig {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        match text.as_str() {
+            "none" => Ok(DurabilityConfig::None),
+            "batch" => Ok(DurabilityConfig::Batch),
+            interval => match interval.parse() {
+                Ok(Span(interval)) if !interval.is_zero() => {
+                    Ok(DurabilityConfig::Interval(interval))
+                }
+                _ => Err(de::Error::custom(format!(
+                    "'{text}' is no durability; write a duration like 500ms, \"none\" or \"batch\""
+                ))),
+            },
+        }
+    }
+}
+
+/// The line, from 1, of a byte of the text.
+fn line_at(text: &str, offset: usize) -> usize {
+    1 + text
+        .bytes()
+        .take(offset)
+        .filter(|byte| *byte == b'\n')
+        .count()
+}
+
+fn one_line(message: &str) -> String {
+    message.trim_end().replace('\n', "; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The configuration of the documentation: all values but the limits and the source are the defaults.
+    const DOCUMENTED: &str = r#"
+[log]
+chunk = "64KiB"
+block = "64MiB"
+staging = "/dev/shm"
+durability = "500ms"
+
+[retention]
+max_bytes = "50GiB"
+max_age = "24h"
+min_free = "5%"
+on_full = "evict"
+
+[[source]]
+name = "redis_request"
+time = "arrival"
+on_overload = "block"
+[[source.field]]
+name = "latency_ns"
+type = "u64"
+[[source.field]]
+name = "op"
+type = "u8"
+labels = { 1 = "GET", 2 = "SET" }
+[[source.index]]
+name = "latency"
+value = "latency_ns"
+[[source.index]]
+name = "set_latency"
+value = "latency_ns"
+where = "op = 'SET'"
+bins = { from = 1000, factor = 2, count = 24 }
+"#;
+
+    fn refused(from: &str, to: &str) -> ConfigError {
+        assert!(DOCUMENTED.contains(from), "{from}");
+        Config::parse(&DOCUMENTED.replace(from, to)).unwrap_err()
+    }
+
+    #[test]
+    fn what_is_not_given_has_the_documented_default() {
+        let written = Config::parse(DOCUMENTED).unwrap();
+        let empty = Config::parse("").unwrap();
+        assert_eq!(written.log.options(), empty.log.options());
+        assert_eq!(empty.log.options(), LogOptions::default());
+        assert_eq!(empty.retention.max_bytes, None);
+        assert_eq!(empty.retention.max_age, None);
+        assert!(!empty.retention.is_limited());
+        assert!(written.retention.is_limited());
+        assert_eq!(written.retention.min_free, empty.retention.min_free);
+        assert_eq!(written.retention.on_full, OnFull::Evict);
+        assert_eq!(empty.access, AccessConfig::default());
+        assert_eq!(written.sources.len(), 1);
+    }
+
+    #[test]
+    fn other_values_are_taken_over() {
+        let text = "[log]\nchunk = '16KiB'\nblock = '1MiB'\nsegment = '256MiB'\nstaging = '/tmp'\ndurability = 'batch'\n\
+                    [retention]\nmin_free = '10GiB'\non_full = 'refuse'\n[access]\ngroup = 'staff'\nsocket = 'group'";
+        let config = Config::parse(text).unwrap();
+        let options = config.log.options();
+        assert_eq!(
+            (options.chunk_bytes, options.block_bytes),
+            (16 << 10, 1 << 20)
+        );
+        assert_eq!(options.segment_bytes[0], 256 << 20);
+        assert_eq!(options.staging.as_deref(), Some(Path::new("/tmp")));
+        assert_eq!(options.durability, Durability::Batch);
+        assert_eq!(config.retention.min_free, FreeSpace::Bytes(10 << 30));
+        assert_eq!(config.retention.on_full, OnFull::Refuse);
+        assert_eq!(config.access.group.as_deref(), Some("staff"));
+        assert_eq!(config.access.socket, SocketAccess::Group);
+    }
+
+    #[test]
+    fn each_mistake_is_named_with_its_line() {
+        for (from, to, line, word) in [
+            ("chunk =", "chnk =", 3, "chnk"),
+            ("[retention]", "[retain]", 8, "retain"),
+            ("\"64KiB\"", "\"64 kilo\"", 3, "no size"),
+            ("\"64KiB\"", "\"60KiB\"", 3, "power of two"),
+            ("\"64KiB\"", "64", 3, "string"),
+            ("\"64MiB\"", "\"4KiB\"", 4, "power of two"),
+            ("\"/dev/shm\"", "\"shm\"", 5, "absolute"),
+            ("\"500ms\"", "\"soon\"", 6, "no durability"),
+            ("\"500ms\"", "\"0ms\"", 6, "no durability"),
+            ("\"50GiB\"", "\"50\u{20ac}\"", 9, "no size"),
+            ("\"24h\"", "\"1 day\"", 10, "no duration"),
+            ("\"5%\"", "\"500%\"", 11, "0%"),
+            ("\"evict\"", "\"erase\"", 12, "erase"),
+            ("\"arrival\"", "\"departure\"", 16, "departure"),
+            ("\"redis_request\"", "\"loom_x\"", 14, "built in"),
+            ("op = 'SET'", "op = 'DEL'", 28, "DEL"),
+            ("on_full = \"evict\"", "on_full = ", 12, ""),
+        ] {
+            let error = refused(from, to);
+            assert_eq!(error.line, Some(line), "{from} -> {to}: {error}");
+            assert!(error.message.contains(word), "{from} -> {to}: {error}");
+            assert!(!error.message.contains('\n'), "{error}");
+        }
+    }
+
+    #[test]
+    fn segments_are_whole_blocks() {
+        let error = Config::parse("[log]\nsegment = '100MiB'\n").unwrap_err();
+        assert_eq!(error.line, Some(2));
+        assert!(error.message.contains("multiple of the block"), "{error}");
+    }
+
+    #[test]
+    fn a_socket_for_the_group_needs_one() {
+        assert!(Config::parse("[access]\nsocket = 'group'").is_err());
+    }
+}

@@ -1,0 +1,196 @@
+//! Sizes (`64MiB`), durations (`500ms`) and shares of a disk (`5%`), as a configuration writes them.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, de};
+
+/// A number of bytes: `64KiB`, `50GiB`, `1.5TiB`, `4096`, or decimal `10GB`.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ByteSize(pub u64);
+
+/// A length of time: `500ms`, `10s`, `24h`, `7d`.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span(pub Duration);
+
+/// How much of a disk stays free: `5%` of it, or a size.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub enum FreeSpace {
+    Percent(f64),
+    Bytes(u64),
+}
+
+const SIZE_UNITS: [(&str, u64); 9] = [
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+    ("TiB", 1 << 40),
+    ("kB", 1_000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("TB", 1_000_000_000_000),
+    ("B", 1),
+];
+
+const TIME_UNITS_NS: [(&str, u64); 7] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("m", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+    ("d", 86_400_000_000_000),
+];
+
+impl FromStr for ByteSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(bytes) = text.parse() {
+            return Ok(ByteSize(bytes));
+        }
+        scaled(text, &SIZE_UNITS)
+            .map(ByteSize)
+            .ok_or_else(|| format!("'{text}' is no size; write it like 64KiB, 512MiB or 50GiB"))
+    }
+}
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        scaled(text, &TIME_UNITS_NS)
+            .map(|nanos| Span(Duration::from_nanos(nanos)))
+            .ok_or_else(|| format!("'{text}' is no duration; write it like 500ms, 10s or 24h"))
+    }
+}
+
+impl FromStr for FreeSpace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some(percent) = text.strip_suffix('%') else {
+            return text
+                .parse()
+                .map(|ByteSize(bytes)| FreeSpace::Bytes(bytes))
+                .map_err(|_| {
+                    format!("'{text}' is neither a share of the disk like 5% nor a size like 10GiB")
+                });
+        };
+        match percent.trim().parse::<f64>() {
+            Ok(percent) if (0.0..100.0).contains(&percent) => Ok(FreeSpace::Percent(percent)),
+            _ => Err(format!(
+                "'{text}' is no share of a disk; it runs from 0% to below 100%"
+            )),
+        }
+    }
+}
+
+impl ByteSize {
+    /// For people: one decimal, in the greatest binary unit that is not above it.
+    pub fn approximately(self) -> String {
+        let binary = SIZE_UNITS.iter().take(4).rev();
+        match binary.into_iter().find(|(_, scale)| self.0 >= *scale) {
+            Some((unit, scale)) => format!("{:.1} {unit}", self.0 as f64 / *scale as f64),
+            None => format!("{} B", self.0),
+        }
+    }
+}
+
+impl fmt::Display for ByteSize {
+    /// In the greatest binary unit that gives a whole number.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let binary = SIZE_UNITS.iter().take(4).rev();
+        match binary
+            .into_iter()
+            .find(|(_, scale)| self.0 != 0 && self.0.is_multiple_of(*scale))
+        {
+            Some((unit, scale)) => write!(f, "{}{unit}", self.0 / scale),
+            None => write!(f, "{}B", self.0),
+        }
+    }
+}
+
+/// A number, whole or decimal, before one of the units; None where it is neither or does not fit.
+fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let digits_end = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let (number, unit) = text.split_at_checked(digits_end)?;
+    let unit = unit.trim_start();
+    let (_, scale) = units.iter().find(|(name, _)| *name == unit)?;
+    if let Ok(whole) = number.parse::<u64>() {
+        return whole.checked_mul(*scale);
+    }
+    let exact = number.parse::<f64>().ok()? * *scale as f64;
+    (exact.fract() == 0.0 && exact < (1u64 << 53) as f64).then_some(exact as u64)
+}
+
+/// Deserializes from the text form; sizes may be plain numbers too.
+macro_rules! deserialize_from_text {
+    ($($unit:ty),*) => {$(
+        impl<'de> Deserialize<'de> for $unit {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(from)?;
+                text.parse().map_err(de::Error::custom)
+            }
+        }
+    )*};
+}
+
+deserialize_from_text!(ByteSize, Span, FreeSpace);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_in_binary_and_decimal_units() {
+        let bytes = |text: &str| text.parse::<ByteSize>().map(|size| size.0).ok();
+        assert_eq!(bytes("64KiB"), Some(65_536));
+        assert_eq!(bytes("64 MiB"), Some(64 << 20));
+        assert_eq!(bytes("1.5GiB"), Some(3 << 29));
+        assert_eq!(bytes("10GB"), Some(10_000_000_000));
+        assert_eq!(bytes("4096"), Some(4096));
+        for wrong in [
+            "",
+            "KiB",
+            "-1KiB",
+            "1kib",
+            "1 XB",
+            "0.3B",
+            "99999999TiB",
+            "1e3MiB",
+            "1..2MiB",
+        ] {
+            assert_eq!(bytes(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_shown_as_they_are_written() {
+        for text in ["64KiB", "50GiB", "1TiB", "4095B", "0B"] {
+            assert_eq!(text.parse::<ByteSize>().unwrap().to_string(), text);
+        }
+        assert_eq!(ByteSize(1_500_000).approximately(), "1.4 MiB");
+        assert_eq!(ByteSize(12).approximately(), "12 B");
+    }
+
+    #[test]
+    fn durations_are_read() {
+        let span = |text: &str| text.parse::<Span>().map(|span| span.0).ok();
+        assert_eq!(span("500ms"), Some(Duration::from_millis(500)));
+        assert_eq!(span("24h"), Some(Duration::from_secs(86_400)));
+        assert_eq!(span("0.5s"), Some(Duration::from_millis(500)));
+        assert_eq!(span("500"), None);
+        assert_eq!(span("5 minutes"), None);
+    }
+
+    #[test]
+    fn free_space_is_a_share_or_a_size() {
+        assert_eq!("5%".parse(), Ok(FreeSpace::Percent(5.0)));
+        assert_eq!("10GiB".parse(), Ok(FreeSpace::Bytes(10 << 30)));
+        assert!("100%".parse::<FreeSpace>().is_err());
+        assert!("-1%".parse::<FreeSpace>().is_err());
+        assert!("much".parse::<FreeSpace>().is_err());
+    }
+}

@@ -1,0 +1,169 @@
+//! The paper's Redis case (§2.1), generated: three sources at a steady rate, and six mangled packets that each cause
+//! one slow `recvfrom` and one slow request.
+//!
+//! | source | field: type | indexes |
+//! |---|---|---|
+//! | `redis_request` | `id` u64, `latency_ns` u64, `key_hash` u64, `client_port` u16, `op` u8 (GET, SET, INCR, HGET, LPUSH), `hit` bool, `request_bytes` u32, `response_bytes` u32, `tid` u32, `key` char[8] | `latency` on latency_ns; `set_latency` on latency_ns where op = 'SET' |
+//! | `syscall` | `id` u64, `latency_ns` u64, `result` i64, `number` u16 (read, write, sendto, recvfrom, futex, epoll_wait), `cpu` u16, `fd` i32, `pid` u32, `tid` u32, `comm` char[8] | `latency` on latency_ns; `recv_latency` where number = 'recvfrom'; `sendto_latency` where number = 'sendto' |
+//! | `packet` | `id` u64, `src_addr` char[12], `dst_addr` char[12], `src_port` u16, `dst_port` u16, `seq` u32, `wire_bytes` u32, `tcp_flags` u8 (SYN, RST, ACK, FIN ACK, SYN ACK, PSH ACK), `ttl` u8 | `wire_bytes` |
+//!
+//! An ordinary request takes less than 1 ms, an ordinary system call less than 0.2 ms. A needle is a packet from a
+//! client whose `dst_port` is not 6379; a `recvfrom` of 3 to 5.5 ms that is recorded that much later; and a request of
+//! 3.4 to 6.5 ms, recorded 1.4 to 2 ms after it. So the six greatest latencies of `redis_request` and of `syscall` are
+//! the needles', and everything of one needle lies within 10 ms before the record of its request. Nothing links
+//! the three records but time: ids count up from 1 in each source, and the packet's ports are not in the others.
+//!
+//! A truth file has one JSON object a line, written when a needle is complete: `needle`, `packet`, `packet_time_ns`,
+//! `dst_port`, `syscall`, `syscall_time_ns`, `syscall_latency_ns`, `request`, `request_time_ns`, `request_latency_ns`;
+//! `packet`, `syscall` and `request` are ids. The times are those of the hand-over; a record's arrival is up to a few
+//! milliseconds later.
+
+mod generator;
+mod needles;
+mod random;
+mod sources;
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use loom_engine::SourceId;
+use thiserror::Error;
+
+use crate::client::{Client, ClientError};
+use crate::protocol::{Counts, Shape};
+use generator::{Batches, Generator};
+use needles::Needles;
+pub use needles::{NEEDLES, Needle};
+pub use sources::SOURCES;
+use sources::{PACKET_BYTES, REQUEST_BYTES, SYSCALL_BYTES};
+
+/// Records are made and handed over this often.
+const TICK: Duration = Duration::from_millis(1);
+/// As much of the schedule is made up for at once where the generator is late.
+const CATCH_UP: Duration = Duration::from_millis(20);
+
+/// What to generate.
+#[derive(Clone, Debug)]
+pub struct DemoOptions {
+    /// Records a second, of all sources together.
+    pub rate: u64,
+    pub duration: Duration,
+    pub seed: u64,
+    /// Where the needles are told.
+    pub truth: Option<PathBuf>,
+}
+
+/// What was generated.
+#[derive(Clone, Debug)]
+pub struct Report {
+    pub elapsed: Duration,
+    pub counts: Counts,
+    pub needles: Vec<Needle>,
+}
+
+#[derive(Debug, Error)]
+pub enum DemoError {
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error("{}: {source}", path.display())]
+    Truth { path: PathBuf, source: io::Error },
+}
+
+/// Generates until the time is over or `stop` is set, and returns when everything is durable.
+pub fn run(client: &Client, options: &DemoOptions, stop: &AtomicBool) -> Result<Report, DemoError> {
+    let mut truth = Truth::create(options.truth.clone())?;
+    let mut generator = Generator::new(options.seed, options.rate as f64);
+    let mut needles = Needles::plan(&mut generator.random, options.duration);
+    let mut feed = Feed::define(client)?;
+    let start = Instant::now();
+    // How far the schedule is made.
+    let mut made = Duration::ZERO;
+    while made < options.duration && !stop.load(Ordering::Relaxed) {
+        let elapsed = start.elapsed();
+        let target = elapsed.min(options.duration).min(made + CATCH_UP);
+        generator.fill(target, &mut feed.batches);
+        let late = elapsed.saturating_sub(target);
+        if let Some(needle) = needles.advance(elapsed, late, &mut generator, &mut feed.batches) {
+            truth.tell(needle)?;
+        }
+        made = target;
+        feed.push(client)?;
+        // Sleeps to the next tick of the schedule, so that one late tick delays no other.
+        let ticks = made.as_micros() / TICK.as_micros() + 1;
+        let next = TICK.saturating_mul(u32::try_from(ticks).unwrap_or(u32::MAX));
+        std::thread::sleep(next.saturating_sub(start.elapsed()));
+    }
+    let synced = client.sync_durable()?;
+    Ok(Report {
+        elapsed: start.elapsed(),
+        counts: synced.counts,
+        needles: needles.into_done(),
+    })
+}
+
+/// The three sources and what is due for them.
+struct Feed {
+    requests: SourceId,
+    syscalls: SourceId,
+    packets: SourceId,
+    batches: Batches,
+}
+
+impl Feed {
+    fn define(client: &Client) -> Result<Feed, ClientError> {
+        let ids = client.define(SOURCES)?;
+        let [(requests, _), (syscalls, _), (packets, _)] = ids.as_slice() else {
+            return Err(ClientError::Protocol(format!(
+                "{} ids for three sources",
+                ids.len()
+            )));
+        };
+        Ok(Feed {
+            requests: *requests,
+            syscalls: *syscalls,
+            packets: *packets,
+            batches: Batches::default(),
+        })
+    }
+
+    /// Hands the batches over, causes before effects.
+    fn push(&mut self, client: &Client) -> Result<(), ClientError> {
+        for (source, record_bytes, bytes) in [
+            (self.packets, PACKET_BYTES, &self.batches.packets),
+            (self.syscalls, SYSCALL_BYTES, &self.batches.syscalls),
+            (self.requests, REQUEST_BYTES, &self.batches.requests),
+        ] {
+            client.push_batch(source, Shape::Fixed { record_bytes }, bytes)?;
+        }
+        self.batches.clear();
+        client.flush()
+    }
+}
+
+/// The truth file, where one is wanted.
+struct Truth(Option<(PathBuf, File)>);
+
+impl Truth {
+    fn create(path: Option<PathBuf>) -> Result<Truth, DemoError> {
+        let Some(path) = path else {
+            return Ok(Truth(None));
+        };
+        match File::create(&path) {
+            Ok(file) => Ok(Truth(Some((path, file)))),
+            Err(source) => Err(DemoError::Truth { path, source }),
+        }
+    }
+
+    fn tell(&mut self, needle: &Needle) -> Result<(), DemoError> {
+        let Some((path, file)) = &mut self.0 else {
+            return Ok(());
+        };
+        needle.write(file).map_err(|source| DemoError::Truth {
+            path: path.clone(),
+            source,
+        })
+    }
+}

@@ -1,0 +1,228 @@
+//! The six needles: a mangled packet, the `recvfrom` that waits for it, and the request that is slow for that.
+
+use std::io::{self, Write};
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+
+use super::generator::{Batches, Generator};
+use super::random::Random;
+use super::sources::REDIS_PORT;
+
+/// How many there are, as in the paper's Figure 3.
+pub const NEEDLES: usize = 6;
+/// A needle waits while the generator is this late, for its parts would arrive too far apart.
+const LATENESS_MAX: Duration = Duration::from_millis(2);
+
+/// What became of one needle: a line of the truth file. Times are those of the hand-over to the client library.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Needle {
+    /// Counted from 1.
+    pub needle: usize,
+    pub packet: u64,
+    pub packet_time_ns: i64,
+    pub dst_port: u16,
+    pub syscall: u64,
+    pub syscall_time_ns: i64,
+    pub syscall_latency_ns: u64,
+    pub request: u64,
+    pub request_time_ns: i64,
+    pub request_latency_ns: u64,
+}
+
+/// Plans the needles and carries them out one after the other.
+pub(super) struct Needles {
+    /// When each is due, after the start; the latest first.
+    due: Vec<Duration>,
+    /// After this a needle waits for nothing.
+    deadline: Duration,
+    state: State,
+    done: Vec<Needle>,
+}
+
+enum State {
+    Idle,
+    /// The packet is sent; the `recvfrom` returns at `recv_at`.
+    PacketSent {
+        recv_at: Duration,
+        request_at: Duration,
+        needle: Needle,
+    },
+    /// The `recvfrom` has returned; the request ends at `request_at`.
+    RecvReturned {
+        request_at: Duration,
+        needle: Needle,
+    },
+}
+
+impl Needles {
+    /// One at a random moment of each sixth of the run, away from its ends.
+    pub(super) fn plan(random: &mut Random, run: Duration) -> Self {
+        let slot = 0.92 / (NEEDLES as f64);
+        let mut at = |i| run.mul_f64(0.02 + slot * (i as f64 + 0.1 + 0.7 * random.unit()));
+        let mut due: Vec<Duration> = (0..NEEDLES).map(&mut at).collect();
+        due.reverse();
+        Needles {
+            due,
+            deadline: run.mul_f64(0.97),
+            state: State::Idle,
+            done: Vec::new(),
+        }
+    }
+
+    /// Appends what the needles do now, `elapsed` after the start, with the generator `late` by so much. Returns a
+    /// needle that is complete.
+    pub(super) fn advance(
+        &mut self,
+        elapsed: Duration,
+        late: Duration,
+        generator: &mut Generator,
+        batches: &mut Batches,
+    ) -> Option<&Needle> {
+        let now = wall_clock_ns();
+        self.state = match std::mem::replace(&mut self.state, State::Idle) {
+            State::Idle => {
+                self.due.pop_if(|due| {
+                    *due <= elapsed && (late <= LATENESS_MAX || elapsed >= self.deadline)
+                })?;
+                send_packet(elapsed, now, generator, batches)
+            }
+            State::PacketSent {
+                recv_at,
+                request_at,
+                mut needle,
+            } if elapsed >= recv_at => {
+                needle.syscall =
+                    generator.slow_recv(needle.syscall_latency_ns, &mut batches.syscalls);
+                needle.syscall_time_ns = now;
+                State::RecvReturned { request_at, needle }
+            }
+            State::RecvReturned {
+                request_at,
+                mut needle,
+            } if elapsed >= request_at => {
+                let slow_ns = Some(needle.request_latency_ns);
+                needle.request = generator.request(slow_ns, &mut batches.requests);
+                needle.request_time_ns = now;
+                needle.needle = self.done.len() + 1;
+                self.done.push(needle);
+                return self.done.last();
+            }
+            waiting => waiting,
+        };
+        None
+    }
+
+    /// Those that are complete.
+    pub(super) fn into_done(self) -> Vec<Needle> {
+        self.done
+    }
+}
+
+/// Sends the mangled packet and decides what follows: the `recvfrom` returns when the retransmission arrives, a few
+/// milliseconds later, and the request ends soon after.
+fn send_packet(
+    elapsed: Duration,
+    now_ns: i64,
+    generator: &mut Generator,
+    batches: &mut Batches,
+) -> State {
+    let random = &mut generator.random;
+    // One or several flipped bits: never the right port, and none that a client has.
+    let dst_port = REDIS_PORT ^ (1 + random.below(4095) as u16);
+    let syscall_latency_ns = 3_000_000 + random.below(2_500_000);
+    let request_latency_ns = syscall_latency_ns + 400_000 + random.below(600_000);
+    let recv_at = elapsed + Duration::from_nanos(syscall_latency_ns);
+    let request_at = elapsed + Duration::from_nanos(request_latency_ns) + Duration::from_millis(1);
+    let packet = generator.packet(Some(dst_port), &mut batches.packets);
+    let needle = Needle {
+        needle: 0,
+        packet,
+        packet_time_ns: now_ns,
+        dst_port,
+        syscall: 0,
+        syscall_time_ns: now_ns,
+        syscall_latency_ns,
+        request: 0,
+        request_time_ns: now_ns,
+        request_latency_ns,
+    };
+    State::PacketSent {
+        recv_at,
+        request_at,
+        needle,
+    }
+}
+
+impl Needle {
+    /// Appends this needle to a truth file.
+    pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        writeln!(out, "{}", serde_json::to_string(self)?)
+    }
+}
+
+fn wall_clock_ns() -> i64 {
+    let since_epoch = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs the needles of ten seconds in steps of a millisecond; `late` tells the lateness of each.
+    fn run(late: impl Fn(u64) -> Duration) -> (Vec<Needle>, Batches) {
+        let mut generator = Generator::new(5, 0.0);
+        let mut needles = Needles::plan(&mut Random::new(11), Duration::from_secs(10));
+        let mut batches = Batches::default();
+        for millis in 0..10_000 {
+            let elapsed = Duration::from_millis(millis);
+            needles.advance(elapsed, late(millis), &mut generator, &mut batches);
+        }
+        assert!(matches!(needles.state, State::Idle));
+        (needles.into_done(), batches)
+    }
+
+    #[test]
+    fn each_mangled_packet_causes_one_slow_recv_and_one_slow_request() {
+        let (done, batches) = run(|_| Duration::ZERO);
+        assert_eq!(done.len(), NEEDLES);
+        assert_eq!(batches.requests.len(), 48 * NEEDLES);
+        assert_eq!(batches.syscalls.len(), 48 * NEEDLES);
+        assert_eq!(batches.packets.len(), 46 * NEEDLES);
+        for needle in &done {
+            assert_ne!(needle.dst_port, REDIS_PORT);
+            assert!(needle.dst_port < 40_000);
+            assert!(needle.syscall_latency_ns >= 3_000_000);
+            assert!(needle.request_latency_ns > needle.syscall_latency_ns);
+        }
+        let numbers: Vec<usize> = done.iter().map(|needle| needle.needle).collect();
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn needles_wait_while_the_generator_is_late_and_come_all_the_same() {
+        let (done, _) = run(|millis| Duration::from_millis(if millis < 6000 { 50 } else { 0 }));
+        assert_eq!(done.len(), NEEDLES);
+        let (done, _) = run(|_| Duration::from_millis(50));
+        assert_eq!(done.len(), NEEDLES);
+    }
+
+    #[test]
+    fn a_truth_file_has_a_json_object_a_line() {
+        let (done, _) = run(|_| Duration::ZERO);
+        let mut file = Vec::new();
+        for needle in &done {
+            needle.write(&mut file).unwrap();
+        }
+        let text = String::from_utf8(file).unwrap();
+        assert_eq!(text.lines().count(), NEEDLES);
+        for (line, needle) in text.lines().zip(&done) {
+            let value: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert_eq!(value["packet"], needle.packet);
+            assert_eq!(value["request_latency_ns"], needle.request_latency_ns);
+        }
+    }
+}
