@@ -1,5 +1,7 @@
 //! `ingestd load` as a user runs it: what it prints, how it ends, and what then stands in the directory.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
+
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -65,7 +67,7 @@ fn records(dir: &Path, name: &str) -> Vec<String> {
             });
             records.push(cells.collect::<Vec<_>>().join(" "));
         }
-        at = at + u64::from(chunk_bytes);
+        at += u64::from(chunk_bytes);
     }
     records
 }
