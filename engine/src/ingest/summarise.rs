@@ -204,10 +204,6 @@ impl OfChunk<'_> {
         let own_time = layout.filter(|layout| layout.has_own_time());
         out.reset(id, own_time.is_some());
         out.records = places.len() as u64;
-        let entry_bytes = |place: &Place| {
-            RECORD_HEADER_BYTES as u64 + u64::from(place.payload_bytes).next_multiple_of(8)
-        };
-        out.bytes = places.iter().map(entry_bytes).sum();
         if let (Some(first), Some(last)) = (places.first(), places.last()) {
             (out.first, out.last) = (first.offset, last.offset);
             (out.first_arrival, out.last_arrival) = (first.arrival, last.arrival);
