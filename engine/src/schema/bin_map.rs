@@ -26,15 +26,29 @@ const FLOAT_BASE: u64 = (1023 - 64) << 5;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BinMap {
     kind: ValueKind,
-    /// Keys of the defined edges, ascending; `None` for `auto`.
-    edges: Option<Arc<[u64]>>,
+    bins: Bins,
+}
+
+/// How a bin is found, decided once.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Bins {
+    AutoUnsigned,
+    AutoSigned,
+    AutoFloat,
+    /// Keys of the defined edges, ascending.
+    Edges(Arc<[u64]>),
 }
 
 impl BinMap {
     /// Refused: edges that do not ascend, are not finite, or that the kind of value cannot hold.
     pub fn new(def: &BinsDef, kind: ValueKind) -> Result<BinMap> {
         let Some(edges) = def.edges()? else {
-            return Ok(BinMap { kind, edges: None });
+            let bins = match kind {
+                ValueKind::Unsigned => Bins::AutoUnsigned,
+                ValueKind::Signed => Bins::AutoSigned,
+                ValueKind::Float => Bins::AutoFloat,
+            };
+            return Ok(BinMap { kind, bins });
         };
         let mut keys: Vec<u64> = Vec::with_capacity(edges.len());
         for edge in &edges {
@@ -57,48 +71,41 @@ impl BinMap {
         }
         Ok(BinMap {
             kind,
-            edges: Some(keys.into()),
+            bins: Bins::Edges(keys.into()),
         })
     }
 
     /// The bin of a key.
     #[inline]
     pub fn bin(&self, key: Key) -> u16 {
-        match &self.edges {
-            Some(edges) => edges.partition_point(|&edge| edge <= key.0) as u16,
-            None => match self.kind {
-                ValueKind::Unsigned => 1 + magnitude_bin(key.0),
-                ValueKind::Signed => signed_bin(key),
-                ValueKind::Float => float_bin(key),
-            },
+        match &self.bins {
+            Bins::AutoUnsigned => 1 + magnitude_bin(key.0),
+            Bins::AutoSigned => signed_bin(key),
+            Bins::AutoFloat => float_bin(key),
+            Bins::Edges(edges) => edges.partition_point(|&edge| edge <= key.0) as u16,
         }
     }
 
     /// Calls `each` with the bin of every key, in order. How bins are found is looked at once, not for each key.
     #[inline]
     pub fn bins(&self, keys: &[Key], mut each: impl FnMut(u16)) {
-        match (&self.edges, self.kind) {
-            (None, ValueKind::Unsigned) => {
-                keys.iter().for_each(|key| each(1 + magnitude_bin(key.0)))
-            }
-            (None, ValueKind::Signed) => keys.iter().for_each(|key| each(signed_bin(*key))),
-            (None, ValueKind::Float) => keys.iter().for_each(|key| each(float_bin(*key))),
-            (Some(_), _) => keys.iter().for_each(|key| each(self.bin(*key))),
+        match &self.bins {
+            Bins::AutoUnsigned => keys.iter().for_each(|key| each(1 + magnitude_bin(key.0))),
+            Bins::AutoSigned => keys.iter().for_each(|key| each(signed_bin(*key))),
+            Bins::AutoFloat => keys.iter().for_each(|key| each(float_bin(*key))),
+            Bins::Edges(_) => keys.iter().for_each(|key| each(self.bin(*key))),
         }
     }
 
     /// The number of bins, with both outliers: bins are `0..len()`.
     #[expect(clippy::len_without_is_empty, reason = "there are always the outliers")]
     pub fn len(&self) -> usize {
-        match &self.edges {
-            Some(edges) => edges.len() + 1,
-            None => usize::from(self.last()) + 1,
-        }
+        usize::from(self.last()) + 1
     }
 
     /// Whether the bins are `auto`, which keep no statistics but their count.
     pub fn is_auto(&self) -> bool {
-        self.edges.is_none()
+        !matches!(self.bins, Bins::Edges(_))
     }
 
     /// How the keys decode.
@@ -114,11 +121,14 @@ impl BinMap {
         if bin > self.last() {
             return self.greatest();
         }
-        match &self.edges {
-            Some(edges) => edges
-                .get(usize::from(bin) - 1)
-                .map_or(self.greatest(), |&key| Key(key)),
-            None => self.auto_lower(bin),
+        match &self.bins {
+            Bins::AutoUnsigned => Key(magnitude_lower(bin - 1)),
+            Bins::AutoSigned => signed_lower(bin),
+            Bins::AutoFloat => float_lower(bin),
+            Bins::Edges(edges) => {
+                let edge = edges.get(usize::from(bin) - 1);
+                edge.map_or(self.greatest(), |&key| Key(key))
+            }
         }
     }
 
@@ -138,11 +148,11 @@ impl BinMap {
     }
 
     fn last(&self) -> u16 {
-        match (&self.edges, self.kind) {
-            (Some(edges), _) => edges.len() as u16,
-            (None, ValueKind::Unsigned) => 1 + MAGNITUDE_BIN_MAX,
-            (None, ValueKind::Signed) => SIGNED_ZERO + magnitude_bin(i64::MAX as u64),
-            (None, ValueKind::Float) => FLOAT_ZERO + FLOAT_BIN_MAX + 1,
+        match &self.bins {
+            Bins::AutoUnsigned => 1 + MAGNITUDE_BIN_MAX,
+            Bins::AutoSigned => SIGNED_ZERO + magnitude_bin(i64::MAX as u64),
+            Bins::AutoFloat => FLOAT_ZERO + FLOAT_BIN_MAX + 1,
+            Bins::Edges(edges) => edges.len() as u16,
         }
     }
 
@@ -157,21 +167,6 @@ impl BinMap {
         match self.kind {
             ValueKind::Unsigned | ValueKind::Signed => Key::MAX,
             ValueKind::Float => Key::from_f64(f64::NAN),
-        }
-    }
-
-    fn auto_lower(&self, bin: u16) -> Key {
-        match self.kind {
-            ValueKind::Unsigned => Key(magnitude_lower(bin - 1)),
-            ValueKind::Signed if bin >= SIGNED_ZERO => {
-                Key(SIGN | magnitude_lower(bin - SIGNED_ZERO))
-            }
-            // The least value has the greatest magnitude: one less than where the next magnitudes begin.
-            ValueKind::Signed => {
-                Key((SIGN + 1).saturating_sub(magnitude_lower(SIGNED_ZERO - bin + 1)))
-            }
-            ValueKind::Float if bin > FLOAT_ZERO => Key(SIGN | float_lower(bin - FLOAT_ZERO)),
-            ValueKind::Float => Key((SIGN - 1) - (float_lower(FLOAT_ZERO - bin + 1) - 1)),
         }
     }
 }
@@ -210,8 +205,23 @@ fn float_bin(key: Key) -> u16 {
     (FLOAT_ZERO as i16 + ((bin ^ sign as i16) - sign as i16)) as u16
 }
 
+fn signed_lower(bin: u16) -> Key {
+    match bin.checked_sub(SIGNED_ZERO) {
+        Some(magnitude) => Key(SIGN | magnitude_lower(magnitude)),
+        // The least value has the greatest magnitude: one less than where the next magnitudes begin.
+        None => Key((SIGN + 1).saturating_sub(magnitude_lower(SIGNED_ZERO - bin + 1))),
+    }
+}
+
+fn float_lower(bin: u16) -> Key {
+    match bin.checked_sub(FLOAT_ZERO) {
+        Some(f @ 1..) => Key(SIGN | float_magnitude_lower(f)),
+        _ => Key(SIGN - float_magnitude_lower(FLOAT_ZERO - bin + 1)),
+    }
+}
+
 /// The bits of the least magnitude of `F`, from 1.
-fn float_lower(bin: u16) -> u64 {
+fn float_magnitude_lower(bin: u16) -> u64 {
     (FLOAT_BASE + u64::from(bin) - 1) << FLOAT_SHIFT
 }
 

@@ -76,6 +76,8 @@ pub struct Layout {
     null_bytes: usize,
     var_fields: usize,
     lengths_offset: usize,
+    /// The length of payloads that need no closer look; `usize::MAX` where all need one.
+    plain_bytes: usize,
 }
 
 impl Layout {
@@ -119,17 +121,20 @@ impl Layout {
                 null_bit,
             });
         }
+        let bools = bools_of(&slots);
+        let is_plain = var_fields == 0 && bools.is_empty() && !slots.is_empty();
         let layout = Layout {
             loaders: slots
                 .iter()
                 .map(|slot| Loader::new(slot, body_offset))
                 .collect(),
-            bools: bools_of(&slots),
+            bools,
             slots: slots.into(),
             own_time,
             null_bytes,
             var_fields,
             lengths_offset: offset,
+            plain_bytes: if is_plain { offset } else { usize::MAX },
         };
         let bytes = layout.fixed_bytes();
         if bytes > PAYLOAD_BYTES_MAX {
@@ -192,6 +197,13 @@ impl Layout {
     /// Whether the payload has this layout: its length is exact, and each bool 0 or 1.
     #[inline]
     pub fn validate(&self, payload: &[u8]) -> Result<(), PayloadError> {
+        if payload.len() == self.plain_bytes {
+            return Ok(());
+        }
+        self.validate_closely(payload)
+    }
+
+    fn validate_closely(&self, payload: &[u8]) -> Result<(), PayloadError> {
         let (found, least) = (payload.len(), self.fixed_bytes());
         if found < least {
             return Err(PayloadError::TooShort { found, least });
@@ -208,7 +220,6 @@ impl Layout {
             .try_for_each(|&field| self.validate_bool(field, payload))
     }
 
-    #[inline]
     fn validate_bool(&self, field: usize, payload: &[u8]) -> Result<(), PayloadError> {
         match self.key(field, payload) {
             Some(Key(value @ 2..)) => Err(PayloadError::NotBool {
