@@ -213,3 +213,95 @@ fn read_whole(file: &dyn StorageFile, buffer: &mut [u8], offset: u64) -> Result<
         ),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::storage::{OsStorage, write_at};
+
+    /// A staging file of 4 KiB blocks whose words are all 0, and the note that names it.
+    fn staged(dir: &Path) -> (Arc<dyn StorageFile>, StagingNote) {
+        let file = OsStorage.open(&dir.join("file"), OpenMode::Create).unwrap();
+        file.allocate(7 * 4096).unwrap();
+        let header = Header {
+            uuid: [5; 16],
+            epoch: 9,
+            block_bytes: [4096; 3],
+        };
+        write_at(&*file, &header.encode(), 0).unwrap();
+        let (id, owner) = (file.id().unwrap(), OsStorage.dir_id(dir).unwrap());
+        let note = StagingNote {
+            path: PathBuf::from("file"),
+            device: id.device,
+            inode: id.inode,
+            directory_device: owner.device,
+            directory_inode: owner.inode,
+            uuid: Uuid::from_bytes([5; 16]),
+            epoch: 9,
+            boot_id: OsStorage.boot_id().unwrap(),
+        };
+        (file, note)
+    }
+
+    #[test]
+    fn a_writer_stopped_between_a_word_and_its_complement_keeps_no_reader_waiting() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, note) = staged(dir.path());
+        let attachment = Attachment::open(&OsStorage, dir.path(), &note).unwrap();
+        let store = |word: Word, value: u64, complement: u64| {
+            let at = control::word_offset(LogKind::Chunks, word);
+            write_at(&*file, &value.to_le_bytes(), at).unwrap();
+            write_at(&*file, &complement.to_le_bytes(), at + 8).unwrap();
+            attachment.word(LogKind::Chunks, word).unwrap()
+        };
+        assert_eq!(store(Word::Tail, 800, !800), Address(800));
+        assert_eq!(store(Word::Tail, 1600, !800), Address(800));
+        assert_eq!(store(Word::Head, 8192, !4096), Address(8192));
+        let at = control::word_offset(LogKind::Times, Word::Tail);
+        write_at(&*file, &u64::MAX.to_le_bytes(), at).unwrap();
+        assert!(attachment.word(LogKind::Times, Word::Tail).is_err());
+    }
+
+    #[test]
+    fn a_note_is_of_one_directory_and_one_boot() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_file, note) = staged(dir.path());
+        note.write(&OsStorage, dir.path()).unwrap();
+        let note = StagingNote::read(&OsStorage, dir.path()).unwrap().unwrap();
+        let is_ours = |note: &StagingNote| note.is_of(&OsStorage, dir.path(), &[5; 16]).unwrap();
+        assert!(is_ours(&note));
+        let changes: [fn(&mut StagingNote); 3] = [
+            |note| note.boot_id.push('x'),
+            |note| note.directory_inode += 1,
+            |note| note.uuid = Uuid::from_bytes([6; 16]),
+        ];
+        for change in changes {
+            let mut other = note.clone();
+            change(&mut other);
+            assert!(!is_ours(&other), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn another_file_in_its_place_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, note) = staged(dir.path());
+        let refused = |note: &StagingNote, why: &str| {
+            let error = Attachment::open(&OsStorage, dir.path(), note).unwrap_err();
+            assert!(error.to_string().contains(why), "{error}");
+        };
+        let with = |change: fn(&mut StagingNote)| {
+            let mut note = note.clone();
+            change(&mut note);
+            note
+        };
+        refused(&with(|note| note.inode += 1), "another file");
+        refused(&with(|note| note.epoch += 1), "epoch");
+        file.truncate(6 * 4096).unwrap();
+        refused(&note, "shorter");
+        write_at(&*file, &[0xFF; 8], 48).unwrap();
+        refused(&note, "block sizes");
+        write_at(&*file, &[0; 8], 0).unwrap();
+        refused(&note, "not a staging file");
+    }
+}

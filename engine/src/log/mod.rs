@@ -21,6 +21,7 @@ mod opening;
 mod options;
 mod placement;
 mod reader;
+mod salvage;
 mod segment;
 mod segment_pool;
 mod shared;

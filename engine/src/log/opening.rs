@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::attachment::{Attachment, NOTE_NAME};
+use super::attachment::NOTE_NAME;
 use super::catalog_file::{self, CatalogFile};
 use super::control::Word;
 use super::durable::{DurableFile, DurableLog};
@@ -17,18 +17,17 @@ use super::log_flusher::{LogFlusher, Release};
 use super::meta::DirMeta;
 use super::options::{Durability, Geometry, LogOptions, pick_mut, pick_ref};
 use super::placement::{self, Placed};
+use super::salvage::{put_seal, salvage};
 use super::segment::{SegmentDir, SegmentList};
 use super::shared::{LogStart, Setup, Shared};
 use super::staging::Staging;
 use super::storage::{OpenMode, OsStorage, Storage, unlink_if_present};
 use super::survey::{Ending, Survey, keep, list_all, segment_dirs};
+use super::view::{Stage, View};
 use super::writer::{Logs, Parts};
 use crate::error::{Error, Result};
-use crate::format::{CHUNK_TRAILER_BYTES, checksum, seal_trailer};
+use crate::format::checksum;
 use crate::types::{Address, LogKind};
-
-/// Pieces in which salvage copies.
-const COPY_BYTES: u64 = 8 << 20;
 
 /// What recovery found.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -55,6 +54,8 @@ pub struct Opening {
     logs: [DurableLog; 3],
     segments: [SegmentDir; 3],
     lists: [SegmentList; 3],
+    /// Keeps files open from one read to the next.
+    view: View,
     catalog: CatalogFile,
 }
 
@@ -111,6 +112,7 @@ impl Opening {
             logs,
             segments,
             lists,
+            view: View::new(Stage::Unknown),
             catalog,
         })
     }
@@ -152,12 +154,8 @@ impl Opening {
 
     /// Reads bytes between a log's begin and end.
     pub fn read(&self, log: LogKind, address: Address, buffer: &mut [u8]) -> Result<()> {
-        let (segments, list) = (pick_ref(&self.segments, log), pick_ref(&self.lists, log));
-        if segments.read(list, address, buffer)? {
-            Ok(())
-        } else {
-            Err(segments.missing(list, address, "the bytes are not there"))
-        }
+        let segments = pick_ref(&self.segments, log);
+        self.view.read_segments(segments, address, buffer)
     }
 
     pub fn catalog_bytes(&self) -> Result<Vec<u8>> {
@@ -197,6 +195,8 @@ impl Opening {
             segments.evict(self.begin(segments.log()))?;
         }
         self.lists = list_all(&self.segments)?;
+
+        self.view.forget_lists();
 
         let epoch = self.survey.epoch() + 1;
         let mut slot = self.logs;
@@ -370,87 +370,4 @@ fn provide_meta(storage: &dyn Storage, dir: &Path, options: &LogOptions) -> Resu
     let meta = DirMeta::new(options.chunk_bytes, options.segment_bytes);
     meta.write(storage, dir)?;
     Ok(meta)
-}
-
-/// Copies what a killed writer published and had not flushed from its staging into segments, synced, and returns the tails that it published.
-fn salvage(
-    staging: &Attachment,
-    segments: &[SegmentDir; 3],
-    meta: &DirMeta,
-) -> Result<[DurableLog; 3]> {
-    let mut logs = [DurableLog::default(); 3];
-    for segments in segments {
-        *pick_mut(&mut logs, segments.log()) = salvage_log(staging, segments, meta)?;
-    }
-    Ok(logs)
-}
-
-fn salvage_log(staging: &Attachment, segments: &SegmentDir, meta: &DirMeta) -> Result<DurableLog> {
-    let log = segments.log();
-    let chunk_bytes = u64::from(meta.chunk_bytes);
-    let word = |word| staging.word(log, word);
-    let (tail, head, flushed, begin) = (
-        word(Word::Tail)?,
-        word(Word::Head)?,
-        word(Word::Flushed)?,
-        word(Word::Begin)?,
-    );
-    let last = tail.align_down(chunk_bytes);
-    let from = flushed.align_down(chunk_bytes).min(last);
-    let staged = tail.0 - from.0 <= 2 * staging.layout().block(log);
-    if !staged
-        || (from < tail && head > from && flushed < tail)
-        || begin > tail
-        || !tail.0.is_multiple_of(8)
-    {
-        let what =
-            format!("its marks of the {log} are damaged; remove it to go on from what is durable");
-        return Err(Error::Staging {
-            path: staging.path().to_owned(),
-            what,
-        });
-    }
-    let mut at = if flushed < tail { from } else { tail };
-    while at < tail {
-        let bytes = (tail.0 - at.0).min(COPY_BYTES);
-        let mut piece = vec![0; bytes.next_multiple_of(chunk_bytes) as usize];
-        let (known, _) = piece.split_at_mut(bytes as usize);
-        staging.copy_out(log, at, known)?;
-        if log == LogKind::Records {
-            seal_whole_chunks(&mut piece, at, tail, meta);
-        } else {
-            piece.truncate(bytes as usize);
-        }
-        segments.write_synced(at, &piece)?;
-        at += bytes;
-    }
-    let mut below = vec![0; (tail.0 - last.0) as usize];
-    let list = segments.list()?;
-    if !segments.read(&list, last, &mut below)? {
-        return Err(segments.missing(&list, last, "the bytes below the end are not there"));
-    }
-    Ok(DurableLog {
-        tail,
-        begin,
-        checksum: checksum(&meta.uuid, log, last, &below),
-    })
-}
-
-/// Puts the trailer of its bytes and place on a whole chunk.
-fn put_seal(uuid: &[u8; 16], address: Address, chunk: &mut [u8]) {
-    let trailer = seal_trailer(uuid, address, chunk);
-    if let Some(place) = chunk.last_chunk_mut::<CHUNK_TRAILER_BYTES>() {
-        *place = trailer;
-    }
-}
-
-/// Seals the chunks of `piece`, which begins at `at`, that end at or below the tail.
-fn seal_whole_chunks(piece: &mut [u8], at: Address, tail: Address, meta: &DirMeta) {
-    let mut address = at;
-    for chunk in piece.chunks_exact_mut(meta.chunk_bytes as usize) {
-        if address + u64::from(meta.chunk_bytes) <= tail {
-            put_seal(&meta.uuid, address, chunk);
-        }
-        address += u64::from(meta.chunk_bytes);
-    }
 }

@@ -18,7 +18,7 @@ use super::options::{ADDRESS_LIMIT, pick};
 use super::segment::SegmentDir;
 use super::storage::{OsStorage, Storage};
 use super::survey::{Ending, Survey, keep, list_all, segment_dirs};
-use super::sync::{AtomicU64, Mutex, Ordering, fence, locked};
+use super::sync::{Mutex, Ordering, fence, locked};
 use super::view::{Stage, View};
 use crate::error::{Error, Result};
 use crate::types::{Address, LogKind, Timestamp};
@@ -78,9 +78,6 @@ pub struct LogReader {
     view: Mutex<Arc<View>>,
 }
 
-/// Views are numbered across readers, for `segment_pool`.
-static NEXT_VIEW: AtomicU64 = AtomicU64::new(1);
-
 impl LogReader {
     pub fn open(dir: &Path) -> Result<LogReader> {
         LogReader::open_with(Arc::new(OsStorage), dir)
@@ -93,7 +90,7 @@ impl LogReader {
         let shared: Arc<dyn Storage> = Arc::new(storage.clone());
         let segments = segment_dirs(&shared, &dir, &meta);
         let lock = LockWatch::new(&dir);
-        let view = Arc::new(View::new(next_view(), Stage::Unknown));
+        let view = Arc::new(View::new(Stage::Unknown));
         Ok(LogReader {
             storage,
             dir,
@@ -261,7 +258,7 @@ impl LogReader {
             match self.look(&before) {
                 Ok(None) => return Ok(before),
                 Ok(Some(stage)) => {
-                    let view = Arc::new(View::new(next_view(), stage));
+                    let view = Arc::new(View::new(stage));
                     *locked(&self.view) = Arc::clone(&view);
                     return Ok(view);
                 }
@@ -326,8 +323,4 @@ impl LogReader {
             error
         }
     }
-}
-
-fn next_view() -> u64 {
-    NEXT_VIEW.fetch_add(1, Ordering::Relaxed)
 }

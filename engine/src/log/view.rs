@@ -36,10 +36,14 @@ pub struct View {
     lists: [Mutex<Arc<SegmentList>>; 3],
 }
 
+/// Views are numbered in this process, for `segment_pool`.
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
+
 impl View {
-    pub fn new(number: u64, stage: Stage) -> View {
+    pub fn new(stage: Stage) -> View {
         View {
-            number,
+            // Relaxed: that no two are the same is all that is wanted.
+            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             stage,
             heads: Default::default(),
             lists: Default::default(),

@@ -352,6 +352,145 @@ fn a_file_that_is_cut_short_gives_an_error_that_names_it() {
 }
 
 #[test]
+fn readers_see_tails_that_only_grow_while_writers_come_and_go() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let scene = Scene::new();
+    scene.create(Durability::None).close().unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for seed in 0..2 {
+            let (scene, stop) = (&scene, &stop);
+            scope.spawn(move || {
+                let (reader, mut random) = (scene.reader(), Random(seed));
+                let mut before = [Address(0); 3];
+                while !stop.load(Ordering::Relaxed) {
+                    // One that stays open, and one that comes anew.
+                    let fresh = scene.reader();
+                    let reader = if random.below(4) == 0 {
+                        &fresh
+                    } else {
+                        &reader
+                    };
+                    let tails = reader.tails().unwrap().tail;
+                    assert!(
+                        tails.iter().zip(before).all(|(now, before)| *now >= before),
+                        "{tails:?} after {before:?}"
+                    );
+                    before = tails;
+                    for (log, tail) in LogKind::ALL.into_iter().zip(tails) {
+                        let from = tail.0.saturating_sub(8 * random.below(3 * BLOCK / 8));
+                        check_range(reader, log, Address(from), tail);
+                    }
+                }
+            });
+        }
+        let mut random = Random(7);
+        for _ in 0..30 {
+            let mut logs = resume(scene.open());
+            for _ in 0..random.below(30) {
+                append_each(
+                    &mut logs,
+                    [
+                        CHUNK as usize * random.below(6) as usize,
+                        8 * random.below(900) as usize,
+                        48,
+                    ],
+                );
+                logs.publish();
+            }
+            if random.below(2) == 0 {
+                logs.close().unwrap()
+            } else {
+                drop(logs)
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn no_flipped_byte_of_the_small_files_makes_a_panic_or_other_bytes() {
+    for ending in ["killed", "clean"] {
+        let scene = Scene::new();
+        let mut logs = scene.create(Durability::None);
+        append_each(&mut logs, [2 * CHUNK as usize + 808, 168, 48]);
+        logs.sync().unwrap();
+        append_each(&mut logs, [CHUNK as usize, 800, 480]);
+        logs.publish();
+        if ending == "clean" {
+            logs.close().unwrap()
+        } else {
+            drop(logs)
+        }
+        let mut files = vec![scene.dir().join("loom.json"), scene.dir().join("durable")];
+        if ending == "killed" {
+            files.push(scene.dir().join("staging"));
+            files.extend(scene.staging_files());
+        }
+        for path in files {
+            let whole = std::fs::read(&path).unwrap();
+            let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+            let flip = |at: usize, bits: u8| {
+                std::os::unix::fs::FileExt::write_all_at(&file, &[whole[at] ^ bits], at as u64)
+                    .unwrap()
+            };
+            for at in (0..whole.len().min(4096)).filter(|at| *at < 256 || whole[*at] != 0) {
+                for bits in [1, 0x80] {
+                    flip(at, bits);
+                    // What is read at all is what was written; of which directory, and up to where, a flipped byte may well change.
+                    if let Ok(reader) = LogReader::open(&scene.dir())
+                        && let Ok(tails) = reader.tails()
+                        && let Ok(words) = reader.daemon()
+                    {
+                        assert!(!words.alive);
+                        let mut bytes = vec![0; 4096];
+                        for (log, tail) in LogKind::ALL.into_iter().zip(tails.tail) {
+                            let _ =
+                                reader.read(log, Address(tail.0.saturating_sub(4096)), &mut bytes);
+                        }
+                    }
+                }
+                flip(at, 0);
+            }
+        }
+        let tails = check_all(&scene.reader());
+        assert_eq!(
+            tails.tail,
+            [Address(3 * CHUNK + 808), Address(968), Address(528)]
+        );
+    }
+}
+
+#[test]
+fn what_is_no_file_in_a_segments_place_is_an_error_and_no_wait() {
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::None);
+    append_each(&mut logs, [2 * SEGMENT as usize, 168, 48]);
+    logs.close().unwrap();
+    let segment = scene.segment(LogKind::Records, SEGMENT);
+    let refused = || {
+        let reader = scene.reader();
+        let tails = reader.tails().unwrap();
+        assert_eq!(tails.tail[0], Address(2 * SEGMENT));
+        let error = reader
+            .read(LogKind::Records, Address(SEGMENT), &mut [0; 8])
+            .unwrap_err();
+        assert!(error.to_string().contains("00262144.0"), "{error}");
+        check_range(&reader, LogKind::Records, Address(0), Address(SEGMENT));
+    };
+    std::fs::remove_file(&segment).unwrap();
+    refused();
+    std::fs::create_dir(&segment).unwrap();
+    refused();
+    std::fs::remove_dir(&segment).unwrap();
+    std::os::unix::fs::symlink(scene.segment(LogKind::Records, 0), &segment).unwrap();
+    refused();
+    std::fs::remove_file(&segment).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, &segment, rustix::fs::Mode::RUSR).unwrap();
+    refused();
+}
+
+#[test]
 fn a_reader_that_stays_open_follows_from_epoch_to_epoch() {
     let scene = Scene::new();
     let mut logs = scene.create(Durability::None);
