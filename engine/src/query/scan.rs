@@ -238,13 +238,18 @@ impl ChunkReader {
         if !self.read_by_summary(chunk)? {
             self.read_whole(chunk)?;
         }
+        Ok(self.rows())
+    }
+
+    /// The rows of the last [`ChunkReader::read`] once more, none before any: for those who take them in several steps.
+    pub fn rows(&self) -> Rows<'_> {
         let base = self.cursor.base();
-        Ok(Rows {
+        Rows {
             base,
             bytes: self.cursor.bytes(),
             layout: self.scan.source.layout_at(base),
             rows: &self.rows,
-        })
+        }
     }
 
     fn read_whole(&mut self, chunk: ChunkNo) -> Result<()> {

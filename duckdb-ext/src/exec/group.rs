@@ -1,0 +1,89 @@
+//! Rows of one chunk that go into vectors together, and the parts of the output that every source has: times, addresses, and
+//! what a raw source's records hold.
+
+use loom_engine::Address;
+use loom_engine::query::Row;
+use loom_engine::schema::Layout;
+
+use super::vectors::{Output, RawVectors};
+use crate::error::Result;
+use crate::plan::time::micros;
+
+/// Some rows of one chunk.
+#[derive(Clone, Copy)]
+pub struct Group<'a> {
+    pub base: Address,
+    /// The chunk.
+    pub bytes: &'a [u8],
+    pub layout: &'a Layout,
+    pub rows: &'a [Row],
+}
+
+impl<'a> Group<'a> {
+    /// Whether no record is shorter than its layout: then what has a fixed place stands in each.
+    pub fn is_whole(&self) -> bool {
+        let least_bytes = self.layout.fixed_bytes();
+        self.rows
+            .iter()
+            .all(|row| usize::from(row.length) >= least_bytes)
+    }
+
+    pub fn payloads(&self) -> impl Iterator<Item = &'a [u8]> {
+        let bytes = self.bytes;
+        self.rows.iter().map(move |row| row.payload(bytes))
+    }
+}
+
+/// Where a group goes: this vector, from this row on.
+#[derive(Clone, Copy)]
+pub struct At {
+    pub position: usize,
+    pub from: usize,
+}
+
+pub fn ts<V: RawVectors>(out: &mut Output<'_, V>, at: At, group: Group<'_>) -> Result<()> {
+    let column = out.column::<i64>(at.position, at.from, group.rows.len())?;
+    for (entry, row) in column.iter_mut().zip(group.rows) {
+        entry.write(micros(row.ts.0));
+    }
+    Ok(())
+}
+
+pub fn ts_ns<V: RawVectors>(out: &mut Output<'_, V>, at: At, group: Group<'_>) -> Result<()> {
+    let column = out.column::<i64>(at.position, at.from, group.rows.len())?;
+    for (entry, row) in column.iter_mut().zip(group.rows) {
+        entry.write(row.ts.0);
+    }
+    Ok(())
+}
+
+pub fn addr<V: RawVectors>(out: &mut Output<'_, V>, at: At, group: Group<'_>) -> Result<()> {
+    let column = out.column::<u64>(at.position, at.from, group.rows.len())?;
+    for (entry, row) in column.iter_mut().zip(group.rows) {
+        entry.write(row.address(group.base).0);
+    }
+    Ok(())
+}
+
+/// All that follows the own time, if there is one.
+pub fn payload<V: RawVectors>(out: &mut Output<'_, V>, at: At, group: Group<'_>) -> Result<()> {
+    let bodies: Vec<&[u8]> = group
+        .payloads()
+        .map(|payload| group.layout.body(payload))
+        .collect();
+    out.strings(at.position, at.from, &bodies)
+}
+
+/// A field that the records are too old to have.
+pub fn nulls<V: RawVectors>(out: &mut Output<'_, V>, at: At, rows: usize) -> Result<()> {
+    out.nulls(at.position, at.from, rows, |_| true)?;
+    // DuckDB looks at the entries of NULL strings in places.
+    if out
+        .types()
+        .get(at.position)
+        .is_some_and(|ty| ty.is_string())
+    {
+        out.repeated(at.position, at.from, rows, b"")?;
+    }
+    Ok(())
+}

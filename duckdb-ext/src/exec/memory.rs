@@ -1,0 +1,98 @@
+//! Vectors in plain memory, in place of DuckDB's: what the tests of the fillers write into.
+
+use std::ptr::NonNull;
+
+use super::vectors::{CAPACITY, RawVectors};
+use crate::error::Result;
+use crate::plan::types::SqlType;
+
+pub struct Memory {
+    /// 16 bytes an entry, so that every type is aligned.
+    data: Vec<Vec<u128>>,
+    validity: Vec<Vec<u64>>,
+    heaps: Vec<Vec<u8>>,
+    pub constants: Vec<Option<String>>,
+    pub rows: usize,
+}
+
+impl Memory {
+    pub fn new(types: &[SqlType]) -> Memory {
+        Memory {
+            data: types.iter().map(|_| vec![0; CAPACITY]).collect(),
+            validity: types
+                .iter()
+                .map(|_| vec![u64::MAX; CAPACITY / 64])
+                .collect(),
+            heaps: Vec::new(),
+            constants: vec![None; types.len()],
+            rows: 0,
+        }
+    }
+
+    pub fn valid(&self, position: usize, row: usize) -> bool {
+        self.validity[position][row / 64] >> (row % 64) & 1 == 1
+    }
+
+    fn bytes(&self, position: usize, width: usize, row: usize) -> Vec<u8> {
+        let all: Vec<u8> = self.data[position]
+            .iter()
+            .flat_map(|word| word.to_ne_bytes())
+            .collect();
+        all[row * width..(row + 1) * width].to_vec()
+    }
+
+    pub fn integer(&self, position: usize, width: usize, row: usize) -> i128 {
+        let mut wide = [0u8; 16];
+        let bytes = self.bytes(position, width, row);
+        if bytes[width - 1] & 0x80 != 0 {
+            wide = [0xFF; 16];
+        }
+        wide[..width].copy_from_slice(&bytes);
+        i128::from_le_bytes(wide)
+    }
+
+    pub fn string(&self, position: usize, row: usize) -> Vec<u8> {
+        let entry = self.bytes(position, 16, row);
+        let length = u32::from_ne_bytes(entry[..4].try_into().unwrap()) as usize;
+        if length <= 12 {
+            return entry[4..4 + length].to_vec();
+        }
+        let address = u64::from_ne_bytes(entry[8..].try_into().unwrap()) as usize;
+        let heap = self
+            .heaps
+            .iter()
+            .find(|heap| heap.as_ptr_range().contains(&(address as *const u8)))
+            .expect("a long string lies in the heap");
+        let start = address - heap.as_ptr() as usize;
+        let bytes = heap[start..start + length].to_vec();
+        assert_eq!(bytes[..4], entry[4..8], "the prefix is the string's");
+        bytes
+    }
+}
+
+// SAFETY: each vector has CAPACITY entries of 16 bytes, a bit for each, and heap blocks that are kept and never grow.
+unsafe impl RawVectors for Memory {
+    fn data(&mut self, position: usize) -> Result<NonNull<u8>> {
+        Ok(NonNull::from(&mut self.data[position][..]).cast())
+    }
+
+    fn validity(&mut self, position: usize) -> Result<NonNull<u64>> {
+        Ok(NonNull::from(&mut self.validity[position][..]).cast())
+    }
+
+    fn heap(&mut self, _: usize, _: usize, bytes: usize) -> Result<NonNull<u8>> {
+        self.heaps.push(vec![0; bytes]);
+        let block = self.heaps.last_mut().expect("one was pushed");
+        Ok(NonNull::from(&mut block[..]).cast())
+    }
+
+    fn constant(&mut self, position: usize, text: &str, _: usize) -> Result<()> {
+        self.constants[position] = Some(text.to_owned());
+        Ok(())
+    }
+
+    fn set_rows(&mut self, rows: usize) -> Result<()> {
+        self.rows = rows;
+        Ok(())
+    }
+}

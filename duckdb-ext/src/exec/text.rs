@@ -1,0 +1,198 @@
+//! Fields that are shown as VARCHAR or BLOB: characters up to the first NUL, bytes, text of variable length, and the labels of
+//! integers. VARCHAR is always UTF-8 here, whatever the record holds.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use loom_engine::schema::{FieldDef, FieldType, Slot};
+
+use super::fixed;
+use super::group::{At, Group};
+use super::vectors::{INLINE_BYTES, Output, RawVectors, StringEntry};
+use crate::error::Result;
+
+/// Fills the column of a field that is bytes of some kind.
+pub fn text<V: RawVectors>(
+    out: &mut Output<'_, V>,
+    at: At,
+    group: Group<'_>,
+    field: usize,
+    slot: Slot,
+) -> Result<()> {
+    let strings = group.payloads().map(|payload| {
+        let bytes = group.layout.bytes(field, payload).unwrap_or_default();
+        match slot.ty {
+            FieldType::Char(_) => utf8(until_nul(bytes)),
+            FieldType::Utf8 | FieldType::Json => utf8(bytes),
+            _ => Cow::Borrowed(bytes),
+        }
+    });
+    out.strings(at.position, at.from, &strings.collect::<Vec<_>>())
+}
+
+/// The same for `char` fields of records that are whole, in one place each; fast while all of it is ASCII.
+pub fn characters<V: RawVectors>(
+    out: &mut Output<'_, V>,
+    at: At,
+    group: Group<'_>,
+    slot: Slot,
+    offset: usize,
+) -> Result<()> {
+    let width = slot.ty.fixed_bytes().unwrap_or_default();
+    let fields = group.rows.iter().map(|row| {
+        let start = row.start as usize + offset;
+        until_nul(group.bytes.get(start..start + width).unwrap_or_default())
+    });
+    if width <= INLINE_BYTES {
+        let entries = out.short_strings(at.position, at.from, group.rows.len())?;
+        let mut all_ascii = true;
+        for (entry, bytes) in entries.iter_mut().zip(fields.clone()) {
+            all_ascii &= bytes.is_ascii();
+            entry.write(StringEntry::inline(bytes));
+        }
+        if all_ascii {
+            return Ok(());
+        }
+    } else {
+        let strings: Vec<&[u8]> = fields.clone().collect();
+        if strings.iter().all(|bytes| bytes.is_ascii()) {
+            return out.strings(at.position, at.from, &strings);
+        }
+    }
+    out.strings(at.position, at.from, &fields.map(utf8).collect::<Vec<_>>())
+}
+
+/// Fills the column of an integer with labels.
+pub fn labels<V: RawVectors>(
+    out: &mut Output<'_, V>,
+    at: At,
+    group: Group<'_>,
+    slot: Slot,
+    offset: usize,
+    labels: &Labels,
+) -> Result<()> {
+    let numbers = group.rows.iter().map(|row| {
+        let bytes = group
+            .bytes
+            .get(row.start as usize + offset..)
+            .unwrap_or_default();
+        fixed::integer(slot.ty, bytes).unwrap_or_default()
+    });
+    let entries = out.short_strings(at.position, at.from, group.rows.len())?;
+    let mut all_short = true;
+    for (entry, number) in entries.iter_mut().zip(numbers.clone()) {
+        match labels.short(number) {
+            Some(short) => drop(entry.write(short)),
+            None => all_short = false,
+        }
+    }
+    if all_short {
+        return Ok(());
+    }
+    out.strings(
+        at.position,
+        at.from,
+        &numbers
+            .map(|number| labels.text(number))
+            .collect::<Vec<_>>(),
+    )
+}
+
+/// What the numbers of a field show as, for small ones ready to be written.
+pub struct Labels {
+    small: Vec<Small>,
+    all: HashMap<i128, String>,
+}
+
+struct Small {
+    text: String,
+    /// None where the text is too long for it.
+    entry: Option<StringEntry>,
+}
+
+impl Labels {
+    const SMALL: i128 = 256;
+
+    pub fn of(field: &FieldDef) -> Labels {
+        let all: HashMap<i128, String> = field
+            .labels
+            .iter()
+            .map(|(number, label)| (*number, label.clone()))
+            .collect();
+        let small = (0..Labels::SMALL).map(|number| {
+            let text = all
+                .get(&number)
+                .cloned()
+                .unwrap_or_else(|| number.to_string());
+            Small {
+                entry: (text.len() <= INLINE_BYTES).then(|| StringEntry::inline(text.as_bytes())),
+                text,
+            }
+        });
+        Labels {
+            small: small.collect(),
+            all,
+        }
+    }
+
+    fn small(&self, number: i128) -> Option<&Small> {
+        self.small.get(usize::try_from(number).ok()?)
+    }
+
+    fn short(&self, number: i128) -> Option<StringEntry> {
+        self.small(number)?.entry
+    }
+
+    /// A number's label, else the number.
+    fn text(&self, number: i128) -> Cow<'_, [u8]> {
+        if let Some(small) = self.small(number) {
+            return Cow::Borrowed(small.text.as_bytes());
+        }
+        match self.all.get(&number) {
+            Some(label) => Cow::Borrowed(label.as_bytes()),
+            None => Cow::Owned(number.to_string().into_bytes()),
+        }
+    }
+}
+
+fn until_nul(bytes: &[u8]) -> &[u8] {
+    memchr::memchr(0, bytes)
+        .and_then(|end| bytes.get(..end))
+        .unwrap_or(bytes)
+}
+
+/// What is not UTF-8 is replaced.
+fn utf8(bytes: &[u8]) -> Cow<'_, [u8]> {
+    match std::str::from_utf8(bytes) {
+        Ok(_) => Cow::Borrowed(bytes),
+        Err(_) => Cow::Owned(String::from_utf8_lossy(bytes).into_owned().into_bytes()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn characters_end_at_the_first_nul_and_are_made_utf8() {
+        assert_eq!(until_nul(b"ab\0cd\0"), b"ab");
+        assert_eq!(until_nul(b"abcd"), b"abcd");
+        assert_eq!(&*utf8("h\u{e9}".as_bytes()), "h\u{e9}".as_bytes());
+        assert_eq!(&*utf8(b"a\xffb"), "a\u{fffd}b".as_bytes());
+    }
+
+    #[test]
+    fn a_number_without_a_label_shows_as_itself() {
+        let mut field = FieldDef::new("op", FieldType::I32);
+        field.labels.insert(1, "GET".into());
+        field.labels.insert(2, "longer than an entry".into());
+        field.labels.insert(-70_000, "LOST".into());
+        let labels = Labels::of(&field);
+        assert_eq!(&*labels.text(1), b"GET");
+        assert_eq!(&*labels.text(-70_000), b"LOST");
+        assert_eq!(&*labels.text(3), b"3");
+        assert_eq!(&*labels.text(-1), b"-1");
+        assert!(labels.short(1).is_some() && labels.short(3).is_some());
+        assert!(labels.short(2).is_none() && labels.short(-1).is_none());
+    }
+}

@@ -1,0 +1,351 @@
+//! The vectors of one output chunk as typed slices. The two adapters hand over raw pointers through [`RawVectors`]; everything
+//! that fills a vector goes through [`Output`], which checks type and bounds, so that no filler holds `unsafe`.
+
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+
+use crate::error::{Problem, Result};
+use crate::plan::types::SqlType;
+
+/// Rows that a vector holds at most: DuckDB's STANDARD_VECTOR_SIZE.
+pub const CAPACITY: usize = 2048;
+
+/// The vectors of an output chunk, as DuckDB lends them for one call.
+///
+/// # Safety
+///
+/// For a vector that has not been made constant, `data` points to [`CAPACITY`] writable entries of the width of the vector's
+/// type, aligned for it, and `validity` to a bit for each, all set at first. What `heap` returns is writable for `bytes`
+/// bytes and lives as long as the vector. All of them stay valid until the call ends.
+pub unsafe trait RawVectors {
+    fn data(&mut self, position: usize) -> Result<NonNull<u8>>;
+    fn validity(&mut self, position: usize) -> Result<NonNull<u64>>;
+    /// Memory for long strings. May overwrite the entry of `row`, which the caller has yet to write.
+    fn heap(&mut self, position: usize, row: usize, bytes: usize) -> Result<NonNull<u8>>;
+    /// Makes all `rows` rows of a VARCHAR vector this one text.
+    fn constant(&mut self, position: usize, text: &str, rows: usize) -> Result<()>;
+    /// Says how many rows were written. Called once, last.
+    fn set_rows(&mut self, rows: usize) -> Result<()>;
+}
+
+/// A value as it lies in a flat vector.
+///
+/// # Safety
+///
+/// Every bit pattern that a filler can make of it is a valid value of the SQL types of its width.
+pub unsafe trait Plain: Copy + 'static {}
+
+macro_rules! plain {
+    ($($ty:ty),*) => {
+        // SAFETY: integers and floats of the vector's width; BOOLEAN is written as a u8 of 0 or 1 by `fixed`.
+        $(unsafe impl Plain for $ty {})*
+    };
+}
+
+plain!(u8, i8, u16, i16, u32, i32, u64, i64, f32, f64);
+
+/// HUGEINT: the lower half, then the upper, whatever the machine's alignment of `i128` is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct Huge {
+    pub lower: u64,
+    pub upper: i64,
+}
+
+const _: () = assert!(size_of::<Huge>() == 16 && align_of::<Huge>() == 8);
+
+// SAFETY: HUGEINT takes every bit pattern.
+unsafe impl Plain for Huge {}
+
+impl From<i128> for Huge {
+    fn from(value: i128) -> Huge {
+        Huge {
+            lower: value as u64,
+            upper: (value >> 64) as i64,
+        }
+    }
+}
+
+/// DuckDB's `string_t`: a length, then up to 12 bytes, or 4 bytes of prefix and a pointer.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+pub struct StringEntry {
+    length: u32,
+    prefix: [u8; 4],
+    rest: [u8; 8],
+}
+
+const _: () = assert!(size_of::<StringEntry>() == 16);
+
+/// Strings up to this length stand in their entry.
+pub const INLINE_BYTES: usize = 12;
+
+impl StringEntry {
+    /// For at most [`INLINE_BYTES`] bytes.
+    #[inline]
+    pub fn inline(bytes: &[u8]) -> StringEntry {
+        debug_assert!(bytes.len() <= INLINE_BYTES);
+        let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = short(bytes).to_le_bytes();
+        StringEntry {
+            length: bytes.len() as u32,
+            prefix: [a, b, c, d],
+            rest: [e, f, g, h, i, j, k, l],
+        }
+    }
+
+    /// For more than that, of bytes that the vector's heap holds.
+    #[inline]
+    fn long(bytes: &[u8], address: NonNull<u8>) -> StringEntry {
+        let mut prefix = [0u8; 4];
+        for (to, from) in prefix.iter_mut().zip(bytes) {
+            *to = *from;
+        }
+        let address = address.as_ptr() as usize as u64;
+        StringEntry {
+            length: bytes.len() as u32,
+            prefix,
+            rest: address.to_ne_bytes(),
+        }
+    }
+
+    /// Where the bytes of a long string stand.
+    pub fn address(self) -> *mut u8 {
+        u64::from_ne_bytes(self.rest) as usize as *mut u8
+    }
+}
+
+/// Up to 16 bytes as a number, from two loads that may overlap: where they do, they agree.
+#[inline]
+fn short(bytes: &[u8]) -> u128 {
+    let behind = |width: usize| 8 * (bytes.len() - width) as u32;
+    if let (Some(first), Some(last)) = (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
+        u128::from(u64::from_le_bytes(*first)) | u128::from(u64::from_le_bytes(*last)) << behind(8)
+    } else if let (Some(first), Some(last)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
+        u128::from(u32::from_le_bytes(*first)) | u128::from(u32::from_le_bytes(*last)) << behind(4)
+    } else {
+        bytes
+            .iter()
+            .rev()
+            .fold(0, |number, byte| number << 8 | u128::from(*byte))
+    }
+}
+
+/// The output of one call, filled column by column.
+pub struct Output<'a, V> {
+    vectors: &'a mut V,
+    types: &'a [SqlType],
+}
+
+impl<'a, V: RawVectors> Output<'a, V> {
+    /// `types` are those of the vectors, in their order.
+    pub fn new(vectors: &'a mut V, types: &'a [SqlType]) -> Output<'a, V> {
+        Output { vectors, types }
+    }
+
+    pub fn types(&self) -> &'a [SqlType] {
+        self.types
+    }
+
+    /// The entries of `rows` rows of a vector, from row `from` on.
+    pub fn column<T: Plain>(
+        &mut self,
+        position: usize,
+        from: usize,
+        rows: usize,
+    ) -> Result<&mut [MaybeUninit<T>]> {
+        self.check(position, size_of::<T>(), from, rows)?;
+        let data = self.vectors.data(position)?.cast::<MaybeUninit<T>>();
+        // SAFETY: the vector has CAPACITY entries of this width, of which the check has bounded the range; the mutable borrow of
+        // the output keeps other slices of it away.
+        Ok(unsafe { std::slice::from_raw_parts_mut(data.as_ptr().add(from), rows) })
+    }
+
+    /// Writes strings of a VARCHAR or BLOB vector, from row `from` on. Those of a VARCHAR are UTF-8, which the caller sees to.
+    pub fn strings<S: AsRef<[u8]>>(
+        &mut self,
+        position: usize,
+        from: usize,
+        strings: &[S],
+    ) -> Result<()> {
+        self.check_strings(position, from, strings.len())?;
+        let long = |text: &S| Some(text.as_ref().len()).filter(|&length| length > INLINE_BYTES);
+        let long_bytes: usize = strings.iter().filter_map(long).sum();
+        let mut free = match long_bytes {
+            0 => NonNull::dangling(),
+            bytes => self.vectors.heap(position, from, bytes)?,
+        };
+        let entries = self.vectors.data(position)?.cast::<StringEntry>();
+        for (row, text) in strings.iter().enumerate() {
+            let bytes = text.as_ref();
+            let entry = if bytes.len() <= INLINE_BYTES {
+                StringEntry::inline(bytes)
+            } else {
+                let place = free;
+                // SAFETY: the heap block has room for all long strings together, of which this is the next.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(bytes.as_ptr(), place.as_ptr(), bytes.len());
+                    free = place.add(bytes.len());
+                }
+                StringEntry::long(bytes, place)
+            };
+            // SAFETY: the check has bounded `from + row` by the vector's capacity.
+            unsafe { entries.add(from + row).write(entry) };
+        }
+        Ok(())
+    }
+
+    /// The entries of strings that are all short.
+    pub fn short_strings(
+        &mut self,
+        position: usize,
+        from: usize,
+        rows: usize,
+    ) -> Result<&mut [MaybeUninit<StringEntry>]> {
+        self.check_strings(position, from, rows)?;
+        let data = self
+            .vectors
+            .data(position)?
+            .cast::<MaybeUninit<StringEntry>>();
+        // SAFETY: as for `column`; an entry that is made outside this file stands for itself.
+        Ok(unsafe { std::slice::from_raw_parts_mut(data.as_ptr().add(from), rows) })
+    }
+
+    /// Writes one string into many rows, which share its bytes.
+    pub fn repeated(
+        &mut self,
+        position: usize,
+        from: usize,
+        rows: usize,
+        text: &[u8],
+    ) -> Result<()> {
+        let Some(last) = rows.checked_sub(1) else {
+            return Ok(());
+        };
+        self.strings(position, from, &[text])?;
+        self.check_strings(position, from, rows)?;
+        let entries = self.vectors.data(position)?.cast::<StringEntry>();
+        // SAFETY: the entry of row `from` was written above; the check has bounded the others.
+        unsafe {
+            let entry = entries.add(from).read();
+            for row in 1..=last {
+                entries.add(from + row).write(entry);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes those of `rows` rows NULL that `is_null` says, counted from row `from` on.
+    pub fn nulls(
+        &mut self,
+        position: usize,
+        from: usize,
+        rows: usize,
+        is_null: impl Fn(usize) -> bool,
+    ) -> Result<()> {
+        self.check(position, 0, from, rows)?;
+        let mut row = 0;
+        while let Some(found) = (row..rows).find(|&row| is_null(row)) {
+            let words = self.vectors.validity(position)?;
+            let at = from + found;
+            // SAFETY: the mask has a bit for each of CAPACITY rows, by which the check has bounded `from + rows`.
+            unsafe {
+                let word = words.add(at / 64);
+                word.write(word.read() & !(1 << (at % 64)));
+            }
+            row = found + 1;
+        }
+        Ok(())
+    }
+
+    /// Makes a VARCHAR vector the same text in all `rows` rows of the chunk.
+    pub fn constant(&mut self, position: usize, text: &str, rows: usize) -> Result<()> {
+        self.check(position, 0, 0, rows)?;
+        if self.types.get(position) != Some(&SqlType::Text) {
+            return Err(mistaken(position));
+        }
+        self.vectors.constant(position, text, rows)
+    }
+
+    pub fn finish(self, rows: usize) -> Result<()> {
+        assert!(rows <= CAPACITY, "{rows} rows in a vector of {CAPACITY}");
+        self.vectors.set_rows(rows)
+    }
+
+    fn check_strings(&self, position: usize, from: usize, rows: usize) -> Result<()> {
+        self.check(position, size_of::<StringEntry>(), from, rows)?;
+        if self.types.get(position).is_some_and(|ty| ty.is_string()) {
+            Ok(())
+        } else {
+            Err(mistaken(position))
+        }
+    }
+
+    fn check(&self, position: usize, width: usize, from: usize, rows: usize) -> Result<()> {
+        let fits = self
+            .types
+            .get(position)
+            .is_some_and(|ty| width == 0 || ty.width() == width);
+        let bounded = from.checked_add(rows).is_some_and(|end| end <= CAPACITY);
+        if fits && bounded {
+            Ok(())
+        } else {
+            Err(mistaken(position))
+        }
+    }
+}
+
+fn mistaken(position: usize) -> Problem {
+    Problem::input(format!(
+        "loom: column {position} of the output was filled with another type or too many rows; please report it"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exec::memory::Memory;
+
+    #[test]
+    fn short_strings_stand_in_their_entry() {
+        let text = b"abcdefghijkl";
+        for length in 0..=INLINE_BYTES {
+            let bytes = &text[..length];
+            let entry = StringEntry::inline(bytes);
+            let held: Vec<u8> = entry.prefix.iter().chain(&entry.rest).copied().collect();
+            assert_eq!((entry.length as usize, &held[..length]), (length, bytes));
+            assert!(
+                held[length..].iter().all(|&byte| byte == 0),
+                "the rest of an entry is zero"
+            );
+        }
+    }
+
+    #[test]
+    fn strings_of_all_lengths_come_out_as_they_went_in() {
+        let strings: Vec<Vec<u8>> = (0..200)
+            .map(|length| (0..length).map(|at| b'a' + (at % 26) as u8).collect())
+            .collect();
+        let types = [SqlType::Text];
+        let mut memory = Memory::new(&types);
+        let mut out = Output::new(&mut memory, &types);
+        out.strings(0, 5, &strings).unwrap();
+        out.repeated(0, 300, 3, &strings[100]).unwrap();
+        for (at, text) in strings.iter().enumerate() {
+            assert_eq!(&memory.string(0, 5 + at), text);
+        }
+        assert_eq!(memory.string(0, 302), strings[100]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let types = [SqlType::U8, SqlType::Text];
+        let mut memory = Memory::new(&types);
+        let mut out = Output::new(&mut memory, &types);
+        assert!(out.column::<u8>(0, CAPACITY - 1, 2).is_err());
+        assert!(out.column::<u16>(0, 0, 1).is_err());
+        assert!(out.column::<u8>(2, 0, 1).is_err());
+        assert!(out.strings(0, 0, &[b"x"]).is_err());
+        assert!(out.nulls(0, usize::MAX, 1, |_| true).is_err());
+        assert!(out.constant(0, "x", 1).is_err());
+    }
+}

@@ -1,0 +1,99 @@
+//! The columns of `loom_scan`: `source`, `ts`, `ts_ns`, the source's fields, `addr`. `source` is first because `count(*)` asks
+//! for the first column alone, and it is known without reading a record.
+
+use loom_engine::schema::Source;
+
+use super::types::{SqlType, of_field};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    pub name: String,
+    pub ty: SqlType,
+}
+
+impl Column {
+    pub fn new(name: impl Into<String>, ty: SqlType) -> Column {
+        Column {
+            name: name.into(),
+            ty,
+        }
+    }
+}
+
+/// What a column of `loom_scan` shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shown {
+    Source,
+    Ts,
+    TsNs,
+    /// The source's field of this number.
+    Field(usize),
+    /// All of a raw source's payload.
+    Payload,
+    Addr,
+    /// A column that DuckDB makes up; nothing is written.
+    Unknown,
+}
+
+/// The columns that stand before the fields.
+const BEFORE_FIELDS: usize = 3;
+
+/// The columns of a source, as declared to DuckDB.
+pub fn of_source(source: &Source) -> Vec<Column> {
+    let mut columns = vec![
+        Column::new("source", SqlType::Text),
+        Column::new("ts", SqlType::TimestampTz),
+        Column::new("ts_ns", SqlType::I64),
+    ];
+    debug_assert_eq!(columns.len(), BEFORE_FIELDS);
+    if source.fields.is_empty() {
+        columns.push(Column::new("payload", SqlType::Blob));
+    }
+    columns.extend(
+        source
+            .fields
+            .iter()
+            .map(|field| Column::new(&field.name, of_field(field))),
+    );
+    columns.push(Column::new("addr", SqlType::U64));
+    columns
+}
+
+/// What the column of this number shows, in a source that had `fields` fields when it was bound.
+pub fn shown(column: usize, fields: usize) -> Shown {
+    let middle = fields.max(1);
+    match column {
+        0 => Shown::Source,
+        1 => Shown::Ts,
+        2 => Shown::TsNs,
+        _ if column < BEFORE_FIELDS + middle => {
+            if fields == 0 {
+                Shown::Payload
+            } else {
+                Shown::Field(column - BEFORE_FIELDS)
+            }
+        }
+        _ if column == BEFORE_FIELDS + middle => Shown::Addr,
+        _ => Shown::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_numbered_as_declared() {
+        let shown_of = |fields: usize| {
+            (0..fields.max(1) + 5)
+                .map(|column| shown(column, fields))
+                .collect::<Vec<_>>()
+        };
+        use Shown::*;
+        assert_eq!(
+            shown_of(2),
+            [Source, Ts, TsNs, Field(0), Field(1), Addr, Unknown]
+        );
+        assert_eq!(shown_of(0), [Source, Ts, TsNs, Payload, Addr, Unknown]);
+    }
+}

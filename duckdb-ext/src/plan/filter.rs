@@ -1,0 +1,54 @@
+//! A `WHERE` clause in terms of our own, as far as it can be read. What cannot be read is [`Filter::Opaque`] and prunes nothing:
+//! DuckDB re-checks every row, so that a filter here may be weaker than the clause and never stronger.
+
+use super::datum::{Datum, Interval};
+use super::number::Op;
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Filter {
+    And(Vec<Filter>),
+    Or(Vec<Filter>),
+    Compare { term: Term, op: Op, value: Datum },
+    In { term: Term, values: Vec<Datum> },
+    Opaque,
+}
+
+/// A column, or a monotone function of one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Term {
+    /// The column's number among those that bind declared.
+    pub column: usize,
+    /// What is done with it, the innermost first.
+    pub steps: Vec<Step>,
+}
+
+/// A function that never decreases where its argument grows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Step {
+    /// A cast to an integer type of any width; floats are rounded.
+    Integer,
+    Float,
+    Double,
+    Decimal {
+        scale: u8,
+    },
+    /// A cast to TIMESTAMP, TIMESTAMP_NS or their kin, between which the session's time zone may lie.
+    Timestamp,
+    TimestampTz,
+    Date,
+    /// The start of a bucket of this width, which holds the argument.
+    Bucket {
+        width: Interval,
+    },
+}
+
+impl Filter {
+    /// A comparison, with NULL as SQL has it: no row matches.
+    pub fn compare(term: Term, op: Op, value: Datum) -> Filter {
+        if value.is_null() {
+            Filter::Or(Vec::new())
+        } else {
+            Filter::Compare { term, op, value }
+        }
+    }
+}

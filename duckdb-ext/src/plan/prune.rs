@@ -1,0 +1,763 @@
+//! From a [`Filter`] to the engine's predicate over summaries. Each comparison becomes a set of times, or of keys for every index
+//! of the field, and may only grow on the way: a function around the column widens its range by what the function may have
+//! rounded away. An index with a filter of its own helps where the clause implies that filter.
+
+use std::collections::{HashMap, HashSet};
+
+use loom_engine::query::Predicate;
+use loom_engine::schema::{FieldType, Index, KeyRanges, Source};
+use loom_engine::{Key, TimeRange, Timestamp, ValueRange};
+
+use super::columns::{Shown, shown};
+use super::datum::{DATE_INFINITY, Datum, Interval};
+use super::filter::{Filter, Step, Term};
+use super::number::{Domain, Number, Op};
+use super::time::of_range;
+
+const MICRO: i128 = 1000;
+const DAY: i128 = 86_400_000_000_000;
+/// No time zone is further from UTC than this.
+const ZONE: i128 = DAY;
+/// A predicate over summaries is evaluated at each node: longer lists of ranges are joined where they lie closest.
+const RANGES_MAX: usize = 256;
+/// Comparing longer lists with each other is not worth it: the shorter one alone is remembered.
+const PAIRS_MAX: usize = 1 << 16;
+
+/// What the filter says of a source whose `fields` first fields were bound.
+pub fn predicate(filter: &Filter, source: &Source, fields: usize) -> Predicate {
+    let reader = Reader { source, fields };
+    let meaning = reader.meaning(filter);
+    reader.conjunction(&[meaning], &Known::default())
+}
+
+/// What a clause says, in terms of times and keys.
+enum Meaning {
+    All,
+    Times(KeyRanges),
+    /// The field is not NULL and has one of these keys.
+    Keys(usize, KeyRanges),
+    And(Vec<Meaning>),
+    Or(Vec<Meaning>),
+}
+
+/// The keys that fields are known to have, none of them NULL.
+type Known = HashMap<usize, KeyRanges>;
+
+struct Reader<'a> {
+    source: &'a Source,
+    fields: usize,
+}
+
+impl Reader<'_> {
+    fn meaning(&self, filter: &Filter) -> Meaning {
+        match filter {
+            Filter::And(parts) => {
+                Meaning::And(parts.iter().map(|part| self.meaning(part)).collect())
+            }
+            Filter::Or(parts) => Meaning::Or(parts.iter().map(|part| self.meaning(part)).collect()),
+            Filter::Compare { term, op, value } => self.one_of(term, std::iter::once((*op, value))),
+            Filter::In { term, values } => self.one_of(
+                term,
+                values
+                    .iter()
+                    .filter(|value| !value.is_null())
+                    .map(|value| (Op::Eq, value)),
+            ),
+            Filter::Opaque => Meaning::All,
+        }
+    }
+
+    /// The rows that pass at least one of the tests of one term.
+    fn one_of<'d>(&self, term: &Term, tests: impl Iterator<Item = (Op, &'d Datum)>) -> Meaning {
+        let Some(subject) = self.subject(term) else {
+            return Meaning::All;
+        };
+        let mut ranges = Vec::new();
+        for (op, value) in tests {
+            match self.ranges(subject, &term.steps, op, value) {
+                Some(found) => ranges.extend(found),
+                None => return Meaning::All,
+            }
+        }
+        let keys = KeyRanges::union(ranges);
+        match subject {
+            Subject::Time | Subject::TimeNumber => Meaning::Times(keys),
+            Subject::TimeField(field) | Subject::Number(field, _) | Subject::Labels(field) => {
+                Meaning::Keys(field, keys)
+            }
+        }
+    }
+
+    /// None for columns that nothing summarises.
+    fn subject(&self, term: &Term) -> Option<Subject> {
+        match shown(term.column, self.fields) {
+            Shown::Ts => Some(Subject::Time),
+            Shown::TsNs => Some(Subject::TimeNumber),
+            Shown::Field(field) => {
+                let def = self.source.fields.get(field)?;
+                Some(match def.ty {
+                    _ if !def.labels.is_empty() => Subject::Labels(field),
+                    FieldType::TimestampNs => Subject::TimeField(field),
+                    ty => Subject::Number(field, Domain::of(ty)?),
+                })
+            }
+            Shown::Source | Shown::Payload | Shown::Addr | Shown::Unknown => None,
+        }
+    }
+
+    /// None where the comparison cannot be read.
+    fn ranges(
+        &self,
+        subject: Subject,
+        steps: &[Step],
+        op: Op,
+        value: &Datum,
+    ) -> Option<Vec<ValueRange>> {
+        match subject {
+            Subject::Time | Subject::TimeField(_) => Some(vec![time_range(steps, op, value)?]),
+            Subject::TimeNumber => {
+                let domain = Domain::Signed {
+                    least: i64::MIN,
+                    greatest: i64::MAX,
+                };
+                Some(vec![number_range(domain, steps, op, Number::of(value)?)?])
+            }
+            Subject::Number(_, domain) => {
+                Some(vec![number_range(domain, steps, op, Number::of(value)?)?])
+            }
+            Subject::Labels(field) => {
+                let Datum::Text(label) = value else {
+                    return None;
+                };
+                let def = self.source.fields.get(field)?;
+                let domain = Domain::of(def.ty)?;
+                if op != Op::Eq || !steps.is_empty() {
+                    return None;
+                }
+                // A number without a label shows as itself.
+                let bare = label
+                    .parse::<i128>()
+                    .ok()
+                    .filter(|number| !def.labels.contains_key(number));
+                let numbers = def.label_value(label).into_iter().chain(bare);
+                Some(
+                    numbers
+                        .map(|number| domain.keys(Op::Eq, Number::Int(number)))
+                        .collect(),
+                )
+            }
+        }
+    }
+
+    /// All of the parts, which together tell what is known of the fields.
+    fn conjunction(&self, parts: &[Meaning], outer: &Known) -> Predicate {
+        let mut known = outer.clone();
+        let mut flat = Vec::new();
+        gather(parts, &mut flat, &mut known);
+        let implied = self.source.indexes.iter().filter(|index| {
+            index.filter().is_some()
+                && is_implied(index, &known)
+                && !is_implied(index, outer)
+                && self.holds_every_match(index)
+        });
+        let matches = implied.map(|index| Predicate::Value {
+            index: index.id,
+            range: ValueRange::ALL,
+        });
+        and(flat
+            .into_iter()
+            .map(|part| self.predicate(part, &known))
+            .chain(matches))
+    }
+
+    fn predicate(&self, meaning: &Meaning, known: &Known) -> Predicate {
+        match meaning {
+            Meaning::All => Predicate::All,
+            Meaning::Times(keys) => or(few(keys).into_iter().map(|range| {
+                of_range(TimeRange {
+                    first: Timestamp(range.min.to_i64()),
+                    last: Timestamp(range.max.to_i64()),
+                })
+            })),
+            Meaning::Keys(_, keys) if keys.ranges().is_empty() => Predicate::Nothing,
+            Meaning::Keys(field, keys) => {
+                let ranges = few(keys);
+                let usable = self.source.indexes.iter().filter(|index| {
+                    index.value_field() == Some(*field)
+                        && (index.filter().is_none() || is_implied(index, known))
+                });
+                and(usable.map(|index| {
+                    or(ranges.iter().map(|&range| Predicate::Value {
+                        index: index.id,
+                        range,
+                    }))
+                }))
+            }
+            Meaning::And(parts) => self.conjunction(parts, known),
+            Meaning::Or(parts) => or(parts
+                .iter()
+                .map(|part| self.conjunction(std::slice::from_ref(part), known))),
+        }
+    }
+
+    /// Whether each record that matches the index's filter has a value, so that a summary without values holds no match.
+    fn holds_every_match(&self, index: &Index) -> bool {
+        let Some(field) = index.value_field() else {
+            return true;
+        };
+        let is_never_null = self
+            .source
+            .fields
+            .get(field)
+            .is_some_and(|field| !field.nullable);
+        is_never_null
+            && self
+                .source
+                .layouts
+                .iter()
+                .all(|(_, layout)| layout.slot(field).is_some())
+    }
+}
+
+/// The parts without the conjunctions around them, and what they tell of the fields.
+fn gather<'m>(parts: &'m [Meaning], flat: &mut Vec<&'m Meaning>, known: &mut Known) {
+    for part in parts {
+        match part {
+            Meaning::And(inner) => gather(inner, flat, known),
+            Meaning::Keys(field, keys) => {
+                let both = match known.get(field) {
+                    Some(before) => intersection(before, keys),
+                    None => keys.clone(),
+                };
+                known.insert(*field, both);
+                flat.push(part);
+            }
+            other => flat.push(other),
+        }
+    }
+}
+
+fn is_implied(index: &Index, known: &Known) -> bool {
+    index.filter().is_some_and(|filter| {
+        filter
+            .expr()
+            .implied_by(&|field| known.get(&field).cloned())
+    })
+}
+
+/// At least the keys that both hold.
+fn intersection(a: &KeyRanges, b: &KeyRanges) -> KeyRanges {
+    let (a, b) = if a.ranges().len() <= b.ranges().len() {
+        (a, b)
+    } else {
+        (b, a)
+    };
+    if a.ranges().len() * b.ranges().len() > PAIRS_MAX {
+        return a.clone();
+    }
+    let pairs = a
+        .ranges()
+        .iter()
+        .flat_map(|one| b.ranges().iter().map(|other| one.intersect(*other)));
+    KeyRanges::union(pairs)
+}
+
+/// All of the parts; what is always true is left out.
+pub fn and(parts: impl Iterator<Item = Predicate>) -> Predicate {
+    let mut kept = Vec::new();
+    for part in parts {
+        match part {
+            Predicate::All => {}
+            Predicate::Nothing => return Predicate::Nothing,
+            other => kept.push(other),
+        }
+    }
+    only(kept, Predicate::All, Predicate::And)
+}
+
+/// At least one of the parts; none at all is never true.
+pub fn or(parts: impl Iterator<Item = Predicate>) -> Predicate {
+    let mut kept = Vec::new();
+    for part in parts {
+        match part {
+            Predicate::Nothing => {}
+            Predicate::All => return Predicate::All,
+            other => kept.push(other),
+        }
+    }
+    only(kept, Predicate::Nothing, Predicate::Or)
+}
+
+fn only(
+    mut parts: Vec<Predicate>,
+    none: Predicate,
+    many: impl Fn(Vec<Predicate>) -> Predicate,
+) -> Predicate {
+    match (parts.pop(), parts.is_empty()) {
+        (None, _) => none,
+        (Some(part), true) => part,
+        (Some(part), false) => {
+            parts.push(part);
+            many(parts)
+        }
+    }
+}
+
+/// What a comparison is about, and so what its keys mean.
+#[derive(Clone, Copy)]
+enum Subject {
+    /// `ts`: keys of nanoseconds.
+    Time,
+    /// `ts_ns`, likewise, compared as a number.
+    TimeNumber,
+    /// A field of nanoseconds.
+    TimeField(usize),
+    Number(usize, Domain),
+    Labels(usize),
+}
+
+/// The ranges, or fewer that hold them all: the widest gaps stay.
+fn few(keys: &KeyRanges) -> Vec<ValueRange> {
+    let ranges = keys.ranges();
+    if ranges.len() <= RANGES_MAX {
+        return ranges.to_vec();
+    }
+    let gaps = ranges.windows(2).map(|pair| match pair {
+        [a, b] => b.min.0 - a.max.0,
+        _ => 0,
+    });
+    let mut widest: Vec<(u64, usize)> = gaps.zip(1..).collect();
+    widest.sort_unstable_by_key(|&(gap, _)| std::cmp::Reverse(gap));
+    widest.truncate(RANGES_MAX - 1);
+    let starts: HashSet<usize> = widest.into_iter().map(|(_, at)| at).collect();
+    let mut few: Vec<ValueRange> = Vec::with_capacity(RANGES_MAX);
+    for (at, range) in ranges.iter().enumerate() {
+        match few.last_mut() {
+            Some(last) if !starts.contains(&at) => last.max = range.max,
+            _ => few.push(*range),
+        }
+    }
+    few
+}
+
+/// The nanoseconds, as signed keys, of the times that compare so.
+fn time_range(steps: &[Step], op: Op, value: &Datum) -> Option<ValueRange> {
+    // The constant's place and the width of what it stands for: a TIMESTAMP is a thousand nanoseconds wide.
+    let (place, unit) = match *value {
+        Datum::Timestamp(micros) | Datum::TimestampTz(micros) => {
+            (i128::from(micros) * MICRO, MICRO)
+        }
+        Datum::TimestampNs(nanos) | Datum::TimestampTzNs(nanos) => (i128::from(nanos), 1),
+        Datum::Date(days) if days.unsigned_abs() == DATE_INFINITY.unsigned_abs() => {
+            (i128::from(days.signum()) * i128::from(i64::MAX), 1)
+        }
+        Datum::Date(days) => (i128::from(days) * DAY, DAY),
+        _ => return None,
+    };
+    let (everything_below, everything_above) = (i128::from(i64::MIN), i128::from(i64::MAX));
+    let (mut first, mut last) = match op {
+        Op::Eq => (place, place + unit - 1),
+        Op::Lt => (everything_below, place - 1),
+        Op::Le => (everything_below, place + unit - 1),
+        Op::Gt => (place + unit, everything_above),
+        Op::Ge => (place, everything_above),
+    };
+    for step in steps.iter().rev() {
+        match *step {
+            Step::Timestamp | Step::TimestampTz | Step::Date => {
+                first -= ZONE;
+                last += ZONE;
+            }
+            Step::Bucket { width } => last += bucket_nanos(width)?,
+            Step::Integer | Step::Float | Step::Double | Step::Decimal { .. } => return None,
+        }
+    }
+    // The ends of time are marks for infinity: what reaches them is left open.
+    let clamp = |nanos: i128| nanos.clamp(everything_below, everything_above) as i64;
+    Some(ValueRange {
+        min: Key::from_i64(clamp(first)),
+        max: Key::from_i64(clamp(last)),
+    })
+}
+
+/// At most how far the end of a bucket is from its start, a change of the clocks included.
+fn bucket_nanos(width: Interval) -> Option<i128> {
+    const HOUR_MICROS: i64 = 3_600_000_000;
+    if width.months < 0 || width.days < 0 || width.micros < 0 {
+        return None;
+    }
+    let days = i128::from(width.months) * 31 + i128::from(width.days);
+    let clocks = match width.micros {
+        _ if days > 0 => DAY,
+        HOUR_MICROS.. => i128::from(HOUR_MICROS) * MICRO,
+        _ => 0,
+    };
+    Some(days * DAY + i128::from(width.micros) * MICRO + clocks)
+}
+
+/// The keys of the values that compare so, under the functions around the column.
+fn number_range(domain: Domain, steps: &[Step], op: Op, number: Number) -> Option<ValueRange> {
+    let (mut lower, mut upper) = match op {
+        Op::Eq => (Some((Op::Ge, number)), Some((Op::Le, number))),
+        Op::Lt | Op::Le => (None, Some((op, number))),
+        Op::Gt | Op::Ge => (Some((op, number)), None),
+    };
+    for (depth, step) in steps.iter().enumerate().rev() {
+        let exact = integer_before(domain, steps.get(..depth)?);
+        if let Some((op, number)) = &mut lower {
+            (*op, *number) = widened(step, exact, *op, *number, Side::Down)?;
+        }
+        if let Some((op, number)) = &mut upper {
+            (*op, *number) = widened(step, exact, *op, *number, Side::Up)?;
+        }
+    }
+    let side = |bound: Option<(Op, Number)>| {
+        bound.map_or(ValueRange::ALL, |(op, number)| domain.keys(op, number))
+    };
+    Some(side(lower).intersect(side(upper)))
+}
+
+/// Whether what a step is applied to is an integer.
+fn integer_before(domain: Domain, inner: &[Step]) -> bool {
+    match inner.last() {
+        None => matches!(domain, Domain::Unsigned { .. } | Domain::Signed { .. }),
+        Some(step) => *step == Step::Integer,
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Side {
+    Down,
+    Up,
+}
+
+/// A bound on the result of a step as one on its argument.
+fn widened(
+    step: &Step,
+    from_integer: bool,
+    op: Op,
+    number: Number,
+    side: Side,
+) -> Option<(Op, Number)> {
+    let closed = if side == Side::Down { Op::Ge } else { Op::Le };
+    let float = |value: f64| Some((closed, Number::Float(value)));
+    match *step {
+        Step::Integer | Step::Decimal { .. } if from_integer => Some((op, number)),
+        Step::Integer => {
+            let value = to_f64(number);
+            float(if side == Side::Down {
+                value.floor() - 1.0
+            } else {
+                value.ceil() + 1.0
+            })
+        }
+        Step::Decimal { scale } => {
+            let value = to_f64(number);
+            let margin = 10f64.powi(-i32::from(scale)) + value.abs() * 1e-9;
+            float(if side == Side::Down {
+                value - margin
+            } else {
+                value + margin
+            })
+        }
+        // Rounding to a float moves a value by less than one step of that type; the bound itself may be rounded by another.
+        Step::Double => {
+            let value = to_f64(number);
+            float(if side == Side::Down {
+                value.next_down().next_down()
+            } else {
+                value.next_up().next_up()
+            })
+        }
+        Step::Float => {
+            let value = to_f64(number) as f32;
+            float(f64::from(if side == Side::Down {
+                value.next_down().next_down()
+            } else {
+                value.next_up().next_up()
+            }))
+        }
+        Step::Timestamp | Step::TimestampTz | Step::Date | Step::Bucket { .. } => None,
+    }
+}
+
+fn to_f64(number: Number) -> f64 {
+    match number {
+        Number::Int(value) => value as f64,
+        Number::Float(value) => value,
+        Number::Decimal { value, scale } => format!("{value}e-{scale}").parse().unwrap_or(f64::NAN),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use loom_engine::Address;
+    use loom_engine::schema::{Catalog, parse_sources};
+
+    const SOURCE: &str = r#"
+        [[source]]
+        name = "request"
+        field = [
+            { name = "latency", type = "u64" },
+            { name = "op", type = "u8", labels = { 1 = "GET", 2 = "SET" } },
+            { name = "load", type = "f64", nullable = true },
+            { name = "due", type = "timestamp_ns" },
+            { name = "note", type = "char[8]" },
+        ]
+        index = [
+            { name = "latency", value = "latency" },
+            { name = "op", value = "op" },
+            { name = "load", value = "load" },
+            { name = "due", value = "due" },
+            { name = "set_latency", value = "latency", where = "op = 'GET'" },
+            { name = "slow_load", value = "load", where = "latency > 1000" },
+            { name = "slow", where = "latency > 1000" },
+        ]
+    "#;
+
+    /// The columns of the source above.
+    const TS: usize = 1;
+    const TS_NS: usize = 2;
+    const LATENCY: usize = 3;
+    const OP: usize = 4;
+    const LOAD: usize = 5;
+    const DUE: usize = 6;
+    const NOTE: usize = 7;
+
+    fn of(filter: &Filter) -> Predicate {
+        let mut catalog = Catalog::new();
+        for def in parse_sources(SOURCE).unwrap() {
+            catalog.define_source(&def, Address::ZERO).unwrap();
+        }
+        let source = catalog.find("request").unwrap();
+        predicate(filter, source, 5)
+    }
+
+    fn term(column: usize) -> Term {
+        Term {
+            column,
+            steps: Vec::new(),
+        }
+    }
+
+    fn stepped(column: usize, steps: &[Step]) -> Term {
+        Term {
+            column,
+            steps: steps.to_vec(),
+        }
+    }
+
+    fn compare(column: usize, op: Op, value: Datum) -> Filter {
+        Filter::compare(term(column), op, value)
+    }
+
+    /// Index ids count from 1 in the order above.
+    fn value(index: u32, min: u64, max: u64) -> Predicate {
+        Predicate::Value {
+            index: loom_engine::IndexId(index),
+            range: ValueRange {
+                min: Key(min),
+                max: Key(max),
+            },
+        }
+    }
+
+    fn time(first: i64, last: i64) -> Predicate {
+        Predicate::Time(TimeRange {
+            first: Timestamp(first),
+            last: Timestamp(last),
+        })
+    }
+
+    #[test]
+    fn a_comparison_prunes_by_each_index_of_its_field() {
+        assert_eq!(of(&compare(LATENCY, Op::Le, Datum::Int(9))), value(1, 0, 9));
+        assert_eq!(
+            of(&compare(NOTE, Op::Eq, Datum::Text("x".into()))),
+            Predicate::All
+        );
+        assert_eq!(
+            of(&compare(0, Op::Eq, Datum::Text("request".into()))),
+            Predicate::All
+        );
+        assert_eq!(
+            of(&compare(LATENCY, Op::Eq, Datum::Null)),
+            Predicate::Nothing
+        );
+        assert_eq!(
+            of(&compare(LATENCY, Op::Eq, Datum::Text("x".into()))),
+            Predicate::All
+        );
+        assert_eq!(of(&compare(99, Op::Eq, Datum::Int(1))), Predicate::All);
+    }
+
+    #[test]
+    fn an_index_with_a_filter_helps_where_the_clause_implies_it() {
+        let both = Filter::And(vec![
+            compare(LATENCY, Op::Le, Datum::Int(9)),
+            Filter::And(vec![compare(OP, Op::Eq, Datum::Text("GET".into()))]),
+        ]);
+        // The latency of GETs by either index, op by its own, and only chunks with a GET at all.
+        let by_latency = Predicate::And(vec![value(1, 0, 9), value(5, 0, 9)]);
+        assert_eq!(
+            of(&both),
+            Predicate::And(vec![by_latency, value(2, 1, 1), value(5, 0, u64::MAX)])
+        );
+        // Slow requests: the index that counts them tells where they are, the one of a nullable value does not.
+        let slow = compare(LATENCY, Op::Gt, Datum::Int(1000));
+        assert_eq!(
+            of(&slow),
+            Predicate::And(vec![value(1, 1001, u64::MAX), value(7, 0, u64::MAX)])
+        );
+        let either = Filter::Or(vec![slow, compare(LATENCY, Op::Eq, Datum::Int(5))]);
+        assert!(matches!(of(&either), Predicate::Or(_)));
+    }
+
+    #[test]
+    fn parts_that_cannot_be_read_prune_nothing() {
+        let latency = compare(LATENCY, Op::Eq, Datum::Int(5));
+        assert_eq!(
+            of(&Filter::And(vec![latency.clone(), Filter::Opaque])),
+            value(1, 5, 5)
+        );
+        assert_eq!(
+            of(&Filter::Or(vec![latency, Filter::Opaque])),
+            Predicate::All
+        );
+        assert_eq!(of(&Filter::Opaque), Predicate::All);
+    }
+
+    #[test]
+    fn labels_prune_by_their_numbers() {
+        let op = |label: &str| of(&compare(OP, Op::Eq, Datum::Text(label.into())));
+        assert_eq!(op("SET"), value(2, 2, 2));
+        assert_eq!(op("7"), value(2, 7, 7));
+        assert_eq!(op("2"), Predicate::Nothing, "the number 2 shows as SET");
+        assert_eq!(op("DEL"), Predicate::Nothing);
+        assert_eq!(
+            of(&compare(OP, Op::Gt, Datum::Text("GET".into()))),
+            Predicate::All
+        );
+        let list = Filter::In {
+            term: term(OP),
+            values: vec![
+                Datum::Text("SET".into()),
+                Datum::Null,
+                Datum::Text("9".into()),
+            ],
+        };
+        assert_eq!(
+            of(&list),
+            Predicate::Or(vec![value(2, 2, 2), value(2, 9, 9)])
+        );
+    }
+
+    #[test]
+    fn ts_is_a_thousand_nanoseconds_wide() {
+        let ts = |op| of(&compare(TS, op, Datum::TimestampTz(5)));
+        assert_eq!(ts(Op::Eq), time(5000, 5999));
+        assert_eq!(ts(Op::Lt), time(i64::MIN, 4999));
+        assert_eq!(ts(Op::Le), time(i64::MIN, 5999));
+        assert_eq!(ts(Op::Gt), time(6000, i64::MAX));
+        assert_eq!(ts(Op::Ge), time(5000, i64::MAX));
+        assert_eq!(
+            of(&compare(TS_NS, Op::Gt, Datum::Int(5))),
+            time(6, i64::MAX)
+        );
+        assert_eq!(
+            of(&compare(TS, Op::Lt, Datum::TimestampTz(i64::MAX))),
+            Predicate::All
+        );
+        assert_eq!(of(&compare(TS, Op::Ge, Datum::Int(5))), Predicate::All);
+    }
+
+    #[test]
+    fn casts_of_times_leave_a_day_for_the_time_zone() {
+        let day = DAY as i64;
+        let date = Filter::compare(stepped(TS, &[Step::Date]), Op::Eq, Datum::Date(10));
+        assert_eq!(of(&date), time(9 * day, 12 * day - 1));
+        let bucket = Step::Bucket {
+            width: Interval {
+                months: 0,
+                days: 0,
+                micros: 60_000_000,
+            },
+        };
+        let bucketed = Filter::compare(stepped(TS, &[bucket]), Op::Eq, Datum::TimestampTz(0));
+        assert_eq!(of(&bucketed), time(0, 60_000_000_999));
+        let due = Filter::compare(
+            stepped(DUE, &[Step::Timestamp]),
+            Op::Ge,
+            Datum::Timestamp(0),
+        );
+        assert_eq!(of(&due), value(4, Key::from_i64(-day).0, u64::MAX));
+        assert_eq!(
+            of(&Filter::compare(
+                stepped(TS, &[Step::Double]),
+                Op::Eq,
+                Datum::Float(1.0)
+            )),
+            Predicate::All
+        );
+    }
+
+    #[test]
+    fn casts_of_numbers_only_widen() {
+        let range = |column, steps: &[Step], op, value| match of(&Filter::compare(
+            stepped(column, steps),
+            op,
+            value,
+        )) {
+            Predicate::Value { range, .. } => range,
+            other => panic!("{other:?}"),
+        };
+        let big = 1u64 << 60;
+        // The double nearest to 2^60 + 1 is 2^60.
+        let rounded = range(LATENCY, &[Step::Double], Op::Le, Datum::Float(big as f64));
+        assert!(rounded.contains(Key(big + 1)) && !rounded.contains(Key(2 * big)));
+        let exact = range(
+            LATENCY,
+            &[Step::Decimal { scale: 2 }],
+            Op::Lt,
+            Datum::Decimal {
+                value: 550,
+                scale: 2,
+            },
+        );
+        assert_eq!(
+            exact,
+            ValueRange {
+                min: Key(0),
+                max: Key(5)
+            }
+        );
+        let whole = range(LOAD, &[Step::Integer], Op::Eq, Datum::Int(4));
+        assert!(
+            whole.contains(Key::from_f64(3.5))
+                && whole.contains(Key::from_f64(4.5))
+                && !whole.contains(Key::from_f64(9.0))
+        );
+        let single = range(
+            LOAD,
+            &[Step::Float],
+            Op::Ge,
+            Datum::Float(f64::from(0.1f32)),
+        );
+        assert!(single.contains(Key::from_f64(0.1)) && !single.contains(Key::from_f64(0.09)));
+    }
+
+    #[test]
+    fn long_lists_are_joined_where_they_lie_closest() {
+        let mut values: Vec<Datum> = (0..1000).map(|at| Datum::Int(at * 10)).collect();
+        values.push(Datum::Int(1 << 40));
+        let Predicate::Or(parts) = of(&Filter::In {
+            term: term(LATENCY),
+            values,
+        }) else {
+            panic!()
+        };
+        assert_eq!(parts.len(), RANGES_MAX);
+        assert_eq!(parts.last(), Some(&value(1, 1 << 40, 1 << 40)));
+    }
+}

@@ -1,0 +1,93 @@
+//! What the latest scans of this process opened, pruned and read: the rows of `loom_scan_stats`.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use loom_engine::query::{Scan, ScanStats};
+
+/// Scans that are remembered.
+const LATEST: usize = 256;
+
+#[derive(Clone)]
+pub struct Record {
+    /// Counted from 1 in this process.
+    pub scan: u64,
+    pub dir: String,
+    pub source: String,
+    pub stats: ScanStats,
+}
+
+enum State {
+    Running(Weak<Scan>),
+    Finished(ScanStats),
+}
+
+struct Shared {
+    scan: u64,
+    dir: String,
+    source: String,
+    state: Mutex<State>,
+}
+
+static NEXT: AtomicU64 = AtomicU64::new(1);
+static LATEST_SCANS: Mutex<VecDeque<Arc<Shared>>> = Mutex::new(VecDeque::new());
+
+/// One scan's place among the latest.
+pub struct Entry(Arc<Shared>);
+
+impl Entry {
+    /// Remembers a scan as long as it runs, and then what it came to.
+    pub fn begin(dir: &str, source: &str, scan: &Arc<Scan>) -> Entry {
+        Entry::add(dir, source, State::Running(Arc::downgrade(scan)))
+    }
+
+    fn add(dir: &str, source: &str, state: State) -> Entry {
+        let shared = Arc::new(Shared {
+            scan: NEXT.fetch_add(1, Ordering::Relaxed),
+            dir: dir.to_owned(),
+            source: source.to_owned(),
+            state: Mutex::new(state),
+        });
+        let mut latest = LATEST_SCANS.lock().unwrap_or_else(PoisonError::into_inner);
+        if latest.len() == LATEST {
+            latest.pop_front();
+        }
+        latest.push_back(Arc::clone(&shared));
+        Entry(shared)
+    }
+
+    pub fn finish(&self, stats: ScanStats) {
+        *self.0.state.lock().unwrap_or_else(PoisonError::into_inner) = State::Finished(stats);
+    }
+}
+
+/// Remembers work that is done already.
+pub fn remember(dir: &str, source: &str, stats: ScanStats) {
+    Entry::add(dir, source, State::Finished(stats));
+}
+
+/// The latest scans, the oldest first.
+pub fn latest() -> Vec<Record> {
+    let latest: Vec<Arc<Shared>> = LATEST_SCANS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .iter()
+        .cloned()
+        .collect();
+    latest
+        .iter()
+        .map(|shared| {
+            let stats = match &*shared.state.lock().unwrap_or_else(PoisonError::into_inner) {
+                State::Finished(stats) => *stats,
+                State::Running(scan) => scan.upgrade().map(|scan| scan.stats()).unwrap_or_default(),
+            };
+            Record {
+                scan: shared.scan,
+                dir: shared.dir.clone(),
+                source: shared.source.clone(),
+                stats,
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,285 @@
+//! Times from SQL as ranges of nanoseconds: microseconds become the thousand nanoseconds that they stand for, infinities the
+//! ends of time, and intervals of months go by the calendar (UTC).
+
+use loom_engine::query::Predicate;
+use loom_engine::{TimeRange, Timestamp};
+
+use super::datum::{Interval, TIMESTAMP_INFINITY};
+use crate::error::{Problem, Result};
+
+const DAY_NANOS: i128 = 86_400_000_000_000;
+
+/// The time arguments that `loom_scan` and `loom_aggregate` share, as given.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TimeArguments {
+    /// Microseconds; the window is `[t_from, t_to)`.
+    pub t_from: Option<i64>,
+    pub t_to: Option<i64>,
+    /// Back from the newest visible record, inclusive.
+    pub last: Option<Interval>,
+    /// The middles of the windows `[t - width, t + width)`, in microseconds.
+    pub around: Option<Vec<i64>>,
+    pub width: Option<Interval>,
+}
+
+impl TimeArguments {
+    /// The one range of `t_from`, `t_to` and `last`.
+    pub fn range(&self, newest: Option<Timestamp>) -> Result<TimeRange> {
+        let first = self
+            .t_from
+            .map_or(Timestamp::MIN, |micros| Timestamp(nanos(micros)));
+        let mut range = match self.t_to {
+            Some(micros) if micros != TIMESTAMP_INFINITY => {
+                TimeRange::half_open(first, Timestamp(nanos(micros)))
+            }
+            _ => TimeRange {
+                first,
+                last: Timestamp::MAX,
+            },
+        };
+        if let Some(last) = self.last {
+            let Some(newest) = newest else {
+                return Ok(TimeRange::EMPTY);
+            };
+            let first = Timestamp(shifted(newest.0, last, -1)?);
+            if first > newest {
+                return Err(Problem::binder("last: the interval must not be negative"));
+            }
+            range = range.intersect(TimeRange {
+                first,
+                last: newest,
+            });
+        }
+        Ok(range)
+    }
+
+    /// The windows of `around`, ascending and disjoint; none where it was not given.
+    pub fn windows(&self) -> Result<Option<Vec<TimeRange>>> {
+        let (middles, width) = match (&self.around, self.width) {
+            (None, None) => return Ok(None),
+            (Some(middles), Some(width)) => (middles, width),
+            (Some(_), None) => {
+                return Err(Problem::binder(
+                    "around needs width, an INTERVAL: the windows are [t - width, t + width)",
+                ));
+            }
+            (None, Some(_)) => {
+                return Err(Problem::binder(
+                    "width needs around, a list of TIMESTAMPTZ: the windows are [t - width, t + width)",
+                ));
+            }
+        };
+        let mut windows = Vec::with_capacity(middles.len());
+        for &middle in middles {
+            let middle = nanos(middle);
+            let from = Timestamp(shifted(middle, width, -1)?);
+            let to = Timestamp(shifted(middle, width, 1)?);
+            if from > to {
+                return Err(Problem::binder("width: the interval must not be negative"));
+            }
+            windows.push(TimeRange::half_open(from, to));
+        }
+        Ok(Some(disjoint(windows)))
+    }
+
+    /// All of it as one predicate.
+    pub fn predicate(&self, newest: Option<Timestamp>) -> Result<Predicate> {
+        let range = self.range(newest)?;
+        let whole = of_range(range);
+        Ok(match self.windows()? {
+            None => whole,
+            Some(windows) => {
+                let parts: Vec<Predicate> = windows
+                    .into_iter()
+                    .map(|window| of_range(window.intersect(range)))
+                    .filter(|part| !matches!(part, Predicate::Nothing))
+                    .collect();
+                if parts.is_empty() {
+                    Predicate::Nothing
+                } else {
+                    Predicate::Or(parts)
+                }
+            }
+        })
+    }
+}
+
+/// A range as a predicate, in its simplest form.
+pub fn of_range(range: TimeRange) -> Predicate {
+    if range.is_empty() {
+        Predicate::Nothing
+    } else if range == TimeRange::ALL {
+        Predicate::All
+    } else {
+        Predicate::Time(range)
+    }
+}
+
+/// Microseconds to nanoseconds; what lies beyond becomes the end of time.
+pub fn nanos(micros: i64) -> i64 {
+    micros.saturating_mul(1000)
+}
+
+/// The microsecond that holds a time, also before 1970.
+pub fn micros(nanos: i64) -> i64 {
+    nanos.div_euclid(1000)
+}
+
+/// `time` plus (`sign` 1) or minus (-1) an interval. Months go by the calendar; the end of time absorbs the rest.
+pub fn shifted(time: i64, interval: Interval, sign: i64) -> Result<i64> {
+    let mut shifted = i128::from(time);
+    if interval.months != 0 {
+        let months = i64::from(interval.months) * sign;
+        let moved = jiff::Timestamp::from_nanosecond(shifted).and_then(|time| {
+            let span = jiff::Span::new().try_months(months)?;
+            time.to_zoned(jiff::tz::TimeZone::UTC).checked_add(span)
+        });
+        shifted = moved
+            .map_err(|error| {
+                Problem::binder(format!(
+                    "an interval of {months} months leads out of the calendar: {error}"
+                ))
+            })?
+            .timestamp()
+            .as_nanosecond();
+    }
+    let rest = i128::from(interval.days) * DAY_NANOS + i128::from(interval.micros) * 1000;
+    let total = shifted + rest * i128::from(sign);
+    Ok(i64::try_from(total).unwrap_or(if total < 0 { i64::MIN } else { i64::MAX }))
+}
+
+fn disjoint(mut ranges: Vec<TimeRange>) -> Vec<TimeRange> {
+    ranges.retain(|range| !range.is_empty());
+    ranges.sort_unstable_by_key(|range| range.first);
+    let mut merged: Vec<TimeRange> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match merged.last_mut() {
+            // Adjacent ranges join too: they are closed.
+            Some(last) if range.first.0 <= last.last.0.saturating_add(1) => {
+                last.last = last.last.max(range.last)
+            }
+            _ => merged.push(range),
+        }
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: i64 = 1_000_000_000;
+
+    fn interval(months: i32, days: i32, micros: i64) -> Interval {
+        Interval {
+            months,
+            days,
+            micros,
+        }
+    }
+
+    #[test]
+    fn a_window_is_half_open_in_microseconds() {
+        let arguments = TimeArguments {
+            t_from: Some(10),
+            t_to: Some(12),
+            ..Default::default()
+        };
+        let range = arguments.range(None).unwrap();
+        assert_eq!(
+            range,
+            TimeRange {
+                first: Timestamp(10_000),
+                last: Timestamp(11_999)
+            }
+        );
+        assert_eq!(
+            TimeArguments::default().predicate(None).unwrap(),
+            Predicate::All
+        );
+    }
+
+    #[test]
+    fn infinities_are_no_bound() {
+        let arguments = TimeArguments {
+            t_from: Some(-TIMESTAMP_INFINITY),
+            t_to: Some(TIMESTAMP_INFINITY),
+            ..Default::default()
+        };
+        assert_eq!(arguments.range(None).unwrap(), TimeRange::ALL);
+        let never = TimeArguments {
+            t_to: Some(-TIMESTAMP_INFINITY),
+            ..Default::default()
+        };
+        assert_eq!(never.predicate(None).unwrap(), Predicate::Nothing);
+    }
+
+    #[test]
+    fn last_counts_back_from_the_newest_record_and_includes_it() {
+        let arguments = TimeArguments {
+            last: Some(interval(0, 0, 2_000_000)),
+            ..Default::default()
+        };
+        let newest = Timestamp(10 * SECOND + 5);
+        let range = arguments.range(Some(newest)).unwrap();
+        assert_eq!(
+            range,
+            TimeRange {
+                first: Timestamp(8 * SECOND + 5),
+                last: newest
+            }
+        );
+        assert_eq!(arguments.predicate(None).unwrap(), Predicate::Nothing);
+        let negative = TimeArguments {
+            last: Some(interval(0, -1, 0)),
+            ..Default::default()
+        };
+        assert!(negative.range(Some(newest)).is_err());
+    }
+
+    #[test]
+    fn windows_are_united() {
+        let arguments = TimeArguments {
+            around: Some(vec![100, 10, 14, 16]),
+            width: Some(interval(0, 0, 2)),
+            ..Default::default()
+        };
+        let range = |first, last| TimeRange {
+            first: Timestamp(first),
+            last: Timestamp(last),
+        };
+        let expected = vec![range(8_000, 17_999), range(98_000, 101_999)];
+        assert_eq!(arguments.windows().unwrap(), Some(expected));
+        let lacking = TimeArguments {
+            around: Some(vec![1]),
+            ..Default::default()
+        };
+        assert!(lacking.windows().is_err());
+        let none = TimeArguments {
+            around: Some(vec![]),
+            width: Some(interval(0, 0, 2)),
+            ..Default::default()
+        };
+        assert_eq!(none.predicate(None).unwrap(), Predicate::Nothing);
+    }
+
+    #[test]
+    fn months_go_by_the_calendar() {
+        // 2024-03-31 minus one month is the last day of February.
+        let march_31 = 1_711_843_200 * SECOND;
+        let february_29 = 1_709_164_800 * SECOND;
+        assert_eq!(
+            shifted(march_31, interval(1, 0, 0), -1).unwrap(),
+            february_29
+        );
+        assert_eq!(shifted(i64::MAX, interval(0, 1, 0), 1).unwrap(), i64::MAX);
+    }
+
+    #[test]
+    fn microseconds_round_down_before_1970() {
+        assert_eq!(micros(-1), -1);
+        assert_eq!(micros(-1000), -1);
+        assert_eq!(micros(-1001), -2);
+        assert_eq!(micros(1999), 1);
+    }
+}

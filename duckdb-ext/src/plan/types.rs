@@ -1,0 +1,79 @@
+//! The SQL types that parameters are declared with and columns are made of. An adapter turns each into its own logical type.
+
+use loom_engine::schema::FieldDef;
+use loom_engine::schema::FieldType;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SqlType {
+    Bool,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+    F32,
+    F64,
+    Huge,
+    Text,
+    Blob,
+    TimestampTz,
+    TimestampNs,
+    Interval,
+    Any,
+    TimestampTzList,
+    F64List,
+}
+
+impl SqlType {
+    /// Bytes of one entry of a flat vector of this type; none for types that no column has.
+    pub fn width(self) -> usize {
+        match self {
+            SqlType::Bool | SqlType::I8 | SqlType::U8 => 1,
+            SqlType::I16 | SqlType::U16 => 2,
+            SqlType::I32 | SqlType::U32 | SqlType::F32 => 4,
+            SqlType::I64
+            | SqlType::U64
+            | SqlType::F64
+            | SqlType::TimestampTz
+            | SqlType::TimestampNs => 8,
+            SqlType::Huge | SqlType::Text | SqlType::Blob | SqlType::Interval => 16,
+            SqlType::Any | SqlType::TimestampTzList | SqlType::F64List => 0,
+        }
+    }
+
+    pub fn is_string(self) -> bool {
+        matches!(self, SqlType::Text | SqlType::Blob)
+    }
+}
+
+/// The column type of a field (the table of types in the SQL contract).
+pub fn of_field(field: &FieldDef) -> SqlType {
+    if field.labels.is_empty() {
+        of_numbers(field.ty)
+    } else {
+        SqlType::Text
+    }
+}
+
+/// The type of a field's bare values: what `min`, `max` and quantiles have.
+pub fn of_numbers(ty: FieldType) -> SqlType {
+    match ty {
+        FieldType::U8 => SqlType::U8,
+        FieldType::U16 => SqlType::U16,
+        FieldType::U32 => SqlType::U32,
+        FieldType::U64 => SqlType::U64,
+        FieldType::I8 => SqlType::I8,
+        FieldType::I16 => SqlType::I16,
+        FieldType::I32 => SqlType::I32,
+        FieldType::I64 => SqlType::I64,
+        FieldType::F32 => SqlType::F32,
+        FieldType::F64 => SqlType::F64,
+        FieldType::Bool => SqlType::Bool,
+        FieldType::TimestampNs => SqlType::TimestampNs,
+        FieldType::Char(_) | FieldType::Utf8 | FieldType::Json => SqlType::Text,
+        FieldType::Bytes(_) | FieldType::VarBytes => SqlType::Blob,
+    }
+}

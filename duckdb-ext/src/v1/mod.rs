@@ -1,0 +1,79 @@
+//! C API v1 (DuckDB 1.2 and later): named parameters prune. The whole adapter talks to C, so all of it may hold `unsafe`.
+
+mod table;
+mod value;
+mod vectors;
+
+use std::ffi::CString;
+use std::ptr::null_mut;
+
+use duckdb::ffi;
+
+use crate::error::{Problem, Result, guard};
+
+/// The oldest DuckDB whose functions are used here.
+const API_VERSION: &str = "v1.2.0";
+
+/// Called by DuckDB when it loads the file made for C API v1.
+///
+/// # Safety
+///
+/// Only DuckDB may call this, with its own arguments.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn loom_init_c_api(
+    info: ffi::duckdb_extension_info,
+    access: *const ffi::duckdb_extension_access,
+) -> bool {
+    // SAFETY: DuckDB passes a live table of functions.
+    let Some(access) = (unsafe { access.as_ref() }) else {
+        return false;
+    };
+    // SAFETY: the arguments are DuckDB's own.
+    let outcome = guard(|| unsafe { load(info, access) });
+    if let Err(problem) = &outcome
+        && let Some(set_error) = access.set_error
+    {
+        let text = CString::new(problem.to_string().replace('\0', "\\0")).unwrap_or_default();
+        // SAFETY: DuckDB copies the text.
+        unsafe { set_error(info, text.as_ptr()) };
+    }
+    outcome.unwrap_or(false)
+}
+
+/// Registers everything through a connection that is closed again: one that stayed would hold the user's database open.
+///
+/// # Safety
+///
+/// As of [`loom_init_c_api`].
+unsafe fn load(
+    info: ffi::duckdb_extension_info,
+    access: &ffi::duckdb_extension_access,
+) -> Result<bool> {
+    // SAFETY: the arguments are DuckDB's own. A refused version leaves the API unset, and DuckDB reports it.
+    let found = unsafe { ffi::duckdb_rs_extension_api_init(info, access, API_VERSION) };
+    if !found.map_err(Problem::input)? {
+        return Ok(false);
+    }
+    let get_database = access
+        .get_database
+        .ok_or_else(|| Problem::input("DuckDB gave no way to its database"))?;
+    // SAFETY: the information is live; DuckDB itself reports why it gives no database.
+    let database = unsafe { get_database(info).as_ref() };
+    let Some(&database) = database else {
+        return Ok(false);
+    };
+    let mut connection = null_mut();
+    // SAFETY: the database is live.
+    if unsafe { ffi::duckdb_connect(database, &mut connection) } != ffi::DuckDBSuccess {
+        return Err(Problem::input(
+            "DuckDB refused a connection to register the functions with",
+        ));
+    }
+    // SAFETY: the connection was just opened; it is closed once, whatever came of it.
+    unsafe {
+        let registered = table::register_all(connection);
+        ffi::duckdb_disconnect(&mut connection);
+        registered?;
+    }
+    Ok(true)
+}

@@ -1,0 +1,198 @@
+//! Values and types of C API v1 as ours. A NULL is told apart before anything else is asked of a value: the API's conversions
+//! throw on one, and no exception may come through here.
+
+use std::ffi::CStr;
+
+use duckdb::ffi;
+
+use crate::error::{Problem, Result};
+use crate::plan::datum::{Datum, Interval, to_micros};
+use crate::plan::types::SqlType;
+
+/// An owned value.
+pub struct Value(ffi::duckdb_value);
+
+impl Drop for Value {
+    fn drop(&mut self) {
+        // SAFETY: the value is owned, and destroyed once.
+        unsafe { ffi::duckdb_destroy_value(&mut self.0) };
+    }
+}
+
+impl Value {
+    /// None where DuckDB gave no value.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is null, or a live value that nobody else destroys.
+    pub unsafe fn new(raw: ffi::duckdb_value) -> Option<Value> {
+        (!raw.is_null()).then_some(Value(raw))
+    }
+
+    pub fn datum(&self) -> Result<Datum> {
+        // SAFETY: the value is live.
+        if unsafe { ffi::duckdb_is_null_value(self.0) } {
+            return Ok(Datum::Null);
+        }
+        // SAFETY: the value is live and not NULL, so its type, which it goes on owning, is one.
+        let ty = unsafe { ffi::duckdb_get_type_id(ffi::duckdb_get_value_type(self.0)) };
+        // SAFETY: each getter is asked of a live, non-NULL value of the very type that it reads.
+        let datum = unsafe {
+            match ty {
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_BOOLEAN => Datum::Bool(ffi::duckdb_get_bool(self.0)),
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_TINYINT => {
+                    Datum::Int(ffi::duckdb_get_int8(self.0).into())
+                }
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_SMALLINT => {
+                    Datum::Int(ffi::duckdb_get_int16(self.0).into())
+                }
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_INTEGER => {
+                    Datum::Int(ffi::duckdb_get_int32(self.0).into())
+                }
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_BIGINT => {
+                    Datum::Int(ffi::duckdb_get_int64(self.0).into())
+                }
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_UTINYINT => {
+                    Datum::Int(ffi::duckdb_get_uint8(self.0).into())
+                }
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_USMALLINT => {
+                    Datum::Int(ffi::duckdb_get_uint16(self.0).into())
+                }
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_UINTEGER => {
+                    Datum::Int(ffi::duckdb_get_uint32(self.0).into())
+                }
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_UBIGINT => {
+                    Datum::Int(ffi::duckdb_get_uint64(self.0).into())
+                }
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_HUGEINT => {
+                    Datum::Int(wide(ffi::duckdb_get_hugeint(self.0)))
+                }
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_UHUGEINT => {
+                    let value = ffi::duckdb_get_uhugeint(self.0);
+                    match i64::try_from(value.upper) {
+                        Ok(upper) => Datum::Int(wide(ffi::duckdb_hugeint {
+                            lower: value.lower,
+                            upper,
+                        })),
+                        Err(_) => Datum::Other("UHUGEINT".to_owned()),
+                    }
+                }
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_FLOAT => {
+                    Datum::Float(ffi::duckdb_get_float(self.0).into())
+                }
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_DOUBLE => Datum::Float(ffi::duckdb_get_double(self.0)),
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_DECIMAL => {
+                    let decimal = ffi::duckdb_get_decimal(self.0);
+                    Datum::Decimal {
+                        value: wide(decimal.value),
+                        scale: decimal.scale,
+                    }
+                }
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_VARCHAR => Datum::Text(self.text()?),
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_TIMESTAMP => {
+                    Datum::Timestamp(ffi::duckdb_get_timestamp(self.0).micros)
+                }
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_TIMESTAMP_S => Datum::Timestamp(to_micros(
+                    ffi::duckdb_get_timestamp_s(self.0).seconds,
+                    1_000_000,
+                )),
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_TIMESTAMP_MS => {
+                    Datum::Timestamp(to_micros(ffi::duckdb_get_timestamp_ms(self.0).millis, 1000))
+                }
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_TIMESTAMP_NS => {
+                    Datum::TimestampNs(ffi::duckdb_get_timestamp_ns(self.0).nanos)
+                }
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_TIMESTAMP_TZ => {
+                    Datum::TimestampTz(ffi::duckdb_get_timestamp_tz(self.0).micros)
+                }
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_DATE => Datum::Date(ffi::duckdb_get_date(self.0).days),
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_INTERVAL => {
+                    let interval = ffi::duckdb_get_interval(self.0);
+                    Datum::Interval(Interval {
+                        months: interval.months,
+                        days: interval.days,
+                        micros: interval.micros,
+                    })
+                }
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_LIST => {
+                    let count = ffi::duckdb_get_list_size(self.0);
+                    let items = (0..count).map(|at| {
+                        match Value::new(ffi::duckdb_get_list_child(self.0, at)) {
+                            Some(item) => item.datum(),
+                            None => Ok(Datum::Null),
+                        }
+                    });
+                    Datum::List(items.collect::<Result<_>>()?)
+                }
+                other => Datum::Other(format!("DuckDB's type {other}")),
+            }
+        };
+        Ok(datum)
+    }
+
+    fn text(&self) -> Result<String> {
+        // SAFETY: the value is a live VARCHAR that is not NULL; the text is ours to free.
+        unsafe {
+            let text = ffi::duckdb_get_varchar(self.0);
+            if text.is_null() {
+                return Err(Problem::binder("a VARCHAR argument holds no text"));
+            }
+            let owned = CStr::from_ptr(text).to_string_lossy().into_owned();
+            ffi::duckdb_free(text.cast());
+            Ok(owned)
+        }
+    }
+}
+
+fn wide(value: ffi::duckdb_hugeint) -> i128 {
+    i128::from(value.upper) << 64 | i128::from(value.lower)
+}
+
+/// An owned logical type.
+pub struct LogicalType(ffi::duckdb_logical_type);
+
+impl Drop for LogicalType {
+    fn drop(&mut self) {
+        // SAFETY: the type is owned, and destroyed once.
+        unsafe { ffi::duckdb_destroy_logical_type(&mut self.0) };
+    }
+}
+
+impl LogicalType {
+    pub fn raw(&self) -> ffi::duckdb_logical_type {
+        self.0
+    }
+
+    pub fn of(ty: SqlType) -> LogicalType {
+        // SAFETY: the ids are those of types without parameters.
+        let simple = |id| LogicalType(unsafe { ffi::duckdb_create_logical_type(id) });
+        match ty {
+            SqlType::Bool => simple(ffi::DUCKDB_TYPE_DUCKDB_TYPE_BOOLEAN),
+            SqlType::I8 => simple(ffi::DUCKDB_TYPE_DUCKDB_TYPE_TINYINT),
+            SqlType::I16 => simple(ffi::DUCKDB_TYPE_DUCKDB_TYPE_SMALLINT),
+            SqlType::I32 => simple(ffi::DUCKDB_TYPE_DUCKDB_TYPE_INTEGER),
+            SqlType::I64 => simple(ffi::DUCKDB_TYPE_DUCKDB_TYPE_BIGINT),
+            SqlType::U8 => simple(ffi::DUCKDB_TYPE_DUCKDB_TYPE_UTINYINT),
+            SqlType::U16 => simple(ffi::DUCKDB_TYPE_DUCKDB_TYPE_USMALLINT),
+            SqlType::U32 => simple(ffi::DUCKDB_TYPE_DUCKDB_TYPE_UINTEGER),
+            SqlType::U64 => simple(ffi::DUCKDB_TYPE_DUCKDB_TYPE_UBIGINT),
+            SqlType::F32 => simple(ffi::DUCKDB_TYPE_DUCKDB_TYPE_FLOAT),
+            SqlType::F64 => simple(ffi::DUCKDB_TYPE_DUCKDB_TYPE_DOUBLE),
+            SqlType::Huge => simple(ffi::DUCKDB_TYPE_DUCKDB_TYPE_HUGEINT),
+            SqlType::Text => simple(ffi::DUCKDB_TYPE_DUCKDB_TYPE_VARCHAR),
+            SqlType::Blob => simple(ffi::DUCKDB_TYPE_DUCKDB_TYPE_BLOB),
+            SqlType::TimestampTz => simple(ffi::DUCKDB_TYPE_DUCKDB_TYPE_TIMESTAMP_TZ),
+            SqlType::TimestampNs => simple(ffi::DUCKDB_TYPE_DUCKDB_TYPE_TIMESTAMP_NS),
+            SqlType::Interval => simple(ffi::DUCKDB_TYPE_DUCKDB_TYPE_INTERVAL),
+            SqlType::Any => simple(ffi::DUCKDB_TYPE_DUCKDB_TYPE_ANY),
+            SqlType::TimestampTzList => LogicalType::list(SqlType::TimestampTz),
+            SqlType::F64List => LogicalType::list(SqlType::F64),
+        }
+    }
+
+    fn list(item: SqlType) -> LogicalType {
+        let item = LogicalType::of(item);
+        // SAFETY: the item's type is live; the list's type copies it.
+        LogicalType(unsafe { ffi::duckdb_create_list_type(item.raw()) })
+    }
+}

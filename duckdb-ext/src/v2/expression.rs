@@ -1,0 +1,202 @@
+//! Bound expressions of C API v2 as filters of ours. What is not understood becomes [`Filter::Opaque`]; nothing here can fail a
+//! query, for DuckDB checks every row itself.
+
+use duckdb_neo::expression::{Expression, ExpressionType};
+use duckdb_neo::logical_type::LogicalTypeID;
+use duckdb_neo::types::DecimalSignature;
+
+use super::value::datum;
+use crate::plan::datum::{Datum, Interval};
+use crate::plan::filter::{Filter, Step, Term};
+use crate::plan::number::Op;
+
+/// Deeper trees than this are not read: the walk is recursive.
+const DEPTH_MAX: usize = 64;
+
+/// Reads one predicate. `column` finds the declared column that a reference means.
+pub fn filter(expression: &Expression<'_>, column: &dyn Fn(usize) -> Option<usize>) -> Filter {
+    Reader { column }
+        .filter(expression, 0)
+        .unwrap_or(Filter::Opaque)
+}
+
+struct Reader<'a> {
+    column: &'a dyn Fn(usize) -> Option<usize>,
+}
+
+impl Reader<'_> {
+    /// None where the expression is not understood.
+    fn filter(&self, expression: &Expression<'_>, depth: usize) -> Option<Filter> {
+        if depth > DEPTH_MAX {
+            return None;
+        }
+        let parts = || -> Option<Vec<Filter>> {
+            let children = expression.children().ok()?;
+            Some(
+                children
+                    .iter()
+                    .map(|child| self.filter(child, depth + 1).unwrap_or(Filter::Opaque))
+                    .collect(),
+            )
+        };
+        match expression.expression_type().ok()? {
+            ExpressionType::ConjunctionAnd => parts().map(Filter::And),
+            ExpressionType::ConjunctionOr => parts().map(Filter::Or),
+            ExpressionType::CompareEqual | ExpressionType::CompareNotDistinctFrom => {
+                self.comparison(expression, Op::Eq)
+            }
+            ExpressionType::CompareLessThan => self.comparison(expression, Op::Lt),
+            ExpressionType::CompareLessThanOrEqualTo => self.comparison(expression, Op::Le),
+            ExpressionType::CompareGreaterThan => self.comparison(expression, Op::Gt),
+            ExpressionType::CompareGreaterThanOrEqualTo => self.comparison(expression, Op::Ge),
+            ExpressionType::CompareBetween => self.between(expression),
+            ExpressionType::CompareIn => self.one_of(expression),
+            _ => None,
+        }
+    }
+
+    fn comparison(&self, expression: &Expression<'_>, op: Op) -> Option<Filter> {
+        let (left, right) = (expression.child(0).ok()?, expression.child(1).ok()?);
+        let is_distinct_from =
+            expression.expression_type().ok()? == ExpressionType::CompareNotDistinctFrom;
+        let (term, op, value) = match (constant(&left), constant(&right)) {
+            (None, Some(value)) => (self.term(&left)?, op, value),
+            (Some(value), None) => (self.term(&right)?, op.flipped(), value),
+            _ => return None,
+        };
+        if value.is_null() && is_distinct_from {
+            return None;
+        }
+        Some(Filter::compare(term, op, value))
+    }
+
+    /// Whether the ends belong to it is not told: both are taken to.
+    fn between(&self, expression: &Expression<'_>) -> Option<Filter> {
+        let subject = self.term(&expression.child(0).ok()?)?;
+        let end = |at: usize, op| match expression.child(at).ok().and_then(|child| constant(&child))
+        {
+            Some(value) => Filter::compare(subject.clone(), op, value),
+            None => Filter::Opaque,
+        };
+        Some(Filter::And(vec![end(1, Op::Ge), end(2, Op::Le)]))
+    }
+
+    fn one_of(&self, expression: &Expression<'_>) -> Option<Filter> {
+        let term = self.term(&expression.child(0).ok()?)?;
+        let count = expression.child_count().ok()?;
+        let values: Option<Vec<Datum>> = (1..count)
+            .map(|at| constant(&expression.child(at).ok()?))
+            .collect();
+        Some(Filter::In {
+            term,
+            values: values?,
+        })
+    }
+
+    /// A column, or a monotone function of one.
+    fn term(&self, expression: &Expression<'_>) -> Option<Term> {
+        self.term_at(expression, 0)
+    }
+
+    fn term_at(&self, expression: &Expression<'_>, depth: usize) -> Option<Term> {
+        if depth > DEPTH_MAX {
+            return None;
+        }
+        let (inner, step) = match expression.expression_type().ok()? {
+            ExpressionType::BoundColumnRef => {
+                let column = (self.column)(expression.reference_index().ok()?)?;
+                return Some(Term {
+                    column,
+                    steps: Vec::new(),
+                });
+            }
+            ExpressionType::OperatorCast => (expression.child(0).ok()?, cast_step(expression)?),
+            ExpressionType::BoundFunction => function_step(expression)?,
+            _ => return None,
+        };
+        let mut term = self.term_at(&inner, depth + 1)?;
+        term.steps.push(step);
+        Some(term)
+    }
+}
+
+fn constant(expression: &Expression<'_>) -> Option<Datum> {
+    match expression.expression_type().ok()? {
+        ExpressionType::ValueConstant => datum(&expression.get_constant_value().ok()?).ok(),
+        _ => None,
+    }
+}
+
+fn cast_step(expression: &Expression<'_>) -> Option<Step> {
+    let ty = expression.return_type().ok()?;
+    match ty.id().ok()? {
+        LogicalTypeID::TinyInt
+        | LogicalTypeID::SmallInt
+        | LogicalTypeID::Integer
+        | LogicalTypeID::BigInt
+        | LogicalTypeID::HugeInt
+        | LogicalTypeID::UTinyInt
+        | LogicalTypeID::USmallInt
+        | LogicalTypeID::UInteger
+        | LogicalTypeID::UBigInt
+        | LogicalTypeID::UHugeInt => Some(Step::Integer),
+        LogicalTypeID::Float => Some(Step::Float),
+        LogicalTypeID::Double => Some(Step::Double),
+        LogicalTypeID::Decimal => DecimalSignature::from_logical_type(&ty)
+            .ok()
+            .map(|signature| Step::Decimal {
+                scale: signature.scale,
+            }),
+        LogicalTypeID::Timestamp
+        | LogicalTypeID::TimestampNs
+        | LogicalTypeID::TimestampMs
+        | LogicalTypeID::TimestampSec => Some(Step::Timestamp),
+        LogicalTypeID::TimestampTz | LogicalTypeID::TimestampTzNs => Some(Step::TimestampTz),
+        LogicalTypeID::Date => Some(Step::Date),
+        _ => None,
+    }
+}
+
+/// `time_bucket(width, x)` and `date_trunc(unit, x)`: the argument, and how wide a bucket is.
+fn function_step<'a>(expression: &Expression<'a>) -> Option<(Expression<'a>, Step)> {
+    if expression.child_count().ok()? != 2 {
+        return None;
+    }
+    let width = match (
+        expression.function_name().ok()?.as_str(),
+        constant(&expression.child(0).ok()?)?,
+    ) {
+        ("time_bucket", Datum::Interval(width)) => width,
+        ("date_trunc" | "datetrunc", Datum::Text(unit)) => unit_width(&unit)?,
+        _ => return None,
+    };
+    Some((expression.child(1).ok()?, Step::Bucket { width }))
+}
+
+/// The longest that one unit of `date_trunc` lasts.
+fn unit_width(unit: &str) -> Option<Interval> {
+    let width = |months, days, micros| {
+        Some(Interval {
+            months,
+            days,
+            micros,
+        })
+    };
+    let unit = unit.to_ascii_lowercase();
+    match unit.strip_suffix('s').unwrap_or(&unit) {
+        "millennium" | "millennia" => width(12_000, 0, 0),
+        "century" | "centurie" => width(1200, 0, 0),
+        "decade" => width(120, 0, 0),
+        "year" | "isoyear" => width(13, 0, 0),
+        "quarter" => width(3, 0, 0),
+        "month" => width(1, 0, 0),
+        "week" => width(0, 7, 0),
+        "day" => width(0, 1, 0),
+        "hour" => width(0, 0, 3_600_000_000),
+        "minute" => width(0, 0, 60_000_000),
+        "second" => width(0, 0, 1_000_000),
+        "millisecond" => width(0, 0, 1000),
+        "microsecond" => width(0, 0, 1),
+        _ => None,
+    }
+}

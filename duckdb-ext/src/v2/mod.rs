@@ -1,0 +1,17 @@
+//! C API v2 (DuckDB 2.0): `WHERE` clauses prune, scans are parallel and keep their order, settings exist.
+
+mod errors;
+mod expression;
+mod settings;
+mod table;
+mod value;
+mod vectors;
+
+use duckdb_neo::duckdb_entrypoint_c_api_v2;
+use duckdb_neo::extension::Extension;
+
+#[duckdb_entrypoint_c_api_v2(extension_name = "loom", api_version = "v2.0.0")]
+fn load(extension: &Extension) -> duckdb_neo::Result<()> {
+    settings::register_all(extension)?;
+    table::register_all(extension)
+}

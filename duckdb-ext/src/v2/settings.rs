@@ -1,0 +1,58 @@
+//! The settings of C API v2: `loom_dir`, the directory where a call names none, and `loom_pushdown`, which `WHERE` clauses prune by.
+
+use duckdb_neo::connection::{Context, FFILink, SettingScope};
+use duckdb_neo::custom_option::{CustomOptionBuilder, CustomOptionCallbacks};
+use duckdb_neo::extension::Extension;
+use duckdb_neo::value::Value;
+use duckdb_neo::{DuckDBType, ToValue};
+
+struct AsGiven;
+
+impl CustomOptionCallbacks for AsGiven {
+    fn update(
+        &self,
+        _: &Context,
+        value: Value,
+        _: SettingScope,
+        _: bool,
+    ) -> duckdb_neo::Result<Value> {
+        Ok(value)
+    }
+}
+
+pub fn register_all(extension: &Extension) -> duckdb_neo::Result<()> {
+    let link: &dyn FFILink = extension;
+    CustomOptionBuilder::new(
+        "loom_dir",
+        "The Loom directory that a call reads where it names none",
+        String::logical_type(link)?,
+        AsGiven,
+    )
+    .register(extension)?;
+    CustomOptionBuilder::new(
+        "loom_pushdown",
+        "Whether WHERE clauses decide which chunks of a Loom directory are read",
+        bool::logical_type(link)?,
+        AsGiven,
+    )
+    .default_value(true.value(link)?)
+    .register(extension)
+}
+
+pub fn loom_dir(context: &Context) -> Option<String> {
+    setting(context, "loom_dir")?
+        .get::<String>()
+        .ok()?
+        .filter(|dir| !dir.is_empty())
+}
+
+pub fn pushdown(context: &Context) -> bool {
+    setting(context, "loom_pushdown")
+        .and_then(|value| value.get::<bool>().ok()?)
+        .unwrap_or(true)
+}
+
+fn setting(context: &Context, name: &str) -> Option<Value> {
+    let (value, _) = context.config().ok()?.try_get_value(name).ok()??;
+    Some(value)
+}

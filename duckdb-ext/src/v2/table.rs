@@ -1,0 +1,246 @@
+//! Registers each table function with C API v2 and passes its callbacks on. Every callback catches its own panics: what the
+//! binding makes of one would end the user's instance.
+
+use duckdb_neo::bind_arguments::BindArgument;
+use duckdb_neo::connection::Context;
+use duckdb_neo::data_chunk::DataChunkRef;
+use duckdb_neo::error::DuckDBError;
+use duckdb_neo::extension::Extension;
+use duckdb_neo::file::FileSystem;
+use duckdb_neo::signature::{
+    FunctionDocumentationBuilder, FunctionParameter, FunctionParameterKind, SignatureBuilder,
+};
+use duckdb_neo::table_function::{
+    BindFunctionHandle, ExecColumnInfo, InitColumnData, OrderPreservation, PartitionData,
+    PushdownData, TableFilterPushdownCallbacks, TableFunctionBuilder, TableFunctionCallbacks,
+    TablePartitioningCallbacks,
+};
+
+use super::errors::{error, problem};
+use super::expression;
+use super::settings;
+use super::value::{datum, logical_type};
+use super::vectors::Vectors;
+use crate::error::{Problem, Result, guard};
+use crate::plan::arguments::{Ambient, Arguments, Parameter};
+use crate::plan::filter::Filter;
+use crate::plan::functions::{Bound, FUNCTIONS, Function, Running, Worker};
+
+pub fn register_all(extension: &Extension) -> duckdb_neo::Result<()> {
+    for function in FUNCTIONS {
+        register(extension, function, function.positional)?;
+        // The directory may be left out where a setting or the environment names it.
+        if let [first, rest @ ..] = function.positional
+            && first.name == "dir"
+        {
+            register(extension, function, rest)?;
+        }
+    }
+    Ok(())
+}
+
+fn register(
+    extension: &Extension,
+    function: &'static Function,
+    positional: &'static [Parameter],
+) -> duckdb_neo::Result<()> {
+    let docs = FunctionDocumentationBuilder::new()
+        .description(function.description)
+        .add_category("loom");
+    let mut signature = SignatureBuilder::new().documentation(docs);
+    for parameter in positional {
+        let ty = logical_type(extension, parameter.ty)?;
+        let parameter = FunctionParameter::with_type(parameter.name, ty);
+        signature = signature.param(parameter.kind(FunctionParameterKind::PositionalOnly));
+    }
+    for parameter in function.named {
+        let ty = logical_type(extension, parameter.ty)?;
+        let parameter = FunctionParameter::with_type(parameter.name, ty).default_value(None::<i32>);
+        signature = signature.param(parameter.kind(FunctionParameterKind::Named));
+    }
+    TableFunctionBuilder::new(
+        function.name,
+        signature,
+        Callbacks {
+            function,
+            positional,
+        },
+    )
+    .with_projection_pushdown(true)
+    .with_filter_pushdown()
+    .with_partitioning()
+    .with_progress()
+    .register(extension)
+}
+
+struct Callbacks {
+    function: &'static Function,
+    /// Those of this overload.
+    positional: &'static [Parameter],
+}
+
+/// Runs a callback with what it depends on.
+fn within<T>(
+    context: &Context,
+    body: impl FnOnce(&Ambient<'_>) -> Result<T>,
+) -> duckdb_neo::Result<T> {
+    let stop = || interrupted(context);
+    let ambient = Ambient {
+        loom_dir: settings::loom_dir(context),
+        stop: &stop,
+    };
+    guard(|| body(&ambient)).map_err(error)
+}
+
+/// Whether the user has asked for the query to end. There is no call for it, but this one looks at it first.
+fn interrupted(context: &Context) -> bool {
+    match FileSystem::new(context).and_then(|files| files.glob("")) {
+        Ok(_) => false,
+        Err(error) => error.code == DuckDBError::RuntimeInterrupt,
+    }
+}
+
+fn projection(columns: &InitColumnData<'_>) -> Result<Vec<usize>> {
+    let count = columns.count().map_err(problem)?;
+    (0..count)
+        .map(|at| columns.get_column_index(at).map_err(problem))
+        .collect()
+}
+
+fn missing(what: &str) -> Problem {
+    Problem::Io(format!("DuckDB gave a callback no {what}"))
+}
+
+impl TableFunctionCallbacks for Callbacks {
+    type BindData = Bound;
+    type LocalState = Worker;
+    type GlobalState = Running;
+
+    fn bind(
+        &self,
+        context: &Context,
+        given: Vec<BindArgument>,
+        handle: BindFunctionHandle<'_>,
+    ) -> duckdb_neo::Result<Bound> {
+        within(context, |ambient| {
+            let mut arguments = Arguments::default();
+            for (parameter, argument) in self
+                .positional
+                .iter()
+                .chain(self.function.named)
+                .zip(&given)
+            {
+                let value = argument.value.as_ref().ok_or_else(|| {
+                    Problem::binder(format!(
+                        "{} takes a constant, such as a literal, now(), getvariable('x') or a parameter, and no column or subquery",
+                        parameter.name
+                    ))
+                })?;
+                arguments.set(parameter.name, datum(value)?);
+            }
+            let bound = self.function.bind(&arguments, ambient)?;
+            declare(context, &bound, &handle).map_err(problem)?;
+            Ok(bound)
+        })
+    }
+
+    fn init_global_state(
+        &self,
+        bound: &Bound,
+        context: &Context,
+        columns: InitColumnData<'_>,
+    ) -> duckdb_neo::Result<(Option<Running>, Option<usize>)> {
+        within(context, |ambient| {
+            let running = bound.start(projection(&columns)?, ambient)?;
+            let threads = running.threads();
+            Ok((Some(running), Some(threads)))
+        })
+    }
+
+    fn init_local_state(
+        &self,
+        _: &Bound,
+        running: Option<&Running>,
+        context: &Context,
+        _: InitColumnData<'_>,
+    ) -> duckdb_neo::Result<Option<Worker>> {
+        within(context, |_| Ok(running.map(Running::worker)))
+    }
+
+    fn exec(
+        &self,
+        _: &Bound,
+        running: Option<&Running>,
+        worker: Option<&mut Worker>,
+        context: &Context,
+        output: DataChunkRef<'_>,
+        _: ExecColumnInfo<'_>,
+    ) -> duckdb_neo::Result<()> {
+        let stop = || interrupted(context);
+        guard(|| {
+            let running = running.ok_or_else(|| missing("global state"))?;
+            let worker = worker.ok_or_else(|| missing("local state"))?;
+            worker.fill(running, &mut Vectors::new(context, &output), &stop)
+        })
+        .map_err(error)
+    }
+
+    fn progress(
+        &self,
+        _: &Bound,
+        running: Option<&Running>,
+        _: &Context,
+    ) -> duckdb_neo::Result<Option<f64>> {
+        guard(|| Ok(running.map(Running::progress))).map_err(error)
+    }
+}
+
+/// Declares the columns. No cardinality is ever declared exact: DuckDB takes that for an upper bound, and the log grows.
+fn declare(
+    context: &Context,
+    bound: &Bound,
+    handle: &BindFunctionHandle<'_>,
+) -> duckdb_neo::Result<()> {
+    for column in bound.columns() {
+        handle.add_result_column(&column.name, &logical_type(context, column.ty)?)?;
+    }
+    handle.set_order(OrderPreservation::Insertion)
+}
+
+impl TableFilterPushdownCallbacks for Callbacks {
+    /// Remembers the filters and accepts none: DuckDB goes on checking every row.
+    fn pushdown_filter(
+        &self,
+        bound: &Bound,
+        context: &Context,
+        offered: PushdownData<'_>,
+    ) -> duckdb_neo::Result<()> {
+        guard(|| {
+            let Some(scan) = bound.scan().filter(|_| settings::pushdown(context)) else {
+                return Ok(());
+            };
+            let column = |reference: usize| offered.get_column_index(reference).ok();
+            let count = offered.filter_count().map_err(problem)?;
+            let filters = (0..count).map(|at| match offered.filter(at) {
+                Ok(filter) => expression::filter(&filter, &column),
+                Err(_) => Filter::Opaque,
+            });
+            scan.offer(Filter::And(filters.collect()));
+            Ok(())
+        })
+        .map_err(error)
+    }
+}
+
+impl TablePartitioningCallbacks for Callbacks {
+    fn partition_data(
+        &self,
+        _: &Bound,
+        _: Option<&Running>,
+        worker: Option<&mut Worker>,
+        _: &Context,
+        _: PartitionData<'_>,
+    ) -> duckdb_neo::Result<usize> {
+        guard(|| Ok(worker.map_or(0, |worker| worker.batch() as usize))).map_err(error)
+    }
+}

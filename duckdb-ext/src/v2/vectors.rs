@@ -1,0 +1,160 @@
+//! The output vectors of C API v2, through raw pointers. All `unsafe` of this adapter is here.
+
+use std::ffi::c_void;
+use std::ptr::{NonNull, null_mut};
+
+use duckdb_neo::connection::Context;
+use duckdb_neo::data_chunk::DataChunkRef;
+use duckdb_neo::{AsRaw, ToValue, ffi};
+
+use super::errors::problem;
+use crate::error::{Problem, Result};
+use crate::exec::vectors::RawVectors;
+
+/// The vectors of one output chunk, asked for as they are needed and once each.
+pub struct Vectors<'a> {
+    context: &'a Context,
+    chunk: &'a DataChunkRef<'a>,
+    columns: Vec<Column>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Column {
+    handle: Option<ffi::duckdb_v2_vector_handle>,
+    data: Option<NonNull<u8>>,
+    validity: Option<NonNull<u64>>,
+    is_constant: bool,
+}
+
+type Code = ffi::DUCKDB_V2_ERROR;
+type ErrorHandle = ffi::duckdb_v2_error_info_handle;
+
+/// Calls a function of the C API and takes over what it says on failure.
+fn call(function: impl FnOnce(*mut ErrorHandle) -> Code) -> Result<()> {
+    let mut error: ErrorHandle = null_mut();
+    let code = function(&mut error);
+    if code == Code::DUCKDB_V2_ERROR_NONE {
+        return Ok(());
+    }
+    let mut text = ffi::duckdb_v2_str::default();
+    let mut message = format!("{code:?}");
+    if !error.is_null() {
+        // SAFETY: the handle is a live error, whose text stays valid until it is destroyed below.
+        unsafe {
+            if ffi::duckdb_v2_error_info_get_text(error, &mut text) == Code::DUCKDB_V2_ERROR_NONE
+                && !text.ptr.is_null()
+            {
+                let bytes = std::slice::from_raw_parts(text.ptr.cast::<u8>(), text.len as usize);
+                message = String::from_utf8_lossy(bytes).into_owned();
+            }
+            ffi::duckdb_v2_error_info_destroy(&mut error);
+        }
+    }
+    Err(Problem::Io(format!(
+        "DuckDB refused an output vector: {message}"
+    )))
+}
+
+fn lent<T>(pointer: *mut T) -> Result<NonNull<T>> {
+    NonNull::new(pointer)
+        .ok_or_else(|| Problem::Io("DuckDB lent an output vector without memory".to_owned()))
+}
+
+impl<'a> Vectors<'a> {
+    pub fn new(context: &'a Context, chunk: &'a DataChunkRef<'a>) -> Vectors<'a> {
+        Vectors {
+            context,
+            columns: vec![Column::default(); chunk.col_count()],
+            chunk,
+        }
+    }
+
+    fn column(&mut self, position: usize) -> Result<&mut Column> {
+        self.columns
+            .get_mut(position)
+            .ok_or_else(|| Problem::Io(format!("DuckDB gave no output vector {position}")))
+    }
+
+    fn handle(&mut self, position: usize) -> Result<ffi::duckdb_v2_vector_handle> {
+        if let Some(handle) = self.column(position)?.handle {
+            return Ok(handle);
+        }
+        // SAFETY: the chunk lives for the call, and this wrapper gives none of its vectors to anybody else.
+        let chunk = unsafe { self.chunk.get_raw() };
+        let mut handle = null_mut();
+        // SAFETY: both handles are live, and the position was checked against the number of vectors.
+        call(|error| unsafe {
+            ffi::duckdb_v2_data_chunk_get_vector(chunk, position as u64, &mut handle, error)
+        })?;
+        self.column(position)?.handle = Some(handle);
+        Ok(handle)
+    }
+}
+
+// SAFETY: DuckDB's flat output vectors hold STANDARD_VECTOR_SIZE entries of their type, and their arena lives as long as they;
+// the wrapper is used within one call, and never hands out a vector that was made constant.
+unsafe impl RawVectors for Vectors<'_> {
+    fn data(&mut self, position: usize) -> Result<NonNull<u8>> {
+        if let Some(data) = self.column(position)?.data {
+            return Ok(data);
+        }
+        let handle = self.handle(position)?;
+        let mut data: *mut c_void = null_mut();
+        // SAFETY: the handle is live for the call.
+        call(|error| unsafe { ffi::duckdb_v2_vector_get_data_mutable(handle, &mut data, error) })?;
+        let data = lent(data.cast())?;
+        self.column(position)?.data = Some(data);
+        Ok(data)
+    }
+
+    fn validity(&mut self, position: usize) -> Result<NonNull<u64>> {
+        if let Some(validity) = self.column(position)?.validity {
+            return Ok(validity);
+        }
+        let handle = self.handle(position)?;
+        let mut validity = null_mut();
+        // SAFETY: the handle is live for the call.
+        call(|error| unsafe {
+            ffi::duckdb_v2_vector_flat_get_validity_mutable(handle, &mut validity, error)
+        })?;
+        let validity = lent(validity)?;
+        self.column(position)?.validity = Some(validity);
+        Ok(validity)
+    }
+
+    fn heap(&mut self, position: usize, _row: usize, bytes: usize) -> Result<NonNull<u8>> {
+        let handle = self.handle(position)?;
+        let mut arena = null_mut();
+        let mut block = null_mut();
+        // SAFETY: the handle is live for the call.
+        call(|error| unsafe { ffi::duckdb_v2_vector_get_arena(handle, &mut arena, error) })?;
+        // SAFETY: the arena is the vector's, and lives as long.
+        call(|error| unsafe {
+            ffi::duckdb_v2_arena_allocate(arena, bytes as u64, &mut block, error)
+        })?;
+        lent(block)
+    }
+
+    fn constant(&mut self, position: usize, text: &str, rows: usize) -> Result<()> {
+        let handle = self.handle(position)?;
+        let value = text.value(self.context).map_err(problem)?;
+        // SAFETY: the value is live, and DuckDB copies it.
+        let raw = unsafe { value.get_raw() };
+        // SAFETY: both handles are live for the call.
+        call(|error| unsafe {
+            ffi::duckdb_v2_vector_make_constant(handle, raw, rows as u64, error)
+        })?;
+        self.column(position)?.is_constant = true;
+        Ok(())
+    }
+
+    fn set_rows(&mut self, rows: usize) -> Result<()> {
+        // DuckDB takes the number of rows from the first vector; a constant one was made with it.
+        if self.column(0)?.is_constant {
+            return Ok(());
+        }
+        let handle = self.handle(0)?;
+        // SAFETY: the handle is live for the call.
+        call(|error| unsafe { ffi::duckdb_v2_vector_set_size(handle, rows as u64, error) })
+    }
+}
