@@ -7,7 +7,7 @@ use loom_engine::{Key, Sum, ValueKind, ValueRange};
 use super::arguments::{Ambient, Arguments, Parameter};
 use super::columns::Column;
 use super::datum::Interval;
-use super::scan::Selection;
+use super::scan::{Selection, newest};
 use super::stats;
 use super::time::{TimeArguments, micros};
 use super::types::{SqlType, of_numbers};
@@ -105,10 +105,9 @@ impl AggregatePlan {
         let index = chosen
             .index
             .ok_or_else(|| Problem::binder("index must be given, and not NULL"))?;
-        let newest = if self.times.last.is_some() {
-            snapshot.newest_ts()?
-        } else {
-            None
+        let newest = match self.times.last {
+            Some(_) => newest(&snapshot, &source)?,
+            None => None,
         };
         let spec = AggregateSpec {
             source: source.id,

@@ -26,8 +26,10 @@ struct Opened {
 static OPEN: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
 
 pub fn open(path: &Path) -> Result<Arc<Directory>> {
-    let canonical = fs::canonicalize(path)
-        .map_err(|error| Problem::Io(format!("{}: {error}", path.display())))?;
+    let canonical = fs::canonicalize(path).map_err(|error| {
+        let path = path.display();
+        Problem::Io(format!("{path}: {error}; give the path of a Loom directory, such as 'ingestd run' or 'ingestd load' makes"))
+    })?;
     let Ok(metadata) = fs::metadata(canonical.join("loom.json")) else {
         // The engine says what is wrong, and with which directory.
         return Ok(Directory::open(&canonical)?);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use loom_engine::query::{Directory, Predicate, Scan, ScanSpec, Snapshot};
 use loom_engine::schema::{Index, Source};
-use loom_engine::{SourceId, ValueRange};
+use loom_engine::{SourceId, Timestamp, ValueRange};
 
 use super::arguments::{Ambient, Arguments, Parameter};
 use super::columns::{self, Column};
@@ -100,10 +100,9 @@ impl ScanPlan {
         let snapshot = self.selection.snapshot()?;
         let source = self.selection.source_in(&snapshot)?;
         let chosen = self.selection.resolve(&source)?;
-        let newest = if self.times.last.is_some() {
-            snapshot.newest_ts()?
-        } else {
-            None
+        let newest = match self.times.last {
+            Some(_) => newest(&snapshot, &source)?,
+            None => None,
         };
         let exact = [self.times.predicate(newest)?, chosen.predicate()];
         let offered = self
@@ -225,6 +224,16 @@ impl Selection {
             range,
         })
     }
+}
+
+/// What `last` counts back from: the newest record of the directory, or of the source where that brings its own times, which
+/// compare with no arrival.
+pub fn newest(snapshot: &Snapshot, source: &Source) -> Result<Option<Timestamp>> {
+    Ok(if source.own_time() {
+        snapshot.source_totals(source.id)?.last_ts
+    } else {
+        snapshot.newest_ts()?
+    })
 }
 
 fn snapshot(directory: &Arc<Directory>, at: Option<u64>) -> Result<Snapshot> {

@@ -12,6 +12,8 @@ use crate::plan::number::Op;
 
 /// Deeper trees than this are not read: the walk is recursive.
 const DEPTH_MAX: usize = 64;
+/// Longer lists of children are not read: DuckDB walks to each from the first. A list that is one constant has no such limit.
+const CHILDREN_MAX: usize = 10_000;
 
 /// Reads one predicate. `column` finds the declared column that a reference means.
 pub fn filter(expression: &Expression<'_>, column: &dyn Fn(usize) -> Option<usize>) -> Filter {
@@ -31,6 +33,9 @@ impl Reader<'_> {
             return None;
         }
         let parts = || -> Option<Vec<Filter>> {
+            if expression.child_count().ok()? > CHILDREN_MAX {
+                return None;
+            }
             let children = expression.children().ok()?;
             Some(
                 children
@@ -51,6 +56,7 @@ impl Reader<'_> {
             ExpressionType::CompareGreaterThanOrEqualTo => self.comparison(expression, Op::Ge),
             ExpressionType::CompareBetween => self.between(expression),
             ExpressionType::CompareIn => self.one_of(expression),
+            ExpressionType::BoundFunction => self.contained(expression),
             _ => None,
         }
     }
@@ -84,6 +90,9 @@ impl Reader<'_> {
     fn one_of(&self, expression: &Expression<'_>) -> Option<Filter> {
         let term = self.term(&expression.child(0).ok()?)?;
         let count = expression.child_count().ok()?;
+        if count > CHILDREN_MAX {
+            return None;
+        }
         let values: Option<Vec<Datum>> = (1..count)
             .map(|at| constant(&expression.child(at).ok()?))
             .collect();
@@ -91,6 +100,23 @@ impl Reader<'_> {
             term,
             values: values?,
         })
+    }
+
+    /// `column IN list`, where the list is one value: a call of `contains`.
+    fn contained(&self, expression: &Expression<'_>) -> Option<Filter> {
+        let name = expression.function_name().ok()?;
+        let is_contains = matches!(
+            name.as_str(),
+            "contains" | "list_contains" | "list_has" | "array_contains" | "array_has"
+        );
+        if !is_contains || expression.child_count().ok()? != 2 {
+            return None;
+        }
+        let Datum::List(values) = constant(&expression.child(0).ok()?)? else {
+            return None;
+        };
+        let term = self.term(&expression.child(1).ok()?)?;
+        Some(Filter::In { term, values })
     }
 
     /// A column, or a monotone function of one.
