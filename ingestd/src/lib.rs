@@ -6,6 +6,7 @@ pub mod client;
 pub mod config;
 pub mod demo;
 pub mod input;
+pub mod output;
 pub mod protocol;
 pub mod sink;
 pub mod socket;

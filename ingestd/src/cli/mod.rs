@@ -2,6 +2,7 @@
 //!
 //! Exit codes are 0, 1 (it failed, in one sentence on standard error) and 2 (usage, from clap); `validate` adds 78.
 
+mod export;
 mod load;
 
 use std::process::ExitCode;
@@ -19,12 +20,14 @@ struct CommandLine {
 #[derive(Subcommand)]
 enum Command {
     Load(load::Args),
+    Export(export::Args),
 }
 
 impl Command {
     fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Command::Load(args) => args.run(),
+            Command::Export(args) => args.run(),
         }
     }
 }

@@ -101,12 +101,12 @@ mod tests {
     use std::sync::Arc;
 
     use arrow::array::{
-        ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, DictionaryArray,
+        Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, DictionaryArray,
         FixedSizeBinaryArray, Float32Array, Float64Array, Int8Array, Int32Array, Int64Array,
-        ListArray, RecordBatch, StringArray, StringViewArray, TimestampMicrosecondArray,
-        TimestampSecondArray, UInt64Array,
+        ListArray, RecordBatch, StringArray, StringViewArray, StructArray,
+        TimestampMicrosecondArray, TimestampSecondArray, UInt64Array,
     };
-    use arrow::datatypes::{Int32Type, Int64Type};
+    use arrow::datatypes::{Field, Int32Type, Int64Type};
     use parquet::arrow::ArrowWriter;
     use parquet::file::properties::WriterProperties;
 
@@ -233,6 +233,7 @@ mod tests {
     #[test]
     fn times_that_nanoseconds_cannot_tell_are_refused() {
         let far = TimestampSecondArray::from(vec![0, 9_300_000_000, i64::MAX]);
+        let far = far.with_timezone("UTC");
         let loaded = loaded(vec![("t", Arc::new(far))], options());
         assert_eq!(loaded.lines(), ["0"]);
         assert_eq!(loaded.refused.len(), 2);
@@ -247,6 +248,11 @@ mod tests {
     fn decimals_and_lists_become_json_and_are_said() {
         let decimals = Decimal128Array::from(vec![Some(-12_345), None]);
         let whole = Decimal128Array::from(vec![999_999_999_999_999_999, -1]);
+        let zoned = TimestampSecondArray::from(vec![0, -1]).with_timezone("Europe/Berlin");
+        let nested = StructArray::from(vec![(
+            Arc::new(Field::new("t", zoned.data_type().clone(), true)),
+            Arc::new(zoned) as ArrayRef,
+        )]);
         let lists = ListArray::from_iter_primitive::<Int64Type, _, _>(vec![
             Some(vec![Some(1), None]),
             None,
@@ -262,15 +268,22 @@ mod tests {
                     Arc::new(whole.with_precision_and_scale(18, 0).unwrap()),
                 ),
                 ("list", Arc::new(lists)),
+                ("nested", Arc::new(nested)),
             ],
             options(),
         );
-        assert_eq!(loaded.fields(), ["price json?", "whole i64", "list json?"]);
+        assert_eq!(
+            loaded.fields(),
+            ["price json?", "whole i64", "list json?", "nested json"]
+        );
         assert_eq!(
             loaded.lines(),
-            ["-123.45|999999999999999999|[1,null]", "-|-1|-"]
+            [
+                "-123.45|999999999999999999|[1,null]|{\"t\":\"1970-01-01T01:00:00+01:00\"}",
+                "-|-1|-|{\"t\":\"1970-01-01T00:59:59+01:00\"}"
+            ]
         );
-        assert_eq!(loaded.notes.len(), 2);
+        assert_eq!(loaded.notes.len(), 3);
         assert!(
             loaded.notes[0].starts_with("column 'price' of type Decimal128(10, 2) becomes json")
         );
