@@ -2,9 +2,10 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
-.PHONY: check build test lint clean
+.PHONY: check build test lint bench clean
 
-export CARGO_TARGET_DIR ?= $(CURDIR)/target
+CARGO_TARGET_DIR ?= target
+export CARGO_TARGET_DIR := $(abspath $(CARGO_TARGET_DIR))
 CARGO ?= cargo
 
 check:
@@ -12,14 +13,18 @@ check:
 
 build: check
 	$(CARGO) build --release --locked --workspace
+	python3 duckdb-ext/package.py "$(CARGO_TARGET_DIR)/release/libloom_duckdb.so" dist
 
 test: build .venv/complete
-	$(CARGO) test --release --locked --workspace
+	$(CARGO) test --release --locked --workspace --no-fail-fast
 
 lint: check
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
 	$(CARGO) test --release --locked --package loom-tests --test style --test dependencies
+
+bench: build .venv/complete
+	"$(CARGO_TARGET_DIR)/release/bench"
 
 clean:
 	$(CARGO) clean

@@ -49,10 +49,10 @@ impl Seed {
         clippy::indexing_slicing,
         reason = "the remainder is below the length, which the assertion holds above zero"
     )]
-    pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
+    pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         assert!(!choices.is_empty(), "nothing to choose from");
         let at = (self.draw() % choices.len() as u64) as usize;
-        &choices[at]
+        choices[at]
     }
 }
 
