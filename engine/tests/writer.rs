@@ -16,8 +16,8 @@ use loom_engine::format::{
 };
 use loom_engine::ingest::{Batch, LatestChunks, Summariser, Writer, WriterOptions};
 use loom_engine::log::{LogOptions, LogReader};
-use loom_engine::schema::{SourceDef, decode_catalog, parse_sources};
-use loom_engine::{Address, ChunkNo, Error, LogKind, SourceId};
+use loom_engine::schema::{BinsDef, SourceDef, decode_catalog, parse_sources};
+use loom_engine::{Address, ChunkNo, Error, Key, LogKind, SourceId, ValueKind};
 
 const SOURCES: &str = r#"
 [[source]]
@@ -333,6 +333,41 @@ fn indexes_and_fields_begin_at_a_chunk_boundary_and_sources_reopen_under_their_i
     writer.close().unwrap();
     let writer = Writer::open(dir.path(), options()).unwrap();
     assert_eq!(writer.catalog().find("request").unwrap().fields.len(), 3);
+    writer.close().unwrap();
+    assert_eq!(sound(dir.path()), expected);
+}
+
+#[test]
+fn an_index_by_closure_ends_with_its_writer_and_leaves_the_others_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut expected = Vec::new();
+    for round in 0..3u64 {
+        let mut writer = Writer::open(dir.path(), options()).unwrap();
+        let id = writer.define_source(&sources()[0]).unwrap();
+        let first_byte = |payload: &[u8]| payload.first().map(|byte| Key::from_u64((*byte).into()));
+        let name = format!("byte{round}");
+        writer
+            .define_index_fn(
+                id,
+                &name,
+                ValueKind::Unsigned,
+                &BinsDef::Auto,
+                Box::new(first_byte),
+            )
+            .unwrap();
+        expected.extend(push(&mut writer, round * 9_000, (round + 1) * 9_000));
+        writer.publish().unwrap();
+        drop(writer);
+    }
+    let writer = Writer::open(dir.path(), options()).unwrap();
+    let source = writer.catalog().find("request").unwrap().clone();
+    assert!(
+        source
+            .indexes
+            .iter()
+            .filter(|index| index.is_native())
+            .all(|index| !index.is_open())
+    );
     writer.close().unwrap();
     assert_eq!(sound(dir.path()), expected);
 }

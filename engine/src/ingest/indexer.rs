@@ -32,6 +32,8 @@ pub struct Indexer {
     open: Vec<NodeSummary>,
     merger: Merger,
     buffer: Vec<u8>,
+    /// Indexes by closures that ended with an earlier writer: chunks that were indexed since lack them, so no roll-up answers for them.
+    ended: Vec<IndexId>,
 }
 
 impl Indexer {
@@ -42,6 +44,7 @@ impl Indexer {
         next_chunk: ChunkNo,
         open: Vec<NodeSummary>,
         last_arrival: Timestamp,
+        ended: Vec<IndexId>,
     ) -> Self {
         let (merger, buffer) = (Merger::default(), Vec::new());
         Self {
@@ -52,6 +55,7 @@ impl Indexer {
             open,
             merger,
             buffer,
+            ended,
         }
     }
 
@@ -136,7 +140,7 @@ impl Indexer {
         let span_bytes = FANOUT.pow(node.level.into()) * u64::from(self.chunk_bytes);
         let from = node.first_chunk.address(self.chunk_bytes);
         let covers = |source: SourceId, index: IndexId| {
-            covers(catalog, source, index, from, from + span_bytes)
+            !self.ended.contains(&index) && covers(catalog, source, index, from, from + span_bytes)
         };
         let address = logs.end(LogKind::Chunks);
         self.buffer.clear();

@@ -52,15 +52,16 @@ pub(super) fn recover(mut opening: Opening) -> Result<Recovered> {
     let (mut catalog, lines, valid_bytes) = decode_catalog(&uuid, &opening.catalog_bytes()?)?;
     let indexed = Indexed::find(&opening)?;
     let first_missing = indexed.chunks.address(indexed.chunk_bytes);
-    // An index by closure ended with its writer; what is indexed below is not its business any more.
+    let closing = first_missing.max(catalog.latest_at());
+    // An index by closure ended with its writer, and nobody can tell its values any more.
     let open = catalog.sources().flat_map(|source| source.open_indexes());
     let native: Vec<_> = open
         .filter(|index| index.is_native())
         .map(|index| index.id)
         .collect();
     let events = native
-        .into_iter()
-        .map(|index| catalog.close_index(index, first_missing))
+        .iter()
+        .map(|index| catalog.close_index(*index, closing))
         .collect::<Result<Vec<Event>>>()?;
 
     let mut latest = LatestChunks::default();
@@ -72,8 +73,10 @@ pub(super) fn recover(mut opening: Opening) -> Result<Recovered> {
         indexed.chunks,
         open,
         indexed.newest.unwrap_or(Timestamp::MIN),
+        native,
     );
-    let (records_end, resume) = (opening.end(LogKind::Records), opening.resume());
+    let records_end = opening.end(LogKind::Records);
+    let resume = resume_at(&opening, &catalog)?;
     let dir = opening.dir().to_owned();
     opening.cut_catalog(valid_bytes as u64)?;
     let mut logs = opening.start(resume, indexed.chunk_index_end, indexed.times_end())?;
@@ -95,6 +98,24 @@ pub(super) fn recover(mut opening: Opening) -> Result<Recovered> {
     }
     recovered.logs.publish();
     Ok(recovered)
+}
+
+/// Where records go on: past all that is there, and past every address from which the catalog says that something holds.
+fn resume_at(opening: &Opening, catalog: &Catalog) -> Result<Address> {
+    let meta = opening.meta();
+    let resume = opening.resume();
+    let wanted = catalog.latest_at().align_up(meta.chunk_bytes.into());
+    // A definition stands at most a segment ahead of what survived: the writer had no more allocated.
+    let [segment_bytes, ..] = meta.segment_bytes;
+    if wanted.0.saturating_sub(resume.0) > 2 * segment_bytes {
+        let what =
+            format!("it names address {wanted}, far past the end of the record log at {resume}");
+        return Err(Error::Damaged {
+            path: opening.dir().join("catalog"),
+            what,
+        });
+    }
+    Ok(resume.max(wanted))
 }
 
 impl Recovered {

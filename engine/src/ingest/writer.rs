@@ -64,6 +64,9 @@ pub struct WriterStats {
     pub log: LogStats,
 }
 
+/// One of the catalog's two ways to define a source.
+type Define = fn(&mut Catalog, &SourceDef, Address) -> Result<(SourceId, Vec<Event>)>;
+
 /// The one writer of a Loom directory.
 pub struct Writer {
     logs: Logs,
@@ -141,17 +144,24 @@ impl Writer {
     /// Defines a source with its indexes (Figure 9). The same definition again changes nothing; further fields and indexes are
     /// added from the next chunk on; a closed source is opened again.
     pub fn define_source(&mut self, def: &SourceDef) -> Result<SourceId> {
-        let (id, events) = self
-            .catalog
-            .clone()
-            .define_source(def, self.chunk_start())?;
+        self.define(def, Catalog::define_source)
+    }
+
+    /// As `define_source`, for sources that are built in: their names begin with `loom_`.
+    pub fn define_builtin_source(&mut self, def: &SourceDef) -> Result<SourceId> {
+        self.define(def, Catalog::define_builtin_source)
+    }
+
+    fn define(&mut self, def: &SourceDef, define: Define) -> Result<SourceId> {
+        let (id, events) = define(&mut self.catalog.clone(), def, self.chunk_start())?;
         if events.is_empty() {
             return Ok(id);
         }
         if self.catalog.source(id).is_some() {
             self.seal()?;
         }
-        let (id, events) = self.catalog.define_source(def, self.chunk_start())?;
+        let at = self.chunk_start();
+        let (id, events) = define(&mut self.catalog, def, at)?;
         self.log_events(&events)?;
         Ok(id)
     }
