@@ -14,4 +14,4 @@ mod writer;
 pub use clock::Clock;
 pub use native::NativeKey;
 pub use summarise::{LatestChunks, Place, Summariser};
-pub use writer::{Batch, Pushed, Refused, Writer, WriterOptions, WriterStats};
+pub use writer::{Batch, Pushed, REASONS_MAX, Refused, Writer, WriterOptions, WriterStats};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, PayloadError, Result};
 use crate::format::{ChunkBuilder, NodeSummary, Pushed as Placed, longest_payload};
-use crate::log::{Durability, LogOptions, LogStats, Logs, Opening};
+use crate::log::{DirMeta, Durability, LogOptions, LogStats, Logs, Opening};
 use crate::schema::{BinsDef, Catalog, Event, IndexDef, Layout, SourceDef, encode_line};
 use crate::types::{Address, ChunkNo, IndexId, LogKind, SourceId, Timestamp, ValueKind};
 
@@ -43,8 +43,17 @@ pub enum Batch<'a> {
 #[derive(Debug, Default)]
 pub struct Pushed {
     pub stored: u64,
+    /// Payload bytes of those.
+    pub stored_bytes: u64,
+    pub refused_count: u64,
+    /// The first of those, at most `REASONS_MAX`, with the reasons.
     pub refused: Vec<Refused>,
+    /// How many bytes of the batch were dealt with: all, unless the log was full.
+    pub taken_bytes: usize,
 }
+
+/// How many refused payloads of a batch are told with their reasons; the others are only counted.
+pub const REASONS_MAX: usize = 16;
 
 /// A payload that was not stored.
 #[derive(Debug)]
@@ -220,11 +229,28 @@ impl Writer {
         };
         check(layout, payload, self.payload_bytes_max)?;
         let now = self.clock.now();
-        self.append(source, now, payload)
+        match self.append::<true>(source, now, payload)? {
+            Some(address) => Ok(address),
+            None => Err(Error::Full),
+        }
     }
 
-    /// Appends the records of a batch with one arrival time. What is refused is told; the rest is stored.
+    /// Appends the records of a batch with one arrival time. What is refused is told; the rest is stored. Waits while both staged blocks
+    /// are full.
     pub fn push_batch(&mut self, source: SourceId, batch: &Batch<'_>) -> Result<Pushed> {
+        self.push_payloads::<true>(source, batch)
+    }
+
+    /// As `push_batch`, but where that would wait it returns with what it took until then. The batch is to go on at `taken_bytes`.
+    pub fn try_push_batch(&mut self, source: SourceId, batch: &Batch<'_>) -> Result<Pushed> {
+        self.push_payloads::<false>(source, batch)
+    }
+
+    fn push_payloads<const WAIT: bool>(
+        &mut self,
+        source: SourceId,
+        batch: &Batch<'_>,
+    ) -> Result<Pushed> {
         let Some(layout) = self.layouts.get(usize::from(source.0)).cloned().flatten() else {
             return Err(self.not_open(source));
         };
@@ -237,15 +263,28 @@ impl Writer {
             });
             match checked {
                 Ok(payload) => {
-                    self.append(source, now, payload)?;
+                    match self.append::<WAIT>(source, now, payload) {
+                        Ok(Some(_)) => {}
+                        Ok(None) => return Ok(pushed),
+                        // What was taken before is told first; who goes on meets the error again.
+                        Err(_) if !WAIT && pushed.taken_bytes > 0 => return Ok(pushed),
+                        Err(error) => return Err(error),
+                    }
                     pushed.stored += 1;
+                    pushed.stored_bytes += payload.len() as u64;
+                    pushed.taken_bytes += batch.frame_bytes(payload);
                 }
-                Err(reason) => pushed.refused.push(Refused {
-                    ordinal: ordinal as u64,
-                    reason,
-                }),
+                Err(reason) => {
+                    pushed.refused_count += 1;
+                    if pushed.refused.len() < REASONS_MAX {
+                        let ordinal = ordinal as u64;
+                        pushed.refused.push(Refused { ordinal, reason });
+                    }
+                    pushed.taken_bytes += payload.map_or(0, |payload| batch.frame_bytes(payload));
+                }
             }
         }
+        pushed.taken_bytes = batch.bytes().len();
         Ok(pushed)
     }
 
@@ -270,6 +309,36 @@ impl Writer {
         self.logs.sync()
     }
 
+    /// Publishes, and asks for all of it to become durable without waiting; `is_synced` tells when it is.
+    pub fn request_sync(&mut self) -> Result<u64> {
+        self.stage()?;
+        Ok(self.logs.request_sync())
+    }
+
+    /// Whether the sync of that ticket is done; an error if it never will be.
+    pub fn is_synced(&self, ticket: u64) -> Result<bool> {
+        self.logs.is_synced(ticket)
+    }
+
+    /// The published end of the record log.
+    pub fn position(&self) -> Address {
+        self.logs.tail(LogKind::Records)
+    }
+
+    /// All of the record log below is on stable storage.
+    pub fn durable(&self) -> Address {
+        self.logs.durable(LogKind::Records)
+    }
+
+    /// Why the disk takes nothing for now, if it does not: no space, for one.
+    pub fn trouble(&self) -> Option<String> {
+        self.logs.trouble()
+    }
+
+    pub fn meta(&self) -> &DirMeta {
+        self.logs.meta()
+    }
+
     /// To be called at least every 10 ms: publishes, tells readers that the writer is alive, slews the clock.
     pub fn tick(&mut self) -> Result<()> {
         self.publish()?;
@@ -287,9 +356,19 @@ impl Writer {
         self.logs.close()
     }
 
+    /// Stores a record; None, with nothing stored, where that would wait and may not. The room for a whole chunk is looked for when it
+    /// begins, so that neither publishing nor sealing it has to wait.
     #[inline]
-    fn append(&mut self, source: SourceId, now: Timestamp, payload: &[u8]) -> Result<Address> {
+    fn append<const WAIT: bool>(
+        &mut self,
+        source: SourceId,
+        now: Timestamp,
+        payload: &[u8],
+    ) -> Result<Option<Address>> {
         loop {
+            if !WAIT && self.chunk.is_empty() && !self.logs.has_room(self.room_for_chunk())? {
+                return Ok(None);
+            }
             if let Placed::At(offset) = self.chunk.push(source, now, payload) {
                 let payload_bytes = payload.len() as u32;
                 self.summariser.note(
@@ -301,10 +380,16 @@ impl Writer {
                     },
                 );
                 self.stats.records += 1;
-                return Ok(self.chunk_start() + u64::from(offset));
+                return Ok(Some(self.chunk_start() + u64::from(offset)));
             }
             self.seal()?;
         }
+    }
+
+    /// What a chunk takes of the three logs: itself, its summary and the roll-ups that it completes, their entries. Nodes have no
+    /// greatest length; one that is longer than this waits, which is rare and harmless.
+    fn room_for_chunk(&self) -> [u64; 3] {
+        [u64::from(self.chunk_bytes), 32 << 10, 4 << 10]
     }
 
     #[inline]
@@ -403,6 +488,21 @@ fn check(layout: &Layout, payload: &[u8], payload_bytes_max: usize) -> Result<()
 }
 
 impl<'a> Batch<'a> {
+    fn bytes(&self) -> &'a [u8] {
+        match *self {
+            Batch::Fixed { bytes, .. } | Batch::Framed { bytes } => bytes,
+        }
+    }
+
+    /// How many bytes of the batch a payload of it takes.
+    #[inline]
+    fn frame_bytes(&self, payload: &[u8]) -> usize {
+        match self {
+            Batch::Fixed { .. } => payload.len(),
+            Batch::Framed { .. } => 2 + payload.len(),
+        }
+    }
+
     /// Its payloads in order; the last is an error where the batch ends inside it.
     pub fn payloads(
         &self,

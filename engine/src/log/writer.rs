@@ -54,6 +54,8 @@ pub struct Logs {
     staging_path: PathBuf,
     stalls: u64,
     stall: Duration,
+    /// Since when `has_room` has said no.
+    full_since: Option<Instant>,
     _lock: WriterLock,
 }
 
@@ -97,6 +99,7 @@ impl Logs {
             staging_path,
             stalls: 0,
             stall: Duration::ZERO,
+            full_since: None,
             _lock: lock,
         })
     }
@@ -137,6 +140,30 @@ impl Logs {
             0
         };
         cursor.limit.0 - cursor.end.0 + next
+    }
+
+    /// Whether so many bytes of records, chunks and times can be appended now without waiting. While it says no, which counts as one stall, the
+    /// flusher is at work on making room.
+    pub fn has_room(&mut self, bytes: [u64; 3]) -> Result<bool> {
+        let scarce = LogKind::ALL
+            .into_iter()
+            .zip(bytes)
+            .find(|(log, bytes)| self.room_bytes(*log) < *bytes);
+        let Some((log, _)) = scarce else {
+            if let Some(since) = self.full_since.take() {
+                self.stall += since.elapsed();
+                self.tell_stalls();
+            }
+            return Ok(true);
+        };
+        self.shared.check()?;
+        if self.full_since.is_none() {
+            self.full_since = Some(Instant::now());
+            self.stalls += 1;
+            self.tell_stalls();
+        }
+        self.wake_flusher(log);
+        Ok(false)
     }
 
     /// Appends bytes that reach past the block under way.
