@@ -4,6 +4,7 @@
 
 pub mod client;
 pub mod config;
+pub mod daemon;
 pub mod demo;
 pub mod input;
 pub mod output;

@@ -2,8 +2,17 @@
 //!
 //! Exit codes are 0, 1 (it failed, in one sentence on standard error) and 2 (usage, from clap); `validate` adds 78.
 
+mod catalog;
+mod demo;
 mod export;
+mod index;
 mod load;
+mod run;
+mod source;
+mod status;
+mod table;
+mod top;
+mod validate;
 
 use std::process::ExitCode;
 
@@ -19,15 +28,29 @@ struct CommandLine {
 
 #[derive(Subcommand)]
 enum Command {
+    Run(run::Args),
+    Demo(demo::Args),
     Load(load::Args),
     Export(export::Args),
+    Source(source::Args),
+    Index(index::Args),
+    Status(status::Args),
+    Top(top::Args),
+    Validate(validate::Args),
 }
 
 impl Command {
     fn run(self) -> anyhow::Result<ExitCode> {
         match self {
+            Command::Run(args) => args.run(),
+            Command::Demo(args) => args.run(),
             Command::Load(args) => args.run(),
             Command::Export(args) => args.run(),
+            Command::Source(args) => args.run(),
+            Command::Index(args) => args.run(),
+            Command::Status(args) => args.run(),
+            Command::Top(args) => args.run(),
+            Command::Validate(args) => args.run(),
         }
     }
 }

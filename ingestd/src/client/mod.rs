@@ -306,7 +306,11 @@ impl Client {
         if let Err(error) = sent {
             return Err(replies.last_word().unwrap_or(error));
         }
-        replies.receive_answer(request)
+        let answer = replies.receive_answer(request);
+        if let Some(ended) = replies.ended() {
+            self.shared.outgoing().fail(ended);
+        }
+        answer
     }
 }
 

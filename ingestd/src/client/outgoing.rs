@@ -118,6 +118,11 @@ impl Outgoing {
         })
     }
 
+    /// The connection is over: from here on every send says so.
+    pub(super) fn fail(&mut self, error: &ClientError) {
+        self.failed.get_or_insert_with(|| error.clone());
+    }
+
     #[inline]
     pub(super) fn must_send(&self) -> bool {
         self.bytes.len() >= self.flush_bytes || self.failed.is_some()

@@ -23,6 +23,11 @@ impl Replies {
         }
     }
 
+    /// Why the connection is over, if it is.
+    pub(super) fn ended(&self) -> Option<&ClientError> {
+        self.ended.as_ref()
+    }
+
     /// The number of the next request.
     pub(super) fn next_request(&mut self) -> RequestId {
         self.last_request = self.last_request.wrapping_add(1).max(1);

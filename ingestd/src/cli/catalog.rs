@@ -1,0 +1,110 @@
+//! Changes of a directory's catalog from the command line: by its daemon, or by a writer of our own where none runs.
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use ingestd::client::{Client, ClientError};
+use loom_engine::ingest::{Writer, WriterOptions};
+use loom_engine::log::{LogOptions, LogReader};
+use loom_engine::schema::{Catalog, IndexDef, decode_catalog, parse_sources};
+
+/// Whoever may change the catalog.
+pub(super) enum Editor {
+    Daemon(Client),
+    Direct(Box<Writer>),
+}
+
+impl Editor {
+    /// The daemon of this directory, or a writer; the directory is made where it does not exist.
+    pub(super) fn open(dir: &Path) -> anyhow::Result<Editor> {
+        match Client::connect(dir) {
+            Ok(client) => Ok(Editor::Daemon(client)),
+            Err(ClientError::NotRunning(_)) => {
+                let log = LogOptions {
+                    block_bytes: 1 << 20,
+                    ..LogOptions::default()
+                };
+                let writer = Writer::open(
+                    dir,
+                    WriterOptions {
+                        log,
+                        ..WriterOptions::default()
+                    },
+                )?;
+                Ok(Editor::Direct(Box::new(writer)))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The same, of a directory that exists.
+    pub(super) fn open_existing(dir: &Path) -> anyhow::Result<Editor> {
+        if !dir.join("loom.json").exists() {
+            bail!("{} is not a Loom directory", dir.display());
+        }
+        Editor::open(dir)
+    }
+
+    pub(super) fn define(self, toml: &str) -> anyhow::Result<()> {
+        match self {
+            Editor::Daemon(client) => client.define(toml).map(drop).map_err(Into::into),
+            Editor::Direct(mut writer) => {
+                for source in parse_sources(toml)? {
+                    writer.define_source(&source)?;
+                }
+                Ok(writer.close()?)
+            }
+        }
+    }
+
+    pub(super) fn close_source(self, name: &str) -> anyhow::Result<()> {
+        match self {
+            Editor::Daemon(client) => Ok(client.close_source(name)?),
+            Editor::Direct(mut writer) => {
+                let source = writer.catalog().find(name).map(|source| source.id);
+                let source = source.ok_or_else(|| writer.catalog().unknown_source(name))?;
+                writer.close_source(source)?;
+                Ok(writer.close()?)
+            }
+        }
+    }
+
+    pub(super) fn add_index(self, source: &str, toml: &str) -> anyhow::Result<()> {
+        match self {
+            Editor::Daemon(client) => client.add_index(source, toml).map(drop).map_err(Into::into),
+            Editor::Direct(mut writer) => {
+                let def: IndexDef =
+                    toml::from_str(toml).context("the index is not well defined")?;
+                let id = writer.catalog().find(source).map(|source| source.id);
+                let id = id.ok_or_else(|| writer.catalog().unknown_source(source))?;
+                writer.define_index(id, &def)?;
+                Ok(writer.close()?)
+            }
+        }
+    }
+
+    pub(super) fn close_index(self, source: &str, index: &str) -> anyhow::Result<()> {
+        match self {
+            Editor::Daemon(client) => Ok(client.close_index(source, index)?),
+            Editor::Direct(mut writer) => {
+                let catalog = writer.catalog();
+                let found = catalog
+                    .find(source)
+                    .ok_or_else(|| catalog.unknown_source(source))?;
+                let index = found
+                    .index(index)
+                    .ok_or_else(|| found.unknown_index(index))?
+                    .id;
+                writer.close_index(index)?;
+                Ok(writer.close()?)
+            }
+        }
+    }
+}
+
+/// The catalog as it stands, read from the directory's files.
+pub(super) fn read_catalog(dir: &Path) -> anyhow::Result<Catalog> {
+    let reader = LogReader::open(dir)?;
+    let (catalog, _, _) = decode_catalog(&reader.meta().uuid, &reader.catalog_bytes()?)?;
+    Ok(catalog)
+}

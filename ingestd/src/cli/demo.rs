@@ -1,0 +1,98 @@
+//! `ingestd demo`: a whole daemon and a generator that feeds it over its socket, for a while.
+//!
+//! `ingestd::demo` says what is generated: the layouts of its sources, the needles, the truth file.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use ingestd::client::{Client, ClientOptions};
+use ingestd::config::Config;
+use ingestd::daemon::Daemon;
+use ingestd::demo::{self, DemoOptions, NEEDLES};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use super::run::{catch_signals, log_to_stderr, stop};
+
+/// Generate the paper's Redis case into a directory, with a daemon of its own
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example:\n  ingestd demo /tmp/loom --seconds 60 --rate 2000000 --truth /tmp/truth.jsonl\n\nMeanwhile, in DuckDB:\n  FROM loom_sources('/tmp/loom');"
+)]
+pub struct Args {
+    /// The Loom directory; made where it does not exist, and kept
+    dir: PathBuf,
+    /// How long
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: u64,
+    /// Records a second, of the three sources together
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    rate: u64,
+    /// Where the six needles are told, one JSON object a line; nowhere else are they
+    #[arg(long, value_name = "FILE")]
+    truth: Option<PathBuf>,
+}
+
+impl Args {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        log_to_stderr();
+        let signals = catch_signals()?;
+        let daemon = Daemon::start(&self.dir, &Config::default(), false)?;
+        let interrupted = Arc::new(AtomicBool::new(false));
+        for signal in [SIGTERM, SIGINT] {
+            signal_hook::flag::register(signal, Arc::clone(&interrupted))
+                .context("signals cannot be caught")?;
+        }
+        let options = ClientOptions {
+            name: "demo".to_owned(),
+            ..ClientOptions::default()
+        };
+        let client = Client::connect_with(&self.dir, options)?;
+        eprintln!(
+            "ingestd: {} records/s into {} for {} s; query it meanwhile",
+            self.rate,
+            self.dir.display(),
+            self.seconds
+        );
+        let report = demo::run(
+            &client,
+            &DemoOptions {
+                rate: self.rate,
+                duration: Duration::from_secs(self.seconds),
+                seed: seed(),
+                truth: self.truth,
+            },
+            &interrupted,
+        )?;
+        drop(client);
+        // The signal that ended the run is not a second one.
+        while signals.try_recv().is_ok() {}
+        stop(daemon, &signals)?;
+        let counts = report.counts;
+        println!(
+            "{:.1} s, received={} stored={} refused={} dropped={}, {:.2} M records/s",
+            report.elapsed.as_secs_f64(),
+            counts.received,
+            counts.stored,
+            counts.refused,
+            counts.dropped,
+            counts.stored as f64 / report.elapsed.as_secs_f64() / 1e6
+        );
+        if report.needles.len() < NEEDLES && !interrupted.load(Ordering::Relaxed) {
+            bail!(
+                "only {} of {NEEDLES} needles found their time; try a lower --rate or more --seconds",
+                report.needles.len()
+            );
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Another one for each run: the needles are nowhere to be learnt from.
+fn seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
+}

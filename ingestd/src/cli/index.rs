@@ -1,0 +1,165 @@
+//! `ingestd index add|close|list`: through the running daemon, or directly where none runs.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Subcommand;
+
+use super::catalog::{Editor, read_catalog};
+use super::table::Table;
+
+/// Add, close and list indexes, also while the daemon runs
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  ingestd index add /var/lib/loom --source redis_request --index slow --value latency_ns --where \"op = 'SET'\"\n  ingestd index close /var/lib/loom --source redis_request --index slow\n  ingestd index list /var/lib/loom"
+)]
+pub struct Args {
+    #[command(subcommand)]
+    command: IndexCommand,
+}
+
+#[derive(Subcommand)]
+enum IndexCommand {
+    /// Summarise the records that come from now on by a field
+    Add {
+        dir: PathBuf,
+        #[arg(long, value_name = "NAME")]
+        source: String,
+        #[arg(long, value_name = "NAME")]
+        index: String,
+        /// The field; without one the index counts
+        #[arg(long, value_name = "FIELD")]
+        value: Option<String>,
+        /// Which records, as in "op = 'SET'"; without it, all
+        #[arg(long = "where", value_name = "FILTER")]
+        filter: Option<String>,
+        /// As in the configuration: "{ from = 1000, factor = 2, count = 24 }" or "[0, 10, 100]"
+        #[arg(long, value_name = "TOML")]
+        bins: Option<String>,
+    },
+    /// End an index: it stays readable over the records that it covered
+    Close {
+        dir: PathBuf,
+        #[arg(long, value_name = "NAME")]
+        source: String,
+        #[arg(long, value_name = "NAME")]
+        index: String,
+    },
+    /// Show the indexes, of one source or of all
+    List {
+        dir: PathBuf,
+        #[arg(long, value_name = "NAME")]
+        source: Option<String>,
+    },
+}
+
+impl Args {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        match self.command {
+            IndexCommand::Add {
+                dir,
+                source,
+                index,
+                value,
+                filter,
+                bins,
+            } => {
+                let toml = definition(index, value, filter, bins.as_deref())?;
+                Editor::open_existing(&dir)?.add_index(&source, &toml)?;
+            }
+            IndexCommand::Close { dir, source, index } => {
+                Editor::open_existing(&dir)?.close_index(&source, &index)?;
+            }
+            IndexCommand::List { dir, source } => print!("{}", list(&dir, source.as_deref())?),
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The TOML of an index.
+fn definition(
+    name: String,
+    value: Option<String>,
+    filter: Option<String>,
+    bins: Option<&str>,
+) -> anyhow::Result<String> {
+    let mut table = match bins {
+        // A bare word is meant as a string: --bins auto.
+        Some("auto") | None => toml::Table::new(),
+        Some(bins) => format!("bins = {bins}")
+            .parse()
+            .context("--bins is no TOML value")?,
+    };
+    let texts = [("name", Some(name)), ("value", value), ("where", filter)];
+    for (key, text) in texts {
+        if let Some(text) = text {
+            table.insert(key.to_owned(), toml::Value::String(text));
+        }
+    }
+    Ok(table.to_string())
+}
+
+fn list(dir: &std::path::Path, source: Option<&str>) -> anyhow::Result<String> {
+    let catalog = read_catalog(dir)?;
+    if let Some(name) = source
+        && catalog.find(name).is_none()
+    {
+        return Err(catalog.unknown_source(name).into());
+    }
+    let mut table = Table::new(&["source", "index", "value", "where", "bins", "state"]);
+    let chosen = catalog
+        .sources()
+        .filter(|found| source.is_none_or(|name| found.name == name));
+    for (source, index) in
+        chosen.flat_map(|source| source.indexes.iter().map(move |index| (source, index)))
+    {
+        table.row([
+            source.name.clone(),
+            index.name.clone(),
+            index.def.value.clone().unwrap_or_default(),
+            index.def.filter.clone().unwrap_or_default(),
+            format!("{}", index.bins.len()),
+            if index.until.is_none() {
+                "open"
+            } else {
+                "closed"
+            }
+            .to_owned(),
+        ]);
+    }
+    Ok(table.render())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_definition_says_what_the_flags_say() {
+        let text = |bins| {
+            definition(
+                "slow".to_owned(),
+                Some("n".to_owned()),
+                Some("op = 'SET'".to_owned()),
+                bins,
+            )
+            .unwrap()
+        };
+        let table: toml::Table = text(Some("{ from = 1, factor = 2, count = 8 }"))
+            .parse()
+            .unwrap();
+        assert_eq!(table["name"].as_str(), Some("slow"));
+        assert_eq!(table["where"].as_str(), Some("op = 'SET'"));
+        assert_eq!(table["bins"]["count"].as_integer(), Some(8));
+        assert!(!text(Some("auto")).contains("bins"));
+        assert!(text(Some("[1, 2, 3]")).contains("[1, 2, 3]"));
+    }
+
+    #[test]
+    fn bins_bring_no_other_keys_in() {
+        let toml = definition("a".to_owned(), None, None, Some("[1]\nname = 'b'")).unwrap();
+        let table: toml::Table = toml.parse().unwrap();
+        assert_eq!(table["name"].as_str(), Some("a"));
+    }
+}

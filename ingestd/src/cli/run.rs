@@ -1,0 +1,125 @@
+//! `ingestd run`: the daemon in the foreground, told by signals what to do.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
+use ingestd::config::Config;
+use ingestd::daemon::Daemon;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+/// How often the daemon's own threads are looked after.
+const CHECK: Duration = Duration::from_millis(500);
+
+/// Run the daemon on a Loom directory until SIGTERM or SIGINT; SIGHUP reads the configuration again
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  ingestd run /var/lib/loom --config /etc/loom.toml")]
+pub struct Args {
+    /// The Loom directory; made where it does not exist
+    dir: PathBuf,
+    /// The configuration (TOML); without one, every default holds and clients define the sources
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Start although the newest record is more than a day ahead of the clock
+    #[arg(long)]
+    accept_clock: bool,
+}
+
+impl Args {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        log_to_stderr();
+        // Signals are caught before anything stands that they must not interrupt.
+        let signals = catch_signals()?;
+        let config = load_config(self.config.as_deref())?;
+        let daemon = Daemon::start(&self.dir, &config, self.accept_clock)?;
+        tracing::info!("listening on {}/ingest.sock", self.dir.display());
+        loop {
+            match signals.recv_timeout(CHECK) {
+                Ok(SIGHUP) => reload(&daemon, self.config.as_deref())?,
+                Ok(_) => break,
+                Err(RecvTimeoutError::Timeout) if daemon.is_alive() => {}
+                Err(_) => break,
+            }
+        }
+        stop(daemon, &signals)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Messages for people go to standard error.
+pub(super) fn log_to_stderr() {
+    // A second subscriber, in tests, is refused and not wanted.
+    let _ = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .try_init();
+}
+
+/// The signals that come from now on.
+pub(super) fn catch_signals() -> anyhow::Result<Receiver<i32>> {
+    let mut signals =
+        Signals::new([SIGTERM, SIGINT, SIGHUP]).context("signals cannot be caught")?;
+    let (sender, receiver) = unbounded();
+    std::thread::Builder::new()
+        .name("loom-signals".to_owned())
+        .spawn(move || {
+            for signal in signals.forever() {
+                if sender.send(signal).is_err() {
+                    return;
+                }
+            }
+        })?;
+    Ok(receiver)
+}
+
+/// Stops in good order; a further SIGTERM or SIGINT ends the process at once, and the next start recovers.
+pub(super) fn stop(daemon: Daemon, signals: &Receiver<i32>) -> anyhow::Result<()> {
+    tracing::info!("stopping");
+    let impatient = signals.clone();
+    std::thread::Builder::new()
+        .name("loom-impatience".to_owned())
+        .spawn(move || {
+            while let Ok(signal) = impatient.recv() {
+                if signal != SIGHUP {
+                    tracing::warn!("stopped by a second signal; the next start recovers");
+                    std::process::exit(1);
+                }
+            }
+        })?;
+    daemon.stop()?;
+    tracing::info!("stopped; everything is durable");
+    Ok(())
+}
+
+fn load_config(path: Option<&Path>) -> anyhow::Result<Config> {
+    let Some(path) = path else {
+        return Ok(Config::default());
+    };
+    match Config::load(path) {
+        Ok(config) => Ok(config),
+        Err(error) => bail!("{}: {error}", path.display()),
+    }
+}
+
+/// Takes a changed configuration over. A faulty one is reported, and changes nothing.
+fn reload(daemon: &Daemon, path: Option<&Path>) -> anyhow::Result<()> {
+    let Some(path) = path else {
+        tracing::warn!(
+            "there is no configuration to read again: the daemon was started without --config"
+        );
+        return Ok(());
+    };
+    match Config::load(path) {
+        Ok(config) => {
+            for note in daemon.reload(&config)? {
+                tracing::warn!("{note}");
+            }
+            tracing::info!("{} is in effect", path.display());
+        }
+        Err(error) => tracing::error!("{}: {error}; nothing has changed", path.display()),
+    }
+    Ok(())
+}

@@ -1,0 +1,84 @@
+//! `ingestd source add|close|list`: through the running daemon, or directly where none runs.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Subcommand;
+use loom_engine::schema::{Source, parse_sources};
+
+use super::catalog::{Editor, read_catalog};
+use super::table::Table;
+
+/// Add, close and list sources, also while the daemon runs
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  ingestd source add /var/lib/loom --fields sources.toml\n  ingestd source close /var/lib/loom --source redis_request\n  ingestd source list /var/lib/loom"
+)]
+pub struct Args {
+    #[command(subcommand)]
+    command: SourceCommand,
+}
+
+#[derive(Subcommand)]
+enum SourceCommand {
+    /// Define the sources of a TOML file; those that exist take further fields and indexes
+    Add {
+        dir: PathBuf,
+        /// TOML with [[source]] tables, as in the configuration
+        #[arg(long, value_name = "FILE")]
+        fields: PathBuf,
+    },
+    /// End a source: what it holds stays readable
+    Close {
+        dir: PathBuf,
+        #[arg(long, value_name = "NAME")]
+        source: String,
+    },
+    /// Show the sources and their fields
+    List { dir: PathBuf },
+}
+
+impl Args {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        match self.command {
+            SourceCommand::Add { dir, fields } => {
+                let toml = std::fs::read_to_string(&fields)
+                    .with_context(|| format!("{} cannot be read", fields.display()))?;
+                // Read here already, so that a mistake is told with the file's name, whoever carries it out.
+                parse_sources(&toml).with_context(|| fields.display().to_string())?;
+                Editor::open(&dir)?.define(&toml)?;
+            }
+            SourceCommand::Close { dir, source } => {
+                Editor::open_existing(&dir)?.close_source(&source)?
+            }
+            SourceCommand::List { dir } => {
+                let mut table = Table::new(&["source", "id", "time", "state", "fields"]);
+                for source in read_catalog(&dir)?.sources() {
+                    table.row(row(source));
+                }
+                print!("{}", table.render());
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn row(source: &Source) -> [String; 5] {
+    let fields: Vec<String> = source
+        .fields
+        .iter()
+        .map(|field| format!("{} {}", field.name, field.ty))
+        .collect();
+    [
+        source.name.clone(),
+        source.id.to_string(),
+        format!("{:?}", source.time).to_lowercase(),
+        if source.is_open() { "open" } else { "closed" }.to_owned(),
+        if fields.is_empty() {
+            "raw".to_owned()
+        } else {
+            fields.join(", ")
+        },
+    ]
+}

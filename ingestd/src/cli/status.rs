@@ -1,0 +1,135 @@
+//! `ingestd status`: what the daemon says of itself and of each source, once.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ingestd::client::{Client, ClientError};
+use ingestd::config::ByteSize;
+use ingestd::daemon::Status;
+use loom_engine::query::Directory;
+
+use super::table::{Table, count};
+
+/// Show the daemon's state, and what became of each source's records since it started
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  ingestd status /var/lib/loom")]
+pub struct Args {
+    /// The Loom directory
+    dir: PathBuf,
+}
+
+impl Args {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let client = match Client::connect(&self.dir) {
+            Ok(client) => client,
+            Err(ClientError::NotRunning(_)) => {
+                print!("{}", at_rest(&self.dir)?);
+                return Ok(ExitCode::SUCCESS);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let status = Status::from_json(&client.status()?)?;
+        print!("{}{}", heading(&status), sources(&status));
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// What the directory itself tells where no daemon answers: what each source holds.
+fn at_rest(dir: &Path) -> anyhow::Result<String> {
+    let directory = Directory::open(dir)?;
+    let snapshot = directory.snapshot()?;
+    let writer = if directory.status()?.writer.alive {
+        "written by a process without a socket (a load, or a daemon that starts or stops)"
+    } else {
+        "not running"
+    };
+    let mut table = Table::new(&["source", "records", "in the log", "state"]);
+    for source in snapshot.catalog().sources() {
+        let totals = snapshot.source_totals(source.id)?;
+        table.row([
+            source.name.clone(),
+            count(totals.records),
+            ByteSize(totals.bytes).approximately(),
+            if source.is_open() { "open" } else { "closed" }.to_owned(),
+        ]);
+    }
+    let held = count(snapshot.position().saturating_sub(snapshot.begin().0));
+    Ok(format!(
+        "{:<12} {writer}\n{:<12} {held} B\n{}",
+        "daemon",
+        "record log",
+        table.render()
+    ))
+}
+
+/// The daemon's own lines.
+pub(super) fn heading(status: &Status) -> String {
+    let mut text = String::new();
+    let up = Duration::from_secs(Duration::from_nanos(status.uptime_ns).as_secs());
+    let mut line = |key: &str, value: String| {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{key:<12} {value}");
+    };
+    line(
+        "daemon",
+        format!(
+            "running as process {}, up {}, {} connections",
+            status.pid,
+            clock(up),
+            status.connections
+        ),
+    );
+    let behind = status.records_end.saturating_sub(status.records_durable);
+    line(
+        "record log",
+        format!(
+            "{} B, {} B of it not yet durable (durability {})",
+            count(status.records_end),
+            count(behind),
+            status.durability
+        ),
+    );
+    line(
+        "disk",
+        format!(
+            "held the writer up {} times, {:.1} s in all; {} connections wait now",
+            status.log_stalls,
+            Duration::from_nanos(status.log_stall_ns).as_secs_f64(),
+            status.waiting_connections
+        ),
+    );
+    if let Some(trouble) = &status.trouble {
+        line("trouble", trouble.clone());
+    }
+    text
+}
+
+fn sources(status: &Status) -> String {
+    let mut table = Table::new(&[
+        "source", "received", "stored", "refused", "dropped", "payload",
+    ]);
+    for source in &status.sources {
+        table.row([
+            source.name.clone(),
+            count(source.received),
+            count(source.stored),
+            count(source.refused),
+            count(source.dropped),
+            ByteSize(source.bytes).approximately(),
+        ]);
+    }
+    table.render()
+}
+
+/// Hours, minutes and seconds.
+fn clock(time: Duration) -> String {
+    let seconds = time.as_secs();
+    format!(
+        "{}:{:02}:{:02}",
+        seconds / 3600,
+        seconds / 60 % 60,
+        seconds % 60
+    )
+}

@@ -1,0 +1,138 @@
+//! `ingestd top`: the status, live: rates of each source once a second.
+
+use std::collections::HashMap;
+use std::io::{IsTerminal, Write, stdout};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime};
+
+use ingestd::client::Client;
+use ingestd::config::ByteSize;
+use ingestd::daemon::{SourceStatus, Status};
+
+use super::status::heading;
+use super::table::{Table, count};
+
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Moves to the corner and clears the terminal.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// Show each source's rate, bytes, lag and losses once a second, until Ctrl-C
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  ingestd top /var/lib/loom")]
+pub struct Args {
+    /// The Loom directory
+    dir: PathBuf,
+}
+
+impl Args {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let client = Client::connect(&self.dir)?;
+        let clear = if stdout().is_terminal() { CLEAR } else { "" };
+        let mut before: HashMap<u16, SourceStatus> = HashMap::new();
+        let mut at = Instant::now();
+        loop {
+            let status = Status::from_json(&client.status()?)?;
+            let elapsed = at.elapsed();
+            at = Instant::now();
+            let table = rates(&status, &before, elapsed);
+            let mut out = stdout().lock();
+            // A reader that is gone ends it, as it ends any pipe.
+            if write!(out, "{clear}{}{}", heading(&status), table.render())
+                .and_then(|()| out.flush())
+                .is_err()
+            {
+                return Ok(ExitCode::SUCCESS);
+            }
+            drop(out);
+            before = status
+                .sources
+                .into_iter()
+                .map(|source| (source.id, source))
+                .collect();
+            std::thread::sleep(INTERVAL);
+        }
+    }
+}
+
+fn rates(status: &Status, before: &HashMap<u16, SourceStatus>, elapsed: Duration) -> Table {
+    let mut table = Table::new(&[
+        "source",
+        "records/s",
+        "payload/s",
+        "lag",
+        "stored",
+        "refused",
+        "dropped",
+    ]);
+    let now_ns = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_nanos() as i64;
+    for source in &status.sources {
+        // A source that was not there before came into being within the interval; at first there is no interval.
+        let earlier = before.get(&source.id);
+        let per_s = |now: u64, then: Option<u64>| match then {
+            Some(then) => {
+                (now.saturating_sub(then) as f64 / elapsed.as_secs_f64().max(1e-3)) as u64
+            }
+            None => 0,
+        };
+        let lag = source
+            .last_push_ns
+            .map(|last| Duration::from_nanos(now_ns.saturating_sub(last).max(0) as u64));
+        table.row([
+            source.name.clone(),
+            count(per_s(
+                source.received,
+                earlier.map(|earlier| earlier.received),
+            )),
+            ByteSize(per_s(source.bytes, earlier.map(|earlier| earlier.bytes))).approximately(),
+            lag.map_or_else(
+                || "-".to_owned(),
+                |lag| format!("{:.3} s", lag.as_secs_f64()),
+            ),
+            count(source.stored),
+            count(source.refused),
+            count(source.dropped),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_differences_over_the_interval() {
+        let source = |received| SourceStatus {
+            id: 1,
+            name: "x".to_owned(),
+            received,
+            ..SourceStatus::default()
+        };
+        let status = Status {
+            sources: vec![source(3000)],
+            ..Status::default()
+        };
+        let before = HashMap::from([(1, source(1000))]);
+        let text = rates(&status, &before, Duration::from_secs(2)).render();
+        assert!(
+            text.lines()
+                .nth(1)
+                .unwrap()
+                .starts_with("x           1,000"),
+            "{text}"
+        );
+        let first = rates(&status, &HashMap::new(), Duration::from_secs(2)).render();
+        assert!(
+            first
+                .lines()
+                .nth(1)
+                .unwrap()
+                .starts_with("x               0"),
+            "{first}"
+        );
+    }
+}

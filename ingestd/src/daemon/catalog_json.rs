@@ -1,0 +1,62 @@
+//! The catalog as the JSON document of `PROTOCOL.md`.
+
+use loom_engine::schema::{Catalog, FieldDef, Index, Overload, Source, TimeKind};
+use serde::Serialize;
+
+#[derive(Serialize)]
+struct SourceView<'a> {
+    id: u16,
+    name: &'a str,
+    time: TimeKind,
+    on_overload: Overload,
+    closed: bool,
+    fields: &'a [FieldDef],
+    indexes: Vec<IndexView<'a>>,
+}
+
+#[derive(Serialize)]
+struct IndexView<'a> {
+    id: u32,
+    name: &'a str,
+    value: Option<&'a str>,
+    #[serde(rename = "where")]
+    filter: Option<&'a str>,
+    closed: bool,
+}
+
+/// Every source that is not built in, with its fields and indexes.
+pub(super) fn render(catalog: &Catalog) -> String {
+    let sources: Vec<SourceView<'_>> = catalog
+        .sources()
+        .map(|source| view_of_source(source))
+        .collect();
+    // Names and numbers only: it cannot fail.
+    serde_json::to_string(&sources).unwrap_or_default()
+}
+
+fn view_of_source(source: &Source) -> SourceView<'_> {
+    SourceView {
+        id: source.id.0,
+        name: &source.name,
+        time: source.time,
+        on_overload: source.on_overload,
+        closed: !source.is_open(),
+        fields: &source.fields,
+        indexes: source
+            .indexes
+            .iter()
+            .filter(|index| !index.is_native())
+            .map(|index| view_of_index(index))
+            .collect(),
+    }
+}
+
+fn view_of_index(index: &Index) -> IndexView<'_> {
+    IndexView {
+        id: index.id.0,
+        name: &index.name,
+        value: index.def.value.as_deref(),
+        filter: index.def.filter.as_deref(),
+        closed: index.until.is_some(),
+    }
+}

@@ -1,0 +1,198 @@
+//! Accepts connections, starts a thread for each, and ends them all when the daemon stops.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::access::may_push;
+use super::connection::Connection;
+use super::message::Inbox;
+use super::peer::Peer;
+use crate::config::AccessConfig;
+use crate::protocol::{ErrorCode, Reply, Welcome};
+
+/// One more is told so and closed.
+pub const CONNECTIONS_MAX: usize = 256;
+/// A connection's thread parses TOML of clients, whose nesting its parser limits.
+const STACK_BYTES: usize = 1 << 20;
+
+pub(super) struct Listener {
+    socket: Arc<UnixListener>,
+    thread: JoinHandle<()>,
+    registry: Arc<Registry>,
+}
+
+/// The connections that are open.
+struct Registry {
+    connections: Mutex<HashMap<u64, Open>>,
+    /// How many there are, for the status.
+    count: Arc<AtomicU64>,
+    stopping: AtomicBool,
+}
+
+struct Open {
+    peer: Arc<Peer>,
+    thread: JoinHandle<()>,
+}
+
+impl Listener {
+    /// Accepts on `socket` from now on.
+    pub(super) fn start(
+        socket: UnixListener,
+        access: AccessConfig,
+        inbox: Inbox,
+        welcome: Welcome,
+        count: Arc<AtomicU64>,
+    ) -> io::Result<Listener> {
+        let socket = Arc::new(socket);
+        let registry = Arc::new(Registry {
+            connections: Mutex::default(),
+            count,
+            stopping: AtomicBool::new(false),
+        });
+        let thread = std::thread::Builder::new()
+            .name("loom-accept".to_owned())
+            .spawn({
+                let (socket, registry) = (Arc::clone(&socket), Arc::clone(&registry));
+                move || {
+                    let mut next_id = 0;
+                    while let Some(stream) = registry.accept(&socket) {
+                        next_id += 1;
+                        if let Err(refusal) =
+                            registry.admit(next_id, &stream, &access, &inbox, welcome)
+                        {
+                            refuse(&stream, refusal);
+                        }
+                    }
+                }
+            })?;
+        Ok(Listener {
+            socket,
+            thread,
+            registry,
+        })
+    }
+
+    /// Accepts no more, takes what every socket holds already, and returns the connections once all of it is handed
+    /// to the writer thread.
+    pub(super) fn stop(self) -> Vec<Arc<Peer>> {
+        self.registry.stopping.store(true, Ordering::SeqCst);
+        // Wakes the thread that accepts; it fails only where the socket is closed already.
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+        let _ = self.thread.join();
+        let open: Vec<Open> = self
+            .registry
+            .connections()
+            .drain()
+            .map(|(_, open)| open)
+            .collect();
+        for open in &open {
+            open.peer.stop_receiving();
+        }
+        open.into_iter()
+            .map(|open| {
+                // A connection that panicked has handed over what it could.
+                let _ = open.thread.join();
+                open.peer
+            })
+            .collect()
+    }
+}
+
+impl Registry {
+    fn connections(&self) -> MutexGuard<'_, HashMap<u64, Open>> {
+        self.connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next connection; None once the daemon stops.
+    fn accept(&self, socket: &UnixListener) -> Option<UnixStream> {
+        loop {
+            let accepted = socket.accept();
+            if self.stopping.load(Ordering::SeqCst) {
+                return None;
+            }
+            match accepted {
+                Ok((stream, _)) => return Some(stream),
+                Err(error) => {
+                    // Out of descriptors, most likely: others may close soon.
+                    tracing::warn!("a connection could not be accepted: {error}");
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+            }
+        }
+    }
+
+    fn admit(
+        self: &Arc<Self>,
+        id: u64,
+        stream: &UnixStream,
+        access: &AccessConfig,
+        inbox: &Inbox,
+        welcome: Welcome,
+    ) -> Result<(), (ErrorCode, String)> {
+        if !may_push(stream, access) {
+            let message = "this user may not push here; the daemon's owner may".to_owned();
+            return Err((ErrorCode::NotPermitted, message));
+        }
+        let mut connections = self.connections();
+        if connections.len() >= CONNECTIONS_MAX {
+            let message = format!("{CONNECTIONS_MAX} connections are open; close one");
+            return Err((ErrorCode::TooManyConnections, message));
+        }
+        let failed = |error: io::Error| {
+            (
+                ErrorCode::Failed,
+                format!("no thread for the connection: {error}"),
+            )
+        };
+        let stream = stream.try_clone().map_err(failed)?;
+        let connection = Connection::new(id, stream, inbox.clone(), welcome);
+        let peer = Arc::clone(connection.peer());
+        let registry = Arc::clone(self);
+        // The lock is held until the entry stands, so a thread that ends at once finds it.
+        let thread = std::thread::Builder::new()
+            .name(format!("loom-peer-{id}"))
+            .stack_size(STACK_BYTES)
+            .spawn(move || {
+                connection.serve();
+                registry.leave(id);
+            })
+            .map_err(failed)?;
+        connections.insert(id, Open { peer, thread });
+        self.count
+            .store(connections.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// A connection has ended. While the daemon stops they all stay listed, to be told what became of their records.
+    fn leave(&self, id: u64) {
+        if !self.stopping.load(Ordering::SeqCst) {
+            let mut connections = self.connections();
+            connections.remove(&id);
+            self.count
+                .store(connections.len() as u64, Ordering::Relaxed);
+        }
+    }
+}
+
+fn refuse(stream: &UnixStream, (code, message): (ErrorCode, String)) {
+    let mut frame = Vec::new();
+    Reply::Error {
+        request: None,
+        code,
+        message,
+    }
+    .encode(&mut frame);
+    // A fresh socket has room for it; the thread that accepts waits for nobody.
+    let _ = rustix::net::send(
+        stream,
+        &frame,
+        rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL,
+    );
+}

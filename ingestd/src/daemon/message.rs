@@ -1,0 +1,149 @@
+//! What connections hand to the writer thread: buffers full of pushes, and calls.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use loom_engine::SourceId;
+
+use super::peer::Peer;
+use super::writing::Writing;
+use crate::protocol::{Depth, FRAME_BYTES_MAX, RequestId, Shape};
+
+/// Messages under way at a time. Each connection has at most `BUFFERS_PER_CONNECTION` and one call among them.
+const INBOX_MESSAGES: usize = 1024;
+
+pub(super) enum Message {
+    Batch(Batch),
+    Call(Call),
+    /// All connections have ended; these are told what became of their records.
+    Stop {
+        peers: Vec<Arc<Peer>>,
+    },
+}
+
+/// Frames of one connection, and how far they are taken in.
+pub(super) struct Batch {
+    pub(super) peer: Arc<Peer>,
+    pub(super) buffer: Buffer,
+    /// The item to go on with.
+    pub(super) next_item: usize,
+    /// How much of that item is taken in already.
+    pub(super) taken_bytes: usize,
+    pub(super) taken_records: u64,
+}
+
+/// What a socket was read into, and what was found in it. Buffers go round: connection, writer thread, connection.
+pub(super) struct Buffer {
+    pub(super) bytes: Box<[u8]>,
+    pub(super) items: Vec<Item>,
+}
+
+/// One frame in a buffer.
+pub(super) enum Item {
+    Push {
+        source: SourceId,
+        shape: Shape,
+        range: Range<usize>,
+        records: u64,
+    },
+    Sync {
+        request: RequestId,
+        depth: Depth,
+    },
+}
+
+/// Something to be done by the writer thread, after what its connection sent before.
+pub(super) struct Call {
+    pub(super) peer: Option<Arc<Peer>>,
+    pub(super) work: Box<dyn FnOnce(&mut Writing) + Send>,
+}
+
+/// The way to the writer thread.
+#[derive(Clone)]
+pub(super) struct Inbox {
+    messages: Sender<Message>,
+    /// Whether the writer thread lives. It is cleared once, and guards no other memory.
+    alive: Arc<AtomicBool>,
+}
+
+/// What the writer thread takes messages from; when it is dropped, every sender learns that the thread is gone.
+pub(super) struct Outlet {
+    messages: Receiver<Message>,
+    alive: Arc<AtomicBool>,
+}
+
+/// The writer thread is no more.
+#[derive(Debug)]
+pub(super) struct Gone;
+
+impl Buffer {
+    pub(super) fn new() -> Self {
+        Buffer {
+            bytes: vec![0; FRAME_BYTES_MAX].into_boxed_slice(),
+            items: Vec::new(),
+        }
+    }
+}
+
+impl Inbox {
+    pub(super) fn new() -> (Inbox, Outlet) {
+        let (sender, receiver) = bounded(INBOX_MESSAGES);
+        let alive = Arc::new(AtomicBool::new(true));
+        let outlet = Outlet {
+            messages: receiver,
+            alive: Arc::clone(&alive),
+        };
+        let messages = sender;
+        (Inbox { messages, alive }, outlet)
+    }
+
+    pub(super) fn is_alive(&self) -> bool {
+        self.alive.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn send(&self, message: Message) -> Result<(), Gone> {
+        self.messages.send(message).map_err(|_| Gone)
+    }
+
+    /// Runs `work` on the writer thread and waits for what it returns.
+    pub(super) fn call<R: Send + 'static>(
+        &self,
+        peer: Option<&Arc<Peer>>,
+        work: impl FnOnce(&mut Writing) -> R + Send + 'static,
+    ) -> Result<R, Gone> {
+        let (sender, receiver) = bounded(1);
+        self.send(Message::Call(Call {
+            peer: peer.cloned(),
+            work: Box::new(move |writing| {
+                // A caller that is gone needs no answer.
+                let _ = sender.send(work(writing));
+            }),
+        }))?;
+        receiver.recv().map_err(|_| Gone)
+    }
+}
+
+impl Outlet {
+    pub(super) fn messages(&self) -> &Receiver<Message> {
+        &self.messages
+    }
+}
+
+impl Drop for Outlet {
+    fn drop(&mut self) {
+        self.alive.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Message {
+    /// The connection that it comes from.
+    pub(super) fn peer(&self) -> Option<&Arc<Peer>> {
+        match self {
+            Message::Batch(batch) => Some(&batch.peer),
+            Message::Call(call) => call.peer.as_ref(),
+            Message::Stop { .. } => None,
+        }
+    }
+}

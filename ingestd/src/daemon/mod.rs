@@ -1,0 +1,197 @@
+//! The daemon: one thread that writes, one that accepts, and one for each connection.
+//!
+//! Data flows one way. A connection's thread reads its socket into a buffer, finds the frames in it, and hands the
+//! buffer to the writer thread through a bounded channel; the writer thread pushes the payloads straight from there
+//! into the engine, publishes, and gives the buffer back. A connection that has no buffer left stops reading, so a
+//! client waits for its own records only. Answers to syncs are sent by the writer thread, which waits for nobody.
+
+mod access;
+mod catalog_json;
+mod changes;
+mod commands;
+mod connection;
+mod ledger;
+mod listener;
+mod message;
+mod peer;
+mod status;
+mod syncs;
+mod writing;
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::thread::JoinHandle;
+
+use loom_engine::ingest::{Writer, WriterOptions};
+use loom_engine::log::Durability;
+use thiserror::Error;
+
+pub use listener::CONNECTIONS_MAX;
+pub use status::{SourceStatus, Status};
+
+use crate::config::{AccessConfig, Config, LogConfig};
+use crate::protocol::{DurabilityWord, REQUEST_BODY_BYTES_MAX, Welcome};
+use crate::socket::SOCKET_NAME;
+use listener::Listener;
+use message::{Inbox, Message};
+use writing::Writing;
+
+/// Why a daemon does not start, or has ended.
+#[derive(Debug, Error)]
+pub enum DaemonError {
+    #[error(transparent)]
+    Engine(#[from] loom_engine::Error),
+    #[error("{}: {source}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error("there is no group '{0}'; make it, or change [access] group")]
+    Group(String),
+    #[error("the writer thread has failed; the log above says why")]
+    WriterGone,
+}
+
+/// A running daemon. It ends with [`Daemon::stop`].
+pub struct Daemon {
+    dir: PathBuf,
+    inbox: Inbox,
+    listener: Listener,
+    writer: JoinHandle<Result<(), loom_engine::Error>>,
+    /// Which file the socket is, so that another daemon's is never removed.
+    socket_inode: u64,
+    log: LogConfig,
+    access: AccessConfig,
+}
+
+impl Daemon {
+    /// Opens the directory, defines the configured sources, and listens.
+    pub fn start(dir: &Path, config: &Config, accept_clock: bool) -> Result<Daemon, DaemonError> {
+        if config.retention.is_limited() {
+            tracing::warn!(
+                "max_bytes and max_age are not enforced by this version: nothing is evicted, and the disk fills"
+            );
+        }
+        let options = WriterOptions {
+            log: config.log.options(),
+            accept_clock,
+        };
+        let durability = options.log.durability;
+        let group = access::group_id(&config.access)?;
+        let mut writer = Writer::open(dir, options)?;
+        for source in &config.sources {
+            writer.define_source(source)?;
+        }
+        let welcome = welcome(&writer, durability);
+        let socket = access::bind(dir, &config.access, group)?;
+        let io = |source| DaemonError::Io {
+            path: dir.join(SOCKET_NAME),
+            source,
+        };
+        let socket_inode = std::fs::symlink_metadata(dir.join(SOCKET_NAME))
+            .map_err(io)?
+            .ino();
+        let connections = Arc::new(AtomicU64::new(0));
+        let (inbox, outlet) = Inbox::new();
+        let writing = Writing::new(writer, durability, Arc::clone(&connections));
+        let writer = std::thread::Builder::new()
+            .name("loom-writer".to_owned())
+            .spawn(move || writing.run(&outlet))
+            .map_err(io)?;
+        let listener = Listener::start(
+            socket,
+            config.access.clone(),
+            inbox.clone(),
+            welcome,
+            connections,
+        )
+        .map_err(io)?;
+        Ok(Daemon {
+            dir: dir.to_owned(),
+            inbox,
+            listener,
+            writer,
+            socket_inode,
+            log: config.log.clone(),
+            access: config.access.clone(),
+        })
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// False once the writer thread has failed; the daemon is of no use then.
+    pub fn is_alive(&self) -> bool {
+        self.inbox.is_alive()
+    }
+
+    pub fn status(&self) -> Result<Status, DaemonError> {
+        self.inbox
+            .call(None, |writing| writing.status())
+            .map_err(|_| DaemonError::WriterGone)
+    }
+
+    /// Takes over another configuration: new sources, fields and indexes take effect at once. Returns what does not,
+    /// in sentences for people.
+    pub fn reload(&self, config: &Config) -> Result<Vec<String>, DaemonError> {
+        let mut notes = Vec::new();
+        if self.log.options() != config.log.options() {
+            notes.push(
+                "[log] has changed: it takes effect at the next start (chunk and segment: never)"
+                    .to_owned(),
+            );
+        }
+        if self.access != config.access {
+            notes.push("[access] has changed: it takes effect at the next start".to_owned());
+        }
+        for source in config.sources.clone() {
+            let defined = self
+                .inbox
+                .call(None, move |writing| {
+                    writing.define(std::slice::from_ref(&source))
+                })
+                .map_err(|_| DaemonError::WriterGone)?;
+            if let Err(error) = defined {
+                notes.push(error.to_string());
+            }
+        }
+        Ok(notes)
+    }
+
+    /// Stops in good order: takes what the sockets hold already, makes all of it durable, tells each client what
+    /// became of its records, and leaves a directory with a clean mark.
+    pub fn stop(self) -> Result<(), DaemonError> {
+        // The name goes first: who connects from now on learns that no daemon runs.
+        self.remove_socket();
+        let peers = self.listener.stop();
+        let told = self.inbox.send(Message::Stop { peers });
+        drop(self.inbox);
+        let ended = self.writer.join().map_err(|_| DaemonError::WriterGone)?;
+        ended?;
+        told.map_err(|_| DaemonError::WriterGone)
+    }
+
+    fn remove_socket(&self) {
+        let path = self.dir.join(SOCKET_NAME);
+        let ours =
+            std::fs::symlink_metadata(&path).is_ok_and(|found| found.ino() == self.socket_inode);
+        if ours && let Err(error) = std::fs::remove_file(&path) {
+            tracing::warn!("{} could not be removed: {error}", path.display());
+        }
+    }
+}
+
+fn welcome(writer: &Writer, durability: Durability) -> Welcome {
+    let meta = writer.meta();
+    Welcome {
+        durability: match durability {
+            Durability::None => DurabilityWord::None,
+            Durability::Interval(_) => DurabilityWord::Interval,
+            Durability::Batch => DurabilityWord::Batch,
+        },
+        frame_body_bytes_max: REQUEST_BODY_BYTES_MAX as u32,
+        payload_bytes_max: writer.payload_bytes_max() as u32,
+        uuid: meta.uuid,
+    }
+}

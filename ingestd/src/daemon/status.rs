@@ -1,0 +1,76 @@
+//! What a daemon says of itself: the JSON document of `PROTOCOL.md`, made here and read by `ingestd status` and `top`.
+
+use serde::{Deserialize, Serialize};
+
+/// A daemon's state at one moment. Counts are since it started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Status {
+    pub pid: u32,
+    pub uptime_ns: u64,
+    pub connections: u64,
+    /// `none`, `batch`, or the interval as a duration.
+    pub durability: String,
+    /// End of the record log as published.
+    pub records_end: u64,
+    /// Below this address the record log is on stable storage.
+    pub records_durable: u64,
+    /// How often, and for how long, appending waited for the disk.
+    pub log_stalls: u64,
+    pub log_stall_ns: u64,
+    /// Connections held back because the log is full.
+    pub waiting_connections: u64,
+    /// What the log's latest operation failed with, if it did.
+    pub trouble: Option<String>,
+    pub sources: Vec<SourceStatus>,
+}
+
+/// What became of one source's records: `received = stored + refused + dropped`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SourceStatus {
+    pub id: u16,
+    pub name: String,
+    pub received: u64,
+    pub stored: u64,
+    pub refused: u64,
+    pub dropped: u64,
+    /// Payload bytes stored.
+    pub bytes: u64,
+    /// Arrival time of the latest batch, in ns since the epoch.
+    pub last_push_ns: Option<i64>,
+}
+
+impl Status {
+    pub fn to_json(&self) -> String {
+        // Names and numbers only: it cannot fail.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Reads a daemon's answer; keys of a later version are passed over.
+    pub fn from_json(json: &str) -> Result<Status, serde_json::Error> {
+        serde_json::from_str(json)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_of_a_later_version_can_be_read() {
+        let status = Status {
+            pid: 7,
+            sources: vec![SourceStatus {
+                name: "x".to_owned(),
+                received: 3,
+                ..SourceStatus::default()
+            }],
+            ..Status::default()
+        };
+        assert_eq!(Status::from_json(&status.to_json()).unwrap(), status);
+        let later =
+            r#"{"pid": 7, "new": [1], "sources": [{"name": "x", "received": 3, "hue": 1}]}"#;
+        assert_eq!(Status::from_json(later).unwrap(), status);
+    }
+}

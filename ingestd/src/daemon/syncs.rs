@@ -1,0 +1,123 @@
+//! Syncs that are not answered yet: they are after the next publish, or once what they cover is durable.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use loom_engine::Address;
+use loom_engine::ingest::Writer;
+use loom_engine::log::Durability;
+
+use super::peer::Peer;
+use crate::protocol::{Depth, ErrorCode, Reply, RequestId, Synced};
+
+/// How long a sync waits for a disk that takes nothing, before it is answered with what is wrong.
+const TROUBLE_PATIENCE: Duration = Duration::from_secs(1);
+
+#[derive(Default)]
+pub(super) struct Syncs {
+    /// Reached since the last publish.
+    fresh: Vec<Pending>,
+    /// Published, and waiting for the disk; the oldest first.
+    to_be_durable: VecDeque<Pending>,
+}
+
+struct Pending {
+    peer: Arc<Peer>,
+    request: RequestId,
+    must_be_durable: bool,
+    /// The counts when the sync was reached; the position is filled in once it is published.
+    synced: Synced,
+    /// The writer's ticket, and when it was drawn.
+    ticket: u64,
+    since: Instant,
+}
+
+impl Syncs {
+    pub(super) fn is_empty(&self) -> bool {
+        self.fresh.is_empty() && self.to_be_durable.is_empty()
+    }
+
+    /// A sync is reached: everything its connection sent before is taken in.
+    pub(super) fn note(
+        &mut self,
+        peer: &Arc<Peer>,
+        request: RequestId,
+        depth: Depth,
+        durability: Durability,
+    ) {
+        self.fresh.push(Pending {
+            peer: Arc::clone(peer),
+            request,
+            must_be_durable: depth == Depth::Durable || durability == Durability::Batch,
+            synced: peer.account().synced(Address::ZERO),
+            ticket: 0,
+            since: Instant::now(),
+        });
+    }
+
+    /// Answers what can be answered now that everything taken in is published; with `trouble`, that failed.
+    pub(super) fn answer(&mut self, writer: &mut Writer, trouble: Option<&str>) {
+        match trouble {
+            Some(message) => {
+                for pending in self.fresh.drain(..) {
+                    pending.fail(message);
+                }
+            }
+            None => self.answer_fresh(writer),
+        }
+        self.answer_durable(writer);
+    }
+
+    fn answer_fresh(&mut self, writer: &mut Writer) {
+        let position = writer.position();
+        // One ticket serves all syncs of this round.
+        let mut ticket = None;
+        for mut pending in self.fresh.drain(..) {
+            pending.synced.position = position;
+            if !pending.must_be_durable {
+                pending.succeed();
+                continue;
+            }
+            match ticket.get_or_insert_with(|| writer.request_sync()) {
+                Ok(ticket) => {
+                    pending.ticket = *ticket;
+                    self.to_be_durable.push_back(pending);
+                }
+                Err(error) => pending.fail(&error.to_string()),
+            }
+        }
+    }
+
+    fn answer_durable(&mut self, writer: &Writer) {
+        while let Some(pending) = self.to_be_durable.pop_front() {
+            match writer.is_synced(pending.ticket) {
+                Ok(true) => pending.succeed(),
+                Ok(false) => match writer.trouble() {
+                    Some(message) if pending.since.elapsed() > TROUBLE_PATIENCE => {
+                        pending.fail(&message)
+                    }
+                    _ => return self.to_be_durable.push_front(pending),
+                },
+                Err(error) => pending.fail(&error.to_string()),
+            }
+        }
+    }
+}
+
+impl Pending {
+    fn succeed(self) {
+        self.peer.answer_at_once(&Reply::Synced {
+            request: self.request,
+            synced: self.synced,
+        });
+    }
+
+    fn fail(self, message: &str) {
+        self.peer.answer_at_once(&Reply::Error {
+            request: Some(self.request),
+            code: ErrorCode::Failed,
+            message: message.to_owned(),
+        });
+    }
+}

@@ -1,0 +1,141 @@
+//! The command line around the daemon: catalog, status, validation.
+
+use std::path::Path;
+use std::process::Output;
+
+use super::support::{NUMBERS, SMALL, There, ingestd, numbers};
+
+fn run(arguments: &[&str]) -> Output {
+    ingestd().args(arguments).output().unwrap()
+}
+
+fn stdout(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    assert!(
+        output.status.success(),
+        "{arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn stderr_of_failure(arguments: &[&str], code: i32) -> String {
+    let output = run(arguments);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// Adds, lists and closes; the same with a daemon and without.
+fn change_the_catalog(dir: &Path, fields: &str) {
+    let dir = dir.to_str().unwrap();
+    stdout(&["source", "add", dir, "--fields", fields]);
+    stdout(&["source", "add", dir, "--fields", fields]);
+    let add = [
+        "index", "add", dir, "--source", "numbers", "--index", "small",
+    ];
+    let flags = [
+        "--value",
+        "n",
+        "--where",
+        "n < 100",
+        "--bins",
+        "[0, 10, 100]",
+    ];
+    stdout(&[&add[..], &flags].concat());
+    let sources = stdout(&["source", "list", dir]);
+    assert!(
+        sources.contains("numbers") && sources.contains("n u64") && sources.contains("open"),
+        "{sources}"
+    );
+    let indexes = stdout(&["index", "list", dir, "--source", "numbers"]);
+    assert!(
+        indexes
+            .lines()
+            .any(|line| line.starts_with("numbers") && line.contains("n < 100")),
+        "{indexes}"
+    );
+    stdout(&[
+        "index", "close", dir, "--source", "numbers", "--index", "small",
+    ]);
+    assert!(stdout(&["index", "list", dir]).contains("closed"));
+    stdout(&["source", "close", dir, "--source", "numbers"]);
+    assert!(stdout(&["source", "list", dir]).contains("closed"));
+
+    let unknown = stderr_of_failure(&["source", "close", dir, "--source", "nmbers"], 1);
+    assert!(unknown.contains("did you mean 'numbers'"), "{unknown}");
+    assert_eq!(unknown.lines().count(), 1, "{unknown}");
+}
+
+#[test]
+fn the_catalog_is_changed_through_the_daemon_or_directly() {
+    let root = tempfile::tempdir().unwrap();
+    let fields = root.path().join("fields.toml");
+    std::fs::write(&fields, NUMBERS).unwrap();
+    let fields = fields.to_str().unwrap();
+    let with_daemon = root.path().join("with");
+    let there = There::start(&with_daemon, &[]);
+    change_the_catalog(&with_daemon, fields);
+    let client = there.client();
+    let source = client.define_one(NUMBERS).unwrap();
+    client.push(source, &5u64.to_le_bytes()).unwrap();
+    client.sync().unwrap();
+    let status = stdout(&["status", with_daemon.to_str().unwrap()]);
+    assert!(status.contains("running as process"), "{status}");
+    assert!(
+        status
+            .lines()
+            .any(|line| line.starts_with("numbers") && line.contains('1')),
+        "{status}"
+    );
+    there.signal("-TERM");
+    assert!(there.wait());
+    let status = stdout(&["status", with_daemon.to_str().unwrap()]);
+    assert!(status.contains("not running"), "{status}");
+    assert_eq!(numbers(&with_daemon), [5]);
+
+    change_the_catalog(&root.path().join("without"), fields);
+}
+
+#[test]
+fn a_configuration_is_validated_with_the_line_that_is_wrong() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("loom.toml");
+    let file = path.to_str().unwrap();
+    std::fs::write(&path, format!("{SMALL}{NUMBERS}")).unwrap();
+    assert!(stdout(&["validate", "--config", file]).contains("1 sources"));
+    std::fs::write(&path, format!("{SMALL}on_fire = true\n")).unwrap();
+    let wrong = stderr_of_failure(&["validate", "--config", file], 78);
+    assert!(
+        wrong.contains(&format!("{file}:5: unknown field `on_fire`")),
+        "{wrong}"
+    );
+    assert_eq!(wrong.lines().count(), 1);
+    stderr_of_failure(&["validate", "--config", "/nowhere/loom.toml"], 78);
+    let refused = stderr_of_failure(&["run", root.path().to_str().unwrap(), "--config", file], 1);
+    assert!(refused.contains("line 5"), "{refused}");
+}
+
+#[test]
+fn errors_are_one_sentence_with_a_remedy() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().to_str().unwrap();
+    let top = stderr_of_failure(&["top", dir], 1);
+    assert!(top.contains("ingestd run"), "{top}");
+    let list = stderr_of_failure(&["source", "list", dir], 1);
+    assert_eq!(list.lines().count(), 1, "{list}");
+    let close = stderr_of_failure(&["source", "close", "/nowhere", "--source", "x"], 1);
+    assert!(close.contains("/nowhere"), "{close}");
+    assert!(!Path::new("/nowhere").exists());
+    stderr_of_failure(&["index", "add", dir, "--source", "x"], 2);
+    stderr_of_failure(&["demo", dir, "--seconds", "0"], 2);
+}
+
+#[test]
+fn each_command_shows_an_example() {
+    for command in [
+        "run", "demo", "source", "index", "status", "top", "validate",
+    ] {
+        let help = stdout(&[command, "--help"]);
+        assert!(help.contains("Example"), "{command}: {help}");
+    }
+}

@@ -1,0 +1,256 @@
+//! Clients that are hostile, slow, too many, or gone.
+
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use ingestd::client::{Client, ClientError};
+use ingestd::config::Config;
+use ingestd::daemon::{CONNECTIONS_MAX, Daemon};
+use ingestd::protocol::{
+    Depth, ErrorCode, HEADER_BYTES, Header, REPLY_BODY_BYTES_MAX, Reply, Request, RequestId,
+    VERSION,
+};
+use loom_engine::SourceId;
+
+use super::support::{Here, NUMBERS, SMALL, eventually, numbers};
+
+fn hello() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Request::Hello {
+        version: VERSION,
+        client: "raw",
+    }
+    .encode(&mut bytes);
+    bytes
+}
+
+fn raw(dir: &Path) -> UnixStream {
+    UnixStream::connect(dir.join("ingest.sock")).unwrap()
+}
+
+/// All that the daemon answers to these bytes, until it closes the connection.
+fn answers(dir: &Path, bytes: &[u8]) -> Vec<Reply> {
+    let mut stream = raw(dir);
+    // The daemon may close before all of it is sent.
+    let _ = stream.write_all(bytes);
+    let _ = stream.shutdown(std::net::Shutdown::Write);
+    let mut received = Vec::new();
+    let _ = stream.read_to_end(&mut received);
+    let mut rest = received.as_slice();
+    let mut replies = Vec::new();
+    while let Some(header) = Header::decode(rest, REPLY_BODY_BYTES_MAX) {
+        let header = header.unwrap();
+        let (frame, after) = rest.split_at(HEADER_BYTES + header.body_bytes);
+        replies.push(Reply::decode(header, &frame[HEADER_BYTES..]).unwrap());
+        rest = after;
+    }
+    assert!(rest.is_empty());
+    replies
+}
+
+fn last_error(replies: &[Reply]) -> ErrorCode {
+    match replies.last() {
+        Some(Reply::Error {
+            request: None,
+            code,
+            ..
+        }) => *code,
+        other => panic!("no error that ends the connection: {other:?}"),
+    }
+}
+
+#[test]
+fn bytes_that_are_no_frames_end_their_connection_and_nothing_else() {
+    let here = Here::start(SMALL);
+    let client = here.client();
+    let source = client.define_one(NUMBERS).unwrap();
+    let after_hello = |bytes: &[u8]| [hello().as_slice(), bytes].concat();
+    for bytes in [
+        b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+        vec![0xFF; 100_000],
+        after_hello(&[0, 0, 0, 0, 0x77, 0, 0, 0]),
+        after_hello(&[0xFF, 0xFF, 0xFF, 0x7F, 0x02, 0, 1, 0]),
+        after_hello(&[5, 0, 0, 0, 0x02, 0, 1, 0, 2, 0, 0, 0, 9]),
+        after_hello(&[2, 0, 0, 0, 0x03, 0, 1, 0, 9, 0]),
+        after_hello(&hello()),
+        // A push before the hello.
+        vec![4, 0, 0, 0, 0x02, 0, 1, 0, 2, 0, 0, 0],
+    ] {
+        assert_eq!(
+            last_error(&answers(here.path(), &bytes)),
+            ErrorCode::Malformed,
+            "{bytes:?}"
+        );
+    }
+    let mut other = Vec::new();
+    Request::Hello {
+        version: 99,
+        client: "",
+    }
+    .encode(&mut other);
+    assert_eq!(
+        last_error(&answers(here.path(), &other)),
+        ErrorCode::Version
+    );
+
+    client.push(source, &1u64.to_le_bytes()).unwrap();
+    client.sync().unwrap();
+    assert_eq!(numbers(here.path()), [1]);
+}
+
+#[test]
+fn what_came_before_a_malformed_frame_is_kept_and_half_a_frame_is_not() {
+    let here = Here::start(SMALL);
+    let source = here.client().define_one(NUMBERS).unwrap();
+    let [low, high] = source.0.to_le_bytes();
+    let push = |n: u8| {
+        [
+            &[12, 0, 0, 0, 0x02, 0, low, high, 8, 0, 0, 0],
+            &u64::from(n).to_le_bytes()[..],
+        ]
+        .concat()
+    };
+    let bytes = [hello(), push(1), push(2), vec![0; 8], push(3)].concat();
+    assert_eq!(
+        last_error(&answers(here.path(), &bytes)),
+        ErrorCode::Malformed
+    );
+    let half = push(5);
+    let bytes = [hello(), push(4), half[..half.len() - 1].to_vec()].concat();
+    assert!(matches!(
+        answers(here.path(), &bytes).as_slice(),
+        [Reply::Welcome(_)]
+    ));
+    eventually(|| (numbers(here.path()) == [1, 2, 4]).then_some(()));
+}
+
+#[test]
+fn a_push_to_a_source_that_does_not_exist_ends_the_connection() {
+    let here = Here::start(SMALL);
+    let client = here.client();
+    client.push(SourceId(77), b"lost").unwrap();
+    let error = client.sync().unwrap_err();
+    assert!(
+        matches!(
+            &error,
+            ClientError::Daemon {
+                code: ErrorCode::NotFound,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    assert!(
+        client
+            .push(SourceId(77), b"lost")
+            .and_then(|()| client.flush())
+            .is_err()
+    );
+}
+
+#[test]
+fn a_client_that_is_silent_in_mid_frame_stalls_no_other() {
+    let here = Here::start(SMALL);
+    let mut silent = raw(here.path());
+    silent
+        .write_all(&[hello().as_slice(), &[200, 0, 0, 0, 0x02]].concat())
+        .unwrap();
+    let client = here.client();
+    let source = client.define_one(NUMBERS).unwrap();
+    for n in 0..50_000u64 {
+        client.push(source, &n.to_le_bytes()).unwrap();
+    }
+    assert_eq!(client.sync().unwrap().counts.stored, 50_000);
+    here.stop();
+}
+
+#[test]
+fn a_client_that_reads_no_answers_is_disconnected_and_stalls_no_other() {
+    let here = Here::start(SMALL);
+    let mut deaf = raw(here.path());
+    deaf.write_all(&hello()).unwrap();
+    let mut sync = Vec::new();
+    let request = RequestId::new(1).unwrap();
+    Request::Sync {
+        request,
+        depth: Depth::Configured,
+    }
+    .encode(&mut sync);
+    let syncs = sync.repeat(1000);
+    let sending = std::thread::spawn(move || while deaf.write_all(&syncs).is_ok() {});
+    let client = here.client();
+    let source = client.define_one(NUMBERS).unwrap();
+    client.push(source, &1u64.to_le_bytes()).unwrap();
+    client.sync().unwrap();
+    sending.join().unwrap();
+    eventually(|| (here.daemon.status().unwrap().connections == 1).then_some(()));
+}
+
+#[test]
+fn one_connection_too_many_is_told_so() {
+    let here = Here::start(SMALL);
+    let mut clients: Vec<Client> = (0..CONNECTIONS_MAX).map(|_| here.client()).collect();
+    let error = Client::connect(here.path()).map(drop).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            ClientError::Daemon {
+                code: ErrorCode::TooManyConnections,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    clients.pop();
+    eventually(|| Client::connect(here.path()).ok());
+    here.stop();
+}
+
+#[test]
+fn the_directory_and_the_socket_are_the_owners() {
+    let here = Here::start(SMALL);
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&here.path().join("ingest.sock")), 0o600);
+    assert_eq!(mode(&here.path().join("catalog")), 0o600);
+}
+
+#[test]
+fn a_socket_that_a_killed_daemon_left_is_replaced_and_anything_else_in_its_place_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("ingest.sock");
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    let config = Config::parse(SMALL).unwrap();
+    let daemon = Daemon::start(dir.path(), &config, false).unwrap();
+    drop(Client::connect(dir.path()).unwrap());
+    daemon.stop().unwrap();
+    std::fs::write(&socket, "precious").unwrap();
+    let error = Daemon::start(dir.path(), &config, false)
+        .map(drop)
+        .unwrap_err();
+    assert!(error.to_string().contains("no socket"), "{error}");
+    assert_eq!(std::fs::read_to_string(&socket).unwrap(), "precious");
+}
+
+#[test]
+fn a_second_daemon_is_refused_and_the_first_goes_on() {
+    let here = Here::start(SMALL);
+    let config = Config::parse(SMALL).unwrap();
+    assert!(Daemon::start(here.path(), &config, false).is_err());
+    here.client().sync().unwrap();
+}
+
+#[test]
+fn a_directory_with_a_long_path_can_be_pushed_to() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("a".repeat(100)).join("b".repeat(100));
+    std::fs::create_dir_all(dir.parent().unwrap()).unwrap();
+    let daemon = Daemon::start(&dir, &Config::parse(SMALL).unwrap(), false).unwrap();
+    let client = Client::connect(&dir).unwrap();
+    let source = client.define_one(NUMBERS).unwrap();
+    client.push(source, &1u64.to_le_bytes()).unwrap();
+    client.sync().unwrap();
+    assert_eq!(numbers(&dir), [1]);
+    daemon.stop().unwrap();
+}

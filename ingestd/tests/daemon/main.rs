@@ -1,0 +1,17 @@
+//! The daemon as its clients and its owner see it: over the socket, by signals, and by what then stands in the
+//! directory.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "helpers of tests fail by panicking"
+)]
+
+mod commands;
+mod connections;
+mod generated;
+mod overload;
+mod process;
+mod python;
+mod socket;
+mod support;

@@ -1,0 +1,172 @@
+//! The daemon as a process: killed, told to stop, told to read its configuration again.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ingestd::client::{Client, ClientError};
+use loom_engine::SourceId;
+
+use super::support::{NUMBERS, SMALL, There, eventually, numbers, payloads};
+
+fn write_config(dir: &Path, text: &str) -> String {
+    let path = dir.join("loom.toml");
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// Pushes numbers, with a sync now and then, until the daemon is gone; `acknowledged` tells how far syncs returned.
+fn push_until_gone(
+    client: &Client,
+    source: SourceId,
+    acknowledged: &AtomicU64,
+) -> (u64, ClientError) {
+    for n in 0u64.. {
+        if let Err(error) = client.push(source, &n.to_le_bytes()) {
+            return (n, error);
+        }
+        if n % 10_000 == 9_999 {
+            match client.sync() {
+                Ok(_) => acknowledged.store(n + 1, Ordering::Release),
+                Err(error) => return (n + 1, error),
+            }
+        }
+    }
+    unreachable!("numbers do not end");
+}
+
+#[test]
+fn everything_that_a_sync_acknowledged_survives_a_kill() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("loom");
+    let config = write_config(root.path(), &format!("{SMALL}{NUMBERS}"));
+    let mut before = 0;
+    for round in 0..3 {
+        let there = There::start(&dir, &["--config", &config]);
+        let acknowledged = AtomicU64::new(0);
+        let client = there.client();
+        let source = client.define_one(NUMBERS).unwrap();
+        let (pushed, _) = std::thread::scope(|scope| {
+            let pusher = scope.spawn(|| push_until_gone(&client, source, &acknowledged));
+            eventually(|| (acknowledged.load(Ordering::Acquire) >= 100_000).then_some(()));
+            there.signal("-KILL");
+            pusher.join().unwrap()
+        });
+        assert!(!there.wait());
+        let again = There::start(&dir, &["--config", &config]);
+        let stored = numbers(&dir).split_off(before);
+        let acknowledged = acknowledged.load(Ordering::Acquire);
+        assert!(
+            stored.len() as u64 >= acknowledged,
+            "round {round}: {} of {acknowledged}",
+            stored.len()
+        );
+        assert!(stored.len() as u64 <= pushed);
+        assert!(
+            stored.iter().copied().eq(0..stored.len() as u64),
+            "round {round}: in order, without a hole"
+        );
+        before += stored.len();
+        again.signal("-TERM");
+        assert!(again.wait());
+        assert_eq!(numbers(&dir).len(), before);
+    }
+}
+
+#[test]
+fn a_stop_under_load_loses_nothing_that_the_socket_took() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("loom");
+    let config = write_config(root.path(), &format!("{SMALL}{NUMBERS}"));
+    let there = There::start(&dir, &["--config", &config]);
+    let acknowledged = AtomicU64::new(0);
+    let client = there.client();
+    let source = client.define_one(NUMBERS).unwrap();
+    let (pushed, error) = std::thread::scope(|scope| {
+        let pusher = scope.spawn(|| push_until_gone(&client, source, &acknowledged));
+        eventually(|| (acknowledged.load(Ordering::Acquire) >= 100_000).then_some(()));
+        there.signal("-TERM");
+        pusher.join().unwrap()
+    });
+    assert!(there.wait(), "a stop is no failure");
+    let ClientError::Stopped(synced) = error else {
+        panic!("a stop in good order says so: {error}");
+    };
+    let stored = numbers(&dir);
+    assert_eq!(stored.len() as u64, synced.counts.stored);
+    assert!(synced.counts.stored >= acknowledged.load(Ordering::Acquire));
+    assert!(synced.counts.stored <= pushed);
+    assert!(stored.iter().copied().eq(0..stored.len() as u64));
+    assert!(!dir.join("ingest.sock").exists());
+    assert!(
+        !dir.join("staging").exists(),
+        "a clean stop leaves no staging"
+    );
+}
+
+#[test]
+fn a_hangup_reads_the_configuration_again_and_a_faulty_one_changes_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("loom");
+    let config = write_config(root.path(), &format!("{SMALL}{NUMBERS}"));
+    let there = There::start(&dir, &["--config", &config]);
+    let client = there.client();
+    let source = client.define_one(NUMBERS).unwrap();
+    client.push(source, &1u64.to_le_bytes()).unwrap();
+
+    write_config(
+        root.path(),
+        &format!("{SMALL}{NUMBERS}[[source]]\nname = 'fresh'\n"),
+    );
+    there.signal("-HUP");
+    eventually(|| {
+        client
+            .catalog()
+            .unwrap()
+            .contains("\"fresh\"")
+            .then_some(())
+    });
+
+    write_config(root.path(), "[log]\nchnk = '4KiB'\n");
+    there.signal("-HUP");
+    client.push(source, &2u64.to_le_bytes()).unwrap();
+    client.sync().unwrap();
+
+    write_config(
+        root.path(),
+        &format!("{SMALL}{NUMBERS}[[source]]\nname = 'fresher'\n"),
+    );
+    there.signal("-HUP");
+    eventually(|| {
+        client
+            .catalog()
+            .unwrap()
+            .contains("\"fresher\"")
+            .then_some(())
+    });
+    assert_eq!(numbers(&dir), [1, 2]);
+    there.signal("-INT");
+    assert!(there.wait());
+    assert!(payloads(&dir, "fresh").is_empty());
+}
+
+#[test]
+fn readers_follow_a_daemon_across_restarts() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("loom");
+    for round in 1..=3u64 {
+        let there = There::start(&dir, &[]);
+        let client = there.client();
+        let source = client.define_one(NUMBERS).unwrap();
+        client.push(source, &round.to_le_bytes()).unwrap();
+        client.sync().unwrap();
+        assert!(numbers(&dir).into_iter().eq(1..=round));
+        // Dropped: killed.
+    }
+    std::thread::sleep(Duration::from_millis(1));
+    assert_eq!(
+        numbers(&dir),
+        [1, 2, 3],
+        "what a killed daemon published stays readable"
+    );
+}

@@ -1,0 +1,142 @@
+//! The Python client, run by the machine's Python.
+
+use std::process::Command;
+
+use super::support::{Here, SMALL, payloads};
+
+const SCRIPT: &str = r#"
+import struct, sys
+sys.path.insert(0, sys.argv[2])
+import loom_client
+
+TOML = '''
+[[source]]
+name = "fixed"
+[[source.field]]
+name = "n"
+type = "u64"
+[[source.field]]
+name = "op"
+type = "u8"
+labels = { 1 = "GET", 2 = "SET" }
+
+[[source]]
+name = "rich"
+time = "own"
+[[source.field]]
+name = "host"
+type = "char[8]"
+[[source.field]]
+name = "load"
+type = "f64"
+nullable = true
+[[source.field]]
+name = "up"
+type = "bool"
+nullable = true
+[[source.field]]
+name = "note"
+type = "utf8"
+nullable = true
+
+[[source]]
+name = "raw"
+'''
+
+with loom_client.connect(sys.argv[1]) as loom:
+    ids = loom.define(TOML)
+    assert loom.define(TOML) == ids and list(ids) == ["fixed", "rich", "raw"], ids
+    loom.push("fixed", [(1, "GET"), {"n": 2, "op": "SET"}, (3, 7)])
+    loom.push("fixed", struct.pack("<QBQB", 4, 1, 5, 2))
+    loom.push("fixed", b"".join(struct.pack("<QB", n, 1) for n in range(6, 50001)))
+    loom.push("rich", [(-5, "web1", 0.5, True, "caf\u00e9"), {"ts": 7, "host": "db", "note": None}])
+    loom.push("raw", [(b"any bytes",), (b"",)])
+    counts = loom.sync()
+    assert counts["stored"] == counts["received"] == 50004, counts
+    loom.push("raw", [(bytes(60000),)] * 20)
+    assert loom.sync(durable=True)["stored"] == 50024
+    try:
+        loom.push("nothing", [(1,)])
+        raise AssertionError("an unknown source")
+    except loom_client.LoomError as error:
+        assert error.code == 5
+    try:
+        loom.define("[[source]]\nname = 'loom_x'")
+        raise AssertionError("a reserved name")
+    except loom_client.LoomError as error:
+        assert error.code == 6 and "built in" in str(error)
+    for wrong in [(1,), {"n": 1, "what": 2}]:
+        try:
+            loom.push("fixed", [wrong])
+            raise AssertionError(wrong)
+        except ValueError:
+            pass
+try:
+    loom_client.connect("/nowhere")
+    raise AssertionError("no directory")
+except (loom_client.LoomError, OSError):
+    pass
+print("done")
+"#;
+
+#[test]
+fn the_python_client_defines_pushes_rows_and_bytes_and_syncs() {
+    let here = Here::start(&SMALL.replace("'4KiB'", "'64KiB'"));
+    let client = concat!(env!("CARGO_MANIFEST_DIR"), "/clients/python");
+    let output = Command::new("python3")
+        .args(["-B", "-c", SCRIPT])
+        .arg(here.path())
+        .arg(client)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert_eq!(output.stdout, b"done\n");
+
+    let fixed = payloads(here.path(), "fixed");
+    assert_eq!(fixed.len(), 50_000);
+    assert!(
+        fixed
+            .iter()
+            .zip(1u64..)
+            .all(|(payload, n)| payload[..8] == n.to_le_bytes())
+    );
+    assert_eq!(
+        fixed[..3]
+            .iter()
+            .map(|payload| payload[8])
+            .collect::<Vec<_>>(),
+        [1, 2, 7]
+    );
+
+    let rich = payloads(here.path(), "rich");
+    let first = [
+        &(-5i64).to_le_bytes()[..],
+        &[0],
+        b"web1\0\0\0\0",
+        &0.5f64.to_le_bytes(),
+        &[1],
+        &5u16.to_le_bytes(),
+        "caf\u{e9}".as_bytes(),
+    ];
+    let second = [
+        &7i64.to_le_bytes()[..],
+        &[0b111],
+        b"db\0\0\0\0\0\0",
+        &[0; 8],
+        &[0],
+        &[0, 0],
+    ];
+    assert_eq!(rich, [first.concat(), second.concat()]);
+
+    let raw = payloads(here.path(), "raw");
+    assert_eq!(raw.len(), 22);
+    assert_eq!(
+        (raw[0].as_slice(), raw[1].len()),
+        (b"any bytes".as_slice(), 0)
+    );
+    assert!(raw[2..].iter().all(|payload| payload.len() == 60_000));
+}

@@ -1,0 +1,292 @@
+//! Defining, pushing and syncing.
+
+use ingestd::client::ClientError;
+use ingestd::protocol::{ErrorCode, Shape};
+use serde_json::Value;
+
+use super::support::{Here, NUMBERS, SMALL, numbers, payloads};
+
+#[test]
+fn what_a_sync_has_acknowledged_is_visible_to_other_readers() {
+    let here = Here::start(SMALL);
+    let client = here.client();
+    let source = client.define_one(NUMBERS).unwrap();
+    for round in 1..=5u64 {
+        for n in 0..10_000u64 {
+            client.push(source, &n.to_le_bytes()).unwrap();
+        }
+        let synced = client.sync().unwrap();
+        assert_eq!(synced.counts.received, round * 10_000);
+        assert_eq!(synced.counts.stored, round * 10_000);
+        let visible = numbers(here.path());
+        assert_eq!(visible.len() as u64, round * 10_000);
+        assert!(
+            visible
+                .chunks(10_000)
+                .all(|part| part.iter().copied().eq(0..10_000))
+        );
+        assert!(synced.position.0 > 0);
+    }
+    assert_eq!(client.pushed(), 50_000);
+    let dir = here.stop();
+    assert_eq!(
+        numbers(dir.path()).len(),
+        50_000,
+        "they stay after a clean stop"
+    );
+}
+
+#[test]
+fn records_are_visible_soon_without_any_sync() {
+    let here = Here::start(SMALL);
+    let client = here.client();
+    let source = client.define_one(NUMBERS).unwrap();
+    client.push(source, &7u64.to_le_bytes()).unwrap();
+    super::support::eventually(|| (numbers(here.path()) == [7]).then_some(()));
+}
+
+#[test]
+fn a_definition_that_exists_already_is_no_error_and_one_that_contradicts_is() {
+    let here = Here::start(SMALL);
+    let client = here.client();
+    let first = client.define(NUMBERS).unwrap();
+    assert_eq!(first[0].1, "numbers");
+    assert_eq!(client.define(NUMBERS).unwrap(), first);
+    assert_eq!(here.client().define(NUMBERS).unwrap(), first);
+
+    let other = NUMBERS.replace("u64", "f64");
+    let error = client
+        .define(&format!("[[source]]\nname = 'fresh'\n{other}"))
+        .unwrap_err();
+    assert!(
+        matches!(
+            error,
+            ClientError::Daemon {
+                code: ErrorCode::Definition,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    let catalog: Value = serde_json::from_str(&client.catalog().unwrap()).unwrap();
+    assert_eq!(
+        catalog.as_array().unwrap().len(),
+        1,
+        "all or none: {catalog}"
+    );
+
+    let reserved = client
+        .define("[[source]]\nname = 'loom_losses'")
+        .unwrap_err();
+    assert!(reserved.to_string().contains("built in"), "{reserved}");
+    let faulty = client.define("[[source]]\nnam = 'x'").unwrap_err();
+    assert!(faulty.to_string().contains("line 2"), "{faulty}");
+    client.sync().expect("an error of a request ends nothing");
+}
+
+#[test]
+fn fields_and_indexes_are_added_while_records_come() {
+    let here = Here::start(SMALL);
+    let client = here.client();
+    let source = client.define_one(NUMBERS).unwrap();
+    client.push(source, &1u64.to_le_bytes()).unwrap();
+    client
+        .define(&format!(
+            "{NUMBERS}[[source.field]]\nname = 'more'\ntype = 'u8'\n"
+        ))
+        .unwrap();
+    client.push(source, &[2, 0, 0, 0, 0, 0, 0, 0, 9]).unwrap();
+    client
+        .add_index("numbers", "name = 'more'\nvalue = 'more'")
+        .unwrap();
+    client.push(source, &[3, 0, 0, 0, 0, 0, 0, 0, 9]).unwrap();
+    client.close_index("numbers", "n").unwrap();
+    client.push(source, &4u64.to_le_bytes()).unwrap();
+    let synced = client.sync().unwrap();
+    assert_eq!((synced.counts.stored, synced.counts.refused), (3, 1));
+    assert!(synced.reason.contains("8 bytes"), "{}", synced.reason);
+
+    let catalog: Value = serde_json::from_str(&client.catalog().unwrap()).unwrap();
+    let source = &catalog[0];
+    assert_eq!(source["fields"][1]["name"], "more");
+    assert_eq!(source["indexes"][0]["closed"], true);
+    assert_eq!(source["indexes"][1]["value"], "more");
+    assert_eq!(payloads(here.path(), "numbers").len(), 3);
+
+    let unknown = client.add_index("nombers", "name = 'x'").unwrap_err();
+    assert!(
+        matches!(&unknown, ClientError::Daemon { code: ErrorCode::NotFound, message }
+        if message.contains("'numbers'")),
+        "{unknown}"
+    );
+    let unknown = client.close_index("numbers", "nothing").unwrap_err();
+    assert!(matches!(
+        unknown,
+        ClientError::Daemon {
+            code: ErrorCode::NotFound,
+            ..
+        }
+    ));
+}
+
+#[test]
+fn payloads_of_any_length_arrive_whole_and_in_order() {
+    let here = Here::start("");
+    let client = here.client();
+    let raw = client.define_one("[[source]]\nname = 'raw'").unwrap();
+    let payload = |n: usize| vec![n as u8; n * 37 % 5000];
+    for n in 0..2000 {
+        client.push(raw, &payload(n)).unwrap();
+    }
+    let mut framed = Vec::new();
+    for n in 0..2000 {
+        framed.extend_from_slice(&(payload(n).len() as u16).to_le_bytes());
+        framed.extend_from_slice(&payload(n));
+    }
+    client.push_batch(raw, Shape::Framed, &framed).unwrap();
+    assert_eq!(client.sync().unwrap().counts.stored, 4000);
+    let found = payloads(here.path(), "raw");
+    assert!(
+        found
+            .iter()
+            .enumerate()
+            .all(|(n, found)| *found == payload(n % 2000))
+    );
+
+    let longest = client.welcome().payload_bytes_max as usize;
+    client.push(raw, &vec![1; longest]).unwrap();
+    let error = client.push(raw, &vec![1; longest + 1]).unwrap_err();
+    assert!(matches!(error, ClientError::PayloadTooLong { .. }));
+    let mut too_long = ((longest + 1) as u16).to_le_bytes().to_vec();
+    too_long.extend_from_slice(&vec![1; longest + 1]);
+    client.push_batch(raw, Shape::Framed, &too_long).unwrap();
+    let synced = client.sync().unwrap();
+    assert_eq!((synced.counts.stored, synced.counts.refused), (4001, 1));
+    assert!(synced.reason.contains("too long"), "{}", synced.reason);
+}
+
+#[test]
+fn a_closed_source_takes_nothing_more_until_it_is_defined_again() {
+    let here = Here::start(SMALL);
+    let client = here.client();
+    let source = client.define_one(NUMBERS).unwrap();
+    client.push(source, &1u64.to_le_bytes()).unwrap();
+    client.close_source("numbers").unwrap();
+    client.push(source, &2u64.to_le_bytes()).unwrap();
+    client.push(source, &3u64.to_le_bytes()).unwrap();
+    let synced = client.sync().unwrap();
+    assert_eq!((synced.counts.stored, synced.counts.refused), (1, 2));
+    assert!(synced.reason.contains("closed"), "{}", synced.reason);
+    assert_eq!(client.define_one(NUMBERS).unwrap(), source);
+    client.push(source, &4u64.to_le_bytes()).unwrap();
+    client.sync().unwrap();
+    assert_eq!(numbers(here.path()), [1, 4]);
+}
+
+#[test]
+fn the_status_counts_each_source() {
+    let here = Here::start(SMALL);
+    let client = here.client();
+    let source = client.define_one(NUMBERS).unwrap();
+    client
+        .push_batch(source, Shape::Fixed { record_bytes: 8 }, &[0; 800])
+        .unwrap();
+    client
+        .push_batch(source, Shape::Fixed { record_bytes: 4 }, &[0; 40])
+        .unwrap();
+    client.sync().unwrap();
+    let status: Value = serde_json::from_str(&client.status().unwrap()).unwrap();
+    let numbers = &status["sources"][0];
+    assert_eq!(numbers["name"], "numbers");
+    assert_eq!(numbers["received"], 110);
+    assert_eq!(numbers["stored"], 100);
+    assert_eq!(numbers["refused"], 10);
+    assert_eq!(numbers["dropped"], 0);
+    assert_eq!(numbers["bytes"], 800);
+    assert!(numbers["last_push_ns"].as_i64().unwrap() > 0);
+    assert_eq!(status["connections"], 1);
+    assert_eq!(status["durability"], "500ms");
+    assert_eq!(status["pid"], std::process::id());
+}
+
+#[test]
+fn a_durable_sync_waits_for_the_disk_and_batch_durability_always_does() {
+    for (config, durable) in [
+        (SMALL.to_owned(), true),
+        (format!("{SMALL}durability = 'batch'\n"), false),
+    ] {
+        let here = Here::start(&config);
+        let client = here.client();
+        let source = client.define_one(NUMBERS).unwrap();
+        for n in 0..1000u64 {
+            client.push(source, &n.to_le_bytes()).unwrap();
+        }
+        let synced = if durable {
+            client.sync_durable()
+        } else {
+            client.sync()
+        }
+        .unwrap();
+        let status = here.daemon.status().unwrap();
+        assert!(status.records_durable >= synced.position.0, "{status:?}");
+    }
+}
+
+#[test]
+fn a_daemon_that_stops_tells_each_client_what_it_took() {
+    let here = Here::start(SMALL);
+    let client = here.client();
+    let idle = here.client();
+    let source = client.define_one(NUMBERS).unwrap();
+    for n in 0..1_000_000u64 {
+        client.push(source, &n.to_le_bytes()).unwrap();
+    }
+    client.flush().unwrap();
+    let dir = here.stop();
+    let synced = match client.sync() {
+        Err(ClientError::Stopped(synced)) => synced,
+        other => panic!("the daemon has stopped: {other:?}"),
+    };
+    assert_eq!(synced.counts.stored, 1_000_000);
+    assert!(numbers(dir.path()).into_iter().eq(0..1_000_000));
+    assert!(
+        matches!(idle.sync(), Err(ClientError::Stopped(synced)) if synced.counts.received == 0)
+    );
+    assert!(!dir.path().join("ingest.sock").exists());
+    assert!(matches!(
+        ingestd::client::Client::connect(dir.path()),
+        Err(ClientError::NotRunning(_))
+    ));
+}
+
+#[test]
+fn a_configuration_is_taken_over_while_clients_push() {
+    let here = Here::start(&format!("{SMALL}{NUMBERS}"));
+    let client = here.client();
+    let source = client.define_one(NUMBERS).unwrap();
+    let pushing = std::thread::scope(|scope| {
+        let pusher = scope.spawn(|| {
+            for n in 0..200_000u64 {
+                client.push(source, &n.to_le_bytes()).unwrap();
+            }
+            client.sync().unwrap()
+        });
+        for i in 0..20 {
+            let more = format!("{SMALL}{NUMBERS}[[source]]\nname = 'more{i}'\n");
+            let config = ingestd::config::Config::parse(&more).unwrap();
+            assert!(here.daemon.reload(&config).unwrap().is_empty());
+        }
+        pusher.join().unwrap()
+    });
+    assert_eq!(pushing.counts.stored, 200_000);
+    assert!(numbers(here.path()).into_iter().eq(0..200_000));
+    let catalog: Value = serde_json::from_str(&here.client().catalog().unwrap()).unwrap();
+    assert_eq!(catalog.as_array().unwrap().len(), 21);
+
+    let other = "[log]\nchunk = '8KiB'\n[access]\ngroup = 'x'\n[[source]]\nname = 'numbers'\ntime = 'own'\n";
+    let notes = here
+        .daemon
+        .reload(&ingestd::config::Config::parse(other).unwrap())
+        .unwrap();
+    assert_eq!(notes.len(), 3, "{notes:?}");
+}
