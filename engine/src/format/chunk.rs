@@ -3,6 +3,8 @@
 //! `ChunkBuilder` is the open chunk of the writer, in memory of its own; `RecordIter` walks a chunk from anywhere. Both hold that a
 //! record never crosses the chunk and that arrival times never decrease.
 
+use std::ops::ControlFlow;
+
 use super::bytes::{FormatError, i64_at, invalid, u32_at, u64_at};
 use super::checksum::checksum;
 use crate::types::{Address, LogKind, SourceId, Timestamp};
@@ -193,6 +195,10 @@ pub struct RecordIter<'a> {
     at: usize,
     anchor_ns: i64,
     last_ns: i64,
+    /// Payload bytes of the latest record, and of its whole entry. Neighbours are mostly alike: where the length is foreseen, the next
+    /// entry is found without waiting for this one's header.
+    length: usize,
+    entry_bytes: usize,
 }
 
 impl<'a> RecordIter<'a> {
@@ -205,13 +211,92 @@ impl<'a> RecordIter<'a> {
             at: CHUNK_HEADER_BYTES,
             anchor_ns: i64_at(bytes, 0),
             last_ns: i64::MIN,
+            length: 0,
+            entry_bytes: RECORD_HEADER_BYTES,
         }
     }
 
-    fn fail(&mut self, error: FormatError) -> Option<Result<RawRecord<'a>, FormatError>> {
-        self.at = self.bytes.len();
-        Some(Err(error))
+    /// Gives `each` every record, until it breaks. The one loop under every scan: what it keeps between records stays in registers.
+    #[inline]
+    pub fn walk<B>(
+        mut self,
+        mut each: impl FnMut(RawRecord<'a>) -> ControlFlow<B>,
+    ) -> Result<ControlFlow<B>, FormatError> {
+        loop {
+            match self.step(&mut each) {
+                Step::Found(ControlFlow::Continue(())) => {}
+                Step::Found(broken) => return Ok(broken),
+                Step::End => return Ok(ControlFlow::Continue(())),
+                Step::Failed(error) => return Err(error),
+            }
+        }
     }
+
+    #[inline(always)]
+    fn step<R>(&mut self, found: impl FnOnce(RawRecord<'a>) -> R) -> Step<R> {
+        loop {
+            let rest = self.bytes.get(self.at..).unwrap_or_default();
+            let Some((head, body)) = rest.split_first_chunk::<RECORD_HEADER_BYTES>() else {
+                return Step::End;
+            };
+            let header = u64::from_le_bytes(*head);
+            let (source, length, delta) =
+                (header as u16, (header >> 16) as u16, (header >> 32) as u32);
+            if source == 0 {
+                if header == 0 {
+                    self.at = self.bytes.len();
+                    return Step::End;
+                }
+                if header != ANCHOR_LENGTH << 16 || body.len() < 8 {
+                    return self.fail("a filler entry", header);
+                }
+                self.anchor_ns = i64_at(body, 0);
+                self.at += ANCHOR_ENTRY_BYTES;
+                continue;
+            }
+            if usize::from(length) != self.length {
+                self.length = length.into();
+                self.entry_bytes = entry_bytes_of(length);
+            }
+            let (Some(payload), true) = (body.get(..self.length), self.entry_bytes <= rest.len())
+            else {
+                return self.fail("a record's length", length.into());
+            };
+            let arrival_ns = self.anchor_ns.saturating_add(i64::from(delta));
+            if arrival_ns < self.last_ns {
+                return self.fail("an arrival time that decreases", header);
+            }
+            self.last_ns = arrival_ns;
+            let offset = self.at as u32;
+            self.at += self.entry_bytes;
+            return Step::Found(found(RawRecord {
+                source: SourceId(source),
+                arrival: Timestamp(arrival_ns),
+                offset,
+                payload,
+            }));
+        }
+    }
+
+    #[inline(always)]
+    fn fail<R>(&mut self, what: &'static str, value: u64) -> Step<R> {
+        self.at = self.bytes.len();
+        Step::Failed(FormatError::Invalid { what, value })
+    }
+}
+
+/// What one step of a walk comes to.
+enum Step<R> {
+    Found(R),
+    End,
+    Failed(FormatError),
+}
+
+/// Kept out of line, so that the common case is a branch that is foreseen and not a selection that waits.
+#[cold]
+#[inline(never)]
+fn entry_bytes_of(length: u16) -> usize {
+    record_bytes(length.into())
 }
 
 impl<'a> Iterator for RecordIter<'a> {
@@ -219,51 +304,10 @@ impl<'a> Iterator for RecordIter<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            let rest = self.bytes.get(self.at..)?;
-            let (head, body) = rest.split_first_chunk::<RECORD_HEADER_BYTES>()?;
-            let header = u64::from_le_bytes(*head);
-            let (source, length, delta) =
-                (header as u16, (header >> 16) as u16, (header >> 32) as u32);
-            if source == 0 {
-                if header == 0 {
-                    self.at = self.bytes.len();
-                    return None;
-                }
-                if header != ANCHOR_LENGTH << 16 || body.len() < 8 {
-                    return self.fail(FormatError::Invalid {
-                        what: "a filler entry",
-                        value: header,
-                    });
-                }
-                self.anchor_ns = i64_at(body, 0);
-                self.at += ANCHOR_ENTRY_BYTES;
-                continue;
-            }
-            let padded = usize::from(length).next_multiple_of(8);
-            let (Some(payload), true) = (body.get(..usize::from(length)), padded <= body.len())
-            else {
-                return self.fail(FormatError::Invalid {
-                    what: "a record's length",
-                    value: length.into(),
-                });
-            };
-            let arrival_ns = self.anchor_ns.saturating_add(i64::from(delta));
-            if arrival_ns < self.last_ns {
-                return self.fail(FormatError::Invalid {
-                    what: "an arrival time that decreases",
-                    value: header,
-                });
-            }
-            self.last_ns = arrival_ns;
-            let offset = self.at as u32;
-            self.at += RECORD_HEADER_BYTES + padded;
-            return Some(Ok(RawRecord {
-                source: SourceId(source),
-                arrival: Timestamp(arrival_ns),
-                offset,
-                payload,
-            }));
+        match self.step(|record| record) {
+            Step::Found(record) => Some(Ok(record)),
+            Step::End => None,
+            Step::Failed(error) => Some(Err(error)),
         }
     }
 }

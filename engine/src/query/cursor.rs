@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::format::{FormatError, RECORD_HEADER_BYTES, RecordHeader, RecordIter, verify_chunk};
 use crate::log::Origin;
 use crate::schema::{Layout, Source};
-use crate::types::{Address, ChunkNo, LogKind, Timestamp};
+use crate::types::{Address, ChunkNo, LogKind, TimeRange, Timestamp};
 
 /// One record, as functions of the library's users see it.
 #[derive(Copy, Clone)]
@@ -120,37 +120,35 @@ impl ChunkCursor {
         source: &Source,
         chunk: ChunkNo,
         offsets: &[u32],
-        span: (Timestamp, Timestamp),
+        span: TimeRange,
         rows: &mut Vec<Row>,
     ) -> Result<bool> {
         self.enter(chunk);
-        let mut anchor = [0; 8];
-        let origin = self.logs.read(LogKind::Records, self.base, &mut anchor)?;
-        if origin == Origin::Segment && !self.logs.verified().contains(chunk) {
+        // Later anchors than the chunk's own, the first arrival, stand only where times go on past what 32 bits count from it.
+        if i128::from(span.last.0) - i128::from(span.first.0) > i128::from(u32::MAX) {
             return Ok(false);
         }
-        let anchor = Timestamp(i64::from_le_bytes(anchor));
-        // Later anchors stand in the chunk only where times go on past what 32 bits count from the first.
-        let reach = i128::from(span.1.0) - i128::from(anchor.0);
-        if anchor > span.0 || reach < 0 || reach > i128::from(u32::MAX) {
-            return Ok(false);
-        }
+        let verified = self.logs.verified().contains(chunk);
         for &offset in offsets {
-            if !self.load_record(source, offset, anchor, rows)? {
+            let Some((row, origin)) = self.load_record(source, offset, span.first)? else {
+                return Ok(false);
+            };
+            if origin == Origin::Segment && !verified {
                 return Ok(false);
             }
+            rows.push(row);
         }
         self.logs.counters().chunk_read();
         Ok(true)
     }
 
+    /// The record at an offset, or `None` where none of the source can stand.
     fn load_record(
         &mut self,
         source: &Source,
         offset: u32,
         anchor: Timestamp,
-        rows: &mut Vec<Row>,
-    ) -> Result<bool> {
+    ) -> Result<Option<(Row, Origin)>> {
         /// Enough for most records in one read.
         const GUESS_BYTES: usize = 256;
         let start = offset as usize;
@@ -159,26 +157,26 @@ impl ChunkCursor {
         let mut have = GUESS_BYTES.min(room);
         loop {
             let record = self.bytes.get_mut(start..start + have).unwrap_or_default();
-            self.logs.read(LogKind::Records, address, record)?;
+            let origin = self.logs.read(LogKind::Records, address, record)?;
             let Some((header, rest)) = record.split_first_chunk::<RECORD_HEADER_BYTES>() else {
-                return Ok(false);
+                return Ok(None);
             };
             let header = RecordHeader::decode(*header);
             let payload_bytes = usize::from(header.payload_bytes);
             if header.source != source.id || RECORD_HEADER_BYTES + payload_bytes > room {
-                return Ok(false);
+                return Ok(None);
             }
             let Some(payload) = rest.get(..payload_bytes) else {
                 have = RECORD_HEADER_BYTES + payload_bytes;
                 continue;
             };
             let arrival = Timestamp(anchor.0.saturating_add(i64::from(header.delta_ns)));
-            rows.push(Row {
+            let row = Row {
                 ts: record_ts(source.layout_at(self.base), arrival, payload),
                 start: offset + RECORD_HEADER_BYTES as u32,
                 length: header.payload_bytes,
-            });
-            return Ok(true);
+            };
+            return Ok(Some((row, origin)));
         }
     }
 
@@ -210,32 +208,30 @@ impl ChunkCursor {
     ) -> Result<ControlFlow<()>> {
         let layout = source.layout_at(self.base);
         let published = self.bytes.get(..self.published).unwrap_or_default();
-        for record in RecordIter::new(published, self.logs.chunk_bytes()) {
-            let record =
-                record.map_err(|error| self.logs.corrupt(LogKind::Records, self.base, error))?;
-            let start = record.offset as usize + RECORD_HEADER_BYTES;
-            if start + record.payload.len() > self.visible {
-                break;
-            }
-            if record.source != source.id {
-                continue;
-            }
-            let row = Row {
-                ts: record_ts(layout, record.arrival, record.payload),
-                start: start as u32,
-                length: record.payload.len() as u16,
-            };
-            let view = RecordView {
-                ts: row.ts,
-                address: self.base + u64::from(record.offset),
-                payload: record.payload,
-                layout,
-            };
-            if each(view, row).is_break() {
-                return Ok(ControlFlow::Break(()));
-            }
-        }
-        Ok(ControlFlow::Continue(()))
+        let (id, base, visible) = (source.id, self.base, self.visible);
+        RecordIter::new(published, self.logs.chunk_bytes())
+            .walk(|record| {
+                let start = record.offset as usize + RECORD_HEADER_BYTES;
+                if start + record.payload.len() > visible {
+                    return ControlFlow::Break(());
+                }
+                if record.source != id {
+                    return ControlFlow::Continue(());
+                }
+                let row = Row {
+                    ts: record_ts(layout, record.arrival, record.payload),
+                    start: start as u32,
+                    length: record.payload.len() as u16,
+                };
+                let view = RecordView {
+                    ts: row.ts,
+                    address: base + u64::from(record.offset),
+                    payload: record.payload,
+                    layout,
+                };
+                each(view, row)
+            })
+            .map_err(|error| self.logs.corrupt(LogKind::Records, base, error))
     }
 
     /// Arrival of the last visible record, of any source.

@@ -6,7 +6,7 @@
 use super::predicate::Test;
 use super::ranges::RangeSet;
 use super::value::Value;
-use crate::format::{IndexBlock, Node, SourceStats};
+use crate::format::{BinEntry, IndexBlock, Node, SourceStats};
 use crate::types::{Key, Timestamp};
 
 /// One bit for each child. `all` is within `may`, `may` within the children that hold the source.
@@ -143,22 +143,54 @@ pub(crate) fn bin_mask(value: &Value, keys: &RangeSet<Key>, block: &IndexBlock<'
     if !block.has_bins() {
         return block.child_mask;
     }
-    let bins = value.bins();
-    let (first, last) = (bins.bin(least), bins.bin(greatest));
     let mut mask = 0;
-    for entry in block.bins() {
-        if entry.bin > last || mask == block.child_mask {
+    for entry in bins_of(value, keys, block, least, greatest) {
+        mask |= entry.mask;
+        if mask == block.child_mask {
             break;
-        }
-        if entry.bin >= first
-            && (entry.bin == first
-                || entry.bin == last
-                || keys.overlaps(bins.lower(entry.bin), bins.upper(entry.bin)))
-        {
-            mask |= entry.mask;
         }
     }
     mask & block.child_mask
+}
+
+/// The bins with values that overlap the keys, of which `least` and `greatest` are the ends.
+fn bins_of<'a>(
+    value: &'a Value,
+    keys: &'a RangeSet<Key>,
+    block: &IndexBlock<'a>,
+    least: Key,
+    greatest: Key,
+) -> impl Iterator<Item = BinEntry> + 'a {
+    let bins = value.bins();
+    let (first, last) = (bins.bin(least), bins.bin(greatest));
+    block
+        .bins()
+        .skip_while(move |entry| entry.bin < first)
+        .take_while(move |entry| entry.bin <= last)
+        // Between the ends of a single range lies every bin.
+        .filter(move |entry| {
+            keys.is_one_range() || keys.overlaps(bins.lower(entry.bin), bins.upper(entry.bin))
+        })
+}
+
+/// Whether a chunk may hold a value within the keys; exact where the kept greatest values tell.
+fn chunk_may_hold(value: &Value, keys: &RangeSet<Key>, block: &IndexBlock<'_>) -> bool {
+    match keys.hull() {
+        Some((least, _)) if tops_hold_from(block, least) => {
+            block.tops().any(|top| keys.contains(top.key))
+        }
+        Some(_) => !block.has_bins() || holds_a_bin(value, keys, block),
+        None => false,
+    }
+}
+
+/// Whether a block with bins counts a value in one that overlaps the keys.
+pub(crate) fn holds_a_bin(value: &Value, keys: &RangeSet<Key>, block: &IndexBlock<'_>) -> bool {
+    keys.hull().is_some_and(|(least, greatest)| {
+        bins_of(value, keys, block, least, greatest)
+            .next()
+            .is_some()
+    })
 }
 
 fn time_masks(times: &RangeSet<Timestamp>, view: &NodeView<'_>) -> Masks {
@@ -198,11 +230,9 @@ fn key_masks(
     let held = view.held();
     let whole = keys.covers(range.min, range.max);
     if view.is_summary() {
-        let all = u64::from(whole && block.count == view.stats.records);
-        let in_bin = whole || !block.has_bins() || holds_a_bin(value, keys, block);
         return Masks {
-            may: u64::from(in_bin),
-            all,
+            may: u64::from(whole || chunk_may_hold(value, keys, block)),
+            all: u64::from(whole && block.count == view.stats.records),
         };
     }
     if whole && block.count == view.stats.records {
@@ -229,14 +259,6 @@ fn key_masks(
         }
     }
     masks
-}
-
-/// Of a summary with bins: whether one with values overlaps the keys.
-fn holds_a_bin(value: &Value, keys: &RangeSet<Key>, block: &IndexBlock<'_>) -> bool {
-    let bins = value.bins();
-    block
-        .bins()
-        .any(|entry| keys.overlaps(bins.lower(entry.bin), bins.upper(entry.bin)))
 }
 
 #[cfg(test)]

@@ -59,6 +59,10 @@ impl<T: Discrete> RangeSet<T> {
         self.ranges.is_empty()
     }
 
+    pub fn is_one_range(&self) -> bool {
+        self.ranges.len() == 1
+    }
+
     /// Whether every value lies in it.
     pub fn is_all(&self) -> bool {
         self.ranges.as_slice() == [(T::LEAST, T::GREATEST)]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::aggregate::Question;
 use super::cursor::{ChunkCursor, RecordView};
 use super::interrupt::Poll;
-use super::mask::{NodeView, bin_mask, tops_hold_from};
+use super::mask::{NodeView, bin_mask, holds_a_bin, tops_hold_from};
 use super::node_reader::contradiction;
 use super::place::Place;
 use super::ranges::RangeSet;
@@ -364,7 +364,7 @@ impl Refining<'_> {
                 true
             } else {
                 let wanted = RangeSet::new([(keys.min, keys.max)]);
-                block.has_bins() && !has_bin(&self.question.value, &wanted, block)
+                block.has_bins() && !holds_a_bin(&self.question.value, &wanted, block)
             };
             self.answered.push(answered);
         }
@@ -393,12 +393,4 @@ impl Refining<'_> {
             }
         }
     }
-}
-
-/// Whether a summary's block counts a value in a bin that overlaps the keys.
-fn has_bin(value: &super::value::Value, keys: &RangeSet<Key>, block: &IndexBlock<'_>) -> bool {
-    let bins = value.bins();
-    block
-        .bins()
-        .any(|entry| keys.overlaps(bins.lower(entry.bin), bins.upper(entry.bin)))
 }

@@ -311,7 +311,10 @@ impl ChunkReader {
         if offsets.len() > RECORDS_MOST {
             return Ok(false);
         }
-        let span = (node.first_arrival(), node.last_arrival());
+        let span = TimeRange {
+            first: node.first_arrival(),
+            last: node.last_arrival(),
+        };
         if !cursor.load_records(&scan.source, chunk, &offsets, span, rows)? {
             rows.clear();
             return Ok(false);
