@@ -1,6 +1,8 @@
 //! The catalog as the JSON document of `PROTOCOL.md`.
 
-use loom_engine::schema::{Catalog, FieldDef, Index, Overload, Source, TimeKind};
+use std::collections::BTreeMap;
+
+use loom_engine::schema::{Catalog, FieldDef, FieldType, Index, Overload, Source, TimeKind};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -10,8 +12,18 @@ struct SourceView<'a> {
     time: TimeKind,
     on_overload: Overload,
     closed: bool,
-    fields: &'a [FieldDef],
+    fields: Vec<FieldView<'a>>,
     indexes: Vec<IndexView<'a>>,
+}
+
+#[derive(Serialize)]
+struct FieldView<'a> {
+    name: &'a str,
+    #[serde(rename = "type")]
+    ty: FieldType,
+    nullable: bool,
+    /// JSON has no other keys than text.
+    labels: BTreeMap<String, &'a str>,
 }
 
 #[derive(Serialize)]
@@ -24,7 +36,7 @@ struct IndexView<'a> {
     closed: bool,
 }
 
-/// Every source that is not built in, with its fields and indexes.
+/// Every source with its fields and indexes.
 pub(super) fn render(catalog: &Catalog) -> String {
     let sources: Vec<SourceView<'_>> = catalog
         .sources()
@@ -41,12 +53,24 @@ fn view_of_source(source: &Source) -> SourceView<'_> {
         time: source.time,
         on_overload: source.on_overload,
         closed: !source.is_open(),
-        fields: &source.fields,
+        fields: source.fields.iter().map(view_of_field).collect(),
         indexes: source
             .indexes
             .iter()
             .filter(|index| !index.is_native())
             .map(|index| view_of_index(index))
+            .collect(),
+    }
+}
+
+fn view_of_field(field: &FieldDef) -> FieldView<'_> {
+    let labels = field.labels.iter();
+    FieldView {
+        name: &field.name,
+        ty: field.ty,
+        nullable: field.nullable,
+        labels: labels
+            .map(|(number, text)| (number.to_string(), text.as_str()))
             .collect(),
     }
 }

@@ -81,8 +81,10 @@ pub fn run(client: &Client, options: &DemoOptions, stop: &AtomicBool) -> Result<
     let start = Instant::now();
     // How far the schedule is made.
     let mut made = Duration::ZERO;
-    while made < options.duration && !stop.load(Ordering::Relaxed) {
+    let mut over = false;
+    while !over {
         let elapsed = start.elapsed();
+        over = elapsed >= options.duration || stop.load(Ordering::Relaxed);
         let target = elapsed.min(options.duration).min(made + CATCH_UP);
         generator.fill(target, &mut feed.batches);
         let late = elapsed.saturating_sub(target);

@@ -43,39 +43,41 @@ nullable = true
 name = "raw"
 '''
 
-with loom_client.connect(sys.argv[1]) as loom:
-    ids = loom.define(TOML)
-    assert loom.define(TOML) == ids and list(ids) == ["fixed", "rich", "raw"], ids
-    loom.push("fixed", [(1, "GET"), {"n": 2, "op": "SET"}, (3, 7)])
-    loom.push("fixed", struct.pack("<QBQB", 4, 1, 5, 2))
-    loom.push("fixed", b"".join(struct.pack("<QB", n, 1) for n in range(6, 50001)))
-    loom.push("rich", [(-5, "web1", 0.5, True, "caf\u00e9"), {"ts": 7, "host": "db", "note": None}])
-    loom.push("raw", [(b"any bytes",), (b"",)])
-    counts = loom.sync()
-    assert counts["stored"] == counts["received"] == 50004, counts
-    loom.push("raw", [(bytes(60000),)] * 20)
-    assert loom.sync(durable=True)["stored"] == 50024
+loom = loom_client.connect(sys.argv[1])
+ids = loom.define(TOML)
+assert loom.define(TOML) == ids and list(ids) == ["fixed", "rich", "raw"], ids
+loom.push("fixed", [(1, "GET"), {"n": 2, "op": "SET"}, (3, 7)])
+loom.push("fixed", struct.pack("<QBQB", 4, 1, 5, 2))
+loom.push("fixed", b"".join(struct.pack("<QB", n, 1) for n in range(6, 50001)))
+loom.push("rich", [(-5, "web1", 0.5, True, "caf\u00e9"), {"ts": 7, "host": "db", "note": None}])
+loom.push("raw", [(b"any bytes",), (b"",)])
+counts = loom.sync()
+assert counts["stored"] == counts["received"] == 50004, counts
+loom.push("raw", [(bytes(60000),)] * 20)
+assert loom.sync(durable=True)["stored"] == 50024
+try:
+    loom.push("nothing", [(1,)])
+    raise AssertionError("an unknown source")
+except loom_client.LoomError as error:
+    assert error.code == 5
+try:
+    loom.define("[[source]]\nname = 'loom_x'")
+    raise AssertionError("a reserved name")
+except loom_client.LoomError as error:
+    assert error.code == 6 and "built in" in str(error)
+for wrong in [(1,), {"n": 1, "what": 2}]:
     try:
-        loom.push("nothing", [(1,)])
-        raise AssertionError("an unknown source")
-    except loom_client.LoomError as error:
-        assert error.code == 5
-    try:
-        loom.define("[[source]]\nname = 'loom_x'")
-        raise AssertionError("a reserved name")
-    except loom_client.LoomError as error:
-        assert error.code == 6 and "built in" in str(error)
-    for wrong in [(1,), {"n": 1, "what": 2}]:
-        try:
-            loom.push("fixed", [wrong])
-            raise AssertionError(wrong)
-        except ValueError:
-            pass
+        loom.push("fixed", [wrong])
+        raise AssertionError(wrong)
+    except ValueError:
+        pass
 try:
     loom_client.connect("/nowhere")
     raise AssertionError("no directory")
 except (loom_client.LoomError, OSError):
     pass
+assert loom.status()["sources"][0]["stored"] == 50000
+loom.close()
 print("done")
 "#;
 
