@@ -3,6 +3,7 @@
 //!
 //! `FORMAT.md` specifies every byte. The modules stand in the order in which data flows.
 
+pub mod check;
 pub mod error;
 pub mod format;
 pub mod ingest;

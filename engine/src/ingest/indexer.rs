@@ -185,7 +185,14 @@ impl Indexer {
     }
 }
 
-fn covers(catalog: &Catalog, source: SourceId, index: IndexId, from: Address, to: Address) -> bool {
+/// Whether an index of a source covers every record of `[from, to)`.
+pub fn covers(
+    catalog: &Catalog,
+    source: SourceId,
+    index: IndexId,
+    from: Address,
+    to: Address,
+) -> bool {
     let Some(source) = catalog.source(source) else {
         return false;
     };

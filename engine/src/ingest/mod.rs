@@ -12,6 +12,9 @@ mod summarise;
 mod writer;
 
 pub use clock::Clock;
+pub(crate) use indexer::covers;
 pub use native::NativeKey;
+pub(crate) use native::Natives;
+pub(crate) use rollup::Merger;
 pub use summarise::{LatestChunks, Place, Summariser};
 pub use writer::{Batch, Pushed, REASONS_MAX, Refused, Writer, WriterOptions, WriterStats};

@@ -47,10 +47,22 @@ pub(super) fn start_clock(
     }
 }
 
-pub(super) fn recover(mut opening: Opening) -> Result<Recovered> {
+/// What becomes of the index logs that are found.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum IndexLogs {
+    /// They are kept as far as their end verifies.
+    KeepSound,
+    /// All of them are made anew.
+    Rebuild,
+}
+
+pub(super) fn recover(mut opening: Opening, index_logs: IndexLogs) -> Result<Recovered> {
     let uuid = opening.meta().uuid;
     let (mut catalog, lines, valid_bytes) = decode_catalog(&uuid, &opening.catalog_bytes()?)?;
-    let indexed = Indexed::find(&opening)?;
+    let indexed = match index_logs {
+        IndexLogs::KeepSound => Indexed::find(&opening)?,
+        IndexLogs::Rebuild => Indexed::nothing(&opening),
+    };
     let first_missing = indexed.chunks.address(indexed.chunk_bytes);
     let closing = first_missing.max(catalog.latest_at());
     // An index by closure ended with its writer, and nobody can tell its values any more.
@@ -212,14 +224,18 @@ impl Indexed {
             }
             chunks -= 1;
         }
-        let chunk_index_end = opening.begin(LogKind::Chunks);
-        Ok(Self {
-            uuid,
+        Ok(Self::nothing(opening))
+    }
+
+    fn nothing(opening: &Opening) -> Self {
+        let chunk_bytes = opening.meta().chunk_bytes;
+        Self {
+            uuid: opening.meta().uuid,
             chunk_bytes,
-            chunks: ChunkNo(first),
-            chunk_index_end,
+            chunks: opening.begin(LogKind::Records).chunk(chunk_bytes),
+            chunk_index_end: opening.begin(LogKind::Chunks),
             newest: None,
-        })
+        }
     }
 
     fn times_end(&self) -> Address {

@@ -16,7 +16,7 @@ use crate::types::{Address, ChunkNo, IndexId, LogKind, SourceId, Timestamp, Valu
 use super::clock::{Clock, SystemTimeSource};
 use super::indexer::Indexer;
 use super::native::{NativeKey, Natives};
-use super::recovery;
+use super::recovery::{self, IndexLogs};
 use super::summarise::{LatestChunks, Place, Summariser};
 
 /// How a writer opens its directory.
@@ -102,8 +102,18 @@ pub struct Writer {
 impl Writer {
     /// Opens a directory, creating it where there is none, and recovers what its last writer left.
     pub fn open(dir: &Path, options: WriterOptions) -> Result<Self> {
+        Self::begin(dir, options, IndexLogs::KeepSound)
+    }
+
+    /// As `open`, but the chunk index and the timestamp index are made anew from the records, whatever they hold.
+    pub fn rebuild(dir: &Path, options: WriterOptions) -> Result<Self> {
+        Self::begin(dir, options, IndexLogs::Rebuild)
+    }
+
+    fn begin(dir: &Path, options: WriterOptions, index_logs: IndexLogs) -> Result<Self> {
         let durability = options.log.durability;
-        let recovered = recovery::recover(Opening::open(dir, &options.log)?)?;
+        let opening = Opening::open(dir, &options.log)?;
+        let recovered = recovery::recover(opening, index_logs)?;
         let clock = recovery::start_clock(recovered.newest, options.accept_clock)?;
         let chunk_bytes = recovered.logs.meta().chunk_bytes;
         let mut writer = Self {

@@ -15,7 +15,7 @@ use super::durable::DurableState;
 use super::lock::LockWatch;
 use super::meta::DirMeta;
 use super::options::{ADDRESS_LIMIT, pick};
-use super::segment::SegmentDir;
+use super::segment::{SegmentDir, SegmentName};
 use super::storage::{OsStorage, Storage};
 use super::survey::{Ending, Survey, keep, list_all, segment_dirs};
 use super::sync::{Mutex, Ordering, fence, locked};
@@ -107,6 +107,18 @@ impl LogReader {
 
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// The segment that holds an address, or would.
+    pub fn path_of(&self, log: LogKind, address: Address) -> PathBuf {
+        let segments = self.segments_of(log);
+        let first = segments.first_of(address);
+        let known = segments.list().ok();
+        let generation = known.and_then(|known| known.get(&first).copied());
+        segments.path_of(SegmentName {
+            first,
+            generation: generation.unwrap_or(0),
+        })
     }
 
     /// Bytes read so far, of everything: logs, words and small files.

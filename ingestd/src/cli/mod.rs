@@ -3,6 +3,7 @@
 //! Exit codes are 0, 1 (it failed, in one sentence on standard error) and 2 (usage, from clap); `validate` adds 78.
 
 mod catalog;
+mod check;
 mod demo;
 mod export;
 mod index;
@@ -36,6 +37,7 @@ enum Command {
     Index(index::Args),
     Status(status::Args),
     Top(top::Args),
+    Check(check::Args),
     Validate(validate::Args),
 }
 
@@ -50,6 +52,7 @@ impl Command {
             Command::Index(args) => args.run(),
             Command::Status(args) => args.run(),
             Command::Top(args) => args.run(),
+            Command::Check(args) => args.run(),
             Command::Validate(args) => args.run(),
         }
     }

@@ -1,0 +1,228 @@
+//! Whether a directory is what FORMAT.md says: every checksum and pointer is verified, and what the index logs say is compared with
+//! the records that it was made of.
+//!
+//! `check` walks the record log once, in order. Each chunk is verified and summarised again; its summary, and the roll-ups above it,
+//! must be those that stand in the chunk index, byte for byte. It reads like any query, beside a live writer too, and writes nothing.
+//! Memory is one chunk and one open roll-up of each level.
+
+mod expected;
+mod report;
+mod rollups;
+mod stored;
+
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::format::{
+    FANOUT, NodeSummary, RecordIter, TIME_ENTRY_BYTES, complete_chunks, verify_chunk,
+};
+use crate::ingest::{LatestChunks, Natives, Summariser};
+use crate::log::{LogReader, Origin};
+use crate::schema::{Catalog, decode_catalog};
+use crate::types::{Address, ChunkNo, LogKind, Timestamp};
+
+use expected::Expected;
+pub use report::{Damage, Report};
+use rollups::{Child, Rollups};
+use stored::{Stored, StoredNode};
+
+/// Reads everything that is published, and tells what it found. Damage is part of the report; an error means that nothing can be told.
+///
+/// # Errors
+/// Not a Loom directory, another format version, a catalog that does not verify, or staging that a live writer uses and that
+/// cannot be read.
+pub fn check(dir: &Path) -> Result<Report> {
+    let reader = LogReader::open(dir)?;
+    let tails = reader.tails()?;
+    let (catalog, _, _) = decode_catalog(&reader.meta().uuid, &reader.catalog_bytes()?)?;
+    let [records, chunks, times] = tails.tail;
+    let [first, ..] = tails.begin;
+    let chunk_bytes = reader.meta().chunk_bytes;
+    let first = first.chunk(chunk_bytes);
+    let end = records.align_up(chunk_bytes.into()).chunk(chunk_bytes);
+    let indexed = complete_chunks(times.0 / TIME_ENTRY_BYTES as u64).min(end.0);
+    let mut check = Check {
+        reader: &reader,
+        catalog: &catalog,
+        records,
+        chunk_bytes,
+        first,
+        stored: Stored::new(&reader, chunks),
+        summariser: Summariser::default(),
+        latest: LatestChunks::default(),
+        summary: NodeSummary::new(0),
+        rollups: Rollups::new(first),
+        chunk: Vec::new(),
+        last_arrival: Timestamp::MIN,
+        report: Report::default(),
+    };
+    for chunk in (first.0..end.0).map(ChunkNo) {
+        let outcome = if chunk.0 < indexed {
+            check.indexed_chunk(chunk)
+        } else {
+            check.open_chunk(chunk)
+        };
+        match outcome {
+            // Retention went on meanwhile; what it removed is nobody's business any more.
+            Err(Error::Evicted { .. }) => drop(check.rollups.add(chunk, Child::Unknown)),
+            outcome => outcome?,
+        }
+    }
+    Ok(check.report)
+}
+
+struct Check<'a> {
+    reader: &'a LogReader,
+    catalog: &'a Catalog,
+    /// The record log's published end.
+    records: Address,
+    chunk_bytes: u32,
+    /// The oldest chunk that is retained.
+    first: ChunkNo,
+    stored: Stored<'a>,
+    summariser: Summariser,
+    latest: LatestChunks,
+    summary: NodeSummary,
+    rollups: Rollups,
+    chunk: Vec<u8>,
+    last_arrival: Timestamp,
+    report: Report,
+}
+
+impl Check<'_> {
+    /// A chunk past the last summary: the open one, or one that waits for the next start.
+    fn open_chunk(&mut self, chunk: ChunkNo) -> Result<()> {
+        self.report.open_chunks += 1;
+        self.read_chunk(chunk).map(drop)
+    }
+
+    /// A chunk that has a summary, and the roll-ups that it completes.
+    fn indexed_chunk(&mut self, chunk: ChunkNo) -> Result<()> {
+        let stored = self.stored.node(0, chunk.0, &mut self.report)?;
+        let complete = match &stored {
+            StoredNode::Gap => {
+                self.report.gap_chunks += 1;
+                self.rollups.add(chunk, Child::None)
+            }
+            _ if self.read_chunk(chunk)? => {
+                self.summarise(chunk, &stored);
+                let expected = Expected::new(&self.summary, self.catalog, self.chunk_bytes);
+                self.stored.compare(&stored, &expected, &mut self.report);
+                self.rollups.add(chunk, Child::Certain(&self.summary))
+            }
+            // The records are damaged; their summary stands in for them in the chain and the roll-ups.
+            _ => match self.stored.decoded(&stored) {
+                Some(node) => {
+                    self.summary = node.to_summary();
+                    for source in self.summary.sources.iter() {
+                        self.latest.set(source.source, chunk);
+                    }
+                    self.rollups.add(chunk, Child::StandIn(&self.summary))
+                }
+                None => self.rollups.add(chunk, Child::Unknown),
+            },
+        };
+        for level in 1..=complete {
+            let ordinal = chunk.0 / FANOUT.pow(level.into());
+            let stored = self.stored.node(level, ordinal, &mut self.report)?;
+            if let Some(rollup) = self.rollups.completed(level) {
+                let expected = Expected::new(rollup, self.catalog, self.chunk_bytes);
+                self.stored.compare(&stored, &expected, &mut self.report);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the summary of the chunk at hand, whose records were found sound.
+    fn summarise(&mut self, chunk: ChunkNo, stored: &StoredNode) {
+        let summarised = self.summariser.summarise(
+            self.catalog,
+            &Natives::new(),
+            &mut self.latest,
+            chunk,
+            &self.chunk,
+            &mut self.summary,
+        );
+        debug_assert!(summarised.is_ok(), "its records were read just now");
+        // Where a chain leads below what is retained, nobody knows better than the summary.
+        let Some(node) = self.stored.decoded(stored) else {
+            return;
+        };
+        for source in self.summary.sources.iter_mut() {
+            let stats = node.source(source.source);
+            let told = stats.and_then(|stats| stats.previous_chunk);
+            if source.previous_chunk.is_none() && told.is_some_and(|told| told < self.first) {
+                source.previous_chunk = told;
+            }
+        }
+    }
+
+    /// Reads a chunk, or what is published of it, and verifies it and each of its records. False where it is damaged.
+    fn read_chunk(&mut self, chunk: ChunkNo) -> Result<bool> {
+        let address = chunk.address(self.chunk_bytes);
+        let published = (self.records.0 - address.0).min(self.chunk_bytes.into()) as usize;
+        self.chunk.clear();
+        self.chunk.resize(published, 0);
+        self.report.chunks += 1;
+        let origin = match self.reader.read(LogKind::Records, address, &mut self.chunk) {
+            Ok(origin) => origin,
+            Err(error @ Error::Evicted { .. }) => return Err(error),
+            Err(error) => {
+                self.damage(address, error.to_string());
+                return Ok(false);
+            }
+        };
+        if origin == Origin::Staging {
+            self.report.staged_chunks += 1;
+        } else if published == self.chunk_bytes as usize {
+            let uuid = &self.reader.meta().uuid;
+            if let Err(error) = verify_chunk(uuid, address, &self.chunk) {
+                self.damage(address, error.to_string());
+                return Ok(false);
+            }
+        }
+        Ok(self.check_records(address))
+    }
+
+    /// Whether every record can be found. Each must be of a source, in its layout, and no older than the one below it.
+    fn check_records(&mut self, chunk: Address) -> bool {
+        for record in RecordIter::new(&self.chunk, self.chunk_bytes) {
+            let record = match record {
+                Ok(record) => record,
+                Err(error) => {
+                    let what = error.to_string();
+                    self.report
+                        .damage(self.reader, LogKind::Records, chunk, what);
+                    return false;
+                }
+            };
+            self.report.records += 1;
+            let source = self.catalog.source(record.source);
+            let what = if record.arrival < self.last_arrival {
+                Some("a record arrived before the one below it".to_owned())
+            } else if let Some(source) = source {
+                let valid = source.layout_at(chunk).validate(record.payload);
+                valid
+                    .err()
+                    .map(|error| format!("a record of source '{}': {error}", source.name))
+            } else {
+                let id = record.source;
+                Some(format!(
+                    "a record is of source {id}, which the catalog lacks"
+                ))
+            };
+            self.last_arrival = record.arrival;
+            if let Some(what) = what {
+                let address = chunk + u64::from(record.offset);
+                self.report
+                    .damage(self.reader, LogKind::Records, address, what);
+            }
+        }
+        true
+    }
+
+    fn damage(&mut self, address: Address, what: String) {
+        self.report
+            .damage(self.reader, LogKind::Records, address, what);
+    }
+}

@@ -1,0 +1,77 @@
+//! What a check found.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::log::LogReader;
+use crate::types::{Address, LogKind};
+
+/// So many are told; more are only counted.
+const TOLD_MAX: usize = 1000;
+
+/// What a check read, and what of it is damaged.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Chunks that were read.
+    pub chunks: u64,
+    /// Of these: chunks in staging, which bear no checksum yet.
+    pub staged_chunks: u64,
+    /// Of these: chunks past the last summary.
+    pub open_chunks: u64,
+    /// Chunks that were lost with staging, and are known to be.
+    pub gap_chunks: u64,
+    pub records: u64,
+    /// Summaries and roll-ups.
+    pub nodes: u64,
+    /// What is damaged, as far as there is room to tell.
+    pub damage: Vec<Damage>,
+    pub damage_count: u64,
+}
+
+/// Bytes that are not what they should be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Damage {
+    pub log: LogKind,
+    pub address: Address,
+    /// The segment that holds the address.
+    pub path: PathBuf,
+    pub what: String,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Damage {
+            log,
+            address,
+            path,
+            what,
+        } = self;
+        write!(f, "{}: {log}, address {address}: {what}", path.display())
+    }
+}
+
+impl Report {
+    /// Whether nothing is damaged.
+    pub fn is_sound(&self) -> bool {
+        self.damage_count == 0
+    }
+
+    pub(super) fn damage(
+        &mut self,
+        reader: &LogReader,
+        log: LogKind,
+        address: Address,
+        what: String,
+    ) {
+        self.damage_count += 1;
+        if self.damage.len() < TOLD_MAX {
+            let path = reader.path_of(log, address);
+            self.damage.push(Damage {
+                log,
+                address,
+                path,
+                what,
+            });
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The roll-ups as they must be, made again from summaries in the order in which a writer makes them.
+
+use crate::format::{FANOUT, NodeSummary};
+use crate::ingest::Merger;
+use crate::types::ChunkNo;
+
+/// What a chunk gives to the roll-ups above it.
+pub(super) enum Child<'a> {
+    /// Its summary, made from its records.
+    Certain(&'a NodeSummary),
+    /// Its summary as it stands in the chunk index, which is not complete.
+    StandIn(&'a NodeSummary),
+    /// Nothing: the chunk was lost.
+    None,
+    /// Nobody knows.
+    Unknown,
+}
+
+/// The open roll-ups of all levels.
+pub(super) struct Rollups {
+    open: Vec<Open>,
+    first: ChunkNo,
+    merger: Merger,
+}
+
+struct Open {
+    node: NodeSummary,
+    /// Whether every child is known completely.
+    certain: bool,
+}
+
+impl Rollups {
+    /// Begins at chunk `first`; roll-ups that began before it cannot be made again.
+    pub(super) fn new(first: ChunkNo) -> Rollups {
+        Rollups {
+            open: Vec::new(),
+            first,
+            merger: Merger::default(),
+        }
+    }
+
+    /// Adds the next chunk, and returns up to which level it completes roll-ups; 0 for none.
+    pub(super) fn add(&mut self, chunk: ChunkNo, child: Child<'_>) -> u8 {
+        let mut ordinal = chunk.0;
+        let (summary, mut certain) = match child {
+            Child::Certain(summary) => (Some(summary), true),
+            Child::StandIn(summary) => (Some(summary), false),
+            Child::None => (None, true),
+            Child::Unknown => (None, false),
+        };
+        for level in 1u8.. {
+            let below = usize::from(level) - 1;
+            if self.open.len() == below {
+                let mut node = NodeSummary::new(level);
+                node.clear(first_chunk(level, ordinal / FANOUT));
+                let certain = node.first_chunk >= self.first;
+                self.open.push(Open { node, certain });
+            }
+            let (below, from_here) = self.open.split_at_mut(below);
+            let Some(rollup) = from_here.first_mut() else {
+                break;
+            };
+            if ordinal.is_multiple_of(FANOUT) {
+                rollup.node.clear(first_chunk(level, ordinal / FANOUT));
+                rollup.certain = true;
+            }
+            rollup.certain &= certain;
+            let child = match below.last() {
+                None => summary,
+                Some(below) => Some(&below.node).filter(|node| !node.sources.is_empty()),
+            };
+            if let Some(child) = child {
+                let place = (ordinal % FANOUT) as u8;
+                self.merger.add_child(&mut rollup.node, place, child);
+            }
+            if ordinal % FANOUT != FANOUT - 1 {
+                return level - 1;
+            }
+            certain = rollup.certain;
+            ordinal /= FANOUT;
+        }
+        0
+    }
+
+    /// The roll-up of a level that the last chunk completed; `None` where a child of it is not known.
+    pub(super) fn completed(&self, level: u8) -> Option<&NodeSummary> {
+        let rollup = self.open.get(usize::from(level).checked_sub(1)?)?;
+        Some(&rollup.node).filter(|_| rollup.certain)
+    }
+}
+
+/// The first chunk of the roll-up with this ordinal.
+fn first_chunk(level: u8, ordinal: u64) -> ChunkNo {
+    ChunkNo(ordinal.saturating_mul(FANOUT.saturating_pow(level.into())))
+}

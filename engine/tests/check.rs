@@ -1,0 +1,309 @@
+//! `check` finds what is damaged, names it, and finds nothing where nothing is.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "helpers of tests fail by panicking"
+)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use loom_engine::check::{Report, check};
+use loom_engine::format::checksum;
+use loom_engine::ingest::{Writer, WriterOptions};
+use loom_engine::log::{LogOptions, LogReader};
+use loom_engine::schema::{BinsDef, parse_sources};
+use loom_engine::{Address, Error, Key, LogKind, SourceId, ValueKind};
+
+const SOURCES: &str = r#"
+[[source]]
+name = "request"
+[[source.field]]
+name = "latency"
+type = "u64"
+[[source.field]]
+name = "op"
+type = "u8"
+[[source.index]]
+name = "latency"
+value = "latency"
+[[source.index]]
+name = "slow"
+value = "latency"
+where = "op = 1"
+bins = { from = 10, factor = 2, count = 8 }
+
+[[source]]
+name = "event"
+time = "own"
+[[source.field]]
+name = "level"
+type = "f64"
+[[source.index]]
+name = "level"
+value = "level"
+"#;
+
+fn options() -> WriterOptions {
+    let log = LogOptions {
+        chunk_bytes: 4 << 10,
+        block_bytes: 64 << 10,
+        segment_bytes: [256 << 10; 3],
+        ..LogOptions::default()
+    };
+    WriterOptions {
+        log,
+        ..WriterOptions::default()
+    }
+}
+
+fn open(dir: &Path) -> (Writer, Vec<SourceId>) {
+    let mut writer = Writer::open(dir, options()).unwrap();
+    let sources = parse_sources(SOURCES).unwrap();
+    let ids = sources
+        .iter()
+        .map(|source| writer.define_source(source).unwrap())
+        .collect();
+    (writer, ids)
+}
+
+fn push(writer: &mut Writer, ids: &[SourceId], from: u64, to: u64) {
+    for ordinal in from..to {
+        if ordinal % 50 == 7 {
+            let level = if ordinal % 3 == 0 {
+                f64::NAN
+            } else {
+                ordinal as f64 / 7.0
+            };
+            let payload = [(1_000 - ordinal as i64).to_le_bytes(), level.to_le_bytes()].concat();
+            writer.push(ids[1], &payload).unwrap();
+        } else {
+            let latency = ordinal.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 44;
+            let payload = [&latency.to_le_bytes()[..], &[(ordinal % 3) as u8]].concat();
+            writer.push(ids[0], &payload).unwrap();
+        }
+    }
+}
+
+/// A directory that was left in order, with enough chunks for a roll-up.
+fn left_in_order(dir: &Path, records: u64) {
+    let (mut writer, ids) = open(dir);
+    push(&mut writer, &ids, 0, records);
+    writer.close().unwrap();
+}
+
+fn sound(dir: &Path) -> Report {
+    let report = check(dir).unwrap();
+    assert!(report.is_sound(), "{:#?}", report.damage);
+    report
+}
+
+fn segments(dir: &Path, log: LogKind) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir.join(log.dir_name())).unwrap();
+    let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths
+}
+
+#[test]
+fn a_directory_left_in_order_is_sound_however_often_it_was_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(sound_empty(dir.path()).records, 0);
+    let mut pushed = 0;
+    for records in [1, 500, 30_000, 7] {
+        let (mut writer, ids) = open(dir.path());
+        push(&mut writer, &ids, pushed, pushed + records);
+        pushed += records;
+        writer.close().unwrap();
+        let report = sound(dir.path());
+        assert_eq!(report.records, pushed);
+        assert_eq!(
+            (report.staged_chunks, report.open_chunks, report.gap_chunks),
+            (0, 0, 0)
+        );
+        assert!(report.nodes >= report.chunks);
+    }
+}
+
+fn sound_empty(dir: &Path) -> Report {
+    open(dir).0.close().unwrap();
+    sound(dir)
+}
+
+#[test]
+fn a_live_directory_is_sound_and_its_open_chunk_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut writer, ids) = open(dir.path());
+    push(&mut writer, &ids, 0, 40_000);
+    writer.publish().unwrap();
+    let report = sound(dir.path());
+    assert_eq!(report.records, 40_000);
+    assert_eq!(report.open_chunks, 1);
+    assert!(report.staged_chunks > 0 && report.staged_chunks < report.chunks);
+    writer.close().unwrap();
+}
+
+#[test]
+fn indexes_that_come_and_go_and_closures_are_sound() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut writer, ids) = open(dir.path());
+    push(&mut writer, &ids, 0, 20_000);
+    let closure = |payload: &[u8]| payload.first().map(|byte| Key::from_u64(u64::from(*byte)));
+    let closure = writer
+        .define_index_fn(
+            ids[0],
+            "first byte",
+            ValueKind::Unsigned,
+            &BinsDef::Auto,
+            Box::new(closure),
+        )
+        .unwrap();
+    push(&mut writer, &ids, 20_000, 40_000);
+    let latency = writer
+        .catalog()
+        .find("request")
+        .unwrap()
+        .index("latency")
+        .unwrap()
+        .id;
+    writer.close_index(latency).unwrap();
+    push(&mut writer, &ids, 40_000, 60_000);
+    writer.close_index(closure).unwrap();
+    push(&mut writer, &ids, 60_000, 70_000);
+    writer.close_source(ids[1]).unwrap();
+    writer.close().unwrap();
+    sound(dir.path());
+}
+
+#[test]
+fn every_flipped_byte_is_found_in_its_log() {
+    let dir = tempfile::tempdir().unwrap();
+    left_in_order(dir.path(), 12_000);
+    sound(dir.path());
+    for log in LogKind::ALL {
+        for path in segments(dir.path(), log) {
+            let whole = fs::read(&path).unwrap();
+            let step = (whole.len() / 97).max(1) | 1;
+            for at in (0..whole.len()).step_by(step) {
+                let mut flipped = whole.clone();
+                flipped[at] ^= 0x10;
+                fs::write(&path, &flipped).unwrap();
+                let report = check(dir.path()).unwrap();
+                let found = report
+                    .damage
+                    .iter()
+                    .any(|damage| damage.log == log && damage.path == path);
+                assert!(
+                    found,
+                    "byte {at} of {}: {:?}",
+                    path.display(),
+                    report.damage
+                );
+            }
+            fs::write(&path, &whole).unwrap();
+        }
+    }
+    sound(dir.path());
+}
+
+#[test]
+fn a_file_cut_short_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    left_in_order(dir.path(), 12_000);
+    for log in LogKind::ALL {
+        let path = segments(dir.path(), log).pop().unwrap();
+        let whole = fs::read(&path).unwrap();
+        for keep in [0, whole.len() / 2, whole.len() - 1] {
+            fs::write(&path, &whole[..keep]).unwrap();
+            let found = match check(dir.path()) {
+                Ok(report) => !report.is_sound(),
+                Err(error) => matches!(error, Error::Damaged { .. } | Error::Corrupt { .. }),
+            };
+            assert!(found, "{} cut to {keep} bytes", path.display());
+        }
+        fs::write(&path, &whole).unwrap();
+    }
+    sound(dir.path());
+}
+
+/// Lets a node say something else, with a checksum that verifies.
+fn forge(dir: &Path, at: Address, change: impl FnOnce(&mut [u8])) {
+    let uuid = LogReader::open(dir).unwrap().meta().uuid;
+    let path = segments(dir, LogKind::Chunks).remove(0);
+    let mut bytes = fs::read(&path).unwrap();
+    let start = at.0 as usize;
+    let length = u32::from_le_bytes(bytes[start + 8..start + 12].try_into().unwrap()) as usize;
+    let node = &mut bytes[start..start + length];
+    change(node);
+    let sum = checksum(&uuid, LogKind::Chunks, at, &node[8..]);
+    node[4..8].copy_from_slice(&sum.to_le_bytes());
+    fs::write(&path, &bytes).unwrap();
+}
+
+#[test]
+fn a_summary_that_verifies_and_lies_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    left_in_order(dir.path(), 3_000);
+    // The first source's count of records stands 8 bytes into the source table.
+    forge(dir.path(), Address(0), |node| node[56 + 8] += 1);
+    let report = check(dir.path()).unwrap();
+    let [damage] = &report.damage[..] else {
+        panic!("{:?}", report.damage);
+    };
+    assert_eq!((damage.log, damage.address), (LogKind::Chunks, Address(0)));
+    assert_eq!(
+        damage.what,
+        "what it says of source 1 is not what its records say"
+    );
+}
+
+#[test]
+fn rebuilding_mends_the_index_logs() {
+    let dir = tempfile::tempdir().unwrap();
+    left_in_order(dir.path(), 30_000);
+    let before = sound(dir.path());
+    forge(dir.path(), Address(0), |node| node[56 + 8] += 1);
+    let times = segments(dir.path(), LogKind::Times).remove(0);
+    let mut bytes = fs::read(&times).unwrap();
+    bytes[100] ^= 1;
+    fs::write(&times, &bytes).unwrap();
+    assert_eq!(check(dir.path()).unwrap().damage.len(), 2);
+    Writer::rebuild(dir.path(), options())
+        .unwrap()
+        .close()
+        .unwrap();
+    let after = sound(dir.path());
+    assert_eq!((after.records, after.nodes), (before.records, before.nodes));
+    for log in [LogKind::Chunks, LogKind::Times] {
+        for path in segments(dir.path(), log) {
+            fs::remove_file(path).unwrap();
+        }
+    }
+    assert!(!check(dir.path()).unwrap().is_sound());
+    Writer::rebuild(dir.path(), options())
+        .unwrap()
+        .close()
+        .unwrap();
+    assert_eq!(sound(dir.path()).nodes, before.nodes);
+}
+
+#[test]
+fn a_damaged_chunk_hides_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    left_in_order(dir.path(), 30_000);
+    let chunks = sound(dir.path()).chunks;
+    let records = segments(dir.path(), LogKind::Records).remove(0);
+    let mut bytes = fs::read(&records).unwrap();
+    bytes[3 * 4096 + 77] ^= 1;
+    bytes[5 * 4096 + 77] ^= 1;
+    fs::write(&records, &bytes).unwrap();
+    let report = check(dir.path()).unwrap();
+    let addresses: Vec<u64> = report
+        .damage
+        .iter()
+        .map(|damage| damage.address.0)
+        .collect();
+    assert_eq!(addresses, [3 * 4096, 5 * 4096], "{:?}", report.damage);
+    assert_eq!(report.chunks, chunks);
+}

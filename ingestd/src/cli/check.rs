@@ -1,0 +1,102 @@
+//! `ingestd check`: whether a directory is sound, and if not, what is damaged.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::bail;
+use loom_engine::check::{Report, check};
+use loom_engine::ingest::{Writer, WriterOptions};
+use loom_engine::{Error, LogKind};
+
+/// Verify every checksum and pointer, and compare the index logs with the records
+///
+/// Exit 0 where all is sound, 1 where something is damaged, which is named. Works beside a running daemon too.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Example:
+  ingestd check /var/lib/loom
+  ingestd check /var/lib/loom --repair")]
+pub struct Args {
+    /// The Loom directory
+    dir: PathBuf,
+
+    /// Make damaged index logs anew from the records; not while a daemon runs. Damaged records stay as they are
+    #[arg(long)]
+    repair: bool,
+}
+
+impl Args {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let mut report = check(&self.dir)?;
+        let rebuilds = report
+            .damage
+            .iter()
+            .any(|damage| damage.log != LogKind::Records);
+        if self.repair && rebuilds {
+            tell_damage(&report);
+            self.rebuild()?;
+            println!("the index logs were made anew from the records");
+            report = check(&self.dir)?;
+        }
+        tell_damage(&report);
+        println!("{}", summary(&report));
+        Ok(if report.is_sound() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        })
+    }
+
+    fn rebuild(&self) -> anyhow::Result<()> {
+        match Writer::rebuild(&self.dir, WriterOptions::default()) {
+            Ok(writer) => Ok(writer.close()?),
+            Err(Error::Locked { .. }) => bail!(
+                "{} cannot be repaired while a daemon or a load writes it; stop that first",
+                self.dir.display()
+            ),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn tell_damage(report: &Report) {
+    for damage in &report.damage {
+        println!("damaged: {damage}");
+    }
+    let untold = report.damage_count - report.damage.len() as u64;
+    if untold > 0 {
+        println!("damaged: {untold} more places");
+    }
+}
+
+fn summary(report: &Report) -> String {
+    let verdict = match report.damage_count {
+        0 => "sound".to_owned(),
+        1 => "damaged in 1 place".to_owned(),
+        count => format!("damaged in {count} places"),
+    };
+    let Report {
+        chunks,
+        records,
+        nodes,
+        ..
+    } = report;
+    let mut summary =
+        format!("{verdict}: {records} records in {chunks} chunks, {nodes} summaries and roll-ups");
+    for (count, what) in [
+        (
+            report.staged_chunks,
+            "chunks are in staging and bear no checksum yet",
+        ),
+        (report.open_chunks, "chunks have no summary yet"),
+        (
+            report.gap_chunks,
+            "chunks were lost with staging and are known to be",
+        ),
+    ] {
+        if count > 0 {
+            summary += &format!("; {count} {what}");
+        }
+    }
+    summary
+}
