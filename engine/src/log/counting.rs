@@ -111,6 +111,10 @@ impl StorageFile for CountingFile {
         self.inner.id()
     }
 
+    fn is_removed(&self) -> Result<bool> {
+        self.inner.is_removed()
+    }
+
     fn try_lock(&self) -> Result<bool> {
         self.inner.try_lock()
     }

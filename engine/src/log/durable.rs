@@ -3,11 +3,13 @@
 //! A slot is written only after everything that it names is synced, and it is synced itself before anybody is told. Of the two, the
 //! greater verifying sequence wins, so a slot torn in mid-write leaves the one before it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::options::ADDRESS_LIMIT;
-use super::storage::{OpenMode, Storage, StorageFile, is_not_found, read_at, write_at};
+use super::storage::{
+    OpenMode, Storage, StorageFile, is_not_found, read_at, replace_file, write_at,
+};
 use crate::error::Result;
 use crate::format::{SLOT_LOG, checksum_for};
 use crate::types::Address;
@@ -131,43 +133,81 @@ fn newest(file: &dyn StorageFile, uuid: &[u8; 16]) -> Result<Option<DurableState
 /// The file, to write. One thread owns it.
 #[derive(Debug)]
 pub struct DurableFile {
-    file: Arc<dyn StorageFile>,
+    storage: Arc<dyn Storage>,
+    path: PathBuf,
     uuid: [u8; 16],
-    sequence: u64,
+    /// `None` after the medium refused it.
+    file: Option<Arc<dyn StorageFile>>,
+    newest: Option<DurableState>,
 }
 
 impl DurableFile {
     /// Opens or makes the file. What is written continues after `newest`, which `read` found.
     pub fn open(
-        storage: &dyn Storage,
+        storage: Arc<dyn Storage>,
         dir: &Path,
         uuid: [u8; 16],
         newest: Option<DurableState>,
     ) -> Result<DurableFile> {
-        let file = storage.open(&dir.join(NAME), OpenMode::Create)?;
+        let path = dir.join(NAME);
+        let file = storage.open(&path, OpenMode::Create)?;
         file.allocate(2 * SLOT_BYTES as u64)?;
         file.sync()?;
         storage.sync_dir(dir)?;
         Ok(DurableFile {
-            file,
+            storage,
+            path,
             uuid,
-            sequence: newest.map_or(0, |state| state.sequence),
+            file: Some(file),
+            newest,
         })
     }
 
-    /// Writes and syncs the next slot. The caller has synced what it names.
+    /// Writes and syncs the next slot. The caller has synced what it names. If the medium refuses it, the file is written anew once, with both
+    /// slots; the old one is never synced again.
     pub fn write(&mut self, epoch: u64, clean: bool, logs: [DurableLog; 3]) -> Result<()> {
-        self.sequence += 1;
         let state = DurableState {
-            sequence: self.sequence,
+            sequence: self.newest.map_or(0, |state| state.sequence) + 1,
             epoch,
             clean,
             logs,
         };
-        let offset = (self.sequence % 2) * SLOT_BYTES as u64;
-        write_at(&*self.file, &state.encode(&self.uuid), offset)?;
-        self.file.sync()
+        let written = match self.file.take() {
+            Some(file) => self.write_slot(&file, &state).map(|()| file),
+            None => self.replace(&state),
+        };
+        self.file = Some(match written {
+            Ok(file) => file,
+            Err(error) => {
+                tracing::warn!("{error}; the file is written anew");
+                self.replace(&state)?
+            }
+        });
+        self.newest = Some(state);
+        Ok(())
     }
+
+    fn write_slot(&self, file: &Arc<dyn StorageFile>, state: &DurableState) -> Result<()> {
+        write_at(&**file, &state.encode(&self.uuid), offset(state))?;
+        file.sync()
+    }
+
+    fn replace(&self, state: &DurableState) -> Result<Arc<dyn StorageFile>> {
+        let mut content = vec![0; 2 * SLOT_BYTES];
+        for state in self.newest.iter().chain([state]) {
+            let slots = content.iter_mut().skip(offset(state) as usize);
+            slots
+                .zip(state.encode(&self.uuid))
+                .for_each(|(place, byte)| *place = byte);
+        }
+        replace_file(&*self.storage, &self.path, &content)?;
+        self.storage.open(&self.path, OpenMode::Write)
+    }
+}
+
+/// Where a state's slot stands in the file.
+fn offset(state: &DurableState) -> u64 {
+    (state.sequence % 2) * SLOT_BYTES as u64
 }
 
 #[cfg(test)]
@@ -189,7 +229,7 @@ mod tests {
     fn the_newest_slot_wins_and_a_torn_one_leaves_the_one_before() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(read(&OsStorage, dir.path(), &UUID).unwrap(), None);
-        let mut file = DurableFile::open(&OsStorage, dir.path(), UUID, None).unwrap();
+        let mut file = DurableFile::open(Arc::new(OsStorage), dir.path(), UUID, None).unwrap();
         assert_eq!(read(&OsStorage, dir.path(), &UUID).unwrap(), None);
         file.write(1, false, logs(10)).unwrap();
         file.write(2, true, logs(20)).unwrap();
@@ -212,7 +252,7 @@ mod tests {
         assert_eq!(read(&OsStorage, dir.path(), &[4; 16]).unwrap(), None);
 
         let newest = read(&OsStorage, dir.path(), &UUID).unwrap();
-        let mut file = DurableFile::open(&OsStorage, dir.path(), UUID, newest).unwrap();
+        let mut file = DurableFile::open(Arc::new(OsStorage), dir.path(), UUID, newest).unwrap();
         file.write(3, false, logs(30)).unwrap();
         assert_eq!(
             read(&OsStorage, dir.path(), &UUID)

@@ -10,11 +10,10 @@ use crate::error::Error;
 pub enum Fault {
     /// For want of something that may come back: space, quota, open files, memory. The flusher tries again.
     Passing(Error),
-    /// Anything else. After a failed sync nobody knows what is on the medium, so a failed sync is always final.
+    /// Anything else.
     Final(Error),
 }
 
-/// For everything but syncs: whether it may pass is told by the error.
 impl From<Error> for Fault {
     fn from(error: Error) -> Fault {
         if passes(&error) {

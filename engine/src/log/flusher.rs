@@ -2,7 +2,8 @@
 //!
 //! It writes straight from staging, whole chunks of the record log past the page cache, each sealed on the way; the index logs, small, go
 //! through the page cache so that they stay warm. A mark moves only when the system call that it stands for has returned. What fails for
-//! want of space or the like is tried again while the writer waits; any other failure ends the flusher, and a failed sync is never repeated.
+//! want of space or the like is tried again while the writer waits. A file that the medium refuses is written anew, once; what fails then ends the
+//! flusher. A failed sync is never repeated.
 
 use std::sync::Arc;
 use std::thread;
@@ -226,9 +227,7 @@ impl Flusher {
             log.sync(&self.shared)?;
         }
         if slot != self.slot {
-            self.durable
-                .write(self.shared.epoch, false, slot)
-                .map_err(Fault::Final)?;
+            self.durable.write(self.shared.epoch, false, slot)?;
             self.shared.counters.syncs.fetch_add(1, Ordering::Relaxed);
         }
         self.slot = slot;

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use super::control::Word;
 use super::fault::Fault;
+use super::replacement::replace;
 use super::segment::SegmentDir;
 use super::shared::Shared;
 use super::storage::{OpenMode, StorageFile, write_at};
 use super::sync::Ordering;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::{CHUNK_TRAILER_BYTES, seal_trailer};
 use crate::types::{Address, LogKind};
 
@@ -34,8 +35,17 @@ pub struct LogFlusher {
     release: Release,
     /// All below it is written; in the record log a chunk boundary.
     next: Address,
-    current: Option<(Address, Arc<dyn StorageFile>)>,
-    unsynced: Vec<Arc<dyn StorageFile>>,
+    current: Option<SegmentFile>,
+    /// Written since their last sync.
+    unsynced: Vec<SegmentFile>,
+    /// First addresses of segments of which nobody knows what is on the medium; they are written anew before anything else.
+    suspect: Vec<Address>,
+}
+
+#[derive(Clone, Debug)]
+struct SegmentFile {
+    first: Address,
+    file: Arc<dyn StorageFile>,
 }
 
 impl LogFlusher {
@@ -46,6 +56,7 @@ impl LogFlusher {
             next: start,
             current: None,
             unsynced: Vec::new(),
+            suspect: Vec::new(),
         }
     }
 
@@ -79,6 +90,7 @@ impl LogFlusher {
     /// Writes what is complete, if it is enough to be worth a write or `all` is asked for. Returns whether it wrote.
     pub fn write_out(&mut self, shared: &Shared, all: bool) -> Result<bool, Fault> {
         let log = self.log();
+        self.replace_suspects(shared)?;
         let appended = shared.writer(log).appended.get();
         let complete = match log {
             LogKind::Records => appended.align_down(shared.geometry.chunk_bytes),
@@ -105,12 +117,10 @@ impl LogFlusher {
         if log == LogKind::Records {
             self.seal_chunks(shared, bytes);
         }
-        let file = self.file(shared, at)?;
-        let offset = at.0 - self.segments.first_of(at).0;
         // SAFETY: the range lies below `appended` and at or above `released`, which follows `next`, so the writer stores nothing there; the
         // seals were stored by this thread just before.
         let staged = unsafe { shared.staging.stable_bytes(log, at, bytes) };
-        write_at(&*file, staged, offset)?;
+        self.write(shared, at, staged)?;
         self.next += bytes as u64;
         shared
             .counters
@@ -162,8 +172,7 @@ impl LogFlusher {
         let (known, beyond) = pages.split_at_mut(bytes);
         shared.staging.copy_out(self.log(), from, known);
         beyond.fill(0);
-        let file = self.file(shared, from)?;
-        write_at(&*file, pages, from.0 - self.segments.first_of(from).0)?;
+        self.write(shared, from, pages)?;
         shared
             .counters
             .written_bytes
@@ -172,14 +181,53 @@ impl LogFlusher {
         Ok(())
     }
 
-    /// Syncs every file that was written since the last time.
+    /// Syncs every file that was written since the last time. One whose sync fails is never synced again: its segment is written anew.
     pub fn sync(&mut self, shared: &Shared) -> Result<(), Fault> {
-        for file in &self.unsynced {
-            file.sync().map_err(Fault::Final)?;
-            shared.counters.syncs.fetch_add(1, Ordering::Relaxed);
+        for written in std::mem::take(&mut self.unsynced) {
+            match written.file.sync() {
+                Ok(()) => {
+                    shared.counters.syncs.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(error) => self.suspect(written.first, &error),
+            }
         }
-        self.unsynced.clear();
+        self.replace_suspects(shared)
+    }
+
+    fn suspect(&mut self, first: Address, error: &Error) {
+        tracing::warn!("{error}; the segment of the {} is written anew", self.log());
+        self.current.take_if(|current| current.first == first);
+        self.unsynced.retain(|written| written.first != first);
+        if !self.suspect.contains(&first) {
+            self.suspect.push(first);
+        }
+    }
+
+    /// Gives every suspect segment a new generation, which is synced when this returns.
+    fn replace_suspects(&mut self, shared: &Shared) -> Result<(), Fault> {
+        while let Some(&first) = self.suspect.last() {
+            let written = shared.flusher(self.log()).flushed.get().max(self.next);
+            let end = written.min(first + self.segments.segment_bytes());
+            replace(shared, &self.segments, first, end)?;
+            shared.counters.syncs.fetch_add(1, Ordering::Relaxed);
+            self.suspect.pop();
+        }
         Ok(())
+    }
+
+    /// Writes bytes of one segment. If the medium refuses them, the segment is written anew and they follow there.
+    fn write(&mut self, shared: &Shared, at: Address, bytes: &[u8]) -> Result<(), Fault> {
+        let file = self.file(shared, at)?;
+        let first = self.segments.first_of(at);
+        match write_at(&*file, bytes, at.0 - first.0).map_err(Fault::from) {
+            Err(Fault::Final(error)) => {
+                self.suspect(first, &error);
+                self.replace_suspects(shared)?;
+                let file = self.file(shared, at)?;
+                Ok(write_at(&*file, bytes, at.0 - first.0)?)
+            }
+            result => result,
+        }
     }
 
     fn told_flushed(&self, shared: &Shared, flushed: Address) {
@@ -194,7 +242,7 @@ impl LogFlusher {
     fn file(&mut self, shared: &Shared, at: Address) -> Result<Arc<dyn StorageFile>, Fault> {
         let first = self.segments.first_of(at);
         let file = match &self.current {
-            Some((of, file)) if *of == first => Arc::clone(file),
+            Some(current) if current.first == first => Arc::clone(&current.file),
             _ => {
                 if self.unsynced.len() >= UNSYNCED_FILES_MAX {
                     self.sync(shared)?;
@@ -205,12 +253,18 @@ impl LogFlusher {
                     OpenMode::Write
                 };
                 let file = self.segments.provide(first, mode)?;
-                self.current = Some((first, Arc::clone(&file)));
+                self.current = Some(SegmentFile {
+                    first,
+                    file: Arc::clone(&file),
+                });
                 file
             }
         };
-        if !self.unsynced.iter().any(|other| Arc::ptr_eq(other, &file)) {
-            self.unsynced.push(Arc::clone(&file));
+        if !self.unsynced.iter().any(|written| written.first == first) {
+            self.unsynced.push(SegmentFile {
+                first,
+                file: Arc::clone(&file),
+            });
         }
         Ok(file)
     }

@@ -21,6 +21,7 @@ mod opening;
 mod options;
 mod placement;
 mod reader;
+mod replacement;
 mod salvage;
 mod segment;
 mod segment_pool;

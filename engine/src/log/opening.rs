@@ -186,6 +186,7 @@ impl Opening {
         let starts = [records, chunks, times];
         self.seal_last_chunk()?;
         for (segments, start) in self.segments.iter().zip(starts) {
+            segments.remove_drafts()?;
             // After lost staging nothing of the record log is removed: whatever lies above its end may be worth a look.
             if self.how != Recovered::StagingLost || segments.log() != LogKind::Records {
                 segments.cut(start)?;
@@ -210,8 +211,12 @@ impl Opening {
                 checksum: checksum(&self.meta.uuid, log, from, &bytes),
             };
         }
-        let mut durable =
-            DurableFile::open(&*self.storage, &self.dir, self.meta.uuid, self.survey.slot)?;
+        let mut durable = DurableFile::open(
+            Arc::clone(&self.storage),
+            &self.dir,
+            self.meta.uuid,
+            self.survey.slot,
+        )?;
         // From here on the slot speaks for all that old staging held.
         durable.write(epoch, false, slot)?;
         if self.how == Recovered::StagingLost {

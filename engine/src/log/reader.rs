@@ -76,6 +76,8 @@ pub struct LogReader {
     segments: [SegmentDir; 3],
     lock: LockWatch,
     view: Mutex<Arc<View>>,
+    /// Held by the thread that looks for another view.
+    looking: Mutex<()>,
 }
 
 impl LogReader {
@@ -98,6 +100,7 @@ impl LogReader {
             segments,
             lock,
             view: Mutex::new(view),
+            looking: Mutex::new(()),
         })
     }
 
@@ -257,58 +260,68 @@ impl LogReader {
 
     /// The view of what is there now: the one that stands, if nothing began or ended.
     fn refresh(&self) -> Result<Arc<View>> {
-        let mut attempt = 0;
-        loop {
-            let before = Arc::clone(&*locked(&self.view));
-            let note = StagingNote::read(&self.storage, &self.dir)?;
-            if let (Some(note), Stage::Staged(staging)) = (&note, &before.stage)
-                && staging.is_named_by(note)
-            {
-                return Ok(before);
-            }
-            attempt += 1;
-            match self.look(&before) {
-                Ok(None) => return Ok(before),
-                Ok(Some(stage)) => {
-                    let view = Arc::new(View::new(stage));
-                    *locked(&self.view) = Arc::clone(&view);
-                    return Ok(view);
-                }
-                // A writer that begins replaces the note and the file that it names, one after the other.
-                Err(Error::Staging { .. }) if attempt < ATTEMPTS => std::thread::yield_now(),
-                Err(error) => return Err(error),
-            }
+        if let Some(view) = self.standing_view()? {
+            return Ok(view);
         }
+        // One thread looks at a time, so that what was seen earlier never replaces what was seen later.
+        let _looking = locked(&self.looking);
+        if let Some(view) = self.standing_view()? {
+            return Ok(view);
+        }
+        let before = Arc::clone(&*locked(&self.view));
+        let Some(stage) = self.look(&before)? else {
+            return Ok(before);
+        };
+        let view = Arc::new(View::new(stage));
+        *locked(&self.view) = Arc::clone(&view);
+        Ok(view)
+    }
+
+    /// The view that stands, if it is of the staging that the directory names.
+    fn standing_view(&self) -> Result<Option<Arc<View>>> {
+        let view = Arc::clone(&*locked(&self.view));
+        let Stage::Staged(staging) = &view.stage else {
+            return Ok(None);
+        };
+        let note = StagingNote::read(&self.storage, &self.dir)?;
+        Ok(note
+            .is_some_and(|note| staging.is_named_by(&note))
+            .then_some(view))
     }
 
     /// What is there now, or `None` if it is what `before` says.
     fn look(&self, before: &View) -> Result<Option<Stage>> {
-        let lists = list_all(&self.segments)?;
-        let survey = Survey::take(&self.storage, &self.dir, &self.meta, &lists)?;
-        let slot = survey.slot.unwrap_or_default();
-        match survey.ending {
-            Ending::Staged(attachment) => Ok(Some(Stage::Staged(attachment))),
-            Ending::Lost {
-                missing: Some(error),
-            } if self.lock.is_held(&self.storage)? => {
-                let what = format!("{error}, and its writer runs");
-                Err(Error::Staging {
-                    path: self.dir.clone(),
-                    what,
-                })
-            }
-            _ if before.is_ended_at(&slot) => Ok(None),
-            Ending::Clean => Ok(Some(Stage::Ended {
-                slot,
-                tails: slot.tails(),
-            })),
-            Ending::Lost { .. } => {
-                let logs = keep(&self.segments, &lists, &self.meta, survey.slot.as_ref())?;
-                let slot = DurableState { logs, ..slot };
-                Ok(Some(Stage::Ended {
-                    slot,
-                    tails: slot.tails(),
-                }))
+        let mut attempt = 1;
+        loop {
+            let lists = list_all(&self.segments)?;
+            let survey = Survey::take(&self.storage, &self.dir, &self.meta, &lists)?;
+            let slot = survey.slot.unwrap_or_default();
+            match survey.ending {
+                Ending::Staged(attachment) => return Ok(Some(Stage::Staged(attachment))),
+                // A writer that begins or stops removes the file that was named a moment before: the next look finds what it left.
+                Ending::Lost { missing: Some(_) } if attempt < ATTEMPTS => {
+                    attempt += 1;
+                    std::thread::yield_now();
+                }
+                Ending::Lost {
+                    missing: Some(error),
+                } if self.lock.is_held(&self.storage)? => {
+                    return Err(Error::Staging {
+                        path: self.dir.clone(),
+                        what: format!("{error}, and its writer runs"),
+                    });
+                }
+                _ if before.is_ended_at(&slot) => return Ok(None),
+                Ending::Clean => {
+                    let tails = slot.tails();
+                    return Ok(Some(Stage::Ended { slot, tails }));
+                }
+                Ending::Lost { .. } => {
+                    let logs = keep(&self.segments, &lists, &self.meta, survey.slot.as_ref())?;
+                    let slot = DurableState { logs, ..slot };
+                    let tails = slot.tails();
+                    return Ok(Some(Stage::Ended { slot, tails }));
+                }
             }
         }
     }

@@ -44,6 +44,46 @@ impl SegmentName {
 /// Which segments a log has: the highest generation of each first address.
 pub type SegmentList = BTreeMap<Address, u32>;
 
+/// What a generation is called until all of it is there.
+const DRAFT_SUFFIX: &str = ".new";
+
+/// A generation that is being written. Dropped before it is published, it is gone.
+#[derive(Debug)]
+pub struct Draft<'a> {
+    segments: &'a SegmentDir,
+    name: SegmentName,
+    file: Arc<dyn StorageFile>,
+}
+
+impl Draft<'_> {
+    pub fn file(&self) -> &dyn StorageFile {
+        &*self.file
+    }
+
+    /// Syncs it and lets it take the place of the generation before, which is removed.
+    pub fn publish(self) -> Result<()> {
+        let storage = &*self.segments.storage;
+        self.file.sync()?;
+        storage.rename(self.file.path(), &self.segments.path_of(self.name))?;
+        storage.sync_dir(&self.segments.path)?;
+        if let Some(generation) = self.name.generation.checked_sub(1) {
+            let before = SegmentName {
+                generation,
+                ..self.name
+            };
+            unlink_if_present(storage, &self.segments.path_of(before))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Draft<'_> {
+    fn drop(&mut self) {
+        // After `publish` there is nothing of that name.
+        let _ = unlink_if_present(&*self.segments.storage, self.file.path());
+    }
+}
+
 /// The folder of one log.
 #[derive(Clone, Debug)]
 pub struct SegmentDir {
@@ -146,6 +186,27 @@ impl SegmentDir {
         }
     }
 
+    /// Begins a new generation of a segment, allocated in full.
+    pub fn draft(&self, first: Address) -> Result<Draft<'_>> {
+        let generation = self
+            .list()?
+            .get(&first)
+            .map_or(0, |generation| generation + 1);
+        let name = SegmentName { first, generation };
+        let path = self
+            .path
+            .join(format!("{}{DRAFT_SUFFIX}", name.file_name()));
+        unlink_if_present(&*self.storage, &path)?;
+        let file = self.storage.open(&path, OpenMode::CreateNew)?;
+        let draft = Draft {
+            segments: self,
+            name,
+            file,
+        };
+        draft.file.allocate(self.segment_bytes)?;
+        Ok(draft)
+    }
+
     /// Reads bytes by address; `false` if they are not all there.
     pub fn read(&self, list: &SegmentList, address: Address, buffer: &mut [u8]) -> Result<bool> {
         let mut address = address;
@@ -186,6 +247,20 @@ impl SegmentDir {
             file.sync()?;
             address += run as u64;
             rest = later;
+        }
+        Ok(())
+    }
+
+    /// Removes what a crash left of a generation that was being written.
+    pub fn remove_drafts(&self) -> Result<()> {
+        for name in self.storage.list(&self.path)? {
+            if name
+                .strip_suffix(DRAFT_SUFFIX)
+                .and_then(SegmentName::parse)
+                .is_some()
+            {
+                unlink_if_present(&*self.storage, &self.path.join(name))?;
+            }
         }
         Ok(())
     }

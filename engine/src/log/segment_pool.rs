@@ -22,22 +22,23 @@ thread_local! {
     static OPEN: RefCell<Vec<(SegmentKey, Arc<dyn StorageFile>)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The thread's open file of that key, opened with `open` where it is not.
+/// The thread's open file of that key, opened with `open` where it is not. A file that was removed is opened again, since another generation may
+/// have its place; if none has, it was evicted, and what this thread has of it still serves.
 pub fn open_segment(
     key: SegmentKey,
     open: impl FnOnce() -> Result<Arc<dyn StorageFile>>,
 ) -> Result<Arc<dyn StorageFile>> {
-    let found = OPEN.with_borrow_mut(|files| {
+    let held = OPEN.with_borrow_mut(|files| {
         let at = files.iter().position(|(other, _)| *other == key)?;
-        files.get_mut(..=at)?.rotate_right(1);
-        files.first().map(|(_, file)| Arc::clone(file))
+        Some(files.remove(at).1)
     });
-    if let Some(file) = found {
-        return Ok(file);
-    }
     // Room first, so that there are never more than the limit.
     OPEN.with_borrow_mut(|files| files.truncate(OPEN_MAX - 1));
-    let file = open()?;
+    let file = match held {
+        Some(file) if file.is_removed()? => open().unwrap_or(file),
+        Some(file) => file,
+        None => open()?,
+    };
     OPEN.with_borrow_mut(|files| files.insert(0, (key, Arc::clone(&file))));
     Ok(file)
 }

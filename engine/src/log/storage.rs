@@ -70,6 +70,8 @@ pub trait StorageFile: fmt::Debug + Send + Sync {
     fn truncate(&self, bytes: u64) -> Result<()>;
     fn bytes(&self) -> Result<u64>;
     fn id(&self) -> Result<FileId>;
+    /// Whether it has no name any more: what is written from now on under its old one is not in it.
+    fn is_removed(&self) -> Result<bool>;
     /// Takes the exclusive lock of this file for as long as it stays open; `false` if another holds it.
     fn try_lock(&self) -> Result<bool>;
     /// Whether another open file holds the lock. Takes nothing.
@@ -304,6 +306,10 @@ impl StorageFile for OsFile {
             device: stat.st_dev,
             inode: stat.st_ino,
         })
+    }
+
+    fn is_removed(&self) -> Result<bool> {
+        Ok(rustix::fs::fstat(&self.file).at(&self.path)?.st_nlink == 0)
     }
 
     fn try_lock(&self) -> Result<bool> {

@@ -357,20 +357,17 @@ fn readers_see_tails_that_only_grow_while_writers_come_and_go() {
     let scene = Scene::new();
     scene.create(Durability::None).close().unwrap();
     let stop = AtomicBool::new(false);
+    let shared = scene.reader();
     std::thread::scope(|scope| {
-        for seed in 0..2 {
-            let (scene, stop) = (&scene, &stop);
+        for seed in 0..3 {
+            let (scene, stop, reader) = (&scene, &stop, &shared);
             scope.spawn(move || {
-                let (reader, mut random) = (scene.reader(), Random(seed));
+                let mut random = Random(seed);
                 let mut before = [Address(0); 3];
                 while !stop.load(Ordering::Relaxed) {
-                    // One that stays open, and one that comes anew.
+                    // One that stays open and is shared, and one that comes anew.
                     let fresh = scene.reader();
-                    let reader = if random.below(4) == 0 {
-                        &fresh
-                    } else {
-                        &reader
-                    };
+                    let reader = if random.below(4) == 0 { &fresh } else { reader };
                     let tails = reader.tails().unwrap().tail;
                     assert!(
                         tails.iter().zip(before).all(|(now, before)| *now >= before),

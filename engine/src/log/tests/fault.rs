@@ -1,7 +1,7 @@
 //! A disk that refuses: a storage that fails on demand stands before the real one.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU64, Ordering};
 
 use memmap2::MmapRaw;
 
@@ -18,6 +18,10 @@ struct Faults {
     /// Writes are cut to this many bytes, if it is not 0.
     short: AtomicU64,
     syncs: AtomicU64,
+    /// How many calls fail before they work again, if it is not 0.
+    times: AtomicU64,
+    /// Counts writes, syncs and allocations down; the one that makes it 0 fails.
+    countdown: AtomicI64,
     /// Free bytes of every file system, if it is not 0.
     free: AtomicU64,
 }
@@ -25,8 +29,14 @@ struct Faults {
 impl Faults {
     fn fail(&self, which: &AtomicI32, path: &Path) -> Result<()> {
         let on_disk = path.components().any(|part| part.as_os_str() == "loom");
+        if on_disk && self.countdown.fetch_sub(1, Ordering::Relaxed) == 1 {
+            return Err(Error::io(path, std::io::Error::from_raw_os_error(EIO)));
+        }
         match which.load(Ordering::Relaxed) {
             code if code != 0 && on_disk => {
+                if self.times.fetch_sub(1, Ordering::Relaxed) == 1 {
+                    which.store(0, Ordering::Relaxed);
+                }
                 Err(Error::io(path, std::io::Error::from_raw_os_error(code)))
             }
             _ => Ok(()),
@@ -114,6 +124,9 @@ impl StorageFile for FaultyFile {
     }
     fn id(&self) -> Result<FileId> {
         self.file.id()
+    }
+    fn is_removed(&self) -> Result<bool> {
+        self.file.is_removed()
     }
     fn try_lock(&self) -> Result<bool> {
         self.file.try_lock()
@@ -250,17 +263,140 @@ fn a_failed_sync_acknowledges_nothing_and_is_never_repeated() {
     append_each(&mut logs, [808, 168, 48]);
     logs.sync().unwrap();
     append_each(&mut logs, [808, 168, 48]);
-    for code in [ENOSPC, EIO] {
-        faults.sync.store(code, Ordering::Relaxed);
-        assert!(matches!(logs.sync(), Err(Error::Flusher(_))));
-        faults.sync.store(0, Ordering::Relaxed);
-        let syncs = faults.syncs.load(Ordering::Relaxed);
-        assert!(matches!(logs.sync(), Err(Error::Flusher(_))));
-        assert_eq!(faults.syncs.load(Ordering::Relaxed), syncs);
-        assert_eq!(logs.durable(LogKind::Records), Address(808));
-    }
+    // The new generations fail as well.
+    faults.sync.store(EIO, Ordering::Relaxed);
+    assert!(matches!(logs.sync(), Err(Error::Flusher(_))));
+    faults.sync.store(0, Ordering::Relaxed);
+    let syncs = faults.syncs.load(Ordering::Relaxed);
+    assert!(matches!(logs.sync(), Err(Error::Flusher(_))));
+    assert_eq!(faults.syncs.load(Ordering::Relaxed), syncs);
+    assert_eq!(logs.durable(LogKind::Records), Address(808));
     drop(logs);
-    assert_eq!(scene.open().end(LogKind::Records), Address(1616));
+    let opening = scene.open();
+    assert_eq!(opening.end(LogKind::Records), Address(1616));
+    drop(resume(opening));
+    let left = std::fs::read_dir(scene.dir().join("records")).unwrap();
+    assert!(
+        left.map(|entry| entry.unwrap().file_name())
+            .all(|name| !name.to_str().unwrap().ends_with(".new"))
+    );
+}
+
+#[test]
+fn a_segment_that_the_medium_refused_is_written_anew() {
+    for (which, code) in [("write", EIO), ("sync", EIO), ("sync", ENOSPC)] {
+        let scene = Scene::new();
+        let (faults, mut logs) = faulty(&scene, Durability::None);
+        let reader = scene.reader();
+        append_each(&mut logs, [3 * BLOCK as usize + 808, 168, 48]);
+        logs.sync().unwrap();
+        check_all(&reader);
+        append_each(&mut logs, [CHUNK as usize, 168, 48]);
+        faults.times.store(1, Ordering::Relaxed);
+        let fault = if which == "write" {
+            &faults.write
+        } else {
+            &faults.sync
+        };
+        fault.store(code, Ordering::Relaxed);
+        logs.sync().unwrap();
+        let old = scene.segment(LogKind::Records, 0);
+        assert!(
+            !old.exists() && old.with_extension("1").exists(),
+            "{which} {code}"
+        );
+        assert_eq!(logs.durable(LogKind::Records), logs.tail(LogKind::Records));
+        check_all(&reader);
+        append_each(&mut logs, [5 * BLOCK as usize, 168, 48]);
+        logs.publish();
+        check_all(&reader);
+        logs.close().unwrap();
+        check_all(&reader);
+        check_all(&scene.reader());
+        drop(resume(scene.open()));
+    }
+}
+
+#[test]
+fn what_cannot_be_read_back_stays_damaged_and_hides_nothing() {
+    let scene = Scene::new();
+    let (faults, mut logs) = faulty(&scene, Durability::None);
+    append(
+        &mut logs,
+        LogKind::Records,
+        4 * BLOCK as usize - CHUNK as usize,
+    );
+    logs.sync().unwrap();
+    // The first blocks are not staged any more, and a chunk of them is lost on the medium.
+    let path = scene.segment(LogKind::Records, 0);
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[7; 16], 2 * CHUNK + 64).unwrap();
+    append(&mut logs, LogKind::Records, CHUNK as usize);
+    faults.times.store(1, Ordering::Relaxed);
+    faults.sync.store(EIO, Ordering::Relaxed);
+    logs.sync().unwrap();
+    assert!(!path.exists());
+    logs.close().unwrap();
+    let reader = scene.reader();
+    let [tail, ..] = reader.tails().unwrap().tail;
+    assert_eq!(tail, Address(4 * BLOCK));
+    let mut chunk = vec![0; CHUNK as usize];
+    for n in 0..tail.0 / CHUNK {
+        reader
+            .read(LogKind::Records, Address(n * CHUNK), &mut chunk)
+            .unwrap();
+        let sound =
+            crate::format::verify_chunk(&reader.meta().uuid, Address(n * CHUNK), &chunk).is_ok();
+        assert_eq!(sound, n != 2, "chunk {n}");
+    }
+}
+
+/// Appends and syncs a few times, the `n`th write, sync or allocation of which fails. Returns whether any did.
+fn run_with_failure(n: i64, durability: Durability) -> bool {
+    let scene = Scene::new();
+    let (faults, mut logs) = faulty(&scene, durability);
+    faults.countdown.store(n, Ordering::Relaxed);
+    let mut acknowledged = [Address(0); 3];
+    for round in 0..4 {
+        append_each(
+            &mut logs,
+            [BLOCK as usize + 808 * round, 3 * CHUNK as usize + 168, 48],
+        );
+        if logs.sync().is_err() {
+            break;
+        }
+        acknowledged = LogKind::ALL.map(|log| logs.tail(log));
+        assert!(
+            LogKind::ALL
+                .iter()
+                .all(|&log| logs.durable(log) == logs.tail(log))
+        );
+    }
+    let failed = faults.countdown.load(Ordering::Relaxed) <= 0;
+    drop(logs);
+    scene.lose_staging();
+    let opening = scene.open();
+    for (log, acknowledged) in LogKind::ALL.into_iter().zip(acknowledged) {
+        assert!(
+            opening.end(log) >= acknowledged,
+            "call {n}: the {log} ends at {}",
+            opening.end(log)
+        );
+        let mut bytes = vec![0; acknowledged.0 as usize];
+        opening.read(log, Address(0), &mut bytes).unwrap();
+        assert_whole(log, Address(0), &bytes);
+    }
+    failed
+}
+
+#[test]
+fn whichever_call_fails_what_was_acknowledged_is_there() {
+    for durability in [Durability::None, Durability::Batch] {
+        let calls = (1..)
+            .take_while(|n| run_with_failure(*n, durability))
+            .count();
+        assert!(calls > 20, "only {calls} calls were made");
+    }
 }
 
 #[test]
