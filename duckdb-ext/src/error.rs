@@ -2,6 +2,7 @@
 //! of theirs; a panic of ours is caught by [`guard`] and becomes one too, for the process is the user's.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 
 pub type Result<T> = std::result::Result<T, Problem>;
 
@@ -45,9 +46,26 @@ impl From<loom_engine::Error> for Problem {
     }
 }
 
+/// The places where DuckDB calls in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Callback {
+    Load,
+    Bind,
+    Pushdown,
+    Init,
+    InitLocal,
+    Execute,
+    Partition,
+    Progress,
+}
+
 /// Runs one callback's body. A panic in it ends the query and nothing else.
-pub fn guard<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
-    match catch_unwind(AssertUnwindSafe(body)) {
+pub fn guard<T>(callback: Callback, body: impl FnOnce() -> Result<T>) -> Result<T> {
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        assert!(!is_planted(callback), "planted in {callback:?}");
+        body()
+    }));
+    match outcome {
         Ok(result) => result,
         Err(panic) => {
             let text = panic
@@ -64,14 +82,24 @@ pub fn guard<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     }
 }
 
+/// Tests set `LOOM_TEST_PANIC` to the name of a callback, to see that a panic in it stays in the query.
+fn is_planted(callback: Callback) -> bool {
+    static PLANTED: OnceLock<Option<String>> = OnceLock::new();
+    let planted = PLANTED.get_or_init(|| std::env::var("LOOM_TEST_PANIC").ok());
+    planted
+        .as_deref()
+        .is_some_and(|name| name == format!("{callback:?}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_panic_becomes_an_ordinary_error() {
-        let problem = guard::<()>(|| panic!("chunk {} has no rows", 7)).unwrap_err();
+        let problem =
+            guard::<()>(Callback::Bind, || panic!("chunk {} has no rows", 7)).unwrap_err();
         assert!(matches!(&problem, Problem::Input(text) if text.ends_with("chunk 7 has no rows")));
-        assert_eq!(guard(|| Ok(3)), Ok(3));
+        assert_eq!(guard(Callback::Bind, || Ok(3)), Ok(3));
     }
 }

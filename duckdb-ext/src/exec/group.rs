@@ -2,7 +2,7 @@
 //! what a raw source's records hold.
 
 use loom_engine::Address;
-use loom_engine::query::Row;
+use loom_engine::query::{Row, Rows};
 use loom_engine::schema::Layout;
 
 use super::vectors::{Output, RawVectors};
@@ -17,15 +17,22 @@ pub struct Group<'a> {
     pub bytes: &'a [u8],
     pub layout: &'a Layout,
     pub rows: &'a [Row],
+    /// No record is shorter than its layout: what has a fixed place stands in each.
+    pub is_whole: bool,
 }
 
 impl<'a> Group<'a> {
-    /// Whether no record is shorter than its layout: then what has a fixed place stands in each.
-    pub fn is_whole(&self) -> bool {
-        let least_bytes = self.layout.fixed_bytes();
-        self.rows
-            .iter()
-            .all(|row| usize::from(row.length) >= least_bytes)
+    pub fn new(chunk: Rows<'a>, rows: &'a [Row]) -> Group<'a> {
+        let least_bytes = chunk.layout.fixed_bytes();
+        Group {
+            base: chunk.base,
+            bytes: chunk.bytes,
+            layout: chunk.layout,
+            rows,
+            is_whole: rows
+                .iter()
+                .all(|row| usize::from(row.length) >= least_bytes),
+        }
     }
 
     pub fn payloads(&self) -> impl Iterator<Item = &'a [u8]> {

@@ -30,8 +30,8 @@ pub fn text<V: RawVectors>(
     out.strings(at.position, at.from, &strings.collect::<Vec<_>>())
 }
 
-/// The same for `char` fields of records that are whole, in one place each; fast while all of it is ASCII.
-pub fn characters<V: RawVectors>(
+/// The same for `char` and `bytes` fields of records that are whole, which stand in one place each. Fast while all of it is ASCII.
+pub fn in_place<V: RawVectors>(
     out: &mut Output<'_, V>,
     at: At,
     group: Group<'_>,
@@ -39,14 +39,18 @@ pub fn characters<V: RawVectors>(
     offset: usize,
 ) -> Result<()> {
     let width = slot.ty.fixed_bytes().unwrap_or_default();
-    let fields = group.rows.iter().map(|row| {
+    let whole = group.rows.iter().map(|row| {
         let start = row.start as usize + offset;
-        until_nul(group.bytes.get(start..start + width).unwrap_or_default())
+        group.bytes.get(start..start + width).unwrap_or_default()
     });
+    if !matches!(slot.ty, FieldType::Char(_)) {
+        return out.strings(at.position, at.from, &whole.collect::<Vec<_>>());
+    }
+    let texts = whole.map(until_nul);
     if width <= INLINE_BYTES {
         let entries = out.short_strings(at.position, at.from, group.rows.len())?;
         let mut all_ascii = true;
-        for (entry, bytes) in entries.iter_mut().zip(fields.clone()) {
+        for (entry, bytes) in entries.iter_mut().zip(texts.clone()) {
             all_ascii &= bytes.is_ascii();
             entry.write(StringEntry::inline(bytes));
         }
@@ -54,12 +58,12 @@ pub fn characters<V: RawVectors>(
             return Ok(());
         }
     } else {
-        let strings: Vec<&[u8]> = fields.clone().collect();
+        let strings: Vec<&[u8]> = texts.clone().collect();
         if strings.iter().all(|bytes| bytes.is_ascii()) {
             return out.strings(at.position, at.from, &strings);
         }
     }
-    out.strings(at.position, at.from, &fields.map(utf8).collect::<Vec<_>>())
+    out.strings(at.position, at.from, &texts.map(utf8).collect::<Vec<_>>())
 }
 
 /// Fills the column of an integer with labels.

@@ -7,7 +7,7 @@ use loom_engine::{Key, Sum, ValueKind, ValueRange};
 use super::arguments::{Ambient, Arguments, Parameter};
 use super::columns::Column;
 use super::datum::Interval;
-use super::scan::{Selection, newest};
+use super::selection::{Selection, newest};
 use super::stats;
 use super::time::{TimeArguments, micros};
 use super::types::{SqlType, of_numbers};
@@ -75,11 +75,9 @@ struct Values {
 
 impl AggregatePlan {
     pub fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<AggregatePlan> {
-        let selection = Selection::bind(arguments, ambient)?;
+        let (selection, _, source) = Selection::bind(arguments, ambient)?;
         let times = arguments.times()?;
         times.range(None)?;
-        let snapshot = selection.snapshot()?;
-        let source = selection.source_in(&snapshot)?;
         let values = Values::of(&selection, &source)?;
         let quantiles = quantiles(arguments)?;
         let bucket = arguments.interval("bucket")?.map(bucket_of).transpose()?;
@@ -99,8 +97,7 @@ impl AggregatePlan {
     }
 
     pub fn rows(&self, ambient: &Ambient<'_>) -> Result<Vec<Vec<Cell>>> {
-        let snapshot = self.selection.snapshot()?;
-        let source = self.selection.source_in(&snapshot)?;
+        let (snapshot, source) = self.selection.now()?;
         let chosen = self.selection.resolve(&source)?;
         let index = chosen
             .index

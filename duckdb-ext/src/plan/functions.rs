@@ -130,6 +130,11 @@ impl Bound {
         }
     }
 
+    /// About how many rows an execution gives, where that is known.
+    pub fn rows_estimate(&self) -> Option<u64> {
+        self.scan().map(ScanPlan::rows_estimate)
+    }
+
     /// The scan that a `WHERE` clause may be offered to.
     pub fn scan(&self) -> Option<&ScanPlan> {
         match self {

@@ -3,6 +3,7 @@
 
 pub mod aggregate;
 pub mod arguments;
+pub mod bounds;
 pub mod columns;
 pub mod datum;
 pub mod directory;
@@ -11,6 +12,7 @@ pub mod functions;
 pub mod number;
 pub mod prune;
 pub mod scan;
+pub mod selection;
 pub mod stats;
 pub mod tables;
 pub mod time;

@@ -9,7 +9,7 @@ use std::ptr::null_mut;
 
 use duckdb::ffi;
 
-use crate::error::{Problem, Result, guard};
+use crate::error::{Callback, Problem, Result, guard};
 
 /// The oldest DuckDB whose functions are used here.
 const API_VERSION: &str = "v1.2.0";
@@ -29,7 +29,7 @@ pub unsafe extern "C" fn loom_init_c_api(
         return false;
     };
     // SAFETY: the arguments are DuckDB's own.
-    let outcome = guard(|| unsafe { load(info, access) });
+    let outcome = guard(Callback::Load, || unsafe { load(info, access) });
     if let Err(problem) = &outcome
         && let Some(set_error) = access.set_error
     {

@@ -7,7 +7,7 @@ use duckdb::ffi;
 
 use super::value::{LogicalType, Value};
 use super::vectors::Vectors;
-use crate::error::{Problem, Result, guard};
+use crate::error::{Callback, Problem, Result, guard};
 use crate::plan::arguments::{Ambient, Arguments};
 use crate::plan::functions::{Bound, FUNCTIONS, Function, Running, Worker};
 
@@ -94,7 +94,7 @@ unsafe extern "C" fn drop_boxed<T>(data: *mut c_void) {
 }
 
 unsafe extern "C" fn bind(info: ffi::duckdb_bind_info) {
-    let outcome = guard(|| {
+    let outcome = guard(Callback::Bind, || {
         // SAFETY: the extra information is the static function that was registered.
         let function: &'static Function =
             unsafe { &*ffi::duckdb_bind_get_extra_info(info).cast::<Function>() };
@@ -127,6 +127,10 @@ unsafe extern "C" fn bind(info: ffi::duckdb_bind_info) {
                 )
             };
         }
+        if let Some(rows) = bound.rows_estimate() {
+            // SAFETY: the information is live for the call. Not exact: the log grows.
+            unsafe { ffi::duckdb_bind_set_cardinality(info, rows, false) };
+        }
         let bound = Box::into_raw(Box::new(bound)).cast();
         // SAFETY: the data is a boxed Bound, which DuckDB owns from here.
         unsafe { ffi::duckdb_bind_set_bind_data(info, bound, Some(drop_boxed::<Bound>)) };
@@ -139,7 +143,7 @@ unsafe extern "C" fn bind(info: ffi::duckdb_bind_info) {
 }
 
 unsafe extern "C" fn init(info: ffi::duckdb_init_info) {
-    let outcome = guard(|| {
+    let outcome = guard(Callback::Init, || {
         // SAFETY: the bind data is what `bind` set, and outlives the execution.
         let bound = unsafe {
             ffi::duckdb_init_get_bind_data(info)
@@ -175,7 +179,7 @@ unsafe extern "C" fn init_local(info: ffi::duckdb_init_info) {
 }
 
 unsafe extern "C" fn execute(info: ffi::duckdb_function_info, output: ffi::duckdb_data_chunk) {
-    let outcome = guard(|| {
+    let outcome = guard(Callback::Execute, || {
         // SAFETY: the data is what `init` set, shared by the threads of the execution that it outlives.
         let running = unsafe {
             ffi::duckdb_function_get_init_data(info)

@@ -10,8 +10,14 @@ mod vectors;
 use duckdb_neo::duckdb_entrypoint_c_api_v2;
 use duckdb_neo::extension::Extension;
 
+use crate::error::{Callback, guard};
+use errors::{error, problem};
+
 #[duckdb_entrypoint_c_api_v2(extension_name = "loom", api_version = "v2.0.0")]
 fn load(extension: &Extension) -> duckdb_neo::Result<()> {
-    settings::register_all(extension)?;
-    table::register_all(extension)
+    let register = || {
+        settings::register_all(extension)?;
+        table::register_all(extension)
+    };
+    guard(Callback::Load, || register().map_err(problem)).map_err(error)
 }

@@ -21,7 +21,7 @@ use super::expression;
 use super::settings;
 use super::value::{datum, logical_type};
 use super::vectors::Vectors;
-use crate::error::{Problem, Result, guard};
+use crate::error::{Callback, Problem, Result, guard};
 use crate::plan::arguments::{Ambient, Arguments, Parameter};
 use crate::plan::filter::Filter;
 use crate::plan::functions::{Bound, FUNCTIONS, Function, Running, Worker};
@@ -81,6 +81,7 @@ struct Callbacks {
 
 /// Runs a callback with what it depends on.
 fn within<T>(
+    callback: Callback,
     context: &Context,
     body: impl FnOnce(&Ambient<'_>) -> Result<T>,
 ) -> duckdb_neo::Result<T> {
@@ -89,7 +90,7 @@ fn within<T>(
         loom_dir: settings::loom_dir(context),
         stop: &stop,
     };
-    guard(|| body(&ambient)).map_err(error)
+    guard(callback, || body(&ambient)).map_err(error)
 }
 
 /// Whether the user has asked for the query to end. There is no call for it, but this one looks at it first.
@@ -122,7 +123,7 @@ impl TableFunctionCallbacks for Callbacks {
         given: Vec<BindArgument>,
         handle: BindFunctionHandle<'_>,
     ) -> duckdb_neo::Result<Bound> {
-        within(context, |ambient| {
+        within(Callback::Bind, context, |ambient| {
             let mut arguments = Arguments::default();
             for (parameter, argument) in self
                 .positional
@@ -150,7 +151,7 @@ impl TableFunctionCallbacks for Callbacks {
         context: &Context,
         columns: InitColumnData<'_>,
     ) -> duckdb_neo::Result<(Option<Running>, Option<usize>)> {
-        within(context, |ambient| {
+        within(Callback::Init, context, |ambient| {
             let running = bound.start(projection(&columns)?, ambient)?;
             let threads = running.threads();
             Ok((Some(running), Some(threads)))
@@ -164,7 +165,9 @@ impl TableFunctionCallbacks for Callbacks {
         context: &Context,
         _: InitColumnData<'_>,
     ) -> duckdb_neo::Result<Option<Worker>> {
-        within(context, |_| Ok(running.map(Running::worker)))
+        within(Callback::InitLocal, context, |_| {
+            Ok(running.map(Running::worker))
+        })
     }
 
     fn exec(
@@ -177,7 +180,7 @@ impl TableFunctionCallbacks for Callbacks {
         _: ExecColumnInfo<'_>,
     ) -> duckdb_neo::Result<()> {
         let stop = || interrupted(context);
-        guard(|| {
+        guard(Callback::Execute, || {
             let running = running.ok_or_else(|| missing("global state"))?;
             let worker = worker.ok_or_else(|| missing("local state"))?;
             worker.fill(running, &mut Vectors::new(context, &output), &stop)
@@ -191,11 +194,12 @@ impl TableFunctionCallbacks for Callbacks {
         running: Option<&Running>,
         _: &Context,
     ) -> duckdb_neo::Result<Option<f64>> {
-        guard(|| Ok(running.map(Running::progress))).map_err(error)
+        // An error here would reach the progress bar and nobody else.
+        Ok(guard(Callback::Progress, || Ok(running.map(Running::progress))).unwrap_or(None))
     }
 }
 
-/// Declares the columns. No cardinality is ever declared exact: DuckDB takes that for an upper bound, and the log grows.
+/// Declares the columns. No number of rows is ever declared exact: DuckDB takes that for an upper bound, and the log grows.
 fn declare(
     context: &Context,
     bound: &Bound,
@@ -203,6 +207,9 @@ fn declare(
 ) -> duckdb_neo::Result<()> {
     for column in bound.columns() {
         handle.add_result_column(&column.name, &logical_type(context, column.ty)?)?;
+    }
+    if let Some(rows) = bound.rows_estimate() {
+        handle.set_cardinality(rows as usize, false)?;
     }
     handle.set_order(OrderPreservation::Insertion)
 }
@@ -215,7 +222,7 @@ impl TableFilterPushdownCallbacks for Callbacks {
         context: &Context,
         offered: PushdownData<'_>,
     ) -> duckdb_neo::Result<()> {
-        guard(|| {
+        guard(Callback::Pushdown, || {
             let Some(scan) = bound.scan().filter(|_| settings::pushdown(context)) else {
                 return Ok(());
             };
@@ -241,6 +248,9 @@ impl TablePartitioningCallbacks for Callbacks {
         _: &Context,
         _: PartitionData<'_>,
     ) -> duckdb_neo::Result<usize> {
-        guard(|| Ok(worker.map_or(0, |worker| worker.batch() as usize))).map_err(error)
+        guard(Callback::Partition, || {
+            Ok(worker.map_or(0, |worker| worker.batch() as usize))
+        })
+        .map_err(error)
     }
 }
