@@ -1,0 +1,162 @@
+//! What the extension does to the process that it is loaded into: nothing that lasts. A panic in it ends a query, an interrupt
+//! is heard, and no connection of its own holds the user's database.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use anyhow::{Context, Result, ensure};
+use loom_tests::duckdb::Version;
+use loom_tests::machine;
+use tempfile::TempDir;
+
+/// Rows of the directory that the tests read.
+const ROWS: usize = 20_000;
+
+/// A Loom directory with one source, `r`, of one field, `n`.
+fn directory() -> Result<TempDir> {
+    let dir = tempfile::tempdir()?;
+    let numbers = (0..ROWS).map(|n| format!("{n}\n"));
+    let csv = dir.path().join("r.csv");
+    std::fs::write(&csv, format!("n\n{}", numbers.collect::<String>()))?;
+    let status = Command::new(machine::ingestd()?)
+        .arg("load")
+        .arg(dir.path().join("loom"))
+        .args(["--source", "r", "--index", "n"])
+        .arg(&csv)
+        .output()?;
+    ensure!(status.status.success(), "{status:?}");
+    Ok(dir)
+}
+
+/// Runs Python with `duckdb` imported, `EXTENSION`, `DIR` and `BASE` set, and `connect(path)` to load the extension.
+fn python(version: Version, base: &Path, planted: Option<&str>, script: &str) -> Result<Output> {
+    let prelude = "import duckdb, os, subprocess, sys, threading, time\n\
+        EXTENSION, BASE = sys.argv[1:3]\n\
+        DIR = BASE + '/loom'\n\
+        def connect(path=':memory:'):\n    \
+            connection = duckdb.connect(path, config={'allow_unsigned_extensions': 'true'})\n    \
+            connection.execute(f\"LOAD '{EXTENSION}'\")\n    \
+            return connection\n";
+    let mut command = Command::new(machine::python()?);
+    command.args(["-c", &format!("{prelude}{script}")]);
+    command.arg(version.extension()).arg(base);
+    command.env_remove("LOOM_TEST_PANIC");
+    command.envs(planted.map(|callback| ("LOOM_TEST_PANIC", callback)));
+    Ok(command.output()?)
+}
+
+fn said(output: &Output) -> Result<&str> {
+    let told = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}: {told}", output.status);
+    Ok(std::str::from_utf8(&output.stdout)
+        .context("not UTF-8")?
+        .trim())
+}
+
+#[test]
+fn a_panic_in_any_callback_ends_the_query_and_no_more() -> Result<()> {
+    // In order, in parallel and pruned, so that every callback is called.
+    let script = "
+connection = connect()
+other = connection.cursor()
+try:
+    connection.execute(f\"CREATE TABLE t AS SELECT n FROM loom_scan('{DIR}', 'r') WHERE n > 5\")
+    print('no error', end=' ')
+except Exception as error:
+    print(type(error).__name__, 'planted' in str(error), end=' ')
+print(other.execute('SELECT 42').fetchall(), connection.execute('SELECT 43').fetchall())
+";
+    let dir = directory()?;
+    let v2 = [
+        "Bind",
+        "Pushdown",
+        "Init",
+        "InitLocal",
+        "Execute",
+        "Partition",
+    ];
+    let v1 = ["Bind", "Init", "Execute"];
+    let all = v2.map(|callback| (Version::V2, callback));
+    for (version, callback) in all
+        .into_iter()
+        .chain(v1.map(|callback| (Version::V1, callback)))
+    {
+        let output = python(version, dir.path(), Some(callback), script)?;
+        let kind = match (version, callback) {
+            (Version::V1, "Bind") => "BinderException",
+            _ => "InvalidInputException",
+        };
+        let expected = format!("{kind} True [(42,)] [(43,)]");
+        assert_eq!(said(&output)?, expected, "{} {callback}", version.name());
+    }
+    Ok(())
+}
+
+#[test]
+fn a_closed_database_is_free_for_another_process() -> Result<()> {
+    let script = "
+connection = connect(BASE + '/user.db')
+connection.execute(f\"CREATE OR REPLACE TABLE t AS SELECT count(*) AS n FROM loom_scan('{DIR}', 'r')\")
+connection.close()
+open_it = 'import duckdb, sys; print(duckdb.connect(sys.argv[1]).execute(\"FROM t\").fetchall())'
+print(subprocess.run([sys.executable, '-c', open_it, BASE + '/user.db'], capture_output=True, text=True, check=True).stdout.strip())
+";
+    let dir = directory()?;
+    for version in Version::ALL {
+        let output = python(version, dir.path(), None, script)?;
+        assert_eq!(said(&output)?, format!("[({ROWS},)]"), "{}", version.name());
+    }
+    Ok(())
+}
+
+#[test]
+fn an_interrupt_ends_a_query_over_loom() -> Result<()> {
+    let script = "
+connection = connect()
+stop = threading.Event()
+def interrupt():
+    while not stop.wait(0.05):
+        connection.interrupt()
+thread = threading.Thread(target=interrupt)
+thread.start()
+try:
+    connection.execute(f\"SELECT sum(a.n * b.n) FROM loom_scan('{DIR}', 'r') a, loom_scan('{DIR}', 'r') b, range(1000)\").fetchall()
+    print('ran to its end')
+except duckdb.InterruptException:
+    print('interrupted')
+finally:
+    stop.set()
+    thread.join()
+print(connection.execute(f\"SELECT count(*) FROM loom_scan('{DIR}', 'r')\").fetchall())
+";
+    let dir = directory()?;
+    for version in Version::ALL {
+        let output = python(version, dir.path(), None, script)?;
+        let expected = format!("interrupted\n[({ROWS},)]");
+        assert_eq!(said(&output)?, expected, "{}", version.name());
+    }
+    Ok(())
+}
+
+#[test]
+fn a_prepared_statement_sees_what_stands_at_its_path_now() -> Result<()> {
+    let script = "
+connection = connect()
+connection.execute(f\"PREPARE p AS SELECT count(*), max(n) FROM loom_scan('{DIR}', 'r') WHERE n >= $1\")
+print(connection.execute('EXECUTE p(19990)').fetchall())
+os.rename(DIR, DIR + '.gone')
+try:
+    print(connection.execute('EXECUTE p(19990)').fetchall())
+except Exception as error:
+    print(DIR in str(error))
+os.rename(DIR + '.gone', DIR)
+print(connection.execute('EXECUTE p(19999)').fetchall())
+";
+    for version in Version::ALL {
+        let dir = directory()?;
+        let output = python(version, dir.path(), None, script)?;
+        let expected = "[(10, 19999)]\nTrue\n[(1, 19999)]";
+        assert_eq!(said(&output)?, expected, "{}", version.name());
+    }
+    Ok(())
+}
