@@ -8,6 +8,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use ingestd::config::Config;
+use ingestd::daemon::Daemon;
 use loom_engine::format::RecordIter;
 use loom_engine::log::LogReader;
 use loom_engine::schema::{Source, decode_catalog};
@@ -246,4 +248,82 @@ fn a_signal_ends_a_silent_pipe_and_keeps_what_came() {
     assert_eq!(stdout(&output), "received=1 stored=1 refused=0 dropped=0\n");
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(records(&dir, "s"), ["0100000000000000"]);
+}
+
+#[test]
+fn a_running_daemon_takes_the_load() {
+    let home = tempfile::tempdir().unwrap();
+    let (dir, json) = (home.path().join("loom"), home.path().join("a.jsonl"));
+    let config =
+        Config::parse("[log]\nchunk = '4KiB'\nblock = '64KiB'\nsegment = '1MiB'\n").unwrap();
+    let daemon = Daemon::start(&dir, &config, false).unwrap();
+    let long = "x".repeat(5000);
+    fs::write(
+        &json,
+        format!("{{\"n\":1,\"s\":\"a\"}}\n{{\"n\":2,\"s\":\"{long}\"}}\n{{\"n\":3}}\n"),
+    )
+    .unwrap();
+    let args = [
+        "load",
+        dir.to_str().unwrap(),
+        "--source",
+        "s",
+        "--index",
+        "n",
+        json.to_str().unwrap(),
+    ];
+    let output = run(&args);
+    assert_eq!(
+        stdout(&output),
+        "received=3 stored=2 refused=1 dropped=0\n",
+        "{}",
+        stderr(&output)
+    );
+    assert!(
+        stderr(&output)
+            .contains("row 2 is refused: the record would have 5011 bytes; the limit is ")
+    );
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        records(&dir, "s"),
+        ["0100000000000000 61", "0300000000000000 -"]
+    );
+    assert!(source(&dir, "s").unwrap().index("n").is_some());
+    let again = run(&args);
+    assert!(
+        stdout(&again).starts_with("received=3 stored=2 "),
+        "{}",
+        stderr(&again)
+    );
+    assert_eq!(records(&dir, "s").len(), 4);
+    daemon.stop().unwrap();
+    assert_eq!(records(&dir, "s").len(), 4);
+}
+
+#[test]
+fn a_directory_that_another_load_writes_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let (dir, csv) = (home.path().join("loom"), home.path().join("a.csv"));
+    fs::write(&csv, "n\n1\n").unwrap();
+    let dir_arg = dir.to_str().unwrap();
+    let mut first = ingestd(&["load", dir_arg, "--source", "s", "--format", "csv", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = first.stdin.take().unwrap();
+    stdin.write_all(b"n\n1\n").unwrap();
+    eventually("the first load writes", || {
+        dir.join("staging").exists() && records(&dir, "s").len() == 1
+    });
+    let second = run(&["load", dir_arg, "--source", "s", csv.to_str().unwrap()]);
+    assert_eq!(second.status.code(), Some(1));
+    assert!(
+        stderr(&second).contains("is written by another process"),
+        "{}",
+        stderr(&second)
+    );
+    drop(stdin);
+    assert!(first.wait_with_output().unwrap().status.success());
+    assert_eq!(records(&dir, "s").len(), 1);
 }

@@ -7,7 +7,7 @@ use crate::log::LogReader;
 use crate::types::{Address, LogKind};
 
 /// So many are told; more are only counted.
-const TOLD_MAX: usize = 1000;
+const TOLD_MAX: usize = 100;
 
 /// What a check read, and what of it is damaged.
 #[derive(Clone, Debug, Default)]

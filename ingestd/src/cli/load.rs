@@ -235,11 +235,14 @@ impl Load<'_> {
         let Some(sink) = self.sink.take() else {
             return outcome.map(|()| ExitCode::SUCCESS);
         };
+        let finished = match (sink.finish(), &outcome) {
+            // What failed first is the reason why the end failed too.
+            (Err(_), Err(_)) => return outcome.map(|()| ExitCode::SUCCESS),
+            (finished, _) => finished?,
+        };
         if self.source.is_none() {
-            sink.finish()?;
             return outcome.map(|()| ExitCode::SUCCESS);
         }
-        let finished = sink.finish()?;
         let counts = finished.counts;
         if !finished.reason.is_empty() {
             eprintln!(

@@ -323,3 +323,163 @@ pub(crate) fn check_layout(def: &SourceDef) -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{
+        BinaryArray, BooleanArray, Float32Array, Float64Array, Int16Array, Int64Array, StringArray,
+        TimestampNanosecondArray, UInt8Array, UInt64Array,
+    };
+    use loom_engine::Timestamp;
+    use loom_engine::schema::{FieldType, FieldValue, PayloadEncoder, TimeKind};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TYPES: [FieldType; 12] = [
+        FieldType::U8,
+        FieldType::U64,
+        FieldType::I16,
+        FieldType::I64,
+        FieldType::F32,
+        FieldType::F64,
+        FieldType::Bool,
+        FieldType::TimestampNs,
+        FieldType::Char(5),
+        FieldType::Bytes(3),
+        FieldType::Utf8,
+        FieldType::VarBytes,
+    ];
+
+    /// A column of values that come of these seeds; a seed that is `None` is NULL.
+    fn column(ty: FieldType, seeds: &[Option<i64>]) -> ArrayRef {
+        macro_rules! numbers {
+            ($array:ty, $number:ty) => {
+                Arc::new(
+                    seeds
+                        .iter()
+                        .map(|seed| seed.map(|seed| seed as $number))
+                        .collect::<$array>(),
+                )
+            };
+        }
+        let texts = || seeds.iter().map(|seed| seed.map(text));
+        match ty {
+            FieldType::U8 => numbers!(UInt8Array, u8),
+            FieldType::U64 => numbers!(UInt64Array, u64),
+            FieldType::I16 => numbers!(Int16Array, i16),
+            FieldType::I64 => numbers!(Int64Array, i64),
+            FieldType::F32 => numbers!(Float32Array, f32),
+            FieldType::F64 => numbers!(Float64Array, f64),
+            FieldType::TimestampNs => numbers!(TimestampNanosecondArray, i64),
+            FieldType::Bool => Arc::new(
+                seeds
+                    .iter()
+                    .map(|seed| seed.map(|seed| seed > 0))
+                    .collect::<BooleanArray>(),
+            ),
+            FieldType::Bytes(_) => Arc::new(
+                seeds
+                    .iter()
+                    .map(|seed| seed.map(bytes))
+                    .collect::<BinaryArray>(),
+            ),
+            FieldType::VarBytes => Arc::new(
+                texts()
+                    .map(|text| text.map(String::into_bytes))
+                    .collect::<BinaryArray>(),
+            ),
+            _ => Arc::new(texts().collect::<StringArray>()),
+        }
+    }
+
+    fn text(seed: i64) -> String {
+        seed.to_string().chars().take(5).collect()
+    }
+
+    fn bytes(seed: i64) -> [u8; 3] {
+        let [a, b, c, ..] = seed.to_le_bytes();
+        [a, b, c]
+    }
+
+    /// One row by way of the encoder that takes a value at a time.
+    fn encoded(
+        encoder: &mut PayloadEncoder,
+        types: &[FieldType],
+        own: Option<i64>,
+        seeds: &[Option<i64>],
+    ) -> Option<Vec<u8>> {
+        let texts: Vec<_> = seeds.iter().map(|seed| text(seed.unwrap_or(0))).collect();
+        let fixed: Vec<_> = seeds.iter().map(|seed| bytes(seed.unwrap_or(0))).collect();
+        let values =
+            types
+                .iter()
+                .zip(seeds)
+                .enumerate()
+                .map(|(at, (ty, seed))| match (ty, *seed) {
+                    (_, None) => FieldValue::Null,
+                    (FieldType::U8, Some(seed)) => FieldValue::U64(u64::from(seed as u8)),
+                    (FieldType::U64, Some(seed)) => FieldValue::U64(seed as u64),
+                    (FieldType::I16, Some(seed)) => FieldValue::I64(i64::from(seed as i16)),
+                    (FieldType::F32, Some(seed)) => FieldValue::F64(f64::from(seed as f32)),
+                    (FieldType::F64, Some(seed)) => FieldValue::F64(seed as f64),
+                    (FieldType::Bool, Some(seed)) => FieldValue::Bool(seed > 0),
+                    (FieldType::I64 | FieldType::TimestampNs, Some(seed)) => FieldValue::I64(seed),
+                    (FieldType::Bytes(_), Some(_)) => FieldValue::Bytes(&fixed[at]),
+                    _ => FieldValue::Bytes(texts[at].as_bytes()),
+                });
+        let values: Vec<_> = values.collect();
+        let mut out = Vec::new();
+        encoder.encode(own.map(Timestamp), &values, &mut out).ok()?;
+        Some(out)
+    }
+
+    proptest! {
+        #[test]
+        fn framing_by_columns_is_encoding_by_rows(
+            fields in prop::collection::vec((prop::sample::select(TYPES.to_vec()), any::<bool>()), 1..12),
+            rows in prop::collection::vec(prop::collection::vec(prop::option::weighted(0.9, any::<i64>()), 13), 0..20),
+            own: bool,
+        ) {
+            let types: Vec<_> = fields.iter().map(|(ty, _)| *ty).collect();
+            let mut def = SourceDef::new("s");
+            def.time = if own { TimeKind::Own } else { TimeKind::Arrival };
+            def.fields = fields.iter().enumerate().map(|(at, (ty, nullable))| FieldDef {
+                nullable: *nullable,
+                ..FieldDef::new(format!("f{at}"), *ty)
+            }).collect();
+            let seeds = |column: usize| rows.iter().map(|row| row[column]).collect::<Vec<_>>();
+            let mut columns: Vec<_> =
+                types.iter().enumerate().map(|(at, ty)| column(*ty, &seeds(at))).collect();
+            columns.push(column(FieldType::I64, &seeds(12)));
+            let sources = def.fields.iter().enumerate().map(|(at, field)| FieldSource {
+                field: field.clone(),
+                column: Some(at),
+            });
+            let time = own.then(|| (types.len(), "time".to_owned()));
+            let framer = Framer::new(&def, sources.collect(), time, 65_512).unwrap();
+            let given = Rows { columns, count: rows.len(), bad: Vec::new() };
+            let batch = framer.frame(given, 1).unwrap();
+
+            let mut encoder = PayloadEncoder::new(def.time, &def.fields).unwrap();
+            let mut expected = Vec::new();
+            let mut kept = Vec::new();
+            for (at, row) in rows.iter().enumerate() {
+                let own_time = if own { row[12] } else { None };
+                let payload = encoded(&mut encoder, &types, own_time, &row[..types.len()]);
+                if let Some(payload) = payload {
+                    expected.extend((payload.len() as u16).to_le_bytes());
+                    expected.extend(payload);
+                    kept.push(at as u64 + 1);
+                }
+            }
+            prop_assert_eq!(batch.bytes.clone(), expected);
+            prop_assert_eq!(batch.rows, kept.len() as u64);
+            prop_assert_eq!(batch.received(), rows.len() as u64);
+            let found: Vec<u64> = (0..batch.rows).map(|ordinal| batch.row_of(ordinal)).collect();
+            prop_assert_eq!(found, kept);
+        }
+    }
+}
