@@ -31,7 +31,7 @@ pub struct Directory {
 
 /// The catalog only grows, so its length says whether it changed.
 struct CachedCatalog {
-    bytes: usize,
+    bytes: u64,
     catalog: Arc<Catalog>,
 }
 
@@ -50,7 +50,7 @@ impl Directory {
         Ok(Arc::new(Directory {
             reader: Arc::new(LogReader::open(path)?),
             catalog: Mutex::new(CachedCatalog {
-                bytes: usize::MAX,
+                bytes: u64::MAX,
                 catalog: Arc::new(Catalog::new()),
             }),
             epoch: Mutex::new(Epoch::default()),
@@ -134,7 +134,11 @@ impl Directory {
         logs.end_chunk().0 - logs.summarised_chunks().0
     }
 
-    fn snapshot_of(self: &Arc<Self>, tails: Tails, position: Address) -> Result<Snapshot> {
+    pub(super) fn snapshot_of(
+        self: &Arc<Self>,
+        tails: Tails,
+        position: Address,
+    ) -> Result<Snapshot> {
         // After the tails: what they publish was defined before.
         let catalog = self.catalog()?;
         let logs = self.logs(tails, position);
@@ -158,12 +162,12 @@ impl Directory {
     }
 
     fn catalog(&self) -> Result<Arc<Catalog>> {
-        let bytes = self.reader.catalog_bytes()?;
         let mut cached = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
-        if cached.bytes != bytes.len() {
+        if self.reader.catalog_len()? != cached.bytes {
+            let bytes = self.reader.catalog_bytes()?;
             let (catalog, _, _) = decode_catalog(&self.reader.meta().uuid, &bytes)?;
             *cached = CachedCatalog {
-                bytes: bytes.len(),
+                bytes: bytes.len() as u64,
                 catalog: Arc::new(catalog),
             };
         }

@@ -150,14 +150,9 @@ impl<'a> Refinery<'a> {
             return Ok(());
         }
         self.descend(&mut targets, poll)?;
-        for target in &mut targets {
-            if let Sink::Keys(keys) = &mut target.sink {
-                keys.sort_unstable();
-            }
-        }
         for (wanted, target) in batch.iter().zip(target_of) {
             let key = targets
-                .get(target)
+                .get_mut(target)
                 .and_then(|target| target.of_rank(wanted.place.rank))
                 .ok_or_else(|| self.contradiction("other values are found than were counted"))?;
             found.push(Found {
@@ -243,14 +238,14 @@ impl Target {
         }
     }
 
-    /// The value of a rank among the sorted ones; `None` if they are not as many as were counted.
-    fn of_rank(&self, rank: u64) -> Option<Key> {
-        let Sink::Keys(keys) = &self.sink else {
+    /// The value of a rank; `None` if the values are not as many as were counted.
+    fn of_rank(&mut self, rank: u64) -> Option<Key> {
+        let Sink::Keys(keys) = &mut self.sink else {
             return None;
         };
         let all_found = keys.len() as u64 == self.place.count;
         let at = usize::try_from(rank.checked_sub(1)?).ok()?;
-        keys.get(at).copied().filter(|_| all_found)
+        (all_found && at < keys.len()).then(|| *keys.select_nth_unstable(at).1)
     }
 }
 

@@ -49,8 +49,17 @@ struct Filters {
 }
 
 impl Filters {
-    fn is_none(&self) -> bool {
-        matches!(self.exact, Test::All) && self.indexes.is_empty()
+    /// Whether every row of a chunk satisfies them, as far as two rows tell: arrival times do not decrease.
+    fn hold_for_all(&self, time: TimeKind, rows: &[Row]) -> bool {
+        let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
+            return true;
+        };
+        self.indexes.is_empty()
+            && match &self.exact {
+                Test::All => true,
+                Test::Time(times) => time == TimeKind::Arrival && times.covers(first.ts, last.ts),
+                _ => false,
+            }
     }
 
     fn matches(&self, layout: &Layout, row: Row, payload: &[u8]) -> bool {
@@ -168,6 +177,18 @@ impl Scan {
         }
     }
 
+    /// Leaves the rows that satisfy everything.
+    fn filter(&self, rows: &mut Vec<Row>, cursor: &ChunkCursor) {
+        let layout = self.source.layout_at(cursor.base());
+        if self.filters.hold_for_all(self.source.time, rows) {
+            return;
+        }
+        rows.retain(|row| {
+            let payload = row.payload(cursor.bytes());
+            self.filters.matches(layout, *row, payload)
+        });
+    }
+
     pub(super) fn logs(&self) -> &Arc<SnapshotLogs> {
         &self.logs
     }
@@ -257,20 +278,11 @@ impl ChunkReader {
             scan, cursor, rows, ..
         } = self;
         cursor.load(chunk)?;
-        let filters = &scan.filters;
-        if filters.is_none() {
-            let _ = cursor.for_each(&scan.source, |_, row| {
-                rows.push(row);
-                ControlFlow::Continue(())
-            })?;
-        } else {
-            let _ = cursor.for_each(&scan.source, |record, row| {
-                if filters.matches(record.layout, row, record.payload) {
-                    rows.push(row);
-                }
-                ControlFlow::Continue(())
-            })?;
-        }
+        let _ = cursor.for_each(&scan.source, |_, row| {
+            rows.push(row);
+            ControlFlow::Continue(())
+        })?;
+        scan.filter(rows, cursor);
         Ok(())
     }
 
@@ -319,9 +331,7 @@ impl ChunkReader {
             rows.clear();
             return Ok(false);
         }
-        let bytes = cursor.bytes();
-        let layout = scan.source.layout_at(cursor.base());
-        rows.retain(|row| scan.filters.matches(layout, *row, row.payload(bytes)));
+        scan.filter(rows, cursor);
         Ok(true)
     }
 }

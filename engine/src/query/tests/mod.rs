@@ -3,6 +3,8 @@
 //! Constants that bound memory are small under test, so that batches, groups and narrowing passes all happen.
 
 mod damage;
+mod forged;
+mod live;
 mod operators;
 mod oracle;
 mod world;

@@ -10,12 +10,13 @@ use proptest::strategy::ValueTree;
 
 use super::oracle::{self, Record};
 use super::world::{Op, Random, Spread, World, any_ops};
+use crate::log::LogReader;
 use crate::query::{
     AggregateSpec, Bucket, Poll, Predicate, Quantile, Scan, ScanSpec, Snapshot, aggregate,
     indexed_scan, raw_scan,
 };
-use crate::schema::TimeKind;
-use crate::types::{IndexId, Key, SourceId, TimeRange, Timestamp, ValueKind, ValueRange};
+use crate::schema::{BinsDef, TimeKind};
+use crate::types::{Address, IndexId, Key, SourceId, TimeRange, Timestamp, ValueKind, ValueRange};
 
 /// Address, `ts` and payload of a row.
 type Found = (u64, i64, Vec<u8>);
@@ -441,6 +442,98 @@ fn windows_over_thousands_of_chunks_agree_with_the_oracle() {
         .unwrap()
         .current();
     check(&world, &asks);
+}
+
+#[test]
+fn records_below_what_is_retained_are_not_seen() {
+    let mut ops = vec![Op::Define(1), Op::Define(3)];
+    for round in 0..24u64 {
+        ops.push(Op::Batch {
+            source: [0, 1, 0, 2][round as usize % 4],
+            records: 500,
+            spread: Spread::Skewed,
+            seed: round,
+        });
+    }
+    let world = World::of(&ops);
+    let all = world.records();
+    let reader = LogReader::open(&world.dir.path().join("loom")).unwrap();
+    for chunk in [1, 7, 63, 64, 100, 150] {
+        let mut tails = reader.tails().unwrap();
+        tails.begin[0] = Address(chunk * 4096);
+        let snapshot = world.directory.snapshot_of(tails, tails.tail[0]).unwrap();
+        let retained: Vec<Record> = all
+            .iter()
+            .filter(|record| record.address >= tails.begin[0])
+            .cloned()
+            .collect();
+        for source in &world.sources {
+            let totals = snapshot.source_totals(*source).unwrap();
+            let own = retained.iter().filter(|record| record.source == *source);
+            assert_eq!(totals.records, own.count() as u64);
+            let indexes = world.indexes(*source);
+            let question = Question {
+                snapshot: snapshot.clone(),
+                visible: retained.clone(),
+                source: *source,
+                index: None,
+                time: TimeRange::ALL,
+                value: ValueRange::ALL,
+                bucket: None,
+                quantiles: vec![0.5, 0.99],
+            };
+            check_raw_scan(&question);
+            indexes.iter().for_each(|index| {
+                check_indexed_scan(&question, *index);
+                check_aggregate(&question, *index, false);
+            });
+        }
+        assert!(world.directory.snapshot_at(chunk).is_ok());
+    }
+}
+
+/// A function over the bytes, which only this process knows.
+#[test]
+fn an_index_given_as_a_closure_answers_its_library_user_alone() {
+    let mut world = World::new();
+    let source = world.sources[2];
+    let length = |payload: &[u8]| (payload.len() > 10).then_some(Key(payload.len() as u64));
+    let push = |world: &mut World| {
+        for bytes in 0..300 {
+            world.writer().push(source, &vec![1; bytes]).unwrap();
+        }
+    };
+    push(&mut world);
+    let bins = BinsDef::Auto;
+    let index = world
+        .writer()
+        .define_index_fn(
+            source,
+            "length",
+            ValueKind::Unsigned,
+            &bins,
+            Box::new(length),
+        )
+        .unwrap();
+    push(&mut world);
+    world.writer().publish().unwrap();
+    let spec = AggregateSpec {
+        source,
+        index,
+        time: TimeRange::ALL,
+        value: ValueRange::ALL,
+        bucket: None,
+        quantiles: vec![Quantile::new(0.5).unwrap()],
+        approx: false,
+    };
+    let snapshot = world.snapshot();
+    let error = aggregate(&snapshot, &spec, &Poll::never()).unwrap_err();
+    assert!(error.to_string().contains("function"), "{error}");
+    world.directory.provide_function(index, Arc::new(length));
+    let rows = aggregate(&snapshot, &spec, &Poll::never()).unwrap();
+    // Lengths 11 to 299, before the index and after it.
+    assert_eq!((rows[0].count, rows[0].min), (578, Some(Key(11))));
+    assert_eq!(rows[0].quantiles, [Some(Key(155))]);
 }
 
 #[test]
