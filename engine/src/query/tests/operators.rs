@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -10,6 +11,7 @@ use proptest::strategy::ValueTree;
 
 use super::oracle::{self, Record};
 use super::world::{Op, Random, Spread, World, any_ops};
+use crate::error::Error;
 use crate::log::LogReader;
 use crate::query::{
     AggregateSpec, Bucket, Poll, Predicate, Quantile, Scan, ScanSpec, Snapshot, aggregate,
@@ -489,6 +491,66 @@ fn records_below_what_is_retained_are_not_seen() {
             });
         }
         assert!(world.directory.snapshot_at(chunk).is_ok());
+    }
+}
+
+#[test]
+fn an_index_that_is_named_applies_its_filter_before_and_after_it_began() {
+    let push = |seed| Op::Batch {
+        source: 0,
+        records: 600,
+        spread: Spread::Skewed,
+        seed,
+    };
+    // `large` takes a nullable value where kind is 2 or 3, `ones` counts where kind is 1.
+    let world = World::of(&[push(1), Op::Define(1), Op::Define(2), push(2), push(3)]);
+    let all = world.records();
+    let snapshot = world.snapshot();
+    let source = snapshot.source("metric").unwrap();
+    for (name, kinds) in [("large", 2..=3), ("ones", 1..=1)] {
+        let spec = ScanSpec {
+            source: source.id,
+            exact: Predicate::All,
+            prune: Predicate::All,
+            index_filters: vec![source.index(name).unwrap().id],
+        };
+        let scan = Scan::new(&snapshot, spec).unwrap();
+        assert_eq!(scan.count(&Poll::never()).unwrap(), None);
+        let mut reader = scan.reader();
+        let mut found = Vec::new();
+        while let Some(chunk) = scan.next(&Poll::never()).unwrap() {
+            let rows = reader.read(chunk).unwrap();
+            found.extend(rows.rows.iter().map(|row| row.address(rows.base)));
+        }
+        let kind = |record: &Record| record.keys.len() > 1 && kinds.contains(&record.kind());
+        let expected: Vec<Address> = all
+            .iter()
+            .filter(|record| kind(record))
+            .map(|record| record.address)
+            .collect();
+        assert!(!expected.is_empty());
+        assert_eq!(found, expected, "{name}");
+    }
+}
+
+#[test]
+fn an_interrupted_query_says_so() {
+    let ops: Vec<Op> = (0..40).map(|_| Op::Fill(50)).collect();
+    let world = World::of(&ops);
+    let snapshot = world.snapshot();
+    let stop = || true;
+    let poll = Poll::new(&stop);
+    let started = Instant::now();
+    // Asked again until the closure may be asked: the directory is small and the interval not nothing.
+    loop {
+        let seen = raw_scan(&snapshot, world.sources[2], TimeRange::ALL, &poll, |_| {
+            ControlFlow::Continue(())
+        });
+        match seen {
+            Err(Error::Interrupted) => break,
+            seen => seen.unwrap(),
+        }
+        assert!(started.elapsed() < Duration::from_secs(10));
     }
 }
 

@@ -27,6 +27,11 @@ impl Record {
         self.address + 8 + self.payload.len().next_multiple_of(8) as u64
     }
 
+    /// Of a `metric`: its first field, behind one byte of null bits.
+    pub fn kind(&self) -> u8 {
+        self.payload[1]
+    }
+
     pub fn key(&self, index: IndexId) -> Option<Key> {
         self.keys.iter().find(|(id, _)| *id == index)?.1
     }
