@@ -14,6 +14,7 @@ mod counting;
 mod durable;
 mod fault;
 mod flusher;
+mod group;
 mod lock;
 mod log_flusher;
 mod meta;

@@ -12,6 +12,7 @@ use super::catalog_file::{self, CatalogFile};
 use super::control::Word;
 use super::durable::{DurableFile, DurableLog};
 use super::flusher::Flusher;
+use super::group::GroupStorage;
 use super::lock::WriterLock;
 use super::log_flusher::{LogFlusher, Release};
 use super::meta::DirMeta;
@@ -63,7 +64,11 @@ impl Opening {
     /// Opens a directory, made where it is absent, takes its lock and recovers its bytes. Chunk and segment sizes of a directory that exists
     /// are its own.
     pub fn open(dir: &Path, options: &LogOptions) -> Result<Opening> {
-        Opening::open_with(Arc::new(OsStorage), dir, options)
+        let storage: Arc<dyn Storage> = match options.group {
+            Some(group) => Arc::new(GroupStorage::new(group)),
+            None => Arc::new(OsStorage),
+        };
+        Opening::open_with(storage, dir, options)
     }
 
     pub fn open_with(

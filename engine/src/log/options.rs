@@ -32,6 +32,8 @@ pub struct LogOptions {
     /// The directory that holds the staging file. `None`: `/dev/shm`, or the Loom directory where that is too small.
     pub staging: Option<PathBuf>,
     pub durability: Durability,
+    /// The id of a group that may read what is made from now on; without one, only the owner may.
+    pub group: Option<u32>,
 }
 
 impl Default for LogOptions {
@@ -42,6 +44,7 @@ impl Default for LogOptions {
             segment_bytes: [1 << 30, 128 << 20, 16 << 20],
             staging: None,
             durability: Durability::Interval(Duration::from_millis(500)),
+            group: None,
         }
     }
 }

@@ -16,7 +16,9 @@ const CHECK: Duration = Duration::from_millis(500);
 
 /// Run the daemon on a Loom directory until SIGTERM or SIGINT; SIGHUP reads the configuration again
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  ingestd run /var/lib/loom --config /etc/loom.toml")]
+#[command(
+    after_help = "Example:\n  ingestd run /var/lib/loom --config /etc/loom.toml\n\n`ingestd validate --help` shows every key of the configuration."
+)]
 pub struct Args {
     /// The Loom directory; made where it does not exist
     dir: PathBuf,

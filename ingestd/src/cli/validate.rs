@@ -8,9 +8,47 @@ use ingestd::config::Config;
 /// What `sysexits.h` calls a configuration error.
 const EX_CONFIG: u8 = 78;
 
+const AFTER_HELP: &str = r#"Example:
+  ingestd validate --config /etc/loom.toml
+
+Every key, with its default; sources, limits and the group are examples:
+  [log]
+  chunk = "64KiB"           # unit of indexing; fixed when the directory is made
+  block = "64MiB"           # unit of eviction; two are staged
+  segment = "1GiB"          # size of a file of the record log; fixed when the directory is made
+  staging = "/dev/shm"      # where everything fits with 10 % to spare, else the Loom directory
+  durability = "500ms"      # fsync at most this late; "none", or "batch": acknowledge after fsync
+
+  [retention]
+  max_bytes = "50GiB"       # unlimited unless given; not enforced by this version
+  max_age = "24h"           # unlimited unless given; not enforced by this version
+  min_free = "5%"
+  on_full = "evict"         # or "refuse"
+
+  [access]
+  group = "telemetry"       # may read the directory and query it; none unless given
+  socket = "owner"          # who may push; or "group"
+
+  [[source]]
+  name = "redis_request"
+  time = "arrival"          # or "own": each record brings its own time
+  on_overload = "block"     # or "drop_new"
+  [[source.field]]
+  name = "latency_ns"
+  type = "u64"
+  [[source.field]]
+  name = "op"
+  type = "u8"
+  labels = { 1 = "GET", 2 = "SET" }
+  [[source.index]]
+  name = "set_latency"
+  value = "latency_ns"
+  where = "op = 'SET'"
+  bins = { from = 1000, factor = 2, count = 24 }"#;
+
 /// Check a configuration: exit code 0, or 78 with the line that is wrong
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  ingestd validate --config /etc/loom.toml")]
+#[command(after_help = AFTER_HELP)]
 pub struct Args {
     /// The configuration (TOML)
     #[arg(long, value_name = "FILE")]

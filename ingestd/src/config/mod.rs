@@ -140,6 +140,7 @@ impl LogConfig {
                 DurabilityConfig::Interval(interval) => Durability::Interval(interval),
                 DurabilityConfig::Batch => Durability::Batch,
             },
+            group: None,
         }
     }
 

@@ -34,6 +34,32 @@ pub(super) fn group_id(access: &AccessConfig) -> Result<Option<u32>, DaemonError
     }
 }
 
+/// Lets the group read what the directory holds already; the engine makes new files so from the start.
+pub(super) fn share(dir: &Path, group: u32) -> Result<(), DaemonError> {
+    let entries =
+        std::fs::read_dir(dir).and_then(|entries| entries.collect::<io::Result<Vec<_>>>());
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| DaemonError::Io { path, source }
+    };
+    for entry in entries.map_err(failed(dir))? {
+        let path = entry.path();
+        let kind = entry.file_type().map_err(failed(&path))?;
+        let mode = match (kind.is_dir(), kind.is_file()) {
+            (true, _) => 0o750,
+            (_, true) => 0o640,
+            _ => continue,
+        };
+        rustix::fs::chown(&path, None, Some(Gid::from_raw(group)))
+            .and_then(|()| rustix::fs::chmod(&path, Mode::from_raw_mode(mode)))
+            .map_err(|error| failed(&path)(error.into()))?;
+        if kind.is_dir() {
+            share(&path, group)?;
+        }
+    }
+    Ok(())
+}
+
 /// Makes the directory's socket, in place of one that a killed daemon left.
 ///
 /// Its mode is set before it has a name, so there is no moment in which others could connect.

@@ -26,7 +26,7 @@ use std::sync::atomic::AtomicU64;
 use std::thread::JoinHandle;
 
 use loom_engine::ingest::{Writer, WriterOptions};
-use loom_engine::log::Durability;
+use loom_engine::log::{Durability, LogOptions};
 use thiserror::Error;
 
 pub use listener::CONNECTIONS_MAX;
@@ -72,13 +72,16 @@ impl Daemon {
                 "max_bytes and max_age are not enforced by this version: nothing is evicted, and the disk fills"
             );
         }
-        let options = WriterOptions {
-            log: config.log.options(),
-            accept_clock,
-        };
-        let durability = options.log.durability;
         let group = access::group_id(&config.access)?;
-        let mut writer = Writer::open(dir, options)?;
+        let log = LogOptions {
+            group,
+            ..config.log.options()
+        };
+        let durability = log.durability;
+        let mut writer = Writer::open(dir, WriterOptions { log, accept_clock })?;
+        if let Some(group) = group {
+            access::share(dir, group)?;
+        }
         for source in &config.sources {
             writer.define_source(source)?;
         }

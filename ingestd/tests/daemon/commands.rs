@@ -139,3 +139,12 @@ fn each_command_shows_an_example() {
         assert!(help.contains("Example"), "{command}: {help}");
     }
 }
+
+#[test]
+fn the_configuration_that_the_help_shows_is_sound() {
+    let help = stdout(&["validate", "--help"]);
+    let (_, shown) = help.split_once("are examples:\n").unwrap();
+    let config = ingestd::config::Config::parse(shown).unwrap();
+    assert_eq!(config.log, ingestd::config::LogConfig::default());
+    assert_eq!(config.sources.len(), 1);
+}

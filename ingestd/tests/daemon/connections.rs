@@ -1,7 +1,7 @@
 //! Clients that are hostile, slow, too many, or gone.
 
 use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
@@ -214,6 +214,69 @@ fn the_directory_and_the_socket_are_the_owners() {
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&here.path().join("ingest.sock")), 0o600);
     assert_eq!(mode(&here.path().join("catalog")), 0o600);
+}
+
+/// The modes of a directory's entries, by path, but the socket.
+fn modes(dir: &Path) -> Vec<(std::path::PathBuf, u32)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let (path, metadata) = entry
+            .map(|entry| (entry.path(), entry.metadata().unwrap()))
+            .unwrap();
+        if metadata.is_dir() {
+            found.extend(modes(&path));
+        }
+        if metadata.is_dir() || metadata.is_file() {
+            found.push((path, metadata.permissions().mode() & 0o7777));
+        }
+    }
+    found
+}
+
+#[test]
+fn a_group_may_read_everything_and_push_only_where_it_is_told_so() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("loom");
+    let group = std::fs::metadata(root.path()).unwrap().gid();
+    let push = |config: &str| {
+        let daemon = Daemon::start(&dir, &Config::parse(config).unwrap(), false).unwrap();
+        let client = Client::connect(&dir).unwrap();
+        let source = client.define_one(NUMBERS).unwrap();
+        for n in 0..100_000u64 {
+            client.push(source, &n.to_le_bytes()).unwrap();
+        }
+        client.sync_durable().unwrap();
+        let socket = std::fs::metadata(dir.join("ingest.sock"))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777;
+        let staging: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(dir.join("staging")).unwrap()).unwrap();
+        let staging = dir.join(staging["path"].as_str().unwrap());
+        let staging = std::fs::metadata(staging).unwrap().permissions().mode() & 0o777;
+        daemon.stop().unwrap();
+        (socket, staging)
+    };
+    assert_eq!(push(SMALL), (0o600, 0o600));
+    assert!(modes(root.path()).iter().all(|(_, mode)| mode & 0o077 == 0));
+    let shared = format!("{SMALL}[access]\ngroup = '{group}'\n");
+    assert_eq!(push(&shared), (0o600, 0o640));
+    for (path, mode) in modes(root.path()) {
+        assert_eq!(
+            mode,
+            if path.is_dir() { 0o750 } else { 0o640 },
+            "{}",
+            path.display()
+        );
+        assert_eq!(std::fs::metadata(&path).unwrap().gid(), group);
+    }
+    assert_eq!(push(&format!("{shared}socket = 'group'\n")), (0o660, 0o640));
+    let unknown = format!("{SMALL}[access]\ngroup = 'no such group'\n");
+    let error = Daemon::start(&dir, &Config::parse(&unknown).unwrap(), false)
+        .map(drop)
+        .unwrap_err();
+    assert!(error.to_string().contains("no such group"), "{error}");
 }
 
 #[test]

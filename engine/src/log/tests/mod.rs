@@ -40,6 +40,7 @@ impl Scene {
             segment_bytes: [SEGMENT; 3],
             staging: Some(self.root.path().join("shm")),
             durability: Durability::None,
+            group: None,
         }
     }
 
