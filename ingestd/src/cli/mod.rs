@@ -61,7 +61,38 @@ impl Command {
 /// Parses the arguments, runs the subcommand and reports its error as one sentence.
 pub fn main() -> ExitCode {
     CommandLine::parse().command.run().unwrap_or_else(|error| {
-        eprintln!("ingestd: {error:#}");
+        eprintln!("ingestd: {}", sentence(&error));
         ExitCode::FAILURE
     })
+}
+
+/// An error and what led to it, each told once: many errors name their cause themselves.
+fn sentence(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.ends_with(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let cause = std::io::Error::other("no space");
+        let engine = loom_engine::Error::io("dir/LOCK", cause);
+        let error = Err::<(), _>(engine)
+            .context("it did not start")
+            .unwrap_err();
+        assert_eq!(sentence(&error), "it did not start: dir/LOCK: no space");
+    }
 }

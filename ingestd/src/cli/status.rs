@@ -1,6 +1,7 @@
 //! `ingestd status`: what the daemon says of itself and of each source, once.
 
 use std::fmt::Write;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -25,7 +26,18 @@ impl Args {
         let client = match Client::connect(&self.dir) {
             Ok(client) => client,
             Err(ClientError::NotRunning(_)) => {
-                print!("{}", at_rest(&self.dir)?);
+                print!(
+                    "{}",
+                    from_the_directory(&self.dir, "written by a process without a socket")?
+                );
+                return Ok(ExitCode::SUCCESS);
+            }
+            // The directory's group may read it and need not be allowed to push.
+            Err(ClientError::Io(error)) if error.kind() == ErrorKind::PermissionDenied => {
+                print!(
+                    "{}",
+                    from_the_directory(&self.dir, "running; this user may not ask it")?
+                );
                 return Ok(ExitCode::SUCCESS);
             }
             Err(error) => return Err(error.into()),
@@ -36,12 +48,13 @@ impl Args {
     }
 }
 
-/// What the directory itself tells where no daemon answers: what each source holds.
-fn at_rest(dir: &Path) -> anyhow::Result<String> {
+/// What the directory itself tells where no daemon answers: what each source holds. A writer that lives is told as
+/// `alive`.
+fn from_the_directory(dir: &Path, alive: &str) -> anyhow::Result<String> {
     let directory = Directory::open(dir)?;
     let snapshot = directory.snapshot()?;
     let writer = if directory.status()?.writer.alive {
-        "written by a process without a socket (a load, or a daemon that starts or stops)"
+        alive
     } else {
         "not running"
     };
