@@ -1,24 +1,23 @@
-//! The flusher's part for one log: which bytes go next, and into which segment file.
+//! The flusher's part for one log: which bytes go next, and what is written without a gap.
 
 use std::sync::Arc;
 
 use super::control::Word;
 use super::fault::Fault;
-use super::replacement::replace;
+use super::lanes::{Lanes, RUNS_MAX};
 use super::segment::SegmentDir;
+use super::segment_writer::SegmentWriter;
 use super::shared::Shared;
-use super::storage::{OpenMode, StorageFile, write_at};
+use super::staged_run::StagedRun;
+use super::storage::{OpenMode, write_at};
 use super::sync::Ordering;
 use crate::error::{Error, Result};
-use crate::format::{CHUNK_TRAILER_BYTES, seal_trailer};
 use crate::types::{Address, LogKind};
 
 const WRITE_BYTES_MAX: u64 = 4 << 20;
 const WRITE_BYTES_MIN: u64 = 1 << 20;
 /// What direct writes are multiples of.
 const PAGE_BYTES: u64 = 4096;
-/// Files that wait for their sync; more are synced before the next one is begun.
-const UNSYNCED_FILES_MAX: usize = 8;
 
 /// When a block may be reused.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -31,41 +30,37 @@ pub enum Release {
 
 #[derive(Debug)]
 pub struct LogFlusher {
-    segments: SegmentDir,
+    log: LogKind,
+    files: SegmentWriter,
     release: Release,
     /// All below it is written; in the record log a chunk boundary.
     next: Address,
-    current: Option<SegmentFile>,
-    /// Written since their last sync.
-    unsynced: Vec<SegmentFile>,
-    /// First addresses of segments of which nobody knows what is on the medium; they are written anew before anything else.
-    suspect: Vec<Address>,
-}
-
-#[derive(Clone, Debug)]
-struct SegmentFile {
-    first: Address,
-    file: Arc<dyn StorageFile>,
+    /// For the record log, whose runs are long.
+    lanes: Option<Lanes>,
 }
 
 impl LogFlusher {
-    pub fn new(segments: SegmentDir, release: Release, start: Address) -> LogFlusher {
-        LogFlusher {
-            segments,
+    pub fn new(shared: &Arc<Shared>, segments: SegmentDir, release: Release) -> Result<LogFlusher> {
+        let log = segments.log();
+        let lanes = match log {
+            LogKind::Records => Some(Lanes::start(shared)?),
+            LogKind::Chunks | LogKind::Times => None,
+        };
+        Ok(LogFlusher {
+            log,
+            files: SegmentWriter::new(segments),
             release,
-            next: start,
-            current: None,
-            unsynced: Vec::new(),
-            suspect: Vec::new(),
-        }
+            next: shared.flusher(log).flushed.get(),
+            lanes,
+        })
     }
 
     pub fn log(&self) -> LogKind {
-        self.segments.log()
+        self.log
     }
 
     pub fn segments(&self) -> &SegmentDir {
-        &self.segments
+        self.files.segments()
     }
 
     pub fn next(&self) -> Address {
@@ -74,14 +69,13 @@ impl LogFlusher {
 
     /// Makes segments until two blocks ahead of the writer are allocated.
     pub fn allocate_ahead(&mut self, shared: &Shared) -> Result<()> {
-        let log = self.log();
-        let allocated = &shared.flusher(log).allocated;
-        let wanted = shared.writer(log).appended.get() + 2 * shared.geometry.block(log);
+        let allocated = &shared.flusher(self.log).allocated;
+        let wanted = shared.writer(self.log).appended.get() + 2 * shared.geometry.block(self.log);
         while allocated.get() < wanted {
             let first = allocated.get();
-            self.segments.provide(first, OpenMode::Write)?;
+            self.segments().provide(first, OpenMode::Write)?;
             shared.counters.segments.fetch_add(1, Ordering::Relaxed);
-            allocated.set(first + self.segments.segment_bytes());
+            allocated.set(first + self.segments().segment_bytes());
             shared.notify();
         }
         Ok(())
@@ -89,69 +83,116 @@ impl LogFlusher {
 
     /// Writes what is complete, if it is enough to be worth a write or `all` is asked for. Returns whether it wrote.
     pub fn write_out(&mut self, shared: &Shared, all: bool) -> Result<bool, Fault> {
-        let log = self.log();
-        self.replace_suspects(shared)?;
-        let appended = shared.writer(log).appended.get();
-        let complete = match log {
+        let appended = shared.writer(self.log).appended.get();
+        let complete = match self.log {
             LogKind::Records => appended.align_down(shared.geometry.chunk_bytes),
             LogKind::Chunks | LogKind::Times => appended,
         };
-        let block = shared.geometry.block(log);
+        let block = shared.geometry.block(self.log);
         let pending = complete.0.saturating_sub(self.next.0);
         let ends_a_block = complete.align_down(block) > self.next.align_down(block);
         if pending == 0 || !(all || ends_a_block || pending >= WRITE_BYTES_MIN.min(block / 4)) {
             return Ok(false);
         }
         while self.next < complete && !shared.is_stopping() {
-            let run = (complete.0 - self.next.0)
-                .min(WRITE_BYTES_MAX)
-                .min(shared.staging.layout().run_bytes(log, self.next));
-            self.write_run(shared, run as usize)?;
+            let before = self.next;
+            match self.write_runs(shared, complete) {
+                Err(Fault::Final(error @ Error::Io { .. })) => {
+                    self.files.refuse(self.next, &error);
+                    // The new generation is written before the run that was refused. It is tried once: the next failure at the same place is final.
+                    let run = self.run_at(shared, self.next, complete);
+                    self.write_run(shared, run)?;
+                }
+                result => result?,
+            }
+            assert!(
+                self.next > before || shared.is_stopping(),
+                "the {} is written past {before}",
+                self.log
+            );
         }
         Ok(true)
     }
 
-    /// Writes the next bytes, which lie in one block, and so in one segment.
-    fn write_run(&mut self, shared: &Shared, bytes: usize) -> Result<(), Fault> {
-        let (log, at) = (self.log(), self.next);
-        if log == LogKind::Records {
-            self.seal_chunks(shared, bytes);
+    /// Writes some of what is complete: one run, or as many at once as there are lanes for.
+    fn write_runs(&mut self, shared: &Shared, complete: Address) -> Result<(), Fault> {
+        let run = self.run_at(shared, self.next, complete);
+        match self.lanes.take() {
+            Some(lanes) if self.next + (run.bytes as u64) < complete => {
+                let result = self.write_in_lanes(shared, &lanes, complete);
+                self.lanes = Some(lanes);
+                result
+            }
+            lanes => {
+                self.lanes = lanes;
+                self.write_run(shared, run)
+            }
         }
-        // SAFETY: the range lies below `appended` and at or above `released`, which follows `next`, so the writer stores nothing there; the
-        // seals were stored by this thread just before.
-        let staged = unsafe { shared.staging.stable_bytes(log, at, bytes) };
-        self.write(shared, at, staged)?;
-        self.next += bytes as u64;
-        shared
-            .counters
-            .written_bytes
-            .fetch_add(bytes as u64, Ordering::Relaxed);
-        self.told_flushed(shared, self.next);
-        if self.release == Release::Written {
-            shared.flusher(log).released.set(self.next);
-            shared.notify();
+    }
+
+    /// The run that begins at `at`: of one block, and so of one segment.
+    fn run_at(&self, shared: &Shared, at: Address, complete: Address) -> StagedRun {
+        let bytes = (complete.0 - at.0)
+            .min(WRITE_BYTES_MAX)
+            .min(shared.staging.layout().run_bytes(self.log, at));
+        StagedRun {
+            log: self.log,
+            at,
+            bytes: bytes as usize,
+            offset: self.files.offset_of(at),
         }
+    }
+
+    fn write_run(&mut self, shared: &Shared, run: StagedRun) -> Result<(), Fault> {
+        let file = self.files.file(shared, run.at, self.written(shared))?;
+        run.write(shared, &*file)?;
+        self.advance(shared, run.bytes);
         Ok(())
     }
 
-    /// Stores the seals of the chunks in the next `bytes` bytes. Readers of staging ignore that place, so no published byte changes.
-    fn seal_chunks(&self, shared: &Shared, bytes: usize) {
-        let chunk_bytes = shared.geometry.chunk_bytes;
-        let mut chunk = self.next;
-        while chunk < self.next + bytes as u64 {
-            let trailer = {
-                // SAFETY: as in `write_run`; the slice is gone before the trailer is stored.
-                let staged = unsafe {
-                    shared
-                        .staging
-                        .stable_bytes(LogKind::Records, chunk, chunk_bytes as usize)
-                };
-                seal_trailer(&shared.meta.uuid, chunk, staged)
-            };
-            let place = chunk + (chunk_bytes - CHUNK_TRAILER_BYTES as u64);
-            shared.staging.copy_in(LogKind::Records, place, &trailer);
-            chunk += chunk_bytes;
+    /// Keeps the lanes busy until all is written or a run fails; none is under way when this returns.
+    fn write_in_lanes(
+        &mut self,
+        shared: &Shared,
+        lanes: &Lanes,
+        complete: Address,
+    ) -> Result<(), Fault> {
+        let mut handed = self.next;
+        let mut under_way = 0;
+        let mut ended: Vec<StagedRun> = Vec::with_capacity(RUNS_MAX);
+        let mut failure: Option<(Address, Error)> = None;
+        loop {
+            // A file is not left, and so perhaps synced, while runs of it are under way.
+            while under_way < RUNS_MAX
+                && handed < complete
+                && failure.is_none()
+                && !shared.is_stopping()
+                && (under_way == 0 || self.files.is_current(handed))
+            {
+                let run = self.run_at(shared, handed, complete);
+                let file = self.files.file(shared, handed, self.written(shared))?;
+                lanes.begin(run, file)?;
+                handed += run.bytes as u64;
+                under_way += 1;
+            }
+            if under_way == 0 {
+                break;
+            }
+            let run = lanes.next_ended()?;
+            under_way -= 1;
+            match run.result {
+                Ok(()) => ended.push(run.run),
+                Err(error) if failure.as_ref().is_none_or(|(at, _)| run.run.at < *at) => {
+                    failure = Some((run.run.at, error))
+                }
+                Err(_) => {}
+            }
+            while let Some(at) = ended.iter().position(|run| run.at == self.next) {
+                let bytes = ended.swap_remove(at).bytes;
+                self.advance(shared, bytes);
+            }
         }
+        failure.map_or(Ok(()), |(_, error)| Err(Fault::from(error)))
     }
 
     /// Writes the chunk under way up to `tail`, for durability alone. Its last page is filled with zeroes, and written again when more of it is
@@ -162,110 +203,62 @@ impl LogFlusher {
         tail: Address,
         scratch: &mut [u8],
     ) -> Result<(), Fault> {
-        let flushed = shared.flusher(self.log()).flushed.get();
-        if tail <= flushed.max(self.next) {
+        let written = self.written(shared);
+        if tail <= written {
             return Ok(());
         }
-        let from = flushed.align_down(PAGE_BYTES).max(self.next);
+        let from = written.align_down(PAGE_BYTES).max(self.next);
         let bytes = (tail.0 - from.0) as usize;
         let (pages, _) = scratch.split_at_mut(bytes.next_multiple_of(PAGE_BYTES as usize));
         let (known, beyond) = pages.split_at_mut(bytes);
-        shared.staging.copy_out(self.log(), from, known);
+        shared.staging.copy_out(self.log, from, known);
         beyond.fill(0);
-        self.write(shared, from, pages)?;
-        shared
-            .counters
-            .written_bytes
-            .fetch_add(pages.len() as u64, Ordering::Relaxed);
+        let offset = self.files.offset_of(from);
+        let file = self.files.file(shared, from, written)?;
+        match write_at(&*file, pages, offset).map_err(Fault::from) {
+            Err(Fault::Final(error)) => {
+                self.files.refuse(from, &error);
+                let file = self.files.file(shared, from, written)?;
+                write_at(&*file, pages, offset)?;
+            }
+            result => result?,
+        }
+        self.count_written(shared, pages.len());
         self.told_flushed(shared, tail);
         Ok(())
     }
 
-    /// Syncs every file that was written since the last time. One whose sync fails is never synced again: its segment is written anew.
+    /// Syncs every file that was written since the last time.
     pub fn sync(&mut self, shared: &Shared) -> Result<(), Fault> {
-        for written in std::mem::take(&mut self.unsynced) {
-            match written.file.sync() {
-                Ok(()) => {
-                    shared.counters.syncs.fetch_add(1, Ordering::Relaxed);
-                }
-                Err(error) => self.suspect(written.first, &error),
-            }
-        }
-        self.replace_suspects(shared)
+        self.files.sync(shared, self.written(shared))
     }
 
-    fn suspect(&mut self, first: Address, error: &Error) {
-        tracing::warn!("{error}; the segment of the {} is written anew", self.log());
-        self.current.take_if(|current| current.first == first);
-        self.unsynced.retain(|written| written.first != first);
-        if !self.suspect.contains(&first) {
-            self.suspect.push(first);
+    /// All below it is in segments, the chunk under way included.
+    fn written(&self, shared: &Shared) -> Address {
+        shared.flusher(self.log).flushed.get().max(self.next)
+    }
+
+    /// The bytes from `next` on are written, without a gap.
+    fn advance(&mut self, shared: &Shared, bytes: usize) {
+        self.next += bytes as u64;
+        self.count_written(shared, bytes);
+        self.told_flushed(shared, self.next);
+        if self.release == Release::Written {
+            shared.flusher(self.log).released.set(self.next);
+            shared.notify();
         }
     }
 
-    /// Gives every suspect segment a new generation, which is synced when this returns.
-    fn replace_suspects(&mut self, shared: &Shared) -> Result<(), Fault> {
-        while let Some(&first) = self.suspect.last() {
-            let written = shared.flusher(self.log()).flushed.get().max(self.next);
-            let end = written.min(first + self.segments.segment_bytes());
-            replace(shared, &self.segments, first, end)?;
-            shared.counters.syncs.fetch_add(1, Ordering::Relaxed);
-            self.suspect.pop();
-        }
-        Ok(())
-    }
-
-    /// Writes bytes of one segment. If the medium refuses them, the segment is written anew and they follow there.
-    fn write(&mut self, shared: &Shared, at: Address, bytes: &[u8]) -> Result<(), Fault> {
-        let file = self.file(shared, at)?;
-        let first = self.segments.first_of(at);
-        match write_at(&*file, bytes, at.0 - first.0).map_err(Fault::from) {
-            Err(Fault::Final(error)) => {
-                self.suspect(first, &error);
-                self.replace_suspects(shared)?;
-                let file = self.file(shared, at)?;
-                Ok(write_at(&*file, bytes, at.0 - first.0)?)
-            }
-            result => result,
-        }
+    fn count_written(&self, shared: &Shared, bytes: usize) {
+        let counter = &shared.counters.written_bytes;
+        counter.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     fn told_flushed(&self, shared: &Shared, flushed: Address) {
-        let marks = shared.flusher(self.log());
+        let marks = shared.flusher(self.log);
         if flushed > marks.flushed.get() {
             marks.flushed.set(flushed);
-            shared.staging.tell(self.log(), Word::Flushed, flushed);
+            shared.staging.tell(self.log, Word::Flushed, flushed);
         }
-    }
-
-    /// The segment file that holds `at`, marked as written to.
-    fn file(&mut self, shared: &Shared, at: Address) -> Result<Arc<dyn StorageFile>, Fault> {
-        let first = self.segments.first_of(at);
-        let file = match &self.current {
-            Some(current) if current.first == first => Arc::clone(&current.file),
-            _ => {
-                if self.unsynced.len() >= UNSYNCED_FILES_MAX {
-                    self.sync(shared)?;
-                }
-                let mode = if self.log() == LogKind::Records {
-                    OpenMode::WriteDirect
-                } else {
-                    OpenMode::Write
-                };
-                let file = self.segments.provide(first, mode)?;
-                self.current = Some(SegmentFile {
-                    first,
-                    file: Arc::clone(&file),
-                });
-                file
-            }
-        };
-        if !self.unsynced.iter().any(|written| written.first == first) {
-            self.unsynced.push(SegmentFile {
-                first,
-                file: Arc::clone(&file),
-            });
-        }
-        Ok(file)
     }
 }

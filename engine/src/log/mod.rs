@@ -5,7 +5,7 @@
 //! (`LogReader`); and `Opening` is a directory between two writers. Staging is a file, so what was published outlives a
 //! writer that is killed. FORMAT.md says where every byte stands and in which order marks move.
 //!
-//! All `unsafe` of the engine is here: the mapped staging file (`staging`) and one system call (`lock`).
+//! All `unsafe` of the engine is here: the mapped staging file (`staging`, `staged_run`) and one system call (`lock`).
 
 mod attachment;
 mod catalog_file;
@@ -15,6 +15,7 @@ mod durable;
 mod fault;
 mod flusher;
 mod group;
+mod lanes;
 mod lock;
 mod log_flusher;
 mod meta;
@@ -26,7 +27,9 @@ mod replacement;
 mod salvage;
 mod segment;
 mod segment_pool;
+mod segment_writer;
 mod shared;
+mod staged_run;
 mod staging;
 pub mod storage;
 mod survey;

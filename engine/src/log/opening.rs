@@ -276,10 +276,9 @@ impl Opening {
             Durability::Batch => Release::Synced,
             Durability::None | Durability::Interval(_) => Release::Written,
         };
-        let of_logs = self.segments.map(|segments| {
-            let start = pick_ref(&slot, segments.log()).tail;
-            LogFlusher::new(segments, release, start)
-        });
+        let [records, chunks, times] = self.segments;
+        let of_log = |segments| LogFlusher::new(&shared, segments, release);
+        let of_logs = [of_log(records)?, of_log(chunks)?, of_log(times)?];
         let flusher = Flusher::new(
             Arc::clone(&shared),
             self.options.durability,
