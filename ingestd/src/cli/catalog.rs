@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use ingestd::client::{Client, ClientError};
 use loom_engine::ingest::{Writer, WriterOptions};
 use loom_engine::log::{LogOptions, LogReader};
-use loom_engine::schema::{Catalog, IndexDef, decode_catalog, parse_sources};
+use loom_engine::schema::{Catalog, IndexDef, Source, decode_catalog, parse_sources};
 
 /// Whoever may change the catalog.
 pub(super) enum Editor {
@@ -48,57 +48,68 @@ impl Editor {
     pub(super) fn define(self, toml: &str) -> anyhow::Result<()> {
         match self {
             Editor::Daemon(client) => client.define(toml).map(drop).map_err(Into::into),
-            Editor::Direct(mut writer) => {
+            Editor::Direct(writer) => change(*writer, |writer| {
                 for source in parse_sources(toml)? {
                     writer.define_source(&source)?;
                 }
-                Ok(writer.close()?)
-            }
+                Ok(())
+            }),
         }
     }
 
     pub(super) fn close_source(self, name: &str) -> anyhow::Result<()> {
         match self {
             Editor::Daemon(client) => Ok(client.close_source(name)?),
-            Editor::Direct(mut writer) => {
-                let source = writer.catalog().find(name).map(|source| source.id);
-                let source = source.ok_or_else(|| writer.catalog().unknown_source(name))?;
-                writer.close_source(source)?;
-                Ok(writer.close()?)
-            }
+            Editor::Direct(writer) => change(*writer, |writer| {
+                let source = find(writer.catalog(), name)?.id;
+                Ok(writer.close_source(source)?)
+            }),
         }
     }
 
     pub(super) fn add_index(self, source: &str, toml: &str) -> anyhow::Result<()> {
         match self {
             Editor::Daemon(client) => client.add_index(source, toml).map(drop).map_err(Into::into),
-            Editor::Direct(mut writer) => {
+            Editor::Direct(writer) => change(*writer, |writer| {
                 let def: IndexDef =
                     toml::from_str(toml).context("the index is not well defined")?;
-                let id = writer.catalog().find(source).map(|source| source.id);
-                let id = id.ok_or_else(|| writer.catalog().unknown_source(source))?;
-                writer.define_index(id, &def)?;
-                Ok(writer.close()?)
-            }
+                let source = find(writer.catalog(), source)?.id;
+                writer.define_index(source, &def)?;
+                Ok(())
+            }),
         }
     }
 
     pub(super) fn close_index(self, source: &str, index: &str) -> anyhow::Result<()> {
         match self {
             Editor::Daemon(client) => Ok(client.close_index(source, index)?),
-            Editor::Direct(mut writer) => {
-                let catalog = writer.catalog();
-                let found = catalog
-                    .find(source)
-                    .ok_or_else(|| catalog.unknown_source(source))?;
-                let index = found
+            Editor::Direct(writer) => change(*writer, |writer| {
+                let source = find(writer.catalog(), source)?;
+                let index = source
                     .index(index)
-                    .ok_or_else(|| found.unknown_index(index))?
+                    .ok_or_else(|| source.unknown_index(index))?
                     .id;
-                writer.close_index(index)?;
-                Ok(writer.close()?)
-            }
+                Ok(writer.close_index(index)?)
+            }),
         }
+    }
+}
+
+/// Makes a change and closes the directory, also where the change is refused: nothing is left for a recovery then.
+fn change(
+    mut writer: Writer,
+    make: impl FnOnce(&mut Writer) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let made = make(&mut writer);
+    let closed = writer.close();
+    made?;
+    Ok(closed?)
+}
+
+fn find<'a>(catalog: &'a Catalog, name: &str) -> anyhow::Result<&'a Source> {
+    match catalog.find(name) {
+        Some(source) => Ok(source),
+        None => Err(catalog.unknown_source(name).into()),
     }
 }
 

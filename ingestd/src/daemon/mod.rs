@@ -20,6 +20,7 @@ mod writing;
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -79,14 +80,17 @@ impl Daemon {
         };
         let durability = log.durability;
         let mut writer = Writer::open(dir, WriterOptions { log, accept_clock })?;
-        if let Some(group) = group {
-            access::share(dir, group)?;
-        }
-        for source in &config.sources {
-            writer.define_source(source)?;
-        }
+        let socket = match prepare(&mut writer, dir, config, group) {
+            Ok(socket) => socket,
+            Err(error) => {
+                // A daemon that does not come up leaves nothing to recover; why it did not is what counts.
+                if let Err(closing) = writer.close() {
+                    tracing::error!("{closing}");
+                }
+                return Err(error);
+            }
+        };
         let welcome = welcome(&writer, durability);
-        let socket = access::bind(dir, &config.access, group)?;
         let io = |source| DaemonError::Io {
             path: dir.join(SOCKET_NAME),
             source,
@@ -183,6 +187,22 @@ impl Daemon {
             tracing::warn!("{} could not be removed: {error}", path.display());
         }
     }
+}
+
+/// What a daemon does with its directory before it serves anybody: access, sources, and the socket.
+fn prepare(
+    writer: &mut Writer,
+    dir: &Path,
+    config: &Config,
+    group: Option<u32>,
+) -> Result<UnixListener, DaemonError> {
+    if let Some(group) = group {
+        access::share(dir, group)?;
+    }
+    for source in &config.sources {
+        writer.define_source(source)?;
+    }
+    access::bind(dir, &config.access, group)
 }
 
 fn welcome(writer: &Writer, durability: Durability) -> Welcome {

@@ -93,7 +93,12 @@ fn the_catalog_is_changed_through_the_daemon_or_directly() {
     assert!(status.contains("not running"), "{status}");
     assert_eq!(numbers(&with_daemon), [5]);
 
-    change_the_catalog(&root.path().join("without"), fields);
+    let without = root.path().join("without");
+    change_the_catalog(&without, fields);
+    assert!(
+        !without.join("staging").exists(),
+        "a refused change leaves nothing to recover"
+    );
 }
 
 #[test]

@@ -185,7 +185,7 @@ fn a_client_that_reads_no_answers_is_disconnected_and_stalls_no_other() {
     client.push(source, &1u64.to_le_bytes()).unwrap();
     client.sync().unwrap();
     sending.join().unwrap();
-    eventually(|| (here.daemon.status().unwrap().connections == 1).then_some(()));
+    eventually(|| (here.daemon().status().unwrap().connections == 1).then_some(()));
 }
 
 #[test]
@@ -294,6 +294,10 @@ fn a_socket_that_a_killed_daemon_left_is_replaced_and_anything_else_in_its_place
         .unwrap_err();
     assert!(error.to_string().contains("no socket"), "{error}");
     assert_eq!(std::fs::read_to_string(&socket).unwrap(), "precious");
+    assert!(
+        !dir.path().join("staging").exists(),
+        "nothing is left to recover"
+    );
 }
 
 #[test]

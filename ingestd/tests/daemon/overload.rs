@@ -78,7 +78,7 @@ fn a_source_that_drops_counts_what_it_drops_and_its_neighbour_loses_nothing() {
     assert_eq!(stored.len() as u64, dropped.stored);
     assert!(stored.is_sorted());
     assert_eq!(payloads(here.path(), "waiting").len(), 500_000);
-    let status = here.daemon.status().unwrap();
+    let status = here.daemon().status().unwrap();
     let source = status
         .sources
         .iter()

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use ingestd::client::{Client, ClientError};
 use loom_engine::SourceId;
@@ -163,10 +162,12 @@ fn readers_follow_a_daemon_across_restarts() {
         assert!(numbers(&dir).into_iter().eq(1..=round));
         // Dropped: killed.
     }
-    std::thread::sleep(Duration::from_millis(1));
     assert_eq!(
         numbers(&dir),
         [1, 2, 3],
         "what a killed daemon published stays readable"
     );
+    let last = There::start(&dir, &[]);
+    last.signal("-TERM");
+    assert!(last.wait());
 }

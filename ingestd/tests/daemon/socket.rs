@@ -227,7 +227,7 @@ fn a_durable_sync_waits_for_the_disk_and_batch_durability_always_does() {
             client.sync()
         }
         .unwrap();
-        let status = here.daemon.status().unwrap();
+        let status = here.daemon().status().unwrap();
         assert!(status.records_durable >= synced.position.0, "{status:?}");
     }
 }
@@ -274,7 +274,7 @@ fn a_configuration_is_taken_over_while_clients_push() {
         for i in 0..20 {
             let more = format!("{SMALL}{NUMBERS}[[source]]\nname = 'more{i}'\n");
             let config = ingestd::config::Config::parse(&more).unwrap();
-            assert!(here.daemon.reload(&config).unwrap().is_empty());
+            assert!(here.daemon().reload(&config).unwrap().is_empty());
         }
         pusher.join().unwrap()
     });
@@ -285,7 +285,7 @@ fn a_configuration_is_taken_over_while_clients_push() {
 
     let other = "[log]\nchunk = '8KiB'\n[access]\ngroup = 'x'\n[[source]]\nname = 'numbers'\ntime = 'own'\n";
     let notes = here
-        .daemon
+        .daemon()
         .reload(&ingestd::config::Config::parse(other).unwrap())
         .unwrap();
     assert_eq!(notes.len(), 3, "{notes:?}");

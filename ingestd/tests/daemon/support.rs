@@ -19,21 +19,28 @@ pub const NUMBERS: &str = "[[source]]\nname = 'numbers'\n[[source.field]]\nname 
 /// Small blocks: many of them are written in a short test.
 pub const SMALL: &str = "[log]\nchunk = '4KiB'\nblock = '64KiB'\nsegment = '1MiB'\n";
 
-/// A daemon in this process, on a directory of its own.
+/// A daemon in this process, on a directory of its own. It is stopped when it is dropped, so that no staging is left.
 pub struct Here {
-    pub daemon: Daemon,
-    pub dir: TempDir,
+    daemon: Option<Daemon>,
+    dir: Option<TempDir>,
 }
 
 impl Here {
     pub fn start(config: &str) -> Here {
         let dir = tempfile::tempdir().unwrap();
         let daemon = Daemon::start(dir.path(), &Config::parse(config).unwrap(), false).unwrap();
-        Here { daemon, dir }
+        Here {
+            daemon: Some(daemon),
+            dir: Some(dir),
+        }
+    }
+
+    pub fn daemon(&self) -> &Daemon {
+        self.daemon.as_ref().unwrap()
     }
 
     pub fn path(&self) -> &Path {
-        self.dir.path()
+        self.dir.as_ref().unwrap().path()
     }
 
     pub fn client(&self) -> Client {
@@ -41,9 +48,17 @@ impl Here {
     }
 
     /// Stops the daemon; the directory stays.
-    pub fn stop(self) -> TempDir {
-        self.daemon.stop().unwrap();
-        self.dir
+    pub fn stop(mut self) -> TempDir {
+        self.daemon.take().unwrap().stop().unwrap();
+        self.dir.take().unwrap()
+    }
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        if let Some(daemon) = self.daemon.take() {
+            let _ = daemon.stop();
+        }
     }
 }
 
