@@ -1,0 +1,134 @@
+//! A daemon of a test's own, and the other commands of `ingestd`.
+//!
+//! A `Daemon` is ready when its socket takes connections, and dies with the value that holds it.
+
+use std::ffi::OsStr;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::machine;
+
+/// How long a condition that must come true is waited for, on a machine that is busy.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub struct Daemon {
+    process: Child,
+    dir: PathBuf,
+}
+
+impl Daemon {
+    /// Starts `ingestd run` on `dir` with the TOML text `config`, and waits until it can be spoken to.
+    pub fn start(dir: &Path, config: &str) -> Result<Daemon> {
+        let file = dir.with_extension("toml");
+        std::fs::write(&file, config)?;
+        let mut command = Command::new(machine::ingestd()?);
+        command.arg("run").arg(dir).arg("--config").arg(&file);
+        Daemon::spawn(command, dir)
+    }
+
+    /// Starts a command that runs a daemon on `dir`, and waits until it can be spoken to.
+    pub fn spawn(mut command: Command, dir: &Path) -> Result<Daemon> {
+        let log = dir.with_extension("log");
+        let process = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(
+                std::fs::File::options()
+                    .create(true)
+                    .append(true)
+                    .open(&log)?,
+            )
+            .spawn()
+            .with_context(|| format!("starting {command:?}"))?;
+        let mut daemon = Daemon {
+            process,
+            dir: dir.to_owned(),
+        };
+        let socket = daemon.socket();
+        let ready = wait_until(|| {
+            Ok(UnixStream::connect(&socket).is_ok() || daemon.process.try_wait()?.is_some())
+        })?;
+        let ended = daemon.process.try_wait()?;
+        if let (true, None) = (ready, ended) {
+            return Ok(daemon);
+        }
+        bail!(
+            "the daemon did not open {}: {}",
+            socket.display(),
+            std::fs::read_to_string(&log).unwrap_or_default()
+        )
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.dir.join("ingest.sock")
+    }
+
+    /// Sends `signal` and waits for the end.
+    pub fn end(mut self, signal: Signal) -> Result<ExitStatus> {
+        let pid = Pid::from_child(&self.process);
+        kill_process(pid, signal)?;
+        Ok(self.process.wait()?)
+    }
+
+    /// The orderly end, as an operator asks for it; fails where the daemon does not report success.
+    pub fn stop(self) -> Result<()> {
+        let log = self.dir.with_extension("log");
+        let status = self.end(Signal::TERM)?;
+        ensure!(
+            status.success(),
+            "the daemon ended with {status}: {}",
+            std::fs::read_to_string(log)?
+        );
+        Ok(())
+    }
+
+    /// The death that no program can prepare for.
+    pub fn kill(self) -> Result<()> {
+        self.end(Signal::KILL).map(drop)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _already_ended = self.process.kill();
+        let _status = self.process.wait();
+    }
+}
+
+/// Runs a command of `ingestd` and gives its standard output; fails where it does not succeed.
+pub fn ingestd<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Result<String> {
+    let mut command = Command::new(machine::ingestd()?);
+    command.args(arguments);
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command.output()?;
+    let stderr = String::from_utf8_lossy(&stderr);
+    ensure!(
+        status.success(),
+        "{command:?} ended with {status}: {stderr}"
+    );
+    Ok(String::from_utf8_lossy(&stdout).into_owned())
+}
+
+/// Asks `condition` again and again until it holds; false where it does not in a minute.
+pub fn wait_until(mut condition: impl FnMut() -> Result<bool>) -> Result<bool> {
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
+        if condition()? {
+            return Ok(true);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(false)
+}

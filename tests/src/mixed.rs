@@ -1,0 +1,110 @@
+//! Random rows of mixed types: every type that Parquet and Loom share, with NULLs, NaN, infinities and extreme values, at
+//! times that are nearly in order. `questions` asks about them.
+
+use self::Kind::{Float, Integer, Other};
+use crate::seed::Seed;
+
+/// A column, and how to draw a value of it that some rows hold.
+#[derive(Copy, Clone)]
+pub struct Column {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub indexed: bool,
+    pub value: Draw,
+}
+
+type Draw = fn(&mut Seed) -> String;
+
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub enum Kind {
+    Integer,
+    Float,
+    Other,
+}
+
+pub const SPAN_NS: i64 = 500_000_000_000;
+pub const FIRST_NS: i64 = 1_700_000_000_000_000_000;
+
+pub const COLUMNS: [Column; 13] = [
+    indexed("latency", Integer, |s| tail(s, 1000, 22).to_string()),
+    plain("op", Integer, |s| s.between(0, 7).to_string()),
+    indexed("port", Integer, |s| s.between(0, 70_000).to_string()),
+    indexed("id", Integer, |s| s.draw().to_string()),
+    plain("tiny", Integer, |s| s.between(-130, 130).to_string()),
+    plain("short", Integer, |s| s.between(-33_000, 33_000).to_string()),
+    indexed("level", Integer, |s| s.between(-11_000, 11_000).to_string()),
+    indexed("wide", Integer, |s| s.draw().cast_signed().to_string()),
+    indexed("ratio", Float, |s| float(s.between(-10, 8200), 64)),
+    indexed("load", Float, |s| {
+        float(s.between(-1_100_000, 1_100_000), 16)
+    }),
+    plain("flag", Other, |s| s.chance(50).to_string()),
+    plain("word", Other, |s| format!("'text {}'", s.between(0, 1000))),
+    plain("raw", Other, |s| format!("'b{}'::BLOB", s.between(0, 120))),
+];
+
+const fn indexed(name: &'static str, kind: Kind, value: Draw) -> Column {
+    Column {
+        name,
+        kind,
+        indexed: true,
+        value,
+    }
+}
+
+const fn plain(name: &'static str, kind: Kind, value: Draw) -> Column {
+    Column {
+        name,
+        kind,
+        indexed: false,
+        value,
+    }
+}
+
+/// A number whose logarithm is even: most are near `least`, a few 2^`octaves` above.
+fn tail(seed: &mut Seed, least: i64, octaves: i64) -> i64 {
+    let octave = seed.between(0, octaves);
+    (least << octave) + seed.between(0, least << octave)
+}
+
+/// A float that decimal text holds exactly.
+fn float(numerator: i64, divisor: u32) -> String {
+    format!("{:?}::DOUBLE", numerator as f64 / f64::from(divisor))
+}
+
+/// The `SELECT` that makes `rows` rows; the same rows for the same `seed`.
+pub fn rows_sql(rows: u64, seed: u64) -> String {
+    let step_ns = SPAN_NS / i64::try_from(rows.max(1)).unwrap_or(i64::MAX);
+    let offset = seed % 1_000_000_007;
+    format!(
+        "SELECT {FIRST_NS} + n * {step_ns} + (hash(i, 20) % 50_000_000)::BIGINT AS t,
+            ((1000 + hash(i, 1) % 1000) << (hash(i, 2) % 22 * (hash(i, 3) % 50 = 0)::UTINYINT)::INTEGER)::UBIGINT AS latency,
+            (hash(i, 4) % 6)::UTINYINT AS op,
+            (hash(i, 5) % 65_536)::USMALLINT AS port,
+            hash(i, 6)::UBIGINT AS id,
+            ((hash(i, 7) % 256)::INTEGER - 128)::TINYINT AS tiny,
+            ((hash(i, 8) % 65_536)::INTEGER - 32_768)::SMALLINT AS short,
+            CASE WHEN i % 11 = 0 THEN NULL ELSE (hash(i, 9) % 20_001)::INTEGER - 10_000 END AS level,
+            (hash(i, 10) >> 1)::BIGINT * CASE WHEN i % 2 = 0 THEN 1 ELSE -1 END AS wide,
+            ((hash(i, 11) % 8192) / 64)::FLOAT AS ratio,
+            CASE i % 100_000 WHEN 0 THEN 'nan'::DOUBLE WHEN 1 THEN 'inf'::DOUBLE WHEN 2 THEN '-inf'::DOUBLE WHEN 3 THEN NULL
+                WHEN 4 THEN -0.0::DOUBLE ELSE ((hash(i, 12) % 2_000_001)::BIGINT - 1_000_000) / 16 END AS load,
+            i % 3 = 0 AS flag,
+            CASE WHEN i % 7 = 0 THEN NULL WHEN i % 7 = 1 THEN '' ELSE 'text ' || (hash(i, 13) % 1000) END AS word,
+            encode('b' || (hash(i, 14) % 100)) AS raw
+        FROM (SELECT range AS n, range + {offset} AS i FROM range({rows}))"
+    )
+}
+
+/// The columns that `load` is asked to index.
+pub fn indexes() -> impl Iterator<Item = &'static Column> {
+    COLUMNS.iter().filter(|column| column.indexed)
+}
+
+/// The view of the Parquet file that has the columns that Loom gives: `ts`, `ts_ns` and the fields.
+pub fn view_sql(parquet: &str) -> String {
+    format!(
+        "CREATE VIEW plain AS SELECT make_timestamp(t // 1000)::TIMESTAMPTZ AS ts, t AS ts_ns, * EXCLUDE t
+         FROM read_parquet('{parquet}')"
+    )
+}

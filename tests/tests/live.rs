@@ -1,0 +1,199 @@
+//! Queries from other processes while the daemon writes at full rate: every snapshot holds every record below its position, whole
+//! and once, although the staged blocks are recycled under the readers.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use anyhow::{Context, Result, ensure};
+use ingestd::client::Client;
+use ingestd::protocol::Shape;
+use loom_tests::daemon::Daemon;
+use loom_tests::duckdb::{Session, Version};
+use loom_tests::probe;
+use loom_tests::seed::Seed;
+
+const BLOCK_BYTES: u64 = 4 << 20;
+const RECYCLES_MIN: u64 = 20;
+const SNAPSHOTS_MIN: u64 = 10;
+const RECORDS_MIN: u64 = 4_000_000;
+const BATCH_RECORDS: u64 = 1000;
+
+/// What the producer and the readers tell each other.
+#[derive(Default)]
+struct Progress {
+    /// Records that a sync has acknowledged: each later snapshot must hold them.
+    acknowledged: AtomicU64,
+    pushed: AtomicU64,
+    /// Snapshots that each reader has checked.
+    checked: [AtomicU64; Version::ALL.len()],
+    /// A side has failed: the others end.
+    failed: AtomicBool,
+}
+
+impl Progress {
+    fn enough(&self) -> bool {
+        let checked = self
+            .checked
+            .iter()
+            .all(|count| count.load(Ordering::Relaxed) >= SNAPSHOTS_MIN);
+        checked && self.pushed.load(Ordering::Relaxed) >= RECORDS_MIN
+    }
+
+    fn ended(&self) -> bool {
+        self.failed.load(Ordering::Relaxed) || self.enough()
+    }
+}
+
+#[test]
+fn no_snapshot_of_a_full_rate_stream_lacks_repeats_or_tears_a_record() -> Result<()> {
+    let seed = Seed::announced("live").value();
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("live.loom");
+    let daemon = Daemon::start(
+        &dir,
+        &format!("[log]\nblock = \"{}MiB\"\n", BLOCK_BYTES >> 20),
+    )?;
+    Client::connect(&dir)?.define(&probe::definition())?;
+
+    let progress = Progress::default();
+    let outcomes = thread::scope(|scope| {
+        let mut sides = vec![scope.spawn(|| noting(&progress, || produce(&dir, &progress)))];
+        for (reader, version) in Version::ALL.into_iter().enumerate() {
+            let (dir, progress) = (&dir, &progress);
+            sides
+                .push(scope.spawn(move || {
+                    noting(progress, || read(dir, version, reader, seed, progress))
+                }));
+        }
+        sides
+            .into_iter()
+            .map(|side| side.join().map_err(|_| anyhow::anyhow!("a side panicked")))
+            .collect::<Vec<_>>()
+    });
+    for outcome in outcomes {
+        outcome??;
+    }
+
+    let pushed = progress.pushed.load(Ordering::Relaxed);
+    let from = probe::scan(&dir.display().to_string(), "");
+    for version in Version::ALL {
+        let mut session = Session::open(version)?;
+        ensure!(
+            probe::count_sound(&mut session, &from)? == pushed,
+            "not all of {pushed} records are there"
+        );
+        ensure!(
+            session.value(&format!("SELECT count(DISTINCT number) FROM {from}"))?
+                == pushed.to_string()
+        );
+    }
+    daemon.stop()
+}
+
+/// Runs one side, and tells the others where it fails.
+fn noting(progress: &Progress, side: impl FnOnce() -> Result<()>) -> Result<()> {
+    let outcome = side();
+    if outcome.is_err() {
+        progress.failed.store(true, Ordering::Relaxed);
+    }
+    outcome
+}
+
+/// Pushes as fast as the socket takes it, with a sync now and then.
+fn produce(dir: &Path, progress: &Progress) -> Result<()> {
+    let client = Client::connect(dir)?;
+    let source = client.define_one(&probe::definition())?;
+    let shape = Shape::Fixed {
+        record_bytes: u16::try_from(probe::PAYLOAD_BYTES)?,
+    };
+    let mut payloads = Vec::new();
+    let mut number = 0;
+    while !progress.ended() {
+        for _ in 0..50 {
+            payloads.clear();
+            (number..number + BATCH_RECORDS)
+                .for_each(|number| probe::append(number, &mut payloads));
+            number += BATCH_RECORDS;
+            progress.pushed.store(number, Ordering::Release);
+            client.push_batch(source, shape, &payloads)?;
+        }
+        let counts = client.sync()?.counts;
+        ensure!(
+            counts.stored == number,
+            "the daemon stored {} of {number} records",
+            counts.stored
+        );
+        progress.acknowledged.store(number, Ordering::Release);
+    }
+    let recycled = number * (probe::PAYLOAD_BYTES as u64 + 8) / BLOCK_BYTES;
+    println!("live: {number} records, {recycled} blocks of {BLOCK_BYTES} bytes");
+    ensure!(
+        recycled >= RECYCLES_MIN,
+        "only {recycled} blocks were recycled"
+    );
+    Ok(())
+}
+
+/// Takes snapshots until there are enough, and holds each against what the producer knew before and after.
+fn read(dir: &Path, version: Version, reader: usize, seed: u64, progress: &Progress) -> Result<()> {
+    let mut session = Session::open(version)?;
+    let mut seed = Seed::of(seed ^ reader as u64);
+    let dir = dir.display().to_string();
+    let checked = progress.checked.get(reader).context("no such reader")?;
+    while !progress.ended() {
+        let before = progress.acknowledged.load(Ordering::Acquire);
+        let count = probe::count_sound(&mut session, &probe::scan(&dir, ""))?;
+        let after = progress.pushed.load(Ordering::Acquire);
+        ensure!(
+            (before..=after).contains(&count),
+            "a snapshot holds {count} records, not {before} to {after}"
+        );
+        check_position(&mut session, &dir, &mut seed)
+            .with_context(|| format!("DuckDB {}", version.name()))?;
+        checked.fetch_add(1, Ordering::Relaxed);
+    }
+    println!(
+        "live: DuckDB {} checked {} snapshots",
+        version.name(),
+        checked.load(Ordering::Relaxed)
+    );
+    Ok(())
+}
+
+/// At one position every question agrees, whichever way it is answered.
+fn check_position(session: &mut Session, dir: &str, seed: &mut Seed) -> Result<()> {
+    session.query(&format!(
+        "SET VARIABLE position = (SELECT position FROM loom_snapshot('{dir}'))"
+    ))?;
+    let at = ", at := getvariable('position')";
+    let count = probe::count_sound(session, &probe::scan(dir, at))?;
+    let aggregate =
+        format!("SELECT count, max, sum FROM loom_aggregate('{dir}', 'probe', 'number'{at})");
+    let row = session
+        .query(&aggregate)?
+        .into_iter()
+        .next()
+        .context("no aggregate")?;
+    let sum = u128::from(count) * u128::from(count.saturating_sub(1)) / 2;
+    let expected = [u128::from(count), u128::from(count.saturating_sub(1)), sum]
+        .map(|number| Some(number.to_string()));
+    ensure!(
+        count == 0 || row == expected,
+        "{row:?} in the summaries, {expected:?} in the records"
+    );
+
+    let first = seed.between(0, i64::try_from(count)?).unsigned_abs();
+    let last = first + seed.draw() % 5000;
+    let held = (last + 1).min(count).saturating_sub(first);
+    let range = format!("{at}, index := 'number', v_min := {first}, v_max := {last}");
+    let found = session.value(&format!(
+        "SELECT count(number) FROM {}",
+        probe::scan(dir, &range)
+    ))?;
+    ensure!(
+        found == held.to_string(),
+        "{found} of {held} records from {first} to {last} of {count}"
+    );
+    Ok(())
+}
