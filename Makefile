@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
-.PHONY: check build test lint bench clean
+.PHONY: check build test lint bench demo clean
 
 CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR := $(abspath $(CARGO_TARGET_DIR))
@@ -25,6 +25,11 @@ lint: check
 
 bench: build .venv/complete
 	"$(CARGO_TARGET_DIR)/release/bench"
+
+demo:
+	@[ -e "$(CARGO_TARGET_DIR)/release/ingestd" ] || echo "The first build takes five to ten minutes on two cores."
+	@$(MAKE) --no-print-directory build .venv/complete
+	.venv/bin/python tests/demo.py "$(CARGO_TARGET_DIR)/release/ingestd"
 
 clean:
 	$(CARGO) clean

@@ -56,15 +56,15 @@ enum State {
 }
 
 impl Needles {
-    /// One at a random moment of each sixth of the run, away from its ends.
+    /// One at a random moment of each sixth of the run's first 60 %, so that who looks finds all of them while it goes on.
     pub(super) fn plan(random: &mut Random, run: Duration) -> Self {
-        let slot = 0.92 / (NEEDLES as f64);
+        let slot = 0.58 / (NEEDLES as f64);
         let mut at = |i| run.mul_f64(0.02 + slot * (i as f64 + 0.1 + 0.7 * random.unit()));
         let mut due: Vec<Duration> = (0..NEEDLES).map(&mut at).collect();
         due.reverse();
         Needles {
             due,
-            deadline: run.mul_f64(0.97),
+            deadline: run.mul_f64(0.7),
             state: State::Idle,
             done: Vec::new(),
         }
