@@ -48,11 +48,13 @@ name = "level"
 value = "level"
 "#;
 
-fn options() -> WriterOptions {
+/// Staging stands in the directory itself, so that a writer that is gone without closing leaves nothing elsewhere.
+fn options(dir: &Path) -> WriterOptions {
     let log = LogOptions {
         chunk_bytes: 4 << 10,
         block_bytes: 64 << 10,
         segment_bytes: [256 << 10; 3],
+        staging: Some(dir.to_owned()),
         ..LogOptions::default()
     };
     WriterOptions {
@@ -195,7 +197,7 @@ fn what_is_pushed_is_read_back_across_blocks_segments_and_clean_restarts() {
     let dir = tempfile::tempdir().unwrap();
     let mut expected = Vec::new();
     for round in 0..4u64 {
-        let mut writer = Writer::open(dir.path(), options()).unwrap();
+        let mut writer = Writer::open(dir.path(), options(dir.path())).unwrap();
         expected.extend(push(&mut writer, round * 20_000, (round + 1) * 20_000));
         writer.publish().unwrap();
         assert_eq!(sound(dir.path()).len(), expected.len());
@@ -209,13 +211,13 @@ fn what_was_published_survives_a_writer_that_is_gone_without_closing() {
     let dir = tempfile::tempdir().unwrap();
     let mut expected = Vec::new();
     for round in 0..5u64 {
-        let mut writer = Writer::open(dir.path(), options()).unwrap();
+        let mut writer = Writer::open(dir.path(), options(dir.path())).unwrap();
         expected.extend(push(&mut writer, round * 7_000, (round + 1) * 7_000));
         writer.publish().unwrap();
         drop(writer);
         assert_eq!(sound(dir.path()), expected);
     }
-    Writer::open(dir.path(), options())
+    Writer::open(dir.path(), options(dir.path()))
         .unwrap()
         .close()
         .unwrap();
@@ -225,7 +227,7 @@ fn what_was_published_survives_a_writer_that_is_gone_without_closing() {
 #[test]
 fn the_index_logs_are_rebuilt_from_the_records() {
     let dir = tempfile::tempdir().unwrap();
-    let mut writer = Writer::open(dir.path(), options()).unwrap();
+    let mut writer = Writer::open(dir.path(), options(dir.path())).unwrap();
     let expected = push(&mut writer, 0, 30_000);
     writer.close().unwrap();
     for log in ["chunks", "times"] {
@@ -234,7 +236,7 @@ fn the_index_logs_are_rebuilt_from_the_records() {
             let bytes = vec![0xA5; std::fs::metadata(&path).unwrap().len() as usize];
             std::fs::write(&path, bytes).unwrap();
         }
-        let writer = Writer::open(dir.path(), options()).unwrap();
+        let writer = Writer::open(dir.path(), options(dir.path())).unwrap();
         writer.close().unwrap();
         assert_eq!(sound(dir.path()), expected);
     }
@@ -243,7 +245,7 @@ fn the_index_logs_are_rebuilt_from_the_records() {
 #[test]
 fn a_batch_stores_what_fits_its_layout_and_tells_what_does_not() {
     let dir = tempfile::tempdir().unwrap();
-    let mut writer = Writer::open(dir.path(), options()).unwrap();
+    let mut writer = Writer::open(dir.path(), options(dir.path())).unwrap();
     let id = writer.define_source(&sources()[0]).unwrap();
     let mut framed = Vec::new();
     for payload in [request(1), vec![1, 2, 3], request(2)] {
@@ -284,7 +286,7 @@ fn a_batch_stores_what_fits_its_layout_and_tells_what_does_not() {
 #[test]
 fn a_record_that_no_chunk_can_hold_is_refused_with_the_limit() {
     let dir = tempfile::tempdir().unwrap();
-    let mut writer = Writer::open(dir.path(), options()).unwrap();
+    let mut writer = Writer::open(dir.path(), options(dir.path())).unwrap();
     let raw = parse_sources("[[source]]\nname = \"raw\"").unwrap();
     let id = writer.define_source(&raw[0]).unwrap();
     let longest = vec![7; 4096 - 24];
@@ -307,7 +309,7 @@ fn a_record_that_no_chunk_can_hold_is_refused_with_the_limit() {
 #[test]
 fn indexes_and_fields_begin_at_a_chunk_boundary_and_sources_reopen_under_their_id() {
     let dir = tempfile::tempdir().unwrap();
-    let mut writer = Writer::open(dir.path(), options()).unwrap();
+    let mut writer = Writer::open(dir.path(), options(dir.path())).unwrap();
     let mut expected = push(&mut writer, 0, 500);
     let id = writer.catalog().find("request").unwrap().id;
     let wider = SOURCES.replace(
@@ -331,7 +333,7 @@ fn indexes_and_fields_begin_at_a_chunk_boundary_and_sources_reopen_under_their_i
     ));
     assert_eq!(writer.define_source(&wider[0]).unwrap(), id);
     writer.close().unwrap();
-    let writer = Writer::open(dir.path(), options()).unwrap();
+    let writer = Writer::open(dir.path(), options(dir.path())).unwrap();
     assert_eq!(writer.catalog().find("request").unwrap().fields.len(), 3);
     writer.close().unwrap();
     assert_eq!(sound(dir.path()), expected);
@@ -342,7 +344,7 @@ fn an_index_by_closure_ends_with_its_writer_and_leaves_the_others_whole() {
     let dir = tempfile::tempdir().unwrap();
     let mut expected = Vec::new();
     for round in 0..3u64 {
-        let mut writer = Writer::open(dir.path(), options()).unwrap();
+        let mut writer = Writer::open(dir.path(), options(dir.path())).unwrap();
         let id = writer.define_source(&sources()[0]).unwrap();
         let first_byte = |payload: &[u8]| payload.first().map(|byte| Key::from_u64((*byte).into()));
         let name = format!("byte{round}");
@@ -359,7 +361,7 @@ fn an_index_by_closure_ends_with_its_writer_and_leaves_the_others_whole() {
         writer.publish().unwrap();
         drop(writer);
     }
-    let writer = Writer::open(dir.path(), options()).unwrap();
+    let writer = Writer::open(dir.path(), options(dir.path())).unwrap();
     let source = writer.catalog().find("request").unwrap().clone();
     assert!(
         source
