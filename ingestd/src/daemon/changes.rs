@@ -7,6 +7,7 @@ use loom_engine::log::Durability;
 use loom_engine::schema::{Catalog, IndexDef, Source, SourceDef};
 use loom_engine::{Error, IndexId, SourceId};
 
+use super::peer::Peer;
 use super::status::{SourceStatus, Status};
 use super::writing::Writing;
 
@@ -22,6 +23,26 @@ impl Writing {
             .iter()
             .map(|source| self.writer.define_source(source))
             .collect()
+    }
+
+    /// What a connection learns of sources: from now on its payloads have the layout that they have now.
+    pub(super) fn learn(&self, peer: &Peer, sources: &[SourceId]) {
+        let catalog = self.writer.catalog();
+        let known = sources.iter().filter_map(|id| catalog.source(*id));
+        let fields = known.map(|source| (source.id, source.fields.len()));
+        peer.account().fields_known.extend(fields);
+    }
+
+    /// Why a connection's payloads no longer have the source's layout, if so.
+    pub(super) fn outgrown(&self, peer: &Peer, id: SourceId) -> Option<String> {
+        let source = self.writer.catalog().source(id)?;
+        let now = source.fields.len();
+        let known = *peer.account().fields_known.entry(id).or_insert(now);
+        let added = source.fields.get(known)?;
+        Some(format!(
+            "source '{}' was given the field '{}' since this connection learnt its layout; define it again with all fields",
+            source.name, added.name
+        ))
     }
 
     pub(super) fn close_source(&mut self, name: &str) -> Result<(), Error> {

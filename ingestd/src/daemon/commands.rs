@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use loom_engine::Error;
 use loom_engine::schema::{IndexDef, SourceDef, parse_sources};
+use loom_engine::{Error, SourceId};
 
 use super::catalog_json;
 use super::message::{Gone, Inbox};
@@ -80,7 +80,13 @@ impl Command {
                 })?
                 .map(|()| Reply::Done { request }),
             Action::Catalog => {
-                let catalog = inbox.call(Some(peer), |writing| writing.catalog())?;
+                let learner = Arc::clone(peer);
+                let catalog = inbox.call(Some(peer), move |writing| {
+                    let catalog = writing.catalog();
+                    let all: Vec<SourceId> = catalog.sources().map(|source| source.id).collect();
+                    writing.learn(&learner, &all);
+                    catalog
+                })?;
                 Ok(Reply::Catalog {
                     request,
                     json: catalog_json::render(&catalog),
@@ -113,7 +119,12 @@ fn define(
         Err(error) => return Ok(Err(error)),
     };
     let names: Vec<String> = sources.iter().map(|source| source.name.clone()).collect();
-    let ids = inbox.call(Some(peer), move |writing| writing.define(&sources))?;
+    let learner = Arc::clone(peer);
+    let ids = inbox.call(Some(peer), move |writing| {
+        let ids = writing.define(&sources)?;
+        writing.learn(&learner, &ids);
+        Ok(ids)
+    })?;
     Ok(ids.map(|ids| Reply::Defined {
         request,
         sources: ids.into_iter().zip(names).collect(),

@@ -28,6 +28,7 @@ use std::thread::JoinHandle;
 
 use loom_engine::ingest::{Writer, WriterOptions};
 use loom_engine::log::{Durability, LogOptions};
+use loom_engine::schema::{Catalog, SourceDef};
 use thiserror::Error;
 
 pub use listener::CONNECTIONS_MAX;
@@ -156,6 +157,7 @@ impl Daemon {
             let defined = self
                 .inbox
                 .call(None, move |writing| {
+                    let source = grown(source, writing.writer.catalog());
                     writing.define(std::slice::from_ref(&source))
                 })
                 .map_err(|_| DaemonError::WriterGone)?;
@@ -200,9 +202,21 @@ fn prepare(
         access::share(dir, group)?;
     }
     for source in &config.sources {
-        writer.define_source(source)?;
+        let source = grown(source.clone(), writer.catalog());
+        writer.define_source(&source)?;
     }
     access::bind(dir, &config.access, group)
+}
+
+/// A configured source, with the fields that were added to it since the configuration was written.
+fn grown(mut def: SourceDef, catalog: &Catalog) -> SourceDef {
+    if let Some(known) = catalog.find(&def.name)
+        && !def.fields.is_empty()
+        && let Some(added) = known.fields.get(def.fields.len()..)
+    {
+        def.fields.extend_from_slice(added);
+    }
+    def
 }
 
 fn welcome(writer: &Writer, durability: Durability) -> Welcome {

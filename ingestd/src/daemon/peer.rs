@@ -1,11 +1,12 @@
 //! One connection as the writer thread sees it: how to answer it, what became of its records, where its buffers return.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crossbeam_channel::Sender;
-use loom_engine::Address;
+use loom_engine::{Address, SourceId};
 use rustix::net::SendFlags;
 
 use super::message::Buffer;
@@ -40,6 +41,8 @@ pub(super) struct Account {
     pub(super) reason: String,
     /// Batches and calls of this connection that wait for room in the log.
     pub(super) waiting: usize,
+    /// How many fields each source had when the connection learnt of it: its payloads have that layout.
+    pub(super) fields_known: BTreeMap<SourceId, usize>,
 }
 
 impl Account {

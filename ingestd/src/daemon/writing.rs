@@ -268,7 +268,12 @@ impl Writing {
         };
         let mut counts = Counts::default();
         let mut stored_bytes = 0;
-        let mut reason = None;
+        // Bytes of an older layout may pass for another record of the newer one: they are refused whole.
+        let mut reason = self.outgrown(peer, source);
+        if reason.is_some() {
+            counts.refused = records;
+            return self.enter(peer, source, counts, stored_bytes, reason, Outcome::Taken);
+        }
         let outcome = match self.writer.try_push_batch(source, &batch) {
             Ok(pushed) => {
                 counts.stored = pushed.stored;
@@ -306,6 +311,19 @@ impl Writing {
                 Outcome::Taken
             }
         };
+        self.enter(peer, source, counts, stored_bytes, reason, outcome)
+    }
+
+    /// Enters in the ledger and in the connection's account what became of a push.
+    fn enter(
+        &mut self,
+        peer: &Peer,
+        source: SourceId,
+        mut counts: Counts,
+        stored_bytes: u64,
+        reason: Option<String>,
+        outcome: Outcome,
+    ) -> Outcome {
         counts.received = counts.stored + counts.refused + counts.dropped;
         let now = self.writer.now();
         self.ledger.enter(source, counts, stored_bytes, now);

@@ -1,6 +1,8 @@
 //! Defining, pushing and syncing.
 
-use ingestd::client::ClientError;
+use ingestd::client::{Client, ClientError};
+use ingestd::config::Config;
+use ingestd::daemon::Daemon;
 use ingestd::protocol::{ErrorCode, Shape};
 use serde_json::Value;
 
@@ -43,6 +45,51 @@ fn records_are_visible_soon_without_any_sync() {
     let source = client.define_one(NUMBERS).unwrap();
     client.push(source, &7u64.to_le_bytes()).unwrap();
     super::support::eventually(|| (numbers(here.path()) == [7]).then_some(()));
+}
+
+#[test]
+fn payloads_of_a_layout_that_has_grown_are_refused_until_the_source_is_defined_again() {
+    let here = Here::start(SMALL);
+    let old = here.client();
+    let source = old.define_one(NUMBERS).unwrap();
+    old.push(source, &1u64.to_le_bytes()).unwrap();
+    old.sync().unwrap();
+    let wider = NUMBERS.replace(
+        "[[source.index]]",
+        "[[source.field]]\nname = 'note'\ntype = 'u64'\n[[source.index]]",
+    );
+    here.client().define(&wider).unwrap();
+    // As long as a payload of the new layout, so that its length alone does not tell.
+    old.push(source, &[2u8; 16]).unwrap();
+    let counts = old.sync().unwrap();
+    assert_eq!((counts.counts.stored, counts.counts.refused), (1, 1));
+    assert!(counts.reason.contains("'note'"), "{}", counts.reason);
+    old.define(&wider).unwrap();
+    old.push(source, &[3u8; 16]).unwrap();
+    assert_eq!(old.sync().unwrap().counts.stored, 2);
+}
+
+#[test]
+fn a_daemon_starts_with_a_configuration_older_than_the_fields_of_its_sources() {
+    let config = format!("{SMALL}{NUMBERS}");
+    let here = Here::start(&config);
+    let wider = NUMBERS.replace(
+        "[[source.index]]",
+        "[[source.field]]\nname = 'note'\ntype = 'u64'\n[[source.index]]",
+    );
+    here.client().define(&wider).unwrap();
+    assert_eq!(
+        here.daemon()
+            .reload(&Config::parse(&config).unwrap())
+            .unwrap(),
+        [""; 0]
+    );
+    let dir = here.stop();
+    let again = Daemon::start(dir.path(), &Config::parse(&config).unwrap(), false).unwrap();
+    let client = Client::connect(dir.path()).unwrap();
+    assert!(client.catalog().unwrap().contains("note"));
+    drop(client);
+    again.stop().unwrap();
 }
 
 #[test]
