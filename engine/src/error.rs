@@ -114,6 +114,13 @@ pub enum Error {
     )]
     Clock { newest: Timestamp, now: Timestamp },
 
+    /// A query that must be complete, over a time in which records were lost.
+    #[error(
+        "source '{source_name}' is not complete: {what}; loom_losses() lists every loss, and without \
+         complete := true the query answers from what is there"
+    )]
+    Incomplete { source_name: String, what: String },
+
     /// An argument that a query cannot accept.
     #[error("{0}")]
     Query(String),

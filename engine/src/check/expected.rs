@@ -76,6 +76,7 @@ fn describe(expected: &Node<'_>, found: &Node<'_>, natives: &BTreeSet<IndexId>) 
             node.first_arrival(),
             node.last_arrival(),
             node.records(),
+            node.missing_chunks(),
         )
     };
     if header(expected) != header(found) {

@@ -69,9 +69,10 @@ impl Rollups {
                 None => summary,
                 Some(below) => Some(&below.node).filter(|node| !node.sources.is_empty()),
             };
-            if let Some(child) = child {
-                let place = (ordinal % FANOUT) as u8;
-                self.merger.add_child(&mut rollup.node, place, child);
+            let place = (ordinal % FANOUT) as u8;
+            match child {
+                Some(child) => self.merger.add_child(&mut rollup.node, place, child),
+                None => self.merger.pass_child(&mut rollup.node),
             }
             if ordinal % FANOUT != FANOUT - 1 {
                 return level - 1;

@@ -147,6 +147,11 @@ impl<'a> Node<'a> {
         u64_at(self.bytes, 40)
     }
 
+    /// Of a roll-up: how many of the chunks below it have no summary.
+    pub fn missing_chunks(&self) -> u32 {
+        u32_at(self.bytes, 52)
+    }
+
     /// Its length, in bytes.
     pub fn node_bytes(&self) -> usize {
         self.bytes.len()
@@ -199,6 +204,7 @@ impl<'a> Node<'a> {
         summary.first_arrival = self.first_arrival();
         summary.last_arrival = self.last_arrival();
         summary.records = self.records();
+        summary.missing_chunks = self.missing_chunks();
         for stats in self.sources() {
             let source = summary.sources.push();
             source.reset(stats.source, stats.own_time);
@@ -677,6 +683,7 @@ mod tests {
         let mut node = NodeSummary::new(level);
         node.clear(ChunkNo(128));
         node.records = 77;
+        node.missing_chunks = u32::from(level) * 3;
         (node.first_arrival, node.last_arrival) = (Timestamp(1), Timestamp(2));
         for (id, indexes) in sources {
             let source: &mut SourceSummary = node.sources.push();

@@ -120,7 +120,7 @@ fn put_header(out: &mut Vec<u8>, node: &NodeSummary, indexes: usize) {
     put_u64(out, node.first_arrival.0 as u64);
     put_u64(out, node.last_arrival.0 as u64);
     put_u64(out, node.records);
-    put_u64(out, indexes as u64);
+    put_u64(out, indexes as u64 | u64::from(node.missing_chunks) << 32);
     debug_assert_eq!(out.len(), NODE_HEADER_BYTES);
 }
 

@@ -174,6 +174,8 @@ pub struct NodeSummary {
     pub first_arrival: Timestamp,
     pub last_arrival: Timestamp,
     pub records: u64,
+    /// Of a roll-up: how many of the chunks below it have no summary, as they were lost or damaged.
+    pub missing_chunks: u32,
     /// Ascending by source.
     pub sources: Reuse<SourceSummary>,
 }
@@ -186,6 +188,7 @@ impl NodeSummary {
             first_arrival: Timestamp::MAX,
             last_arrival: Timestamp::MIN,
             records: 0,
+            missing_chunks: 0,
             sources: Reuse::default(),
         }
     }
@@ -196,6 +199,7 @@ impl NodeSummary {
         self.first_arrival = Timestamp::MAX;
         self.last_arrival = Timestamp::MIN;
         self.records = 0;
+        self.missing_chunks = 0;
         self.sources.clear();
     }
 }

@@ -119,9 +119,11 @@ impl Indexer {
             let child = below.last().map_or(summary, |below| {
                 Some(below).filter(|node| !node.sources.is_empty())
             });
-            if let Some(child) = child {
-                self.merger
-                    .add_child(rollup, (ordinal % FANOUT) as u8, child);
+            match child {
+                Some(child) => self
+                    .merger
+                    .add_child(rollup, (ordinal % FANOUT) as u8, child),
+                None => self.merger.pass_child(rollup),
             }
             if ordinal % FANOUT != FANOUT - 1 {
                 break;

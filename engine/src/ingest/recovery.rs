@@ -9,7 +9,7 @@ use crate::format::{
     FANOUT, Node, NodeSummary, TIME_ENTRY_BYTES, TimeEntry, complete_chunks, entries_before,
     entry_of, verify_chunk,
 };
-use crate::log::{LogReader, Logs, Opening};
+use crate::log::{LogReader, Logs, Opening, Origin};
 use crate::schema::{Catalog, Event, decode_catalog, encode_line};
 use crate::types::{Address, ChunkNo, LogKind, SourceId, Timestamp};
 
@@ -153,7 +153,14 @@ impl Recovered {
                     .add_missing(&mut self.logs, &self.catalog, Missing::Gap)?;
                 continue;
             }
-            let summarised = match reader.read(LogKind::Records, address, &mut chunk) {
+            let read = reader.read(LogKind::Records, address, &mut chunk);
+            if is_lost(&read, &chunk) {
+                tracing::error!("chunk {chunk_no} at address {address} is lost: nothing is there");
+                self.indexer
+                    .add_missing(&mut self.logs, &self.catalog, Missing::Gap)?;
+                continue;
+            }
+            let summarised = match read {
                 Ok(_) => verify_chunk(&uuid, address, &chunk)
                     .and_then(|()| {
                         let (latest, none) = (&mut self.latest, Natives::new());
@@ -185,6 +192,14 @@ impl Recovered {
                 }
             }
         }
+    }
+}
+
+/// Whether a chunk is not there, rather than damaged: its segment is gone or was never written here.
+fn is_lost(read: &Result<Origin>, chunk: &[u8]) -> bool {
+    match read {
+        Ok(_) => chunk.iter().all(|byte| *byte == 0),
+        Err(error) => matches!(error, Error::Corrupt { .. }),
     }
 }
 
@@ -258,6 +273,7 @@ impl Indexed {
             rollup.clear(ChunkNo(first * FANOUT.pow(level.into()) / FANOUT));
             for ordinal in first..nodes {
                 let Some(stored) = self.stored(opening, level - 1, ordinal)? else {
+                    merger.pass_child(&mut rollup);
                     continue;
                 };
                 let node = stored.decode(opening)?;

@@ -3,7 +3,7 @@
 //! A roll-up is made from complete summaries, never from what a summary's bytes keep, so it lacks nothing.
 
 use crate::format::{
-    Bin, BinStats, ChildStats, IndexChild, IndexSummary, NodeSummary, SourceSummary,
+    Bin, BinStats, ChildStats, FANOUT, IndexChild, IndexSummary, NodeSummary, SourceSummary,
 };
 use crate::types::{Key, ValueRange};
 
@@ -18,6 +18,7 @@ impl Merger {
     /// Adds `node`, the `child`-th of its 64 siblings. Children come in ascending order, each once.
     pub fn add_child(&mut self, rollup: &mut NodeSummary, child: u8, node: &NodeSummary) {
         rollup.records += node.records;
+        rollup.missing_chunks = rollup.missing_chunks.saturating_add(node.missing_chunks);
         rollup.first_arrival = rollup.first_arrival.min(node.first_arrival);
         rollup.last_arrival = rollup.last_arrival.max(node.last_arrival);
         for source in node.sources.iter() {
@@ -31,6 +32,13 @@ impl Merger {
             );
             self.add_source(parent, child, source);
         }
+    }
+
+    /// Passes over a child that there is not: none of its chunks has a summary.
+    pub fn pass_child(&self, rollup: &mut NodeSummary) {
+        let below = u32::from(rollup.level).saturating_sub(1);
+        let chunks = u32::try_from(FANOUT.saturating_pow(below)).unwrap_or(u32::MAX);
+        rollup.missing_chunks = rollup.missing_chunks.saturating_add(chunks);
     }
 
     fn add_source(&mut self, parent: &mut SourceSummary, child: u8, source: &SourceSummary) {

@@ -234,6 +234,20 @@ impl ChunkCursor {
             .map_err(|error| self.logs.corrupt(LogKind::Records, base, error))
     }
 
+    /// Arrival of the first visible record, of any source.
+    pub fn first_arrival(&self) -> Result<Option<Timestamp>> {
+        let published = self.bytes.get(..self.published).unwrap_or_default();
+        let first = RecordIter::new(published, self.logs.chunk_bytes()).next();
+        let Some(record) = first
+            .transpose()
+            .map_err(|error| self.logs.corrupt(LogKind::Records, self.base, error))?
+        else {
+            return Ok(None);
+        };
+        let end = record.offset as usize + RECORD_HEADER_BYTES + record.payload.len();
+        Ok((end <= self.visible).then_some(record.arrival))
+    }
+
     /// Arrival of the last visible record, of any source.
     pub fn last_arrival(&self) -> Result<Option<Timestamp>> {
         let published = self.bytes.get(..self.published).unwrap_or_default();

@@ -13,6 +13,7 @@ mod field;
 mod filter;
 mod index;
 mod layout;
+mod loss;
 mod names;
 mod number;
 mod source;
@@ -26,6 +27,10 @@ pub use field::{FieldDef, FieldType, LABELS_MAX};
 pub use filter::{Expr, FILTER_BYTES_MAX, Filter, KeyRanges, Op};
 pub use index::{INDEXES_MAX, Index, IndexDef};
 pub use layout::{FIELDS_MAX, Layout, PAYLOAD_BYTES_MAX, Place, Slot};
+pub use loss::{
+    LOSSES_SOURCE, LossDecoder, LossEncoder, LossReason, LossRecord, LossStage, LossText,
+    losses_source,
+};
 pub use names::{
     BUILTIN_PREFIX, NAME_BYTES_MAX, RESERVED_FIELDS, is_builtin, is_reserved_field, nearest,
 };

@@ -5,6 +5,7 @@
 mod damage;
 mod forged;
 mod live;
+mod losses;
 mod operators;
 mod oracle;
 mod world;

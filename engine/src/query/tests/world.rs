@@ -229,7 +229,7 @@ impl World {
         source.indexes.iter().map(|index| index.id).collect()
     }
 
-    fn apply(&mut self, op: &Op) {
+    pub fn apply(&mut self, op: &Op) {
         match *op {
             Op::Push {
                 source,

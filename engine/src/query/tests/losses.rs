@@ -1,0 +1,230 @@
+//! What is told of missing records: the ledger's own, gaps after lost staging, chunks that were found damaged.
+
+use std::fs;
+
+use super::world::{Op, Spread, World, options};
+use crate::error::Error;
+use crate::ingest::Writer;
+use crate::query::forest::NodeId;
+use crate::query::missing::missing_runs;
+use crate::query::node_reader::NodeReader;
+use crate::query::{Directory, Loss, Poll, Snapshot};
+use crate::schema::{LossEncoder, LossReason, LossRecord, LossStage, losses_source};
+use crate::types::{ChunkNo, SourceId, TimeRange, Timestamp};
+
+const CHUNK_BYTES: u64 = 4 << 10;
+
+fn batch(seed: u64) -> Op {
+    Op::Batch {
+        source: 0,
+        records: 500,
+        spread: Spread::Few,
+        seed,
+    }
+}
+
+fn losses(snapshot: &Snapshot) -> Vec<Loss> {
+    snapshot.losses(&Poll::never()).unwrap()
+}
+
+/// What a crash of the host leaves: all that is durable, and no staging.
+fn lose_staging(world: &mut World) {
+    world.writer = None;
+    for entry in fs::read_dir(world.dir.path()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            fs::remove_file(path).unwrap();
+        }
+    }
+}
+
+fn reopen(world: &mut World) {
+    let dir = world.dir.path().join("loom");
+    world.writer = Some(Writer::open(&dir, options(&world.dir)).unwrap());
+}
+
+fn sources(snapshot: &Snapshot) -> [SourceId; 2] {
+    ["metric", "event"].map(|name| snapshot.source(name).unwrap().id)
+}
+
+/// Every chunk without a summary, one entry after the other.
+fn naive_missing(snapshot: &Snapshot) -> Vec<(u64, bool)> {
+    let logs = snapshot.logs();
+    let mut reader = NodeReader::new(logs.clone());
+    (logs.first_chunk().0..logs.summarised_chunks().0)
+        .filter_map(|chunk| {
+            let entry = reader.entry(NodeId::summary(ChunkNo(chunk))).unwrap();
+            (entry.node_bytes == 0).then_some((chunk, entry.damaged))
+        })
+        .collect()
+}
+
+fn found_missing(snapshot: &Snapshot) -> Vec<(u64, bool)> {
+    missing_runs(snapshot.logs(), &Poll::never())
+        .unwrap()
+        .iter()
+        .flat_map(|run| (0..run.chunks).map(|chunk| (run.first.0 + chunk, run.damaged)))
+        .collect()
+}
+
+#[test]
+fn where_nothing_is_missing_only_the_roots_are_looked_at() {
+    let world = World::of(&[Op::Fill(64 * 70), batch(1)]);
+    let snapshot = world.snapshot();
+    assert_eq!(losses(&snapshot), []);
+    let stats = snapshot.stats();
+    // One root of level 2, six of level 1, and entries alone below those.
+    assert!(stats.nodes_opened < 20, "{stats:?}");
+    let [metric, event] = sources(&snapshot);
+    for source in [metric, event] {
+        snapshot
+            .require_complete(source, TimeRange::ALL, &Poll::never())
+            .unwrap();
+    }
+}
+
+#[test]
+fn recorded_losses_are_told_and_make_their_source_incomplete_in_their_time_alone() {
+    let mut world = World::of(&[batch(1)]);
+    let writer = world.writer();
+    let id = writer.define_builtin_source(&losses_source()).unwrap();
+    let mut encoder = LossEncoder::new().unwrap();
+    let now = writer.now();
+    let mut expected = Vec::new();
+    for (source, from, records) in [
+        (Some("metric"), now.0 - 100, Some(7)),
+        (None, now.0 - 5000, None),
+        (Some("raw"), now.0 - 10, Some(1)),
+    ] {
+        let mut payload = Vec::new();
+        let loss = LossRecord {
+            from: Timestamp(from),
+            to: Timestamp(from + 5),
+            source,
+            stage: LossStage::Log,
+            reason: LossReason::Overload,
+            records,
+            bytes: records.map(|records| records * 8),
+            detail: Some("full"),
+        };
+        encoder.encode(&loss, &mut payload).unwrap();
+        writer.push(id, &payload).unwrap();
+        expected.push(Loss {
+            from: loss.from,
+            to: loss.to,
+            source: source.map(str::to_owned),
+            stage: "log".to_owned(),
+            reason: "overload".to_owned(),
+            records,
+            bytes: loss.bytes,
+        });
+    }
+    writer.publish().unwrap();
+    expected.sort_by_key(|loss| loss.from);
+    let snapshot = world.snapshot();
+    assert_eq!(losses(&snapshot), expected);
+
+    let [metric, event] = sources(&snapshot);
+    let complete = |source, first, last| {
+        let range = TimeRange {
+            first: Timestamp(first),
+            last: Timestamp(last),
+        };
+        snapshot.require_complete(source, range, &Poll::never())
+    };
+    complete(metric, now.0 - 4994, now.0 - 101).unwrap();
+    complete(metric, now.0 - 94, i64::MAX).unwrap();
+    let error = complete(metric, now.0 - 95, i64::MAX).unwrap_err();
+    assert!(matches!(error, Error::Incomplete { .. }));
+    let text = error.to_string();
+    assert!(
+        text.contains("'metric'") && text.contains("7 records"),
+        "{text}"
+    );
+    let error = complete(metric, i64::MIN, now.0 - 5000)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("unknown number"), "{error}");
+    // An own time says nothing about arrival: whatever its source lost counts.
+    complete(event, 5, 6).unwrap_err();
+    complete(event, 6, 5).unwrap();
+}
+
+#[test]
+fn what_was_lost_with_staging_is_a_gap_between_the_records_around_it() {
+    let mut world = World::of(&[Op::Fill(130), batch(1)]);
+    world.writer().sync_durable().unwrap();
+    let before = world.snapshot().newest_ts().unwrap().unwrap();
+    lose_staging(&mut world);
+    reopen(&mut world);
+    let snapshot = world.snapshot();
+    let [gap] = losses(&snapshot).try_into().unwrap();
+    assert_eq!((gap.from, gap.to), (before, Timestamp::MAX));
+    assert_eq!((&gap.source, gap.records, gap.bytes), (&None, None, None));
+    assert_eq!(gap.stage, "crash");
+
+    let id = world.sources[0];
+    let after = world.writer().now();
+    for seed in 0..40 {
+        world.apply(&batch(seed));
+    }
+    world.apply(&Op::Publish);
+    let snapshot = world.snapshot();
+    let [gap] = losses(&snapshot).try_into().unwrap();
+    assert_eq!(gap.from, before);
+    assert!(gap.to >= after && gap.to < snapshot.newest_ts().unwrap().unwrap());
+    assert_eq!(found_missing(&snapshot), naive_missing(&snapshot));
+    assert!(!naive_missing(&snapshot).is_empty());
+    let complete = |first, last| {
+        let range = TimeRange { first, last };
+        snapshot.require_complete(id, range, &Poll::never())
+    };
+    complete(Timestamp::MIN, Timestamp(before.0 - 1)).unwrap();
+    complete(Timestamp(gap.to.0 + 1), Timestamp::MAX).unwrap();
+    complete(before, before).unwrap_err();
+    let error = complete(gap.to, gap.to).unwrap_err().to_string();
+    assert!(error.contains("lost with staging"), "{error}");
+}
+
+#[test]
+fn gaps_of_several_crashes_and_damaged_chunks_are_each_told() {
+    let mut world = World::of(&[Op::Fill(100)]);
+    for fill in [300, 5, 1200] {
+        world.writer().sync_durable().unwrap();
+        lose_staging(&mut world);
+        reopen(&mut world);
+        world.apply(&Op::Fill(fill));
+    }
+    world.close();
+    let dir = world.dir.path().join("loom");
+    let path = dir.join("records").join("00000000000000000000.0");
+    let mut bytes = fs::read(&path).unwrap();
+    for chunk in [3, 4, 77] {
+        bytes[chunk * CHUNK_BYTES as usize + 20] ^= 1;
+    }
+    fs::write(&path, bytes).unwrap();
+    Writer::rebuild(&dir, options(&world.dir))
+        .unwrap()
+        .close()
+        .unwrap();
+
+    let snapshot = Directory::open(&dir).unwrap().snapshot().unwrap();
+    assert_eq!(found_missing(&snapshot), naive_missing(&snapshot));
+    let told = losses(&snapshot);
+    let damaged: Vec<&str> = told
+        .iter()
+        .filter(|loss| loss.stage == "log")
+        .map(|loss| loss.reason.as_str())
+        .collect();
+    assert_eq!(
+        damaged,
+        [
+            "damaged from address 12288 to 20480",
+            "damaged from address 315392 to 319488"
+        ]
+    );
+    assert_eq!(told.iter().filter(|loss| loss.stage == "crash").count(), 3);
+    assert!(told.iter().all(|loss| loss.from <= loss.to));
+    let report = crate::check::check(&dir).unwrap();
+    assert_eq!((report.is_sound(), report.gap_chunks > 0), (false, true));
+}
