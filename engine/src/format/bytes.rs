@@ -50,7 +50,7 @@ pub(super) fn i64_at(bytes: &[u8], at: usize) -> i64 {
 }
 
 /// Reads one LEB128 number at `*at` and moves past it.
-pub(super) fn leb128_at(bytes: &[u8], at: &mut usize) -> Option<u64> {
+fn leb128_at(bytes: &[u8], at: &mut usize) -> Option<u64> {
     let mut value = 0u64;
     for shift in (0..64).step_by(7) {
         let byte = *bytes.get(*at)?;
@@ -63,12 +63,40 @@ pub(super) fn leb128_at(bytes: &[u8], at: &mut usize) -> Option<u64> {
     None
 }
 
-pub(super) fn put_leb128(out: &mut Vec<u8>, mut value: u64) {
+fn put_leb128(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;
     }
     out.push(value as u8);
+}
+
+/// What a half byte says of a number that is not below it: how far it exceeds this follows as LEB128.
+const NIBBLE_FULL: u64 = 15;
+
+/// Two numbers, mostly small, in a byte: the first in its lower half, the second in its upper one.
+pub(super) fn put_pair(out: &mut Vec<u8>, first: u64, second: u64) {
+    let [low, high] = [first, second].map(|number| number.min(NIBBLE_FULL));
+    out.push((low | high << 4) as u8);
+    for number in [first, second] {
+        if let Some(excess) = number.checked_sub(NIBBLE_FULL) {
+            put_leb128(out, excess);
+        }
+    }
+}
+
+/// Reads two numbers at `*at` and moves past them.
+#[inline]
+pub(super) fn pair_at(bytes: &[u8], at: &mut usize) -> Option<(u64, u64)> {
+    let byte = u64::from(*bytes.get(*at)?);
+    *at += 1;
+    let mut number = |nibble| {
+        if nibble < NIBBLE_FULL {
+            return Some(nibble);
+        }
+        leb128_at(bytes, at)?.checked_add(NIBBLE_FULL)
+    };
+    Some((number(byte & 15)?, number(byte >> 4)?))
 }
 
 /// Pads with zeroes to the next multiple of 8.

@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 
 use super::bytes::{FormatError, i64_at, invalid, u32_at, u64_at};
 use super::checksum::checksum;
+use super::runs::Run;
 use crate::types::{Address, LogKind, SourceId, Timestamp};
 
 pub const CHUNK_HEADER_BYTES: usize = 8;
@@ -15,8 +16,8 @@ pub const RECORD_HEADER_BYTES: usize = 8;
 pub const CHUNK_BYTES_MIN: u32 = 4 << 10;
 pub const CHUNK_BYTES_MAX: u32 = 1 << 20;
 
-const ANCHOR_LENGTH: u64 = 1;
-const ANCHOR_ENTRY_BYTES: usize = 16;
+pub(super) const ANCHOR_LENGTH: u64 = 1;
+pub(super) const ANCHOR_ENTRY_BYTES: usize = 16;
 const TRAILER_MAGIC: u32 = 0x4B48_434C;
 /// The greatest payload length that is a multiple of 8 and fits the header's `u16`.
 const PAYLOAD_BYTES_MAX: usize = 65_528;
@@ -47,6 +48,11 @@ pub enum Pushed {
 pub struct ChunkBuilder {
     bytes: Box<[u8]>,
     end: usize,
+    /// What `walk_runs` would find, but for the last run.
+    runs: Vec<Run>,
+    run: Run,
+    /// Where the trailer begins; 0 while the chunk is empty, so that the first record finds no room and is looked at closely.
+    limit: usize,
     anchor_ns: i64,
 }
 
@@ -56,6 +62,9 @@ impl ChunkBuilder {
         Self {
             bytes,
             end: 0,
+            runs: Vec::new(),
+            run: NO_RUN,
+            limit: 0,
             anchor_ns: 0,
         }
     }
@@ -63,6 +72,9 @@ impl ChunkBuilder {
     /// Starts over, empty.
     pub fn clear(&mut self) {
         self.end = 0;
+        self.limit = 0;
+        self.runs.clear();
+        self.run = NO_RUN;
     }
 
     pub fn is_empty(&self) -> bool {
@@ -79,57 +91,104 @@ impl ChunkBuilder {
         self.bytes.get(..self.end).unwrap_or_default()
     }
 
-    /// Fills what is left with zeroes, which read as *end*, and returns the whole chunk.
-    pub fn seal(&mut self) -> &[u8] {
+    /// Fills what is left with zeroes, which read as *end*, and returns the whole chunk and its runs. The next call is `clear`.
+    pub fn seal(&mut self) -> (&[u8], &[Run]) {
         if let Some(rest) = self.bytes.get_mut(self.end..) {
             rest.fill(0);
         }
-        &self.bytes
+        self.end_run();
+        (&self.bytes, &self.runs)
     }
 
     /// Appends a record. `arrival` must not lie before the previous record's, `payload` be no longer than `longest_payload`.
     #[inline]
     pub fn push(&mut self, source: SourceId, arrival: Timestamp, payload: &[u8]) -> Pushed {
-        if self.end == 0 {
-            self.begin(arrival);
-        }
-        let mut delta = arrival.0.wrapping_sub(self.anchor_ns) as u64;
-        let mut at = self.end;
-        let entry_bytes = record_bytes(payload.len());
-        let limit = self.bytes.len() - CHUNK_TRAILER_BYTES;
-        if delta > u64::from(u32::MAX) {
-            if at + ANCHOR_ENTRY_BYTES + entry_bytes > limit {
-                return Pushed::NoRoom;
-            }
-            at = self.push_anchor(arrival);
-            delta = 0;
+        let at = self.end;
+        let end = at + record_bytes(payload.len());
+        let delta = arrival.0.wrapping_sub(self.anchor_ns) as u64;
+        if end > self.limit || delta > u64::from(u32::MAX) {
+            return self.push_closely(source, arrival, payload);
         }
         let header = u64::from(source.0) | (payload.len() as u64) << 16 | delta << 32;
         let Some((head, body)) = self
             .bytes
-            .get_mut(at..limit)
-            .and_then(|room| room.get_mut(..entry_bytes))
+            .get_mut(at..end)
             .and_then(|entry| entry.split_first_chunk_mut::<RECORD_HEADER_BYTES>())
         else {
             return Pushed::NoRoom;
         };
         *head = header.to_le_bytes();
         copy_padded(body, payload);
-        self.end = at + entry_bytes;
+        if self.run.source != source || usize::from(self.run.payload_bytes) != payload.len() {
+            self.begin_run(source, payload.len() as u16);
+        }
+        self.run.records += 1;
+        self.end = end;
         Pushed::At(at as u32)
     }
 
+    /// Appends records of one length and one arrival, as many as fit of those that stand back to back in `payloads`, and returns their
+    /// number. `push` of each does the same.
+    pub fn push_run(
+        &mut self,
+        source: SourceId,
+        arrival: Timestamp,
+        payloads: &[u8],
+        payload_bytes: usize,
+    ) -> usize {
+        let mut payloads = payloads.chunks_exact(payload_bytes.max(1));
+        let first = payloads
+            .next()
+            .map(|first| self.push(source, arrival, first));
+        let Some(Pushed::At(first)) = first else {
+            return 0;
+        };
+        let header = self.bytes.get(first as usize..);
+        let header = header.and_then(|entry| entry.first_chunk::<RECORD_HEADER_BYTES>());
+        let header = header.copied().unwrap_or_default();
+        let entry_bytes = record_bytes(payload_bytes);
+        let room = self.bytes.get_mut(self.end..self.limit).unwrap_or_default();
+        let mut records = 1;
+        for (entry, payload) in room.chunks_exact_mut(entry_bytes).zip(payloads) {
+            let (head, body) = entry.split_at_mut(RECORD_HEADER_BYTES);
+            head.copy_from_slice(&header);
+            copy_padded(body, payload);
+            records += 1;
+        }
+        self.end += (records - 1) * entry_bytes;
+        self.run.records += records as u32 - 1;
+        records
+    }
+
+    /// `push` where the chunk is empty, has no room, or needs an anchor.
     #[cold]
+    fn push_closely(&mut self, source: SourceId, arrival: Timestamp, payload: &[u8]) -> Pushed {
+        let entry_bytes = record_bytes(payload.len());
+        if self.end == 0 {
+            self.begin(arrival);
+        } else if arrival.0.wrapping_sub(self.anchor_ns) as u64 > u64::from(u32::MAX)
+            && self.end + ANCHOR_ENTRY_BYTES + entry_bytes <= self.limit
+        {
+            self.push_anchor(arrival);
+        } else {
+            return Pushed::NoRoom;
+        }
+        if self.end + entry_bytes > self.limit {
+            return Pushed::NoRoom;
+        }
+        self.push(source, arrival, payload)
+    }
+
     fn begin(&mut self, arrival: Timestamp) {
         self.anchor_ns = arrival.0;
         if let Some(head) = self.bytes.first_chunk_mut::<8>() {
             *head = arrival.0.to_le_bytes();
         }
         self.end = CHUNK_HEADER_BYTES;
+        self.limit = self.bytes.len() - CHUNK_TRAILER_BYTES;
     }
 
-    #[cold]
-    fn push_anchor(&mut self, arrival: Timestamp) -> usize {
+    fn push_anchor(&mut self, arrival: Timestamp) {
         self.anchor_ns = arrival.0;
         let at = self.end;
         if let Some(entry) = self.bytes.get_mut(at..at + ANCHOR_ENTRY_BYTES) {
@@ -138,23 +197,68 @@ impl ChunkBuilder {
             anchor.copy_from_slice(&arrival.0.to_le_bytes());
         }
         self.end = at + ANCHOR_ENTRY_BYTES;
-        self.end
+        self.end_run();
+    }
+
+    /// Begins a run with the record that is about to stand at the chunk's end.
+    #[inline]
+    fn begin_run(&mut self, source: SourceId, payload_bytes: u16) {
+        self.end_run();
+        self.run = Run {
+            source,
+            payload_bytes,
+            records: 0,
+            offset: self.end as u32,
+            anchor: Timestamp(self.anchor_ns),
+        };
+    }
+
+    #[inline]
+    fn end_run(&mut self) {
+        if self.run.records > 0 {
+            self.runs.push(self.run);
+            self.run = NO_RUN;
+        }
     }
 }
 
-/// Lays a payload over `body`, which is as long but for the padding, and fills the padding with zeroes. Word by word: most payloads are
-/// shorter than what a call to `memcpy` costs.
+/// No record is of source 0, so none follows it.
+const NO_RUN: Run = Run {
+    source: SourceId(0),
+    payload_bytes: 0,
+    records: 0,
+    offset: 0,
+    anchor: Timestamp(0),
+};
+
+/// Lays a payload over `body`, which is as long but for the padding, and fills the padding with zeroes. Payloads of up to 64 bytes take a few
+/// moves that overlap where they must: a call to `memcpy` costs more than they do.
 #[inline]
 fn copy_padded(body: &mut [u8], payload: &[u8]) {
-    let (words, rest) = payload.as_chunks::<8>();
-    let (places, _) = body.as_chunks_mut::<8>();
-    for (place, word) in places.iter_mut().zip(words) {
-        *place = *word;
+    if let Some(last) = body.last_chunk_mut::<8>() {
+        *last = [0; 8];
     }
-    if let Some(place) = places.get_mut(words.len()) {
-        let mut last = [0; 8];
-        last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
-        *place = last;
+    let Some(body) = body.get_mut(..payload.len()) else {
+        return;
+    };
+    match payload.len() {
+        33..=64 => copy_ends::<32>(body, payload),
+        17..=32 => copy_ends::<16>(body, payload),
+        8..=16 => copy_ends::<8>(body, payload),
+        _ => body.copy_from_slice(payload),
+    }
+}
+
+/// Copies the first and the last `N` bytes, which are all there are.
+#[inline]
+fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) {
+    if let (Some(first), Some(last)) = (from.first_chunk::<N>(), from.last_chunk::<N>()) {
+        if let Some(place) = to.first_chunk_mut::<N>() {
+            *place = *first;
+        }
+        if let Some(place) = to.last_chunk_mut::<N>() {
+            *place = *last;
+        }
     }
 }
 
@@ -383,7 +487,7 @@ mod tests {
                 }
             }
             prop_assert_eq!(records(chunk.filled()), expected.clone());
-            let mut sealed = chunk.seal().to_vec();
+            let mut sealed = chunk.seal().0.to_vec();
             prop_assert_eq!(sealed.len(), CHUNK as usize);
             let trailer = seal_trailer(&[7; 16], Address(4096), &sealed);
             let at = sealed.len() - CHUNK_TRAILER_BYTES;
@@ -401,6 +505,34 @@ mod tests {
                 last = record.arrival.0;
             }
             prop_assert!(verify_chunk(&[0; 16], Address(0), &bytes).is_err());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_run_is_what_its_records_are_one_by_one(
+            batches in prop::collection::vec((0usize..40, 1usize..41, 0usize..7, prop_oneof![Just(1i64), Just(5_000_000_000i64)]), 1..12),
+        ) {
+            let (mut whole, mut each) = (ChunkBuilder::new(CHUNK), ChunkBuilder::new(CHUNK));
+            let mut now = 3;
+            for (records, payload_bytes, ragged, step) in batches {
+                now += step;
+                let bytes: Vec<u8> = (0..records * payload_bytes + ragged % payload_bytes).map(|i| i as u8).collect();
+                let placed = whole.push_run(SourceId(4), Timestamp(now), &bytes, payload_bytes);
+                let expected = bytes
+                    .chunks_exact(payload_bytes)
+                    .map_while(|payload| match each.push(SourceId(4), Timestamp(now), payload) {
+                        Pushed::At(_) => Some(()),
+                        Pushed::NoRoom => None,
+                    })
+                    .count();
+                prop_assert_eq!(placed, expected);
+                prop_assert_eq!(whole.filled(), each.filled());
+                if placed < bytes.len() / payload_bytes {
+                    prop_assert_eq!(whole.seal(), each.seal());
+                    return Ok(());
+                }
+            }
         }
     }
 

@@ -8,6 +8,7 @@ mod checksum;
 mod chunk;
 mod node;
 mod node_encode;
+mod runs;
 mod summary;
 mod time_entry;
 
@@ -20,6 +21,7 @@ pub use chunk::{
 };
 pub use node::{BinEntry, IndexBlock, Node, SourceStats};
 pub use node_encode::encode_node;
+pub use runs::{Run, walk_runs};
 pub use summary::{
     Bin, BinStats, ChildStats, IndexChild, IndexSummary, NodeSummary, Reuse, SourceSummary,
     TOP_VALUES, Top,

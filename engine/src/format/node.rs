@@ -2,7 +2,7 @@
 //!
 //! `Node::decode` proves checksum, bounds, order and sums of everything once; the accessors behind it cannot fail.
 
-use super::bytes::{FormatError, array, i64_at, invalid, leb128_at, u16_at, u32_at, u64_at};
+use super::bytes::{FormatError, array, i64_at, invalid, pair_at, u16_at, u32_at, u64_at};
 use super::checksum::checksum;
 use super::summary::{Bin, BinStats, ChildStats, IndexChild, NodeSummary, TOP_VALUES, Top};
 use crate::types::{Address, ChunkNo, IndexId, Key, LogKind, SourceId, Sum, Timestamp, ValueRange};
@@ -479,8 +479,8 @@ impl<'a> IndexBlock<'a> {
         let block = *self;
         let (mut at, mut bin) = (0, 0u64);
         (0..self.bin_count).map_while(move |i| {
-            bin += leb128_at(block.bins, &mut at)?;
-            let count = leb128_at(block.bins, &mut at)?;
+            let (step, count) = pair_at(block.bins, &mut at)?;
+            bin += step;
             let mask = u64_at(block.masks, i * 8);
             Some(BinEntry {
                 bin: bin as u16,
@@ -553,9 +553,7 @@ impl<'a> IndexBlock<'a> {
         }
         let (mut at, mut bin, mut total) = (0, 0u64, 0u64);
         for ordinal in 0..self.bin_count {
-            let (Some(step), Some(count)) =
-                (leb128_at(self.bins, &mut at), leb128_at(self.bins, &mut at))
-            else {
+            let Some((step, count)) = pair_at(self.bins, &mut at) else {
                 return Err(FormatError::Short {
                     what: "the bins of an index",
                     have: self.bins.len(),

@@ -2,7 +2,7 @@
 //!
 //! What a summary leaves out (bins of rare sources, statistics of the rarest) is decided here and nowhere else.
 
-use super::bytes::{pad8, put_leb128};
+use super::bytes::{pad8, put_pair};
 use super::checksum::checksum;
 use super::node::{
     FLAG_BIN_STATS, FLAG_BINS, FLAG_CHILDREN, FLAG_FLOAT, INDEX_ENTRY_BYTES, MAGIC,
@@ -215,8 +215,7 @@ fn put_index_block(out: &mut Vec<u8>, index: &IndexSummary, rollup: bool, bins: 
     if bins {
         let mut previous = 0;
         for bin in &index.bins {
-            put_leb128(out, u64::from(bin.bin - previous));
-            put_leb128(out, bin.count);
+            put_pair(out, u64::from(bin.bin - previous), bin.count);
             previous = bin.bin;
         }
         pad8(out);

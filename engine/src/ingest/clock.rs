@@ -14,30 +14,28 @@ const STEP_NS: i64 = 100_000_000;
 
 /// Where time comes from.
 pub trait TimeSource {
-    /// A count of nanoseconds that never decreases.
-    fn monotonic_ns(&self) -> u64;
+    /// A count that never decreases.
+    fn ticks(&self) -> u64;
+    /// How many nanoseconds so many ticks take.
+    fn ns_of(&self, ticks: u64) -> u64;
     /// Wall time, which may step either way.
     fn wall(&self) -> Timestamp;
 }
 
 /// The machine's clocks.
+#[derive(Default)]
 pub struct SystemTimeSource {
     counter: quanta::Clock,
-    start: u64,
-}
-
-impl Default for SystemTimeSource {
-    fn default() -> Self {
-        let counter = quanta::Clock::new();
-        let start = counter.raw();
-        Self { counter, start }
-    }
 }
 
 impl TimeSource for SystemTimeSource {
     #[inline]
-    fn monotonic_ns(&self) -> u64 {
-        self.counter.delta_as_nanos(self.start, self.counter.raw())
+    fn ticks(&self) -> u64 {
+        self.counter.raw()
+    }
+
+    fn ns_of(&self, ticks: u64) -> u64 {
+        self.counter.delta_as_nanos(0, ticks)
     }
 
     fn wall(&self) -> Timestamp {
@@ -50,12 +48,17 @@ impl TimeSource for SystemTimeSource {
     }
 }
 
+/// A tick takes `rate / 2^RATE_SHIFT` nanoseconds.
+const RATE_SHIFT: u32 = 32;
+
 /// The arrival clock of a writer.
 pub struct Clock<S = SystemTimeSource> {
     source: S,
-    base_monotonic_ns: u64,
+    base_ticks: u64,
     base: Timestamp,
-    slew_ppm: i64,
+    /// The source's own, and what the slew makes of it: one multiplication tells the time.
+    rate: u64,
+    slewed_rate: u64,
     last: Timestamp,
 }
 
@@ -65,12 +68,13 @@ impl<S: TimeSource> Clock<S> {
         let base = newest.map_or(source.wall(), |newest| {
             source.wall().max(Timestamp(newest.0.saturating_add(1)))
         });
-        let base_monotonic_ns = source.monotonic_ns();
+        let rate = source.ns_of(1 << RATE_SHIFT);
         let mut clock = Self {
+            base_ticks: source.ticks(),
             source,
-            base_monotonic_ns,
             base,
-            slew_ppm: 0,
+            rate,
+            slewed_rate: rate,
             last: base,
         };
         clock.correct();
@@ -80,33 +84,28 @@ impl<S: TimeSource> Clock<S> {
     /// The time now. At or after every time it gave before.
     #[inline]
     pub fn now(&mut self) -> Timestamp {
-        let elapsed_ns = self
-            .source
-            .monotonic_ns()
-            .saturating_sub(self.base_monotonic_ns) as i64;
-        let slew_ns = if self.slew_ppm == 0 {
-            0
-        } else {
-            elapsed_ns / 1000 * self.slew_ppm / 1000
-        };
-        let now = Timestamp(self.base.0.saturating_add(elapsed_ns + slew_ns));
+        let elapsed_ns = self.elapsed_ns(self.slewed_rate);
+        let now = Timestamp(self.base.0.saturating_add(elapsed_ns));
         self.last = self.last.max(now);
         self.last
     }
 
+    /// Since the last correction, at a rate.
+    #[inline]
+    fn elapsed_ns(&self, rate: u64) -> i64 {
+        let ticks = self.source.ticks().saturating_sub(self.base_ticks);
+        ((u128::from(ticks) * u128::from(rate)) >> RATE_SHIFT) as i64
+    }
+
     /// Once a second compares with wall time and sets the slew anew. Returns by how much wall time is ahead, in ns.
     pub fn discipline(&mut self) -> Option<i64> {
-        let elapsed_ns = self
-            .source
-            .monotonic_ns()
-            .saturating_sub(self.base_monotonic_ns) as i64;
-        (elapsed_ns >= SECOND_NS).then(|| self.correct())
+        (self.elapsed_ns(self.rate) >= SECOND_NS).then(|| self.correct())
     }
 
     fn correct(&mut self) -> i64 {
         let now = self.now();
         let ahead_ns = self.source.wall().0.saturating_sub(now.0);
-        self.base_monotonic_ns = self.source.monotonic_ns();
+        self.base_ticks = self.source.ticks();
         self.base = if ahead_ns > STEP_NS {
             self.source.wall()
         } else {
@@ -118,7 +117,10 @@ impl<S: TimeSource> Clock<S> {
         } else {
             ahead_ns / 2000
         };
-        self.slew_ppm = wanted_ppm.clamp(-SLEW_PPM_MAX, SLEW_PPM_MAX);
+        let slew_ppm = wanted_ppm.clamp(-SLEW_PPM_MAX, SLEW_PPM_MAX);
+        // Rounded towards no slew at all, which keeps the limit.
+        let slew = i128::from(self.rate) * i128::from(slew_ppm) / 1_000_000;
+        self.slewed_rate = self.rate.saturating_add_signed(slew as i64);
         ahead_ns
     }
 }
@@ -135,8 +137,12 @@ mod tests {
     }
 
     impl TimeSource for &Hands {
-        fn monotonic_ns(&self) -> u64 {
+        fn ticks(&self) -> u64 {
             self.monotonic_ns.get()
+        }
+
+        fn ns_of(&self, ticks: u64) -> u64 {
+            ticks
         }
 
         fn wall(&self) -> Timestamp {

@@ -4,6 +4,7 @@
 //! `Logs::publish` makes visible, and nothing here reads what `query` reads with.
 
 mod clock;
+mod columns;
 mod indexer;
 mod native;
 mod recovery;
@@ -16,5 +17,5 @@ pub(crate) use indexer::covers;
 pub use native::NativeKey;
 pub(crate) use native::Natives;
 pub(crate) use rollup::Merger;
-pub use summarise::{LatestChunks, Place, Summariser};
+pub use summarise::{LatestChunks, Summariser};
 pub use writer::{Batch, Pushed, REASONS_MAX, Refused, Writer, WriterOptions, WriterStats};

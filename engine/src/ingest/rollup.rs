@@ -7,9 +7,10 @@ use crate::format::{
 };
 use crate::types::{Key, ValueRange};
 
-/// Merges bins; keeps the memory of the lists it merges into.
+/// Merges bins; keeps the memory of its lists.
 #[derive(Default)]
 pub struct Merger {
+    /// Bins of a child that its parent lacks.
     bins: Vec<Bin>,
     stats: Vec<BinStats>,
 }
@@ -93,37 +94,79 @@ impl Merger {
         self.merge_bins(parent, 1 << child, index);
     }
 
-    /// Merges two ascending lists of bins into one.
+    /// Merges the ascending list of a child's bins into the parent's. Most of them are there before long, and are added to in place; those
+    /// that are not are gathered and merged in at the end.
     fn merge_bins(&mut self, parent: &mut IndexSummary, child_bit: u64, index: &IndexSummary) {
         self.bins.clear();
         self.stats.clear();
-        let mut old = parent.bins.iter().enumerate().peekable();
+        let mut place = 0;
         for (ordinal, new) in index.bins.iter().enumerate() {
-            while let Some((at, bin)) = old.next_if(|(_, bin)| bin.bin < new.bin) {
-                self.bins.push(*bin);
-                self.stats.extend(parent.bin_stats.get(at));
-            }
-            let mut merged = Bin {
-                mask: child_bit,
-                ..*new
+            let known = loop {
+                match parent.bins.get_mut(place) {
+                    Some(known) if known.bin < new.bin => place += 1,
+                    Some(known) if known.bin == new.bin => break Some(known),
+                    _ => break None,
+                }
             };
-            let mut stats = index.bin_stats.get(ordinal).copied();
-            if let Some((at, bin)) = old.next_if(|(_, bin)| bin.bin == new.bin) {
-                merged.count += bin.count;
-                merged.mask |= bin.mask;
-                if let (Some(stats), Some(before)) = (&mut stats, parent.bin_stats.get(at)) {
-                    add_stats(stats, before);
+            let stats = index.bin_stats.get(ordinal);
+            match known {
+                Some(known) => {
+                    known.count += new.count;
+                    known.mask |= child_bit;
+                    if let (Some(known), Some(stats)) = (parent.bin_stats.get_mut(place), stats) {
+                        add_stats(known, stats);
+                    }
+                }
+                None => {
+                    self.bins.push(Bin {
+                        mask: child_bit,
+                        ..*new
+                    });
+                    self.stats.extend(stats);
                 }
             }
-            self.bins.push(merged);
-            self.stats.extend(stats);
         }
-        for (at, bin) in old {
-            self.bins.push(*bin);
-            self.stats.extend(parent.bin_stats.get(at));
+        if !self.bins.is_empty() {
+            self.merge_new_bins(parent);
         }
-        std::mem::swap(&mut parent.bins, &mut self.bins);
-        std::mem::swap(&mut parent.bin_stats, &mut self.stats);
+    }
+
+    /// Merges bins that the parent lacks into its list, from the greatest down, so that each is moved once.
+    fn merge_new_bins(&mut self, parent: &mut IndexSummary) {
+        let mut old = parent.bins.len();
+        let mut place = old + self.bins.len();
+        let blank = Bin {
+            bin: 0,
+            count: 0,
+            mask: 0,
+        };
+        parent.bins.resize(place, blank);
+        if let Some(any) = self.stats.first() {
+            parent.bin_stats.resize(place, *any);
+        }
+        while let Some(new) = self.bins.last().copied() {
+            place -= 1;
+            let below = old.checked_sub(1).and_then(|old| parent.bins.get(old));
+            if let Some(bin) = below.filter(|bin| bin.bin > new.bin).copied() {
+                old -= 1;
+                put(&mut parent.bins, place, bin);
+                if let Some(stats) = parent.bin_stats.get(old).copied() {
+                    put(&mut parent.bin_stats, place, stats);
+                }
+            } else {
+                put(&mut parent.bins, place, new);
+                self.bins.pop();
+                if let Some(stats) = self.stats.pop() {
+                    put(&mut parent.bin_stats, place, stats);
+                }
+            }
+        }
+    }
+}
+
+fn put<T>(list: &mut [T], place: usize, item: T) {
+    if let Some(slot) = list.get_mut(place) {
+        *slot = item;
     }
 }
 

@@ -17,7 +17,7 @@ use super::clock::{Clock, SystemTimeSource};
 use super::indexer::Indexer;
 use super::native::{NativeKey, Natives};
 use super::recovery::{self, IndexLogs};
-use super::summarise::{LatestChunks, Place, Summariser};
+use super::summarise::{LatestChunks, Summariser};
 
 /// How a writer opens its directory.
 #[derive(Debug, Clone, Default)]
@@ -73,6 +73,15 @@ pub struct WriterStats {
     pub log: LogStats,
 }
 
+/// What `push` needs of a source.
+#[derive(Clone, Default)]
+struct Intake {
+    /// The length of payloads that need no closer look.
+    plain_bytes: Option<usize>,
+    /// `None` while the source takes no records.
+    layout: Option<Arc<Layout>>,
+}
+
 /// One of the catalog's two ways to define a source.
 type Define = fn(&mut Catalog, &SourceDef, Address) -> Result<(SourceId, Vec<Event>)>;
 
@@ -83,8 +92,8 @@ pub struct Writer {
     catalog_lines: u64,
     natives: Natives,
     clock: Clock<SystemTimeSource>,
-    /// By source id; what `push` needs of an open source.
-    layouts: Vec<Option<Arc<Layout>>>,
+    /// By source id.
+    intakes: Vec<Intake>,
     chunk: ChunkBuilder,
     chunk_no: ChunkNo,
     chunk_bytes: u32,
@@ -118,7 +127,7 @@ impl Writer {
         let chunk_bytes = recovered.logs.meta().chunk_bytes;
         let mut writer = Self {
             clock,
-            layouts: Vec::new(),
+            intakes: Vec::new(),
             chunk: ChunkBuilder::new(chunk_bytes),
             chunk_no: recovered.indexer.next_chunk(),
             chunk_bytes,
@@ -135,7 +144,7 @@ impl Writer {
             catalog_lines: recovered.catalog_lines,
             natives: Natives::new(),
         };
-        writer.refresh_layouts();
+        writer.refresh_intakes();
         Ok(writer)
     }
 
@@ -230,14 +239,10 @@ impl Writer {
     /// Appends one record with an arrival time of its own and returns its address. Visible after the next `publish`.
     #[inline]
     pub fn push(&mut self, source: SourceId, payload: &[u8]) -> Result<Address> {
-        let Some(layout) = self
-            .layouts
-            .get(usize::from(source.0))
-            .and_then(Option::as_deref)
-        else {
-            return Err(self.not_open(source));
-        };
-        check(layout, payload, self.payload_bytes_max)?;
+        let intake = self.intakes.get(usize::from(source.0));
+        if intake.is_none_or(|intake| intake.plain_bytes != Some(payload.len())) {
+            self.check(source, payload)?;
+        }
         let now = self.clock.now();
         match self.append::<true>(source, now, payload)? {
             Some(address) => Ok(address),
@@ -261,41 +266,95 @@ impl Writer {
         source: SourceId,
         batch: &Batch<'_>,
     ) -> Result<Pushed> {
-        let Some(layout) = self.layouts.get(usize::from(source.0)).cloned().flatten() else {
+        let Some(intake) = self.intakes.get(usize::from(source.0)) else {
+            return Err(self.not_open(source));
+        };
+        let Some(layout) = intake.layout.clone() else {
             return Err(self.not_open(source));
         };
         let now = self.clock.now();
         let mut pushed = Pushed::default();
-        for (ordinal, payload) in batch.payloads().enumerate() {
+        let stored = match batch {
+            Batch::Fixed {
+                bytes,
+                record_bytes,
+            } if intake.plain_bytes == Some(*record_bytes) => {
+                self.append_run::<WAIT>(source, now, bytes, *record_bytes, &mut pushed)
+            }
+            _ => self.append_each::<WAIT>(source, now, batch, &layout, &mut pushed),
+        };
+        match stored {
+            // What was taken before is told first; who goes on meets the error again.
+            Err(error) if WAIT || pushed.taken_bytes == 0 => Err(error),
+            _ => Ok(pushed),
+        }
+    }
+
+    /// Stores payloads of one length that need no closer look, until one would wait and may not.
+    fn append_run<const WAIT: bool>(
+        &mut self,
+        source: SourceId,
+        now: Timestamp,
+        payloads: &[u8],
+        payload_bytes: usize,
+        pushed: &mut Pushed,
+    ) -> Result<()> {
+        let mut rest = payloads;
+        while rest.len() >= payload_bytes {
+            if !self.can_append::<WAIT>()? {
+                return Ok(());
+            }
+            let records = self.chunk.push_run(source, now, rest, payload_bytes);
+            if records == 0 {
+                self.seal()?;
+                continue;
+            }
+            let taken_bytes = records * payload_bytes;
+            rest = rest.get(taken_bytes..).unwrap_or_default();
+            self.stats.records += records as u64;
+            pushed.stored += records as u64;
+            pushed.stored_bytes += taken_bytes as u64;
+            pushed.taken_bytes += taken_bytes;
+        }
+        if !rest.is_empty() {
+            let (found, least) = (rest.len(), payload_bytes);
+            pushed.refuse(
+                pushed.stored,
+                PayloadError::TooShort { found, least }.into(),
+            );
+            pushed.taken_bytes += rest.len();
+        }
+        Ok(())
+    }
+
+    /// Stores the payloads that have the source's layout, one by one, until one would wait and may not.
+    fn append_each<const WAIT: bool>(
+        &mut self,
+        source: SourceId,
+        now: Timestamp,
+        batch: &Batch<'_>,
+        layout: &Layout,
+        pushed: &mut Pushed,
+    ) -> Result<()> {
+        for (ordinal, payload) in (0u64..).zip(batch.payloads()) {
             let checked = payload.map_err(Error::from).and_then(|payload| {
-                check(&layout, payload, self.payload_bytes_max)?;
+                check(layout, payload, self.payload_bytes_max)?;
                 Ok(payload)
             });
             match checked {
                 Ok(payload) => {
-                    match self.append::<WAIT>(source, now, payload) {
-                        Ok(Some(_)) => {}
-                        Ok(None) => return Ok(pushed),
-                        // What was taken before is told first; who goes on meets the error again.
-                        Err(_) if !WAIT && pushed.taken_bytes > 0 => return Ok(pushed),
-                        Err(error) => return Err(error),
+                    if self.append::<WAIT>(source, now, payload)?.is_none() {
+                        return Ok(());
                     }
                     pushed.stored += 1;
                     pushed.stored_bytes += payload.len() as u64;
-                    pushed.taken_bytes += batch.frame_bytes(payload);
                 }
-                Err(reason) => {
-                    pushed.refused_count += 1;
-                    if pushed.refused.len() < REASONS_MAX {
-                        let ordinal = ordinal as u64;
-                        pushed.refused.push(Refused { ordinal, reason });
-                    }
-                    pushed.taken_bytes += payload.map_or(0, |payload| batch.frame_bytes(payload));
-                }
+                Err(reason) => pushed.refuse(ordinal, reason),
             }
+            pushed.taken_bytes += payload.map_or(0, |payload| batch.frame_bytes(payload));
         }
         pushed.taken_bytes = batch.bytes().len();
-        Ok(pushed)
+        Ok(())
     }
 
     /// Makes everything pushed so far visible to queries.
@@ -366,8 +425,7 @@ impl Writer {
         self.logs.close()
     }
 
-    /// Stores a record; None, with nothing stored, where that would wait and may not. The room for a whole chunk is looked for when it
-    /// begins, so that neither publishing nor sealing it has to wait.
+    /// Stores a record; None, with nothing stored, where that would wait and may not.
     #[inline]
     fn append<const WAIT: bool>(
         &mut self,
@@ -376,24 +434,25 @@ impl Writer {
         payload: &[u8],
     ) -> Result<Option<Address>> {
         loop {
-            if !WAIT && self.chunk.is_empty() && !self.logs.has_room(self.room_for_chunk())? {
+            if !self.can_append::<WAIT>()? {
                 return Ok(None);
             }
             if let Placed::At(offset) = self.chunk.push(source, now, payload) {
-                let payload_bytes = payload.len() as u32;
-                self.summariser.note(
-                    source,
-                    Place {
-                        offset,
-                        payload_bytes,
-                        arrival: now,
-                    },
-                );
                 self.stats.records += 1;
                 return Ok(Some(self.chunk_start() + u64::from(offset)));
             }
             self.seal()?;
         }
+    }
+
+    /// Whether the next record may be stored. The room for a whole chunk is looked for when it begins, so that neither publishing nor
+    /// sealing it has to wait.
+    #[inline]
+    fn can_append<const WAIT: bool>(&mut self) -> Result<bool> {
+        if WAIT || !self.chunk.is_empty() {
+            return Ok(true);
+        }
+        self.logs.has_room(self.room_for_chunk())
     }
 
     /// What a chunk takes of the three logs: itself, its summary and the roll-ups that it completes, their entries. Nodes have no
@@ -425,18 +484,18 @@ impl Writer {
         if self.chunk.is_empty() {
             return Ok(());
         }
-        let chunk = self.chunk.seal();
+        let (chunk, runs) = self.chunk.seal();
         self.logs.append(
             LogKind::Records,
             chunk.get(self.staged_bytes..).unwrap_or_default(),
         )?;
         self.staged_bytes = chunk.len();
-        self.summariser.summarise_noted(
+        self.summariser.summarise_runs(
             &self.catalog,
             &self.natives,
             &mut self.latest,
             self.chunk_no,
-            chunk,
+            (chunk, runs),
             &mut self.summary,
         );
         self.indexer
@@ -457,20 +516,33 @@ impl Writer {
                 .append_catalog(&encode_line(&uuid, self.catalog_lines, event))?;
             self.catalog_lines += 1;
         }
-        self.refresh_layouts();
+        self.refresh_intakes();
         Ok(())
     }
 
-    fn refresh_layouts(&mut self) {
-        self.layouts.clear();
+    fn refresh_intakes(&mut self) {
+        self.intakes.clear();
         for source in self.catalog.sources().filter(|source| source.is_open()) {
             let at = usize::from(source.id.0);
-            if self.layouts.len() <= at {
-                self.layouts.resize(at + 1, None);
+            if self.intakes.len() <= at {
+                self.intakes.resize(at + 1, Intake::default());
             }
-            if let Some(slot) = self.layouts.get_mut(at) {
-                *slot = Some(Arc::clone(source.layout_at(Address::MAX)));
+            if let Some(slot) = self.intakes.get_mut(at) {
+                let layout = source.layout_at(Address::MAX);
+                let plain_bytes = layout.plain_bytes();
+                slot.plain_bytes =
+                    plain_bytes.filter(|bytes| (1..=self.payload_bytes_max).contains(bytes));
+                slot.layout = Some(Arc::clone(layout));
             }
+        }
+    }
+
+    #[cold]
+    fn check(&self, source: SourceId, payload: &[u8]) -> Result<()> {
+        let intake = self.intakes.get(usize::from(source.0));
+        match intake.and_then(|intake| intake.layout.as_deref()) {
+            Some(layout) => check(layout, payload, self.payload_bytes_max),
+            None => Err(self.not_open(source)),
         }
     }
 
@@ -495,6 +567,15 @@ fn check(layout: &Layout, payload: &[u8], payload_bytes_max: usize) -> Result<()
     }
     layout.validate(payload)?;
     Ok(())
+}
+
+impl Pushed {
+    fn refuse(&mut self, ordinal: u64, reason: Error) {
+        self.refused_count += 1;
+        if self.refused.len() < REASONS_MAX {
+            self.refused.push(Refused { ordinal, reason });
+        }
+    }
 }
 
 impl<'a> Batch<'a> {

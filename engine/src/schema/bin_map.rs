@@ -86,14 +86,13 @@ impl BinMap {
         }
     }
 
-    /// Calls `each` with the bin of every key, in order. How bins are found is looked at once, not for each key.
-    #[inline]
-    pub fn bins(&self, keys: &[Key], mut each: impl FnMut(u16)) {
+    /// Appends the bin of every key, in order. How bins are found is looked at once, not for each key.
+    pub fn load_bins(&self, keys: &[Key], bins: &mut Vec<u16>) {
         match &self.bins {
-            Bins::AutoUnsigned => keys.iter().for_each(|key| each(1 + magnitude_bin(key.0))),
-            Bins::AutoSigned => keys.iter().for_each(|key| each(signed_bin(*key))),
-            Bins::AutoFloat => keys.iter().for_each(|key| each(float_bin(*key))),
-            Bins::Edges(_) => keys.iter().for_each(|key| each(self.bin(*key))),
+            Bins::AutoUnsigned => bins.extend(keys.iter().map(|key| 1 + magnitude_bin(key.0))),
+            Bins::AutoSigned => bins.extend(keys.iter().map(|key| signed_bin(*key))),
+            Bins::AutoFloat => bins.extend(keys.iter().map(|key| float_bin(*key))),
+            Bins::Edges(_) => bins.extend(keys.iter().map(|key| self.bin(*key))),
         }
     }
 

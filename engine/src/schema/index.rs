@@ -8,6 +8,7 @@ use super::field::FieldDef;
 use super::filter::Filter;
 use super::layout::Layout;
 use super::names::{check_name, nearest, shown};
+use super::payloads::Payloads;
 use crate::error::{Error, Result};
 use crate::types::{Address, IndexId, Key, SourceId, ValueKind};
 
@@ -214,22 +215,15 @@ impl Index {
         }
     }
 
-    /// Calls `each` with the place in `payloads` and the key of every one that has a key; what `key` tells, record by record.
-    pub fn keys<'a>(
-        &self,
-        layout: &Layout,
-        payloads: impl Iterator<Item = &'a [u8]>,
-        mut each: impl FnMut(usize, Key),
-    ) {
+    /// Appends the key that `key` tells of each payload. False, with nothing appended, where one may have none.
+    pub fn load_keys(&self, layout: &Layout, payloads: &Payloads<'_>, keys: &mut Vec<Key>) -> bool {
         match (self.native, &self.filter, self.value) {
-            (false, None, Some(field)) => layout.keys(field, payloads, each),
-            _ => {
-                for (at, payload) in payloads.enumerate() {
-                    if let Some(key) = self.key(layout, payload) {
-                        each(at, key);
-                    }
-                }
+            (false, None, Some(field)) => layout.load_keys(field, payloads, keys),
+            (false, None, None) => {
+                keys.extend(std::iter::repeat_n(Key::MIN, payloads.records));
+                true
             }
+            _ => false,
         }
     }
 

@@ -5,6 +5,7 @@
 //! too short for its layout reads as NULL and never panics. `key` and `own_time` are called for every record.
 
 use super::field::{FieldDef, FieldType};
+use super::payloads::Payloads;
 use super::source::TimeKind;
 use crate::error::{Error, PayloadError, Result};
 use crate::types::{Key, Timestamp};
@@ -76,8 +77,8 @@ pub struct Layout {
     null_bytes: usize,
     var_fields: usize,
     lengths_offset: usize,
-    /// The length of payloads that need no closer look; `usize::MAX` where all need one.
-    plain_bytes: usize,
+    /// The length of payloads that need no closer look; `None` where all need one.
+    plain_bytes: Option<usize>,
 }
 
 impl Layout {
@@ -134,7 +135,7 @@ impl Layout {
             null_bytes,
             var_fields,
             lengths_offset: offset,
-            plain_bytes: if is_plain { offset } else { usize::MAX },
+            plain_bytes: is_plain.then_some(offset),
         };
         let bytes = layout.fixed_bytes();
         if bytes > PAYLOAD_BYTES_MAX {
@@ -163,6 +164,11 @@ impl Layout {
 
     pub fn field_count(&self) -> usize {
         self.slots.len()
+    }
+
+    /// The length of payloads that `validate` accepts whatever they hold; `None` where there is none.
+    pub fn plain_bytes(&self) -> Option<usize> {
+        self.plain_bytes
     }
 
     /// Where the null bits begin: after the own time.
@@ -197,7 +203,7 @@ impl Layout {
     /// Whether the payload has this layout: its length is exact, and each bool 0 or 1.
     #[inline]
     pub fn validate(&self, payload: &[u8]) -> Result<(), PayloadError> {
-        if payload.len() == self.plain_bytes {
+        if self.plain_bytes == Some(payload.len()) {
             return Ok(());
         }
         self.validate_closely(payload)
@@ -299,47 +305,11 @@ impl Layout {
         loader.key(payload)
     }
 
-    /// Calls `each` with the place in `payloads` and the key of every one whose field has a key, as `key` would tell it. The field's
-    /// type is looked at once, not for each record.
-    pub fn keys<'a>(
-        &self,
-        field: usize,
-        payloads: impl Iterator<Item = &'a [u8]>,
-        mut each: impl FnMut(usize, Key),
-    ) {
-        let Some(loader) = self.loaders.get(field) else {
-            return;
-        };
-        let payloads = payloads.enumerate();
-        // One loop for each of the commonest types, each with its load compiled in.
-        match loader.load {
-            Load::None => {}
-            Load::U64 if loader.null_mask == 0 => {
-                let loader = Loader {
-                    load: Load::U64,
-                    null_mask: 0,
-                    ..*loader
-                };
-                payloads.for_each(|(at, payload)| loader.tell(at, payload, &mut each));
-            }
-            Load::I64 if loader.null_mask == 0 => {
-                let loader = Loader {
-                    load: Load::I64,
-                    null_mask: 0,
-                    ..*loader
-                };
-                payloads.for_each(|(at, payload)| loader.tell(at, payload, &mut each));
-            }
-            Load::F64 if loader.null_mask == 0 => {
-                let loader = Loader {
-                    load: Load::F64,
-                    null_mask: 0,
-                    ..*loader
-                };
-                payloads.for_each(|(at, payload)| loader.tell(at, payload, &mut each));
-            }
-            _ => payloads.for_each(|(at, payload)| loader.tell(at, payload, &mut each)),
-        }
+    /// Appends the key that `key` tells of each payload. False, with nothing appended, where one may have none.
+    pub fn load_keys(&self, field: usize, payloads: &Payloads<'_>, keys: &mut Vec<Key>) -> bool {
+        self.loaders
+            .get(field)
+            .is_some_and(|loader| loader.load_keys(payloads, keys))
     }
 
     #[inline]
@@ -381,13 +351,24 @@ impl Loader {
                 .is_none_or(|bits| bits & self.null_mask != 0)
     }
 
-    #[inline]
-    fn tell(&self, at: usize, payload: &[u8], each: &mut impl FnMut(usize, Key)) {
-        if let Some(key) = (!self.is_null(payload))
-            .then(|| self.key(payload))
-            .flatten()
-        {
-            each(at, key);
+    /// The field's type is looked at once, not for each payload.
+    fn load_keys(&self, payloads: &Payloads<'_>, keys: &mut Vec<Key>) -> bool {
+        let at = self.offset as usize;
+        if self.null_mask != 0 {
+            return false;
+        }
+        match self.load {
+            Load::U8 => payloads.load(at, keys, |[byte]| Key::from_u64(byte.into())),
+            Load::U16 => payloads.load(at, keys, |b| Key::from_u64(u16::from_le_bytes(b).into())),
+            Load::U32 => payloads.load(at, keys, |b| Key::from_u64(u32::from_le_bytes(b).into())),
+            Load::U64 => payloads.load(at, keys, |b| Key::from_u64(u64::from_le_bytes(b))),
+            Load::I8 => payloads.load(at, keys, |b| Key::from_i64(i8::from_le_bytes(b).into())),
+            Load::I16 => payloads.load(at, keys, |b| Key::from_i64(i16::from_le_bytes(b).into())),
+            Load::I32 => payloads.load(at, keys, |b| Key::from_i64(i32::from_le_bytes(b).into())),
+            Load::I64 => payloads.load(at, keys, |b| Key::from_i64(i64::from_le_bytes(b))),
+            Load::F32 => payloads.load(at, keys, |b| Key::from_f64(f32::from_le_bytes(b).into())),
+            Load::F64 => payloads.load(at, keys, |b| Key::from_f64(f64::from_le_bytes(b))),
+            Load::None => false,
         }
     }
 
@@ -440,4 +421,52 @@ fn bools_of(slots: &[Slot]) -> Box<[usize]> {
         .filter(is_bool)
         .map(|(field, _)| field)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TYPES: [FieldType; 11] = [
+        FieldType::U8,
+        FieldType::U16,
+        FieldType::U32,
+        FieldType::U64,
+        FieldType::I8,
+        FieldType::I16,
+        FieldType::I32,
+        FieldType::I64,
+        FieldType::F32,
+        FieldType::F64,
+        FieldType::Char(3),
+    ];
+
+    proptest! {
+        #[test]
+        fn loaded_keys_are_those_of_each_payload(bytes in prop::collection::vec(any::<u8>(), 0..600), cut in 0usize..60) {
+            let fields: Vec<_> = TYPES.iter().map(|ty| FieldDef::new("f", *ty)).collect();
+            let layout = Layout::new(TimeKind::Own, &fields).unwrap();
+            let payload_bytes = layout.fixed_bytes() - cut.min(layout.fixed_bytes());
+            let entry_bytes = 8 + payload_bytes.next_multiple_of(8);
+            let payloads = Payloads {
+                entries: &bytes,
+                entry_bytes,
+                offset: 8,
+                payload_bytes,
+                records: bytes.len() / entry_bytes,
+            };
+            for field in 0..=TYPES.len() {
+                let expected: Vec<_> = payloads.iter().map(|payload| layout.key(field, payload)).collect();
+                let mut keys = vec![Key(7)];
+                let loaded = layout.load_keys(field, &payloads, &mut keys);
+                if loaded {
+                    prop_assert_eq!(keys[1..].iter().map(|key| Some(*key)).collect::<Vec<_>>(), expected);
+                } else {
+                    prop_assert!(keys.len() == 1 && expected.iter().all(Option::is_none));
+                }
+            }
+        }
+    }
 }

@@ -16,6 +16,7 @@ mod layout;
 mod loss;
 mod names;
 mod number;
+mod payloads;
 mod source;
 
 pub use crate::error::PayloadError;
@@ -35,4 +36,5 @@ pub use names::{
     BUILTIN_PREFIX, NAME_BYTES_MAX, RESERVED_FIELDS, is_builtin, is_reserved_field, nearest,
 };
 pub use number::Number;
+pub use payloads::Payloads;
 pub use source::{Overload, SourceDef, TimeKind, parse_sources, validate_sources};

@@ -1,0 +1,187 @@
+//! What a record costs the thread that pushes it: `cargo run --release -p loom-engine --example ingest_cost -- --help`.
+//!
+//! Prints one line a case: its thread's CPU time a record, bytes on disk a record, stalls. Cases are repeated in turn, so that runs of
+//! two builds of this program can be interleaved, and the median and both extremes are told.
+
+#![expect(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use loom_engine::SourceId;
+use loom_engine::ingest::{Batch, Writer, WriterOptions};
+use loom_engine::schema::parse_sources;
+use rustix::time::{ClockId, clock_gettime};
+
+const HELP: &str = "ingest_cost [FOLDER=.] [key=value]...: records (millions), runs, mode (push|batch), batch, payload, indexes, sources, \
+bins (auto|edges)";
+
+struct Case {
+    folder: PathBuf,
+    records: usize,
+    runs: usize,
+    batch: usize,
+    payload: usize,
+    indexes: usize,
+    sources: usize,
+    edges: bool,
+}
+
+fn main() {
+    let mut case = Case {
+        folder: ".".into(),
+        records: 20_000_000,
+        runs: 5,
+        batch: 1,
+        payload: 48,
+        indexes: 1,
+        sources: 1,
+        edges: false,
+    };
+    for argument in std::env::args().skip(1) {
+        match argument.split_once('=') {
+            None if argument == "--help" => return println!("{HELP}"),
+            None => case.folder = argument.into(),
+            Some(("records", millions)) => {
+                case.records = millions.parse::<usize>().unwrap() * 1_000_000
+            }
+            Some(("runs", runs)) => case.runs = runs.parse().unwrap(),
+            Some(("mode", mode)) => case.batch = if mode == "push" { 1 } else { 1024 },
+            Some(("batch", batch)) => case.batch = batch.parse().unwrap(),
+            Some(("payload", bytes)) => case.payload = bytes.parse().unwrap(),
+            Some(("indexes", indexes)) => case.indexes = indexes.parse().unwrap(),
+            Some(("sources", sources)) => case.sources = sources.parse().unwrap(),
+            Some(("bins", bins)) => case.edges = bins == "edges",
+            Some((key, _)) => panic!("{key}? {HELP}"),
+        }
+    }
+    let payloads = case.payloads();
+    let mut runs: Vec<Run> = (0..case.runs).map(|_| case.run(&payloads)).collect();
+    runs.sort_by_key(|run| run.cpu);
+    let ns = |run: &Run| run.cpu.as_nanos() as f64 / case.records as f64;
+    let [first, middle, last] = [0, runs.len() / 2, runs.len() - 1].map(|at| runs.get(at).unwrap());
+    println!(
+        "{} batch={} payload={} indexes={} sources={}: {:.2} ns ({:.2} to {:.2}), {:.1} M/s; {:.2} B on disk; stalls {} {:?}",
+        if case.edges { "edges" } else { "auto" },
+        case.batch,
+        case.payload,
+        case.indexes,
+        case.sources,
+        ns(middle),
+        ns(first),
+        ns(last),
+        1e3 / ns(middle),
+        middle.disk_bytes as f64 / case.records as f64,
+        middle.stalls,
+        middle.stall,
+    );
+}
+
+struct Run {
+    cpu: Duration,
+    disk_bytes: u64,
+    stalls: u64,
+    stall: Duration,
+}
+
+impl Case {
+    /// 4096 payloads, back to back: their first field has values whose logarithms are even over 14 octaves.
+    fn payloads(&self) -> Vec<u8> {
+        let mut state = 0x9E37_79B9_7F4A_7C15u64;
+        let mut draw = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        let mut payloads = Vec::new();
+        for _ in 0..4096 {
+            let octave = draw() % 14;
+            let value = (1000 << octave) + draw() % (1000 << octave);
+            payloads.extend_from_slice(&value.to_le_bytes());
+            payloads.resize(payloads.len() + self.payload - 8, value as u8);
+        }
+        payloads
+    }
+
+    fn definition(&self, name: usize) -> String {
+        let mut text = format!(
+            "[[source]]\nname = \"s{name}\"\n[[source.field]]\nname = \"v\"\ntype = \"u64\"\n"
+        );
+        if self.payload > 8 {
+            text += &format!(
+                "[[source.field]]\nname = \"rest\"\ntype = \"bytes[{}]\"\n",
+                self.payload - 8
+            );
+        }
+        for index in 0..self.indexes {
+            text += &format!("[[source.index]]\nname = \"i{index}\"\nvalue = \"v\"\n");
+            if self.edges {
+                text += "bins = { from = 1000, factor = 2, count = 14 }\n";
+            }
+        }
+        text
+    }
+
+    fn run(&self, payloads: &[u8]) -> Run {
+        let place = tempfile::Builder::new()
+            .prefix("loom-cost-")
+            .tempdir_in(&self.folder)
+            .unwrap();
+        let dir = place.path().join("cost.loom");
+        let mut writer = Writer::open(&dir, WriterOptions::default()).unwrap();
+        let sources: Vec<SourceId> = (0..self.sources)
+            .map(|name| {
+                let defs = parse_sources(&self.definition(name)).unwrap();
+                writer.define_source(defs.first().unwrap()).unwrap()
+            })
+            .collect();
+        let mut turn = sources.iter().copied().cycle();
+        let started = clock_gettime(ClockId::ThreadCPUTime);
+        let mut left = self.records;
+        while left > 0 {
+            for bytes in payloads.chunks(self.payload * self.batch) {
+                let source = turn.next().unwrap();
+                if self.batch == 1 {
+                    writer.push(source, bytes).unwrap();
+                } else {
+                    let record_bytes = self.payload;
+                    writer
+                        .push_batch(
+                            source,
+                            &Batch::Fixed {
+                                bytes,
+                                record_bytes,
+                            },
+                        )
+                        .unwrap();
+                }
+            }
+            left = left.saturating_sub(4096);
+            if left % (16 * 4096) < 4096 {
+                writer.tick().unwrap();
+            }
+        }
+        let ended = clock_gettime(ClockId::ThreadCPUTime);
+        let log = writer.stats().log;
+        writer.close().unwrap();
+        let ns =
+            (ended.tv_sec - started.tv_sec) * 1_000_000_000 + (ended.tv_nsec - started.tv_nsec);
+        Run {
+            cpu: Duration::from_nanos(ns.unsigned_abs()),
+            disk_bytes: ["records", "chunks", "times"]
+                .iter()
+                .map(|log| folder_bytes(&dir.join(log)))
+                .sum(),
+            stalls: log.stalls,
+            stall: log.stall,
+        }
+    }
+}
+
+fn folder_bytes(folder: &Path) -> u64 {
+    std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().metadata().unwrap().len())
+        .sum()
+}
