@@ -40,6 +40,7 @@ impl From<loom_engine::Error> for Problem {
             | Error::UnknownIndex { .. }
             | Error::Schema(_)
             | Error::Query(_) => Problem::Binder(error.to_string()),
+            Error::Incomplete { .. } => Problem::Input(error.to_string()),
             Error::Interrupted => Problem::Interrupted,
             other => Problem::Io(other.to_string()),
         }

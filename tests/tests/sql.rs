@@ -1,7 +1,7 @@
 //! The SQL logic tests: every `tests/sql/*.test` runs in DuckDB 2.0.0 and in 1.5.6.
 //!
 //! Each `tests/sql/*.sql` is a `SELECT` that makes data. It is written to a Parquet file and loaded into a Loom directory with the
-//! options that its `-- load:` line gives. In a test file `__TEST_DIR__/NAME.parquet` and `__TEST_DIR__/NAME.loom` are the two, so a
+//! options that its `-- load:` line gives, as the source that its `-- source:` line names, else of the file's name. In a test file `__TEST_DIR__/NAME.parquet` and `__TEST_DIR__/NAME.loom` are the two, so a
 //! test may hold Loom against plain DuckDB over the same rows. Values are compared as text, NULL as `NULL` and '' as `(empty)`.
 
 use std::path::{Path, PathBuf};
@@ -65,11 +65,15 @@ fn make_data(folder: &Path, data: &Path) -> Result<()> {
             .lines()
             .find_map(|line| line.strip_prefix("-- load:"))
             .unwrap_or_default();
+        let source = sql
+            .lines()
+            .find_map(|line| line.strip_prefix("-- source:"))
+            .map_or(name, |source| source.trim().to_owned());
         let mut command: Vec<String> = vec![
             "load".into(),
             loom.display().to_string(),
             "--source".into(),
-            name,
+            source,
         ];
         // A file that an option names stands beside the data.
         let option = |word: &str| {

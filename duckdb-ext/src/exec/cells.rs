@@ -1,6 +1,10 @@
-//! Small tables that are made whole before their first row is given: every function but `loom_scan`.
+//! Tables of cells: those of every function that shows no records. Small ones are made whole before their first row is given,
+//! others piece by piece as they are read.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+use loom_engine::query::Poll;
 
 use super::group::{At, nulls};
 use super::vectors::{CAPACITY, Huge, Output, Plain, RawVectors};
@@ -35,28 +39,60 @@ impl From<u64> for Cell {
     }
 }
 
+/// A table's rows, made as they are read.
+pub trait Pieces: Send {
+    /// The next rows; `None` after the last.
+    fn next(&mut self, poll: &Poll<'_>) -> Result<Option<Vec<Vec<Cell>>>>;
+}
+
+/// A table that was made whole.
+struct Whole(Option<Vec<Vec<Cell>>>);
+
+impl Pieces for Whole {
+    fn next(&mut self, _: &Poll<'_>) -> Result<Option<Vec<Vec<Cell>>>> {
+        Ok(self.0.take())
+    }
+}
+
 /// A table and the place of its reader; one thread reads it.
 pub struct TableRun {
-    rows: Vec<Vec<Cell>>,
+    state: Mutex<State>,
     /// The table's column for each of the output; beyond the table where DuckDB made it up.
     projected: Vec<usize>,
-    next: AtomicUsize,
+}
+
+struct State {
+    pieces: Box<dyn Pieces>,
+    /// Made and not yet given.
+    rows: VecDeque<Vec<Cell>>,
 }
 
 impl TableRun {
     pub fn new(rows: Vec<Vec<Cell>>, projected: Vec<usize>) -> TableRun {
+        TableRun::of(Whole(Some(rows)), projected)
+    }
+
+    pub fn of(pieces: impl Pieces + 'static, projected: Vec<usize>) -> TableRun {
         TableRun {
-            rows,
+            state: Mutex::new(State {
+                pieces: Box::new(pieces),
+                rows: VecDeque::new(),
+            }),
             projected,
-            next: AtomicUsize::new(0),
         }
     }
 
     /// Writes up to a vector of rows. 0: there are no more.
-    pub fn fill<V: RawVectors>(&self, out: &mut Output<'_, V>) -> Result<usize> {
-        let from = self.next.fetch_add(CAPACITY, Ordering::Relaxed);
-        let pending = self.rows.get(from..).unwrap_or_default();
-        let rows = pending.get(..CAPACITY).unwrap_or(pending);
+    pub fn fill<V: RawVectors>(&self, out: &mut Output<'_, V>, poll: &Poll<'_>) -> Result<usize> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        while state.rows.len() < CAPACITY {
+            match state.pieces.next(poll)? {
+                Some(rows) => state.rows.extend(rows),
+                None => break,
+            }
+        }
+        let given = state.rows.len().min(CAPACITY);
+        let rows: Vec<Vec<Cell>> = state.rows.drain(..given).collect();
         for (position, &column) in self.projected.iter().enumerate() {
             let Some(&ty) = out.types().get(position) else {
                 continue;
@@ -132,8 +168,8 @@ mod tests {
         ];
         let run = TableRun::new(rows, vec![0, 1, 2, 3]);
         let mut out = Output::new(&mut memory, &types);
-        assert_eq!(run.fill(&mut out).unwrap(), 2);
-        assert_eq!(run.fill(&mut out).unwrap(), 0);
+        assert_eq!(run.fill(&mut out, &Poll::never()).unwrap(), 2);
+        assert_eq!(run.fill(&mut out, &Poll::never()).unwrap(), 0);
         assert_eq!(memory.integer(0, 1, 0) as u8, 200);
         assert_eq!(memory.integer(1, 16, 0), -1 << 100);
         assert_eq!(memory.string(2, 0), long.as_bytes());
@@ -147,6 +183,40 @@ mod tests {
         let types = [SqlType::U8];
         let mut memory = Memory::new(&types);
         let run = TableRun::new(vec![vec![Cell::from("x")]], vec![0]);
-        assert!(run.fill(&mut Output::new(&mut memory, &types)).is_err());
+        let mut out = Output::new(&mut memory, &types);
+        assert!(run.fill(&mut out, &Poll::never()).is_err());
+    }
+
+    /// Numbers up to 5000, a few a piece.
+    struct Counting(i128);
+
+    impl Pieces for Counting {
+        fn next(&mut self, _: &Poll<'_>) -> Result<Option<Vec<Vec<Cell>>>> {
+            let from = self.0;
+            self.0 += from % 7;
+            self.0 += i128::from(from % 7 == 0);
+            let piece = (from..self.0).filter(|number| *number <= 5000);
+            let rows = piece.map(|number| vec![Cell::Int(number)]).collect();
+            Ok((from <= 5000).then_some(rows))
+        }
+    }
+
+    #[test]
+    fn a_table_in_pieces_comes_out_whole_and_in_order() {
+        let types = [SqlType::I64];
+        let run = TableRun::of(Counting(0), vec![0]);
+        let mut numbers = Vec::new();
+        loop {
+            let mut memory = Memory::new(&types);
+            let rows = run
+                .fill(&mut Output::new(&mut memory, &types), &Poll::never())
+                .unwrap();
+            assert!(rows <= CAPACITY && (rows == CAPACITY || numbers.len() + rows >= 5001));
+            if rows == 0 {
+                break;
+            }
+            numbers.extend((0..rows).map(|row| memory.integer(0, 8, row)));
+        }
+        assert_eq!(numbers, (0..=5000).collect::<Vec<i128>>());
     }
 }

@@ -1,10 +1,12 @@
 //! From the engine's rows to DuckDB's vectors: one file a kind of column, written once for both adapters.
 
 pub mod cells;
+pub mod fill;
 pub mod fixed;
 pub mod group;
 #[cfg(test)]
 pub mod memory;
 pub mod scan;
+pub mod tail;
 pub mod text;
 pub mod vectors;

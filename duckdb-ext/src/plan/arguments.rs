@@ -1,18 +1,12 @@
 //! The arguments of a call, by name, each with a getter for its type. NULL means not given. DuckDB has cast them to the declared
 //! types already; what is declared ANY is read as it comes.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use super::datum::{Datum, Interval};
+use super::paths::Given;
 use super::time::TimeArguments;
-use super::types::SqlType;
 use crate::error::{Problem, Result};
-
-#[derive(Debug, Clone, Copy)]
-pub struct Parameter {
-    pub name: &'static str,
-    pub ty: SqlType,
-}
 
 /// What a call depends on beside its arguments.
 pub struct Ambient<'a> {
@@ -22,12 +16,22 @@ pub struct Ambient<'a> {
     pub stop: &'a dyn Fn() -> bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Arguments {
+    /// Whose they are.
+    function: &'static str,
     given: Vec<(&'static str, Datum)>,
 }
 
 impl Arguments {
+    /// None yet, of a function of this name.
+    pub fn of(function: &'static str) -> Arguments {
+        Arguments {
+            function,
+            given: Vec::new(),
+        }
+    }
+
     pub fn set(&mut self, name: &'static str, value: Datum) {
         self.given.push((name, value));
     }
@@ -51,8 +55,7 @@ impl Arguments {
 
     /// A text that must be given.
     pub fn required_text(&self, name: &str) -> Result<&str> {
-        self.text(name)?
-            .ok_or_else(|| Problem::binder(format!("{name} must be given, and not NULL")))
+        self.text(name)?.ok_or_else(|| missing(name))
     }
 
     /// Microseconds since the epoch.
@@ -97,7 +100,18 @@ impl Arguments {
         }
     }
 
-    /// Microseconds since the epoch; NULLs in the list are left out.
+    /// A count that must be given.
+    pub fn required_count(&self, name: &str) -> Result<u64> {
+        match self.get(name) {
+            None => Err(missing(name)),
+            Some(Datum::Int(value)) => u64::try_from(*value).map_err(|_| {
+                Problem::binder(format!("{name} must not be negative, as {value} is"))
+            }),
+            Some(other) => Err(mismatch(name, "BIGINT", other)),
+        }
+    }
+
+    /// Microseconds since the epoch.
     pub fn timestamps(&self, name: &str) -> Result<Option<Vec<i64>>> {
         self.list(name, "TIMESTAMPTZ[]", |item| match item {
             Datum::TimestampTz(micros) => Some(*micros),
@@ -122,8 +136,12 @@ impl Arguments {
             None => Ok(None),
             Some(Datum::List(items)) => items
                 .iter()
-                .filter(|value| !value.is_null())
-                .map(|value| item(value).ok_or_else(|| mismatch(name, ty, value)))
+                .map(|value| match value {
+                    Datum::Null => Err(Problem::binder(format!(
+                        "{name} holds a NULL; leave it out of the list"
+                    ))),
+                    value => item(value).ok_or_else(|| mismatch(name, ty, value)),
+                })
                 .collect::<Result<Vec<T>>>()
                 .map(Some),
             Some(other) => Err(mismatch(name, ty, other)),
@@ -142,30 +160,57 @@ impl Arguments {
         Ok(times)
     }
 
-    /// The Loom directory that the call reads.
-    pub fn directory(&self, ambient: &Ambient<'_>) -> Result<PathBuf> {
-        let given = match self.get("dir") {
-            Some(Datum::Text(path)) => Some(path.clone()),
-            Some(other) => {
-                return Err(mismatch(
-                    "dir",
-                    "VARCHAR, the path of a Loom directory",
-                    other,
-                ));
+    /// The Loom directories that the call reads.
+    pub fn directories(&self, ambient: &Ambient<'_>) -> Result<Given> {
+        const TAKES: &str = "VARCHAR, the path of a Loom directory or a glob, or a list of them";
+        let text = |value: &Datum| match value {
+            Datum::Text(path) => Ok(path.clone()),
+            Datum::Null => Err(Problem::binder(
+                "dir holds a NULL; leave it out of the list",
+            )),
+            other => Err(mismatch("dir", TAKES, other)),
+        };
+        match self.get("dir") {
+            Some(Datum::List(paths)) => Given::new(paths.iter().map(text).collect::<Result<_>>()?),
+            Some(other) => Given::new(vec![text(other)?]),
+            None => {
+                let from_environment = || std::env::var("LOOM_DIR").ok();
+                let named = ambient.loom_dir.clone().or_else(from_environment);
+                let named = named.filter(|path| !path.is_empty());
+                Given::new(vec![named.ok_or_else(|| self.no_directory())?])
             }
-            None => ambient.loom_dir.clone(),
-        };
-        let path = match given {
-            Some(path) => PathBuf::from(path),
-            None => std::env::var_os("LOOM_DIR").map(PathBuf::from).ok_or_else(|| {
-                Problem::binder("dir is NULL, and neither the setting loom_dir nor the environment's LOOM_DIR names a Loom directory")
-            })?,
-        };
-        match (path.strip_prefix("~"), std::env::home_dir()) {
-            (Ok(rest), Some(home)) => Ok(home.join(rest)),
-            _ => Ok(path),
         }
     }
+
+    /// No argument, setting or variable names a directory. Where the first of two arguments was forgotten, the other stands
+    /// in its place: that is said too.
+    fn no_directory(&self) -> Problem {
+        let function = self.function;
+        let is_null = self.given.iter().any(|(name, _)| *name == "dir");
+        let what = if is_null {
+            format!("{function}: dir is NULL")
+        } else {
+            format!("{function} was called without a directory")
+        };
+        let taken = match self.get("source") {
+            Some(Datum::Text(source)) if !is_null && Path::new(source).exists() => format!(
+                ", '{source}' being taken for the source's name; the source follows the directory: {function}('{source}', source)"
+            ),
+            Some(Datum::Text(source)) if !is_null => {
+                format!(
+                    ", '{source}' being the source's name; the directory comes first: {function}(dir, '{source}')"
+                )
+            }
+            _ => format!("; give it first: {function}(dir)"),
+        };
+        Problem::binder(format!(
+            "{what}{taken}; neither the setting loom_dir nor the environment's LOOM_DIR names one"
+        ))
+    }
+}
+
+fn missing(name: &str) -> Problem {
+    Problem::binder(format!("{name} must be given, and not NULL"))
 }
 
 fn mismatch(name: &str, ty: &str, found: &Datum) -> Problem {
@@ -178,6 +223,7 @@ mod tests {
 
     fn arguments(given: &[(&'static str, Datum)]) -> Arguments {
         Arguments {
+            function: "loom_scan",
             given: given.to_vec(),
         }
     }
@@ -213,22 +259,44 @@ mod tests {
             loom_dir: Some("/set".into()),
             stop: &|| false,
         };
-        let directory = |datum| arguments(&[("dir", datum)]).directory(&ambient);
-        assert_eq!(
-            directory(Datum::Text("/given".into())).unwrap(),
-            PathBuf::from("/given")
-        );
-        assert_eq!(directory(Datum::Null).unwrap(), PathBuf::from("/set"));
-        assert!(directory(Datum::Int(3)).is_err());
+        let directories = |datum| arguments(&[("dir", datum)]).directories(&ambient);
+        let given = |paths: &[&str]| Given::new(paths.iter().map(|path| (*path).into()).collect());
+        let text = |path: &str| Datum::Text(path.into());
+        assert_eq!(directories(text("/given")), given(&["/given"]));
+        assert_eq!(directories(Datum::Null), given(&["/set"]));
+        let list = vec![text("/a"), text("/b*")];
+        assert_eq!(directories(Datum::List(list)), given(&["/a", "/b*"]));
+        for refused in [
+            Datum::Int(3),
+            text(""),
+            Datum::List(Vec::new()),
+            Datum::List(vec![text("/a"), Datum::Null]),
+        ] {
+            assert!(directories(refused).is_err());
+        }
     }
 
     #[test]
-    fn lists_leave_out_nulls() {
-        let list = Datum::List(vec![
-            Datum::TimestampTz(1),
-            Datum::Null,
-            Datum::TimestampTz(2),
-        ]);
+    fn a_call_without_a_directory_is_told_what_it_lacks() {
+        let said = |given: &[(&'static str, Datum)]| {
+            let problem = arguments(given).no_directory();
+            problem.to_string()
+        };
+        assert!(said(&[("dir", Datum::Null)]).contains("dir is NULL"));
+        assert!(said(&[]).contains("without a directory"));
+        let source = |name: &str| said(&[("source", Datum::Text(name.into()))]);
+        assert!(source("requests").contains("loom_scan(dir, 'requests')"));
+        assert!(source("/").contains("loom_scan('/', source)"));
+    }
+
+    #[test]
+    fn a_null_in_a_list_is_refused() {
+        let list = Datum::List(vec![Datum::TimestampTz(1), Datum::Null]);
+        let problem = arguments(&[("around", list)])
+            .timestamps("around")
+            .unwrap_err();
+        assert!(problem.to_string().contains("around holds a NULL"));
+        let list = Datum::List(vec![Datum::TimestampTz(1), Datum::TimestampTz(2)]);
         assert_eq!(
             arguments(&[("around", list)]).timestamps("around").unwrap(),
             Some(vec![1, 2])

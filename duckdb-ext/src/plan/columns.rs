@@ -1,7 +1,7 @@
 //! The columns of `loom_scan`: `source`, `ts`, `ts_ns`, the source's fields, `addr`. `source` is first because `count(*)` asks
 //! for the first column alone, and it is known without reading a record.
 
-use loom_engine::schema::Source;
+use loom_engine::schema::FieldDef;
 
 use super::types::{SqlType, of_field};
 
@@ -38,20 +38,19 @@ pub enum Shown {
 /// The columns that stand before the fields.
 const BEFORE_FIELDS: usize = 3;
 
-/// The columns of a source, as declared to DuckDB.
-pub fn of_source(source: &Source) -> Vec<Column> {
+/// The columns of a source that has these fields, as declared to DuckDB.
+pub fn of_fields(fields: &[FieldDef]) -> Vec<Column> {
     let mut columns = vec![
         Column::new("source", SqlType::Text),
         Column::new("ts", SqlType::TimestampTz),
         Column::new("ts_ns", SqlType::I64),
     ];
     debug_assert_eq!(columns.len(), BEFORE_FIELDS);
-    if source.fields.is_empty() {
+    if fields.is_empty() {
         columns.push(Column::new("payload", SqlType::Blob));
     }
     columns.extend(
-        source
-            .fields
+        fields
             .iter()
             .map(|field| Column::new(&field.name, of_field(field))),
     );

@@ -30,6 +30,12 @@ pub fn open(path: &Path) -> Result<Arc<Directory>> {
         let path = path.display();
         Problem::Io(format!("{path}: {error}; give the path of a Loom directory, such as 'ingestd run' or 'ingestd load' makes"))
     })?;
+    if canonical.is_file() {
+        let path = path.display();
+        return Err(Problem::Io(format!(
+            "{path} is a file, and no Loom directory; 'ingestd load DIR {path}' makes a directory of what Loom can load"
+        )));
+    }
     let Ok(metadata) = fs::metadata(canonical.join("loom.json")) else {
         // The engine says what is wrong, and with which directory.
         return Ok(Directory::open(&canonical)?);

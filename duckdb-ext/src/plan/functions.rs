@@ -4,41 +4,39 @@
 use loom_engine::query::Poll;
 
 use super::aggregate::{self, AggregatePlan};
-use super::arguments::{Ambient, Arguments, Parameter};
+use super::arguments::{Ambient, Arguments};
+use super::chunks::{self, ChunksPlan};
 use super::columns::Column;
+use super::histogram::{self, HistogramPlan};
+use super::parameters::{DIR, INDEX, N, Parameter, SOURCE};
 use super::scan::{self, ScanPlan};
 use super::tables::{self, DirectoryTable};
+use super::tail::TailPlan;
 use super::types::SqlType;
 use crate::error::Result;
 use crate::exec::cells::TableRun;
 use crate::exec::scan::{ScanRun, ScanWorker};
+use crate::exec::tail::TailRun;
 use crate::exec::vectors::{Output, RawVectors};
 
 pub struct Function {
     pub name: &'static str,
     pub description: &'static str,
+    /// Statements that may be run as they are where a directory has such names.
+    pub examples: &'static [&'static str],
     pub positional: &'static [Parameter],
     pub named: &'static [Parameter],
     bind: fn(&Arguments, &Ambient<'_>) -> Result<Bound>,
 }
 
-const DIR: Parameter = Parameter {
-    name: "dir",
-    ty: SqlType::Any,
-};
-const SOURCE: Parameter = Parameter {
-    name: "source",
-    ty: SqlType::Text,
-};
-const INDEX: Parameter = Parameter {
-    name: "index",
-    ty: SqlType::Text,
-};
-
 pub const FUNCTIONS: &[Function] = &[
     Function {
         name: "loom_scan",
         description: "The records of a source of a Loom directory, in log order.",
+        examples: &[
+            "FROM loom_scan('telemetry.loom', 'requests', last := INTERVAL 5 MINUTE) WHERE latency_ns > 1000000",
+            "FROM loom_scan('hosts/*.loom', 'requests', index := 'latency', v_min := 1000000)",
+        ],
         positional: &[DIR, SOURCE],
         named: scan::PARAMETERS,
         bind: |arguments, ambient| Ok(Bound::Scan(ScanPlan::bind(arguments, ambient)?)),
@@ -46,13 +44,35 @@ pub const FUNCTIONS: &[Function] = &[
     Function {
         name: "loom_aggregate",
         description: "Exact count, sum, min, max, avg and quantiles of an index of a source, from summaries.",
+        examples: &[
+            "FROM loom_aggregate('telemetry.loom', 'requests', 'latency', bucket := INTERVAL 1 MINUTE, quantiles := [0.5, 0.9999])",
+        ],
         positional: &[DIR, SOURCE, INDEX],
         named: aggregate::PARAMETERS,
         bind: |arguments, ambient| Ok(Bound::Aggregate(AggregatePlan::bind(arguments, ambient)?)),
     },
     Function {
+        name: "loom_histogram",
+        description: "How many values each bin of an index of a source holds, with their sum, min and max where the bins are defined. A bin is [lower, upper); NULL: no end, or one beyond the type. Empty bins are left out.",
+        examples: &[
+            "FROM loom_histogram('telemetry.loom', 'requests', 'latency', bucket := INTERVAL 1 MINUTE)",
+        ],
+        positional: &[DIR, SOURCE, INDEX],
+        named: histogram::PARAMETERS,
+        bind: |arguments, ambient| Ok(Bound::Histogram(HistogramPlan::bind(arguments, ambient)?)),
+    },
+    Function {
+        name: "loom_tail",
+        description: "The latest n records of a source of a Loom directory, the newest first; of several directories by arrival.",
+        examples: &["FROM loom_tail('telemetry.loom', 'requests', 10)"],
+        positional: &[DIR, SOURCE, N],
+        named: &[],
+        bind: |arguments, ambient| Ok(Bound::Tail(TailPlan::bind(arguments, ambient)?)),
+    },
+    Function {
         name: "loom_sources",
         description: "The sources of a Loom directory.",
+        examples: &["FROM loom_sources('telemetry.loom')"],
         positional: &[DIR],
         named: &[],
         bind: |arguments, ambient| {
@@ -65,6 +85,7 @@ pub const FUNCTIONS: &[Function] = &[
     Function {
         name: "loom_indexes",
         description: "The indexes of a Loom directory, open and closed.",
+        examples: &["FROM loom_indexes('telemetry.loom')"],
         positional: &[DIR],
         named: &[],
         bind: |arguments, ambient| {
@@ -75,8 +96,17 @@ pub const FUNCTIONS: &[Function] = &[
         },
     },
     Function {
+        name: "loom_chunks",
+        description: "The chunks of a Loom directory, and what each holds of each source.",
+        examples: &["FROM loom_chunks('telemetry.loom', source := 'requests')"],
+        positional: &[DIR],
+        named: chunks::PARAMETERS,
+        bind: |arguments, ambient| Ok(Bound::Chunks(ChunksPlan::bind(arguments, ambient)?)),
+    },
+    Function {
         name: "loom_snapshot",
         description: "What a Loom directory has published now, to pass as at.",
+        examples: &["SET VARIABLE p = (SELECT position FROM loom_snapshot('telemetry.loom'))"],
         positional: &[DIR],
         named: &[],
         bind: |arguments, ambient| {
@@ -87,8 +117,22 @@ pub const FUNCTIONS: &[Function] = &[
         },
     },
     Function {
+        name: "loom_losses",
+        description: "What is known to be missing from a Loom directory: records that were refused or dropped, gaps after a crash, damaged chunks. NULL records or bytes: nobody knows how many.",
+        examples: &["FROM loom_losses('telemetry.loom') WHERE to_ts > now() - INTERVAL 1 HOUR"],
+        positional: &[DIR],
+        named: &[],
+        bind: |arguments, ambient| {
+            Ok(Bound::Table(
+                tables::losses_columns(),
+                DirectoryTable::losses(arguments, ambient)?,
+            ))
+        },
+    },
+    Function {
         name: "loom_status",
         description: "The state of a Loom directory and of its daemon.",
+        examples: &["FROM loom_status('telemetry.loom')"],
         positional: &[DIR],
         named: &[],
         bind: |arguments, ambient| {
@@ -101,6 +145,7 @@ pub const FUNCTIONS: &[Function] = &[
     Function {
         name: "loom_scan_stats",
         description: "What this process's latest scans opened, pruned and read.",
+        examples: &["FROM loom_scan_stats() ORDER BY scan DESC LIMIT 1"],
         positional: &[],
         named: &[],
         bind: |_, _| Ok(Bound::ScanStats(tables::scan_stats_columns())),
@@ -108,6 +153,15 @@ pub const FUNCTIONS: &[Function] = &[
 ];
 
 impl Function {
+    /// The description, and what each parameter means.
+    pub fn documentation(&self) -> String {
+        let mut text = self.description.to_owned();
+        for parameter in self.positional.iter().chain(self.named) {
+            text.push_str(&format!("\n{}: {}", parameter.name, parameter.about));
+        }
+        text
+    }
+
     pub fn bind(&self, arguments: &Arguments, ambient: &Ambient<'_>) -> Result<Bound> {
         (self.bind)(arguments, ambient)
     }
@@ -116,7 +170,10 @@ impl Function {
 /// A call whose arguments have been understood.
 pub enum Bound {
     Scan(ScanPlan),
+    Tail(TailPlan),
     Aggregate(AggregatePlan),
+    Histogram(HistogramPlan),
+    Chunks(ChunksPlan),
     Table(Vec<Column>, DirectoryTable),
     ScanStats(Vec<Column>),
 }
@@ -125,14 +182,21 @@ impl Bound {
     pub fn columns(&self) -> &[Column] {
         match self {
             Bound::Scan(plan) => plan.columns(),
+            Bound::Tail(plan) => plan.columns(),
             Bound::Aggregate(plan) => plan.columns(),
+            Bound::Histogram(plan) => plan.columns(),
+            Bound::Chunks(plan) => plan.columns(),
             Bound::Table(columns, _) | Bound::ScanStats(columns) => columns,
         }
     }
 
     /// About how many rows an execution gives, where that is known.
     pub fn rows_estimate(&self) -> Option<u64> {
-        self.scan().map(ScanPlan::rows_estimate)
+        match self {
+            Bound::Scan(plan) => Some(plan.rows_estimate()),
+            Bound::Tail(plan) => Some(plan.rows_estimate()),
+            _ => None,
+        }
     }
 
     /// The scan that a `WHERE` clause may be offered to.
@@ -147,10 +211,19 @@ impl Bound {
     pub fn start(&self, projected: Vec<usize>, ambient: &Ambient<'_>) -> Result<Running> {
         let work = match self {
             Bound::Scan(plan) => Work::Scan(plan.start(&projected, ambient)?),
+            Bound::Tail(plan) => Work::Tail(plan.start(&projected, ambient)?),
             Bound::Aggregate(plan) => {
                 Work::Table(TableRun::new(plan.rows(ambient)?, projected.clone()))
             }
-            Bound::Table(_, table) => Work::Table(TableRun::new(table.rows()?, projected.clone())),
+            Bound::Histogram(plan) => {
+                Work::Table(TableRun::of(plan.start(ambient)?, projected.clone()))
+            }
+            Bound::Chunks(plan) => {
+                Work::Table(TableRun::of(plan.start(ambient)?, projected.clone()))
+            }
+            Bound::Table(_, table) => {
+                Work::Table(TableRun::new(table.rows(ambient)?, projected.clone()))
+            }
             Bound::ScanStats(_) => {
                 Work::Table(TableRun::new(tables::scan_stats(), projected.clone()))
             }
@@ -177,6 +250,7 @@ pub struct Running {
 
 enum Work {
     Scan(ScanRun),
+    Tail(TailRun),
     Table(TableRun),
 }
 
@@ -184,7 +258,7 @@ impl Running {
     pub fn threads(&self) -> usize {
         match &self.work {
             Work::Scan(run) => run.threads(),
-            Work::Table(_) => 1,
+            Work::Tail(_) | Work::Table(_) => 1,
         }
     }
 
@@ -192,7 +266,7 @@ impl Running {
     pub fn progress(&self) -> f64 {
         match &self.work {
             Work::Scan(run) => run.progress().clamp(0.0, 1.0),
-            Work::Table(_) => 0.0,
+            Work::Tail(_) | Work::Table(_) => 0.0,
         }
     }
 
@@ -200,7 +274,7 @@ impl Running {
         Worker {
             scan: match &self.work {
                 Work::Scan(run) => Some(run.worker()),
-                Work::Table(_) => None,
+                Work::Tail(_) | Work::Table(_) => None,
             },
         }
     }
@@ -225,9 +299,11 @@ impl Worker {
         stop: &dyn Fn() -> bool,
     ) -> Result<()> {
         let mut out = Output::new(vectors, &running.types);
+        let poll = Poll::new(stop);
         let rows = match (&running.work, &mut self.scan) {
-            (Work::Scan(run), Some(worker)) => worker.fill(run, &mut out, &Poll::new(stop))?,
-            (Work::Table(run), _) => run.fill(&mut out)?,
+            (Work::Scan(run), Some(worker)) => worker.fill(run, &mut out, &poll)?,
+            (Work::Tail(run), _) => run.fill(&mut out, &poll)?,
+            (Work::Table(run), _) => run.fill(&mut out, &poll)?,
             (Work::Scan(_), None) => 0,
         };
         out.finish(rows)

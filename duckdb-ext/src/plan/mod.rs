@@ -2,18 +2,27 @@
 //! the two C APIs asks.
 
 pub mod aggregate;
+pub mod agreement;
 pub mod arguments;
 pub mod bounds;
+pub mod bucket;
+pub mod chunks;
 pub mod columns;
 pub mod datum;
 pub mod directory;
 pub mod filter;
 pub mod functions;
+pub mod histogram;
 pub mod number;
+pub mod parameters;
+pub mod paths;
+pub mod predicates;
 pub mod prune;
 pub mod scan;
 pub mod selection;
 pub mod stats;
 pub mod tables;
+pub mod tail;
 pub mod time;
 pub mod types;
+pub mod values;

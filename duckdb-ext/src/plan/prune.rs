@@ -1,7 +1,7 @@
 //! From a [`Filter`] to the engine's predicate over summaries. Each comparison becomes a set of times, or of keys for every index
 //! of the field, and may only grow on the way. An index with a filter of its own helps where the clause implies that filter.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use loom_engine::query::Predicate;
 use loom_engine::schema::{FieldType, Index, KeyRanges, Source};
@@ -12,10 +12,9 @@ use super::columns::{Shown, shown};
 use super::datum::Datum;
 use super::filter::{Filter, Step, Term};
 use super::number::{Domain, Number, Op};
+use super::predicates::{and, few, or};
 use super::time::of_range;
 
-/// A predicate over summaries is evaluated at each node: longer lists of ranges are joined where they lie closest.
-const RANGES_MAX: usize = 256;
 /// Comparing longer lists with each other is not worth it: the shorter one alone is remembered.
 const PAIRS_MAX: usize = 1 << 16;
 
@@ -258,47 +257,6 @@ fn intersection(a: &KeyRanges, b: &KeyRanges) -> KeyRanges {
     KeyRanges::union(pairs)
 }
 
-/// All of the parts; what is always true is left out.
-pub fn and(parts: impl Iterator<Item = Predicate>) -> Predicate {
-    let mut kept = Vec::new();
-    for part in parts {
-        match part {
-            Predicate::All => {}
-            Predicate::Nothing => return Predicate::Nothing,
-            other => kept.push(other),
-        }
-    }
-    only(kept, Predicate::All, Predicate::And)
-}
-
-/// At least one of the parts; none at all is never true.
-pub fn or(parts: impl Iterator<Item = Predicate>) -> Predicate {
-    let mut kept = Vec::new();
-    for part in parts {
-        match part {
-            Predicate::Nothing => {}
-            Predicate::All => return Predicate::All,
-            other => kept.push(other),
-        }
-    }
-    only(kept, Predicate::Nothing, Predicate::Or)
-}
-
-fn only(
-    mut parts: Vec<Predicate>,
-    none: Predicate,
-    many: impl Fn(Vec<Predicate>) -> Predicate,
-) -> Predicate {
-    match (parts.pop(), parts.is_empty()) {
-        (None, _) => none,
-        (Some(part), true) => part,
-        (Some(part), false) => {
-            parts.push(part);
-            many(parts)
-        }
-    }
-}
-
 /// What a comparison is about, and so what its keys mean.
 #[derive(Clone, Copy)]
 enum Subject {
@@ -312,34 +270,11 @@ enum Subject {
     Labels(usize),
 }
 
-/// The ranges, or fewer that hold them all: the widest gaps stay.
-fn few(keys: &KeyRanges) -> Vec<ValueRange> {
-    let ranges = keys.ranges();
-    if ranges.len() <= RANGES_MAX {
-        return ranges.to_vec();
-    }
-    let gaps = ranges.windows(2).map(|pair| match pair {
-        [a, b] => b.min.0 - a.max.0,
-        _ => 0,
-    });
-    let mut widest: Vec<(u64, usize)> = gaps.zip(1..).collect();
-    widest.sort_unstable_by_key(|&(gap, _)| std::cmp::Reverse(gap));
-    widest.truncate(RANGES_MAX - 1);
-    let starts: HashSet<usize> = widest.into_iter().map(|(_, at)| at).collect();
-    let mut few: Vec<ValueRange> = Vec::with_capacity(RANGES_MAX);
-    for (at, range) in ranges.iter().enumerate() {
-        match few.last_mut() {
-            Some(last) if !starts.contains(&at) => last.max = range.max,
-            _ => few.push(*range),
-        }
-    }
-    few
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::plan::datum::Interval;
+    use crate::plan::predicates::RANGES_MAX;
     use loom_engine::Address;
     use loom_engine::Key;
     use loom_engine::schema::{Catalog, parse_sources};

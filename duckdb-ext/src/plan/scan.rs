@@ -1,58 +1,28 @@
 //! `loom_scan`: what bind settles (the source's columns, the arguments' sense) and what init fixes anew for each execution (the
-//! snapshot, `last`, the index definitions of that instant).
+//! snapshots, `last`, the index definitions of that instant).
 
 use std::sync::{Mutex, PoisonError};
 
+use loom_engine::Timestamp;
 use loom_engine::query::{Scan, ScanSpec};
 
-use super::arguments::{Ambient, Arguments, Parameter};
+use super::arguments::{Ambient, Arguments};
 use super::columns::{self, Column};
 use super::filter::Filter;
+use super::parameters::{
+    AROUND, AT, COMPLETE, INDEX, LAST, Parameter, T_FROM, T_TO, V_MAX, V_MIN, WIDTH,
+};
+use super::predicates;
 use super::prune;
-use super::selection::{Selection, newest};
+use super::selection::{Part, Selection, newest};
 use super::stats::Entry;
 use super::time::TimeArguments;
-use super::types::SqlType;
 use crate::error::Result;
-use crate::exec::scan::ScanRun;
+use crate::exec::fill::Fill;
+use crate::exec::scan::{ScanPart, ScanRun};
 
 pub const PARAMETERS: &[Parameter] = &[
-    Parameter {
-        name: "t_from",
-        ty: SqlType::TimestampTz,
-    },
-    Parameter {
-        name: "t_to",
-        ty: SqlType::TimestampTz,
-    },
-    Parameter {
-        name: "last",
-        ty: SqlType::Interval,
-    },
-    Parameter {
-        name: "around",
-        ty: SqlType::TimestampTzList,
-    },
-    Parameter {
-        name: "width",
-        ty: SqlType::Interval,
-    },
-    Parameter {
-        name: "index",
-        ty: SqlType::Text,
-    },
-    Parameter {
-        name: "v_min",
-        ty: SqlType::Any,
-    },
-    Parameter {
-        name: "v_max",
-        ty: SqlType::Any,
-    },
-    Parameter {
-        name: "at",
-        ty: SqlType::Any,
-    },
+    T_FROM, T_TO, LAST, AROUND, WIDTH, INDEX, V_MIN, V_MAX, AT, COMPLETE,
 ];
 
 /// A bound call. It may be executed many times, also at once.
@@ -68,13 +38,12 @@ pub struct ScanPlan {
 
 impl ScanPlan {
     pub fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<ScanPlan> {
-        let (selection, snapshot, source) = Selection::bind(arguments, ambient)?;
+        let (selection, parts) = Selection::bind(arguments, ambient)?;
         let times = arguments.times()?;
-        selection.resolve(&source)?;
         times.predicate(None)?;
         Ok(ScanPlan {
-            columns: columns::of_source(&source),
-            records: snapshot.source_totals(source.id)?.records,
+            columns: columns::of_fields(selection.fields()),
+            records: records(&parts)?,
             offered: Mutex::new(Filter::Opaque),
             selection,
             times,
@@ -97,36 +66,57 @@ impl ScanPlan {
 
     /// Begins an execution that shows these columns.
     pub fn start(&self, projected: &[usize], ambient: &Ambient<'_>) -> Result<ScanRun> {
-        let (snapshot, source) = self.selection.now()?;
-        let fields = self.selection.fields();
-        let chosen = self.selection.resolve(&source)?;
+        let parts = self.selection.now(ambient)?;
         let newest = match self.times.last {
-            Some(_) => newest(&snapshot, &source)?,
+            Some(_) => newest(&parts)?,
             None => None,
         };
-        let exact = [self.times.predicate(newest)?, chosen.predicate()];
+        self.selection
+            .require_complete(&parts, &self.times.spans(newest)?, ambient)?;
         let offered = self
             .offered
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        let spec = ScanSpec {
+        let shown = self.selection.shown(projected);
+        let mut chunks_before = 0;
+        let mut running = Vec::with_capacity(parts.len());
+        for part in &parts {
+            let scan = Scan::new(&part.snapshot, self.spec(part, &offered, newest)?)?;
+            running.push(ScanPart {
+                fills: Fill::all(&shown, &part.source),
+                stats: Entry::begin(&part.dir, &part.source.name, &scan),
+                chunks_before,
+                scan,
+            });
+            let chunk_bytes = u64::from(part.snapshot.chunk_bytes());
+            chunks_before += part.snapshot.position() / chunk_bytes + 1;
+        }
+        ScanRun::new(running, self.selection.source.clone(), ambient.stop)
+    }
+
+    fn spec(&self, part: &Part, offered: &Filter, newest: Option<Timestamp>) -> Result<ScanSpec> {
+        let Part { source, chosen, .. } = part;
+        let exact = [self.times.predicate(newest)?, chosen.predicate()];
+        Ok(ScanSpec {
             source: source.id,
-            exact: prune::and(exact.into_iter()),
-            prune: prune::predicate(&offered, &source, fields),
+            exact: predicates::and(exact.into_iter()),
+            prune: prune::predicate(offered, source, self.selection.fields().len()),
             index_filters: chosen
                 .index
                 .iter()
                 .filter(|index| index.filter().is_some())
                 .map(|index| index.id)
                 .collect(),
-        };
-        let scan = Scan::new(&snapshot, spec)?;
-        let entry = Entry::begin(&self.selection.dir, &source.name, &scan);
-        let shown: Vec<_> = projected
-            .iter()
-            .map(|&column| columns::shown(column, fields))
-            .collect();
-        ScanRun::new(scan, &source, &shown, entry, ambient.stop)
+        })
     }
+}
+
+/// What the source holds in all directories.
+pub fn records(parts: &[Part]) -> Result<u64> {
+    let mut records = 0;
+    for part in parts {
+        records += part.snapshot.source_totals(part.source.id)?.records;
+    }
+    Ok(records)
 }

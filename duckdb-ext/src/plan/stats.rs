@@ -42,6 +42,11 @@ impl Entry {
         Entry::add(dir, source, State::Running(Arc::downgrade(scan)))
     }
 
+    /// Remembers work that has no scan to ask: what it came to is said by [`Entry::finish`], as often as it changes.
+    pub fn pending(dir: &str, source: &str) -> Entry {
+        Entry::add(dir, source, State::Finished(ScanStats::default()))
+    }
+
     fn add(dir: &str, source: &str, state: State) -> Entry {
         let shared = Arc::new(Shared {
             scan: NEXT.fetch_add(1, Ordering::Relaxed),

@@ -1,14 +1,16 @@
 //! The small tables about a directory: its sources, indexes, position, state, and what the latest scans came to.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use loom_engine::query::{Directory, Snapshot, SourceTotals, Status};
+use loom_engine::Timestamp;
+use loom_engine::query::{Directory, Loss, Poll, Snapshot, SourceTotals, Status};
 use loom_engine::schema::{BinsDef, FieldDef, Index, Source};
 
 use super::arguments::{Ambient, Arguments};
 use super::columns::Column;
+use super::datum::TIMESTAMP_INFINITY;
 use super::directory;
+use super::paths::Given;
 use super::stats;
 use super::time::micros;
 use super::types::SqlType;
@@ -17,44 +19,50 @@ use crate::exec::cells::Cell;
 
 type Rows = Vec<Vec<Cell>>;
 
-/// A table about one directory, made anew for each execution.
+/// A table about each of the directories, made anew for each execution.
 pub struct DirectoryTable {
-    path: PathBuf,
-    dir: String,
-    rows: fn(&DirectoryTable, &Arc<Directory>, &Snapshot) -> Result<Rows>,
+    given: Given,
+    rows: fn(&About<'_>) -> Result<Rows>,
+}
+
+/// One directory, and how it is called in the rows.
+struct About<'a> {
+    dir: &'a str,
+    directory: &'a Arc<Directory>,
+    snapshot: &'a Snapshot,
+    poll: &'a Poll<'a>,
 }
 
 impl DirectoryTable {
     fn bind(
         arguments: &Arguments,
         ambient: &Ambient<'_>,
-        rows: fn(&DirectoryTable, &Arc<Directory>, &Snapshot) -> Result<Rows>,
+        rows: fn(&About<'_>) -> Result<Rows>,
     ) -> Result<DirectoryTable> {
-        let path = arguments.directory(ambient)?;
-        directory::open(&path)?;
-        Ok(DirectoryTable {
-            dir: path.display().to_string(),
-            path,
-            rows,
-        })
+        let given = arguments.directories(ambient)?;
+        for path in given.paths(ambient.stop)? {
+            directory::open(&path)?;
+        }
+        Ok(DirectoryTable { given, rows })
     }
 
     pub fn sources(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<DirectoryTable> {
-        DirectoryTable::bind(arguments, ambient, |table, _, snapshot| {
+        DirectoryTable::bind(arguments, ambient, |about| {
+            let snapshot = about.snapshot;
             snapshot
                 .catalog()
                 .sources()
-                .map(|source| table.source(source, &snapshot.source_totals(source.id)?))
+                .map(|source| about.source(source, &snapshot.source_totals(source.id)?))
                 .collect()
         })
     }
 
     pub fn indexes(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<DirectoryTable> {
-        DirectoryTable::bind(arguments, ambient, |table, _, snapshot| {
-            let rows = snapshot.catalog().sources().flat_map(|source| {
+        DirectoryTable::bind(arguments, ambient, |about| {
+            let rows = about.snapshot.catalog().sources().flat_map(|source| {
                 let declared = source.indexes.iter().filter(|index| !index.is_native());
                 declared
-                    .map(|index| table.index(source, index))
+                    .map(|index| about.index(source, index))
                     .collect::<Vec<_>>()
             });
             Ok(rows.collect())
@@ -62,36 +70,54 @@ impl DirectoryTable {
     }
 
     pub fn snapshot(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<DirectoryTable> {
-        DirectoryTable::bind(arguments, ambient, |table, _, snapshot| {
-            Ok(vec![vec![table.dir(), Cell::from(snapshot.position())]])
+        DirectoryTable::bind(arguments, ambient, |about| {
+            let position = about.snapshot.position();
+            Ok(vec![vec![about.dir(), Cell::from(position)]])
         })
     }
 
     pub fn status(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<DirectoryTable> {
-        DirectoryTable::bind(arguments, ambient, |table, directory, _| {
-            let entries = status_entries(&directory.status()?);
+        DirectoryTable::bind(arguments, ambient, |about| {
+            let entries = status_entries(&about.directory.status()?);
             Ok(entries
                 .into_iter()
-                .map(|(key, value)| vec![table.dir(), Cell::from(key), Cell::Text(value)])
+                .map(|(key, value)| vec![about.dir(), Cell::from(key), Cell::Text(value)])
                 .collect())
         })
     }
 
-    pub fn rows(&self) -> Result<Rows> {
-        let directory = directory::open(&self.path)?;
-        let snapshot = directory.snapshot()?;
-        (self.rows)(self, &directory, &snapshot)
+    pub fn losses(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<DirectoryTable> {
+        DirectoryTable::bind(arguments, ambient, |about| {
+            let losses = about.snapshot.losses(about.poll)?;
+            Ok(losses.iter().map(|loss| about.loss(loss)).collect())
+        })
     }
 
+    pub fn rows(&self, ambient: &Ambient<'_>) -> Result<Rows> {
+        let mut rows = Vec::new();
+        for path in self.given.paths(ambient.stop)? {
+            let directory = directory::open(&path)?;
+            let about = About {
+                dir: &path.display().to_string(),
+                directory: &directory,
+                snapshot: &directory.snapshot()?,
+                poll: &Poll::new(ambient.stop),
+            };
+            rows.extend((self.rows)(&about)?);
+        }
+        Ok(rows)
+    }
+}
+
+impl About<'_> {
     fn dir(&self) -> Cell {
-        Cell::from(self.dir.as_str())
+        Cell::from(self.dir)
     }
 
     fn source(&self, source: &Source, totals: &SourceTotals) -> Result<Vec<Cell>> {
         let fields: Vec<String> = source.fields.iter().map(field_text).collect();
-        let time = |ts: Option<loom_engine::Timestamp>| {
-            Cell::from(ts.map(|ts| Cell::Int(i128::from(micros(ts.0)))))
-        };
+        let time =
+            |ts: Option<Timestamp>| Cell::from(ts.map(|ts| Cell::Int(i128::from(micros(ts.0)))));
         Ok(vec![
             self.dir(),
             Cell::from(source.name.as_str()),
@@ -109,6 +135,20 @@ impl DirectoryTable {
         ])
     }
 
+    fn loss(&self, loss: &Loss) -> Vec<Cell> {
+        let text = |text: &str| Cell::Text(text.to_owned());
+        vec![
+            self.dir(),
+            Cell::Int(i128::from(micros_or_infinity(loss.from))),
+            Cell::Int(i128::from(micros_or_infinity(loss.to))),
+            Cell::from(loss.source.as_deref().map(text)),
+            text(&loss.stage),
+            text(&loss.reason),
+            Cell::from(loss.records.map(Cell::from)),
+            Cell::from(loss.bytes.map(Cell::from)),
+        ]
+    }
+
     fn index(&self, source: &Source, index: &Index) -> Vec<Cell> {
         let text = |text: &Option<String>| Cell::from(text.clone().map(Cell::Text));
         vec![
@@ -122,6 +162,15 @@ impl DirectoryTable {
             Cell::from(index.until.map(|until| Cell::from(until.0))),
             Cell::from(if index.is_open() { "open" } else { "closed" }),
         ]
+    }
+}
+
+/// The ends of time are DuckDB's infinities.
+fn micros_or_infinity(time: Timestamp) -> i64 {
+    match time {
+        Timestamp::MIN => -TIMESTAMP_INFINITY,
+        Timestamp::MAX => TIMESTAMP_INFINITY,
+        Timestamp(nanos) => micros(nanos),
     }
 }
 
@@ -213,7 +262,8 @@ pub fn scan_stats() -> Rows {
         .collect()
 }
 
-fn columns(declared: &[(&str, SqlType)]) -> Vec<Column> {
+/// Columns by name and type.
+pub fn columns(declared: &[(&str, SqlType)]) -> Vec<Column> {
     declared
         .iter()
         .map(|(name, ty)| Column::new(*name, *ty))
@@ -245,6 +295,19 @@ pub fn indexes_columns() -> Vec<Column> {
         ("since_addr", SqlType::U64),
         ("until_addr", SqlType::U64),
         ("state", SqlType::Text),
+    ])
+}
+
+pub fn losses_columns() -> Vec<Column> {
+    columns(&[
+        ("dir", SqlType::Text),
+        ("from_ts", SqlType::TimestampTz),
+        ("to_ts", SqlType::TimestampTz),
+        ("source", SqlType::Text),
+        ("stage", SqlType::Text),
+        ("reason", SqlType::Text),
+        ("records", SqlType::U64),
+        ("bytes", SqlType::U64),
     ])
 }
 

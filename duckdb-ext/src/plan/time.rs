@@ -82,24 +82,26 @@ impl TimeArguments {
         Ok(Some(disjoint(windows)))
     }
 
+    /// The windows within the range, ascending and disjoint, or the range itself.
+    pub fn spans(&self, newest: Option<Timestamp>) -> Result<Vec<TimeRange>> {
+        let range = self.range(newest)?;
+        Ok(match self.windows()? {
+            None => vec![range],
+            Some(windows) => windows
+                .into_iter()
+                .map(|window| window.intersect(range))
+                .filter(|span| !span.is_empty())
+                .collect(),
+        })
+    }
+
     /// All of it as one predicate.
     pub fn predicate(&self, newest: Option<Timestamp>) -> Result<Predicate> {
-        let range = self.range(newest)?;
-        let whole = of_range(range);
-        Ok(match self.windows()? {
-            None => whole,
-            Some(windows) => {
-                let parts: Vec<Predicate> = windows
-                    .into_iter()
-                    .map(|window| of_range(window.intersect(range)))
-                    .filter(|part| !matches!(part, Predicate::Nothing))
-                    .collect();
-                if parts.is_empty() {
-                    Predicate::Nothing
-                } else {
-                    Predicate::Or(parts)
-                }
-            }
+        let spans = self.spans(newest)?;
+        Ok(match (spans.as_slice(), &self.around) {
+            ([], _) => Predicate::Nothing,
+            ([range], None) => of_range(*range),
+            (spans, _) => Predicate::Or(spans.iter().map(|span| of_range(*span)).collect()),
         })
     }
 }

@@ -98,7 +98,7 @@ unsafe extern "C" fn bind(info: ffi::duckdb_bind_info) {
         // SAFETY: the extra information is the static function that was registered.
         let function: &'static Function =
             unsafe { &*ffi::duckdb_bind_get_extra_info(info).cast::<Function>() };
-        let mut arguments = Arguments::default();
+        let mut arguments = Arguments::of(function.name);
         for (at, parameter) in function.positional.iter().enumerate() {
             // SAFETY: the information is live for the call, and the value that it gives is ours.
             let value = unsafe { Value::new(ffi::duckdb_bind_get_parameter(info, at as u64)) };

@@ -22,9 +22,10 @@ use super::settings;
 use super::value::{datum, logical_type};
 use super::vectors::Vectors;
 use crate::error::{Callback, Problem, Result, guard};
-use crate::plan::arguments::{Ambient, Arguments, Parameter};
+use crate::plan::arguments::{Ambient, Arguments};
 use crate::plan::filter::Filter;
 use crate::plan::functions::{Bound, FUNCTIONS, Function, Running, Worker};
+use crate::plan::parameters::Parameter;
 
 pub fn register_all(extension: &Extension) -> duckdb_neo::Result<()> {
     for function in FUNCTIONS {
@@ -44,10 +45,19 @@ fn register(
     function: &'static Function,
     positional: &'static [Parameter],
 ) -> duckdb_neo::Result<()> {
-    let docs = FunctionDocumentationBuilder::new()
-        .description(function.description)
-        .add_category("loom");
-    let mut signature = SignatureBuilder::new().documentation(docs);
+    let mut signature = SignatureBuilder::new();
+    // DuckDB finds a description by its overload's positional parameters; where named ones get in its way, it shows the only one
+    // that a function has with all overloads.
+    if function.named.is_empty() || positional.len() == function.positional.len() {
+        let docs = FunctionDocumentationBuilder::new()
+            .description(function.documentation())
+            .add_category("loom");
+        let with_examples = function
+            .examples
+            .iter()
+            .fold(docs, |docs, example| docs.add_example("", *example));
+        signature = signature.documentation(with_examples);
+    }
     for parameter in positional {
         let ty = logical_type(extension, parameter.ty)?;
         let parameter = FunctionParameter::with_type(parameter.name, ty);
@@ -124,7 +134,7 @@ impl TableFunctionCallbacks for Callbacks {
         handle: BindFunctionHandle<'_>,
     ) -> duckdb_neo::Result<Bound> {
         within(Callback::Bind, context, |ambient| {
-            let mut arguments = Arguments::default();
+            let mut arguments = Arguments::of(self.function.name);
             for (parameter, argument) in self
                 .positional
                 .iter()

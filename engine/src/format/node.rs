@@ -460,6 +460,11 @@ impl<'a> IndexBlock<'a> {
         self.count == 0 || self.flags & FLAG_BINS != 0
     }
 
+    /// Whether `bins` holds every value, with the statistics of each bin.
+    pub fn has_bin_stats(&self) -> bool {
+        self.count == 0 || self.flags & FLAG_BINS != 0 && self.flags & FLAG_BIN_STATS != 0
+    }
+
     /// Whether `children` tells of every child in the mask.
     pub fn has_children(&self) -> bool {
         self.count == 0 || self.flags & FLAG_CHILDREN != 0

@@ -1,6 +1,6 @@
 //! The indexed aggregate (paper §4.3): count, sum, extremes and quantiles of an index over a time range, by bucket, exact.
 //!
-//! A first descent gives the totals. Quantiles need counts by bin too: at once where there is one bucket, and group by group where
+//! Several directories are asked one after the other and add to the same buckets. A first descent gives the totals. Quantiles need counts by bin too: at once where there is one bucket, and group by group where
 //! there are many, so that memory is bounded. What the bins leave open, `refine.rs` settles.
 
 use std::ops::ControlFlow;
@@ -14,15 +14,16 @@ use super::node_reader::contradiction;
 use super::quantile::{Quantile, refuse_repeated};
 use super::refine::{Refinery, Wanted};
 use super::snapshot::Snapshot;
-use super::tally::{Slot, Tally};
+use super::snapshot_logs::SnapshotLogs;
+use super::tally::{Counts, Slot, Tally};
 use super::value::Value;
 use super::walk::{Order, Walk};
-use crate::error::Result;
-use crate::schema::{Source, TimeKind};
+use crate::error::{Error, Result};
+use crate::schema::{BinMap, Source, TimeKind};
 use crate::types::{IndexId, Key, SourceId, Sum, TimeRange, Timestamp, ValueRange};
 
 /// What to aggregate.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct AggregateSpec {
     pub source: SourceId,
     pub index: IndexId,
@@ -52,14 +53,55 @@ pub struct AggregateRow {
 /// Counts by bin of a group of buckets take at most this; little under test, so that there are groups.
 const BIN_BYTES_MOST: usize = if cfg!(test) { 128 << 10 } else { 64 << 20 };
 
-/// What both descents ask, prepared.
+/// What all descents ask of one snapshot, prepared.
 pub(crate) struct Question {
+    pub logs: Arc<SnapshotLogs>,
     pub source: Arc<Source>,
     pub value: Arc<Value>,
     pub keys: ValueRange,
+    /// The bins that values are counted by: those of the first snapshot's index.
+    pub bins: BinMap,
+    /// Whether they are this snapshot's too, so that its nodes tell counts by bin.
+    pub shares_bins: bool,
 }
 
 impl Question {
+    /// The same question to each snapshot.
+    ///
+    /// # Errors
+    /// No snapshot, an unknown index, or indexes of several kinds of value.
+    pub fn prepare(
+        asked: &[(&Snapshot, SourceId, IndexId)],
+        keys: ValueRange,
+    ) -> Result<Vec<Question>> {
+        let mut questions: Vec<Question> = Vec::with_capacity(asked.len());
+        for &(snapshot, source, index) in asked {
+            let value = snapshot.value_of(source, index)?;
+            let bins = match questions.first() {
+                None => value.bins().clone(),
+                Some(first) => first.bins.clone(),
+            };
+            if bins.kind() != value.kind() {
+                return Err(Error::Query(
+                    "the index has values of one kind in one directory, of another in the next"
+                        .to_owned(),
+                ));
+            }
+            questions.push(Question {
+                logs: Arc::clone(snapshot.logs()),
+                source: snapshot.source_by_id(source)?,
+                shares_bins: bins == *value.bins(),
+                bins,
+                value,
+                keys,
+            });
+        }
+        if questions.is_empty() {
+            return Err(Error::Query("there is nothing to aggregate".to_owned()));
+        }
+        Ok(questions)
+    }
+
     /// Arrival times outside which no record has a `ts` in `time`.
     pub fn arrivals(&self, time: TimeRange) -> TimeRange {
         match self.source.time {
@@ -78,48 +120,102 @@ pub fn aggregate(
     spec: &AggregateSpec,
     poll: &Poll<'_>,
 ) -> Result<Vec<AggregateRow>> {
+    let questions = Question::prepare(&[(snapshot, spec.source, spec.index)], spec.value)?;
+    answer(&questions, spec, poll)
+}
+
+/// Aggregates the values of several snapshots' indexes as those of one, as exactly. The specs differ in source and index only.
+///
+/// # Errors
+/// As [`aggregate`]; no snapshot, other differences, or indexes of several kinds of value.
+pub fn aggregate_together(
+    asked: &[(Snapshot, AggregateSpec)],
+    poll: &Poll<'_>,
+) -> Result<Vec<AggregateRow>> {
+    let Some((_, spec)) = asked.first() else {
+        return Err(Error::Query("there is nothing to aggregate".to_owned()));
+    };
+    let alike = |other: &AggregateSpec| {
+        let own = AggregateSpec {
+            source: spec.source,
+            index: spec.index,
+            ..other.clone()
+        };
+        own == *spec
+    };
+    if !asked.iter().all(|(_, other)| alike(other)) {
+        return Err(Error::Query(
+            "what is aggregated together must be asked alike".to_owned(),
+        ));
+    }
+    let places: Vec<_> = asked
+        .iter()
+        .map(|(snapshot, spec)| (snapshot, spec.source, spec.index))
+        .collect();
+    answer(&Question::prepare(&places, spec.value)?, spec, poll)
+}
+
+fn answer(
+    questions: &[Question],
+    spec: &AggregateSpec,
+    poll: &Poll<'_>,
+) -> Result<Vec<AggregateRow>> {
     refuse_repeated(&spec.quantiles)?;
     if let Some(bucket) = spec.bucket {
         bucket.validate()?;
     }
-    let question = Question {
-        source: snapshot.source_by_id(spec.source)?,
-        value: snapshot.value_of(spec.source, spec.index)?,
-        keys: spec.value,
-    };
     let at_once = !spec.quantiles.is_empty() && spec.bucket.is_none();
-    let slots = tally(snapshot, &question, spec, spec.time, at_once, poll)?;
+    let count = if at_once {
+        Counts::Bins
+    } else {
+        Counts::Nothing
+    };
+    let slots = tally(questions, spec.bucket, spec.time, count, poll)?;
     let mut rows: Vec<AggregateRow> = slots.iter().map(|slot| row(slot, spec)).collect();
     if spec.quantiles.is_empty() {
         return Ok(rows);
     }
     if at_once {
-        quantiles(snapshot, &question, spec, &slots, &mut rows, poll)?;
+        quantiles(questions, spec, &slots, &mut rows, poll)?;
         return Ok(rows);
     }
-    let group = (BIN_BYTES_MOST / (question.value.bins().len() * size_of::<u64>())).max(1);
+    let group = buckets_at_once(questions, Counts::Bins);
     for (slots, rows) in slots.chunks(group).zip(rows.chunks_mut(group)) {
-        let (Some(first), Some(last)) = (slots.first(), slots.last()) else {
-            continue;
-        };
-        let time = spec.time.intersect(TimeRange {
-            first: first.time.first,
-            last: last.time.last,
-        });
-        let binned = tally(snapshot, &question, spec, time, true, poll)?;
-        if !binned
-            .iter()
-            .map(|slot| slot.time)
-            .eq(slots.iter().map(|slot| slot.time))
-        {
-            return Err(contradiction(
-                snapshot.logs(),
-                "two descents find other buckets",
-            ));
-        }
-        quantiles(snapshot, &question, spec, &binned, rows, poll)?;
+        let time = spec.time.intersect(span(slots));
+        let binned = tally(questions, spec.bucket, time, Counts::Bins, poll)?;
+        expect_same(questions, slots, &binned)?;
+        quantiles(questions, spec, &binned, rows, poll)?;
     }
     Ok(rows)
+}
+
+/// How many buckets are counted by bin at once.
+pub(crate) fn buckets_at_once(questions: &[Question], counts: Counts) -> usize {
+    let bins = questions.first().map_or(1, |first| first.bins.len());
+    (BIN_BYTES_MOST / (bins * counts.bin_bytes())).max(1)
+}
+
+/// From the first of some buckets to the last.
+pub(crate) fn span(slots: &[Slot]) -> TimeRange {
+    match (slots.first(), slots.last()) {
+        (Some(first), Some(last)) => TimeRange {
+            first: first.time.first,
+            last: last.time.last,
+        },
+        _ => TimeRange::EMPTY,
+    }
+}
+
+/// Two descents must find the same buckets.
+pub(crate) fn expect_same(questions: &[Question], slots: &[Slot], again: &[Slot]) -> Result<()> {
+    let times = |slots: &[Slot]| slots.iter().map(|slot| slot.time).collect::<Vec<_>>();
+    match questions.first() {
+        Some(first) if times(slots) != times(again) => Err(contradiction(
+            &first.logs,
+            "two descents find other buckets",
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn row(slot: &Slot, spec: &AggregateSpec) -> AggregateRow {
@@ -135,25 +231,33 @@ fn row(slot: &Slot, spec: &AggregateSpec) -> AggregateRow {
     }
 }
 
-/// One descent: totals, and counts by bin if they are asked for, of the values within `time`.
-fn tally(
-    snapshot: &Snapshot,
-    question: &Question,
-    spec: &AggregateSpec,
+/// One descent of each snapshot: totals, and what is counted by bin, of the values within `time`.
+pub(crate) fn tally(
+    questions: &[Question],
+    bucket: Option<Bucket>,
     time: TimeRange,
-    counts_bins: bool,
+    counts: Counts,
     poll: &Poll<'_>,
 ) -> Result<Vec<Slot>> {
-    let logs = snapshot.logs();
+    let Some(first) = questions.first() else {
+        return Ok(Vec::new());
+    };
+    let mut tally = Tally::new(bucket, &first.bins, counts);
+    for question in questions {
+        if !time.is_empty() && !question.keys.is_empty() {
+            tally = descend(question, time, tally, poll)?;
+        }
+    }
+    Ok(tally.into_slots())
+}
+
+fn descend(question: &Question, time: TimeRange, tally: Tally, poll: &Poll<'_>) -> Result<Tally> {
+    let logs = &question.logs;
     let mut collecting = Collecting {
-        logs,
         question,
         time,
-        tally: Tally::new(spec.bucket, &question.value, counts_bins),
+        tally,
     };
-    if time.is_empty() || question.keys.is_empty() {
-        return Ok(collecting.tally.into_slots());
-    }
     let mut walk = Walk::new(Arc::clone(logs), Order::OldestFirst);
     let mut cursor = ChunkCursor::new(Arc::clone(logs));
     while let Some(chunk) = walk.next(&mut collecting, poll)? {
@@ -168,19 +272,18 @@ fn tally(
         })?;
         failed?;
     }
-    Ok(collecting.tally.into_slots())
+    Ok(collecting.tally)
 }
 
 /// Fills in the quantiles of rows whose values were counted by bin.
 fn quantiles(
-    snapshot: &Snapshot,
-    question: &Question,
+    questions: &[Question],
     spec: &AggregateSpec,
     slots: &[Slot],
     rows: &mut [AggregateRow],
     poll: &Poll<'_>,
 ) -> Result<()> {
-    let mut refinery = Refinery::new(snapshot.logs(), question);
+    let mut refinery = Refinery::new(questions);
     for (row_number, (slot, row)) in slots.iter().zip(rows.iter_mut()).enumerate() {
         for (column, quantile) in spec.quantiles.iter().enumerate() {
             if slot.totals.count == 0 {

@@ -8,15 +8,13 @@ use super::cursor::RecordView;
 use super::mask::{NodeView, bin_mask, tops_hold_from};
 use super::node_reader::contradiction;
 use super::ranges::RangeSet;
-use super::snapshot_logs::SnapshotLogs;
-use super::tally::{Tally, Totals};
+use super::tally::{Counts, Tally, Totals};
 use super::walk::Visitor;
 use crate::error::Result;
 use crate::format::{IndexBlock, Node};
 use crate::types::{TimeRange, Timestamp, ValueRange};
 
 pub(crate) struct Collecting<'a> {
-    pub logs: &'a SnapshotLogs,
     pub question: &'a Question,
     pub time: TimeRange,
     pub tally: Tally,
@@ -69,7 +67,7 @@ impl Collecting<'_> {
         let value = &self.question.value;
         match value.key(record.layout, record.payload) {
             Some(key) if self.question.keys.contains(key) => {
-                self.tally.add_key(record.ts, key, value)
+                self.tally.add_key(record.ts, key, &self.question.bins)
             }
             _ => Ok(()),
         }
@@ -82,7 +80,12 @@ impl Collecting<'_> {
 
     /// Whether the block's values are all wanted and it knows what is asked of them.
     fn answers_whole(&self, block: &IndexBlock<'_>) -> bool {
-        self.question.keys.covers(block.range) && (!self.tally.counts_bins() || block.has_bins())
+        let knows_bins = match self.tally.counts() {
+            Counts::Nothing => true,
+            Counts::Bins => self.question.shares_bins && block.has_bins(),
+            Counts::BinTotals => self.question.shares_bins && block.has_bin_stats(),
+        };
+        self.question.keys.covers(block.range) && knows_bins
     }
 
     fn add_block(&mut self, ts: Timestamp, block: &IndexBlock<'_>) -> Result<()> {
@@ -92,20 +95,49 @@ impl Collecting<'_> {
             range: block.range,
         };
         self.add_totals(ts, &totals)?;
-        if self.tally.counts_bins() {
-            let slot = self.tally.slot(ts)?;
-            for entry in block.bins() {
-                slot.add_bin(entry.bin, entry.count);
+        let counts = self.tally.counts();
+        let slot = self.tally.slot(ts)?;
+        match counts {
+            Counts::Nothing => return Ok(()),
+            Counts::Bins => {
+                for entry in block.bins() {
+                    slot.add_bin(entry.bin, entry.count);
+                }
+                return Ok(());
             }
+            Counts::BinTotals => {}
         }
-        Ok(())
+        let mut whole = true;
+        for entry in block.bins() {
+            whole &= entry.stats.is_some_and(|stats| {
+                let totals = Totals {
+                    count: entry.count,
+                    sum: stats.sum,
+                    range: ValueRange {
+                        min: stats.min,
+                        max: stats.max,
+                    },
+                };
+                slot.add_bin_totals(entry.bin, &totals)
+            });
+        }
+        if whole {
+            return Ok(());
+        }
+        Err(contradiction(
+            &self.question.logs,
+            "a bin's sum is of another type",
+        ))
     }
 
     fn add_totals(&mut self, ts: Timestamp, totals: &Totals) -> Result<()> {
         if self.tally.slot(ts)?.totals.add(totals) {
             return Ok(());
         }
-        Err(contradiction(self.logs, "a sum is of another type"))
+        Err(contradiction(
+            &self.question.logs,
+            "a sum is of another type",
+        ))
     }
 
     /// Of a summary in one bucket: adds the wanted values, if the kept greatest ones are all of them.
@@ -115,7 +147,7 @@ impl Collecting<'_> {
             return Ok(false);
         }
         for top in block.tops().filter(|top| keys.contains(top.key)) {
-            self.tally.add_key(ts, top.key, &self.question.value)?;
+            self.tally.add_key(ts, top.key, &self.question.bins)?;
         }
         Ok(true)
     }
@@ -145,7 +177,7 @@ impl Collecting<'_> {
             while stats.next_if(|stats| stats.child < child.child).is_some() {}
             let Some(stats) = stats.next_if(|stats| stats.child == child.child) else {
                 return Err(contradiction(
-                    self.logs,
+                    &self.question.logs,
                     "a child has values but no records",
                 ));
             };
@@ -153,7 +185,10 @@ impl Collecting<'_> {
                 first: stats.first_ts,
                 last: stats.last_ts,
             };
-            if !self.tally.counts_bins() && keys.covers(range) && self.is_one_bucket(times) {
+            if self.tally.counts() == Counts::Nothing
+                && keys.covers(range)
+                && self.is_one_bucket(times)
+            {
                 let totals = Totals {
                     count: child.count,
                     sum: child.sum,

@@ -8,7 +8,10 @@ use std::sync::Arc;
 
 use super::snapshot_logs::SnapshotLogs;
 use crate::error::{Error, Result};
-use crate::format::{FormatError, RECORD_HEADER_BYTES, RecordHeader, RecordIter, verify_chunk};
+use crate::format::{
+    FormatError, RECORD_HEADER_BYTES, RawRecord, RecordHeader, RecordIter, record_bytes,
+    verify_chunk,
+};
 use crate::log::Origin;
 use crate::schema::{Layout, Source};
 use crate::types::{Address, ChunkNo, LogKind, TimeRange, Timestamp};
@@ -184,10 +187,6 @@ impl ChunkCursor {
         self.base
     }
 
-    pub fn first_chunk(&self) -> ChunkNo {
-        self.logs.first_chunk()
-    }
-
     /// The error for a chain of chunks that leads to a chunk where it cannot.
     pub fn broken_chain(&self, chunk: ChunkNo, what: &str) -> Error {
         let address = chunk.address(self.logs.chunk_bytes());
@@ -207,29 +206,52 @@ impl ChunkCursor {
         mut each: impl FnMut(RecordView<'_>, Row) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
         let layout = source.layout_at(self.base);
+        let (id, base) = (source.id, self.base);
+        self.walk(|record| {
+            if record.source != id {
+                return ControlFlow::Continue(());
+            }
+            let row = row_of(layout, &record);
+            let view = RecordView {
+                ts: row.ts,
+                address: base + u64::from(record.offset),
+                payload: record.payload,
+                layout,
+            };
+            each(view, row)
+        })
+    }
+
+    /// Likewise, with the time of each record's arrival.
+    pub fn for_each_arrival(
+        &self,
+        source: &Source,
+        mut each: impl FnMut(Timestamp, Row) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        let layout = source.layout_at(self.base);
+        self.walk(|record| {
+            if record.source != source.id {
+                return ControlFlow::Continue(());
+            }
+            each(record.arrival, row_of(layout, &record))
+        })
+    }
+
+    /// Gives `each` the visible records of every source in the loaded chunk, in log order.
+    #[inline]
+    pub fn walk(
+        &self,
+        mut each: impl FnMut(RawRecord<'_>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
         let published = self.bytes.get(..self.published).unwrap_or_default();
-        let (id, base, visible) = (source.id, self.base, self.visible);
+        let (base, visible) = (self.base, self.visible);
         RecordIter::new(published, self.logs.chunk_bytes())
             .walk(|record| {
                 let start = record.offset as usize + RECORD_HEADER_BYTES;
                 if start + record.payload.len() > visible {
                     return ControlFlow::Break(());
                 }
-                if record.source != id {
-                    return ControlFlow::Continue(());
-                }
-                let row = Row {
-                    ts: record_ts(layout, record.arrival, record.payload),
-                    start: start as u32,
-                    length: record.payload.len() as u16,
-                };
-                let view = RecordView {
-                    ts: row.ts,
-                    address: base + u64::from(record.offset),
-                    payload: record.payload,
-                    layout,
-                };
-                each(view, row)
+                each(record)
             })
             .map_err(|error| self.logs.corrupt(LogKind::Records, base, error))
     }
@@ -248,20 +270,38 @@ impl ChunkCursor {
         Ok((end <= self.visible).then_some(record.arrival))
     }
 
-    /// Arrival of the last visible record, of any source.
-    pub fn last_arrival(&self) -> Result<Option<Timestamp>> {
+    /// Whether the position lies inside a record of the loaded chunk, which then is not visible.
+    pub fn cuts_a_record(&self) -> Result<bool> {
         let published = self.bytes.get(..self.published).unwrap_or_default();
-        let mut last = None;
+        let visible = self.visible;
         for record in RecordIter::new(published, self.logs.chunk_bytes()) {
             let record =
                 record.map_err(|error| self.logs.corrupt(LogKind::Records, self.base, error))?;
-            let end = record.offset as usize + RECORD_HEADER_BYTES + record.payload.len();
-            if end > self.visible {
-                break;
+            let start = record.offset as usize;
+            if visible < start + record_bytes(record.payload.len()) {
+                return Ok(start < visible);
             }
-            last = Some(record.arrival);
         }
+        Ok(false)
+    }
+
+    /// Arrival of the last visible record, of any source.
+    pub fn last_arrival(&self) -> Result<Option<Timestamp>> {
+        let mut last = None;
+        let _ = self.walk(|record| {
+            last = Some(record.arrival);
+            ControlFlow::Continue(())
+        })?;
         Ok(last)
+    }
+}
+
+#[inline]
+fn row_of(layout: &Layout, record: &RawRecord<'_>) -> Row {
+    Row {
+        ts: record_ts(layout, record.arrival, record.payload),
+        start: record.offset + RECORD_HEADER_BYTES as u32,
+        length: record.payload.len() as u16,
     }
 }
 

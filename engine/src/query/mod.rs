@@ -10,12 +10,14 @@
 
 mod aggregate;
 mod bucket;
+mod chunk_list;
 mod collect;
 mod count;
 mod counters;
 mod cursor;
 mod directory;
 mod forest;
+mod histogram;
 mod indexed_scan;
 mod interrupt;
 mod losses;
@@ -42,17 +44,19 @@ mod verified;
 mod walk;
 mod window;
 
-pub use aggregate::{AggregateRow, AggregateSpec, aggregate};
+pub use aggregate::{AggregateRow, AggregateSpec, aggregate, aggregate_together};
 pub use bucket::Bucket;
+pub use chunk_list::{ChunkList, ChunkSource};
 pub use counters::ScanStats;
 pub use cursor::{RecordView, Row};
 pub use directory::Directory;
+pub use histogram::{BinValues, Histogram, HistogramRow, HistogramSpec};
 pub use indexed_scan::indexed_scan;
 pub use interrupt::Poll;
 pub use losses::Loss;
 pub use predicate::Predicate;
 pub use quantile::Quantile;
-pub use raw_scan::raw_scan;
+pub use raw_scan::{Backward, RawScan, raw_scan};
 pub use scan::{ChunkReader, Rows, Scan, ScanSpec};
 pub use snapshot::Snapshot;
 pub use status::Status;

@@ -24,7 +24,7 @@ impl Place {
         if rank >= totals.count {
             return Some(Place::exactly(totals.range.max));
         }
-        let bins = question.value.bins();
+        let bins = &question.bins;
         let mut before = 0u64;
         for (bin, &count) in slot.bins.iter().enumerate() {
             let through = before.checked_add(count)?;

@@ -2,23 +2,25 @@
 //!
 //! The newest chunk within the range is found by descending the forest from the right; from there the source's chain leads from
 //! chunk to chunk, so a rare source costs what it holds. The chain goes by arrival: a source with its own times, in any order, is
-//! walked through the forest instead, which skips what lies outside the range.
+//! walked through the forest instead where a range is asked for, which skips what lies outside it.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use super::counters::ScanStats;
 use super::cursor::{ChunkCursor, RecordView, Row};
 use super::forest::NodeId;
 use super::interrupt::Poll;
 use super::mask::NodeView;
-use super::node_reader::NodeReader;
 use super::predicate::{Predicate, Test};
+use super::scan::Rows;
 use super::snapshot::Snapshot;
+use super::snapshot_logs::SnapshotLogs;
 use super::walk::{Order, Visitor, Walk};
 use crate::error::Result;
 use crate::format::Node;
 use crate::schema::{Source, TimeKind};
-use crate::types::{ChunkNo, SourceId, TimeRange};
+use crate::types::{ChunkNo, SourceId, TimeRange, Timestamp};
 
 /// Gives `each` the records of a source, newest first, until it breaks.
 ///
@@ -29,68 +31,211 @@ pub fn raw_scan(
     source: SourceId,
     time: TimeRange,
     poll: &Poll<'_>,
-    each: impl FnMut(RecordView<'_>) -> ControlFlow<()>,
+    mut each: impl FnMut(RecordView<'_>) -> ControlFlow<()>,
 ) -> Result<()> {
-    let source = snapshot.source_by_id(source)?;
-    let unknown = |index| snapshot.value_of(source.id, index);
-    let mut visitor = InRange {
-        source: source.id,
-        arrivals: match source.time {
-            TimeKind::Arrival => time,
-            TimeKind::Own => TimeRange::ALL,
-        },
-        test: Test::prepare(&Predicate::Time(time), &unknown)?,
-    };
-    let logs = snapshot.logs();
-    let mut walk = Walk::new(Arc::clone(logs), Order::NewestFirst);
-    let mut backwards = Backwards {
-        cursor: ChunkCursor::new(Arc::clone(logs)),
-        rows: Vec::new(),
-        source: &source,
-        time,
-        each,
-    };
-    let chained = source.time == TimeKind::Arrival;
-    while let Some(chunk) = walk.next(&mut visitor, poll)? {
-        if backwards.chunk(chunk)?.is_break() {
-            return Ok(());
-        }
-        if chained && chunk < logs.summarised_chunks() {
-            return follow_chain(&mut backwards, walk.reader(), chunk, poll);
-        }
-    }
-    Ok(())
+    let mut scan = RawScan::new(snapshot, source, time)?;
+    let outcome = scan.feed(poll, &mut each);
+    snapshot.logs().counters().absorb(scan.logs.counters());
+    outcome
 }
 
-/// Goes on from a chunk that was scanned to the earlier ones of its source.
-fn follow_chain<F: FnMut(RecordView<'_>) -> ControlFlow<()>>(
-    backwards: &mut Backwards<'_, F>,
-    nodes: &mut NodeReader,
-    from: ChunkNo,
-    poll: &Poll<'_>,
-) -> Result<()> {
-    let mut chunk = from;
-    let first_retained = backwards.cursor.first_chunk();
-    loop {
-        poll.check()?;
-        // `Node::decode` holds that the chain leads back, so this ends.
-        let Some(open) = nodes.open(NodeId::summary(chunk))? else {
-            return Err(backwards.cursor.broken_chain(chunk, "leads into a gap"));
+/// A raw scan that goes on where it stopped, a chunk a step.
+pub struct RawScan {
+    source: Arc<Source>,
+    logs: Arc<SnapshotLogs>,
+    time: TimeRange,
+    visitor: InRange,
+    walk: Walk,
+    cursor: ChunkCursor,
+    next: Next,
+    rows: Vec<Row>,
+    arrivals: Vec<Timestamp>,
+}
+
+/// Where the next chunk comes from.
+enum Next {
+    /// The forest, until it has led to a chunk with a summary.
+    Forest,
+    Chain(Option<ChunkNo>),
+}
+
+/// What a summary says of the source's chain.
+struct Link {
+    previous: Option<ChunkNo>,
+    last_arrival: Timestamp,
+}
+
+/// Records of one chunk, the newest first, and when each of them arrived.
+#[derive(Copy, Clone)]
+pub struct Backward<'a> {
+    pub rows: Rows<'a>,
+    pub arrivals: &'a [Timestamp],
+}
+
+impl RawScan {
+    /// Begins a scan, which counts its work apart from other queries of the snapshot.
+    ///
+    /// # Errors
+    /// An unknown source.
+    pub fn new(snapshot: &Snapshot, source: SourceId, time: TimeRange) -> Result<RawScan> {
+        let source = snapshot.source_by_id(source)?;
+        let unknown = |index| snapshot.value_of(source.id, index);
+        let visitor = InRange {
+            source: source.id,
+            arrivals: match source.time {
+                TimeKind::Arrival => time,
+                TimeKind::Own => TimeRange::ALL,
+            },
+            test: Test::prepare(&Predicate::Time(time), &unknown)?,
         };
-        let Some(stats) = open.node().source(backwards.source.id) else {
+        let logs = snapshot.logs().counted_apart();
+        Ok(RawScan {
+            walk: Walk::new(Arc::clone(&logs), Order::NewestFirst),
+            cursor: ChunkCursor::new(Arc::clone(&logs)),
+            next: Next::Forest,
+            rows: Vec::new(),
+            arrivals: Vec::new(),
+            visitor,
+            time,
+            source,
+            logs,
+        })
+    }
+
+    /// The records of the next chunk that holds any, or `None` after the oldest.
+    ///
+    /// # Errors
+    /// Damage, eviction, [`crate::Error::Interrupted`].
+    pub fn next(&mut self, poll: &Poll<'_>) -> Result<Option<Backward<'_>>> {
+        loop {
+            poll.check()?;
+            let Some(chunk) = self.next_chunk(poll)? else {
+                self.clear();
+                return Ok(None);
+            };
+            self.read(chunk)?;
+            if !self.rows.is_empty() {
+                return Ok(Some(self.rows()));
+            }
+        }
+    }
+
+    /// The records of the last step once more, none before any: for those who take them in several steps.
+    pub fn rows(&self) -> Backward<'_> {
+        let base = self.cursor.base();
+        Backward {
+            rows: Rows {
+                base,
+                bytes: self.cursor.bytes(),
+                layout: self.source.layout_at(base),
+                rows: &self.rows,
+            },
+            arrivals: &self.arrivals,
+        }
+    }
+
+    pub fn source(&self) -> &Arc<Source> {
+        &self.source
+    }
+
+    pub fn stats(&self) -> ScanStats {
+        self.logs.counters().stats()
+    }
+
+    fn feed(
+        &mut self,
+        poll: &Poll<'_>,
+        each: &mut impl FnMut(RecordView<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        while let Some(Backward { rows, .. }) = self.next(poll)? {
+            for row in rows.rows {
+                let view = RecordView {
+                    ts: row.ts,
+                    address: row.address(rows.base),
+                    payload: row.payload(rows.bytes),
+                    layout: rows.layout,
+                };
+                if each(view).is_break() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn clear(&mut self) {
+        self.rows.clear();
+        self.arrivals.clear();
+    }
+
+    fn next_chunk(&mut self, poll: &Poll<'_>) -> Result<Option<ChunkNo>> {
+        let chunk = match self.next {
+            Next::Forest => {
+                let chunk = self.walk.next(&mut self.visitor, poll)?;
+                if let Some(chunk) = chunk.filter(|chunk| self.begins_chain(*chunk)) {
+                    self.next = Next::Chain(self.link(chunk)?.previous);
+                }
+                chunk
+            }
+            Next::Chain(previous) => {
+                let first_retained = self.logs.first_chunk();
+                match previous.filter(|chunk| *chunk >= first_retained) {
+                    None => None,
+                    Some(chunk) => {
+                        // `Node::decode` holds that the chain leads back, so this ends.
+                        let link = self.link(chunk)?;
+                        self.next = Next::Chain(link.previous);
+                        (link.last_arrival >= self.visitor.arrivals.first).then_some(chunk)
+                    }
+                }
+            }
+        };
+        let (counters, end) = (self.logs.counters(), self.logs.end_chunk().0);
+        match chunk {
+            Some(chunk) => counters.chunks_passed(end.saturating_sub(chunk.0)),
+            None => {
+                counters.chunks_passed(self.logs.chunks());
+                self.next = Next::Chain(None);
+            }
+        }
+        Ok(chunk)
+    }
+
+    fn begins_chain(&self, chunk: ChunkNo) -> bool {
+        let is_chained = self.source.time == TimeKind::Arrival || self.time == TimeRange::ALL;
+        is_chained && chunk < self.logs.summarised_chunks()
+    }
+
+    /// Where the chain goes on from a chunk, and when the source's last record of it arrived.
+    fn link(&mut self, chunk: ChunkNo) -> Result<Link> {
+        let Some(open) = self.walk.reader().open(NodeId::summary(chunk))? else {
+            return Err(self.cursor.broken_chain(chunk, "leads into a gap"));
+        };
+        let Some(stats) = open.node().source(self.source.id) else {
             let what = "leads to a chunk without the source";
-            return Err(backwards.cursor.broken_chain(chunk, what));
+            return Err(self.cursor.broken_chain(chunk, what));
         };
-        if stats.last_arrival < backwards.time.first {
-            return Ok(());
-        }
-        if chunk != from && backwards.chunk(chunk)?.is_break() {
-            return Ok(());
-        }
-        match stats.previous_chunk {
-            Some(previous) if previous >= first_retained => chunk = previous,
-            _ => return Ok(()),
-        }
+        Ok(Link {
+            previous: stats.previous_chunk,
+            last_arrival: stats.last_arrival,
+        })
+    }
+
+    /// Lengths lead forward only, so a chunk's records are found from its start and turned round.
+    fn read(&mut self, chunk: ChunkNo) -> Result<()> {
+        self.clear();
+        self.cursor.load(chunk)?;
+        let (rows, arrivals, time) = (&mut self.rows, &mut self.arrivals, self.time);
+        let _ = self.cursor.for_each_arrival(&self.source, |arrival, row| {
+            if time.contains(row.ts) {
+                rows.push(row);
+                arrivals.push(arrival);
+            }
+            ControlFlow::Continue(())
+        })?;
+        rows.reverse();
+        arrivals.reverse();
+        Ok(())
     }
 }
 
@@ -111,47 +256,5 @@ impl Visitor for InRange {
             return Ok(0);
         };
         Ok(self.test.masks(&NodeView { node: *node, stats }).may)
-    }
-}
-
-struct Backwards<'a, F> {
-    cursor: ChunkCursor,
-    rows: Vec<Row>,
-    source: &'a Source,
-    time: TimeRange,
-    each: F,
-}
-
-impl<F: FnMut(RecordView<'_>) -> ControlFlow<()>> Backwards<'_, F> {
-    /// Lengths lead forward only, so a chunk's records are found from its start and given in reverse.
-    fn chunk(&mut self, chunk: ChunkNo) -> Result<ControlFlow<()>> {
-        let Backwards {
-            cursor,
-            rows,
-            source,
-            time,
-            each,
-        } = self;
-        rows.clear();
-        cursor.load(chunk)?;
-        let _ = cursor.for_each(source, |_, row| {
-            if time.contains(row.ts) {
-                rows.push(row);
-            }
-            ControlFlow::Continue(())
-        })?;
-        let layout = source.layout_at(cursor.base());
-        for row in rows.iter().rev() {
-            let view = RecordView {
-                ts: row.ts,
-                address: row.address(cursor.base()),
-                payload: row.payload(cursor.bytes()),
-                layout,
-            };
-            if each(view).is_break() {
-                return Ok(ControlFlow::Break(()));
-            }
-        }
-        Ok(ControlFlow::Continue(()))
     }
 }

@@ -13,7 +13,6 @@ use super::mask::{NodeView, bin_mask, holds_a_bin, tops_hold_from};
 use super::node_reader::contradiction;
 use super::place::Place;
 use super::ranges::RangeSet;
-use super::snapshot_logs::SnapshotLogs;
 use super::tally::Slot;
 use super::walk::{Order, Visitor, Walk};
 use crate::error::{Error, Result};
@@ -40,23 +39,24 @@ pub(crate) struct Found {
 const KEYS_MOST: u64 = if cfg!(test) { 200 } else { 4 << 20 };
 
 pub(crate) struct Refinery<'a> {
-    logs: &'a Arc<SnapshotLogs>,
-    question: &'a Question,
+    /// Of all snapshots whose values are asked for together; never none.
+    questions: &'a [Question],
     wanted: Vec<Wanted>,
 }
 
 impl<'a> Refinery<'a> {
-    pub fn new(logs: &'a Arc<SnapshotLogs>, question: &'a Question) -> Self {
+    pub fn new(questions: &'a [Question]) -> Self {
         Refinery {
-            logs,
-            question,
+            questions,
             wanted: Vec::new(),
         }
     }
 
     /// Where the value of a rank lies, by the bucket's bins.
     pub fn place(&self, slot: &Slot, rank: u64) -> Result<Place> {
-        Place::of(self.question, slot, rank)
+        self.questions
+            .first()
+            .and_then(|first| Place::of(first, slot, rank))
             .ok_or_else(|| self.contradiction("bins do not add up to their count"))
     }
 
@@ -165,11 +165,22 @@ impl<'a> Refinery<'a> {
     }
 
     fn descend(&self, targets: &mut [Target], poll: &Poll<'_>) -> Result<()> {
+        self.questions
+            .iter()
+            .try_for_each(|question| self.descend_one(question, targets, poll))
+    }
+
+    fn descend_one(
+        &self,
+        question: &Question,
+        targets: &mut [Target],
+        poll: &Poll<'_>,
+    ) -> Result<()> {
         let keys = targets
             .iter()
             .map(|target| (target.place.keys.min, target.place.keys.max));
         let mut refining = Refining {
-            question: self.question,
+            question,
             times: TimeRange {
                 first: targets
                     .first()
@@ -181,11 +192,11 @@ impl<'a> Refinery<'a> {
             answered_from: 0,
             targets,
         };
-        let mut walk = Walk::new(Arc::clone(self.logs), Order::OldestFirst);
-        let mut cursor = ChunkCursor::new(Arc::clone(self.logs));
+        let mut walk = Walk::new(Arc::clone(&question.logs), Order::OldestFirst);
+        let mut cursor = ChunkCursor::new(Arc::clone(&question.logs));
         while let Some(chunk) = walk.next(&mut refining, poll)? {
             cursor.load(chunk)?;
-            let _ = cursor.for_each(&self.question.source, |record, _| {
+            let _ = cursor.for_each(&question.source, |record, _| {
                 refining.record(&record);
                 ControlFlow::Continue(())
             })?;
@@ -197,7 +208,10 @@ impl<'a> Refinery<'a> {
     }
 
     fn contradiction(&self, what: &str) -> Error {
-        contradiction(self.logs, what)
+        match self.questions.first() {
+            Some(first) => contradiction(&first.logs, what),
+            None => Error::Query(what.to_owned()),
+        }
     }
 }
 

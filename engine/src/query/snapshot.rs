@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::counters::ScanStats;
+use super::cursor::ChunkCursor;
 use super::directory::Directory;
 use super::snapshot_logs::SnapshotLogs;
 use super::value::Value;
@@ -34,6 +35,22 @@ impl Snapshot {
     /// The end of the record log as this snapshot sees it; the same position later gives the same records, while they are retained.
     pub fn position(&self) -> u64 {
         self.logs.position().0
+    }
+
+    /// Whether the position is one that a writer can have published: none lies inside a record.
+    ///
+    /// # Errors
+    /// Damage, or eviction meanwhile.
+    pub fn ends_between_records(&self) -> Result<bool> {
+        let (logs, position) = (&self.logs, self.logs.position());
+        let chunk = position.chunk(logs.chunk_bytes());
+        if position == logs.tail(LogKind::Records) || position == chunk.address(logs.chunk_bytes())
+        {
+            return Ok(true);
+        }
+        let mut cursor = ChunkCursor::new(logs.counted_apart());
+        cursor.load(chunk)?;
+        Ok(position.0.is_multiple_of(8) && !cursor.cuts_a_record()?)
     }
 
     /// The lowest address retained when it was taken.

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use super::bucket::Bucket;
-use super::value::Value;
 use crate::error::{Error, Result};
+use crate::schema::BinMap;
 use crate::types::{Key, Sum, TimeRange, Timestamp, ValueKind, ValueRange};
 
 /// More buckets than this are refused: their rows alone would take a gigabyte.
@@ -60,9 +60,40 @@ pub(crate) struct Slot {
     pub totals: Totals,
     /// Counts by bin; empty where they are not asked for.
     pub bins: Vec<u64>,
+    /// Count, sum and extremes by bin, likewise.
+    pub bin_totals: Vec<Totals>,
+}
+
+/// What is counted by bin beside the totals.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Counts {
+    Nothing,
+    /// How many values.
+    Bins,
+    /// Their sums and extremes too.
+    BinTotals,
+}
+
+impl Counts {
+    /// Memory that a bin of a bucket takes.
+    pub fn bin_bytes(self) -> usize {
+        match self {
+            Counts::Nothing => 1,
+            Counts::Bins => size_of::<u64>(),
+            Counts::BinTotals => size_of::<Totals>(),
+        }
+    }
 }
 
 impl Slot {
+    /// False if the sum is of another kind of value.
+    pub fn add_bin_totals(&mut self, bin: u16, totals: &Totals) -> bool {
+        match self.bin_totals.get_mut(usize::from(bin)) {
+            Some(sum) => sum.add(totals),
+            None => true,
+        }
+    }
+
     pub fn add_bin(&mut self, bin: u16, count: u64) {
         if let Some(sum) = self.bins.get_mut(usize::from(bin)) {
             *sum = sum.saturating_add(count);
@@ -74,19 +105,19 @@ pub(crate) struct Tally {
     bucket: Option<Bucket>,
     kind: ValueKind,
     bin_count: usize,
+    counts: Counts,
     slots: Vec<Slot>,
     by_start: BTreeMap<Timestamp, usize>,
     latest: usize,
 }
 
 impl Tally {
-    /// `counts_bins`: whether each bucket counts by bin too.
-    pub fn new(bucket: Option<Bucket>, value: &Value, counts_bins: bool) -> Tally {
-        let bin_count = if counts_bins { value.bins().len() } else { 0 };
+    pub fn new(bucket: Option<Bucket>, bins: &BinMap, counts: Counts) -> Tally {
         let mut tally = Tally {
             bucket,
-            kind: value.kind(),
-            bin_count,
+            kind: bins.kind(),
+            bin_count: bins.len(),
+            counts,
             slots: Vec::new(),
             by_start: BTreeMap::new(),
             latest: 0,
@@ -97,8 +128,8 @@ impl Tally {
         tally
     }
 
-    pub fn counts_bins(&self) -> bool {
-        self.bin_count > 0
+    pub fn counts(&self) -> Counts {
+        self.counts
     }
 
     /// Whether all of these times, which must not be empty, fall in one bucket.
@@ -128,12 +159,18 @@ impl Tally {
 
     /// Adds one value.
     #[inline]
-    pub fn add_key(&mut self, ts: Timestamp, key: Key, value: &Value) -> Result<()> {
-        let (kind, counts_bins) = (self.kind, self.counts_bins());
+    pub fn add_key(&mut self, ts: Timestamp, key: Key, bins: &BinMap) -> Result<()> {
+        let (kind, counts) = (self.kind, self.counts);
         let slot = self.slot(ts)?;
         slot.totals.add_key(kind, key);
-        if counts_bins {
-            slot.add_bin(value.bins().bin(key), 1);
+        match counts {
+            Counts::Nothing => {}
+            Counts::Bins => slot.add_bin(bins.bin(key), 1),
+            Counts::BinTotals => {
+                if let Some(bin) = slot.bin_totals.get_mut(usize::from(bins.bin(key))) {
+                    bin.add_key(kind, key);
+                }
+            }
         }
         Ok(())
     }
@@ -175,7 +212,14 @@ impl Tally {
         self.slots.push(Slot {
             time,
             totals: Totals::zero(self.kind),
-            bins: vec![0; self.bin_count],
+            bins: match self.counts {
+                Counts::Bins => vec![0; self.bin_count],
+                _ => Vec::new(),
+            },
+            bin_totals: match self.counts {
+                Counts::BinTotals => vec![Totals::zero(self.kind); self.bin_count],
+                _ => Vec::new(),
+            },
         });
         self.by_start.insert(time.first, at);
         at

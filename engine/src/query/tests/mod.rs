@@ -2,10 +2,12 @@
 //!
 //! Constants that bound memory are small under test, so that batches, groups and narrowing passes all happen.
 
+mod chunks;
 mod damage;
 mod forged;
 mod live;
 mod losses;
 mod operators;
 mod oracle;
+mod together;
 mod world;

@@ -14,7 +14,7 @@ use super::world::{Op, Random, Spread, World, any_ops};
 use crate::error::Error;
 use crate::log::LogReader;
 use crate::query::{
-    AggregateSpec, Bucket, Poll, Predicate, Quantile, Scan, ScanSpec, Snapshot, aggregate,
+    AggregateSpec, Bucket, Poll, Predicate, Quantile, RawScan, Scan, ScanSpec, Snapshot, aggregate,
     indexed_scan, raw_scan,
 };
 use crate::schema::{BinsDef, TimeKind};
@@ -184,6 +184,28 @@ fn check_raw_scan(question: &Question) {
         question.rows(&Predicate::Time(question.time)),
         "raw scan"
     );
+}
+
+/// Steps of a scan without bounds: log order backwards, whatever times the records bring.
+fn check_latest(question: &Question) {
+    let mut scan = RawScan::new(&question.snapshot, question.source, TimeRange::ALL).unwrap();
+    let mut found = Vec::new();
+    while let Some(step) = scan.next(&Poll::never()).unwrap() {
+        let rows = step.rows;
+        assert_eq!(rows.rows.len(), step.arrivals.len());
+        assert!(!rows.rows.is_empty());
+        found.extend(rows.rows.iter().zip(step.arrivals).map(|(row, arrival)| {
+            let payload = row.payload(rows.bytes).to_vec();
+            (row.address(rows.base).0, arrival.0, payload)
+        }));
+    }
+    assert!(scan.rows().rows.rows.is_empty() && scan.next(&Poll::never()).unwrap().is_none());
+    let own = question.visible.iter().rev();
+    let expected: Vec<Found> = own
+        .filter(|record| record.source == question.source)
+        .map(|record| (record.address.0, record.arrival.0, record.payload.clone()))
+        .collect();
+    assert_eq!(found, expected, "latest");
 }
 
 fn check_indexed_scan(question: &Question, index: IndexId) {
@@ -373,6 +395,7 @@ fn check(world: &World, asks: &[Ask]) {
     for (number, ask) in asks.iter().enumerate() {
         let question = Question::new(world, &all, ask);
         check_raw_scan(&question);
+        check_latest(&question);
         let mut random = Random::new(number as u64 * 977 + u64::from(ask.quantiles));
         for _ in 0..3 {
             let exact = predicate(&question, &mut random, 2);
@@ -485,6 +508,7 @@ fn records_below_what_is_retained_are_not_seen() {
                 quantiles: vec![0.5, 0.99],
             };
             check_raw_scan(&question);
+            check_latest(&question);
             indexes.iter().for_each(|index| {
                 check_indexed_scan(&question, *index);
                 check_aggregate(&question, *index, false);
@@ -530,6 +554,83 @@ fn an_index_that_is_named_applies_its_filter_before_and_after_it_began() {
             .collect();
         assert!(!expected.is_empty());
         assert_eq!(found, expected, "{name}");
+    }
+}
+
+#[test]
+fn the_latest_records_of_a_rare_source_are_found_by_its_chain() {
+    for source in [0, 1] {
+        let rare = |seed| Op::Push {
+            source,
+            records: 2,
+            spread: Spread::Few,
+            seed,
+        };
+        let world = World::of(&[
+            rare(1),
+            Op::Fill(300),
+            rare(2),
+            Op::Fill(300),
+            rare(3),
+            Op::Fill(300),
+        ]);
+        let snapshot = world.snapshot();
+        let mut scan = RawScan::new(&snapshot, world.sources[source], TimeRange::ALL).unwrap();
+        let mut records = 0;
+        while let Some(step) = scan.next(&Poll::never()).unwrap() {
+            records += step.arrivals.len();
+        }
+        assert_eq!(records, 6);
+        let stats = scan.stats();
+        // Three chunks hold it; what lies past the last summary is looked through besides.
+        assert!(
+            stats.chunks_read <= 6 && stats.chunks_total >= 900,
+            "{stats:?}"
+        );
+        assert!(stats.nodes_opened < 100, "{stats:?}");
+        assert_eq!(stats.chunks_read + stats.chunks_pruned, stats.chunks_total);
+    }
+}
+
+#[test]
+fn a_position_lies_between_records_or_is_told_from_those_that_do() {
+    let mut ops = Vec::new();
+    for seed in 0..6 {
+        let (source, records) = (seed as usize % 3, 120);
+        ops.push(Op::Push {
+            source,
+            records,
+            spread: Spread::Any,
+            seed,
+        });
+    }
+    let mut world = World::of(&ops);
+    for closed in [false, true] {
+        if closed {
+            world.close();
+        }
+        let all = world.records();
+        let ends: std::collections::BTreeSet<u64> = all
+            .iter()
+            .flat_map(|record| [record.address.0, record.end().0])
+            .collect();
+        let inside = |position: u64| {
+            all.iter()
+                .any(|record| record.address.0 < position && position < record.end().0)
+        };
+        for position in ends
+            .into_iter()
+            .flat_map(|end| [end, end + 8, end.saturating_sub(8)])
+        {
+            let Ok(snapshot) = world.directory.snapshot_at(position) else {
+                continue;
+            };
+            assert_eq!(
+                snapshot.ends_between_records().unwrap(),
+                !inside(position),
+                "{position}"
+            );
+        }
     }
 }
 

@@ -1,0 +1,134 @@
+//! A running `loom_tail`: the latest records, the newest first, a chunk in memory at a time for each directory. Records of
+//! several directories are merged by their arrival.
+
+use std::sync::{Mutex, PoisonError};
+
+use loom_engine::Timestamp;
+use loom_engine::query::{Poll, RawScan};
+
+use super::fill::{self, Fill};
+use super::group::Group;
+use super::vectors::{CAPACITY, Output, RawVectors};
+use crate::error::Result;
+use crate::plan::stats::Entry;
+
+pub struct TailRun {
+    source: String,
+    state: Mutex<State>,
+}
+
+struct State {
+    parts: Vec<TailPart>,
+    /// Rows that are still wanted.
+    left: u64,
+}
+
+/// The records of one directory.
+pub struct TailPart {
+    scan: RawScan,
+    fills: Vec<Fill>,
+    stats: Entry,
+    next_row: usize,
+}
+
+impl TailPart {
+    /// `fills` are the columns of the output, in its order.
+    pub fn new(scan: RawScan, fills: Vec<Fill>, stats: Entry) -> TailPart {
+        TailPart {
+            scan,
+            fills,
+            stats,
+            next_row: 0,
+        }
+    }
+
+    /// When the next record arrived; none after the oldest.
+    fn newest(&mut self, poll: &Poll<'_>) -> Result<Option<Timestamp>> {
+        if self.next_row >= self.scan.rows().arrivals.len() {
+            self.next_row = 0;
+            self.scan.next(poll)?;
+        }
+        Ok(self.scan.rows().arrivals.get(self.next_row).copied())
+    }
+
+    /// Writes up to `most` records that arrived at `since` or after; of those in memory.
+    fn write<V: RawVectors>(
+        &mut self,
+        out: &mut Output<'_, V>,
+        from: usize,
+        most: usize,
+        since: Timestamp,
+    ) -> Result<usize> {
+        let step = self.scan.rows();
+        let arrivals = step.arrivals.get(self.next_row..).unwrap_or_default();
+        let taken = arrivals
+            .partition_point(|arrival| *arrival >= since)
+            .min(most);
+        let rows = step.rows.rows.get(self.next_row..).unwrap_or_default();
+        let group = Group::new(step.rows, rows.get(..taken).unwrap_or(rows));
+        fill::group(out, from, group, &self.fills)?;
+        self.next_row += taken;
+        Ok(taken)
+    }
+}
+
+impl TailRun {
+    /// The latest `rows` records.
+    pub fn new(parts: Vec<TailPart>, source: String, rows: u64) -> TailRun {
+        TailRun {
+            source,
+            state: Mutex::new(State { parts, left: rows }),
+        }
+    }
+
+    /// Writes up to a vector of rows. 0: there are no more.
+    pub fn fill<V: RawVectors>(&self, out: &mut Output<'_, V>, poll: &Poll<'_>) -> Result<usize> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let filled = state.fill(out, poll)?;
+        for part in &state.parts {
+            part.stats.finish(part.scan.stats());
+        }
+        if let Some(part) = state.parts.first() {
+            fill::constants(out, &self.source, filled, &part.fills)?;
+        }
+        Ok(filled)
+    }
+}
+
+impl State {
+    fn fill<V: RawVectors>(&mut self, out: &mut Output<'_, V>, poll: &Poll<'_>) -> Result<usize> {
+        let mut filled = 0;
+        while filled < CAPACITY && self.left > 0 {
+            let Some((part, since)) = self.turn(poll)? else {
+                break;
+            };
+            let most = self.left.min((CAPACITY - filled) as u64) as usize;
+            let Some(part) = self.parts.get_mut(part) else {
+                break;
+            };
+            let written = part.write(out, filled, most, since)?;
+            filled += written;
+            self.left -= written as u64;
+        }
+        Ok(filled)
+    }
+
+    /// The part with the newest record, the first of them where several have it, and until when it stays that part.
+    fn turn(&mut self, poll: &Poll<'_>) -> Result<Option<(usize, Timestamp)>> {
+        let mut first: Option<(usize, Timestamp)> = None;
+        let mut second = Timestamp::MIN;
+        for (at, part) in self.parts.iter_mut().enumerate() {
+            let Some(arrival) = part.newest(poll)? else {
+                continue;
+            };
+            match first {
+                Some((_, newest)) if arrival <= newest => second = second.max(arrival),
+                _ => {
+                    second = first.map_or(second, |(_, newest)| newest);
+                    first = Some((at, arrival));
+                }
+            }
+        }
+        Ok(first.map(|(at, _)| (at, second)))
+    }
+}

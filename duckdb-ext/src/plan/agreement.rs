@@ -1,0 +1,109 @@
+//! Whether several directories can be read as one: their source must have one layout, and the index one meaning. What differs
+//! is named.
+
+use loom_engine::schema::{FieldDef, Source};
+
+use super::selection::Part;
+use crate::error::{Problem, Result};
+
+/// The fields of the source: those of the directory that has most, of which every other has the first ones.
+pub fn fields(parts: &[Part]) -> Result<&[FieldDef]> {
+    let Some(most) = parts
+        .iter()
+        .rev()
+        .max_by_key(|part| part.source.fields.len())
+    else {
+        return Ok(&[]);
+    };
+    for part in parts {
+        if let Some(difference) =
+            of_sources(&most.source, &part.source).or_else(|| of_indexes(most, part))
+        {
+            return Err(Problem::binder(format!(
+                "source '{}' is not the same in {} and {}: {difference}; read them one by one",
+                part.source.name, most.dir, part.dir
+            )));
+        }
+    }
+    Ok(&most.source.fields)
+}
+
+/// Refuses an index whose bins are not the same in all directories: they cannot be counted together.
+pub fn bins(parts: &[Part]) -> Result<()> {
+    let Some((first, others)) = parts.split_first() else {
+        return Ok(());
+    };
+    let own = first.chosen.required_index()?;
+    for other in others {
+        if own.bins != other.chosen.required_index()?.bins {
+            return Err(Problem::binder(format!(
+                "index '{}' has other bins in {} than in {}, as loom_indexes shows; ask one by one",
+                own.name, first.dir, other.dir
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// `most` has at least as many fields as `other`.
+fn of_sources(most: &Source, other: &Source) -> Option<String> {
+    let time = |source: &Source| {
+        if source.own_time() {
+            "its own times"
+        } else {
+            "times of arrival"
+        }
+    };
+    if most.own_time() != other.own_time() {
+        return Some(format!("it has {} here, {} there", time(most), time(other)));
+    }
+    if most.fields.is_empty() != other.fields.is_empty() {
+        return Some("it has fields here, none there".to_owned());
+    }
+    let pairs = most.fields.iter().zip(&other.fields).enumerate();
+    for (at, (here, there)) in pairs {
+        // Labels only say how a number shows: each record shows by its own directory's.
+        let alike = here.name == there.name
+            && here.ty == there.ty
+            && here.nullable == there.nullable
+            && here.labels.is_empty() == there.labels.is_empty();
+        if !alike {
+            let text = |field: &FieldDef| {
+                let nullable = if field.nullable { " nullable" } else { "" };
+                let labels = if field.labels.is_empty() {
+                    ""
+                } else {
+                    " with labels"
+                };
+                format!("{} {}{nullable}{labels}", field.name, field.ty)
+            };
+            return Some(format!(
+                "field {} is {} here, {} there",
+                at + 1,
+                text(here),
+                text(there)
+            ));
+        }
+    }
+    None
+}
+
+fn of_indexes(most: &Part, other: &Part) -> Option<String> {
+    let (here, there) = (most.chosen.index.as_ref()?, other.chosen.index.as_ref()?);
+    if here.def.value == there.def.value && here.def.filter == there.def.filter {
+        return None;
+    }
+    let text = |index: &loom_engine::schema::Index| {
+        let value = index.def.value.as_deref().unwrap_or("nothing");
+        match &index.def.filter {
+            Some(filter) => format!("{value} where {filter}"),
+            None => value.to_owned(),
+        }
+    };
+    Some(format!(
+        "index '{}' is of {} here, of {} there",
+        here.name,
+        text(here),
+        text(there)
+    ))
+}

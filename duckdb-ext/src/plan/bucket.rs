@@ -1,0 +1,59 @@
+//! The parameter `bucket`: an interval as the engine's buckets of time.
+
+use loom_engine::query::Bucket;
+
+use super::arguments::Arguments;
+use super::datum::Interval;
+use crate::error::{Problem, Result};
+
+const DAY_NANOS: i64 = 86_400_000_000_000;
+
+/// None where it was not given.
+pub fn of(arguments: &Arguments) -> Result<Option<Bucket>> {
+    arguments.interval("bucket")?.map(bucket_of).transpose()
+}
+
+fn bucket_of(interval: Interval) -> Result<Bucket> {
+    let refused = || {
+        Problem::binder(
+            "bucket takes a positive INTERVAL, either of months or of days and less, as time_bucket does",
+        )
+    };
+    let nanos = i64::from(interval.days)
+        .checked_mul(DAY_NANOS)
+        .zip(interval.micros.checked_mul(1000))
+        .and_then(|(days, rest)| days.checked_add(rest))
+        .ok_or_else(refused)?;
+    match (u32::try_from(interval.months), nanos) {
+        (Ok(0), 1..) => Ok(Bucket::nanos(nanos)),
+        (Ok(months @ 1..), 0) => Ok(Bucket::Months(months)),
+        _ => Err(refused()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_of_months_or_of_less() {
+        let bucket = |months, days, micros| {
+            bucket_of(Interval {
+                months,
+                days,
+                micros,
+            })
+        };
+        assert_eq!(bucket(0, 1, 5).unwrap(), Bucket::nanos(DAY_NANOS + 5000));
+        assert_eq!(bucket(3, 0, 0).unwrap(), Bucket::Months(3));
+        for refused in [
+            bucket(1, 1, 0),
+            bucket(0, 0, 0),
+            bucket(0, -1, 0),
+            bucket(-1, 0, 0),
+            bucket(0, i32::MAX, 0),
+        ] {
+            assert!(refused.is_err());
+        }
+    }
+}

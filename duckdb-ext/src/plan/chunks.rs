@@ -1,0 +1,140 @@
+//! `loom_chunks`: what each chunk holds of each source, from the summaries, a chunk at a time.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use loom_engine::query::{ChunkList, ChunkSource, Poll, Snapshot};
+use loom_engine::schema::Source;
+use loom_engine::{SourceId, Timestamp};
+
+use super::arguments::{Ambient, Arguments};
+use super::columns::Column;
+use super::directory;
+use super::parameters::{Parameter, SOURCE};
+use super::paths::Given;
+use super::selection::unknown;
+use super::tables::columns;
+use super::time::micros;
+use super::types::SqlType;
+use crate::error::Result;
+use crate::exec::cells::{Cell, Pieces};
+
+pub const PARAMETERS: &[Parameter] = &[SOURCE];
+
+/// A bound call.
+pub struct ChunksPlan {
+    given: Given,
+    source: Option<String>,
+    columns: Vec<Column>,
+}
+
+impl ChunksPlan {
+    pub fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<ChunksPlan> {
+        let plan = ChunksPlan {
+            given: arguments.directories(ambient)?,
+            source: arguments.text("source")?.map(str::to_owned),
+            columns: columns(&[
+                ("dir", SqlType::Text),
+                ("source", SqlType::Text),
+                ("chunk", SqlType::U64),
+                ("addr", SqlType::U64),
+                ("records", SqlType::U64),
+                ("first_ts", SqlType::TimestampTz),
+                ("last_ts", SqlType::TimestampTz),
+                ("first_arrival", SqlType::TimestampTz),
+                ("last_arrival", SqlType::TimestampTz),
+                ("previous_chunk", SqlType::U64),
+            ]),
+        };
+        plan.directories(ambient)?;
+        Ok(plan)
+    }
+
+    pub fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    /// Begins an execution.
+    pub fn start(&self, ambient: &Ambient<'_>) -> Result<ChunkPieces> {
+        let directories = self.directories(ambient)?.into();
+        Ok(ChunkPieces { directories })
+    }
+
+    fn directories(&self, ambient: &Ambient<'_>) -> Result<Vec<Listed>> {
+        let paths = self.given.paths(ambient.stop)?;
+        paths.into_iter().map(|path| self.list(path)).collect()
+    }
+
+    fn list(&self, path: PathBuf) -> Result<Listed> {
+        let dir = path.display().to_string();
+        let snapshot = directory::open(&path)?.snapshot()?;
+        let source = match &self.source {
+            None => None,
+            Some(name) => {
+                let found = snapshot
+                    .source(name)
+                    .map_err(|error| unknown(error, &dir))?;
+                Some(found.id)
+            }
+        };
+        Ok(Listed {
+            list: ChunkList::new(&snapshot, source),
+            snapshot,
+            dir,
+            latest: None,
+        })
+    }
+}
+
+/// The rows of an execution, a chunk a piece.
+pub struct ChunkPieces {
+    /// Those that are still to be listed, the one at work first.
+    directories: VecDeque<Listed>,
+}
+
+struct Listed {
+    dir: String,
+    snapshot: Snapshot,
+    list: ChunkList,
+    /// Looked up last.
+    latest: Option<Arc<Source>>,
+}
+
+impl Pieces for ChunkPieces {
+    fn next(&mut self, poll: &Poll<'_>) -> Result<Option<Vec<Vec<Cell>>>> {
+        while let Some(listed) = self.directories.front_mut() {
+            if let Some(rows) = listed.list.next(poll)? {
+                return Ok(Some(rows.iter().map(|row| listed.cells(row)).collect()));
+            }
+            self.directories.pop_front();
+        }
+        Ok(None)
+    }
+}
+
+impl Listed {
+    fn cells(&mut self, row: &ChunkSource) -> Vec<Cell> {
+        let time = |time: Timestamp| Cell::Int(i128::from(micros(time.0)));
+        vec![
+            Cell::from(self.dir.as_str()),
+            self.name(row.source),
+            Cell::from(row.chunk.0),
+            Cell::from(row.chunk.address(self.snapshot.chunk_bytes()).0),
+            Cell::from(row.records),
+            time(row.first_ts),
+            time(row.last_ts),
+            time(row.first_arrival),
+            time(row.last_arrival),
+            Cell::from(row.previous_chunk.map(|chunk| Cell::from(chunk.0))),
+        ]
+    }
+
+    fn name(&mut self, id: SourceId) -> Cell {
+        if self.latest.as_ref().is_none_or(|source| source.id != id) {
+            self.latest = self.snapshot.catalog().source(id).cloned();
+        }
+        let name = self.latest.as_ref().map(|source| source.name.clone());
+        Cell::from(name.map(Cell::Text))
+    }
+}

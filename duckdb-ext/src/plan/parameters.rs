@@ -1,0 +1,88 @@
+//! The parameters that functions share, each declared once, with what it means.
+
+use super::types::SqlType;
+
+#[derive(Debug, Clone, Copy)]
+pub struct Parameter {
+    pub name: &'static str,
+    pub ty: SqlType,
+    /// For `duckdb_functions()`.
+    pub about: &'static str,
+}
+
+const fn parameter(name: &'static str, ty: SqlType, about: &'static str) -> Parameter {
+    Parameter { name, ty, about }
+}
+
+pub const DIR: Parameter = parameter(
+    "dir",
+    SqlType::Any,
+    "the path of a Loom directory, a glob, or a list of them, read as one; NULL: the setting loom_dir, else the environment's LOOM_DIR",
+);
+pub const SOURCE: Parameter = parameter(
+    "source",
+    SqlType::Text,
+    "the name of a source; loom_sources(dir) lists them",
+);
+pub const INDEX: Parameter = parameter(
+    "index",
+    SqlType::Text,
+    "the name of an index of the source; loom_indexes(dir) lists them",
+);
+pub const N: Parameter = parameter("n", SqlType::I64, "how many records");
+pub const T_FROM: Parameter = parameter(
+    "t_from",
+    SqlType::TimestampTz,
+    "the first time of the window, inclusive",
+);
+pub const T_TO: Parameter = parameter(
+    "t_to",
+    SqlType::TimestampTz,
+    "the end of the window, exclusive",
+);
+pub const LAST: Parameter = parameter(
+    "last",
+    SqlType::Interval,
+    "the window back from the newest visible record, inclusive",
+);
+pub const AROUND: Parameter = parameter(
+    "around",
+    SqlType::TimestampTzList,
+    "times t; with width: the union of the windows [t - width, t + width)",
+);
+pub const WIDTH: Parameter = parameter("width", SqlType::Interval, "half the windows of around");
+pub const V_MIN: Parameter = parameter(
+    "v_min",
+    SqlType::Any,
+    "the least value of the index, inclusive",
+);
+pub const V_MAX: Parameter = parameter(
+    "v_max",
+    SqlType::Any,
+    "the greatest value of the index, inclusive",
+);
+pub const BUCKET: Parameter = parameter(
+    "bucket",
+    SqlType::Interval,
+    "a row for each such span of time, aligned as time_bucket aligns it",
+);
+pub const QUANTILES: Parameter = parameter(
+    "quantiles",
+    SqlType::F64List,
+    "fractions from 0 to 1, a column each: p50 for 0.5, p99_99 for 0.9999",
+);
+pub const APPROX: Parameter = parameter(
+    "approx",
+    SqlType::Bool,
+    "true: quantiles from the bins alone, at most a bin's width off",
+);
+pub const AT: Parameter = parameter(
+    "at",
+    SqlType::Any,
+    "a position from loom_snapshot(dir): what was published then",
+);
+pub const COMPLETE: Parameter = parameter(
+    "complete",
+    SqlType::Bool,
+    "true: an error where records of the window are known to be missing; loom_losses(dir) lists them",
+);

@@ -1,0 +1,134 @@
+//! Which Loom directories a call means: a path, a glob or a list of them, from the argument, the setting or the environment.
+//! Globs are matched anew for each execution.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::{Problem, Result};
+
+/// Paths and globs as they were given; never none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Given(Vec<String>);
+
+impl Given {
+    /// # Errors
+    /// No path at all, or an empty one.
+    pub fn new(given: Vec<String>) -> Result<Given> {
+        if given.is_empty() {
+            return Err(Problem::binder(
+                "dir is an empty list; give the path of at least one Loom directory",
+            ));
+        }
+        if given.iter().any(String::is_empty) {
+            return Err(Problem::binder(
+                "dir is an empty text; give the path of a Loom directory",
+            ));
+        }
+        Ok(Given(given))
+    }
+
+    /// The directories that are meant now, in the order given, those of a glob by name.
+    pub fn paths(&self, stop: &dyn Fn() -> bool) -> Result<Vec<PathBuf>> {
+        let mut paths = Vec::new();
+        for given in &self.0 {
+            let path = at_home(given);
+            // A name that holds glob characters and exists is that name.
+            if !given.contains(['*', '?', '[']) || path.exists() {
+                paths.push(path);
+            } else {
+                paths.extend(matches(given, &path, stop)?);
+            }
+        }
+        Ok(paths)
+    }
+}
+
+/// The Loom directories among what a glob matches, of which there must be one.
+fn matches(given: &str, pattern: &Path, stop: &dyn Fn() -> bool) -> Result<Vec<PathBuf>> {
+    let walk = glob::glob(&pattern.to_string_lossy())
+        .map_err(|error| Problem::binder(format!("dir: '{given}' is no glob: {error}")))?;
+    let mut found = 0;
+    let mut directories = Vec::new();
+    for path in walk {
+        if stop() {
+            return Err(Problem::Interrupted);
+        }
+        let path = path.map_err(|error| Problem::Io(error.to_string()))?;
+        found += 1;
+        if path.join("loom.json").exists() {
+            directories.push(path);
+        }
+    }
+    match (found, directories.is_empty()) {
+        (0, _) => Err(Problem::Io(format!("nothing matches '{given}'"))),
+        (found, true) => Err(Problem::Io(format!(
+            "'{given}' matches {found} {}, but no Loom directory",
+            if found == 1 { "path" } else { "paths" }
+        ))),
+        _ => Ok(directories),
+    }
+}
+
+fn at_home(given: &str) -> PathBuf {
+    let path = PathBuf::from(given);
+    match (path.strip_prefix("~"), std::env::home_dir()) {
+        (Ok(rest), Some(home)) => home.join(rest),
+        _ => path,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn given(paths: &[&str]) -> Given {
+        Given::new(paths.iter().map(|path| (*path).to_owned()).collect()).unwrap()
+    }
+
+    #[test]
+    fn a_glob_is_the_loom_directories_that_it_matches_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        for name in ["b.loom", "a.loom", "c.txt"] {
+            fs::create_dir_all(root.join(name)).unwrap();
+        }
+        for name in ["a.loom", "b.loom"] {
+            fs::write(root.join(name).join("loom.json"), "{}").unwrap();
+        }
+        let text = |name: &str| root.join(name).display().to_string();
+        let names = |patterns: &[&str]| {
+            let patterns: Vec<String> = patterns.iter().map(|name| text(name)).collect();
+            Given(patterns).paths(&|| false)
+        };
+        let expected = |names: &[&str]| Ok(names.iter().map(|name| root.join(name)).collect());
+        assert_eq!(names(&["*"]), expected(&["a.loom", "b.loom"]));
+        assert_eq!(
+            names(&["b.loom", "?.loom"]),
+            expected(&["b.loom", "a.loom", "b.loom"])
+        );
+        assert!(
+            names(&["*.txt"])
+                .unwrap_err()
+                .to_string()
+                .contains("matches 1 path")
+        );
+        assert!(
+            names(&["*.csv"])
+                .unwrap_err()
+                .to_string()
+                .contains("nothing matches")
+        );
+        assert_eq!(names(&["no such"]), expected(&["no such"]));
+        assert_eq!(
+            Given(vec![text("*")]).paths(&|| true),
+            Err(Problem::Interrupted)
+        );
+    }
+
+    #[test]
+    fn an_empty_path_is_refused() {
+        assert!(Given::new(Vec::new()).is_err());
+        assert!(Given::new(vec!["x".into(), String::new()]).is_err());
+        assert_eq!(given(&["/x"]).paths(&|| false), Ok(vec!["/x".into()]));
+    }
+}

@@ -1,0 +1,144 @@
+//! The histogram of an index over a time range, by bucket: how many values each bin holds, and what it keeps of them.
+//!
+//! Nodes answer with the bins that they hold, what they cannot is scanned: the descents are the indexed aggregate's. Buckets are
+//! answered in groups, so that memory is bounded however many there are.
+
+use super::aggregate::{Question, buckets_at_once, expect_same, span, tally};
+use super::bucket::Bucket;
+use super::interrupt::Poll;
+use super::snapshot::Snapshot;
+use super::tally::{Counts, Slot};
+use crate::error::{Error, Result};
+use crate::schema::BinMap;
+use crate::types::{IndexId, Key, SourceId, Sum, TimeRange, Timestamp, ValueRange};
+
+/// Whose values to count.
+#[derive(Copy, Clone, Debug)]
+pub struct HistogramSpec {
+    pub time: TimeRange,
+    /// `None`: one histogram for all times.
+    pub bucket: Option<Bucket>,
+}
+
+/// A bin of one bucket that holds values.
+#[derive(Clone, PartialEq, Debug)]
+pub struct HistogramRow {
+    /// The bucket's start; `None` without buckets.
+    pub bucket: Option<Timestamp>,
+    pub bin: u16,
+    pub count: u64,
+    /// Of defined bins; `auto` ones only count.
+    pub stats: Option<BinValues>,
+}
+
+/// What defined bins keep of their values.
+#[derive(Clone, PartialEq, Debug)]
+pub struct BinValues {
+    pub sum: Sum,
+    pub min: Key,
+    pub max: Key,
+}
+
+/// A histogram that is being answered, some buckets a step.
+pub struct Histogram {
+    questions: Vec<Question>,
+    spec: HistogramSpec,
+    bins: BinMap,
+    counts: Counts,
+    /// Buckets that hold a value, by time; without buckets the one of all times.
+    slots: Vec<Slot>,
+    /// Of them, those that were answered.
+    answered: usize,
+}
+
+impl Histogram {
+    /// The values of several snapshots' indexes are counted as those of one.
+    ///
+    /// # Errors
+    /// An unknown index, indexes whose bins differ, a bucket that makes no sense, damage, eviction,
+    /// [`crate::Error::Interrupted`].
+    pub fn new(
+        asked: &[(&Snapshot, SourceId, IndexId)],
+        spec: HistogramSpec,
+        poll: &Poll<'_>,
+    ) -> Result<Histogram> {
+        if let Some(bucket) = spec.bucket {
+            bucket.validate()?;
+        }
+        let questions = Question::prepare(asked, ValueRange::ALL)?;
+        let Some(first) = questions
+            .first()
+            .filter(|_| questions.iter().all(|question| question.shares_bins))
+        else {
+            return Err(Error::Query(
+                "the index has other bins in one directory than in another".to_owned(),
+            ));
+        };
+        let bins = first.bins.clone();
+        let slots = tally(&questions, spec.bucket, spec.time, Counts::Nothing, poll)?;
+        Ok(Histogram {
+            counts: if bins.is_auto() {
+                Counts::Bins
+            } else {
+                Counts::BinTotals
+            },
+            questions,
+            spec,
+            bins,
+            slots,
+            answered: 0,
+        })
+    }
+
+    pub fn bins(&self) -> &BinMap {
+        &self.bins
+    }
+
+    /// The next rows, by bucket and bin; `None` after the last.
+    ///
+    /// # Errors
+    /// Damage, eviction, [`crate::Error::Interrupted`].
+    pub fn next(&mut self, poll: &Poll<'_>) -> Result<Option<Vec<HistogramRow>>> {
+        let left = self.slots.get(self.answered..).unwrap_or_default();
+        let group = buckets_at_once(&self.questions, self.counts);
+        let slots = left.get(..group).unwrap_or(left);
+        if slots.is_empty() {
+            return Ok(None);
+        }
+        let time = self.spec.time.intersect(span(slots));
+        let binned = tally(&self.questions, self.spec.bucket, time, self.counts, poll)?;
+        expect_same(&self.questions, slots, &binned)?;
+        self.answered += slots.len();
+        Ok(Some(
+            binned.iter().flat_map(|slot| self.rows(slot)).collect(),
+        ))
+    }
+
+    fn rows(&self, slot: &Slot) -> Vec<HistogramRow> {
+        let bucket = self.spec.bucket.map(|_| slot.time.first);
+        let counted = slot.bins.iter().zip(0..).map(|(&count, bin)| HistogramRow {
+            bucket,
+            bin,
+            count,
+            stats: None,
+        });
+        let totalled = slot
+            .bin_totals
+            .iter()
+            .zip(0..)
+            .map(|(totals, bin)| HistogramRow {
+                bucket,
+                bin,
+                count: totals.count,
+                stats: Some(BinValues {
+                    sum: totals.sum,
+                    min: totals.range.min,
+                    max: totals.range.max,
+                }),
+            });
+        counted
+            .chain(totalled)
+            .filter(|row| row.count > 0)
+            .collect()
+    }
+}

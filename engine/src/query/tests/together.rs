@@ -1,0 +1,213 @@
+//! Several directories asked as one, and histograms, agree with the oracle over all their records.
+
+use proptest::prelude::*;
+
+use super::oracle::{self, OracleRow};
+use super::world::{World, any_ops};
+use crate::query::{
+    AggregateSpec, Bucket, Histogram, HistogramRow, HistogramSpec, Poll, Quantile, Snapshot,
+    aggregate_together,
+};
+use crate::types::{IndexId, SourceId, TimeRange, Timestamp, ValueKind, ValueRange};
+
+const QUANTILES: [f64; 4] = [0.0, 0.5, 0.99, 1.0];
+
+/// An index of one world.
+struct Place<'a> {
+    world: &'a World,
+    snapshot: Snapshot,
+    source: SourceId,
+    index: IndexId,
+}
+
+/// The latest index of a name, where a world has one.
+fn place<'a>(world: &'a World, source: &str, index: &str) -> Option<Place<'a>> {
+    let snapshot = world.snapshot();
+    let found = snapshot.source(source).unwrap();
+    let index = found.index(index)?.id;
+    Some(Place {
+        world,
+        source: found.id,
+        snapshot,
+        index,
+    })
+}
+
+/// Half of the records' times, so that nodes are cut.
+fn window(places: &[Place<'_>]) -> TimeRange {
+    let mut times: Vec<Timestamp> = places
+        .iter()
+        .flat_map(|place| place.world.records())
+        .map(|record| record.ts)
+        .collect();
+    times.sort_unstable();
+    match (times.get(times.len() / 4), times.get(times.len() * 3 / 4)) {
+        (Some(&first), Some(&last)) => TimeRange { first, last },
+        _ => TimeRange::ALL,
+    }
+}
+
+/// The values of all places by bucket, ascending.
+fn expected(places: &[Place<'_>], time: TimeRange, bucket: Option<Bucket>) -> Vec<OracleRow> {
+    let mut rows: Vec<OracleRow> = Vec::new();
+    for place in places {
+        let records = place.world.records();
+        let all = ValueRange::ALL;
+        for row in oracle::aggregate(&records, place.source, place.index, time, all, bucket) {
+            match rows.iter_mut().find(|known| known.bucket == row.bucket) {
+                Some(known) => known.keys.extend(row.keys),
+                None => rows.push(row),
+            }
+        }
+    }
+    rows.iter_mut().for_each(|row| row.keys.sort_unstable());
+    rows.sort_by_key(|row| row.bucket);
+    rows
+}
+
+fn check_aggregate(places: &[Place<'_>], time: TimeRange, bucket: Option<Bucket>) {
+    let asked: Vec<(Snapshot, AggregateSpec)> = places
+        .iter()
+        .map(|place| {
+            let spec = AggregateSpec {
+                source: place.source,
+                index: place.index,
+                time,
+                value: ValueRange::ALL,
+                bucket,
+                quantiles: QUANTILES.map(|q| Quantile::new(q).unwrap()).to_vec(),
+                approx: false,
+            };
+            (place.snapshot.clone(), spec)
+        })
+        .collect();
+    let found = aggregate_together(&asked, &Poll::never()).unwrap();
+    let expected = expected(places, time, bucket);
+    assert_eq!(found.len(), expected.len());
+    let signed = signed(&places[0]);
+    for (found, expected) in found.iter().zip(&expected) {
+        assert_eq!(found.bucket, expected.bucket);
+        assert_eq!(found.count, expected.keys.len() as u64);
+        assert_eq!(found.min, expected.keys.first().copied());
+        assert_eq!(found.max, expected.keys.last().copied());
+        assert!(expected.has_sum(&found.sum, signed));
+        for (q, quantile) in QUANTILES.iter().zip(&found.quantiles) {
+            assert_eq!(*quantile, expected.quantile(*q), "quantile {q}");
+        }
+    }
+}
+
+fn signed(place: &Place<'_>) -> bool {
+    place.snapshot.index(place.index).unwrap().kind == ValueKind::Signed
+}
+
+fn check_histogram(places: &[Place<'_>], time: TimeRange, bucket: Option<Bucket>) {
+    let asked: Vec<_> = places
+        .iter()
+        .map(|place| (&place.snapshot, place.source, place.index))
+        .collect();
+    let spec = HistogramSpec { time, bucket };
+    let mut histogram = Histogram::new(&asked, spec, &Poll::never()).unwrap();
+    let bins = histogram.bins().clone();
+    let mut found: Vec<HistogramRow> = Vec::new();
+    while let Some(rows) = histogram.next(&Poll::never()).unwrap() {
+        found.extend(rows);
+    }
+    let mut found = found.into_iter();
+    for row in expected(places, time, bucket) {
+        for keys in row.keys.chunk_by(|a, b| bins.bin(*a) == bins.bin(*b)) {
+            let found = found.next().unwrap();
+            assert_eq!((found.bucket, found.bin), (row.bucket, bins.bin(keys[0])));
+            assert_eq!(found.count, keys.len() as u64);
+            assert_eq!(found.stats.is_none(), bins.is_auto());
+            if let Some(stats) = found.stats {
+                assert_eq!((stats.min, stats.max), (keys[0], keys[keys.len() - 1]));
+                let values = OracleRow {
+                    bucket: None,
+                    keys: keys.to_vec(),
+                };
+                assert!(values.has_sum(&stats.sum, signed(&places[0])));
+            }
+        }
+    }
+    assert_eq!(found.next(), None);
+}
+
+fn check(places: &[Place<'_>]) {
+    if places.is_empty() {
+        return;
+    }
+    let window = window(places);
+    let span = window.last.0.saturating_sub(window.first.0);
+    let buckets = [
+        None,
+        Some(Bucket::nanos((span / 7).max(1))),
+        Some(Bucket::nanos((span / 300).max(1))),
+        Some(Bucket::Months(5)),
+    ];
+    for time in [TimeRange::ALL, window] {
+        for bucket in buckets {
+            // Times of any value at all are too far apart for short buckets of all of them to be few.
+            if time == TimeRange::ALL && bucket.is_some_and(|bucket| bucket != Bucket::Months(5)) {
+                continue;
+            }
+            check_aggregate(places, time, bucket);
+            let first = &places[0];
+            let bins = |place: &Place<'_>| place.snapshot.index(place.index).unwrap().bins.clone();
+            if places.iter().all(|place| bins(place) == bins(first)) {
+                check_histogram(places, time, bucket);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn directories_asked_together_agree_with_the_oracle(one in any_ops(), other in any_ops()) {
+        let (mut one, other) = (World::of(&one), World::of(&other));
+        one.close();
+        let asked = [
+            ("metric", "size", "size"),
+            ("metric", "ratio", "ratio"),
+            ("metric", "change", "change"),
+            ("metric", "large", "large"),
+            ("metric", "ones", "ones"),
+            // The same field under other bins.
+            ("event", "level", "fine"),
+            ("event", "level", "level"),
+        ];
+        for (source, here, there) in asked {
+            let places = [place(&one, source, here), place(&other, source, there)];
+            check(&places.into_iter().flatten().collect::<Vec<_>>());
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_counted_together_is_refused() {
+    let (one, other) = (World::new(), World::new());
+    let level = place(&one, "event", "level").unwrap();
+    let size = place(&other, "metric", "size").unwrap();
+    let spec = HistogramSpec {
+        time: TimeRange::ALL,
+        bucket: None,
+    };
+    let asked = |places: &[&Place<'_>]| {
+        let asked: Vec<_> = places
+            .iter()
+            .map(|place| (&place.snapshot, place.source, place.index))
+            .collect();
+        Histogram::new(&asked, spec, &Poll::never()).map(|_| ())
+    };
+    assert!(asked(&[&level]).is_ok());
+    assert!(
+        asked(&[&level, &size])
+            .unwrap_err()
+            .to_string()
+            .contains("kind")
+    );
+    assert!(asked(&[]).is_err());
+    assert!(aggregate_together(&[], &Poll::never()).is_err());
+}
