@@ -39,6 +39,17 @@ pub fn python() -> Result<PathBuf> {
     environment("python")
 }
 
+/// The Python of the benchmark's environment, which holds the other systems.
+pub fn bench_python() -> Result<PathBuf> {
+    let path = root().join(".bench-venv/bin/python");
+    ensure!(
+        path.exists(),
+        "{} is missing; 'make bench' makes it",
+        path.display()
+    );
+    Ok(path)
+}
+
 /// The command line of DuckDB 1.5.6 in the tests' environment.
 pub fn duckdb_cli() -> Result<PathBuf> {
     environment("duckdb")

@@ -1,0 +1,112 @@
+//! `make bench`: Loom beside other stores on this machine, as one Markdown table.
+//!
+//! Each part measures one thing and gives lines of the table. What is compared runs in turns, so that a slow minute of the machine is
+//! everybody's; a time counts only once the answer was right. A part that fails says so in its place, and the others go on.
+
+mod cache;
+mod clock;
+mod dataset;
+mod figures;
+mod ingest;
+mod live;
+mod options;
+mod payloads;
+mod peer;
+mod producer;
+mod pruning;
+mod questions;
+mod raw;
+mod rocksdb;
+mod speed;
+mod table;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+
+use dataset::Dataset;
+use options::{Options, Part, Sizes};
+use table::{Line, render};
+
+fn main() -> Result<ExitCode> {
+    let options = Options::parse();
+    let sizes = options.sizes();
+    let mut report = Report::default();
+    let folder = options.folder.as_path();
+    let mut part = |part, measure: &dyn Fn() -> Result<Vec<Line>>| {
+        if options.wants(part) {
+            report.part(part, measure);
+        }
+    };
+    part(Part::Ingest, &|| speed::one_source(folder, &sizes));
+    part(Part::Sustained, &|| speed::sustained(folder, &sizes));
+    part(Part::Shapes, &|| speed::shapes(folder, &sizes));
+    part(Part::Stores, &|| speed::stores(folder, &sizes));
+    part(Part::Lengths, &|| speed::lengths(folder, &sizes));
+    if options.wants(Part::Queries) || options.wants(Part::Ablation) {
+        report.part(Part::Queries, &|| queries(&options, &sizes));
+    }
+    let mut part = |part, measure: &dyn Fn() -> Result<Vec<Line>>| {
+        if options.wants(part) {
+            report.part(part, measure);
+        }
+    };
+    part(Part::Live, &|| live::live_against_idle(folder, &sizes));
+    part(Part::Lookback, &|| {
+        live::lookbacks(folder, &options.live_sizes())
+    });
+    let what = if options.full {
+        "full sizes"
+    } else {
+        "small sizes"
+    };
+    let text = render(&report.lines, what, folder);
+    print!("{text}");
+    if let Some(path) = &options.out {
+        std::fs::write(path, format!("# Benchmarks\n\n{text}"))
+            .with_context(|| path.display().to_string())?;
+    }
+    Ok(ExitCode::from(u8::from(report.failed)))
+}
+
+/// Both parts that need the directory of the queries and the peers' copies of it.
+fn queries(options: &Options, sizes: &Sizes) -> Result<Vec<Line>> {
+    let data = Dataset::make(&options.folder, sizes)?;
+    data.share()?;
+    let mut lines = Vec::new();
+    if options.wants(Part::Queries) {
+        lines.extend(questions::ask_all(&data, sizes)?);
+    }
+    if options.wants(Part::Ablation) {
+        lines.extend(pruning::ablate(&data, sizes)?);
+    }
+    Ok(lines)
+}
+
+#[derive(Default)]
+struct Report {
+    lines: Vec<Line>,
+    failed: bool,
+}
+
+impl Report {
+    fn part(&mut self, part: Part, measure: &dyn Fn() -> Result<Vec<Line>>) {
+        eprintln!("{part:?} …");
+        let began = Instant::now();
+        match measure() {
+            Ok(lines) => self.lines.extend(lines),
+            Err(error) => {
+                eprintln!("{part:?} failed: {error:#}");
+                self.failed = true;
+                self.lines.push(Line {
+                    measure: format!("{part:?}"),
+                    how: format!("failed: {}", format!("{error:#}").replace(['|', '\n'], " ")),
+                    ..Line::default()
+                });
+            }
+        }
+        eprintln!("{part:?} took {:.1} s", began.elapsed().as_secs_f64());
+    }
+}

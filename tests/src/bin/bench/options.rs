@@ -1,0 +1,157 @@
+//! What the command line chooses: which parts, and how large.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+
+/// Measures Loom beside other stores and prints one Markdown table.
+#[derive(Parser)]
+pub struct Options {
+    /// The full sizes: about 20 minutes and 40 GB of disk
+    #[arg(long)]
+    pub full: bool,
+    /// Only these parts; `lookback` runs by this alone
+    #[arg(long, value_enum)]
+    pub only: Vec<Part>,
+    /// A folder on the disk to measure
+    #[arg(long, default_value = ".")]
+    pub folder: PathBuf,
+    /// A file for the table, beside standard output
+    #[arg(long)]
+    pub out: Option<PathBuf>,
+    /// Runs of each thing; the median counts
+    #[arg(long)]
+    runs: Option<usize>,
+    /// Cold runs of each query
+    #[arg(long)]
+    cold_runs: Option<usize>,
+    /// Records of each ingest run
+    #[arg(long)]
+    ingest_records: Option<u64>,
+    /// Records of the directory that is queried
+    #[arg(long)]
+    query_records: Option<u64>,
+    /// `lookback`: how long records come in
+    #[arg(long, default_value_t = 120)]
+    seconds: u64,
+    /// `lookback`: records a second
+    #[arg(long, default_value_t = 8_000_000)]
+    rate: u64,
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Part {
+    /// P1 and P2: one source
+    Ingest,
+    /// P3: to disk, for a while
+    Sustained,
+    /// Sources and indexes
+    Shapes,
+    /// Other stores
+    Stores,
+    /// Other lengths of records; in the full run
+    Lengths,
+    /// P4 to P7
+    Queries,
+    /// No index, one, both; in the full run
+    Ablation,
+    /// P9: live against idle
+    Live,
+    /// P8: queries while records come in for minutes
+    Lookback,
+}
+
+/// How large the parts are.
+pub struct Sizes {
+    pub runs: usize,
+    pub cold_runs: usize,
+    pub ingest_records: u64,
+    pub sustained: Duration,
+    pub raw_bytes: u64,
+    pub kept_bytes: u64,
+    pub shape_records: u64,
+    pub shape_runs: usize,
+    pub store_records: u64,
+    pub length_bytes: u64,
+    pub query_records: u64,
+    pub query_rate: u64,
+    pub live_rate: u64,
+}
+
+pub struct LiveSizes {
+    pub seconds: u64,
+    pub rate: u64,
+    pub lookbacks: Vec<u64>,
+}
+
+const SMALL: Sizes = Sizes {
+    runs: 5,
+    cold_runs: 3,
+    ingest_records: 10_000_000,
+    sustained: Duration::from_secs(5),
+    raw_bytes: 2 << 30,
+    kept_bytes: 4 << 30,
+    shape_records: 4_000_000,
+    shape_runs: 1,
+    store_records: 2_000_000,
+    length_bytes: 200_000_000,
+    query_records: 10_000_000,
+    query_rate: 4_000_000,
+    live_rate: 2_000_000,
+};
+
+const FULL: Sizes = Sizes {
+    runs: 5,
+    cold_runs: 5,
+    ingest_records: 40_000_000,
+    sustained: Duration::from_secs(60),
+    raw_bytes: 20 << 30,
+    kept_bytes: 10 << 30,
+    shape_records: 20_000_000,
+    shape_runs: 5,
+    store_records: 8_000_000,
+    length_bytes: 1_000_000_000,
+    query_records: 73_000_000,
+    query_rate: 4_000_000,
+    live_rate: 8_000_000,
+};
+
+impl Options {
+    pub fn sizes(&self) -> Sizes {
+        let sizes = if self.full { FULL } else { SMALL };
+        Sizes {
+            runs: self.runs.unwrap_or(sizes.runs).max(1),
+            cold_runs: self.cold_runs.unwrap_or(sizes.cold_runs),
+            ingest_records: self.ingest_records.unwrap_or(sizes.ingest_records),
+            query_records: self.query_records.unwrap_or(sizes.query_records),
+            ..sizes
+        }
+    }
+
+    pub fn live_sizes(&self) -> LiveSizes {
+        let far = self.seconds.saturating_sub(10).max(1);
+        let mut lookbacks: Vec<u64> = [1, 10, 30, 60, 110]
+            .into_iter()
+            .filter(|lookback| *lookback < far)
+            .chain([far])
+            .collect();
+        lookbacks.dedup();
+        LiveSizes {
+            seconds: self.seconds,
+            rate: self.rate,
+            lookbacks,
+        }
+    }
+
+    pub fn wants(&self, part: Part) -> bool {
+        if !self.only.is_empty() {
+            return self.only.contains(&part);
+        }
+        match part {
+            Part::Lookback => false,
+            Part::Lengths | Part::Ablation => self.full,
+            _ => true,
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Another system in a Python process of its own, asked in JSON: `bench_peer.py` says what it can be asked.
+//!
+//! The process measures itself around the work alone, so that neither its start nor this pipe is in a figure.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use anyhow::{Context, Result, anyhow, bail};
+use loom_tests::duckdb::Version;
+use loom_tests::machine;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tempfile::NamedTempFile;
+
+/// Which system.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum System {
+    /// Loom's extension in DuckDB 2.0.0.
+    Loom,
+    DuckDb,
+    ClickHouse,
+    Sqlite,
+    Lmdb,
+}
+
+impl System {
+    pub fn name(self) -> &'static str {
+        match self {
+            System::Loom => "Loom",
+            System::DuckDb => "DuckDB 2.0.0",
+            System::ClickHouse => "ClickHouse (chdb)",
+            System::Sqlite => "SQLite",
+            System::Lmdb => "LMDB",
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            System::Loom => "loom",
+            System::DuckDb => "duckdb",
+            System::ClickHouse => "clickhouse",
+            System::Sqlite => "sqlite",
+            System::Lmdb => "lmdb",
+        }
+    }
+}
+
+/// What a system answered, and what it took in seconds.
+#[derive(Debug, Deserialize)]
+pub struct Answer {
+    /// A query's rows, as text; of many rows, their number and the sums of their columns.
+    #[serde(default)]
+    pub rows: Vec<Vec<String>>,
+    pub wall: f64,
+    /// Of all threads of the process.
+    pub cpu: f64,
+}
+
+pub struct Peer {
+    system: System,
+    process: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    errors: File,
+}
+
+impl Peer {
+    /// Starts a system that keeps its data at `path`.
+    pub fn start(system: System, path: &Path) -> Result<Peer> {
+        let python = machine::bench_python()?;
+        let errors = NamedTempFile::new()?;
+        let mut process = Command::new(&python)
+            .arg(machine::root().join("tests/src/bench_peer.py"))
+            .arg(system.word())
+            .arg(path)
+            .arg(Version::V2.extension())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(errors.reopen()?)
+            .spawn()
+            .with_context(|| format!("starting {}", python.display()))?;
+        let input = process.stdin.take().context("no input")?;
+        let output = BufReader::new(process.stdout.take().context("no output")?);
+        let mut peer = Peer {
+            system,
+            process,
+            input,
+            output,
+            errors: errors.reopen()?,
+        };
+        peer.ask(&json!({"do": "start"}))?;
+        Ok(peer)
+    }
+
+    pub fn system(&self) -> System {
+        self.system
+    }
+
+    pub fn query(&mut self, sql: &str) -> Result<Answer> {
+        self.ask(&json!({"do": "query", "sql": sql}))
+            .with_context(|| sql.to_owned())
+    }
+
+    pub fn ask(&mut self, request: &Value) -> Result<Answer> {
+        let name = self.system.name();
+        let mut line = request.to_string();
+        line.push('\n');
+        let mut text = String::new();
+        let asked = self.input.write_all(line.as_bytes());
+        let read = asked.and_then(|()| self.output.read_line(&mut text));
+        if !matches!(read, Ok(1..)) {
+            return Err(anyhow!("the process of {name} ended: {}", self.said()?));
+        }
+        match serde_json::from_str(&text).with_context(|| format!("{name} answered {text}"))? {
+            Reply::Answer(answer) => Ok(answer),
+            Reply::Error { error } => bail!("{name}: {error}"),
+        }
+    }
+
+    fn said(&mut self) -> Result<String> {
+        let mut text = String::new();
+        self.errors.read_to_string(&mut text)?;
+        let status = self.process.wait()?;
+        Ok(format!("{status}: {}", text.trim()))
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _already_ended = self.process.kill();
+        let _status = self.process.wait();
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Reply {
+    Error { error: String },
+    Answer(Answer),
+}

@@ -1,0 +1,399 @@
+//! P1 to P3: what ingest costs, beside a raw writer of as many bytes and beside other stores.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::json;
+
+use super::clock::{Cost, Stopwatch};
+use super::figures::{Figures, rounded};
+use super::ingest::{
+    BATCH_RECORDS, LOGS, Load, Run, Way, check, files_in, ingest, open_writer, place_in,
+};
+use super::options::Sizes;
+use super::payloads::{Payloads, RECORD_BYTES, sources_toml};
+use super::peer::{Peer, System};
+use super::raw::write_raw;
+use super::rocksdb;
+use super::table::Line;
+
+/// Payloads that stay in the processor's cache.
+const POOL_BYTES: usize = 3 << 20;
+const GRANULARITY: [(&str, &str); 2] = [
+    ("`push`", "a timestamp a record"),
+    ("`push_batch`", "a timestamp for 1024"),
+];
+const SYNCED: &str = "durable within 500 ms, synced at the end";
+const _: () = assert!(BATCH_RECORDS == 1024, "the table says it");
+
+fn pool(record_bytes: usize) -> Payloads {
+    Payloads::draw(record_bytes, POOL_BYTES / record_bytes)
+}
+
+/// P1, P2 and the wall time of both, interleaved with the raw writer.
+pub fn one_source(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
+    let payloads = pool(RECORD_BYTES);
+    let load = |way| Load {
+        way,
+        sources: 1,
+        indexes: 1,
+        records: sizes.ingest_records,
+    };
+    let mut runs: [Vec<Run>; 2] = Default::default();
+    let mut raw = Vec::new();
+    for _ in 0..sizes.runs {
+        let [each, batches] = &mut runs;
+        each.push(ingest(folder, &payloads, load(Way::Each))?);
+        let run = ingest(folder, &payloads, load(Way::Batches))?;
+        raw.push(write_raw(folder, run.disk_bytes, u64::MAX)?);
+        batches.push(run);
+    }
+    let owed = [
+        ("P1", "≥ 45 M/s of its CPU"),
+        ("P2", "≥ 100 M/s of its CPU"),
+    ];
+    let mut lines = Vec::new();
+    for (((target, owed), (call, granularity)), runs) in
+        owed.into_iter().zip(GRANULARITY).zip(&runs)
+    {
+        let Some(first) = runs.first() else { continue };
+        lines.push(Line {
+            target,
+            measure: format!("ingest of 48 B records, one thread, one `auto` index, {call}"),
+            loom: format!("{} M/s of the thread's CPU", rates(runs, |cost| cost.thread_cpu)),
+            loom_cpu: format!(
+                "{} M/s of all threads' CPU",
+                rates(runs, |cost| cost.process_cpu)
+            ),
+            peer: "raw `O_DIRECT` writer of as many bytes, wall".to_owned(),
+            peer_figure: format!("{} MB/s", megabytes(&raw, first.disk_bytes)),
+            peer_cpu: String::new(),
+            ratio: format!(
+                "{} of its wall time's rate",
+                rounded(median_wall(&raw) / median(runs, |run| run.cost.wall.as_secs_f64()))
+            ),
+            owed: owed.to_owned(),
+            how: format!(
+                "{} records; wall {} M/s; {granularity}; {SYNCED}; {} B on disk a record; {} stalls",
+                first.records,
+                rates(runs, |cost| cost.wall),
+                rounded(first.bytes_a_record()),
+                median(runs, |run| run.stalls as f64)
+            ),
+        });
+    }
+    Ok(lines)
+}
+
+fn rates(runs: &[Run], time: fn(&Cost) -> Duration) -> Figures {
+    runs.iter()
+        .map(|run| run.millions_a_second(time(&run.cost)))
+        .collect()
+}
+
+fn median(runs: &[Run], figure: impl Fn(&Run) -> f64) -> f64 {
+    runs.iter().map(figure).collect::<Figures>().median()
+}
+
+fn median_wall(costs: &[Cost]) -> f64 {
+    costs
+        .iter()
+        .map(|cost| cost.wall.as_secs_f64())
+        .collect::<Figures>()
+        .median()
+}
+
+fn megabytes(costs: &[Cost], bytes: u64) -> Figures {
+    costs
+        .iter()
+        .map(|cost| bytes as f64 / 1e6 / cost.wall.as_secs_f64())
+        .collect()
+}
+
+/// P3: both writers for a while, with the oldest files removed, the raw one before and after.
+pub fn sustained(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
+    let payloads = pool(RECORD_BYTES);
+    let place = place_in(folder)?;
+    let dir = place.path().join("bench.loom");
+    let (mut writer, sources) = open_writer(&dir, &sources_toml(1, 1, RECORD_BYTES))?;
+    let source = *sources.first().context("no source")?;
+    let raw_bytes = sizes.raw_bytes;
+    let mut raw = vec![write_raw(folder, raw_bytes, sizes.kept_bytes)?];
+    let ended = AtomicBool::new(false);
+    let watch = Stopwatch::start();
+    let mut turns = 0;
+    let run = std::thread::scope(|scope| -> Result<Cost> {
+        let rotation = scope.spawn(|| rotate(&dir, sizes.kept_bytes, &ended));
+        let pushed = (|| -> Result<Cost> {
+            while watch.cost().wall < sizes.sustained {
+                for payload in payloads.bytes.chunks_exact(RECORD_BYTES) {
+                    writer.push(source, payload)?;
+                }
+                writer.tick()?;
+                turns += 1;
+            }
+            let thread_cpu = watch.cost().thread_cpu;
+            writer.sync_durable()?;
+            Ok(Cost {
+                thread_cpu,
+                ..watch.cost()
+            })
+        })();
+        ended.store(true, Ordering::Relaxed);
+        rotation
+            .join()
+            .map_err(|_| anyhow::anyhow!("the rotation panicked"))??;
+        pushed
+    })?;
+    let stats = writer.stats();
+    let records = turns * payloads.len();
+    writer.close()?;
+    check(&dir, &payloads.expected(records))?;
+    drop(place);
+    raw.push(write_raw(folder, raw_bytes, sizes.kept_bytes)?);
+    let rate = stats.log.written_bytes as f64 / 1e6 / run.wall.as_secs_f64();
+    let raw_rate = megabytes(&raw, raw_bytes);
+    Ok(vec![Line {
+        target: "P3",
+        measure: format!(
+            "sustained ingest for {} s to disk, indexed, `push`",
+            rounded(run.wall.as_secs_f64())
+        ),
+        loom: format!(
+            "{} MB/s, {} M records/s",
+            rounded(rate),
+            rounded(records as f64 / 1e6 / run.wall.as_secs_f64())
+        ),
+        loom_cpu: format!("{} s", rounded(run.process_cpu.as_secs_f64())),
+        peer: "raw `O_DIRECT` writer, before and after".to_owned(),
+        peer_figure: format!("{raw_rate} MB/s"),
+        peer_cpu: format!(
+            "{} s",
+            rounded(raw.iter().map(|cost| cost.process_cpu.as_secs_f64()).sum())
+        ),
+        ratio: rounded(rate / raw_rate.median()),
+        owed: "≥ 0.9".to_owned(),
+        how: format!(
+            "{records} records; a timestamp a record; {SYNCED}; files beyond {} GiB removed by both; {} stalls, {} s in all",
+            sizes.kept_bytes >> 30,
+            stats.log.stalls,
+            rounded(stats.log.stall.as_secs_f64())
+        ),
+    }])
+}
+
+/// Removes the oldest segments of the record log until `ended`: nothing but the answers' check at the end reads them.
+fn rotate(dir: &Path, kept_bytes: u64, ended: &AtomicBool) -> Result<()> {
+    let records = dir.join(LOGS[0]);
+    while !ended.load(Ordering::Relaxed) {
+        let files = files_in(&records)?;
+        let mut bytes: u64 = files.iter().map(|(_, bytes)| bytes).sum();
+        for (path, file_bytes) in files {
+            if bytes <= kept_bytes {
+                break;
+            }
+            fs::remove_file(&path)?;
+            bytes -= file_bytes;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
+}
+
+/// What indexes and sources cost, and what they take on disk.
+pub fn shapes(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
+    const SHAPES: [(usize, usize); 8] = [
+        (1, 0),
+        (1, 1),
+        (1, 4),
+        (1, 16),
+        (4, 4),
+        (16, 1),
+        (1000, 0),
+        (1000, 1),
+    ];
+    let payloads = pool(RECORD_BYTES);
+    let mut lines = Vec::new();
+    for (sources, indexes) in SHAPES {
+        let load = Load {
+            way: Way::Each,
+            sources,
+            indexes,
+            // Every chunk holds, and summarises, as many sources as it has records.
+            records: sizes.shape_records / if sources > 100 { 10 } else { 1 },
+        };
+        let runs = (0..sizes.shape_runs)
+            .map(|_| ingest(folder, &payloads, load))
+            .collect::<Result<Vec<_>>>()?;
+        let Some(first) = runs.first() else { continue };
+        lines.push(Line {
+            target: "",
+            measure: format!("the same, {sources} sources in turns with {indexes} indexes each"),
+            loom: format!(
+                "{} M/s of the thread's CPU",
+                rates(&runs, |cost| cost.thread_cpu)
+            ),
+            loom_cpu: format!(
+                "{} M/s of all threads' CPU",
+                rates(&runs, |cost| cost.process_cpu)
+            ),
+            owed: if (sources, indexes) == (1, 1) {
+                "≤ 57 B on disk a record".to_owned()
+            } else {
+                String::new()
+            },
+            how: format!(
+                "{} records; a timestamp a record; {:.2} B on disk a record",
+                first.records,
+                first.bytes_a_record()
+            ),
+            ..Line::default()
+        });
+    }
+    Ok(lines)
+}
+
+/// The same rows into other stores, wall time, all of them in turns.
+pub fn stores(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
+    let place = place_in(folder)?;
+    let payloads = pool(RECORD_BYTES);
+    let file = place.path().join("payloads");
+    fs::write(&file, &payloads.bytes)?;
+    let all = [
+        (
+            System::DuckDb,
+            sizes.store_records,
+            "Arrow batches of 122,880 rows, one thread; committed and checkpointed",
+        ),
+        (
+            System::ClickHouse,
+            sizes.store_records,
+            "from Arrow in memory, one thread; MergeTree, not synced",
+        ),
+        (
+            System::Lmdb,
+            sizes.store_records / 4,
+            "APPEND, write map, transactions of 200,000 by Python's `putmulti`; synced at the end",
+        ),
+        (
+            System::Sqlite,
+            sizes.store_records / 8,
+            "one transaction by Python's `executemany`, no journal; synced at the end",
+        ),
+    ];
+    let mut peers = Vec::new();
+    for (system, records, how) in all {
+        let path = place.path().join(format!("{system:?}"));
+        let peer = Peer::start(system, &path)?;
+        peers.push((peer, records, how, Figures::default(), Figures::default()));
+    }
+    let mut runs = Vec::new();
+    let mut rocks = Figures::default();
+    for _ in 0..sizes.runs {
+        let load = Load {
+            way: Way::Each,
+            sources: 1,
+            indexes: 1,
+            records: sizes.store_records,
+        };
+        runs.push(ingest(folder, &payloads, load)?);
+        for (peer, records, _, walls, cpus) in &mut peers {
+            let request = json!({"do": "ingest", "payloads": file, "records": records});
+            let answer = peer.ask(&request)?;
+            walls.push(*records as f64 / 1e6 / answer.wall);
+            cpus.push(*records as f64 / 1e6 / answer.cpu);
+        }
+        if let Some(rate) = rocksdb::fill(place.path(), sizes.store_records / 4, RECORD_BYTES)? {
+            rocks.push(rate);
+        }
+    }
+    let loom = rates(&runs, |cost| cost.wall);
+    let line = |name: &str, figure: &Figures, cpu: String, records: u64, how: &str| Line {
+        measure: "ingest of 48 B records beside another store, wall".to_owned(),
+        loom: format!("{loom} M/s"),
+        loom_cpu: format!("{} M/s", rates(&runs, |cost| cost.process_cpu)),
+        peer: name.to_owned(),
+        peer_figure: format!("{figure} M/s"),
+        peer_cpu: cpu,
+        ratio: rounded(loom.median() / figure.median()),
+        how: format!(
+            "{} and {records} records; Loom: a timestamp a record, {SYNCED}; peer: {how}",
+            sizes.store_records
+        ),
+        ..Line::default()
+    };
+    let mut lines: Vec<Line> = peers
+        .iter()
+        .map(|(peer, records, how, walls, cpus)| {
+            let cpu = format!("{} M/s", rounded(cpus.median()));
+            line(peer.system().name(), walls, cpu, *records, how)
+        })
+        .collect();
+    if rocks.median().is_finite() {
+        lines.push(line(
+            "RocksDB (`db_bench fillseq`)",
+            &rocks,
+            String::new(),
+            sizes.store_records / 4,
+            rocksdb::HOW,
+        ));
+    }
+    Ok(lines)
+}
+
+/// Payloads of other lengths, beside the raw writer and the stores that take bytes as they are.
+pub fn lengths(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
+    let mut lines = Vec::new();
+    for record_bytes in [8, 64, 256, 1024] {
+        let payloads = pool(record_bytes);
+        let records = sizes.length_bytes / record_bytes as u64;
+        let (mut runs, mut raw, mut rocks) = (Vec::new(), Vec::new(), Figures::default());
+        for _ in 0..sizes.runs {
+            let load = Load {
+                way: Way::Each,
+                sources: 1,
+                indexes: 1,
+                records,
+            };
+            let run = ingest(folder, &payloads, load)?;
+            raw.push(write_raw(folder, run.disk_bytes, u64::MAX)?);
+            runs.push(run);
+            if let Some(rate) = rocksdb::fill(folder, records / 8, record_bytes)? {
+                rocks.push(rate);
+            }
+        }
+        let Some(first) = runs.first() else { continue };
+        let loom = rates(&runs, |cost| cost.wall);
+        lines.push(Line {
+            measure: format!("ingest of {record_bytes} B records, wall"),
+            loom: format!("{loom} M/s"),
+            loom_cpu: format!("{} M/s", rates(&runs, |cost| cost.process_cpu)),
+            peer: "raw `O_DIRECT` writer of as many bytes".to_owned(),
+            peer_figure: format!(
+                "{} M/s",
+                raw.iter()
+                    .map(|cost| first.records as f64 / 1e6 / cost.wall.as_secs_f64())
+                    .collect::<Figures>()
+            ),
+            ratio: rounded(median_wall(&raw) / median(&runs, |run| run.cost.wall.as_secs_f64())),
+            how: format!(
+                "{} records; a timestamp a record; {SYNCED}; {} B on disk a record{}",
+                first.records,
+                rounded(first.bytes_a_record()),
+                if rocks.median().is_finite() {
+                    format!(
+                        "; RocksDB (`db_bench fillseq`, {}) {rocks} M/s",
+                        rocksdb::HOW
+                    )
+                } else {
+                    String::new()
+                }
+            ),
+            ..Line::default()
+        });
+    }
+    Ok(lines)
+}

@@ -1,0 +1,144 @@
+//! The Markdown table that a run ends with, and what it says of the machine.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::time::SystemTime;
+
+use super::figures::{Figures, rounded};
+use super::peer::Answer;
+
+/// One line: what was measured, Loom's figure, a peer's.
+#[derive(Debug, Default)]
+pub struct Line {
+    /// Which target it is of, such as `P4`.
+    pub target: &'static str,
+    pub measure: String,
+    /// Loom's figure, with its unit.
+    pub loom: String,
+    pub loom_cpu: String,
+    pub peer: String,
+    pub peer_figure: String,
+    pub peer_cpu: String,
+    /// By how much Loom is better.
+    pub ratio: String,
+    pub owed: String,
+    /// Sizes, cache, timestamp granularity, durability.
+    pub how: String,
+}
+
+/// Times of a query in one state of the file cache: wall and CPU, in ms.
+#[derive(Debug, Default)]
+pub struct Times {
+    pub wall_ms: Figures,
+    pub cpu_ms: Figures,
+}
+
+impl Times {
+    pub fn push(&mut self, answer: &Answer) {
+        self.wall_ms.push(answer.wall * 1e3);
+        self.cpu_ms.push(answer.cpu * 1e3);
+    }
+}
+
+impl Line {
+    pub fn with_times(mut self, loom: &Times, peer: Option<(&str, &Times)>) -> Line {
+        self.loom = format!("{} ms", loom.wall_ms);
+        self.loom_cpu = format!("{} ms", rounded(loom.cpu_ms.median()));
+        if let Some((name, times)) = peer {
+            self.peer = name.to_owned();
+            self.peer_figure = format!("{} ms", times.wall_ms);
+            self.peer_cpu = format!("{} ms", rounded(times.cpu_ms.median()));
+            self.ratio = rounded(times.wall_ms.median() / loom.wall_ms.median());
+        }
+        self
+    }
+}
+
+/// The whole run as text.
+pub fn render(lines: &[Line], sizes: &str, disk: &Path) -> String {
+    let mut text = format!(
+        "{}; {}; {sizes}. Medians (least to greatest) of interleaved runs; CPU of all threads unless it says otherwise; ratio: how many times better Loom is.\n\n",
+        today(),
+        machine(disk)
+    );
+    text.push_str(
+        "| | measure | Loom | CPU | peer | its figure | its CPU | ratio | owed | how |\n",
+    );
+    text.push_str("|---|---|---|---|---|---|---|---|---|---|\n");
+    for line in lines {
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            line.target,
+            line.measure,
+            line.loom,
+            line.loom_cpu,
+            line.peer,
+            line.peer_figure,
+            line.peer_cpu,
+            line.ratio,
+            line.owed,
+            line.how
+        );
+    }
+    text
+}
+
+/// The date in UTC, as RFC 3339 writes it.
+fn today() -> String {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let day = since.map_or(0, |since| since.as_secs() / 86_400) as i64;
+    // Years are counted from March, so that the leap day is the last of a year.
+    let shifted = day + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let of_era = shifted.rem_euclid(146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let day_of_month = of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 {
+        from_march + 3
+    } else {
+        from_march - 9
+    };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day_of_month:02}")
+}
+
+fn machine(disk: &Path) -> String {
+    let file = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let after = |text: &str, name: &str| {
+        let line = text.lines().find(|line| line.starts_with(name));
+        let value = line.and_then(|line| line.split_once(':'));
+        value.map_or(String::new(), |(_, value)| value.trim().to_owned())
+    };
+    let processor = after(&file("/proc/cpuinfo"), "model name");
+    let memory = after(&file("/proc/meminfo"), "MemTotal");
+    let memory_gib = memory
+        .split_whitespace()
+        .next()
+        .and_then(|kib| kib.parse::<u64>().ok())
+        .unwrap_or_default()
+        >> 20;
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let kernel = file("/proc/sys/kernel/osrelease");
+    format!(
+        "{processor}, {cores} cores, {memory_gib} GiB, Linux {}, disk {}",
+        kernel.trim(),
+        file_system(&file("/proc/mounts"), disk)
+    )
+}
+
+/// The type of the file system that holds a folder: that of the longest mount point above it.
+fn file_system(mounts: &str, disk: &Path) -> String {
+    let disk = disk.canonicalize().unwrap_or_else(|_| disk.to_owned());
+    mounts
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split(' ').skip(1);
+            Some((words.next()?, words.next()?))
+        })
+        .filter(|(point, _)| disk.starts_with(point))
+        .max_by_key(|(point, _)| point.len())
+        .map_or_else(|| "unknown".to_owned(), |(_, kind)| kind.to_owned())
+}
