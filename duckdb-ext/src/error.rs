@@ -51,6 +51,8 @@ impl From<loom_engine::Error> for Problem {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Callback {
     Load,
+    Replace,
+    Attach,
     Bind,
     Pushdown,
     Init,

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result};
@@ -15,6 +15,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use tempfile::NamedTempFile;
 
 use crate::machine;
+use crate::script::statements;
 
 /// The two DuckDB versions, each with the extension file made for it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -46,6 +47,14 @@ impl Version {
     }
 }
 
+/// What a session is connected to.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Database<'a> {
+    Memory,
+    File(&'a Path),
+    ReadOnly(&'a Path),
+}
+
 pub type Row = Vec<Option<String>>;
 
 /// What DuckDB said instead of an answer.
@@ -73,7 +82,12 @@ pub struct Session {
 impl Session {
     /// A session with the extension loaded.
     pub fn open(version: Version) -> Result<Session> {
-        let mut session = Session::plain(version)?;
+        Session::open_in(version, Path::new("."), Database::Memory)
+    }
+
+    /// The same, which finds relative paths in `folder`.
+    pub fn open_in(version: Version, folder: &Path, database: Database<'_>) -> Result<Session> {
+        let mut session = Session::start(version, folder, database)?;
         let extension = version.extension();
         session
             .query(&format!("LOAD '{}'", extension.display()))
@@ -83,6 +97,10 @@ impl Session {
 
     /// A session of DuckDB alone.
     pub fn plain(version: Version) -> Result<Session> {
+        Session::start(version, Path::new("."), Database::Memory)
+    }
+
+    fn start(version: Version, folder: &Path, database: Database<'_>) -> Result<Session> {
         let errors = NamedTempFile::new()?;
         let mut command = match version {
             Version::V2 => {
@@ -96,7 +114,13 @@ impl Session {
                 command
             }
         };
+        match database {
+            Database::Memory => command.arg(":memory:"),
+            Database::File(file) => command.arg(file),
+            Database::ReadOnly(file) => command.arg("-readonly").arg(file),
+        };
         let mut process = command
+            .current_dir(folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(errors.reopen()?)
@@ -139,6 +163,46 @@ impl Session {
                 self.version.name()
             )))
         })
+    }
+
+    /// Runs the statements of a script and gives the last one's rows.
+    pub fn script(&mut self, sql: &str) -> Result<Vec<Row>> {
+        let mut rows = Vec::new();
+        for statement in statements(sql) {
+            rows = self
+                .query(statement)
+                .with_context(|| statement.to_owned())?;
+        }
+        Ok(rows)
+    }
+
+    /// Makes the macros of `sql/macros.sql`, where the extension has not made them.
+    pub fn with_macros(mut self) -> Result<Session> {
+        if self.version == Version::V1 {
+            self.script(&std::fs::read_to_string(
+                machine::root().join("sql/macros.sql"),
+            )?)?;
+        }
+        Ok(self)
+    }
+
+    /// Attaches a Loom directory: by the pragma, or by the statements that are given where there is none.
+    pub fn attach(&mut self, dir: &Path, name: Option<&str>) -> Result<Vec<Row>, QueryError> {
+        let dir = dir.display();
+        match (self.version, name) {
+            (Version::V2, Some(name)) => {
+                self.query(&format!("PRAGMA loom_attach('{dir}', '{name}')"))
+            }
+            (Version::V2, None) => self.query(&format!("PRAGMA loom_attach('{dir}')")),
+            (Version::V1, name) => {
+                let name = name.map_or("NULL".to_owned(), |name| format!("'{name}'"));
+                let rows = self.query(&format!("FROM loom_attach('{dir}', name := {name})"))?;
+                for statement in rows.into_iter().flatten().flatten() {
+                    self.query(&statement)?;
+                }
+                Ok(Vec::new())
+            }
+        }
     }
 
     /// The one value of a query that gives one.
@@ -248,6 +312,9 @@ fn bare(sql: &str) -> &str {
 /// True for statements that may stand as a subquery.
 fn selects(sql: &str) -> bool {
     let first = sql
+        .lines()
+        .find(|line| !line.trim().is_empty() && !line.trim_start().starts_with("--"))
+        .unwrap_or_default()
         .trim_start()
         .split(|c: char| !c.is_ascii_alphabetic())
         .next()

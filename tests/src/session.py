@@ -1,4 +1,7 @@
-"""One DuckDB connection that answers on standard output: a JSON text of SQL a line in, a JSON answer a line out."""
+"""One DuckDB connection that answers on standard output: a JSON text of SQL a line in, a JSON answer a line out.
+
+    session.py [-readonly] DATABASE
+"""
 
 import json
 import sys
@@ -7,7 +10,8 @@ import duckdb
 
 
 def main():
-    connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+    *options, database = sys.argv[1:]
+    connection = duckdb.connect(database, read_only="-readonly" in options, config={"allow_unsigned_extensions": "true"})
     for line in sys.stdin:
         try:
             result = connection.execute(json.loads(line))

@@ -37,7 +37,9 @@ fn main() -> Result<()> {
 
 fn try_file(file: &Path, version: Version, data: &Arc<TempDir>) -> Result<(), Failed> {
     let connect = || async {
-        let session = Session::open(version).map_err(|error| QueryError(format!("{error:#}")))?;
+        let session = Session::open(version)
+            .and_then(Session::with_macros)
+            .map_err(|error| QueryError(format!("{error:#}")))?;
         Ok(Connection {
             session,
             data: Arc::clone(data),

@@ -5,6 +5,7 @@ use loom_engine::query::Poll;
 
 use super::aggregate::{self, AggregatePlan};
 use super::arguments::{Ambient, Arguments};
+use super::attach::{self, Attachment};
 use super::chunks::{self, ChunksPlan};
 use super::columns::Column;
 use super::histogram::{self, HistogramPlan};
@@ -143,6 +144,19 @@ pub const FUNCTIONS: &[Function] = &[
         },
     },
     Function {
+        name: "loom_attach",
+        description: "The statements that make a catalog with a view for each source of a Loom directory, in their order.",
+        examples: &["FROM loom_attach('telemetry.loom', name := 'yesterday')"],
+        positional: &[DIR],
+        named: &[attach::NAME],
+        bind: |arguments, ambient| {
+            Ok(Bound::Attach(
+                attach::columns(),
+                Attachment::bind(arguments, ambient)?,
+            ))
+        },
+    },
+    Function {
         name: "loom_scan_stats",
         description: "What this process's latest scans opened, pruned and read.",
         examples: &["FROM loom_scan_stats() ORDER BY scan DESC LIMIT 1"],
@@ -175,6 +189,7 @@ pub enum Bound {
     Histogram(HistogramPlan),
     Chunks(ChunksPlan),
     Table(Vec<Column>, DirectoryTable),
+    Attach(Vec<Column>, Attachment),
     ScanStats(Vec<Column>),
 }
 
@@ -186,7 +201,9 @@ impl Bound {
             Bound::Aggregate(plan) => plan.columns(),
             Bound::Histogram(plan) => plan.columns(),
             Bound::Chunks(plan) => plan.columns(),
-            Bound::Table(columns, _) | Bound::ScanStats(columns) => columns,
+            Bound::Table(columns, _) | Bound::Attach(columns, _) | Bound::ScanStats(columns) => {
+                columns
+            }
         }
     }
 
@@ -223,6 +240,9 @@ impl Bound {
             }
             Bound::Table(_, table) => {
                 Work::Table(TableRun::new(table.rows(ambient)?, projected.clone()))
+            }
+            Bound::Attach(_, attachment) => {
+                Work::Table(TableRun::new(attachment.rows(ambient)?, projected.clone()))
             }
             Bound::ScanStats(_) => {
                 Work::Table(TableRun::new(tables::scan_stats(), projected.clone()))

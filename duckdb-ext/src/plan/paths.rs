@@ -26,6 +26,20 @@ impl Given {
         Ok(Given(given))
     }
 
+    /// The same, which stay what they are where the process changes its own directory.
+    pub fn absolute(&self) -> Result<Given> {
+        let absolute = |given: &String| {
+            let path = std::path::absolute(at_home(given))
+                .map_err(|error| Problem::Io(format!("{given}: {error}")))?;
+            Ok(path.display().to_string())
+        };
+        Ok(Given(self.0.iter().map(absolute).collect::<Result<_>>()?))
+    }
+
+    pub fn texts(&self) -> &[String] {
+        &self.0
+    }
+
     /// The directories that are meant now, in the order given, those of a glob by name.
     pub fn paths(&self, stop: &dyn Fn() -> bool) -> Result<Vec<PathBuf>> {
         let mut paths = Vec::new();
@@ -68,7 +82,8 @@ fn matches(given: &str, pattern: &Path, stop: &dyn Fn() -> bool) -> Result<Vec<P
     }
 }
 
-fn at_home(given: &str) -> PathBuf {
+/// With the user's own directory in place of a leading `~`.
+pub fn at_home(given: &str) -> PathBuf {
     let path = PathBuf::from(given);
     match (path.strip_prefix("~"), std::env::home_dir()) {
         (Ok(rest), Some(home)) => home.join(rest),

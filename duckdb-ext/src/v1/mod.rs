@@ -1,5 +1,6 @@
 //! C API v1 (DuckDB 1.2 and later): named parameters prune. The whole adapter talks to C, so all of it may hold `unsafe`.
 
+mod replacement;
 mod table;
 mod value;
 mod vectors;
@@ -74,6 +75,7 @@ unsafe fn load(
         let registered = table::register_all(connection);
         ffi::duckdb_disconnect(&mut connection);
         registered?;
+        replacement::register_all(database);
     }
     Ok(true)
 }

@@ -74,7 +74,7 @@ unsafe fn register(connection: ffi::duckdb_connection, function: &'static Functi
 }
 
 /// For C, which ends texts with NUL.
-fn text(text: &str) -> CString {
+pub fn text(text: &str) -> CString {
     CString::new(text.replace('\0', "\\0")).unwrap_or_default()
 }
 

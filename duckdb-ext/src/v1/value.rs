@@ -29,6 +29,15 @@ impl Value {
         (!raw.is_null()).then_some(Value(raw))
     }
 
+    pub fn of_text(text: &str) -> Value {
+        // SAFETY: the text is live for the call, which copies as many bytes as it is told.
+        Value(unsafe { ffi::duckdb_create_varchar_length(text.as_ptr().cast(), text.len() as u64) })
+    }
+
+    pub fn raw(&self) -> ffi::duckdb_value {
+        self.0
+    }
+
     pub fn datum(&self) -> Result<Datum> {
         // SAFETY: the value is live.
         if unsafe { ffi::duckdb_is_null_value(self.0) } {

@@ -1,7 +1,10 @@
 //! C API v2 (DuckDB 2.0): `WHERE` clauses prune, scans are parallel and keep their order, settings exist.
 
+mod attach;
 mod errors;
 mod expression;
+mod macros;
+mod replacement;
 mod settings;
 mod table;
 mod value;
@@ -17,7 +20,11 @@ use errors::{error, problem};
 fn load(extension: &Extension) -> duckdb_neo::Result<()> {
     let register = || {
         settings::register_all(extension)?;
-        table::register_all(extension)
+        table::register_all(extension)?;
+        replacement::register_all(extension)?;
+        attach::register_all(extension)?;
+        macros::register_all(extension);
+        Ok(())
     };
     guard(Callback::Load, || register().map_err(problem)).map_err(error)
 }

@@ -90,7 +90,7 @@ struct Callbacks {
 }
 
 /// Runs a callback with what it depends on.
-fn within<T>(
+pub fn within<T>(
     callback: Callback,
     context: &Context,
     body: impl FnOnce(&Ambient<'_>) -> Result<T>,

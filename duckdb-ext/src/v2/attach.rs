@@ -1,0 +1,64 @@
+//! `PRAGMA loom_attach('dir' [, 'name'])` of C API v2: DuckDB runs what it returns in its place.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Mutex, PoisonError};
+
+use duckdb_neo::bind_arguments::BindArguments;
+use duckdb_neo::connection::Context;
+use duckdb_neo::extension::Extension;
+use duckdb_neo::pragma_function::{PragmaFunctionBuilder, PragmaQueryCallbacks};
+use duckdb_neo::signature::{FunctionDocumentationBuilder, FunctionParameter, SignatureBuilder};
+
+use super::errors::problem;
+use super::table::within;
+use super::value::{datum, logical_type};
+use crate::error::{Callback, Problem};
+use crate::plan::arguments::Arguments;
+use crate::plan::attach::{Attachment, NAME, View};
+use crate::plan::parameters::{DIR, Parameter};
+
+const PARAMETERS: [Parameter; 2] = [DIR, NAME];
+
+pub fn register_all(extension: &Extension) -> duckdb_neo::Result<()> {
+    let docs = FunctionDocumentationBuilder::new()
+        .description("Attaches an in-memory catalog with a view for each source of a Loom directory; again, to see new sources.")
+        .add_example("", "PRAGMA loom_attach('demo.loom')")
+        .add_example("", "PRAGMA loom_attach('demo.loom', 'yesterday')")
+        .add_category("loom");
+    let mut signature = SignatureBuilder::new().documentation(docs);
+    for parameter in PARAMETERS {
+        let ty = logical_type(extension, parameter.ty)?;
+        signature = signature
+            .param(FunctionParameter::with_type(parameter.name, ty).default_value(None::<String>));
+    }
+    PragmaFunctionBuilder::query("loom_attach", signature, Attach::default()).register(extension)
+}
+
+/// Of one database instance.
+#[derive(Default)]
+struct Attach {
+    /// Every view that was ever made, by the name of its catalog: of those, the ones whose source is gone are dropped.
+    made: Mutex<HashMap<String, BTreeSet<View>>>,
+}
+
+impl PragmaQueryCallbacks for Attach {
+    fn query(&self, context: &Context, given: BindArguments<'_>) -> duckdb_neo::Result<String> {
+        within(Callback::Attach, context, |ambient| {
+            let mut arguments = Arguments::of("loom_attach");
+            for (at, parameter) in PARAMETERS.iter().enumerate() {
+                let value = given.value(at).map_err(problem)?.ok_or_else(|| {
+                    Problem::binder(format!("{} takes a constant", parameter.name))
+                })?;
+                arguments.set(parameter.name, datum(&value)?);
+            }
+            let attachment = Attachment::bind(&arguments, ambient)?;
+            let views = attachment.views(ambient)?;
+            let now: BTreeSet<View> = views.iter().map(|(view, _)| view.clone()).collect();
+            let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+            let made = made.entry(attachment.catalog.to_lowercase()).or_default();
+            let gone: Vec<View> = made.difference(&now).cloned().collect();
+            made.extend(now);
+            Ok(attachment.script(&views, &gone))
+        })
+    }
+}

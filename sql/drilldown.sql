@@ -1,0 +1,66 @@
+-- From a quantile to its cause: the drill-down, in statements that each read a handful of chunks.
+--
+--   ingestd demo demo.loom --seconds 60 &
+--   duckdb -unsigned -cmd "LOAD 'dist/duckdb-v1/loom.duckdb_extension'" -f sql/drilldown.sql
+--
+-- An answer of one statement becomes a parameter of the next by a variable, for a subquery or a join cannot choose chunks: it is
+-- known only while the query runs. sql/macros.sql has shorter words for most of this.
+
+SET TimeZone = 'UTC';
+SET VARIABLE dir = 'demo.loom';
+
+-- One position for all of it: every source is read as of the same instant, while the daemon goes on.
+SET VARIABLE position = (SELECT position FROM loom_snapshot(getvariable('dir')));
+
+-- The tail, exactly, from summaries.
+SET VARIABLE p = (
+    SELECT p99_99 FROM loom_aggregate(getvariable('dir'), 'redis_request', 'latency', quantiles := [0.9999],
+        at := getvariable('position')));
+
+-- The requests far beyond it, and when they ended. The index leads to them: no other record is read.
+CREATE OR REPLACE TEMP TABLE slow AS
+FROM loom_scan(getvariable('dir'), 'redis_request', index := 'latency', v_min := 5 * getvariable('p'), at := getvariable('position'));
+SET VARIABLE hits = (SELECT list(ts) FROM slow);
+SELECT ts, op, latency_ns / 1e6 AS milliseconds FROM slow ORDER BY ts_ns;
+
+-- Every other source within 5 s of them. Windows that overlap are read once.
+SELECT number, count(*) AS calls, max(latency_ns) / 1e6 AS slowest_milliseconds
+FROM loom_scan(getvariable('dir'), 'syscall', around := getvariable('hits'), width := INTERVAL 5 SECOND, at := getvariable('position'))
+GROUP BY number ORDER BY slowest_milliseconds DESC;
+
+SELECT dst_port, count(*) AS packets
+FROM loom_scan(getvariable('dir'), 'packet', around := getvariable('hits'), width := INTERVAL 5 SECOND, at := getvariable('position'))
+GROUP BY dst_port ORDER BY packets LIMIT 8;
+
+-- Some calls took as long as the requests. Which? A window and an index together.
+SET VARIABLE p_call = (
+    SELECT p99_99 FROM loom_aggregate(getvariable('dir'), 'syscall', 'latency', quantiles := [0.9999], at := getvariable('position')));
+CREATE OR REPLACE TEMP TABLE calls AS
+FROM loom_scan(getvariable('dir'), 'syscall', around := getvariable('hits'), width := INTERVAL 5 SECOND,
+    index := 'latency', v_min := 10 * getvariable('p_call'), at := getvariable('position'));
+SET VARIABLE call_hits = (SELECT list(ts) FROM calls);
+
+-- Closer: what else there was within 1 ms of those calls.
+SELECT count(*) AS requests
+FROM loom_scan(getvariable('dir'), 'redis_request', around := getvariable('call_hits'), width := INTERVAL 1 MILLISECOND,
+    at := getvariable('position'));
+
+-- The packets of the 100 ms around them, of which the odd ones have a pair of ports that no other has.
+CREATE OR REPLACE TEMP TABLE odd AS
+FROM loom_scan(getvariable('dir'), 'packet', around := getvariable('call_hits'), width := INTERVAL 100 MILLISECOND,
+    at := getvariable('position'))
+QUALIFY count(*) OVER (PARTITION BY src_port, dst_port) = 1;
+
+-- What each request waited for: the latest slow call before its end, and the latest odd packet before that call's.
+CREATE OR REPLACE TEMP TABLE cause AS
+SELECT slow.ts, slow.id AS request, calls.id AS call, calls.ts_ns AS call_ns
+FROM slow ASOF JOIN calls ON slow.ts_ns >= calls.ts_ns;
+
+CREATE OR REPLACE TEMP TABLE verdict AS
+SELECT cause.ts, cause.request, cause.call, odd.id AS packet, odd.src_port, odd.dst_port
+FROM cause ASOF JOIN odd ON cause.call_ns >= odd.ts_ns;
+
+-- What it took, of all the chunks that the directory has.
+SELECT source, chunks_total, chunks_read, bytes_read FROM loom_scan_stats() ORDER BY scan DESC LIMIT 6;
+
+SELECT request, call, packet FROM verdict ORDER BY request;

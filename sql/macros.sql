@@ -1,0 +1,61 @@
+-- The drill-down in few words. In DuckDB 2.0 the extension has these macros once it is loaded; in earlier versions read the file:
+--
+--   .read sql/macros.sql
+--
+-- They are temporary: nothing is written into a database. All take the directory first (NULL: the setting loom_dir, else the
+-- environment's LOOM_DIR), and by name what limits the time: t_from, t_to (half open), last, and at, a position. Arguments are
+-- constants, getvariable() or prepared parameters, as those of the functions that they call; the answers are as exact.
+
+-- The position that is published now: SET VARIABLE position = loom_position('demo.loom').
+CREATE OR REPLACE TEMP MACRO loom_position(dir) AS (
+    SELECT now.position FROM loom_snapshot(dir) AS now
+);
+
+-- The least value that the share q of an index's values does not exceed: loom_quantile(dir, 'request', 'latency', 0.9999).
+CREATE OR REPLACE TEMP MACRO loom_quantile(dir, source, index, q, t_from := NULL, t_to := NULL, last := NULL, at := NULL) AS (
+    SELECT COLUMNS('^p[0-9]')
+    FROM loom_aggregate(dir, source::VARCHAR, index::VARCHAR, quantiles := [q::DOUBLE], t_from := t_from::TIMESTAMPTZ,
+        t_to := t_to::TIMESTAMPTZ, last := last::INTERVAL, at := "at")
+);
+
+-- The records whose value of an index is v_min or greater.
+CREATE OR REPLACE TEMP MACRO loom_above(dir, source, index, v_min, t_from := NULL, t_to := NULL, last := NULL, at := NULL) AS TABLE
+    FROM loom_scan(dir, source::VARCHAR, index := index::VARCHAR, v_min := v_min, t_from := t_from::TIMESTAMPTZ,
+        t_to := t_to::TIMESTAMPTZ, last := last::INTERVAL, at := "at");
+
+-- The times of those records, as a list: SET VARIABLE hits = loom_hits(dir, 'request', 'latency', getvariable('p')).
+CREATE OR REPLACE TEMP MACRO loom_hits(dir, source, index, v_min, t_from := NULL, t_to := NULL, last := NULL, at := NULL) AS (
+    SELECT coalesce(list(found.ts ORDER BY found.ts_ns), [])
+    FROM loom_scan(dir, source::VARCHAR, index := index::VARCHAR, v_min := v_min, t_from := t_from::TIMESTAMPTZ,
+        t_to := t_to::TIMESTAMPTZ, last := last::INTERVAL, at := "at") AS found
+);
+
+-- What another source recorded within width of each hit, with the hit and how long after it: a record near two hits comes twice.
+CREATE OR REPLACE TEMP MACRO loom_near(dir, source, hits, width, at := NULL) AS TABLE
+    SELECT around.hit, found.ts - around.hit AS since_hit, found.*
+    FROM (SELECT DISTINCT unnest(hits::TIMESTAMPTZ[]) AS hit) AS around
+    JOIN loom_scan(dir, source::VARCHAR, around := coalesce(hits::TIMESTAMPTZ[], []), width := width::INTERVAL, at := "at") AS found
+        ON found.ts >= around.hit - width::INTERVAL AND found.ts < around.hit + width::INTERVAL;
+
+-- The records of a window, each with the latest record of another source before it or at its time, at most
+-- lookback (a minute) before the window: a STRUCT named latest. Give a window, else both sources are read whole.
+CREATE OR REPLACE TEMP MACRO loom_asof(dir, source, other, t_from := NULL, t_to := NULL, lookback := NULL, at := NULL) AS TABLE
+    SELECT found.*, latest
+    FROM loom_scan(dir, source::VARCHAR, t_from := t_from::TIMESTAMPTZ, t_to := t_to::TIMESTAMPTZ, at := "at") AS found
+    ASOF LEFT JOIN loom_scan(dir, other::VARCHAR, t_to := t_to::TIMESTAMPTZ, at := "at",
+        t_from := t_from::TIMESTAMPTZ - coalesce(lookback::INTERVAL, INTERVAL 1 MINUTE)) AS latest
+        ON found.ts_ns >= latest.ts_ns;
+
+-- How many values of an index there are in each bucket, how many that is a second, and their extremes and average.
+CREATE OR REPLACE TEMP MACRO loom_rates(dir, source, index, bucket, t_from := NULL, t_to := NULL, last := NULL, at := NULL) AS TABLE
+    SELECT found.bucket, found.count, found.count / epoch(bucket::INTERVAL) AS per_second, found.min, found.avg, found.max
+    FROM loom_aggregate(dir, source::VARCHAR, index::VARCHAR, bucket := bucket::INTERVAL, t_from := t_from::TIMESTAMPTZ,
+        t_to := t_to::TIMESTAMPTZ, last := last::INTERVAL, at := "at") AS found
+    ORDER BY found.bucket;
+
+-- The usual quantiles of an index over time.
+CREATE OR REPLACE TEMP MACRO loom_percentiles(dir, source, index, bucket, t_from := NULL, t_to := NULL, last := NULL, at := NULL) AS TABLE
+    SELECT found.bucket, found.count, found.p50, found.p90, found.p99, found.p99_9, found.max
+    FROM loom_aggregate(dir, source::VARCHAR, index::VARCHAR, bucket := bucket::INTERVAL, quantiles := [0.5, 0.9, 0.99, 0.999],
+        t_from := t_from::TIMESTAMPTZ, t_to := t_to::TIMESTAMPTZ, last := last::INTERVAL, at := "at") AS found
+    ORDER BY found.bucket;

@@ -1,0 +1,220 @@
+//! Sources as tables: a catalog with a view for each source, in both DuckDB versions, which leaves the user's own databases alone.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use loom_tests::daemon::ingestd;
+use loom_tests::duckdb::{Database, Session, Version};
+use tempfile::TempDir;
+
+/// Loads one more source of `rows` records: field `n` counts from 0, and is indexed.
+fn load(dir: &Path, source: &str, rows: usize) -> Result<()> {
+    let csv = dir.with_extension("csv");
+    let times = (0..rows).map(|n| {
+        let (second, milli) = (n / 1000, n % 1000);
+        format!(
+            "{n},2026-01-01T00:{:02}:{:02}.{milli:03}Z\n",
+            second / 60,
+            second % 60
+        )
+    });
+    std::fs::write(&csv, format!("n,t\n{}", times.collect::<String>()))?;
+    let options = ["--source", source, "--index", "n", "--ts", "t"];
+    let arguments = ["load".as_ref(), dir.as_os_str()]
+        .into_iter()
+        .chain(options.map(AsRef::as_ref));
+    ingestd(arguments.chain([csv.as_os_str()]))?;
+    Ok(())
+}
+
+/// A directory, `NAME.loom`, with these sources.
+fn directory(place: &TempDir, name: &str, sources: &[(&str, usize)]) -> Result<PathBuf> {
+    let dir = place.path().join(format!("{name}.loom"));
+    for (source, rows) in sources {
+        load(&dir, source, *rows)?;
+    }
+    Ok(dir)
+}
+
+fn column(session: &mut Session, sql: &str) -> Result<Vec<String>> {
+    let rows = session.query(sql).with_context(|| sql.to_owned())?;
+    Ok(rows.into_iter().flatten().flatten().collect())
+}
+
+/// What went wrong, which something must have.
+fn told<T>(outcome: Result<T, loom_tests::duckdb::QueryError>) -> Result<String> {
+    let error = outcome.err().context("it was not refused")?;
+    Ok(error.to_string())
+}
+
+#[test]
+fn a_source_is_a_view_whatever_its_name() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let names = [
+        "a.b",
+        "o'x\"y",
+        "select",
+        "main",
+        "two words",
+        "Straße",
+        "Case",
+        "case",
+    ];
+    let sources: Vec<_> = names.iter().zip(1..).map(|(name, n)| (*name, n)).collect();
+    let dir = directory(&place, "a run's \"1\"", &sources)?;
+    for version in Version::ALL {
+        let mut session = Session::open(version)?;
+        let quoted = PathBuf::from(dir.display().to_string().replace('\'', "''"));
+        session.attach(&quoted, None)?;
+        session.query("USE \"a run's \"\"1\"\"\"")?;
+        let mut tables = column(&mut session, "SHOW TABLES")?;
+        tables.sort();
+        // Names that differ in case alone are one name to DuckDB.
+        let mut expected = names.map(str::to_owned);
+        expected[7] = "case_8".to_owned();
+        expected.sort();
+        assert_eq!(tables, expected);
+        for (name, rows) in &sources {
+            let name = if *name == "case" { "case_8" } else { name };
+            let table = name.replace('"', "\"\"");
+            let sql = format!("SELECT count(*) FROM \"{table}\"");
+            assert_eq!(session.value(&sql)?, rows.to_string(), "{name}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn two_directories_join_and_filters_reach_the_records() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let one = directory(&place, "one", &[("r", 30_000), ("other", 10)])?;
+    let two = directory(&place, "two", &[("r", 20_000)])?;
+    for version in Version::ALL {
+        let mut session = Session::open(version)?;
+        session.attach(&one, None)?;
+        session.attach(&two, Some("second"))?;
+        let join =
+            "SELECT count(*), sum(a.n - b.n) FROM one.r AS a JOIN second.r AS b USING (ts_ns)";
+        assert_eq!(column(&mut session, join)?, ["20000", "0"]);
+        let filters =
+            "SELECT count(*) FROM one.r WHERE n >= 29_990 AND ts >= '2026-01-01 00:00:20+00'";
+        assert_eq!(session.value(filters)?, "10");
+        let read =
+            "SELECT chunks_read, chunks_total FROM loom_scan_stats() ORDER BY scan DESC LIMIT 1";
+        let read: Vec<u64> = column(&mut session, read)?
+            .iter()
+            .map(|value| value.parse())
+            .collect::<Result<_, _>>()?;
+        if version == Version::V2 {
+            assert!(read[0] == 1 && read[1] > 10, "{read:?}");
+            let plan = column(&mut session, &format!("EXPLAIN {filters}"))?.concat();
+            assert!(plan.to_lowercase().contains("loom_scan"), "{plan}");
+        }
+        let plain = session.value("SELECT count(*) FROM one.main.other WHERE n < 5")?;
+        assert_eq!(plain, "5");
+    }
+    Ok(())
+}
+
+#[test]
+fn attaching_again_shows_what_came_and_drops_what_went() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = directory(&place, "run", &[("old", 1), ("kept", 2)])?;
+    let mut session = Session::open(Version::V2)?;
+    let tables = "SELECT view_name FROM duckdb_views() WHERE database_name = 'run' AND schema_name = 'main' ORDER BY ALL";
+    session.attach(&dir, None)?;
+    session.query("CREATE VIEW run.mine AS SELECT 1")?;
+    assert_eq!(column(&mut session, tables)?, ["kept", "mine", "old"]);
+    load(&dir, "new", 3)?;
+    session.query("USE run")?;
+    let rows = session.attach(&dir, None)?;
+    let named: Vec<_> = rows.into_iter().filter_map(|row| row[1].clone()).collect();
+    assert_eq!(named, ["old", "kept", "new"]);
+    assert_eq!(
+        column(&mut session, tables)?,
+        ["kept", "mine", "new", "old"]
+    );
+    // Another directory has taken the path.
+    std::fs::remove_dir_all(&dir)?;
+    directory(&place, "run", &[("kept", 4)])?;
+    session.attach(&dir, None)?;
+    assert_eq!(column(&mut session, tables)?, ["kept", "mine"]);
+    assert_eq!(session.value("SELECT count(*) FROM kept")?, "4");
+    Ok(())
+}
+
+#[test]
+fn a_transaction_that_has_written_elsewhere_is_told_so() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = directory(&place, "run", &[("r", 5)])?;
+    for version in Version::ALL {
+        let mut session = Session::open(version)?;
+        session.query("BEGIN")?;
+        session.query("CREATE TABLE t (a INTEGER)")?;
+        let error = told(session.attach(&dir, None))?;
+        assert!(
+            error.contains("a single transaction can only write to a single attached database"),
+            "{error}"
+        );
+        session.query("ROLLBACK")?;
+        session.query("BEGIN")?;
+        session.attach(&dir, None)?;
+        session.query("COMMIT")?;
+        assert_eq!(session.value("SELECT count(*) FROM run.r")?, "5");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_users_own_database_is_never_written_to() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = directory(&place, "run", &[("r", 5)])?;
+    for version in Version::ALL {
+        // Neither version reads what the other wrote.
+        let folder = place.path().join(version.name());
+        std::fs::create_dir(&folder)?;
+        let file = folder.join("run.db");
+        Session::plain(version)?.script(&format!(
+            "ATTACH '{0}' AS user_db; CREATE OR REPLACE TABLE user_db.t AS FROM range(10); CHECKPOINT user_db; DETACH user_db",
+            file.display()
+        ))?;
+        let before = std::fs::read(&file)?;
+        for database in [Database::File(&file), Database::ReadOnly(&file)] {
+            let mut session = Session::open_in(version, place.path(), database)?.with_macros()?;
+            // The file's catalog has the directory's name.
+            let error = told(session.attach(&dir, None))?;
+            ensure!(error.contains("give another name"), "{error}");
+            session.attach(Path::new("run.loom"), Some("telemetry"))?;
+            let both = "SELECT (SELECT count(*) FROM telemetry.r) + (SELECT count(*) FROM run.t)";
+            assert_eq!(session.value(both)?, "15");
+            let macros = "SELECT loom_quantile('run.loom', 'r', 'n', 1)";
+            assert_eq!(session.value(macros)?, "4");
+            let named =
+                "SELECT count(*) FROM duckdb_views() WHERE database_name = 'run' AND NOT internal";
+            assert_eq!(session.value(named)?, "0");
+            drop(session);
+            ensure!(std::fs::read(&file)? == before, "the file has changed");
+            let log = file.with_extension("db.wal");
+            ensure!(!log.exists(), "{} was written", log.display());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_macro_of_the_users_goes_before_ours() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let file = place.path().join("user.db");
+    let mut session = Session::open_in(Version::V2, place.path(), Database::File(&file))?;
+    session.query("CREATE MACRO loom_position(dir) AS 'mine'")?;
+    drop(session);
+    for database in [Database::File(&file), Database::ReadOnly(&file)] {
+        let mut session = Session::open_in(Version::V2, place.path(), database)?;
+        assert_eq!(session.value("SELECT loom_position('x')")?, "mine");
+        let ours = "SELECT count(DISTINCT function_name) FROM duckdb_functions() WHERE function_type LIKE '%macro' AND function_name LIKE 'loom%'";
+        let text = include_str!("../../sql/macros.sql");
+        let defined = text.matches("TEMP MACRO loom_").count();
+        assert_eq!(session.value(ours)?, defined.to_string());
+    }
+    Ok(())
+}
