@@ -17,10 +17,13 @@ build: check
 
 test: build .venv/complete
 	$(CARGO) test --release --locked --workspace --no-fail-fast
+	$(CARGO) test --release --locked --manifest-path engine/model/Cargo.toml
 
 lint: check
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path engine/model/Cargo.toml --check
 	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --release --locked --manifest-path engine/model/Cargo.toml --tests -- -D warnings
 	$(CARGO) test --release --locked --package loom-tests --test style --test dependencies
 
 # Small by default; `make bench FULL=1` takes about 20 minutes and keeps its table in the repository. OPTIONS: see `bench --help`.

@@ -1,10 +1,11 @@
 //! The control page of staging: where each word stands, and how it is stored and read back.
 //!
-//! A word is stored with its complement. Readers in other processes copy both with `pread`, which promises no atomicity, and read again
+//! A word is stored with its complement (`protocol::tell`). Readers in other processes copy both with `pread`, which promises no atomicity, and read again
 //! until they agree. The writer and the flusher never load from the page: their own truth is in memory (`shared.rs`), the page
 //! is what they tell readers.
 
-use super::sync::{AtomicU64, Ordering, fence};
+use super::protocol::Protocol;
+use super::sync::Memory;
 use crate::types::LogKind;
 
 pub const CONTROL_BYTES: u64 = 4096;
@@ -52,15 +53,6 @@ pub const fn daemon_offset(word: DaemonWord) -> u64 {
     2560 + 64 * word as u64
 }
 
-/// Stores a word: the word first, then the complement.
-///
-/// The release stores pair with the acquire fence of `Pair`'s readers: who sees the complement sees the word and every byte
-/// that was written before it.
-pub fn store(word: &AtomicU64, complement: &AtomicU64, value: u64) {
-    word.store(value, Ordering::Release);
-    complement.store(!value, Ordering::Release);
-}
-
 /// A word and its complement as a reader copied them.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Pair {
@@ -71,8 +63,7 @@ pub struct Pair {
 impl Pair {
     /// Both halves, from the 16 bytes of the page.
     pub fn decode(bytes: [u8; 16]) -> Pair {
-        // Pairs with the release stores in `store`: what is read after this is at least as new as the word.
-        fence(Ordering::Acquire);
+        Memory::fence_after_word();
         let all = u128::from_le_bytes(bytes);
         Pair {
             word: all as u64,

@@ -17,7 +17,7 @@ use super::fault::Fault;
 use super::log_flusher::LogFlusher;
 use super::options::{Durability, pick_mut, pick_ref};
 use super::shared::Shared;
-use super::sync::{Ordering, fence};
+use super::sync::Ordering;
 use crate::error::{Error, Result};
 use crate::format::checksum;
 use crate::types::{Address, LogKind};
@@ -200,10 +200,7 @@ impl Flusher {
         let shared = &self.shared;
         let from = tail.align_down(shared.geometry.chunk_bytes);
         let (bytes, _) = self.scratch.split_at_mut((tail.0 - from.0) as usize);
-        shared.staging.copy_out(log, from, bytes);
-        // Pairs with the release fence of the writer's block switch: if a byte of the block's next use was copied, the new head is seen.
-        fence(Ordering::Acquire);
-        if shared.writer(log).head.get() > from {
+        if !shared.copy_staged(log, from, bytes) {
             let segments = pick_ref(&self.logs, log).segments();
             let list = segments.list()?;
             if !segments.read(&list, from, bytes)? {

@@ -22,6 +22,7 @@ mod meta;
 mod opening;
 mod options;
 mod placement;
+mod protocol;
 mod reader;
 mod replacement;
 mod salvage;

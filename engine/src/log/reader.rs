@@ -15,10 +15,11 @@ use super::durable::DurableState;
 use super::lock::LockWatch;
 use super::meta::DirMeta;
 use super::options::{ADDRESS_LIMIT, pick};
+use super::protocol;
 use super::segment::{SegmentDir, SegmentName};
 use super::storage::{OsStorage, Storage};
 use super::survey::{Ending, Survey, keep, list_all, segment_dirs};
-use super::sync::{Mutex, Ordering, fence, locked};
+use super::sync::{Memory, Mutex, locked};
 use super::view::{Stage, View};
 use crate::error::{Error, Result};
 use crate::types::{Address, LogKind, Timestamp};
@@ -135,13 +136,7 @@ impl LogReader {
         let view = self.refresh()?;
         match &view.stage {
             Stage::Staged(staging) => {
-                let load = |word: Word| {
-                    let [times, chunks, records] =
-                        [LogKind::Times, LogKind::Chunks, LogKind::Records]
-                            .map(|log| staging.word(log, word));
-                    let (times, chunks) = (times?, chunks?);
-                    Ok::<_, Error>([records?, chunks, times])
-                };
+                let load = |word: Word| protocol::load_tails(|log| staging.word(log, word));
                 let tail = load(Word::Tail)?;
                 Ok(Tails {
                     tail,
@@ -179,29 +174,25 @@ impl LogReader {
             return Ok(Origin::Segment);
         };
         let mut head = view.head(log);
-        loop {
-            // What lies below the head is in segments for good; the rest is in staging unless the head moves past it meanwhile.
-            let split = head.clamp(address, end);
-            let (below, staged) = buffer.split_at_mut((split.0 - address.0) as usize);
-            if !staged.is_empty() {
-                staging.copy_out(log, split, staged)?;
-                // Pairs with the writer's release fence between a head and the bytes of the block's next use (`Logs::append`): if one of those
-                // was copied, the head that is loaded next lies above it.
-                fence(Ordering::Acquire);
-                head = staging.word(log, Word::Head)?;
-                view.set_head(log, head);
-                if head > split {
-                    continue;
-                }
-            }
-            view.read_segments(self.segments_of(log), address, below)
-                .map_err(|error| self.explain(&view, log, address, error))?;
-            return Ok(if staged.is_empty() {
-                Origin::Segment
-            } else {
-                Origin::Staging
-            });
-        }
+        let split = protocol::copy_staged::<Memory, Error>(
+            address,
+            end,
+            &mut head,
+            |from| {
+                let (_, staged) = buffer.split_at_mut((from.0 - address.0) as usize);
+                staging.copy_out(log, from, staged)
+            },
+            || staging.word(log, Word::Head),
+        )?;
+        view.set_head(log, head);
+        let (below, staged) = buffer.split_at_mut((split.0 - address.0) as usize);
+        view.read_segments(self.segments_of(log), address, below)
+            .map_err(|error| self.explain(&view, log, address, error))?;
+        Ok(if staged.is_empty() {
+            Origin::Segment
+        } else {
+            Origin::Staging
+        })
     }
 
     /// Forgets what segments there are, for a caller that found a checksum wrong: a newer generation may have come.

@@ -7,7 +7,6 @@
 use super::segment::SegmentDir;
 use super::shared::Shared;
 use super::storage::write_at;
-use super::sync::{Ordering, fence};
 use crate::error::Result;
 use crate::format::verify_chunk;
 use crate::types::{Address, LogKind};
@@ -27,25 +26,13 @@ pub fn replace(shared: &Shared, segments: &SegmentDir, first: Address, end: Addr
     while at < end {
         let run = shared.staging.layout().run_bytes(segments.log(), at);
         let mut piece = vec![0; (end.0 - at.0).min(COPY_BYTES).min(run) as usize];
-        if !copy_staged(shared, segments.log(), at, &mut piece) {
+        if !shared.copy_staged(segments.log(), at, &mut piece) {
             read_back(shared, segments, at, &mut piece)?;
         }
         write_at(draft.file(), &piece, at.0 - first.0)?;
         at += piece.len() as u64;
     }
     draft.publish()
-}
-
-/// Copies bytes from staging; `false` if they are not there any more. The bytes are of one block.
-fn copy_staged(shared: &Shared, log: LogKind, at: Address, piece: &mut [u8]) -> bool {
-    let head = &shared.writer(log).head;
-    if head.get() > at {
-        return false;
-    }
-    shared.staging.copy_out(log, at, piece);
-    // Pairs with the release fence of the writer's block switch: if a byte of the block's next use was copied, the new head is seen.
-    fence(Ordering::Acquire);
-    head.get() <= at
 }
 
 /// Reads bytes of the old generation, as far as they are there, and names the chunks that do not verify.

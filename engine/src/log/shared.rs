@@ -3,15 +3,17 @@
 //! Each mark has one thread that stores it and only grows. The control page repeats some of them for readers; nothing is ever loaded from
 //! there, so a damaged page cannot mislead the writer.
 
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::meta::DirMeta;
 use super::options::{Geometry, pick_ref};
+use super::protocol;
 use super::staging::Staging;
 use super::storage::Storage;
-use super::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering, locked};
+use super::sync::{AtomicBool, AtomicU64, Condvar, Memory, Mutex, Ordering, locked};
 use crate::error::{Error, Result};
 use crate::types::{Address, LogKind};
 
@@ -24,14 +26,13 @@ impl Mark {
         Mark(AtomicU64::new(value.0))
     }
 
-    /// Pairs with the release in `set`: what was stored or written below the mark before is seen.
+    /// What was stored or written below the mark before it was set is seen.
     pub fn get(&self) -> Address {
-        Address(self.0.load(Ordering::Acquire))
+        protocol::mark::<Memory>(&self.0)
     }
 
-    /// Pairs with the acquire in `get`.
     pub fn set(&self, value: Address) {
-        self.0.store(value.0, Ordering::Release);
+        protocol::set_mark::<Memory>(&self.0, value);
     }
 }
 
@@ -164,6 +165,25 @@ impl Shared {
 
     pub fn flusher(&self, log: LogKind) -> &FlusherMarks {
         pick_ref(&self.flusher, log)
+    }
+
+    /// Copies bytes of one block from staging, for the flusher; `false` if they are not there any more, but in their segment.
+    pub fn copy_staged(&self, log: LogKind, from: Address, bytes: &mut [u8]) -> bool {
+        let head = &self.writer(log).head;
+        let mut seen = head.get();
+        let end = from + bytes.len() as u64;
+        let copied = protocol::copy_staged::<Memory, Infallible>(
+            from,
+            end,
+            &mut seen,
+            |at| {
+                let (_, staged) = bytes.split_at_mut((at.0 - from.0) as usize);
+                self.staging.copy_out(log, at, staged);
+                Ok(())
+            },
+            || Ok(head.get()),
+        );
+        copied == Ok(from)
     }
 
     /// The writer asks for a sync of all that it published; `is_done` tells when it happened.

@@ -9,8 +9,9 @@ use memmap2::MmapRaw;
 
 use super::control::{self, CONTROL_BYTES, DaemonWord, Header, Word};
 use super::options::{Geometry, pick};
+use super::protocol;
 use super::storage::StorageFile;
-use super::sync::{AtomicU64, Ordering};
+use super::sync::{AtomicU64, Memory, Ordering};
 use crate::error::Result;
 use crate::types::{Address, LogKind};
 
@@ -104,13 +105,13 @@ impl Staging {
     /// Tells readers a word of a log. Each word has one thread that stores it.
     pub fn tell(&self, log: LogKind, word: Word, value: Address) {
         let at = control::word_offset(log, word);
-        control::store(self.word(at), self.word(at + 8), value.0);
+        protocol::tell::<Memory>(self.word(at), self.word(at + 8), value.0);
     }
 
     /// Tells readers a word of the daemon.
     pub fn tell_daemon(&self, word: DaemonWord, value: u64) {
         let at = control::daemon_offset(word);
-        control::store(self.word(at), self.word(at + 8), value);
+        protocol::tell::<Memory>(self.word(at), self.word(at + 8), value);
     }
 
     /// Stores bytes of a log, with relaxed word stores, many of them past the cache; the caller calls `settle` and publishes them. They stay

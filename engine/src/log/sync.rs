@@ -1,10 +1,43 @@
 //! The one place that the log takes its atomics, fences and locks from.
 //!
-//! Everything in `log` that two threads or two processes share goes through these names, so a model checker replaces them here
-//! and nowhere else.
+//! Everything in `log` that two threads or two processes share goes through these names; the orderings of live reads stand in
+//! `protocol.rs`, which a model checker compiles over memory of its own.
 
-pub use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+pub use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use std::sync::atomic::fence;
+
+use super::protocol::{Protocol, Word};
+
+/// The protocol over this machine's memory.
+pub struct Memory;
+
+impl Word for AtomicU64 {
+    fn load(&self, order: Ordering) -> u64 {
+        AtomicU64::load(self, order)
+    }
+
+    fn store(&self, value: u64, order: Ordering) {
+        AtomicU64::store(self, value, order);
+    }
+}
+
+impl Protocol for Memory {
+    type Word = AtomicU64;
+
+    fn fence_after_word() {
+        fence(Ordering::Acquire);
+    }
+
+    fn fence_after_head() {
+        fence(Ordering::Release);
+    }
+
+    fn fence_after_copy() {
+        fence(Ordering::Acquire);
+    }
+}
 
 /// Locks `mutex`; what it guards is valid after a panic too, since every holder replaces whole values.
 pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

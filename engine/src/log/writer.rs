@@ -15,9 +15,10 @@ use super::flusher::Flusher;
 use super::lock::WriterLock;
 use super::meta::DirMeta;
 use super::options::{pick_mut, pick_ref};
+use super::protocol;
 use super::shared::Shared;
 use super::storage::unlink_if_present;
-use super::sync::{Ordering, fence};
+use super::sync::{Memory, Ordering};
 use crate::error::{Error, Result};
 use crate::types::{Address, LogKind, Timestamp};
 
@@ -196,11 +197,10 @@ impl Logs {
         cursor.limit += block;
         let marks = self.shared.writer(log);
         if head > marks.head.get() {
-            marks.head.set(head);
-            self.shared.staging.tell(log, Word::Head, head);
-            // Pairs with the acquire fence after a reader's copy (`LogReader::read`, `Flusher::checksum_below`): who copied a byte that is stored
-            // below this line sees the head that was stored above it.
-            fence(Ordering::Release);
+            protocol::give_up_below::<Memory>(head, |head| {
+                marks.head.set(head);
+                self.shared.staging.tell(log, Word::Head, head);
+            });
             self.shared.staging.settle();
         }
         Ok(())
@@ -264,17 +264,17 @@ impl Logs {
     /// refers to.
     pub fn publish(&mut self) {
         self.shared.staging.settle();
-        for (log, cursor) in LogKind::ALL.into_iter().zip(&mut self.cursors) {
+        protocol::publish(|log| {
+            let cursor = pick_mut(&mut self.cursors, log);
             if cursor.published == cursor.end {
-                continue;
+                return;
             }
             cursor.published = cursor.end;
             let marks = self.shared.writer(log);
             marks.appended.set(cursor.end);
-            // These release stores pair with the flusher's acquire loads and with the fence of readers (`Pair::decode`).
             marks.tail.set(cursor.end);
             self.shared.staging.tell(log, Word::Tail, cursor.end);
-        }
+        });
     }
 
     /// The published end.

@@ -1,0 +1,27 @@
+//! The protocol of live reads under a model checker: every interleaving, up to a bound on preemptions, and every value that a load may
+//! return.
+//!
+//! `protocol` is the very file that the engine's logs go through, compiled over the checker's memory. [`world`] is what the logs do with it,
+//! made as small as it can be: three logs, two blocks of one word each, a writer, a flusher and a reader. [`mutant`] weakens one step at a
+//! time; the tests hold that the sound protocol never fails and that each mutant does, with the message of the invariant it breaks.
+
+#[path = "../../src/log/protocol.rs"]
+mod protocol;
+#[path = "../../src/types.rs"]
+#[expect(
+    dead_code,
+    clippy::wrong_self_convention,
+    reason = "the protocol needs two of the engine's types; the file is held to the engine's lints where it is at home"
+)]
+mod types;
+
+pub mod mutant;
+pub mod world;
+
+/// Runs `f` under the checker, with at most `preemptions` switches of threads that could have gone on.
+pub fn check(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
+    let mut model = loom_model::model::Builder::new();
+    model.preemption_bound = Some(preemptions);
+    model.max_branches = 100_000;
+    model.check(f);
+}

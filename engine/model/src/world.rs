@@ -1,0 +1,310 @@
+//! Three logs of two blocks, each block one word; a writer, a flusher and a reader, who take their steps through the protocol.
+//!
+//! Word `a` of a log stands for all the bytes of its block: a copy of it is torn if it is of another use of the block. Word `a` of the
+//! timestamp index refers to word `a` of the chunk index, and that to word `a` of the record log. Segments are words too: a write has returned once its word is stored.
+
+use std::convert::Infallible;
+
+use loom_model::sync::Arc;
+use loom_model::sync::atomic::{AtomicU64, Ordering};
+use loom_model::thread;
+
+use crate::mutant::{Mutant, Swap};
+use crate::protocol;
+use crate::types::{Address, LogKind};
+
+/// What happens in a run; to look at both at once would take the checker hours.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Scene {
+    /// Each log reuses a block, and a reader follows time entries down.
+    Summaries,
+    /// The record log reuses both blocks, and a reader reads what lies past the last summary.
+    PastSummaries,
+}
+
+/// How many words the record log has when the checker begins: both blocks are full, appended and published, and nothing is flushed.
+const BEFORE: Address = Address(2);
+/// More words than any log gets.
+const WORDS: usize = 4;
+
+/// A word of the control page and its complement.
+struct Told {
+    word: AtomicU64,
+    complement: AtomicU64,
+}
+
+impl Told {
+    fn new(value: Address) -> Told {
+        Told {
+            word: AtomicU64::new(value.0),
+            complement: AtomicU64::new(!value.0),
+        }
+    }
+
+    fn tell<M: Mutant>(&self, value: Address) {
+        protocol::tell::<M>(&self.word, &self.complement, value.0);
+    }
+
+    /// Both halves as a copy of the page has them, in any order.
+    fn copy<M: Mutant>(&self) -> (u64, u64) {
+        let halves = (
+            self.word.load(Ordering::Relaxed),
+            !self.complement.load(Ordering::Relaxed),
+        );
+        M::fence_after_word();
+        halves
+    }
+
+    /// As readers take a tail and its complement that disagree.
+    fn tail<M: Mutant>(&self) -> Address {
+        let (word, complement) = self.copy::<M>();
+        Address(word.min(complement))
+    }
+
+    /// As readers take a head and its complement that disagree.
+    fn head<M: Mutant>(&self) -> Address {
+        let (word, complement) = self.copy::<M>();
+        Address(word.max(complement))
+    }
+}
+
+struct Log {
+    kind: LogKind,
+    staged: [AtomicU64; 2],
+    segments: [AtomicU64; WORDS],
+    tail: Told,
+    head: Told,
+    appended: AtomicU64,
+    released: AtomicU64,
+}
+
+/// What stands at an address: no two words of any log are alike.
+fn expected(kind: LogKind, address: Address) -> u64 {
+    100 * (kind as u64 + 1) + address.0
+}
+
+impl Log {
+    /// With so many words published, of which the first are in their segment.
+    fn new(kind: LogKind, published: Address, flushed: Address) -> Log {
+        Log {
+            kind,
+            staged: [0, 1].map(|at| AtomicU64::new(expected(kind, Address(at)))),
+            segments: std::array::from_fn(|at| {
+                let at = Address(at as u64);
+                let word = expected(kind, at);
+                AtomicU64::new(if at < flushed { word } else { 0 })
+            }),
+            tail: Told::new(published),
+            head: Told::new(Address(0)),
+            appended: AtomicU64::new(published.0),
+            released: AtomicU64::new(flushed.0),
+        }
+    }
+
+    fn expected(&self, address: Address) -> u64 {
+        expected(self.kind, address)
+    }
+
+    fn staged(&self, address: Address) -> &AtomicU64 {
+        &self.staged[(address.0 % 2) as usize]
+    }
+
+    fn append<M: Mutant>(&self, address: Address) {
+        // The block is reused when the flusher is done with what it held.
+        let head = Address(address.0 - 1);
+        while protocol::mark::<M>(&self.released) < head {
+            thread::yield_now();
+        }
+        if M::SWAP == Swap::BytesBeforeHead {
+            self.store(address);
+        }
+        protocol::give_up_below::<M>(head, |head| self.head.tell::<M>(head));
+        if M::SWAP == Swap::PublishBeforeBytes {
+            self.tail.tell::<M>(address + 1);
+        }
+        self.store(address);
+    }
+
+    fn store(&self, address: Address) {
+        self.staged(address)
+            .store(self.expected(address), Ordering::Relaxed);
+    }
+
+    fn publish<M: Mutant>(&self, tail: Address) {
+        protocol::set_mark::<M>(&self.appended, tail);
+        self.tail.tell::<M>(tail);
+    }
+
+    fn flush<M: Mutant>(&self, address: Address) {
+        while protocol::mark::<M>(&self.appended) <= address {
+            thread::yield_now();
+        }
+        let word = self.staged(address).load(Ordering::Relaxed);
+        assert_eq!(
+            word,
+            self.expected(address),
+            "the flusher takes only what was appended, before its block is reused"
+        );
+        if M::SWAP == Swap::ReleaseBeforeWrite {
+            protocol::set_mark::<M>(&self.released, address + 1);
+        }
+        self.segments[address.0 as usize].store(word, Ordering::Relaxed);
+        if M::SWAP != Swap::ReleaseBeforeWrite {
+            protocol::set_mark::<M>(&self.released, address + 1);
+        }
+    }
+
+    /// Reads a word below a tail that is held.
+    fn read<M: Mutant>(&self, address: Address) {
+        let mut copied = 0;
+        let mut head = Address(0);
+        let split = protocol::copy_staged::<M, Infallible>(
+            address,
+            address + 1,
+            &mut head,
+            |_| {
+                copied = self.staged(address).load(Ordering::Relaxed);
+                Ok(())
+            },
+            || Ok(self.head.head::<M>()),
+        );
+        if split == Ok(address) {
+            self.hold_staged(address, copied);
+        } else {
+            let word = self.segments[address.0 as usize].load(Ordering::Relaxed);
+            assert_eq!(
+                word,
+                self.expected(address),
+                "what the head gave up is in its segment"
+            );
+        }
+    }
+
+    fn hold_staged(&self, address: Address, copied: u64) {
+        assert_eq!(
+            copied,
+            self.expected(address),
+            "what was copied from staging at or above the head is what was published there"
+        );
+    }
+}
+
+struct World {
+    scene: Scene,
+    logs: [Log; 3],
+}
+
+impl World {
+    fn new(scene: Scene) -> World {
+        let summarised = match scene {
+            Scene::Summaries => BEFORE,
+            Scene::PastSummaries => Address(1),
+        };
+        World {
+            scene,
+            logs: [
+                Log::new(LogKind::Records, BEFORE, Address(0)),
+                Log::new(LogKind::Chunks, summarised, Address(1)),
+                Log::new(LogKind::Times, summarised, Address(1)),
+            ],
+        }
+    }
+
+    fn log(&self, kind: LogKind) -> &Log {
+        &self.logs[kind as usize]
+    }
+
+    fn write<M: Mutant>(&self) {
+        match self.scene {
+            Scene::Summaries => {
+                for log in &self.logs {
+                    log.append::<M>(BEFORE);
+                }
+                if M::SWAP == Swap::PublishTimesFirst {
+                    for log in self.logs.iter().rev() {
+                        log.publish::<M>(BEFORE + 1);
+                    }
+                } else {
+                    protocol::publish(|kind| self.log(kind).publish::<M>(BEFORE + 1));
+                }
+            }
+            Scene::PastSummaries => {
+                let records = self.log(LogKind::Records);
+                for at in [BEFORE, BEFORE + 1] {
+                    records.append::<M>(at);
+                    records.publish::<M>(at + 1);
+                }
+            }
+        }
+    }
+
+    /// Writes into segments what the writer needs to have released, and in the second scene a word that it appends meanwhile.
+    fn flush<M: Mutant>(&self) {
+        let words = match self.scene {
+            Scene::Summaries => 1,
+            Scene::PastSummaries => 3,
+        };
+        for at in 0..words {
+            self.log(LogKind::Records).flush::<M>(Address(at));
+        }
+    }
+
+    /// Takes a snapshot and reads from it.
+    fn read<M: Mutant>(&self) {
+        let tail = |kind| Ok::<_, Infallible>(self.log(kind).tail.tail::<M>());
+        let loaded = if M::SWAP == Swap::LoadRecordsFirst {
+            tail(LogKind::Records).and_then(|records| {
+                let chunks = tail(LogKind::Chunks)?;
+                Ok([records, chunks, tail(LogKind::Times)?])
+            })
+        } else {
+            protocol::load_tails(tail)
+        };
+        let Ok([records, chunks, times]) = loaded;
+        match self.scene {
+            Scene::Summaries => {
+                // The oldest, whose blocks are reused, and the latest, which may have been published just now.
+                for entry in [Address(0), Address(times.0 - 1)] {
+                    self.log(LogKind::Times).read::<M>(entry);
+                    assert!(
+                        entry < chunks,
+                        "a time entry leads to a summary below the tail that is held"
+                    );
+                    self.log(LogKind::Chunks).read::<M>(entry);
+                    assert!(
+                        entry < records,
+                        "a summary leads to records below the tail that is held"
+                    );
+                    self.log(LogKind::Records).read::<M>(entry);
+                }
+            }
+            Scene::PastSummaries => {
+                let log = self.log(LogKind::Records);
+                for at in [times, Address(records.0 - 1)] {
+                    if M::SWAP == Swap::UnjudgedPastSummaries {
+                        log.hold_staged(at, log.staged(at).load(Ordering::Relaxed));
+                    } else {
+                        log.read::<M>(at);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// One run of the writer, the flusher and a reader.
+pub fn run<M: Mutant>(scene: Scene) {
+    let world = Arc::new(World::new(scene));
+    let flusher = {
+        let world = Arc::clone(&world);
+        thread::spawn(move || world.flush::<M>())
+    };
+    let reader = {
+        let world = Arc::clone(&world);
+        thread::spawn(move || world.read::<M>())
+    };
+    world.write::<M>();
+    for thread in [flusher, reader] {
+        thread.join().expect("a panic ends the model");
+    }
+}

@@ -1,0 +1,78 @@
+//! The protocol holds, and stops holding as soon as one of its steps is weakened.
+//!
+//! `LOOM_PREEMPTIONS=3 cargo test --release --manifest-path engine/model/Cargo.toml` looks deeper; CI runs with 2.
+
+use std::panic::catch_unwind;
+
+use loom_engine_model::check;
+use loom_engine_model::mutant::{self, Mutant};
+use loom_engine_model::world::{self, Scene};
+
+fn preemptions() -> usize {
+    let given = std::env::var("LOOM_PREEMPTIONS").ok();
+    given.map_or(2, |given| {
+        given.parse().expect("LOOM_PREEMPTIONS is a number")
+    })
+}
+
+/// The message that a mutant ends with.
+fn end_of<M: Mutant>(scene: Scene) -> String {
+    let preemptions = preemptions();
+    let panic = catch_unwind(|| check(preemptions, move || world::run::<M>(scene)))
+        .expect_err("a weakened protocol must not pass");
+    match panic.downcast::<String>() {
+        Ok(text) => *text,
+        Err(panic) => panic
+            .downcast::<&str>()
+            .map(|text| text.to_string())
+            .unwrap_or_default(),
+    }
+}
+
+#[test]
+fn a_snapshot_is_exact_in_every_interleaving() {
+    check(preemptions(), || {
+        world::run::<mutant::Sound>(Scene::Summaries)
+    });
+}
+
+#[test]
+fn what_lies_past_the_last_summary_is_exact_in_every_interleaving() {
+    check(preemptions(), || {
+        world::run::<mutant::Sound>(Scene::PastSummaries)
+    });
+}
+
+const FLUSHED: &str = "the flusher takes only what was appended";
+const STAGED: &str = "is what was published there";
+const IN_SEGMENT: &str = "what the head gave up is in its segment";
+const HELD: &str = "below the tail that is held";
+
+macro_rules! fails {
+    ($($test:ident: $mutant:ident in $scene:ident, $message:ident;)*) => {$(
+        #[test]
+        fn $test() {
+            let end = end_of::<mutant::$mutant>(Scene::$scene);
+            assert!(end.contains($message), "{end}");
+        }
+    )*};
+}
+
+fails! {
+    marks_are_stored_with_release: RelaxedMarkStore in Summaries, IN_SEGMENT;
+    marks_are_loaded_with_acquire: RelaxedMarkLoad in PastSummaries, FLUSHED;
+    words_are_stored_with_release: RelaxedTold in Summaries, IN_SEGMENT;
+    a_loaded_word_orders_what_follows: NoFenceAfterWord in Summaries, IN_SEGMENT;
+    a_head_is_stored_before_the_bytes_that_follow: NoFenceAfterHead in Summaries, STAGED;
+    a_copy_is_done_before_the_head_is_loaded: NoFenceAfterCopy in Summaries, STAGED;
+    tails_are_stored_records_first: PublishTimesFirst in Summaries, HELD;
+    tails_are_loaded_times_first: LoadRecordsFirst in Summaries, HELD;
+    bytes_come_before_their_tail: PublishBeforeBytes in Summaries, STAGED;
+    a_block_is_released_when_its_write_has_returned: ReleaseBeforeWrite in Summaries, IN_SEGMENT;
+    a_head_moves_before_its_block_is_reused: BytesBeforeHead in Summaries, STAGED;
+    records_past_the_last_summary_are_judged_by_the_head: UnjudgedPastSummaries in PastSummaries, STAGED;
+    their_copy_is_done_before_the_head_is_loaded: NoFenceAfterCopy in PastSummaries, STAGED;
+    their_head_is_stored_before_the_bytes_that_follow: NoFenceAfterHead in PastSummaries, STAGED;
+    their_words_are_stored_with_release: RelaxedTold in PastSummaries, IN_SEGMENT;
+    their_block_is_released_when_its_write_has_returned: ReleaseBeforeWrite in PastSummaries, IN_SEGMENT;
+}
