@@ -59,3 +59,24 @@ CREATE OR REPLACE TEMP MACRO loom_percentiles(dir, source, index, bucket, t_from
     FROM loom_aggregate(dir, source::VARCHAR, index::VARCHAR, bucket := bucket::INTERVAL, quantiles := [0.5, 0.9, 0.99, 0.999],
         t_from := t_from::TIMESTAMPTZ, t_to := t_to::TIMESTAMPTZ, last := last::INTERVAL, at := "at") AS found
     ORDER BY found.bucket;
+
+-- A heat map: a row for each bucket, in it a character for each power of two from the least value on, the darker the more values it
+-- has, on a logarithmic scale that all buckets share; a dot has none. least is where the first character begins; what is less than 1 counts as 1.
+CREATE OR REPLACE TEMP MACRO loom_heatmap(dir, source, index, bucket, t_from := NULL, t_to := NULL, last := NULL, at := NULL) AS TABLE
+    WITH cells AS MATERIALIZED (
+        SELECT found.bucket AS span, floor(log2(greatest(coalesce(found.lower, 1)::DOUBLE, 1)))::INTEGER AS band,
+            sum(found.count)::BIGINT AS n
+        FROM loom_histogram(dir, source::VARCHAR, index::VARCHAR, bucket := bucket::INTERVAL, t_from := t_from::TIMESTAMPTZ,
+            t_to := t_to::TIMESTAMPTZ, last := last::INTERVAL, at := "at") AS found
+        GROUP BY ALL
+    ), grid AS (
+        SELECT spans.span, bands.band
+        FROM (SELECT DISTINCT span FROM cells) AS spans,
+            (SELECT unnest(range(min(band), max(band) + 1))::INTEGER AS band FROM cells) AS bands
+    )
+    SELECT grid.span AS bucket, sum(cells.n)::BIGINT AS count, 2 ** min(grid.band) AS least,
+        string_agg('·░▒▓█'[1 + coalesce(ceil(4 * ln(1 + cells.n) / ln(1 + (SELECT max(n) FROM cells))), 0)::INTEGER], ''
+            ORDER BY grid.band) AS heat
+    FROM grid LEFT JOIN cells USING (span, band)
+    GROUP BY grid.span
+    ORDER BY grid.span;

@@ -93,6 +93,35 @@ print(other.execute('SELECT 42').fetchall(), connection.execute('SELECT 43').fet
 }
 
 #[test]
+fn a_panic_on_the_way_to_a_table_ends_the_statement_and_no_more() -> Result<()> {
+    let script = |statement: &str| {
+        format!(
+            "
+connection = connect()
+try:
+    connection.execute(f\"{statement}\")
+    print('no error', end=' ')
+except Exception as error:
+    print('planted' in str(error), end=' ')
+print(connection.cursor().execute('SELECT 42').fetchall(), connection.execute('SELECT 43').fetchall())
+"
+        )
+    };
+    let dir = directory()?;
+    let replaced = "FROM '{DIR}.loom/r'";
+    for (version, callback, statement) in [
+        (Version::V2, "Replace", replaced),
+        (Version::V1, "Replace", replaced),
+        (Version::V2, "Attach", "PRAGMA loom_attach('{DIR}')"),
+    ] {
+        let output = python(version, dir.path(), Some(callback), &script(statement))?;
+        let expected = "True [(42,)] [(43,)]";
+        assert_eq!(said(&output)?, expected, "{} {callback}", version.name());
+    }
+    Ok(())
+}
+
+#[test]
 fn a_closed_database_is_free_for_another_process() -> Result<()> {
     let script = "
 connection = connect(BASE + '/user.db')

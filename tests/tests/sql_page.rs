@@ -116,3 +116,25 @@ fn shell(folder: &Path, text: &str) -> Result<()> {
     ensure!(output.status.success(), "{text}: {told}");
     Ok(())
 }
+
+#[test]
+fn the_page_names_every_function_and_parameter() -> Result<()> {
+    let page = std::fs::read_to_string(machine::root().join("sql/README.md"))?;
+    let mut session = Session::open(Version::V2)?;
+    let known = session.query(
+        "SELECT DISTINCT function_name, unnest(parameters) FROM duckdb_functions() WHERE function_name LIKE 'loom!_%' ESCAPE '!'
+         UNION SELECT name, name FROM duckdb_settings() WHERE name LIKE 'loom!_%' ESCAPE '!'",
+    )?;
+    ensure!(known.len() > 50, "DuckDB lists too few functions");
+    let words: Vec<&str> = page
+        .split(|c: char| !c.is_alphanumeric() && c != '_')
+        .collect();
+    let missing: Vec<String> = known
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|name| !words.contains(&name.as_str()))
+        .collect();
+    assert!(missing.is_empty(), "sql/README.md lacks {missing:?}");
+    Ok(())
+}

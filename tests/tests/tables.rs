@@ -144,6 +144,28 @@ fn attaching_again_shows_what_came_and_drops_what_went() -> Result<()> {
 }
 
 #[test]
+fn several_directories_make_one_catalog() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    directory(&place, "one", &[("both", 3), ("mine", 4)])?;
+    directory(&place, "two", &[("both", 5)])?;
+    for version in Version::ALL {
+        let mut session = Session::open_in(version, place.path(), Database::Memory)?;
+        let error = told(session.attach(Path::new("*.loom"), None))?;
+        ensure!(error.contains("name must be given"), "{error}");
+        session.attach(Path::new("*.loom"), Some("all"))?;
+        let counts =
+            "SELECT (SELECT count(*) FROM \"all\".both), (SELECT count(*) FROM \"all\".mine)";
+        assert_eq!(column(&mut session, counts)?, ["8", "4"]);
+        // What is given is matched anew by each query.
+        let later = directory(&place, "zone", &[("both", 1), ("mine", 1)])?;
+        let again = "SELECT count(*) FROM \"all\".both";
+        assert_eq!(session.value(again)?, "9");
+        std::fs::remove_dir_all(later)?;
+    }
+    Ok(())
+}
+
+#[test]
 fn a_transaction_that_has_written_elsewhere_is_told_so() -> Result<()> {
     let place = tempfile::tempdir()?;
     let dir = directory(&place, "run", &[("r", 5)])?;

@@ -20,8 +20,12 @@ use crate::plan::parameters::{DIR, Parameter};
 const PARAMETERS: [Parameter; 2] = [DIR, NAME];
 
 pub fn register_all(extension: &Extension) -> duckdb_neo::Result<()> {
+    let mut description = "Attaches an in-memory catalog with a view for each source of a Loom directory; again, to see new sources.".to_owned();
+    for parameter in PARAMETERS {
+        description.push_str(&format!("\n{}: {}", parameter.name, parameter.about));
+    }
     let docs = FunctionDocumentationBuilder::new()
-        .description("Attaches an in-memory catalog with a view for each source of a Loom directory; again, to see new sources.")
+        .description(description)
         .add_example("", "PRAGMA loom_attach('demo.loom')")
         .add_example("", "PRAGMA loom_attach('demo.loom', 'yesterday')")
         .add_category("loom");
