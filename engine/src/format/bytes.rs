@@ -71,35 +71,87 @@ fn put_leb128(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// What a half byte says of a number that is not below it: how far it exceeds this follows as LEB128.
-const NIBBLE_FULL: u64 = 15;
+/// What a half byte says of a number that is not below it: how far it exceeds this stands elsewhere.
+const HALF_FULL: u64 = 15;
 
-/// Two numbers, mostly small, in a byte: the first in its lower half, the second in its upper one.
-pub(super) fn put_pair(out: &mut Vec<u8>, first: u64, second: u64) {
-    let [low, high] = [first, second].map(|number| number.min(NIBBLE_FULL));
-    out.push((low | high << 4) as u8);
-    for number in [first, second] {
-        if let Some(excess) = number.checked_sub(NIBBLE_FULL) {
-            put_leb128(out, excess);
+/// Appends pairs of numbers, mostly small: first a byte each, its lower half the pair's first number and its upper half the second, then
+/// as LEB128 what is above 15 of each number whose half is full, in order.
+pub(super) fn put_pairs(out: &mut Vec<u8>, pairs: impl Iterator<Item = [u64; 2]> + Clone) {
+    let start = out.len();
+    out.extend(pairs.clone().map(|pair| {
+        let [first, second] = pair.map(|number| number.min(HALF_FULL));
+        (first | second << 4) as u8
+    }));
+    let bytes = out.get(start..).unwrap_or_default().iter();
+    if bytes.fold(false, |full, byte| {
+        full | (byte & 15 == 15) | (byte >> 4 == 15)
+    }) {
+        for number in pairs.flatten().filter(|number| *number >= HALF_FULL) {
+            put_leb128(out, number - HALF_FULL);
         }
     }
 }
 
-/// Reads two numbers at `*at` and moves past them.
-#[inline]
-pub(super) fn pair_at(bytes: &[u8], at: &mut usize) -> Option<(u64, u64)> {
-    let byte = u64::from(*bytes.get(*at)?);
-    *at += 1;
-    let mut number = |nibble| {
-        if nibble < NIBBLE_FULL {
-            return Some(nibble);
+/// Reads what `put_pairs` appended.
+#[derive(Debug, Clone)]
+pub(super) struct Pairs<'a> {
+    halves: std::slice::Iter<'a, u8>,
+    excesses: &'a [u8],
+}
+
+impl<'a> Pairs<'a> {
+    pub(super) fn new(bytes: &'a [u8], count: usize) -> Self {
+        let (halves, excesses) = bytes.split_at_checked(count).unwrap_or_default();
+        Self {
+            halves: halves.iter(),
+            excesses,
         }
-        leb128_at(bytes, at)?.checked_add(NIBBLE_FULL)
-    };
-    Some((number(byte & 15)?, number(byte >> 4)?))
+    }
+
+    #[inline]
+    fn number(&mut self, half: u8) -> Option<u64> {
+        if u64::from(half) < HALF_FULL {
+            return Some(half.into());
+        }
+        let mut at = 0;
+        let excess = leb128_at(self.excesses, &mut at)?;
+        self.excesses = self.excesses.get(at..)?;
+        excess.checked_add(HALF_FULL)
+    }
+}
+
+/// Ends early where the bytes do not hold what they promise.
+impl Iterator for Pairs<'_> {
+    type Item = [u64; 2];
+
+    #[inline]
+    fn next(&mut self) -> Option<[u64; 2]> {
+        let byte = *self.halves.next()?;
+        Some([self.number(byte & 15)?, self.number(byte >> 4)?])
+    }
 }
 
 /// Pads with zeroes to the next multiple of 8.
 pub(super) fn pad8(out: &mut Vec<u8>) {
     out.resize(out.len().next_multiple_of(8), 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn pairs_are_read_back(pairs in prop::collection::vec(prop::array::uniform2(prop_oneof![0..20u64, any::<u64>()]), 0..40), cut in 0usize..30) {
+            let mut bytes = vec![7];
+            put_pairs(&mut bytes, pairs.iter().copied());
+            let read: Vec<_> = Pairs::new(&bytes[1..], pairs.len()).collect();
+            prop_assert_eq!(&read, &pairs);
+            let less = &bytes[1..bytes.len().saturating_sub(cut).max(1)];
+            let read: Vec<_> = Pairs::new(less, pairs.len()).collect();
+            prop_assert!(pairs.starts_with(&read));
+            prop_assert!(read.len() == pairs.len() || less.len() < bytes.len() - 1);
+        }
+    }
 }

@@ -32,7 +32,7 @@ pub fn longest_payload(chunk_bytes: u32) -> usize {
 /// Bytes that a record of so many payload bytes takes in the log, header and padding included.
 #[inline]
 pub const fn record_bytes(payload_bytes: usize) -> usize {
-    RECORD_HEADER_BYTES + payload_bytes.next_multiple_of(8)
+    RECORD_HEADER_BYTES + ((payload_bytes + 7) & !7)
 }
 
 /// What became of a record offered to the open chunk.

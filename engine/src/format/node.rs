@@ -2,7 +2,7 @@
 //!
 //! `Node::decode` proves checksum, bounds, order and sums of everything once; the accessors behind it cannot fail.
 
-use super::bytes::{FormatError, array, i64_at, invalid, pair_at, u16_at, u32_at, u64_at};
+use super::bytes::{FormatError, Pairs, array, i64_at, invalid, u16_at, u32_at, u64_at};
 use super::checksum::checksum;
 use super::summary::{Bin, BinStats, ChildStats, IndexChild, NodeSummary, TOP_VALUES, Top};
 use crate::types::{Address, ChunkNo, IndexId, Key, LogKind, SourceId, Sum, Timestamp, ValueRange};
@@ -481,19 +481,18 @@ impl<'a> IndexBlock<'a> {
 
     /// Ascending by bin; empty where the node keeps none.
     pub fn bins(&self) -> impl Iterator<Item = BinEntry> + use<'a> {
-        let block = *self;
-        let (mut at, mut bin) = (0, 0u64);
-        (0..self.bin_count).map_while(move |i| {
-            let (step, count) = pair_at(block.bins, &mut at)?;
-            bin += step;
-            let mask = u64_at(block.masks, i * 8);
-            Some(BinEntry {
-                bin: bin as u16,
-                count,
-                mask,
-                stats: block.bin_stats(i),
+        let (block, mut bin) = (*self, 0u64);
+        Pairs::new(self.bins, self.bin_count)
+            .enumerate()
+            .map(move |(i, [step, count])| {
+                bin += step;
+                BinEntry {
+                    bin: bin as u16,
+                    count,
+                    mask: u64_at(block.masks, i * 8),
+                    stats: block.bin_stats(i),
+                }
             })
-        })
     }
 
     /// Of a roll-up with columns: what it knows of each child that holds a value, ascending.
@@ -556,20 +555,21 @@ impl<'a> IndexBlock<'a> {
                 invalid("bins without their flag", self.bin_count as u64)
             };
         }
-        let (mut at, mut bin, mut total) = (0, 0u64, 0u64);
-        for ordinal in 0..self.bin_count {
-            let Some((step, count)) = pair_at(self.bins, &mut at) else {
-                return Err(FormatError::Short {
-                    what: "the bins of an index",
-                    have: self.bins.len(),
-                    need: at + 1,
-                });
-            };
+        let (mut told, mut bin, mut total) = (0, 0u64, 0u64);
+        for [step, count] in Pairs::new(self.bins, self.bin_count) {
             bin = bin.saturating_add(step);
             total = total.saturating_add(count);
-            if bin > u64::from(u16::MAX) || count == 0 || (step == 0 && ordinal > 0) {
+            if bin > u64::from(u16::MAX) || count == 0 || (step == 0 && told > 0) {
                 return invalid("a bin", bin);
             }
+            told += 1;
+        }
+        if told < self.bin_count {
+            return Err(FormatError::Short {
+                what: "the bins of an index",
+                have: told,
+                need: self.bin_count,
+            });
         }
         if total != self.count {
             return invalid("the bins' total", total);

@@ -2,7 +2,7 @@
 //!
 //! What a summary leaves out (bins of rare sources, statistics of the rarest) is decided here and nowhere else.
 
-use super::bytes::{pad8, put_pair};
+use super::bytes::{pad8, put_pairs};
 use super::checksum::checksum;
 use super::node::{
     FLAG_BIN_STATS, FLAG_BINS, FLAG_CHILDREN, FLAG_FLOAT, INDEX_ENTRY_BYTES, MAGIC,
@@ -213,11 +213,13 @@ fn put_index_block(out: &mut Vec<u8>, index: &IndexSummary, rollup: bool, bins: 
             .for_each(|stats| put_bin_stats(out, stats));
     }
     if bins {
-        let mut previous = 0;
-        for bin in &index.bins {
-            put_pair(out, u64::from(bin.bin - previous), bin.count);
-            previous = bin.bin;
-        }
+        let bins = index.bins.iter();
+        let before = std::iter::once(0).chain(bins.clone().map(|bin| bin.bin));
+        put_pairs(
+            out,
+            bins.zip(before)
+                .map(|(bin, before)| [u64::from(bin.bin - before), bin.count]),
+        );
         pad8(out);
     }
 }

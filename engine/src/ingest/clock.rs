@@ -85,7 +85,8 @@ impl<S: TimeSource> Clock<S> {
     #[inline]
     pub fn now(&mut self) -> Timestamp {
         let elapsed_ns = self.elapsed_ns(self.slewed_rate);
-        let now = Timestamp(self.base.0.saturating_add(elapsed_ns));
+        // Where it wraps around, in 2262, time stands still.
+        let now = Timestamp(self.base.0.wrapping_add(elapsed_ns));
         self.last = self.last.max(now);
         self.last
     }

@@ -86,20 +86,11 @@ impl Columns {
             if least.is_some_and(|least| extremes.max <= least) {
                 continue;
             }
-            for (nth, key) in block.iter().enumerate() {
-                if least.is_some_and(|least| *key <= least) {
-                    continue;
+            for (nth, key) in (number * BLOCK_KEYS..).zip(block) {
+                if least.is_none_or(|least| *key > least) {
+                    keep(tops, *key, nth as u32);
+                    least = tops.get(TOP_VALUES - 1).map(|top| top.key);
                 }
-                tops.truncate(TOP_VALUES - 1);
-                let place = tops.partition_point(|top| top.key >= *key);
-                tops.insert(
-                    place,
-                    Top {
-                        key: *key,
-                        offset: (number * BLOCK_KEYS + nth) as u32,
-                    },
-                );
-                least = tops.get(TOP_VALUES - 1).map(|top| top.key);
             }
         }
         all
@@ -149,48 +140,71 @@ impl Columns {
         }
         let [first, last] = [out.range.min, out.range.max].map(|key| usize::from(bins.bin(key)));
         if last - first <= BINS_EACH * self.keys.len() {
-            out.bins.reserve(last - first + 1);
-            for bin in first..=last {
-                self.take_bin(bin, out);
+            let counts = self.counts.get_mut(first..=last).unwrap_or_default();
+            out.bins.reserve(counts.len());
+            for (bin, count) in (first..).zip(counts) {
+                take_bin(bin, count, &mut out.bins);
             }
-            return;
+        } else {
+            self.take_scattered_bins(&mut out.bins);
         }
-        self.counted.resize(BINS / 64, 0);
-        for bin in &self.bins {
-            if let Some(word) = self.counted.get_mut(usize::from(bin / 64)) {
-                *word |= 1 << (bin % 64);
-            }
-        }
-        for ordinal in first / 64..=last / 64 {
-            let mut word = self
-                .counted
-                .get_mut(ordinal)
-                .map(std::mem::take)
-                .unwrap_or_default();
-            while word != 0 {
-                self.take_bin(ordinal * 64 + word.trailing_zeros() as usize, out);
-                word &= word - 1;
-            }
+        if !bins.is_auto() {
+            let stats = out.bins.iter().map(|bin| {
+                let stats = self.stats.get_mut(usize::from(bin.bin));
+                stats.and_then(Option::take)
+            });
+            out.bin_stats.extend(stats.flatten());
         }
     }
 
-    #[inline]
-    fn take_bin(&mut self, bin: usize, out: &mut IndexSummary) {
-        let count = self
-            .counts
-            .get_mut(bin)
-            .map(std::mem::take)
-            .unwrap_or_default();
-        if count > 0 {
-            out.bins.push(Bin {
-                bin: bin as u16,
-                count: count.into(),
-                mask: 0,
-            });
-            if let Some(stats) = self.stats.get_mut(bin).and_then(Option::take) {
-                out.bin_stats.push(stats);
+    /// `take_bins` where they are few in a wide range.
+    fn take_scattered_bins(&mut self, out: &mut Vec<Bin>) {
+        self.counted.resize(BINS / 64, 0);
+        let (mut first, mut last) = (BINS / 64, 0);
+        for bin in &self.bins {
+            let at = usize::from(bin / 64);
+            (first, last) = (first.min(at), last.max(at));
+            if let Some(word) = self.counted.get_mut(at) {
+                *word |= 1 << (bin % 64);
             }
         }
+        let words = self.counted.get_mut(first..=last).unwrap_or_default();
+        for (at, word) in (first..).zip(words) {
+            while *word != 0 {
+                let bin = at * 64 + word.trailing_zeros() as usize;
+                if let Some(count) = self.counts.get_mut(bin) {
+                    take_bin(bin, count, out);
+                }
+                *word &= *word - 1;
+            }
+        }
+    }
+}
+
+#[inline]
+fn take_bin(bin: usize, count: &mut u32, out: &mut Vec<Bin>) {
+    if *count > 0 {
+        out.push(Bin {
+            bin: bin as u16,
+            count: std::mem::take(count).into(),
+            mask: 0,
+        });
+    }
+}
+
+/// Puts a value among the greatest. Once it has found its place, those behind it move on by one, and the last falls out.
+#[inline]
+fn keep(tops: &mut Vec<Top>, key: Key, nth: u32) {
+    let mut moving = Top { key, offset: nth };
+    let mut found = false;
+    for top in tops.iter_mut() {
+        found |= moving.key > top.key;
+        if found {
+            std::mem::swap(top, &mut moving);
+        }
+    }
+    if tops.len() < TOP_VALUES {
+        tops.push(moving);
     }
 }
 

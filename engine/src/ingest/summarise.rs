@@ -101,9 +101,13 @@ impl Summariser {
             address: chunk_no.address(chunk.len() as u32),
         };
         out.clear(chunk_no);
-        for group in self.groups.iter().take(self.group_count) {
+        let groups = self.groups.get_mut(..self.group_count).unwrap_or_default();
+        if !groups.is_sorted_by_key(|group| group.source) {
+            groups.sort_unstable_by_key(|group| group.source);
+        }
+        for group in groups {
             let source = SourceId(group.source);
-            let summary = out.sources.entry(|other| other.source.cmp(&source), |_| ());
+            let summary = out.sources.push();
             let (columns, times) = (&mut self.columns, &mut self.times);
             of_chunk.summarise_source(source, &group.runs, columns, times, summary);
             summary.previous_chunk = latest.get(source);

@@ -221,23 +221,26 @@ fn store_words(words: &[AtomicU64], bytes: &[[u8; 8]]) {
 #[cfg(target_arch = "x86_64")]
 fn store_past_cache(words: &[AtomicU64], bytes: &[[u8; 8]]) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
-    // Pairs of words stand at multiples of 16 behind an odd one, which is stored by itself, as is the last where one is left.
+    // Pairs of words stand at multiples of 16 behind an odd one, which is stored by itself, as is what is left of a line.
     let (words, _) = words.split_at(bytes.len().min(words.len()));
     let head = usize::from(!words.as_ptr().addr().is_multiple_of(16)).min(words.len());
     let (odd, words) = words.split_at(head);
     let (odd_bytes, bytes) = bytes.split_at(head);
     store_words(odd, odd_bytes);
-    let (pairs, last) = words.as_chunks::<2>();
-    let (pair_bytes, last_bytes) = bytes.as_chunks::<2>();
-    for (pair, bytes) in pairs.iter().zip(pair_bytes) {
-        // SAFETY: both pointers are valid for 16 bytes, and the one stored to is a multiple of 16. Nobody reads there before a mark says so,
-        // and `settle` orders the store before every mark.
-        unsafe {
-            let bytes = _mm_loadu_si128(bytes.as_ptr().cast::<__m128i>());
-            _mm_stream_si128(pair.as_ptr().cast::<__m128i>().cast_mut(), bytes);
+    let (lines, rest) = words.as_chunks::<8>();
+    let (line_bytes, rest_bytes) = bytes.as_chunks::<8>();
+    for (line, bytes) in lines.iter().zip(line_bytes) {
+        let (line, bytes) = (line.as_ptr(), bytes.as_ptr());
+        for pair in 0..4 {
+            // SAFETY: both pointers are valid for four times 16 bytes, and the one stored to is a multiple of 16. Nobody reads there before a
+            // mark says so, and `settle` orders the store before every mark.
+            unsafe {
+                let bytes = _mm_loadu_si128(bytes.cast::<__m128i>().add(pair));
+                _mm_stream_si128(line.cast::<__m128i>().cast_mut().add(pair), bytes);
+            }
         }
     }
-    store_words(last, last_bytes);
+    store_words(rest, rest_bytes);
 }
 
 #[cfg(not(target_arch = "x86_64"))]

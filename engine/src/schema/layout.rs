@@ -450,12 +450,13 @@ mod tests {
             let layout = Layout::new(TimeKind::Own, &fields).unwrap();
             let payload_bytes = layout.fixed_bytes() - cut.min(layout.fixed_bytes());
             let entry_bytes = 8 + payload_bytes.next_multiple_of(8);
+            let records = bytes.len() / entry_bytes;
             let payloads = Payloads {
-                entries: &bytes,
+                entries: &bytes[..records * entry_bytes],
                 entry_bytes,
                 offset: 8,
                 payload_bytes,
-                records: bytes.len() / entry_bytes,
+                records,
             };
             for field in 0..=TYPES.len() {
                 let expected: Vec<_> = payloads.iter().map(|payload| layout.key(field, payload)).collect();
