@@ -226,9 +226,7 @@ pub fn unknown(error: Error, dir: &str) -> Problem {
 
 fn incomplete(error: Error, dir: &str) -> Problem {
     match error {
-        Error::Incomplete { .. } => Problem::input(format!(
-            "{error}; loom_losses('{dir}') lists what is missing"
-        )),
+        Error::Incomplete { .. } => Problem::input(format!("{dir}: {error}")),
         error => error.into(),
     }
 }

@@ -7,7 +7,7 @@ use super::aggregate::{Question, buckets_at_once, expect_same, span, tally};
 use super::bucket::Bucket;
 use super::interrupt::Poll;
 use super::snapshot::Snapshot;
-use super::tally::{Counts, Slot};
+use super::tally::{Counts, Slot, Tally};
 use crate::error::{Error, Result};
 use crate::schema::BinMap;
 use crate::types::{IndexId, Key, SourceId, Sum, TimeRange, Timestamp, ValueRange};
@@ -75,7 +75,10 @@ impl Histogram {
             ));
         };
         let bins = first.bins.clone();
-        let slots = tally(&questions, spec.bucket, spec.time, Counts::Nothing, poll)?;
+        let slots = match spec.bucket {
+            Some(_) => tally(&questions, spec.bucket, spec.time, Counts::Nothing, poll)?,
+            None => Tally::new(None, &bins, Counts::Nothing).into_slots(),
+        };
         Ok(Histogram {
             counts: if bins.is_auto() {
                 Counts::Bins

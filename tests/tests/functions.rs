@@ -1,0 +1,340 @@
+//! What SQL functions answer while a directory changes under them: indexes come and go, layouts grow, records are lost, other
+//! directories appear. A writer of the test's own makes the directories, so that each step stands still while it is asked about.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use loom_engine::ingest::{Writer, WriterOptions};
+use loom_engine::log::LogOptions;
+use loom_engine::schema::{
+    IndexDef, LossEncoder, LossReason, LossRecord, LossStage, SourceDef, losses_source,
+    parse_sources,
+};
+use loom_engine::{SourceId, Timestamp};
+use loom_tests::duckdb::{Row, Session, Version};
+use tempfile::TempDir;
+
+const SOURCES: &str = "
+[[source]]
+name = 'r'
+field = [{ name = 'n', type = 'u64' }, { name = 'op', type = 'u8' }]
+
+[[source]]
+name = 'filler'
+";
+
+/// A directory of small chunks, and who writes it.
+struct World {
+    writer: Writer,
+    r: SourceId,
+    filler: SourceId,
+    pushed: u64,
+}
+
+impl World {
+    fn new(root: &TempDir, name: &str) -> Result<World> {
+        let options = WriterOptions {
+            log: LogOptions {
+                chunk_bytes: 4 << 10,
+                block_bytes: 256 << 10,
+                segment_bytes: [1 << 20; 3],
+                staging: Some(root.path().to_path_buf()),
+                ..LogOptions::default()
+            },
+            accept_clock: true,
+        };
+        let mut writer = Writer::open(&root.path().join(name), options)?;
+        let mut ids = parse_sources(SOURCES)?
+            .iter()
+            .map(|def| writer.define_source(def))
+            .collect::<Result<Vec<_>, _>>()?
+            .into_iter();
+        let (r, filler) = ids.next().zip(ids.next()).context("two sources")?;
+        Ok(World {
+            writer,
+            r,
+            filler,
+            pushed: 0,
+        })
+    }
+
+    /// Pushes and publishes records of `r`: `n` goes on counting in steps that no two records share, `op` is 0, 1 or 2.
+    fn push(&mut self, records: u64, more: &[u8]) -> Result<()> {
+        for _ in 0..records {
+            let mut payload = (self.pushed * 7919 % 10_007).to_le_bytes().to_vec();
+            payload.push((self.pushed % 3) as u8);
+            payload.extend_from_slice(more);
+            self.writer.push(self.r, &payload)?;
+            self.pushed += 1;
+        }
+        Ok(self.writer.publish()?)
+    }
+
+    /// Chunks without a record of `r`.
+    fn fill(&mut self, chunks: usize) -> Result<()> {
+        for _ in 0..chunks {
+            self.writer.push(self.filler, &[7; 4000])?;
+        }
+        Ok(self.writer.publish()?)
+    }
+}
+
+fn index(toml: &str) -> Result<IndexDef> {
+    Ok(toml::from_str(toml)?)
+}
+
+fn place(root: &TempDir, name: &str) -> String {
+    root.path().join(name).display().to_string()
+}
+
+fn rows(session: &mut Session, sql: &str) -> Result<Vec<Row>> {
+    session.query(sql).with_context(|| sql.to_owned())
+}
+
+/// `loom_aggregate` of the index `n`, its histogram, and DuckDB's own aggregates over the rows that `filter` leaves: all one.
+fn expect_agreement(session: &mut Session, dir: &str, filter: &str) -> Result<()> {
+    let ours = rows(
+        session,
+        &format!(
+            "SELECT count, sum, min, max, p50, p99 FROM loom_aggregate('{dir}', 'r', 'n', quantiles := [0.5, 0.99])"
+        ),
+    )?;
+    let theirs = rows(
+        session,
+        &format!(
+            "SELECT count(n), sum(n), min(n), max(n), quantile_disc(n, 0.5), quantile_disc(n, 0.99)
+             FROM loom_scan('{dir}', 'r') WHERE {filter}"
+        ),
+    )?;
+    ensure!(ours == theirs, "{filter}: {ours:?} against {theirs:?}");
+    let wrong = format!(
+        "SELECT count(*) FROM loom_histogram('{dir}', 'r', 'n') h WHERE h.count <> (SELECT count(*) FROM loom_scan('{dir}', 'r')
+         WHERE {filter} AND (h.lower IS NULL OR n >= h.lower) AND (h.upper IS NULL OR n < h.upper))"
+    );
+    ensure!(session.value(&wrong)? == "0", "{filter}: a bin is wrong");
+    let total = format!(
+        "SELECT sum(count) = (SELECT count(*) FROM loom_scan('{dir}', 'r') WHERE {filter}) FROM loom_histogram('{dir}', 'r', 'n')"
+    );
+    ensure!(
+        session.value(&total)? == "true",
+        "{filter}: a bin is missing"
+    );
+    Ok(())
+}
+
+#[test]
+fn an_index_answers_for_all_records_open_closed_filtered_or_defined_again() -> Result<()> {
+    let root = tempfile::tempdir()?;
+    let mut world = World::new(&root, "loom")?;
+    let dir = place(&root, "loom");
+    let mut sessions = Version::ALL
+        .into_iter()
+        .map(Session::open)
+        .collect::<Result<Vec<_>>>()?;
+    let mut check = |filter| {
+        sessions
+            .iter_mut()
+            .try_for_each(|session| expect_agreement(session, &dir, filter))
+    };
+    world.push(1500, &[])?;
+    let id = world
+        .writer
+        .define_index(world.r, &index("name = 'n'\nvalue = 'n'")?)?;
+    check("true")?;
+    world.push(1500, &[])?;
+    check("true")?;
+    world.writer.close_index(id)?;
+    world.push(1500, &[])?;
+    check("true")?;
+    let again =
+        "name = 'n'\nvalue = 'n'\nwhere = 'op = 1'\nbins = { from = 100, step = 500, count = 10 }";
+    world.writer.define_index(world.r, &index(again)?)?;
+    check("op = 1")?;
+    world.push(1500, &[])?;
+    check("op = 1")
+}
+
+#[test]
+fn the_latest_records_of_a_rare_source_cost_its_chunks_and_show_fields_as_they_were() -> Result<()>
+{
+    let root = tempfile::tempdir()?;
+    let mut world = World::new(&root, "loom")?;
+    let dir = place(&root, "loom");
+    world.push(3, &[])?;
+    world.fill(200)?;
+    let mut def: SourceDef = parse_sources(SOURCES)?.swap_remove(0);
+    def.fields
+        .push(toml::from_str("name = 'more'\ntype = 'u32'")?);
+    world.writer.define_source(&def)?;
+    world.push(2, &77u32.to_le_bytes())?;
+    world.fill(200)?;
+    for version in Version::ALL {
+        let mut session = Session::open(version)?;
+        let latest = format!("SELECT n, more FROM loom_tail('{dir}', 'r', 4)");
+        let expected: Vec<Row> = [(4, true), (3, true), (2, false), (1, false)]
+            .map(|(at, grown): (u64, bool)| {
+                let more = grown.then(|| "77".to_owned());
+                vec![Some((at * 7919 % 10_007).to_string()), more]
+            })
+            .into();
+        assert_eq!(rows(&mut session, &latest)?, expected);
+        let cheap = "SELECT chunks_read <= 5 AND chunks_total >= 400 FROM loom_scan_stats() ORDER BY scan DESC LIMIT 1";
+        assert_eq!(session.value(cheap)?, "true", "{}", version.name());
+        world.writer.close_source(world.r)?;
+        assert_eq!(rows(&mut session, &latest)?, expected);
+        world.writer.define_source(&def)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_prepared_call_sees_records_and_directories_that_came_since() -> Result<()> {
+    for version in Version::ALL {
+        let root = tempfile::tempdir()?;
+        let mut first = World::new(&root, "a.loom")?;
+        first.push(1000, &[])?;
+        let mut session = Session::open(version)?;
+        let glob = place(&root, "*.loom");
+        for (name, from) in [
+            ("tail", format!("loom_tail('{glob}', 'r', 3)")),
+            ("scan", format!("loom_scan('{glob}', 'r')")),
+            ("chunks", format!("loom_chunks('{glob}', source := 'r')")),
+        ] {
+            let counted = if name == "chunks" {
+                "sum(records)"
+            } else {
+                "count(*)"
+            };
+            session.query(&format!(
+                "PREPARE {name} AS SELECT ({counted})::VARCHAR AS a FROM {from}"
+            ))?;
+        }
+        let asked = "PREPARE latest AS SELECT n::VARCHAR AS n FROM loom_tail";
+        session.query(&format!("{asked}('{glob}', 'r', 2)"))?;
+        let mut execute = |name: &str| rows(&mut session, &format!("EXECUTE {name}"));
+        let one = |value: u64| vec![vec![Some(value.to_string())]];
+        let n = |at: u64| vec![Some((at * 7919 % 10_007).to_string())];
+        assert_eq!(execute("tail")?, one(3));
+        assert_eq!(execute("scan")?, one(1000));
+        assert_eq!(execute("latest")?, [n(999), n(998)]);
+        first.push(1, &[])?;
+        assert_eq!(execute("scan")?, one(1001));
+        assert_eq!(execute("latest")?, [n(1000), n(999)]);
+        let mut second = World::new(&root, "b.loom")?;
+        second.push(500, &[])?;
+        first.push(1, &[])?;
+        assert_eq!(execute("scan")?, one(1502));
+        assert_eq!(execute("chunks")?, one(1502));
+        // By arrival, across both.
+        assert_eq!(execute("latest")?, [n(1001), n(499)]);
+    }
+    Ok(())
+}
+
+/// Records in the ledger a loss of three records of `source`.
+fn lose(world: &mut World, source: &str, from: Timestamp, to: Timestamp) -> Result<()> {
+    let ledger = world.writer.define_builtin_source(&losses_source())?;
+    let mut payload = Vec::new();
+    let loss = LossRecord {
+        from,
+        to,
+        source: Some(source),
+        stage: LossStage::Log,
+        reason: LossReason::Overload,
+        records: Some(3),
+        bytes: Some(27),
+        detail: None,
+    };
+    LossEncoder::new()?.encode(&loss, &mut payload)?;
+    world.writer.push(ledger, &payload)?;
+    Ok(world.writer.publish()?)
+}
+
+fn said(session: &mut Session, sql: &str) -> String {
+    match session.query(sql) {
+        Ok(rows) => format!("no error, but {rows:?}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn losses_are_listed_and_make_complete_queries_fail_in_their_window_alone() -> Result<()> {
+    let root = tempfile::tempdir()?;
+    let mut world = World::new(&root, "loom")?;
+    let dir = place(&root, "loom");
+    world
+        .writer
+        .define_index(world.r, &index("name = 'n'\nvalue = 'n'")?)?;
+    world.push(100, &[])?;
+    let now = world.writer.now();
+    let hour = 3_600_000_000_000;
+    let (from, to) = (Timestamp(now.0 - hour), Timestamp(now.0 - hour + 1_000_000));
+    lose(&mut world, "r", from, to)?;
+    for version in Version::ALL {
+        let mut session = Session::open(version)?;
+        let listed = format!(
+            "SELECT dir = '{dir}', from_ts = make_timestamp({} // 1000)::TIMESTAMPTZ, to_ts = make_timestamp({} // 1000)::TIMESTAMPTZ,
+             source, stage, reason, records, bytes FROM loom_losses('{dir}')",
+            from.0, to.0
+        );
+        let expected = ["true", "true", "true", "r", "log", "overload", "3", "27"];
+        let expected: Vec<Row> = vec![expected.map(|text| Some(text.to_owned())).into()];
+        assert_eq!(rows(&mut session, &listed)?, expected);
+        for call in [
+            format!("loom_scan('{dir}', 'r', complete := true)"),
+            format!(
+                "loom_scan('{dir}', 'r', around := [now() - INTERVAL 1 HOUR], width := INTERVAL 30 MINUTE, complete := true)"
+            ),
+            format!("loom_aggregate('{dir}', 'r', 'n', complete := true)"),
+            format!(
+                "loom_histogram('{dir}', 'r', 'n', bucket := INTERVAL 1 SECOND, complete := true)"
+            ),
+            format!("loom_scan(['{dir}'], 'r', t_to := now(), complete := true)"),
+        ] {
+            let told = said(&mut session, &format!("SELECT count(*) FROM {call}"));
+            let names = ["'r'", "3 records", "overload", "loom_losses", &dir];
+            assert!(
+                names.iter().all(|name| told.contains(name)),
+                "{call}: {told}"
+            );
+        }
+        for call in [
+            format!("loom_scan('{dir}', 'r')"),
+            format!("loom_scan('{dir}', 'r', complete := false)"),
+            format!(
+                "loom_scan('{dir}', 'r', t_from := now() - INTERVAL 30 MINUTE, complete := true)"
+            ),
+            format!("loom_scan('{dir}', 'r', last := INTERVAL 30 MINUTE, complete := true)"),
+        ] {
+            let count = format!("SELECT count(*) FROM {call}");
+            assert_eq!(session.value(&count)?, "100", "{call}");
+        }
+        // The loss of one source is none of another.
+        let filler = format!("SELECT count(*) FROM loom_scan('{dir}', 'filler', complete := true)");
+        assert_eq!(session.value(&filler)?, "0");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_directory_that_is_gone_is_told_by_its_path() -> Result<()> {
+    let gone = Path::new("/nonexistent/telemetry.loom")
+        .display()
+        .to_string();
+    for version in Version::ALL {
+        let mut session = Session::open(version)?;
+        for call in [
+            format!("loom_tail('{gone}', 'r', 1)"),
+            format!("loom_histogram('{gone}', 'r', 'n')"),
+            format!("loom_chunks('{gone}')"),
+            format!("loom_losses(['{gone}'])"),
+        ] {
+            let told = said(&mut session, &format!("FROM {call}"));
+            assert!(
+                told.contains(&gone) && told.contains("No such file"),
+                "{told}"
+            );
+        }
+    }
+    Ok(())
+}
