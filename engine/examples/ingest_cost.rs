@@ -6,7 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use loom_engine::SourceId;
 use loom_engine::ingest::{Batch, Writer, WriterOptions};
@@ -60,7 +60,7 @@ fn main() {
     let ns = |run: &Run| run.cpu.as_nanos() as f64 / case.records as f64;
     let [first, middle, last] = [0, runs.len() / 2, runs.len() - 1].map(|at| runs.get(at).unwrap());
     println!(
-        "{} batch={} payload={} indexes={} sources={}: {:.2} ns ({:.2} to {:.2}), {:.1} M/s; {:.2} B on disk; stalls {} {:?}",
+        "{} batch={} payload={} indexes={} sources={}: {:.2} ns ({:.2} to {:.2}), {:.1} M/s; wall {:.0} MB/s; {:.2} B on disk; stalls {} {:?}",
         if case.edges { "edges" } else { "auto" },
         case.batch,
         case.payload,
@@ -70,6 +70,7 @@ fn main() {
         ns(first),
         ns(last),
         1e3 / ns(middle),
+        middle.disk_bytes as f64 / 1e6 / middle.wall.as_secs_f64(),
         middle.disk_bytes as f64 / case.records as f64,
         middle.stalls,
         middle.stall,
@@ -78,6 +79,8 @@ fn main() {
 
 struct Run {
     cpu: Duration,
+    /// Until everything is on disk, synced.
+    wall: Duration,
     disk_bytes: u64,
     stalls: u64,
     stall: Duration,
@@ -136,7 +139,7 @@ impl Case {
             })
             .collect();
         let mut turn = sources.iter().copied().cycle();
-        let started = cpu_time();
+        let (began, started) = (Instant::now(), cpu_time());
         let mut left = self.records;
         while left > 0 {
             for bytes in payloads.chunks(self.payload * self.batch) {
@@ -166,6 +169,7 @@ impl Case {
         writer.close().unwrap();
         Run {
             cpu,
+            wall: began.elapsed(),
             disk_bytes: ["records", "chunks", "times"]
                 .iter()
                 .map(|log| folder_bytes(&dir.join(log)))
