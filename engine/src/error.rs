@@ -76,8 +76,8 @@ pub enum Error {
     Full,
 
     /// Another process writes this directory.
-    #[error("{} is locked by another writer", path.display())]
-    Locked { path: PathBuf },
+    #[error("{} is locked by another writer{}", path.display(), process(pid))]
+    Locked { path: PathBuf, pid: Option<u32> },
 
     /// The staging file that a live writer uses cannot be read.
     #[error("{}: the writer's staging file cannot be used: {what}", path.display())]
@@ -169,6 +169,10 @@ impl<T, E: Into<io::Error>> IoContext<T> for Result<T, E> {
     fn at(self, path: &Path) -> Result<T> {
         self.map_err(|source| Error::io(path, source.into()))
     }
+}
+
+fn process(pid: &Option<u32>) -> String {
+    pid.map_or_else(String::new, |pid| format!(", process {pid}"))
 }
 
 fn suggestion(nearest: &[String]) -> String {

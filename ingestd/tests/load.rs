@@ -323,7 +323,40 @@ fn a_directory_that_another_load_writes_is_refused() {
         "{}",
         stderr(&second)
     );
+    let pid = first.id();
+    assert!(
+        stderr(&second).contains(&pid.to_string()),
+        "{}",
+        stderr(&second)
+    );
     drop(stdin);
     assert!(first.wait_with_output().unwrap().status.success());
+    assert_eq!(records(&dir, "s").len(), 1);
+}
+
+#[test]
+fn an_input_of_which_nothing_is_stored_leaves_no_source() {
+    let home = tempfile::tempdir().unwrap();
+    let (dir, csv) = (home.path().join("loom"), home.path().join("a.csv"));
+    let load = |text: &str, more: &[&str]| {
+        fs::write(&csv, text).unwrap();
+        let arguments = [
+            "load",
+            dir.to_str().unwrap(),
+            "--source",
+            "s",
+            csv.to_str().unwrap(),
+        ];
+        run(&[&arguments[..], more].concat())
+    };
+    let empty = load("a,b\n", &[]);
+    assert_eq!(stdout(&empty), "received=0 stored=0 refused=0 dropped=0\n");
+    assert!(empty.status.success() && !dir.exists());
+    let refused = load("a,t\n1,never\n2,\n", &["--ts", "t"]);
+    assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
+    assert!(!dir.exists());
+    assert_eq!(load("", &[]).status.code(), Some(1));
+    assert!(!dir.exists());
+    assert!(load("a,b\n1,2\n", &[]).status.success());
     assert_eq!(records(&dir, "s").len(), 1);
 }

@@ -7,8 +7,7 @@ use anyhow::{Context, Result, ensure};
 use loom_engine::ingest::{Writer, WriterOptions};
 use loom_engine::log::LogOptions;
 use loom_engine::schema::{
-    IndexDef, LossEncoder, LossReason, LossRecord, LossStage, SourceDef, losses_source,
-    parse_sources,
+    IndexDef, LossEncoder, LossReason, LossRecord, SourceDef, losses_source, parse_sources,
 };
 use loom_engine::{SourceId, Timestamp};
 use loom_tests::duckdb::{Row, Session, Version};
@@ -239,7 +238,6 @@ fn lose(world: &mut World, source: &str, from: Timestamp, to: Timestamp) -> Resu
         from,
         to,
         source: Some(source),
-        stage: LossStage::Log,
         reason: LossReason::Overload,
         records: Some(3),
         bytes: Some(27),

@@ -64,7 +64,7 @@ pub fn check(dir: &Path) -> Result<Report> {
         };
         match outcome {
             // Retention went on meanwhile; what it removed is nobody's business any more.
-            Err(Error::Evicted { .. }) => drop(check.rollups.add(chunk, Child::Unknown)),
+            Err(Error::Evicted { .. }) => check.pass_evicted(chunk),
             outcome => outcome?,
         }
     }
@@ -94,6 +94,14 @@ impl Check<'_> {
     fn open_chunk(&mut self, chunk: ChunkNo) -> Result<()> {
         self.report.open_chunks += 1;
         self.read_chunk(chunk).map(drop)
+    }
+
+    /// Goes on past a chunk that retention removed: what it was a part of is not known from here on.
+    fn pass_evicted(&mut self, chunk: ChunkNo) {
+        self.rollups.add(chunk, Child::Unknown);
+        self.first = ChunkNo(chunk.0 + 1);
+        self.latest = LatestChunks::default();
+        self.stored.pass();
     }
 
     /// A chunk that has a summary, and the roll-ups that it completes.
@@ -175,8 +183,17 @@ impl Check<'_> {
         if origin == Origin::Staging {
             self.report.staged_chunks += 1;
         } else if published == self.chunk_bytes as usize {
-            let uuid = &self.reader.meta().uuid;
-            if let Err(error) = verify_chunk(uuid, address, &self.chunk) {
+            let uuid = self.reader.meta().uuid;
+            let mut verified = verify_chunk(&uuid, address, &self.chunk);
+            if verified.is_err() {
+                // Its segment may have been given up, or written anew, while it was read.
+                self.reader.relist();
+                match self.reader.read(LogKind::Records, address, &mut self.chunk) {
+                    Err(error @ Error::Evicted { .. }) => return Err(error),
+                    _ => verified = verify_chunk(&uuid, address, &self.chunk),
+                }
+            }
+            if let Err(error) = verified {
                 self.damage(address, error.to_string());
                 return Ok(false);
             }

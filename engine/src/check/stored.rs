@@ -88,6 +88,11 @@ impl<'a> Stored<'a> {
         }
     }
 
+    /// Nodes are passed over: where the next one begins is not known.
+    pub(super) fn pass(&mut self) {
+        self.next = None;
+    }
+
     /// A node that `node` gave, decoded.
     pub(super) fn decoded<'n>(&self, node: &'n StoredNode) -> Option<Node<'n>> {
         match node {

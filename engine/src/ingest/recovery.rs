@@ -272,6 +272,9 @@ impl Indexed {
             let mut rollup = NodeSummary::new(level);
             rollup.clear(ChunkNo(first * FANOUT.pow(level.into()) / FANOUT));
             for ordinal in first..nodes {
+                if self.is_evicted(opening, level - 1, ordinal) {
+                    continue;
+                }
                 let Some(stored) = self.stored(opening, level - 1, ordinal)? else {
                     merger.pass_child(&mut rollup);
                     continue;
@@ -283,6 +286,13 @@ impl Indexed {
                     node.to_summary()
                 };
                 merger.add_child(&mut rollup, (ordinal - first) as u8, &child);
+            }
+            // Where retention removed the first children, the chain of those after them leads to one of these: outside the roll-up, there
+            // is nothing that it could lead to.
+            for source in rollup.sources.iter_mut() {
+                source.previous_chunk = source
+                    .previous_chunk
+                    .filter(|previous| *previous < rollup.first_chunk);
             }
             open.push(rollup);
             nodes /= FANOUT;
@@ -350,8 +360,10 @@ impl Indexed {
                     rollup.first_chunk.0 / span + u64::from(summary.last),
                 ))
             });
-            if let Some((level, ordinal)) = newest {
-                latest.set(source, self.descend(opening, level, ordinal, source)?);
+            if let Some((level, ordinal)) = newest
+                && let Some(chunk) = self.descend(opening, level, ordinal, source)?
+            {
+                latest.set(source, chunk);
             }
         }
         Ok(())
@@ -363,8 +375,11 @@ impl Indexed {
         mut level: u8,
         mut ordinal: u64,
         source: SourceId,
-    ) -> Result<ChunkNo> {
+    ) -> Result<Option<ChunkNo>> {
         while level > 0 {
+            if self.is_evicted(opening, level, ordinal) {
+                return Ok(None);
+            }
             let last = match self.stored(opening, level, ordinal)? {
                 Some(stored) => stored
                     .decode(opening)?
@@ -383,7 +398,13 @@ impl Indexed {
             };
             (level, ordinal) = (level - 1, ordinal * FANOUT + last);
         }
-        Ok(ChunkNo(ordinal))
+        Ok(Some(ChunkNo(ordinal)))
+    }
+
+    /// Whether retention removed the node: it stands before those of the first chunk that is retained.
+    fn is_evicted(&self, opening: &Opening, level: u8, ordinal: u64) -> bool {
+        let first = opening.begin(LogKind::Records).chunk(self.chunk_bytes);
+        entry_of(level, ordinal) < entries_before(first.0)
     }
 
     /// A node as it stands in the chunk index, `None` where the log has a gap.

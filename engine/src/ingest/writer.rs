@@ -87,7 +87,7 @@ type Define = fn(&mut Catalog, &SourceDef, Address) -> Result<(SourceId, Vec<Eve
 
 /// The one writer of a Loom directory.
 pub struct Writer {
-    logs: Logs,
+    pub(super) logs: Logs,
     catalog: Catalog,
     catalog_lines: u64,
     natives: Natives,
@@ -96,7 +96,7 @@ pub struct Writer {
     intakes: Vec<Intake>,
     chunk: ChunkBuilder,
     chunk_no: ChunkNo,
-    chunk_bytes: u32,
+    pub(super) chunk_bytes: u32,
     /// How many bytes of the open chunk are in staging.
     staged_bytes: usize,
     payload_bytes_max: usize,
@@ -248,6 +248,13 @@ impl Writer {
             Some(address) => Ok(address),
             None => Err(Error::Full),
         }
+    }
+
+    /// As `push`, but where that would wait it stores nothing and returns `None`.
+    pub fn try_push(&mut self, source: SourceId, payload: &[u8]) -> Result<Option<Address>> {
+        self.check(source, payload)?;
+        let now = self.clock.now();
+        self.append::<false>(source, now, payload)
     }
 
     /// Appends the records of a batch with one arrival time. What is refused is told; the rest is stored. Waits while both staged blocks
@@ -402,6 +409,16 @@ impl Writer {
     /// Why the disk takes nothing for now, if it does not: no space, for one.
     pub fn trouble(&self) -> Option<String> {
         self.logs.trouble()
+    }
+
+    /// Bytes on the disk of the segments of all logs.
+    pub fn segment_bytes(&self) -> u64 {
+        self.logs.segment_bytes()
+    }
+
+    /// Whether the disk takes nothing because it is full.
+    pub fn waits_for_space(&self) -> bool {
+        self.logs.waits_for_space()
     }
 
     pub fn meta(&self) -> &DirMeta {

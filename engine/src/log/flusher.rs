@@ -13,7 +13,7 @@ use memmap2::MmapMut;
 
 use super::control::Word;
 use super::durable::{DurableFile, DurableLog};
-use super::fault::Fault;
+use super::fault::{Fault, is_for_space};
 use super::log_flusher::LogFlusher;
 use super::options::{Durability, pick_mut, pick_ref};
 use super::shared::Shared;
@@ -94,7 +94,7 @@ impl Flusher {
     }
 
     fn wait_out(&mut self, error: &Error) {
-        self.shared.trouble(error.to_string());
+        self.shared.trouble(error.to_string(), is_for_space(error));
         if self.warned.is_none_or(|at| at.elapsed() >= WARN_EVERY) {
             self.warned = Some(Instant::now());
             tracing::warn!("{}: the flusher waits: {error}", self.shared.dir.display());
@@ -136,10 +136,10 @@ impl Flusher {
             log.write_partial(&self.shared, records, &mut self.scratch)?;
             self.sync(slot)?;
             if evicts {
-                self.logs
-                    .iter()
-                    .zip(begins)
-                    .try_for_each(|(log, begin)| log.segments().evict(begin))?;
+                for (log, begin) in self.logs.iter().zip(begins) {
+                    log.segments().evict(begin)?;
+                    self.shared.flusher(log.log()).evicted.set(begin);
+                }
             }
             self.shared.complete(ticket);
             busy = true;
@@ -210,7 +210,7 @@ impl Flusher {
         Ok(checksum(&shared.meta.uuid, log, from, bytes))
     }
 
-    fn allocate_ahead(&mut self) -> Result<()> {
+    fn allocate_ahead(&mut self) -> Result<(), Fault> {
         for log in &mut self.logs {
             log.allocate_ahead(&self.shared)?;
         }

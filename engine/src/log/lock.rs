@@ -9,12 +9,15 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use super::storage::{OpenMode, Storage, StorageFile, is_not_found};
+use super::storage::{OpenMode, Storage, StorageFile, is_not_found, read_at, write_at};
 use super::sync::{Mutex, locked};
 use crate::error::{Error, Result};
 
 const NAME: &str = "LOCK";
+/// How long a lock that another holds is asked for again.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The lock, held until this is dropped.
 #[derive(Debug)]
@@ -25,13 +28,36 @@ pub struct WriterLock {
 impl WriterLock {
     pub fn take(storage: &dyn Storage, dir: &Path) -> Result<WriterLock> {
         let file = storage.open(&dir.join(NAME), OpenMode::Create)?;
-        if !file.try_lock()? {
+        let mut taken = file.try_lock()?;
+        let since = Instant::now();
+        // A process that some writer forked shares the lock until it begins its own program, even when that writer has ended.
+        while !taken && since.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(5));
+            taken = file.try_lock()?;
+        }
+        if !taken {
             return Err(Error::Locked {
                 path: dir.to_owned(),
+                pid: holder(&*file),
             });
+        }
+        // For people alone: that it cannot be written is no reason not to start.
+        let named = file
+            .truncate(0)
+            .and_then(|()| write_at(&*file, format!("{}\n", std::process::id()).as_bytes(), 0));
+        if let Err(error) = named {
+            tracing::debug!("{error}");
         }
         Ok(WriterLock { _file: file })
     }
+}
+
+/// The process that says in the file that it holds the lock.
+fn holder(file: &dyn StorageFile) -> Option<u32> {
+    let mut text = [0; 16];
+    let read = read_at(file, &mut text, 0).ok()?;
+    let text = std::str::from_utf8(text.get(..read)?).ok()?;
+    text.trim_end().parse().ok()
 }
 
 /// Asks whether a writer lives. Takes no lock.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::control::Word;
 use super::fault::Fault;
 use super::lanes::{Lanes, RUNS_MAX};
-use super::segment::SegmentDir;
+use super::segment::{Draft, SegmentDir};
 use super::segment_writer::SegmentWriter;
 use super::shared::Shared;
 use super::staged_run::StagedRun;
@@ -68,17 +68,34 @@ impl LogFlusher {
     }
 
     /// Makes segments until two blocks ahead of the writer are allocated.
-    pub fn allocate_ahead(&mut self, shared: &Shared) -> Result<()> {
+    pub fn allocate_ahead(&mut self, shared: &Shared) -> Result<(), Fault> {
         let allocated = &shared.flusher(self.log).allocated;
         let wanted = shared.writer(self.log).appended.get() + 2 * shared.geometry.block(self.log);
         while allocated.get() < wanted {
             let first = allocated.get();
-            self.segments().provide(first, OpenMode::Write)?;
+            self.allocate(first)?;
             shared.counters.segments.fetch_add(1, Ordering::Relaxed);
             allocated.set(first + self.segments().segment_bytes());
             shared.notify();
         }
         Ok(())
+    }
+
+    /// Allocates a segment that nothing is written to yet. Where the medium refuses it, another file takes its place as the next generation; if
+    /// that is refused too, it is tried again later: nothing is lost meanwhile, for the writer waits.
+    fn allocate(&self, first: Address) -> Result<(), Fault> {
+        let refused = match self.segments().provide(first, OpenMode::Write) {
+            Ok(_) => return Ok(()),
+            Err(error) => match Fault::from(error) {
+                Fault::Final(error @ Error::Io { .. }) => error,
+                fault => return Err(fault),
+            },
+        };
+        tracing::warn!("{refused}; another file takes the segment's place");
+        self.segments()
+            .draft(first)
+            .and_then(Draft::publish)
+            .map_err(Fault::Passing)
     }
 
     /// Writes what is complete, if it is enough to be worth a write or `all` is asked for. Returns whether it wrote.

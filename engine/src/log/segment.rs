@@ -118,7 +118,19 @@ impl SegmentDir {
 
     /// Makes the folder; the caller syncs the directory above.
     pub fn make(&self) -> Result<()> {
-        self.storage.make_dir(&self.path)
+        self.storage.make_dir(&self.path)?;
+        self.refuse_link()
+    }
+
+    /// What stands in the folder is in the directory: a link could lead out of it.
+    fn refuse_link(&self) -> Result<()> {
+        if self.storage.is_link(&self.path)? {
+            return Err(Error::Damaged {
+                path: self.path.clone(),
+                what: "a symbolic link stands in place of a folder".to_owned(),
+            });
+        }
+        Ok(())
     }
 
     /// First address of the segment that holds a byte.
@@ -141,6 +153,7 @@ impl SegmentDir {
     }
 
     fn names(&self) -> Result<Vec<SegmentName>> {
+        self.refuse_link()?;
         // Without the folder, as in a copy that left out what is empty, there are no segments.
         let names = match self.storage.list(&self.path) {
             Err(error) if is_not_found(&error) => Vec::new(),
@@ -306,7 +319,11 @@ impl SegmentDir {
             let replaced = list
                 .get(&name.first)
                 .is_some_and(|&generation| generation > name.generation);
-            if replaced || name.first.0.saturating_add(self.segment_bytes) <= begin.0 {
+            let evicted = name.first.0.saturating_add(self.segment_bytes) <= begin.0;
+            if evicted {
+                self.empty(name)?;
+            }
+            if replaced || evicted {
                 unlink_if_present(&*self.storage, &self.path_of(name))?;
                 removed = true;
             }
@@ -315,6 +332,17 @@ impl SegmentDir {
             self.storage.sync_dir(&self.path)
         } else {
             Ok(())
+        }
+    }
+
+    /// Gives back the space of a segment, whoever has it open: a reader finds its file short, and then that it was evicted.
+    fn empty(&self, name: SegmentName) -> Result<()> {
+        match self.open(name, OpenMode::Write) {
+            Ok(file) => file.truncate(0),
+            Err(error) if is_not_found(&error) => Ok(()),
+            // What is no file of ours has no space to give back; its name goes all the same.
+            Err(Error::Damaged { .. }) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 

@@ -58,6 +58,8 @@ pub struct FlusherMarks {
     pub released: Mark,
     /// Below it segments are allocated and their names durable.
     pub allocated: Mark,
+    /// Segments that lie wholly below it are gone.
+    pub evicted: Mark,
 }
 
 /// What stops the flusher, for now or for good.
@@ -69,6 +71,8 @@ enum Trouble {
     Waiting {
         message: String,
         failures: u64,
+        /// What is wanted is space on the disk.
+        for_space: bool,
     },
     Failed(String),
 }
@@ -140,6 +144,7 @@ impl Shared {
             durable: Mark::new(log.at),
             released: Mark::new(log.at),
             allocated: Mark::new(log.allocated),
+            evicted: Mark::new(log.begin),
         });
         Shared {
             storage,
@@ -231,7 +236,7 @@ impl Shared {
     }
 
     /// The flusher cannot go on for now. Returns whether this is news.
-    pub fn trouble(&self, message: String) -> bool {
+    pub fn trouble(&self, message: String, for_space: bool) -> bool {
         let mut trouble = locked(&self.trouble);
         let failures = match &*trouble {
             Trouble::Waiting { failures, .. } => *failures,
@@ -241,6 +246,7 @@ impl Shared {
         *trouble = Trouble::Waiting {
             message,
             failures: failures + 1,
+            for_space,
         };
         self.progress.notify_all();
         failures == 0
@@ -273,8 +279,22 @@ impl Shared {
     /// How often in a row the flusher has failed and tried again, and why.
     pub fn waiting(&self) -> Option<(u64, String)> {
         match &*locked(&self.trouble) {
-            Trouble::Waiting { message, failures } => Some((*failures, message.clone())),
+            Trouble::Waiting {
+                message, failures, ..
+            } => Some((*failures, message.clone())),
             Trouble::None | Trouble::Failed(_) => None,
         }
+    }
+
+    /// Whether the flusher waits for space on the disk.
+    pub fn waits_for_space(&self) -> bool {
+        let trouble = locked(&self.trouble);
+        matches!(
+            &*trouble,
+            Trouble::Waiting {
+                for_space: true,
+                ..
+            }
+        )
     }
 }

@@ -50,6 +50,13 @@ pub trait Storage: fmt::Debug + Send + Sync {
     /// Makes the names in a directory durable.
     fn sync_dir(&self, path: &Path) -> Result<()>;
     fn dir_id(&self, path: &Path) -> Result<FileId>;
+    /// Whether a symbolic link stands there, which may lead anywhere.
+    fn is_link(&self, path: &Path) -> Result<bool> {
+        match std::fs::symlink_metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            found => Ok(found.at(path)?.file_type().is_symlink()),
+        }
+    }
     /// Bytes that an ordinary user may still allocate on the file system that holds `path`.
     fn free_bytes(&self, path: &Path) -> Result<u64>;
     /// Names this boot of the machine: memory that was shared under another name is gone.

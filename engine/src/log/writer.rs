@@ -335,6 +335,30 @@ impl Logs {
         self.shared.waiting().map(|(_, message)| message)
     }
 
+    /// Whether the flusher waits for space on the disk.
+    pub fn waits_for_space(&self) -> bool {
+        self.shared.waits_for_space()
+    }
+
+    /// Bytes of the segments of all logs that are allocated and not given up.
+    pub fn segment_bytes(&self) -> u64 {
+        let of_log = |log| {
+            let begin = self
+                .begin(log)
+                .align_down(self.shared.geometry.segment(log));
+            let allocated = self.shared.flusher(log).allocated.get();
+            allocated.0.saturating_sub(begin.0)
+        };
+        LogKind::ALL.into_iter().map(of_log).sum()
+    }
+
+    /// Whether segments that were given up are still being removed.
+    pub fn is_evicting(&self) -> bool {
+        LogKind::ALL
+            .into_iter()
+            .any(|log| self.shared.flusher(log).evicted.get() < self.begin(log))
+    }
+
     /// Gives up what lies below: first readers are told, then the directory, then whole segments go, by and by.
     pub fn evict(&mut self, begins: [Address; 3]) {
         for (log, begin) in LogKind::ALL.into_iter().zip(begins) {
@@ -344,6 +368,9 @@ impl Logs {
                 self.shared.staging.tell(log, Word::Begin, begin);
                 marks.begin.set(begin);
             }
+        }
+        if let Some(flusher) = &self.flusher {
+            flusher.thread().unpark();
         }
     }
 

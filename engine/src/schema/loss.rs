@@ -46,6 +46,8 @@ pub enum LossReason {
     LogFailed = 6,
     /// What was refused or dropped before a crash of the host is not known.
     Unknown = 7,
+    /// No source has the id that it names.
+    NoSuchSource = 8,
 }
 
 impl LossStage {
@@ -61,7 +63,7 @@ impl LossStage {
 }
 
 impl LossReason {
-    const ALL: [LossReason; 7] = [
+    const ALL: [LossReason; 8] = [
         LossReason::Malformed,
         LossReason::TooLong,
         LossReason::SourceClosed,
@@ -69,6 +71,7 @@ impl LossReason {
         LossReason::DiskFull,
         LossReason::LogFailed,
         LossReason::Unknown,
+        LossReason::NoSuchSource,
     ];
 
     pub const fn label(self) -> &'static str {
@@ -80,15 +83,27 @@ impl LossReason {
             LossReason::DiskFull => "disk full",
             LossReason::LogFailed => "log failed",
             LossReason::Unknown => "unknown",
+            LossReason::NoSuchSource => "no such source",
         }
     }
 
-    /// Whether the records were refused for what they are; else they were dropped for want of room.
-    pub const fn is_refusal(self) -> bool {
-        matches!(
-            self,
-            LossReason::Malformed | LossReason::TooLong | LossReason::SourceClosed
-        )
+    /// Where on the way in it strikes.
+    pub const fn stage(self) -> LossStage {
+        match self {
+            LossReason::Malformed
+            | LossReason::TooLong
+            | LossReason::SourceClosed
+            | LossReason::NoSuchSource => LossStage::Input,
+            LossReason::Overload | LossReason::DiskFull | LossReason::LogFailed => LossStage::Log,
+            LossReason::Unknown => LossStage::Crash,
+        }
+    }
+
+    /// The reason of a number; `None` for one that this version does not know.
+    pub fn of_number(number: u8) -> Option<LossReason> {
+        LossReason::ALL
+            .into_iter()
+            .find(|reason| *reason as u8 == number)
     }
 }
 
@@ -100,7 +115,6 @@ pub struct LossRecord<'a> {
     pub to: Timestamp,
     /// `None`: records of any source may be missing.
     pub source: Option<&'a str>,
-    pub stage: LossStage,
     pub reason: LossReason,
     /// `None`: nobody knows.
     pub records: Option<u64>,
@@ -163,7 +177,7 @@ impl LossEncoder {
         let values = [
             FieldValue::I64(loss.from.0),
             FieldValue::I64(loss.to.0),
-            FieldValue::U64(loss.stage as u64),
+            FieldValue::U64(loss.reason.stage() as u64),
             FieldValue::U64(loss.reason as u64),
             number(loss.records),
             number(loss.bytes),
@@ -248,7 +262,6 @@ mod tests {
             from: Timestamp(-5),
             to: Timestamp(7),
             source: Some("redis_request"),
-            stage: LossStage::Log,
             reason: LossReason::Overload,
             records: Some(u64::MAX),
             bytes: None,

@@ -18,6 +18,7 @@ mod names;
 mod number;
 mod payloads;
 mod source;
+mod widen;
 
 pub use crate::error::PayloadError;
 pub use bin_map::BinMap;
@@ -38,3 +39,4 @@ pub use names::{
 pub use number::Number;
 pub use payloads::Payloads;
 pub use source::{Overload, SourceDef, TimeKind, parse_sources, validate_sources};
+pub use widen::Widening;

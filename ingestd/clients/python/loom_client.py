@@ -27,6 +27,14 @@ class LoomError(Exception):
         self.code, self.counts = code, counts
 
 
+class RowError(LoomError, ValueError):
+    """A row that does not fit its source. The `pushed` rows before it are on their way; it and those after it are not."""
+
+    def __init__(self, message, pushed):
+        super().__init__(message)
+        self.pushed = pushed
+
+
 class Source:
     """Turns rows of a source into payloads."""
 
@@ -74,7 +82,10 @@ class Source:
 class Client:
     def __init__(self, directory, name):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise LoomError(f"no daemon runs on {directory}: {error}") from error
         try:  # through the descriptor, for a socket's path is at most 107 bytes long
             self.socket.connect(f"/proc/self/fd/{opened}/ingest.sock")
         except OSError as error:
@@ -105,9 +116,15 @@ class Client:
             raise LoomError(f"unknown source {source}; define it first", 5)
         layout = self.sources[source]
         if not isinstance(records, (bytes, bytearray, memoryview)):
-            body = bytearray()
-            for payload in map(layout.pack, records):
-                body += struct.pack("<H", len(payload)) + payload
+            body, pushed = bytearray(), 0
+            for row in records:
+                try:
+                    payload = layout.pack(row)
+                    body += struct.pack("<H", len(payload)) + payload
+                except (struct.error, ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+                    self._frame(0x03, layout.id, body)
+                    raise RowError(f"row {pushed} of {source}: {type(error).__name__}: {error}", pushed) from error
+                pushed += 1
                 if len(body) >= BATCH:
                     self._frame(0x03, layout.id, body)
                     body = bytearray()
@@ -154,6 +171,12 @@ class Client:
     def _receive(self, answer):
         length, kind = struct.unpack("<IB3x", self._read(8))
         body = self._read(length)
+        try:
+            return self._answered(kind, body, answer)
+        except (struct.error, UnicodeDecodeError) as error:
+            raise LoomError(f"the daemon's answer cannot be read: {error}") from error
+
+    def _answered(self, kind, body, answer):
         if kind == 0xFF:
             raise LoomError(body[8:].decode(), struct.unpack_from("<4xH", body)[0])
         if kind == 0xFE:
@@ -166,7 +189,10 @@ class Client:
     def _read(self, length):
         data = bytearray()
         while len(data) < length:
-            piece = self.socket.recv(length - len(data))
+            try:
+                piece = self.socket.recv(length - len(data))
+            except OSError as error:
+                raise LoomError(f"the connection failed: {error}") from error
             if not piece:
                 raise LoomError("the daemon closed the connection")
             data += piece

@@ -18,7 +18,7 @@ use loom_engine::SourceId;
 use loom_engine::schema::{SourceDef, TimeKind, parse_sources};
 
 use ingestd::input::{self, Format, InputBatch, LoadOptions};
-use ingestd::sink::{self, Sink};
+use ingestd::sink::{self, Finished, Sink};
 
 /// How often the writer is looked after while nothing comes.
 const TICK: Duration = Duration::from_millis(5);
@@ -100,6 +100,7 @@ impl Args {
         let mut load = Load {
             dir: &self.dir,
             sink,
+            wanted: None,
             source: None,
             refused: 0,
             named: 0,
@@ -144,6 +145,9 @@ impl Args {
 struct Load<'a> {
     dir: &'a Path,
     sink: Option<Box<dyn Sink>>,
+    /// The source as the input has it, once the input is open.
+    wanted: Option<SourceDef>,
+    /// It is defined with the first row, so that an input without rows leaves nothing behind.
     source: Option<SourceId>,
     /// Rows refused before they became payloads.
     refused: u64,
@@ -163,7 +167,7 @@ impl Load<'_> {
                 bail!("stopped by a signal before the end of the input");
             }
             match events.recv_timeout(TICK) {
-                Ok(Event::Opened(def)) => self.define(&def)?,
+                Ok(Event::Opened(def)) => self.wanted = Some(def),
                 Ok(Event::Batch { batch, fraction }) => self.store(&batch, fraction)?,
                 Ok(Event::Ended) => return Ok(()),
                 Ok(Event::Failed(error)) => return Err(error),
@@ -181,13 +185,19 @@ impl Load<'_> {
         }
     }
 
-    fn define(&mut self, def: &SourceDef) -> anyhow::Result<()> {
-        let sink = match &mut self.sink {
-            Some(sink) => sink,
-            None => self.sink.insert(sink::open(self.dir)?),
+    /// The source, and the way to it.
+    fn defined(&mut self) -> anyhow::Result<(&mut Box<dyn Sink>, SourceId)> {
+        if self.sink.is_none() {
+            self.sink = Some(sink::open(self.dir)?);
+        }
+        let (Some(sink), Some(def)) = (&mut self.sink, &self.wanted) else {
+            bail!("rows came before the input was open");
         };
-        self.source = Some(sink.define(def)?);
-        Ok(())
+        let source = match self.source {
+            Some(source) => source,
+            None => *self.source.insert(sink.define(def)?),
+        };
+        Ok((sink, source))
     }
 
     fn store(&mut self, batch: &InputBatch, fraction: Option<f64>) -> anyhow::Result<()> {
@@ -199,9 +209,7 @@ impl Load<'_> {
         if batch.rows == 0 {
             return Ok(());
         }
-        let (Some(sink), Some(source)) = (&mut self.sink, self.source) else {
-            bail!("rows came before their source was defined");
-        };
+        let (sink, source) = self.defined()?;
         let refused = sink.push(source, batch)?;
         self.name_refused(batch, &refused);
         self.bar.inc(batch.received());
@@ -232,15 +240,13 @@ impl Load<'_> {
     /// Makes what was stored safe, and tells what became of every row, also where the load failed on the way.
     fn finish(mut self, outcome: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
         self.bar.finish_and_clear();
-        let Some(sink) = self.sink.take() else {
-            return outcome.map(|()| ExitCode::SUCCESS);
-        };
-        let finished = match (sink.finish(), &outcome) {
+        let finished = match (self.sink.take().map(|sink| sink.finish()), &outcome) {
+            (None, _) => Finished::default(),
             // What failed first is the reason why the end failed too.
-            (Err(_), Err(_)) => return outcome.map(|()| ExitCode::SUCCESS),
-            (finished, _) => finished?,
+            (Some(Err(_)), Err(_)) => return outcome.map(|()| ExitCode::SUCCESS),
+            (Some(finished), _) => finished?,
         };
-        if self.source.is_none() {
+        if self.wanted.is_none() {
             return outcome.map(|()| ExitCode::SUCCESS);
         }
         let counts = finished.counts;

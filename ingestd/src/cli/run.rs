@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
 use ingestd::config::Config;
 use ingestd::daemon::Daemon;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 /// How often the daemon's own threads are looked after.
@@ -63,12 +63,16 @@ pub(super) fn log_to_stderr() {
 /// The signals that come from now on.
 pub(super) fn catch_signals() -> anyhow::Result<Receiver<i32>> {
     let mut signals =
-        Signals::new([SIGTERM, SIGINT, SIGHUP]).context("signals cannot be caught")?;
+        Signals::new([SIGTERM, SIGINT, SIGHUP, SIGXFSZ]).context("signals cannot be caught")?;
     let (sender, receiver) = unbounded();
     std::thread::Builder::new()
         .name("loom-signals".to_owned())
         .spawn(move || {
             for signal in signals.forever() {
+                // A file that may grow no further is an error of the write, which the flusher deals with.
+                if signal == SIGXFSZ {
+                    continue;
+                }
                 if sender.send(signal).is_err() {
                     return;
                 }

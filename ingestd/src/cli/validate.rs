@@ -20,10 +20,14 @@ Every key, with its default; sources, limits and the group are examples:
   durability = "500ms"      # fsync at most this late; "none", or "batch": acknowledge after fsync
 
   [retention]
-  max_bytes = "50GiB"       # unlimited unless given; not enforced by this version
-  max_age = "24h"           # unlimited unless given; not enforced by this version
-  min_free = "5%"
-  on_full = "evict"         # or "refuse"
+  max_bytes = "50GiB"       # on the disk, all files of the logs; unlimited unless given
+  max_age = "24h"           # of a file's last record; unlimited unless given
+  min_free = "5%"           # of the disk, or a size; when less is free:
+  on_full = "evict"         # the oldest file goes; or "refuse": records are refused, and counted
+
+  [metrics]
+  listen = "127.0.0.1:9464" # /metrics, /livez and /readyz, on loopback; not served unless given
+  interval = "10s"          # how often the source loom_metrics gets records; "0s": never
 
   [access]
   group = "telemetry"       # may read the directory and query it; none unless given
@@ -51,14 +55,18 @@ Every key, with its default; sources, limits and the group are examples:
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
     /// The configuration (TOML)
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "file")]
+    config: Option<PathBuf>,
+    /// The same
+    #[arg(value_name = "FILE", conflicts_with = "config")]
+    file: Option<PathBuf>,
 }
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let path = self.config.display();
-        match Config::load(&self.config) {
+        let config = self.config.or(self.file).unwrap_or_default();
+        let path = config.display();
+        match Config::load(&config) {
             Ok(config) => {
                 println!("{path}: sound, with {} sources", config.sources.len());
                 Ok(ExitCode::SUCCESS)

@@ -3,6 +3,7 @@
 mod units;
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,6 +22,7 @@ pub struct Config {
     pub log: LogConfig,
     pub retention: RetentionConfig,
     pub access: AccessConfig,
+    pub metrics: MetricsConfig,
     #[serde(rename = "source")]
     pub sources: Vec<SourceDef>,
 }
@@ -77,6 +79,17 @@ pub struct AccessConfig {
     /// This group may read the directory, and so query it.
     pub group: Option<String>,
     pub socket: SocketAccess,
+}
+
+/// `[metrics]`: what the daemon tells of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MetricsConfig {
+    /// A loopback address and port for `/metrics`, `/livez` and `/readyz`; not served unless given.
+    #[serde(deserialize_with = "loopback")]
+    pub listen: Option<SocketAddr>,
+    /// How often `loom_metrics` gets records; never if zero.
+    pub interval: Span,
 }
 
 /// Who may push.
@@ -183,13 +196,6 @@ impl LogConfig {
     }
 }
 
-impl RetentionConfig {
-    /// Whether it asks for records to be evicted by size or age.
-    pub fn is_limited(&self) -> bool {
-        self.max_bytes.is_some() || self.max_age.is_some()
-    }
-}
-
 impl AccessConfig {
     fn check(&self) -> Result<(), ConfigError> {
         if self.socket == SocketAccess::Group && self.group.is_none() {
@@ -263,6 +269,26 @@ impl Default for RetentionConfig {
             min_free: FreeSpace::Percent(5.0),
             on_full: OnFull::Evict,
         }
+    }
+}
+
+impl Default for MetricsConfig {
+    fn default() -> Self {
+        MetricsConfig {
+            listen: None,
+            interval: Span(Duration::from_secs(10)),
+        }
+    }
+}
+
+/// An address that only this machine reaches.
+fn loopback<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
+    let text = String::deserialize(from)?;
+    match text.parse::<SocketAddr>() {
+        Ok(address) if address.ip().is_loopback() => Ok(Some(address)),
+        _ => Err(de::Error::custom(format!(
+            "'{text}' is no loopback address with a port; write it like 127.0.0.1:9464"
+        ))),
     }
 }
 
@@ -349,8 +375,8 @@ bins = { from = 1000, factor = 2, count = 24 }
         assert_eq!(empty.log.options(), LogOptions::default());
         assert_eq!(empty.retention.max_bytes, None);
         assert_eq!(empty.retention.max_age, None);
-        assert!(!empty.retention.is_limited());
-        assert!(written.retention.is_limited());
+        assert_eq!(written.retention.max_bytes, Some(ByteSize(50 << 30)));
+        assert_eq!(empty.metrics.listen, None);
         assert_eq!(written.retention.min_free, empty.retention.min_free);
         assert_eq!(written.retention.on_full, OnFull::Evict);
         assert_eq!(empty.access, AccessConfig::default());
@@ -409,6 +435,19 @@ bins = { from = 1000, factor = 2, count = 24 }
         let error = Config::parse("[log]\nsegment = '100MiB'\n").unwrap_err();
         assert_eq!(error.line, Some(2));
         assert!(error.message.contains("multiple of the block"), "{error}");
+    }
+
+    #[test]
+    fn metrics_are_served_on_loopback_alone() {
+        let config =
+            Config::parse("[metrics]\nlisten = '127.0.0.1:9464'\ninterval = '0s'\n").unwrap();
+        assert_eq!(config.metrics.listen.unwrap().port(), 9464);
+        assert!(config.metrics.interval.0.is_zero());
+        for wrong in ["0.0.0.0:9464", "127.0.0.1", "localhost:80"] {
+            let error = Config::parse(&format!("\n[metrics]\nlisten = '{wrong}'\n")).unwrap_err();
+            assert_eq!(error.line, Some(3), "{error}");
+            assert!(error.message.contains("loopback"), "{error}");
+        }
     }
 
     #[test]

@@ -4,19 +4,27 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use loom_engine::log::Durability;
-use loom_engine::schema::{Catalog, IndexDef, Source, SourceDef};
+use loom_engine::schema::{Catalog, IndexDef, Source, SourceDef, is_builtin};
 use loom_engine::{Error, IndexId, SourceId};
 
+use super::configured::{grown, wanted};
 use super::peer::Peer;
 use super::status::{SourceStatus, Status};
 use super::writing::Writing;
+use crate::config::Config;
 
 impl Writing {
-    /// Defines sources, all or none: each is tried on a copy of the catalog before the first is made.
+    /// Defines sources, all or none: each is tried on a copy of the catalog before the first is made. A definition may lack fields that
+    /// were added since it was written.
     pub(super) fn define(&mut self, sources: &[SourceDef]) -> Result<Vec<SourceId>, Error> {
-        let mut trial = self.writer.catalog().clone();
+        let catalog = self.writer.catalog();
+        let sources: Vec<SourceDef> = sources
+            .iter()
+            .map(|source| grown(source.clone(), catalog))
+            .collect();
+        let mut trial = catalog.clone();
         let at = trial.latest_at().max(self.writer.position());
-        for source in sources {
+        for source in &sources {
             trial.define_source(source, at)?;
         }
         sources
@@ -25,24 +33,39 @@ impl Writing {
             .collect()
     }
 
-    /// What a connection learns of sources: from now on its payloads have the layout that they have now.
-    pub(super) fn learn(&self, peer: &Peer, sources: &[SourceId]) {
-        let catalog = self.writer.catalog();
-        let known = sources.iter().filter_map(|id| catalog.source(*id));
-        let fields = known.map(|source| (source.id, source.fields.len()));
+    /// Goes by another configuration: what it retains and records, and its sources. Returns what does not take effect.
+    pub(super) fn reconfigure(&mut self, config: &Config) -> Vec<String> {
+        self.retaining.reconfigure(config.retention.clone());
+        self.metering.reconfigure(config.metrics.interval.0);
+        let mut notes = Vec::new();
+        for source in config.sources.clone() {
+            let wanted = wanted(source, self.writer.catalog(), &mut notes);
+            if let Some(source) = wanted
+                && let Err(error) = self.define(std::slice::from_ref(&source))
+            {
+                notes.push(error.to_string());
+            }
+        }
+        notes
+    }
+
+    /// What a connection learns of all sources: from now on its payloads have the layouts that they have now.
+    pub(super) fn learn_all(&self, peer: &Peer) {
+        let sources = self.writer.catalog().sources();
+        let fields = sources.map(|source| (source.id, source.fields.len()));
         peer.account().fields_known.extend(fields);
     }
 
-    /// Why a connection's payloads no longer have the source's layout, if so.
-    pub(super) fn outgrown(&self, peer: &Peer, id: SourceId) -> Option<String> {
-        let source = self.writer.catalog().source(id)?;
-        let now = source.fields.len();
+    /// What a connection says of a source: its payloads have that many fields.
+    pub(super) fn learn(&self, peer: &Peer, source: SourceId, fields: usize) {
+        peer.account().fields_known.insert(source, fields);
+    }
+
+    /// How many fields a connection knows of a source, where that is not all.
+    pub(super) fn outgrown(&self, peer: &Peer, id: SourceId) -> Option<usize> {
+        let now = self.writer.catalog().source(id)?.fields.len();
         let known = *peer.account().fields_known.entry(id).or_insert(now);
-        let added = source.fields.get(known)?;
-        Some(format!(
-            "source '{}' was given the field '{}' since this connection learnt its layout; define it again with all fields",
-            source.name, added.name
-        ))
+        (known < now).then_some(known)
     }
 
     pub(super) fn close_source(&mut self, name: &str) -> Result<(), Error> {
@@ -65,6 +88,10 @@ impl Writing {
     }
 
     fn source(&self, name: &str) -> Result<&Source, Error> {
+        if is_builtin(name) {
+            let what = format!("source '{name}' is built in and stays as it is");
+            return Err(Error::Schema(what));
+        }
         let catalog = self.writer.catalog();
         catalog
             .find(name)
@@ -78,19 +105,22 @@ impl Writing {
 
     pub(super) fn status(&self) -> Status {
         let log = self.writer.stats().log;
-        let sources = self.writer.catalog().sources().map(|source| {
-            let account = self.ledger.account(source.id);
-            SourceStatus {
-                id: source.id.0,
-                name: source.name.clone(),
-                received: account.counts.received,
-                stored: account.counts.stored,
-                refused: account.counts.refused,
-                dropped: account.counts.dropped,
-                bytes: account.stored_bytes,
-                last_push_ns: account.last_push.map(|time| time.0),
-            }
-        });
+        let sources = self.writer.catalog().sources();
+        let sources = sources
+            .filter(|source| !is_builtin(&source.name))
+            .map(|source| {
+                let account = self.ledger.account(source.id);
+                SourceStatus {
+                    id: source.id.0,
+                    name: source.name.clone(),
+                    received: account.counts.received,
+                    stored: account.counts.stored,
+                    refused: account.counts.refused,
+                    dropped: account.counts.dropped,
+                    bytes: account.stored_bytes,
+                    last_push_ns: account.last_push.map(|time| time.0),
+                }
+            });
         Status {
             pid: std::process::id(),
             uptime_ns: u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
@@ -102,11 +132,23 @@ impl Writing {
             },
             records_end: self.writer.position().0,
             records_durable: self.writer.durable().0,
+            segment_bytes: self.writer.segment_bytes(),
+            evicted_segments: self.retaining.evicted_segments(),
+            unrecorded_losses: self.losses.unrecorded(),
             log_stalls: log.stalls,
             log_stall_ns: u64::try_from(log.stall.as_nanos()).unwrap_or(u64::MAX),
             waiting_connections: self.waiting_connections(),
-            trouble: self.trouble.clone().or_else(|| self.writer.trouble()),
+            trouble: self.current_trouble(),
             sources: sources.collect(),
         }
+    }
+
+    /// What is wrong now, the gravest first.
+    fn current_trouble(&self) -> Option<String> {
+        let others = [self.retaining.refusal(), self.losses.trouble()];
+        self.trouble
+            .clone()
+            .or_else(|| self.writer.trouble())
+            .or_else(|| others.into_iter().flatten().next().map(str::to_owned))
     }
 }

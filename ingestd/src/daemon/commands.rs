@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use loom_engine::Error;
 use loom_engine::schema::{IndexDef, SourceDef, parse_sources};
-use loom_engine::{Error, SourceId};
 
 use super::catalog_json;
 use super::message::{Gone, Inbox};
@@ -83,8 +83,7 @@ impl Command {
                 let learner = Arc::clone(peer);
                 let catalog = inbox.call(Some(peer), move |writing| {
                     let catalog = writing.catalog();
-                    let all: Vec<SourceId> = catalog.sources().map(|source| source.id).collect();
-                    writing.learn(&learner, &all);
+                    writing.learn_all(&learner);
                     catalog
                 })?;
                 Ok(Reply::Catalog {
@@ -122,7 +121,9 @@ fn define(
     let learner = Arc::clone(peer);
     let ids = inbox.call(Some(peer), move |writing| {
         let ids = writing.define(&sources)?;
-        writing.learn(&learner, &ids);
+        for (id, source) in ids.iter().zip(&sources) {
+            writing.learn(&learner, *id, source.fields.len());
+        }
         Ok(ids)
     })?;
     Ok(ids.map(|ids| Reply::Defined {

@@ -9,16 +9,25 @@ mod access;
 mod catalog_json;
 mod changes;
 mod commands;
+mod configured;
 mod connection;
+mod exposition;
+mod http;
 mod ledger;
 mod listener;
+mod losses;
 mod message;
+mod metering;
 mod peer;
+mod retaining;
 mod status;
 mod syncs;
+mod unrecorded;
+mod widening;
 mod writing;
 
 use std::io;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -28,17 +37,21 @@ use std::thread::JoinHandle;
 
 use loom_engine::ingest::{Writer, WriterOptions};
 use loom_engine::log::{Durability, LogOptions};
-use loom_engine::schema::{Catalog, SourceDef};
 use thiserror::Error;
 
 pub use listener::CONNECTIONS_MAX;
 pub use status::{SourceStatus, Status};
 
-use crate::config::{AccessConfig, Config, LogConfig};
+use crate::config::{AccessConfig, Config, LogConfig, MetricsConfig, OnFull};
 use crate::protocol::{DurabilityWord, REQUEST_BODY_BYTES_MAX, Welcome};
 use crate::socket::SOCKET_NAME;
+use configured::wanted;
+use http::Http;
 use listener::Listener;
+use losses::Losses;
 use message::{Inbox, Message};
+use metering::Metering;
+use retaining::Retaining;
 use writing::Writing;
 
 /// Why a daemon does not start, or has ended.
@@ -50,6 +63,11 @@ pub enum DaemonError {
     Io { path: PathBuf, source: io::Error },
     #[error("there is no group '{0}'; make it, or change [access] group")]
     Group(String),
+    #[error("metrics cannot be served on {address}: {source}; change [metrics] listen")]
+    Metrics {
+        address: SocketAddr,
+        source: io::Error,
+    },
     #[error("the writer thread has failed; the log above says why")]
     WriterGone,
 }
@@ -64,16 +82,20 @@ pub struct Daemon {
     socket_inode: u64,
     log: LogConfig,
     access: AccessConfig,
+    metrics: MetricsConfig,
+    http: Option<Http>,
+}
+
+/// What a daemon needs of its directory and of the machine before it serves anybody.
+struct Prepared {
+    socket: UnixListener,
+    http: Option<TcpListener>,
+    losses: Losses,
 }
 
 impl Daemon {
     /// Opens the directory, defines the configured sources, and listens.
     pub fn start(dir: &Path, config: &Config, accept_clock: bool) -> Result<Daemon, DaemonError> {
-        if config.retention.is_limited() {
-            tracing::warn!(
-                "max_bytes and max_age are not enforced by this version: nothing is evicted, and the disk fills"
-            );
-        }
         let group = access::group_id(&config.access)?;
         let log = LogOptions {
             group,
@@ -81,8 +103,8 @@ impl Daemon {
         };
         let durability = log.durability;
         let mut writer = Writer::open(dir, WriterOptions { log, accept_clock })?;
-        let socket = match prepare(&mut writer, dir, config, group) {
-            Ok(socket) => socket,
+        let prepared = match prepare(&mut writer, dir, config, group) {
+            Ok(prepared) => prepared,
             Err(error) => {
                 // A daemon that does not come up leaves nothing to recover; why it did not is what counts.
                 if let Err(closing) = writer.close() {
@@ -101,19 +123,30 @@ impl Daemon {
             .ino();
         let connections = Arc::new(AtomicU64::new(0));
         let (inbox, outlet) = Inbox::new();
-        let writing = Writing::new(writer, durability, Arc::clone(&connections));
+        let writing = Writing::new(
+            writer,
+            prepared.losses,
+            Retaining::new(dir, config.retention.clone()),
+            Metering::new(config.metrics.interval.0),
+            durability,
+            Arc::clone(&connections),
+        );
         let writer = std::thread::Builder::new()
             .name("loom-writer".to_owned())
             .spawn(move || writing.run(&outlet))
             .map_err(io)?;
         let listener = Listener::start(
-            socket,
+            prepared.socket,
             config.access.clone(),
             inbox.clone(),
             welcome,
             connections,
         )
         .map_err(io)?;
+        let http = match prepared.http {
+            Some(http) => Some(Http::start(http, inbox.clone()).map_err(io)?),
+            None => None,
+        };
         Ok(Daemon {
             dir: dir.to_owned(),
             inbox,
@@ -122,7 +155,14 @@ impl Daemon {
             socket_inode,
             log: config.log.clone(),
             access: config.access.clone(),
+            metrics: config.metrics.clone(),
+            http,
         })
+    }
+
+    /// Where metrics are served, if they are.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.http.as_ref().map(Http::address)
     }
 
     pub fn dir(&self) -> &Path {
@@ -153,26 +193,27 @@ impl Daemon {
         if self.access != config.access {
             notes.push("[access] has changed: it takes effect at the next start".to_owned());
         }
-        for source in config.sources.clone() {
-            let defined = self
-                .inbox
-                .call(None, move |writing| {
-                    let source = grown(source, writing.writer.catalog());
-                    writing.define(std::slice::from_ref(&source))
-                })
-                .map_err(|_| DaemonError::WriterGone)?;
-            if let Err(error) = defined {
-                notes.push(error.to_string());
-            }
+        if self.metrics.listen != config.metrics.listen {
+            notes
+                .push("[metrics] listen has changed: it takes effect at the next start".to_owned());
         }
+        let config = config.clone();
+        let told = self
+            .inbox
+            .call(None, move |writing| writing.reconfigure(&config))
+            .map_err(|_| DaemonError::WriterGone)?;
+        notes.extend(told);
         Ok(notes)
     }
 
     /// Stops in good order: takes what the sockets hold already, makes all of it durable, tells each client what
     /// became of its records, and leaves a directory with a clean mark.
-    pub fn stop(self) -> Result<(), DaemonError> {
+    pub fn stop(mut self) -> Result<(), DaemonError> {
         // The name goes first: who connects from now on learns that no daemon runs.
         self.remove_socket();
+        if let Some(http) = self.http.take() {
+            http.stop();
+        }
         let peers = self.listener.stop();
         let told = self.inbox.send(Message::Stop { peers });
         drop(self.inbox);
@@ -197,26 +238,35 @@ fn prepare(
     dir: &Path,
     config: &Config,
     group: Option<u32>,
-) -> Result<UnixListener, DaemonError> {
+) -> Result<Prepared, DaemonError> {
     if let Some(group) = group {
         access::share(dir, group)?;
     }
+    let mut notes = Vec::new();
     for source in &config.sources {
-        let source = grown(source.clone(), writer.catalog());
-        writer.define_source(&source)?;
+        if let Some(source) = wanted(source.clone(), writer.catalog(), &mut notes) {
+            writer.define_source(&source)?;
+        }
     }
-    access::bind(dir, &config.access, group)
-}
-
-/// A configured source, with the fields that were added to it since the configuration was written.
-fn grown(mut def: SourceDef, catalog: &Catalog) -> SourceDef {
-    if let Some(known) = catalog.find(&def.name)
-        && !def.fields.is_empty()
-        && let Some(added) = known.fields.get(def.fields.len()..)
-    {
-        def.fields.extend_from_slice(added);
+    for note in notes {
+        tracing::warn!("{note}");
     }
-    def
+    let http = match config.metrics.listen {
+        Some(address) => Some(
+            TcpListener::bind(address)
+                .map_err(|source| DaemonError::Metrics { address, source })?,
+        ),
+        None => None,
+    };
+    let mut losses = Losses::open(dir, writer)?;
+    if config.retention.on_full == OnFull::Refuse {
+        losses.define(writer)?;
+    }
+    Ok(Prepared {
+        losses,
+        http,
+        socket: access::bind(dir, &config.access, group)?,
+    })
 }
 
 fn welcome(writer: &Writer, durability: Durability) -> Welcome {

@@ -15,6 +15,12 @@ pub struct Status {
     pub records_end: u64,
     /// Below this address the record log is on stable storage.
     pub records_durable: u64,
+    /// Bytes on the disk of the segments of all logs.
+    pub segment_bytes: u64,
+    /// Segments of the record log that retention removed since the daemon started.
+    pub evicted_segments: u64,
+    /// Records that were refused or dropped and are not in `loom_losses` yet.
+    pub unrecorded_losses: u64,
     /// How often, and for how long, appending waited for the disk.
     pub log_stalls: u64,
     pub log_stall_ns: u64,

@@ -11,13 +11,17 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::RecvTimeoutError;
 use loom_engine::ingest::{Batch as EngineBatch, Writer};
 use loom_engine::log::Durability;
-use loom_engine::schema::Overload;
+use loom_engine::schema::{LossReason, Overload, is_builtin};
 use loom_engine::{Error, SourceId};
 
 use super::ledger::Ledger;
+use super::losses::{Losses, Lost};
 use super::message::{Batch, Call, Item, Message, Outlet};
+use super::metering::Metering;
 use super::peer::Peer;
+use super::retaining::Retaining;
 use super::syncs::Syncs;
+use super::widening;
 use crate::protocol::{Counts, ErrorCode, Reply, Shape};
 
 /// How late a record may become visible, and how often the writer's clock and heartbeat run.
@@ -30,6 +34,9 @@ const RETRY: Duration = Duration::from_micros(500);
 pub(super) struct Writing {
     pub(super) writer: Writer,
     pub(super) ledger: Ledger,
+    pub(super) losses: Losses,
+    pub(super) retaining: Retaining,
+    pub(super) metering: Metering,
     pub(super) durability: Durability,
     pub(super) started: Instant,
     pub(super) connections: Arc<AtomicU64>,
@@ -53,11 +60,101 @@ enum Outcome {
     NoSuchSource,
 }
 
+/// Payloads of one source as a client sent them.
+#[derive(Copy, Clone)]
+pub(super) struct Payloads<'a> {
+    pub(super) shape: Shape,
+    pub(super) bytes: &'a [u8],
+    /// How many `bytes` holds.
+    pub(super) records: u64,
+}
+
+/// What became of a push, in numbers.
+struct Fate {
+    counts: Counts,
+    stored_bytes: u64,
+    losses: Vec<Loss>,
+    outcome: Outcome,
+}
+
+struct Loss {
+    reason: LossReason,
+    records: u64,
+    bytes: u64,
+    detail: String,
+}
+
+impl Loss {
+    /// Whether the client learns why: it is told of what was refused.
+    fn tells_client(&self) -> bool {
+        !self.detail.is_empty() && self.reason != LossReason::LogFailed
+    }
+}
+
+impl Payloads<'_> {
+    /// The fate of payloads none of which is taken.
+    fn refused(&self, reason: LossReason, detail: String) -> Fate {
+        Fate {
+            counts: Counts {
+                refused: self.records,
+                ..Counts::default()
+            },
+            ..self.lost(reason, detail)
+        }
+    }
+
+    fn dropped(&self, reason: LossReason, detail: String) -> Fate {
+        Fate {
+            counts: Counts {
+                dropped: self.records,
+                ..Counts::default()
+            },
+            ..self.lost(reason, detail)
+        }
+    }
+
+    fn lost(&self, reason: LossReason, detail: String) -> Fate {
+        Fate {
+            counts: Counts::default(),
+            stored_bytes: 0,
+            losses: vec![Loss {
+                reason,
+                records: self.records,
+                bytes: self.shape.payload_bytes(self.bytes.len(), self.records),
+                detail,
+            }],
+            outcome: Outcome::Taken,
+        }
+    }
+
+    /// How many bytes the first `records` of them take.
+    fn bytes_of(&self, records: u64) -> usize {
+        match self.shape {
+            Shape::Fixed { record_bytes } => records as usize * usize::from(record_bytes),
+            Shape::Framed => {
+                let batch = EngineBatch::Framed { bytes: self.bytes };
+                let first = batch.payloads().take(records as usize);
+                first.flatten().map(|payload| 2 + payload.len()).sum()
+            }
+        }
+    }
+}
+
 impl Writing {
-    pub(super) fn new(writer: Writer, durability: Durability, connections: Arc<AtomicU64>) -> Self {
+    pub(super) fn new(
+        writer: Writer,
+        losses: Losses,
+        retaining: Retaining,
+        metering: Metering,
+        durability: Durability,
+        connections: Arc<AtomicU64>,
+    ) -> Self {
         Writing {
             writer,
             ledger: Ledger::default(),
+            losses,
+            retaining,
+            metering,
             durability,
             started: Instant::now(),
             connections,
@@ -91,6 +188,9 @@ impl Writing {
                 }
             }
             self.retry_waiting();
+            self.retain();
+            self.meter();
+            self.losses.settle(&mut self.writer);
             self.publish(&mut last_tick);
             self.syncs.answer(&mut self.writer, self.trouble.as_deref());
             if self.waiting.is_empty()
@@ -138,7 +238,7 @@ impl Writing {
     }
 
     /// Keeps an error for the status and the syncs, and logs it when it is new.
-    fn report(&mut self, error: &Error) {
+    pub(super) fn report(&mut self, error: &Error) {
         let message = error.to_string();
         if self.trouble.as_ref() != Some(&message) {
             tracing::error!("{message}");
@@ -232,10 +332,8 @@ impl Writing {
                             batch.taken_records += records;
                             return Some(batch);
                         }
-                        Outcome::NoSuchSource => {
-                            no_such_source(&peer, *source);
-                            break;
-                        }
+                        // What it sent besides is taken in: it came before the connection is cut.
+                        Outcome::NoSuchSource => no_such_source(&peer, *source),
                     }
                 }
             }
@@ -259,6 +357,57 @@ impl Writing {
         bytes: &[u8],
         records: u64,
     ) -> Outcome {
+        let payloads = Payloads {
+            shape,
+            bytes,
+            records,
+        };
+        let fate = match self.retaining.refusal() {
+            Some(why) => payloads.refused(LossReason::DiskFull, why.to_owned()),
+            // Bytes of an older layout may pass for another record of the newer one.
+            None => match self.outgrown(peer, source) {
+                Some(known) => self.push_widened(source, known, &payloads),
+                None => self.push_payloads(source, &payloads),
+            },
+        };
+        self.enter(peer, source, fate)
+    }
+
+    /// Pushes what a producer sent that does not know all fields.
+    fn push_widened(&mut self, source: SourceId, known: usize, payloads: &Payloads<'_>) -> Fate {
+        let widened = match self.writer.catalog().source(source) {
+            Some(source) => widening::widen(source, known, payloads),
+            None => return self.push_payloads(source, payloads),
+        };
+        match widened {
+            Ok(bytes) => {
+                let widened = Payloads {
+                    shape: Shape::Framed,
+                    bytes: &bytes,
+                    records: payloads.records,
+                };
+                let mut fate = self.push_payloads(source, &widened);
+                if let Outcome::Full { bytes, records } = &mut fate.outcome {
+                    *bytes = payloads.bytes_of(*records);
+                }
+                fate
+            }
+            Err(error) => payloads.refused(LossReason::Malformed, error.to_string()),
+        }
+    }
+
+    fn push_payloads(&mut self, source: SourceId, payloads: &Payloads<'_>) -> Fate {
+        let Payloads {
+            shape,
+            bytes,
+            records,
+        } = *payloads;
+        if self.is_foreign(source) {
+            return Fate {
+                outcome: Outcome::NoSuchSource,
+                ..payloads.refused(LossReason::NoSuchSource, String::new())
+            };
+        }
         let batch = match shape {
             Shape::Fixed { record_bytes } => EngineBatch::Fixed {
                 bytes,
@@ -266,73 +415,94 @@ impl Writing {
             },
             Shape::Framed => EngineBatch::Framed { bytes },
         };
-        let mut counts = Counts::default();
-        let mut stored_bytes = 0;
-        // Bytes of an older layout may pass for another record of the newer one: they are refused whole.
-        let mut reason = self.outgrown(peer, source);
-        if reason.is_some() {
-            counts.refused = records;
-            return self.enter(peer, source, counts, stored_bytes, reason, Outcome::Taken);
-        }
-        let outcome = match self.writer.try_push_batch(source, &batch) {
-            Ok(pushed) => {
-                counts.stored = pushed.stored;
-                counts.refused = pushed.refused_count;
-                stored_bytes = pushed.stored_bytes;
-                reason = pushed
-                    .refused
-                    .last()
-                    .map(|refused| refused.reason.to_string());
-                if pushed.taken_bytes == bytes.len() {
-                    Outcome::Taken
-                } else if self.drops(source) {
-                    counts.dropped = records - counts.stored - counts.refused;
-                    Outcome::Taken
-                } else {
-                    Outcome::Full {
-                        bytes: pushed.taken_bytes,
-                        records: counts.stored + counts.refused,
-                    }
-                }
-            }
-            Err(error) if self.writer.catalog().source(source).is_none() => {
-                tracing::debug!("{error}");
-                return Outcome::NoSuchSource;
-            }
+        let pushed = match self.writer.try_push_batch(source, &batch) {
+            Ok(pushed) => pushed,
             Err(error @ Error::SourceClosed { .. }) => {
-                counts.refused = records;
-                reason = Some(error.to_string());
-                Outcome::Taken
+                return payloads.refused(LossReason::SourceClosed, error.to_string());
             }
             Err(error) => {
                 // The log itself failed: what it does not take is lost, and counted.
-                counts.dropped = records;
                 self.report(&error);
-                Outcome::Taken
+                return payloads.dropped(LossReason::LogFailed, error.to_string());
             }
         };
-        self.enter(peer, source, counts, stored_bytes, reason, outcome)
+        let taken = pushed.stored + pushed.refused_count;
+        let taken_bytes = shape.payload_bytes(pushed.taken_bytes, taken);
+        let mut fate = Fate {
+            counts: Counts {
+                stored: pushed.stored,
+                refused: pushed.refused_count,
+                ..Counts::default()
+            },
+            stored_bytes: pushed.stored_bytes,
+            losses: Vec::new(),
+            outcome: Outcome::Taken,
+        };
+        if let Some(last) = pushed.refused.last() {
+            let reason = match last.reason {
+                Error::TooLong { .. } => LossReason::TooLong,
+                _ => LossReason::Malformed,
+            };
+            fate.losses.push(Loss {
+                reason,
+                records: pushed.refused_count,
+                bytes: taken_bytes.saturating_sub(pushed.stored_bytes),
+                detail: last.reason.to_string(),
+            });
+        }
+        if pushed.taken_bytes == bytes.len() {
+            return fate;
+        }
+        if self.drops(source) {
+            fate.counts.dropped = records - taken;
+            fate.losses.push(Loss {
+                reason: LossReason::Overload,
+                records: fate.counts.dropped,
+                bytes: shape.payload_bytes(bytes.len() - pushed.taken_bytes, fate.counts.dropped),
+                detail: String::new(),
+            });
+        } else {
+            fate.outcome = Outcome::Full {
+                bytes: pushed.taken_bytes,
+                records: taken,
+            };
+        }
+        fate
     }
 
-    /// Enters in the ledger and in the connection's account what became of a push.
-    fn enter(
-        &mut self,
-        peer: &Peer,
-        source: SourceId,
-        mut counts: Counts,
-        stored_bytes: u64,
-        reason: Option<String>,
-        outcome: Outcome,
-    ) -> Outcome {
+    /// Enters in the ledger, among the losses and in the connection's account what became of a push.
+    fn enter(&mut self, peer: &Peer, source: SourceId, mut fate: Fate) -> Outcome {
+        let counts = &mut fate.counts;
         counts.received = counts.stored + counts.refused + counts.dropped;
         let now = self.writer.now();
-        self.ledger.enter(source, counts, stored_bytes, now);
-        let mut account = peer.account();
-        account.counts.add(counts);
-        if let Some(reason) = reason {
-            account.reason = reason;
+        let known = Some(source).filter(|_| !matches!(fate.outcome, Outcome::NoSuchSource));
+        if known.is_some() {
+            self.ledger.enter(source, *counts, fate.stored_bytes, now);
         }
-        outcome
+        for loss in &fate.losses {
+            let lost = Lost {
+                source: known,
+                reason: loss.reason,
+                records: loss.records,
+                bytes: loss.bytes,
+                detail: &loss.detail,
+            };
+            self.losses.note(&lost, now);
+        }
+        let mut account = peer.account();
+        account.counts.add(fate.counts);
+        if let Some(loss) = fate.losses.into_iter().find(|loss| loss.tells_client()) {
+            account.reason = loss.detail;
+        }
+        fate.outcome
+    }
+
+    /// Whether clients have no source of this id: those that are built in are the daemon's own.
+    fn is_foreign(&self, source: SourceId) -> bool {
+        self.writer
+            .catalog()
+            .source(source)
+            .is_none_or(|source| is_builtin(&source.name))
     }
 
     fn drops(&self, source: SourceId) -> bool {
@@ -343,9 +513,13 @@ impl Writing {
     }
 
     /// Closes the log, then tells each connection what became of its records.
-    fn finish(self, peers: &[Arc<Peer>]) -> Result<(), Error> {
+    fn finish(mut self, peers: &[Arc<Peer>]) -> Result<(), Error> {
+        let recorded = self.losses.finish(&mut self.writer);
         let position = self.writer.position();
-        let closed = self.writer.close();
+        let closed = recorded.and_then(|()| self.writer.close());
+        if closed.is_ok() {
+            self.losses.remove();
+        }
         for peer in peers {
             let reply = match &closed {
                 Ok(()) => Reply::Goodbye(peer.account().synced(position)),

@@ -4,6 +4,7 @@
 //! quote would swallow lines up to the next one. Such a row is given up at its first line break, and reading
 //! goes on behind it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -263,6 +264,7 @@ fn header(blocks: &mut Blocks) -> anyhow::Result<(u8, Vec<String>)> {
                     names.push(name.trim().to_owned());
                 }
                 blocks.consume(bytes);
+                tell_apart(&mut names);
                 return Ok((delimiter, names));
             }
             Step::More if blocks.ended() => {
@@ -276,6 +278,25 @@ fn header(blocks: &mut Blocks) -> anyhow::Result<(u8, Vec<String>)> {
                 bail!("{}: the header row is malformed: {reason}", blocks.name())
             }
         }
+    }
+}
+
+/// Gives a name that an earlier column has, in any case, a number: `a`, `a_1`, as DuckDB does.
+fn tell_apart(names: &mut [String]) {
+    let mut taken: HashSet<String> = names.iter().map(|name| name.to_lowercase()).collect();
+    let mut seen = HashSet::new();
+    for name in names {
+        if seen.insert(name.to_lowercase()) {
+            continue;
+        }
+        let mut number = 1;
+        let mut renamed = format!("{name}_{number}");
+        while !taken.insert(renamed.to_lowercase()) {
+            number += 1;
+            renamed = format!("{name}_{number}");
+        }
+        seen.insert(renamed.to_lowercase());
+        *name = renamed;
     }
 }
 
@@ -538,6 +559,16 @@ mod tests {
         let loaded = csv("a,b\n");
         assert_eq!(loaded.fields(), ["a utf8?", "b utf8?"]);
         assert!(loaded.rows.is_empty());
+    }
+
+    #[test]
+    fn columns_of_one_name_are_told_apart() {
+        let loaded = csv("a,A,a,a_1,b\n1,2,3,4,5\n");
+        assert_eq!(
+            loaded.fields(),
+            ["a i64", "A_2 i64", "a_3 i64", "a_1 i64", "b i64"]
+        );
+        assert_eq!(loaded.lines(), ["1|2|3|4|5"]);
     }
 
     #[test]

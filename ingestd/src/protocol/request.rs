@@ -23,6 +23,16 @@ pub enum Shape {
     Framed,
 }
 
+impl Shape {
+    /// The bytes of `records` payloads alone that take `bytes` bytes.
+    pub fn payload_bytes(self, bytes: usize, records: u64) -> u64 {
+        match self {
+            Shape::Fixed { .. } => bytes as u64,
+            Shape::Framed => (bytes as u64).saturating_sub(2 * records),
+        }
+    }
+}
+
 /// A batch of payloads of one source.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Push<'a> {

@@ -19,9 +19,10 @@ pub(super) struct DirectSink {
 impl DirectSink {
     pub(super) fn open(dir: &Path) -> anyhow::Result<DirectSink> {
         let writer = match Writer::open(dir, WriterOptions::default()) {
-            Err(Error::Locked { .. }) => anyhow::bail!(
-                "{} is written by another process that cannot be reached over its socket; wait for it to end",
-                dir.display()
+            Err(Error::Locked { pid, .. }) => anyhow::bail!(
+                "{} is written by another process{} that cannot be reached over its socket; wait for it to end",
+                dir.display(),
+                pid.map_or_else(String::new, |pid| format!(", {pid},"))
             ),
             writer => writer?,
         };

@@ -10,6 +10,8 @@
 mod commands;
 mod connections;
 mod generated;
+mod keeping;
+mod ledger;
 mod overload;
 mod process;
 mod python;

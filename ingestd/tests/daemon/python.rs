@@ -71,12 +71,28 @@ for wrong in [(1,), {"n": 1, "what": 2}]:
         raise AssertionError(wrong)
     except ValueError:
         pass
+# Of a list, what stands before a bad row is pushed; whatever is wrong with a row is told in one kind of error.
+for bad in [(-1, 1), ("x", 1), (1, "NONE"), (None, 1), 7, (1, 2, 3)]:
+    try:
+        loom.push("fixed", [(60000, 1), (60001, 2), bad, (60002, 1)])
+        raise AssertionError(bad)
+    except loom_client.LoomError as error:
+        assert error.pushed == 2 and "row 2 of fixed" in str(error), error
+assert loom.sync()["stored"] == 50024 + 12
 try:
     loom_client.connect("/nowhere")
     raise AssertionError("no directory")
-except (loom_client.LoomError, OSError):
+except loom_client.LoomError:
     pass
-assert loom.status()["sources"][0]["stored"] == 50000
+assert loom.status()["sources"][0]["stored"] == 50012
+# A connection that is gone is told in the same way, whatever notices it.
+other = loom_client.connect(sys.argv[1])
+other.socket.shutdown(2)
+for call in [other.sync, other.catalog, lambda: other.push("fixed", [(1, 1)]), other.flush]:
+    try:
+        call()
+    except loom_client.LoomError:
+        pass
 loom.close()
 print("done")
 "#;
@@ -99,9 +115,9 @@ fn the_python_client_defines_pushes_rows_and_bytes_and_syncs() {
     assert_eq!(output.stdout, b"done\n");
 
     let fixed = payloads(here.path(), "fixed");
-    assert_eq!(fixed.len(), 50_000);
+    assert_eq!(fixed.len(), 50_012);
     assert!(
-        fixed
+        fixed[..50_000]
             .iter()
             .zip(1u64..)
             .all(|(payload, n)| payload[..8] == n.to_le_bytes())

@@ -394,6 +394,22 @@ fn whichever_call_fails_what_was_acknowledged_is_there() {
 }
 
 #[test]
+fn a_segment_that_cannot_be_allocated_is_tried_as_another_file_and_then_again() {
+    for times in [1, 5] {
+        let scene = Scene::new();
+        let (faults, mut logs) = faulty(&scene, Durability::None);
+        faults.times.store(times, Ordering::Relaxed);
+        faults.allocate.store(EIO, Ordering::Relaxed);
+        append(&mut logs, LogKind::Records, 3 * SEGMENT as usize);
+        logs.sync().unwrap();
+        assert_eq!(logs.trouble(), None);
+        check_all(&scene.reader());
+        logs.close().unwrap();
+        check_all(&scene.reader());
+    }
+}
+
+#[test]
 fn short_writes_are_completed() {
     let scene = Scene::new();
     let (faults, mut logs) = faulty(&scene, Durability::Interval(Duration::from_millis(1)));

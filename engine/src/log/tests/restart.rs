@@ -231,3 +231,30 @@ fn catalog_lines_are_appended_and_a_torn_one_is_cut() {
     logs.append_catalog("three\n").unwrap();
     assert_eq!(reader.catalog_bytes().unwrap(), b"one\ntwo\nthree\n");
 }
+
+#[test]
+fn a_link_in_place_of_a_folder_or_a_segment_leads_nowhere() {
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::None);
+    append_each(&mut logs, [SEGMENT as usize, 168, 48]);
+    logs.close().unwrap();
+    let elsewhere = scene.root.path().join("elsewhere");
+    let segment = scene.segment(LogKind::Records, 0);
+    std::fs::rename(&segment, &elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &segment).unwrap();
+    let reader = scene.reader();
+    reader.tails().unwrap();
+    let read = reader.read(LogKind::Records, Address(0), &mut [0; 64]);
+    assert!(read.is_err());
+    std::fs::remove_file(&segment).unwrap();
+    std::fs::rename(&elsewhere, &segment).unwrap();
+
+    let folder = scene.dir().join("records");
+    std::fs::rename(&folder, &elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &folder).unwrap();
+    let reader = scene.reader();
+    let error = reader.tails().unwrap_err();
+    assert!(error.to_string().contains("symbolic link"), "{error}");
+    let error = Opening::open(&scene.dir(), &scene.options()).unwrap_err();
+    assert!(error.to_string().contains("symbolic link"), "{error}");
+}

@@ -9,7 +9,7 @@ use crate::query::forest::NodeId;
 use crate::query::missing::missing_runs;
 use crate::query::node_reader::NodeReader;
 use crate::query::{Directory, Loss, Poll, Snapshot};
-use crate::schema::{LossEncoder, LossReason, LossRecord, LossStage, losses_source};
+use crate::schema::{LossEncoder, LossReason, LossRecord, losses_source};
 use crate::types::{ChunkNo, SourceId, TimeRange, Timestamp};
 
 const CHUNK_BYTES: u64 = 4 << 10;
@@ -101,7 +101,6 @@ fn recorded_losses_are_told_and_make_their_source_incomplete_in_their_time_alone
             from: Timestamp(from),
             to: Timestamp(from + 5),
             source,
-            stage: LossStage::Log,
             reason: LossReason::Overload,
             records,
             bytes: records.map(|records| records * 8),

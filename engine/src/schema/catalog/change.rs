@@ -449,7 +449,7 @@ fn amendments(source: &Source, def: &SourceDef, at: Address) -> Result<Vec<Event
         }
         if (old.ty, old.nullable) != (new.ty, new.nullable) {
             return refused(format!(
-                "its field '{}' is {}, which cannot become {}; close it and define another",
+                "its field '{}' is {}, which cannot become {}; a source of another name can have it",
                 old.name,
                 described(old),
                 described(new)

@@ -1,0 +1,102 @@
+//! Gives up the oldest segments of the record log, whole, and what the index logs say of them.
+//!
+//! The caller says how much is too much. A segment of records ends at a chunk; the timestamp index is given up to that chunk's entry, the
+//! chunk index to the node that this entry names, so all three logs begin at one point. Readers learn of it before a file goes, and
+//! nothing of it needs space on the disk.
+
+use std::time::Duration;
+
+use super::writer::Writer;
+use crate::error::Result;
+use crate::format::{TIME_ENTRY_BYTES, TimeEntry, complete_chunks, entries_before};
+use crate::log::LogReader;
+use crate::types::{Address, LogKind};
+
+/// What may be kept. Each limit holds by itself.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Limits {
+    /// Bytes that the segments of all three logs may take on the disk, the one that is allocated ahead included.
+    pub bytes_max: Option<u64>,
+    /// How long before now the last record of a segment may have arrived.
+    pub age_max: Option<Duration>,
+    /// The disk is too full: at least the oldest segment goes, once what went before is removed.
+    pub disk_is_full: bool,
+}
+
+/// What was given up.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Eviction {
+    /// Segments of the record log that go.
+    pub segments: u64,
+    /// More should have gone, and all that is left is being written.
+    pub falls_short: bool,
+}
+
+impl Writer {
+    /// Gives up what the limits do not allow to be kept. The segment that is being written stays, whatever they say.
+    pub fn evict(&mut self, limits: &Limits) -> Result<Eviction> {
+        let [segment_bytes, ..] = self.meta().segment_bytes;
+        let mut eviction = Eviction::default();
+        let mut disk_is_full = limits.disk_is_full && !self.logs.is_evicting();
+        let cutoff = limits.age_max.map(|age| {
+            let age_ns = i64::try_from(age.as_nanos()).unwrap_or(i64::MAX);
+            self.now().0.saturating_sub(age_ns)
+        });
+        loop {
+            let begin = self.logs.begin(LogKind::Records);
+            let next = begin.align_down(segment_bytes) + segment_bytes;
+            let too_large = self.is_larger_than(limits.bytes_max);
+            if !too_large && !disk_is_full && cutoff.is_none() {
+                return Ok(eviction);
+            }
+            let Some(entry) = self.first_entry(next)? else {
+                eviction.falls_short = too_large || disk_is_full;
+                return Ok(eviction);
+            };
+            let too_old = cutoff.is_some_and(|cutoff| entry.first_arrival.0 < cutoff);
+            if !too_large && !disk_is_full && !too_old {
+                return Ok(eviction);
+            }
+            let first = entries_before(next.chunk(self.chunk_bytes).0);
+            let times = Address(first.saturating_mul(TIME_ENTRY_BYTES as u64));
+            self.logs.evict([next, entry.node, times]);
+            eviction.segments += 1;
+            disk_is_full = false;
+        }
+    }
+
+    /// Whether the segments take more than so many bytes, if a limit is given. The next segment of records counts: it is allocated ahead, at any
+    /// time from now on.
+    pub fn is_larger_than(&self, bytes_max: Option<u64>) -> bool {
+        let [segment_bytes, ..] = self.meta().segment_bytes;
+        let bytes = self.logs.segment_bytes().saturating_add(segment_bytes);
+        bytes_max.is_some_and(|most| bytes > most)
+    }
+
+    /// The entry of the chunk that begins at `at`, if that chunk is indexed and everything below it is in segments.
+    fn first_entry(&mut self, at: Address) -> Result<Option<TimeEntry>> {
+        let entries = self.logs.tail(LogKind::Times).0 / TIME_ENTRY_BYTES as u64;
+        let chunk = at.chunk(self.chunk_bytes).0;
+        if at > self.logs.flushed(LogKind::Records) || chunk >= complete_chunks(entries) {
+            return Ok(None);
+        }
+        let address = Address(entries_before(chunk) * TIME_ENTRY_BYTES as u64);
+        let reader = LogReader::open(self.logs.dir())?;
+        let mut bytes = [0; TIME_ENTRY_BYTES];
+        reader.read(LogKind::Times, address, &mut bytes)?;
+        let uuid = self.meta().uuid;
+        let entry =
+            TimeEntry::decode(&uuid, address, &bytes).map_err(|error| crate::Error::Corrupt {
+                path: self.logs.dir().join(LogKind::Times.dir_name()),
+                address,
+                what: error.to_string(),
+            })?;
+        let written = entry.node <= self.logs.flushed(LogKind::Chunks)
+            && address <= self.logs.flushed(LogKind::Times);
+        if !written {
+            // The index logs lag behind where nothing is synced; the next look finds them written.
+            self.logs.request_sync();
+        }
+        Ok(written.then_some(entry))
+    }
+}

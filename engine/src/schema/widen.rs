@@ -1,0 +1,153 @@
+//! Payloads of a layout from before fields were added, made into payloads of the layout that holds now.
+//!
+//! A producer that does not know of the new fields goes on as it was; they are NULL in what it sends.
+
+use super::field::FieldDef;
+use super::layout::Layout;
+use super::source::TimeKind;
+use crate::error::{Error, Result};
+
+/// From the layout of a source's first fields to that of all.
+#[derive(Clone, Debug)]
+pub struct Widening {
+    old: Layout,
+    new: Layout,
+    /// The null bits of the added fields, all set, as they stand in the new null bytes.
+    null_bits: Vec<u8>,
+}
+
+impl Widening {
+    /// Of the source's `fields` the producer knows the first `known`.
+    ///
+    /// # Errors
+    /// An added field that cannot be NULL.
+    pub fn new(time: TimeKind, fields: &[FieldDef], known: usize) -> Result<Widening> {
+        let (before, added) = fields.split_at_checked(known).unwrap_or((fields, &[]));
+        if let Some(field) = added.iter().find(|field| !field.nullable) {
+            return Err(Error::schema(format!(
+                "the field '{}' was added, which cannot be NULL; define the source again with all fields",
+                field.name
+            )));
+        }
+        let (old, new) = (Layout::new(time, before)?, Layout::new(time, fields)?);
+        let mut null_bits = vec![0; new.null_bytes()];
+        let nullable_before = before.iter().filter(|field| field.nullable).count();
+        for bit in nullable_before..nullable_before + added.len() {
+            if let Some(byte) = null_bits.get_mut(bit / 8) {
+                *byte |= 1 << (bit % 8);
+            }
+        }
+        Ok(Widening {
+            old,
+            new,
+            null_bits,
+        })
+    }
+
+    /// Appends to `out` what `payload` is in the new layout. False, with nothing appended, where it is no payload of the old one.
+    pub fn widen(&self, payload: &[u8], out: &mut Vec<u8>) -> bool {
+        let Widening {
+            old,
+            new,
+            null_bits,
+        } = self;
+        if old.validate(payload).is_err() {
+            return false;
+        }
+        let start = out.len();
+        let part = |from: usize, to: usize| payload.get(from..to).unwrap_or_default();
+        let body = old.body_offset();
+        let fixed = body + old.null_bytes();
+        let nulls = part(body, fixed);
+        out.extend_from_slice(part(0, body));
+        out.extend(null_bits.iter().enumerate().map(|(at, added)| {
+            let before = nulls.get(at).copied().unwrap_or(0);
+            before | added
+        }));
+        out.extend_from_slice(part(fixed, old.lengths_offset()));
+        out.resize(start + new.lengths_offset(), 0);
+        out.extend_from_slice(part(old.lengths_offset(), old.fixed_bytes()));
+        out.resize(start + new.fixed_bytes(), 0);
+        out.extend_from_slice(part(old.fixed_bytes(), payload.len()));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::{FieldType, FieldValue, PayloadEncoder};
+    use super::*;
+    use crate::types::Timestamp;
+
+    const TYPES: [FieldType; 5] = [
+        FieldType::U8,
+        FieldType::I64,
+        FieldType::Bytes(3),
+        FieldType::Utf8,
+        FieldType::Bool,
+    ];
+
+    fn field(at: usize, ty: usize, nullable: bool) -> FieldDef {
+        FieldDef {
+            nullable,
+            ..FieldDef::new(format!("f{at}"), TYPES[ty])
+        }
+    }
+
+    fn value(ty: FieldType, seed: u64) -> FieldValue<'static> {
+        match ty {
+            FieldType::U8 => FieldValue::U64(seed % 256),
+            FieldType::I64 => FieldValue::I64(seed as i64),
+            FieldType::Bytes(_) => FieldValue::Bytes(b"abc"),
+            FieldType::Bool => FieldValue::Bool(seed % 2 == 1),
+            _ => FieldValue::Bytes(&b"some text"[..(seed % 9) as usize]),
+        }
+    }
+
+    proptest! {
+        /// The oracle is the encoder of the new layout, given NULL for what was added.
+        #[test]
+        fn a_widened_payload_is_what_the_encoder_makes_with_nulls(
+            own: bool,
+            before in prop::collection::vec((0usize..5, any::<bool>(), any::<u64>()), 1..20),
+            added in prop::collection::vec(0usize..5, 0..20),
+        ) {
+            let time = if own { TimeKind::Own } else { TimeKind::Arrival };
+            let mut fields: Vec<FieldDef> = before.iter().enumerate()
+                .map(|(at, (ty, nullable, _))| field(at, *ty, *nullable))
+                .collect();
+            let mut values: Vec<FieldValue<'_>> = before.iter()
+                .map(|(ty, nullable, seed)| match *nullable && seed % 3 == 0 {
+                    true => FieldValue::Null,
+                    false => value(TYPES[*ty], *seed),
+                })
+                .collect();
+            let ts = own.then_some(Timestamp(-7));
+            let mut old = Vec::new();
+            PayloadEncoder::new(time, &fields).unwrap().encode(ts, &values, &mut old).unwrap();
+
+            let known = fields.len();
+            fields.extend(added.iter().enumerate().map(|(at, ty)| field(known + at, *ty, true)));
+            values.resize(fields.len(), FieldValue::Null);
+            let mut expected = Vec::new();
+            PayloadEncoder::new(time, &fields).unwrap().encode(ts, &values, &mut expected).unwrap();
+
+            let widening = Widening::new(time, &fields, known).unwrap();
+            let mut widened = vec![1, 2, 3];
+            prop_assert!(widening.widen(&old, &mut widened));
+            prop_assert_eq!(&widened[3..], &expected[..]);
+            old.push(0);
+            prop_assert!(!widening.widen(&old, &mut widened));
+        }
+    }
+
+    #[test]
+    fn a_field_that_cannot_be_null_is_named() {
+        let fields = [field(0, 0, false), field(1, 1, true), field(2, 1, false)];
+        let error = Widening::new(TimeKind::Arrival, &fields, 1).unwrap_err();
+        assert!(error.to_string().contains("'f2'"), "{error}");
+        assert!(Widening::new(TimeKind::Arrival, &fields, 3).is_ok());
+    }
+}

@@ -1,0 +1,459 @@
+//! Losses on their way into `loom_losses`: gathered for a second, kept where a kill does not reach them, recorded once.
+//!
+//! What is refused or dropped is entered here at once, and stands in a file before a client is told of it. A record of it follows as soon
+//! as a second has passed and the log has room. Each entry is marked with the address of its record before that record is published, so
+//! whoever starts next knows which entries the log holds already: none is lost and none counts twice.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use loom_engine::ingest::Writer;
+use loom_engine::query::{Directory, Poll, raw_scan};
+use loom_engine::schema::{LOSSES_SOURCE, LossEncoder, LossReason, LossRecord, losses_source};
+use loom_engine::{Address, Error, SourceId, TimeRange, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::unrecorded::UnrecordedFile;
+
+/// How long losses of one cause are gathered into one record.
+const GATHER: Duration = Duration::from_secs(1);
+/// So many causes at a time, and they are recorded without waiting.
+const ENTRIES_MAX: usize = 100;
+/// The longest reason that is kept, in bytes.
+const DETAIL_BYTES_MAX: usize = 160;
+
+/// What was lost of one source for one reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Entry {
+    /// None: the client named a source that does not exist.
+    source: Option<SourceId>,
+    /// A `LossReason`.
+    reason: u8,
+    from: Timestamp,
+    to: Timestamp,
+    records: u64,
+    bytes: u64,
+    detail: String,
+    /// Where its record stands, or would if a kill came between.
+    recorded_at: Option<Address>,
+}
+
+impl Entry {
+    pub(super) fn without_detail(&self) -> Entry {
+        Entry {
+            detail: String::new(),
+            ..self.clone()
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn for_test(records: u64, detail: &str) -> Entry {
+        Entry {
+            source: Some(SourceId(1)),
+            reason: LossReason::Overload as u8,
+            from: Timestamp(1),
+            to: Timestamp(2),
+            records,
+            bytes: 8 * records,
+            detail: detail.to_owned(),
+            recorded_at: None,
+        }
+    }
+}
+
+/// Some records that were refused or dropped.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Lost<'a> {
+    pub(super) source: Option<SourceId>,
+    pub(super) reason: LossReason,
+    pub(super) records: u64,
+    /// Payload bytes.
+    pub(super) bytes: u64,
+    pub(super) detail: &'a str,
+}
+
+pub(super) struct Losses {
+    entries: Vec<Entry>,
+    file: UnrecordedFile,
+    /// The file does not say what `entries` say.
+    dirty: bool,
+    encoder: LossEncoder,
+    source: Option<SourceId>,
+    recorded: Option<Instant>,
+    /// What the last attempt to keep or record them failed with.
+    trouble: Option<String>,
+}
+
+impl Losses {
+    /// Takes over what the last daemon of the directory had no time to record.
+    pub(super) fn open(dir: &Path, writer: &Writer) -> Result<Losses, Error> {
+        let io = |source: io::Error| Error::Io {
+            path: UnrecordedFile::path(dir),
+            source,
+        };
+        let (file, mut entries) = UnrecordedFile::open(dir, writer.meta().uuid).map_err(io)?;
+        let marked: Vec<Address> = entries
+            .iter()
+            .filter_map(|entry| entry.recorded_at)
+            .collect();
+        let found = recorded_among(dir, &marked)?;
+        entries.retain(|entry| entry.recorded_at.is_none_or(|at| !found.contains(&at)));
+        for entry in &mut entries {
+            entry.recorded_at = None;
+        }
+        let mut losses = Losses {
+            entries,
+            file,
+            dirty: true,
+            encoder: LossEncoder::new()?,
+            source: None,
+            recorded: None,
+            trouble: None,
+        };
+        losses.keep();
+        Ok(losses)
+    }
+
+    /// Defines the source now, for a daemon that may have no room to do so once it has losses to record.
+    pub(super) fn define(&mut self, writer: &mut Writer) -> Result<SourceId, Error> {
+        let id = match self.source {
+            Some(id) => id,
+            None => writer.define_builtin_source(&losses_source())?,
+        };
+        self.source = Some(id);
+        Ok(id)
+    }
+
+    /// Enters records that were lost just now.
+    pub(super) fn note(&mut self, lost: &Lost<'_>, now: Timestamp) {
+        let reason = lost.reason as u8;
+        let same = |entry: &&mut Entry| {
+            (entry.source, entry.reason) == (lost.source, reason) && entry.recorded_at.is_none()
+        };
+        let detail = shortened(lost.detail);
+        match self.entries.iter_mut().find(same) {
+            Some(entry) => {
+                entry.records += lost.records;
+                entry.bytes += lost.bytes;
+                entry.to = now.max(entry.to);
+                detail.clone_into(&mut entry.detail);
+            }
+            None => self.entries.push(Entry {
+                source: lost.source,
+                reason,
+                from: now,
+                to: now,
+                records: lost.records,
+                bytes: lost.bytes,
+                detail: detail.to_owned(),
+                recorded_at: None,
+            }),
+        }
+        self.dirty = true;
+    }
+
+    /// What is not in the log yet.
+    pub(super) fn unrecorded(&self) -> u64 {
+        self.entries.iter().map(|entry| entry.records).sum()
+    }
+
+    /// Why losses are not kept or recorded as they should be, if so.
+    pub(super) fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+
+    /// To be called before what was pushed with them is published, and so before anybody is told: keeps what is new, and records what
+    /// is due.
+    pub(super) fn settle(&mut self, writer: &mut Writer) {
+        if self.entries.is_empty() && !self.dirty {
+            return;
+        }
+        let position = writer.position();
+        let before = self.entries.len();
+        let is_published = |entry: &Entry| entry.recorded_at.is_some_and(|at| at < position);
+        self.entries.retain(|entry| !is_published(entry));
+        self.dirty |= self.entries.len() != before;
+        self.keep();
+        let due = self.recorded.is_none_or(|at| at.elapsed() >= GATHER);
+        if due || self.entries.len() > ENTRIES_MAX {
+            self.record(writer);
+        }
+    }
+
+    /// Records everything, for the last time. What the log does not take is left to the next start.
+    pub(super) fn finish(&mut self, writer: &mut Writer) -> Result<(), Error> {
+        self.record(writer);
+        writer.publish()?;
+        self.recorded = Some(Instant::now());
+        self.settle(writer);
+        Ok(())
+    }
+
+    /// After a clean stop the file is needed no more, unless something is left in it.
+    pub(super) fn remove(self) {
+        if self.entries.is_empty() {
+            self.file.remove();
+        }
+    }
+
+    fn record(&mut self, writer: &mut Writer) {
+        if self.entries.iter().all(|entry| entry.recorded_at.is_some()) {
+            return;
+        }
+        if let Err(error) = self.try_record(writer) {
+            self.complain(format!("losses cannot be recorded for now: {error}"));
+        }
+    }
+
+    fn try_record(&mut self, writer: &mut Writer) -> Result<(), Error> {
+        let id = self.define(writer)?;
+        for at in 0..self.entries.len() {
+            let Some(entry) = self.entries.get_mut(at) else {
+                break;
+            };
+            let Some(reason) = LossReason::of_number(entry.reason) else {
+                continue;
+            };
+            if entry.recorded_at.is_some() {
+                continue;
+            }
+            let source = entry.source.and_then(|id| writer.catalog().source(id));
+            let record = LossRecord {
+                from: entry.from,
+                to: entry.to,
+                source: source.map(|source| source.name.as_str()),
+                reason,
+                records: Some(entry.records),
+                bytes: Some(entry.bytes),
+                detail: Some(entry.detail.as_str()).filter(|detail| !detail.is_empty()),
+            };
+            let mut payload = Vec::with_capacity(256);
+            self.encoder.encode(&record, &mut payload)?;
+            match writer.try_push(id, &payload)? {
+                Some(address) => entry.recorded_at = Some(address),
+                // The log is full: this very loss may be why.
+                None => return Ok(()),
+            }
+            // Before anything else is appended, which could publish the record.
+            self.dirty = true;
+            self.keep();
+        }
+        self.recorded = Some(Instant::now());
+        Ok(())
+    }
+
+    fn keep(&mut self) {
+        if !self.dirty {
+            return;
+        }
+        match self.file.write(&self.entries) {
+            Ok(()) => {
+                self.dirty = false;
+                self.trouble = None;
+            }
+            Err(error) => self.complain(format!("losses are kept in memory only: {error}")),
+        }
+    }
+
+    fn complain(&mut self, message: String) {
+        if self.trouble.as_ref() != Some(&message) {
+            tracing::error!("{message}");
+            self.trouble = Some(message);
+        }
+    }
+}
+
+/// Which of these addresses hold a record of `loom_losses`.
+fn recorded_among(dir: &Path, marked: &[Address]) -> Result<Vec<Address>, Error> {
+    let Some(lowest) = marked.iter().min() else {
+        return Ok(Vec::new());
+    };
+    let snapshot = Directory::open(dir)?.snapshot()?;
+    let Some(source) = snapshot.catalog().find(LOSSES_SOURCE) else {
+        return Ok(Vec::new());
+    };
+    let mut found = Vec::new();
+    raw_scan(
+        &snapshot,
+        source.id,
+        TimeRange::ALL,
+        &Poll::never(),
+        |record| {
+            if marked.contains(&record.address) {
+                found.push(record.address);
+            }
+            match record.address > *lowest {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        },
+    )?;
+    Ok(found)
+}
+
+/// As much of a reason as is kept.
+fn shortened(detail: &str) -> &str {
+    let mut end = detail.len().min(DETAIL_BYTES_MAX);
+    while !detail.is_char_boundary(end) {
+        end -= 1;
+    }
+    detail.get(..end).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use loom_engine::ingest::WriterOptions;
+    use loom_engine::log::LogOptions;
+    use loom_engine::query::Loss;
+    use loom_engine::schema::SourceDef;
+
+    use super::*;
+
+    struct Scene {
+        root: tempfile::TempDir,
+    }
+
+    impl Scene {
+        fn open(&self) -> (Writer, Losses, SourceId) {
+            let log = LogOptions {
+                chunk_bytes: 4096,
+                block_bytes: 64 << 10,
+                segment_bytes: [1 << 20; 3],
+                staging: Some(self.root.path().to_owned()),
+                ..LogOptions::default()
+            };
+            let options = WriterOptions {
+                log,
+                accept_clock: false,
+            };
+            let mut writer = Writer::open(&self.dir(), options).unwrap();
+            let source = writer.define_source(&SourceDef::new("x")).unwrap();
+            let losses = Losses::open(&self.dir(), &writer).unwrap();
+            (writer, losses, source)
+        }
+
+        fn dir(&self) -> std::path::PathBuf {
+            self.root.path().join("loom")
+        }
+
+        fn told(&self) -> Vec<Loss> {
+            let snapshot = Directory::open(&self.dir()).unwrap().snapshot().unwrap();
+            snapshot.losses(&Poll::never()).unwrap()
+        }
+
+        fn records(&self) -> u64 {
+            self.told().iter().filter_map(|loss| loss.records).sum()
+        }
+    }
+
+    fn scene() -> Scene {
+        Scene {
+            root: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn lost(source: SourceId, records: u64) -> Lost<'static> {
+        Lost {
+            source: Some(source),
+            reason: LossReason::Overload,
+            records,
+            bytes: records * 8,
+            detail: "full",
+        }
+    }
+
+    #[test]
+    fn losses_of_one_cause_within_a_second_are_one_record() {
+        let scene = scene();
+        let (mut writer, mut losses, source) = scene.open();
+        for _ in 0..50 {
+            let now = writer.now();
+            losses.note(&lost(source, 3), now);
+            losses.note(
+                &Lost {
+                    reason: LossReason::Malformed,
+                    ..lost(source, 1)
+                },
+                now,
+            );
+            losses.settle(&mut writer);
+            writer.publish().unwrap();
+        }
+        losses.finish(&mut writer).unwrap();
+        assert_eq!(losses.unrecorded(), 0);
+        writer.close().unwrap();
+        losses.remove();
+        assert!(!UnrecordedFile::path(&scene.dir()).exists());
+        let told = scene.told();
+        // The first at once, the others together.
+        assert!(told.len() <= 6, "{told:?}");
+        assert_eq!(scene.records(), 200);
+        let dropped = told.iter().find(|loss| loss.reason == "overload").unwrap();
+        assert_eq!(dropped.source.as_deref(), Some("x"));
+        assert_eq!(dropped.bytes, dropped.records.map(|records| records * 8));
+    }
+
+    #[test]
+    fn a_kill_at_any_step_neither_loses_nor_doubles_a_loss() {
+        for step in 0..5 {
+            let scene = scene();
+            let mut expected = 0;
+            for round in 1..4 {
+                let (mut writer, mut losses, source) = scene.open();
+                losses.settle(&mut writer);
+                writer.publish().unwrap();
+                losses.note(&lost(source, round), writer.now());
+                losses.keep();
+                expected += round;
+                if step >= 1 {
+                    losses.try_record(&mut writer).unwrap();
+                }
+                if step >= 2 {
+                    writer.publish().unwrap();
+                }
+                if step >= 3 {
+                    losses.settle(&mut writer);
+                }
+                if step >= 4 {
+                    losses.note(&lost(source, 1), writer.now());
+                    losses.settle(&mut writer);
+                    expected += 1;
+                }
+                // Dropped without being closed, a writer leaves what a kill leaves.
+            }
+            let (mut writer, mut losses, _) = scene.open();
+            losses.finish(&mut writer).unwrap();
+            assert_eq!(scene.records(), expected, "killed at step {step}");
+            writer.close().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_full_log_keeps_losses_for_later() {
+        let scene = scene();
+        let (mut writer, mut losses, source) = scene.open();
+        for records in 1..400u64 {
+            losses.note(
+                &Lost {
+                    source: Some(SourceId(records as u16 + 1)),
+                    ..lost(source, records)
+                },
+                writer.now(),
+            );
+        }
+        losses.settle(&mut writer);
+        writer.publish().unwrap();
+        losses.finish(&mut writer).unwrap();
+        assert_eq!(scene.records(), 399 * 400 / 2);
+    }
+
+    #[test]
+    fn a_long_reason_is_cut_between_characters() {
+        assert_eq!(shortened("short"), "short");
+        let long = "ä".repeat(200);
+        assert_eq!(shortened(&long).len(), DETAIL_BYTES_MAX);
+        assert_eq!(shortened(&format!("x{long}")).len(), DETAIL_BYTES_MAX - 1);
+    }
+}

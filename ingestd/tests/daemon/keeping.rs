@@ -1,0 +1,394 @@
+//! What a daemon keeps: retention by bytes, a disk that fills, and sources as they change.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Command;
+
+use ingestd::client::Client;
+use ingestd::config::Config;
+use ingestd::protocol::{Counts, Shape};
+use loom_engine::SourceId;
+use loom_engine::check::check;
+use loom_engine::query::Directory;
+
+use super::support::{Here, NUMBERS, SMALL, There, eventually, ingestd, numbers, payloads};
+
+fn push_numbers(client: &Client, source: SourceId, from: u64, to: u64) -> Counts {
+    for start in (from..to).step_by(1000) {
+        let batch: Vec<u8> = (start..start + 1000).flat_map(u64::to_le_bytes).collect();
+        let fixed = Shape::Fixed { record_bytes: 8 };
+        client.push_batch(source, fixed, &batch).unwrap();
+    }
+    client.sync().unwrap().counts
+}
+
+fn disk_bytes(dir: &Path) -> u64 {
+    ["records", "chunks", "times"]
+        .iter()
+        .flat_map(|log| std::fs::read_dir(dir.join(log)).unwrap())
+        .map(|entry| entry.unwrap().metadata().map_or(0, |found| found.len()))
+        .sum()
+}
+
+/// The newest numbers without a hole.
+fn assert_suffix(dir: &Path, end: u64) -> u64 {
+    let left = numbers(dir);
+    let oldest = left[0];
+    assert!(left.into_iter().eq(oldest..end));
+    oldest
+}
+
+#[test]
+fn the_oldest_segments_go_when_the_directory_is_too_large_also_by_a_changed_configuration() {
+    // The segments of the index logs have a size of their own, several times that of these records.
+    let here = Here::start(&format!("{SMALL}{NUMBERS}"));
+    let client = here.client();
+    let source = client.define_one(NUMBERS).unwrap();
+    push_numbers(&client, source, 0, 1_000_000);
+    let before = disk_bytes(here.path());
+    assert_eq!(assert_suffix(here.path(), 1_000_000), 0);
+    let limit = before - (4 << 20);
+    let config = format!("{SMALL}[retention]\nmax_bytes = '{limit}B'\n{NUMBERS}");
+    here.daemon()
+        .reload(&Config::parse(&config).unwrap())
+        .unwrap();
+    eventually(|| (disk_bytes(here.path()) <= limit).then_some(()));
+    assert!(assert_suffix(here.path(), 1_000_000) > 0);
+    let mut most = 0;
+    for round in 10..30 {
+        push_numbers(&client, source, round * 100_000, (round + 1) * 100_000);
+        most = most.max(disk_bytes(here.path()));
+    }
+    // Files go a moment after they are given up.
+    assert!(most <= limit + (8 << 20), "{most} of {limit}");
+    eventually(|| (disk_bytes(here.path()) <= limit).then_some(()));
+    assert!(here.daemon().status().unwrap().evicted_segments > 10);
+    let dir = here.stop();
+    let oldest = assert_suffix(dir.path(), 3_000_000);
+    assert!(oldest > 1_000_000, "{oldest}");
+    let report = check(dir.path()).unwrap();
+    assert!(report.is_sound(), "{report:?}");
+}
+
+#[test]
+fn a_disk_that_is_too_full_evicts_all_but_what_is_being_written() {
+    let full = "[retention]\nmin_free = '1000000TiB'\n";
+    let here = Here::start(&format!("{SMALL}{full}{NUMBERS}"));
+    let client = here.client();
+    let source = client.define_one(NUMBERS).unwrap();
+    let counts = push_numbers(&client, source, 0, 1_000_000);
+    assert_eq!(counts.stored, 1_000_000);
+    // Of 16 segments of the records all but the last, one after the other.
+    eventually(|| (here.daemon().status().unwrap().evicted_segments >= 14).then_some(()));
+    assert!(assert_suffix(here.stop().path(), 1_000_000) > 0);
+}
+
+/// A small file system of its own; None where this user may not mount one.
+struct Small {
+    at: tempfile::TempDir,
+}
+
+impl Small {
+    fn mount(size: &str) -> Option<Small> {
+        let at = tempfile::tempdir().unwrap();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "loom-test"])
+            .arg(at.path())
+            .output()
+            .is_ok_and(|output| output.status.success());
+        if !mounted {
+            assert!(
+                std::env::var_os("CI").is_none(),
+                "CI can mount file systems"
+            );
+            eprintln!("not tried: this user may not mount a file system");
+            return None;
+        }
+        Some(Small { at })
+    }
+}
+
+impl Small {
+    fn grow(&self, size: &str) {
+        let grown = Command::new("mount")
+            .args(["-o", &format!("remount,size={size}")])
+            .arg(self.at.path())
+            .status();
+        assert!(grown.unwrap().success());
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.at.path()).status();
+    }
+}
+
+#[test]
+fn a_file_system_that_fills_evicts_or_refuses_and_goes_on() {
+    for on_full in ["evict", "refuse"] {
+        // The index logs take 144 MiB at once.
+        let Some(small) = Small::mount("180m") else {
+            return;
+        };
+        let dir = small.at.path().join("loom");
+        let config = format!(
+            "[log]\nchunk = '4KiB'\nblock = '256KiB'\nsegment = '2MiB'\nstaging = '/dev/shm'\n\
+             [retention]\nmin_free = '0%'\non_full = '{on_full}'\n{NUMBERS}"
+        );
+        let daemon =
+            ingestd::daemon::Daemon::start(&dir, &Config::parse(&config).unwrap(), false).unwrap();
+        let client = Client::connect(&dir).unwrap();
+        let source = client.define_one(NUMBERS).unwrap();
+        // 64 MB of log on a disk that has room for half of it.
+        let counts = push_numbers(&client, source, 0, 4_000_000);
+        assert_eq!(counts.received, 4_000_000);
+        assert_eq!(
+            counts.received,
+            counts.stored + counts.refused + counts.dropped
+        );
+        let status = daemon.status().unwrap();
+        if on_full == "evict" {
+            assert_eq!(counts.stored, 4_000_000);
+            assert!(status.evicted_segments > 0);
+            assert!(assert_suffix(&dir, 4_000_000) > 0);
+        } else {
+            assert!(counts.refused > 0 && counts.stored > 0, "{counts:?}");
+            assert_eq!(numbers(&dir).len() as u64, counts.stored);
+        }
+        daemon.stop().unwrap();
+        let report = check(&dir).unwrap();
+        assert!(report.is_sound(), "{report:?}");
+        // A log that was full to the last byte could not take what was to be said of it: the next daemon says it, once there is room.
+        small.grow("400m");
+        ingestd::daemon::Daemon::start(&dir, &Config::parse(NUMBERS).unwrap(), false)
+            .unwrap()
+            .stop()
+            .unwrap();
+        let snapshot = Directory::open(&dir).unwrap().snapshot().unwrap();
+        let lost = snapshot.losses(&loom_engine::query::Poll::never()).unwrap();
+        let lost: u64 = lost.iter().map(|loss| loss.records.unwrap()).sum();
+        assert_eq!(lost, counts.refused + counts.dropped);
+    }
+}
+
+#[test]
+fn a_directory_that_has_no_room_is_refused_at_the_start_and_says_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("loom.toml");
+    std::fs::write(&config, SMALL).unwrap();
+    // No file may be larger than 100 KiB.
+    let output = Command::new("bash")
+        .args([
+            "-c",
+            "ulimit -f 100; exec \"$0\" run \"$1\" --config \"$2\"",
+        ])
+        .arg(ingestd().get_program())
+        .arg(dir.path().join("loom"))
+        .arg(&config)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        error.contains("File too large") && error.contains("loom"),
+        "{error}"
+    );
+}
+
+#[test]
+fn metrics_and_health_are_served_to_this_machine() {
+    let here = Here::start(&format!("[metrics]\nlisten = '127.0.0.1:0'\n{NUMBERS}"));
+    let address = here.daemon().metrics_address().unwrap();
+    let ask = |request: &str| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let get = |path: &str| ask(&format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"));
+    let client = here.client();
+    let source = client.define_one(NUMBERS).unwrap();
+    push_numbers(&client, source, 0, 5000);
+    let metrics = get("/metrics");
+    assert!(metrics.starts_with("HTTP/1.1 200 OK\r\n"), "{metrics}");
+    assert!(
+        metrics.contains("loom_stored_records_total{source=\"numbers\"} 5000\n"),
+        "{metrics}"
+    );
+    assert!(get("/livez").ends_with("alive\n"));
+    assert!(get("/readyz?verbose").ends_with("ready\n"));
+    assert!(get("/").starts_with("HTTP/1.1 404"));
+    assert!(ask("POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
+    // A request that never ends, and one that is not text, keep nobody from being answered.
+    drop(TcpStream::connect(address).unwrap());
+    TcpStream::connect(address)
+        .unwrap()
+        .write_all(&[0xFF; 20_000])
+        .unwrap();
+    assert!(get("/livez").starts_with("HTTP/1.1 200"));
+    let refusing = format!("[retention]\nmin_free = '1000000TiB'\non_full = 'refuse'\n{NUMBERS}");
+    here.daemon()
+        .reload(&Config::parse(&refusing).unwrap())
+        .unwrap();
+    eventually(|| get("/readyz").starts_with("HTTP/1.1 503").then_some(()));
+    assert!(get("/livez").starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn what_was_closed_stays_closed_when_the_configuration_still_has_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let other = NUMBERS.replacen("'numbers'", "'other'", 1);
+    let config = Config::parse(&format!("{NUMBERS}{other}")).unwrap();
+    let start = || ingestd::daemon::Daemon::start(dir.path(), &config, false).unwrap();
+    let daemon = start();
+    let client = Client::connect(dir.path()).unwrap();
+    client.close_source("other").unwrap();
+    client.close_index("numbers", "n").unwrap();
+    let notes = daemon.reload(&config).unwrap();
+    assert_eq!(notes.len(), 2, "{notes:?}");
+    daemon.stop().unwrap();
+    let daemon = start();
+    let catalog = Client::connect(dir.path()).unwrap().catalog().unwrap();
+    let catalog: serde_json::Value = serde_json::from_str(&catalog).unwrap();
+    assert_eq!(catalog[1]["closed"], true);
+    assert_eq!(catalog[0]["closed"], false);
+    assert_eq!(catalog[0]["indexes"].as_array().unwrap().len(), 1);
+    assert_eq!(catalog[0]["indexes"][0]["closed"], true);
+    daemon.stop().unwrap();
+}
+
+#[test]
+fn a_producer_that_does_not_know_a_new_field_goes_on_and_the_field_is_null() {
+    let here = Here::start(NUMBERS);
+    let old = here.client();
+    let source = old.define_one(NUMBERS).unwrap();
+    old.push(source, &1u64.to_le_bytes()).unwrap();
+    old.sync().unwrap();
+    let grown = "[[source]]\nname = 'numbers'\n[[source.field]]\nname = 'n'\ntype = 'u64'\n\
+                 [[source.field]]\nname = 'm'\ntype = 'u16'\nnullable = true\n";
+    let new = here.client();
+    assert_eq!(new.define_one(grown).unwrap(), source);
+    old.push(source, &2u64.to_le_bytes()).unwrap();
+    old.push(source, &[1, 2]).unwrap();
+    assert_eq!(
+        old.sync().unwrap().counts,
+        Counts {
+            received: 3,
+            stored: 2,
+            refused: 1,
+            dropped: 0
+        }
+    );
+    // One that comes later and still declares the older fields.
+    let late = here.client();
+    assert_eq!(late.define_one(NUMBERS).unwrap(), source);
+    late.push(source, &3u64.to_le_bytes()).unwrap();
+    assert_eq!(late.sync().unwrap().counts.stored, 1);
+    let found = payloads(here.path(), "numbers");
+    let widened = |n: u8| vec![1, n, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    assert_eq!(found, [1u64.to_le_bytes().to_vec(), widened(2), widened(3)]);
+
+    let strict = grown.replace(
+        "nullable = true\n",
+        "nullable = true\n[[source.field]]\nname = 'k'\ntype = 'u8'\n",
+    );
+    new.define_one(&strict).unwrap();
+    old.push(source, &4u64.to_le_bytes()).unwrap();
+    let synced = old.sync().unwrap();
+    assert!(synced.reason.contains("'k'"), "{}", synced.reason);
+    assert_eq!(synced.counts.refused, 2);
+}
+
+#[test]
+fn a_reload_by_signal_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("loom.toml");
+    std::fs::write(&config, NUMBERS).unwrap();
+    let loom = dir.path().join("loom");
+    let there = There::start(&loom, &["--config", config.to_str().unwrap()]);
+    let client = there.client();
+    let source = client.define_one(NUMBERS).unwrap();
+    for round in 0..20u64 {
+        let added = format!("{NUMBERS}[[source]]\nname = 'added{round}'\n");
+        std::fs::write(&config, added).unwrap();
+        there.signal("-HUP");
+        push_numbers(&client, source, round * 10_000, (round + 1) * 10_000);
+    }
+    let catalog =
+        eventually(|| Some(client.catalog().unwrap()).filter(|text| text.contains("added")));
+    assert!(catalog.contains("numbers"));
+    there.signal("-TERM");
+    assert!(there.wait());
+    assert!(numbers(&loom).into_iter().eq(0..200_000));
+}
+
+#[test]
+fn what_a_sync_acknowledges_with_batch_durability_is_durable_whoever_asked_with_it() {
+    let here = Here::start(&format!("{SMALL}durability = 'batch'\n{NUMBERS}"));
+    let directory = Directory::open(here.path()).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let client = here.client();
+                let source = client.define_one(NUMBERS).unwrap();
+                for n in 0..20u64 {
+                    client.push(source, &n.to_le_bytes()).unwrap();
+                    let synced = client.sync().unwrap();
+                    assert_eq!(synced.counts.stored, n + 1);
+                    let [records, ..] = directory.status().unwrap().writer.logs;
+                    assert!(records.durable >= synced.position, "{records:?}");
+                }
+            });
+        }
+    });
+    assert_eq!(numbers(here.path()).len(), 160);
+}
+
+#[test]
+fn another_user_who_reaches_the_socket_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let here = Here::start(NUMBERS);
+    let open = |path: &Path| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
+    };
+    open(here.path());
+    let socket = here.path().join("ingest.sock");
+    open(&socket);
+    let script = "import socket, sys\n\
+                  s = socket.socket(socket.AF_UNIX)\n\
+                  s.connect(sys.argv[1])\n\
+                  data = b''\n\
+                  while piece := s.recv(4096): data += piece\n\
+                  print(data[4], data[12], data[16:].decode())";
+    let output = Command::new("setpriv")
+        .args([
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "python3",
+            "-c",
+            script,
+        ])
+        .arg(&socket)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !output.status.success() && said.is_empty() {
+        let why = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "CI can change users: {why}"
+        );
+        eprintln!("not tried: this user cannot become another: {why}");
+        return;
+    }
+    assert!(
+        said.starts_with("255 4 ") && said.contains("may not push"),
+        "{said}"
+    );
+    let status = here.daemon().status().unwrap();
+    assert_eq!(status.connections, 0);
+}

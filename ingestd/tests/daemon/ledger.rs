@@ -1,0 +1,213 @@
+//! The ledger: received = stored + refused + dropped, in the log itself, across stops and kills.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use ingestd::client::{Client, ClientError};
+use ingestd::protocol::{Counts, Shape};
+use loom_engine::query::{Directory, Loss, Poll};
+use loom_engine::{SourceId, TimeRange};
+
+use super::support::{Here, NUMBERS, SMALL, There, eventually, numbers, payloads};
+
+/// Small blocks, an fsync for each, and a source that drops what does not fit.
+fn dropping() -> String {
+    let drops = "name = 'numbers'\non_overload = 'drop_new'";
+    format!(
+        "{SMALL}durability = 'batch'\n{}",
+        NUMBERS.replacen("name = 'numbers'", drops, 1)
+    )
+}
+
+fn losses(dir: &Path) -> Vec<Loss> {
+    let snapshot = Directory::open(dir).unwrap().snapshot().unwrap();
+    snapshot.losses(&Poll::never()).unwrap()
+}
+
+/// Lost records by reason; every number must be known.
+fn lost(dir: &Path) -> BTreeMap<String, u64> {
+    let mut lost = BTreeMap::new();
+    for loss in losses(dir) {
+        assert_eq!(loss.source.as_deref(), Some("numbers"), "{loss:?}");
+        *lost.entry(loss.reason).or_default() += loss.records.unwrap();
+    }
+    lost
+}
+
+fn id_of(client: &Client, name: &str) -> SourceId {
+    let catalog: serde_json::Value = serde_json::from_str(&client.catalog().unwrap()).unwrap();
+    let sources = catalog.as_array().unwrap();
+    let found = sources.iter().find(|source| source["name"] == name);
+    SourceId(found.unwrap()["id"].as_u64().unwrap() as u16)
+}
+
+/// Pushes numbers until some were dropped, malformed payloads among them, and returns what became of all.
+fn overload(client: &Client) -> Counts {
+    let source = id_of(client, "numbers");
+    let mut start = 0u64;
+    loop {
+        for _ in 0..100 {
+            let batch: Vec<u8> = (start..start + 1000).flat_map(u64::to_le_bytes).collect();
+            let fixed = Shape::Fixed { record_bytes: 8 };
+            client.push_batch(source, fixed, &batch).unwrap();
+            start += 1000;
+        }
+        for bytes in [0usize, 7, 9] {
+            client.push(source, &vec![1; bytes]).unwrap();
+        }
+        let counts = client.sync().unwrap().counts;
+        assert_eq!(
+            counts.received,
+            counts.stored + counts.refused + counts.dropped
+        );
+        if counts.dropped > 0 {
+            return counts;
+        }
+    }
+}
+
+#[test]
+fn what_was_refused_and_dropped_is_told_by_the_log_after_a_stop() {
+    let here = Here::start(&dropping());
+    let counts = overload(&here.client());
+    // Seen live too, within about a second.
+    eventually(|| {
+        (lost(here.path()).values().sum::<u64>() == counts.refused + counts.dropped).then_some(())
+    });
+    let dir = here.stop();
+    let lost = lost(dir.path());
+    assert_eq!(lost["overload"], counts.dropped);
+    assert_eq!(lost["malformed"], counts.refused);
+    assert_eq!(numbers(dir.path()).len() as u64, counts.stored);
+    assert!(!dir.path().join("unrecorded").exists());
+    let overloads = losses(dir.path());
+    for loss in overloads.iter().filter(|loss| loss.reason == "overload") {
+        assert_eq!(loss.bytes, loss.records.map(|records| 8 * records));
+        assert!(loss.from <= loss.to);
+    }
+    let snapshot = Directory::open(dir.path()).unwrap().snapshot().unwrap();
+    let source = snapshot.source("numbers").unwrap().id;
+    let error = snapshot.require_complete(source, TimeRange::ALL, &Poll::never());
+    assert!(error.unwrap_err().to_string().contains("'numbers'"));
+}
+
+#[test]
+fn the_identity_is_exact_after_kills() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("loom.toml");
+    std::fs::write(&config, dropping()).unwrap();
+    let loom = dir.path().join("loom");
+    let arguments = ["--config", config.to_str().unwrap()];
+    let mut total = Counts::default();
+    for _ in 0..3 {
+        let there = There::start(&loom, &arguments);
+        let counts = overload(&there.client());
+        total.add(counts);
+        // No second passes between the answer and the kill: what is not recorded yet must be found all the same.
+        there.signal("-KILL");
+        there.wait();
+    }
+    let there = There::start(&loom, &arguments);
+    let wanted = total.refused + total.dropped;
+    eventually(|| (lost(&loom).values().sum::<u64>() == wanted).then_some(()));
+    assert_eq!(numbers(&loom).len() as u64, total.stored);
+    there.signal("-TERM");
+    assert!(there.wait());
+    let lost = lost(&loom);
+    assert_eq!(
+        (lost["overload"], lost["malformed"]),
+        (total.dropped, total.refused)
+    );
+    assert_eq!(numbers(&loom).len() as u64, total.stored);
+    assert_eq!(total.received, total.stored + total.refused + total.dropped);
+}
+
+#[test]
+fn records_for_a_source_that_does_not_exist_are_losses_of_no_source_and_the_others_are_taken() {
+    let here = Here::start(NUMBERS);
+    let client = here.client();
+    let numbers_id = id_of(&client, "numbers");
+    client.push(numbers_id, &1u64.to_le_bytes()).unwrap();
+    client.push(SourceId(99), &[1, 2, 3]).unwrap();
+    client.push(numbers_id, &2u64.to_le_bytes()).unwrap();
+    let error = client.sync().unwrap_err();
+    assert!(error.to_string().contains("no source"), "{error}");
+    let told = eventually(|| losses(here.path()).pop());
+    assert_eq!((told.source, told.records), (None, Some(1)));
+    assert_eq!(
+        (told.stage.as_str(), told.reason.as_str()),
+        ("input", "no such source")
+    );
+    assert_eq!(numbers(here.path()), [1, 2]);
+}
+
+#[test]
+fn the_built_in_sources_are_the_daemons_own() {
+    let here = Here::start(&format!("[metrics]\ninterval = '10ms'\n{NUMBERS}"));
+    let client = here.client();
+    let source = id_of(&client, "numbers");
+    client.push(source, &[1]).unwrap();
+    client.sync().unwrap();
+    eventually(|| losses(here.path()).pop());
+    let builtin = id_of(&here.client(), "loom_losses");
+    let before = losses(here.path());
+    let forger = here.client();
+    forger.push(builtin, &[0; 40]).unwrap();
+    assert!(matches!(forger.sync(), Err(ClientError::Daemon { .. })));
+    let error = client.close_source("loom_losses").unwrap_err();
+    assert!(error.to_string().contains("built in"), "{error}");
+    let error = client
+        .define("[[source]]\nname = 'loom_losses'\n")
+        .unwrap_err();
+    assert!(error.to_string().contains("built in"), "{error}");
+    let told = eventually(|| Some(losses(here.path())).filter(|told| told.len() > before.len()));
+    assert!(told.iter().all(|loss| loss.records == Some(1)), "{told:?}");
+    // What the daemon did in each interval adds up to what it did.
+    client.push(source, &7u64.to_le_bytes()).unwrap();
+    client.sync().unwrap();
+    let recorded = |field: usize| {
+        let records = payloads(here.path(), "loom_metrics");
+        let number = |record: &Vec<u8>| {
+            // One byte of null bits; the record of the whole has no name, the fifth of them.
+            let at = 1 + 8 * field;
+            u64::from_le_bytes(record[at..at + 8].try_into().unwrap())
+        };
+        let named = records.iter().filter(|record| record[0] & 16 == 0);
+        named.map(number).sum::<u64>()
+    };
+    eventually(|| (recorded(1) == 2).then_some(()));
+    assert_eq!((recorded(2), recorded(3), recorded(4)), (1, 1, 0));
+}
+
+#[test]
+fn a_full_disk_refuses_and_counts_where_it_is_told_to_until_there_is_room() {
+    let config = |min_free: &str| {
+        format!("[retention]\nmin_free = '{min_free}'\non_full = 'refuse'\n{NUMBERS}")
+    };
+    let here = Here::start(&config("1000000TiB"));
+    let client = here.client();
+    let source = id_of(&client, "numbers");
+    eventually(|| here.daemon().status().unwrap().trouble);
+    client.push(source, &1u64.to_le_bytes()).unwrap();
+    let synced = client.sync().unwrap();
+    assert_eq!((synced.counts.refused, synced.counts.stored), (1, 0));
+    assert!(synced.reason.contains("disk is full"), "{}", synced.reason);
+    let freed = ingestd::config::Config::parse(&config("0%")).unwrap();
+    assert_eq!(here.daemon().reload(&freed).unwrap(), Vec::<String>::new());
+    eventually(|| {
+        here.daemon()
+            .status()
+            .unwrap()
+            .trouble
+            .is_none()
+            .then_some(())
+    });
+    client.push(source, &2u64.to_le_bytes()).unwrap();
+    assert_eq!(client.sync().unwrap().counts.stored, 1);
+    let dir = here.stop();
+    assert_eq!(numbers(dir.path()), [2]);
+    assert_eq!(
+        lost(dir.path()),
+        BTreeMap::from([("disk full".to_owned(), 1)])
+    );
+}
