@@ -58,14 +58,22 @@ impl Fill {
 }
 
 /// Writes a group of rows into every column, from row `from` on, but for those that are the same in all rows.
+/// Rows that go through all columns together: their records stay in the nearest cache meanwhile.
+const BLOCK_ROWS: usize = 256;
+
 pub fn group<V: RawVectors>(
     out: &mut Output<'_, V>,
     from: usize,
     group: Group<'_>,
     fills: &[Fill],
 ) -> Result<()> {
-    for (position, fill) in fills.iter().enumerate() {
-        write(out, At { position, from }, group, fill)?;
+    let mut from = from;
+    for rows in group.rows.chunks(BLOCK_ROWS) {
+        let block = Group { rows, ..group };
+        for (position, fill) in fills.iter().enumerate() {
+            write(out, At { position, from }, block, fill)?;
+        }
+        from += rows.len();
     }
     Ok(())
 }
@@ -178,18 +186,32 @@ mod tests {
             });
         }
 
-        fn group(&self) -> Group<'_> {
+        /// From one row to the next, where that is the same for all.
+        fn stride(&self) -> Option<usize> {
+            let steps = self.rows.windows(2).map(|two| two[1].start - two[0].start);
+            let steps: Vec<u32> = steps.collect();
+            let same = steps.windows(2).all(|two| two[0] == two[1]);
+            let first = steps.first().filter(|_| same)?;
+            Some(*first as usize)
+        }
+
+        fn group(&self, stride: Option<usize>) -> Group<'_> {
             let rows = Rows {
                 base: Address(1 << 20),
                 bytes: &self.bytes,
                 layout: &self.layout,
                 rows: &self.rows,
+                stride,
             };
             Group::new(rows, &self.rows)
         }
 
         /// Fills one vector with a field, from row 3 on.
         fn filled(&self, field: usize, def: &FieldDef) -> Memory {
+            self.filled_at(field, def, None)
+        }
+
+        fn filled_at(&self, field: usize, def: &FieldDef, stride: Option<usize>) -> Memory {
             let types = [of_field(def)];
             let mut memory = Memory::new(&types);
             let labels = (!def.labels.is_empty()).then(|| Labels::of(def));
@@ -200,7 +222,7 @@ mod tests {
             write_field(
                 &mut Output::new(&mut memory, &types),
                 at,
-                self.group(),
+                self.group(stride),
                 field,
                 labels.as_ref(),
             )
@@ -261,6 +283,50 @@ mod tests {
             let memory = chunk.filled(0, &def);
             assert_eq!(memory.integer(0, bits / 8, 3), i128::from(least));
             assert_eq!(memory.integer(0, bits / 8, 4), -1);
+        }
+    }
+
+    #[test]
+    fn a_stride_gives_what_each_row_gives() {
+        let types = [
+            (FieldType::U8, 1),
+            (FieldType::U16, 2),
+            (FieldType::I32, 4),
+            (FieldType::F32, 4),
+            (FieldType::U64, 8),
+            (FieldType::F64, 8),
+            (FieldType::Bool, 1),
+        ];
+        let fields: Vec<FieldDef> = types
+            .iter()
+            .enumerate()
+            .map(|(at, (ty, _))| FieldDef::new(&format!("f{at}"), *ty))
+            .collect();
+        let record = |nth: u64| {
+            let value = |ty: FieldType| match ty {
+                FieldType::I32 => FieldValue::I64(-(nth as i64)),
+                FieldType::F32 | FieldType::F64 => FieldValue::F64(nth as f64 / 4.0),
+                FieldType::Bool => FieldValue::Bool(nth % 3 == 0),
+                _ => FieldValue::U64(nth * 7 % 256),
+            };
+            types.iter().map(|(ty, _)| value(*ty)).collect::<Vec<_>>()
+        };
+        let records: Vec<_> = (0..1000).map(record).collect();
+        let chunk = Chunk::new(&fields, &records);
+        let stride = chunk.stride();
+        assert!(stride.is_some());
+        for (field, (def, (_, width))) in fields.iter().zip(types).enumerate() {
+            let (naive, fast) = (
+                chunk.filled(field, def),
+                chunk.filled_at(field, def, stride),
+            );
+            for row in 3..1003 {
+                assert_eq!(
+                    fast.integer(0, width, row),
+                    naive.integer(0, width, row),
+                    "field {field}, row {row}"
+                );
+            }
         }
     }
 
@@ -425,7 +491,7 @@ mod tests {
             .iter()
             .enumerate()
         {
-            write(&mut out, At { position, from: 0 }, chunk.group(), fill).unwrap();
+            write(&mut out, At { position, from: 0 }, chunk.group(None), fill).unwrap();
         }
         assert_eq!([memory.integer(0, 8, 0), memory.integer(0, 8, 1)], [-3, -2]);
         assert_eq!(

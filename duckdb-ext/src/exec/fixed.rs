@@ -45,6 +45,18 @@ fn copy<T: Plain + Default, const N: usize, V: RawVectors>(
     value: impl Fn([u8; N]) -> T,
 ) -> Result<()> {
     let column = out.column::<T>(at.position, at.from, group.rows.len())?;
+    if let (Some(stride), Some(first)) = (group.stride, group.rows.first()) {
+        // The last one may have less than a stride behind it, but has its field.
+        let fields = group.bytes.get(first.start as usize + offset..);
+        let fields = fields.unwrap_or_default().chunks(stride);
+        if fields.len() >= column.len() {
+            for (entry, field) in column.iter_mut().zip(fields) {
+                let bytes = field.first_chunk::<N>();
+                entry.write(bytes.map_or(T::default(), |bytes| value(*bytes)));
+            }
+            return Ok(());
+        }
+    }
     for (entry, row) in column.iter_mut().zip(group.rows) {
         let start = row.start as usize + offset;
         let bytes = group

@@ -19,19 +19,28 @@ pub struct Group<'a> {
     pub rows: &'a [Row],
     /// No record is shorter than its layout: what has a fixed place stands in each.
     pub is_whole: bool,
+    /// From one row's payload to the next, where that is the same for all.
+    pub stride: Option<usize>,
 }
 
 impl<'a> Group<'a> {
+    /// `rows` are some of the chunk's, in a row.
     pub fn new(chunk: Rows<'a>, rows: &'a [Row]) -> Group<'a> {
         let least_bytes = chunk.layout.fixed_bytes();
+        // Where there is a stride, all are as long as one.
+        let lengths = match chunk.stride {
+            Some(_) => rows.get(..1).unwrap_or_default(),
+            None => rows,
+        };
         Group {
             base: chunk.base,
             bytes: chunk.bytes,
             layout: chunk.layout,
             rows,
-            is_whole: rows
+            is_whole: lengths
                 .iter()
                 .all(|row| usize::from(row.length) >= least_bytes),
+            stride: chunk.stride,
         }
     }
 

@@ -15,8 +15,11 @@ use super::vectors::{CAPACITY, Output, RawVectors};
 use crate::error::Result;
 use crate::plan::stats::Entry;
 
-/// Chunks that a thread claims at a time: enough to keep the threads apart, few enough to share out a short scan.
-const CLAIM_CHUNKS: usize = 8;
+/// Chunks that a thread claims at a time: enough to keep the threads apart and to read several at once, few enough to share out a
+/// short scan.
+const CLAIM_CHUNKS: usize = 16;
+/// Likewise where values prune: a vector holds rows of one claim only, and few rows of each chunk remain.
+const CLAIM_SPARSE_CHUNKS: usize = 64;
 /// Rows that a thread claims at a time where no record is read: DuckDB's own row group.
 const CLAIM_ROWS: u64 = 60 * CAPACITY as u64;
 
@@ -50,6 +53,17 @@ struct Count {
 struct Claim {
     part: usize,
     chunks: VecDeque<ChunkNo>,
+}
+
+impl Claim {
+    /// Past the last of the claimed chunks that follow `chunk` with none left out.
+    fn row_end(&self, chunk: ChunkNo) -> ChunkNo {
+        let follow = self.chunks.iter().zip(chunk.0 + 1..);
+        let length = follow
+            .take_while(|(next, expected)| next.0 == *expected)
+            .count();
+        ChunkNo(chunk.0 + 1 + length as u64)
+    }
 }
 
 impl ScanRun {
@@ -112,7 +126,12 @@ impl ScanRun {
         let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(part) = self.parts.get(*turn) {
             claim.part = *turn;
-            while claim.chunks.len() < CLAIM_CHUNKS {
+            let most = if part.scan.prunes_by_values() {
+                CLAIM_SPARSE_CHUNKS
+            } else {
+                CLAIM_CHUNKS
+            };
+            while claim.chunks.len() < most {
                 match part.scan.next(poll)? {
                     Some(chunk) => claim.chunks.push_back(chunk),
                     None => break,
@@ -215,8 +234,9 @@ impl ScanWorker {
             };
             poll.check()?;
             self.next_row = 0;
+            let end = self.claim.row_end(chunk);
             if let Some((_, reader)) = &mut self.reader {
-                reader.read(chunk)?;
+                reader.read_of(chunk, end)?;
             }
         }
     }

@@ -3,7 +3,6 @@
 //! Several directories are asked one after the other and add to the same buckets. A first descent gives the totals. Quantiles need counts by bin too: at once where there is one bucket, and group by group where
 //! there are many, so that memory is bounded. What the bins leave open, `refine.rs` settles.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::bucket::Bucket;
@@ -257,20 +256,13 @@ fn descend(question: &Question, time: TimeRange, tally: Tally, poll: &Poll<'_>) 
         question,
         time,
         tally,
+        loaded: Vec::new(),
     };
     let mut walk = Walk::new(Arc::clone(logs), Order::OldestFirst);
     let mut cursor = ChunkCursor::new(Arc::clone(logs));
     while let Some(chunk) = walk.next(&mut collecting, poll)? {
         cursor.load(chunk)?;
-        let mut failed = Ok(());
-        let _ = cursor.for_each(&question.source, |record, _| {
-            failed = collecting.record(&record);
-            match failed {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(_) => ControlFlow::Break(()),
-            }
-        })?;
-        failed?;
+        collecting.chunk(&mut cursor)?;
     }
     Ok(collecting.tally)
 }

@@ -3,21 +3,26 @@
 //! A node answers only where it lies wholly inside the time range, one bucket and the value range, and has an entry for the
 //! index. Roll-ups carry their children's totals, so the siblings inside a window are added without being opened.
 
+use std::ops::ControlFlow;
+
 use super::aggregate::Question;
-use super::cursor::RecordView;
+use super::cursor::{ChunkCursor, RecordView};
 use super::mask::{NodeView, bin_mask, tops_hold_from};
 use super::node_reader::contradiction;
 use super::ranges::RangeSet;
+use super::runs::{payloads_of, within};
 use super::tally::{Counts, Tally, Totals};
 use super::walk::Visitor;
 use crate::error::Result;
 use crate::format::{IndexBlock, Node};
-use crate::types::{TimeRange, Timestamp, ValueRange};
+use crate::types::{Key, TimeRange, Timestamp, ValueRange};
 
 pub(crate) struct Collecting<'a> {
     pub question: &'a Question,
     pub time: TimeRange,
     pub tally: Tally,
+    /// The keys of a chunk that is being added.
+    pub loaded: Vec<Key>,
 }
 
 impl Visitor for Collecting<'_> {
@@ -58,9 +63,56 @@ impl Visitor for Collecting<'_> {
 }
 
 impl Collecting<'_> {
-    /// Adds a record that was read from its chunk.
+    /// Adds the records of the loaded chunk.
+    pub fn chunk(&mut self, cursor: &mut ChunkCursor) -> Result<()> {
+        let question = self.question;
+        if !question.source.own_time() && self.runs(cursor)? {
+            return Ok(());
+        }
+        let mut failed = Ok(());
+        let _ = cursor.for_each(&question.source, |record, _| {
+            failed = self.record(&record);
+            match failed {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            }
+        })?;
+        failed
+    }
+
+    /// Adds the chunk's records run by run; false, with nothing added, where it must be done record by record.
+    fn runs(&mut self, cursor: &mut ChunkCursor) -> Result<bool> {
+        let layout = self.question.source.layout_at(cursor.base());
+        let Some((chunk, runs)) = cursor.runs(&self.question.source)? else {
+            return Ok(false);
+        };
+        let value = &self.question.value;
+        let keys = &mut self.loaded;
+        keys.clear();
+        let mut parts = Vec::with_capacity(runs.len());
+        for run in runs {
+            let Some((part, times)) = within(run, chunk, self.time) else {
+                continue;
+            };
+            let payloads = payloads_of(&part, chunk);
+            if !self.tally.is_one_bucket(times) || !value.load_keys(layout, &payloads, keys) {
+                return Ok(false);
+            }
+            parts.push((times.first, keys.len()));
+        }
+        let mut from = 0;
+        for (first, end) in parts {
+            let keys = self.loaded.get(from..end).unwrap_or_default();
+            self.tally
+                .add_keys(first, keys, self.question.keys, &self.question.bins)?;
+            from = end;
+        }
+        Ok(true)
+    }
+
+    /// Adds one record.
     #[inline]
-    pub fn record(&mut self, record: &RecordView<'_>) -> Result<()> {
+    fn record(&mut self, record: &RecordView<'_>) -> Result<()> {
         if !self.time.contains(record.ts) {
             return Ok(());
         }

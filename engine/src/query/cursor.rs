@@ -1,16 +1,16 @@
 //! A chunk's bytes in memory, and the records of one source in it.
 //!
 //! A chunk that comes from a segment is verified before it is first used. A record that ends past the snapshot's position is not
-//! seen, whatever lies behind it.
+//! seen, whatever lies behind it. Chunks that follow one another in segments are read several at once.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use super::snapshot_logs::SnapshotLogs;
 use crate::error::{Error, Result};
 use crate::format::{
-    FormatError, RECORD_HEADER_BYTES, RawRecord, RecordHeader, RecordIter, record_bytes,
-    verify_chunk,
+    FormatError, RECORD_HEADER_BYTES, RawRecord, RecordHeader, RecordIter, Run, record_bytes,
+    verify_chunk, walk_runs,
 };
 use crate::log::Origin;
 use crate::schema::{Layout, Source};
@@ -52,47 +52,120 @@ impl Row {
     }
 }
 
-/// A buffer of one chunk, for one thread.
+/// Chunks are read together up to so many bytes: more would not stay in a core's cache until they are used.
+const AHEAD_BYTES: u64 = 512 << 10;
+
+/// A buffer of some chunks in a row, of which one is looked at, for one thread.
 pub(crate) struct ChunkCursor {
     logs: Arc<SnapshotLogs>,
     bytes: Vec<u8>,
+    /// Chunks that the buffer holds from its start; all of them come from segments, whole.
+    held: Range<u64>,
+    /// Where in the buffer the chunk begins that is looked at.
+    at: usize,
     base: Address,
     /// Bytes of the chunk that are published.
     published: usize,
     /// Bytes of the chunk below the position.
     visible: usize,
+    /// The chunk that was loaded last, and how many were then read together.
+    latest: Option<(u64, u64)>,
+    /// From this chunk on, staging was met: reading several would mix it with segments.
+    staged_from: u64,
+    runs: Vec<Run>,
 }
 
 impl ChunkCursor {
     pub fn new(logs: Arc<SnapshotLogs>) -> ChunkCursor {
         ChunkCursor {
             bytes: Vec::new(),
+            held: 0..0,
+            at: 0,
             base: Address::ZERO,
             published: 0,
             visible: 0,
+            latest: None,
+            staged_from: u64::MAX,
+            runs: Vec::new(),
             logs,
         }
     }
 
-    /// Reads a chunk whole, up to the published end.
+    /// Reads a chunk whole, up to the published end; and more behind it, as long as chunks are asked for in a row.
     pub fn load(&mut self, chunk: ChunkNo) -> Result<()> {
+        let together = match self.latest {
+            Some((latest, together)) if latest + 1 == chunk.0 => together * 2,
+            _ => 1,
+        };
+        self.load_of(chunk, ChunkNo(chunk.0.saturating_add(together)))
+    }
+
+    /// Reads a chunk whole, up to the published end, where those from it to `end` are wanted in a row.
+    pub fn load_of(&mut self, chunk: ChunkNo, end: ChunkNo) -> Result<()> {
         self.enter(chunk);
         self.logs.counters().chunk_read();
+        if !self.held.contains(&chunk.0) {
+            self.read_together(chunk, end);
+        }
         if self.fill(chunk)?.is_err() {
             self.logs.relist();
+            self.held = 0..0;
             if let Err(error) = self.fill(chunk)? {
                 return Err(self.logs.corrupt(LogKind::Records, self.base, error));
             }
         }
+        let held = self.held.end.saturating_sub(chunk.0).max(1);
+        self.latest = Some((chunk.0, held));
         Ok(())
     }
 
-    /// Reads the chunk, and verifies it where it comes from a segment, whole, for the first time.
+    /// Reads several chunks at once, if that is possible; an error is met again, and told, when the chunk that has it is read alone.
+    fn read_together(&mut self, chunk: ChunkNo, end: ChunkNo) {
+        let chunk_bytes = u64::from(self.logs.chunk_bytes());
+        let published = self.logs.tail(LogKind::Records).0 / chunk_bytes;
+        let most = (AHEAD_BYTES / chunk_bytes).max(1);
+        let end = end
+            .0
+            .min(chunk.0.saturating_add(most))
+            .min(published)
+            .min(self.staged_from);
+        self.held = 0..0;
+        if end <= chunk.0 + 1 {
+            return;
+        }
+        let bytes = ((end - chunk.0) * chunk_bytes) as usize;
+        if self.bytes.len() < bytes {
+            self.bytes.resize(bytes, 0);
+        }
+        let buffer = self.bytes.get_mut(..bytes).unwrap_or_default();
+        match self.logs.read(LogKind::Records, self.base, buffer) {
+            Ok(Origin::Segment) => self.held = chunk.0..end,
+            Ok(Origin::Staging) => self.staged_from = chunk.0,
+            Err(_) => {}
+        }
+    }
+
+    /// Reads the chunk unless it is held, and verifies it where it comes from a segment, whole, for the first time.
     fn fill(&mut self, chunk: ChunkNo) -> Result<Result<(), FormatError>> {
         let (logs, base) = (&self.logs, self.base);
-        let bytes = self.bytes.get_mut(..self.published).unwrap_or_default();
-        let origin = logs.read(LogKind::Records, base, bytes)?;
-        let sealed = origin == Origin::Segment && bytes.len() == logs.chunk_bytes() as usize;
+        let chunk_bytes = logs.chunk_bytes() as usize;
+        let held = self.held.contains(&chunk.0);
+        self.at = if held {
+            (chunk.0 - self.held.start) as usize * chunk_bytes
+        } else {
+            0
+        };
+        let bytes = self
+            .bytes
+            .get_mut(self.at..self.at + self.published)
+            .unwrap_or_default();
+        let origin = if held {
+            Origin::Segment
+        } else {
+            self.held = 0..0;
+            logs.read(LogKind::Records, base, bytes)?
+        };
+        let sealed = origin == Origin::Segment && bytes.len() == chunk_bytes;
         if !sealed || logs.verified().contains(chunk) {
             return Ok(Ok(()));
         }
@@ -113,7 +186,9 @@ impl ChunkCursor {
         };
         self.published = below(self.logs.tail(LogKind::Records));
         self.visible = below(self.logs.position()).min(self.published);
-        self.bytes.resize(chunk_bytes as usize, 0);
+        if self.bytes.len() < chunk_bytes as usize {
+            self.bytes.resize(chunk_bytes as usize, 0);
+        }
     }
 
     /// Reads single records, at these offsets, of a chunk that was verified before or is staged. False: the chunk must be loaded
@@ -127,6 +202,7 @@ impl ChunkCursor {
         rows: &mut Vec<Row>,
     ) -> Result<bool> {
         self.enter(chunk);
+        (self.held, self.at) = (0..0, 0);
         // Later anchors than the chunk's own, the first arrival, stand only where times go on past what 32 bits count from it.
         if i128::from(span.last.0) - i128::from(span.first.0) > i128::from(u32::MAX) {
             return Ok(false);
@@ -196,7 +272,34 @@ impl ChunkCursor {
 
     /// The chunk; bytes that were not read hold anything.
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+        let chunk_bytes = self.logs.chunk_bytes() as usize;
+        self.bytes
+            .get(self.at..self.at + chunk_bytes)
+            .unwrap_or_default()
+    }
+
+    fn published(&self) -> &[u8] {
+        self.bytes
+            .get(self.at..self.at + self.published)
+            .unwrap_or_default()
+    }
+
+    /// The records of a source in the loaded chunk as runs, in log order; `None` where the chunk is not visible whole, and is to be walked.
+    pub fn runs(&mut self, source: &Source) -> Result<Option<(&[u8], &[Run])>> {
+        let chunk_bytes = self.logs.chunk_bytes() as usize;
+        if self.visible < chunk_bytes {
+            return Ok(None);
+        }
+        let (runs, at) = (&mut self.runs, self.at);
+        let chunk = self.bytes.get(at..at + chunk_bytes).unwrap_or_default();
+        runs.clear();
+        walk_runs(chunk, |run| {
+            if run.source == source.id {
+                runs.push(run);
+            }
+        })
+        .map_err(|error| self.logs.corrupt(LogKind::Records, self.base, error))?;
+        Ok(Some((chunk, runs)))
     }
 
     /// Gives `each` the visible records of a source in the loaded chunk, in log order.
@@ -243,7 +346,7 @@ impl ChunkCursor {
         &self,
         mut each: impl FnMut(RawRecord<'_>) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
-        let published = self.bytes.get(..self.published).unwrap_or_default();
+        let published = self.published();
         let (base, visible) = (self.base, self.visible);
         RecordIter::new(published, self.logs.chunk_bytes())
             .walk(|record| {
@@ -258,7 +361,7 @@ impl ChunkCursor {
 
     /// Arrival of the first visible record, of any source.
     pub fn first_arrival(&self) -> Result<Option<Timestamp>> {
-        let published = self.bytes.get(..self.published).unwrap_or_default();
+        let published = self.published();
         let first = RecordIter::new(published, self.logs.chunk_bytes()).next();
         let Some(record) = first
             .transpose()
@@ -272,7 +375,7 @@ impl ChunkCursor {
 
     /// Whether the position lies inside a record of the loaded chunk, which then is not visible.
     pub fn cuts_a_record(&self) -> Result<bool> {
-        let published = self.bytes.get(..self.published).unwrap_or_default();
+        let published = self.published();
         let visible = self.visible;
         for record in RecordIter::new(published, self.logs.chunk_bytes()) {
             let record =
@@ -306,6 +409,6 @@ fn row_of(layout: &Layout, record: &RawRecord<'_>) -> Row {
 }
 
 #[inline]
-fn record_ts(layout: &Layout, arrival: Timestamp, payload: &[u8]) -> Timestamp {
+pub(super) fn record_ts(layout: &Layout, arrival: Timestamp, payload: &[u8]) -> Timestamp {
     layout.own_time(payload).unwrap_or(arrival)
 }

@@ -31,6 +31,7 @@ mod quantile;
 mod ranges;
 mod raw_scan;
 mod refine;
+mod runs;
 mod scan;
 mod snapshot;
 mod snapshot_logs;

@@ -129,6 +129,7 @@ impl RawScan {
                 bytes: self.cursor.bytes(),
                 layout: self.source.layout_at(base),
                 rows: &self.rows,
+                stride: None,
             },
             arrivals: &self.arrivals,
         }

@@ -13,6 +13,7 @@ use super::mask::{NodeView, bin_mask, holds_a_bin, tops_hold_from};
 use super::node_reader::contradiction;
 use super::place::Place;
 use super::ranges::RangeSet;
+use super::runs::{payloads_of, within};
 use super::tally::Slot;
 use super::walk::{Order, Visitor, Walk};
 use crate::error::{Error, Result};
@@ -191,15 +192,18 @@ impl<'a> Refinery<'a> {
             answered: Vec::new(),
             answered_from: 0,
             targets,
+            loaded: Vec::new(),
         };
         let mut walk = Walk::new(Arc::clone(&question.logs), Order::OldestFirst);
         let mut cursor = ChunkCursor::new(Arc::clone(&question.logs));
         while let Some(chunk) = walk.next(&mut refining, poll)? {
             cursor.load(chunk)?;
-            let _ = cursor.for_each(&question.source, |record, _| {
-                refining.record(&record);
-                ControlFlow::Continue(())
-            })?;
+            if question.source.own_time() || !refining.runs(&mut cursor)? {
+                let _ = cursor.for_each(&question.source, |record, _| {
+                    refining.record(&record);
+                    ControlFlow::Continue(())
+                })?;
+            }
             if refining.targets.iter().any(Target::overflows) {
                 return Err(self.contradiction("more values are found than were counted"));
             }
@@ -275,6 +279,8 @@ struct Refining<'a> {
     /// Which targets, from `answered_from` on, the current chunk's summary has answered.
     answered: Vec<bool>,
     answered_from: usize,
+    /// The keys of a chunk that is being looked through.
+    loaded: Vec<Key>,
 }
 
 impl Visitor for Refining<'_> {
@@ -380,17 +386,62 @@ impl Refining<'_> {
         self.answered.contains(&false)
     }
 
+    /// Adds the records of the loaded chunk run by run; false, with nothing added, where it must be done record by record.
+    fn runs(&mut self, cursor: &mut ChunkCursor) -> Result<bool> {
+        let layout = self.question.source.layout_at(cursor.base());
+        let Some((chunk, runs)) = cursor.runs(&self.question.source)? else {
+            return Ok(false);
+        };
+        let mut keys = std::mem::take(&mut self.loaded);
+        keys.clear();
+        let mut parts = Vec::with_capacity(runs.len());
+        for run in runs {
+            let Some((part, _)) = within(run, chunk, self.times) else {
+                continue;
+            };
+            let payloads = payloads_of(&part, chunk);
+            if !self.question.value.load_keys(layout, &payloads, &mut keys) {
+                self.loaded = keys;
+                return Ok(false);
+            }
+            parts.push(part);
+        }
+        let hull = self.keys.hull();
+        let mut rest = keys.as_slice();
+        for part in parts {
+            let Some((of_part, later)) = rest.split_at_checked(part.records as usize) else {
+                break;
+            };
+            rest = later;
+            for (nth, key) in (0..).zip(of_part) {
+                // Most keys lie outside of all targets.
+                if hull.is_some_and(|(least, greatest)| least <= *key && *key <= greatest) {
+                    self.add(part.arrival(chunk, nth), *key);
+                }
+            }
+        }
+        self.loaded = keys;
+        Ok(true)
+    }
+
     /// Adds a record that was read from its chunk.
     #[inline]
     fn record(&mut self, record: &RecordView<'_>) {
         if !self.times.contains(record.ts) {
             return;
         }
-        let key = self.question.value.key(record.layout, record.payload);
-        let Some(key) = key.filter(|key| self.keys.contains(*key)) else {
+        if let Some(key) = self.question.value.key(record.layout, record.payload) {
+            self.add(record.ts, key);
+        }
+    }
+
+    /// Adds a value to the targets that want it and have not been answered by the chunk's summary.
+    #[inline]
+    fn add(&mut self, ts: Timestamp, key: Key) {
+        if !self.keys.contains(key) {
             return;
-        };
-        let active = self.active(record.ts, record.ts);
+        }
+        let active = self.active(ts, ts);
         let from = active.start;
         let targets = self.targets.get_mut(active).unwrap_or_default();
         for (place, target) in (from..).zip(targets) {

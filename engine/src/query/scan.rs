@@ -13,6 +13,7 @@ use super::interrupt::Poll;
 use super::mask::NodeView;
 use super::node_reader::NodeReader;
 use super::predicate::{Predicate, Test};
+use super::runs::rows_of_run;
 use super::snapshot::Snapshot;
 use super::snapshot_logs::SnapshotLogs;
 use super::walk::{Order, Visitor, Walk};
@@ -160,8 +161,14 @@ impl Scan {
             nodes: NodeReader::new(Arc::clone(&self.logs)),
             scan: Arc::clone(self),
             rows: Vec::new(),
+            stride: None,
             futile: 0,
         }
+    }
+
+    /// Whether chunks are chosen by their values, not by times alone.
+    pub fn prunes_by_values(&self) -> bool {
+        self.prune.test.needs_values()
     }
 
     pub fn stats(&self) -> ScanStats {
@@ -229,6 +236,8 @@ pub struct ChunkReader {
     cursor: ChunkCursor,
     nodes: NodeReader,
     rows: Vec<Row>,
+    /// From one row's payload to the next, where that is the same for all.
+    stride: Option<usize>,
     /// Summaries that told nothing since one did: looking is given up for a while.
     futile: u32,
 }
@@ -242,6 +251,8 @@ pub struct Rows<'a> {
     pub bytes: &'a [u8],
     pub layout: &'a Layout,
     pub rows: &'a [Row],
+    /// From one row's payload to the next, where that and the rows' length are the same for all.
+    pub stride: Option<usize>,
 }
 
 /// After so many summaries that told nothing, one in so many is looked at.
@@ -255,9 +266,18 @@ impl ChunkReader {
     /// # Errors
     /// A chunk that does not verify, or that retention removed meanwhile.
     pub fn read(&mut self, chunk: ChunkNo) -> Result<Rows<'_>> {
+        self.read_of(chunk, ChunkNo(chunk.0.saturating_add(1)))
+    }
+
+    /// The same where all chunks from it to `end` were handed out and are read in a row: several may be read at once.
+    ///
+    /// # Errors
+    /// As [`ChunkReader::read`].
+    pub fn read_of(&mut self, chunk: ChunkNo, end: ChunkNo) -> Result<Rows<'_>> {
         self.rows.clear();
+        self.stride = None;
         if !self.read_by_summary(chunk)? {
-            self.read_whole(chunk)?;
+            self.read_whole(chunk, end)?;
         }
         Ok(self.rows())
     }
@@ -270,19 +290,41 @@ impl ChunkReader {
             bytes: self.cursor.bytes(),
             layout: self.scan.source.layout_at(base),
             rows: &self.rows,
+            stride: self.stride,
         }
     }
 
-    fn read_whole(&mut self, chunk: ChunkNo) -> Result<()> {
+    fn read_whole(&mut self, chunk: ChunkNo, end: ChunkNo) -> Result<()> {
         let ChunkReader {
-            scan, cursor, rows, ..
+            scan,
+            cursor,
+            rows,
+            stride,
+            ..
         } = self;
-        cursor.load(chunk)?;
-        let _ = cursor.for_each(&scan.source, |_, row| {
-            rows.push(row);
-            ControlFlow::Continue(())
-        })?;
+        cursor.load_of(chunk, end)?;
+        let layout = scan.source.layout_at(cursor.base());
+        match cursor.runs(&scan.source)? {
+            Some((bytes, runs)) => {
+                for run in runs {
+                    rows_of_run(layout, run, bytes, rows);
+                }
+                if let [run] = runs {
+                    *stride = Some(run.entry_bytes());
+                }
+            }
+            None => {
+                let _ = cursor.for_each(&scan.source, |_, row| {
+                    rows.push(row);
+                    ControlFlow::Continue(())
+                })?;
+            }
+        }
+        let all = rows.len();
         scan.filter(rows, cursor);
+        if rows.len() < all {
+            *stride = None;
+        }
         Ok(())
     }
 
@@ -294,6 +336,7 @@ impl ChunkReader {
             nodes,
             rows,
             futile,
+            ..
         } = self;
         cursor.enter(chunk);
         let looks = chunk < scan.logs.summarised_chunks() && scan.prune.test.needs_values();

@@ -175,6 +175,33 @@ impl Tally {
         Ok(())
     }
 
+    /// Adds those of some values, all of one bucket, that are wanted.
+    pub fn add_keys(
+        &mut self,
+        ts: Timestamp,
+        keys: &[Key],
+        wanted: ValueRange,
+        bins: &BinMap,
+    ) -> Result<()> {
+        let (kind, counts) = (self.kind, self.counts);
+        let slot = self.slot(ts)?;
+        let keys = keys.iter().copied().filter(|key| wanted.contains(*key));
+        match counts {
+            Counts::Nothing => keys.for_each(|key| slot.totals.add_key(kind, key)),
+            Counts::Bins => keys.for_each(|key| {
+                slot.totals.add_key(kind, key);
+                slot.add_bin(bins.bin(key), 1);
+            }),
+            Counts::BinTotals => keys.for_each(|key| {
+                slot.totals.add_key(kind, key);
+                if let Some(bin) = slot.bin_totals.get_mut(usize::from(bins.bin(key))) {
+                    bin.add_key(kind, key);
+                }
+            }),
+        }
+        Ok(())
+    }
+
     /// The buckets that hold a value, by time.
     pub fn into_slots(mut self) -> Vec<Slot> {
         self.slots.sort_unstable_by_key(|slot| slot.time.first);

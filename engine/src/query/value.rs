@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::schema::{BinMap, Index, Layout};
+use crate::schema::{BinMap, Index, Layout, Payloads};
 use crate::types::{IndexId, Key, ValueKind};
 
 /// The function of an index that was given as a closure.
@@ -40,5 +40,9 @@ impl Value {
             None => self.index.key(layout, payload),
             Some(function) => function(payload),
         }
+    }
+    /// Appends the key of each payload. False, with nothing appended, where `key` must be asked of each.
+    pub fn load_keys(&self, layout: &Layout, payloads: &Payloads<'_>, keys: &mut Vec<Key>) -> bool {
+        self.function.is_none() && self.index.load_keys(layout, payloads, keys)
     }
 }

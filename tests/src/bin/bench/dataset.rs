@@ -21,12 +21,27 @@ pub const FAILED_INDEX: &str = "failed";
 const CLICKHOUSE_COLUMNS: &str = "source String, ts_ns Int64, latency_ns UInt64, request UInt64, key_hash UInt64, client UInt64, bytes UInt32, thread UInt32, op UInt32, status UInt32, addr UInt64";
 
 pub struct Dataset {
-    place: TempDir,
+    place: Place,
     pub records: u64,
     pub expected: Expected,
     /// Arrival of the first and of the last record.
     pub first_ns: i64,
     pub last_ns: i64,
+}
+
+/// The folder of the directory and of the peers' copies.
+enum Place {
+    Removed(TempDir),
+    Kept(PathBuf),
+}
+
+impl Place {
+    fn path(&self) -> &Path {
+        match self {
+            Place::Removed(folder) => folder.path(),
+            Place::Kept(folder) => folder,
+        }
+    }
 }
 
 /// Times from one to another, in µs since the epoch, half open.
@@ -48,15 +63,23 @@ pub fn toml() -> String {
 }
 
 impl Dataset {
-    /// Records so many, with a clean stop.
-    pub fn make(folder: &Path, sizes: &Sizes) -> Result<Dataset> {
-        let place = place_in(folder)?;
+    /// Records so many, with a clean stop. What an earlier run kept at `kept` is taken as it is.
+    pub fn make(folder: &Path, kept: Option<&Path>, sizes: &Sizes) -> Result<Dataset> {
+        let place = match kept {
+            Some(kept) => {
+                std::fs::create_dir_all(kept).with_context(|| kept.display().to_string())?;
+                Place::Kept(kept.canonicalize()?)
+            }
+            None => Place::Removed(place_in(folder)?),
+        };
         let payloads = pool();
         let records = payloads.whole_turns(sizes.query_records);
         let dir = place.path().join("bench.loom");
         let rate = sizes.query_rate;
-        let producer = Producer::start(&dir, &toml(), Arc::clone(&payloads), rate, records)?;
-        producer.finish()?;
+        if !dir.exists() {
+            let producer = Producer::start(&dir, &toml(), Arc::clone(&payloads), rate, records)?;
+            producer.finish()?;
+        }
         let expected = payloads.expected(records);
         check(&dir, &expected)?;
         let snapshot = Directory::open(&dir)?.snapshot()?;
@@ -90,6 +113,9 @@ impl Dataset {
 
     /// Gives the rows of `loom_scan`, all its columns, to the peers.
     pub fn share(&self) -> Result<()> {
+        if self.path(System::ClickHouse).exists() {
+            return Ok(());
+        }
         let scan = format!("loom_scan('{}', '{SOURCE}')", self.loom_dir().display());
         let parquet = self.place.path().join("rows.parquet");
         let mut duckdb = self.open(System::DuckDb)?;

@@ -73,7 +73,7 @@ fn main() -> Result<ExitCode> {
 
 /// Both parts that need the directory of the queries and the peers' copies of it.
 fn queries(options: &Options, sizes: &Sizes) -> Result<Vec<Line>> {
-    let data = Dataset::make(&options.folder, sizes)?;
+    let data = Dataset::make(&options.folder, options.dataset.as_deref(), sizes)?;
     data.share()?;
     let mut lines = Vec::new();
     if options.wants(Part::Queries) {

@@ -20,6 +20,9 @@ pub struct Options {
     /// A file for the table, beside standard output
     #[arg(long)]
     pub out: Option<PathBuf>,
+    /// A folder that keeps the directory of the queries and the peers' copies for the next run
+    #[arg(long)]
+    pub dataset: Option<PathBuf>,
     /// Runs of each thing; the median counts
     #[arg(long)]
     runs: Option<usize>,
