@@ -252,11 +252,8 @@ impl OfChunk<'_> {
         let layout = match (native, layout) {
             (Some(_), _) => layout,
             (None, Some(layout)) if !index.is_native() => {
-                let keys = columns.keys();
-                if runs
-                    .iter()
-                    .all(|run| index.load_keys(layout, &self.payloads(run), keys))
-                {
+                let payloads = runs.iter().map(|run| self.payloads(run));
+                if index.load_keys(layout, payloads, columns.keys()) {
                     return true;
                 }
                 columns.clear();

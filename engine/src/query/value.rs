@@ -43,6 +43,9 @@ impl Value {
     }
     /// Appends the key of each payload. False, with nothing appended, where `key` must be asked of each.
     pub fn load_keys(&self, layout: &Layout, payloads: &Payloads<'_>, keys: &mut Vec<Key>) -> bool {
-        self.function.is_none() && self.index.load_keys(layout, payloads, keys)
+        self.function.is_none()
+            && self
+                .index
+                .load_keys(layout, std::iter::once(*payloads), keys)
     }
 }

@@ -215,12 +215,18 @@ impl Index {
         }
     }
 
-    /// Appends the key that `key` tells of each payload. False, with nothing appended, where one may have none.
-    pub fn load_keys(&self, layout: &Layout, payloads: &Payloads<'_>, keys: &mut Vec<Key>) -> bool {
+    /// Appends the key that `key` tells of each payload. False, perhaps with some appended, where one may have none.
+    pub fn load_keys<'a>(
+        &self,
+        layout: &Layout,
+        payloads: impl Iterator<Item = Payloads<'a>>,
+        keys: &mut Vec<Key>,
+    ) -> bool {
         match (self.native, &self.filter, self.value) {
             (false, None, Some(field)) => layout.load_keys(field, payloads, keys),
             (false, None, None) => {
-                keys.extend(std::iter::repeat_n(Key::MIN, payloads.records));
+                let records = payloads.map(|payloads| payloads.records).sum();
+                keys.extend(std::iter::repeat_n(Key::MIN, records));
                 true
             }
             _ => false,

@@ -305,8 +305,13 @@ impl Layout {
         loader.key(payload)
     }
 
-    /// Appends the key that `key` tells of each payload. False, with nothing appended, where one may have none.
-    pub fn load_keys(&self, field: usize, payloads: &Payloads<'_>, keys: &mut Vec<Key>) -> bool {
+    /// Appends the key that `key` tells of each payload. False, perhaps with some appended, where one may have none.
+    pub fn load_keys<'a>(
+        &self,
+        field: usize,
+        payloads: impl Iterator<Item = Payloads<'a>>,
+        keys: &mut Vec<Key>,
+    ) -> bool {
         self.loaders
             .get(field)
             .is_some_and(|loader| loader.load_keys(payloads, keys))
@@ -352,22 +357,44 @@ impl Loader {
     }
 
     /// The field's type is looked at once, not for each payload.
-    fn load_keys(&self, payloads: &Payloads<'_>, keys: &mut Vec<Key>) -> bool {
+    fn load_keys<'a>(
+        &self,
+        payloads: impl Iterator<Item = Payloads<'a>>,
+        keys: &mut Vec<Key>,
+    ) -> bool {
         let at = self.offset as usize;
         if self.null_mask != 0 {
             return false;
         }
         match self.load {
-            Load::U8 => payloads.load(at, keys, |[byte]| Key::from_u64(byte.into())),
-            Load::U16 => payloads.load(at, keys, |b| Key::from_u64(u16::from_le_bytes(b).into())),
-            Load::U32 => payloads.load(at, keys, |b| Key::from_u64(u32::from_le_bytes(b).into())),
-            Load::U64 => payloads.load(at, keys, |b| Key::from_u64(u64::from_le_bytes(b))),
-            Load::I8 => payloads.load(at, keys, |b| Key::from_i64(i8::from_le_bytes(b).into())),
-            Load::I16 => payloads.load(at, keys, |b| Key::from_i64(i16::from_le_bytes(b).into())),
-            Load::I32 => payloads.load(at, keys, |b| Key::from_i64(i32::from_le_bytes(b).into())),
-            Load::I64 => payloads.load(at, keys, |b| Key::from_i64(i64::from_le_bytes(b))),
-            Load::F32 => payloads.load(at, keys, |b| Key::from_f64(f32::from_le_bytes(b).into())),
-            Load::F64 => payloads.load(at, keys, |b| Key::from_f64(f64::from_le_bytes(b))),
+            Load::U8 => Payloads::load_all(payloads, at, keys, |[byte]| Key::from_u64(byte.into())),
+            Load::U16 => Payloads::load_all(payloads, at, keys, |b| {
+                Key::from_u64(u16::from_le_bytes(b).into())
+            }),
+            Load::U32 => Payloads::load_all(payloads, at, keys, |b| {
+                Key::from_u64(u32::from_le_bytes(b).into())
+            }),
+            Load::U64 => {
+                Payloads::load_all(payloads, at, keys, |b| Key::from_u64(u64::from_le_bytes(b)))
+            }
+            Load::I8 => Payloads::load_all(payloads, at, keys, |b| {
+                Key::from_i64(i8::from_le_bytes(b).into())
+            }),
+            Load::I16 => Payloads::load_all(payloads, at, keys, |b| {
+                Key::from_i64(i16::from_le_bytes(b).into())
+            }),
+            Load::I32 => Payloads::load_all(payloads, at, keys, |b| {
+                Key::from_i64(i32::from_le_bytes(b).into())
+            }),
+            Load::I64 => {
+                Payloads::load_all(payloads, at, keys, |b| Key::from_i64(i64::from_le_bytes(b)))
+            }
+            Load::F32 => Payloads::load_all(payloads, at, keys, |b| {
+                Key::from_f64(f32::from_le_bytes(b).into())
+            }),
+            Load::F64 => {
+                Payloads::load_all(payloads, at, keys, |b| Key::from_f64(f64::from_le_bytes(b)))
+            }
             Load::None => false,
         }
     }
@@ -461,7 +488,7 @@ mod tests {
             for field in 0..=TYPES.len() {
                 let expected: Vec<_> = payloads.iter().map(|payload| layout.key(field, payload)).collect();
                 let mut keys = vec![Key(7)];
-                let loaded = layout.load_keys(field, &payloads, &mut keys);
+                let loaded = layout.load_keys(field, [payloads].into_iter(), &mut keys);
                 if loaded {
                     prop_assert_eq!(keys[1..].iter().map(|key| Some(*key)).collect::<Vec<_>>(), expected);
                 } else {

@@ -29,9 +29,20 @@ impl<'a> Payloads<'a> {
         })
     }
 
+    /// `load` of each of many. False, perhaps with some appended, where payloads are shorter.
+    #[inline]
+    pub(super) fn load_all<const N: usize>(
+        mut many: impl Iterator<Item = Self>,
+        at: usize,
+        keys: &mut Vec<Key>,
+        decode: impl Fn([u8; N]) -> Key,
+    ) -> bool {
+        many.all(|payloads| payloads.load(at, keys, &decode))
+    }
+
     /// Appends the key that `decode` makes of the `N` bytes at `at` of each payload. False, with nothing appended, where payloads are shorter.
     #[inline]
-    pub(super) fn load<const N: usize>(
+    fn load<const N: usize>(
         &self,
         at: usize,
         keys: &mut Vec<Key>,
