@@ -47,7 +47,21 @@ impl Bucket {
 
     /// The bucket that holds `ts`, as the times in it; it is cut where `i64` nanoseconds end. The bucket must be valid.
     pub fn range_of(self, ts: Timestamp) -> TimeRange {
-        let (start_ns, end_ns) = match self {
+        let (start_ns, end_ns) = self.bounds_ns(ts);
+        TimeRange {
+            first: saturated(start_ns),
+            last: saturated(end_ns - 1),
+        }
+    }
+
+    /// The start of the bucket that holds `ts`, in microseconds, which reach further back. The bucket must be valid.
+    pub fn start_us(self, ts: Timestamp) -> i64 {
+        saturated(self.bounds_ns(ts).0.div_euclid(1000)).0
+    }
+
+    /// The start of the bucket that holds `ts`, and that of the next.
+    fn bounds_ns(self, ts: Timestamp) -> (i128, i128) {
+        match self {
             Bucket::Nanos {
                 width_ns,
                 origin_ns,
@@ -63,10 +77,6 @@ impl Bucket {
                 let start = ORIGIN_MONTH + month.div_euclid(months) * months;
                 (month_start_ns(start), month_start_ns(start + months))
             }
-        };
-        TimeRange {
-            first: saturated(start_ns),
-            last: saturated(end_ns - 1),
         }
     }
 }
@@ -148,6 +158,18 @@ mod tests {
         assert_eq!(
             Bucket::Months(60).range_of(Timestamp(-1)).first.0,
             -157_766_400 * SECOND_NS
+        );
+    }
+
+    #[test]
+    fn the_first_bucket_begins_before_the_first_nanosecond() {
+        let three_days = Bucket::nanos(3 * DAY);
+        let start_us = three_days.start_us(Timestamp::MIN);
+        assert!(start_us < i64::MIN / 1000);
+        assert_eq!((start_us - Bucket::ORIGIN_NS / 1000) % (3 * DAY / 1000), 0);
+        assert_eq!(
+            three_days.start_us(Timestamp(Bucket::ORIGIN_NS + 7)),
+            Bucket::ORIGIN_NS / 1000
         );
     }
 

@@ -70,13 +70,11 @@ impl Test {
             match side {
                 Test::All => {}
                 Test::Nothing => return Test::Nothing,
-                Test::And(inner) => inner
-                    .into_iter()
-                    .for_each(|side| joined.add(side, RangeSet::intersect, RangeSet::intersect)),
-                side => joined.add(side, RangeSet::intersect, RangeSet::intersect),
+                Test::And(inner) => inner.into_iter().for_each(|side| joined.add(side)),
+                side => joined.add(side),
             }
         }
-        let mut sides = joined.into_sides();
+        let mut sides = joined.into_sides(RangeSet::intersection, RangeSet::intersection);
         if sides.iter().any(|side| matches!(side, Test::Nothing)) {
             return Test::Nothing;
         }
@@ -94,13 +92,11 @@ impl Test {
             match side {
                 Test::Nothing => {}
                 Test::All => return Test::All,
-                Test::Or(inner) => inner
-                    .into_iter()
-                    .for_each(|side| joined.add(side, RangeSet::union, RangeSet::union)),
-                side => joined.add(side, RangeSet::union, RangeSet::union),
+                Test::Or(inner) => inner.into_iter().for_each(|side| joined.add(side)),
+                side => joined.add(side),
             }
         }
-        let mut sides = joined.into_sides();
+        let mut sides = joined.into_sides(RangeSet::union, RangeSet::union);
         if sides.iter().any(|side| matches!(side, Test::All)) {
             return Test::All;
         }
@@ -176,45 +172,39 @@ fn keys(value: Arc<Value>, keys: RangeSet<Key>) -> Test {
     }
 }
 
-/// The sides of an AND or OR, with one set of times and one set of keys for each index.
+/// The sides of an AND or OR, those on one subject together: joined all at once, a list costs no more than to sort it.
 #[derive(Default)]
 struct Joined {
-    times: Option<RangeSet<Timestamp>>,
-    values: BTreeMap<IndexId, (Arc<Value>, RangeSet<Key>)>,
+    times: Vec<RangeSet<Timestamp>>,
+    values: BTreeMap<IndexId, (Arc<Value>, Vec<RangeSet<Key>>)>,
     others: Vec<Test>,
 }
 
 impl Joined {
-    fn add(
-        &mut self,
-        side: Test,
-        join_times: impl Fn(&RangeSet<Timestamp>, &RangeSet<Timestamp>) -> RangeSet<Timestamp>,
-        join_keys: impl Fn(&RangeSet<Key>, &RangeSet<Key>) -> RangeSet<Key>,
-    ) {
+    fn add(&mut self, side: Test) {
         match side {
-            Test::Time(times) => {
-                self.times = Some(match &self.times {
-                    Some(before) => join_times(before, &times),
-                    None => times,
-                });
-            }
+            Test::Time(times) => self.times.push(times),
             Test::Value(value, keys) => {
-                let joined = match self.values.get(&value.id()) {
-                    Some((_, before)) => join_keys(before, &keys),
-                    None => keys,
-                };
-                self.values.insert(value.id(), (value, joined));
+                let (_, sets) = self
+                    .values
+                    .entry(value.id())
+                    .or_insert_with(|| (value, Vec::new()));
+                sets.push(keys);
             }
             side => self.others.push(side),
         }
     }
 
-    fn into_sides(self) -> Vec<Test> {
-        let times = self.times.map(time);
+    fn into_sides(
+        self,
+        join_times: impl Fn(Vec<RangeSet<Timestamp>>) -> RangeSet<Timestamp>,
+        join_keys: impl Fn(Vec<RangeSet<Key>>) -> RangeSet<Key>,
+    ) -> Vec<Test> {
+        let times = (!self.times.is_empty()).then(|| time(join_times(self.times)));
         let values = self
             .values
             .into_values()
-            .map(|(value, set)| keys(value, set));
+            .map(|(value, sets)| keys(value, join_keys(sets)));
         times.into_iter().chain(values).chain(self.others).collect()
     }
 }

@@ -94,7 +94,7 @@ impl<T: Discrete> RangeSet<T> {
     }
 
     /// The values in both.
-    pub fn intersect(&self, other: &Self) -> Self {
+    fn intersect(&self, other: &Self) -> Self {
         let (mut left, mut right) = (
             self.ranges.iter().peekable(),
             other.ranges.iter().peekable(),
@@ -114,9 +114,15 @@ impl<T: Discrete> RangeSet<T> {
         RangeSet { ranges: both }
     }
 
-    /// The values in one of them.
-    pub fn union(&self, other: &Self) -> Self {
-        RangeSet::new(self.ranges.iter().chain(&other.ranges).copied())
+    /// The values in all of `sets`; every value where there are none.
+    pub fn intersection(sets: Vec<Self>) -> Self {
+        let all = RangeSet::new([(T::LEAST, T::GREATEST)]);
+        sets.iter().fold(all, |both, set| both.intersect(set))
+    }
+
+    /// The values in one of `sets`.
+    pub fn union(sets: Vec<Self>) -> Self {
+        RangeSet::new(sets.into_iter().flat_map(|set| set.ranges))
     }
 
     /// The first range that does not end below `value`.
@@ -159,7 +165,8 @@ mod tests {
         ) {
             let naive = |ranges: &[(u64, u64)], value| ranges.iter().any(|(a, b)| (*a..=*b).contains(&value));
             let (a, b) = (set(&left), set(&right));
-            let (both, either) = (a.intersect(&b), a.union(&b));
+            let both = RangeSet::intersection(vec![a.clone(), b.clone()]);
+            let either = RangeSet::union(vec![a.clone(), b]);
             for value in 0..24 {
                 let (in_a, in_b) = (naive(&left, value), naive(&right, value));
                 prop_assert_eq!(a.contains(Key(value)), in_a);
