@@ -11,7 +11,7 @@ use super::parameters::{
 };
 use super::selection::{Part, Selection, newest};
 use super::stats;
-use super::time::{TimeArguments, micros};
+use super::time::TimeArguments;
 use super::types::SqlType;
 use super::values::Values;
 use crate::error::{Problem, Result};
@@ -70,7 +70,10 @@ impl AggregatePlan {
         for part in &parts {
             stats::remember(&part.dir, &part.source.name, part.snapshot.stats());
         }
-        Ok(rows.iter().map(|row| cells(self.values, row)).collect())
+        Ok(rows
+            .iter()
+            .map(|row| cells(self.values, self.bucket, row))
+            .collect())
     }
 
     fn spec(&self, part: &Part, time: TimeRange) -> Result<AggregateSpec> {
@@ -86,17 +89,14 @@ impl AggregatePlan {
     }
 }
 
-fn cells(values: Values, row: &AggregateRow) -> Vec<Cell> {
+fn cells(values: Values, bucket: Option<Bucket>, row: &AggregateRow) -> Vec<Cell> {
     let sum = values.sum(row.count, &row.sum);
     let average = match sum {
         Cell::Null => Cell::Null,
         _ => Cell::Float(row.sum.to_f64() / row.count as f64),
     };
     let mut cells = Vec::new();
-    cells.extend(
-        row.bucket
-            .map(|start| Cell::Int(i128::from(micros(start.0)))),
-    );
+    cells.extend(bucket::cell(bucket, row.bucket));
     cells.push(Cell::from(row.count));
     cells.push(sum);
     cells.push(values.value(row.min));

@@ -3,12 +3,13 @@
 
 use loom_engine::{Key, ValueRange};
 
-use super::datum::{DATE_INFINITY, Datum, Interval};
+use super::datum::{DATE_INFINITY, Datum, Interval, TIMESTAMP_INFINITY};
 use super::filter::Step;
 use super::number::{Domain, Number, Op};
 
 const MICRO: i128 = 1000;
-const DAY: i128 = 86_400_000_000_000;
+const HOUR: i128 = 3_600_000_000_000;
+const DAY: i128 = 24 * HOUR;
 /// No time zone is further from UTC than this.
 const ZONE: i128 = DAY;
 
@@ -16,18 +17,26 @@ const ZONE: i128 = DAY;
 pub fn time_range(steps: &[Step], op: Op, value: &Datum) -> Option<ValueRange> {
     // The constant's place and the width of what it stands for: a TIMESTAMP is a thousand nanoseconds wide.
     let (place, unit) = match *value {
+        Datum::Timestamp(micros) | Datum::TimestampTz(micros)
+            if micros.unsigned_abs() == TIMESTAMP_INFINITY.unsigned_abs() =>
+        {
+            (infinity(micros.signum()), 1)
+        }
         Datum::Timestamp(micros) | Datum::TimestampTz(micros) => {
             (i128::from(micros) * MICRO, MICRO)
         }
         Datum::TimestampNs(nanos) | Datum::TimestampTzNs(nanos) => (i128::from(nanos), 1),
         Datum::Date(days) if days.unsigned_abs() == DATE_INFINITY.unsigned_abs() => {
-            (i128::from(days.signum()) * i128::from(i64::MAX), 1)
+            (infinity(days.signum().into()), 1)
         }
         Datum::Date(days) => (i128::from(days) * DAY, DAY),
         _ => return None,
     };
     let (everything_below, everything_above) = (i128::from(i64::MIN), i128::from(i64::MAX));
     let (mut first, mut last) = match op {
+        // All lies between the infinities, also the nanoseconds that are stored at their marks and below.
+        Op::Ge | Op::Gt if place == infinity(-1) => (everything_below, everything_above),
+        Op::Le | Op::Lt if place == infinity(1) => (everything_below, everything_above),
         Op::Eq => (place, place + unit - 1),
         Op::Lt => (everything_below, place - 1),
         Op::Le => (everything_below, place + unit - 1),
@@ -40,7 +49,17 @@ pub fn time_range(steps: &[Step], op: Op, value: &Datum) -> Option<ValueRange> {
                 first -= ZONE;
                 last += ZONE;
             }
-            Step::Bucket { width } => last += bucket_nanos(width)?,
+            Step::Bucket { width } => {
+                let days = width.months != 0 || width.days != 0;
+                let clocks = if days { DAY } else { 0 };
+                first -= clocks;
+                last += width_nanos(width)? + clocks;
+            }
+            Step::Truncate { width } => {
+                let clocks = clocks_nanos(width, place);
+                first -= clocks;
+                last += width_nanos(width)? + clocks;
+            }
             Step::Integer | Step::Float | Step::Double | Step::Decimal { .. } => return None,
         }
     }
@@ -52,19 +71,33 @@ pub fn time_range(steps: &[Step], op: Op, value: &Datum) -> Option<ValueRange> {
     })
 }
 
-/// At most how far the end of a bucket is from its start, a change of the clocks included.
-fn bucket_nanos(width: Interval) -> Option<i128> {
-    const HOUR_MICROS: i64 = 3_600_000_000;
+/// The nanoseconds that stand for infinity.
+fn infinity(sign: i64) -> i128 {
+    i128::from(sign) * i128::from(i64::MAX)
+}
+
+/// At most how long a bucket is, by a clock that nobody changes.
+fn width_nanos(width: Interval) -> Option<i128> {
     if width.months < 0 || width.days < 0 || width.micros < 0 {
         return None;
     }
     let days = i128::from(width.months) * 31 + i128::from(width.days);
-    let clocks = match width.micros {
-        _ if days > 0 => DAY,
-        HOUR_MICROS.. => i128::from(HOUR_MICROS) * MICRO,
-        _ => 0,
-    };
-    Some(days * DAY + i128::from(width.micros) * MICRO + clocks)
+    Some(days * DAY + i128::from(width.micros) * MICRO)
+}
+
+/// How far the start of a unit may be from where a clock that nobody changes has it. Where a clock goes back an hour is there twice,
+/// and DuckDB takes the start of the second for that of the first: it lies after what it was made of. Shorter units are not cut
+/// by the session's clock.
+fn clocks_nanos(width: Interval, at: i128) -> i128 {
+    /// Clocks have gone back by three hours at the most since this time, and by up to a day before.
+    const TAME: i128 = 366 * DAY;
+    if width.months == 0 && width.days == 0 && i128::from(width.micros) * MICRO < HOUR {
+        0
+    } else if width.months > 0 || width.days > 0 || at < TAME {
+        DAY
+    } else {
+        3 * HOUR
+    }
 }
 
 /// The keys of the values that compare so, under the functions around the column.
@@ -149,7 +182,11 @@ fn widened(
                 value.next_up().next_up()
             }))
         }
-        Step::Timestamp | Step::TimestampTz | Step::Date | Step::Bucket { .. } => None,
+        Step::Timestamp
+        | Step::TimestampTz
+        | Step::Date
+        | Step::Bucket { .. }
+        | Step::Truncate { .. } => None,
     }
 }
 
@@ -158,5 +195,56 @@ fn to_f64(number: Number) -> f64 {
         Number::Int(value) => value as f64,
         Number::Float(value) => value,
         Number::Decimal { value, scale } => format!("{value}e-{scale}").parse().unwrap_or(f64::NAN),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holds(steps: &[Step], op: Op, value: Datum, nanos: i128) -> bool {
+        let range = time_range(steps, op, &value).unwrap();
+        range.contains(Key::from_i64(nanos as i64))
+    }
+
+    #[test]
+    fn an_hour_that_is_there_twice_is_not_pruned() {
+        // In New York the clock went back at 06:00 UTC; DuckDB truncates 05:30 to 06:00.
+        let six = 1_699_164_000_000_000_i64;
+        let half_past_five = i128::from(six) * MICRO - HOUR / 2;
+        let hour = Step::Truncate {
+            width: Interval {
+                months: 0,
+                days: 0,
+                micros: 3_600_000_000,
+            },
+        };
+        for op in [Op::Eq, Op::Ge, Op::Gt, Op::Le] {
+            assert!(holds(&[hour], op, Datum::TimestampTz(six), half_past_five) || op == Op::Gt);
+        }
+        let hour_after = i128::from(six) * MICRO + HOUR;
+        assert!(holds(&[hour], Op::Eq, Datum::TimestampTz(six), hour_after));
+        assert!(!holds(
+            &[hour],
+            Op::Eq,
+            Datum::TimestampTz(six),
+            hour_after + 4 * HOUR
+        ));
+    }
+
+    #[test]
+    fn the_marks_of_infinity_are_one_nanosecond() {
+        let micros = |sign: i64| Datum::Timestamp(sign * TIMESTAMP_INFINITY);
+        let (least, negative, greatest) = (i64::MIN.into(), infinity(-1), infinity(1));
+        for datum in [micros(-1), Datum::TimestampNs(-i64::MAX)] {
+            assert!(holds(&[], Op::Eq, datum.clone(), negative));
+            assert!(holds(&[], Op::Le, datum.clone(), negative));
+            assert!(holds(&[], Op::Ge, datum.clone(), least));
+            assert!(holds(&[], Op::Gt, datum.clone(), 0));
+            assert!(!holds(&[], Op::Le, datum, 0));
+        }
+        assert!(holds(&[], Op::Eq, micros(1), greatest));
+        assert!(holds(&[], Op::Lt, micros(1), greatest));
+        assert!(!holds(&[], Op::Ge, micros(1), 0));
     }
 }

@@ -1,16 +1,24 @@
 //! The parameter `bucket`: an interval as the engine's buckets of time.
 
+use loom_engine::Timestamp;
 use loom_engine::query::Bucket;
 
 use super::arguments::Arguments;
 use super::datum::Interval;
 use crate::error::{Problem, Result};
+use crate::exec::cells::Cell;
 
 const DAY_NANOS: i64 = 86_400_000_000_000;
 
 /// None where it was not given.
 pub fn of(arguments: &Arguments) -> Result<Option<Bucket>> {
     arguments.interval("bucket")?.map(bucket_of).transpose()
+}
+
+/// The column `bucket` of a row whose values begin at `first`, where there are buckets.
+pub fn cell(bucket: Option<Bucket>, first: Option<Timestamp>) -> Option<Cell> {
+    let start_us = bucket?.start_us(first?);
+    Some(Cell::Int(start_us.into()))
 }
 
 fn bucket_of(interval: Interval) -> Result<Bucket> {

@@ -36,8 +36,12 @@ pub enum Step {
     Timestamp,
     TimestampTz,
     Date,
-    /// The start of a bucket of this width, which holds the argument.
+    /// The start of a bucket of this width, which holds the argument; days and months by the session's clock.
     Bucket {
+        width: Interval,
+    },
+    /// The start of a unit, which lasts at most so long, by the session's clock.
+    Truncate {
         width: Interval,
     },
 }

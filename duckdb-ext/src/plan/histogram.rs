@@ -10,7 +10,7 @@ use super::columns::Column;
 use super::parameters::{AT, BUCKET, COMPLETE, LAST, Parameter, T_FROM, T_TO};
 use super::selection::{Part, Selection, newest};
 use super::stats;
-use super::time::{TimeArguments, micros};
+use super::time::TimeArguments;
 use super::types::SqlType;
 use super::values::Values;
 use crate::error::Result;
@@ -72,6 +72,7 @@ impl HistogramPlan {
         let histogram = Histogram::new(&asked, spec, &Poll::new(ambient.stop))?;
         Ok(HistogramPieces {
             histogram,
+            bucket: self.bucket,
             values: self.values,
             parts,
         })
@@ -81,6 +82,7 @@ impl HistogramPlan {
 /// The rows of an execution, some buckets a piece.
 pub struct HistogramPieces {
     histogram: Histogram,
+    bucket: Option<Bucket>,
     values: Values,
     parts: Vec<Part>,
 }
@@ -91,7 +93,7 @@ impl Pieces for HistogramPieces {
             return Ok(None);
         };
         let bins = self.histogram.bins();
-        let cells = |row| cells(self.values, bins, row);
+        let cells = |row| cells(self.values, self.bucket, bins, row);
         Ok(Some(rows.iter().map(cells).collect()))
     }
 }
@@ -104,12 +106,9 @@ impl Drop for HistogramPieces {
     }
 }
 
-fn cells(values: Values, bins: &BinMap, row: &HistogramRow) -> Vec<Cell> {
+fn cells(values: Values, bucket: Option<Bucket>, bins: &BinMap, row: &HistogramRow) -> Vec<Cell> {
     let mut cells = Vec::with_capacity(8);
-    cells.extend(
-        row.bucket
-            .map(|start| Cell::Int(i128::from(micros(start.0)))),
-    );
+    cells.extend(bucket::cell(bucket, row.bucket));
     cells.push(Cell::Int(i128::from(row.bin)));
     cells.push(values.lower(bins, row.bin));
     cells.push(values.upper(bins, row.bin));

@@ -4,7 +4,7 @@
 use loom_engine::query::Predicate;
 use loom_engine::{TimeRange, Timestamp};
 
-use super::datum::{Interval, TIMESTAMP_INFINITY};
+use super::datum::Interval;
 use crate::error::{Problem, Result};
 
 const DAY_NANOS: i128 = 86_400_000_000_000;
@@ -25,18 +25,9 @@ pub struct TimeArguments {
 impl TimeArguments {
     /// The one range of `t_from`, `t_to` and `last`.
     pub fn range(&self, newest: Option<Timestamp>) -> Result<TimeRange> {
-        let first = self
-            .t_from
-            .map_or(Timestamp::MIN, |micros| Timestamp(nanos(micros)));
-        let mut range = match self.t_to {
-            Some(micros) if micros != TIMESTAMP_INFINITY => {
-                TimeRange::half_open(first, Timestamp(nanos(micros)))
-            }
-            _ => TimeRange {
-                first,
-                last: Timestamp::MAX,
-            },
-        };
+        let from = self.t_from.map_or(i128::from(i64::MIN), nanos_wide);
+        let to = self.t_to.map_or(i128::from(i64::MAX) + 1, nanos_wide);
+        let mut range = half_open(from, to);
         if let Some(last) = self.last {
             let Some(newest) = newest else {
                 return Ok(TimeRange::EMPTY);
@@ -71,13 +62,13 @@ impl TimeArguments {
         };
         let mut windows = Vec::with_capacity(middles.len());
         for &middle in middles {
-            let middle = nanos(middle);
-            let from = Timestamp(shifted(middle, width, -1)?);
-            let to = Timestamp(shifted(middle, width, 1)?);
+            let middle = nanos_wide(middle);
+            let from = shifted_wide(middle, width, -1)?;
+            let to = shifted_wide(middle, width, 1)?;
             if from > to {
                 return Err(Problem::binder("width: the interval must not be negative"));
             }
-            windows.push(TimeRange::half_open(from, to));
+            windows.push(half_open(from, to));
         }
         Ok(Some(disjoint(windows)))
     }
@@ -117,6 +108,24 @@ pub fn of_range(range: TimeRange) -> Predicate {
     }
 }
 
+/// Microseconds to nanoseconds that may lie beyond the ends of time; infinities do.
+fn nanos_wide(micros: i64) -> i128 {
+    i128::from(micros) * 1000
+}
+
+/// The times from `from` on and before `to`, both in nanoseconds.
+fn half_open(from: i128, to: i128) -> TimeRange {
+    let first = from.max(i64::MIN.into());
+    let last = (to - 1).min(i64::MAX.into());
+    if first > last {
+        return TimeRange::EMPTY;
+    }
+    TimeRange {
+        first: Timestamp(first as i64),
+        last: Timestamp(last as i64),
+    }
+}
+
 /// Microseconds to nanoseconds; what lies beyond becomes the end of time.
 pub fn nanos(micros: i64) -> i64 {
     micros.saturating_mul(1000)
@@ -129,7 +138,13 @@ pub fn micros(nanos: i64) -> i64 {
 
 /// `time` plus (`sign` 1) or minus (-1) an interval. Months go by the calendar; the end of time absorbs the rest.
 pub fn shifted(time: i64, interval: Interval, sign: i64) -> Result<i64> {
-    let mut shifted = i128::from(time);
+    let total = shifted_wide(time.into(), interval, sign)?;
+    Ok(i64::try_from(total).unwrap_or(if total < 0 { i64::MIN } else { i64::MAX }))
+}
+
+/// The same, beyond the ends of time too.
+fn shifted_wide(time: i128, interval: Interval, sign: i64) -> Result<i128> {
+    let mut shifted = time;
     if interval.months != 0 {
         let months = i64::from(interval.months) * sign;
         let moved = jiff::Timestamp::from_nanosecond(shifted).and_then(|time| {
@@ -146,8 +161,7 @@ pub fn shifted(time: i64, interval: Interval, sign: i64) -> Result<i64> {
             .as_nanosecond();
     }
     let rest = i128::from(interval.days) * DAY_NANOS + i128::from(interval.micros) * 1000;
-    let total = shifted + rest * i128::from(sign);
-    Ok(i64::try_from(total).unwrap_or(if total < 0 { i64::MIN } else { i64::MAX }))
+    Ok(shifted + rest * i128::from(sign))
 }
 
 fn disjoint(mut ranges: Vec<TimeRange>) -> Vec<TimeRange> {
@@ -169,6 +183,7 @@ fn disjoint(mut ranges: Vec<TimeRange>) -> Vec<TimeRange> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::datum::TIMESTAMP_INFINITY;
 
     const SECOND: i64 = 1_000_000_000;
 
@@ -263,6 +278,33 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(none.predicate(None).unwrap(), Predicate::Nothing);
+    }
+
+    #[test]
+    fn beyond_the_ends_of_time_no_record_is_cut_off_and_none_let_in() {
+        let year_2400 = 13_569_465_600_000_000;
+        let range = |t_from, t_to| {
+            let given = TimeArguments {
+                t_from,
+                t_to,
+                ..Default::default()
+            };
+            given.range(None).unwrap()
+        };
+        assert_eq!(range(None, Some(year_2400)), TimeRange::ALL);
+        assert!(range(Some(year_2400), None).is_empty());
+        assert!(range(None, Some(-year_2400)).is_empty());
+        let windows = |middle| {
+            let given = TimeArguments {
+                around: Some(vec![middle]),
+                width: Some(interval(0, 0, 20_000)),
+                ..Default::default()
+            };
+            given.windows().unwrap().unwrap()
+        };
+        assert_eq!(windows(i64::MAX / 1000)[0].last, Timestamp::MAX);
+        assert_eq!(windows(i64::MIN / 1000)[0].first, Timestamp::MIN);
+        assert!(windows(year_2400).is_empty() && windows(TIMESTAMP_INFINITY).is_empty());
     }
 
     #[test]

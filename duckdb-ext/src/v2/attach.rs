@@ -53,7 +53,7 @@ impl PragmaQueryCallbacks for Attach {
                 let value = given.value(at).map_err(problem)?.ok_or_else(|| {
                     Problem::binder(format!("{} takes a constant", parameter.name))
                 })?;
-                arguments.set(parameter.name, datum(&value)?);
+                arguments.set(parameter.name, datum(&value, ambient.stop)?);
             }
             let attachment = Attachment::bind(&arguments, ambient)?;
             let views = attachment.views(ambient)?;

@@ -12,37 +12,42 @@ use crate::plan::number::Op;
 
 /// Deeper trees than this are not read: the walk is recursive.
 const DEPTH_MAX: usize = 64;
-/// Longer lists of children are not read: DuckDB walks to each from the first. A list that is one constant has no such limit.
-const CHILDREN_MAX: usize = 10_000;
+/// Lists of so many children are always read.
+const CHILDREN_LEAST: u64 = 1000;
+/// An interrupt is looked for once in so many children.
+const CHILDREN_POLL: usize = 64;
 
-/// Reads one predicate. `column` finds the declared column that a reference means.
-pub fn filter(expression: &Expression<'_>, column: &dyn Fn(usize) -> Option<usize>) -> Filter {
-    Reader { column }
-        .filter(expression, 0)
-        .unwrap_or(Filter::Opaque)
-}
-
-struct Reader<'a> {
-    column: &'a dyn Fn(usize) -> Option<usize>,
+/// Reads predicates over one scan.
+pub struct Reader<'a> {
+    /// The declared column that a reference means.
+    pub column: &'a dyn Fn(usize) -> Option<usize>,
+    /// About how many records the scan would read if nothing were pruned. DuckDB walks to each child of an expression from the
+    /// first, so that reading a list costs its square in steps: a list is read where these are fewer than the records.
+    pub records: u64,
+    /// Whether the user has asked for the query to end.
+    pub stop: &'a dyn Fn() -> bool,
 }
 
 impl Reader<'_> {
+    /// Reads one predicate, as far as it can be read.
+    pub fn read(&self, expression: &Expression<'_>) -> Filter {
+        self.filter(expression, 0).unwrap_or(Filter::Opaque)
+    }
+
+    fn children_max(&self) -> usize {
+        self.records.isqrt().max(CHILDREN_LEAST) as usize
+    }
+
     /// None where the expression is not understood.
     fn filter(&self, expression: &Expression<'_>, depth: usize) -> Option<Filter> {
         if depth > DEPTH_MAX {
             return None;
         }
         let parts = || -> Option<Vec<Filter>> {
-            if expression.child_count().ok()? > CHILDREN_MAX {
-                return None;
-            }
-            let children = expression.children().ok()?;
-            Some(
-                children
-                    .iter()
-                    .map(|child| self.filter(child, depth + 1).unwrap_or(Filter::Opaque))
-                    .collect(),
-            )
+            let part = |child: &Expression<'_>| self.filter(child, depth + 1);
+            self.children(expression, 0, |child| {
+                Some(part(child).unwrap_or(Filter::Opaque))
+            })
         };
         match expression.expression_type().ok()? {
             ExpressionType::ConjunctionAnd => parts().map(Filter::And),
@@ -57,8 +62,43 @@ impl Reader<'_> {
             ExpressionType::CompareBetween => self.between(expression),
             ExpressionType::CompareIn => self.one_of(expression),
             ExpressionType::BoundFunction => self.contained(expression),
+            ExpressionType::BoundColumnRef => self.flag(expression, true),
+            ExpressionType::OperatorNot => self.flag(&expression.child(0).ok()?, false),
             _ => None,
         }
+    }
+
+    /// The children from the first on, as far as they are worth it.
+    fn children<T>(
+        &self,
+        expression: &Expression<'_>,
+        first: usize,
+        read: impl Fn(&Expression<'_>) -> Option<T>,
+    ) -> Option<Vec<T>> {
+        let count = expression.child_count().ok()?;
+        if count > self.children_max() {
+            return None;
+        }
+        (first..count)
+            .map(|at| {
+                if at % CHILDREN_POLL == 0 && (self.stop)() {
+                    return None;
+                }
+                read(&expression.child(at).ok()?)
+            })
+            .collect()
+    }
+
+    /// A column that is a condition by itself.
+    fn flag(&self, expression: &Expression<'_>, value: bool) -> Option<Filter> {
+        if expression.expression_type().ok()? != ExpressionType::BoundColumnRef {
+            return None;
+        }
+        Some(Filter::compare(
+            self.term(expression)?,
+            Op::Eq,
+            Datum::Bool(value),
+        ))
     }
 
     fn comparison(&self, expression: &Expression<'_>, op: Op) -> Option<Filter> {
@@ -89,17 +129,8 @@ impl Reader<'_> {
 
     fn one_of(&self, expression: &Expression<'_>) -> Option<Filter> {
         let term = self.term(&expression.child(0).ok()?)?;
-        let count = expression.child_count().ok()?;
-        if count > CHILDREN_MAX {
-            return None;
-        }
-        let values: Option<Vec<Datum>> = (1..count)
-            .map(|at| constant(&expression.child(at).ok()?))
-            .collect();
-        Some(Filter::In {
-            term,
-            values: values?,
-        })
+        let values = self.children(expression, 1, constant)?;
+        Some(Filter::In { term, values })
     }
 
     /// `column IN list`, where the list is one value: a call of `contains`.
@@ -148,7 +179,9 @@ impl Reader<'_> {
 
 fn constant(expression: &Expression<'_>) -> Option<Datum> {
     match expression.expression_type().ok()? {
-        ExpressionType::ValueConstant => datum(&expression.get_constant_value().ok()?).ok(),
+        ExpressionType::ValueConstant => {
+            datum(&expression.get_constant_value().ok()?, &|| false).ok()
+        }
         _ => None,
     }
 }
@@ -183,20 +216,23 @@ fn cast_step(expression: &Expression<'_>) -> Option<Step> {
     }
 }
 
-/// `time_bucket(width, x)` and `date_trunc(unit, x)`: the argument, and how wide a bucket is.
+/// `time_bucket(width, x)` and `date_trunc(unit, x)`: the argument, and how wide a bucket is. `x AT TIME ZONE zone` is a cast.
 fn function_step<'a>(expression: &Expression<'a>) -> Option<(Expression<'a>, Step)> {
     if expression.child_count().ok()? != 2 {
         return None;
     }
-    let width = match (
+    let step = match (
         expression.function_name().ok()?.as_str(),
         constant(&expression.child(0).ok()?)?,
     ) {
-        ("time_bucket", Datum::Interval(width)) => width,
-        ("date_trunc" | "datetrunc", Datum::Text(unit)) => unit_width(&unit)?,
+        ("time_bucket", Datum::Interval(width)) => Step::Bucket { width },
+        ("date_trunc" | "datetrunc", Datum::Text(unit)) => Step::Truncate {
+            width: unit_width(&unit)?,
+        },
+        ("timezone", Datum::Text(_)) => Step::Timestamp,
         _ => return None,
     };
-    Some((expression.child(1).ok()?, Step::Bucket { width }))
+    Some((expression.child(1).ok()?, step))
 }
 
 /// The longest that one unit of `date_trunc` lasts.

@@ -17,7 +17,7 @@ use duckdb_neo::table_function::{
 };
 
 use super::errors::{error, problem};
-use super::expression;
+use super::expression::Reader;
 use super::settings;
 use super::value::{datum, logical_type};
 use super::vectors::Vectors;
@@ -147,7 +147,7 @@ impl TableFunctionCallbacks for Callbacks {
                         parameter.name
                     ))
                 })?;
-                arguments.set(parameter.name, datum(value)?);
+                arguments.set(parameter.name, datum(value, ambient.stop)?);
             }
             let bound = self.function.bind(&arguments, ambient)?;
             declare(context, &bound, &handle).map_err(problem)?;
@@ -236,13 +236,22 @@ impl TableFilterPushdownCallbacks for Callbacks {
             let Some(scan) = bound.scan().filter(|_| settings::pushdown(context)) else {
                 return Ok(());
             };
-            let column = |reference: usize| offered.get_column_index(reference).ok();
+            let reader = Reader {
+                column: &|reference| offered.get_column_index(reference).ok(),
+                records: scan.rows_estimate(),
+                stop: &|| interrupted(context),
+            };
             let count = offered.filter_count().map_err(problem)?;
             let filters = (0..count).map(|at| match offered.filter(at) {
-                Ok(filter) => expression::filter(&filter, &column),
+                Ok(filter) => reader.read(&filter),
                 Err(_) => Filter::Opaque,
             });
-            scan.offer(Filter::And(filters.collect()));
+            let filter = Filter::And(filters.collect());
+            // DuckDB forgets an interrupt between planning and running.
+            if interrupted(context) {
+                return Err(Problem::Interrupted);
+            }
+            scan.offer(filter);
             Ok(())
         })
         .map_err(error)

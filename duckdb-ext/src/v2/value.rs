@@ -9,17 +9,20 @@ use duckdb_neo::types::{
 };
 use duckdb_neo::value::Value;
 
-use super::errors::problem;
-use crate::error::Result;
+use super::errors::{error, problem};
+use crate::error::{Problem, Result};
 use crate::plan::datum::{Datum, Interval, to_micros};
 use crate::plan::types::SqlType;
 
-/// Reads a value, whatever its type.
-pub fn datum(value: &Value) -> Result<Datum> {
-    read(value).map_err(problem)
+/// An interrupt is looked for once in so many items of a list.
+const ITEMS_POLL: usize = 4096;
+
+/// Reads a value, whatever its type; `stop` says whether the user has asked for the query to end.
+pub fn datum(value: &Value, stop: &dyn Fn() -> bool) -> Result<Datum> {
+    read(value, stop).map_err(problem)
 }
 
-fn read(value: &Value) -> duckdb_neo::Result<Datum> {
+fn read(value: &Value, stop: &dyn Fn() -> bool) -> duckdb_neo::Result<Datum> {
     if value.is_null()? {
         return Ok(Datum::Null);
     }
@@ -91,7 +94,12 @@ fn read(value: &Value) -> duckdb_neo::Result<Datum> {
             })
         })),
         LogicalTypeID::List | LogicalTypeID::Array => (0..value.child_count()?)
-            .map(|at| read(&value.get_child(at)?))
+            .map(|at| {
+                if at % ITEMS_POLL == ITEMS_POLL - 1 && stop() {
+                    return Err(error(Problem::Interrupted));
+                }
+                read(&value.get_child(at)?, stop)
+            })
             .collect::<duckdb_neo::Result<_>>()
             .map(Datum::List),
         _ => other(),
