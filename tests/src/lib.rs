@@ -3,15 +3,18 @@
 //!
 //! `machine` says what this machine has and what must be skipped for want of it; `daemon` runs the command `ingestd`;
 //! `duckdb` asks SQL of DuckDB 2.0.0 and of the 1.5.6 command line; `seed` draws numbers that a printed seed repeats; `mixed`
-//! makes rows and `questions` asks about them; `script` cuts SQL into statements,
-//! `page` a Markdown page into its examples.
+//! and `world` make rows, `table` says how they look, `question` asks about them, and `answers` compares what comes back;
+//! `script` cuts SQL into statements, `page` a Markdown page into its examples.
 
+pub mod answers;
 pub mod daemon;
 pub mod duckdb;
 pub mod machine;
 pub mod mixed;
 pub mod page;
 pub mod probe;
-pub mod questions;
+pub mod question;
 pub mod script;
 pub mod seed;
+pub mod table;
+pub mod world;

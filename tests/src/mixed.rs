@@ -1,50 +1,54 @@
 //! Random rows of mixed types: every type that Parquet and Loom share, with NULLs, NaN, infinities and extreme values, at
 //! times that are nearly in order. `questions` asks about them.
 
-use self::Kind::{Float, Integer, Other};
+use std::sync::Arc;
+
 use crate::seed::Seed;
+use crate::table::{Column, Index, Kind, Table, Times};
 
 /// A column, and how to draw a value of it that some rows hold.
-#[derive(Copy, Clone)]
-pub struct Column {
-    pub name: &'static str,
-    pub kind: Kind,
-    pub indexed: bool,
-    pub value: Draw,
+struct Made {
+    name: &'static str,
+    kind: Kind,
+    indexed: bool,
+    value: fn(&mut Seed) -> String,
 }
 
-type Draw = fn(&mut Seed) -> String;
-
-#[derive(Copy, Clone, PartialEq, Eq)]
-pub enum Kind {
-    Integer,
-    Float,
-    Other,
+const fn integer(bits: u8) -> Kind {
+    Kind::Integer { bits }
 }
 
 pub const SPAN_NS: i64 = 500_000_000_000;
 pub const FIRST_NS: i64 = 1_700_000_000_000_000_000;
 
-pub const COLUMNS: [Column; 13] = [
-    indexed("latency", Integer, |s| tail(s, 1000, 22).to_string()),
-    plain("op", Integer, |s| s.between(0, 7).to_string()),
-    indexed("port", Integer, |s| s.between(0, 70_000).to_string()),
-    indexed("id", Integer, |s| s.draw().to_string()),
-    plain("tiny", Integer, |s| s.between(-130, 130).to_string()),
-    plain("short", Integer, |s| s.between(-33_000, 33_000).to_string()),
-    indexed("level", Integer, |s| s.between(-11_000, 11_000).to_string()),
-    indexed("wide", Integer, |s| s.draw().cast_signed().to_string()),
-    indexed("ratio", Float, |s| float(s.between(-10, 8200), 64)),
-    indexed("load", Float, |s| {
+const COLUMNS: [Made; 13] = [
+    indexed("latency", integer(64), |s| tail(s, 1000, 22).to_string()),
+    plain("op", integer(8), |s| s.between(0, 7).to_string()),
+    indexed("port", integer(16), |s| s.between(0, 70_000).to_string()),
+    indexed("id", integer(64), |s| s.draw().to_string()),
+    plain("tiny", integer(8), |s| s.between(-130, 130).to_string()),
+    plain("short", integer(16), |s| {
+        s.between(-33_000, 33_000).to_string()
+    }),
+    indexed("level", integer(32), |s| {
+        s.between(-11_000, 11_000).to_string()
+    }),
+    indexed("wide", integer(64), |s| s.draw().cast_signed().to_string()),
+    indexed("ratio", Kind::Float, |s| float(s.between(-10, 8200), 64)),
+    indexed("load", Kind::Float, |s| {
         float(s.between(-1_100_000, 1_100_000), 16)
     }),
-    plain("flag", Other, |s| s.chance(50).to_string()),
-    plain("word", Other, |s| format!("'text {}'", s.between(0, 1000))),
-    plain("raw", Other, |s| format!("'b{}'::BLOB", s.between(0, 120))),
+    plain("flag", Kind::Bool, |s| s.chance(50).to_string()),
+    plain("word", Kind::Text, |s| {
+        format!("'text {}'", s.between(0, 1000))
+    }),
+    plain("raw", Kind::Blob, |s| {
+        format!("'b{}'::BLOB", s.between(0, 120))
+    }),
 ];
 
-const fn indexed(name: &'static str, kind: Kind, value: Draw) -> Column {
-    Column {
+const fn indexed(name: &'static str, kind: Kind, value: fn(&mut Seed) -> String) -> Made {
+    Made {
         name,
         kind,
         indexed: true,
@@ -52,12 +56,39 @@ const fn indexed(name: &'static str, kind: Kind, value: Draw) -> Column {
     }
 }
 
-const fn plain(name: &'static str, kind: Kind, value: Draw) -> Column {
-    Column {
+const fn plain(name: &'static str, kind: Kind, value: fn(&mut Seed) -> String) -> Made {
+    Made {
         name,
         kind,
         indexed: false,
         value,
+    }
+}
+
+/// The rows as the source `mixed` of the directory `dir`.
+pub fn table(dir: &str) -> Table {
+    let column = |made: &Made| Column {
+        name: made.name.to_owned(),
+        kind: made.kind,
+        value: Arc::new(made.value),
+    };
+    let indexes = COLUMNS.iter().filter(|made| made.indexed);
+    Table {
+        dir: dir.to_owned(),
+        source: "mixed".to_owned(),
+        columns: COLUMNS.iter().map(column).collect(),
+        indexes: indexes
+            .map(|made| Index {
+                name: made.name.to_owned(),
+                value: Some(column(made)),
+                filter: None,
+            })
+            .collect(),
+        times: Times {
+            first_ns: FIRST_NS,
+            span_ns: SPAN_NS,
+            wild: false,
+        },
     }
 }
 
@@ -97,8 +128,11 @@ pub fn rows_sql(rows: u64, seed: u64) -> String {
 }
 
 /// The columns that `load` is asked to index.
-pub fn indexes() -> impl Iterator<Item = &'static Column> {
-    COLUMNS.iter().filter(|column| column.indexed)
+pub fn indexes() -> impl Iterator<Item = &'static str> {
+    COLUMNS
+        .iter()
+        .filter(|made| made.indexed)
+        .map(|made| made.name)
 }
 
 /// The view of the Parquet file that has the columns that Loom gives: `ts`, `ts_ns` and the fields.

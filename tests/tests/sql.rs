@@ -1,7 +1,7 @@
 //! The SQL logic tests: every `tests/sql/*.test` runs in DuckDB 2.0.0 and in 1.5.6.
 //!
 //! Each `tests/sql/*.sql` is a `SELECT` that makes data. It is written to a Parquet file and loaded into a Loom directory with the
-//! options that its `-- load:` line gives, as the source that its `-- source:` line names, else of the file's name. In a test file `__TEST_DIR__/NAME.parquet` and `__TEST_DIR__/NAME.loom` are the two, so a
+//! options that its `-- load:` line gives, as the source that its `-- source:` line names, else of the file's name; what its `-- add:` file declares is added, without a record. In a test file `__TEST_DIR__/NAME.parquet` and `__TEST_DIR__/NAME.loom` are the two, so a
 //! test may hold Loom against plain DuckDB over the same rows. Values are compared as text, NULL as `NULL` and '' as `(empty)`.
 
 use std::path::{Path, PathBuf};
@@ -89,6 +89,12 @@ fn make_data(folder: &Path, data: &Path) -> Result<()> {
         command.extend(options.split_whitespace().map(option));
         command.push(parquet.display().to_string());
         ingestd(command)?;
+        let added = sql.lines().find_map(|line| line.strip_prefix("-- add:"));
+        if let Some(file) = added {
+            let file = folder.join(file.trim()).display().to_string();
+            let loom = loom.display().to_string();
+            ingestd(["source", "add", &loom, "--fields", &file])?;
+        }
     }
     Ok(())
 }

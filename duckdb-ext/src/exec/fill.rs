@@ -300,13 +300,13 @@ mod tests {
         let fields: Vec<FieldDef> = types
             .iter()
             .enumerate()
-            .map(|(at, (ty, _))| FieldDef::new(&format!("f{at}"), *ty))
+            .map(|(at, (ty, _))| FieldDef::new(format!("f{at}"), *ty))
             .collect();
         let record = |nth: u64| {
             let value = |ty: FieldType| match ty {
                 FieldType::I32 => FieldValue::I64(-(nth as i64)),
                 FieldType::F32 | FieldType::F64 => FieldValue::F64(nth as f64 / 4.0),
-                FieldType::Bool => FieldValue::Bool(nth % 3 == 0),
+                FieldType::Bool => FieldValue::Bool(nth.is_multiple_of(3)),
                 _ => FieldValue::U64(nth * 7 % 256),
             };
             types.iter().map(|(ty, _)| value(*ty)).collect::<Vec<_>>()

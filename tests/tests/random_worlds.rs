@@ -1,0 +1,116 @@
+//! Random sources and random questions: Loom's answers are plain DuckDB's, whether `WHERE` prunes or not, in both versions.
+//!
+//! Runs for `LOOM_SECONDS`; `LOOM_SEED` repeats a run.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use loom_tests::answers::compare;
+use loom_tests::duckdb::{Session, Version};
+use loom_tests::question::Question;
+use loom_tests::seed::Seed;
+use loom_tests::world::World;
+
+const SECONDS: u64 = 60;
+const ZONES: [&str; 6] = [
+    "UTC",
+    "UTC",
+    "America/New_York",
+    "Asia/Kolkata",
+    "Australia/Lord_Howe",
+    "Antarctica/Troll",
+];
+
+/// What a run came to.
+#[derive(Default)]
+struct Tally {
+    worlds: u32,
+    questions: u64,
+    rows: usize,
+    /// Scans that read less than there is.
+    pruned: u64,
+    wrong: Vec<String>,
+}
+
+/// After so many wrong answers the rest is not asked.
+const WRONG_MOST: usize = 5;
+
+#[test]
+fn loom_answers_what_plain_duckdb_answers_over_random_sources() -> Result<()> {
+    let seconds = std::env::var("LOOM_SECONDS").map_or(Ok(SECONDS), |text| text.parse())?;
+    let until = Instant::now() + Duration::from_secs(seconds);
+    let mut seed = Seed::announced("random_worlds");
+    let mut sessions = Vec::new();
+    for version in Version::ALL {
+        sessions.push(Session::open(version)?);
+    }
+    let mut tally = Tally::default();
+    while Instant::now() < until && tally.wrong.len() < WRONG_MOST {
+        let number = tally.worlds;
+        ask_of_one(&mut seed, &mut sessions, until, &mut tally)
+            .with_context(|| format!("world {number}"))?;
+        tally.worlds += 1;
+    }
+    println!(
+        "random_worlds: {} sources, {} questions, {} rows of answers, {} scans pruned",
+        tally.worlds, tally.questions, tally.rows, tally.pruned
+    );
+    ensure!(tally.wrong.is_empty(), "{}", tally.wrong.join("\n\n"));
+    ensure!(tally.pruned > 0, "no question pruned anything");
+    Ok(())
+}
+
+/// Makes one source and asks about it, as long as there is time.
+fn ask_of_one(
+    seed: &mut Seed,
+    sessions: &mut [Session],
+    until: Instant,
+    tally: &mut Tally,
+) -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let duckdb = sessions.first_mut().context("no session")?;
+    let world = World::draw(seed, place.path(), duckdb)?;
+    for session in &mut *sessions {
+        world.give_plain(session)?;
+    }
+    for _ in 0..30 + world.rows.min(3000) / 30 {
+        if Instant::now() >= until || tally.wrong.len() >= WRONG_MOST {
+            break;
+        }
+        let question = Question::draw(seed, &world.table);
+        let zone = seed.pick(&ZONES);
+        for session in &mut *sessions {
+            match ask(session, &question, zone) {
+                Ok(rows) => tally.rows += rows,
+                Err(error) => tally.wrong.push(format!(
+                    "world {}, DuckDB {}, {zone}, {} rows: {}\n{error:#}",
+                    tally.worlds,
+                    session.version().name(),
+                    world.rows,
+                    world.story
+                )),
+            }
+        }
+        tally.questions += 1;
+    }
+    let stats = "SELECT count(*) FROM loom_scan_stats() WHERE chunks_pruned > 0 AND dir = ";
+    let pruned = sessions
+        .first_mut()
+        .context("no session")?
+        .value(&format!("{stats}'{}'", world.table.dir))?;
+    tally.pruned += pruned.parse::<u64>()?;
+    Ok(())
+}
+
+/// In 2.0 twice: with `WHERE` pruning and without.
+fn ask(session: &mut Session, question: &Question, zone: &str) -> Result<usize> {
+    session.query(&format!("SET TimeZone = '{zone}'"))?;
+    let rows = compare(session, question).context("pruning")?;
+    if session.version() == Version::V2 {
+        session.query("SET loom_pushdown = false")?;
+        let all = compare(session, question).context("not pruning");
+        session.query("SET loom_pushdown = true")?;
+        all?;
+    }
+    Ok(rows)
+}
