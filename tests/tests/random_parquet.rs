@@ -13,8 +13,8 @@ use loom_tests::mixed::{indexes, rows_sql, table, view_sql};
 use loom_tests::question::Question;
 use loom_tests::seed::Seed;
 
-const ROWS: u64 = 2_000_000;
-const QUESTIONS: u64 = 80;
+const ROWS: u64 = 1_000_000;
+const QUESTIONS: u64 = 40;
 
 #[test]
 fn loom_answers_what_duckdb_answers_over_the_parquet_file() -> Result<()> {
