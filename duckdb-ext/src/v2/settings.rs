@@ -6,6 +6,8 @@ use duckdb_neo::extension::Extension;
 use duckdb_neo::value::Value;
 use duckdb_neo::{DuckDBType, ToValue};
 
+use crate::error::{Problem, Result};
+
 struct AsGiven;
 
 impl CustomOptionCallbacks for AsGiven {
@@ -50,6 +52,18 @@ pub fn pushdown(context: &Context) -> bool {
     setting(context, "loom_pushdown")
         .and_then(|value| value.get::<bool>().ok()?)
         .unwrap_or(true)
+}
+
+/// A Loom directory is files outside the database: where DuckDB's own readers may not look, it is not read either.
+pub fn require_external_access(context: &Context) -> Result<()> {
+    let allowed =
+        setting(context, "enable_external_access").and_then(|value| value.get::<bool>().ok()?);
+    if allowed == Some(false) {
+        return Err(Problem::Io(
+            "Loom directories are files, and access to files is disabled by the setting enable_external_access".to_owned(),
+        ));
+    }
+    Ok(())
 }
 
 fn setting(context: &Context, name: &str) -> Option<Value> {

@@ -89,6 +89,15 @@ struct Callbacks {
     positional: &'static [Parameter],
 }
 
+impl Callbacks {
+    fn require_access(&self, context: &Context) -> Result<()> {
+        if self.function.positional.is_empty() {
+            return Ok(());
+        }
+        settings::require_external_access(context)
+    }
+}
+
 /// Runs a callback with what it depends on.
 pub fn within<T>(
     callback: Callback,
@@ -134,6 +143,7 @@ impl TableFunctionCallbacks for Callbacks {
         handle: BindFunctionHandle<'_>,
     ) -> duckdb_neo::Result<Bound> {
         within(Callback::Bind, context, |ambient| {
+            self.require_access(context)?;
             let mut arguments = Arguments::of(self.function.name);
             for (parameter, argument) in self
                 .positional
@@ -162,6 +172,7 @@ impl TableFunctionCallbacks for Callbacks {
         columns: InitColumnData<'_>,
     ) -> duckdb_neo::Result<(Option<Running>, Option<usize>)> {
         within(Callback::Init, context, |ambient| {
+            self.require_access(context)?;
             let running = bound.start(projection(&columns)?, ambient)?;
             let threads = running.threads();
             Ok((Some(running), Some(threads)))

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::types::LogKind;
 
 const NAME: &str = "loom.json";
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
 /// What never changes about a directory.
@@ -131,10 +131,10 @@ mod tests {
             DirMeta::read(&OsStorage, dir.path()).unwrap_err()
         };
         assert!(matches!(
-            read("{\"format\": 2}"),
-            Error::Format { found: 2, .. }
+            read("{\"format\": 1}"),
+            Error::Format { found: 1, .. }
         ));
-        assert!(matches!(read("{\"format\": 1}"), Error::Damaged { .. }));
+        assert!(matches!(read("{\"format\": 2}"), Error::Damaged { .. }));
         assert!(matches!(read("{"), Error::Damaged { .. }));
     }
 }
