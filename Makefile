@@ -24,7 +24,7 @@ lint: check
 	$(CARGO) fmt --manifest-path engine/model/Cargo.toml --check
 	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --release --locked --manifest-path engine/model/Cargo.toml --tests -- -D warnings
-	$(CARGO) test --release --locked --package loom-tests --test style --test dependencies
+	$(CARGO) test --release --locked --workspace --test style --test dependencies
 
 # Small by default; `make bench FULL=1` takes about 20 minutes and keeps its table in the repository. OPTIONS: see `bench --help`.
 bench: build .bench-venv/complete
