@@ -22,7 +22,7 @@ pub enum Error {
     NotLoom { path: PathBuf, what: String },
 
     /// The directory was written in another format version.
-    #[error("{} has format version {found}; this build reads version {supported}", path.display())]
+    #[error("{} has format version {found}; this build reads version {supported}; read it with the Loom that wrote it, or load its data anew", path.display())]
     Format {
         path: PathBuf,
         found: u64,

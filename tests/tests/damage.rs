@@ -124,18 +124,18 @@ fn what_is_no_directory_of_this_version_is_refused() -> Result<()> {
     let (place, dir) = directory()?;
     let json = dir.join("loom.json");
     let text = std::fs::read_to_string(&json)?;
+    let mut another: serde_json::Value = serde_json::from_str(&text)?;
+    if let Some(format) = another.get_mut("format") {
+        *format = 9999.into();
+    }
     let scan = |dir: &Path| format!("FROM loom_scan('{}', 'r')", dir.display());
     let file = place.path().join("r.csv");
     for version in Version::ALL {
         let mut session = Session::open(version)?;
-        std::fs::write(
-            &json,
-            text.replace("\"format\":1", "\"format\":9")
-                .replace("\"format\": 1", "\"format\": 9"),
-        )?;
+        std::fs::write(&json, another.to_string())?;
         holds(
             &error_of(&mut session, &scan(&dir))?,
-            &["version", "9", "loom.json"],
+            &["version", "9999", "loom.json"],
         )?;
         std::fs::write(&json, "{")?;
         holds(&error_of(&mut session, &scan(&dir))?, &["loom.json"])?;

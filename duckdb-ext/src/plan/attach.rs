@@ -140,7 +140,7 @@ impl Attachment {
     fn check(&self) -> String {
         let catalog = literal(&self.catalog);
         let message = literal(&format!(
-            "loom_attach: the catalog '{}' is there already, and loom_attach did not make it; give another name: PRAGMA loom_attach({}, 'another name')",
+            "loom_attach: the catalog '{}' is there already, and loom_attach did not make it; give another name behind {}",
             self.catalog,
             list(self.given.texts().iter().map(String::as_str))
         ));

@@ -56,7 +56,7 @@ impl TimeArguments {
             }
             (None, Some(_)) => {
                 return Err(Problem::binder(
-                    "width needs around, a list of TIMESTAMPTZ: the windows are [t - width, t + width)",
+                    "width needs around, a list of TIMESTAMPTZ that is not NULL: the windows are [t - width, t + width)",
                 ));
             }
         };

@@ -141,6 +141,9 @@ impl Directory {
     ) -> Result<Snapshot> {
         // After the tails: what they publish was defined before.
         let catalog = self.catalog()?;
+        if catalog.sources().next().is_none() && tail_of_records(&tails) > Address::ZERO {
+            return Err(self.damaged_catalog("it tells of no source, and there are records"));
+        }
         let logs = self.logs(tails, position);
         Ok(Snapshot::new(Arc::clone(self), catalog, logs))
     }
@@ -161,11 +164,24 @@ impl Directory {
         (Arc::clone(&current.nodes), Arc::clone(&current.chunks))
     }
 
+    fn damaged_catalog(&self, what: impl Into<String>) -> Error {
+        Error::Damaged {
+            path: self.path().join("catalog"),
+            what: what.into(),
+        }
+    }
+
     fn catalog(&self) -> Result<Arc<Catalog>> {
         let mut cached = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
         if self.reader.catalog_len()? != cached.bytes {
             let bytes = self.reader.catalog_bytes()?;
-            let (catalog, _, _) = decode_catalog(&self.reader.meta().uuid, &bytes)?;
+            let decoded = decode_catalog(&self.reader.meta().uuid, &bytes);
+            let (catalog, _, _) = decoded.map_err(|error| match error {
+                Error::Catalog { line, what } => {
+                    self.damaged_catalog(format!("line {}: {what}", line + 1))
+                }
+                other => other,
+            })?;
             *cached = CachedCatalog {
                 bytes: bytes.len() as u64,
                 catalog: Arc::new(catalog),

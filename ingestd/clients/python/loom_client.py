@@ -74,7 +74,9 @@ class Source:
                 continue
             if form.endswith("s") and len(value or b"") > struct.calcsize(form):
                 raise ValueError(f"{field['name']} is {field['type']}, not {len(value)} bytes")
-            fixed += struct.pack("<" + form, value or (b"" if form.endswith("s") else 0))
+            if value is None:
+                value = b"" if form.endswith("s") else 0
+            fixed += struct.pack("<" + form, value)
         lengths = struct.pack(f"<{len(varying)}H", *map(len, varying))
         return b"".join([head, nulls.to_bytes((nullable + 7) // 8, "little"), fixed, lengths, *varying])
 

@@ -49,7 +49,7 @@ assert loom.define(TOML) == ids and list(ids) == ["fixed", "rich", "raw"], ids
 loom.push("fixed", [(1, "GET"), {"n": 2, "op": "SET"}, (3, 7)])
 loom.push("fixed", struct.pack("<QBQB", 4, 1, 5, 2))
 loom.push("fixed", b"".join(struct.pack("<QB", n, 1) for n in range(6, 50001)))
-loom.push("rich", [(-5, "web1", 0.5, True, "caf\u00e9"), {"ts": 7, "host": "db", "note": None}])
+loom.push("rich", [(-5, "web1", -0.0, True, "caf\u00e9"), {"ts": 7, "host": "db", "note": None}])
 loom.push("raw", [(b"any bytes",), (b"",)])
 counts = loom.sync()
 assert counts["stored"] == counts["received"] == 50004, counts
@@ -135,7 +135,7 @@ fn the_python_client_defines_pushes_rows_and_bytes_and_syncs() {
         &(-5i64).to_le_bytes()[..],
         &[0],
         b"web1\0\0\0\0",
-        &0.5f64.to_le_bytes(),
+        &(-0.0f64).to_le_bytes(),
         &[1],
         &5u16.to_le_bytes(),
         "caf\u{e9}".as_bytes(),
