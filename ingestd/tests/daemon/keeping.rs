@@ -121,7 +121,11 @@ impl Small {
 
 impl Drop for Small {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.at.path()).status();
+        // Detached at once: this thread's reader may still hold a segment.
+        let _ = Command::new("umount")
+            .arg("-l")
+            .arg(self.at.path())
+            .status();
     }
 }
 
