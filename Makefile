@@ -26,7 +26,7 @@ lint: check
 	$(CARGO) clippy --release --locked --manifest-path engine/model/Cargo.toml --tests -- -D warnings
 	$(CARGO) test --release --locked --workspace --test style --test dependencies
 
-# Small by default; `make bench FULL=1` takes about 20 minutes and keeps its table in the repository. OPTIONS: see `bench --help`.
+# Small by default; `make bench FULL=1` takes far longer and keeps its table in the repository. OPTIONS: see `bench --help`.
 bench: build .bench-venv/complete
 	"$(CARGO_TARGET_DIR)/release/bench" $(if $(FULL),--full --out tests/BENCHMARKS.md) $(OPTIONS)
 

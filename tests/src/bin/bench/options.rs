@@ -8,7 +8,7 @@ use clap::{Parser, ValueEnum};
 /// Measures Loom beside other stores and prints one Markdown table.
 #[derive(Parser)]
 pub struct Options {
-    /// The full sizes: about 20 minutes and 40 GB of disk
+    /// The full sizes: up to 40 GB of disk
     #[arg(long)]
     pub full: bool,
     /// Only these parts; `lookback` runs by this alone
