@@ -56,10 +56,7 @@ impl AggregatePlan {
 
     pub fn rows(&self, ambient: &Ambient<'_>) -> Result<Vec<Vec<Cell>>> {
         let parts = self.selection.now(ambient)?;
-        let newest = match self.times.last {
-            Some(_) => newest(&parts)?,
-            None => None,
-        };
+        let newest = newest(&parts, &self.times)?;
         let time = self.times.range(newest)?;
         self.selection.require_complete(&parts, &[time], ambient)?;
         let asked = parts

@@ -52,10 +52,7 @@ impl HistogramPlan {
     pub fn start(&self, ambient: &Ambient<'_>) -> Result<HistogramPieces> {
         let parts = self.selection.now(ambient)?;
         agreement::bins(&parts)?;
-        let newest = match self.times.last {
-            Some(_) => newest(&parts)?,
-            None => None,
-        };
+        let newest = newest(&parts, &self.times)?;
         let time = self.times.range(newest)?;
         self.selection.require_complete(&parts, &[time], ambient)?;
         let asked = parts

@@ -67,10 +67,7 @@ impl ScanPlan {
     /// Begins an execution that shows these columns.
     pub fn start(&self, projected: &[usize], ambient: &Ambient<'_>) -> Result<ScanRun> {
         let parts = self.selection.now(ambient)?;
-        let newest = match self.times.last {
-            Some(_) => newest(&parts)?,
-            None => None,
-        };
+        let newest = newest(&parts, &self.times)?;
         self.selection
             .require_complete(&parts, &self.times.spans(newest)?, ambient)?;
         let offered = self

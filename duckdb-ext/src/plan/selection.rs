@@ -15,7 +15,7 @@ use super::datum::Datum;
 use super::directory;
 use super::number::{Domain, Number, Op};
 use super::paths::Given;
-use super::time::nanos;
+use super::time::{TimeArguments, nanos};
 use crate::error::{Problem, Result};
 
 /// What a call reads: a source, and maybe values of an index, as of now or of a position.
@@ -187,10 +187,13 @@ impl Selection {
     }
 }
 
-/// What `last` counts back from: the newest record of the directories, or of the source where that brings its own times, which
+/// What `last` counts back from, where it was given: the newest record of the directories, or of the source where that brings its own times, which
 /// compare with no arrival.
-pub fn newest(parts: &[Part]) -> Result<Option<Timestamp>> {
+pub fn newest(parts: &[Part], times: &TimeArguments) -> Result<Option<Timestamp>> {
     let mut newest = None;
+    if times.last.is_none() {
+        return Ok(newest);
+    }
     for Part {
         snapshot, source, ..
     } in parts

@@ -3,6 +3,7 @@
 //! `Writer` owns everything a directory's single writer holds. Nothing here is shared with readers but the bytes that
 //! `Logs::publish` makes visible, and nothing here reads what `query` reads with.
 
+mod batch;
 mod clock;
 mod columns;
 mod indexer;
@@ -13,6 +14,7 @@ mod rollup;
 mod summarise;
 mod writer;
 
+pub use batch::{Batch, Pushed, REASONS_MAX, Refused};
 pub use clock::Clock;
 pub(crate) use indexer::covers;
 pub use native::NativeKey;
@@ -20,4 +22,4 @@ pub(crate) use native::Natives;
 pub use retention::{Eviction, Limits};
 pub(crate) use rollup::Merger;
 pub use summarise::{LatestChunks, Summariser};
-pub use writer::{Batch, Pushed, REASONS_MAX, Refused, Writer, WriterOptions, WriterStats};
+pub use writer::{Writer, WriterOptions, WriterStats};

@@ -38,14 +38,8 @@ pub fn indexed_scan(
     let mut reader = scan.reader();
     while let Some(chunk) = scan.next(poll)? {
         let found = reader.read(chunk)?;
-        for row in found.rows {
-            let view = RecordView {
-                ts: row.ts,
-                address: row.address(found.base),
-                payload: row.payload(found.bytes),
-                layout: found.layout,
-            };
-            if each(view).is_break() {
+        for record in found.records() {
+            if each(record).is_break() {
                 return Ok(());
             }
         }

@@ -149,14 +149,8 @@ impl RawScan {
         each: &mut impl FnMut(RecordView<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
         while let Some(Backward { rows, .. }) = self.next(poll)? {
-            for row in rows.rows {
-                let view = RecordView {
-                    ts: row.ts,
-                    address: row.address(rows.base),
-                    payload: row.payload(rows.bytes),
-                    layout: rows.layout,
-                };
-                if each(view).is_break() {
+            for record in rows.records() {
+                if each(record).is_break() {
                     return Ok(());
                 }
             }

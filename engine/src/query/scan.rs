@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::counters::ScanStats;
-use super::cursor::{ChunkCursor, Row};
+use super::cursor::{ChunkCursor, RecordView, Row};
 use super::forest::NodeId;
 use super::interrupt::Poll;
 use super::mask::NodeView;
@@ -253,6 +253,18 @@ pub struct Rows<'a> {
     pub rows: &'a [Row],
     /// From one row's payload to the next, where that and the rows' length are the same for all.
     pub stride: Option<usize>,
+}
+
+impl<'a> Rows<'a> {
+    pub(super) fn records(&self) -> impl Iterator<Item = RecordView<'a>> + use<'a> {
+        let found = *self;
+        found.rows.iter().map(move |row| RecordView {
+            ts: row.ts,
+            address: row.address(found.base),
+            payload: row.payload(found.bytes),
+            layout: found.layout,
+        })
+    }
 }
 
 /// After so many summaries that told nothing, one in so many is looked at.
