@@ -5,6 +5,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::log::Ticks;
 use crate::types::Timestamp;
 
 const SECOND_NS: i64 = 1_000_000_000;
@@ -25,17 +26,17 @@ pub trait TimeSource {
 /// The machine's clocks.
 #[derive(Default)]
 pub struct SystemTimeSource {
-    counter: quanta::Clock,
+    ticks: Ticks,
 }
 
 impl TimeSource for SystemTimeSource {
     #[inline]
     fn ticks(&self) -> u64 {
-        self.counter.raw()
+        self.ticks.now()
     }
 
     fn ns_of(&self, ticks: u64) -> u64 {
-        self.counter.delta_as_nanos(0, ticks)
+        self.ticks.nanos(ticks)
     }
 
     fn wall(&self) -> Timestamp {

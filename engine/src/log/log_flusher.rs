@@ -16,6 +16,8 @@ use crate::types::{Address, LogKind};
 
 const WRITE_BYTES_MAX: u64 = 4 << 20;
 const WRITE_BYTES_MIN: u64 = 1 << 20;
+/// How much of an index log is kept warm at a time.
+const WARM_BYTES: usize = 1 << 20;
 /// What direct writes are multiples of.
 const PAGE_BYTES: u64 = 4096;
 
@@ -37,6 +39,10 @@ pub struct LogFlusher {
     next: Address,
     /// For the record log, whose runs are long.
     lanes: Option<Lanes>,
+    /// All of an index log below it was kept warm.
+    warmed: Address,
+    /// For what is read to be kept warm; empty in the record log.
+    scratch: Vec<u8>,
 }
 
 impl LogFlusher {
@@ -46,12 +52,16 @@ impl LogFlusher {
             LogKind::Records => Some(Lanes::start(shared)?),
             LogKind::Chunks | LogKind::Times => None,
         };
+        let scratch_bytes = if lanes.is_some() { 0 } else { WARM_BYTES };
+        let next = shared.flusher(log).flushed.get();
         Ok(LogFlusher {
             log,
             files: SegmentWriter::new(segments),
             release,
-            next: shared.flusher(log).flushed.get(),
+            next,
             lanes,
+            warmed: next,
+            scratch: vec![0; scratch_bytes],
         })
     }
 
@@ -128,7 +138,26 @@ impl LogFlusher {
                 self.log
             );
         }
+        self.keep_warm();
         Ok(true)
+    }
+
+    /// Reads what was written of an index log, twice: the kernel holds pages that were read twice, while those that were only written give way
+    /// to the first large scan of the record log. Nothing depends on it, so what cannot be read is passed over.
+    fn keep_warm(&mut self) {
+        let step = self.scratch.len() as u64;
+        if step == 0 || self.next.0 - self.warmed.0 < step {
+            return;
+        }
+        let segments = self.files.segments();
+        let Ok(list) = segments.list() else { return };
+        while self.next.0 - self.warmed.0 >= step {
+            // Each reading opens its files anew: two in a row through one open file count once.
+            for _ in 0..2 {
+                let _whether = segments.read(&list, self.warmed, &mut self.scratch);
+            }
+            self.warmed += step;
+        }
     }
 
     /// Writes some of what is complete: one run, or as many at once as there are lanes for.

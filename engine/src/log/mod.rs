@@ -5,7 +5,8 @@
 //! (`LogReader`); and `Opening` is a directory between two writers. Staging is a file, so what was published outlives a
 //! writer that is killed. FORMAT.md says where every byte stands and in which order marks move.
 //!
-//! All `unsafe` of the engine is here: the mapped staging file (`staging`, `staged_run`) and one system call (`lock`).
+//! All `unsafe` of the engine is here: the mapped staging file (`staging`, `staged_run`), one system call (`lock`) and one
+//! instruction (`ticks`).
 
 mod attachment;
 mod catalog_file;
@@ -37,6 +38,7 @@ mod survey;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod ticks;
 mod view;
 mod writer;
 
@@ -44,4 +46,5 @@ pub use meta::DirMeta;
 pub use opening::{Opening, Recovered};
 pub use options::{Durability, LogOptions};
 pub use reader::{DaemonWords, LogReader, LogWords, Origin, Tails};
+pub use ticks::Ticks;
 pub use writer::{LogStats, Logs};
