@@ -68,6 +68,11 @@ impl Daemon {
         &self.dir
     }
 
+    /// The process's number.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     pub fn socket(&self) -> PathBuf {
         self.dir.join("ingest.sock")
     }

@@ -50,7 +50,10 @@ pub fn live_against_idle(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
     let least = payloads.expected(payloads.len()).exceeded_by_one_in(20_000);
     let rate = sizes.live_rate;
     let producer = Producer::start(&dir, &toml(), payloads, rate, u64::MAX)?;
-    std::thread::sleep(Duration::from_secs(3));
+    // The window, and the half second after it.
+    while producer.is_running() && producer.pushed() < 3 * rate {
+        std::thread::sleep(SETTLE);
+    }
     let to_us = newest_us(&dir)? - 500_000;
     let window = Span {
         from_us: to_us - 2_000_000,

@@ -17,6 +17,7 @@ mod pruning;
 mod questions;
 mod raw;
 mod rocksdb;
+mod socket;
 mod speed;
 mod table;
 
@@ -43,6 +44,7 @@ fn main() -> Result<ExitCode> {
     part(Part::Ingest, &|| speed::one_source(folder, &sizes));
     part(Part::Sustained, &|| speed::sustained(folder, &sizes));
     part(Part::Shapes, &|| speed::shapes(folder, &sizes));
+    part(Part::Socket, &|| socket::through_the_socket(folder, &sizes));
     part(Part::Stores, &|| speed::stores(folder, &sizes));
     part(Part::Lengths, &|| speed::lengths(folder, &sizes));
     if options.wants(Part::Queries) || options.wants(Part::Ablation) {

@@ -51,6 +51,8 @@ pub enum Part {
     Sustained,
     /// Sources and indexes
     Shapes,
+    /// The daemon's path
+    Socket,
     /// Other stores
     Stores,
     /// Other lengths of records; in the full run

@@ -29,7 +29,8 @@ const GRANULARITY: [(&str, &str); 2] = [
 const SYNCED: &str = "durable within 500 ms, synced at the end";
 const _: () = assert!(BATCH_RECORDS == 1024, "the table says it");
 
-fn pool(record_bytes: usize) -> Payloads {
+/// Payloads that the runs of ingest push again and again.
+pub fn pool(record_bytes: usize) -> Payloads {
     Payloads::draw(record_bytes, POOL_BYTES / record_bytes)
 }
 
