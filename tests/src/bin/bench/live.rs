@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use loom_engine::query::Directory;
 
-use super::dataset::{Span, pool, toml};
+use super::dataset::{Span, pool};
 use super::figures::{Figures, rounded};
 use super::ingest::{check_source, place_in};
 use super::options::{LiveSizes, Sizes};
-use super::payloads::{INDEX, RECORD_BYTES, SOURCE};
+use super::payloads::{INDEX, RECORD_BYTES, SOURCE, sources_toml};
 use super::peer::{Peer, System};
 use super::producer::Producer;
 use super::table::{Line, Times};
@@ -49,7 +49,13 @@ pub fn live_against_idle(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
     let payloads = pool();
     let least = payloads.expected(payloads.len()).exceeded_by_one_in(20_000);
     let rate = sizes.live_rate;
-    let producer = Producer::start(&dir, &toml(), payloads, rate, u64::MAX)?;
+    let producer = Producer::start(
+        &dir,
+        &sources_toml(1, 1, RECORD_BYTES),
+        payloads,
+        rate,
+        u64::MAX,
+    )?;
     // The window, and the half second after it.
     while producer.is_running() && producer.pushed() < 3 * rate {
         std::thread::sleep(SETTLE);
@@ -110,7 +116,13 @@ pub fn lookbacks(folder: &Path, sizes: &LiveSizes) -> Result<Vec<Line>> {
     let payloads = pool();
     let least = payloads.expected(payloads.len()).exceeded_by_one_in(20_000);
     let limit = sizes.rate * sizes.seconds;
-    let producer = Producer::start(&dir, &toml(), payloads, sizes.rate, limit)?;
+    let producer = Producer::start(
+        &dir,
+        &sources_toml(1, 1, RECORD_BYTES),
+        payloads,
+        sizes.rate,
+        limit,
+    )?;
     let began = Instant::now();
     let mut loom = Peer::start(System::Loom, &dir)?;
     let mut times: Vec<[Times; 4]> = sizes.lookbacks.iter().map(|_| Default::default()).collect();
@@ -154,7 +166,7 @@ pub fn lookbacks(folder: &Path, sizes: &LiveSizes) -> Result<Vec<Line>> {
         ),
         owed: "nothing dropped, ≤ 35 % of a core".to_owned(),
         how: format!(
-            "`push`, a timestamp a record, {RECORD_BYTES} B; durable within 500 ms; {} stalls, {} s in all; at most {} ms behind",
+            "`push`, a timestamp a record, {RECORD_BYTES} B, one `auto` index; durable within 500 ms; {} stalls, {} s in all; at most {} ms behind",
             produced.stalls,
             rounded(produced.stall.as_secs_f64()),
             produced.lag_most.as_millis()
