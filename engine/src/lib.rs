@@ -10,6 +10,8 @@ pub mod ingest;
 pub mod log;
 pub mod query;
 pub mod schema;
+#[cfg(test)]
+mod tests;
 pub mod types;
 
 pub use error::{Error, IoContext, PayloadError, Result};

@@ -71,6 +71,7 @@ fn the_bytes_that_are_counted_are_those_the_system_counts() {
             ..LogOptions::default()
         },
         accept_clock: true,
+        ..WriterOptions::default()
     };
     let mut writer = Writer::open(&loom, options).unwrap();
     let id = writer

@@ -43,6 +43,7 @@ impl Scene {
                 group: None,
             },
             accept_clock: false,
+            ..WriterOptions::default()
         }
     }
 

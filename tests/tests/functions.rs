@@ -41,6 +41,7 @@ impl World {
                 ..LogOptions::default()
             },
             accept_clock: true,
+            ..WriterOptions::default()
         };
         let mut writer = Writer::open(&root.path().join(name), options)?;
         let mut ids = parse_sources(SOURCES)?

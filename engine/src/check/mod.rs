@@ -32,7 +32,11 @@ use stored::{Stored, StoredNode};
 /// Not a Loom directory, another format version, a catalog that does not verify, or staging that a live writer uses and that
 /// cannot be read.
 pub fn check(dir: &Path) -> Result<Report> {
-    let reader = LogReader::open(dir)?;
+    check_logs(&LogReader::open(dir)?)
+}
+
+/// As `check`, of a directory that is open.
+pub fn check_logs(reader: &LogReader) -> Result<Report> {
     let tails = reader.tails()?;
     let (catalog, _, _) = decode_catalog(&reader.meta().uuid, &reader.catalog_bytes()?)?;
     let [records, chunks, times] = tails.tail;
@@ -42,12 +46,12 @@ pub fn check(dir: &Path) -> Result<Report> {
     let end = records.align_up(chunk_bytes.into()).chunk(chunk_bytes);
     let indexed = complete_chunks(times.0 / TIME_ENTRY_BYTES as u64).min(end.0);
     let mut check = Check {
-        reader: &reader,
+        reader,
         catalog: &catalog,
         records,
         chunk_bytes,
         first,
-        stored: Stored::new(&reader, chunks),
+        stored: Stored::new(reader, chunks),
         summariser: Summariser::default(),
         latest: LatestChunks::default(),
         summary: NodeSummary::new(0),

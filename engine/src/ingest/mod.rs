@@ -22,4 +22,4 @@ pub(crate) use native::Natives;
 pub use retention::{Eviction, Limits};
 pub(crate) use rollup::Merger;
 pub use summarise::{LatestChunks, Summariser};
-pub use writer::{Writer, WriterOptions, WriterStats};
+pub use writer::{WhenFull, Writer, WriterOptions, WriterStats};

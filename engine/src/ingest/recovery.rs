@@ -89,7 +89,6 @@ pub(super) fn recover(mut opening: Opening, index_logs: IndexLogs) -> Result<Rec
     );
     let records_end = opening.end(LogKind::Records);
     let resume = resume_at(&opening, &catalog)?;
-    let dir = opening.dir().to_owned();
     opening.cut_catalog(valid_bytes as u64)?;
     let mut logs = opening.start(resume, indexed.chunk_index_end, indexed.times_end())?;
     let mut catalog_lines = lines as u64;
@@ -106,7 +105,7 @@ pub(super) fn recover(mut opening: Opening, index_logs: IndexLogs) -> Result<Rec
         newest: indexed.newest,
     };
     if indexed.chunks.address(indexed.chunk_bytes) < resume {
-        recovered.index_what_lacks(&LogReader::open(&dir)?, records_end, resume)?;
+        recovered.index_what_lacks(&recovered.logs.reader()?, records_end, resume)?;
     }
     recovered.logs.publish();
     Ok(recovered)
@@ -456,7 +455,7 @@ impl Stored {
     }
 }
 
-fn read_entry(opening: &Opening, ordinal: u64) -> Result<TimeEntry> {
+pub(super) fn read_entry(opening: &Opening, ordinal: u64) -> Result<TimeEntry> {
     let address = Address(ordinal.saturating_mul(TIME_ENTRY_BYTES as u64));
     let mut bytes = [0; TIME_ENTRY_BYTES];
     opening.read(LogKind::Times, address, &mut bytes)?;

@@ -6,10 +6,11 @@
 
 use std::time::Duration;
 
+use super::recovery::read_entry;
 use super::writer::Writer;
 use crate::error::Result;
 use crate::format::{TIME_ENTRY_BYTES, TimeEntry, complete_chunks, entries_before};
-use crate::log::LogReader;
+use crate::log::Opening;
 use crate::types::{Address, LogKind};
 
 /// What may be kept. Each limit holds by itself.
@@ -81,7 +82,7 @@ impl Writer {
             return Ok(None);
         }
         let address = Address(entries_before(chunk) * TIME_ENTRY_BYTES as u64);
-        let reader = LogReader::open(self.logs.dir())?;
+        let reader = self.logs.reader()?;
         let mut bytes = [0; TIME_ENTRY_BYTES];
         reader.read(LogKind::Times, address, &mut bytes)?;
         let uuid = self.meta().uuid;
@@ -99,4 +100,22 @@ impl Writer {
         }
         Ok(written.then_some(entry))
     }
+}
+
+/// Gives up the oldest segment of records of a directory that has no writer. False where only the one that the log ends in is left, or
+/// where the index logs do not reach past the oldest.
+pub(super) fn evict_oldest(opening: Opening) -> Result<bool> {
+    let [segment_bytes, ..] = opening.meta().segment_bytes;
+    let begin = opening.begin(LogKind::Records);
+    let next = begin.align_down(segment_bytes) + segment_bytes;
+    let chunk = next.chunk(opening.meta().chunk_bytes).0;
+    let entries = opening.end(LogKind::Times).0 / TIME_ENTRY_BYTES as u64;
+    if next >= opening.end(LogKind::Records) || chunk >= complete_chunks(entries) {
+        return Ok(false);
+    }
+    let ordinal = entries_before(chunk);
+    let entry = read_entry(&opening, ordinal)?;
+    let times = Address(ordinal * TIME_ENTRY_BYTES as u64);
+    opening.evict([next, entry.node, times])?;
+    Ok(true)
 }

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use crate::error::{Error, PayloadError, Result};
 use crate::format::{ChunkBuilder, NodeSummary, Pushed as Placed, longest_payload};
-use crate::log::{DirMeta, Durability, LogOptions, LogStats, Logs, Opening};
+use crate::log::storage::Storage;
+use crate::log::{DirMeta, Durability, LogOptions, LogStats, Logs, Opening, is_for_space};
 use crate::schema::{BinsDef, Catalog, Event, IndexDef, Layout, SourceDef, encode_line};
 use crate::types::{Address, ChunkNo, IndexId, LogKind, SourceId, Timestamp, ValueKind};
 
@@ -18,6 +19,7 @@ use super::clock::{Clock, SystemTimeSource};
 use super::indexer::Indexer;
 use super::native::{NativeKey, Natives};
 use super::recovery::{self, IndexLogs};
+use super::retention;
 use super::summarise::{LatestChunks, Summariser};
 
 /// How a writer opens its directory.
@@ -26,6 +28,17 @@ pub struct WriterOptions {
     pub log: LogOptions,
     /// Start although the log's newest record is more than a day ahead of the wall clock.
     pub accept_clock: bool,
+    pub when_full: WhenFull,
+}
+
+/// What a writer does that finds no room on the disk to begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WhenFull {
+    /// It is refused.
+    #[default]
+    Refuse,
+    /// It gives up the oldest segments, one after the other, until there is room or only the last is left.
+    Evict,
 }
 
 /// Counters of a writer since it was opened.
@@ -76,17 +89,45 @@ pub struct Writer {
 impl Writer {
     /// Opens a directory, creating it where there is none, and recovers what its last writer left.
     pub fn open(dir: &Path, options: WriterOptions) -> Result<Self> {
-        Self::begin(dir, options, IndexLogs::KeepSound)
+        Self::open_with(options.log.storage(), dir, options)
+    }
+
+    /// As `open`, on a storage of the caller's.
+    pub fn open_with(
+        storage: Arc<dyn Storage>,
+        dir: &Path,
+        options: WriterOptions,
+    ) -> Result<Self> {
+        Self::begin(storage, dir, &options, IndexLogs::KeepSound)
     }
 
     /// As `open`, but the chunk index and the timestamp index are made anew from the records, whatever they hold.
     pub fn rebuild(dir: &Path, options: WriterOptions) -> Result<Self> {
-        Self::begin(dir, options, IndexLogs::Rebuild)
+        Self::begin(options.log.storage(), dir, &options, IndexLogs::Rebuild)
     }
 
-    fn begin(dir: &Path, options: WriterOptions, index_logs: IndexLogs) -> Result<Self> {
+    fn begin(
+        storage: Arc<dyn Storage>,
+        dir: &Path,
+        options: &WriterOptions,
+        index_logs: IndexLogs,
+    ) -> Result<Self> {
+        let open = || Opening::open_with(Arc::clone(&storage), dir, &options.log);
+        loop {
+            match Self::recover(open()?, options, index_logs) {
+                Err(error) if options.when_full == WhenFull::Evict && is_for_space(&error) => {
+                    if !retention::evict_oldest(open()?)? {
+                        return Err(error);
+                    }
+                    tracing::warn!("{error}; the oldest segment was evicted to make room");
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn recover(opening: Opening, options: &WriterOptions, index_logs: IndexLogs) -> Result<Self> {
         let durability = options.log.durability;
-        let opening = Opening::open(dir, &options.log)?;
         let recovered = recovery::recover(opening, index_logs)?;
         let clock = recovery::start_clock(recovered.newest, options.accept_clock)?;
         let chunk_bytes = recovered.logs.meta().chunk_bytes;
@@ -153,25 +194,22 @@ impl Writer {
         if self.catalog.source(id).is_some() {
             self.seal()?;
         }
-        let at = self.chunk_start();
-        let (id, events) = define(&mut self.catalog, def, at)?;
-        self.log_events(&events)?;
-        Ok(id)
+        self.change_catalog(|catalog, at| define(catalog, def, at))
     }
 
     /// Ends a source: its records stay, it takes no more.
     pub fn close_source(&mut self, source: SourceId) -> Result<()> {
         self.seal()?;
-        let event = self.catalog.close_source(source, self.chunk_start())?;
-        self.log_events(&[event])
+        self.change_catalog(|catalog, at| Ok(((), vec![catalog.close_source(source, at)?])))
     }
 
     /// Defines an index for the records from the next chunk on (§5.3).
     pub fn define_index(&mut self, source: SourceId, def: &IndexDef) -> Result<IndexId> {
         self.seal()?;
-        let (id, event) = self.catalog.define_index(source, def, self.chunk_start())?;
-        self.log_events(event.as_slice())?;
-        Ok(id)
+        self.change_catalog(|catalog, at| {
+            let (id, event) = catalog.define_index(source, def, at)?;
+            Ok((id, event.into_iter().collect()))
+        })
     }
 
     /// Defines an index by a closure, for as long as this writer lives. Only library users of this process can query it.
@@ -184,10 +222,10 @@ impl Writer {
         key: NativeKey,
     ) -> Result<IndexId> {
         self.seal()?;
-        let (id, event) =
-            self.catalog
-                .define_native_index(source, name, kind, bins, self.chunk_start())?;
-        self.log_events(&[event])?;
+        let id = self.change_catalog(|catalog, at| {
+            let (id, event) = catalog.define_native_index(source, name, kind, bins, at)?;
+            Ok((id, vec![event]))
+        })?;
         self.natives.insert(id, key);
         Ok(id)
     }
@@ -195,8 +233,7 @@ impl Writer {
     /// Ends an index; it stays readable over the records that it covered.
     pub fn close_index(&mut self, index: IndexId) -> Result<()> {
         self.seal()?;
-        let event = self.catalog.close_index(index, self.chunk_start())?;
-        self.log_events(&[event])?;
+        self.change_catalog(|catalog, at| Ok(((), vec![catalog.close_index(index, at)?])))?;
         self.natives.remove(&index);
         Ok(())
     }
@@ -490,16 +527,22 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes events that the catalog has taken, before anything is stored under them.
-    fn log_events(&mut self, events: &[Event]) -> Result<()> {
+    /// Makes a change of the catalog from the next chunk on: each of its events is written before it counts, so that the catalog here is always
+    /// the one on the disk, whichever write fails.
+    fn change_catalog<T>(
+        &mut self,
+        change: impl FnOnce(&mut Catalog, Address) -> Result<(T, Vec<Event>)>,
+    ) -> Result<T> {
+        let (made, events) = change(&mut self.catalog.clone(), self.chunk_start())?;
         let uuid = self.logs.meta().uuid;
-        for event in events {
+        let written = events.iter().try_for_each(|event| {
             self.logs
                 .append_catalog(&encode_line(&uuid, self.catalog_lines, event))?;
             self.catalog_lines += 1;
-        }
+            self.catalog.apply(event)
+        });
         self.refresh_intakes();
-        Ok(())
+        written.map(|()| made)
     }
 
     fn refresh_intakes(&mut self) {

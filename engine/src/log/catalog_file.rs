@@ -28,6 +28,8 @@ pub fn bytes(storage: &dyn Storage, dir: &Path) -> Result<u64> {
 pub struct CatalogFile {
     file: Arc<dyn StorageFile>,
     bytes: u64,
+    /// Bytes of a line that failed may stand past the end.
+    is_torn: bool,
 }
 
 impl CatalogFile {
@@ -35,18 +37,34 @@ impl CatalogFile {
         let file = storage.open(&dir.join(NAME), OpenMode::Create)?;
         storage.sync_dir(dir)?;
         let bytes = file.bytes()?;
-        Ok(CatalogFile { file, bytes })
+        Ok(CatalogFile {
+            file,
+            bytes,
+            is_torn: false,
+        })
     }
 
     /// Appends a line and syncs it. A line that failed to be written is taken back.
     pub fn append(&mut self, line: &str) -> Result<()> {
+        // What is left of a line that could not be taken back must not follow a shorter one.
+        if self.is_torn {
+            self.take_back()?;
+        }
+        self.is_torn = true;
         let written =
             write_at(&*self.file, line.as_bytes(), self.bytes).and_then(|()| self.file.sync());
-        if let Err(error) = written {
-            self.file.truncate(self.bytes)?;
-            return Err(error);
+        if written.is_ok() {
+            self.bytes += line.len() as u64;
+            self.is_torn = false;
+        } else if let Err(error) = self.take_back() {
+            tracing::warn!("{error}; the line that failed is taken back later");
         }
-        self.bytes += line.len() as u64;
+        written
+    }
+
+    fn take_back(&mut self) -> Result<()> {
+        self.file.truncate(self.bytes)?;
+        self.is_torn = false;
         Ok(())
     }
 

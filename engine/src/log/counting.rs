@@ -123,7 +123,7 @@ impl StorageFile for CountingFile {
         self.inner.is_locked()
     }
 
-    fn map(&self, bytes: usize) -> Result<MmapRaw> {
+    fn map(&self, bytes: usize) -> Result<Arc<MmapRaw>> {
         self.inner.map(bytes)
     }
 }

@@ -37,11 +37,12 @@ pub mod storage;
 mod survey;
 mod sync;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod ticks;
 mod view;
 mod writer;
 
+pub(crate) use fault::is_for_space;
 pub use meta::DirMeta;
 pub use opening::{Opening, Recovered};
 pub use options::{Durability, LogOptions};

@@ -4,6 +4,7 @@
 //! *Recovery*, 1 to 3); what they mean, and so where the index logs are cut, is for the caller to say in `start`. Every step can be repeated
 //! after a crash in it.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,7 +13,6 @@ use super::catalog_file::{self, CatalogFile};
 use super::control::Word;
 use super::durable::{DurableFile, DurableLog};
 use super::flusher::Flusher;
-use super::group::GroupStorage;
 use super::lock::WriterLock;
 use super::log_flusher::{LogFlusher, Release};
 use super::meta::DirMeta;
@@ -22,7 +22,7 @@ use super::salvage::{put_seal, salvage};
 use super::segment::{SegmentDir, SegmentList};
 use super::shared::{LogStart, Setup, Shared};
 use super::staging::Staging;
-use super::storage::{OpenMode, OsStorage, Storage, unlink_if_present};
+use super::storage::{OpenMode, Storage, unlink_if_present};
 use super::survey::{Ending, Survey, keep, list_all, segment_dirs};
 use super::view::{Stage, View};
 use super::writer::{Logs, Parts};
@@ -53,6 +53,8 @@ pub struct Opening {
     how: Recovered,
     /// Tail, begin and the checksum below the tail of each log, as recovered.
     logs: [DurableLog; 3],
+    /// The last writer appended nothing below, and nothing is there above the end: a gap that it had not told of yet.
+    floor: Address,
     segments: [SegmentDir; 3],
     lists: [SegmentList; 3],
     /// Keeps files open from one read to the next.
@@ -64,11 +66,7 @@ impl Opening {
     /// Opens a directory, made where it is absent, takes its lock and recovers its bytes. Chunk and segment sizes of a directory that exists
     /// are its own.
     pub fn open(dir: &Path, options: &LogOptions) -> Result<Opening> {
-        let storage: Arc<dyn Storage> = match options.group {
-            Some(group) => Arc::new(GroupStorage::new(group)),
-            None => Arc::new(OsStorage),
-        };
-        Opening::open_with(storage, dir, options)
+        Opening::open_with(options.storage(), dir, options)
     }
 
     pub fn open_with(
@@ -92,12 +90,14 @@ impl Opening {
 
         let lists = list_all(&segments)?;
         let survey = Survey::take(&*storage, &dir, &meta, &lists)?;
+        let mut floor = Address::ZERO;
         let (how, logs) = match &survey.ending {
             Ending::Clean => (
                 Recovered::Clean,
                 survey.slot.map_or_else(Default::default, |slot| slot.logs),
             ),
             Ending::Staged(attachment) => {
+                floor = attachment.word(LogKind::Records, Word::Head)?;
                 (Recovered::Salvaged, salvage(attachment, &segments, &meta)?)
             }
             Ending::Lost { .. } => (
@@ -115,6 +115,7 @@ impl Opening {
             survey,
             how,
             logs,
+            floor,
             segments,
             lists,
             view: View::new(Stage::Unknown),
@@ -150,7 +151,8 @@ impl Opening {
         let [records, ..] = &self.logs;
         let [folder, ..] = &self.segments;
         let [list, ..] = &self.lists;
-        let past_end = records.tail.align_up(u64::from(self.meta.chunk_bytes));
+        let past_end = records.tail.max(self.floor);
+        let past_end = past_end.align_up(u64::from(self.meta.chunk_bytes));
         match (self.how, list.keys().next_back()) {
             (Recovered::StagingLost, Some(&last)) => past_end.max(last + folder.segment_bytes()),
             _ => past_end,
@@ -172,6 +174,27 @@ impl Opening {
         self.catalog.cut(bytes)
     }
 
+    /// Gives up what lies below, for there is no room to begin with all of it. As in a running writer's retention the slot that says so is durable
+    /// before a file goes; it needs no space. It is of an epoch of its own, since what staging held is in segments by now.
+    pub fn evict(self, begins: [Address; 3]) -> Result<()> {
+        let mut slot = self.logs;
+        for (entry, begin) in slot.iter_mut().zip(begins) {
+            entry.begin = begin.clamp(entry.begin, entry.tail);
+        }
+        let is_whole = self.how != Recovered::StagingLost;
+        DurableFile::open(
+            Arc::clone(&self.storage),
+            &self.dir,
+            self.meta.uuid,
+            self.survey.slot,
+        )?
+        .write(self.survey.epoch() + 1, is_whole, slot)?;
+        for (segments, entry) in self.segments.iter().zip(slot) {
+            segments.evict(entry.begin)?;
+        }
+        Ok(())
+    }
+
     /// Begins a new epoch: seals the last chunk, cuts the index logs to `chunks` and `times`, and makes staging. `records` is a chunk boundary at
     /// or above `resume`, the others lie at or below their ends and are multiples of 8.
     pub fn start(mut self, records: Address, chunks: Address, times: Address) -> Result<Logs> {
@@ -189,6 +212,12 @@ impl Opening {
             );
         }
         let starts = [records, chunks, times];
+        // What lies between the end and `records` is a gap. Readers are not told of addresses in it before their entries stand in the index logs.
+        let known = [
+            self.end(LogKind::Records).align_up(chunk_bytes),
+            chunks,
+            times,
+        ];
         self.seal_last_chunk()?;
         for (segments, start) in self.segments.iter().zip(starts) {
             segments.remove_drafts()?;
@@ -197,8 +226,6 @@ impl Opening {
                 segments.cut(start)?;
             }
             segments.provide(segments.first_of(start), OpenMode::Write)?;
-            // A crash may have come between a begin and what follows from it.
-            segments.evict(self.begin(segments.log()))?;
         }
         self.lists = list_all(&self.segments)?;
 
@@ -206,12 +233,12 @@ impl Opening {
 
         let epoch = self.survey.epoch() + 1;
         let mut slot = self.logs;
-        for (log, start) in LogKind::ALL.into_iter().zip(starts) {
-            let bytes = self.last_bytes(log, start)?;
-            let from = start.align_down(chunk_bytes);
-            let begin = self.begin(log).min(start);
+        for (log, known) in LogKind::ALL.into_iter().zip(known) {
+            let bytes = self.last_bytes(log, known)?;
+            let from = known.align_down(chunk_bytes);
+            let begin = self.begin(log).min(known);
             *pick_mut(&mut slot, log) = DurableLog {
-                tail: start,
+                tail: known,
                 begin,
                 checksum: checksum(&self.meta.uuid, log, from, &bytes),
             };
@@ -224,13 +251,17 @@ impl Opening {
         )?;
         // From here on the slot speaks for all that old staging held.
         durable.write(epoch, false, slot)?;
+        for (segments, entry) in self.segments.iter().zip(slot) {
+            // A crash may have come between a begin and what follows from it.
+            segments.evict(entry.begin)?;
+        }
         if self.how == Recovered::StagingLost {
             // The slot holds the place of these from now on.
             let [folder, ..] = &self.segments;
             folder.remove_unwritten(self.end(LogKind::Records), records)?;
             self.lists = list_all(&self.segments)?;
         }
-        self.start_epoch(epoch, slot, durable)
+        self.start_epoch(epoch, starts, slot, durable)
     }
 
     /// The bytes of an index log from the last chunk boundary to where it goes on.
@@ -241,7 +272,14 @@ impl Opening {
         Ok(bytes)
     }
 
-    fn start_epoch(self, epoch: u64, slot: [DurableLog; 3], durable: DurableFile) -> Result<Logs> {
+    /// `slot` says what is there; appending begins at `starts`.
+    fn start_epoch(
+        self,
+        epoch: u64,
+        starts: [Address; 3],
+        slot: [DurableLog; 3],
+        durable: DurableFile,
+    ) -> Result<Logs> {
         self.remove_old_staging();
         let Placed {
             staging,
@@ -249,15 +287,16 @@ impl Opening {
             geometry,
             path,
         } = placement::place(&*self.storage, &self.dir, &self.meta, &self.options, epoch)?;
-        let mut starts = [LogStart::default(); 3];
-        for (log, entry) in LogKind::ALL.into_iter().zip(slot) {
-            let head = entry.tail.align_down(u64::from(self.meta.chunk_bytes));
-            staging.copy_in(log, head, &self.last_bytes(log, entry.tail)?);
+        let mut logs = [LogStart::default(); 3];
+        for ((log, at), entry) in LogKind::ALL.into_iter().zip(starts).zip(slot) {
+            let head = at.align_down(u64::from(self.meta.chunk_bytes));
+            staging.copy_in(log, head, &self.last_bytes(log, at)?);
             tell_all(&staging, log, head, &entry);
             let segments = pick_ref(&self.segments, log);
-            let allocated = segments.first_of(entry.tail) + segments.segment_bytes();
-            *pick_mut(&mut starts, log) = LogStart {
-                at: entry.tail,
+            let allocated = segments.first_of(at) + segments.segment_bytes();
+            *pick_mut(&mut logs, log) = LogStart {
+                at,
+                published: entry.tail,
                 head,
                 begin: entry.begin,
                 allocated,
@@ -271,7 +310,7 @@ impl Opening {
             meta: self.meta,
             epoch,
         };
-        let shared = Arc::new(Shared::new(setup, staging, geometry, starts));
+        let shared = Arc::new(Shared::new(setup, staging, geometry, logs));
         let release = match self.options.durability {
             Durability::Batch => Release::Synced,
             Durability::None | Durability::Interval(_) => Release::Written,
@@ -376,7 +415,18 @@ fn provide_meta(storage: &dyn Storage, dir: &Path, options: &LogOptions) -> Resu
             what,
         });
     }
+    if let Some(parent) = dir.parent() {
+        sync_name(storage, parent)?;
+    }
     let meta = DirMeta::new(options.chunk_bytes, options.segment_bytes);
     meta.write(storage, dir)?;
     Ok(meta)
+}
+
+/// Makes the name of a new directory durable. Who may not read the folder above did not make it: then whoever did has seen to that.
+fn sync_name(storage: &dyn Storage, parent: &Path) -> Result<()> {
+    match storage.sync_dir(parent) {
+        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        result => result,
+    }
 }

@@ -3,8 +3,11 @@
 //! Chunk and segment sizes are fixed when a directory is made; block sizes and the rest may differ at each start.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::group::GroupStorage;
+use super::storage::{OsStorage, Storage};
 use crate::error::{Error, Result};
 use crate::types::{Address, LogKind};
 
@@ -45,6 +48,16 @@ impl Default for LogOptions {
             staging: None,
             durability: Durability::Interval(Duration::from_millis(500)),
             group: None,
+        }
+    }
+}
+
+impl LogOptions {
+    /// The operating system's files, shared with the group where there is one.
+    pub fn storage(&self) -> Arc<dyn Storage> {
+        match self.group {
+            Some(group) => Arc::new(GroupStorage::new(group)),
+            None => Arc::new(OsStorage),
         }
     }
 }

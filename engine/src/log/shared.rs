@@ -98,6 +98,8 @@ pub struct Setup {
 #[derive(Copy, Clone, Debug, Default)]
 pub struct LogStart {
     pub at: Address,
+    /// Published and durable so far; from there to `at` is a gap.
+    pub published: Address,
     /// From here on staging holds what segments hold too.
     pub head: Address,
     pub begin: Address,
@@ -135,13 +137,13 @@ impl Shared {
         } = setup;
         let writer = logs.map(|log| WriterMarks {
             appended: Mark::new(log.at),
-            tail: Mark::new(log.at),
+            tail: Mark::new(log.published),
             head: Mark::new(log.head),
             begin: Mark::new(log.begin),
         });
         let flusher = logs.map(|log| FlusherMarks {
             flushed: Mark::new(log.at),
-            durable: Mark::new(log.at),
+            durable: Mark::new(log.published),
             released: Mark::new(log.at),
             allocated: Mark::new(log.allocated),
             evicted: Mark::new(log.begin),

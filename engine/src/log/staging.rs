@@ -65,7 +65,7 @@ impl StagingLayout {
 /// The mapped file. The writer thread stores bytes, tails, heads and begins; the flusher stores chunk checksums, flushed and durable.
 #[derive(Debug)]
 pub struct Staging {
-    map: MmapRaw,
+    map: Arc<MmapRaw>,
     layout: StagingLayout,
 }
 
@@ -136,7 +136,7 @@ impl Staging {
     /// the bytes that follow it. Stores past the cache are not ordered by release alone.
     #[inline]
     pub fn settle(&self) {
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
         // SAFETY: every x86-64 processor has the instruction, and it touches no memory.
         unsafe {
             std::arch::x86_64::_mm_sfence();
@@ -218,7 +218,8 @@ fn store_words(words: &[AtomicU64], bytes: &[[u8; 8]]) {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
+// Miri knows no stores past the cache.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 fn store_past_cache(words: &[AtomicU64], bytes: &[[u8; 8]]) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
     // Pairs of words stand at multiples of 16 behind an odd one, which is stored by itself, as is what is left of a line.
@@ -243,7 +244,7 @@ fn store_past_cache(words: &[AtomicU64], bytes: &[[u8; 8]]) {
     store_words(rest, rest_bytes);
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(any(not(target_arch = "x86_64"), miri))]
 fn store_past_cache(words: &[AtomicU64], bytes: &[[u8; 8]]) {
     store_words(words, bytes);
 }

@@ -84,7 +84,7 @@ pub trait StorageFile: fmt::Debug + Send + Sync {
     /// Whether another open file holds the lock. Takes nothing.
     fn is_locked(&self) -> Result<bool>;
     /// Maps the first `bytes` bytes, shared and writable, every page present.
-    fn map(&self, bytes: usize) -> Result<MmapRaw>;
+    fn map(&self, bytes: usize) -> Result<Arc<MmapRaw>>;
 }
 
 /// Reads all of `buffer` or, at the end of the file, less; returns how much.
@@ -333,12 +333,9 @@ impl StorageFile for OsFile {
         lock::is_marked(&self.file).at(&self.path)
     }
 
-    fn map(&self, bytes: usize) -> Result<MmapRaw> {
-        MmapOptions::new()
-            .len(bytes)
-            .populate()
-            .map_raw(&self.file)
-            .at(&self.path)
+    fn map(&self, bytes: usize) -> Result<Arc<MmapRaw>> {
+        let map = MmapOptions::new().len(bytes).populate().map_raw(&self.file);
+        map.map(Arc::new).at(&self.path)
     }
 }
 

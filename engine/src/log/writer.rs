@@ -16,6 +16,7 @@ use super::lock::WriterLock;
 use super::meta::DirMeta;
 use super::options::{pick_mut, pick_ref};
 use super::protocol;
+use super::reader::LogReader;
 use super::shared::Shared;
 use super::storage::unlink_if_present;
 use super::sync::{Memory, Ordering};
@@ -70,7 +71,7 @@ pub struct Parts {
 }
 
 impl Logs {
-    /// Starts the flusher. All marks stand where appending begins.
+    /// Starts the flusher. All marks stand where appending begins, but for those of what is published before a gap.
     pub fn new(parts: Parts) -> Result<Logs> {
         let Parts {
             shared,
@@ -80,12 +81,13 @@ impl Logs {
             lock,
         } = parts;
         let cursors = LogKind::ALL.map(|log| {
-            let start = shared.writer(log).tail.get();
+            let marks = shared.writer(log);
+            let start = marks.appended.get();
             // At the very end of a block the next one is entered like any other.
             Cursor {
                 end: start,
                 limit: start.align_up(shared.geometry.block(log)),
-                published: start,
+                published: marks.tail.get(),
             }
         });
         let flusher = std::thread::Builder::new()
@@ -398,6 +400,11 @@ impl Logs {
             syncs: counters.syncs.load(Ordering::Relaxed),
             segments: counters.segments.load(Ordering::Relaxed),
         }
+    }
+
+    /// A reader of these logs, as another process has one.
+    pub fn reader(&self) -> Result<LogReader> {
+        LogReader::open_with(Arc::clone(&self.shared.storage), &self.shared.dir)
     }
 
     pub fn dir(&self) -> &Path {

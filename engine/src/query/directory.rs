@@ -7,6 +7,8 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use super::interrupt::Poll;
+use super::missing::missing_runs;
 use super::node_cache::NodeCache;
 use super::snapshot::Snapshot;
 use super::snapshot_logs::SnapshotLogs;
@@ -47,15 +49,20 @@ impl Directory {
     /// # Errors
     /// Not a Loom directory, another format version, or files that cannot be read.
     pub fn open(path: &Path) -> Result<Arc<Directory>> {
-        Ok(Arc::new(Directory {
-            reader: Arc::new(LogReader::open(path)?),
+        Ok(Directory::of(LogReader::open(path)?))
+    }
+
+    /// As `open`, of logs that are open.
+    pub fn of(reader: LogReader) -> Arc<Directory> {
+        Arc::new(Directory {
+            reader: Arc::new(reader),
             catalog: Mutex::new(CachedCatalog {
                 bytes: u64::MAX,
                 catalog: Arc::new(Catalog::new()),
             }),
             epoch: Mutex::new(Epoch::default()),
             functions: RwLock::new(HashMap::new()),
-        }))
+        })
     }
 
     pub fn path(&self) -> &Path {
@@ -141,11 +148,12 @@ impl Directory {
     ) -> Result<Snapshot> {
         // After the tails: what they publish was defined before.
         let catalog = self.catalog()?;
-        if catalog.sources().next().is_none() && tail_of_records(&tails) > Address::ZERO {
+        let is_empty = catalog.sources().next().is_none();
+        let snapshot = Snapshot::new(Arc::clone(self), catalog, self.logs(tails, position));
+        if is_empty && !is_all_gap(snapshot.logs())? {
             return Err(self.damaged_catalog("it tells of no source, and there are records"));
         }
-        let logs = self.logs(tails, position);
-        Ok(Snapshot::new(Arc::clone(self), catalog, logs))
+        Ok(snapshot)
     }
 
     fn logs(&self, tails: Tails, position: Address) -> SnapshotLogs {
@@ -199,4 +207,14 @@ fn tail_of_records(tails: &Tails) -> Address {
 fn begin_of_records(tails: &Tails) -> Address {
     let [records, _, _] = tails.begin;
     records
+}
+
+/// Whether there is nothing but what a crash before the first source left: addresses that hold no records.
+fn is_all_gap(logs: &Arc<SnapshotLogs>) -> Result<bool> {
+    if logs.chunks() == 0 {
+        return Ok(true);
+    }
+    let missing = missing_runs(logs, &Poll::never())?;
+    let lost = missing.iter().filter(|run| !run.damaged);
+    Ok(lost.map(|run| run.chunks).sum::<u64>() == logs.chunks())
 }

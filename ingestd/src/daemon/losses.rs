@@ -327,6 +327,7 @@ mod tests {
             let options = WriterOptions {
                 log,
                 accept_clock: false,
+                ..WriterOptions::default()
             };
             let mut writer = Writer::open(&self.dir(), options).unwrap();
             let source = writer.define_source(&SourceDef::new("x")).unwrap();

@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread::JoinHandle;
 
-use loom_engine::ingest::{Writer, WriterOptions};
+use loom_engine::ingest::{WhenFull, Writer, WriterOptions};
 use loom_engine::log::{Durability, LogOptions};
 use thiserror::Error;
 
@@ -102,7 +102,16 @@ impl Daemon {
             ..config.log.options()
         };
         let durability = log.durability;
-        let mut writer = Writer::open(dir, WriterOptions { log, accept_clock })?;
+        let when_full = match config.retention.on_full {
+            OnFull::Evict => WhenFull::Evict,
+            OnFull::Refuse => WhenFull::Refuse,
+        };
+        let options = WriterOptions {
+            log,
+            accept_clock,
+            when_full,
+        };
+        let mut writer = Writer::open(dir, options)?;
         let prepared = match prepare(&mut writer, dir, config, group) {
             Ok(prepared) => prepared,
             Err(error) => {

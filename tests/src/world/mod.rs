@@ -136,6 +136,7 @@ impl<'a> Making<'a> {
                 ..LogOptions::default()
             },
             accept_clock: true,
+            ..WriterOptions::default()
         };
         let dir = place.join("random.loom");
         let mut writer = Writer::open(&dir, options.clone())?;

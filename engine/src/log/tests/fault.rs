@@ -1,172 +1,73 @@
-//! A disk that refuses: a storage that fails on demand stands before the real one.
+//! A disk that refuses: the logs on a simulated one, which fails, shortens or delays what it is told.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU64, Ordering};
-
-use memmap2::MmapRaw;
-
+use super::simulated::{
+    Disk, EIO, EMFILE, ENOSPC, EROFS, Fault, Kind, Luck, Op, Rule, loom, shared_memory,
+};
 use super::*;
-use crate::error::{Error, Result};
-use crate::log::storage::{FileId, OpenMode, OsStorage, Storage, StorageFile};
+use crate::error::Error;
 
-/// Which calls on segment files and on `durable` fail, and with what; 0 is none.
-#[derive(Debug, Default)]
-struct Faults {
-    write: AtomicI32,
-    allocate: AtomicI32,
-    sync: AtomicI32,
-    /// Writes are cut to this many bytes, if it is not 0.
-    short: AtomicU64,
-    syncs: AtomicU64,
-    /// How many calls fail before they work again, if it is not 0.
-    times: AtomicU64,
-    /// Counts writes, syncs and allocations down; the one that makes it 0 fails.
-    countdown: AtomicI64,
-    /// Free bytes of every file system, if it is not 0.
-    free: AtomicU64,
+/// A directory on a disk of its own.
+struct Machine {
+    disk: Disk,
 }
 
-impl Faults {
-    fn fail(&self, which: &AtomicI32, path: &Path) -> Result<()> {
-        let on_disk = path.components().any(|part| part.as_os_str() == "loom");
-        if on_disk && self.countdown.fetch_sub(1, Ordering::Relaxed) == 1 {
-            return Err(Error::io(path, std::io::Error::from_raw_os_error(EIO)));
-        }
-        match which.load(Ordering::Relaxed) {
-            code if code != 0 && on_disk => {
-                if self.times.fetch_sub(1, Ordering::Relaxed) == 1 {
-                    which.store(0, Ordering::Relaxed);
-                }
-                Err(Error::io(path, std::io::Error::from_raw_os_error(code)))
-            }
-            _ => Ok(()),
+impl Machine {
+    fn new() -> Machine {
+        Machine { disk: Disk::new() }
+    }
+
+    fn options(&self, durability: Durability) -> LogOptions {
+        LogOptions {
+            chunk_bytes: CHUNK as u32,
+            block_bytes: BLOCK,
+            segment_bytes: [SEGMENT; 3],
+            staging: Some(shared_memory()),
+            durability,
+            group: None,
         }
     }
-}
 
-#[derive(Clone, Debug, Default)]
-struct FaultyStorage {
-    faults: Arc<Faults>,
-}
+    fn open(&self) -> Opening {
+        let options = self.options(Durability::None);
+        Opening::open_with(self.disk.storage(), &loom(), &options).unwrap()
+    }
 
-#[derive(Debug)]
-struct FaultyFile {
-    file: Arc<dyn StorageFile>,
-    faults: Arc<Faults>,
-}
+    /// A new directory, appending from 0.
+    fn start(&self, durability: Durability) -> Logs {
+        let options = self.options(durability);
+        let opening = Opening::open_with(self.disk.storage(), &loom(), &options).unwrap();
+        opening.start(Address(0), Address(0), Address(0)).unwrap()
+    }
 
-impl Storage for FaultyStorage {
-    fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn StorageFile>> {
-        let file = OsStorage.open(path, mode)?;
-        Ok(Arc::new(FaultyFile {
-            file,
-            faults: Arc::clone(&self.faults),
-        }))
+    fn reader(&self) -> LogReader {
+        LogReader::open_with(self.disk.storage(), &loom()).unwrap()
     }
-    fn make_dir(&self, path: &Path) -> Result<()> {
-        OsStorage.make_dir(path)
+
+    fn segment(&self, first: u64) -> PathBuf {
+        loom().join(format!("records/{first:020}.0"))
     }
-    fn list(&self, path: &Path) -> Result<Vec<String>> {
-        OsStorage.list(path)
+
+    fn names(&self, folder: &Path) -> Vec<String> {
+        self.disk.storage().list(folder).unwrap()
     }
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        OsStorage.rename(from, to)
-    }
-    fn unlink(&self, path: &Path) -> Result<()> {
-        OsStorage.unlink(path)
-    }
-    fn sync_dir(&self, path: &Path) -> Result<()> {
-        OsStorage.sync_dir(path)
-    }
-    fn dir_id(&self, path: &Path) -> Result<FileId> {
-        OsStorage.dir_id(path)
-    }
-    fn free_bytes(&self, path: &Path) -> Result<u64> {
-        match self.faults.free.load(Ordering::Relaxed) {
-            0 => OsStorage.free_bytes(path),
-            free => Ok(free),
-        }
-    }
-    fn boot_id(&self) -> Result<String> {
-        OsStorage.boot_id()
+
+    fn count(&self, fits: impl Fn(&Op) -> bool) -> usize {
+        self.disk.ops().iter().filter(|op| fits(op)).count()
     }
 }
 
-impl StorageFile for FaultyFile {
-    fn path(&self) -> &Path {
-        self.file.path()
-    }
-    fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        self.file.pread(buffer, offset)
-    }
-    fn pwrite(&self, bytes: &[u8], offset: u64) -> Result<usize> {
-        self.faults.fail(&self.faults.write, self.path())?;
-        let most = match self.faults.short.load(Ordering::Relaxed) {
-            0 => bytes.len(),
-            most => bytes.len().min(most as usize),
-        };
-        self.file.pwrite(&bytes[..most], offset)
-    }
-    fn sync(&self) -> Result<()> {
-        self.faults.syncs.fetch_add(1, Ordering::Relaxed);
-        self.faults.fail(&self.faults.sync, self.path())?;
-        self.file.sync()
-    }
-    fn allocate(&self, bytes: u64) -> Result<()> {
-        self.faults.fail(&self.faults.allocate, self.path())?;
-        self.file.allocate(bytes)
-    }
-    fn truncate(&self, bytes: u64) -> Result<()> {
-        self.file.truncate(bytes)
-    }
-    fn bytes(&self) -> Result<u64> {
-        self.file.bytes()
-    }
-    fn id(&self) -> Result<FileId> {
-        self.file.id()
-    }
-    fn is_removed(&self) -> Result<bool> {
-        self.file.is_removed()
-    }
-    fn try_lock(&self) -> Result<bool> {
-        self.file.try_lock()
-    }
-    fn is_locked(&self) -> Result<bool> {
-        self.file.is_locked()
-    }
-    fn map(&self, bytes: usize) -> Result<MmapRaw> {
-        self.file.map(bytes)
-    }
-}
-
-const ENOSPC: i32 = 28;
-const EIO: i32 = 5;
-
-fn faulty(scene: &Scene, durability: Durability) -> (Arc<Faults>, Logs) {
-    let storage = FaultyStorage::default();
-    let faults = Arc::clone(&storage.faults);
-    let options = LogOptions {
-        durability,
-        ..scene.options()
-    };
-    let opening = Opening::open_with(Arc::new(storage), &scene.dir(), &options).unwrap();
-    (
-        faults,
-        opening.start(Address(0), Address(0), Address(0)).unwrap(),
-    )
+fn on_disk(kind: Kind) -> impl Fn(&Op) -> bool + Send + 'static {
+    move |op| op.kind == kind && op.is_on_disk()
 }
 
 #[test]
 fn a_full_disk_makes_the_writer_wait_and_goes_on_when_it_is_freed() {
-    for which in ["write", "allocate"] {
-        let scene = Scene::new();
-        let (faults, mut logs) = faulty(&scene, Durability::None);
-        let fault = if which == "write" {
-            &faults.write
-        } else {
-            &faults.allocate
-        };
-        fault.store(ENOSPC, Ordering::Relaxed);
+    for kind in [Kind::Write, Kind::Allocate] {
+        let machine = Machine::new();
+        let mut logs = machine.start(Durability::None);
+        machine
+            .disk
+            .rule(Rule::always(Fault::Fails(ENOSPC), on_disk(kind)));
         let mut taken = 0;
         // A flusher that is only slow gives `Full` as well: what is waited for is one that says why.
         wait_until("the blocks are full for want of space", || {
@@ -182,37 +83,40 @@ fn a_full_disk_makes_the_writer_wait_and_goes_on_when_it_is_freed() {
             logs.publish();
             false
         });
-        assert!((2 * BLOCK..=SEGMENT).contains(&taken), "{which}: {taken}");
+        assert!((2 * BLOCK..=SEGMENT).contains(&taken), "{kind:?}: {taken}");
         assert!(logs.stats().stalls > 0);
-        assert_eq!(check_all(&scene.reader()).tail[0], Address(taken));
-        if which == "write" {
+        assert_eq!(check_all(&machine.reader()).tail[0], Address(taken));
+        if kind == Kind::Write {
             assert!(matches!(logs.sync(), Err(Error::Waiting(_))));
         }
 
-        fault.store(0, Ordering::Relaxed);
+        machine.disk.obey();
         append(&mut logs, LogKind::Records, 20 * BLOCK as usize);
         logs.sync().unwrap();
-        check_all(&scene.reader());
+        check_all(&machine.reader());
         logs.close().unwrap();
-        check_all(&scene.reader());
+        check_all(&machine.reader());
     }
 }
 
 #[test]
 fn a_stop_on_a_full_disk_keeps_everything_for_the_next_start() {
-    let scene = Scene::new();
-    let (faults, mut logs) = faulty(&scene, Durability::None);
+    let machine = Machine::new();
+    let mut logs = machine.start(Durability::None);
     append_each(&mut logs, [BLOCK as usize + 808, 168, 48]);
-    faults.write.store(ENOSPC, Ordering::Relaxed);
+    machine
+        .disk
+        .rule(Rule::always(Fault::Fails(ENOSPC), on_disk(Kind::Write)));
     assert!(matches!(logs.close(), Err(Error::Waiting(_))));
-    let opening = scene.open();
+    machine.disk.obey();
+    let opening = machine.open();
     assert_eq!(
         (opening.how(), opening.end(LogKind::Records)),
         (Recovered::Salvaged, Address(BLOCK + 808))
     );
     drop(resume(opening));
     check_range(
-        &scene.reader(),
+        &machine.reader(),
         LogKind::Records,
         Address(0),
         Address(BLOCK + 808),
@@ -221,11 +125,13 @@ fn a_stop_on_a_full_disk_keeps_everything_for_the_next_start() {
 
 #[test]
 fn an_input_output_error_reaches_append_and_sync_and_loses_nothing_published() {
-    let scene = Scene::new();
-    let (faults, mut logs) = faulty(&scene, Durability::None);
+    let machine = Machine::new();
+    let mut logs = machine.start(Durability::None);
     append_each(&mut logs, [BLOCK as usize + 808, 168, 48]);
     logs.publish();
-    faults.write.store(EIO, Ordering::Relaxed);
+    machine
+        .disk
+        .rule(Rule::always(Fault::Fails(EIO), on_disk(Kind::Write)));
     let error = logs.sync().unwrap_err();
     assert!(
         matches!(&error, Error::Flusher(_)) && error.to_string().contains("records"),
@@ -243,7 +149,7 @@ fn an_input_output_error_reaches_append_and_sync_and_loses_nothing_published() {
     ));
     assert!(logs.close().is_err());
     check_range(
-        &scene.reader(),
+        &machine.reader(),
         LogKind::Records,
         Address(0),
         Address(BLOCK + 808),
@@ -252,52 +158,51 @@ fn an_input_output_error_reaches_append_and_sync_and_loses_nothing_published() {
 
 #[test]
 fn a_failed_sync_acknowledges_nothing_and_is_never_repeated() {
-    let scene = Scene::new();
-    let (faults, mut logs) = faulty(&scene, Durability::None);
+    let machine = Machine::new();
+    let mut logs = machine.start(Durability::None);
     append_each(&mut logs, [808, 168, 48]);
     logs.sync().unwrap();
     append_each(&mut logs, [808, 168, 48]);
     // The new generations fail as well.
-    faults.sync.store(EIO, Ordering::Relaxed);
+    machine
+        .disk
+        .rule(Rule::always(Fault::Fails(EIO), on_disk(Kind::Sync)));
     assert!(matches!(logs.sync(), Err(Error::Flusher(_))));
-    faults.sync.store(0, Ordering::Relaxed);
-    let syncs = faults.syncs.load(Ordering::Relaxed);
+    machine.disk.obey();
+    let syncs = machine.count(on_disk(Kind::Sync));
     assert!(matches!(logs.sync(), Err(Error::Flusher(_))));
-    assert_eq!(faults.syncs.load(Ordering::Relaxed), syncs);
+    assert_eq!(machine.count(on_disk(Kind::Sync)), syncs);
     assert_eq!(logs.durable(LogKind::Records), Address(808));
     drop(logs);
-    let opening = scene.open();
+    let opening = machine.open();
     assert_eq!(opening.end(LogKind::Records), Address(1616));
     drop(resume(opening));
-    let left = std::fs::read_dir(scene.dir().join("records")).unwrap();
-    assert!(
-        left.map(|entry| entry.unwrap().file_name())
-            .all(|name| !name.to_str().unwrap().ends_with(".new"))
-    );
+    let left = machine.names(&loom().join("records"));
+    assert!(left.iter().all(|name| !name.ends_with(".new")));
 }
 
 #[test]
 fn a_segment_that_the_medium_refused_is_written_anew() {
-    for (which, code) in [("write", EIO), ("sync", EIO), ("sync", ENOSPC)] {
-        let scene = Scene::new();
-        let (faults, mut logs) = faulty(&scene, Durability::None);
-        let reader = scene.reader();
+    let refusals = [
+        (Kind::Write, Fault::Fails(EIO)),
+        (Kind::Write, Fault::Tears(EIO)),
+        (Kind::Sync, Fault::Fails(EIO)),
+        (Kind::Sync, Fault::Fails(ENOSPC)),
+    ];
+    for (kind, fault) in refusals {
+        let machine = Machine::new();
+        let mut logs = machine.start(Durability::None);
+        let reader = machine.reader();
         append_each(&mut logs, [3 * BLOCK as usize + 808, 168, 48]);
         logs.sync().unwrap();
         check_all(&reader);
         append_each(&mut logs, [CHUNK as usize, 168, 48]);
-        faults.times.store(1, Ordering::Relaxed);
-        let fault = if which == "write" {
-            &faults.write
-        } else {
-            &faults.sync
-        };
-        fault.store(code, Ordering::Relaxed);
+        machine.disk.rule(Rule::once(fault, on_disk(kind)));
         logs.sync().unwrap();
-        let old = scene.segment(LogKind::Records, 0);
+        let old = machine.segment(0);
         assert!(
-            !old.exists() && old.with_extension("1").exists(),
-            "{which} {code}"
+            !machine.disk.exists(&old) && machine.disk.exists(&old.with_extension("1")),
+            "{kind:?} {fault:?}"
         );
         assert_eq!(logs.durable(LogKind::Records), logs.tail(LogKind::Records));
         check_all(&reader);
@@ -306,15 +211,15 @@ fn a_segment_that_the_medium_refused_is_written_anew() {
         check_all(&reader);
         logs.close().unwrap();
         check_all(&reader);
-        check_all(&scene.reader());
-        drop(resume(scene.open()));
+        check_all(&machine.reader());
+        drop(resume(machine.open()));
     }
 }
 
 #[test]
 fn what_cannot_be_read_back_stays_damaged_and_hides_nothing() {
-    let scene = Scene::new();
-    let (faults, mut logs) = faulty(&scene, Durability::None);
+    let machine = Machine::new();
+    let mut logs = machine.start(Durability::None);
     append(
         &mut logs,
         LogKind::Records,
@@ -322,16 +227,16 @@ fn what_cannot_be_read_back_stays_damaged_and_hides_nothing() {
     );
     logs.sync().unwrap();
     // The first blocks are not staged any more, and a chunk of them is lost on the medium.
-    let path = scene.segment(LogKind::Records, 0);
-    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&file, &[7; 16], 2 * CHUNK + 64).unwrap();
+    let path = machine.segment(0);
+    machine.disk.rot(&path, 2 * CHUNK + 64, &[7; 16]);
     append(&mut logs, LogKind::Records, CHUNK as usize);
-    faults.times.store(1, Ordering::Relaxed);
-    faults.sync.store(EIO, Ordering::Relaxed);
+    machine
+        .disk
+        .rule(Rule::once(Fault::Fails(EIO), on_disk(Kind::Sync)));
     logs.sync().unwrap();
-    assert!(!path.exists());
+    assert!(!machine.disk.exists(&path));
     logs.close().unwrap();
-    let reader = scene.reader();
+    let reader = machine.reader();
     let [tail, ..] = reader.tails().unwrap().tail;
     assert_eq!(tail, Address(4 * BLOCK));
     let mut chunk = vec![0; CHUNK as usize];
@@ -346,10 +251,15 @@ fn what_cannot_be_read_back_stays_damaged_and_hides_nothing() {
 }
 
 /// Appends and syncs a few times, the `n`th write, sync or allocation of which fails. Returns whether any did.
-fn run_with_failure(n: i64, durability: Durability) -> bool {
-    let scene = Scene::new();
-    let (faults, mut logs) = faulty(&scene, durability);
-    faults.countdown.store(n, Ordering::Relaxed);
+fn run_with_failure(n: u64, durability: Durability) -> bool {
+    let machine = Machine::new();
+    let mut logs = machine.start(durability);
+    let counts =
+        |op: &Op| op.is_on_disk() && matches!(op.kind, Kind::Write | Kind::Sync | Kind::Allocate);
+    let before = machine.count(counts) as u64;
+    machine
+        .disk
+        .rule(Rule::once(Fault::Fails(EIO), counts).after(n - 1));
     let mut acknowledged = [Address(0); 3];
     for round in 0..4 {
         append_each(
@@ -366,10 +276,15 @@ fn run_with_failure(n: i64, durability: Durability) -> bool {
                 .all(|&log| logs.durable(log) == logs.tail(log))
         );
     }
-    let failed = faults.countdown.load(Ordering::Relaxed) <= 0;
+    let failed = machine.count(counts) as u64 >= before + n;
     drop(logs);
-    scene.lose_staging();
-    let opening = scene.open();
+    let machine = Machine {
+        disk: machine
+            .disk
+            .now()
+            .lose_power(Luck::Some(50), &mut Random(n)),
+    };
+    let opening = machine.open();
     for (log, acknowledged) in LogKind::ALL.into_iter().zip(acknowledged) {
         assert!(
             opening.end(log) >= acknowledged,
@@ -396,28 +311,32 @@ fn whichever_call_fails_what_was_acknowledged_is_there() {
 #[test]
 fn a_segment_that_cannot_be_allocated_is_tried_as_another_file_and_then_again() {
     for times in [1, 5] {
-        let scene = Scene::new();
-        let (faults, mut logs) = faulty(&scene, Durability::None);
-        faults.times.store(times, Ordering::Relaxed);
-        faults.allocate.store(EIO, Ordering::Relaxed);
+        let machine = Machine::new();
+        let mut logs = machine.start(Durability::None);
+        machine.disk.rule(Rule {
+            times,
+            ..Rule::always(Fault::Fails(EIO), on_disk(Kind::Allocate))
+        });
         append(&mut logs, LogKind::Records, 3 * SEGMENT as usize);
         logs.sync().unwrap();
         assert_eq!(logs.trouble(), None);
-        check_all(&scene.reader());
+        check_all(&machine.reader());
         logs.close().unwrap();
-        check_all(&scene.reader());
+        check_all(&machine.reader());
     }
 }
 
 #[test]
 fn short_writes_are_completed() {
-    let scene = Scene::new();
-    let (faults, mut logs) = faulty(&scene, Durability::Interval(Duration::from_millis(1)));
-    faults.short.store(1000, Ordering::Relaxed);
+    let machine = Machine::new();
+    let mut logs = machine.start(Durability::Interval(Duration::from_millis(1)));
+    machine
+        .disk
+        .rule(Rule::always(Fault::Shortens(1000), on_disk(Kind::Write)));
     append_each(&mut logs, [6 * BLOCK as usize + 808, 168, 48]);
     logs.sync().unwrap();
     logs.close().unwrap();
-    check_all(&scene.reader());
+    check_all(&machine.reader());
 }
 
 #[test]
@@ -430,41 +349,176 @@ fn blocks_shrink_where_shared_memory_is_small() {
         (3 * MIB, 1, false),
         (2 * MIB, 4, true),
     ] {
-        let scene = Scene::new();
-        let storage = FaultyStorage::default();
-        storage.faults.free.store(free, Ordering::Relaxed);
+        let machine = Machine::new();
+        machine.disk.set_memory(free);
         let options = LogOptions {
             block_bytes: 4 * MIB,
             segment_bytes: [8 * MIB; 3],
-            ..scene.options()
+            ..machine.options(Durability::None)
         };
-        let opening = Opening::open_with(Arc::new(storage), &scene.dir(), &options).unwrap();
+        let opening = Opening::open_with(machine.disk.storage(), &loom(), &options).unwrap();
         let mut logs = opening.start(Address(0), Address(0), Address(0)).unwrap();
         let blocks = staged * MIB + (staged * MIB / 8).max(BLOCK) + (staged * MIB / 64).max(BLOCK);
         assert_eq!(logs.staging_bytes(), 4096 + 2 * blocks);
-        assert_eq!(scene.staging_files().is_empty(), in_directory);
+        assert_eq!(machine.names(&shared_memory()).is_empty(), in_directory);
         append_each(&mut logs, [3 * MIB as usize, 1 << 20, 48]);
         logs.publish();
-        check_all(&scene.reader());
+        check_all(&machine.reader());
         logs.close().unwrap();
-        check_all(&scene.reader());
+        check_all(&machine.reader());
     }
 }
 
 #[test]
 fn a_full_disk_at_the_start_is_refused_clearly() {
-    let scene = Scene::new();
-    let storage = FaultyStorage::default();
-    let opening =
-        Opening::open_with(Arc::new(storage.clone()), &scene.dir(), &scene.options()).unwrap();
-    storage.faults.allocate.store(ENOSPC, Ordering::Relaxed);
+    let machine = Machine::new();
+    let opening = machine.open();
+    machine
+        .disk
+        .rule(Rule::always(Fault::Fails(ENOSPC), on_disk(Kind::Allocate)));
     let error = opening
         .start(Address(0), Address(0), Address(0))
         .unwrap_err();
     assert!(error.to_string().contains("No space left"), "{error}");
-    storage.faults.allocate.store(0, Ordering::Relaxed);
-    let mut logs = resume(scene.open());
+    machine.disk.obey();
+    let mut logs = resume(machine.open());
     append_each(&mut logs, [808, 168, 48]);
     logs.close().unwrap();
-    check_all(&scene.reader());
+    check_all(&machine.reader());
+}
+
+#[test]
+fn a_process_without_files_to_open_waits_for_them() {
+    let machine = Machine::new();
+    let mut logs = machine.start(Durability::None);
+    let at_a_segment = |op: &Op| op.kind == Kind::Open && op.is_in("records");
+    machine
+        .disk
+        .rule(Rule::always(Fault::Fails(EMFILE), at_a_segment));
+    let mut taken = 0;
+    wait_until("no segment can be made", || {
+        let at = logs.end(LogKind::Records);
+        let chunk = expected(LogKind::Records, at, CHUNK as usize);
+        match logs.try_append(LogKind::Records, &chunk) {
+            Ok(_) => taken += CHUNK,
+            Err(error) => {
+                assert!(matches!(error, Error::Full), "{error}");
+                let why = logs.trouble().unwrap_or_default();
+                return why.contains("Too many open files") && !logs.waits_for_space();
+            }
+        }
+        logs.publish();
+        false
+    });
+    assert!((2 * BLOCK..=SEGMENT).contains(&taken), "{taken}");
+    machine.disk.obey();
+    append(&mut logs, LogKind::Records, 10 * BLOCK as usize);
+    logs.sync().unwrap();
+    assert_eq!(logs.trouble(), None);
+    assert_eq!(
+        check_all(&machine.reader()).tail[0],
+        Address(taken + 10 * BLOCK)
+    );
+    logs.close().unwrap();
+    check_all(&machine.reader());
+}
+
+#[test]
+fn a_disk_that_is_mounted_read_only_under_a_writer_ends_it_and_no_query() {
+    let machine = Machine::new();
+    let mut logs = machine.start(Durability::None);
+    append_each(&mut logs, [3 * BLOCK as usize + 808, 168, 48]);
+    logs.publish();
+    let reader = machine.reader();
+    check_all(&reader);
+    machine.disk.rule(Rule::always(Fault::Fails(EROFS), |op| {
+        op.is_on_disk() && op.changes()
+    }));
+    let error = logs.sync().unwrap_err();
+    assert!(
+        matches!(&error, Error::Flusher(why) if why.contains("Read-only file system")),
+        "{error}"
+    );
+    let tails = check_all(&reader);
+    assert_eq!(tails.tail[0], Address(3 * BLOCK + 808));
+    assert_eq!(check_all(&machine.reader()), tails);
+    // It cannot be recovered before it may be written again, and is read all the same.
+    drop(logs);
+    let refused = Opening::open_with(
+        machine.disk.storage(),
+        &loom(),
+        &machine.options(Durability::None),
+    );
+    assert!(matches!(refused, Err(Error::Io { .. })));
+    assert_eq!(check_all(&machine.reader()).tail, tails.tail);
+    machine.disk.obey();
+    let opening = machine.open();
+    assert_eq!(LogKind::ALL.map(|log| opening.end(log)), tails.tail);
+}
+
+#[test]
+fn while_a_sync_takes_long_the_writer_is_told_to_wait_and_nothing_counts_as_durable() {
+    let machine = Machine::new();
+    let mut logs = machine.start(Durability::Batch);
+    append_each(&mut logs, [808, 168, 48]);
+    logs.sync().unwrap();
+    let time = Duration::from_millis(300);
+    machine.disk.rule(Rule::once(Fault::Takes(time), |op| {
+        op.kind == Kind::Sync && op.is_in("records")
+    }));
+    append_each(&mut logs, [8, 8, 48]);
+    let since = Instant::now();
+    let ticket = logs.request_sync();
+    let mut refused = 0;
+    while !logs.is_synced(ticket).unwrap() {
+        assert_eq!(logs.durable(LogKind::Records), Address(808));
+        let at = logs.end(LogKind::Records);
+        let chunk = expected(LogKind::Records, at, CHUNK as usize);
+        match logs.try_append(LogKind::Records, &chunk) {
+            Ok(_) => logs.publish(),
+            Err(error) => {
+                assert!(matches!(error, Error::Full), "{error}");
+                refused += 1;
+                std::thread::yield_now();
+            }
+        }
+    }
+    assert!(since.elapsed() >= time && refused > 0);
+    // Of the two blocks no more than there was room for was taken meanwhile.
+    let taken = logs.end(LogKind::Records);
+    assert!((2 * BLOCK - CHUNK..3 * BLOCK).contains(&taken.0), "{taken}");
+    logs.sync().unwrap();
+    assert_eq!(logs.durable(LogKind::Records), taken);
+    logs.close().unwrap();
+    check_all(&machine.reader());
+}
+
+#[test]
+fn a_segment_that_is_deleted_underneath_is_named_and_hides_no_other() {
+    let machine = Machine::new();
+    let mut logs = machine.start(Durability::None);
+    append_each(&mut logs, [5 * SEGMENT as usize, 168, 48]);
+    logs.sync().unwrap();
+    let gone = machine.segment(SEGMENT);
+    machine.disk.delete(&gone);
+    let reader = machine.reader();
+    let [tail, ..] = reader.tails().unwrap().tail;
+    for live in [true, false] {
+        check_range(&reader, LogKind::Records, Address(0), Address(SEGMENT));
+        check_range(&reader, LogKind::Records, Address(2 * SEGMENT), tail);
+        let error = reader
+            .read(LogKind::Records, Address(SEGMENT + 64), &mut [0; 64])
+            .unwrap_err();
+        assert!(
+            matches!(&error, Error::Corrupt { path, .. } if *path == gone)
+                && error.to_string().contains("gone"),
+            "{live}: {error}"
+        );
+        if live {
+            append(&mut logs, LogKind::Records, CHUNK as usize);
+            logs.sync().unwrap();
+        }
+    }
+    logs.close().unwrap();
+    drop(resume(machine.open()));
 }

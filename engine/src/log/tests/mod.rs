@@ -6,6 +6,7 @@ mod crash;
 mod fault;
 mod live;
 mod restart;
+pub(crate) mod simulated;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -155,7 +156,8 @@ fn check_all(reader: &LogReader) -> Tails {
 }
 
 /// A small generator of numbers, the same at each run.
-struct Random(u64);
+#[derive(Debug)]
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -166,7 +168,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
 }

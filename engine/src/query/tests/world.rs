@@ -172,6 +172,7 @@ pub fn options(dir: &TempDir) -> WriterOptions {
             ..LogOptions::default()
         },
         accept_clock: true,
+        ..WriterOptions::default()
     }
 }
 

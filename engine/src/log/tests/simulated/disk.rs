@@ -1,0 +1,556 @@
+//! The simulated disk as the logs see it, and its past.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use memmap2::{MmapMut, MmapRaw};
+
+use super::content::{Content, PAGE_BYTES};
+use super::medium::{Inode, Luck, Medium, Node};
+use super::rules::{Fault, Kind, Op, Rule};
+use super::{loom, shared_memory};
+use crate::error::{Error, Result};
+use crate::log::control::{self, Word};
+use crate::log::storage::{FileId, OpenMode, Storage, StorageFile};
+use crate::log::sync::{Mutex, MutexGuard, locked};
+use crate::log::tests::Random;
+use crate::types::LogKind;
+
+/// Where the staging file's control page ends.
+const CONTROL_PAGES: usize = 1;
+
+/// What a client was told, stored as it is told it. A boundary holds what was told before it.
+#[derive(Debug, Default)]
+pub(crate) struct Marks {
+    /// Records that a publishing covers.
+    pub published: AtomicU64,
+    /// Records that a sync covers.
+    pub durable: AtomicU64,
+    /// Address below which records were given up.
+    pub begin: AtomicU64,
+}
+
+/// The same at one moment.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Told {
+    pub published: u64,
+    pub durable: u64,
+    pub begin: u64,
+}
+
+impl Marks {
+    pub fn told(&self) -> Told {
+        let load = |mark: &AtomicU64| mark.load(Ordering::Acquire);
+        Told {
+            published: load(&self.published),
+            durable: load(&self.durable),
+            begin: load(&self.begin),
+        }
+    }
+}
+
+/// The machine as it was before an operation.
+#[derive(Clone, Debug)]
+pub(crate) struct Boundary {
+    /// What comes next.
+    pub op: Op,
+    pub told: Told,
+    medium: Medium,
+}
+
+impl Boundary {
+    /// The disk that the next process finds after this one was killed here.
+    pub fn kill(&self) -> Disk {
+        Disk::of(self.medium.clone())
+    }
+
+    pub fn lose_power(&self, luck: Luck, random: &mut Random) -> Disk {
+        Disk::of(self.medium.lose_power(luck, random))
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    medium: Medium,
+    /// Files that a process has mapped.
+    maps: BTreeMap<Inode, Arc<MmapRaw>>,
+    /// What was in them at the last boundary.
+    frozen: BTreeMap<Inode, Content>,
+    /// Which open file holds the lock of an inode.
+    locks: BTreeMap<Inode, u64>,
+    next_handle: u64,
+    rules: Vec<Rule>,
+    marks: Arc<Marks>,
+    /// `None`: it is not remembered.
+    past: Option<Vec<Boundary>>,
+    /// Bytes that it has room for.
+    capacity: u64,
+    /// Free bytes of the shared memory.
+    memory: u64,
+    random: Random,
+    ops: Vec<Op>,
+}
+
+/// All that holds one sees the same disk. What a killed process still does to a disk does nothing to those that its boundaries gave.
+#[derive(Clone, Debug)]
+pub(crate) struct Disk(Arc<Mutex<State>>);
+
+impl Disk {
+    /// An empty one.
+    pub fn new() -> Disk {
+        let [disk, shm] = [loom().parent().unwrap().to_owned(), shared_memory()];
+        Disk::of(Medium::new(&[&disk, &shm]))
+    }
+
+    fn of(medium: Medium) -> Disk {
+        Disk(Arc::new(Mutex::new(State {
+            medium,
+            maps: BTreeMap::new(),
+            frozen: BTreeMap::new(),
+            locks: BTreeMap::new(),
+            next_handle: 0,
+            rules: Vec::new(),
+            marks: Arc::default(),
+            past: None,
+            capacity: u64::MAX,
+            memory: u64::MAX >> 1,
+            random: Random(1),
+            ops: Vec::new(),
+        })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        locked(&self.0)
+    }
+
+    pub fn storage(&self) -> Arc<dyn Storage> {
+        Arc::new(self.clone())
+    }
+
+    pub fn rule(&self, rule: Rule) {
+        self.state().rules.push(rule);
+    }
+
+    /// It does what it is told from now on.
+    pub fn obey(&self) {
+        self.state().rules.clear();
+    }
+
+    pub fn set_capacity(&self, bytes: u64) {
+        self.state().capacity = bytes;
+    }
+
+    pub fn set_memory(&self, free_bytes: u64) {
+        self.state().memory = free_bytes;
+    }
+
+    pub fn used_bytes(&self) -> u64 {
+        self.state().medium.used_bytes()
+    }
+
+    /// Remembers every boundary from now on, with what `marks` say there.
+    pub fn remember(&self, marks: &Arc<Marks>) {
+        let mut state = self.state();
+        state.marks = Arc::clone(marks);
+        state.past = Some(Vec::new());
+    }
+
+    /// The boundaries since `remember`, and the present.
+    pub fn past(&self) -> Vec<Boundary> {
+        let mut state = self.state();
+        state.remember(Kind::Read, &loom());
+        state.past.take().unwrap_or_default()
+    }
+
+    /// The machine as it is.
+    pub fn now(&self) -> Boundary {
+        let (kind, path) = (Kind::Read, loom());
+        self.state().boundary(&Op { kind, path })
+    }
+
+    /// Every operation that changed something or tried to, in order.
+    pub fn ops(&self) -> Vec<Op> {
+        self.state().ops.clone()
+    }
+
+    pub fn exists(&self, path: &Path) -> bool {
+        self.state().medium.node(path).is_some()
+    }
+
+    /// Changes bytes of a file as a medium does that rots.
+    pub fn rot(&self, path: &Path, offset: u64, bytes: &[u8]) {
+        let mut state = self.state();
+        let Some(Node::File(inode)) = state.medium.node(path) else {
+            panic!("{} is no file", path.display());
+        };
+        state.medium.rot(inode, offset, bytes);
+    }
+
+    /// Somebody removes a file, for good.
+    pub fn delete(&self, path: &Path) {
+        let mut state = self.state();
+        state.medium.remove(path);
+        state.medium.sync_folder(path.parent().unwrap());
+    }
+
+    /// What befalls an operation, before it happens. A delay has passed when this returns.
+    fn judge(&self, kind: Kind, path: &Path) -> Result<Option<Fault>> {
+        let op = Op {
+            kind,
+            path: path.to_owned(),
+        };
+        let mut state = self.state();
+        if op.changes() {
+            state.remember(kind, path);
+            state.ops.push(op.clone());
+        }
+        let mut fault = None;
+        for rule in &mut state.rules {
+            fault = fault.or(rule.judge(&op));
+        }
+        drop(state);
+        match fault {
+            Some(Fault::Takes(time)) => {
+                std::thread::sleep(time);
+                Ok(None)
+            }
+            Some(Fault::Fails(errno)) if kind != Kind::Sync => Err(failed(path, errno)),
+            fault => Ok(fault),
+        }
+    }
+
+    /// As `judge`, for what can only be done or not: whether it is done.
+    fn is_done(&self, kind: Kind, path: &Path) -> Result<bool> {
+        Ok(self.judge(kind, path)? != Some(Fault::Lies))
+    }
+}
+
+impl State {
+    /// The machine as it is now becomes a boundary, if they are remembered.
+    fn remember(&mut self, kind: Kind, path: &Path) {
+        if let Some(mut past) = self.past.take() {
+            let path = path.to_owned();
+            past.push(self.boundary(&Op { kind, path }));
+            self.past = Some(past);
+        }
+    }
+
+    fn boundary(&mut self, op: &Op) -> Boundary {
+        // Told before it was seen: nothing is expected of the staging below that was told later.
+        let told = self.marks.told();
+        fence(Ordering::SeqCst);
+        let mut medium = self.medium.clone();
+        for (inode, map) in &self.maps {
+            let content = freeze(map, self.frozen.get(inode));
+            medium.freeze(*inode, content.clone());
+            self.frozen.insert(*inode, content);
+        }
+        Boundary {
+            op: op.clone(),
+            told,
+            medium,
+        }
+    }
+
+    fn has_room(&self, inode: Inode, bytes: u64, path: &Path) -> bool {
+        let grows = bytes.saturating_sub(self.medium.content(inode).bytes());
+        !path.starts_with(loom())
+            || grows == 0
+            || self.medium.used_bytes().saturating_add(grows) <= self.capacity
+    }
+}
+
+fn failed(path: &Path, errno: i32) -> Error {
+    Error::io(path, std::io::Error::from_raw_os_error(errno))
+}
+
+const ENOENT: i32 = 2;
+const EEXIST: i32 = 17;
+
+/// The words of a mapped file.
+fn words(map: &MmapRaw) -> &[AtomicU64] {
+    // SAFETY: the mapping is page-aligned, initialised and lives as long as it is borrowed, and `Staging` stores into it word by word alone.
+    unsafe { std::slice::from_raw_parts(map.as_mut_ptr().cast::<AtomicU64>(), map.len() / 8) }
+}
+
+/// Copies a mapped staging file while its writer goes on, so that the copy is what a kill at some moment leaves: the words of the control
+/// page from the last to the first, as a reader loads the tails, then the blocks, then the heads, which say what of these was reused
+/// meanwhile. `like` is an earlier copy.
+fn freeze(map: &MmapRaw, like: Option<&Content>) -> Content {
+    let words = words(map);
+    let nothing = Content::default();
+    let like = like.unwrap_or(&nothing);
+    let mut content = Content::default();
+    content.resize(map.len() as u64);
+    let (control, blocks) = words.split_at(CONTROL_PAGES * PAGE_BYTES / 8);
+    let mut page = [0; PAGE_BYTES];
+    for (word, place) in control.iter().zip(page.as_chunks_mut::<8>().0).rev() {
+        *place = word.load(Ordering::Acquire).to_ne_bytes();
+    }
+    content.put_page(0, &page, like);
+    for (number, block) in (CONTROL_PAGES..).zip(blocks.chunks_exact(PAGE_BYTES / 8)) {
+        for (word, place) in block.iter().zip(page.as_chunks_mut::<8>().0) {
+            *place = word.load(Ordering::Relaxed).to_ne_bytes();
+        }
+        content.put_page(number, &page, like);
+    }
+    fence(Ordering::Acquire);
+    for log in LogKind::ALL {
+        let at = control::word_offset(log, Word::Head);
+        for offset in [at + 8, at] {
+            let word = words[offset as usize / 8].load(Ordering::Acquire);
+            content.write(offset, &word.to_ne_bytes());
+        }
+    }
+    content
+}
+
+impl Storage for Disk {
+    fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn StorageFile>> {
+        let makes = matches!(mode, OpenMode::Create | OpenMode::CreateNew);
+        self.judge(Kind::Open, path)?;
+        let mut state = self.state();
+        let inode = match state.medium.node(path) {
+            Some(Node::File(_)) if mode == OpenMode::CreateNew => return Err(failed(path, EEXIST)),
+            Some(Node::File(inode)) => inode,
+            Some(Node::Folder(_)) => {
+                let what = "not a regular file".to_owned();
+                let path = path.to_owned();
+                return Err(Error::Damaged { path, what });
+            }
+            None if makes
+                && path
+                    .parent()
+                    .is_some_and(|folder| state.medium.node(folder).is_some()) =>
+            {
+                // That a file comes into being is a change of its own.
+                state.remember(Kind::Open, path);
+                state.medium.make(path, Node::File)
+            }
+            None => return Err(failed(path, ENOENT)),
+        };
+        state.next_handle += 1;
+        Ok(Arc::new(DiskFile {
+            disk: self.clone(),
+            path: path.to_owned(),
+            inode,
+            handle: state.next_handle,
+        }))
+    }
+
+    fn make_dir(&self, path: &Path) -> Result<()> {
+        if self.exists(path) || !self.is_done(Kind::MakeFolder, path)? {
+            return Ok(());
+        }
+        self.state().medium.make(path, Node::Folder);
+        Ok(())
+    }
+
+    fn list(&self, path: &Path) -> Result<Vec<String>> {
+        let state = self.state();
+        match state.medium.node(path) {
+            Some(Node::Folder(_)) => Ok(state.medium.list(path)),
+            _ => Err(failed(path, ENOENT)),
+        }
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        if !self.is_done(Kind::Rename, from)? {
+            return Ok(());
+        }
+        let mut state = self.state();
+        let node = state
+            .medium
+            .node(from)
+            .ok_or_else(|| failed(from, ENOENT))?;
+        state.medium.rename(from, to, node);
+        Ok(())
+    }
+
+    fn unlink(&self, path: &Path) -> Result<()> {
+        if !self.exists(path) {
+            return Err(failed(path, ENOENT));
+        }
+        if self.is_done(Kind::Unlink, path)? {
+            self.state().medium.remove(path);
+        }
+        Ok(())
+    }
+
+    fn sync_dir(&self, path: &Path) -> Result<()> {
+        if self.is_done(Kind::SyncFolder, path)? {
+            self.state().medium.sync_folder(path);
+        }
+        Ok(())
+    }
+
+    fn dir_id(&self, path: &Path) -> Result<FileId> {
+        match self.state().medium.node(path) {
+            Some(Node::Folder(inode)) => Ok(FileId { device: 1, inode }),
+            _ => Err(failed(path, ENOENT)),
+        }
+    }
+
+    fn is_link(&self, _: &Path) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn free_bytes(&self, path: &Path) -> Result<u64> {
+        let state = self.state();
+        let room = state.capacity.saturating_sub(state.medium.used_bytes());
+        Ok(if path.starts_with(loom()) {
+            room
+        } else {
+            state.memory
+        })
+    }
+
+    fn boot_id(&self) -> Result<String> {
+        Ok(format!("boot {}", self.state().medium.boots()))
+    }
+}
+
+#[derive(Debug)]
+struct DiskFile {
+    disk: Disk,
+    path: PathBuf,
+    inode: Inode,
+    handle: u64,
+}
+
+impl Drop for DiskFile {
+    fn drop(&mut self) {
+        let mut state = self.disk.state();
+        if state.locks.get(&self.inode) == Some(&self.handle) {
+            state.locks.remove(&self.inode);
+        }
+    }
+}
+
+impl StorageFile for DiskFile {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.disk.judge(Kind::Read, &self.path)?;
+        let state = self.disk.state();
+        let Some(map) = state.maps.get(&self.inode) else {
+            return Ok(state.medium.content(self.inode).read(offset, buffer));
+        };
+        let map = Arc::clone(map);
+        drop(state);
+        // Word by word, as the kernel copies while the writer stores.
+        let words = words(&map);
+        let most = map.len().saturating_sub(offset as usize).min(buffer.len());
+        for (place, at) in buffer[..most].iter_mut().zip(offset as usize..) {
+            *place = words[at / 8].load(Ordering::Acquire).to_ne_bytes()[at % 8];
+        }
+        Ok(most)
+    }
+
+    fn pwrite(&self, bytes: &[u8], offset: u64) -> Result<usize> {
+        let fault = self.disk.judge(Kind::Write, &self.path)?;
+        let mut state = self.disk.state();
+        if !state.has_room(self.inode, offset + bytes.len() as u64, &self.path) {
+            return Err(failed(&self.path, super::ENOSPC));
+        }
+        let sectors = bytes.len() / 512;
+        let most = match fault {
+            Some(Fault::Lies) => return Ok(bytes.len()),
+            Some(Fault::Shortens(most)) => bytes.len().min(most),
+            Some(Fault::Tears(_)) => 512 * state.random.below(sectors as u64 + 1) as usize,
+            _ => bytes.len(),
+        };
+        let (written, _) = bytes.split_at(most);
+        // A process may be killed in the middle of a write, too.
+        let pages = (most / PAGE_BYTES) as u64;
+        let first = if state.past.is_some() && pages > 1 {
+            PAGE_BYTES * state.random.below(pages) as usize
+        } else {
+            0
+        };
+        let (first, second) = written.split_at(first);
+        if !first.is_empty() {
+            state.medium.write(self.inode, offset, first);
+            state.remember(Kind::Write, &self.path);
+        }
+        state
+            .medium
+            .write(self.inode, offset + first.len() as u64, second);
+        match fault {
+            Some(Fault::Tears(errno)) => Err(failed(&self.path, errno)),
+            _ => Ok(most),
+        }
+    }
+
+    fn sync(&self) -> Result<()> {
+        let fault = self.disk.judge(Kind::Sync, &self.path)?;
+        let state = &mut *self.disk.state();
+        match fault {
+            Some(Fault::Fails(errno)) => {
+                state.medium.fail_sync(self.inode, &mut state.random);
+                return Err(failed(&self.path, errno));
+            }
+            Some(Fault::Lies) => {}
+            _ => state.medium.sync(self.inode),
+        }
+        Ok(())
+    }
+
+    fn allocate(&self, bytes: u64) -> Result<()> {
+        let is_done = self.disk.is_done(Kind::Allocate, &self.path)?;
+        let mut state = self.disk.state();
+        if !state.has_room(self.inode, bytes, &self.path) {
+            return Err(failed(&self.path, super::ENOSPC));
+        }
+        if is_done && state.medium.content(self.inode).bytes() < bytes {
+            state.medium.resize(self.inode, bytes);
+        }
+        Ok(())
+    }
+
+    fn truncate(&self, bytes: u64) -> Result<()> {
+        if self.disk.is_done(Kind::Truncate, &self.path)? {
+            self.disk.state().medium.resize(self.inode, bytes);
+        }
+        Ok(())
+    }
+
+    fn bytes(&self) -> Result<u64> {
+        Ok(self.disk.state().medium.content(self.inode).bytes())
+    }
+
+    fn id(&self) -> Result<FileId> {
+        let inode = self.inode;
+        Ok(FileId { device: 1, inode })
+    }
+
+    fn is_removed(&self) -> Result<bool> {
+        Ok(!self.disk.state().medium.has_name(self.inode))
+    }
+
+    fn try_lock(&self) -> Result<bool> {
+        let mut state = self.disk.state();
+        let holder = *state.locks.entry(self.inode).or_insert(self.handle);
+        Ok(holder == self.handle)
+    }
+
+    fn is_locked(&self) -> Result<bool> {
+        let state = self.disk.state();
+        Ok(state
+            .locks
+            .get(&self.inode)
+            .is_some_and(|holder| *holder != self.handle))
+    }
+
+    fn map(&self, bytes: usize) -> Result<Arc<MmapRaw>> {
+        let map = MmapMut::map_anon(bytes).map_err(|error| Error::io(&self.path, error))?;
+        let map = Arc::new(MmapRaw::from(map));
+        let mut state = self.disk.state();
+        state.maps.insert(self.inode, Arc::clone(&map));
+        Ok(map)
+    }
+}

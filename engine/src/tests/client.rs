@@ -1,0 +1,194 @@
+//! A client that keeps a list of what it pushed, and of what it was told of it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::error::Result;
+use crate::ingest::{Limits, WhenFull, Writer, WriterOptions};
+use crate::log::tests::simulated::{Disk, Marks, loom, shared_memory};
+use crate::log::{Durability, LogOptions};
+use crate::schema::{IndexDef, SourceDef, parse_sources};
+use crate::types::{Address, SourceId};
+
+pub const CHUNK: u64 = 4 << 10;
+pub const SEGMENT: u64 = 128 << 10;
+
+const SOURCES: &str = r#"
+[[source]]
+name = "number"
+[[source.field]]
+name = "ordinal"
+type = "u64"
+[[source.field]]
+name = "value"
+type = "u64"
+[[source.field]]
+name = "rest"
+type = "bytes"
+[[source.index]]
+name = "value"
+value = "value"
+
+[[source]]
+name = "event"
+time = "own"
+[[source.field]]
+name = "ordinal"
+type = "u64"
+"#;
+
+/// A record of the list: its ordinal is its place there.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Sent {
+    pub source: SourceId,
+    pub address: Address,
+}
+
+/// Mostly numbers, now and then an event.
+pub fn is_event(ordinal: u64) -> bool {
+    ordinal % 61 == 17
+}
+
+pub fn value(ordinal: u64) -> u64 {
+    ordinal.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54
+}
+
+pub fn payload(ordinal: u64) -> Vec<u8> {
+    if is_event(ordinal) {
+        let own = 1_000_000 - ordinal as i64;
+        return [own.to_le_bytes(), ordinal.to_le_bytes()].concat();
+    }
+    let rest = vec![ordinal as u8 | 1; 150 + value(ordinal) as usize / 8];
+    let mut payload = [ordinal.to_le_bytes(), value(ordinal).to_le_bytes()].concat();
+    payload.extend((rest.len() as u16).to_le_bytes());
+    payload.extend(rest);
+    payload
+}
+
+pub fn options(durability: Durability) -> WriterOptions {
+    WriterOptions {
+        log: LogOptions {
+            chunk_bytes: CHUNK as u32,
+            block_bytes: 64 << 10,
+            segment_bytes: [SEGMENT, 64 << 10, 64 << 10],
+            staging: Some(shared_memory()),
+            durability,
+            group: None,
+        },
+        accept_clock: false,
+        when_full: WhenFull::Refuse,
+    }
+}
+
+pub struct Client {
+    disk: Disk,
+    options: WriterOptions,
+    pub writer: Option<Writer>,
+    pub sent: Vec<Sent>,
+    pub marks: Arc<Marks>,
+    ids: [SourceId; 2],
+}
+
+impl Client {
+    /// Opens the directory on the disk and goes on after `sent`.
+    pub fn start(disk: &Disk, options: &WriterOptions, sent: Vec<Sent>) -> Result<Client> {
+        let mut client = Client {
+            disk: disk.clone(),
+            options: options.clone(),
+            writer: None,
+            sent,
+            marks: Arc::default(),
+            ids: [SourceId(0); 2],
+        };
+        client.open()?;
+        Ok(client)
+    }
+
+    /// As `start` on a new disk, which remembers all that happens from the first operation on.
+    pub fn remembered(disk: &Disk, options: &WriterOptions) -> Result<Client> {
+        let marks = Arc::default();
+        disk.remember(&marks);
+        let mut client = Client::start(disk, options, Vec::new())?;
+        client.marks = marks;
+        Ok(client)
+    }
+
+    /// Begins again after `close`.
+    pub fn open(&mut self) -> Result<()> {
+        let mut writer = Writer::open_with(self.disk.storage(), &loom(), self.options.clone())?;
+        let defs: Vec<SourceDef> = parse_sources(SOURCES).unwrap();
+        for (id, def) in self.ids.iter_mut().zip(&defs) {
+            *id = writer.define_source(def)?;
+        }
+        self.writer = Some(writer);
+        Ok(())
+    }
+
+    pub fn writer(&mut self) -> &mut Writer {
+        self.writer.as_mut().unwrap()
+    }
+
+    pub fn push(&mut self, records: u64) -> Result<()> {
+        for _ in 0..records {
+            let ordinal = self.sent.len() as u64;
+            let source = self.ids[usize::from(is_event(ordinal))];
+            let address = self.writer().push(source, &payload(ordinal))?;
+            self.sent.push(Sent { source, address });
+        }
+        Ok(())
+    }
+
+    /// Figure 9's `sync`: what was pushed before is visible, and survives this process (G1).
+    pub fn sync(&mut self) -> Result<()> {
+        self.writer().sync()?;
+        let sent = self.sent.len() as u64;
+        self.marks.published.store(sent, Ordering::Release);
+        if self.options.log.durability == Durability::Batch {
+            self.marks.durable.store(sent, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// What was pushed before survives the host (G3).
+    pub fn sync_durable(&mut self) -> Result<()> {
+        self.writer().sync_durable()?;
+        let sent = self.sent.len() as u64;
+        self.marks.published.store(sent, Ordering::Release);
+        self.marks.durable.store(sent, Ordering::Release);
+        Ok(())
+    }
+
+    pub fn define_index(&mut self, name: &str) -> Result<()> {
+        let def = format!(
+            "name = '{name}'\nvalue = 'value'\nwhere = 'value >= 512'\nbins = {{ from = 512, step = 64, count = 8 }}"
+        );
+        let def: IndexDef = toml::from_str(&def).unwrap();
+        let [numbers, _] = self.ids;
+        self.writer().define_index(numbers, &def)?;
+        Ok(())
+    }
+
+    /// Gives up the oldest segment. What is owed begins at least there from now on.
+    pub fn evict(&mut self) -> Result<u64> {
+        let limits = Limits {
+            disk_is_full: true,
+            ..Limits::default()
+        };
+        // Said before it is done: at no boundary may more be gone than this.
+        let begin = self.marks.begin.load(Ordering::Acquire) + SEGMENT;
+        self.marks.begin.store(begin, Ordering::Release);
+        let evicted = self.writer().evict(&limits)?.segments;
+        if evicted == 0 {
+            self.marks.begin.store(begin - SEGMENT, Ordering::Release);
+        }
+        Ok(evicted)
+    }
+
+    pub fn close(&mut self) -> Result<()> {
+        self.writer.take().unwrap().close()?;
+        let sent = self.sent.len() as u64;
+        self.marks.published.store(sent, Ordering::Release);
+        self.marks.durable.store(sent, Ordering::Release);
+        Ok(())
+    }
+}

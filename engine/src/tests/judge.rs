@@ -1,0 +1,277 @@
+//! Holds what a crash left against the client's list, promise by promise.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use super::client::{CHUNK, Client, Sent, options, payload, value};
+use crate::check::check_logs;
+use crate::error::{Error, Result};
+use crate::ingest::WriterOptions;
+use crate::log::tests::simulated::{Disk, loom};
+use crate::log::{Durability, LogReader};
+use crate::query::{AggregateSpec, Directory, Poll, Snapshot, aggregate, indexed_scan, raw_scan};
+use crate::types::{Address, Key, LogKind, SourceId, Sum, TimeRange, ValueKind, ValueRange};
+
+/// A promise that does not hold.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Broken {
+    pub promise: &'static str,
+    pub what: String,
+}
+
+impl Broken {
+    /// The same, with when it was found.
+    pub fn when(self, when: &str) -> Broken {
+        Broken {
+            what: format!("{when}: {}", self.what),
+            ..self
+        }
+    }
+}
+
+fn broken(promise: &'static str, what: impl Into<String>) -> Broken {
+    Broken {
+        promise,
+        what: what.into(),
+    }
+}
+
+/// What the client is owed.
+#[derive(Copy, Clone, Debug)]
+pub struct Owed {
+    pub promise: &'static str,
+    /// So many of its records, from the first that is retained.
+    pub records: u64,
+    /// Nothing at or above was given up.
+    pub begin_most: u64,
+    /// Records that readers had seen. What of these is gone must be named.
+    pub seen: u64,
+}
+
+/// The part of the list that is there.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Found {
+    pub first: u64,
+    pub end: u64,
+}
+
+/// Reads everything, as another process would, by every way there is.
+pub fn read(disk: &Disk, sent: &[Sent], owed: &Owed) -> Result<Found, Broken> {
+    let nothing = Found { first: 0, end: 0 };
+    let reader = match LogReader::open_with(disk.storage(), &loom()) {
+        Err(Error::NotLoom { .. }) if owed.records == 0 => return Ok(nothing),
+        reader => reader.map_err(|error| broken(owed.promise, error.to_string()))?,
+    };
+    let unread = |error: Error| broken("readable", error.to_string());
+    let begin = reader.tails().map_err(unread)?.begin[0];
+    if begin.0 > owed.begin_most {
+        return Err(broken(
+            "retention",
+            format!("the log begins at {begin}, above {}", owed.begin_most),
+        ));
+    }
+    let report = check_logs(&reader).map_err(unread)?;
+    if let Some(damage) = report.damage.first() {
+        let promise = if damage.what.contains("arrived before") {
+            "G12"
+        } else {
+            "G11"
+        };
+        return Err(broken(promise, damage.to_string()));
+    }
+    let directory = Directory::of(reader);
+    let snapshot = directory.snapshot().map_err(unread)?;
+    let found = scan(&snapshot).map_err(unread)?;
+    let first = sent.partition_point(|sent| sent.address < begin) as u64;
+    let mut end = first;
+    for (address, record) in &found {
+        let listed = sent.get(end as usize);
+        let expected = listed.map(|sent| (sent.address, (sent.source, payload(end))));
+        if expected.as_ref() != Some(&(*address, record.clone())) {
+            return Err(broken(
+                "no hole",
+                format!("at {address} stands another record than number {end}, sent to {listed:?}"),
+            ));
+        }
+        end += 1;
+    }
+    if end < owed.records {
+        return Err(broken(
+            owed.promise,
+            format!(
+                "records {first}..{end} are there, {} are owed",
+                owed.records
+            ),
+        ));
+    }
+    agree(&snapshot, &found)?;
+    Ok(Found { first, end })
+}
+
+type Records = BTreeMap<Address, (SourceId, Vec<u8>)>;
+
+/// Every record, by the chains of its source.
+fn scan(snapshot: &Snapshot) -> Result<Records> {
+    let mut found = Records::new();
+    for source in snapshot.catalog().sources() {
+        raw_scan(
+            snapshot,
+            source.id,
+            TimeRange::ALL,
+            &Poll::never(),
+            |record| {
+                found.insert(record.address, (source.id, record.payload.to_vec()));
+                ControlFlow::Continue(())
+            },
+        )?;
+    }
+    Ok(found)
+}
+
+/// G11: with the index, without it, and counted by hand.
+fn agree(snapshot: &Snapshot, records: &Records) -> Result<(), Broken> {
+    let unequal = |what: String| broken("G11", what);
+    let failed = |error: Error| unequal(error.to_string());
+    let Ok(numbers) = snapshot.source("number") else {
+        return Ok(());
+    };
+    let of_source = |source: SourceId| records.values().filter(move |(of, _)| *of == source);
+    for source in snapshot.catalog().sources() {
+        let counted = snapshot.source_totals(source.id).map_err(failed)?.records;
+        let there = of_source(source.id).count() as u64;
+        if counted != there {
+            return Err(unequal(format!(
+                "{counted} records of {} are counted, {there} are there",
+                source.name
+            )));
+        }
+    }
+    let ordinals = of_source(numbers.id)
+        .map(|(_, payload)| u64::from_le_bytes(*payload.first_chunk().unwrap()));
+    let all: Vec<u64> = ordinals.map(value).collect();
+    for index in &numbers.indexes {
+        let of_index = |value: &u64| index.name == "value" || *value >= 512;
+        let keys: Vec<Key> = all
+            .iter()
+            .filter(|value| of_index(value))
+            .map(|value| Key::from_u64(*value))
+            .collect();
+        let spec = AggregateSpec {
+            source: numbers.id,
+            index: index.id,
+            time: TimeRange::ALL,
+            value: ValueRange::ALL,
+            bucket: None,
+            quantiles: Vec::new(),
+            approx: false,
+        };
+        let rows = aggregate(snapshot, &spec, &Poll::never()).map_err(failed)?;
+        let [row] = rows.as_slice() else {
+            return Err(unequal(format!("{} rows of one bucket", rows.len())));
+        };
+        let expected = (
+            keys.len() as u64,
+            Sum::of_keys(ValueKind::Unsigned, &keys),
+            keys.iter().min().copied(),
+            keys.iter().max().copied(),
+        );
+        if (row.count, row.sum, row.min, row.max) != expected {
+            return Err(unequal(format!(
+                "index {}: {row:?} instead of {expected:?}",
+                index.name
+            )));
+        }
+        let range = ValueRange {
+            min: Key::from_u64(900),
+            max: Key::from_u64(950),
+        };
+        let mut scanned = 0;
+        indexed_scan(
+            snapshot,
+            index.id,
+            TimeRange::ALL,
+            range,
+            &Poll::never(),
+            |_| {
+                scanned += 1;
+                ControlFlow::Continue(())
+            },
+        )
+        .map_err(failed)?;
+        let there = keys.iter().filter(|key| range.contains(**key)).count();
+        if scanned != there {
+            return Err(unequal(format!(
+                "index {}: {scanned} of {there} records in a range",
+                index.name
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// What was seen and is not there is named as lost.
+fn is_named(disk: &Disk, found: Found, owed: &Owed) -> Result<(), Broken> {
+    let failed = |error: Error| broken("losses are named", error.to_string());
+    if found.end >= owed.seen {
+        return Ok(());
+    }
+    let reader = LogReader::open_with(disk.storage(), &loom()).map_err(failed)?;
+    let snapshot = Directory::of(reader).snapshot().map_err(failed)?;
+    let losses = snapshot.losses(&Poll::never()).map_err(failed)?;
+    if losses.iter().any(|loss| loss.stage == "crash") {
+        Ok(())
+    } else {
+        Err(broken(
+            "losses are named",
+            format!(
+                "{} of {} records are there, and nothing is said",
+                found.end, owed.seen
+            ),
+        ))
+    }
+}
+
+/// Reads what a crash left, recovers it, reads it again, goes on with it, and stops cleanly.
+pub fn recover(disk: &Disk, sent: &[Sent], owed: &Owed) -> Result<Found, Broken> {
+    recover_with(disk, sent, owed, &options(Durability::None))
+}
+
+pub fn recover_with(
+    disk: &Disk,
+    sent: &[Sent],
+    owed: &Owed,
+    options: &WriterOptions,
+) -> Result<Found, Broken> {
+    let failed = |error: Error| broken("recovery", error.to_string());
+    let before = read(disk, sent, owed).map_err(|broken| broken.when("before recovery"))?;
+    let known = sent.get(..before.end as usize).unwrap_or_default();
+    let mut client = Client::start(disk, options, known.to_vec()).map_err(failed)?;
+    let found = read(disk, sent, owed).map_err(|broken| broken.when("after recovery"))?;
+    if found != before {
+        return Err(broken(
+            "readers see what recovery keeps",
+            format!("{before:?}, then {found:?}"),
+        ));
+    }
+    is_named(disk, found, owed)?;
+    client
+        .push(3)
+        .and_then(|()| client.sync())
+        .map_err(failed)?;
+    let owed = Owed {
+        promise: "recovered logs go on",
+        records: client.sent.len() as u64,
+        ..*owed
+    };
+    read(disk, &client.sent, &owed).map_err(|broken| broken.when("after more records"))?;
+    client.close().map_err(failed)?;
+    read(disk, &client.sent, &owed).map_err(|broken| broken.when("after a clean stop"))?;
+    Ok(found)
+}
+
+/// The end of the record log, in chunks, for tests that say how much they run over.
+pub fn chunks(disk: &Disk) -> u64 {
+    let reader = LogReader::open_with(disk.storage(), &loom()).unwrap();
+    let tails = reader.tails().unwrap();
+    tails.tail[LogKind::Records as usize].0 / CHUNK
+}
