@@ -69,6 +69,16 @@ impl ChunkNo {
     pub const fn address(self, chunk_bytes: u32) -> Address {
         Address(self.0.saturating_mul(chunk_bytes as u64))
     }
+
+    /// Past the last of `following` that follow it with none left out.
+    pub fn row_end(self, following: impl Iterator<Item = ChunkNo>) -> ChunkNo {
+        let expected = self.0.saturating_add(1);
+        let follow = following.zip(expected..);
+        let length = follow
+            .take_while(|(next, expected)| next.0 == *expected)
+            .count();
+        ChunkNo(expected.saturating_add(length as u64))
+    }
 }
 
 impl fmt::Display for ChunkNo {

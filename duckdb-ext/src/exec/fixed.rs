@@ -1,5 +1,7 @@
 //! Fields of a fixed width: integers, floats, booleans and timestamps, from packed payloads into flat vectors.
 
+use std::mem::MaybeUninit;
+
 use loom_engine::schema::{FieldType, Slot};
 
 use super::group::{At, Group};
@@ -46,14 +48,8 @@ fn copy<T: Plain + Default, const N: usize, V: RawVectors>(
 ) -> Result<()> {
     let column = out.column::<T>(at.position, at.from, group.rows.len())?;
     if let (Some(stride), Some(first)) = (group.stride, group.rows.first()) {
-        // The last one may have less than a stride behind it, but has its field.
         let fields = group.bytes.get(first.start as usize + offset..);
-        let fields = fields.unwrap_or_default().chunks(stride);
-        if fields.len() >= column.len() {
-            for (entry, field) in column.iter_mut().zip(fields) {
-                let bytes = field.first_chunk::<N>();
-                entry.write(bytes.map_or(T::default(), |bytes| value(*bytes)));
-            }
+        if strided(column, fields.unwrap_or_default(), stride, &value) {
             return Ok(());
         }
     }
@@ -66,6 +62,29 @@ fn copy<T: Plain + Default, const N: usize, V: RawVectors>(
         entry.write(bytes.map_or(T::default(), |bytes| value(*bytes)));
     }
     Ok(())
+}
+
+/// Fills a column with what stands in `fields` at every `stride` bytes. False, with nothing written, where it does not reach so far.
+fn strided<T: Plain + Default, const N: usize>(
+    column: &mut [MaybeUninit<T>],
+    fields: &[u8],
+    stride: usize,
+    value: impl Fn([u8; N]) -> T,
+) -> bool {
+    let Some((last, before)) = column.split_last_mut() else {
+        return true;
+    };
+    // Behind the last one there may be less than a stride.
+    let of_last = fields.get(before.len() * stride..);
+    let Some(of_last) = of_last.and_then(|rest| rest.first_chunk::<N>()) else {
+        return false;
+    };
+    last.write(value(*of_last));
+    for (entry, field) in before.iter_mut().zip(fields.chunks_exact(stride)) {
+        let bytes = field.first_chunk::<N>();
+        entry.write(bytes.map_or(T::default(), |bytes| value(*bytes)));
+    }
+    true
 }
 
 /// A number of any type, for labels. None for what is no integer.

@@ -55,17 +55,6 @@ struct Claim {
     chunks: VecDeque<ChunkNo>,
 }
 
-impl Claim {
-    /// Past the last of the claimed chunks that follow `chunk` with none left out.
-    fn row_end(&self, chunk: ChunkNo) -> ChunkNo {
-        let follow = self.chunks.iter().zip(chunk.0 + 1..);
-        let length = follow
-            .take_while(|(next, expected)| next.0 == *expected)
-            .count();
-        ChunkNo(chunk.0 + 1 + length as u64)
-    }
-}
-
 impl ScanRun {
     pub fn new(parts: Vec<ScanPart>, source: String, stop: &dyn Fn() -> bool) -> Result<ScanRun> {
         let poll = Poll::new(stop);
@@ -234,7 +223,7 @@ impl ScanWorker {
             };
             poll.check()?;
             self.next_row = 0;
-            let end = self.claim.row_end(chunk);
+            let end = chunk.row_end(self.claim.chunks.iter().copied());
             if let Some((_, reader)) = &mut self.reader {
                 reader.read_of(chunk, end)?;
             }
@@ -257,6 +246,9 @@ impl ScanWorker {
             .is_none_or(|(of, _)| *of != self.claim.part)
         {
             self.reader = Some((self.claim.part, part.scan.reader()));
+        }
+        if let Some((_, reader)) = &mut self.reader {
+            reader.expect(self.claim.chunks.iter().copied(), poll)?;
         }
         Ok(true)
     }

@@ -61,7 +61,7 @@ impl AggregatePlan {
         self.selection.require_complete(&parts, &[time], ambient)?;
         let asked = parts
             .iter()
-            .map(|part| Ok((part.snapshot.clone(), self.spec(part, time)?)))
+            .map(|part| Ok((part.snapshot.clone(), self.spec(part, time, ambient)?)))
             .collect::<Result<Vec<_>>>()?;
         let rows = aggregate_together(&asked, &Poll::new(ambient.stop))?;
         for part in &parts {
@@ -73,7 +73,7 @@ impl AggregatePlan {
             .collect())
     }
 
-    fn spec(&self, part: &Part, time: TimeRange) -> Result<AggregateSpec> {
+    fn spec(&self, part: &Part, time: TimeRange, ambient: &Ambient<'_>) -> Result<AggregateSpec> {
         Ok(AggregateSpec {
             source: part.source.id,
             index: part.chosen.required_index()?.id,
@@ -82,6 +82,7 @@ impl AggregatePlan {
             bucket: self.bucket,
             quantiles: self.quantiles.clone(),
             approx: self.approx,
+            threads: ambient.threads,
         })
     }
 }

@@ -14,6 +14,8 @@ pub struct Ambient<'a> {
     pub loom_dir: Option<String>,
     /// Whether the user has interrupted the query.
     pub stop: &'a dyn Fn() -> bool,
+    /// So many threads may work at it.
+    pub threads: usize,
 }
 
 #[derive(Debug)]
@@ -258,6 +260,7 @@ mod tests {
         let ambient = Ambient {
             loom_dir: Some("/set".into()),
             stop: &|| false,
+            threads: 1,
         };
         let directories = |datum| arguments(&[("dir", datum)]).directories(&ambient);
         let given = |paths: &[&str]| Given::new(paths.iter().map(|path| (*path).into()).collect());

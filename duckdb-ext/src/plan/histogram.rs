@@ -65,6 +65,7 @@ impl HistogramPlan {
         let spec = HistogramSpec {
             time,
             bucket: self.bucket,
+            threads: ambient.threads,
         };
         let histogram = Histogram::new(&asked, spec, &Poll::new(ambient.stop))?;
         Ok(HistogramPieces {

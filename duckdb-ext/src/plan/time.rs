@@ -132,8 +132,13 @@ pub fn nanos(micros: i64) -> i64 {
 }
 
 /// The microsecond that holds a time, also before 1970.
+#[inline]
 pub fn micros(nanos: i64) -> i64 {
-    nanos.div_euclid(1000)
+    match u64::try_from(nanos) {
+        // Half the work, for nearly all times that there are.
+        Ok(nanos) => (nanos / 1000) as i64,
+        Err(_) => nanos.div_euclid(1000),
+    }
 }
 
 /// `time` plus (`sign` 1) or minus (-1) an interval. Months go by the calendar; the end of time absorbs the rest.

@@ -11,10 +11,11 @@ use crate::error::{Callback, Problem, Result, guard};
 use crate::plan::arguments::{Ambient, Arguments};
 use crate::plan::functions::{Bound, FUNCTIONS, Function, Running, Worker};
 
-/// C API v1 has no way to learn of an interrupt.
+/// C API v1 has no way to learn of an interrupt, nor of how many threads the user allows.
 const AMBIENT: Ambient<'static> = Ambient {
     loom_dir: None,
     stop: &|| false,
+    threads: 1,
 };
 
 /// # Safety

@@ -8,6 +8,9 @@ use duckdb_neo::{DuckDBType, ToValue};
 
 use crate::error::{Problem, Result};
 
+/// More threads than this wait for the disk or for memory rather than work.
+const THREADS_MOST: i64 = 16;
+
 struct AsGiven;
 
 impl CustomOptionCallbacks for AsGiven {
@@ -52,6 +55,12 @@ pub fn pushdown(context: &Context) -> bool {
     setting(context, "loom_pushdown")
         .and_then(|value| value.get::<bool>().ok()?)
         .unwrap_or(true)
+}
+
+/// As many as DuckDB has for a query; a function that makes its rows before the first is given has them to itself.
+pub fn threads(context: &Context) -> usize {
+    let threads = setting(context, "threads").and_then(|value| value.get::<i64>().ok()?);
+    threads.map_or(1, |threads| threads.clamp(1, THREADS_MOST) as usize)
 }
 
 /// A Loom directory is files outside the database: where DuckDB's own readers may not look, it is not read either.

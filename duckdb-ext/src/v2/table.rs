@@ -108,6 +108,7 @@ pub fn within<T>(
     let ambient = Ambient {
         loom_dir: settings::loom_dir(context),
         stop: &stop,
+        threads: settings::threads(context),
     };
     guard(callback, || body(&ambient)).map_err(error)
 }

@@ -87,6 +87,10 @@ impl StorageFile for CountingFile {
         Ok(read)
     }
 
+    fn will_read(&self, offset: u64, bytes: u64) {
+        self.inner.will_read(offset, bytes);
+    }
+
     fn pwrite(&self, bytes: &[u8], offset: u64) -> Result<usize> {
         self.inner.pwrite(bytes, offset)
     }

@@ -23,7 +23,7 @@ use super::segment::{SegmentDir, SegmentList};
 use super::shared::{LogStart, Setup, Shared};
 use super::staging::Staging;
 use super::storage::{OpenMode, Storage, unlink_if_present};
-use super::survey::{Ending, Survey, keep, list_all, segment_dirs};
+use super::survey::{Ending, Survey, is_empty, keep, list_all, segment_dirs};
 use super::view::{Stage, View};
 use super::writer::{Logs, Parts};
 use crate::error::{Error, Result};
@@ -89,7 +89,7 @@ impl Opening {
         storage.sync_dir(&dir)?;
 
         let lists = list_all(&segments)?;
-        let survey = Survey::take(&*storage, &dir, &meta, &lists)?;
+        let survey = Survey::take(&*storage, &dir, &meta, || Ok(is_empty(&lists)))?;
         let mut floor = Address::ZERO;
         let (how, logs) = match &survey.ending {
             Ending::Clean => (

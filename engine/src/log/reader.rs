@@ -18,7 +18,7 @@ use super::options::{ADDRESS_LIMIT, pick};
 use super::protocol;
 use super::segment::{SegmentDir, SegmentName};
 use super::storage::{OsStorage, Storage};
-use super::survey::{Ending, Survey, keep, list_all, segment_dirs};
+use super::survey::{Ending, Survey, is_empty, keep, list_all, segment_dirs};
 use super::sync::{Memory, Mutex, locked};
 use super::view::{Stage, View};
 use crate::error::{Error, Result};
@@ -195,6 +195,22 @@ impl LogReader {
         })
     }
 
+    /// Whether an address was not known to be evicted from staging when it was last read around there.
+    pub fn is_staged(&self, log: LogKind, address: Address) -> bool {
+        let view = Arc::clone(&*locked(&self.view));
+        matches!(view.stage, Stage::Staged(_)) && address >= view.head(log)
+    }
+
+    /// Says that bytes of one chunk are read soon, so that they are fetched meanwhile. What is staged needs no fetching.
+    pub fn will_read(&self, log: LogKind, address: Address, bytes: u64) {
+        let view = Arc::clone(&*locked(&self.view));
+        let end = Address(address.0.saturating_add(bytes));
+        let staged = matches!(view.stage, Stage::Staged(_)) && end > view.head(log);
+        if !staged {
+            view.will_read(self.segments_of(log), address, bytes);
+        }
+    }
+
     /// Forgets what segments there are, for a caller that found a checksum wrong: a newer generation may have come.
     pub fn relist(&self) {
         locked(&self.view).forget_lists();
@@ -284,8 +300,12 @@ impl LogReader {
     fn look(&self, before: &View) -> Result<Option<Stage>> {
         let mut attempt = 1;
         loop {
-            let lists = list_all(&self.segments)?;
-            let survey = Survey::take(&self.storage, &self.dir, &self.meta, &lists)?;
+            // Lists cost as much as all else here, and are seldom needed; that a link leads elsewhere is told in any case.
+            self.segments.iter().try_for_each(SegmentDir::refuse_link)?;
+            let list = || list_all(&self.segments);
+            let survey = Survey::take(&self.storage, &self.dir, &self.meta, || {
+                Ok(is_empty(&list()?))
+            })?;
             let slot = survey.slot.unwrap_or_default();
             match survey.ending {
                 Ending::Staged(attachment) => return Ok(Some(Stage::Staged(attachment))),
@@ -308,7 +328,7 @@ impl LogReader {
                     return Ok(Some(Stage::Ended { slot, tails }));
                 }
                 Ending::Lost { .. } => {
-                    let logs = keep(&self.segments, &lists, &self.meta, survey.slot.as_ref())?;
+                    let logs = keep(&self.segments, &list()?, &self.meta, survey.slot.as_ref())?;
                     let slot = DurableState { logs, ..slot };
                     let tails = slot.tails();
                     return Ok(Some(Stage::Ended { slot, tails }));

@@ -123,7 +123,7 @@ impl SegmentDir {
     }
 
     /// What stands in the folder is in the directory: a link could lead out of it.
-    fn refuse_link(&self) -> Result<()> {
+    pub fn refuse_link(&self) -> Result<()> {
         if self.storage.is_link(&self.path)? {
             return Err(Error::Damaged {
                 path: self.path.clone(),

@@ -5,6 +5,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -68,6 +69,8 @@ pub trait StorageFile: fmt::Debug + Send + Sync {
     fn path(&self) -> &Path;
     /// Reads up to `buffer.len()` bytes; 0 means the end of the file.
     fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize>;
+    /// Says that these bytes are read soon, so that they are fetched meanwhile. A hint: it changes no answer, and cannot fail.
+    fn will_read(&self, _offset: u64, _bytes: u64) {}
     /// Writes a part of `bytes`, or all, and returns how much.
     fn pwrite(&self, bytes: &[u8], offset: u64) -> Result<usize>;
     /// Makes the content durable, and the length where it grew.
@@ -265,6 +268,16 @@ impl StorageFile for OsFile {
                 result => return result.at(&self.path),
             }
         }
+    }
+
+    fn will_read(&self, offset: u64, bytes: u64) {
+        // A file system that takes no advice is read all the same.
+        let _taken = rustix::fs::fadvise(
+            &self.file,
+            offset,
+            NonZeroU64::new(bytes),
+            rustix::fs::Advice::WillNeed,
+        );
     }
 
     fn pwrite(&self, bytes: &[u8], offset: u64) -> Result<usize> {

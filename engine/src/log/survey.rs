@@ -36,21 +36,22 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// `lists` are the segments that the three logs have.
+    /// `is_empty` says whether the three logs have no segment; it is asked where nothing else tells.
     pub fn take(
         storage: &dyn Storage,
         dir: &Path,
         meta: &DirMeta,
-        lists: &[SegmentList; 3],
+        is_empty: impl FnOnce() -> Result<bool>,
     ) -> Result<Survey> {
         // The note before the slot: a writer that begins writes the slot of its epoch first, so a note that is newer than the slot never is.
         let note = StagingNote::read(storage, dir)?;
         let slot = durable::read(storage, dir, &meta.uuid)?;
-        let ending = match &note {
-            Some(note) if !is_superseded(note, slot.as_ref()) => attach(storage, dir, meta, note)?,
-            _ if slot.map_or(lists.iter().all(SegmentList::is_empty), |slot| slot.clean) => {
-                Ending::Clean
+        let ending = match (&note, &slot) {
+            (Some(note), slot) if !is_superseded(note, slot.as_ref()) => {
+                attach(storage, dir, meta, note)?
             }
+            (_, Some(slot)) if slot.clean => Ending::Clean,
+            (_, None) if is_empty()? => Ending::Clean,
             _ => Ending::Lost { missing: None },
         };
         Ok(Survey { ending, note, slot })
@@ -87,6 +88,11 @@ pub fn segment_dirs(storage: &Arc<dyn Storage>, dir: &Path, meta: &DirMeta) -> [
         let segment_bytes = *pick_ref(&meta.segment_bytes, log);
         SegmentDir::new(Arc::clone(storage), dir, log, segment_bytes)
     })
+}
+
+/// Whether no log has a segment.
+pub fn is_empty(lists: &[SegmentList; 3]) -> bool {
+    lists.iter().all(SegmentList::is_empty)
 }
 
 /// What segments there are.

@@ -82,18 +82,11 @@ impl View {
         let mut address = address;
         let mut rest = buffer;
         while !rest.is_empty() {
-            let first = segments.first_of(address);
-            let offset = address.0 - first.0;
+            let (file, offset) = self.segment(segments, address)?;
             let run = usize::try_from(segments.segment_bytes() - offset)
                 .unwrap_or(usize::MAX)
                 .min(rest.len());
             let (piece, later) = rest.split_at_mut(run);
-            let key = SegmentKey {
-                view: self.number,
-                log: segments.log(),
-                first,
-            };
-            let file = open_segment(key, || self.open(segments, address))?;
             let read = read_at(&*file, piece, offset)?;
             if read < piece.len() {
                 let what = format!(
@@ -111,6 +104,30 @@ impl View {
             rest = later;
         }
         Ok(())
+    }
+
+    /// Says that bytes of one segment are read soon.
+    pub fn will_read(&self, segments: &SegmentDir, address: Address, bytes: u64) {
+        // What cannot be opened is told when it is read.
+        if let Ok((file, offset)) = self.segment(segments, address) {
+            file.will_read(offset, bytes);
+        }
+    }
+
+    /// The segment that holds an address, and where in it that stands.
+    fn segment(
+        &self,
+        segments: &SegmentDir,
+        address: Address,
+    ) -> Result<(Arc<dyn StorageFile>, u64)> {
+        let first = segments.first_of(address);
+        let key = SegmentKey {
+            view: self.number,
+            log: segments.log(),
+            first,
+        };
+        let file = open_segment(key, || self.open(segments, address))?;
+        Ok((file, address.0 - first.0))
     }
 
     fn open(&self, segments: &SegmentDir, address: Address) -> Result<Arc<dyn StorageFile>> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::bucket::Bucket;
 use super::collect::Collecting;
-use super::cursor::ChunkCursor;
+use super::gather::gather;
 use super::interrupt::Poll;
 use super::node_reader::contradiction;
 use super::quantile::{Quantile, refuse_repeated};
@@ -16,7 +16,6 @@ use super::snapshot::Snapshot;
 use super::snapshot_logs::SnapshotLogs;
 use super::tally::{Counts, Slot, Tally};
 use super::value::Value;
-use super::walk::{Order, Walk};
 use crate::error::{Error, Result};
 use crate::schema::{BinMap, Source, TimeKind};
 use crate::types::{IndexId, Key, SourceId, Sum, TimeRange, Timestamp, ValueRange};
@@ -33,6 +32,8 @@ pub struct AggregateSpec {
     pub quantiles: Vec<Quantile>,
     /// Quantiles from bins alone, at most a bin's width off.
     pub approx: bool,
+    /// So many threads work at most, the caller's among them, which begins alone. Memory is bounded for each.
+    pub threads: usize,
 }
 
 /// The aggregates of one bucket.
@@ -169,29 +170,28 @@ fn answer(
     } else {
         Counts::Nothing
     };
-    let slots = tally(questions, spec.bucket, spec.time, count, poll)?;
+    let asked = Asked {
+        questions,
+        bucket: spec.bucket,
+        threads: spec.threads,
+    };
+    let slots = asked.tally(spec.time, count, poll)?;
     let mut rows: Vec<AggregateRow> = slots.iter().map(|slot| row(slot, spec)).collect();
     if spec.quantiles.is_empty() {
         return Ok(rows);
     }
     if at_once {
-        quantiles(questions, spec, &slots, &mut rows, poll)?;
+        quantiles(&asked, spec, &slots, &mut rows, poll)?;
         return Ok(rows);
     }
-    let group = buckets_at_once(questions, Counts::Bins);
+    let group = asked.buckets_at_once(Counts::Bins);
     for (slots, rows) in slots.chunks(group).zip(rows.chunks_mut(group)) {
         let time = spec.time.intersect(span(slots));
-        let binned = tally(questions, spec.bucket, time, Counts::Bins, poll)?;
-        expect_same(questions, slots, &binned)?;
-        quantiles(questions, spec, &binned, rows, poll)?;
+        let binned = asked.tally(time, Counts::Bins, poll)?;
+        asked.expect_same(slots, &binned)?;
+        quantiles(&asked, spec, &binned, rows, poll)?;
     }
     Ok(rows)
-}
-
-/// How many buckets are counted by bin at once.
-pub(crate) fn buckets_at_once(questions: &[Question], counts: Counts) -> usize {
-    let bins = questions.first().map_or(1, |first| first.bins.len());
-    (BIN_BYTES_MOST / (bins * counts.bin_bytes())).max(1)
 }
 
 /// From the first of some buckets to the last.
@@ -202,18 +202,6 @@ pub(crate) fn span(slots: &[Slot]) -> TimeRange {
             last: last.time.last,
         },
         _ => TimeRange::EMPTY,
-    }
-}
-
-/// Two descents must find the same buckets.
-pub(crate) fn expect_same(questions: &[Question], slots: &[Slot], again: &[Slot]) -> Result<()> {
-    let times = |slots: &[Slot]| slots.iter().map(|slot| slot.time).collect::<Vec<_>>();
-    match questions.first() {
-        Some(first) if times(slots) != times(again) => Err(contradiction(
-            &first.logs,
-            "two descents find other buckets",
-        )),
-        _ => Ok(()),
     }
 }
 
@@ -230,52 +218,59 @@ fn row(slot: &Slot, spec: &AggregateSpec) -> AggregateRow {
     }
 }
 
-/// One descent of each snapshot: totals, and what is counted by bin, of the values within `time`.
-pub(crate) fn tally(
-    questions: &[Question],
-    bucket: Option<Bucket>,
-    time: TimeRange,
-    counts: Counts,
-    poll: &Poll<'_>,
-) -> Result<Vec<Slot>> {
-    let Some(first) = questions.first() else {
-        return Ok(Vec::new());
-    };
-    let mut tally = Tally::new(bucket, &first.bins, counts);
-    for question in questions {
-        if !time.is_empty() && !question.keys.is_empty() {
-            tally = descend(question, time, tally, poll)?;
-        }
-    }
-    Ok(tally.into_slots())
+/// What the descents of one aggregate or histogram have in common.
+#[derive(Copy, Clone)]
+pub(crate) struct Asked<'a> {
+    /// To each snapshot; never none.
+    pub questions: &'a [Question],
+    pub bucket: Option<Bucket>,
+    pub threads: usize,
 }
 
-fn descend(question: &Question, time: TimeRange, tally: Tally, poll: &Poll<'_>) -> Result<Tally> {
-    let logs = &question.logs;
-    let mut collecting = Collecting {
-        question,
-        time,
-        tally,
-        loaded: Vec::new(),
-    };
-    let mut walk = Walk::new(Arc::clone(logs), Order::OldestFirst);
-    let mut cursor = ChunkCursor::new(Arc::clone(logs));
-    while let Some(chunk) = walk.next(&mut collecting, poll)? {
-        cursor.load(chunk)?;
-        collecting.chunk(&mut cursor)?;
+impl Asked<'_> {
+    /// One descent of each snapshot: totals, and what is counted by bin, of the values within `time`.
+    pub fn tally(&self, time: TimeRange, counts: Counts, poll: &Poll<'_>) -> Result<Vec<Slot>> {
+        let Some(first) = self.questions.first() else {
+            return Ok(Vec::new());
+        };
+        let mut tally = Tally::new(self.bucket, &first.bins, counts);
+        for question in self.questions {
+            if !time.is_empty() && !question.keys.is_empty() {
+                let collecting = Collecting::new(question, time, tally);
+                tally = gather(&question.logs, collecting, self.threads, poll)?.tally;
+            }
+        }
+        Ok(tally.into_slots())
     }
-    Ok(collecting.tally)
+
+    /// How many buckets are counted by bin at once: each thread counts them all.
+    pub fn buckets_at_once(&self, counts: Counts) -> usize {
+        let bins = self.questions.first().map_or(1, |first| first.bins.len());
+        (BIN_BYTES_MOST / (bins * counts.bin_bytes() * self.threads.max(1))).max(1)
+    }
+
+    /// Two descents must find the same buckets.
+    pub fn expect_same(&self, slots: &[Slot], again: &[Slot]) -> Result<()> {
+        let times = |slots: &[Slot]| slots.iter().map(|slot| slot.time).collect::<Vec<_>>();
+        match self.questions.first() {
+            Some(first) if times(slots) != times(again) => Err(contradiction(
+                &first.logs,
+                "two descents find other buckets",
+            )),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Fills in the quantiles of rows whose values were counted by bin.
 fn quantiles(
-    questions: &[Question],
+    asked: &Asked<'_>,
     spec: &AggregateSpec,
     slots: &[Slot],
     rows: &mut [AggregateRow],
     poll: &Poll<'_>,
 ) -> Result<()> {
-    let mut refinery = Refinery::new(questions);
+    let mut refinery = Refinery::new(asked);
     for (row_number, (slot, row)) in slots.iter().zip(rows.iter_mut()).enumerate() {
         for (column, quantile) in spec.quantiles.iter().enumerate() {
             if slot.totals.count == 0 {

@@ -7,10 +7,12 @@ use std::ops::ControlFlow;
 
 use super::aggregate::Question;
 use super::cursor::{ChunkCursor, RecordView};
+use super::gather::Gather;
+use super::looks::Looks;
 use super::mask::{NodeView, bin_mask, tops_hold_from};
 use super::node_reader::contradiction;
 use super::ranges::RangeSet;
-use super::runs::{payloads_of, within};
+use super::runs::{keep_within, payloads_of, within};
 use super::tally::{Counts, Tally, Totals};
 use super::walk::Visitor;
 use crate::error::Result;
@@ -22,12 +24,29 @@ pub(crate) struct Collecting<'a> {
     pub time: TimeRange,
     pub tally: Tally,
     /// The keys of a chunk that is being added.
-    pub loaded: Vec<Key>,
+    loaded: Vec<Key>,
+    looks: Looks,
+}
+
+impl<'a> Collecting<'a> {
+    pub fn new(question: &'a Question, time: TimeRange, tally: Tally) -> Collecting<'a> {
+        Collecting {
+            question,
+            time,
+            tally,
+            loaded: Vec::new(),
+            looks: Looks::default(),
+        }
+    }
 }
 
 impl Visitor for Collecting<'_> {
     fn arrivals(&self) -> TimeRange {
         self.question.arrivals(self.time)
+    }
+
+    fn opens_summaries(&mut self) -> bool {
+        self.looks.next()
     }
 
     fn visit(&mut self, node: &Node<'_>) -> Result<u64> {
@@ -46,25 +65,33 @@ impl Visitor for Collecting<'_> {
             return Ok(self.children_in_time(&view));
         };
         if block.count == 0 || !self.question.keys.overlaps(block.range) {
+            self.looks.told();
             return Ok(0);
         }
         let one_bucket = self.is_one_bucket(times);
         if one_bucket && self.answers_whole(&block) {
+            self.looks.told();
             self.add_block(times.first, &block)?;
             return Ok(0);
         }
-        if view.is_summary() {
-            return Ok(u64::from(
-                !(one_bucket && self.add_tops(times.first, &block)?),
-            ));
+        if !view.is_summary() {
+            return self.add_children(&view, &block);
         }
-        self.add_children(&view, &block)
+        if one_bucket && self.add_tops(times.first, &block)? {
+            self.looks.told();
+            return Ok(0);
+        }
+        Ok(1)
     }
 }
 
-impl Collecting<'_> {
+impl Gather for Collecting<'_> {
+    type Note = ();
+
+    fn note(&mut self) {}
+
     /// Adds the records of the loaded chunk.
-    pub fn chunk(&mut self, cursor: &mut ChunkCursor) -> Result<()> {
+    fn chunk(&mut self, (): (), cursor: &mut ChunkCursor) -> Result<()> {
         let question = self.question;
         if !question.source.own_time() && self.runs(cursor)? {
             return Ok(());
@@ -80,13 +107,23 @@ impl Collecting<'_> {
         failed
     }
 
+    fn fork(&self) -> Self {
+        Collecting::new(self.question, self.time, self.tally.fork())
+    }
+
+    fn absorb(&mut self, other: Self) -> Result<()> {
+        self.tally.absorb(other.tally)
+    }
+}
+
+impl Collecting<'_> {
     /// Adds the chunk's records run by run; false, with nothing added, where it must be done record by record.
     fn runs(&mut self, cursor: &mut ChunkCursor) -> Result<bool> {
         let layout = self.question.source.layout_at(cursor.base());
         let Some((chunk, runs)) = cursor.runs(&self.question.source)? else {
             return Ok(false);
         };
-        let value = &self.question.value;
+        let (value, wanted) = (&self.question.value, self.question.keys);
         let keys = &mut self.loaded;
         keys.clear();
         let mut parts = Vec::with_capacity(runs.len());
@@ -95,16 +132,17 @@ impl Collecting<'_> {
                 continue;
             };
             let payloads = payloads_of(&part, chunk);
+            let from = keys.len();
             if !self.tally.is_one_bucket(times) || !value.load_keys(layout, &payloads, keys) {
                 return Ok(false);
             }
+            keep_within(keys, from, wanted);
             parts.push((times.first, keys.len()));
         }
         let mut from = 0;
         for (first, end) in parts {
             let keys = self.loaded.get(from..end).unwrap_or_default();
-            self.tally
-                .add_keys(first, keys, self.question.keys, &self.question.bins)?;
+            self.tally.add_keys(first, keys, &self.question.bins)?;
             from = end;
         }
         Ok(true)

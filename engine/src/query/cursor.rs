@@ -55,6 +55,10 @@ impl Row {
 /// Chunks are read together up to so many bytes: more would not stay in a core's cache until they are used.
 const AHEAD_BYTES: u64 = 512 << 10;
 
+/// Enough for most records in one read, and little to read in vain.
+const GUESS_BYTES_LEAST: usize = 64;
+const GUESS_BYTES_MOST: usize = 1024;
+
 /// A buffer of some chunks in a row, of which one is looked at, for one thread.
 pub(crate) struct ChunkCursor {
     logs: Arc<SnapshotLogs>,
@@ -73,6 +77,8 @@ pub(crate) struct ChunkCursor {
     /// From this chunk on, staging was met: reading several would mix it with segments.
     staged_from: u64,
     runs: Vec<Run>,
+    /// What is read of a record whose length is not known yet: as much as the longest so far took.
+    guess_bytes: usize,
 }
 
 impl ChunkCursor {
@@ -87,7 +93,24 @@ impl ChunkCursor {
             latest: None,
             staged_from: u64::MAX,
             runs: Vec::new(),
+            guess_bytes: GUESS_BYTES_LEAST,
             logs,
+        }
+    }
+
+    /// Says that chunks, ascending, are read whole soon. The system is told of those that stand alone: neighbours it reads ahead by itself, in
+    /// larger pieces than it would when told.
+    pub fn expect(&self, chunks: impl Iterator<Item = ChunkNo>) {
+        let mut chunks = chunks.peekable();
+        let mut before = None;
+        while let Some(chunk) = chunks.next() {
+            let follows = before.is_some_and(|before: ChunkNo| before.0 + 1 == chunk.0);
+            let is_followed = chunks.peek().is_some_and(|next| chunk.0 + 1 == next.0);
+            // What was verified was read before, and is cached.
+            if !follows && !is_followed && !self.logs.verified().contains(chunk) {
+                self.logs.will_read_chunk(chunk);
+            }
+            before = Some(chunk);
         }
     }
 
@@ -191,8 +214,8 @@ impl ChunkCursor {
         }
     }
 
-    /// Reads single records, at these offsets, of a chunk that was verified before or is staged. False: the chunk must be loaded
-    /// whole. `span` is the arrival of the chunk's first and last record.
+    /// Reads the records at these offsets alone; of a chunk that must be verified first, all of it. False: the offsets tell too little, and the
+    /// chunk must be looked through. `span` is the arrival of the chunk's first and last record.
     pub fn load_records(
         &mut self,
         source: &Source,
@@ -201,62 +224,66 @@ impl ChunkCursor {
         span: TimeRange,
         rows: &mut Vec<Row>,
     ) -> Result<bool> {
-        self.enter(chunk);
-        (self.held, self.at) = (0..0, 0);
         // Later anchors than the chunk's own, the first arrival, stand only where times go on past what 32 bits count from it.
         if i128::from(span.last.0) - i128::from(span.first.0) > i128::from(u32::MAX) {
             return Ok(false);
         }
+        self.enter(chunk);
         let verified = self.logs.verified().contains(chunk);
+        let whole = !verified && !self.logs.is_staged(self.base);
+        if whole {
+            self.load_of(chunk, ChunkNo(chunk.0.saturating_add(1)))?;
+        } else {
+            (self.held, self.at) = (0..0, 0);
+        }
         for &offset in offsets {
-            let Some((row, origin)) = self.load_record(source, offset, span.first)? else {
-                return Ok(false);
-            };
-            if origin == Origin::Segment && !verified {
+            if !whole && self.read_record(offset)? == Origin::Segment && !verified {
                 return Ok(false);
             }
+            let Some(row) = self.record(source, offset, span.first) else {
+                return Ok(false);
+            };
             rows.push(row);
         }
-        self.logs.counters().chunk_read();
+        if !whole {
+            self.logs.counters().chunk_read();
+        }
         Ok(true)
     }
 
-    /// The record at an offset, or `None` where none of the source can stand.
-    fn load_record(
-        &mut self,
-        source: &Source,
-        offset: u32,
-        anchor: Timestamp,
-    ) -> Result<Option<(Row, Origin)>> {
-        /// Enough for most records in one read.
-        const GUESS_BYTES: usize = 256;
+    /// Reads the record at an offset to its place in the buffer.
+    fn read_record(&mut self, offset: u32) -> Result<Origin> {
         let start = offset as usize;
         let room = self.visible.saturating_sub(start);
         let address = self.base + u64::from(offset);
-        let mut have = GUESS_BYTES.min(room);
+        let mut have = self.guess_bytes.min(room);
         loop {
             let record = self.bytes.get_mut(start..start + have).unwrap_or_default();
             let origin = self.logs.read(LogKind::Records, address, record)?;
-            let Some((header, rest)) = record.split_first_chunk::<RECORD_HEADER_BYTES>() else {
-                return Ok(None);
-            };
-            let header = RecordHeader::decode(*header);
-            let payload_bytes = usize::from(header.payload_bytes);
-            if header.source != source.id || RECORD_HEADER_BYTES + payload_bytes > room {
-                return Ok(None);
+            let header = record.first_chunk::<RECORD_HEADER_BYTES>();
+            let payload_bytes = header.map(|header| RecordHeader::decode(*header).payload_bytes);
+            let need = RECORD_HEADER_BYTES + usize::from(payload_bytes.unwrap_or(0));
+            self.guess_bytes = need.clamp(self.guess_bytes, GUESS_BYTES_MOST);
+            if need <= have || need > room {
+                return Ok(origin);
             }
-            let Some(payload) = rest.get(..payload_bytes) else {
-                have = RECORD_HEADER_BYTES + payload_bytes;
-                continue;
-            };
-            let arrival = Timestamp(anchor.0.saturating_add(i64::from(header.delta_ns)));
-            let row = Row {
-                ts: record_ts(source.layout_at(self.base), arrival, payload),
-                start: offset + RECORD_HEADER_BYTES as u32,
-                length: header.payload_bytes,
-            };
-            return Ok(Some((row, origin)));
+            have = need;
         }
+    }
+
+    /// The record at an offset, whose bytes are read; `None` where none of the source can stand.
+    fn record(&self, source: &Source, offset: u32, anchor: Timestamp) -> Option<Row> {
+        let bytes = self.bytes.get(self.at..self.at + self.visible)?;
+        let record = bytes.get(offset as usize..)?;
+        let (header, rest) = record.split_first_chunk::<RECORD_HEADER_BYTES>()?;
+        let header = RecordHeader::decode(*header);
+        let payload = rest.get(..usize::from(header.payload_bytes))?;
+        let arrival = Timestamp(anchor.0.saturating_add(i64::from(header.delta_ns)));
+        (header.source == source.id).then(|| Row {
+            ts: record_ts(source.layout_at(self.base), arrival, payload),
+            start: offset + RECORD_HEADER_BYTES as u32,
+            length: header.payload_bytes,
+        })
     }
 
     pub fn base(&self) -> Address {

@@ -3,7 +3,7 @@
 //! Nodes answer with the bins that they hold, what they cannot is scanned: the descents are the indexed aggregate's. Buckets are
 //! answered in groups, so that memory is bounded however many there are.
 
-use super::aggregate::{Question, buckets_at_once, expect_same, span, tally};
+use super::aggregate::{Asked, Question, span};
 use super::bucket::Bucket;
 use super::interrupt::Poll;
 use super::snapshot::Snapshot;
@@ -18,6 +18,8 @@ pub struct HistogramSpec {
     pub time: TimeRange,
     /// `None`: one histogram for all times.
     pub bucket: Option<Bucket>,
+    /// As for an aggregate.
+    pub threads: usize,
 }
 
 /// A bin of one bucket that holds values.
@@ -76,7 +78,7 @@ impl Histogram {
         };
         let bins = first.bins.clone();
         let slots = match spec.bucket {
-            Some(_) => tally(&questions, spec.bucket, spec.time, Counts::Nothing, poll)?,
+            Some(_) => asked_of(&questions, &spec).tally(spec.time, Counts::Nothing, poll)?,
             None => Tally::new(None, &bins, Counts::Nothing).into_slots(),
         };
         Ok(Histogram {
@@ -103,14 +105,15 @@ impl Histogram {
     /// Damage, eviction, [`crate::Error::Interrupted`].
     pub fn next(&mut self, poll: &Poll<'_>) -> Result<Option<Vec<HistogramRow>>> {
         let left = self.slots.get(self.answered..).unwrap_or_default();
-        let group = buckets_at_once(&self.questions, self.counts);
+        let asked = asked_of(&self.questions, &self.spec);
+        let group = asked.buckets_at_once(self.counts);
         let slots = left.get(..group).unwrap_or(left);
         if slots.is_empty() {
             return Ok(None);
         }
         let time = self.spec.time.intersect(span(slots));
-        let binned = tally(&self.questions, self.spec.bucket, time, self.counts, poll)?;
-        expect_same(&self.questions, slots, &binned)?;
+        let binned = asked.tally(time, self.counts, poll)?;
+        asked.expect_same(slots, &binned)?;
         self.answered += slots.len();
         Ok(Some(
             binned.iter().flat_map(|slot| self.rows(slot)).collect(),
@@ -143,5 +146,13 @@ impl Histogram {
             .chain(totalled)
             .filter(|row| row.count > 0)
             .collect()
+    }
+}
+
+fn asked_of<'a>(questions: &'a [Question], spec: &HistogramSpec) -> Asked<'a> {
+    Asked {
+        questions,
+        bucket: spec.bucket,
+        threads: spec.threads,
     }
 }

@@ -238,25 +238,31 @@ fn key_masks(
     if whole && block.count == view.stats.records {
         return Masks::both(held & block.child_mask);
     }
-    let mut masks = Masks::unknown(held & bin_mask(value, keys, block));
     if !block.has_children() {
-        return masks;
+        return Masks::unknown(held & bin_mask(value, keys, block));
     }
+    let (mut masks, mut sure) = (Masks::NONE, 0);
     let mut stats = view.stats.children();
     for child in block.children() {
         let bit = 1 << child.child;
-        if masks.may & bit == 0 {
+        if held & bit == 0 || !keys.overlaps(child.min, child.max) {
             continue;
         }
-        if !keys.overlaps(child.min, child.max) {
-            masks.may &= !bit;
-        } else if keys.covers(child.min, child.max)
+        masks.may |= bit;
+        if keys.contains(child.min) || keys.contains(child.max) {
+            sure |= bit;
+        }
+        if keys.covers(child.min, child.max)
             && stats
                 .find(|stats| stats.child >= child.child)
                 .is_some_and(|stats| stats.child == child.child && stats.records == child.count)
         {
             masks.all |= bit;
         }
+    }
+    // What extremes decide, as those of most children do where a threshold is asked for, bins need not be asked.
+    if masks.may != sure {
+        masks.may &= sure | bin_mask(value, keys, block);
     }
     masks
 }

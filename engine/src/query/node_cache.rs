@@ -4,6 +4,7 @@
 //! summaries are kept apart, so that a walk over many summaries does not push out the few roll-ups above them.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::forest::NodeId;
@@ -55,9 +56,33 @@ impl NodeCache {
     }
 }
 
+/// Spreads the numbers of nodes, which follow each other and which nobody chooses.
+#[derive(Default)]
+struct NodeHasher(u64);
+
+impl Hasher for NodeHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
+    }
+
+    fn write_u8(&mut self, level: u8) {
+        self.write_u64(level.into());
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 32)
+    }
+}
+
+type Nodes = HashMap<NodeId, NodeBytes, BuildHasherDefault<NodeHasher>>;
+
 struct Generations {
-    young: HashMap<NodeId, NodeBytes>,
-    old: HashMap<NodeId, NodeBytes>,
+    young: Nodes,
+    old: Nodes,
     young_bytes: usize,
     bytes_max: usize,
 }
@@ -65,8 +90,8 @@ struct Generations {
 impl Generations {
     fn new(bytes_max: usize) -> Self {
         Generations {
-            young: HashMap::new(),
-            old: HashMap::new(),
+            young: Nodes::default(),
+            old: Nodes::default(),
             young_bytes: 0,
             bytes_max,
         }

@@ -7,13 +7,13 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use super::chunk_reader::Rows;
 use super::counters::ScanStats;
 use super::cursor::{ChunkCursor, RecordView, Row};
 use super::forest::NodeId;
 use super::interrupt::Poll;
 use super::mask::NodeView;
 use super::predicate::{Predicate, Test};
-use super::scan::Rows;
 use super::snapshot::Snapshot;
 use super::snapshot_logs::SnapshotLogs;
 use super::walk::{Order, Visitor, Walk};

@@ -6,16 +6,18 @@
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use super::aggregate::Question;
+use super::aggregate::{Asked, Question};
 use super::cursor::{ChunkCursor, RecordView};
+use super::gather::{Gather, gather};
 use super::interrupt::Poll;
+use super::looks::Looks;
 use super::mask::{NodeView, bin_mask, holds_a_bin, tops_hold_from};
 use super::node_reader::contradiction;
 use super::place::Place;
 use super::ranges::RangeSet;
-use super::runs::{payloads_of, within};
+use super::runs::{keep_within, payloads_of, within};
 use super::tally::Slot;
-use super::walk::{Order, Visitor, Walk};
+use super::walk::Visitor;
 use crate::error::{Error, Result};
 use crate::format::{IndexBlock, Node};
 use crate::types::{Key, TimeRange, Timestamp};
@@ -40,23 +42,22 @@ pub(crate) struct Found {
 const KEYS_MOST: u64 = if cfg!(test) { 200 } else { 4 << 20 };
 
 pub(crate) struct Refinery<'a> {
-    /// Of all snapshots whose values are asked for together; never none.
-    questions: &'a [Question],
+    asked: &'a Asked<'a>,
     wanted: Vec<Wanted>,
 }
 
 impl<'a> Refinery<'a> {
-    pub fn new(questions: &'a [Question]) -> Self {
+    pub fn new(asked: &'a Asked<'a>) -> Self {
         Refinery {
-            questions,
+            asked,
             wanted: Vec::new(),
         }
     }
 
     /// Where the value of a rank lies, by the bucket's bins.
     pub fn place(&self, slot: &Slot, rank: u64) -> Result<Place> {
-        self.questions
-            .first()
+        let first = self.asked.questions.first();
+        first
             .and_then(|first| Place::of(first, slot, rank))
             .ok_or_else(|| self.contradiction("bins do not add up to their count"))
     }
@@ -103,7 +104,7 @@ impl<'a> Refinery<'a> {
         while wanted.place.count > KEYS_MOST && wanted.place.single().is_none() {
             let shift = wanted.place.shift();
             let parts = (wanted.place.keys.max.0 - wanted.place.keys.min.0) >> shift;
-            let mut targets = [Target {
+            let targets = vec![Target {
                 time: wanted.time,
                 place: wanted.place,
                 sink: Sink::Counts {
@@ -111,9 +112,8 @@ impl<'a> Refinery<'a> {
                     counts: vec![0; parts as usize + 1],
                 },
             }];
-            self.descend(&mut targets, poll)?;
-            let [target] = targets;
-            let Sink::Counts { counts, .. } = target.sink else {
+            let target = self.descend(targets, poll)?.pop();
+            let Some(Sink::Counts { counts, .. }) = target.map(|target| target.sink) else {
                 return Ok(());
             };
             wanted.place = wanted
@@ -150,7 +150,7 @@ impl<'a> Refinery<'a> {
         if targets.is_empty() {
             return Ok(());
         }
-        self.descend(&mut targets, poll)?;
+        let mut targets = self.descend(targets, poll)?;
         for (wanted, target) in batch.iter().zip(target_of) {
             let key = targets
                 .get_mut(target)
@@ -165,54 +165,23 @@ impl<'a> Refinery<'a> {
         Ok(())
     }
 
-    fn descend(&self, targets: &mut [Target], poll: &Poll<'_>) -> Result<()> {
-        self.questions
-            .iter()
-            .try_for_each(|question| self.descend_one(question, targets, poll))
-    }
-
-    fn descend_one(
-        &self,
-        question: &Question,
-        targets: &mut [Target],
-        poll: &Poll<'_>,
-    ) -> Result<()> {
+    /// Fills the targets from each snapshot.
+    fn descend(&self, targets: Vec<Target>, poll: &Poll<'_>) -> Result<Vec<Target>> {
+        let Asked {
+            questions, threads, ..
+        } = *self.asked;
         let keys = targets
             .iter()
             .map(|target| (target.place.keys.min, target.place.keys.max));
-        let mut refining = Refining {
-            question,
-            times: TimeRange {
-                first: targets
-                    .first()
-                    .map_or(Timestamp::MAX, |first| first.time.first),
-                last: targets.last().map_or(Timestamp::MIN, |last| last.time.last),
-            },
-            keys: RangeSet::new(keys),
-            answered: Vec::new(),
-            answered_from: 0,
-            targets,
-            loaded: Vec::new(),
-        };
-        let mut walk = Walk::new(Arc::clone(&question.logs), Order::OldestFirst);
-        let mut cursor = ChunkCursor::new(Arc::clone(&question.logs));
-        while let Some(chunk) = walk.next(&mut refining, poll)? {
-            cursor.load(chunk)?;
-            if question.source.own_time() || !refining.runs(&mut cursor)? {
-                let _ = cursor.for_each(&question.source, |record, _| {
-                    refining.record(&record);
-                    ControlFlow::Continue(())
-                })?;
-            }
-            if refining.targets.iter().any(Target::overflows) {
-                return Err(self.contradiction("more values are found than were counted"));
-            }
-        }
-        Ok(())
+        let keys = Arc::new(RangeSet::new(keys));
+        questions.iter().try_fold(targets, |targets, question| {
+            let refining = Refining::new(question, Arc::clone(&keys), targets);
+            Ok(gather(&question.logs, refining, threads, poll)?.targets)
+        })
     }
 
     fn contradiction(&self, what: &str) -> Error {
-        match self.questions.first() {
+        match self.asked.questions.first() {
             Some(first) => contradiction(&first.logs, what),
             None => Error::Query(what.to_owned()),
         }
@@ -249,6 +218,42 @@ impl Target {
         }
     }
 
+    fn add_all(&mut self, keys: &[Key]) {
+        match &mut self.sink {
+            Sink::Keys(sink) => sink.extend_from_slice(keys),
+            Sink::Counts { .. } => keys.iter().for_each(|key| self.add(*key)),
+        }
+    }
+
+    /// One that wants the same, with nothing gathered.
+    fn fork(&self) -> Target {
+        Target {
+            time: self.time,
+            place: self.place,
+            sink: match &self.sink {
+                Sink::Keys(_) => Sink::Keys(Vec::new()),
+                Sink::Counts { shift, counts } => Sink::Counts {
+                    shift: *shift,
+                    counts: vec![0; counts.len()],
+                },
+            },
+        }
+    }
+
+    /// Adds what a fork has gathered.
+    fn absorb(&mut self, other: Target) {
+        match (&mut self.sink, other.sink) {
+            (Sink::Keys(keys), Sink::Keys(more)) => keys.extend(more),
+            (Sink::Counts { counts, .. }, Sink::Counts { counts: more, .. }) => {
+                for (count, more) in counts.iter_mut().zip(more) {
+                    *count += more;
+                }
+            }
+            // A fork gathers as what it was forked from.
+            (Sink::Keys(_), Sink::Counts { .. }) | (Sink::Counts { .. }, Sink::Keys(_)) => {}
+        }
+    }
+
     fn overflows(&self) -> bool {
         match &self.sink {
             Sink::Keys(keys) => keys.len() as u64 > self.place.count,
@@ -273,19 +278,57 @@ struct Refining<'a> {
     /// From the first target's time to the last's.
     times: TimeRange,
     /// The keys of all targets.
-    keys: RangeSet<Key>,
+    keys: Arc<RangeSet<Key>>,
     /// Sorted by time; times are equal or apart.
-    targets: &'a mut [Target],
-    /// Which targets, from `answered_from` on, the current chunk's summary has answered.
-    answered: Vec<bool>,
-    answered_from: usize,
+    targets: Vec<Target>,
+    /// Of the chunk that was visited last.
+    answered: Answered,
     /// The keys of a chunk that is being looked through.
     loaded: Vec<Key>,
+    looks: Looks,
+}
+
+/// Which targets a chunk's summary has answered.
+#[derive(Default)]
+struct Answered {
+    /// The first that the chunk concerns, and whether it and those that follow are.
+    from: usize,
+    targets: Vec<bool>,
+}
+
+impl Answered {
+    fn holds(&self, target: usize) -> bool {
+        let place = target.checked_sub(self.from);
+        place.and_then(|place| self.targets.get(place)) == Some(&true)
+    }
+}
+
+impl<'a> Refining<'a> {
+    fn new(question: &'a Question, keys: Arc<RangeSet<Key>>, targets: Vec<Target>) -> Self {
+        let first = targets.first().map(|target| target.time.first);
+        let last = targets.last().map(|target| target.time.last);
+        Refining {
+            question,
+            times: TimeRange {
+                first: first.unwrap_or(Timestamp::MAX),
+                last: last.unwrap_or(Timestamp::MIN),
+            },
+            keys,
+            targets,
+            answered: Answered::default(),
+            loaded: Vec::new(),
+            looks: Looks::default(),
+        }
+    }
 }
 
 impl Visitor for Refining<'_> {
     fn arrivals(&self) -> TimeRange {
         self.question.arrivals(self.times)
+    }
+
+    fn opens_summaries(&mut self) -> bool {
+        self.looks.next()
     }
 
     fn visit(&mut self, node: &Node<'_>) -> Result<u64> {
@@ -299,7 +342,11 @@ impl Visitor for Refining<'_> {
         }
         let block = view.index(&self.question.value);
         if view.is_summary() {
-            return Ok(u64::from(self.visit_summary(&view, block.as_ref(), active)));
+            let open = self.visit_summary(&view, block.as_ref(), active);
+            if !open {
+                self.looks.told();
+            }
+            return Ok(u64::from(open));
         }
         let in_time = self.children_in_time(&view);
         Ok(match block {
@@ -309,7 +356,44 @@ impl Visitor for Refining<'_> {
     }
 
     fn unsummarised(&mut self) {
-        self.answered.clear();
+        self.answered = Answered::default();
+    }
+}
+
+impl Gather for Refining<'_> {
+    type Note = Answered;
+
+    fn note(&mut self) -> Answered {
+        std::mem::take(&mut self.answered)
+    }
+
+    fn chunk(&mut self, answered: Answered, cursor: &mut ChunkCursor) -> Result<()> {
+        self.answered = answered;
+        if self.question.source.own_time() || !self.runs(cursor)? {
+            let _ = cursor.for_each(&self.question.source, |record, _| {
+                self.record(&record);
+                ControlFlow::Continue(())
+            })?;
+        }
+        if self.targets.iter().any(Target::overflows) {
+            return Err(contradiction(
+                &self.question.logs,
+                "more values are found than were counted",
+            ));
+        }
+        Ok(())
+    }
+
+    fn fork(&self) -> Self {
+        let targets = self.targets.iter().map(Target::fork).collect();
+        Refining::new(self.question, Arc::clone(&self.keys), targets)
+    }
+
+    fn absorb(&mut self, other: Self) -> Result<()> {
+        for (target, part) in self.targets.iter_mut().zip(other.targets) {
+            target.absorb(part);
+        }
+        Ok(())
     }
 }
 
@@ -342,13 +426,17 @@ impl Refining<'_> {
             }
             _ => &self.keys,
         };
-        let mut mask = bin_mask(&self.question.value, keys, block);
-        for child in block.children() {
-            if !keys.overlaps(child.min, child.max) {
-                mask &= !(1 << child.child);
-            }
+        if !block.has_children() {
+            return bin_mask(&self.question.value, keys, block);
         }
-        mask
+        let mut mask = 0;
+        for child in block.children() {
+            mask |= u64::from(keys.overlaps(child.min, child.max)) << child.child;
+        }
+        match mask {
+            0 => 0,
+            mask => mask & bin_mask(&self.question.value, keys, block),
+        }
     }
 
     /// Answers the targets that the summary can, and says whether some other needs the chunk.
@@ -358,8 +446,10 @@ impl Refining<'_> {
         block: Option<&IndexBlock<'_>>,
         active: Range<usize>,
     ) -> bool {
-        self.answered.clear();
-        self.answered_from = active.start;
+        self.answered = Answered {
+            from: active.start,
+            targets: Vec::new(),
+        };
         let Some(block) = block else {
             return true;
         };
@@ -381,9 +471,9 @@ impl Refining<'_> {
                 let wanted = RangeSet::new([(keys.min, keys.max)]);
                 block.has_bins() && !holds_a_bin(&self.question.value, &wanted, block)
             };
-            self.answered.push(answered);
+            self.answered.targets.push(answered);
         }
-        self.answered.contains(&false)
+        self.answered.targets.contains(&false)
     }
 
     /// Adds the records of the loaded chunk run by run; false, with nothing added, where it must be done record by record.
@@ -405,6 +495,15 @@ impl Refining<'_> {
                 return Ok(false);
             }
             parts.push(part);
+        }
+        if let [target] = self.targets.as_mut_slice()
+            && !self.answered.holds(0)
+        {
+            // Its times are those of the descent.
+            keep_within(&mut keys, 0, target.place.keys);
+            target.add_all(&keys);
+            self.loaded = keys;
+            return Ok(true);
         }
         let hull = self.keys.hull();
         let mut rest = keys.as_slice();
@@ -445,10 +544,7 @@ impl Refining<'_> {
         let from = active.start;
         let targets = self.targets.get_mut(active).unwrap_or_default();
         for (place, target) in (from..).zip(targets) {
-            let answered = place
-                .checked_sub(self.answered_from)
-                .and_then(|place| self.answered.get(place));
-            if answered != Some(&true) && target.place.keys.contains(key) {
+            if !self.answered.holds(place) && target.place.keys.contains(key) {
                 target.add(key);
             }
         }

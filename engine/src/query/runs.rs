@@ -1,10 +1,12 @@
 //! Runs of a chunk as a query uses them: the part within a time range, the payloads at a stride, the rows. What is done record by
 //! record in `cursor.rs` is the naive form of each.
 
+use std::cell::Cell;
+
 use super::cursor::{Row, record_ts};
 use crate::format::{RECORD_HEADER_BYTES, Run};
 use crate::schema::{Layout, Payloads};
-use crate::types::{TimeRange, Timestamp};
+use crate::types::{Key, TimeRange, Timestamp, ValueRange};
 
 /// The part of a run that lies within the times, and when its first and last record arrived. Arrivals do not decrease.
 pub(crate) fn within(run: &Run, chunk: &[u8], times: TimeRange) -> Option<(Run, TimeRange)> {
@@ -55,6 +57,25 @@ pub(crate) fn payloads_of<'a>(run: &Run, chunk: &'a [u8]) -> Payloads<'a> {
     }
 }
 
+/// Of the keys from `from` on leaves those in a range, in their order. There is no branch for each: which they are is anybody's guess.
+pub(crate) fn keep_within(keys: &mut Vec<Key>, from: usize, range: ValueRange) {
+    if range == ValueRange::ALL {
+        return;
+    }
+    let width = range.max.0.checked_sub(range.min.0);
+    let mut kept = 0;
+    if let (Some(width), Some(keys)) = (width, keys.get_mut(from..)) {
+        let keys = Cell::from_mut(keys).as_slice_of_cells();
+        for key in keys {
+            if let Some(place) = keys.get(kept) {
+                place.set(key.get());
+            }
+            kept += usize::from(key.get().0.wrapping_sub(range.min.0) <= width);
+        }
+    }
+    keys.truncate(from + kept);
+}
+
 /// Gives `rows` the records of a run.
 pub(crate) fn rows_of_run(layout: &Layout, run: &Run, chunk: &[u8], rows: &mut Vec<Row>) {
     let (length, anchor_ns) = (run.payload_bytes, run.anchor.0);
@@ -83,6 +104,23 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #[test]
+        fn keys_that_are_kept_are_those_in_the_range(
+            keys in prop::collection::vec(prop_oneof![0u64..9, any::<u64>(), u64::MAX - 3..], 0..60),
+            min in prop_oneof![0u64..9, any::<u64>(), u64::MAX - 3..],
+            max in prop_oneof![0u64..9, any::<u64>(), u64::MAX - 3..],
+            from in 0usize..9,
+        ) {
+            let range = ValueRange { min: Key(min), max: Key(max) };
+            let mut kept: Vec<Key> = keys.into_iter().map(Key).collect();
+            let from = from.min(kept.len());
+            let (before, behind) = kept.split_at(from);
+            let wanted = behind.iter().filter(|key| range.contains(**key));
+            let expected: Vec<Key> = before.iter().chain(wanted).copied().collect();
+            keep_within(&mut kept, from, range);
+            prop_assert_eq!(kept, expected);
+        }
+
         #[test]
         fn the_part_of_a_run_is_what_a_walk_finds_in_time(
             steps in prop::collection::vec(0i64..4, 1..60),

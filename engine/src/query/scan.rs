@@ -3,24 +3,21 @@
 //! [`Scan::next`] prunes as it goes, from the roll-ups alone; a thread's [`ChunkReader`] looks at the chunk's summary where greatest
 //! values may tell the records, and then reads those alone.
 
-use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::chunk_reader::ChunkReader;
 use super::counters::ScanStats;
-use super::cursor::{ChunkCursor, RecordView, Row};
-use super::forest::NodeId;
+use super::cursor::{ChunkCursor, Row};
 use super::interrupt::Poll;
 use super::mask::NodeView;
-use super::node_reader::NodeReader;
 use super::predicate::{Predicate, Test};
-use super::runs::rows_of_run;
 use super::snapshot::Snapshot;
 use super::snapshot_logs::SnapshotLogs;
 use super::walk::{Order, Visitor, Walk};
 use crate::error::Result;
 use crate::format::Node;
 use crate::schema::{Filter, Index, Layout, Source, TimeKind};
-use crate::types::{Address, ChunkNo, IndexId, SourceId, TimeRange};
+use crate::types::{ChunkNo, IndexId, SourceId, TimeRange};
 
 /// What to scan.
 #[derive(Clone, Debug)]
@@ -74,14 +71,13 @@ impl Filters {
 }
 
 /// Which children of a roll-up may hold rows.
-#[derive(Clone)]
 struct Pruning {
     source: SourceId,
     arrivals: TimeRange,
-    test: Arc<Test>,
+    test: Test,
 }
 
-impl Visitor for Pruning {
+impl Visitor for &Pruning {
     fn arrivals(&self) -> TimeRange {
         self.arrivals
     }
@@ -94,7 +90,7 @@ impl Visitor for Pruning {
         Ok(self.test.masks(&view).may)
     }
 
-    fn opens_summaries(&self) -> bool {
+    fn opens_summaries(&mut self) -> bool {
         false
     }
 }
@@ -132,7 +128,7 @@ impl Scan {
             prune: Pruning {
                 source: source.id,
                 arrivals,
-                test: Arc::new(test),
+                test,
             },
             filters: Filters { exact, indexes },
             walk: Mutex::new(walk),
@@ -151,19 +147,12 @@ impl Scan {
     /// Damage in the index logs, and [`crate::Error::Interrupted`].
     pub fn next(&self, poll: &Poll<'_>) -> Result<Option<ChunkNo>> {
         let mut walk = self.walk.lock().unwrap_or_else(PoisonError::into_inner);
-        walk.next(&mut self.prune.clone(), poll)
+        walk.next(&mut &self.prune, poll)
     }
 
     /// A reader for one thread.
     pub fn reader(self: &Arc<Self>) -> ChunkReader {
-        ChunkReader {
-            cursor: ChunkCursor::new(Arc::clone(&self.logs)),
-            nodes: NodeReader::new(Arc::clone(&self.logs)),
-            scan: Arc::clone(self),
-            rows: Vec::new(),
-            stride: None,
-            futile: 0,
-        }
+        ChunkReader::new(Arc::clone(self))
     }
 
     /// Whether chunks are chosen by their values, not by times alone.
@@ -185,7 +174,7 @@ impl Scan {
     }
 
     /// Leaves the rows that satisfy everything.
-    fn filter(&self, rows: &mut Vec<Row>, cursor: &ChunkCursor) {
+    pub(super) fn filter(&self, rows: &mut Vec<Row>, cursor: &ChunkCursor) {
         let layout = self.source.layout_at(cursor.base());
         if self.filters.hold_for_all(self.source.time, rows) {
             return;
@@ -198,6 +187,11 @@ impl Scan {
 
     pub(super) fn logs(&self) -> &Arc<SnapshotLogs> {
         &self.logs
+    }
+
+    /// What chunks are chosen by.
+    pub(super) fn prune_test(&self) -> &Test {
+        &self.prune.test
     }
 
     pub(super) fn exact(&self) -> &Test {
@@ -228,165 +222,4 @@ fn holds_every_match(source: &Source, index: &Index) -> bool {
             .layouts
             .iter()
             .all(|(_, layout)| layout.slot(field).is_some())
-}
-
-/// Reads the chunks of a scan on one thread.
-pub struct ChunkReader {
-    scan: Arc<Scan>,
-    cursor: ChunkCursor,
-    nodes: NodeReader,
-    rows: Vec<Row>,
-    /// From one row's payload to the next, where that is the same for all.
-    stride: Option<usize>,
-    /// Summaries that told nothing since one did: looking is given up for a while.
-    futile: u32,
-}
-
-/// The rows of a chunk, in log order.
-#[derive(Copy, Clone)]
-pub struct Rows<'a> {
-    /// The chunk's address.
-    pub base: Address,
-    /// The chunk. Where only some records were read, what lies between them is anything.
-    pub bytes: &'a [u8],
-    pub layout: &'a Layout,
-    pub rows: &'a [Row],
-    /// From one row's payload to the next, where that and the rows' length are the same for all.
-    pub stride: Option<usize>,
-}
-
-impl<'a> Rows<'a> {
-    pub(super) fn records(&self) -> impl Iterator<Item = RecordView<'a>> + use<'a> {
-        let found = *self;
-        found.rows.iter().map(move |row| RecordView {
-            ts: row.ts,
-            address: row.address(found.base),
-            payload: row.payload(found.bytes),
-            layout: found.layout,
-        })
-    }
-}
-
-/// After so many summaries that told nothing, one in so many is looked at.
-const FUTILE_MOST: u32 = 16;
-/// Reading more records than this one by one costs more than their chunk.
-const RECORDS_MOST: usize = 8;
-
-impl ChunkReader {
-    /// The rows of a chunk that [`Scan::next`] handed out.
-    ///
-    /// # Errors
-    /// A chunk that does not verify, or that retention removed meanwhile.
-    pub fn read(&mut self, chunk: ChunkNo) -> Result<Rows<'_>> {
-        self.read_of(chunk, ChunkNo(chunk.0.saturating_add(1)))
-    }
-
-    /// The same where all chunks from it to `end` were handed out and are read in a row: several may be read at once.
-    ///
-    /// # Errors
-    /// As [`ChunkReader::read`].
-    pub fn read_of(&mut self, chunk: ChunkNo, end: ChunkNo) -> Result<Rows<'_>> {
-        self.rows.clear();
-        self.stride = None;
-        if !self.read_by_summary(chunk)? {
-            self.read_whole(chunk, end)?;
-        }
-        Ok(self.rows())
-    }
-
-    /// The rows of the last [`ChunkReader::read`] once more, none before any: for those who take them in several steps.
-    pub fn rows(&self) -> Rows<'_> {
-        let base = self.cursor.base();
-        Rows {
-            base,
-            bytes: self.cursor.bytes(),
-            layout: self.scan.source.layout_at(base),
-            rows: &self.rows,
-            stride: self.stride,
-        }
-    }
-
-    fn read_whole(&mut self, chunk: ChunkNo, end: ChunkNo) -> Result<()> {
-        let ChunkReader {
-            scan,
-            cursor,
-            rows,
-            stride,
-            ..
-        } = self;
-        cursor.load_of(chunk, end)?;
-        let layout = scan.source.layout_at(cursor.base());
-        match cursor.runs(&scan.source)? {
-            Some((bytes, runs)) => {
-                for run in runs {
-                    rows_of_run(layout, run, bytes, rows);
-                }
-                if let [run] = runs {
-                    *stride = Some(run.entry_bytes());
-                }
-            }
-            None => {
-                let _ = cursor.for_each(&scan.source, |_, row| {
-                    rows.push(row);
-                    ControlFlow::Continue(())
-                })?;
-            }
-        }
-        let all = rows.len();
-        scan.filter(rows, cursor);
-        if rows.len() < all {
-            *stride = None;
-        }
-        Ok(())
-    }
-
-    /// Reads the records that the chunk's summary names, or none if it names none. False: the chunk must be read whole.
-    fn read_by_summary(&mut self, chunk: ChunkNo) -> Result<bool> {
-        let ChunkReader {
-            scan,
-            cursor,
-            nodes,
-            rows,
-            futile,
-            ..
-        } = self;
-        cursor.enter(chunk);
-        let looks = chunk < scan.logs.summarised_chunks() && scan.prune.test.needs_values();
-        *futile += u32::from(looks);
-        if !looks || (*futile > FUTILE_MOST && !futile.is_multiple_of(FUTILE_MOST)) {
-            return Ok(false);
-        }
-        let Some(open) = nodes.open(NodeId::summary(chunk))? else {
-            return Ok(true);
-        };
-        let node = open.node();
-        let Some(stats) = node.source(scan.source.id) else {
-            *futile = 0;
-            return Ok(true);
-        };
-        let view = NodeView { node, stats };
-        if scan.prune.test.masks(&view).may == 0 {
-            *futile = 0;
-            return Ok(true);
-        }
-        let Some(mut offsets) = scan.prune.test.offsets(&view) else {
-            return Ok(false);
-        };
-        *futile = 0;
-        offsets.sort_unstable();
-        offsets.dedup();
-        if offsets.len() > RECORDS_MOST {
-            return Ok(false);
-        }
-        let span = TimeRange {
-            first: node.first_arrival(),
-            last: node.last_arrival(),
-        };
-        if !cursor.load_records(&scan.source, chunk, &offsets, span, rows)? {
-            rows.clear();
-            return Ok(false);
-        }
-        scan.filter(rows, cursor);
-        Ok(true)
-    }
 }

@@ -122,6 +122,19 @@ impl SnapshotLogs {
         Ok(origin)
     }
 
+    /// Whether what stands at an address of the record log was staged when last looked at, and needs no checksum.
+    pub fn is_staged(&self, address: Address) -> bool {
+        self.reader.is_staged(LogKind::Records, address)
+    }
+
+    /// Has a chunk fetched that is read whole soon.
+    pub fn will_read_chunk(&self, chunk: ChunkNo) {
+        let chunk_bytes = self.chunk_bytes();
+        let address = chunk.address(chunk_bytes);
+        self.reader
+            .will_read(LogKind::Records, address, chunk_bytes.into());
+    }
+
     /// After bytes that do not verify: a newer generation of their segment may have come.
     pub fn relist(&self) {
         self.reader.relist();

@@ -38,6 +38,19 @@ impl Totals {
         self.range.max = self.range.max.max(key);
     }
 
+    /// `add_key` of each of many.
+    fn add_keys(&mut self, kind: ValueKind, keys: &[Key]) {
+        if kind == ValueKind::Float {
+            return keys.iter().for_each(|key| self.add_key(kind, *key));
+        }
+        self.count += keys.len() as u64;
+        self.sum.merge(&Sum::of_keys(kind, keys));
+        let least = keys.iter().copied().min();
+        let greatest = keys.iter().copied().max();
+        self.range.min = self.range.min.min(least.unwrap_or(Key::MAX));
+        self.range.max = self.range.max.max(greatest.unwrap_or(Key::MIN));
+    }
+
     /// Adds the totals that a node claims; false if they are of another kind of value.
     pub fn add(&mut self, other: &Totals) -> bool {
         let same = matches!(
@@ -113,7 +126,7 @@ pub(crate) struct Tally {
 
 impl Tally {
     pub fn new(bucket: Option<Bucket>, bins: &BinMap, counts: Counts) -> Tally {
-        let mut tally = Tally {
+        let blank = Tally {
             bucket,
             kind: bins.kind(),
             bin_count: bins.len(),
@@ -122,10 +135,39 @@ impl Tally {
             by_start: BTreeMap::new(),
             latest: 0,
         };
-        if bucket.is_none() {
+        blank.fork()
+    }
+
+    /// One of the same buckets and bins that holds no value.
+    pub fn fork(&self) -> Tally {
+        let mut tally = Tally {
+            slots: Vec::new(),
+            by_start: BTreeMap::new(),
+            latest: 0,
+            ..*self
+        };
+        if tally.bucket.is_none() {
             tally.push(TimeRange::ALL);
         }
         tally
+    }
+
+    /// Adds what another of the same buckets and bins holds.
+    ///
+    /// # Errors
+    /// More buckets than can be answered.
+    pub fn absorb(&mut self, other: Tally) -> Result<()> {
+        for part in other.slots {
+            let slot = self.slot(part.time.first)?;
+            slot.totals.add(&part.totals);
+            for (sum, count) in slot.bins.iter_mut().zip(part.bins) {
+                *sum = sum.saturating_add(count);
+            }
+            for (sum, totals) in slot.bin_totals.iter_mut().zip(&part.bin_totals) {
+                sum.add(totals);
+            }
+        }
+        Ok(())
     }
 
     pub fn counts(&self) -> Counts {
@@ -175,27 +217,17 @@ impl Tally {
         Ok(())
     }
 
-    /// Adds those of some values, all of one bucket, that are wanted.
-    pub fn add_keys(
-        &mut self,
-        ts: Timestamp,
-        keys: &[Key],
-        wanted: ValueRange,
-        bins: &BinMap,
-    ) -> Result<()> {
+    /// Adds some values, all of one bucket.
+    pub fn add_keys(&mut self, ts: Timestamp, keys: &[Key], bins: &BinMap) -> Result<()> {
         let (kind, counts) = (self.kind, self.counts);
         let slot = self.slot(ts)?;
-        let keys = keys.iter().copied().filter(|key| wanted.contains(*key));
+        slot.totals.add_keys(kind, keys);
         match counts {
-            Counts::Nothing => keys.for_each(|key| slot.totals.add_key(kind, key)),
-            Counts::Bins => keys.for_each(|key| {
-                slot.totals.add_key(kind, key);
-                slot.add_bin(bins.bin(key), 1);
-            }),
-            Counts::BinTotals => keys.for_each(|key| {
-                slot.totals.add_key(kind, key);
-                if let Some(bin) = slot.bin_totals.get_mut(usize::from(bins.bin(key))) {
-                    bin.add_key(kind, key);
+            Counts::Nothing => {}
+            Counts::Bins => keys.iter().for_each(|key| slot.add_bin(bins.bin(*key), 1)),
+            Counts::BinTotals => keys.iter().for_each(|key| {
+                if let Some(bin) = slot.bin_totals.get_mut(usize::from(bins.bin(*key))) {
+                    bin.add_key(kind, *key);
                 }
             }),
         }

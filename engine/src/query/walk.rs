@@ -24,12 +24,12 @@ pub(crate) trait Visitor {
     /// The children to go on to. Of a summary: not 0 if the chunk must be scanned.
     fn visit(&mut self, node: &Node<'_>) -> Result<u64>;
 
-    /// Whether summaries tell more than the roll-up above them; else only those that have none above are opened.
-    fn opens_summaries(&self) -> bool {
+    /// Whether the next summary may tell more than the roll-up above it; those that have none above are opened in any case.
+    fn opens_summaries(&mut self) -> bool {
         true
     }
 
-    /// The chunk that is yielded next has no summary that could be visited.
+    /// The chunk that is yielded next has no summary that was visited.
     fn unsummarised(&mut self) {}
 }
 
@@ -95,6 +95,7 @@ impl Walk {
             poll.check()?;
             if let Some(id) = self.next_child() {
                 if id.level == 0 && !visitor.opens_summaries() {
+                    visitor.unsummarised();
                     return Ok(self.yielded(id.ordinal));
                 }
                 if let Some(chunk) = self.visit(id, visitor)? {

@@ -164,6 +164,7 @@ fn agree(snapshot: &Snapshot, records: &Records) -> Result<(), Broken> {
             bucket: None,
             quantiles: Vec::new(),
             approx: false,
+            threads: 1,
         };
         let rows = aggregate(snapshot, &spec, &Poll::never()).map_err(failed)?;
         let [row] = rows.as_slice() else {

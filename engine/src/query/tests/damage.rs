@@ -32,6 +32,7 @@ fn ask(dir: &Path) -> Result<Answers, Error> {
         bucket: None,
         quantiles: vec![Quantile::new(0.5)?, Quantile::new(0.99)?],
         approx: false,
+        threads: 2,
     };
     let rows = aggregate(&snapshot, &spec, &Poll::never())?;
     let range = ValueRange {

@@ -44,6 +44,7 @@ fn ask(dir: &Path, random: &mut Random) -> Result<()> {
                         bucket,
                         quantiles: vec![Quantile::new(0.5)?, Quantile::new(0.999)?],
                         approx: false,
+                        threads: 2,
                     };
                     let _ = aggregate(&snapshot, &spec, &Poll::never());
                     let _ = scan(

@@ -32,6 +32,7 @@ fn all_of(snapshot: &Snapshot, source: SourceId, index: IndexId) -> AggregateRow
         bucket: None,
         quantiles: vec![Quantile::new(0.25).unwrap(), Quantile::new(0.999).unwrap()],
         approx: false,
+        threads: 1,
     };
     aggregate(snapshot, &spec, &Poll::never())
         .unwrap()

@@ -2,6 +2,7 @@
 //!
 //! Constants that bound memory are small under test, so that batches, groups and narrowing passes all happen.
 
+mod aggregates;
 mod chunks;
 mod damage;
 mod forged;
@@ -9,5 +10,8 @@ mod live;
 mod losses;
 mod operators;
 mod oracle;
+mod question;
+mod raw_scans;
+mod scans;
 mod together;
 mod world;

@@ -77,6 +77,7 @@ fn check_aggregate(places: &[Place<'_>], time: TimeRange, bucket: Option<Bucket>
                 bucket,
                 quantiles: QUANTILES.map(|q| Quantile::new(q).unwrap()).to_vec(),
                 approx: false,
+                threads: 2,
             };
             (place.snapshot.clone(), spec)
         })
@@ -106,7 +107,11 @@ fn check_histogram(places: &[Place<'_>], time: TimeRange, bucket: Option<Bucket>
         .iter()
         .map(|place| (&place.snapshot, place.source, place.index))
         .collect();
-    let spec = HistogramSpec { time, bucket };
+    let spec = HistogramSpec {
+        time,
+        bucket,
+        threads: 2,
+    };
     let mut histogram = Histogram::new(&asked, spec, &Poll::never()).unwrap();
     let bins = histogram.bins().clone();
     let mut found: Vec<HistogramRow> = Vec::new();
@@ -193,6 +198,7 @@ fn what_cannot_be_counted_together_is_refused() {
     let spec = HistogramSpec {
         time: TimeRange::ALL,
         bucket: None,
+        threads: 1,
     };
     let asked = |places: &[&Place<'_>]| {
         let asked: Vec<_> = places

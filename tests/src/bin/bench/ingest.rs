@@ -143,6 +143,7 @@ pub fn check(dir: &Path, expected: &Expected) -> Result<()> {
         bucket: None,
         quantiles: vec!["0.9999".parse::<Quantile>()?],
         approx: false,
+        threads: 1,
     };
     let rows = aggregate(&snapshot, &spec, &Poll::never())?;
     let row = rows.first().context("an aggregate without a row")?;

@@ -41,6 +41,7 @@ pub fn questions(data: &Dataset) -> Vec<Question> {
         above(data),
         count(data),
         dump(data),
+        dump_read(data),
     ]);
     questions
 }
@@ -194,7 +195,6 @@ fn dump(data: &Dataset) -> Question {
             "SELECT count(*), sum(latency_ns), sum(request), min(ts_ns), max(ts_ns), sum(ts_ns % 1000), sum(key_hash % 1000), sum(client), sum(bytes), sum(thread), sum(op), sum(status), min(addr), max(addr), sum(addr % 1000) FROM {table} WHERE {filter}"
         )
     };
-    let rows = (u128::from(data.records) / 2) as u64;
     Question {
         target: "P7",
         measure: format!(
@@ -209,7 +209,33 @@ fn dump(data: &Dataset) -> Question {
             )],
         ],
         proof: Some([proof(&scan), proof("t"), proof("bench.t")]),
-        rows: Some(rows),
+        rows: Some(data.records / 2),
+    }
+}
+
+/// The same rows, each value of which somebody looks at: what is discarded unseen may cost its maker nothing.
+fn dump_read(data: &Dataset) -> Question {
+    let span = data.part(200, 700);
+    let condition = span.condition();
+    let scan = loom(data, "loom_scan", &span.parameters());
+    // The peers' rows were shared without `ts` where they have no such type.
+    let proof = "SELECT max(COLUMNS(* EXCLUDE (ts)))";
+    let clickhouse = format!("SELECT * APPLY(max) FROM bench.t WHERE {condition}");
+    Question {
+        target: "P7",
+        measure: format!("max of all {COLUMNS} columns over half of it, each value read"),
+        owed: "",
+        ways: [
+            vec![format!("SELECT max(COLUMNS(*)) FROM {scan}")],
+            vec![format!("SELECT max(COLUMNS(*)) FROM t WHERE {condition}")],
+            vec![clickhouse.clone()],
+        ],
+        proof: Some([
+            format!("{proof} FROM {scan}"),
+            format!("{proof} FROM t WHERE {condition}"),
+            clickhouse,
+        ]),
+        rows: Some(data.records / 2),
     }
 }
 

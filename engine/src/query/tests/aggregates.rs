@@ -1,0 +1,177 @@
+//! The indexed aggregate gives what the oracle gives, however many threads work at it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::oracle;
+use super::question::Question;
+use super::world::{Op, Spread, World};
+use crate::error::Error;
+use crate::query::{AggregateSpec, Bucket, Poll, Quantile, aggregate};
+use crate::schema::{BinsDef, TimeKind};
+use crate::types::{IndexId, Key, TimeRange, ValueKind, ValueRange};
+
+pub fn check_aggregate(question: &Question, index: IndexId, approx: bool) {
+    for threads in [1, 3] {
+        check_with(question, index, approx, threads);
+    }
+}
+
+fn check_with(question: &Question, index: IndexId, approx: bool, threads: usize) {
+    let spec = AggregateSpec {
+        source: question.source,
+        index,
+        time: question.time,
+        value: question.value,
+        bucket: question.bucket,
+        quantiles: question
+            .quantiles
+            .iter()
+            .map(|q| Quantile::new(*q).unwrap())
+            .collect(),
+        approx,
+        threads,
+    };
+    let found = aggregate(&question.snapshot, &spec, &Poll::never()).unwrap();
+    let expected = oracle::aggregate(
+        &question.visible,
+        question.source,
+        index,
+        question.time,
+        question.value,
+        question.bucket,
+    );
+    let definition = question.snapshot.index(index).unwrap();
+    let signed = definition.kind == ValueKind::Signed;
+    assert_eq!(found.len(), expected.len(), "buckets");
+    for (found, expected) in found.iter().zip(&expected) {
+        assert_eq!(found.bucket, expected.bucket);
+        assert_eq!(found.count, expected.keys.len() as u64, "count");
+        assert_eq!(found.min, expected.keys.first().copied(), "min");
+        assert_eq!(found.max, expected.keys.last().copied(), "max");
+        assert!(expected.has_sum(&found.sum, signed), "sum {:?}", found.sum);
+        for (q, quantile) in question.quantiles.iter().zip(&found.quantiles) {
+            let exact = expected.quantile(*q);
+            if approx {
+                let bin = |key: &Option<Key>| key.map(|key| definition.bins.bin(key));
+                assert_eq!(bin(quantile), bin(&exact), "approximate quantile {q}");
+            } else {
+                assert_eq!(*quantile, exact, "quantile {q}");
+            }
+        }
+    }
+}
+
+/// A function over the bytes, which only this process knows.
+#[test]
+fn an_index_given_as_a_closure_answers_its_library_user_alone() {
+    let mut world = World::new();
+    let source = world.sources[2];
+    let length = |payload: &[u8]| (payload.len() > 10).then_some(Key(payload.len() as u64));
+    let push = |world: &mut World| {
+        for bytes in 0..300 {
+            world.writer().push(source, &vec![1; bytes]).unwrap();
+        }
+    };
+    push(&mut world);
+    let bins = BinsDef::Auto;
+    let index = world
+        .writer()
+        .define_index_fn(
+            source,
+            "length",
+            ValueKind::Unsigned,
+            &bins,
+            Box::new(length),
+        )
+        .unwrap();
+    push(&mut world);
+    world.writer().publish().unwrap();
+    let spec = AggregateSpec {
+        source,
+        index,
+        time: TimeRange::ALL,
+        value: ValueRange::ALL,
+        bucket: None,
+        quantiles: vec![Quantile::new(0.5).unwrap()],
+        approx: false,
+        threads: 1,
+    };
+    let snapshot = world.snapshot();
+    let error = aggregate(&snapshot, &spec, &Poll::never()).unwrap_err();
+    assert!(error.to_string().contains("function"), "{error}");
+    world.directory.provide_function(index, Arc::new(length));
+    let rows = aggregate(&snapshot, &spec, &Poll::never()).unwrap();
+    // Lengths 11 to 299, before the index and after it.
+    assert_eq!((rows[0].count, rows[0].min), (578, Some(Key(11))));
+    assert_eq!(rows[0].quantiles, [Some(Key(155))]);
+}
+
+#[test]
+fn an_empty_directory_has_no_rows_and_one_empty_aggregate() {
+    let world = World::new();
+    let snapshot = world.snapshot();
+    assert_eq!(snapshot.newest_ts().unwrap(), None);
+    let source = snapshot.source("metric").unwrap();
+    assert_eq!(source.time, TimeKind::Arrival);
+    let spec = AggregateSpec {
+        source: source.id,
+        index: source.indexes[0].id,
+        time: TimeRange::ALL,
+        value: ValueRange::ALL,
+        bucket: None,
+        quantiles: vec![Quantile::new(0.5).unwrap()],
+        approx: false,
+        threads: 1,
+    };
+    let rows = aggregate(&snapshot, &spec, &Poll::never()).unwrap();
+    assert_eq!((rows.len(), rows[0].count, rows[0].min), (1, 0, None));
+    assert_eq!(rows[0].quantiles, [None]);
+    let bucketed = AggregateSpec {
+        bucket: Some(Bucket::nanos(1000)),
+        ..spec
+    };
+    assert!(
+        aggregate(&snapshot, &bucketed, &Poll::never())
+            .unwrap()
+            .is_empty()
+    );
+}
+
+#[test]
+fn an_interrupted_aggregate_says_so_whoever_reads() {
+    let batch = |seed| Op::Batch {
+        source: 0,
+        records: 800,
+        spread: Spread::Skewed,
+        seed,
+    };
+    let world = World::of(&(0..40).map(batch).collect::<Vec<_>>());
+    let snapshot = world.snapshot();
+    let source = snapshot.source("metric").unwrap();
+    let index = source.index("size").unwrap().id;
+    let spec = AggregateSpec {
+        source: source.id,
+        index,
+        time: TimeRange::ALL,
+        // Every chunk holds values on both sides of it.
+        value: ValueRange {
+            min: Key(1 << 10),
+            max: Key::MAX,
+        },
+        bucket: None,
+        quantiles: Vec::new(),
+        approx: false,
+        threads: 3,
+    };
+    let poll = Poll::new(&|| true);
+    let started = Instant::now();
+    // Asked again until the closure may be asked: the directory is small and the interval not nothing.
+    loop {
+        match aggregate(&snapshot, &spec, &poll) {
+            Err(Error::Interrupted) => break,
+            rows => assert!(rows.unwrap()[0].count > 0),
+        }
+        assert!(started.elapsed() < Duration::from_secs(10));
+    }
+}

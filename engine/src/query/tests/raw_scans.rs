@@ -1,0 +1,86 @@
+//! The raw scan and its steps give what the oracle gives, from the newest to the oldest.
+
+use std::ops::ControlFlow;
+
+use super::question::{Found, Question};
+use super::world::{Op, Spread, World};
+use crate::query::{Poll, Predicate, RawScan, raw_scan};
+use crate::types::TimeRange;
+
+pub fn check_raw_scan(question: &Question) {
+    let mut found = Vec::new();
+    raw_scan(
+        &question.snapshot,
+        question.source,
+        question.time,
+        &Poll::never(),
+        |record| {
+            found.push((record.address.0, record.ts.0, record.payload.to_vec()));
+            ControlFlow::Continue(())
+        },
+    )
+    .unwrap();
+    found.reverse();
+    assert_eq!(
+        found,
+        question.rows(&Predicate::Time(question.time)),
+        "raw scan"
+    );
+}
+
+/// Steps of a scan without bounds: log order backwards, whatever times the records bring.
+pub fn check_latest(question: &Question) {
+    let mut scan = RawScan::new(&question.snapshot, question.source, TimeRange::ALL).unwrap();
+    let mut found = Vec::new();
+    while let Some(step) = scan.next(&Poll::never()).unwrap() {
+        let rows = step.rows;
+        assert_eq!(rows.rows.len(), step.arrivals.len());
+        assert!(!rows.rows.is_empty());
+        found.extend(rows.rows.iter().zip(step.arrivals).map(|(row, arrival)| {
+            let payload = row.payload(rows.bytes).to_vec();
+            (row.address(rows.base).0, arrival.0, payload)
+        }));
+    }
+    assert!(scan.rows().rows.rows.is_empty() && scan.next(&Poll::never()).unwrap().is_none());
+    let own = question.visible.iter().rev();
+    let expected: Vec<Found> = own
+        .filter(|record| record.source == question.source)
+        .map(|record| (record.address.0, record.arrival.0, record.payload.clone()))
+        .collect();
+    assert_eq!(found, expected, "latest");
+}
+
+#[test]
+fn the_latest_records_of_a_rare_source_are_found_by_its_chain() {
+    for source in [0, 1] {
+        let rare = |seed| Op::Push {
+            source,
+            records: 2,
+            spread: Spread::Few,
+            seed,
+        };
+        let world = World::of(&[
+            rare(1),
+            Op::Fill(300),
+            rare(2),
+            Op::Fill(300),
+            rare(3),
+            Op::Fill(300),
+        ]);
+        let snapshot = world.snapshot();
+        let mut scan = RawScan::new(&snapshot, world.sources[source], TimeRange::ALL).unwrap();
+        let mut records = 0;
+        while let Some(step) = scan.next(&Poll::never()).unwrap() {
+            records += step.arrivals.len();
+        }
+        assert_eq!(records, 6);
+        let stats = scan.stats();
+        // Three chunks hold it; what lies past the last summary is looked through besides.
+        assert!(
+            stats.chunks_read <= 6 && stats.chunks_total >= 900,
+            "{stats:?}"
+        );
+        assert!(stats.nodes_opened < 100, "{stats:?}");
+        assert_eq!(stats.chunks_read + stats.chunks_pruned, stats.chunks_total);
+    }
+}

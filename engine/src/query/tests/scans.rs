@@ -1,0 +1,141 @@
+//! The indexed scan, and the scan that threads share, give what the oracle gives.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::oracle::Record;
+use super::question::{Found, Question};
+use super::world::{Op, Spread, World};
+use crate::error::Error;
+use crate::query::{Poll, Predicate, Scan, ScanSpec, Snapshot, indexed_scan, raw_scan};
+use crate::types::{Address, IndexId, SourceId, TimeRange};
+
+pub fn check_indexed_scan(question: &Question, index: IndexId) {
+    let mut found = Vec::new();
+    indexed_scan(
+        &question.snapshot,
+        index,
+        question.time,
+        question.value,
+        &Poll::never(),
+        |record| {
+            found.push((record.address.0, record.ts.0, record.payload.to_vec()));
+            ControlFlow::Continue(())
+        },
+    )
+    .unwrap();
+    let range = question.value;
+    let predicate = Predicate::And(vec![
+        Predicate::Time(question.time),
+        Predicate::Value { index, range },
+    ]);
+    assert_eq!(found, question.rows(&predicate), "indexed scan");
+}
+
+pub fn scanned(
+    snapshot: &Snapshot,
+    source: SourceId,
+    exact: Predicate,
+    prune: Predicate,
+) -> (Vec<Found>, Option<u64>) {
+    let spec = ScanSpec {
+        source,
+        exact,
+        prune,
+        index_filters: Vec::new(),
+    };
+    let count = Scan::new(snapshot, spec.clone())
+        .unwrap()
+        .count(&Poll::never())
+        .unwrap();
+    let scan = Scan::new(snapshot, spec).unwrap();
+    let mut rows: Vec<Found> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let scan = Arc::clone(&scan);
+                scope.spawn(move || {
+                    let mut reader = scan.reader();
+                    let mut rows = Vec::new();
+                    while let Some(chunk) = scan.next(&Poll::never()).unwrap() {
+                        let found = reader.read(chunk).unwrap();
+                        rows.extend(found.rows.iter().map(|row| {
+                            let payload = row.payload(found.bytes).to_vec();
+                            (row.address(found.base).0, row.ts.0, payload)
+                        }));
+                    }
+                    rows
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .flat_map(|thread| thread.join().unwrap())
+            .collect()
+    });
+    rows.sort_unstable();
+    let stats = scan.stats();
+    assert!(stats.chunks_read <= stats.chunks_total, "{stats:?}");
+    (rows, count)
+}
+
+#[test]
+fn an_index_that_is_named_applies_its_filter_before_and_after_it_began() {
+    let push = |seed| Op::Batch {
+        source: 0,
+        records: 600,
+        spread: Spread::Skewed,
+        seed,
+    };
+    // `large` takes a nullable value where kind is 2 or 3, `ones` counts where kind is 1.
+    let world = World::of(&[push(1), Op::Define(1), Op::Define(2), push(2), push(3)]);
+    let all = world.records();
+    let snapshot = world.snapshot();
+    let source = snapshot.source("metric").unwrap();
+    for (name, kinds) in [("large", 2..=3), ("ones", 1..=1)] {
+        let spec = ScanSpec {
+            source: source.id,
+            exact: Predicate::All,
+            prune: Predicate::All,
+            index_filters: vec![source.index(name).unwrap().id],
+        };
+        let scan = Scan::new(&snapshot, spec).unwrap();
+        assert_eq!(scan.count(&Poll::never()).unwrap(), None);
+        let mut reader = scan.reader();
+        let mut found = Vec::new();
+        while let Some(chunk) = scan.next(&Poll::never()).unwrap() {
+            let rows = reader.read(chunk).unwrap();
+            found.extend(rows.rows.iter().map(|row| row.address(rows.base)));
+        }
+        let kind = |record: &Record| record.keys.len() > 1 && kinds.contains(&record.kind());
+        let expected: Vec<Address> = all
+            .iter()
+            .filter(|record| kind(record))
+            .map(|record| record.address)
+            .collect();
+        assert!(!expected.is_empty());
+        assert_eq!(found, expected, "{name}");
+    }
+}
+
+#[test]
+fn an_interrupted_query_says_so() {
+    let ops: Vec<Op> = (0..40).map(|_| Op::Fill(50)).collect();
+    let world = World::of(&ops);
+    let snapshot = world.snapshot();
+    let stop = || true;
+    let poll = Poll::new(&stop);
+    let started = Instant::now();
+    // Asked again until the closure may be asked: the directory is small and the interval not nothing.
+    loop {
+        let seen = raw_scan(&snapshot, world.sources[2], TimeRange::ALL, &poll, |_| {
+            ControlFlow::Continue(())
+        });
+        match seen {
+            Err(Error::Interrupted) => break,
+            seen => seen.unwrap(),
+        }
+        assert!(started.elapsed() < Duration::from_secs(10));
+    }
+}
