@@ -25,6 +25,15 @@ pub struct DurableLog {
     pub begin: Address,
     /// Checksum of the bytes from the last multiple of the chunk size to the tail.
     pub checksum: u32,
+    /// Where records go on above a gap of which no entry tells yet: nothing between the tail and here counts. Not above the tail if there is none.
+    pub resume: Address,
+}
+
+impl DurableLog {
+    /// Whether a gap above the tail is not told of yet.
+    pub fn ends_in_gap(&self) -> bool {
+        self.resume > self.tail
+    }
 }
 
 /// The content of a slot.
@@ -56,7 +65,8 @@ impl DurableState {
             body.extend_from_slice(&log.tail.0.to_le_bytes());
             body.extend_from_slice(&log.begin.0.to_le_bytes());
             body.extend_from_slice(&log.checksum.to_le_bytes());
-            body.extend_from_slice(&[0; 12]);
+            body.extend_from_slice(&[0; 4]);
+            body.extend_from_slice(&log.resume.0.to_le_bytes());
         }
         body.resize(SLOT_BYTES - 8, 0);
         let mut slot = Vec::with_capacity(SLOT_BYTES);
@@ -84,12 +94,13 @@ impl DurableState {
                 tail: Address(u64_at(at)?),
                 begin: Address(u64_at(at + 8)?),
                 checksum: u32_of(body.get(at + 16..at + 20)?)?,
+                resume: Address(u64_at(at + 24)?),
             })
         };
         let logs = [log_at(40)?, log_at(72)?, log_at(104)?];
         if logs
             .iter()
-            .any(|log| log.begin > log.tail || log.tail >= ADDRESS_LIMIT)
+            .any(|log| log.begin > log.tail || log.tail.max(log.resume) >= ADDRESS_LIMIT)
         {
             return None;
         }
@@ -222,6 +233,7 @@ mod tests {
             tail: Address(tail * log),
             begin: Address(log),
             checksum: log as u32,
+            resume: Address(tail * log + 5),
         })
     }
 

@@ -105,9 +105,17 @@ impl Flusher {
     fn round(&mut self) -> Result<bool, Fault> {
         let ticket = self.shared.requested();
         let begins = LogKind::ALL.map(|log| self.shared.writer(log).begin.get());
+        let records_before = self.shared.writer(LogKind::Records).tail.get();
         // In the opposite order of publication, as every reader: what the later logs refer to lies below the tails loaded after theirs.
         let [times, chunks, records] = [LogKind::Times, LogKind::Chunks, LogKind::Records]
             .map(|log| self.shared.writer(log).tail.get());
+        // Unless the entries of the gap that this epoch began with were published before `times` was loaded, it may not count as told of.
+        let [slot, ..] = &self.slot;
+        let records = if records_before < slot.resume {
+            records_before
+        } else {
+            records
+        };
         let tails = [records, chunks, times];
         let evicts = self
             .slot
@@ -188,6 +196,7 @@ impl Flusher {
                     tail,
                     begin,
                     checksum: self.checksum_below(log, tail)?,
+                    resume: entry.resume,
                 };
             }
             entry.begin = begin;

@@ -83,6 +83,8 @@ impl Opening {
         storage.make_dir(&dir)?;
         let lock = WriterLock::take(&*storage, &dir)?;
         let meta = provide_meta(&*storage, &dir, options)?;
+        // Whoever wrote `loom.json` may have died before its name was durable, and folders without it are no directory.
+        storage.sync_dir(&dir)?;
         let segments = segment_dirs(&storage, &dir, &meta);
         segments.iter().try_for_each(SegmentDir::make)?;
         let catalog = CatalogFile::open(&*storage, &dir)?;
@@ -105,6 +107,12 @@ impl Opening {
                 keep(&segments, &lists, &meta, survey.slot.as_ref())?,
             ),
         };
+        if how != Recovered::Clean {
+            let synced = survey.slot.unwrap_or_default().tails();
+            for ((segments, from), entry) in segments.iter().zip(synced).zip(logs) {
+                segments.sync(from, entry.tail)?;
+            }
+        }
         let lists = list_all(&segments)?;
         Ok(Opening {
             storage,
@@ -151,7 +159,7 @@ impl Opening {
         let [records, ..] = &self.logs;
         let [folder, ..] = &self.segments;
         let [list, ..] = &self.lists;
-        let past_end = records.tail.max(self.floor);
+        let past_end = records.tail.max(records.resume).max(self.floor);
         let past_end = past_end.align_up(u64::from(self.meta.chunk_bytes));
         match (self.how, list.keys().next_back()) {
             (Recovered::StagingLost, Some(&last)) => past_end.max(last + folder.segment_bytes()),
@@ -181,6 +189,8 @@ impl Opening {
         for (entry, begin) in slot.iter_mut().zip(begins) {
             entry.begin = begin.clamp(entry.begin, entry.tail);
         }
+        let [of_records, ..] = &mut slot;
+        of_records.resume = self.resume();
         let is_whole = self.how != Recovered::StagingLost;
         DurableFile::open(
             Arc::clone(&self.storage),
@@ -241,8 +251,11 @@ impl Opening {
                 tail: known,
                 begin,
                 checksum: checksum(&self.meta.uuid, log, from, &bytes),
+                resume: Address::ZERO,
             };
         }
+        let [of_records, ..] = &mut slot;
+        of_records.resume = records;
         let mut durable = DurableFile::open(
             Arc::clone(&self.storage),
             &self.dir,

@@ -67,6 +67,7 @@ fn salvage_log(staging: &Attachment, segments: &SegmentDir, meta: &DirMeta) -> R
         tail,
         begin,
         checksum: checksum(&meta.uuid, log, last, &below),
+        resume: Address::ZERO,
     })
 }
 

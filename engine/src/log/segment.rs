@@ -264,6 +264,24 @@ impl SegmentDir {
         Ok(())
     }
 
+    /// Syncs the segments that hold bytes between the two addresses: who wrote them may have died before it did.
+    pub fn sync(&self, from: Address, to: Address) -> Result<()> {
+        let list = self.list()?;
+        let held = list.range(self.first_of(from.min(to))..to);
+        for (first, generation) in held {
+            let name = SegmentName {
+                first: *first,
+                generation: *generation,
+            };
+            match self.open(name, OpenMode::Write) {
+                // What is no file of ours holds nothing of the log.
+                Err(Error::Damaged { .. }) => {}
+                file => file?.sync()?,
+            }
+        }
+        Ok(())
+    }
+
     /// Removes what a crash left of a generation that was being written.
     pub fn remove_drafts(&self) -> Result<()> {
         for name in self.storage.list(&self.path)? {

@@ -12,7 +12,7 @@ use super::options::pick_ref;
 use super::segment::{SegmentDir, SegmentList};
 use super::storage::{Storage, is_not_found};
 use crate::error::{Error, Result};
-use crate::format::verify_chunk;
+use crate::format::{CHUNK_TRAILER_BYTES, verify_chunk};
 use crate::types::LogKind;
 
 /// How the last writer of a directory ended.
@@ -116,7 +116,7 @@ pub fn keep(
                 DurableLog {
                     tail: first,
                     begin: first,
-                    checksum: 0,
+                    ..DurableLog::default()
                 }
             })
         },
@@ -127,10 +127,25 @@ pub fn keep(
     let [list, ..] = lists;
     let chunk_bytes = u64::from(meta.chunk_bytes);
     let mut chunk = vec![0; meta.chunk_bytes as usize];
+    if records.ends_in_gap() {
+        return Ok(logs);
+    }
     let mut at = records.tail.align_down(chunk_bytes);
     while folder.read(list, at, &mut chunk)? && verify_chunk(&meta.uuid, at, &chunk).is_ok() {
+        let beyond = chunk.get(records.tail.0.saturating_sub(at.0) as usize..);
+        let is_ended = at < records.tail && is_filler(beyond.unwrap_or_default());
         at += chunk_bytes;
+        // A recovery that was cut off itself may have ended the chunk there: what stands above does not follow on what the chunk lost.
+        if is_ended {
+            break;
+        }
     }
     records.tail = at.max(records.tail);
     Ok(logs)
+}
+
+/// Whether nothing but the trailer stands in the rest of a chunk.
+fn is_filler(rest: &[u8]) -> bool {
+    let filler = rest.len().saturating_sub(CHUNK_TRAILER_BYTES);
+    rest.iter().take(filler).all(|byte| *byte == 0)
 }

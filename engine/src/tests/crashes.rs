@@ -207,3 +207,50 @@ fn a_crash_at_any_operation_loses_nothing_that_was_promised() {
         }
     }
 }
+
+/// Anything, in any order.
+fn a_random_run(client: &mut Client, random: &mut Random) -> Result<()> {
+    for step in 0..3 + random.below(20) {
+        match random.below(12) {
+            0 => client.sync_durable()?,
+            1 => client.define_index(&format!("large {step}"))?,
+            2 => {
+                client.sync_durable()?;
+                client.evict()?;
+            }
+            3 => {
+                client.close()?;
+                client.open()?;
+            }
+            4 => client.push(random.below(900))?,
+            _ => client.push(random.below(100))?,
+        }
+        if random.below(3) > 0 {
+            client.sync()?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn crashes_of_any_run_lose_nothing_that_was_promised() {
+    let mut random = Random(seed("random_crashes"));
+    let (since, mut runs, mut crashes) = (Instant::now(), 0, 0);
+    while since.elapsed() < seconds(6) || runs < 3 {
+        let durability = DURABILITIES[random.below(3) as usize];
+        let disk = Disk::new();
+        let script = |client: &mut Client| a_random_run(client, &mut random);
+        let run = run(&disk, durability, script).unwrap();
+        for at in &run.past {
+            if random.below(8) > 0 {
+                continue;
+            }
+            match crash_at(&run, at, 6, &mut random) {
+                Ok(tried) => crashes += tried,
+                Err(broken) => panic!("run {runs}, {durability:?}, before {:?}: {broken:?}", at.op),
+            }
+        }
+        runs += 1;
+    }
+    println!("{runs} runs, {crashes} crashes");
+}

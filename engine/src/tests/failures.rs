@@ -36,6 +36,16 @@ fn run_with(fault: Fault, times: u64, after: u64, random: &mut Random) -> Result
         return Ok(());
     };
     let sent = &run.client.sent;
+    // A line of the catalog is written anew before its file is synced again.
+    let again = disk.synced_again();
+    if let Some(path) = again.iter().find(|path| !path.ends_with("catalog")) {
+        let (kind, path) = (Kind::Sync, path.clone());
+        let broken = Broken {
+            promise: "G10",
+            what: "it was synced again after a sync had failed".to_owned(),
+        };
+        return Err((Op { kind, path }, broken));
+    }
     let last = run.past.len() - 1;
     let mut places = vec![last];
     places.extend((0..4).map(|_| random.below(last as u64) as usize));

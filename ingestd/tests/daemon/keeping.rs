@@ -178,6 +178,50 @@ fn a_file_system_that_fills_evicts_or_refuses_and_goes_on() {
 }
 
 #[test]
+fn a_start_on_a_full_file_system_evicts_where_that_is_the_policy() {
+    let Some(small) = Small::mount("220m") else {
+        return;
+    };
+    let dir = small.at.path().join("loom");
+    let config = |on_full: &str| {
+        let text = format!(
+            "[log]\nchunk = '4KiB'\nblock = '256KiB'\nsegment = '2MiB'\nstaging = '/dev/shm'\n\
+             [retention]\nmin_free = '0%'\non_full = '{on_full}'\n{NUMBERS}"
+        );
+        Config::parse(&text).unwrap()
+    };
+    let start = |on_full| ingestd::daemon::Daemon::start(&dir, &config(on_full), false);
+    let daemon = start("evict").unwrap();
+    let client = Client::connect(&dir).unwrap();
+    let source = client.define_one(NUMBERS).unwrap();
+    push_numbers(&client, source, 0, 2_000_000);
+    daemon.stop().unwrap();
+    assert_eq!(assert_suffix(&dir, 2_000_000), 0);
+    // A stop cut the segments to what they hold. The index logs take 144 MiB when they are allocated again; now 141 are free.
+    let free = {
+        let disk = rustix::fs::statvfs(&dir).unwrap();
+        disk.f_bavail * disk.f_frsize
+    };
+    let ballast = vec![1; (free - (141 << 20)) as usize];
+    std::fs::write(small.at.path().join("ballast"), ballast).unwrap();
+    let error = start("refuse").err().unwrap().to_string();
+    assert!(error.contains("No space left"), "{error}");
+    assert_eq!(assert_suffix(&dir, 2_000_000), 0);
+    let daemon = start("evict").unwrap();
+    assert!(assert_suffix(&dir, 2_000_000) > 0);
+    let client = Client::connect(&dir).unwrap();
+    let source = client.define_one(NUMBERS).unwrap();
+    assert_eq!(
+        push_numbers(&client, source, 2_000_000, 2_100_000).stored,
+        100_000
+    );
+    daemon.stop().unwrap();
+    assert!(assert_suffix(&dir, 2_100_000) > 0);
+    let report = check(&dir).unwrap();
+    assert!(report.is_sound(), "{report:?}");
+}
+
+#[test]
 fn a_directory_that_has_no_room_is_refused_at_the_start_and_says_why() {
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("loom.toml");

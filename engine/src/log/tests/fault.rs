@@ -5,6 +5,7 @@ use super::simulated::{
 };
 use super::*;
 use crate::error::Error;
+use std::sync::Arc;
 
 /// A directory on a disk of its own.
 struct Machine {
@@ -521,4 +522,75 @@ fn a_segment_that_is_deleted_underneath_is_named_and_hides_no_other() {
     }
     logs.close().unwrap();
     drop(resume(machine.open()));
+}
+
+#[test]
+fn what_a_killed_writer_wrote_and_never_synced_is_durable_after_the_next_start() {
+    let machine = Machine::new();
+    let mut logs = machine.start(Durability::None);
+    append_each(&mut logs, [7 * BLOCK as usize + 808, 168, 48]);
+    logs.publish();
+    let disk = machine.disk.now().kill();
+    let machine = Machine { disk };
+    drop(resume(machine.open()));
+    let disk = machine.disk.now().lose_power(Luck::Nothing, &mut Random(1));
+    let machine = Machine { disk };
+    let reader = machine.reader();
+    let [tail, ..] = reader.tails().unwrap().tail;
+    assert_eq!(tail, Address(7 * BLOCK + CHUNK));
+    check_range(
+        &reader,
+        LogKind::Records,
+        Address(0),
+        Address(7 * BLOCK + 808),
+    );
+}
+
+#[test]
+fn what_stands_above_a_lost_piece_of_the_log_stays_lost_however_often_recovery_is_cut_off() {
+    let machine = Machine::new();
+    let mut logs = machine.start(Durability::None);
+    let known = 2 * CHUNK + 808;
+    append_each(&mut logs, [known as usize, 168, 48]);
+    logs.sync().unwrap();
+    append(&mut logs, LogKind::Records, 5 * BLOCK as usize);
+    logs.publish();
+    wait_until("blocks are flushed", || {
+        logs.flushed(LogKind::Records).0 >= 4 * BLOCK
+    });
+    let lucky = machine
+        .disk
+        .now()
+        .lose_power(Luck::Everything, &mut Random(1));
+    let machine = Machine { disk: lucky };
+    // Of all that was not synced, one piece did not reach the medium.
+    machine
+        .disk
+        .rot(&machine.segment(0), known, &[0; (CHUNK - 808) as usize]);
+    machine.disk.remember(&Arc::default());
+    let opening = machine.open();
+    assert_eq!(opening.end(LogKind::Records), Address(known));
+    drop(resume(opening));
+    let past = machine.disk.past();
+    assert!(past.len() > 20);
+    for boundary in past {
+        for disk in [
+            boundary.kill(),
+            boundary.lose_power(Luck::Nothing, &mut Random(1)),
+            boundary.lose_power(Luck::Everything, &mut Random(1)),
+        ] {
+            let machine = Machine { disk };
+            let end = |opening: &Opening| opening.end(LogKind::Records).align_up(CHUNK);
+            let opening = machine.open();
+            assert_eq!(end(&opening), Address(3 * CHUNK), "{:?}", boundary.op);
+            assert!(opening.resume().0 >= 2 * SEGMENT);
+            drop(resume(opening));
+            assert_eq!(
+                end(&machine.open()),
+                Address(3 * CHUNK),
+                "{:?}",
+                boundary.op
+            );
+        }
+    }
 }

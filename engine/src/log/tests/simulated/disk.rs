@@ -1,6 +1,6 @@
 //! The simulated disk as the logs see it, and its past.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -91,6 +91,10 @@ struct State {
     memory: u64,
     random: Random,
     ops: Vec<Op>,
+    /// Files of which a sync failed.
+    refused: BTreeSet<Inode>,
+    /// Where one of them was synced again.
+    synced_again: Vec<PathBuf>,
 }
 
 /// All that holds one sees the same disk. What a killed process still does to a disk does nothing to those that its boundaries gave.
@@ -118,6 +122,8 @@ impl Disk {
             memory: u64::MAX >> 1,
             random: Random(1),
             ops: Vec::new(),
+            refused: BTreeSet::new(),
+            synced_again: Vec::new(),
         })))
     }
 
@@ -173,6 +179,11 @@ impl Disk {
     /// Every operation that changed something or tried to, in order.
     pub fn ops(&self) -> Vec<Op> {
         self.state().ops.clone()
+    }
+
+    /// Files that were synced again after a sync of theirs had failed.
+    pub fn synced_again(&self) -> Vec<PathBuf> {
+        self.state().synced_again.clone()
     }
 
     pub fn exists(&self, path: &Path) -> bool {
@@ -489,8 +500,12 @@ impl StorageFile for DiskFile {
     fn sync(&self) -> Result<()> {
         let fault = self.disk.judge(Kind::Sync, &self.path)?;
         let state = &mut *self.disk.state();
+        if state.refused.contains(&self.inode) {
+            state.synced_again.push(self.path.clone());
+        }
         match fault {
             Some(Fault::Fails(errno)) => {
+                state.refused.insert(self.inode);
                 state.medium.fail_sync(self.inode, &mut state.random);
                 return Err(failed(&self.path, errno));
             }
