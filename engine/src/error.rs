@@ -142,9 +142,6 @@ pub enum PayloadError {
     /// Fields count from 0.
     #[error("field {field} is a bool of value {value}; only 0 and 1 are allowed")]
     NotBool { field: usize, value: u8 },
-
-    #[error("a null bit beyond the nullable fields is set")]
-    UnusedNullBit,
 }
 
 impl Error {
@@ -153,6 +150,14 @@ impl Error {
             path: path.into(),
             source,
         }
+    }
+
+    /// Whether something cannot be read, or is not what it should be. What else there is may still answer.
+    pub fn is_damage(&self) -> bool {
+        matches!(
+            self,
+            Error::Corrupt { .. } | Error::Damaged { .. } | Error::Io { .. }
+        )
     }
 
     pub fn schema(message: impl Into<String>) -> Error {

@@ -4,7 +4,7 @@
 //! `machine` says what this machine has and what must be skipped for want of it; `daemon` runs the command `ingestd`;
 //! `duckdb` asks SQL of DuckDB 2.0.0 and of the 1.5.6 command line; `seed` draws numbers that a printed seed repeats; `mixed`
 //! and `world` make rows, `table` says how they look, `question` asks about them, and `answers` compares what comes back;
-//! `script` cuts SQL into statements, `page` a Markdown page into its examples.
+//! `script` cuts SQL into statements, `page` a Markdown page into its examples; `small` is a directory whose every byte can be damaged.
 
 pub mod answers;
 pub mod daemon;
@@ -16,5 +16,6 @@ pub mod probe;
 pub mod question;
 pub mod script;
 pub mod seed;
+pub mod small;
 pub mod table;
 pub mod world;

@@ -58,9 +58,13 @@ pub fn check_logs(reader: &LogReader) -> Result<Report> {
         rollups: Rollups::new(first),
         chunk: Vec::new(),
         last_arrival: Timestamp::MIN,
+        unreadable: false,
         report: Report::default(),
     };
-    for chunk in (first.0..end.0).map(ChunkNo) {
+    let mut next = first;
+    while next < end {
+        let chunk = next;
+        next = ChunkNo(chunk.0 + 1);
         let outcome = if chunk.0 < indexed {
             check.indexed_chunk(chunk)
         } else {
@@ -68,8 +72,11 @@ pub fn check_logs(reader: &LogReader) -> Result<Report> {
         };
         match outcome {
             // Retention went on meanwhile; what it removed is nobody's business any more.
-            Err(Error::Evicted { .. }) => check.pass_evicted(chunk),
+            Err(Error::Evicted { .. }) => check.pass(chunk),
             outcome => outcome?,
+        }
+        if std::mem::take(&mut check.unreadable) {
+            next = check.pass_missing(next, end)?;
         }
     }
     Ok(check.report)
@@ -90,6 +97,8 @@ struct Check<'a> {
     rollups: Rollups,
     chunk: Vec<u8>,
     last_arrival: Timestamp,
+    /// The bytes of the chunk at hand are not there.
+    unreadable: bool,
     report: Report,
 }
 
@@ -100,8 +109,26 @@ impl Check<'_> {
         self.read_chunk(chunk).map(drop)
     }
 
-    /// Goes on past a chunk that retention removed: what it was a part of is not known from here on.
-    fn pass_evicted(&mut self, chunk: ChunkNo) {
+    /// Goes from a chunk to the next for which there is a segment: a file may claim that the log is longer than anybody can count. What lies
+    /// between is damage once.
+    fn pass_missing(&mut self, next: ChunkNo, end: ChunkNo) -> Result<ChunkNo> {
+        let address = next.address(self.chunk_bytes);
+        if next >= end {
+            return Ok(next);
+        }
+        let stored = self.reader.stored_from(LogKind::Records, address)?;
+        let to = stored.map_or(end, |from| from.chunk(self.chunk_bytes).min(end));
+        if to > next {
+            let chunks = to.0 - next.0;
+            let what = format!("{chunks} more chunks are gone with their segments");
+            self.damage(address, what);
+            self.pass(ChunkNo(to.0 - 1));
+        }
+        Ok(to.max(next))
+    }
+
+    /// Goes on past a chunk that retention removed, or with which more is missing: what it was a part of is not known from here on.
+    fn pass(&mut self, chunk: ChunkNo) {
         self.rollups.add(chunk, Child::Unknown);
         self.first = ChunkNo(chunk.0 + 1);
         self.latest = LatestChunks::default();
@@ -180,6 +207,7 @@ impl Check<'_> {
             Ok(origin) => origin,
             Err(error @ Error::Evicted { .. }) => return Err(error),
             Err(error) => {
+                self.unreadable = true;
                 self.damage(address, error.to_string());
                 return Ok(false);
             }

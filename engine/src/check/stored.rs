@@ -3,7 +3,7 @@
 use super::expected::Expected;
 use super::report::Report;
 use crate::error::{Error, Result};
-use crate::format::{FANOUT, Node, TIME_ENTRY_BYTES, TimeEntry, entry_of};
+use crate::format::{FANOUT, NODE_BYTES_MAX, Node, TIME_ENTRY_BYTES, TimeEntry, entry_of};
 use crate::log::LogReader;
 use crate::types::{Address, ChunkNo, LogKind};
 
@@ -59,7 +59,8 @@ impl<'a> Stored<'a> {
             );
             report.damage(self.reader, LogKind::Times, address, what);
         }
-        let expected = self.next.replace(entry.node + u64::from(entry.node_bytes));
+        let end = entry.node.0.saturating_add(entry.node_bytes.into());
+        let expected = self.next.replace(Address(end));
         if let Some(expected) = expected.filter(|expected| *expected != entry.node) {
             let what = format!(
                 "the entry points to address {} of the chunk index; the node before it ends at {expected}",
@@ -134,10 +135,11 @@ impl<'a> Stored<'a> {
 
     fn read(&self, entry: &TimeEntry) -> Result<Result<Vec<u8>, String>> {
         let rest = self.chunks.0.checked_sub(entry.node.0);
-        if rest.is_none_or(|rest| u64::from(entry.node_bytes) > rest) {
+        let is_within = rest.is_some_and(|rest| u64::from(entry.node_bytes) <= rest);
+        if !is_within || entry.node_bytes > NODE_BYTES_MAX {
             return Ok(Err(format!(
-                "a node of {} bytes lies past the published end {}",
-                entry.node_bytes, self.chunks
+                "a node of {} bytes at {} lies past the published end {}, or is longer than any",
+                entry.node_bytes, entry.node, self.chunks
             )));
         }
         let mut bytes = vec![0; entry.node_bytes as usize];

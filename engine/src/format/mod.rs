@@ -19,7 +19,7 @@ pub use chunk::{
     Pushed, RECORD_HEADER_BYTES, RawRecord, RecordHeader, RecordIter, longest_payload,
     record_bytes, seal_trailer, verify_chunk,
 };
-pub use node::{BinEntry, IndexBlock, Node, SourceStats};
+pub use node::{BinEntry, IndexBlock, NODE_BYTES_MAX, Node, SourceStats};
 pub use node_encode::encode_node;
 pub use runs::{Run, walk_runs};
 pub use summary::{

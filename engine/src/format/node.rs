@@ -7,6 +7,8 @@ use super::checksum::checksum;
 use super::summary::{Bin, BinStats, ChildStats, IndexChild, NodeSummary, TOP_VALUES, Top};
 use crate::types::{Address, ChunkNo, IndexId, Key, LogKind, SourceId, Sum, Timestamp, ValueRange};
 
+/// More than a roll-up of 65,000 sources takes; a length that a file claims is held against it before memory is given to it.
+pub const NODE_BYTES_MAX: u32 = 256 << 20;
 pub(super) const MAGIC: u32 = 0x444F_4E4C;
 pub(super) const NODE_HEADER_BYTES: usize = 56;
 pub(super) const SOURCE_ENTRY_BYTES: usize = 88;
@@ -397,6 +399,10 @@ impl<'a> IndexBlock<'a> {
                 bins: empty,
                 bin_count: 0,
             });
+        }
+        // What holds no value has a block of no bytes.
+        if u64_at(block, 0) == 0 {
+            return invalid("an index block without values", block.len() as u64);
         }
         let flags = u16_at(block, 40);
         let (top_count, bin_count) = (usize::from(u16_at(block, 42)), u32_at(block, 44) as usize);

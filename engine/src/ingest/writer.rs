@@ -541,24 +541,40 @@ impl Writer {
             self.catalog_lines += 1;
             self.catalog.apply(event)
         });
-        self.refresh_intakes();
+        // Only theirs: there may be tens of thousands of others.
+        for source in events.iter().filter_map(Event::source) {
+            self.refresh_intake(source);
+        }
         written.map(|()| made)
     }
 
     fn refresh_intakes(&mut self) {
-        self.intakes.clear();
-        for source in self.catalog.sources().filter(|source| source.is_open()) {
-            let at = usize::from(source.id.0);
-            if self.intakes.len() <= at {
-                self.intakes.resize(at + 1, Intake::default());
+        let sources: Vec<SourceId> = self.catalog.sources().map(|source| source.id).collect();
+        for source in sources {
+            self.refresh_intake(source);
+        }
+    }
+
+    fn refresh_intake(&mut self, source: SourceId) {
+        let open = self
+            .catalog
+            .source(source)
+            .filter(|source| source.is_open());
+        let intake = open.map_or_else(Intake::default, |source| {
+            let layout = source.layout_at(Address::MAX);
+            let plain_bytes = layout.plain_bytes();
+            Intake {
+                plain_bytes: plain_bytes
+                    .filter(|bytes| (1..=self.payload_bytes_max).contains(bytes)),
+                layout: Some(Arc::clone(layout)),
             }
-            if let Some(slot) = self.intakes.get_mut(at) {
-                let layout = source.layout_at(Address::MAX);
-                let plain_bytes = layout.plain_bytes();
-                slot.plain_bytes =
-                    plain_bytes.filter(|bytes| (1..=self.payload_bytes_max).contains(bytes));
-                slot.layout = Some(Arc::clone(layout));
-            }
+        });
+        let at = usize::from(source.0);
+        if self.intakes.len() <= at {
+            self.intakes.resize(at + 1, Intake::default());
+        }
+        if let Some(slot) = self.intakes.get_mut(at) {
+            *slot = intake;
         }
     }
 

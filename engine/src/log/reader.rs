@@ -125,6 +125,29 @@ impl LogReader {
         })
     }
 
+    /// The first address from `address` on for whose bytes there is a segment, or staging; `None` where there is none up to the end of all addresses.
+    pub fn stored_from(&self, log: LogKind, address: Address) -> Result<Option<Address>> {
+        let segments = self.segments_of(log);
+        let first = segments.first_of(address);
+        let segment = segments
+            .list()?
+            .range(first..)
+            .next()
+            .map(|(first, _)| *first);
+        let view = self.refresh()?;
+        let staged = match &view.stage {
+            Stage::Staged(staging) if address < staging.word(log, Word::Tail)? => {
+                Some(staging.word(log, Word::Head)?)
+            }
+            _ => None,
+        };
+        Ok(segment
+            .into_iter()
+            .chain(staged)
+            .min()
+            .map(|from| from.max(address)))
+    }
+
     /// Bytes read so far, of everything: logs, words and small files.
     pub fn bytes_read(&self) -> u64 {
         self.storage.bytes_read()

@@ -178,8 +178,11 @@ impl ChunkReader {
         if !may_tell || !looks.next() {
             return Ok(Told::Little);
         }
-        let Some(open) = nodes.open(NodeId::summary(chunk))? else {
-            return Ok(Told::Nothing);
+        let open = match nodes.open(NodeId::summary(chunk)) {
+            Ok(Some(open)) => open,
+            Ok(None) => return Ok(Told::Nothing),
+            Err(error) if error.is_damage() => return Ok(Told::Little),
+            Err(error) => return Err(error),
         };
         let node = open.node();
         let Some(stats) = node.source(scan.source().id) else {

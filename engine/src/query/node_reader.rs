@@ -9,11 +9,8 @@ use super::node_cache::NodeBytes;
 use super::snapshot_logs::SnapshotLogs;
 use super::window::Window;
 use crate::error::{Error, Result};
-use crate::format::{FormatError, Node, TIME_ENTRY_BYTES, TimeEntry};
+use crate::format::{FormatError, NODE_BYTES_MAX, Node, TIME_ENTRY_BYTES, TimeEntry};
 use crate::types::{Address, LogKind};
-
-/// More than a roll-up of 65,000 sources takes; a length that a file claims is checked before memory is given to it.
-const NODE_BYTES_MAX: u32 = 256 << 20;
 
 /// A verified node in memory.
 pub(crate) struct OpenNode {

@@ -54,8 +54,10 @@ pub struct RawScan {
 
 /// Where the next chunk comes from.
 enum Next {
-    /// The forest, until it has led to a chunk with a summary.
-    Forest,
+    /// The forest, below a chunk, until it has led to one with a summary.
+    Forest {
+        below: ChunkNo,
+    },
     Chain(Option<ChunkNo>),
 }
 
@@ -92,7 +94,9 @@ impl RawScan {
         Ok(RawScan {
             walk: Walk::new(Arc::clone(&logs), Order::NewestFirst),
             cursor: ChunkCursor::new(Arc::clone(&logs)),
-            next: Next::Forest,
+            next: Next::Forest {
+                below: ChunkNo(u64::MAX),
+            },
             rows: Vec::new(),
             arrivals: Vec::new(),
             visitor,
@@ -165,10 +169,16 @@ impl RawScan {
 
     fn next_chunk(&mut self, poll: &Poll<'_>) -> Result<Option<ChunkNo>> {
         let chunk = match self.next {
-            Next::Forest => {
-                let chunk = self.walk.next(&mut self.visitor, poll)?;
-                if let Some(chunk) = chunk.filter(|chunk| self.begins_chain(*chunk)) {
-                    self.next = Next::Chain(self.link(chunk)?.previous);
+            Next::Forest { below } => {
+                let mut chunk = self.walk.next(&mut self.visitor, poll)?;
+                // What the chain led past is behind, wherever the walk stands.
+                while chunk.is_some_and(|chunk| chunk >= below) {
+                    chunk = self.walk.next(&mut self.visitor, poll)?;
+                }
+                if let Some(chunk) = chunk.filter(|chunk| self.begins_chain(*chunk))
+                    && let Some(link) = self.link(chunk)?
+                {
+                    self.next = Next::Chain(link.previous);
                 }
                 chunk
             }
@@ -178,9 +188,16 @@ impl RawScan {
                     None => None,
                     Some(chunk) => {
                         // `Node::decode` holds that the chain leads back, so this ends.
-                        let link = self.link(chunk)?;
-                        self.next = Next::Chain(link.previous);
-                        (link.last_arrival >= self.visitor.arrivals.first).then_some(chunk)
+                        match self.link(chunk)? {
+                            Some(link) => {
+                                self.next = Next::Chain(link.previous);
+                                (link.last_arrival >= self.visitor.arrivals.first).then_some(chunk)
+                            }
+                            None => {
+                                self.next = Next::Forest { below: chunk };
+                                Some(chunk)
+                            }
+                        }
                     }
                 }
             }
@@ -201,19 +218,22 @@ impl RawScan {
         is_chained && chunk < self.logs.summarised_chunks()
     }
 
-    /// Where the chain goes on from a chunk, and when the source's last record of it arrived.
-    fn link(&mut self, chunk: ChunkNo) -> Result<Link> {
-        let Some(open) = self.walk.reader().open(NodeId::summary(chunk))? else {
-            return Err(self.cursor.broken_chain(chunk, "leads into a gap"));
+    /// Where the chain goes on from a chunk, and when the source's last record of it arrived; `None` where its summary does not verify.
+    fn link(&mut self, chunk: ChunkNo) -> Result<Option<Link>> {
+        let open = match self.walk.reader().open(NodeId::summary(chunk)) {
+            Ok(Some(open)) => open,
+            Ok(None) => return Err(self.cursor.broken_chain(chunk, "leads into a gap")),
+            Err(error) if error.is_damage() => return Ok(None),
+            Err(error) => return Err(error),
         };
         let Some(stats) = open.node().source(self.source.id) else {
             let what = "leads to a chunk without the source";
             return Err(self.cursor.broken_chain(chunk, what));
         };
-        Ok(Link {
+        Ok(Some(Link {
             previous: stats.previous_chunk,
             last_arrival: stats.last_arrival,
-        })
+        }))
     }
 
     /// Lengths lead forward only, so a chunk's records are found from its start and turned round.

@@ -3,14 +3,16 @@
 //! A visitor looks at each node and says which children to go on to; what it answers from the node it leaves out. So a query
 //! opens the nodes on the edges of its predicate and no others. Chunks past the last summary are yielded as they are. The walk
 //! holds its place between calls, which lets several threads share one.
+//!
+//! A node that does not verify costs time and no answer: its children are opened one by one, or its chunk is scanned, as if it were not there.
 
 use std::sync::Arc;
 
 use super::forest::{NodeId, roots};
 use super::interrupt::Poll;
-use super::node_reader::NodeReader;
+use super::node_reader::{NodeReader, OpenNode};
 use super::snapshot_logs::SnapshotLogs;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::Node;
 use crate::types::{ChunkNo, TimeRange};
 
@@ -44,6 +46,8 @@ pub(crate) enum Order {
 struct Frame {
     id: NodeId,
     children: u64,
+    /// Whether a visitor chose the children; else they are all there are, and any of them may be a gap.
+    chosen: bool,
 }
 
 pub(crate) struct Walk {
@@ -93,8 +97,8 @@ impl Walk {
         }
         loop {
             poll.check()?;
-            if let Some(id) = self.next_child() {
-                if id.level == 0 && !visitor.opens_summaries() {
+            if let Some((id, chosen)) = self.next_child() {
+                if id.level == 0 && chosen && !visitor.opens_summaries() {
                     visitor.unsummarised();
                     return Ok(self.yielded(id.ordinal));
                 }
@@ -115,7 +119,8 @@ impl Walk {
         }
     }
 
-    fn next_child(&mut self) -> Option<NodeId> {
+    /// With it, whether a visitor chose it.
+    fn next_child(&mut self) -> Option<(NodeId, bool)> {
         while let Some(frame) = self.stack.last_mut() {
             if frame.children != 0 {
                 let child = match self.order {
@@ -123,7 +128,7 @@ impl Walk {
                     Order::NewestFirst => 63 - frame.children.leading_zeros(),
                 };
                 frame.children &= !(1 << child);
-                return frame.id.child(child);
+                return frame.id.child(child).map(|id| (id, frame.chosen));
             }
             self.stack.pop();
         }
@@ -132,7 +137,10 @@ impl Walk {
 
     /// A root has no parent that tells of its times: its entry does.
     fn visit_root(&mut self, id: NodeId, visitor: &mut impl Visitor) -> Result<Option<u64>> {
-        let entry = self.reader.entry(id)?;
+        let entry = match self.reader.entry(id) {
+            Ok(entry) => entry,
+            Err(error) => return self.pass_over(id, visitor, error),
+        };
         let arrivals = TimeRange {
             first: entry.first_arrival,
             last: entry.last_arrival,
@@ -140,28 +148,60 @@ impl Walk {
         if entry.node_bytes == 0 || !visitor.arrivals().overlaps(arrivals) {
             return Ok(None);
         }
-        match self.reader.open_at(id, &entry)? {
-            Some(open) => self.descend(id, visitor.visit(&open.node())?),
-            None => Ok(None),
-        }
+        let opened = self.reader.open_at(id, &entry);
+        self.visit_opened(id, visitor, opened)
     }
 
     fn visit(&mut self, id: NodeId, visitor: &mut impl Visitor) -> Result<Option<u64>> {
-        match self.reader.open(id)? {
-            Some(open) => self.descend(id, visitor.visit(&open.node())?),
-            None => Ok(None),
+        let opened = self.reader.open(id);
+        self.visit_opened(id, visitor, opened)
+    }
+
+    fn visit_opened(
+        &mut self,
+        id: NodeId,
+        visitor: &mut impl Visitor,
+        opened: Result<Option<OpenNode>>,
+    ) -> Result<Option<u64>> {
+        match opened {
+            Ok(Some(open)) => {
+                let children = visitor.visit(&open.node())?;
+                Ok(self.descend(id, children, true))
+            }
+            Ok(None) => Ok(None),
+            Err(error) => self.pass_over(id, visitor, error),
         }
     }
 
-    fn descend(&mut self, id: NodeId, children: u64) -> Result<Option<u64>> {
-        if children == 0 {
-            return Ok(None);
+    /// Goes on below a node that does not verify.
+    fn pass_over(
+        &mut self,
+        id: NodeId,
+        visitor: &mut impl Visitor,
+        error: Error,
+    ) -> Result<Option<u64>> {
+        if !error.is_damage() {
+            return Err(error);
         }
         if id.level == 0 {
-            return Ok(Some(id.ordinal));
+            visitor.unsummarised();
         }
-        self.stack.push(Frame { id, children });
-        Ok(None)
+        Ok(self.descend(id, u64::MAX, false))
+    }
+
+    fn descend(&mut self, id: NodeId, children: u64, chosen: bool) -> Option<u64> {
+        if children == 0 {
+            return None;
+        }
+        if id.level == 0 {
+            return Some(id.ordinal);
+        }
+        self.stack.push(Frame {
+            id,
+            children,
+            chosen,
+        });
+        None
     }
 
     fn yielded(&self, chunk: u64) -> Option<ChunkNo> {

@@ -79,4 +79,18 @@ impl Event {
             | Event::IndexClosed { at, .. } => at,
         }
     }
+
+    /// The source whose definition it changes; `None` where it names an index alone.
+    pub fn source(&self) -> Option<SourceId> {
+        match *self {
+            Event::SourceDefined { source, .. }
+            | Event::FieldsAdded { source, .. }
+            | Event::LabelsAdded { source, .. }
+            | Event::OverloadChanged { source, .. }
+            | Event::SourceClosed { source, .. }
+            | Event::SourceReopened { source, .. }
+            | Event::IndexDefined { source, .. } => Some(source),
+            Event::IndexClosed { .. } => None,
+        }
+    }
 }

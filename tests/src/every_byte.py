@@ -1,0 +1,141 @@
+"""Damages a small Loom directory in every way that it is told, and asks DuckDB about it, all in this one process.
+
+    every_byte.py EXTENSION DIR < JSON
+
+Memory is capped for the whole process, and each damage has ten seconds: then a signal ends it.
+"""
+
+import json
+import os
+import resource
+import signal
+import sys
+
+import duckdb
+
+ADDRESS_SPACE_BYTES = 4 << 30
+SECONDS = 10
+
+
+def main():
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_BYTES, ADDRESS_SPACE_BYTES))
+    extension, directory = sys.argv[1:]
+    told = json.load(sys.stdin)
+    config = {"allow_unsigned_extensions": "true", "memory_limit": "512MB", "threads": "2"}
+    connection = duckdb.connect(config=config)
+    connection.execute(f"LOAD '{extension}'")
+    written = {address: (n, mark) for address, n, mark in told["rows"]}
+    looker = Looker(connection, written, told["chunk_bytes"])
+    looker.look(directory, None)
+    wrong = []
+    # Another name each time: what the extension remembers of a directory, it remembers by its path.
+    name = directory
+    for ordinal, damage in enumerate(told["damages"]):
+        fresh = f"{directory}.{ordinal}"
+        os.rename(name, fresh)
+        name = fresh
+        path = os.path.join(name, damage["file"])
+        with open(path, "rb") as file:
+            sound = file.read()
+        with open(path, "wb") as file:
+            file.write(damaged(sound, damage))
+        signal.alarm(SECONDS)
+        try:
+            looker.look(name, damage)
+        except Wrong as error:
+            wrong.append(f"{damage}: {error}")
+        signal.alarm(0)
+        with open(path, "wb") as file:
+            file.write(sound)
+    os.rename(name, directory)
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    print(f"{len(told['damages'])} damages, {looker.errors} errors, {looker.rows} rows, peak {peak_mib} MiB")
+    if wrong:
+        print(f"{len(wrong)} wrong:", *wrong[:20], sep="\n")
+        sys.exit(1)
+
+
+class Wrong(Exception):
+    pass
+
+
+def damaged(sound, damage):
+    if "bytes" in damage:
+        return sound[: damage["bytes"]]
+    at = damage["at"]
+    return sound[:at] + bytes([sound[at] ^ damage["mask"]]) + sound[at + 1 :]
+
+
+class Looker:
+    def __init__(self, connection, written, chunk_bytes):
+        self.connection = connection
+        self.written = written
+        self.chunk_bytes = chunk_bytes
+        self.rows = 0
+        self.errors = 0
+
+    def ask(self, sql, directory):
+        """Rows, or the text of an ordinary error that names the directory."""
+        try:
+            rows = self.connection.execute(sql).fetchall()
+        except (duckdb.IOException, duckdb.BinderException, duckdb.InvalidInputException) as error:
+            self.errors += 1
+            text = str(error)
+            if directory not in text and "unknown source" not in text and "has no index" not in text:
+                raise Wrong(f"names nothing: {text}") from error
+            return text
+        except duckdb.Error as error:
+            raise Wrong(f"{type(error).__name__}: {error}") from error
+        self.rows += len(rows)
+        return rows
+
+    def look(self, directory, damage):
+        in_log = damage is not None and damage["file"].split("/")[0] in ("records", "chunks", "times")
+        rows = self.ask(f"SELECT addr, n, mark FROM loom_scan('{directory}', 'r')", directory)
+        if not isinstance(rows, str):
+            self.hold(rows)
+            if (in_log or damage is None) and len(rows) != len(self.written):
+                raise Wrong(f"{len(rows)} rows of {len(self.written)}")
+        elif in_log:
+            self.around(directory, damage)
+        for sql in (
+            f"SELECT addr, n, mark FROM loom_tail('{directory}', 'r', 50)",
+            f"SELECT addr, n, mark FROM loom_scan('{directory}', 'r', index := 'n', v_min := 400, v_max := 410)",
+        ):
+            rows = self.ask(sql, directory)
+            if not isinstance(rows, str):
+                self.hold(rows)
+        rows = self.ask(f"SELECT count, sum, p50 FROM loom_aggregate('{directory}', 'r', 'n', quantiles := [0.5])", directory)
+        if in_log and not isinstance(rows, str):
+            n = len(self.written)
+            if rows != [(n, n * (n - 1) // 2, (n + 1) // 2 - 1)]:
+                raise Wrong(f"aggregate: {rows}")
+        for function in ("loom_sources", "loom_indexes", "loom_status", "loom_losses", "loom_snapshot"):
+            self.ask(f"SELECT COLUMNS(*)::VARCHAR FROM {function}('{directory}')", directory)
+        self.ask(f"SELECT COLUMNS(*)::VARCHAR FROM loom_chunks('{directory}', source := 'r')", directory)
+        self.ask(f"SELECT COLUMNS(*)::VARCHAR FROM loom_histogram('{directory}', 'r', 'n')", directory)
+        if self.connection.execute("SELECT 42").fetchall() != [(42,)]:
+            raise Wrong("the session is gone")
+
+    def hold(self, rows):
+        for address, n, mark in rows:
+            if self.written.get(address) != (n, mark):
+                raise Wrong(f"row {n} was not written at {address}")
+
+    def around(self, directory, damage):
+        """The chunks that were not hit, one by one: all of their rows come."""
+        chunks = {}
+        for address, (n, _) in self.written.items():
+            chunks.setdefault(address // self.chunk_bytes, []).append(n)
+        for chunk, numbers in chunks.items():
+            if chunk in damage["hit"]:
+                continue
+            low, high = min(numbers), max(numbers)
+            sql = f"SELECT addr, n, mark FROM loom_scan('{directory}', 'r', index := 'n', v_min := {low}, v_max := {high})"
+            rows = self.ask(sql, directory)
+            if isinstance(rows, str) or [n for _, n, _ in rows] != sorted(numbers):
+                raise Wrong(f"chunk {chunk} was not hit: {rows if isinstance(rows, str) else len(rows)}")
+            self.hold(rows)
+
+
+main()

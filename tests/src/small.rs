@@ -1,0 +1,228 @@
+//! A directory of a few KiB whose every row is known, and every way to damage one byte or one length of it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use loom_engine::ingest::{Writer, WriterOptions};
+use loom_engine::log::LogOptions;
+use loom_engine::schema::parse_sources;
+use tempfile::TempDir;
+
+use crate::seed::Seed;
+
+pub const CHUNK_BYTES: u64 = 4 << 10;
+pub const SEGMENT_BYTES: u64 = 64 << 10;
+
+/// The source `r` has the number of each record and a mark that follows from it, the source `t` a text between.
+const SOURCES: &str = "
+[[source]]
+name = 'r'
+[[source.field]]
+name = 'n'
+type = 'u64'
+[[source.field]]
+name = 'mark'
+type = 'u64'
+[[source.index]]
+name = 'n'
+value = 'n'
+
+[[source]]
+name = 't'
+[[source.field]]
+name = 'text'
+type = 'utf8'
+";
+
+/// What every row's mark must be.
+pub fn mark_of(n: u64) -> u64 {
+    (n ^ 0x5bd1_e995).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+/// A closed directory, and the rows of `r` by address.
+pub struct Small {
+    _place: TempDir,
+    pub dir: PathBuf,
+    pub rows: BTreeMap<u64, u64>,
+    /// What is said of each file by its path in the directory, in order.
+    files: Vec<(PathBuf, Vec<u8>)>,
+}
+
+impl Small {
+    /// With so many records of `r`; a chunk takes some 150.
+    pub fn new(records: u64) -> Result<Small> {
+        let place = tempfile::tempdir()?;
+        let dir = place.path().join("small");
+        let log = LogOptions {
+            chunk_bytes: CHUNK_BYTES as u32,
+            block_bytes: 64 << 10,
+            segment_bytes: [SEGMENT_BYTES; 3],
+            ..LogOptions::default()
+        };
+        let options = WriterOptions {
+            log,
+            ..WriterOptions::default()
+        };
+        let mut writer = Writer::open(&dir, options)?;
+        let mut ids = Vec::new();
+        for source in parse_sources(SOURCES)? {
+            ids.push(writer.define_source(&source)?);
+        }
+        let &[r, t] = ids.as_slice() else {
+            anyhow::bail!("two sources, not {}", ids.len());
+        };
+        let mut rows = BTreeMap::new();
+        for n in 0..records {
+            let payload = [n.to_le_bytes(), mark_of(n).to_le_bytes()].concat();
+            rows.insert(writer.push(r, &payload)?.0, n);
+            if n % 9 == 0 {
+                let text = format!("between {n}");
+                let payload = [&(text.len() as u16).to_le_bytes()[..], text.as_bytes()].concat();
+                writer.push(t, &payload)?;
+            }
+        }
+        writer.close()?;
+        let mut files = Vec::new();
+        collect(&dir, Path::new(""), &mut files)?;
+        Ok(Small {
+            _place: place,
+            dir,
+            rows,
+            files,
+        })
+    }
+
+    /// The chunks of the record log that hold a row of `r`, and their rows in order.
+    pub fn chunks(&self) -> BTreeMap<u64, Vec<u64>> {
+        let mut chunks: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        for (address, n) in &self.rows {
+            chunks.entry(address / CHUNK_BYTES).or_default().push(*n);
+        }
+        chunks
+    }
+
+    /// Bytes of all files together.
+    pub fn bytes(&self) -> usize {
+        self.files.iter().map(|(_, bytes)| bytes.len()).sum()
+    }
+
+    /// Every byte with a bit of it flipped, and every length that each file can be cut to.
+    pub fn damages(&self, seed: &mut Seed) -> Vec<Damage> {
+        let mut damages = Vec::new();
+        for (file, bytes) in &self.files {
+            for at in 0..bytes.len() {
+                let file = file.clone();
+                let mask = 1 << (seed.draw() % 8);
+                damages.push(Damage::Flip {
+                    file: file.clone(),
+                    at,
+                    mask,
+                });
+                damages.push(Damage::Cut { file, bytes: at });
+            }
+        }
+        damages
+    }
+
+    /// Damages the directory, gives it to `look`, and mends it.
+    pub fn damaged<T>(&self, damage: &Damage, look: impl FnOnce() -> Result<T>) -> Result<T> {
+        let (_, sound) = self
+            .files
+            .iter()
+            .find(|(file, _)| file == damage.file())
+            .context("no such file")?;
+        let path = self.dir.join(damage.file());
+        let mut bytes = sound.clone();
+        match *damage {
+            Damage::Flip { at, mask, .. } => {
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte ^= mask;
+                }
+            }
+            Damage::Cut { bytes: kept, .. } => bytes.truncate(kept),
+        }
+        fs::write(&path, &bytes)?;
+        let seen = look().with_context(|| format!("{damage:?}"));
+        fs::write(&path, sound)?;
+        seen
+    }
+}
+
+/// One thing that is wrong with one file.
+#[derive(Clone, Debug)]
+pub enum Damage {
+    Flip {
+        file: PathBuf,
+        at: usize,
+        mask: u8,
+    },
+    /// Only the first bytes are left.
+    Cut {
+        file: PathBuf,
+        bytes: usize,
+    },
+}
+
+impl Damage {
+    pub fn file(&self) -> &Path {
+        match self {
+            Damage::Flip { file, .. } | Damage::Cut { file, .. } => file,
+        }
+    }
+
+    /// For a program in another language.
+    pub fn json(&self, small: &Small) -> serde_json::Value {
+        let hit: Vec<u64> = (small.chunks().into_keys())
+            .filter(|chunk| self.hits_chunk(*chunk))
+            .collect();
+        match self {
+            Damage::Flip { file, at, mask } => {
+                serde_json::json!({ "file": file, "at": at, "mask": mask, "hit": hit })
+            }
+            Damage::Cut { file, bytes } => {
+                serde_json::json!({ "file": file, "bytes": bytes, "hit": hit })
+            }
+        }
+    }
+
+    /// Whether a chunk of the record log lost a byte.
+    pub fn hits_chunk(&self, chunk: u64) -> bool {
+        let hit = self.hit();
+        let (start, end) = (chunk * CHUNK_BYTES, (chunk + 1) * CHUNK_BYTES);
+        hit.start < end && start < hit.end
+    }
+
+    /// The addresses of the record log whose bytes are wrong or gone.
+    fn hit(&self) -> Range<u64> {
+        let Some(first) = self.file().strip_prefix("records").ok().and_then(first_of) else {
+            return 0..0;
+        };
+        match *self {
+            Damage::Flip { at, .. } => first + at as u64..first + at as u64 + 1,
+            Damage::Cut { bytes, .. } => first + bytes as u64..first + SEGMENT_BYTES,
+        }
+    }
+}
+
+/// The first address of a segment, from its name.
+fn first_of(name: &Path) -> Option<u64> {
+    name.to_str()?.split('.').next()?.parse().ok()
+}
+
+/// The files below a folder but the lock, whose content means nothing.
+fn collect(dir: &Path, below: &Path, files: &mut Vec<(PathBuf, Vec<u8>)>) -> Result<()> {
+    let mut entries = fs::read_dir(dir.join(below))?.collect::<std::io::Result<Vec<_>>>()?;
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let path = below.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            collect(dir, &path, files)?;
+        } else if entry.file_name() != "LOCK" {
+            files.push((path, fs::read(entry.path())?));
+        }
+    }
+    Ok(())
+}

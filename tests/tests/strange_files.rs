@@ -1,0 +1,247 @@
+//! Directories whose files were exchanged, overwritten, or replaced by what is no file: rows that can be read are those that were written, what
+//! cannot is named, and nothing takes long, whatever the names claim.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use loom_engine::check::check;
+use loom_engine::query::{Directory, Poll, Predicate, Scan, ScanSpec, raw_scan};
+use loom_engine::{Error, TimeRange};
+use loom_tests::duckdb::{Session, Version};
+use loom_tests::small::{CHUNK_BYTES, SEGMENT_BYTES, Small};
+use rustix::fs::{CWD, Mode};
+
+/// Several segments of 16 chunks.
+const RECORDS: u64 = 6_000;
+
+/// The chunks that cannot be read; every row of all others came, and no other row.
+fn unreadable(small: &Small) -> Result<BTreeSet<u64>> {
+    let snapshot = Directory::open(&small.dir)?.snapshot()?;
+    let spec = ScanSpec {
+        source: snapshot.source("r")?.id,
+        exact: Predicate::All,
+        prune: Predicate::All,
+        index_filters: Vec::new(),
+    };
+    let scan = Scan::new(&snapshot, spec)?;
+    let mut reader = scan.reader();
+    let mut lost = BTreeSet::new();
+    let mut seen = BTreeSet::new();
+    while let Some(chunk) = scan.next(&Poll::never())? {
+        match reader.read(chunk) {
+            Ok(rows) => {
+                for row in rows.rows {
+                    let address = row.address(rows.base).0;
+                    let n = row.payload(rows.bytes).first_chunk().copied();
+                    let n = u64::from_le_bytes(n.context("a payload")?);
+                    ensure!(small.rows.get(&address) == Some(&n), "row {n} at {address}");
+                    seen.insert(address);
+                }
+            }
+            Err(Error::Corrupt { address, .. } | Error::Gap { from: address, .. })
+                if address.0 / CHUNK_BYTES == chunk.0 =>
+            {
+                lost.insert(chunk.0);
+            }
+            // What is no file is told by its path alone.
+            Err(Error::Damaged { .. }) => {
+                lost.insert(chunk.0);
+            }
+            Err(error) => bail!("chunk {}: {error}", chunk.0),
+        }
+    }
+    let expected = small
+        .rows
+        .keys()
+        .filter(|address| !lost.contains(&(*address / CHUNK_BYTES)));
+    ensure!(seen.iter().eq(expected), "rows of sound chunks are missing");
+    Ok(lost)
+}
+
+fn segment(small: &Small, log: &str, number: u64) -> std::path::PathBuf {
+    let name = format!("{:020}.0", number * SEGMENT_BYTES);
+    small.dir.join(log).join(name)
+}
+
+/// Puts other bytes into a file while `look` looks, then the old ones back.
+fn with_bytes<T>(
+    path: &Path,
+    change: impl FnOnce(&mut Vec<u8>),
+    look: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    let sound = fs::read(path)?;
+    let mut bytes = sound.clone();
+    change(&mut bytes);
+    fs::write(path, &bytes)?;
+    let seen = look();
+    fs::write(path, &sound)?;
+    seen
+}
+
+fn chunks(range: std::ops::Range<u64>) -> BTreeSet<u64> {
+    range.collect()
+}
+
+#[test]
+fn a_zeroed_tail_loses_its_chunks_and_no_other() -> Result<()> {
+    let small = Small::new(RECORDS)?;
+    let last = small
+        .chunks()
+        .keys()
+        .next_back()
+        .copied()
+        .context("chunks")?;
+    ensure!(last > 34, "{last} chunks");
+    let path = segment(&small, "records", 2);
+    let zero = |bytes: &mut Vec<u8>| bytes.iter_mut().skip(5000).for_each(|byte| *byte = 0);
+    let lost = with_bytes(&path, zero, || {
+        ensure!(!check(&small.dir)?.is_sound());
+        unreadable(&small)
+    })?;
+    ensure!(lost == chunks(33..last.min(47) + 1), "{lost:?}");
+    // The index logs answer nothing where they are zeroes, and hide nothing.
+    for log in ["chunks", "times"] {
+        let path = segment(&small, log, 0);
+        let zero = |bytes: &mut Vec<u8>| {
+            let half = bytes.len() / 2;
+            bytes.iter_mut().skip(half).for_each(|byte| *byte = 0);
+        };
+        let lost = with_bytes(&path, zero, || {
+            ensure!(!check(&small.dir)?.is_sound(), "{log}");
+            unreadable(&small)
+        })?;
+        ensure!(lost.is_empty(), "{log}: {lost:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn swapped_pages_are_both_named() -> Result<()> {
+    let small = Small::new(RECORDS)?;
+    let page = CHUNK_BYTES as usize;
+    let swap = |bytes: &mut Vec<u8>| {
+        let (low, high) = bytes.split_at_mut(5 * page);
+        if let (Some(one), Some(other)) = (low.get_mut(2 * page..3 * page), high.get_mut(..page)) {
+            one.swap_with_slice(other);
+        }
+    };
+    let lost = with_bytes(&segment(&small, "records", 0), swap, || unreadable(&small))?;
+    ensure!(lost == BTreeSet::from([2, 5]), "{lost:?}");
+    Ok(())
+}
+
+#[test]
+fn a_segment_of_another_directory_is_not_believed() -> Result<()> {
+    let (small, other) = (Small::new(RECORDS)?, Small::new(RECORDS)?);
+    let foreign = fs::read(segment(&other, "records", 1))?;
+    let lost = with_bytes(
+        &segment(&small, "records", 1),
+        |bytes| *bytes = foreign,
+        || unreadable(&small),
+    )?;
+    ensure!(lost == chunks(16..32), "{lost:?}");
+    // One of its own under another name is not believed either.
+    let moved = fs::read(segment(&small, "records", 0))?;
+    let lost = with_bytes(
+        &segment(&small, "records", 1),
+        |bytes| *bytes = moved,
+        || unreadable(&small),
+    )?;
+    ensure!(lost == chunks(16..32), "{lost:?}");
+    for log in ["chunks", "times"] {
+        let foreign = fs::read(segment(&other, log, 0))?;
+        let lost = with_bytes(
+            &segment(&small, log, 0),
+            |bytes| *bytes = foreign,
+            || unreadable(&small),
+        )?;
+        ensure!(lost.is_empty(), "{log}: {lost:?}");
+    }
+    Ok(())
+}
+
+/// What may stand where a file should.
+fn put_strange(kind: &str, path: &Path) -> Result<()> {
+    match kind {
+        "fifo" => Ok(rustix::fs::mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR)?),
+        "folder" => Ok(fs::create_dir(path)?),
+        "link" => Ok(std::os::unix::fs::symlink("/dev/zero", path)?),
+        _ => Ok(std::os::unix::fs::symlink(
+            path.with_extension("sound"),
+            path,
+        )?),
+    }
+}
+
+#[test]
+fn what_is_no_file_is_named_and_keeps_nobody_waiting() -> Result<()> {
+    let small = Small::new(RECORDS)?;
+    let mut sessions = Version::ALL
+        .map(Session::open)
+        .into_iter()
+        .collect::<Result<Vec<_>>>()?;
+    let shown = small.dir.display().to_string();
+    let sum = format!("SELECT sum(n) FROM loom_scan('{shown}', 'r')");
+    for kind in ["fifo", "folder", "link", "dangling link"] {
+        for (file, rows_come) in [
+            ("records", false),
+            ("chunks", true),
+            ("times", true),
+            ("catalog", false),
+            ("durable", false),
+            ("loom.json", false),
+        ] {
+            let path = match file {
+                "records" | "chunks" | "times" => segment(&small, file, 0),
+                _ => small.dir.join(file),
+            };
+            let kept = path.with_extension("kept");
+            fs::rename(&path, &kept)?;
+            put_strange(kind, &path)?;
+            for session in &mut sessions {
+                let said = match session.query(&sum) {
+                    Ok(_) if rows_come => continue,
+                    Ok(rows) => bail!("{kind} for {file}: {rows:?}"),
+                    Err(error) => error.to_string(),
+                };
+                ensure!(said.contains(&shown), "{kind} for {file}: {said}");
+                ensure!(session.value("SELECT 42")? == "42");
+            }
+            match fs::remove_file(&path) {
+                Ok(()) => {}
+                Err(_) => fs::remove_dir(&path)?,
+            }
+            fs::rename(&kept, &path)?;
+        }
+    }
+    let expected = (0..RECORDS).sum::<u64>().to_string();
+    for session in &mut sessions {
+        ensure!(session.value(&sum)? == expected);
+    }
+    Ok(())
+}
+
+/// A hundred thousand names are enough to see what a million would cost.
+#[test]
+fn names_of_segments_that_hold_nothing_cost_little() -> Result<()> {
+    let small = Small::new(RECORDS)?;
+    for number in 1000..101_000u64 {
+        fs::File::create(segment(&small, "records", number))?;
+    }
+    // Also one that claims the last address there is.
+    fs::File::create(small.dir.join("records/04611686018427322368.0"))?;
+    ensure!(unreadable(&small)?.is_empty());
+    ensure!(check(&small.dir)?.is_sound());
+    let snapshot = Directory::open(&small.dir)?.snapshot()?;
+    let mut rows = 0;
+    let source = snapshot.source("r")?.id;
+    raw_scan(&snapshot, source, TimeRange::ALL, &Poll::never(), |_| {
+        rows += 1;
+        ControlFlow::Continue(())
+    })?;
+    ensure!(rows == RECORDS, "{rows} rows");
+    Ok(())
+}
