@@ -13,6 +13,8 @@ mod convert;
 mod csv;
 mod files;
 mod format;
+#[cfg(test)]
+mod hostile;
 mod json;
 mod packet;
 mod parquet;

@@ -10,6 +10,7 @@
 mod commands;
 mod connections;
 mod generated;
+mod hostile;
 mod keeping;
 mod ledger;
 mod overload;

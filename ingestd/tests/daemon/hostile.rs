@@ -1,0 +1,305 @@
+//! What clients may send that nobody means well with: names that look like paths, far too much of everything, and one byte at a time.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use ingestd::client::{Client, ClientError};
+use ingestd::config::Config;
+use ingestd::daemon::{CONNECTIONS_MAX, Daemon};
+use ingestd::protocol::{
+    ErrorCode, HEADER_BYTES, Header, REPLY_BODY_BYTES_MAX, Reply, Request, VERSION,
+};
+use loom_engine::log::LogReader;
+use loom_engine::schema::{SOURCES_MAX, SourceDef, decode_catalog, encode_line};
+
+use super::support::{Here, NUMBERS, SMALL, There, eventually, numbers, payloads};
+
+/// Everything below a folder.
+fn below(dir: &Path) -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            found.extend(below(&entry.path()));
+        }
+        found.insert(entry.path());
+    }
+    found
+}
+
+/// A definition of a source without fields. JSON's strings are TOML's.
+fn named(name: &str) -> String {
+    format!("[[source]]\nname = {}\n", serde_json::Value::from(name))
+}
+
+fn is_refused(result: Result<impl Sized, ClientError>, why: &str) {
+    match result.map(drop) {
+        Err(ClientError::Daemon {
+            code: ErrorCode::Definition,
+            message,
+        }) => {
+            assert!(message.contains(why), "{message}");
+        }
+        other => panic!("not refused for '{why}': {other:?}"),
+    }
+}
+
+#[test]
+fn names_never_become_paths_and_those_that_are_none_are_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("loom");
+    let daemon = Daemon::start(&dir, &Config::parse(SMALL).unwrap(), false).unwrap();
+    let client = Client::connect(&dir).unwrap();
+    let before = below(root.path());
+    let names = [
+        "../../x",
+        "/etc/passwd",
+        "a/b",
+        ".",
+        "..",
+        "records",
+        "'; DROP TABLE x; --",
+        "\"",
+        "ingest.sock",
+        "ünï 😀",
+        &"x".repeat(255),
+    ];
+    for name in names {
+        let source = client.define_one(&named(name)).unwrap();
+        client.push(source, name.as_bytes()).unwrap();
+    }
+    assert_eq!(client.sync().unwrap().counts.stored, names.len() as u64);
+    for name in names {
+        assert_eq!(payloads(&dir, name), [name.as_bytes()]);
+    }
+    assert_eq!(below(root.path()), before, "a name became a path");
+
+    is_refused(client.define_one(&named("")), "empty name");
+    is_refused(
+        client.define_one("[[source]]\nname = \"a\\u0000b\"\n"),
+        "control character",
+    );
+    is_refused(
+        client.define_one("[[source]]\nname = \"a\\nb\"\n"),
+        "control character",
+    );
+    is_refused(client.define_one(&named(&"x".repeat(256))), "256 bytes");
+    is_refused(
+        client.define_one(&named(&"x".repeat(200_000))),
+        "200000 bytes",
+    );
+    is_refused(client.define_one(&named("loom_losses")), "loom_losses");
+    client.sync().unwrap();
+    daemon.stop().unwrap();
+}
+
+/// A frame of a definition, whatever its document holds.
+fn define_frame(document: &[u8]) -> Vec<u8> {
+    let body_bytes = (document.len() + 4) as u32;
+    [
+        &body_bytes.to_le_bytes()[..],
+        &[5, 0, 0, 0],
+        &[1, 0, 0, 0],
+        document,
+    ]
+    .concat()
+}
+
+fn hello() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Request::Hello {
+        version: VERSION,
+        client: "raw",
+    }
+    .encode(&mut bytes);
+    bytes
+}
+
+/// What the daemon says last before it closes the connection.
+fn last_word(dir: &Path, bytes: &[u8]) -> Option<Reply> {
+    let mut stream = UnixStream::connect(dir.join("ingest.sock")).unwrap();
+    // The daemon may close before all of it is sent.
+    let _ = stream.write_all(bytes);
+    let mut received = Vec::new();
+    let _ = stream.read_to_end(&mut received);
+    let mut rest = received.as_slice();
+    let mut last = None;
+    while let Some(Ok(header)) = Header::decode(rest, REPLY_BODY_BYTES_MAX) {
+        let (frame, after) = rest.split_at(HEADER_BYTES + header.body_bytes);
+        last = Some(Reply::decode(header, &frame[HEADER_BYTES..]).unwrap());
+        rest = after;
+    }
+    last
+}
+
+#[test]
+fn a_name_of_a_megabyte_and_one_that_is_no_text_end_their_connection_alone() {
+    let here = Here::start(SMALL);
+    let client = here.client();
+    let source = client.define_one(NUMBERS).unwrap();
+    for document in [
+        named(&"x".repeat(1 << 20)).into_bytes(),
+        b"[[source]]\nname = \"\xFF\xFE\"\n".to_vec(),
+    ] {
+        let bytes = [hello(), define_frame(&document)].concat();
+        let said = last_word(here.path(), &bytes);
+        assert!(
+            matches!(
+                said,
+                Some(Reply::Error {
+                    request: None,
+                    code: ErrorCode::Malformed,
+                    ..
+                })
+            ),
+            "{said:?}"
+        );
+    }
+    client.push(source, &1u64.to_le_bytes()).unwrap();
+    client.sync().unwrap();
+    assert_eq!(numbers(here.path()), [1]);
+}
+
+#[test]
+fn a_client_that_sends_byte_by_byte_is_served_and_stalls_no_other() {
+    let here = Here::start(SMALL);
+    let client = here.client();
+    let source = client.define_one(NUMBERS).unwrap();
+    let [low, high] = source.0.to_le_bytes();
+    let push = [
+        &[12, 0, 0, 0, 2, 0, low, high, 8, 0, 0, 0][..],
+        &77u64.to_le_bytes(),
+    ]
+    .concat();
+    let mut slow = UnixStream::connect(here.path().join("ingest.sock")).unwrap();
+    for byte in [hello(), push].concat() {
+        slow.write_all(&[byte]).unwrap();
+        client.push(source, &1u64.to_le_bytes()).unwrap();
+        client.sync().unwrap();
+    }
+    eventually(|| numbers(here.path()).contains(&77).then_some(()));
+}
+
+/// Kibibytes of a process that are its own, from a line of its status.
+fn own_kib(pid: u32, line: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let found = status.lines().find_map(|found| found.strip_prefix(line));
+    found
+        .unwrap()
+        .trim()
+        .trim_end_matches(" kB")
+        .trim()
+        .parse()
+        .unwrap()
+}
+
+#[test]
+fn thousands_of_connections_are_told_so_and_cost_no_other_client_anything() {
+    const CONNECTIONS: usize = 3000;
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("config.toml");
+    std::fs::write(&config, SMALL).unwrap();
+    let loom = dir.path().join("loom");
+    let there = There::start(&loom, &["--config", config.to_str().unwrap()]);
+    let client = there.client();
+    let source = client.define_one(NUMBERS).unwrap();
+    let mut held = Vec::new();
+    let mut told = 0;
+    for n in 0..CONNECTIONS {
+        let stream = UnixStream::connect(loom.join("ingest.sock")).unwrap();
+        if held.len() < CONNECTIONS_MAX - 1 {
+            held.push(stream);
+        } else {
+            let mut stream = stream;
+            let mut said = Vec::new();
+            let _ = stream.read_to_end(&mut said);
+            let header = Header::decode(&said, REPLY_BODY_BYTES_MAX)
+                .unwrap()
+                .unwrap();
+            let reply = Reply::decode(header, &said[HEADER_BYTES..]).unwrap();
+            told += usize::from(matches!(
+                reply,
+                Reply::Error {
+                    code: ErrorCode::TooManyConnections,
+                    ..
+                }
+            ));
+        }
+        if n % 100 == 0 {
+            client.push(source, &(n as u64).to_le_bytes()).unwrap();
+            client.sync().unwrap();
+        }
+    }
+    assert!(told > CONNECTIONS - 2 * CONNECTIONS_MAX, "{told} were told");
+    let kib = own_kib(there.child.id(), "RssAnon:");
+    assert!(kib < 256 << 10, "{kib} KiB");
+    drop(held);
+    eventually(|| Client::connect(&loom).ok());
+    assert_eq!(numbers(&loom).len(), CONNECTIONS / 100);
+    there.signal("-TERM");
+    assert!(there.wait());
+}
+
+/// Appends so many definitions to the catalog of a directory that nobody writes, as a daemon would have, but for the waiting.
+fn define_directly(dir: &Path, count: usize) {
+    let reader = LogReader::open(dir).unwrap();
+    let uuid = reader.meta().uuid;
+    let (mut catalog, mut lines, _) =
+        decode_catalog(&uuid, &reader.catalog_bytes().unwrap()).unwrap();
+    let mut text = String::new();
+    for n in 0..count {
+        let def = SourceDef::new(format!("source {n}"));
+        let at = catalog.latest_at();
+        let (_, events) = catalog.define_source(&def, at).unwrap();
+        for event in events {
+            text.push_str(&encode_line(&uuid, lines as u64, &event));
+            lines += 1;
+        }
+    }
+    let catalog = std::fs::OpenOptions::new()
+        .append(true)
+        .open(dir.join("catalog"));
+    catalog.unwrap().write_all(text.as_bytes()).unwrap();
+}
+
+#[test]
+fn sources_beyond_the_limit_are_refused_and_the_daemon_goes_on() {
+    const LEFT: usize = 5;
+    let dir = tempfile::tempdir().unwrap();
+    let start = || Daemon::start(dir.path(), &Config::parse(SMALL).unwrap(), false).unwrap();
+    let daemon = start();
+    let built_in: usize = {
+        let client = Client::connect(dir.path()).unwrap();
+        client.define_one(NUMBERS).unwrap();
+        let reader = LogReader::open(dir.path()).unwrap();
+        let bytes = reader.catalog_bytes().unwrap();
+        let decoded = decode_catalog(&reader.meta().uuid, &bytes).unwrap();
+        decoded.0.sources().count()
+    };
+    daemon.stop().unwrap();
+    define_directly(dir.path(), SOURCES_MAX - built_in - LEFT);
+
+    let daemon = start();
+    let client = Client::connect(dir.path()).unwrap();
+    // More than are left are refused together, and none of them is made.
+    let many: String = (0..1000).map(|n| named(&format!("late {n}"))).collect();
+    is_refused(client.define(&many), &SOURCES_MAX.to_string());
+    let mut made = 0;
+    let refusal = loop {
+        match client.define_one(&named(&format!("last {made}"))) {
+            Ok(_) => made += 1,
+            refusal => break refusal,
+        }
+    };
+    is_refused(refusal, &SOURCES_MAX.to_string());
+    assert!((1..=LEFT).contains(&made), "{made}");
+    let source = client.define_one(NUMBERS).unwrap();
+    client.push(source, &5u64.to_le_bytes()).unwrap();
+    client.sync().unwrap();
+    assert_eq!(numbers(dir.path()), [5]);
+    assert!(client.status().unwrap().contains("\"last 0\""));
+    drop(client);
+    daemon.stop().unwrap();
+}
