@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
-.PHONY: check build test lint bench bench-live demo clean
+.PHONY: check build test fuzz lint deny bench bench-live demo clean
 
 CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR := $(abspath $(CARGO_TARGET_DIR))
@@ -18,13 +18,27 @@ build: check
 test: build .venv/complete
 	$(CARGO) test --release --locked --workspace --no-fail-fast
 	$(CARGO) test --release --locked --manifest-path engine/model/Cargo.toml
+	CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)/fuzz" $(CARGO) test --release --locked --manifest-path engine/fuzz/Cargo.toml
+
+# Each fuzz target for 15 seconds; `make fuzz SECONDS=3600 TARGETS='node directory'` for longer, or some.
+fuzz: check
+	engine/fuzz/run $(or $(SECONDS),15) $(TARGETS)
 
 lint: check
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path engine/model/Cargo.toml --check
+	$(CARGO) fmt --manifest-path engine/fuzz/Cargo.toml --check
 	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --release --locked --manifest-path engine/model/Cargo.toml --tests -- -D warnings
+	CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)/fuzz" $(CARGO) clippy --release --locked --manifest-path engine/fuzz/Cargo.toml --bins --tests -- -D warnings
 	$(CARGO) test --release --locked --workspace --test style --test dependencies
+
+# What may be depended on. `make deny CHECKS=advisories` asks the database of known flaws, where it can be reached.
+deny:
+	@$(CARGO) deny --version >/dev/null 2>&1 || { echo "make: no cargo-deny; run 'cargo install cargo-deny --locked'." >&2; exit 1; }
+	@for manifest in Cargo.toml engine/model/Cargo.toml engine/fuzz/Cargo.toml; do \
+		$(CARGO) deny --locked --manifest-path $$manifest --config deny.toml check $(or $(CHECKS),licenses bans sources) || exit 1; \
+	done
 
 # Small by default; `make bench FULL=1` takes far longer and keeps its table in the repository. OPTIONS: see `bench --help`.
 bench: build .bench-venv/complete

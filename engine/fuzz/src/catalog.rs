@@ -1,0 +1,75 @@
+//! The catalog file: its lines, and what may follow what.
+//!
+//! Input: flags, then lines of JSON, whose checksums are put before them; with [`UNREPAIRED`], the bytes of the file.
+
+use loom_engine::schema::{Catalog, decode_catalog, encode_line};
+use loom_engine::{Address, Error};
+
+use crate::{SOUND, UNREPAIRED, UUID, flagged, label};
+
+pub fn run(input: &[u8]) -> String {
+    let (flags, given) = flagged(input);
+    let file = if flags & UNREPAIRED == 0 {
+        repaired(&UUID, given)
+    } else {
+        given.to_vec()
+    };
+    match decode_catalog(&UUID, &file) {
+        Ok((catalog, lines, valid_bytes)) => {
+            assert_eq!(catalog.event_count(), lines as u64);
+            let valid = file.get(..valid_bytes).unwrap_or_default();
+            let again = decode_catalog(&UUID, valid).map(|(_, lines, _)| lines);
+            assert_eq!(again.ok(), Some(lines), "the lines that count, alone");
+            look_at(catalog);
+            SOUND.to_owned()
+        }
+        Err(Error::Catalog { what, .. }) => label(&what),
+        Err(error) => panic!("not an error of the catalog: {error}"),
+    }
+}
+
+/// Puts before each line the checksum that it should have. A last line without a newline stays one.
+pub fn repaired(uuid: &[u8; 16], lines: &[u8]) -> Vec<u8> {
+    let mut file = Vec::new();
+    for (line, number) in lines.split_inclusive(|byte| *byte == b'\n').zip(0u64..) {
+        let json = line.strip_suffix(b"\n").unwrap_or(line);
+        file.extend_from_slice(format!("{:08x} ", line_checksum(uuid, number, json)).as_bytes());
+        file.extend_from_slice(line);
+    }
+    file
+}
+
+fn line_checksum(uuid: &[u8; 16], number: u64, json: &[u8]) -> u32 {
+    let covered = crc32c::crc32c_append(crc32c::crc32c(uuid), &number.to_le_bytes());
+    crc32c::crc32c_append(covered, json)
+}
+
+/// Whatever the catalog says can be defined once more, and its layouts and filters stand any payload.
+fn look_at(mut catalog: Catalog) {
+    let at = Address(catalog.latest_at().0);
+    let sources: Vec<_> = catalog.sources().take(8).cloned().collect();
+    for source in sources {
+        for (since, layout) in source.layouts.iter().take(8) {
+            assert!(*since <= at);
+            for payload in [&[][..], &[0; 64], &[0xFF; 300]] {
+                std::hint::black_box(layout.validate(payload).is_ok());
+                for field in 0..layout.field_count().min(64) {
+                    std::hint::black_box((
+                        layout.key(field, payload),
+                        layout.bytes(field, payload),
+                    ));
+                }
+                for index in source.indexes.iter().take(8) {
+                    std::hint::black_box(index.key(layout, payload));
+                }
+            }
+        }
+        let def = source.def();
+        if let Ok((id, events)) = catalog.define_source(&def, at) {
+            assert_eq!(id, source.id);
+            for event in events {
+                std::hint::black_box(encode_line(&UUID, 0, &event));
+            }
+        }
+    }
+}

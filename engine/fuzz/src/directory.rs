@@ -1,0 +1,102 @@
+//! A whole directory as a reader sees it: changes to the files of a sound one, whose checksums then are made right again.
+//!
+//! Input: flags, then changes (`patch.rs`) to these regions: record log, chunk index, timestamp index, catalog, `loom.json`, `durable`, the
+//! roll-up, its entry, the first summary, its entry, the last summary, its entry.
+
+use loom_engine::format::{CHUNK_TRAILER_BYTES, TIME_ENTRY_BYTES, seal_trailer};
+use loom_engine::{ChunkNo, LogKind};
+
+use crate::memory::Memory;
+use crate::patch::{Region, apply};
+use crate::world::{CHUNK_BYTES, World, chunk_address, log_path, path};
+use crate::{UNREPAIRED, durable, flagged, node, questions, time_entry};
+
+/// In the flags: only the chunks' checksums stay wrong.
+pub const CHUNKS_UNREPAIRED: u8 = 2;
+
+pub fn run(input: &[u8]) -> String {
+    let (flags, changes) = flagged(input);
+    let world = World::base();
+    let mut files = world.files.clone();
+    let changed = apply(&mut files, &regions(world), changes);
+    if flags & UNREPAIRED == 0 {
+        for path in changed {
+            if flags & CHUNKS_UNREPAIRED == 0 || path != log_path(LogKind::Records) {
+                repair(world, &mut files, &path);
+            }
+        }
+    }
+    questions::ask(files)
+}
+
+/// In the order in which the fuzzer names them.
+pub fn regions(world: &World) -> Vec<Region> {
+    let files = &world.files;
+    let mut regions: Vec<Region> = LogKind::ALL
+        .map(log_path)
+        .into_iter()
+        .chain(["catalog", "loom.json", "durable"].map(path))
+        .map(|path| Region::whole(files, path))
+        .collect();
+    let rollup = world.nodes.iter().max_by_key(|place| place.node_bytes);
+    let ends = world.nodes.first().into_iter().chain(world.nodes.last());
+    for place in rollup.into_iter().chain(ends) {
+        regions.push(Region {
+            path: log_path(LogKind::Chunks),
+            from: place.node.0 as usize,
+            bytes: place.node_bytes,
+        });
+        regions.push(Region {
+            path: log_path(LogKind::Times),
+            from: place.entry.0 as usize,
+            bytes: TIME_ENTRY_BYTES,
+        });
+    }
+    regions
+}
+
+/// Makes every checksum of a file right, as far as what it covers is there.
+fn repair(world: &World, files: &mut Memory, path: &std::path::Path) {
+    let Some(bytes) = files.get(path) else {
+        return;
+    };
+    let mut bytes = bytes.to_vec();
+    let uuid = &world.uuid;
+    if path == log_path(LogKind::Records) {
+        for (chunk, number) in bytes.chunks_exact_mut(CHUNK_BYTES).zip(0..) {
+            let trailer = seal_trailer(uuid, chunk_address(ChunkNo(number)), chunk);
+            if let Some(place) = chunk.last_chunk_mut::<CHUNK_TRAILER_BYTES>() {
+                *place = trailer;
+            }
+        }
+    } else if path == log_path(LogKind::Chunks) {
+        for place in &world.nodes {
+            let from = place.node.0 as usize;
+            if let Some(bytes) = bytes.get_mut(from..) {
+                node::repair(uuid, place.node, bytes);
+            }
+        }
+    } else if path == log_path(LogKind::Times) {
+        for place in &world.nodes {
+            if let Some(bytes) = bytes.get_mut(place.entry.0 as usize..) {
+                time_entry::repair(uuid, place.entry, bytes);
+            }
+        }
+    } else if path == crate::world::path("catalog") {
+        bytes = relined(uuid, &bytes);
+    } else if path == crate::world::path("durable") {
+        durable::repair(uuid, &mut bytes);
+    }
+    files.put(path, bytes);
+}
+
+/// The catalog with the checksum of each line made right.
+fn relined(uuid: &[u8; 16], file: &[u8]) -> Vec<u8> {
+    /// Eight digits and a space.
+    const PREFIX_BYTES: usize = 9;
+    let lines: Vec<&[u8]> = file
+        .split_inclusive(|byte| *byte == b'\n')
+        .map(|line| line.get(PREFIX_BYTES..).unwrap_or(line))
+        .collect();
+    crate::catalog::repaired(uuid, &lines.concat())
+}

@@ -1,0 +1,38 @@
+//! The slots of `durable`: where the logs end when no staging tells.
+//!
+//! Input: flags, then what the two slots hold before their zeroes, half of the input each.
+
+use loom_engine::format::{SLOT_LOG, checksum_for};
+
+use crate::world::{SLOT_BYTES, World, path};
+use crate::{UNREPAIRED, flagged, questions};
+
+pub fn run(input: &[u8]) -> String {
+    let (flags, given) = flagged(input);
+    let world = World::base();
+    let mut file = Vec::with_capacity(2 * SLOT_BYTES);
+    let (first, second) = given.split_at(given.len() / 2);
+    for slot in [first, second] {
+        let end = file.len() + SLOT_BYTES;
+        file.extend(slot.iter().take(SLOT_BYTES));
+        file.resize(end, 0);
+    }
+    if flags & UNREPAIRED == 0 {
+        repair(&world.uuid, &mut file);
+    }
+    let mut files = world.files.clone();
+    files.put(path("durable"), file);
+    questions::ask(files)
+}
+
+/// Makes the checksum of each whole slot right.
+pub fn repair(uuid: &[u8; 16], file: &mut [u8]) {
+    for (slot, number) in file.chunks_exact_mut(SLOT_BYTES).zip(0u64..) {
+        if let Some((head, body)) = slot.split_first_chunk_mut::<8>() {
+            let sum = checksum_for(uuid, SLOT_LOG, number, body).to_le_bytes();
+            if let Some(place) = head.last_chunk_mut::<4>() {
+                *place = sum;
+            }
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! What is wrong with a directory's files: changes (`patch.rs`) by region and kind, and whole small files.
+
+use super::{Seeds, seed, with};
+use crate::directory::CHUNKS_UNREPAIRED;
+use crate::world::{SLOT_BYTES, World, path};
+use crate::{UNREPAIRED, staging};
+
+pub fn all() -> Vec<(&'static str, Seeds)> {
+    vec![
+        ("meta", metas()),
+        ("durable", slots()),
+        ("staging", stagings()),
+        ("directory", directories()),
+    ]
+}
+
+/// Regions of `directory`, as its input names them.
+const RECORDS: u8 = 0;
+const CHUNKS: u8 = 1;
+const TIMES: u8 = 2;
+const CATALOG: u8 = 3;
+const META: u8 = 4;
+const DURABLE: u8 = 5;
+const ROLLUP: u8 = 6;
+const ROLLUP_ENTRY: u8 = 7;
+const SUMMARY: u8 = 8;
+const SUMMARY_ENTRY: u8 = 9;
+const LAST_SUMMARY: u8 = 10;
+
+/// What is done, as the low half of a change's first byte names it.
+const REMOVE: u8 = 0;
+const ODD: u8 = 1;
+const CUT: u8 = 2;
+const ZERO: u8 = 3;
+const SWAP: u8 = 4;
+const NUMBER: u8 = 5;
+const SHORT_NUMBER: u8 = 6;
+const STEP: u8 = 7;
+const LENGTHEN: u8 = 8;
+const WRITE: u8 = 9;
+
+/// Of the telling numbers (`patch.rs`).
+const ZEROES: u8 = 0;
+const ONES: u8 = 2;
+const FAR: u8 = 6;
+const NAN: u8 = 9;
+
+fn change(region: u8, kind: u8, at: u32, more: &[u8]) -> Vec<u8> {
+    let [a, b, c, _] = at.to_le_bytes();
+    let place: &[u8] = if kind <= ODD { &[] } else { &[a, b, c] };
+    [&[region << 4 | kind], place, more].concat()
+}
+
+fn metas() -> Seeds {
+    let world = World::base();
+    let sound = world.files.get(&path("loom.json")).unwrap_or_default();
+    let text = String::from_utf8_lossy(sound).into_owned();
+    let value = |key: &str, value: serde_json::Value| {
+        let mut json: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        if let Some(place) = json.get_mut(key) {
+            *place = value;
+        }
+        json.to_string().into_bytes()
+    };
+    vec![
+        seed("sound", &[sound]),
+        seed("empty", &[]),
+        seed("half", &[b"{\"format\": 2"]),
+        seed("another_version", &[b"{\"format\": 1}"]),
+        seed("format_alone", &[b"{\"format\": 2}"]),
+        seed("chunk", &[&value("chunk_bytes", 1000.into())]),
+        seed("chunk_larger", &[&value("chunk_bytes", 65_536.into())]),
+        seed(
+            "segment",
+            &[&value("segment_bytes", serde_json::json!([0, 4096, 4096]))],
+        ),
+        seed(
+            "segment_small",
+            &[&value(
+                "segment_bytes",
+                serde_json::json!([4096, 4096, 4096]),
+            )],
+        ),
+        seed(
+            "segment_huge",
+            &[&value(
+                "segment_bytes",
+                serde_json::json!([1u64 << 63, 1u64 << 63, 1u64 << 63]),
+            )],
+        ),
+        seed(
+            "uuid",
+            &[&value(
+                "uuid",
+                "00000000-0000-0000-0000-000000000000".into(),
+            )],
+        ),
+    ]
+}
+
+fn slots() -> Seeds {
+    let world = World::base();
+    let file = world.files.get(&path("durable")).unwrap_or_default();
+    const USED: usize = 144;
+    let slot = |number: usize| {
+        let from = number * SLOT_BYTES;
+        file.get(from..from + USED).unwrap_or_default().to_vec()
+    };
+    let newest = if slot(0).get(8..16) > slot(1).get(8..16) {
+        0
+    } else {
+        1
+    };
+    let only = |changed: Vec<u8>| {
+        let mut slots = [vec![0; USED], vec![0; USED]];
+        if let Some(place) = slots.get_mut(newest) {
+            *place = changed;
+        }
+        slots.concat()
+    };
+    let sound = slot(newest);
+    let at = |at: usize, number: u64| only(with(&sound, at, &number.to_le_bytes()));
+    // Behind header, sequence, uuid, epoch and mark: tail and begin of the records, then of the chunks, then of the times.
+    const RECORDS_TAIL: usize = 48;
+    const RECORDS_BEGIN: usize = 56;
+    const CHUNKS_TAIL: usize = 80;
+    const TIMES_TAIL: usize = 112;
+    vec![
+        seed("sound", &[&[0], &slot(0), &slot(1)]),
+        seed("only_newest", &[&[0], &only(sound.clone())]),
+        seed("none", &[&[0]]),
+        seed("unrepaired", &[&[UNREPAIRED], &at(16, 5)]),
+        seed("not_clean", &[&[0], &at(40, 0)]),
+        seed("far_tail", &[&[0], &at(RECORDS_TAIL, (1 << 62) - 4096)]),
+        seed("beyond", &[&[0], &at(RECORDS_TAIL, u64::MAX)]),
+        seed("no_records", &[&[0], &at(RECORDS_TAIL, 0)]),
+        seed("odd_tail", &[&[0], &at(RECORDS_TAIL, 5001)]),
+        seed("late_begin", &[&[0], &at(RECORDS_BEGIN, 8192)]),
+        seed("odd_begin", &[&[0], &at(RECORDS_BEGIN, 77)]),
+        seed("no_nodes", &[&[0], &at(CHUNKS_TAIL, 0)]),
+        seed("no_entries", &[&[0], &at(TIMES_TAIL, 0)]),
+        seed("many_entries", &[&[0], &at(TIMES_TAIL, 1 << 61)]),
+    ]
+}
+
+fn stagings() -> Seeds {
+    const NOTE: u8 = 0;
+    const HEADER: u8 = 1;
+    const WORDS: u8 = 2;
+    const BLOCKS: u8 = 3;
+    let word = |log: u32, word: u32| 512 * log + 64 * word;
+    let note = staging::note();
+    let inode = note.find("\"inode\":").unwrap_or_default() + "\"inode\":".len();
+    vec![
+        seed("sound", &[]),
+        seed(
+            "another_file",
+            &[&change(NOTE, WRITE, inode as u32, &[1, b'9'])],
+        ),
+        seed("no_note", &[&change(NOTE, REMOVE, 0, &[])]),
+        seed("odd_note", &[&change(NOTE, ODD, 0, &[])]),
+        seed("note_cut", &[&change(NOTE, CUT, 40, &[])]),
+        seed("no_file", &[&change(BLOCKS, REMOVE, 0, &[])]),
+        seed("odd_file", &[&change(BLOCKS, ODD, 0, &[])]),
+        seed("short_file", &[&change(BLOCKS, CUT, 9000, &[])]),
+        seed("no_header", &[&change(HEADER, CUT, 7, &[])]),
+        seed("magic", &[&change(HEADER, NUMBER, 0, &[ZEROES])]),
+        seed("version", &[&change(HEADER, STEP, 8, &[1])]),
+        seed("epoch", &[&change(HEADER, STEP, 32, &[1])]),
+        seed("block_zero", &[&change(HEADER, NUMBER, 40, &[ZEROES])]),
+        seed("block_far", &[&change(HEADER, NUMBER, 40, &[FAR])]),
+        seed(
+            "tail_torn",
+            &[&change(WORDS, NUMBER, word(0, 0), &[ZEROES])],
+        ),
+        seed(
+            "tail_beyond",
+            &[
+                &change(WORDS, NUMBER, word(0, 0), &[FAR]),
+                &change(WORDS, NUMBER, word(0, 0) + 8, &[ONES]),
+            ],
+        ),
+        seed("head_torn", &[&change(WORDS, NUMBER, word(0, 1), &[ONES])]),
+        seed("head_far", &[&change(WORDS, NUMBER, word(1, 1), &[7])]),
+        seed(
+            "begin",
+            &[&change(
+                WORDS,
+                WRITE,
+                word(0, 4),
+                &[
+                    16, 0, 0x40, 0, 0, 0, 0, 0, 0, 0xFF, 0xBF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF,
+                ],
+            )],
+        ),
+        seed(
+            "times_none",
+            &[&change(
+                WORDS,
+                WRITE,
+                word(2, 0),
+                &[
+                    16, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF,
+                ],
+            )],
+        ),
+        seed("blocks_zero", &[&change(BLOCKS, ZERO, 0, &[])]),
+        seed(
+            "records_forged",
+            &[&change(BLOCKS, SHORT_NUMBER, 10, &[ONES])],
+        ),
+    ]
+}
+
+fn directories() -> Seeds {
+    let mut seeds = vec![
+        seed("sound", &[]),
+        seed(
+            "chunk_flipped",
+            &[&[UNREPAIRED], &change(RECORDS, STEP, 5000, &[1])],
+        ),
+        seed(
+            "chunk_mark",
+            &[&[UNREPAIRED], &change(RECORDS, STEP, 8191, &[1])],
+        ),
+        seed(
+            "chunks_checksums",
+            &[&[CHUNKS_UNREPAIRED], &change(RECORDS, STEP, 50, &[1])],
+        ),
+        seed(
+            "node_flipped",
+            &[&[UNREPAIRED], &change(SUMMARY, STEP, 60, &[1])],
+        ),
+        seed(
+            "rollup_flipped",
+            &[&[UNREPAIRED], &change(ROLLUP, STEP, 60, &[1])],
+        ),
+        seed(
+            "entry_flipped",
+            &[&[UNREPAIRED], &change(SUMMARY_ENTRY, STEP, 9, &[1])],
+        ),
+        seed(
+            "pages_swapped",
+            &[&[UNREPAIRED], &change(RECORDS, SWAP, 4096, &[5, 0, 0])],
+        ),
+        seed(
+            "pages_swapped_repaired",
+            &[&[0], &change(RECORDS, SWAP, 4096, &[5, 0, 0])],
+        ),
+        seed(
+            "record_length",
+            &[&[0], &change(RECORDS, SHORT_NUMBER, 4096 + 10, &[ONES])],
+        ),
+        seed(
+            "record_source",
+            &[&[0], &change(RECORDS, WRITE, 4096 + 8, &[2, 99, 0])],
+        ),
+        seed(
+            "record_payload",
+            &[&[0], &change(RECORDS, WRITE, 10, &[2, 3, 0])],
+        ),
+        seed(
+            "anchor_far",
+            &[&[0], &change(RECORDS, NUMBER, 4096, &[FAR])],
+        ),
+        seed("node_length", &[&[0], &change(SUMMARY, NUMBER, 8, &[ONES])]),
+        seed(
+            "chain_far",
+            &[&[0], &change(SUMMARY, NUMBER, 56 + 48, &[ZEROES])],
+        ),
+        seed("sum_nan", &[&[0], &change(ROLLUP, NUMBER, 3000, &[NAN])]),
+        seed(
+            "rollup_mask",
+            &[&[0], &change(ROLLUP, NUMBER, 56 + 64, &[ONES])],
+        ),
+        seed(
+            "rollup_zeroes",
+            &[&[0], &change(ROLLUP, NUMBER, 56 + 8, &[ZEROES])],
+        ),
+        seed(
+            "entry_node",
+            &[&[0], &change(SUMMARY_ENTRY, NUMBER, 16, &[ONES])],
+        ),
+        seed(
+            "entry_level",
+            &[&[0], &change(SUMMARY_ENTRY, STEP, 4, &[1])],
+        ),
+        seed(
+            "entry_of_none",
+            &[&[0], &change(ROLLUP_ENTRY, NUMBER, 24, &[ZEROES])],
+        ),
+        seed(
+            "summary_of_none",
+            &[&[0], &change(SUMMARY_ENTRY, NUMBER, 24, &[ZEROES])],
+        ),
+        seed(
+            "entry_times",
+            &[&[0], &change(ROLLUP_ENTRY, NUMBER, 32, &[FAR])],
+        ),
+        seed("node_of_another", &[&[0], &change(SUMMARY, STEP, 16, &[1])]),
+    ];
+    for (name, region, kind, at, more) in [
+        ("chain_astray", LAST_SUMMARY, NUMBER, 56 + 48, ZEROES),
+        ("rollup_entry_level", ROLLUP_ENTRY, STEP, 4, 1),
+        ("rollup_entry_node", ROLLUP_ENTRY, NUMBER, 16, ONES),
+        ("rollup_of_another", ROLLUP, STEP, 16, 64),
+    ] {
+        seeds.push(seed(name, &[&[0], &change(region, kind, at, &[more])]));
+    }
+    for (name, region, length) in [
+        ("records", RECORDS, 70_000),
+        ("chunks", CHUNKS, 900),
+        ("times", TIMES, 500),
+        ("catalog", CATALOG, 200),
+        ("meta", META, 30),
+        ("durable", DURABLE, 4100),
+    ] {
+        for (what, kind) in [
+            ("removed", REMOVE),
+            ("odd", ODD),
+            ("cut", CUT),
+            ("zeroed", ZERO),
+            ("lengthened", LENGTHEN),
+        ] {
+            let more: &[u8] = if kind == LENGTHEN { &[200] } else { &[] };
+            let bytes = change(region, kind, length, more);
+            seeds.push(seed(&format!("{name}_{what}"), &[&[UNREPAIRED], &bytes]));
+        }
+    }
+    seeds
+}

@@ -1,0 +1,134 @@
+//! Staging that a killed writer left: the note that names the file, its control page, and the blocks.
+//!
+//! Input: changes (`patch.rs`) to these regions: the note, the header and the words of the logs in the control page, the staged blocks.
+
+use std::sync::LazyLock;
+
+use loom_engine::LogKind;
+
+use crate::memory::{BOOT_ID, DIRECTORY, Memory, file_id};
+use crate::patch::{Region, apply};
+use crate::questions;
+use crate::world::{World, path};
+
+const CONTROL_BYTES: usize = 4096;
+/// Of the three logs. The record log's second half is staged, of the others all that two blocks hold.
+const BLOCK_BYTES: [usize; 3] = [64 << 10, 16 << 10, 4096];
+const MAGIC: u64 = 0x4741_5453_4D4F_4F4C;
+const VERSION: u64 = 1;
+
+/// The words of a log, in their order in the page.
+struct Words {
+    tail: u64,
+    head: u64,
+}
+
+static LIVE: LazyLock<Memory> = LazyLock::new(live);
+
+pub fn run(input: &[u8]) -> String {
+    let mut files = LIVE.clone();
+    apply(&mut files, &regions(), input);
+    questions::ask(files)
+}
+
+/// The note as it stands when nothing is wrong with it.
+pub fn note() -> String {
+    let note = LIVE.get(&path("staging")).unwrap_or_default();
+    String::from_utf8_lossy(note).into_owned()
+}
+
+/// In the order in which the fuzzer names them.
+pub fn regions() -> [Region; 4] {
+    let staged = |from, bytes| Region {
+        path: path("staged"),
+        from,
+        bytes,
+    };
+    [
+        Region::whole(&LIVE, path("staging")),
+        staged(0, 64),
+        staged(1024, 1536),
+        staged(CONTROL_BYTES, 2 * BLOCK_BYTES.iter().sum::<usize>()),
+    ]
+}
+
+/// The directory as it would be if its writer had been killed in the next epoch, with the ends of the logs in staging.
+fn live() -> Memory {
+    let world = World::base();
+    let mut files = world.files.clone();
+    let staged = path("staged");
+    let id = file_id(&staged);
+    let hex: String = world
+        .uuid
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let note = serde_json::json!({
+        "path": "staged",
+        "device": id.device,
+        "inode": id.inode,
+        "directory_device": DIRECTORY.device,
+        "directory_inode": DIRECTORY.inode,
+        "uuid": hex,
+        "epoch": EPOCH,
+        "boot_id": BOOT_ID,
+    });
+    files.put(path("staging"), note.to_string().into_bytes());
+    files.put(staged, staging(world));
+    files
+}
+
+/// Above any that the directory has seen.
+const EPOCH: u64 = 1000;
+
+fn staging(world: &World) -> Vec<u8> {
+    let mut page = Vec::new();
+    page.extend_from_slice(&MAGIC.to_le_bytes());
+    page.extend_from_slice(&VERSION.to_le_bytes());
+    page.extend_from_slice(&world.uuid);
+    page.extend_from_slice(&EPOCH.to_le_bytes());
+    for block in BLOCK_BYTES {
+        page.extend_from_slice(&(block as u64).to_le_bytes());
+    }
+    let mut blocks = Vec::new();
+    for (log, block) in LogKind::ALL.into_iter().zip(BLOCK_BYTES) {
+        let bytes = world
+            .files
+            .get(&crate::world::log_path(log))
+            .unwrap_or_default();
+        let words = Words {
+            tail: bytes.len() as u64,
+            head: (bytes
+                .len()
+                .saturating_sub(2 * block)
+                .next_multiple_of(block)) as u64,
+        };
+        page.resize(1024 + 512 * log as usize, 0);
+        put_words(&mut page, &words);
+        blocks.extend(staged_blocks(bytes, words.head as usize, block));
+    }
+    page.resize(CONTROL_BYTES, 0);
+    page.extend(blocks);
+    page
+}
+
+/// Tail, head, flushed, durable, begin: each with its complement, 64 bytes apart.
+fn put_words(page: &mut Vec<u8>, words: &Words) {
+    for word in [words.tail, words.head, words.head, words.head, 0] {
+        let end = page.len() + 64;
+        page.extend_from_slice(&word.to_le_bytes());
+        page.extend_from_slice(&(!word).to_le_bytes());
+        page.resize(end, 0);
+    }
+}
+
+/// The two blocks of a log of which all from `head` on is staged.
+fn staged_blocks(log: &[u8], head: usize, block: usize) -> Vec<u8> {
+    let mut blocks = vec![0; 2 * block];
+    for (byte, address) in log.iter().skip(head).zip(head..) {
+        if let Some(place) = blocks.get_mut(address % (2 * block)) {
+            *place = *byte;
+        }
+    }
+    blocks
+}

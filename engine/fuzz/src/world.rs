@@ -1,0 +1,105 @@
+//! The small sound directory that the targets of files put their bytes into: `base/`, which the program `base` writes.
+
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use loom_engine::format::{TIME_ENTRY_BYTES, TimeEntry};
+use loom_engine::{Address, ChunkNo, LogKind};
+
+use crate::memory::Memory;
+
+/// Where it stands in memory.
+pub const DIR: &str = "/world";
+pub const CHUNK_BYTES: usize = 4096;
+/// A slot of `durable`.
+pub const SLOT_BYTES: usize = 4096;
+
+/// A node, and the entry that names it.
+#[derive(Copy, Clone, Debug)]
+pub struct NodePlace {
+    pub entry: Address,
+    pub node: Address,
+    pub node_bytes: usize,
+}
+
+/// The directory, and where its parts stand.
+#[derive(Debug)]
+pub struct World {
+    pub files: Memory,
+    pub uuid: [u8; 16],
+    pub nodes: Vec<NodePlace>,
+}
+
+impl World {
+    /// The one and only, read once.
+    pub fn base() -> &'static World {
+        static BASE: LazyLock<World> = LazyLock::new(|| {
+            World::read(&crate::home().join("base")).unwrap_or_else(|error| panic!("base: {error}"))
+        });
+        &BASE
+    }
+
+    fn read(dir: &Path) -> std::io::Result<World> {
+        let mut files = Memory::default();
+        put_all(&mut files, dir, Path::new(DIR))?;
+        let json: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(dir.join("loom.json"))?)?;
+        let hex: String = json
+            .get("uuid")
+            .and_then(serde_json::Value::as_str)
+            .unwrap_or_default()
+            .replace('-', "");
+        let uuid = u128::from_str_radix(&hex, 16)
+            .map_err(std::io::Error::other)?
+            .to_be_bytes();
+        let nodes = nodes_of(
+            &uuid,
+            files.get(&log_path(LogKind::Times)).unwrap_or_default(),
+        );
+        Ok(World { files, uuid, nodes })
+    }
+}
+
+/// Every node that the timestamp index names.
+fn nodes_of(uuid: &[u8; 16], times: &[u8]) -> Vec<NodePlace> {
+    times
+        .chunks_exact(TIME_ENTRY_BYTES)
+        .zip((0u64..).step_by(TIME_ENTRY_BYTES))
+        .map(|(bytes, at)| {
+            let entry = TimeEntry::decode(uuid, Address(at), bytes)
+                .unwrap_or_else(|error| panic!("base, entry at {at}: {error}"));
+            NodePlace {
+                entry: Address(at),
+                node: entry.node,
+                node_bytes: entry.node_bytes as usize,
+            }
+        })
+        .collect()
+}
+
+fn put_all(files: &mut Memory, from: &Path, to: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let to = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            put_all(files, &entry.path(), &to)?;
+        } else {
+            files.put(to, std::fs::read(entry.path())?);
+        }
+    }
+    Ok(())
+}
+
+pub fn path(name: &str) -> PathBuf {
+    Path::new(DIR).join(name)
+}
+
+/// The one segment of a log.
+pub fn log_path(log: LogKind) -> PathBuf {
+    path(log.dir_name()).join("00000000000000000000.0")
+}
+
+/// Of the record log.
+pub fn chunk_address(chunk: ChunkNo) -> Address {
+    Address(chunk.0 * CHUNK_BYTES as u64)
+}

@@ -1,0 +1,284 @@
+//! The corpus, without a fuzzer: no file of it breaks a promise, and every error that a decoder can answer with is reached by a file.
+//!
+//! What a decoder can answer with is read from its source, where each message stands as a literal, so a new error without a file fails here.
+//! Some messages cannot be reached by a small file, or by none through the decoder: `BEYOND` names them, with the reason.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use loom_fuzz::{Target, corpus, home, label};
+
+/// Decoders, and the targets through which their errors show.
+const DECODERS: [(&str, &[&str]); 20] = [
+    ("engine/src/format/chunk.rs", &["chunk"]),
+    ("engine/src/format/runs.rs", &["chunk"]),
+    ("engine/src/format/node.rs", &["node"]),
+    ("engine/src/format/time_entry.rs", &["time_entry"]),
+    ("engine/src/schema/catalog/line.rs", &["catalog"]),
+    (
+        "engine/src/schema/catalog/change.rs",
+        &["catalog", "definition"],
+    ),
+    ("engine/src/schema/source.rs", &["definition"]),
+    ("engine/src/schema/names.rs", &["definition"]),
+    ("engine/src/schema/field.rs", &["definition", "catalog"]),
+    ("engine/src/schema/index.rs", &["definition", "catalog"]),
+    ("engine/src/schema/bins.rs", &["definition"]),
+    ("engine/src/schema/bin_map.rs", &["definition"]),
+    ("engine/src/schema/layout.rs", &["definition"]),
+    ("engine/src/schema/filter/mod.rs", &["filter"]),
+    ("engine/src/schema/filter/grammar.rs", &["filter"]),
+    ("engine/src/schema/filter/resolve.rs", &["filter"]),
+    ("engine/src/log/meta.rs", &["meta", "directory"]),
+    ("engine/src/log/control.rs", &["staging"]),
+    ("engine/src/log/attachment.rs", &["staging"]),
+    ("engine/src/query/node_reader.rs", &["directory"]),
+];
+
+/// Messages that no file of the corpus can reach, and why.
+const BEYOND: [(&str, &str); 5] = [
+    ("an event is always JSON", "a broken invariant of our own"),
+    ("sources, the limit", "65,000 sources take megabytes"),
+    (
+        "the catalog would hold more than",
+        "8 million fields take megabytes",
+    ),
+    (
+        "' has the type",
+        "what has no bytes is not even read as a type",
+    ),
+    ("' has more than", "65,536 labels take a megabyte"),
+];
+
+/// What else must be reached: labels of errors that are not literals of one file.
+const BESIDES: [(&str, &[&str]); 12] = [
+    ("chunk", &["a chunk is cut short", "checksum of a chunk"]),
+    ("node", &["a node is cut short", "checksum of a node"]),
+    (
+        "time_entry",
+        &["a time entry is cut short", "checksum of a time entry"],
+    ),
+    ("filter", &["sound", "not UTF-8"]),
+    ("definition", &["sound", "not UTF-8", "TOML parse error"]),
+    (
+        "payload",
+        &[
+            "sound",
+            "at least #",
+            "lengths say #",
+            "is a bool of value #",
+        ],
+    ),
+    (
+        "request",
+        &[
+            "sound",
+            "longer than the",
+            "unknown kind",
+            "hello frame that ends too early",
+            "push frame that ends too early",
+            "sync frame that ends too early",
+            "define frame that ends too early",
+            "close source frame that ends too early",
+            "add index frame that ends too early",
+            "close index frame that ends too early",
+            "catalog frame that ends too early",
+            "status frame that ends too early",
+            "hello frame with # bytes too many",
+            "sync frame with # bytes too many",
+            "close source frame with # bytes too many",
+            "close index frame with # bytes too many",
+            "catalog frame with # bytes too many",
+            "status frame with # bytes too many",
+            "hello frame with text",
+            "define frame with text",
+            "close source frame with text",
+            "add index frame with text",
+            "close index frame with text",
+            "unknown frame with a reserved",
+            "request frame with a reserved",
+            "sync frame with a reserved",
+            "push frame with a reserved",
+            "LOOMSOCK",
+            "request number of #",
+            "no multiple of its",
+        ],
+    ),
+    (
+        "reply",
+        &[
+            "sound",
+            "longer than the",
+            "unknown kind",
+            "welcome frame that ends too early",
+            "synced frame that ends too early",
+            "defined frame that ends too early",
+            "done frame that ends too early",
+            "index added frame that ends too early",
+            "catalog frame that ends too early",
+            "status frame that ends too early",
+            "goodbye frame that ends too early",
+            "error frame that ends too early",
+            "done frame with # bytes too many",
+            "error frame with a reserved",
+            "welcome frame with a reserved",
+            "synced frame with a reserved",
+            "goodbye frame with a reserved",
+            "error frame with text",
+            "catalog frame with text",
+            "request number of #",
+            "unknown frame with a reserved",
+        ],
+    ),
+    ("meta", &["sound", "has format version #", "damaged"]),
+    ("durable", &["sound", "the segment file is gone"]),
+    ("staging", &["sound", "is damaged"]),
+    (
+        "directory",
+        &[
+            "sound",
+            "a chunk's mark",
+            "checksum of a chunk",
+            "checksum of a node",
+            "checksum of a time entry",
+            "the segment file is gone",
+            "the file ends at byte #",
+            "not a regular file",
+            "catalog: damaged",
+            "it tells of no source",
+            "check: ",
+            "a record's length",
+            "leads to a chunk without the source",
+            "contradicts the records",
+            "not a Loom directory",
+        ],
+    ),
+];
+
+/// What a target answers to each file of its corpus, with the file's name.
+fn answers(target: &str) -> Vec<(String, String)> {
+    let run = target_of(target);
+    let mut files: Vec<_> = std::fs::read_dir(corpus(target))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort();
+    assert!(!files.is_empty(), "{target} has no corpus");
+    files
+        .into_iter()
+        .map(|path| {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            let answer = std::panic::catch_unwind(|| run(&std::fs::read(&path).unwrap()));
+            let answer = answer.unwrap_or_else(|_| panic!("{target}: {name} breaks a promise"));
+            (name, answer)
+        })
+        .collect()
+}
+
+fn target_of(name: &str) -> Target {
+    let found = loom_fuzz::TARGETS.iter().find(|(known, _)| *known == name);
+    found.unwrap_or_else(|| panic!("no target {name}")).1
+}
+
+#[test]
+fn every_file_keeps_the_promises_and_every_error_is_reached() {
+    let mut missing = Vec::new();
+    for (target, _) in loom_fuzz::TARGETS {
+        let answers = answers(target);
+        let mut wanted: BTreeSet<(String, &str)> = BTreeSet::new();
+        for (besides, labels) in BESIDES.iter().filter(|(besides, _)| *besides == target) {
+            wanted.extend(labels.iter().map(|label| ((*label).to_owned(), *besides)));
+        }
+        for (message, _) in wanted {
+            if !answers.iter().any(|(_, answer)| answer.contains(&message)) {
+                missing.push(format!("{target}: no file is answered with '{message}'"));
+            }
+        }
+        println!("{target}: {} files", answers.len());
+    }
+    for (decoder, targets) in DECODERS {
+        let answers: Vec<_> = targets.iter().flat_map(|target| answers(target)).collect();
+        for message in messages(&home().join("../..").join(decoder)) {
+            let beyond = BEYOND.iter().any(|(known, _)| message.contains(known));
+            let reached = answers.iter().any(|(_, answer)| answer.contains(&message));
+            if !reached && !beyond {
+                missing.push(format!("{decoder}: no file is answered with '{message}'"));
+            }
+            if reached && beyond {
+                missing.push(format!("{decoder}: '{message}' can be reached after all"));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "\n{}", missing.join("\n"));
+}
+
+#[test]
+fn the_corpus_is_small() {
+    let bytes: u64 = loom_fuzz::TARGETS
+        .iter()
+        .flat_map(|(target, _)| std::fs::read_dir(corpus(target)).unwrap())
+        .map(|entry| entry.unwrap().metadata().unwrap().len())
+        .sum();
+    assert!(bytes < 512 << 10, "{bytes} bytes");
+}
+
+/// The messages in a source, tests left out: of each literal that is a sentence, the longest piece without a placeholder, as a label has it.
+fn messages(source: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(source).unwrap();
+    let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let mut messages = Vec::new();
+    for literal in literals(code) {
+        let piece = literal
+            .split(['{', '}'])
+            .step_by(2)
+            .max_by_key(|piece| piece.len())
+            .map(|piece| label(&piece.trim()))
+            .unwrap_or_default();
+        if piece.len() >= 8 && piece.contains(' ') {
+            messages.push(piece);
+        }
+    }
+    messages
+}
+
+/// The string literals of code, escapes of line ends resolved; those in comments and attributes left out.
+fn literals(code: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut in_literal: Option<String> = None;
+    for line in code.lines() {
+        let plain = line.trim_start();
+        if in_literal.is_none()
+            && (plain.starts_with("//") || plain.starts_with("#[") || plain.contains("reason = "))
+        {
+            continue;
+        }
+        let mut characters = if in_literal.is_some() { plain } else { line }
+            .chars()
+            .peekable();
+        while let Some(character) = characters.next() {
+            match (&mut in_literal, character) {
+                (None, '/') if characters.peek() == Some(&'/') => break,
+                (None, '\'') if characters.peek() == Some(&'"') => {
+                    characters.next();
+                }
+                (None, '"') => in_literal = Some(String::new()),
+                (Some(_), '"') => found.extend(in_literal.take()),
+                (Some(literal), '\\') => literal.extend(characters.next()),
+                (Some(literal), character) => literal.push(character),
+                (None, _) => {}
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn messages_are_found_in_code_and_not_in_comments() {
+    let code = "// \"a comment\"\nfail(\"one {value} of all that is there\"); '\"'; g(\"two \\\n    lines\") // \"x\"\n";
+    assert_eq!(
+        literals(code),
+        ["one {value} of all that is there", "two lines"]
+    );
+}
