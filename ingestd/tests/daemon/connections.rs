@@ -16,7 +16,7 @@ use loom_engine::SourceId;
 
 use super::support::{Here, NUMBERS, SMALL, eventually, numbers};
 
-fn hello() -> Vec<u8> {
+pub fn hello() -> Vec<u8> {
     let mut bytes = Vec::new();
     Request::Hello {
         version: VERSION,
@@ -31,7 +31,7 @@ fn raw(dir: &Path) -> UnixStream {
 }
 
 /// All that the daemon answers to these bytes, until it closes the connection.
-fn answers(dir: &Path, bytes: &[u8]) -> Vec<Reply> {
+pub fn answers(dir: &Path, bytes: &[u8]) -> Vec<Reply> {
     let mut stream = raw(dir);
     // The daemon may close before all of it is sent.
     let _ = stream.write_all(bytes);

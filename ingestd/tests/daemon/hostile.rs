@@ -8,12 +8,11 @@ use std::path::{Path, PathBuf};
 use ingestd::client::{Client, ClientError};
 use ingestd::config::Config;
 use ingestd::daemon::{CONNECTIONS_MAX, Daemon};
-use ingestd::protocol::{
-    ErrorCode, HEADER_BYTES, Header, REPLY_BODY_BYTES_MAX, Reply, Request, VERSION,
-};
+use ingestd::protocol::{ErrorCode, HEADER_BYTES, Header, REPLY_BODY_BYTES_MAX, Reply};
 use loom_engine::log::LogReader;
 use loom_engine::schema::{SOURCES_MAX, SourceDef, decode_catalog, encode_line};
 
+use super::connections::{answers, hello};
 use super::support::{Here, NUMBERS, SMALL, There, eventually, numbers, payloads};
 
 /// Everything below a folder.
@@ -107,33 +106,6 @@ fn define_frame(document: &[u8]) -> Vec<u8> {
     .concat()
 }
 
-fn hello() -> Vec<u8> {
-    let mut bytes = Vec::new();
-    Request::Hello {
-        version: VERSION,
-        client: "raw",
-    }
-    .encode(&mut bytes);
-    bytes
-}
-
-/// What the daemon says last before it closes the connection.
-fn last_word(dir: &Path, bytes: &[u8]) -> Option<Reply> {
-    let mut stream = UnixStream::connect(dir.join("ingest.sock")).unwrap();
-    // The daemon may close before all of it is sent.
-    let _ = stream.write_all(bytes);
-    let mut received = Vec::new();
-    let _ = stream.read_to_end(&mut received);
-    let mut rest = received.as_slice();
-    let mut last = None;
-    while let Some(Ok(header)) = Header::decode(rest, REPLY_BODY_BYTES_MAX) {
-        let (frame, after) = rest.split_at(HEADER_BYTES + header.body_bytes);
-        last = Some(Reply::decode(header, &frame[HEADER_BYTES..]).unwrap());
-        rest = after;
-    }
-    last
-}
-
 #[test]
 fn a_name_of_a_megabyte_and_one_that_is_no_text_end_their_connection_alone() {
     let here = Here::start(SMALL);
@@ -144,7 +116,8 @@ fn a_name_of_a_megabyte_and_one_that_is_no_text_end_their_connection_alone() {
         b"[[source]]\nname = \"\xFF\xFE\"\n".to_vec(),
     ] {
         let bytes = [hello(), define_frame(&document)].concat();
-        let said = last_word(here.path(), &bytes);
+        let said = answers(here.path(), &bytes);
+        let said = said.last();
         assert!(
             matches!(
                 said,
