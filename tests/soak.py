@@ -2,7 +2,8 @@
 
     .venv/bin/python tests/soak.py INGESTD [--seconds 600] [--extension dist/duckdb-v2.0.0/loom.duckdb_extension]
 
-Checked in each round: what producers were told equals what the log holds (received = stored + refused + dropped, exact after a kill);
+Readers are commands of ingestd, queries of DuckDB that start anew, and queries that go on for as long as they live: those are stopped and
+killed at random. Checked in each round: what producers were told equals what the log holds (received = stored + refused + dropped, exact after a kill);
 of the blocking source nothing is missing. At the end: `ingestd check`, the memory and the disk that it ever took. Prints a line a round and
 exits 0, or says what did not hold and exits 1, keeping the directory.
 """
@@ -134,6 +135,57 @@ class Reader(threading.Thread):
             time.sleep(0.1)
 
 
+QUERIES = """
+import duckdb, sys
+extension, directory = sys.argv[1:3]
+gone = sys.argv[3:]
+connection = duckdb.connect(config={'allow_unsigned_extensions': 'true'})
+connection.execute(f"LOAD '{extension}'")
+def one(sql):
+    return connection.execute(sql).fetchone()
+while True:
+    try:
+        (at,) = one(f"SELECT position FROM loom_snapshot('{directory}')")
+        count = f"SELECT count(*), sum(seq) FROM loom_scan('{directory}', 'waits', at := {at})"
+        before = one(count)
+        summed = one(f"SELECT count, sum FROM loom_aggregate('{directory}', 'waits', 'seq', at := {at})")
+        # Where nothing was evicted meanwhile, records and summaries agree.
+        if before == one(count) and (before[0], before[1]) != (summed[0], summed[1]):
+            sys.exit(f'{before} in the records, {summed} in the summaries')
+    except duckdb.Error as error:
+        if not any(word in str(error).lower() for word in gone):
+            raise
+"""
+
+
+class Unlucky(threading.Thread):
+    """A process that queries without end, until it is stopped in the middle for a while, or killed; then the next one."""
+
+    def __init__(self, command, random):
+        super().__init__(daemon=True)
+        self.command, self.random = command, random
+        self.over, self.error, self.stops, self.kills = False, None, 0, 0
+
+    def run(self):
+        while not self.over:
+            process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            ends = False
+            while not ends and not self.over:
+                time.sleep(self.random.uniform(0.3, 3))
+                if process.poll() is not None:
+                    self.error = f"a reader ended by itself: {process.stderr.read()[-600:]}"
+                    return
+                process.send_signal(signal.SIGSTOP)
+                time.sleep(self.random.uniform(0.1, 2))
+                process.send_signal(signal.SIGCONT)
+                self.stops += 1
+                ends = self.random.random() < 0.3
+            process.kill()
+            process.wait()
+            process.stderr.close()
+            self.kills += 1
+
+
 class Soak:
     def __init__(self, ingestd, extension, seconds, seed):
         self.ingestd, self.extension, self.random = ingestd, extension, random.Random(seed)
@@ -142,7 +194,7 @@ class Soak:
         self.directory, self.config = self.place / "loom", self.place / "loom.toml"
         sources = SOURCE.format(name="waits", policy="block") + SOURCE.format(name="drops", policy="drop_new")
         self.config.write_text(CONFIG + sources)
-        self.daemon, self.memory, self.disk, self.exact = None, 0, 0, 0
+        self.daemon, self.memory, self.disk, self.exact, self.unlucky = None, 0, 0, 0, []
 
     def start(self):
         command = [self.ingestd, "run", self.directory, "--config", self.config]
@@ -283,7 +335,11 @@ class Soak:
                      f"FROM loom_aggregate('{self.directory}', 'drops', 'seq', quantiles := [0.5, 0.999])")
             script = f"import duckdb; duckdb.connect(config={{'allow_unsigned_extensions': 'true'}}).execute({query!r}).fetchall()"
             commands.append(([sys.executable, "-c", script], gone))
-        return [Reader(commands[at:at + 1]) for at in range(len(commands))]
+        readers = [Reader(commands[at:at + 1]) for at in range(len(commands))]
+        if self.extension:
+            live = [sys.executable, "-c", QUERIES, self.extension, str(self.directory), *gone]
+            self.unlucky = [Unlucky(live, random.Random(self.random.random())) for _ in range(2)]
+        return readers + self.unlucky
 
     def run(self):
         self.start()
@@ -313,9 +369,13 @@ class Soak:
             raise Failed(f"{self.memory} bytes of memory were taken, {MEMORY_MAX} are allowed")
         if self.disk > MAX_BYTES + (32 << 20):
             raise Failed(f"{self.disk} bytes of disk were taken, {MAX_BYTES} are allowed")
+        for reader in readers:
+            if reader.error:
+                raise Failed(f"a reader failed: {reader.error}")
         if self.exact == 0:
             raise Failed("no round could be compared")
-        print(f"sound after {number} rounds, {self.exact} of them compared; {sum(reader.runs for reader in readers)} reads; "
+        print(f"sound after {number} rounds, {self.exact} of them compared; {sum(reader.runs for reader in readers if isinstance(reader, Reader))} reads, "
+              f"{sum(reader.stops for reader in self.unlucky)} stops and {sum(reader.kills for reader in self.unlucky)} kills of live readers; "
               f"{self.memory >> 20} MiB of memory and {self.disk >> 20} MiB of disk at most")
 
 

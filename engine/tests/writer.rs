@@ -9,6 +9,7 @@
     reason = "helpers of tests fail by panicking"
 )]
 
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use loom_engine::format::{
@@ -16,8 +17,9 @@ use loom_engine::format::{
 };
 use loom_engine::ingest::{Batch, LatestChunks, Summariser, Writer, WriterOptions};
 use loom_engine::log::{LogOptions, LogReader};
+use loom_engine::query::{Directory, Poll, raw_scan};
 use loom_engine::schema::{BinsDef, SourceDef, decode_catalog, parse_sources};
-use loom_engine::{Address, ChunkNo, Error, Key, LogKind, SourceId, ValueKind};
+use loom_engine::{Address, ChunkNo, Error, Key, LogKind, SourceId, TimeRange, ValueKind};
 
 const SOURCES: &str = r#"
 [[source]]
@@ -372,4 +374,45 @@ fn an_index_by_closure_ends_with_its_writer_and_leaves_the_others_whole() {
     );
     writer.close().unwrap();
     assert_eq!(sound(dir.path()), expected);
+}
+
+#[test]
+fn snapshots_before_at_and_after_a_change_of_blocks_hold_what_was_published() {
+    const BLOCK: u64 = 64 << 10;
+    const NEAR: u64 = 48;
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::open(dir.path(), options(dir.path())).unwrap();
+    let source = writer.define_source(&SourceDef::new("x")).unwrap();
+    let directory = Directory::open(dir.path()).unwrap();
+    let (mut before, mut after) = (0, 0);
+    for number in 0..20_000u64 {
+        writer.push(source, &number.to_le_bytes()).unwrap();
+        writer.publish().unwrap();
+        let in_block = writer.position().0 % BLOCK;
+        if (NEAR..BLOCK - NEAR).contains(&in_block) {
+            continue;
+        }
+        if in_block < NEAR {
+            after += 1;
+        } else {
+            before += 1;
+        }
+        let snapshot = directory.snapshot().unwrap();
+        let mut next = number + 1;
+        raw_scan(
+            &snapshot,
+            source,
+            TimeRange::ALL,
+            &Poll::never(),
+            |record| {
+                next -= 1;
+                assert_eq!(record.payload, next.to_le_bytes());
+                ControlFlow::Continue(())
+            },
+        )
+        .unwrap();
+        assert_eq!(next, 0, "at {}", writer.position());
+    }
+    assert!(before >= 4 && after >= 4, "{before} before, {after} after");
+    writer.close().unwrap();
 }

@@ -7,6 +7,7 @@ pub mod config;
 pub mod daemon;
 pub mod demo;
 pub mod input;
+mod losses;
 pub mod output;
 pub mod protocol;
 pub mod sink;

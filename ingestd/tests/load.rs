@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 
 use ingestd::config::Config;
 use ingestd::daemon::Daemon;
+use loom_engine::check::check;
 use loom_engine::format::RecordIter;
 use loom_engine::log::LogReader;
+use loom_engine::query::{Directory, Poll};
 use loom_engine::schema::{Source, decode_catalog};
 use loom_engine::{Address, LogKind};
 
@@ -298,6 +300,62 @@ fn a_running_daemon_takes_the_load() {
     assert_eq!(records(&dir, "s").len(), 4);
     daemon.stop().unwrap();
     assert_eq!(records(&dir, "s").len(), 4);
+}
+
+/// What the ledger of a directory says of a source: reasons and numbers of records.
+fn lost(dir: &Path, name: &str) -> Vec<(String, Option<u64>)> {
+    let snapshot = Directory::open(dir).unwrap().snapshot().unwrap();
+    let losses = snapshot.losses(&Poll::never()).unwrap();
+    let of_source = losses
+        .into_iter()
+        .filter(|loss| loss.source.as_deref() == Some(name));
+    of_source.map(|loss| (loss.reason, loss.records)).collect()
+}
+
+#[test]
+fn rows_that_are_refused_stand_in_the_ledger_with_and_without_a_daemon() {
+    let home = tempfile::tempdir().unwrap();
+    let csv = home.path().join("a.csv");
+    let long = "x".repeat(70_000);
+    fs::write(
+        &csv,
+        format!("n,t,s\n1,5,a\n2,never,a\n3,,a\n4,6,{long}\n5,7,a\n"),
+    )
+    .unwrap();
+    let load = |dir: &Path, file: &Path| {
+        let [dir, file] = [dir, file].map(|path| path.to_str().unwrap());
+        run(&["load", dir, "--source", "s", "--ts", "t", file])
+    };
+    let direct = home.path().join("direct");
+    let through = home.path().join("through");
+    let daemon = Daemon::start(&through, &Config::default(), false).unwrap();
+    let only_refused = home.path().join("b.csv");
+    fs::write(&only_refused, "n,t,s\n9,,a\n").unwrap();
+    for dir in [&direct, &through] {
+        let output = load(dir, &csv);
+        let said = stdout(&output).lines().last();
+        assert_eq!(
+            said,
+            Some("received=5 stored=2 refused=3 dropped=0"),
+            "{}",
+            stderr(&output)
+        );
+        let output = load(dir, &only_refused);
+        assert!(
+            stdout(&output).starts_with("received=1 stored=0 refused=1 "),
+            "{}",
+            stderr(&output)
+        );
+    }
+    daemon.stop().unwrap();
+    for dir in [&direct, &through] {
+        let losses = lost(dir, "s");
+        let records: u64 = losses.iter().map(|(_, records)| records.unwrap()).sum();
+        assert_eq!(records, 4, "{losses:?}");
+        assert!(!dir.join("unrecorded").exists());
+        assert!(check(dir).unwrap().is_sound());
+    }
+    assert_eq!(lost(&direct, "another"), []);
 }
 
 #[test]

@@ -24,15 +24,26 @@ pub struct Daemon {
 impl Daemon {
     /// Starts `ingestd run` on `dir` with the TOML text `config`, and waits until it can be spoken to.
     pub fn start(dir: &Path, config: &str) -> Result<Daemon> {
-        let file = dir.with_extension("toml");
-        std::fs::write(&file, config)?;
+        let file = configuration(dir, config)?;
         let mut command = Command::new(machine::ingestd()?);
         command.arg("run").arg(dir).arg("--config").arg(&file);
         Daemon::spawn(command, dir)
     }
 
     /// Starts a command that runs a daemon on `dir`, and waits until it can be spoken to.
-    pub fn spawn(mut command: Command, dir: &Path) -> Result<Daemon> {
+    pub fn spawn(command: Command, dir: &Path) -> Result<Daemon> {
+        match Daemon::spawn_or_end(command, dir)? {
+            Ok(daemon) => Ok(daemon),
+            Err(_ended) => bail!(
+                "the daemon did not open {}: {}",
+                dir.join("ingest.sock").display(),
+                std::fs::read_to_string(dir.with_extension("log")).unwrap_or_default()
+            ),
+        }
+    }
+
+    /// The same, of a daemon that may end before it can be spoken to: then how it ended.
+    pub fn spawn_or_end(mut command: Command, dir: &Path) -> Result<Result<Daemon, ExitStatus>> {
         let log = dir.with_extension("log");
         let process = command
             .stdin(Stdio::null())
@@ -53,15 +64,11 @@ impl Daemon {
         let ready = wait_until(|| {
             Ok(UnixStream::connect(&socket).is_ok() || daemon.process.try_wait()?.is_some())
         })?;
-        let ended = daemon.process.try_wait()?;
-        if let (true, None) = (ready, ended) {
-            return Ok(daemon);
+        match daemon.process.try_wait()? {
+            Some(ended) => Ok(Err(ended)),
+            None if ready => Ok(Ok(daemon)),
+            None => bail!("the daemon does not open {}", socket.display()),
         }
-        bail!(
-            "the daemon did not open {}: {}",
-            socket.display(),
-            std::fs::read_to_string(&log).unwrap_or_default()
-        )
     }
 
     pub fn dir(&self) -> &Path {
@@ -77,10 +84,13 @@ impl Daemon {
         self.dir.join("ingest.sock")
     }
 
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.process)
+    }
+
     /// Sends `signal` and waits for the end.
     pub fn end(mut self, signal: Signal) -> Result<ExitStatus> {
-        let pid = Pid::from_child(&self.process);
-        kill_process(pid, signal)?;
+        kill_process(self.pid(), signal)?;
         Ok(self.process.wait()?)
     }
 
@@ -107,6 +117,13 @@ impl Drop for Daemon {
         let _already_ended = self.process.kill();
         let _status = self.process.wait();
     }
+}
+
+/// Writes the configuration of the daemon on `dir` into a file beside it.
+pub fn configuration(dir: &Path, config: &str) -> Result<PathBuf> {
+    let file = dir.with_extension("toml");
+    std::fs::write(&file, config)?;
+    Ok(file)
 }
 
 /// Runs a command of `ingestd` and gives its standard output; fails where it does not succeed.

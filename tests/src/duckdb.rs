@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result};
+use rustix::process::Pid;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use tempfile::NamedTempFile;
@@ -143,6 +144,11 @@ impl Session {
 
     pub fn version(&self) -> Version {
         self.version
+    }
+
+    /// The process that the connection is in.
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.process)
     }
 
     /// Runs one statement. What selects is asked for as text; anything else runs as it is.

@@ -34,6 +34,17 @@ pub fn append(number: u64, payloads: &mut Vec<u8>) {
     }
 }
 
+/// The number of the record with this payload; `None` where its words disagree.
+pub fn number(payload: &[u8]) -> Option<u64> {
+    let (words, []) = payload.as_chunks::<8>() else {
+        return None;
+    };
+    let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
+    let number = words.next()?;
+    let expected = (0..WORDS).map(|word| number ^ mask(word));
+    words.eq(expected).then_some(number)
+}
+
 /// Which records a query is over: `, at := …` and the like, or nothing for all that are visible.
 pub fn scan(dir: &str, parameters: &str) -> String {
     format!("loom_scan('{dir}', 'probe'{parameters})")

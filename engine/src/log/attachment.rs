@@ -207,7 +207,7 @@ fn read_whole(file: &dyn StorageFile, buffer: &mut [u8], offset: u64) -> Result<
     Err(Error::Staging {
         path: file.path().to_owned(),
         what: format!(
-            "it ends at byte {}, short of byte {}",
+            "it ends at byte {}, short of byte {}; if no daemon runs, remove it: what it alone held is then told as a gap",
             offset + read as u64,
             offset + buffer.len() as u64
         ),

@@ -103,6 +103,7 @@ impl Args {
             wanted: None,
             source: None,
             refused: 0,
+            unnoted: (0, String::new()),
             named: 0,
             bar: progress_bar(),
         };
@@ -151,6 +152,8 @@ struct Load<'a> {
     source: Option<SourceId>,
     /// Rows refused before they became payloads.
     refused: u64,
+    /// Of those, the ones that the directory's ledger does not have yet, for there is no source, and why the last of them was.
+    unnoted: (u32, String),
     named: u64,
     bar: ProgressBar,
 }
@@ -206,6 +209,14 @@ impl Load<'_> {
         }
         self.refused += batch.refused.len() as u64;
         self.name_refused(batch, &batch.refused);
+        if let Some(last) = batch.refused.last() {
+            self.unnoted.0 += batch.refused.len() as u32;
+            self.unnoted.1 = naming(batch, last);
+        }
+        if batch.rows == 0 && self.source.is_none() {
+            return Ok(());
+        }
+        self.note_refused()?;
         if batch.rows == 0 {
             return Ok(());
         }
@@ -219,14 +230,34 @@ impl Load<'_> {
         Ok(())
     }
 
+    /// Enters the refused rows in the directory's ledger.
+    fn note_refused(&mut self) -> anyhow::Result<()> {
+        let (rows, reason) = std::mem::take(&mut self.unnoted);
+        if rows > 0 {
+            let (sink, source) = self.defined()?;
+            sink.note_refused(source, rows, &reason)?;
+        }
+        Ok(())
+    }
+
+    /// The same at the end, where nothing was stored: a source that exists has had losses, one that does not is not made for them.
+    fn note_refused_of_existing(&mut self) -> anyhow::Result<()> {
+        let existing = match (&self.sink, &self.wanted) {
+            (Some(sink), Some(wanted)) => sink.existing(&wanted.name)?.is_some(),
+            _ => false,
+        };
+        if existing {
+            self.note_refused()
+        } else {
+            Ok(())
+        }
+    }
+
     fn name_refused(&mut self, batch: &InputBatch, refused: &[(u64, String)]) {
-        for (row, reason) in refused {
+        for row in refused {
             self.named += 1;
             if self.named <= NAMED_MAX {
-                let InputBatch {
-                    input, row_noun, ..
-                } = batch;
-                self.say(&format!("{input}: {row_noun} {row} is refused: {reason}"));
+                self.say(&naming(batch, row));
             } else if self.named == NAMED_MAX + 1 {
                 self.say("more rows are refused; from here on they are only counted");
             }
@@ -240,6 +271,7 @@ impl Load<'_> {
     /// Makes what was stored safe, and tells what became of every row, also where the load failed on the way.
     fn finish(mut self, outcome: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
         self.bar.finish_and_clear();
+        let outcome = outcome.and_then(|()| self.note_refused_of_existing());
         let finished = match (self.sink.take().map(|sink| sink.finish()), &outcome) {
             (None, _) => Finished::default(),
             // What failed first is the reason why the end failed too.
@@ -270,6 +302,14 @@ impl Load<'_> {
             ExitCode::SUCCESS
         })
     }
+}
+
+/// One sentence about a row that is refused.
+fn naming(batch: &InputBatch, (row, reason): &(u64, String)) -> String {
+    let InputBatch {
+        input, row_noun, ..
+    } = batch;
+    format!("{input}: {row_noun} {row} is refused: {reason}")
 }
 
 /// Opens and reads the input on another thread, a few batches ahead. A reader that panics on hostile bytes ends the

@@ -256,6 +256,22 @@ impl Client {
         .map(drop)
     }
 
+    /// Enters rows that were to become records of a source, and that this client refused itself, in the daemon's ledger.
+    pub fn report_refused(
+        &self,
+        source: &str,
+        records: u32,
+        reason: &str,
+    ) -> Result<(), ClientError> {
+        self.request(|request| Request::Refused {
+            request,
+            records,
+            source,
+            reason,
+        })
+        .map(drop)
+    }
+
     /// The sources and indexes of the directory, as the JSON of `PROTOCOL.md`.
     pub fn catalog(&self) -> Result<String, ClientError> {
         match self.request(|request| Request::Catalog { request })? {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use loom_engine::log::Durability;
-use loom_engine::schema::{Catalog, IndexDef, Source, SourceDef, is_builtin};
+use loom_engine::schema::{Catalog, IndexDef, LossReason, Source, SourceDef, is_builtin};
 use loom_engine::{Error, IndexId, SourceId};
 
 use super::configured::{grown, wanted};
@@ -12,6 +12,8 @@ use super::peer::Peer;
 use super::status::{SourceStatus, Status};
 use super::writing::Writing;
 use crate::config::Config;
+use crate::losses::Lost;
+use crate::protocol::Counts;
 
 impl Writing {
     /// Defines sources, all or none: each is tried on a copy of the catalog before the first is made. A definition may lack fields that
@@ -85,6 +87,35 @@ impl Writing {
             .ok_or_else(|| source.unknown_index(name))?
             .id;
         self.writer.close_index(index)
+    }
+
+    /// Enters what a client could not make records of, as if it had sent it, and keeps it before the client is told.
+    pub(super) fn enter_refused(
+        &mut self,
+        peer: &Peer,
+        source: &str,
+        records: u32,
+        reason: &str,
+    ) -> Result<(), Error> {
+        let source = self.source(source)?.id;
+        let counts = Counts {
+            received: records.into(),
+            refused: records.into(),
+            ..Counts::default()
+        };
+        let now = self.writer.now();
+        self.ledger.enter(source, counts, 0, now);
+        peer.account().counts.add(counts);
+        let lost = Lost {
+            source: Some(source),
+            reason: LossReason::Malformed,
+            records: records.into(),
+            bytes: None,
+            detail: reason,
+        };
+        self.losses.note(&lost, now);
+        self.losses.settle(&mut self.writer);
+        Ok(())
     }
 
     fn source(&self, name: &str) -> Result<&Source, Error> {

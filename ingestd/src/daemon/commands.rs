@@ -17,12 +17,27 @@ pub(super) struct Command {
 }
 
 enum Action {
-    Define { toml: String },
-    CloseSource { source: String },
-    AddIndex { source: String, toml: String },
-    CloseIndex { source: String, index: String },
+    Define {
+        toml: String,
+    },
+    CloseSource {
+        source: String,
+    },
+    AddIndex {
+        source: String,
+        toml: String,
+    },
+    CloseIndex {
+        source: String,
+        index: String,
+    },
     Catalog,
     Status,
+    Refused {
+        records: u32,
+        source: String,
+        reason: String,
+    },
 }
 
 impl Command {
@@ -56,6 +71,22 @@ impl Command {
             }
             Request::Catalog { request } => (request, Action::Catalog),
             Request::Status { request } => (request, Action::Status),
+            Request::Refused {
+                request,
+                records,
+                source,
+                reason,
+            } => {
+                let (source, reason) = (source.to_owned(), reason.to_owned());
+                (
+                    request,
+                    Action::Refused {
+                        records,
+                        source,
+                        reason,
+                    },
+                )
+            }
         };
         Some(Command { request, action })
     }
@@ -79,6 +110,18 @@ impl Command {
                     writing.close_index(&source, &index)
                 })?
                 .map(|()| Reply::Done { request }),
+            Action::Refused {
+                records,
+                source,
+                reason,
+            } => {
+                let refuser = Arc::clone(peer);
+                inbox
+                    .call(Some(peer), move |writing| {
+                        writing.enter_refused(&refuser, &source, records, &reason)
+                    })?
+                    .map(|()| Reply::Done { request })
+            }
             Action::Catalog => {
                 let learner = Arc::clone(peer);
                 let catalog = inbox.call(Some(peer), move |writing| {

@@ -15,14 +15,12 @@ mod exposition;
 mod http;
 mod ledger;
 mod listener;
-mod losses;
 mod message;
 mod metering;
 mod peer;
 mod retaining;
 mod status;
 mod syncs;
-mod unrecorded;
 mod widening;
 mod writing;
 
@@ -43,12 +41,12 @@ pub use listener::CONNECTIONS_MAX;
 pub use status::{SourceStatus, Status};
 
 use crate::config::{AccessConfig, Config, LogConfig, MetricsConfig, OnFull};
+use crate::losses::Losses;
 use crate::protocol::{DurabilityWord, REQUEST_BODY_BYTES_MAX, Welcome};
 use crate::socket::SOCKET_NAME;
 use configured::wanted;
 use http::Http;
 use listener::Listener;
-use losses::Losses;
 use message::{Inbox, Message};
 use metering::Metering;
 use retaining::Retaining;

@@ -15,13 +15,13 @@ use loom_engine::schema::{LossReason, Overload, is_builtin};
 use loom_engine::{Error, SourceId};
 
 use super::ledger::Ledger;
-use super::losses::{Losses, Lost};
 use super::message::{Batch, Call, Item, Message, Outlet};
 use super::metering::Metering;
 use super::peer::Peer;
 use super::retaining::Retaining;
 use super::syncs::Syncs;
 use super::widening;
+use crate::losses::{Losses, Lost};
 use crate::protocol::{Counts, ErrorCode, Reply, Shape};
 
 /// How late a record may become visible, and how often the writer's clock and heartbeat run.
@@ -192,7 +192,11 @@ impl Writing {
             self.meter();
             self.losses.settle(&mut self.writer);
             self.publish(&mut last_tick);
-            self.syncs.answer(&mut self.writer, self.trouble.as_deref());
+            self.syncs.answer(
+                &mut self.writer,
+                self.trouble.as_deref(),
+                self.losses.unkept(),
+            );
             if self.waiting.is_empty()
                 && self.syncs.is_empty()
                 && let Some(peers) = self.stopping.take()
@@ -484,7 +488,7 @@ impl Writing {
                 source: known,
                 reason: loss.reason,
                 records: loss.records,
-                bytes: loss.bytes,
+                bytes: Some(loss.bytes),
                 detail: &loss.detail,
             };
             self.losses.note(&lost, now);

@@ -87,6 +87,13 @@ pub enum Request<'a> {
     Status {
         request: RequestId,
     },
+    /// The client itself has refused what was to become records of a source.
+    Refused {
+        request: RequestId,
+        records: u32,
+        source: &'a str,
+        reason: &'a str,
+    },
 }
 
 const HELLO: u8 = 0x01;
@@ -99,6 +106,7 @@ const ADD_INDEX: u8 = 0x07;
 const CLOSE_INDEX: u8 = 0x08;
 const CATALOG: u8 = 0x09;
 const STATUS: u8 = 0x0A;
+const REFUSED: u8 = 0x0B;
 
 impl<'a> Request<'a> {
     /// Decodes the frame with this header and body; the body must have the header's length.
@@ -118,6 +126,7 @@ impl<'a> Request<'a> {
             CLOSE_INDEX => "close index",
             CATALOG => "catalog",
             STATUS => "status",
+            REFUSED => "refused",
             unknown => return Err(Malformed::UnknownKind(unknown)),
         };
         let mut cursor = Cursor::new(name, body);
@@ -154,6 +163,12 @@ impl<'a> Request<'a> {
                 index: cursor.text()?,
             },
             CATALOG => Request::Catalog { request },
+            REFUSED => Request::Refused {
+                request,
+                records: cursor.u32()?,
+                source: cursor.text()?,
+                reason: cursor.document()?,
+            },
             _ => Request::Status { request },
         };
         cursor.end()?;
@@ -198,6 +213,17 @@ impl<'a> Request<'a> {
             } => plain(out, CLOSE_INDEX, request, &[source, index], ""),
             Request::Catalog { request } => plain(out, CATALOG, request, &[], ""),
             Request::Status { request } => plain(out, STATUS, request, &[], ""),
+            Request::Refused {
+                request,
+                records,
+                source,
+                reason,
+            } => write_frame(out, REFUSED, None, |body| {
+                body.extend_from_slice(&request.get().to_le_bytes());
+                body.extend_from_slice(&records.to_le_bytes());
+                write_text(body, source);
+                body.extend_from_slice(reason.as_bytes());
+            }),
         }
     }
 }
@@ -314,7 +340,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_request_survives_its_encoding(
-            kind in 0..9usize, number in 1u32.., durable: bool,
+            kind in 0..10usize, number in 1u32.., durable: bool,
             a in "\\PC{0,40}", b in "\\PC{0,200}", version: u16, source: u16,
         ) {
             let request = RequestId::new(number).unwrap();
@@ -328,6 +354,7 @@ mod tests {
                 5 => Request::CloseIndex { request, source: &a, index: &b },
                 6 => Request::Catalog { request },
                 7 => Request::Status { request },
+                8 => Request::Refused { request, records: number, source: &a, reason: &b },
                 _ => Request::Push(Push {
                     source: SourceId(source), shape: Shape::Fixed { record_bytes: 1 },
                     bytes: b.as_bytes(), records: b.len() as u64,

@@ -1,5 +1,6 @@
 //! Into the daemon that runs on the directory, over its socket.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -16,6 +17,10 @@ use crate::protocol::Shape;
 pub(super) struct DaemonSink {
     client: Client,
     dir: PathBuf,
+    /// The names of the sources that were defined.
+    names: BTreeMap<SourceId, String>,
+    /// Rows that the daemon counts with the payloads.
+    noted: u64,
 }
 
 impl DaemonSink {
@@ -23,6 +28,8 @@ impl DaemonSink {
         DaemonSink {
             client,
             dir: dir.to_owned(),
+            names: BTreeMap::new(),
+            noted: 0,
         }
     }
 }
@@ -50,13 +57,25 @@ impl Sink for DaemonSink {
 
     fn define(&mut self, def: &SourceDef) -> anyhow::Result<SourceId> {
         let toml = toml::to_string(&Sources { source: [def] })?;
-        Ok(self.client.define_one(&toml)?)
+        let source = self.client.define_one(&toml)?;
+        self.names.insert(source, def.name.clone());
+        Ok(source)
     }
 
     fn push(&mut self, source: SourceId, batch: &InputBatch) -> anyhow::Result<Vec<(u64, String)>> {
         self.client
             .push_batch(source, Shape::Framed, &batch.bytes)?;
         Ok(Vec::new())
+    }
+
+    fn note_refused(&mut self, source: SourceId, rows: u32, reason: &str) -> anyhow::Result<()> {
+        let name = self
+            .names
+            .get(&source)
+            .context("rows are refused of a source that is not defined")?;
+        self.client.report_refused(name, rows, reason)?;
+        self.noted += u64::from(rows);
+        Ok(())
     }
 
     fn tick(&mut self) -> anyhow::Result<()> {
@@ -68,8 +87,11 @@ impl Sink for DaemonSink {
             .client
             .sync_durable()
             .context("the daemon did not confirm the load")?;
+        let mut counts = synced.counts;
+        counts.received -= self.noted.min(counts.received);
+        counts.refused -= self.noted.min(counts.refused);
         Ok(Finished {
-            counts: synced.counts,
+            counts,
             reason: synced.reason,
         })
     }

@@ -4,15 +4,17 @@ use std::path::Path;
 
 use anyhow::Context;
 use loom_engine::ingest::{Batch, Writer, WriterOptions};
-use loom_engine::schema::SourceDef;
+use loom_engine::schema::{LossReason, SourceDef};
 use loom_engine::{Error, SourceId};
 
 use super::{Finished, Sink};
 use crate::input::InputBatch;
+use crate::losses::{Losses, Lost};
 use crate::protocol::Counts;
 
 pub(super) struct DirectSink {
     writer: Writer,
+    losses: Losses,
     counts: Counts,
 }
 
@@ -27,9 +29,18 @@ impl DirectSink {
             writer => writer?,
         };
         Ok(DirectSink {
+            losses: Losses::open(dir, &writer)?,
             writer,
             counts: Counts::default(),
         })
+    }
+}
+
+impl DirectSink {
+    /// Enters a loss of just now; the next tick keeps it.
+    fn note(&mut self, lost: &Lost<'_>) {
+        let now = self.writer.now();
+        self.losses.note(lost, now);
     }
 }
 
@@ -55,7 +66,21 @@ impl Sink for DirectSink {
             bytes: &batch.bytes,
         };
         let pushed = self.writer.push_batch(source, &payloads)?;
-        self.writer.tick()?;
+        if let Some(last) = pushed.refused.last() {
+            let reason = match last.reason {
+                Error::TooLong { .. } => LossReason::TooLong,
+                _ => LossReason::Malformed,
+            };
+            let payload_bytes = (batch.bytes.len() as u64).saturating_sub(2 * batch.rows);
+            self.note(&Lost {
+                source: Some(source),
+                reason,
+                records: pushed.refused_count,
+                bytes: Some(payload_bytes.saturating_sub(pushed.stored_bytes)),
+                detail: &last.reason.to_string(),
+            });
+        }
+        self.tick()?;
         self.counts.received += batch.rows;
         self.counts.stored += pushed.stored;
         self.counts.refused += batch.rows - pushed.stored;
@@ -65,16 +90,35 @@ impl Sink for DirectSink {
             .collect())
     }
 
+    fn note_refused(&mut self, source: SourceId, rows: u32, reason: &str) -> anyhow::Result<()> {
+        self.note(&Lost {
+            source: Some(source),
+            reason: LossReason::Malformed,
+            records: rows.into(),
+            bytes: None,
+            detail: reason,
+        });
+        Ok(())
+    }
+
     fn tick(&mut self) -> anyhow::Result<()> {
+        self.losses.settle(&mut self.writer);
         Ok(self.writer.tick()?)
     }
 
     fn finish(self: Box<Self>) -> anyhow::Result<Finished> {
-        self.writer
-            .close()
+        let DirectSink {
+            mut writer,
+            mut losses,
+            counts,
+        } = *self;
+        let recorded = losses.finish(&mut writer);
+        recorded
+            .and_then(|()| writer.close())
             .context("the directory could not be closed")?;
+        losses.remove();
         Ok(Finished {
-            counts: self.counts,
+            counts,
             reason: String::new(),
         })
     }

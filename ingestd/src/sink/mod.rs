@@ -28,6 +28,9 @@ pub trait Sink {
     /// Stores a batch, and returns the rows that were refused, with the reasons, as far as they are told here.
     fn push(&mut self, source: SourceId, batch: &InputBatch) -> anyhow::Result<Vec<(u64, String)>>;
 
+    /// Enters rows of the source that never became payloads among its losses.
+    fn note_refused(&mut self, source: SourceId, rows: u32, reason: &str) -> anyhow::Result<()>;
+
     /// Called at least every 10 ms while nothing is pushed.
     fn tick(&mut self) -> anyhow::Result<()>;
 
@@ -35,7 +38,7 @@ pub trait Sink {
     fn finish(self: Box<Self>) -> anyhow::Result<Finished>;
 }
 
-/// What became of the payloads that a sink was given.
+/// What became of the payloads that a sink was given, and no other rows.
 #[derive(Clone, Debug, Default)]
 pub struct Finished {
     pub counts: Counts,

@@ -123,21 +123,45 @@ fn world() -> World {
     world
 }
 
+/// The chunk index of a world, and where its nodes stand.
+struct Nodes {
+    _world: World,
+    dir: PathBuf,
+    uuid: [u8; 16],
+    nodes: File,
+    entries: Vec<TimeEntry>,
+}
+
+impl Nodes {
+    fn of(world: World) -> Nodes {
+        let dir = world.dir.path().join("loom");
+        let uuid = *world.snapshot().logs().uuid();
+        let times = File::of(&dir, LogKind::Times);
+        let entries = times
+            .bytes
+            .chunks_exact(TIME_ENTRY_BYTES)
+            .zip((0..).step_by(TIME_ENTRY_BYTES))
+            .map(|(bytes, at)| TimeEntry::decode(&uuid, Address(at), bytes).unwrap())
+            .collect();
+        Nodes {
+            nodes: File::of(&dir, LogKind::Chunks),
+            _world: world,
+            dir,
+            uuid,
+            entries,
+        }
+    }
+}
+
 #[test]
 fn a_forged_node_does_no_harm() {
-    let world = world();
-    let dir = world.dir.path().join("loom");
-    let uuid = *world.snapshot().logs().uuid();
-    let (nodes, times) = (
-        File::of(&dir, LogKind::Chunks),
-        File::of(&dir, LogKind::Times),
-    );
-    let entries: Vec<TimeEntry> = times
-        .bytes
-        .chunks_exact(TIME_ENTRY_BYTES)
-        .zip((0..).step_by(TIME_ENTRY_BYTES))
-        .map(|(bytes, at)| TimeEntry::decode(&uuid, Address(at), bytes).unwrap())
-        .collect();
+    let Nodes {
+        _world,
+        dir,
+        uuid,
+        nodes,
+        entries,
+    } = Nodes::of(world());
     assert!(
         entries.iter().any(|entry| entry.level == 1),
         "there is a roll-up"
@@ -161,6 +185,44 @@ fn a_forged_node_does_no_harm() {
         }
         fs::write(&nodes.path, &forged).unwrap();
         ask(&dir, &mut random).unwrap();
+    }
+}
+
+/// Each word of the header and of the source table says nothing, everything, its own chunk, the one after it, and one far ahead: lengths
+/// of 0 and 2^64-1, and chains that lead forward, to themselves and into another source's chunks.
+#[test]
+fn lengths_and_links_that_lead_astray_do_no_harm() {
+    let Nodes {
+        _world,
+        dir,
+        uuid,
+        nodes,
+        entries,
+    } = Nodes::of(world());
+    let rollup = entries.iter().find(|entry| entry.level == 1).unwrap();
+    // The chain of the latest summary leads to every chunk before it.
+    let latest = entries.iter().rfind(|entry| entry.level == 0).unwrap();
+    let mut random = Random::new(79);
+    for entry in [rollup, latest] {
+        let start = entry.node.0 as usize;
+        let bytes = entry.node_bytes as usize;
+        let table = 56
+            + 88 * usize::from(u16::from_le_bytes([
+                nodes.bytes[start + 14],
+                nodes.bytes[start + 15],
+            ]));
+        let chunk = u64::from_le_bytes(nodes.bytes[start + 16..start + 24].try_into().unwrap());
+        for word in (8..table.min(bytes)).step_by(8) {
+            for value in [0, u64::MAX, chunk, chunk + 1, 1 << 40] {
+                let mut forged = nodes.bytes.clone();
+                let node = &mut forged[start..start + bytes];
+                node[word..word + 8].copy_from_slice(&value.to_le_bytes());
+                let sum = checksum(&uuid, LogKind::Chunks, entry.node, &node[8..]);
+                node[4..8].copy_from_slice(&sum.to_le_bytes());
+                fs::write(&nodes.path, &forged).unwrap();
+                ask(&dir, &mut random).unwrap();
+            }
+        }
     }
 }
 

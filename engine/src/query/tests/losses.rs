@@ -1,6 +1,7 @@
 //! What is told of missing records: the ledger's own, gaps after lost staging, chunks that were found damaged.
 
 use std::fs;
+use std::path::Path;
 
 use super::world::{Op, Spread, World, options};
 use crate::error::Error;
@@ -183,6 +184,25 @@ fn what_was_lost_with_staging_is_a_gap_between_the_records_around_it() {
     complete(before, before).unwrap_err();
     let error = complete(gap.to, gap.to).unwrap_err().to_string();
     assert!(error.contains("lost with staging"), "{error}");
+}
+
+#[test]
+fn a_directory_that_lost_staging_before_its_first_source_holds_a_gap_and_is_sound() {
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("loom");
+    drop(Writer::open(&dir, options(&place)).unwrap());
+    for entry in fs::read_dir(place.path()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            fs::remove_file(path).unwrap();
+        }
+    }
+    let writer = Writer::open(&dir, options(&place)).unwrap();
+    let told = |dir: &Path| losses(&Directory::open(dir).unwrap().snapshot().unwrap());
+    assert_eq!(told(&dir).len(), 1);
+    writer.close().unwrap();
+    assert_eq!(told(&dir).len(), 1);
+    assert!(crate::check::check(&dir).unwrap().is_sound());
 }
 
 #[test]

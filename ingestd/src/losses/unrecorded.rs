@@ -14,7 +14,7 @@ use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::losses::Entry;
+use super::Entry;
 
 const NAME: &str = "unrecorded";
 const SLOT_BYTES: usize = 64 << 10;

@@ -3,6 +3,10 @@
 //! What is refused or dropped is entered here at once, and stands in a file before a client is told of it. A record of it follows as soon
 //! as a second has passed and the log has room. Each entry is marked with the address of its record before that record is published, so
 //! whoever starts next knows which entries the log holds already: none is lost and none counts twice.
+//!
+//! The daemon does so, and a load that writes a directory itself.
+
+mod unrecorded;
 
 use std::io;
 use std::ops::ControlFlow;
@@ -15,7 +19,7 @@ use loom_engine::schema::{LOSSES_SOURCE, LossEncoder, LossReason, LossRecord, lo
 use loom_engine::{Address, Error, SourceId, TimeRange, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::unrecorded::UnrecordedFile;
+use unrecorded::UnrecordedFile;
 
 /// How long losses of one cause are gathered into one record.
 const GATHER: Duration = Duration::from_secs(1);
@@ -26,7 +30,7 @@ const DETAIL_BYTES_MAX: usize = 160;
 
 /// What was lost of one source for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     /// None: the client named a source that does not exist.
     source: Option<SourceId>,
     /// A `LossReason`.
@@ -34,14 +38,15 @@ pub(super) struct Entry {
     from: Timestamp,
     to: Timestamp,
     records: u64,
-    bytes: u64,
+    /// None: nobody knows.
+    bytes: Option<u64>,
     detail: String,
     /// Where its record stands, or would if a kill came between.
     recorded_at: Option<Address>,
 }
 
 impl Entry {
-    pub(super) fn without_detail(&self) -> Entry {
+    pub(crate) fn without_detail(&self) -> Entry {
         Entry {
             detail: String::new(),
             ..self.clone()
@@ -49,14 +54,14 @@ impl Entry {
     }
 
     #[cfg(test)]
-    pub(super) fn for_test(records: u64, detail: &str) -> Entry {
+    pub(crate) fn for_test(records: u64, detail: &str) -> Entry {
         Entry {
             source: Some(SourceId(1)),
             reason: LossReason::Overload as u8,
             from: Timestamp(1),
             to: Timestamp(2),
             records,
-            bytes: 8 * records,
+            bytes: Some(8 * records),
             detail: detail.to_owned(),
             recorded_at: None,
         }
@@ -65,16 +70,16 @@ impl Entry {
 
 /// Some records that were refused or dropped.
 #[derive(Copy, Clone, Debug)]
-pub(super) struct Lost<'a> {
-    pub(super) source: Option<SourceId>,
-    pub(super) reason: LossReason,
-    pub(super) records: u64,
-    /// Payload bytes.
-    pub(super) bytes: u64,
-    pub(super) detail: &'a str,
+pub(crate) struct Lost<'a> {
+    pub(crate) source: Option<SourceId>,
+    pub(crate) reason: LossReason,
+    pub(crate) records: u64,
+    /// Payload bytes, where they are known: what could not be read as a record has none.
+    pub(crate) bytes: Option<u64>,
+    pub(crate) detail: &'a str,
 }
 
-pub(super) struct Losses {
+pub(crate) struct Losses {
     entries: Vec<Entry>,
     file: UnrecordedFile,
     /// The file does not say what `entries` say.
@@ -88,7 +93,7 @@ pub(super) struct Losses {
 
 impl Losses {
     /// Takes over what the last daemon of the directory had no time to record.
-    pub(super) fn open(dir: &Path, writer: &Writer) -> Result<Losses, Error> {
+    pub(crate) fn open(dir: &Path, writer: &Writer) -> Result<Losses, Error> {
         let io = |source: io::Error| Error::Io {
             path: UnrecordedFile::path(dir),
             source,
@@ -117,7 +122,7 @@ impl Losses {
     }
 
     /// Defines the source now, for a daemon that may have no room to do so once it has losses to record.
-    pub(super) fn define(&mut self, writer: &mut Writer) -> Result<SourceId, Error> {
+    pub(crate) fn define(&mut self, writer: &mut Writer) -> Result<SourceId, Error> {
         let id = match self.source {
             Some(id) => id,
             None => writer.define_builtin_source(&losses_source())?,
@@ -127,7 +132,7 @@ impl Losses {
     }
 
     /// Enters records that were lost just now.
-    pub(super) fn note(&mut self, lost: &Lost<'_>, now: Timestamp) {
+    pub(crate) fn note(&mut self, lost: &Lost<'_>, now: Timestamp) {
         let reason = lost.reason as u8;
         let same = |entry: &&mut Entry| {
             (entry.source, entry.reason) == (lost.source, reason) && entry.recorded_at.is_none()
@@ -136,7 +141,7 @@ impl Losses {
         match self.entries.iter_mut().find(same) {
             Some(entry) => {
                 entry.records += lost.records;
-                entry.bytes += lost.bytes;
+                entry.bytes = entry.bytes.zip(lost.bytes).map(|(one, other)| one + other);
                 entry.to = now.max(entry.to);
                 detail.clone_into(&mut entry.detail);
             }
@@ -155,18 +160,23 @@ impl Losses {
     }
 
     /// What is not in the log yet.
-    pub(super) fn unrecorded(&self) -> u64 {
+    pub(crate) fn unrecorded(&self) -> u64 {
         self.entries.iter().map(|entry| entry.records).sum()
     }
 
     /// Why losses are not kept or recorded as they should be, if so.
-    pub(super) fn trouble(&self) -> Option<&str> {
+    pub(crate) fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
+    }
+
+    /// Why a kill would forget some of them, if so.
+    pub(crate) fn unkept(&self) -> Option<&str> {
+        self.trouble().filter(|_| self.dirty)
     }
 
     /// To be called before what was pushed with them is published, and so before anybody is told: keeps what is new, and records what
     /// is due.
-    pub(super) fn settle(&mut self, writer: &mut Writer) {
+    pub(crate) fn settle(&mut self, writer: &mut Writer) {
         if self.entries.is_empty() && !self.dirty {
             return;
         }
@@ -183,7 +193,7 @@ impl Losses {
     }
 
     /// Records everything, for the last time. What the log does not take is left to the next start.
-    pub(super) fn finish(&mut self, writer: &mut Writer) -> Result<(), Error> {
+    pub(crate) fn finish(&mut self, writer: &mut Writer) -> Result<(), Error> {
         self.record(writer);
         writer.publish()?;
         self.recorded = Some(Instant::now());
@@ -192,7 +202,7 @@ impl Losses {
     }
 
     /// After a clean stop the file is needed no more, unless something is left in it.
-    pub(super) fn remove(self) {
+    pub(crate) fn remove(self) {
         if self.entries.is_empty() {
             self.file.remove();
         }
@@ -226,7 +236,7 @@ impl Losses {
                 source: source.map(|source| source.name.as_str()),
                 reason,
                 records: Some(entry.records),
-                bytes: Some(entry.bytes),
+                bytes: entry.bytes,
                 detail: Some(entry.detail.as_str()).filter(|detail| !detail.is_empty()),
             };
             let mut payload = Vec::with_capacity(256);
@@ -360,7 +370,7 @@ mod tests {
             source: Some(source),
             reason: LossReason::Overload,
             records,
-            bytes: records * 8,
+            bytes: Some(records * 8),
             detail: "full",
         }
     }

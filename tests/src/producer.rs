@@ -1,0 +1,278 @@
+//! A producer with a list of its own: what it pushed, what a sync acknowledged and when, and where it pushed what is no record.
+//!
+//! Whatever then happens to the daemon or the host, `Life` says what must be there and what may be, and `Holding` what is: read by the
+//! engine, in which every record must be whole, in order of its number, and no older than the one before.
+
+use std::ops::{ControlFlow, RangeInclusive};
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use ingestd::client::{Client, ClientError};
+use ingestd::protocol::{ErrorCode, Shape, Synced};
+use loom_engine::TimeRange;
+use loom_engine::query::{Directory, Poll, Snapshot, raw_scan};
+
+use crate::probe;
+
+/// A payload that fits no layout of the source.
+const MISFIT: [u8; 3] = *b"bad";
+
+/// What a sync told.
+#[derive(Copy, Clone, Debug)]
+pub struct Ack {
+    pub at: Instant,
+    /// Every record with a lower number is there.
+    pub below: u64,
+    pub refused: u64,
+}
+
+/// What one connection pushed.
+#[derive(Clone, Debug, Default)]
+pub struct Life {
+    first: u64,
+    /// Every number from `first` to below it may have reached the daemon.
+    pub pushed: u64,
+    pub acks: Vec<Ack>,
+    /// The last of what was acknowledged as durable.
+    pub durable: u64,
+    /// For each misfit the number of the record that followed it.
+    misfits: Vec<u64>,
+}
+
+impl Life {
+    /// The life of a producer whose first record has this number.
+    pub fn from(first: u64) -> Life {
+        Life {
+            first,
+            pushed: first,
+            durable: first,
+            ..Life::default()
+        }
+    }
+
+    /// Connects, and goes on pushing as `push` says until that returns false or the daemon is gone.
+    pub fn live(
+        &mut self,
+        dir: &Path,
+        push: impl FnMut(&mut Pushing<'_>) -> Result<bool, ClientError>,
+    ) -> Result<()> {
+        match self.push_while(dir, push) {
+            Ok(()) => Ok(()),
+            Err(error) if is_end(&error) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Connects, pushes so many records, and waits for them to be acknowledged.
+    pub fn push(&mut self, dir: &Path, records: u64) -> Result<()> {
+        self.live(dir, |pushing| {
+            pushing.push(records)?;
+            pushing.sync()?;
+            Ok(false)
+        })
+    }
+
+    fn push_while(
+        &mut self,
+        dir: &Path,
+        mut push: impl FnMut(&mut Pushing<'_>) -> Result<bool, ClientError>,
+    ) -> Result<(), ClientError> {
+        let client = Client::connect(dir)?;
+        let source = client.define_one(&probe::definition())?;
+        let mut pushing = Pushing {
+            client,
+            source,
+            life: self,
+            payloads: Vec::new(),
+        };
+        while push(&mut pushing)? {}
+        Ok(())
+    }
+
+    /// How many records must be there, from number 0 on.
+    pub fn acknowledged(&self) -> u64 {
+        self.acks.last().map_or(self.first, |ack| ack.below)
+    }
+
+    /// How many misfits the ledger may count where a directory holds this: those before the last record at least, unless retention took some
+    /// of what this life pushed, and with it what the log told of it.
+    pub fn refused(&self, holding: &Holding) -> RangeInclusive<u64> {
+        let before = self.misfits.iter().filter(|next| **next < holding.end);
+        let told = self.acks.last().map_or(0, |ack| ack.refused);
+        let least = match holding.oldest > self.first {
+            true => 0,
+            false => told.max(before.count() as u64),
+        };
+        least..=self.misfits.len() as u64
+    }
+
+    /// Fails unless what is there is all that was acknowledged, and no more than was pushed.
+    pub fn hold(&self, there: u64) -> Result<()> {
+        let range = self.acknowledged()..=self.pushed.max(self.first);
+        ensure!(
+            range.contains(&there),
+            "{there} records are there, not {range:?}"
+        );
+        Ok(())
+    }
+}
+
+/// A connection, and the life that it writes down.
+pub struct Pushing<'a> {
+    pub client: Client,
+    source: loom_engine::SourceId,
+    pub life: &'a mut Life,
+    payloads: Vec<u8>,
+}
+
+impl Pushing<'_> {
+    /// The next `records` records, as one batch.
+    pub fn push(&mut self, records: u64) -> Result<(), ClientError> {
+        let from = self.life.pushed;
+        self.payloads.clear();
+        (from..from + records).for_each(|number| probe::append(number, &mut self.payloads));
+        self.life.pushed += records;
+        let record_bytes = probe::PAYLOAD_BYTES as u16;
+        self.client
+            .push_batch(self.source, Shape::Fixed { record_bytes }, &self.payloads)
+    }
+
+    /// A payload that must be refused.
+    pub fn push_misfit(&mut self) -> Result<(), ClientError> {
+        self.life.misfits.push(self.life.pushed);
+        self.client.push(self.source, &MISFIT)
+    }
+
+    pub fn sync(&mut self) -> Result<(), ClientError> {
+        let synced = self.client.sync()?;
+        self.note(synced)
+    }
+
+    pub fn sync_durable(&mut self) -> Result<(), ClientError> {
+        let synced = self.client.sync_durable()?;
+        self.note(synced)?;
+        self.life.durable = self.life.acknowledged();
+        Ok(())
+    }
+
+    /// The source of the probe waits and refuses misfits alone, so everything else must be stored, unless the log fails.
+    fn note(&mut self, Synced { counts, .. }: Synced) -> Result<(), ClientError> {
+        let life = &mut *self.life;
+        let (records, misfits) = (life.pushed - life.first, life.misfits.len() as u64);
+        if counts.dropped > 0 {
+            let message = format!("{} records are dropped", counts.dropped);
+            return Err(ClientError::Daemon {
+                code: ErrorCode::Failed,
+                message,
+            });
+        }
+        if (counts.stored, counts.refused, counts.dropped) != (records, misfits, 0) {
+            return Err(ClientError::Protocol(format!(
+                "{counts:?} after {records} records and {misfits} misfits"
+            )));
+        }
+        life.acks.push(Ack {
+            at: Instant::now(),
+            below: life.pushed,
+            refused: misfits,
+        });
+        Ok(())
+    }
+}
+
+/// True where the daemon has gone, or says that its log fails.
+fn is_end(error: &ClientError) -> bool {
+    matches!(
+        error,
+        ClientError::Io(_)
+            | ClientError::NotRunning(_)
+            | ClientError::Stopped(_)
+            | ClientError::Daemon {
+                code: ErrorCode::Failed,
+                ..
+            }
+    )
+}
+
+/// What a directory holds of the probe.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Holding {
+    /// Numbers of the records, without a hole: retention may have taken the first ones.
+    pub oldest: u64,
+    pub end: u64,
+    /// Misfits in the ledger.
+    pub refused: u64,
+    /// Losses of which nobody knows how many they are: gaps.
+    pub unknown: u64,
+}
+
+impl Holding {
+    pub fn of(dir: &Path) -> Result<Holding> {
+        Holding::seen_by(&Directory::open(dir)?.snapshot()?)
+    }
+
+    fn seen_by(snapshot: &Snapshot) -> Result<Holding> {
+        let mut holding = Holding {
+            oldest: 0,
+            end: 0,
+            refused: 0,
+            unknown: 0,
+        };
+        for loss in snapshot.losses(&Poll::never())? {
+            match loss.records {
+                Some(records) => holding.refused += records,
+                None => holding.unknown += 1,
+            }
+        }
+        let Some(source) = snapshot.catalog().find("probe") else {
+            return Ok(holding);
+        };
+        let mut newer: Option<(u64, loom_engine::Timestamp)> = None;
+        let mut wrong = None;
+        raw_scan(
+            snapshot,
+            source.id,
+            TimeRange::ALL,
+            &Poll::never(),
+            |record| {
+                let number = probe::number(record.payload);
+                let fits = match (number, newer) {
+                    (Some(number), Some((next, ts))) => number + 1 == next && record.ts <= ts,
+                    (number, _) => number.is_some(),
+                };
+                if !fits {
+                    wrong = Some(format!(
+                        "record {number:?} of {:?} at {} lies before record and time {newer:?}",
+                        record.ts, record.address
+                    ));
+                    return ControlFlow::Break(());
+                }
+                if newer.is_none() {
+                    holding.end = number.map_or(0, |number| number + 1);
+                }
+                newer = number.map(|number| (number, record.ts));
+                ControlFlow::Continue(())
+            },
+        )?;
+        if let Some(wrong) = wrong {
+            bail!("missing, repeated, torn or out of order: {wrong}");
+        }
+        holding.oldest = newer.map_or(0, |(number, _)| number);
+        Ok(holding)
+    }
+}
+
+/// Waits until every loss that the daemon knows of is in the log.
+pub fn losses_recorded(dir: &Path) -> Result<()> {
+    let client = Client::connect(dir)?;
+    let recorded = crate::daemon::wait_until(|| {
+        let status: serde_json::Value = serde_json::from_str(&client.status()?)?;
+        let left = status
+            .get("unrecorded_losses")
+            .context("no number of unrecorded losses")?;
+        Ok(left.as_u64() == Some(0))
+    })?;
+    ensure!(recorded, "losses are not recorded after a minute");
+    Ok(())
+}

@@ -1,0 +1,191 @@
+//! `engine/TESTING.md` is a table of promises and cases: each has its row, and every test that a row names exists.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use loom_tests::machine::root;
+
+const PROMISES: usize = 13;
+
+/// The cases that must have a row, by section.
+const CASES: [(&str, &[&str]); 7] = [
+    (
+        "Crash",
+        &[
+            "in mid-payload",
+            "published, not answered",
+            "at a block switch",
+            "between the index logs",
+            "in recovery, again and again",
+            "while a segment is created",
+            "stale staging",
+        ],
+    ),
+    (
+        "Disk",
+        &[
+            "full at the start",
+            "full in mid-flush",
+            "EIO on write",
+            "EIO on fsync",
+            "short write",
+            "EMFILE",
+            "EDQUOT",
+            "EFBIG",
+            "remounted read-only",
+            "a segment deleted underneath",
+            "an fsync of five seconds",
+        ],
+    ),
+    (
+        "Corruption",
+        &[
+            "a flipped byte",
+            "truncation",
+            "a tail of zeroes",
+            "swapped pages",
+            "a segment of another directory",
+            "lengths of 0 and 2^64-1",
+            "chain links astray",
+            "bins that do not ascend or are no numbers",
+            "another version",
+            "no file in a segment's place",
+            "very many tiny segments",
+        ],
+    ),
+    (
+        "Concurrency",
+        &[
+            "a reader stopped over several recycles",
+            "staging cut short under a reader",
+            "two writers",
+            "restart under an open reader",
+            "retention under a long scan",
+            "snapshots around a block switch",
+            "fork after open",
+        ],
+    ),
+    (
+        "Time",
+        &[
+            "the wall clock a day back",
+            "the wall clock a century ahead",
+            "another time since boot",
+            "equal times",
+            "own times of 0, negative, far ahead",
+        ],
+    ),
+    (
+        "Network and input",
+        &[
+            "half frames",
+            "slow clients",
+            "very many connections",
+            "a wrong user",
+            "strange names",
+            "a record longer than a chunk",
+            "very many sources",
+            "malformed rows and packets",
+        ],
+    ),
+    (
+        "Overload",
+        &[
+            "producers faster than the disk",
+            "a flusher slower than ingest for a minute",
+        ],
+    ),
+];
+
+/// The rows of the first table of a section, without the lines that head it.
+fn rows<'a>(page: &'a str, section: &str) -> Result<Vec<Vec<&'a str>>> {
+    let (_, after) = page
+        .split_once(&format!("\n## {section}\n"))
+        .with_context(|| format!("no section '{section}'"))?;
+    let body = after.split("\n## ").next().unwrap_or_default();
+    let lines = body
+        .lines()
+        .skip_while(|line| !line.starts_with('|'))
+        .take_while(|line| line.starts_with('|'));
+    Ok(lines
+        .skip(2)
+        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
+        .collect())
+}
+
+/// What stands in backquotes in a cell.
+fn quoted(cell: &str) -> Vec<&str> {
+    cell.split('`').skip(1).step_by(2).collect()
+}
+
+/// The files of the first table: their names, and what they hold.
+fn files(page: &str) -> Result<BTreeMap<&str, String>> {
+    let mut files = BTreeMap::new();
+    for row in rows(page, "Files")? {
+        let [name, path, _] = row.as_slice() else {
+            anyhow::bail!("not three cells: {row:?}");
+        };
+        let [name, path] = [name, path].map(|cell| cell.trim_matches('`'));
+        let text = std::fs::read_to_string(root().join(path)).with_context(|| path.to_owned())?;
+        ensure!(
+            files.insert(name, text).is_none(),
+            "'{name}' is there twice"
+        );
+    }
+    Ok(files)
+}
+
+/// True where the file holds a test of this name, or a line of a macro that makes one.
+fn holds(text: &str, test: &str) -> bool {
+    text.contains(&format!("fn {test}(")) || text.contains(&format!("    {test}: "))
+}
+
+/// What is wrong with a row that is to say which tests show something.
+fn faults(row: &[&str], files: &BTreeMap<&str, String>) -> Vec<String> {
+    let [case, owed, tests] = row else {
+        return vec![format!("not three cells: {row:?}")];
+    };
+    let named = quoted(tests);
+    let mut faults = Vec::new();
+    if named.is_empty() || owed.is_empty() {
+        faults.push(format!("{case}: a row that shows nothing"));
+    }
+    for name in named {
+        let (file, test) = name.split_once("::").unwrap_or((name, ""));
+        match files.get(file) {
+            None => faults.push(format!("{case}: '{file}' is not among the files")),
+            Some(_) if test.is_empty() => {}
+            Some(text) if holds(text, test) => {}
+            Some(_) => faults.push(format!("{case}: {file} has no test '{test}'")),
+        }
+    }
+    faults
+}
+
+#[test]
+fn every_promise_and_case_has_a_row_and_every_test_named_exists() -> Result<()> {
+    let page = std::fs::read_to_string(root().join("engine/TESTING.md"))?;
+    let files = files(&page)?;
+    let promises: Vec<String> = (1..=PROMISES).map(|number| format!("G{number}")).collect();
+    let wanted = promises.iter().map(String::as_str).collect::<Vec<_>>();
+    let mut faulty = Vec::new();
+    for (section, wanted) in [("Promises", wanted.as_slice())].into_iter().chain(CASES) {
+        let rows = rows(&page, section)?;
+        let found: Vec<&str> = rows.iter().filter_map(|row| row.first().copied()).collect();
+        if found != wanted {
+            faulty.push(format!("{section}: the rows are {found:?}, not {wanted:?}"));
+        }
+        faulty.extend(rows.iter().flat_map(|row| faults(row, &files)));
+    }
+    ensure!(
+        faulty.is_empty(),
+        "engine/TESTING.md:\n{}",
+        faulty.join("\n")
+    );
+    let used = files
+        .keys()
+        .filter(|name| !page.contains(&format!("`{name}::")) && **name != "soak");
+    let unused: Vec<_> = used.collect();
+    ensure!(unused.is_empty(), "files that no row names: {unused:?}");
+    Ok(())
+}

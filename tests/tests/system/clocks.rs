@@ -1,0 +1,314 @@
+//! Clocks that jump: arrival time never decreases, whatever the wall clock, the monotonic clock and the time since boot say across restarts
+//! and under way; times that records bring along may be anything.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use ingestd::client::Client;
+use loom_tests::daemon::{Daemon, configuration, wait_until};
+use loom_tests::duckdb::{Session, Version};
+use loom_tests::machine;
+use loom_tests::producer::{Holding, Life};
+
+use super::{Place, SMALL};
+
+/// What `faketime` lets programs load.
+fn preload() -> Result<String> {
+    let output = Command::new("faketime")
+        .args(["-f", "+0", "env"])
+        .output()?;
+    let told = String::from_utf8(output.stdout)?;
+    let line = told
+        .lines()
+        .find_map(|line| line.strip_prefix("LD_PRELOAD="));
+    // Programs with threads have a library of their own.
+    Ok(line
+        .context("faketime says no LD_PRELOAD")?
+        .replace("libfaketime.so", "libfaketimeMT.so"))
+}
+
+/// A clock that a daemon is started with.
+struct Clock {
+    /// As `faketime -f` takes it.
+    shift: &'static str,
+    accepted: bool,
+}
+
+const TRUE_CLOCK: Clock = Clock {
+    shift: "+0",
+    accepted: false,
+};
+
+impl Clock {
+    fn command(&self, place: &Place, preload: &str) -> Result<Command> {
+        let mut command = Command::new(machine::ingestd()?);
+        run_arguments(&mut command, place)?;
+        command
+            .env("LD_PRELOAD", preload)
+            .env("FAKETIME", self.shift);
+        // What it makes of waits by that clock has no end; a time namespace shifts it for the kernel too.
+        command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        if self.accepted {
+            command.arg("--accept-clock");
+        }
+        Ok(command)
+    }
+}
+
+fn run_arguments(command: &mut Command, place: &Place) -> Result<()> {
+    let file = configuration(&place.dir, &place.config(SMALL))?;
+    command
+        .arg("run")
+        .arg(&place.dir)
+        .arg("--config")
+        .arg(&file);
+    Ok(())
+}
+
+/// Adds records, and stops the daemon. Every one since the first is then there, in the order of its arrival.
+fn live_and_stop(daemon: Daemon, place: &Place, there: &mut u64) -> Result<()> {
+    let mut life = Life::from(*there);
+    life.push(&place.dir, 3000)?;
+    daemon.stop()?;
+    *there += 3000;
+    let holding = Holding::of(&place.dir)?;
+    ensure!((holding.oldest, holding.end) == (0, *there), "{holding:?}");
+    Ok(())
+}
+
+/// The year of the newest record.
+fn newest_year(dir: &Path) -> Result<i32> {
+    let sql = format!(
+        "SELECT year(max(ts)) FROM loom_scan('{}', 'probe')",
+        dir.display()
+    );
+    Ok(Session::open(Version::V2)?.value(&sql)?.parse()?)
+}
+
+#[test]
+fn arrival_never_decreases_across_restarts_with_other_clocks() -> Result<()> {
+    if !machine::has("clocks", &["faketime", "unshare"])? {
+        return Ok(());
+    }
+    let preload = preload()?;
+    let place = Place::new()?;
+    let mut there = 0;
+    let mut live = |clock: &Clock| {
+        let daemon = Daemon::spawn(clock.command(&place, &preload)?, &place.dir)?;
+        live_and_stop(daemon, &place, &mut there).with_context(|| clock.shift)
+    };
+    let refused = |clock: &Clock| {
+        let daemon = Daemon::spawn_or_end(clock.command(&place, &preload)?, &place.dir)?;
+        ensure!(
+            daemon.is_err_and(|status| !status.success()),
+            "a clock at {} is accepted",
+            clock.shift
+        );
+        let said = std::fs::read_to_string(place.dir.with_extension("log"))?;
+        ensure!(said.contains("--accept-clock"), "{said}");
+        Ok(())
+    };
+    live(&TRUE_CLOCK)?;
+    let this_year = newest_year(&place.dir)?;
+    live(&Clock {
+        shift: "-23h",
+        ..TRUE_CLOCK
+    })?;
+    let too_early = Clock {
+        shift: "-25h",
+        ..TRUE_CLOCK
+    };
+    refused(&too_early)?;
+    live(&Clock {
+        accepted: true,
+        ..too_early
+    })?;
+    ensure!(newest_year(&place.dir)? - this_year <= 1);
+    let a_century = Clock {
+        shift: "+36525d",
+        ..TRUE_CLOCK
+    };
+    live(&a_century)?;
+    ensure!(
+        newest_year(&place.dir)? - this_year == 100,
+        "a forward step is followed"
+    );
+    refused(&TRUE_CLOCK)?;
+    live(&Clock {
+        accepted: true,
+        ..TRUE_CLOCK
+    })?;
+    ensure!(
+        newest_year(&place.dir)? - this_year == 100,
+        "time stands still rather than going back"
+    );
+    live(&a_century)
+}
+
+#[test]
+fn arrival_never_decreases_when_the_clock_is_stepped_under_a_running_daemon() -> Result<()> {
+    if !machine::has("stepped clocks", &["faketime"])? {
+        return Ok(());
+    }
+    let place = Place::new()?;
+    let step = place.dir.with_extension("step");
+    std::fs::write(&step, "+0\n")?;
+    let mut command = TRUE_CLOCK.command(&place, &preload()?)?;
+    command
+        .env_remove("FAKETIME")
+        .env("FAKETIME_TIMESTAMP_FILE", &step)
+        .env("FAKETIME_NO_CACHE", "1");
+    let daemon = Daemon::spawn(command, &place.dir)?;
+    let watching = Client::connect(&place.dir)?;
+    let newest = || -> Result<i64> {
+        let status: serde_json::Value = serde_json::from_str(&watching.status()?)?;
+        let sources = status
+            .get("sources")
+            .and_then(|sources| sources.as_array())
+            .context("no sources")?;
+        let times = sources
+            .iter()
+            .filter_map(|source| source.get("last_push_ns")?.as_i64());
+        times.max().context("no record yet")
+    };
+    const DAY_NS: i64 = 86_400_000_000_000;
+    let mut life = Life::from(0);
+    life.push(&place.dir, 500)?;
+    let began = newest()?;
+    let mut life = Life::from(500);
+    let mut steps = [
+        ("-1d\n", 0),
+        ("+2d\n", 2 * DAY_NS),
+        ("-1d\n", 2 * DAY_NS),
+        ("+36525d\n", 36_525 * DAY_NS),
+        ("+0\n", 36_525 * DAY_NS),
+    ]
+    .into_iter();
+    let mut reached = 0;
+    let mut failure = None;
+    life.live(&place.dir, |pushing| {
+        let Some((shift, ahead)) = steps.next() else {
+            return Ok(false);
+        };
+        let arrived = std::fs::write(&step, shift)
+            .map_err(anyhow::Error::from)
+            .and_then(|()| {
+                // The writer looks at the wall clock once a second.
+                wait_until(|| {
+                    pushing.push(100)?;
+                    pushing.sync()?;
+                    Ok(newest()? - began >= ahead)
+                })
+            });
+        reached += 1;
+        match arrived {
+            Ok(true) => Ok(true),
+            Ok(false) => {
+                failure = Some(anyhow::anyhow!("the clock did not follow {shift}"));
+                Ok(false)
+            }
+            Err(error) => {
+                failure = Some(error);
+                Ok(false)
+            }
+        }
+    })?;
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
+    ensure!(reached == 5, "{reached} steps were taken");
+    daemon.stop()?;
+    let holding = Holding::of(&place.dir)?;
+    ensure!(
+        (holding.oldest, holding.end) == (0, life.pushed),
+        "{holding:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn arrival_never_decreases_where_the_time_since_boot_is_another() -> Result<()> {
+    if !machine::has("time namespaces", &["unshare"])? {
+        return Ok(());
+    }
+    let place = Place::new()?;
+    let mut there = 0;
+    for seconds in ["0", "100000000", "1000", "0"] {
+        let mut command = Command::new("unshare");
+        command
+            .args(["-T", "--boottime", seconds, "--monotonic", seconds])
+            .arg(machine::ingestd()?);
+        run_arguments(&mut command, &place)?;
+        let daemon = Daemon::spawn(command, &place.dir)?;
+        live_and_stop(daemon, &place, &mut there)
+            .with_context(|| format!("{seconds} s after boot"))?;
+    }
+    Ok(())
+}
+
+const OWN: &str =
+    "[[source]]\nname = \"own\"\ntime = \"own\"\n[[source.field]]\nname = \"n\"\ntype = \"u64\"\n";
+
+#[test]
+fn records_bring_any_times_in_any_order() -> Result<()> {
+    let place = Place::new()?;
+    let daemon = Daemon::start(&place.dir, &place.config(SMALL))?;
+    let client = Client::connect(&place.dir)?;
+    let source = client.define_one(OWN)?;
+    // Zero, before it, as far ahead and back as the type goes, and two thousand at one instant.
+    let strange = [
+        0,
+        -1,
+        1,
+        i64::MAX,
+        i64::MIN,
+        i64::MIN + 1,
+        -1_000_000_000_000,
+        9_000_000_000_000_000_000,
+    ];
+    let same = 1_700_000_000_000_000_007;
+    let times: Vec<i64> = strange
+        .into_iter()
+        .chain([same; 2000])
+        .chain(strange)
+        .collect();
+    for (n, ts) in times.iter().enumerate() {
+        client.push(
+            source,
+            &[ts.to_le_bytes(), (n as u64).to_le_bytes()].concat(),
+        )?;
+    }
+    client.sync()?;
+    daemon.stop()?;
+    let dir = place.dir.display().to_string();
+    for version in Version::ALL {
+        let mut session = Session::open(version)?;
+        let rows = session.query(&format!(
+            "SELECT ts_ns FROM loom_scan('{dir}', 'own') ORDER BY n"
+        ))?;
+        let expected: Vec<_> = times.iter().map(|ts| vec![Some(ts.to_string())]).collect();
+        ensure!(
+            rows == expected,
+            "DuckDB {}: not the times that came",
+            version.name()
+        );
+        let mut count = |window: &str| {
+            session.value(&format!(
+                "SELECT count(n) FROM loom_scan('{dir}', 'own'{window})"
+            ))
+        };
+        let at = |us: i64| format!("make_timestamptz({us})");
+        let instant = format!(
+            ", t_from := {}, t_to := {}",
+            at(same / 1000),
+            at(same / 1000 + 1)
+        );
+        ensure!(count(&instant)? == "2000", "not all of one instant");
+        let early = format!(", t_to := {}", at(0));
+        ensure!(count(&early)? == "8", "not all before the epoch");
+        let late = format!(", t_from := {}", at(same / 1000 + 1));
+        ensure!(count(&late)? == "4", "not all of the far future");
+    }
+    Ok(())
+}

@@ -1,0 +1,209 @@
+//! SIGKILL at a system call of a run: whichever it is, what was acknowledged is there, whole and once, and the ledger is exact.
+//!
+//! The run recovers what an earlier kill left, changes blocks, makes segments, writes the catalog, gives up the oldest segment and stops.
+//! The recovery after the kill is killed too before one is left to end.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use ingestd::client::ClientError;
+use loom_tests::daemon::{Daemon, configuration};
+use loom_tests::machine;
+use loom_tests::producer::{Holding, Life, Pushing};
+use loom_tests::seed::Seed;
+use loom_tests::strace::{self, Point};
+use rustix::process::Signal;
+
+use super::{Place, SMALL, all, settle};
+
+/// Records of a batch; each ends with a misfit and a sync.
+const BATCH_RECORDS: u64 = 300;
+const BATCHES: u64 = 40;
+/// Three of the segments.
+const RECORDS_BEFORE: u64 = 44_000;
+/// The index logs take 144 MiB, and one segment is allocated ahead.
+const RETENTION: &str = "[retention]\nmax_bytes = \"148MiB\"\n";
+const SAMPLE: usize = 50;
+
+struct Scene {
+    place: Place,
+    config: String,
+    file: PathBuf,
+    trace: PathBuf,
+}
+
+impl Scene {
+    /// A directory whose daemon was killed.
+    fn new() -> Result<(Scene, Life)> {
+        let place = Place::new()?;
+        let config = place.config(&format!("{SMALL}{RETENTION}"));
+        let file = configuration(&place.dir, &config)?;
+        let trace = place.dir.with_extension("trace");
+        let daemon = Daemon::start(&place.dir, &config)?;
+        let mut life = Life::from(0);
+        life.push(&place.dir, RECORDS_BEFORE)?;
+        daemon.kill()?;
+        ensure!(life.acknowledged() == RECORDS_BEFORE);
+        Ok((
+            Scene {
+                place,
+                config,
+                file,
+                trace,
+            },
+            Life::from(RECORDS_BEFORE),
+        ))
+    }
+
+    fn dir(&self) -> &Path {
+        &self.place.dir
+    }
+
+    /// The run, with these options of `strace`. True where the daemon was killed on its way.
+    fn run(&self, life: &mut Life, options: &[String]) -> Result<bool> {
+        let command = strace::run(self.dir(), &self.file, options, &self.trace)?;
+        let Ok(daemon) = Daemon::spawn_or_end(command, self.dir())? else {
+            return Ok(true);
+        };
+        let mut batches = 0;
+        life.live(self.dir(), |pushing| {
+            batches += 1;
+            batch(pushing, batches)?;
+            Ok(batches < BATCHES)
+        })?;
+        let status = daemon.end(Signal::TERM)?;
+        Ok(!status.success())
+    }
+
+    /// A start that is killed, or else stopped at once.
+    fn recover(&self, options: &[String]) -> Result<bool> {
+        let command = strace::run(self.dir(), &self.file, options, &self.trace)?;
+        match Daemon::spawn_or_end(command, self.dir())? {
+            Ok(daemon) => Ok(!daemon.end(Signal::TERM)?.success()),
+            Err(_) => Ok(true),
+        }
+    }
+}
+
+fn batch(pushing: &mut Pushing<'_>, number: u64) -> Result<(), ClientError> {
+    pushing.push(BATCH_RECORDS)?;
+    match number {
+        // Writes to the catalog.
+        8 => drop(pushing.client.define("[[source]]\nname = \"later\"\n")?),
+        16 => drop(
+            pushing
+                .client
+                .add_index("probe", "name = \"first word\"\nvalue = \"w0\"\n")?,
+        ),
+        24 => pushing.client.close_source("later")?,
+        _ => {}
+    }
+    pushing.push_misfit()?;
+    match number % 8 {
+        0 => pushing.sync_durable(),
+        _ => pushing.sync(),
+    }
+}
+
+/// The system calls of a run and of a recovery, as far as each can be killed there; what the run is to cover, it covers.
+fn points() -> Result<[Vec<Point>; 2]> {
+    let (scene, mut life) = Scene::new()?;
+    ensure!(
+        !scene.run(&mut life, &[])?,
+        "the daemon of the recording failed"
+    );
+    let run = std::fs::read_to_string(&scene.trace)?;
+    let covered = |what: &str, parts: &[&str]| {
+        let found = run
+            .lines()
+            .any(|line| parts.iter().all(|part| line.contains(part)));
+        found
+            .then_some(())
+            .with_context(|| format!("the run does not cover {what}"))
+    };
+    covered(
+        "the creation of a segment",
+        &["open", "records/", "O_CREAT"],
+    )?;
+    covered("retention", &["unlink", "records/"])?;
+    covered("the catalog", &["write", "source_closed"])?;
+    covered("durability", &["fdatasync"])?;
+    let (scene, _) = Scene::new()?;
+    ensure!(!scene.recover(&[])?, "the daemon of the recording failed");
+    let recovery = std::fs::read_to_string(&scene.trace)?;
+    Ok([run, recovery].map(|trace| {
+        let each = strace::calls(&trace).into_iter();
+        each.flat_map(|(call, most)| {
+            (1..=most).map(move |nth| Point {
+                call: call.clone(),
+                nth,
+            })
+        })
+        .collect()
+    }))
+}
+
+/// A kill in the run, another in the recovery, and then what is there. True where the first struck.
+fn trial(first: &Point, second: &Point) -> Result<bool> {
+    let (scene, mut life) = Scene::new()?;
+    let killed = scene.run(&mut life, &first.kill())?;
+    let before = Holding::of(scene.dir())?;
+    life.hold(before.end).context("before any restart")?;
+    scene.recover(&second.kill())?;
+    let after = settle(scene.dir(), &scene.config, &life, 0)?;
+    ensure!(
+        after.end == before.end,
+        "{} records before the restarts, {} after them",
+        before.end,
+        after.end
+    );
+    ensure!(
+        after.oldest <= RECORDS_BEFORE,
+        "retention took {} records",
+        after.oldest
+    );
+    Ok(killed)
+}
+
+/// One of the points: each call is as likely as another, however often it is made.
+fn draw(points: &[Point], seed: &mut Seed) -> Point {
+    let mut calls: Vec<&str> = points.iter().map(|point| point.call.as_str()).collect();
+    calls.dedup();
+    let call = seed.pick(&calls);
+    let of_call: Vec<&Point> = points.iter().filter(|point| point.call == call).collect();
+    seed.pick(&of_call).clone()
+}
+
+#[test]
+fn a_kill_at_any_system_call_loses_nothing_acknowledged() -> Result<()> {
+    if !machine::has("kills", &["strace"])? {
+        return Ok(());
+    }
+    let mut seed = Seed::announced("kills");
+    let [run, recovery] = points()?;
+    let firsts: Vec<Point> = match all() {
+        true => run.clone(),
+        false => (0..SAMPLE).map(|_| draw(&run, &mut seed)).collect(),
+    };
+    println!(
+        "kills: {} points in a run, {} in a recovery; {} tried",
+        run.len(),
+        recovery.len(),
+        firsts.len()
+    );
+    let mut struck = 0;
+    for first in &firsts {
+        let second = draw(&recovery, &mut seed);
+        let killed = trial(first, &second)
+            .with_context(|| format!("killed at {first:?}, then at {second:?}"))?;
+        struck += usize::from(killed);
+    }
+    println!("kills: {struck} of {} struck", firsts.len());
+    // A run makes some calls less often than the one that was recorded.
+    ensure!(
+        2 * struck > firsts.len(),
+        "only {struck} of {} kills struck",
+        firsts.len()
+    );
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! A disk that is slower than the producers: whoever waits loses nothing, whoever drops is told how much, and the ledger in the log says
+//! the same, after a kill too.
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use ingestd::client::Client;
+use ingestd::protocol::{Counts, Shape};
+use loom_engine::SourceId;
+use loom_engine::query::{Directory, Poll};
+use loom_tests::daemon::{Daemon, configuration};
+use loom_tests::machine;
+use loom_tests::producer::{Holding, Life, losses_recorded};
+use loom_tests::strace;
+use rustix::process::Signal;
+
+use super::{Place, SMALL, seconds};
+
+const DROPS: &str = "[[source]]\nname = \"drops\"\non_overload = \"drop_new\"\n[[source.field]]\nname = \"n\"\ntype = \"u64\"\n";
+
+/// Pushes for `span` to a source that drops, as fast as the socket takes it. What a sync told at the end.
+fn push_dropping(dir: &Path, span: Duration) -> Result<Counts> {
+    let client = Client::connect(dir)?;
+    let catalog: serde_json::Value = serde_json::from_str(&client.catalog()?)?;
+    let sources = catalog.as_array().context("no sources")?;
+    let found = sources
+        .iter()
+        .find(|source| source.get("name").is_some_and(|name| name == "drops"));
+    let id = found
+        .and_then(|source| source.get("id")?.as_u64())
+        .context("no source 'drops'")?;
+    let batch: Vec<u8> = (0..1000u64).flat_map(u64::to_le_bytes).collect();
+    let until = Instant::now() + span;
+    while Instant::now() < until {
+        for _ in 0..20 {
+            client.push_batch(
+                SourceId(id as u16),
+                Shape::Fixed { record_bytes: 8 },
+                &batch,
+            )?;
+        }
+        client.push(SourceId(id as u16), b"no number")?;
+        client.sync()?;
+    }
+    Ok(client.sync()?.counts)
+}
+
+/// What the directory holds of the source that drops, and what its ledger says of it.
+fn told(dir: &Path) -> Result<[u64; 3]> {
+    let snapshot = Directory::open(dir)?.snapshot()?;
+    let source = snapshot.source("drops")?.id;
+    let mut stored = 0;
+    let all = loom_engine::TimeRange::ALL;
+    loom_engine::query::raw_scan(&snapshot, source, all, &Poll::never(), |_| {
+        stored += 1;
+        std::ops::ControlFlow::Continue(())
+    })?;
+    let (mut refused, mut dropped) = (0, 0);
+    for loss in snapshot.losses(&Poll::never())? {
+        let records = loss.records.context("a loss of unknown size")?;
+        match loss.reason.as_str() {
+            "overload" => dropped += records,
+            _ => refused += records,
+        }
+    }
+    Ok([stored, refused, dropped])
+}
+
+/// A run on a disk that `options` make slow, until a kill.
+fn overload(test: &str, options: &[String], span: Duration) -> Result<()> {
+    if !machine::has(test, &["strace"])? {
+        return Ok(());
+    }
+    let place = Place::new()?;
+    let config = place.config(&format!("{SMALL}durability = \"batch\"\n{DROPS}"));
+    let file = configuration(&place.dir, &config)?;
+    let command = strace::run(
+        &place.dir,
+        &file,
+        options,
+        &place.dir.with_extension("trace"),
+    )?;
+    let daemon = Daemon::spawn(command, &place.dir)?;
+    let mut life = Life::from(0);
+    let counts = thread::scope(|scope| {
+        let dropping = scope.spawn(|| push_dropping(&place.dir, span));
+        let until = Instant::now() + span;
+        life.live(&place.dir, |pushing| {
+            for _ in 0..4 {
+                pushing.push(1000)?;
+            }
+            pushing.sync()?;
+            Ok(Instant::now() < until)
+        })?;
+        dropping
+            .join()
+            .map_err(|_| anyhow::anyhow!("the producer panicked"))?
+    })?;
+    println!(
+        "{test}: {} records waited for room; of those that did not: {counts:?}",
+        life.acknowledged()
+    );
+    ensure!(
+        counts.received == counts.stored + counts.refused + counts.dropped,
+        "{counts:?}"
+    );
+    ensure!(counts.dropped > 0, "the disk kept up: {counts:?}");
+    daemon.end(Signal::KILL)?;
+    let daemon = Daemon::start(&place.dir, &config)?;
+    losses_recorded(&place.dir)?;
+    daemon.stop()?;
+    ensure!(
+        told(&place.dir)? == [counts.stored, counts.refused, counts.dropped],
+        "{:?} in the log, {counts:?} were told",
+        told(&place.dir)?
+    );
+    let holding = Holding::of(&place.dir)?;
+    ensure!(
+        (holding.oldest, holding.end) == (0, life.acknowledged()),
+        "{holding:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_flusher_slower_than_ingest_obeys_the_policies_and_the_identity_is_exact() -> Result<()> {
+    overload(
+        "slow flusher",
+        &strace::inject("pwrite64", "delay_enter=20000"),
+        seconds(6),
+    )
+}
+
+#[test]
+fn a_sync_that_takes_five_seconds_holds_back_or_drops_and_nothing_else() -> Result<()> {
+    // One of each thread, somewhere on the way.
+    overload(
+        "slow fsync",
+        &strace::inject("fdatasync", "delay_enter=5000000:when=6"),
+        Duration::from_secs(7),
+    )
+}

@@ -1,0 +1,234 @@
+//! The host loses its power under load: the journal of the file system keeps what was synced, staging is gone, the machine starts anew.
+//!
+//! The power fails by `EXT4_IOC_SHUTDOWN` on a loop mount. The machine's new start is played by another boot id, which the recovering daemon
+//! sees in a mount namespace of its own; where staging is left in place, it is thus that of an earlier boot.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use loom_tests::daemon::{Daemon, configuration, wait_until};
+use loom_tests::disk::Disk;
+use loom_tests::duckdb::{Session, Version};
+use loom_tests::machine;
+use loom_tests::probe;
+use loom_tests::producer::Life;
+use loom_tests::seed::Seed;
+
+use super::{Place, look, seconds, settle, sound};
+
+const DISK_MIB: u64 = 640;
+const DURABILITY: Duration = Duration::from_millis(200);
+/// More than a flush that is under way takes on a busy machine. What was seen is printed.
+const FLUSH_MOST: Duration = Duration::from_secs(5);
+const BATCH_RECORDS: u64 = 500;
+const ROUNDS_MIN: u64 = 4;
+
+/// With the boot id in the file `$0`, the daemon `$1 …`.
+const ANOTHER_BOOT: &str = "mount --bind \"$0\" /proc/sys/kernel/random/boot_id && exec \"$@\"";
+
+/// A daemon on a machine that has started anew.
+fn start_anew(dir: &Path, config: &str, round: u64) -> Result<Daemon> {
+    // Outside the file system that lost its power.
+    let boot_id = tempfile::NamedTempFile::new()?;
+    let boot_id = boot_id.path();
+    std::fs::write(boot_id, format!("00000000-0000-4000-8000-{round:012}\n"))?;
+    let file = configuration(dir, config)?;
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", ANOTHER_BOOT]).arg(boot_id);
+    command
+        .arg(machine::ingestd()?)
+        .arg("run")
+        .arg(dir)
+        .arg("--config")
+        .arg(&file);
+    Daemon::spawn(command, dir)
+}
+
+/// What a round of losing power came to.
+struct Loss {
+    there: u64,
+    /// How long before the power failed the first record that is lost was acknowledged.
+    reach: Option<Duration>,
+}
+
+/// Pushes until the power fails after `lifetime`, and starts anew.
+fn lose_power(
+    disk: &mut Disk,
+    place: &Place,
+    config: &str,
+    first: u64,
+    lifetime: Duration,
+    round: u64,
+) -> Result<Loss> {
+    let dir = &place.dir;
+    let daemon = Daemon::start(dir, config)?;
+    let acknowledged = AtomicU64::new(first);
+    let mut life = Life::from(first);
+    let failed = thread::scope(|scope| {
+        let producer = scope.spawn(|| {
+            let mut batches = 0u64;
+            life.live(dir, |pushing| {
+                for _ in 0..10 {
+                    pushing.push(BATCH_RECORDS)?;
+                }
+                batches += 1;
+                match batches % 16 {
+                    0 => pushing.sync_durable()?,
+                    _ => pushing.sync()?,
+                }
+                acknowledged.store(pushing.life.acknowledged(), Ordering::Relaxed);
+                Ok(true)
+            })
+        });
+        let under_load = wait_until(|| Ok(acknowledged.load(Ordering::Relaxed) > first))?;
+        ensure!(under_load, "nothing is acknowledged in a minute");
+        thread::sleep(lifetime);
+        let failed = Instant::now();
+        disk.fail_power()?;
+        daemon.kill()?;
+        producer
+            .join()
+            .map_err(|_| anyhow::anyhow!("the producer panicked"))??;
+        Ok::<_, anyhow::Error>(failed)
+    })?;
+    // Every other time it is left as it was, and of another boot.
+    if round.is_multiple_of(2) {
+        for staging in std::fs::read_dir(place.staging.path())? {
+            std::fs::remove_file(staging?.path())?;
+        }
+    }
+    disk.unmount()?;
+    disk.mount_again()?;
+    start_anew(dir, config, round)?.stop()?;
+    let holding = look(dir)?;
+    ensure!(
+        holding.oldest == 0,
+        "the records before {} are missing",
+        holding.oldest
+    );
+    ensure!(
+        (life.durable..=life.pushed).contains(&holding.end),
+        "{} records are there, {} were durable",
+        holding.end,
+        life.durable
+    );
+    let lost = life.acks.iter().find(|ack| ack.below > holding.end);
+    let reach = lost.map(|ack| failed.saturating_duration_since(ack.at));
+    println!(
+        "power: round {round}, {} records acknowledged, {} durable, {} there; {reach:?} lost",
+        life.acknowledged(),
+        life.durable,
+        holding.end
+    );
+    sound(dir)?;
+    Ok(Loss {
+        there: holding.end,
+        reach,
+    })
+}
+
+/// Rounds of one durability, and what is lost in each at most.
+fn rounds(test: &str, durability: &str, allowed: Option<Duration>) -> Result<()> {
+    let Some(mut disk) = Disk::mount(test, DISK_MIB)? else {
+        return Ok(());
+    };
+    let mut seed = Seed::announced(test);
+    let place = Place::at(disk.at(), tempfile::tempdir()?)?;
+    let config = place.config(&format!(
+        "[log]\nblock = \"1MiB\"\nsegment = \"8MiB\"\ndurability = \"{durability}\"\n"
+    ));
+    let until = Instant::now() + seconds(6);
+    let (mut there, mut round, mut gaps) = (0, 0, 0);
+    while round < ROUNDS_MIN || Instant::now() < until {
+        round += 1;
+        let lifetime = Duration::from_millis(seed.between(0, 500).unsigned_abs());
+        let loss = lose_power(&mut disk, &place, &config, there, lifetime, round)?;
+        if let Some(reach) = loss.reach {
+            let allowed = allowed.context("what was acknowledged is lost")?;
+            ensure!(
+                reach <= allowed,
+                "what was acknowledged {reach:?} before is lost"
+            );
+        }
+        there = loss.there;
+        // What is known of each crash: between which records something may be missing, and that nobody knows how much.
+        let unknown = look(&place.dir)?.unknown;
+        ensure!(unknown >= gaps, "{unknown} gaps, {gaps} before");
+        gaps = unknown;
+    }
+    ensure!(gaps > 0, "no crash left a gap that is told");
+    in_sql(&place.dir, there)
+}
+
+/// The same in SQL: the records, and losses whose number is NULL.
+fn in_sql(dir: &Path, there: u64) -> Result<()> {
+    let mut session = Session::open(Version::V2)?;
+    let dir = dir.display().to_string();
+    let count = probe::count_sound(&mut session, &probe::scan(&dir, ""))?;
+    ensure!(
+        count == there,
+        "{count} records in SQL, {there} in the engine"
+    );
+    let told = format!(
+        "SELECT bool_and(stage = 'crash' AND records IS NULL AND bytes IS NULL) FROM loom_losses('{dir}')"
+    );
+    ensure!(session.value(&told)? == "true");
+    let complete = session.query(&format!(
+        "SELECT count(*) FROM {}",
+        probe::scan(&dir, ", complete := true")
+    ));
+    ensure!(complete.is_err(), "a source with gaps is complete");
+    Ok(())
+}
+
+#[test]
+fn a_loss_of_power_loses_a_suffix_no_longer_than_the_durability() -> Result<()> {
+    rounds("power", "200ms", Some(DURABILITY + FLUSH_MOST))
+}
+
+#[test]
+fn a_loss_of_power_loses_nothing_that_was_acknowledged_with_batch_durability() -> Result<()> {
+    rounds("power, batch", "batch", None)
+}
+
+#[test]
+fn a_file_system_that_turns_read_only_is_still_queried_and_loses_nothing_acknowledged() -> Result<()>
+{
+    let Some(mut disk) = Disk::mount("read-only", DISK_MIB)? else {
+        return Ok(());
+    };
+    let place = Place::at(disk.at(), tempfile::tempdir()?)?;
+    let config =
+        place.config("[log]\nblock = \"1MiB\"\nsegment = \"8MiB\"\ndurability = \"batch\"\n");
+    let daemon = Daemon::start(&place.dir, &config)?;
+    let mut life = Life::from(0);
+    life.push(&place.dir, 100_000)?;
+    disk.make_read_only()?;
+    let mut session = Session::open(Version::V2)?;
+    let scan = probe::scan(&place.dir.display().to_string(), "");
+    ensure!(probe::count_sound(&mut session, &scan)? == 100_000);
+    // What comes now stays in staging, and is not acknowledged.
+    let mut later = Life::from(100_000);
+    later.push(&place.dir, 1000)?;
+    ensure!(
+        later.acknowledged() == 100_000,
+        "{} are acknowledged",
+        later.acknowledged()
+    );
+    ensure!((100_000..=101_000).contains(&probe::count_sound(&mut session, &scan)?));
+    let status = daemon.end(rustix::process::Signal::TERM)?;
+    ensure!(
+        !status.success(),
+        "a stop that could write nothing says that it was clean"
+    );
+    ensure!((100_000..=101_000).contains(&probe::count_sound(&mut session, &scan)?));
+    drop(session);
+    disk.unmount()?;
+    disk.mount_again()?;
+    settle(&place.dir, &config, &later, 0)?;
+    Ok(())
+}

@@ -1,0 +1,350 @@
+//! Readers that are stopped, killed, forked and robbed of staging: they cost the writer nothing, and each is told the truth or an error.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use ingestd::client::Client;
+use loom_tests::daemon::{Daemon, wait_until};
+use loom_tests::duckdb::{Session, Version};
+use loom_tests::machine;
+use loom_tests::probe;
+use loom_tests::producer::{Holding, Life};
+use loom_tests::seed::Seed;
+use rustix::process::{Signal, kill_process};
+
+use super::{Place, seconds};
+
+const BLOCK_BYTES: u64 = 4 << 20;
+const CONFIG: &str = "[log]\nblock = \"4MiB\"\nsegment = \"64MiB\"\n";
+/// What a record takes in the log.
+const RECORD_BYTES: u64 = probe::PAYLOAD_BYTES as u64 + 8;
+/// More than three blocks, so that each of the two is used again at least once under whoever stands still.
+const RECORDS_OF_RECYCLES: u64 = 4 * BLOCK_BYTES / RECORD_BYTES;
+
+/// A producer at full rate in a thread of its own, until it is told to end.
+struct Stream {
+    pushed: AtomicU64,
+    acknowledged: AtomicU64,
+    over: AtomicBool,
+}
+
+impl Stream {
+    fn new() -> Stream {
+        Stream {
+            pushed: AtomicU64::new(0),
+            acknowledged: AtomicU64::new(0),
+            over: AtomicBool::new(false),
+        }
+    }
+
+    fn run(&self, dir: &Path) -> Result<u64> {
+        let mut life = Life::from(0);
+        life.live(dir, |pushing| {
+            for _ in 0..20 {
+                self.pushed
+                    .store(pushing.life.pushed + 1000, Ordering::Release);
+                pushing.push(1000)?;
+            }
+            pushing.sync()?;
+            self.acknowledged
+                .store(pushing.life.acknowledged(), Ordering::Release);
+            Ok(!self.over.load(Ordering::Relaxed))
+        })?;
+        Ok(life.acknowledged())
+    }
+
+    /// Waits until so many more records are acknowledged.
+    fn advance(&self, records: u64) -> Result<()> {
+        let wanted = self.acknowledged.load(Ordering::Acquire) + records;
+        let reached = wait_until(|| Ok(self.acknowledged.load(Ordering::Acquire) >= wanted))?;
+        ensure!(
+            reached,
+            "{records} records are not acknowledged within a minute"
+        );
+        Ok(())
+    }
+
+    fn end_after<T>(&self, result: Result<T>) -> Result<T> {
+        self.over.store(true, Ordering::Relaxed);
+        result
+    }
+}
+
+/// A reader is stopped somewhere in a query, for as long as it takes to use each block again, and goes on.
+fn stop_and_go(stream: &Stream, session: &mut Session, dir: &str, seed: &mut Seed) -> Result<()> {
+    let pid = session.pid();
+    let before = stream.acknowledged.load(Ordering::Acquire);
+    let delay = Duration::from_micros(seed.between(0, 60_000).unsigned_abs());
+    let count = thread::scope(|scope| {
+        let query = scope.spawn(|| probe::count_sound(session, &probe::scan(dir, "")));
+        thread::sleep(delay);
+        kill_process(pid, Signal::STOP)?;
+        let went_on = stream.advance(RECORDS_OF_RECYCLES);
+        kill_process(pid, Signal::CONT)?;
+        went_on?;
+        query
+            .join()
+            .map_err(|_| anyhow::anyhow!("the query panicked"))?
+    })?;
+    let after = stream.pushed.load(Ordering::Acquire);
+    ensure!(
+        (before..=after).contains(&count),
+        "{count} records, not {before} to {after}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_reader_stopped_while_blocks_are_used_again_sees_an_exact_snapshot() -> Result<()> {
+    let mut seed = Seed::announced("stopped readers");
+    let place = Place::new()?;
+    let daemon = Daemon::start(&place.dir, &place.config(CONFIG))?;
+    let stream = Stream::new();
+    let dir = place.dir.display().to_string();
+    let acknowledged = thread::scope(|scope| {
+        let producer = scope.spawn(|| stream.run(&place.dir));
+        let read = (|| {
+            let mut sessions = Version::ALL
+                .into_iter()
+                .map(Session::open)
+                .collect::<Result<Vec<_>>>()?;
+            stream.advance(RECORDS_OF_RECYCLES)?;
+            for _ in 0..4 {
+                for session in &mut sessions {
+                    stop_and_go(&stream, session, &dir, &mut seed)?;
+                }
+            }
+            Ok(())
+        })();
+        stream.end_after(read)?;
+        producer
+            .join()
+            .map_err(|_| anyhow::anyhow!("the producer panicked"))?
+    })?;
+    println!(
+        "stopped readers: {acknowledged} records, {} blocks",
+        acknowledged * RECORD_BYTES / BLOCK_BYTES
+    );
+    daemon.stop()
+}
+
+/// How fast records went in, and how long pushing one took at most for 999 of 1000.
+struct Pace {
+    per_second: u64,
+    p99_9_ns: u64,
+}
+
+impl std::fmt::Display for Pace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{} records/s, p99.9 {} ns",
+            self.per_second, self.p99_9_ns
+        )
+    }
+}
+
+fn measure(client: &Client, source: loom_engine::SourceId, span: Duration) -> Result<Pace> {
+    let mut payload = Vec::new();
+    probe::append(7, &mut payload);
+    let mut took = Vec::with_capacity(1 << 24);
+    let began = Instant::now();
+    let mut last = began;
+    while last - began < span {
+        client.push(source, &payload)?;
+        let now = Instant::now();
+        took.push((now - last).as_nanos() as u64);
+        last = now;
+    }
+    client.sync()?;
+    let per_second = (took.len() as f64 / began.elapsed().as_secs_f64()) as u64;
+    let rank = (took.len() * 999 / 1000).min(took.len().saturating_sub(1));
+    let (_, p99_9, _) = took.select_nth_unstable(rank);
+    Ok(Pace {
+        per_second,
+        p99_9_ns: *p99_9,
+    })
+}
+
+/// The same while `meanwhile` happens over and over.
+fn measure_beside(
+    client: &Client,
+    source: loom_engine::SourceId,
+    mut meanwhile: impl FnMut() -> Result<()> + Send,
+) -> Result<Pace> {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let beside = scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                meanwhile()?;
+            }
+            Ok::<_, anyhow::Error>(())
+        });
+        let pace = measure(client, source, seconds(2));
+        over.store(true, Ordering::Relaxed);
+        beside
+            .join()
+            .map_err(|_| anyhow::anyhow!("the reader panicked"))??;
+        pace
+    })
+}
+
+#[test]
+fn readers_that_are_stopped_or_killed_do_not_slow_the_writer() -> Result<()> {
+    let mut seed = Seed::announced("pace");
+    let place = Place::new()?;
+    let retention = "[retention]\nmax_bytes = \"1GiB\"\n";
+    let daemon = Daemon::start(&place.dir, &place.config(&format!("{CONFIG}{retention}")))?;
+    let client = Client::connect(&place.dir)?;
+    let source = client.define_one(&probe::definition())?;
+    let scan = format!(
+        "SELECT sum(w0), max(w6) FROM {}",
+        probe::scan(&place.dir.display().to_string(), "")
+    );
+    let alone = measure(&client, source, seconds(2))?;
+
+    // Two that stand still in the middle of a query, all the while.
+    let mut stopped = Version::ALL
+        .into_iter()
+        .map(Session::open)
+        .collect::<Result<Vec<_>>>()?;
+    let pids: Vec<_> = stopped.iter().map(Session::pid).collect();
+    let beside_stopped = thread::scope(|scope| {
+        for session in &mut stopped {
+            // What it reads may be evicted by the time it goes on; that is told, or it is not.
+            scope.spawn(|| drop(session.query(&scan)));
+        }
+        thread::sleep(Duration::from_millis(30));
+        for pid in &pids {
+            kill_process(*pid, Signal::STOP)?;
+        }
+        let pace = measure(&client, source, seconds(2));
+        for pid in &pids {
+            kill_process(*pid, Signal::CONT)?;
+        }
+        pace
+    })?;
+    drop(stopped);
+
+    // One that is killed as it copies, and then the next one. Its own work takes a part of the machine.
+    let mut killed = 0;
+    let beside_killed = measure_beside(&client, source, || {
+        let mut session = Session::open(Version::V1)?;
+        let pid = session.pid();
+        let delay = Duration::from_micros(seed.between(0, 40_000).unsigned_abs());
+        thread::scope(|scope| {
+            scope.spawn(|| drop(session.query(&scan)));
+            thread::sleep(delay);
+            kill_process(pid, Signal::KILL)
+        })?;
+        killed += 1;
+        Ok(())
+    })?;
+    println!(
+        "pace: alone {alone}; beside two stopped readers {beside_stopped}; beside {killed} killed ones {beside_killed}"
+    );
+    for pace in [beside_stopped, beside_killed] {
+        ensure!(
+            pace.per_second * 10 > alone.per_second,
+            "{pace}, and alone {alone}"
+        );
+    }
+    daemon.stop()
+}
+
+#[test]
+fn staging_that_is_cut_short_under_a_reader_is_an_error_and_ends_no_process() -> Result<()> {
+    let place = Place::new()?;
+    let daemon = Daemon::start(&place.dir, &place.config(CONFIG))?;
+    let mut life = Life::from(0);
+    life.push(&place.dir, 30_000)?;
+    let scan = probe::scan(&place.dir.display().to_string(), "");
+    let mut sessions = Version::ALL
+        .into_iter()
+        .map(Session::open)
+        .collect::<Result<Vec<_>>>()?;
+    for session in &mut sessions {
+        ensure!(probe::count_sound(session, &scan)? == 30_000);
+    }
+    let staging = std::fs::read_dir(place.staging.path())?
+        .next()
+        .context("no staging")??
+        .path();
+    // The daemon has it mapped: it must not run while pages are missing.
+    kill_process(daemon.pid(), Signal::STOP)?;
+    for bytes in [1 << 20, 8192, 4096, 100, 0] {
+        std::fs::File::options()
+            .write(true)
+            .open(&staging)?
+            .set_len(bytes)?;
+        for session in &mut sessions {
+            let version = session.version().name();
+            let said = session.query(&format!("SELECT sum(w0) FROM {scan}"));
+            ensure!(
+                said.is_err(),
+                "DuckDB {version}: no error with {bytes} bytes of staging"
+            );
+            ensure!(session.value("SELECT 1").context(version)? == "1");
+        }
+    }
+    daemon.kill()?;
+    // Whoever starts next is told what is there and what to do, and does nothing by itself.
+    for session in &mut sessions {
+        let said = session.query(&format!("SELECT count(w0) FROM {scan}"));
+        ensure!(said.is_err(), "staging of no bytes is read: {said:?}");
+    }
+    let refused = Daemon::start(&place.dir, &place.config(CONFIG)).err();
+    let said = refused
+        .context("a daemon starts on staging of no bytes")?
+        .to_string();
+    let name = staging.display().to_string();
+    ensure!(said.contains(&name) && said.contains("remove it"), "{said}");
+    std::fs::remove_file(&staging)?;
+    let daemon = Daemon::start(&place.dir, &place.config(CONFIG))?;
+    let holding = Holding::of(&place.dir)?;
+    ensure!(holding.oldest == 0 && holding.end <= 30_000, "{holding:?}");
+    ensure!(holding.end == 30_000 || holding.unknown > 0, "{holding:?}");
+    daemon.stop()
+}
+
+/// Forks after it has read, then reads on both sides.
+const FORK: &str = "
+import duckdb, os, sys
+extension, scan = sys.argv[1:3]
+connection = duckdb.connect(config={'allow_unsigned_extensions': 'true', 'threads': 1})
+connection.execute(f\"LOAD '{extension}'\")
+def count():
+    return connection.execute(f'SELECT count(*), count(DISTINCT number), sum(w0) FROM {scan}').fetchall()
+before = count()
+child = os.fork()
+for _ in range(5):
+    assert count() == before, before
+if child == 0:
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+print(before[0][0])
+";
+
+#[test]
+fn a_process_that_forks_with_a_directory_open_reads_on_in_both() -> Result<()> {
+    let place = Place::new()?;
+    let daemon = Daemon::start(&place.dir, &place.config(CONFIG))?;
+    let mut life = Life::from(0);
+    life.push(&place.dir, 200_000)?;
+    let output = Command::new(machine::python()?)
+        .args(["-c", FORK])
+        .arg(Version::V2.extension())
+        .arg(probe::scan(&place.dir.display().to_string(), ""))
+        .output()?;
+    let told = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success() && output.stdout == b"200000\n",
+        "{}: {told}",
+        output.status
+    );
+    daemon.stop()
+}
