@@ -86,6 +86,7 @@ const CASES: [(&str, &[&str]); 7] = [
             "a record longer than a chunk",
             "very many sources",
             "malformed rows and packets",
+            "bytes that unpack to far more than they weigh",
         ],
     ),
     (

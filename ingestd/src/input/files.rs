@@ -10,6 +10,7 @@ use anyhow::{Context, bail, ensure};
 use loom_engine::schema::SourceDef;
 
 use super::blocks::Blocks;
+use super::decoding::decode;
 use super::plan::{LoadOptions, Plan, define};
 use super::{Format, InputBatch, Reader};
 
@@ -104,7 +105,10 @@ fn open_one(
         }
     };
     let declared = options.declared_names();
-    format.read(blocks, declared.as_deref(), options.payload_bytes_max)
+    let name = blocks.name().to_owned();
+    decode(&name, || {
+        format.read(blocks, declared.as_deref(), options.payload_bytes_max)
+    })
 }
 
 impl Input {
@@ -126,7 +130,7 @@ impl Input {
                 continue;
             };
             let name = &current.name;
-            let Some(rows) = current.reader.next()? else {
+            let Some(rows) = decode(name, || current.reader.next())? else {
                 self.notes.extend(current.reader.take_notes());
                 self.bytes_done += current.bytes;
                 self.current = None;
@@ -141,7 +145,7 @@ impl Input {
             };
             let first_row = current.next_row;
             current.next_row += rows.count as u64;
-            let framed = current.plan.framer.frame(rows, first_row);
+            let framed = decode(name, || current.plan.framer.frame(rows, first_row));
             let mut batch = framed.with_context(|| format!("{name}, from row {first_row}"))?;
             batch.input.clone_from(name);
             batch.row_noun = current.reader.row_noun();

@@ -1,11 +1,24 @@
-//! Texts with each byte changed, and cut to each length: rows come or are refused, an error says why, and nothing panics.
+//! Inputs with bytes changed, and cut short: rows come or are refused, an error says why, and nothing panics.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use arrow::ipc::writer::{FileWriter, StreamWriter};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::Compression;
+use parquet::file::properties::WriterProperties;
 
 use super::testing::{options, try_load};
 use super::{Format, LoadOptions};
 
-/// Changes each byte, and cuts the file there.
+/// Changes each byte of a text, and cuts it there.
 fn damage_all(format: Format, file: &[u8]) {
-    for at in 0..file.len() {
+    damage_each(format, file, 1);
+}
+
+/// Changes every so many bytes, and cuts the file there.
+fn damage_each(format: Format, file: &[u8], step: usize) {
+    for at in (0..file.len()).step_by(step) {
         for flip in [1, 0x80, 0xFF] {
             let mut changed = file.to_vec();
             changed[at] ^= flip;
@@ -36,5 +49,61 @@ fn no_json_panics() {
     damage_all(
         Format::Json,
         b"{\"n\": 1, \"text\": \"a\\u00e4\", \"deep\": {\"x\": [1, null]}}\n{\"n\": -2.5e3, \"text\": null}\n{}\n",
+    );
+}
+
+/// Numbers and texts, each with a NULL.
+fn batch() -> RecordBatch {
+    let numbers: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None, Some(-3)]));
+    let texts: ArrayRef = Arc::new(StringArray::from(vec![Some("one"), Some(""), None]));
+    RecordBatch::try_from_iter_with_nullable([("n", numbers, true), ("text", texts, true)]).unwrap()
+}
+
+#[test]
+fn no_parquet_panics() {
+    let (mut file, batch) = (Vec::new(), batch());
+    let mut writer = ArrowWriter::try_new(&mut file, batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    damage_each(Format::Parquet, &file, 3);
+}
+
+#[test]
+fn no_arrow_panics() {
+    let (mut file, mut stream, batch) = (Vec::new(), Vec::new(), batch());
+    let mut writer = FileWriter::try_new(&mut file, &batch.schema()).unwrap();
+    writer.write(&batch).unwrap();
+    writer.finish().unwrap();
+    let mut writer = StreamWriter::try_new(&mut stream, &batch.schema()).unwrap();
+    writer.write(&batch).unwrap();
+    writer.finish().unwrap();
+    damage_each(Format::Arrow, &file, 3);
+    damage_each(Format::Arrow, &stream, 3);
+}
+
+#[test]
+fn what_unpacks_to_far_more_than_it_weighs_is_refused_row_by_row() {
+    const LONG: usize = 16 << 20;
+    let long = "a".repeat(LONG);
+    let texts: ArrayRef = Arc::new(StringArray::from(vec!["short", &long, &long, "last"]));
+    let batch = RecordBatch::try_from_iter([("text", texts)]).unwrap();
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::SNAPPY)
+        .set_dictionary_enabled(false)
+        .build();
+    let mut file = Vec::new();
+    let mut writer = ArrowWriter::try_new(&mut file, batch.schema(), Some(properties)).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    assert!(file.len() < 2 * LONG / 10, "it weighs {} bytes", file.len());
+    let loaded = try_load(&file, Format::Parquet, options()).unwrap();
+    assert_eq!(loaded.lines(), ["short", "last"]);
+    let refused: Vec<u64> = loaded.refused.iter().map(|(row, _)| *row).collect();
+    assert_eq!(refused, [2, 3]);
+    assert!(
+        loaded
+            .refused
+            .iter()
+            .all(|(_, why)| why.contains("the limit is"))
     );
 }

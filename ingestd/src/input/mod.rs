@@ -11,6 +11,7 @@ mod blocks;
 mod columns;
 mod convert;
 mod csv;
+mod decoding;
 mod files;
 mod format;
 #[cfg(test)]
