@@ -12,6 +12,7 @@ use ingestd::client::{Client, ClientError};
 use ingestd::protocol::{ErrorCode, Shape, Synced};
 use loom_engine::TimeRange;
 use loom_engine::query::{Directory, Poll, Snapshot, raw_scan};
+use loom_engine::schema::LossReason;
 
 use crate::probe;
 
@@ -209,7 +210,18 @@ pub struct Holding {
 
 impl Holding {
     pub fn of(dir: &Path) -> Result<Holding> {
-        Holding::seen_by(&Directory::open(dir)?.snapshot()?)
+        let directory = Directory::open(dir)?;
+        loop {
+            match Holding::seen_by(&directory.snapshot()?) {
+                // A daemon that runs may evict while this reads: what is there is then less.
+                Err(error)
+                    if matches!(
+                        error.downcast_ref(),
+                        Some(loom_engine::Error::Evicted { .. })
+                    ) => {}
+                seen => return seen,
+            }
+        }
     }
 
     fn seen_by(snapshot: &Snapshot) -> Result<Holding> {
@@ -221,7 +233,11 @@ impl Holding {
         };
         for loss in snapshot.losses(&Poll::never())? {
             match loss.records {
-                Some(records) => holding.refused += records,
+                // What a log that failed could not take is entered too, for another reason.
+                Some(records) if loss.reason == LossReason::Malformed.label() => {
+                    holding.refused += records
+                }
+                Some(_) => {}
                 None => holding.unknown += 1,
             }
         }

@@ -1,7 +1,6 @@
 //! The daemon is killed at full rate, again and again: what a sync acknowledged is there afterwards, before the restart and
 //! after it, and what else is there is whole, in order and without a gap.
 
-use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
@@ -38,8 +37,9 @@ fn every_acknowledged_record_survives_kill_9() -> Result<()> {
             );
         }
         let life = Duration::from_millis(seed.between(30, 600).unsigned_abs());
+        let client = Client::connect(&dir)?;
         let acknowledged = thread::scope(|scope| {
-            let producer = scope.spawn(|| produce(&dir, there));
+            let producer = scope.spawn(|| produce(&client, there));
             thread::sleep(life);
             daemon.kill()?;
             producer
@@ -76,9 +76,9 @@ fn agreed(readers: &mut [Session], from: &str) -> Result<u64> {
 }
 
 /// Pushes from record `first` on until the daemon is gone. Gives how many records are acknowledged by then.
-fn produce(dir: &Path, first: u64) -> Result<u64> {
+fn produce(client: &Client, first: u64) -> Result<u64> {
     let mut acknowledged = first;
-    match push_on(dir, first, &mut acknowledged) {
+    match push_on(client, first, &mut acknowledged) {
         Ok(never) => match never {},
         Err(ClientError::Io(_)) => Ok(acknowledged),
         Err(other) => Err(other.into()),
@@ -86,11 +86,10 @@ fn produce(dir: &Path, first: u64) -> Result<u64> {
 }
 
 fn push_on(
-    dir: &Path,
+    client: &Client,
     first: u64,
     acknowledged: &mut u64,
 ) -> Result<std::convert::Infallible, ClientError> {
-    let client = Client::connect(dir)?;
     let source = client.define_one(&probe::definition())?;
     let shape = Shape::Fixed {
         record_bytes: probe::PAYLOAD_BYTES as u16,

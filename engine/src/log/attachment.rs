@@ -158,6 +158,20 @@ impl Attachment {
         })
     }
 
+    /// The tail of a log, which lies at most two blocks above its head: who believed one that lies higher would read the same blocks again and
+    /// again. The head is loaded last, for it only moves up.
+    pub fn tail(&self, log: LogKind) -> Result<Address> {
+        let tail = self.word(log, Word::Tail)?;
+        let head = self.word(log, Word::Head)?;
+        if tail.0.saturating_sub(head.0) <= 2 * self.layout.block(log) {
+            return Ok(tail);
+        }
+        Err(Error::Staging {
+            path: self.path().to_owned(),
+            what: format!("its Tail of the {log}, {tail}, lies too far above its Head, {head}"),
+        })
+    }
+
     pub fn daemon_word(&self, word: DaemonWord) -> Result<u64> {
         let pair = self.pair(control::daemon_offset(word))?;
         Ok(pair.agreed().unwrap_or_else(|| pair.lesser()))

@@ -159,11 +159,10 @@ impl LogReader {
         let view = self.refresh()?;
         match &view.stage {
             Stage::Staged(staging) => {
-                let load = |word: Word| protocol::load_tails(|log| staging.word(log, word));
-                let tail = load(Word::Tail)?;
+                let tail = protocol::load_tails(|log| staging.tail(log))?;
                 Ok(Tails {
                     tail,
-                    begin: load(Word::Begin)?,
+                    begin: protocol::load_tails(|log| staging.word(log, Word::Begin))?,
                     live: self.lock.is_held(&self.storage)?,
                     epoch: staging.epoch(),
                 })

@@ -184,7 +184,7 @@ fn answer(
         quantiles(&asked, spec, &slots, &mut rows, poll)?;
         return Ok(rows);
     }
-    let group = asked.buckets_at_once(Counts::Bins);
+    let (asked, group) = asked.at_once(slots.len(), Counts::Bins);
     for (slots, rows) in slots.chunks(group).zip(rows.chunks_mut(group)) {
         let time = spec.time.intersect(span(slots));
         let binned = asked.tally(time, Counts::Bins, poll)?;
@@ -243,10 +243,13 @@ impl Asked<'_> {
         Ok(tally.into_slots())
     }
 
-    /// How many buckets are counted by bin at once: each thread counts them all.
-    pub fn buckets_at_once(&self, counts: Counts) -> usize {
+    /// How many of so many buckets are counted by bin at once, and with how many threads: each counts them all, so there are only so many that
+    /// no further descent is needed.
+    pub fn at_once(self, buckets: usize, counts: Counts) -> (Self, usize) {
         let bins = self.questions.first().map_or(1, |first| first.bins.len());
-        (BIN_BYTES_MOST / (bins * counts.bin_bytes() * self.threads.max(1))).max(1)
+        let most = (BIN_BYTES_MOST / (bins * counts.bin_bytes())).max(1);
+        let threads = (most / buckets.max(1)).clamp(1, self.threads.max(1));
+        (Self { threads, ..self }, most / threads)
     }
 
     /// Two descents must find the same buckets.

@@ -106,7 +106,7 @@ impl Histogram {
     pub fn next(&mut self, poll: &Poll<'_>) -> Result<Option<Vec<HistogramRow>>> {
         let left = self.slots.get(self.answered..).unwrap_or_default();
         let asked = asked_of(&self.questions, &self.spec);
-        let group = asked.buckets_at_once(self.counts);
+        let (asked, group) = asked.at_once(left.len(), self.counts);
         let slots = left.get(..group).unwrap_or(left);
         if slots.is_empty() {
             return Ok(None);

@@ -20,6 +20,8 @@ pub(super) struct Retaining {
     evicted_segments: u64,
     /// More should have gone the last time, and nothing could.
     falls_short: bool,
+    /// The disk was full the last time, and old segments were to go for it.
+    makes_room: bool,
     /// Why new records are refused, while they are.
     refusal: Option<String>,
 }
@@ -33,6 +35,7 @@ impl Retaining {
             warned: None,
             evicted_segments: 0,
             falls_short: false,
+            makes_room: false,
             refusal: None,
         }
     }
@@ -83,9 +86,11 @@ impl Writing {
     /// Looks at the disk when it is time to, and evicts or refuses as the configuration says.
     pub(super) fn retain(&mut self) {
         let retaining = &mut self.retaining;
-        // Segments are allocated at any time; what the directory takes is looked at each time, for that costs nothing.
+        // Segments are allocated at any time; what the directory takes is looked at each time, for that costs nothing, and what the disk has
+        // until there is room again: one segment goes at a time.
         let bytes_max = retaining.config.max_bytes.map(|size| size.0);
-        let urgent = !retaining.falls_short && self.writer.is_larger_than(bytes_max);
+        let presses = retaining.makes_room || self.writer.is_larger_than(bytes_max);
+        let urgent = presses && !retaining.falls_short;
         if !urgent && retaining.looked.is_some_and(|at| at.elapsed() < LOOK) {
             return;
         }
@@ -113,6 +118,7 @@ impl Writing {
             age_max: retaining.config.max_age.map(|span| span.0),
             disk_is_full: is_full && retaining.config.on_full == OnFull::Evict,
         };
+        retaining.makes_room = limits.disk_is_full;
         match self.writer.evict(&limits) {
             Ok(eviction) => {
                 self.retaining.evicted_segments += eviction.segments;
@@ -128,9 +134,10 @@ impl Writing {
                     self.retaining
                         .warn("the disk is full, and nothing that is left can be evicted");
                 } else if eviction.falls_short {
-                    self.retaining.warn(
-                        "max_bytes is less than the segment that is written and the one after it take",
-                    );
+                    let least = ByteSize(self.writer.segment_bytes()).approximately();
+                    self.retaining.warn(&format!(
+                        "max_bytes cannot be kept: the files that are being written, and those allocated after them, take {least}; raise it, or lower segment"
+                    ));
                 }
             }
             Err(error) => self.report(&error),

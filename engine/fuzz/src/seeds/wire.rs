@@ -24,6 +24,7 @@ fn requests() -> Seeds {
     let numbered = |kind: u8, rest: &[u8]| frame(kind, 0, &[&NUMBER, rest].concat());
     let (source, index) = (text(b"numbers"), text(b"n"));
     let toml = b"[[source]]\nname = 'numbers'\n";
+    let refused = [&[7, 0, 0, 0][..], &source, b"too short"].concat();
     let sound = [
         hello.clone(),
         numbered(5, toml),
@@ -35,6 +36,7 @@ fn requests() -> Seeds {
         numbered(8, &[&source[..], &index].concat()),
         numbered(9, &[]),
         numbered(10, &[]),
+        numbered(11, &refused),
     ];
     let mut seeds = vec![
         seed("sound", &[&sound.concat()]),
@@ -76,6 +78,13 @@ fn requests() -> Seeds {
             &[&numbered(8, &[&source[..], &text(&[0xC0])].concat())],
         ),
         seed("close_source_short", &[&numbered(6, &[200, 0, 1])]),
+        seed(
+            "refused_not_utf8",
+            &[&numbered(
+                11,
+                &[&[7, 0, 0, 0][..], &source, &[0xFF]].concat(),
+            )],
+        ),
     ];
     for (name, kind) in NAMES {
         seeds.push(seed(&format!("{name}_short"), &[&frame(kind, 0, &[1, 0])]));
@@ -94,7 +103,7 @@ fn requests() -> Seeds {
 }
 
 /// Requests that begin with a number.
-const NAMES: [(&str, u8); 7] = [
+const NAMES: [(&str, u8); 8] = [
     ("sync", 4),
     ("define", 5),
     ("close_source_number", 6),
@@ -102,6 +111,7 @@ const NAMES: [(&str, u8); 7] = [
     ("close_index", 8),
     ("catalog", 9),
     ("status", 10),
+    ("refused", 11),
 ];
 
 fn replies() -> Seeds {
