@@ -210,10 +210,11 @@ pub struct Holding {
 
 impl Holding {
     pub fn of(dir: &Path) -> Result<Holding> {
+        /// A daemon that runs may evict while this reads: what is there is then less.
+        const LOOKS_MOST: usize = 100;
         let directory = Directory::open(dir)?;
-        loop {
+        for _ in 1..LOOKS_MOST {
             match Holding::seen_by(&directory.snapshot()?) {
-                // A daemon that runs may evict while this reads: what is there is then less.
                 Err(error)
                     if matches!(
                         error.downcast_ref(),
@@ -222,6 +223,7 @@ impl Holding {
                 seen => return seen,
             }
         }
+        Holding::seen_by(&directory.snapshot()?)
     }
 
     fn seen_by(snapshot: &Snapshot) -> Result<Holding> {
