@@ -9,6 +9,9 @@
 
 pub mod catalog;
 pub mod chunk;
+#[path = "../../../ingestd/src/config/mod.rs"]
+pub mod config;
+pub mod configuration;
 pub mod definition;
 pub mod directory;
 pub mod durable;
@@ -26,6 +29,7 @@ pub mod request;
 pub mod seeds;
 pub mod staging;
 pub mod time_entry;
+pub mod unrecorded;
 pub mod world;
 
 use std::path::{Path, PathBuf};
@@ -34,9 +38,10 @@ use std::path::{Path, PathBuf};
 pub type Target = fn(&[u8]) -> String;
 
 /// Every target, by the name of its program and of its folder in `corpus/`.
-pub const TARGETS: [(&str, Target); 13] = [
+pub const TARGETS: [(&str, Target); 15] = [
     ("catalog", catalog::run),
     ("chunk", chunk::run),
+    ("configuration", configuration::run),
     ("definition", definition::run),
     ("directory", directory::run),
     ("durable", durable::run),
@@ -48,6 +53,7 @@ pub const TARGETS: [(&str, Target); 13] = [
     ("request", request::run),
     ("staging", staging::run),
     ("time_entry", time_entry::run),
+    ("unrecorded", unrecorded::run),
 ];
 
 /// What a target answers to bytes that it has nothing to say against.

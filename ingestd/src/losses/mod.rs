@@ -6,6 +6,8 @@
 //!
 //! The daemon does so, and a load that writes a directory itself.
 
+mod entry;
+mod slots;
 mod unrecorded;
 
 use std::io;
@@ -17,8 +19,8 @@ use loom_engine::ingest::Writer;
 use loom_engine::query::{Directory, Poll, raw_scan};
 use loom_engine::schema::{LOSSES_SOURCE, LossEncoder, LossReason, LossRecord, losses_source};
 use loom_engine::{Address, Error, SourceId, TimeRange, Timestamp};
-use serde::{Deserialize, Serialize};
 
+use entry::Entry;
 use unrecorded::UnrecordedFile;
 
 /// How long losses of one cause are gathered into one record.
@@ -27,46 +29,6 @@ const GATHER: Duration = Duration::from_secs(1);
 const ENTRIES_MAX: usize = 100;
 /// The longest reason that is kept, in bytes.
 const DETAIL_BYTES_MAX: usize = 160;
-
-/// What was lost of one source for one reason.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Entry {
-    /// None: the client named a source that does not exist.
-    source: Option<SourceId>,
-    /// A `LossReason`.
-    reason: u8,
-    from: Timestamp,
-    to: Timestamp,
-    records: u64,
-    /// None: nobody knows.
-    bytes: Option<u64>,
-    detail: String,
-    /// Where its record stands, or would if a kill came between.
-    recorded_at: Option<Address>,
-}
-
-impl Entry {
-    pub(crate) fn without_detail(&self) -> Entry {
-        Entry {
-            detail: String::new(),
-            ..self.clone()
-        }
-    }
-
-    #[cfg(test)]
-    pub(crate) fn for_test(records: u64, detail: &str) -> Entry {
-        Entry {
-            source: Some(SourceId(1)),
-            reason: LossReason::Overload as u8,
-            from: Timestamp(1),
-            to: Timestamp(2),
-            records,
-            bytes: Some(8 * records),
-            detail: detail.to_owned(),
-            recorded_at: None,
-        }
-    }
-}
 
 /// Some records that were refused or dropped.
 #[derive(Copy, Clone, Debug)]
@@ -140,8 +102,9 @@ impl Losses {
         let detail = shortened(lost.detail);
         match self.entries.iter_mut().find(same) {
             Some(entry) => {
-                entry.records += lost.records;
-                entry.bytes = entry.bytes.zip(lost.bytes).map(|(one, other)| one + other);
+                entry.records = entry.records.saturating_add(lost.records);
+                let bytes = entry.bytes.zip(lost.bytes);
+                entry.bytes = bytes.map(|(one, other)| one.saturating_add(other));
                 entry.to = now.max(entry.to);
                 detail.clone_into(&mut entry.detail);
             }
@@ -161,7 +124,8 @@ impl Losses {
 
     /// What is not in the log yet.
     pub(crate) fn unrecorded(&self) -> u64 {
-        self.entries.iter().map(|entry| entry.records).sum()
+        let records = self.entries.iter().map(|entry| entry.records);
+        records.fold(0, u64::saturating_add)
     }
 
     /// Why losses are not kept or recorded as they should be, if so.

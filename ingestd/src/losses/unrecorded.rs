@@ -1,40 +1,27 @@
 //! `unrecorded`: losses that are not in the log yet, in a file of the directory, where a kill of the daemon leaves them.
 //!
-//! Two slots are written alternately, each with a sequence number and a checksum, so that one torn by a kill leaves the other. The
-//! file is allocated in full when it is made: a full disk does not keep losses from being counted. It is not synced. After a crash of the
-//! host its content is of no use, for nobody knows how old it is; the gap in the log then says that the number is not known.
+//! The file is allocated in full when it is made: a full disk does not keep losses from being counted. It is not synced. After a crash of
+//! the host its content is of no use, for nobody knows how old it is; the gap in the log then says that the number is not known. What its
+//! bytes say is `slots.rs`'s.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use loom_engine::format::checksum_for;
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
-use serde::{Deserialize, Serialize};
 
-use super::Entry;
+use super::entry::Entry;
+use super::slots::{FILE_BYTES, SLOT_BYTES, Slots};
 
 const NAME: &str = "unrecorded";
-const SLOT_BYTES: usize = 64 << 10;
-/// Checksum, length, sequence.
-const HEADER_BYTES: usize = 16;
-/// What the checksum covers in place of a log's number: none has this one.
-const SLOT_LOG: u8 = 4;
 
 pub(super) struct UnrecordedFile {
     file: File,
     path: PathBuf,
-    uuid: [u8; 16],
-    boot_id: String,
+    slots: Slots,
     sequence: u64,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Content<'a, L> {
-    boot_id: std::borrow::Cow<'a, str>,
-    entries: L,
 }
 
 impl UnrecordedFile {
@@ -57,55 +44,38 @@ impl UnrecordedFile {
             let what = "not a regular file; move it away";
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
         }
-        match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 2 * SLOT_BYTES as u64) {
+        match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, FILE_BYTES as u64) {
             // A file system that cannot allocate ahead takes the bytes as they come.
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
             Err(error) => return Err(error.into()),
         }
         let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-        let mut opened = UnrecordedFile {
-            file,
-            path,
+        let slots = Slots {
             uuid,
             boot_id: boot_id.trim().to_owned(),
-            sequence: 0,
         };
-        let slots = [opened.read(0), opened.read(1)];
-        let newest = slots
-            .into_iter()
-            .flatten()
-            .max_by_key(|(sequence, _)| *sequence);
-        let mut entries = Vec::new();
-        if let Some((sequence, json)) = newest {
-            opened.sequence = sequence;
-            if let Ok(content) = serde_json::from_slice::<Content<'_, Vec<Entry>>>(&json)
-                && content.boot_id == opened.boot_id.as_str()
-            {
-                entries = content.entries;
-            }
+        let mut bytes = vec![0; FILE_BYTES];
+        for (slot, number) in bytes.chunks_exact_mut(SLOT_BYTES).zip(0..) {
+            // What is not there or cannot be read does not verify.
+            let _ = file.read_exact_at(slot, Slots::offset(number));
         }
+        let (sequence, entries) = slots.decode(&bytes);
+        let opened = UnrecordedFile {
+            file,
+            path,
+            slots,
+            sequence,
+        };
         Ok((opened, entries))
     }
 
-    /// Replaces what the file says. Reasons are left out where they do not fit.
+    /// Replaces what the file says.
     pub(super) fn write(&mut self, entries: &[Entry]) -> io::Result<()> {
-        let mut json = self.encode(entries)?;
-        if json.len() > SLOT_BYTES - HEADER_BYTES {
-            let bare: Vec<Entry> = entries.iter().map(Entry::without_detail).collect();
-            json = self.encode(&bare)?;
-        }
-        if json.len() > SLOT_BYTES - HEADER_BYTES {
-            let what = format!("{} causes of loss at a time are too many", entries.len());
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
-        }
-        let sequence = self.sequence + 1;
-        let mut slot = Vec::with_capacity(HEADER_BYTES + json.len());
-        let sum = checksum_for(&self.uuid, SLOT_LOG, sequence, &json);
-        slot.extend_from_slice(&sum.to_le_bytes());
-        slot.extend_from_slice(&(json.len() as u32).to_le_bytes());
-        slot.extend_from_slice(&sequence.to_le_bytes());
-        slot.extend_from_slice(&json);
-        self.file.write_all_at(&slot, Self::offset(sequence % 2))?;
+        let next = self.sequence.checked_add(1);
+        let sequence =
+            next.ok_or_else(|| io::Error::other("no slot can follow; remove the file"))?;
+        let slot = self.slots.encode(sequence, entries)?;
+        self.file.write_all_at(&slot, Slots::offset(sequence))?;
         self.sequence = sequence;
         Ok(())
     }
@@ -116,45 +86,32 @@ impl UnrecordedFile {
             tracing::warn!("{} could not be removed: {error}", self.path.display());
         }
     }
-
-    fn encode(&self, entries: &[Entry]) -> io::Result<Vec<u8>> {
-        let content = Content {
-            boot_id: self.boot_id.as_str().into(),
-            entries,
-        };
-        Ok(serde_json::to_vec(&content)?)
-    }
-
-    fn offset(slot: u64) -> u64 {
-        slot * SLOT_BYTES as u64
-    }
-
-    /// The sequence and the content of a slot that verifies.
-    fn read(&self, slot: u64) -> Option<(u64, Vec<u8>)> {
-        let mut bytes = vec![0; SLOT_BYTES];
-        self.file
-            .read_exact_at(&mut bytes, Self::offset(slot))
-            .ok()?;
-        let (header, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
-        let (sum, header) = header.split_first_chunk::<4>()?;
-        let (length, sequence) = header.split_first_chunk::<4>()?;
-        let sequence = u64::from_le_bytes(*sequence.first_chunk()?);
-        let json = rest.get(..u32::from_le_bytes(*length) as usize)?;
-        let verifies = checksum_for(&self.uuid, SLOT_LOG, sequence, json)
-            == u32::from_le_bytes(*sum)
-            && sequence % 2 == slot;
-        verifies.then(|| (sequence, json.to_vec()))
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use loom_engine::schema::LossReason;
+    use loom_engine::{SourceId, Timestamp};
+
     use super::*;
+
+    fn entry(records: u64, detail: &str) -> Entry {
+        Entry {
+            source: Some(SourceId(1)),
+            reason: LossReason::Overload as u8,
+            from: Timestamp(1),
+            to: Timestamp(2),
+            records,
+            bytes: Some(8 * records),
+            detail: detail.to_owned(),
+            recorded_at: None,
+        }
+    }
 
     #[test]
     fn the_newest_slot_counts_and_a_torn_one_leaves_the_other() {
         let dir = tempfile::tempdir().unwrap();
-        let entry = |records| Entry::for_test(records, "why");
+        let entry = |records| entry(records, "why");
         let open = || UnrecordedFile::open(dir.path(), [7; 16]).unwrap();
         let (mut file, found) = open();
         assert_eq!(found, []);
@@ -173,7 +130,7 @@ mod tests {
         std::fs::write(&path, &whole).unwrap();
         assert_eq!(UnrecordedFile::open(dir.path(), [8; 16]).unwrap().1, []);
         let (mut file, _) = open();
-        file.boot_id = "another boot".to_owned();
+        file.slots.boot_id = "another boot".to_owned();
         file.write(&[entry(3)]).unwrap();
         assert_eq!(open().1, []);
     }
@@ -183,7 +140,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (mut file, _) = UnrecordedFile::open(dir.path(), [7; 16]).unwrap();
         let many: Vec<Entry> = (0..300)
-            .map(|records| Entry::for_test(records, &"y".repeat(160)))
+            .map(|records| entry(records, &"y".repeat(160)))
             .collect();
         file.write(&many).unwrap();
         let (mut file, found) = UnrecordedFile::open(dir.path(), [7; 16]).unwrap();

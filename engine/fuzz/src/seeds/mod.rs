@@ -1,5 +1,6 @@
 //! Inputs made on purpose: for each target sound ones, and one for each error.
 
+mod daemon;
 mod files;
 mod log_bytes;
 mod schema;
@@ -14,6 +15,7 @@ pub fn all() -> Vec<(&'static str, Seeds)> {
     all.extend(schema::all());
     all.extend(wire::all());
     all.extend(files::all());
+    all.extend(daemon::all());
     all
 }
 

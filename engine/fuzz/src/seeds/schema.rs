@@ -375,7 +375,7 @@ fn definitions() -> Seeds {
             "bins_many",
             with_index(&format!("value = 'a'\nbins = [{}1]", "1,".repeat(4100))),
         ),
-        ("bins_outside", with_index("value = 'b'\nbins = [1, 300]")),
+        ("bins_outside", with_index("value = 'a'\nbins = [1, 1e30]")),
         ("bins_nan", with_index("value = 'f'\nbins = [1.0, nan]")),
         (
             "bins_infinite",

@@ -1,0 +1,57 @@
+//! The daemon's file of losses that are not records yet: its two slots.
+//!
+//! Input: flags, then the slots, half of the input each: sequence, then JSON, whose header is put before them; with [`UNREPAIRED`], the
+//! bytes of the file.
+
+#[path = "../../../ingestd/src/losses/entry.rs"]
+mod entry;
+#[path = "../../../ingestd/src/losses/slots.rs"]
+mod slots;
+
+use crate::memory::BOOT_ID;
+use crate::{SOUND, UNREPAIRED, UUID, flagged};
+use slots::{FILE_BYTES, SLOT_BYTES, Slots};
+
+pub fn run(input: &[u8]) -> String {
+    let (flags, given) = flagged(input);
+    let slots = Slots {
+        uuid: UUID,
+        boot_id: BOOT_ID.to_owned(),
+    };
+    let mut file = given.to_vec();
+    if flags & UNREPAIRED == 0 {
+        let (first, second) = given.split_at(given.len() / 2);
+        file = slot(&slots, first);
+        file.resize(SLOT_BYTES, 0);
+        file.extend(slot(&slots, second));
+    }
+    let (sequence, entries) = slots.decode(&file);
+    file.resize(FILE_BYTES, 0);
+    if let Some(next) = sequence.checked_add(1) {
+        write_next(&slots, &mut file, next, &entries);
+    }
+    if entries.is_empty() { "nothing" } else { SOUND }.to_owned()
+}
+
+/// A slot whose header is right.
+fn slot(slots: &Slots, given: &[u8]) -> Vec<u8> {
+    let (sequence, json) = given.split_first_chunk().unwrap_or((&[0; 8], &[]));
+    slots.sealed(u64::from_le_bytes(*sequence), json)
+}
+
+/// What was read and is written again is read again.
+fn write_next(slots: &Slots, file: &mut [u8], sequence: u64, entries: &[entry::Entry]) {
+    let Ok(slot) = slots.encode(sequence, entries) else {
+        return;
+    };
+    let at = Slots::offset(sequence) as usize;
+    let Some(place) = file.get_mut(at..at + slot.len()) else {
+        panic!("a slot of {} bytes does not fit", slot.len());
+    };
+    place.copy_from_slice(&slot);
+    let bare = |entries: &[entry::Entry]| -> Vec<_> {
+        entries.iter().map(entry::Entry::without_detail).collect()
+    };
+    let (found, again) = slots.decode(file);
+    assert_eq!((found, bare(&again)), (sequence, bare(entries)));
+}
