@@ -74,6 +74,7 @@ impl std::error::Error for QueryError {}
 pub struct Session {
     version: Version,
     process: Child,
+    pid: Pid,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     errors: File,
@@ -132,6 +133,7 @@ impl Session {
         let errors = errors.reopen()?;
         let mut session = Session {
             version,
+            pid: Pid::from_child(&process),
             process,
             input,
             output,
@@ -139,6 +141,10 @@ impl Session {
             statements: 0,
         };
         session.query("SET TimeZone = 'UTC'")?;
+        // The command line is started by a script, which stays between.
+        if let Some(started) = first_child(session.pid)? {
+            session.pid = started;
+        }
         Ok(session)
     }
 
@@ -148,7 +154,7 @@ impl Session {
 
     /// The process that the connection is in.
     pub fn pid(&self) -> Pid {
-        Pid::from_child(&self.process)
+        self.pid
     }
 
     /// Runs one statement. What selects is asked for as text; anything else runs as it is.
@@ -309,6 +315,13 @@ impl<'de> Deserialize<'de> for JsonRow {
         }
         from.deserialize_map(InOrder)
     }
+}
+
+fn first_child(process: Pid) -> Result<Option<Pid>> {
+    let id = process.as_raw_nonzero();
+    let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children"))?;
+    let first = children.split_whitespace().next();
+    Ok(first.map(str::parse).transpose()?.and_then(Pid::from_raw))
 }
 
 fn bare(sql: &str) -> &str {

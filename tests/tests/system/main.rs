@@ -8,6 +8,7 @@ mod clocks;
 mod faults;
 mod kills;
 mod overload;
+mod pace;
 mod power;
 mod readers;
 
@@ -83,7 +84,11 @@ fn settle(dir: &Path, config: &str, life: &Life, refused_before: u64) -> Result<
         "{refused} misfits are in the ledger, not {expected:?}"
     );
     daemon.stop()?;
-    ensure!(look(dir)? == holding, "the stop changed what is there");
+    let stopped = look(dir)?;
+    ensure!(
+        stopped == holding,
+        "the stop changed what is there from {holding:?} to {stopped:?}"
+    );
     sound(dir)?;
     Ok(holding)
 }

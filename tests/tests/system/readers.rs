@@ -1,29 +1,31 @@
-//! Readers that are stopped, killed, forked and robbed of staging: they cost the writer nothing, and each is told the truth or an error.
+//! Readers that are stopped, killed, forked and robbed of staging: each is told the truth or an error. What they cost the writer is in `pace`.
 
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use ingestd::client::Client;
 use loom_tests::daemon::{Daemon, wait_until};
 use loom_tests::duckdb::{Session, Version};
 use loom_tests::machine;
 use loom_tests::probe;
 use loom_tests::producer::{Holding, Life};
 use loom_tests::seed::Seed;
+use loom_tests::strace::{Point, Tracer};
 use rustix::process::{Signal, kill_process};
 
-use super::{Place, seconds};
+use super::Place;
 
-const BLOCK_BYTES: u64 = 4 << 20;
-const CONFIG: &str = "[log]\nblock = \"4MiB\"\nsegment = \"64MiB\"\n";
+pub const BLOCK_BYTES: u64 = 4 << 20;
+pub const CONFIG: &str = "[log]\nblock = \"4MiB\"\nsegment = \"64MiB\"\n";
 /// What a record takes in the log.
-const RECORD_BYTES: u64 = probe::PAYLOAD_BYTES as u64 + 8;
+pub const RECORD_BYTES: u64 = probe::PAYLOAD_BYTES as u64 + 8;
 /// More than three blocks, so that each of the two is used again at least once under whoever stands still.
-const RECORDS_OF_RECYCLES: u64 = 4 * BLOCK_BYTES / RECORD_BYTES;
+pub const RECORDS_OF_RECYCLES: u64 = 4 * BLOCK_BYTES / RECORD_BYTES;
+
+/// Any query here copies at least so often.
+const COPIES: u64 = 100;
 
 /// A producer at full rate in a thread of its own, until it is told to end.
 struct Stream {
@@ -74,17 +76,23 @@ impl Stream {
     }
 }
 
-/// A reader is stopped somewhere in a query, for as long as it takes to use each block again, and goes on.
+/// A reader is stopped in the middle of a query, between two of its copies, for as long as it takes to use each block again, and goes on.
 fn stop_and_go(stream: &Stream, session: &mut Session, dir: &str, seed: &mut Seed) -> Result<()> {
     let pid = session.pid();
     let before = stream.acknowledged.load(Ordering::Acquire);
-    let delay = Duration::from_micros(seed.between(0, 60_000).unsigned_abs());
+    let copy = Point {
+        call: "pread64".to_owned(),
+        nth: 1 + seed.draw() % COPIES,
+    };
+    let tracer = Tracer::attach(pid, &copy.stop())?;
     let count = thread::scope(|scope| {
         let query = scope.spawn(|| probe::count_sound(session, &probe::scan(dir, "")));
-        thread::sleep(delay);
-        kill_process(pid, Signal::STOP)?;
+        let stopped = wait_until(|| Ok(tracer.has_stopped()? || query.is_finished()));
+        // It stands still without its tracer too, and goes on faster.
+        drop(tracer);
         let went_on = stream.advance(RECORDS_OF_RECYCLES);
         kill_process(pid, Signal::CONT)?;
+        ensure!(stopped?, "neither stopped nor done");
         went_on?;
         query
             .join()
@@ -100,6 +108,9 @@ fn stop_and_go(stream: &Stream, session: &mut Session, dir: &str, seed: &mut See
 
 #[test]
 fn a_reader_stopped_while_blocks_are_used_again_sees_an_exact_snapshot() -> Result<()> {
+    if !machine::has("stopped readers", &["strace"])? {
+        return Ok(());
+    }
     let mut seed = Seed::announced("stopped readers");
     let place = Place::new()?;
     let daemon = Daemon::start(&place.dir, &place.config(CONFIG))?;
@@ -129,130 +140,6 @@ fn a_reader_stopped_while_blocks_are_used_again_sees_an_exact_snapshot() -> Resu
         "stopped readers: {acknowledged} records, {} blocks",
         acknowledged * RECORD_BYTES / BLOCK_BYTES
     );
-    daemon.stop()
-}
-
-/// How fast records went in, and how long pushing one took at most for 999 of 1000.
-struct Pace {
-    per_second: u64,
-    p99_9_ns: u64,
-}
-
-impl std::fmt::Display for Pace {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "{} records/s, p99.9 {} ns",
-            self.per_second, self.p99_9_ns
-        )
-    }
-}
-
-fn measure(client: &Client, source: loom_engine::SourceId, span: Duration) -> Result<Pace> {
-    let mut payload = Vec::new();
-    probe::append(7, &mut payload);
-    let mut took = Vec::with_capacity(1 << 24);
-    let began = Instant::now();
-    let mut last = began;
-    while last - began < span {
-        client.push(source, &payload)?;
-        let now = Instant::now();
-        took.push((now - last).as_nanos() as u64);
-        last = now;
-    }
-    client.sync()?;
-    let per_second = (took.len() as f64 / began.elapsed().as_secs_f64()) as u64;
-    let rank = (took.len() * 999 / 1000).min(took.len().saturating_sub(1));
-    let (_, p99_9, _) = took.select_nth_unstable(rank);
-    Ok(Pace {
-        per_second,
-        p99_9_ns: *p99_9,
-    })
-}
-
-/// The same while `meanwhile` happens over and over.
-fn measure_beside(
-    client: &Client,
-    source: loom_engine::SourceId,
-    mut meanwhile: impl FnMut() -> Result<()> + Send,
-) -> Result<Pace> {
-    let over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let beside = scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                meanwhile()?;
-            }
-            Ok::<_, anyhow::Error>(())
-        });
-        let pace = measure(client, source, seconds(2));
-        over.store(true, Ordering::Relaxed);
-        beside
-            .join()
-            .map_err(|_| anyhow::anyhow!("the reader panicked"))??;
-        pace
-    })
-}
-
-#[test]
-fn readers_that_are_stopped_or_killed_do_not_slow_the_writer() -> Result<()> {
-    let mut seed = Seed::announced("pace");
-    let place = Place::new()?;
-    let retention = "[retention]\nmax_bytes = \"1GiB\"\n";
-    let daemon = Daemon::start(&place.dir, &place.config(&format!("{CONFIG}{retention}")))?;
-    let client = Client::connect(&place.dir)?;
-    let source = client.define_one(&probe::definition())?;
-    let scan = format!(
-        "SELECT sum(w0), max(w6) FROM {}",
-        probe::scan(&place.dir.display().to_string(), "")
-    );
-    let alone = measure(&client, source, seconds(2))?;
-
-    // Two that stand still in the middle of a query, all the while.
-    let mut stopped = Version::ALL
-        .into_iter()
-        .map(Session::open)
-        .collect::<Result<Vec<_>>>()?;
-    let pids: Vec<_> = stopped.iter().map(Session::pid).collect();
-    let beside_stopped = thread::scope(|scope| {
-        for session in &mut stopped {
-            // What it reads may be evicted by the time it goes on; that is told, or it is not.
-            scope.spawn(|| drop(session.query(&scan)));
-        }
-        thread::sleep(Duration::from_millis(30));
-        for pid in &pids {
-            kill_process(*pid, Signal::STOP)?;
-        }
-        let pace = measure(&client, source, seconds(2));
-        for pid in &pids {
-            kill_process(*pid, Signal::CONT)?;
-        }
-        pace
-    })?;
-    drop(stopped);
-
-    // One that is killed as it copies, and then the next one. Its own work takes a part of the machine.
-    let mut killed = 0;
-    let beside_killed = measure_beside(&client, source, || {
-        let mut session = Session::open(Version::V1)?;
-        let pid = session.pid();
-        let delay = Duration::from_micros(seed.between(0, 40_000).unsigned_abs());
-        thread::scope(|scope| {
-            scope.spawn(|| drop(session.query(&scan)));
-            thread::sleep(delay);
-            kill_process(pid, Signal::KILL)
-        })?;
-        killed += 1;
-        Ok(())
-    })?;
-    println!(
-        "pace: alone {alone}; beside two stopped readers {beside_stopped}; beside {killed} killed ones {beside_killed}"
-    );
-    for pace in [beside_stopped, beside_killed] {
-        ensure!(
-            pace.per_second * 10 > alone.per_second,
-            "{pace}, and alone {alone}"
-        );
-    }
     daemon.stop()
 }
 
