@@ -416,3 +416,38 @@ fn snapshots_before_at_and_after_a_change_of_blocks_hold_what_was_published() {
     assert!(before >= 4 && after >= 4, "{before} before, {after} after");
     writer.close().unwrap();
 }
+
+/// CPU time of this thread. The kernel brings its account up to date when the thread gives way.
+fn cpu_ns() -> u64 {
+    std::thread::yield_now();
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    told.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// Nothing that takes a disk: what is measured is the writer's own work.
+#[test]
+fn a_definition_costs_no_more_among_twenty_thousand_than_among_few() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mut writer = Writer::open(dir.path(), options(dir.path())).unwrap();
+    let mut defined = 0;
+    let mut define = |writer: &mut Writer, count: u64| {
+        let began = cpu_ns();
+        for _ in 0..count {
+            let mut def = sources().remove(0);
+            def.name = format!("request_{defined}");
+            writer.define_source(&def).unwrap();
+            defined += 1;
+        }
+        (cpu_ns() - began) / count
+    };
+    define(&mut writer, 100);
+    let among_few = define(&mut writer, 300);
+    define(&mut writer, 19_300);
+    let among_many = define(&mut writer, 300);
+    assert!(
+        among_many < 4 * among_few,
+        "{among_few} ns among few, {among_many} ns among many"
+    );
+    println!("{among_few} ns among few, {among_many} ns among many");
+    writer.close().unwrap();
+}

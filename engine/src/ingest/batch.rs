@@ -1,6 +1,13 @@
-//! Batches: payloads of one source as they are handed to the writer, and what became of them.
+//! Batches: payloads of one source as they are handed to the writer, how they are stored, and what became of them.
 
-use crate::error::{Error, PayloadError};
+use std::sync::Arc;
+
+use crate::error::{Error, PayloadError, Result};
+use crate::schema::Layout;
+use crate::types::{SourceId, Timestamp};
+
+use super::intake::check;
+use super::writer::Writer;
 
 /// Payloads of one source, back to back.
 #[derive(Debug, Clone, Copy)]
@@ -95,5 +102,109 @@ impl<'a> Batch<'a> {
                     .ok_or(PayloadError::TooShort { found, least }),
             )
         })
+    }
+}
+
+impl Writer {
+    /// Appends the records of a batch with one arrival time. What is refused is told; the rest is stored. Waits while both staged blocks
+    /// are full.
+    pub fn push_batch(&mut self, source: SourceId, batch: &Batch<'_>) -> Result<Pushed> {
+        self.push_payloads::<true>(source, batch)
+    }
+
+    /// As `push_batch`, but where that would wait it returns with what it took until then. The batch is to go on at `taken_bytes`.
+    pub fn try_push_batch(&mut self, source: SourceId, batch: &Batch<'_>) -> Result<Pushed> {
+        self.push_payloads::<false>(source, batch)
+    }
+
+    fn push_payloads<const WAIT: bool>(
+        &mut self,
+        source: SourceId,
+        batch: &Batch<'_>,
+    ) -> Result<Pushed> {
+        let layout = Arc::clone(self.intakes.layout(&self.catalog, source)?);
+        let now = self.clock.now();
+        let mut pushed = Pushed::default();
+        let stored = match batch {
+            Batch::Fixed {
+                bytes,
+                record_bytes,
+            } if self.intakes.is_plain(source, *record_bytes) => {
+                self.append_run::<WAIT>(source, now, bytes, *record_bytes, &mut pushed)
+            }
+            _ => self.append_each::<WAIT>(source, now, batch, &layout, &mut pushed),
+        };
+        match stored {
+            // What was taken before is told first; who goes on meets the error again.
+            Err(error) if WAIT || pushed.taken_bytes == 0 => Err(error),
+            _ => Ok(pushed),
+        }
+    }
+
+    /// Stores payloads of one length that need no closer look, until one would wait and may not.
+    fn append_run<const WAIT: bool>(
+        &mut self,
+        source: SourceId,
+        now: Timestamp,
+        payloads: &[u8],
+        payload_bytes: usize,
+        pushed: &mut Pushed,
+    ) -> Result<()> {
+        let mut rest = payloads;
+        while rest.len() >= payload_bytes {
+            if !self.can_append::<WAIT>()? {
+                return Ok(());
+            }
+            let records = self.chunk.push_run(source, now, rest, payload_bytes);
+            if records == 0 {
+                self.seal()?;
+                continue;
+            }
+            let taken_bytes = records * payload_bytes;
+            rest = rest.get(taken_bytes..).unwrap_or_default();
+            self.stats.records += records as u64;
+            pushed.stored += records as u64;
+            pushed.stored_bytes += taken_bytes as u64;
+            pushed.taken_bytes += taken_bytes;
+        }
+        if !rest.is_empty() {
+            let (found, least) = (rest.len(), payload_bytes);
+            pushed.refuse(
+                pushed.stored,
+                PayloadError::TooShort { found, least }.into(),
+            );
+            pushed.taken_bytes += rest.len();
+        }
+        Ok(())
+    }
+
+    /// Stores the payloads that have the source's layout, one by one, until one would wait and may not.
+    fn append_each<const WAIT: bool>(
+        &mut self,
+        source: SourceId,
+        now: Timestamp,
+        batch: &Batch<'_>,
+        layout: &Layout,
+        pushed: &mut Pushed,
+    ) -> Result<()> {
+        for (ordinal, payload) in (0u64..).zip(batch.payloads()) {
+            let checked = payload.map_err(Error::from).and_then(|payload| {
+                check(layout, payload, self.intakes.payload_bytes_max)?;
+                Ok(payload)
+            });
+            match checked {
+                Ok(payload) => {
+                    if self.append::<WAIT>(source, now, payload)?.is_none() {
+                        return Ok(());
+                    }
+                    pushed.stored += 1;
+                    pushed.stored_bytes += payload.len() as u64;
+                }
+                Err(reason) => pushed.refuse(ordinal, reason),
+            }
+            pushed.taken_bytes += payload.map_or(0, |payload| batch.frame_bytes(payload));
+        }
+        pushed.taken_bytes = batch.bytes().len();
+        Ok(())
     }
 }

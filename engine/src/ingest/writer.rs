@@ -7,39 +7,21 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::error::{Error, PayloadError, Result};
+use crate::error::{Error, Result};
 use crate::format::{ChunkBuilder, NodeSummary, Pushed as Placed, longest_payload};
 use crate::log::storage::Storage;
-use crate::log::{DirMeta, Durability, LogOptions, LogStats, Logs, Opening, is_for_space};
-use crate::schema::{BinsDef, Catalog, Event, IndexDef, Layout, SourceDef, encode_line};
-use crate::types::{Address, ChunkNo, IndexId, LogKind, SourceId, Timestamp, ValueKind};
+use crate::log::{DirMeta, Durability, LogStats, Logs, Opening, is_for_space};
+use crate::schema::Catalog;
+use crate::types::{Address, ChunkNo, LogKind, SourceId, Timestamp};
 
-use super::batch::{Batch, Pushed};
 use super::clock::{Clock, SystemTimeSource};
 use super::indexer::Indexer;
-use super::native::{NativeKey, Natives};
+use super::intake::Intakes;
+use super::native::Natives;
+use super::options::{WhenFull, WriterOptions};
 use super::recovery::{self, IndexLogs};
 use super::retention;
 use super::summarise::{LatestChunks, Summariser};
-
-/// How a writer opens its directory.
-#[derive(Debug, Clone, Default)]
-pub struct WriterOptions {
-    pub log: LogOptions,
-    /// Start although the log's newest record is more than a day ahead of the wall clock.
-    pub accept_clock: bool,
-    pub when_full: WhenFull,
-}
-
-/// What a writer does that finds no room on the disk to begin.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum WhenFull {
-    /// It is refused.
-    #[default]
-    Refuse,
-    /// It gives up the oldest segments, one after the other, until there is room or only the last is left.
-    Evict,
-}
 
 /// Counters of a writer since it was opened.
 #[derive(Debug, Clone, Copy, Default)]
@@ -51,39 +33,25 @@ pub struct WriterStats {
     pub log: LogStats,
 }
 
-/// What `push` needs of a source.
-#[derive(Clone, Default)]
-struct Intake {
-    /// The length of payloads that need no closer look.
-    plain_bytes: Option<usize>,
-    /// `None` while the source takes no records.
-    layout: Option<Arc<Layout>>,
-}
-
-/// One of the catalog's two ways to define a source.
-type Define = fn(&mut Catalog, &SourceDef, Address) -> Result<(SourceId, Vec<Event>)>;
-
 /// The one writer of a Loom directory.
 pub struct Writer {
     pub(super) logs: Logs,
-    catalog: Catalog,
-    catalog_lines: u64,
-    natives: Natives,
-    clock: Clock<SystemTimeSource>,
-    /// By source id.
-    intakes: Vec<Intake>,
-    chunk: ChunkBuilder,
+    pub(super) catalog: Catalog,
+    pub(super) catalog_lines: u64,
+    pub(super) natives: Natives,
+    pub(super) clock: Clock<SystemTimeSource>,
+    pub(super) intakes: Intakes,
+    pub(super) chunk: ChunkBuilder,
     chunk_no: ChunkNo,
     pub(super) chunk_bytes: u32,
     /// How many bytes of the open chunk are in staging.
     staged_bytes: usize,
-    payload_bytes_max: usize,
     indexer: Indexer,
     summariser: Summariser,
     latest: LatestChunks,
     summary: NodeSummary,
     durability: Durability,
-    stats: WriterStats,
+    pub(super) stats: WriterStats,
 }
 
 impl Writer {
@@ -131,14 +99,13 @@ impl Writer {
         let recovered = recovery::recover(opening, index_logs)?;
         let clock = recovery::start_clock(recovered.newest, options.accept_clock)?;
         let chunk_bytes = recovered.logs.meta().chunk_bytes;
-        let mut writer = Self {
+        Ok(Self {
             clock,
-            intakes: Vec::new(),
+            intakes: Intakes::new(&recovered.catalog, longest_payload(chunk_bytes)),
             chunk: ChunkBuilder::new(chunk_bytes),
             chunk_no: recovered.indexer.next_chunk(),
             chunk_bytes,
             staged_bytes: 0,
-            payload_bytes_max: longest_payload(chunk_bytes),
             indexer: recovered.indexer,
             summariser: Summariser::default(),
             latest: recovered.latest,
@@ -149,9 +116,7 @@ impl Writer {
             catalog: recovered.catalog,
             catalog_lines: recovered.catalog_lines,
             natives: Natives::new(),
-        };
-        writer.refresh_intakes();
-        Ok(writer)
+        })
     }
 
     pub fn catalog(&self) -> &Catalog {
@@ -167,7 +132,7 @@ impl Writer {
 
     /// The longest payload that a chunk holds, in bytes.
     pub fn payload_bytes_max(&self) -> usize {
-        self.payload_bytes_max
+        self.intakes.payload_bytes_max
     }
 
     /// The arrival time that a record pushed now would get.
@@ -175,75 +140,11 @@ impl Writer {
         self.clock.now()
     }
 
-    /// Defines a source with its indexes (Figure 9). The same definition again changes nothing; further fields and indexes are
-    /// added from the next chunk on; a closed source is opened again.
-    pub fn define_source(&mut self, def: &SourceDef) -> Result<SourceId> {
-        self.define(def, Catalog::define_source)
-    }
-
-    /// As `define_source`, for sources that are built in: their names begin with `loom_`.
-    pub fn define_builtin_source(&mut self, def: &SourceDef) -> Result<SourceId> {
-        self.define(def, Catalog::define_builtin_source)
-    }
-
-    fn define(&mut self, def: &SourceDef, define: Define) -> Result<SourceId> {
-        let (id, events) = define(&mut self.catalog.clone(), def, self.chunk_start())?;
-        if events.is_empty() {
-            return Ok(id);
-        }
-        if self.catalog.source(id).is_some() {
-            self.seal()?;
-        }
-        self.change_catalog(|catalog, at| define(catalog, def, at))
-    }
-
-    /// Ends a source: its records stay, it takes no more.
-    pub fn close_source(&mut self, source: SourceId) -> Result<()> {
-        self.seal()?;
-        self.change_catalog(|catalog, at| Ok(((), vec![catalog.close_source(source, at)?])))
-    }
-
-    /// Defines an index for the records from the next chunk on (§5.3).
-    pub fn define_index(&mut self, source: SourceId, def: &IndexDef) -> Result<IndexId> {
-        self.seal()?;
-        self.change_catalog(|catalog, at| {
-            let (id, event) = catalog.define_index(source, def, at)?;
-            Ok((id, event.into_iter().collect()))
-        })
-    }
-
-    /// Defines an index by a closure, for as long as this writer lives. Only library users of this process can query it.
-    pub fn define_index_fn(
-        &mut self,
-        source: SourceId,
-        name: &str,
-        kind: ValueKind,
-        bins: &BinsDef,
-        key: NativeKey,
-    ) -> Result<IndexId> {
-        self.seal()?;
-        let id = self.change_catalog(|catalog, at| {
-            let (id, event) = catalog.define_native_index(source, name, kind, bins, at)?;
-            Ok((id, vec![event]))
-        })?;
-        self.natives.insert(id, key);
-        Ok(id)
-    }
-
-    /// Ends an index; it stays readable over the records that it covered.
-    pub fn close_index(&mut self, index: IndexId) -> Result<()> {
-        self.seal()?;
-        self.change_catalog(|catalog, at| Ok(((), vec![catalog.close_index(index, at)?])))?;
-        self.natives.remove(&index);
-        Ok(())
-    }
-
     /// Appends one record with an arrival time of its own and returns its address. Visible after the next `publish`.
     #[inline]
     pub fn push(&mut self, source: SourceId, payload: &[u8]) -> Result<Address> {
-        let intake = self.intakes.get(usize::from(source.0));
-        if intake.is_none_or(|intake| intake.plain_bytes != Some(payload.len())) {
-            self.check(source, payload)?;
+        if !self.intakes.is_plain(source, payload.len()) {
+            self.intakes.check(&self.catalog, source, payload)?;
         }
         let now = self.clock.now();
         match self.append::<true>(source, now, payload)? {
@@ -254,116 +155,9 @@ impl Writer {
 
     /// As `push`, but where that would wait it stores nothing and returns `None`.
     pub fn try_push(&mut self, source: SourceId, payload: &[u8]) -> Result<Option<Address>> {
-        self.check(source, payload)?;
+        self.intakes.check(&self.catalog, source, payload)?;
         let now = self.clock.now();
         self.append::<false>(source, now, payload)
-    }
-
-    /// Appends the records of a batch with one arrival time. What is refused is told; the rest is stored. Waits while both staged blocks
-    /// are full.
-    pub fn push_batch(&mut self, source: SourceId, batch: &Batch<'_>) -> Result<Pushed> {
-        self.push_payloads::<true>(source, batch)
-    }
-
-    /// As `push_batch`, but where that would wait it returns with what it took until then. The batch is to go on at `taken_bytes`.
-    pub fn try_push_batch(&mut self, source: SourceId, batch: &Batch<'_>) -> Result<Pushed> {
-        self.push_payloads::<false>(source, batch)
-    }
-
-    fn push_payloads<const WAIT: bool>(
-        &mut self,
-        source: SourceId,
-        batch: &Batch<'_>,
-    ) -> Result<Pushed> {
-        let Some(intake) = self.intakes.get(usize::from(source.0)) else {
-            return Err(self.not_open(source));
-        };
-        let Some(layout) = intake.layout.clone() else {
-            return Err(self.not_open(source));
-        };
-        let now = self.clock.now();
-        let mut pushed = Pushed::default();
-        let stored = match batch {
-            Batch::Fixed {
-                bytes,
-                record_bytes,
-            } if intake.plain_bytes == Some(*record_bytes) => {
-                self.append_run::<WAIT>(source, now, bytes, *record_bytes, &mut pushed)
-            }
-            _ => self.append_each::<WAIT>(source, now, batch, &layout, &mut pushed),
-        };
-        match stored {
-            // What was taken before is told first; who goes on meets the error again.
-            Err(error) if WAIT || pushed.taken_bytes == 0 => Err(error),
-            _ => Ok(pushed),
-        }
-    }
-
-    /// Stores payloads of one length that need no closer look, until one would wait and may not.
-    fn append_run<const WAIT: bool>(
-        &mut self,
-        source: SourceId,
-        now: Timestamp,
-        payloads: &[u8],
-        payload_bytes: usize,
-        pushed: &mut Pushed,
-    ) -> Result<()> {
-        let mut rest = payloads;
-        while rest.len() >= payload_bytes {
-            if !self.can_append::<WAIT>()? {
-                return Ok(());
-            }
-            let records = self.chunk.push_run(source, now, rest, payload_bytes);
-            if records == 0 {
-                self.seal()?;
-                continue;
-            }
-            let taken_bytes = records * payload_bytes;
-            rest = rest.get(taken_bytes..).unwrap_or_default();
-            self.stats.records += records as u64;
-            pushed.stored += records as u64;
-            pushed.stored_bytes += taken_bytes as u64;
-            pushed.taken_bytes += taken_bytes;
-        }
-        if !rest.is_empty() {
-            let (found, least) = (rest.len(), payload_bytes);
-            pushed.refuse(
-                pushed.stored,
-                PayloadError::TooShort { found, least }.into(),
-            );
-            pushed.taken_bytes += rest.len();
-        }
-        Ok(())
-    }
-
-    /// Stores the payloads that have the source's layout, one by one, until one would wait and may not.
-    fn append_each<const WAIT: bool>(
-        &mut self,
-        source: SourceId,
-        now: Timestamp,
-        batch: &Batch<'_>,
-        layout: &Layout,
-        pushed: &mut Pushed,
-    ) -> Result<()> {
-        for (ordinal, payload) in (0u64..).zip(batch.payloads()) {
-            let checked = payload.map_err(Error::from).and_then(|payload| {
-                check(layout, payload, self.payload_bytes_max)?;
-                Ok(payload)
-            });
-            match checked {
-                Ok(payload) => {
-                    if self.append::<WAIT>(source, now, payload)?.is_none() {
-                        return Ok(());
-                    }
-                    pushed.stored += 1;
-                    pushed.stored_bytes += payload.len() as u64;
-                }
-                Err(reason) => pushed.refuse(ordinal, reason),
-            }
-            pushed.taken_bytes += payload.map_or(0, |payload| batch.frame_bytes(payload));
-        }
-        pushed.taken_bytes = batch.bytes().len();
-        Ok(())
     }
 
     /// Makes everything pushed so far visible to queries.
@@ -446,7 +240,7 @@ impl Writer {
 
     /// Stores a record; None, with nothing stored, where that would wait and may not.
     #[inline]
-    fn append<const WAIT: bool>(
+    pub(super) fn append<const WAIT: bool>(
         &mut self,
         source: SourceId,
         now: Timestamp,
@@ -467,7 +261,7 @@ impl Writer {
     /// Whether the next record may be stored. The room for a whole chunk is looked for when it begins, so that neither publishing nor
     /// sealing it has to wait.
     #[inline]
-    fn can_append<const WAIT: bool>(&mut self) -> Result<bool> {
+    pub(super) fn can_append<const WAIT: bool>(&mut self) -> Result<bool> {
         if WAIT || !self.chunk.is_empty() {
             return Ok(true);
         }
@@ -481,7 +275,7 @@ impl Writer {
     }
 
     #[inline]
-    fn chunk_start(&self) -> Address {
+    pub(super) fn chunk_start(&self) -> Address {
         self.chunk_no.address(self.chunk_bytes)
     }
 
@@ -499,7 +293,7 @@ impl Writer {
     }
 
     /// Ends the open chunk, if it holds anything: the next record begins a new one.
-    fn seal(&mut self) -> Result<()> {
+    pub(super) fn seal(&mut self) -> Result<()> {
         if self.chunk.is_empty() {
             return Ok(());
         }
@@ -526,86 +320,4 @@ impl Writer {
         self.stats.chunks_sealed += 1;
         Ok(())
     }
-
-    /// Makes a change of the catalog from the next chunk on: each of its events is written before it counts, so that the catalog here is always
-    /// the one on the disk, whichever write fails.
-    fn change_catalog<T>(
-        &mut self,
-        change: impl FnOnce(&mut Catalog, Address) -> Result<(T, Vec<Event>)>,
-    ) -> Result<T> {
-        let (made, events) = change(&mut self.catalog.clone(), self.chunk_start())?;
-        let uuid = self.logs.meta().uuid;
-        let written = events.iter().try_for_each(|event| {
-            self.logs
-                .append_catalog(&encode_line(&uuid, self.catalog_lines, event))?;
-            self.catalog_lines += 1;
-            self.catalog.apply(event)
-        });
-        // Only theirs: there may be tens of thousands of others.
-        for source in events.iter().filter_map(Event::source) {
-            self.refresh_intake(source);
-        }
-        written.map(|()| made)
-    }
-
-    fn refresh_intakes(&mut self) {
-        let sources: Vec<SourceId> = self.catalog.sources().map(|source| source.id).collect();
-        for source in sources {
-            self.refresh_intake(source);
-        }
-    }
-
-    fn refresh_intake(&mut self, source: SourceId) {
-        let open = self
-            .catalog
-            .source(source)
-            .filter(|source| source.is_open());
-        let intake = open.map_or_else(Intake::default, |source| {
-            let layout = source.layout_at(Address::MAX);
-            let plain_bytes = layout.plain_bytes();
-            Intake {
-                plain_bytes: plain_bytes
-                    .filter(|bytes| (1..=self.payload_bytes_max).contains(bytes)),
-                layout: Some(Arc::clone(layout)),
-            }
-        });
-        let at = usize::from(source.0);
-        if self.intakes.len() <= at {
-            self.intakes.resize(at + 1, Intake::default());
-        }
-        if let Some(slot) = self.intakes.get_mut(at) {
-            *slot = intake;
-        }
-    }
-
-    #[cold]
-    fn check(&self, source: SourceId, payload: &[u8]) -> Result<()> {
-        let intake = self.intakes.get(usize::from(source.0));
-        match intake.and_then(|intake| intake.layout.as_deref()) {
-            Some(layout) => check(layout, payload, self.payload_bytes_max),
-            None => Err(self.not_open(source)),
-        }
-    }
-
-    #[cold]
-    fn not_open(&self, source: SourceId) -> Error {
-        match self.catalog.source(source) {
-            Some(closed) => Error::SourceClosed {
-                name: closed.name.clone(),
-            },
-            None => Error::schema(format!("no source has the id {source}")),
-        }
-    }
-}
-
-#[inline]
-fn check(layout: &Layout, payload: &[u8], payload_bytes_max: usize) -> Result<()> {
-    if payload.len() > payload_bytes_max {
-        return Err(Error::TooLong {
-            bytes: payload.len(),
-            limit: payload_bytes_max,
-        });
-    }
-    layout.validate(payload)?;
-    Ok(())
 }

@@ -16,23 +16,14 @@ use crate::losses::Lost;
 use crate::protocol::Counts;
 
 impl Writing {
-    /// Defines sources, all or none: each is tried on a copy of the catalog before the first is made. A definition may lack fields that
-    /// were added since it was written.
+    /// Defines sources, all or none. A definition may lack fields that were added since it was written.
     pub(super) fn define(&mut self, sources: &[SourceDef]) -> Result<Vec<SourceId>, Error> {
         let catalog = self.writer.catalog();
         let sources: Vec<SourceDef> = sources
             .iter()
             .map(|source| grown(source.clone(), catalog))
             .collect();
-        let mut trial = catalog.clone();
-        let at = trial.latest_at().max(self.writer.position());
-        for source in &sources {
-            trial.define_source(source, at)?;
-        }
-        sources
-            .iter()
-            .map(|source| self.writer.define_source(source))
-            .collect()
+        self.writer.define_sources(&sources)
     }
 
     /// Goes by another configuration: what it retains and records, and its sources. Returns what does not take effect.

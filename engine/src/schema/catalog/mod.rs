@@ -2,12 +2,14 @@
 //!
 //! The writer asks for a change; the catalog checks it, applies it and gives the events to be appended to the file.
 //! Readers replay the file. Both go through `apply`, so a replayed catalog equals the writer's. Ids are never reused.
-//! A clone shares everything and costs nothing.
+//! A clone shares everything and costs nothing; the first change beside one copies what they share.
 
+mod apply;
 mod change;
 mod entry;
 mod event;
 mod line;
+mod trial;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,6 +17,7 @@ use std::sync::Arc;
 pub use entry::Source;
 pub use event::Event;
 pub use line::{decode_catalog, encode_line};
+use trial::Trials;
 
 use super::index::Index;
 use super::names::nearest;
@@ -39,6 +42,7 @@ pub struct Catalog {
     event_count: u64,
     latest_at: Address,
     parts: usize,
+    trials: Trials,
 }
 
 impl Catalog {

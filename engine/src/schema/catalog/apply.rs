@@ -1,0 +1,250 @@
+//! What an event does to the catalog, and which may follow what was before: each is checked in full before anything changes, whether
+//! the writer made it or a file tells it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{Catalog, Event, INDEXES_EVER_MAX, PARTS_MAX, SOURCES_MAX, Source};
+use crate::error::{Error, Result};
+use crate::schema::field::FieldDef;
+use crate::schema::index::{INDEXES_MAX, Index, IndexDef};
+use crate::schema::source::SourceDef;
+use crate::types::{Address, IndexId, SourceId, ValueKind};
+
+impl Catalog {
+    /// Applies an event, or changes nothing where it cannot follow those before.
+    pub fn apply(&mut self, event: &Event) -> Result<()> {
+        let at = event.at();
+        if at < self.latest_at {
+            return Err(Error::schema(format!(
+                "an event at address {at} cannot follow one at {}",
+                self.latest_at
+            )));
+        }
+        match event {
+            Event::SourceDefined {
+                source,
+                name,
+                time,
+                on_overload,
+                fields,
+                ..
+            } => {
+                let def = SourceDef {
+                    name: name.clone(),
+                    time: *time,
+                    on_overload: *on_overload,
+                    fields: fields.clone(),
+                    indexes: Vec::new(),
+                };
+                self.add_source(*source, &def, at)?;
+            }
+            Event::FieldsAdded { source, fields, .. } => self.add_fields(*source, fields, at)?,
+            Event::LabelsAdded {
+                source,
+                field,
+                labels,
+                ..
+            } => {
+                self.add_labels(*source, *field, labels)?;
+            }
+            Event::OverloadChanged {
+                source,
+                on_overload,
+                ..
+            } => {
+                self.known_open(*source)?;
+                self.edit(*source)?.on_overload = *on_overload;
+            }
+            Event::SourceClosed { source, .. } => {
+                self.known_open(*source)?;
+                self.edit(*source)?.closed_at = Some(at);
+            }
+            Event::SourceReopened { source, .. } => {
+                if self.known(*source)?.is_open() {
+                    return Err(Error::schema(format!("source {source} is open already")));
+                }
+                self.edit(*source)?.closed_at = None;
+            }
+            Event::IndexDefined {
+                index,
+                source,
+                def,
+                native,
+                ..
+            } => {
+                self.add_index(*index, *source, def, *native, at)?;
+            }
+            Event::IndexClosed { index, .. } => self.end_index(*index, at)?,
+        }
+        self.event_count += 1;
+        self.latest_at = at;
+        Ok(())
+    }
+
+    pub(super) fn next_source(&self) -> Result<SourceId> {
+        match u16::try_from(self.sources.len() + 1) {
+            Ok(id) if self.sources.len() < SOURCES_MAX => Ok(SourceId(id)),
+            _ => Err(Error::schema(format!(
+                "the directory has {SOURCES_MAX} sources, the limit"
+            ))),
+        }
+    }
+
+    pub(super) fn next_index(&self) -> IndexId {
+        IndexId(u32::try_from(self.index_sources.len() + 1).unwrap_or(u32::MAX))
+    }
+
+    fn edit(&mut self, id: SourceId) -> Result<&mut Source> {
+        let position = usize::from(id.0).wrapping_sub(1);
+        match Arc::make_mut(&mut self.sources).get_mut(position) {
+            Some(source) => {
+                self.trials.keep(source);
+                Ok(Arc::make_mut(source))
+            }
+            None => Err(Error::schema(format!(
+                "there is no source with the id {id}"
+            ))),
+        }
+    }
+
+    /// Counts what is to be allocated against the limit.
+    fn spend(&self, parts: usize) -> Result<usize> {
+        let spent = self.parts.saturating_add(parts);
+        if spent > PARTS_MAX {
+            return Err(Error::schema(format!(
+                "the catalog would hold more than {PARTS_MAX} fields and bin edges"
+            )));
+        }
+        Ok(spent)
+    }
+
+    fn add_source(&mut self, id: SourceId, def: &SourceDef, at: Address) -> Result<()> {
+        let next = self.next_source()?;
+        if id != next {
+            return Err(Error::schema(format!(
+                "source {id} cannot follow; {next} is next"
+            )));
+        }
+        def.check()?;
+        if self.ids.contains_key(&def.name) {
+            return Err(Error::schema(format!(
+                "there are two sources '{}'",
+                def.name
+            )));
+        }
+        let parts = self.spend(def.fields.len())?;
+        let source = Source::new(id, def, at)?;
+        Arc::make_mut(&mut self.ids).insert(def.name.clone(), id);
+        Arc::make_mut(&mut self.sources).push(Arc::new(source));
+        self.parts = parts;
+        Ok(())
+    }
+
+    fn add_fields(&mut self, id: SourceId, fields: &[FieldDef], at: Address) -> Result<()> {
+        let source = self.known_open(id)?;
+        if fields.is_empty() || source.fields.is_empty() {
+            return Err(Error::schema(format!(
+                "source '{}': fields are added to a source that has some",
+                source.name
+            )));
+        }
+        let def = SourceDef {
+            fields: source.fields.iter().chain(fields).cloned().collect(),
+            time: source.time,
+            ..SourceDef::new(&source.name)
+        };
+        def.check()?;
+        let parts = self.spend(def.fields.len())?;
+        self.edit(id)?.add_fields(def.fields, at)?;
+        self.parts = parts;
+        Ok(())
+    }
+
+    fn add_labels(
+        &mut self,
+        id: SourceId,
+        position: usize,
+        labels: &BTreeMap<i128, String>,
+    ) -> Result<()> {
+        let source = self.known_open(id)?;
+        let Some(mut field) = source.fields.get(position).cloned() else {
+            return Err(Error::schema(format!(
+                "source {id} has no field {position}"
+            )));
+        };
+        if let Some(taken) = labels.keys().find(|value| field.labels.contains_key(value)) {
+            return Err(Error::schema(format!(
+                "field '{}' of source '{}' has another label for {taken}",
+                field.name, source.name
+            )));
+        }
+        field
+            .labels
+            .extend(labels.iter().map(|(&value, label)| (value, label.clone())));
+        field.check()?;
+        if let Some(slot) = self.edit(id)?.fields.get_mut(position) {
+            *slot = field;
+        }
+        Ok(())
+    }
+
+    fn add_index(
+        &mut self,
+        id: IndexId,
+        source: SourceId,
+        def: &IndexDef,
+        native: Option<ValueKind>,
+        at: Address,
+    ) -> Result<()> {
+        let next = self.next_index();
+        if id != next {
+            return Err(Error::schema(format!(
+                "index {id} cannot follow; {next} is next"
+            )));
+        }
+        let entry = self.known_open(source)?;
+        let name = &entry.name;
+        if entry.open_indexes().any(|index| index.name == def.name) {
+            return Err(Error::schema(format!(
+                "source '{name}' has an open index '{}' already; close it first",
+                def.name
+            )));
+        }
+        if entry.open_indexes().count() >= INDEXES_MAX || entry.indexes.len() >= INDEXES_EVER_MAX {
+            return Err(Error::schema(format!(
+                "source '{name}' can have {INDEXES_MAX} indexes at a time, {INDEXES_EVER_MAX} in all"
+            )));
+        }
+        let index = match native {
+            Some(kind) => Index::new_native(id, source, def, kind, at),
+            None => Index::new(id, source, def, &entry.fields, at),
+        };
+        let index = index.map_err(|error| Error::schema(format!("source '{name}': {error}")))?;
+        let parts = self.spend(if index.bins.is_auto() {
+            1
+        } else {
+            index.bins.len()
+        })?;
+        self.edit(source)?.indexes.push(Arc::new(index));
+        Arc::make_mut(&mut self.index_sources).push(source);
+        self.parts = parts;
+        Ok(())
+    }
+
+    fn end_index(&mut self, id: IndexId, at: Address) -> Result<()> {
+        let index = self.known_index(id)?;
+        if !index.is_open() {
+            return Err(Error::schema(format!(
+                "index '{}' is closed already",
+                index.name
+            )));
+        }
+        let source = index.source;
+        let indexes = &mut self.edit(source)?.indexes;
+        if let Some(index) = indexes.iter_mut().find(|index| index.id == id) {
+            Arc::make_mut(index).until = Some(at);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,113 @@
+//! Changes that can be taken back. What they replace is kept while one is under way, so that none of it costs a copy of the catalog,
+//! which may have tens of thousands of sources.
+
+use std::sync::Arc;
+
+use super::{Catalog, Source};
+use crate::error::Result;
+use crate::types::Address;
+
+/// The changes under way, one within the other.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Trials {
+    marks: Vec<Mark>,
+    /// What was replaced since the outermost of them began, in that order.
+    replaced: Vec<Arc<Source>>,
+}
+
+/// The catalog when a change began.
+#[derive(Clone, Debug)]
+struct Mark {
+    replaced: usize,
+    source_count: usize,
+    index_count: usize,
+    event_count: u64,
+    latest_at: Address,
+    parts: usize,
+}
+
+impl Catalog {
+    /// Makes a change and takes it back: what it makes is what it would make.
+    pub fn plan<T>(&mut self, change: impl FnOnce(&mut Catalog) -> Result<T>) -> Result<T> {
+        self.begin_trial();
+        let planned = change(self);
+        self.take_back();
+        planned
+    }
+
+    /// Makes all of a change, or none where one of its parts is refused.
+    pub(super) fn attempt<T>(
+        &mut self,
+        change: impl FnOnce(&mut Catalog) -> Result<T>,
+    ) -> Result<T> {
+        self.begin_trial();
+        let made = change(self);
+        match made {
+            Ok(_) => drop(self.trials.end()),
+            Err(_) => self.take_back(),
+        }
+        made
+    }
+
+    fn begin_trial(&mut self) {
+        self.trials.marks.push(Mark {
+            replaced: self.trials.replaced.len(),
+            source_count: self.sources.len(),
+            index_count: self.index_sources.len(),
+            event_count: self.event_count,
+            latest_at: self.latest_at,
+            parts: self.parts,
+        });
+    }
+
+    fn take_back(&mut self) {
+        let replaced = match self.trials.marks.last() {
+            Some(mark) => self.trials.replaced.split_off(mark.replaced),
+            None => Vec::new(),
+        };
+        let Some(mark) = self.trials.end() else {
+            return;
+        };
+        if self.event_count == mark.event_count {
+            return;
+        }
+        let sources = Arc::make_mut(&mut self.sources);
+        let ids = Arc::make_mut(&mut self.ids);
+        for added in sources.drain(mark.source_count..) {
+            ids.remove(&added.name);
+        }
+        // The first that was kept of a source is what it was when the change began.
+        for source in replaced.into_iter().rev() {
+            let position = usize::from(source.id.0).wrapping_sub(1);
+            if let Some(slot) = sources.get_mut(position) {
+                *slot = source;
+            }
+        }
+        Arc::make_mut(&mut self.index_sources).truncate(mark.index_count);
+        self.event_count = mark.event_count;
+        self.latest_at = mark.latest_at;
+        self.parts = mark.parts;
+    }
+}
+
+impl Trials {
+    /// Keeps a source that is about to be replaced, where it may have to come back.
+    pub(super) fn keep(&mut self, source: &Arc<Source>) {
+        let Some(mark) = self.marks.last() else {
+            return;
+        };
+        let since = self.replaced.get(mark.replaced..).unwrap_or_default();
+        let is_kept = since.last().is_some_and(|kept| kept.id == source.id);
+        if !is_kept && usize::from(source.id.0) <= mark.source_count {
+            self.replaced.push(Arc::clone(source));
+        }
+    }
+
+    fn end(&mut self) -> Option<Mark> {
+        let mark = self.marks.pop();
+        if self.marks.is_empty() {
+            self.replaced.clear();
+        }
+        mark
+    }
+}
