@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use loom_engine::check::check;
-use loom_engine::ingest::{Limits, Writer, WriterOptions};
+use loom_engine::ingest::{Limits, Shortfall, Writer, WriterOptions};
 use loom_engine::log::{Durability, LogOptions};
 use loom_engine::query::{Directory, Poll, Snapshot, raw_scan};
 use loom_engine::schema::SourceDef;
@@ -292,7 +292,10 @@ fn what_cannot_go_is_told_to_fall_short() {
         ..Limits::default()
     };
     let eviction = writer.evict(&limits).unwrap();
-    assert!(eviction.falls_short && eviction.segments == 0);
+    assert_eq!(
+        (eviction.segments, eviction.shortfall),
+        (0, Some(Shortfall::Current))
+    );
     assert_eq!(numbers(&scene.snapshot(), source).unwrap().len(), 100);
 }
 

@@ -23,7 +23,7 @@ pub(crate) use indexer::covers;
 pub use native::NativeKey;
 pub(crate) use native::Natives;
 pub use options::{WhenFull, WriterOptions};
-pub use retention::{Eviction, Limits};
+pub use retention::{Eviction, Limits, Shortfall};
 pub(crate) use rollup::Merger;
 pub use summarise::{LatestChunks, Summariser};
 pub use writer::{Writer, WriterStats};

@@ -29,8 +29,17 @@ pub struct Limits {
 pub struct Eviction {
     /// Segments of the record log that go.
     pub segments: u64,
-    /// More should have gone, and all that is left is being written.
-    pub falls_short: bool,
+    /// Why not all went that should have.
+    pub shortfall: Option<Shortfall>,
+}
+
+/// Why a segment that should go does not.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Shortfall {
+    /// It goes when all of it, and what the index logs say of it, is in segments.
+    Unwritten,
+    /// It is the one that records are written to.
+    Current,
 }
 
 impl Writer {
@@ -51,7 +60,11 @@ impl Writer {
                 return Ok(eviction);
             }
             let Some(entry) = self.first_entry(next)? else {
-                eviction.falls_short = too_large || disk_is_full;
+                let shortfall = match next > self.position() {
+                    true => Shortfall::Current,
+                    false => Shortfall::Unwritten,
+                };
+                eviction.shortfall = (too_large || disk_is_full).then_some(shortfall);
                 return Ok(eviction);
             };
             let too_old = cutoff.is_some_and(|cutoff| entry.first_arrival.0 < cutoff);
@@ -66,12 +79,10 @@ impl Writer {
         }
     }
 
-    /// Whether the segments take more than so many bytes, if a limit is given. The next segment of records counts: it is allocated ahead, at any
-    /// time from now on.
+    /// Whether the segments take more than so many bytes, if a limit is given. What is allocated ahead counts before it is: that happens at
+    /// any time.
     pub fn is_larger_than(&self, bytes_max: Option<u64>) -> bool {
-        let [segment_bytes, ..] = self.meta().segment_bytes;
-        let bytes = self.logs.segment_bytes().saturating_add(segment_bytes);
-        bytes_max.is_some_and(|most| bytes > most)
+        bytes_max.is_some_and(|most| self.logs.segment_bytes_soon() > most)
     }
 
     /// The entry of the chunk that begins at `at`, if that chunk is indexed and everything below it is in segments.

@@ -212,6 +212,11 @@ impl Writer {
         self.logs.segment_bytes()
     }
 
+    /// What the segments take at least while records are written: no limit below it can be kept.
+    pub fn bytes_min(&self) -> u64 {
+        self.logs.bytes_min()
+    }
+
     /// Whether the disk takes nothing because it is full.
     pub fn waits_for_space(&self) -> bool {
         self.logs.waits_for_space()

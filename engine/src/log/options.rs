@@ -53,6 +53,12 @@ impl Default for LogOptions {
 }
 
 impl LogOptions {
+    /// What the segments of the three logs take at least while records are written; no limit of bytes below it can be kept.
+    pub fn bytes_min(&self) -> Result<u64> {
+        let geometry = Geometry::new(self.chunk_bytes, self.block_bytes, self.segment_bytes)?;
+        Ok(geometry.bytes_min())
+    }
+
     /// The operating system's files, shared with the group where there is one.
     pub fn storage(&self) -> Arc<dyn Storage> {
         match self.group {
@@ -124,6 +130,21 @@ impl Geometry {
                 result => return result,
             }
         }
+    }
+
+    /// What the segments of a log take when all but what is being written was given up: the one that holds its end, and those that are
+    /// allocated two blocks ahead.
+    pub fn written_bytes(&self, log: LogKind) -> u64 {
+        let segment = self.segment(log);
+        segment + (2 * self.block(log)).next_multiple_of(segment)
+    }
+
+    /// What the segments of the three logs take then.
+    pub fn bytes_min(&self) -> u64 {
+        LogKind::ALL
+            .into_iter()
+            .map(|log| self.written_bytes(log))
+            .sum()
     }
 
     pub fn block(&self, log: LogKind) -> u64 {
@@ -198,6 +219,15 @@ mod tests {
         } = LogOptions::default();
         let geometry = Geometry::new(chunk_bytes, block_bytes, segment_bytes).unwrap();
         assert_eq!(geometry.block_bytes, [64 << 20, 8 << 20, 1 << 20]);
+        assert_eq!(geometry.bytes_min(), (2 << 30) + (256 << 20) + (32 << 20));
+    }
+
+    #[test]
+    fn segments_shorter_than_what_is_allocated_ahead_count_as_often_as_they_are() {
+        let geometry = Geometry::new(4096, 1 << 20, [1 << 20, 1 << 20, 1 << 16]).unwrap();
+        assert_eq!(geometry.written_bytes(LogKind::Records), 3 << 20);
+        assert_eq!(geometry.written_bytes(LogKind::Chunks), 2 << 20);
+        assert_eq!(geometry.written_bytes(LogKind::Times), 3 << 16);
     }
 
     #[test]

@@ -354,6 +354,22 @@ impl Logs {
         LogKind::ALL.into_iter().map(of_log).sum()
     }
 
+    /// As `segment_bytes`, and what will be allocated before the next segment of records is begun.
+    pub fn segment_bytes_soon(&self) -> u64 {
+        let geometry = &self.shared.geometry;
+        let allocated = self.shared.flusher(LogKind::Records).allocated.get();
+        let first = self
+            .tail(LogKind::Records)
+            .align_down(geometry.segment(LogKind::Records));
+        let soon = first + geometry.written_bytes(LogKind::Records);
+        self.segment_bytes() + soon.0.saturating_sub(allocated.0)
+    }
+
+    /// What the segments take when all but what is being written was given up.
+    pub fn bytes_min(&self) -> u64 {
+        self.shared.geometry.bytes_min()
+    }
+
     /// Whether segments that were given up are still being removed.
     pub fn is_evicting(&self) -> bool {
         LogKind::ALL

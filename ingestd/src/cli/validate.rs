@@ -15,7 +15,7 @@ Every key, with its default; sources, limits and the group are examples:
   [log]
   chunk = "64KiB"           # unit of indexing; fixed when the directory is made
   block = "64MiB"           # unit of eviction; two are staged
-  segment = "1GiB"          # size of a file of the record log; fixed when the directory is made
+  segment = "1GiB"          # size of a file of the record log, at least two; fixed when the directory is made
   staging = "/dev/shm"      # where everything fits with 10 % to spare, else the Loom directory
   durability = "500ms"      # fsync at most this late; "none", or "batch": acknowledge after fsync
 

@@ -55,7 +55,7 @@ pub enum DurabilityConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct RetentionConfig {
     /// Unlimited unless given.
-    pub max_bytes: Option<ByteSize>,
+    pub max_bytes: Option<Spanned<ByteSize>>,
     /// Unlimited unless given.
     pub max_age: Option<Span>,
     pub min_free: FreeSpace,
@@ -77,7 +77,7 @@ pub enum OnFull {
 #[serde(deny_unknown_fields, default)]
 pub struct AccessConfig {
     /// This group may read the directory, and so query it.
-    pub group: Option<String>,
+    pub group: Option<Spanned<String>>,
     pub socket: SocketAccess,
 }
 
@@ -122,18 +122,24 @@ impl Config {
             message: one_line(error.message()),
         })?;
         config.log.check(text)?;
+        config.retention.check(text, &config.log)?;
         config.access.check()?;
         validate_sources(text, &config.sources).map_err(|error| ConfigError::numbered(&error))?;
         Ok(config)
     }
 
-    /// Reads and checks the configuration in a file.
+    /// Reads and checks the configuration in a file; that the machine has the group too.
     pub fn load(path: &Path) -> Result<Config, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|error| ConfigError {
             line: None,
-            message: format!("{} cannot be read: {error}", path.display()),
+            message: format!("it cannot be read: {error}"),
         })?;
-        Config::parse(&text)
+        let config = Config::parse(&text)?;
+        config.access.group_id().map_err(|message| ConfigError {
+            line: (config.access.group.as_ref()).map(|group| line_at(&text, group.span().start)),
+            message,
+        })?;
+        Ok(config)
     }
 }
 
@@ -142,10 +148,18 @@ impl LogConfig {
     pub fn options(&self) -> LogOptions {
         let defaults = LogOptions::default();
         let [_, chunks, times] = defaults.segment_bytes;
+        let [chunk, block, segment] =
+            [&self.chunk, &self.block, &self.segment].map(|size| size.get_ref().0);
+        // The index logs have shorter files where the record log has, in whole blocks of theirs.
+        let index_block_bytes_min = chunk.max(*BLOCK_BYTES.start());
+        let share = |part: u64, most: u64| {
+            let whole = (segment / part).next_multiple_of(index_block_bytes_min);
+            whole.min(most)
+        };
         LogOptions {
-            chunk_bytes: u32::try_from(self.chunk.get_ref().0).unwrap_or(defaults.chunk_bytes),
-            block_bytes: self.block.get_ref().0,
-            segment_bytes: [self.segment.get_ref().0, chunks, times],
+            chunk_bytes: u32::try_from(chunk).unwrap_or(defaults.chunk_bytes),
+            block_bytes: block,
+            segment_bytes: [segment, share(8, chunks), share(64, times)],
             staging: (self.staging.get_ref() != Path::new(SHARED_MEMORY))
                 .then(|| self.staging.get_ref().clone()),
             durability: match self.durability {
@@ -196,7 +210,51 @@ impl LogConfig {
     }
 }
 
+impl RetentionConfig {
+    fn check(&self, text: &str, log: &LogConfig) -> Result<(), ConfigError> {
+        let least = log.options().bytes_min().map_err(|error| ConfigError {
+            line: None,
+            message: error.to_string(),
+        })?;
+        match (&self.max_bytes, self.too_little(least)) {
+            (Some(given), Some(message)) => Err(ConfigError {
+                line: Some(line_at(text, given.span().start)),
+                message,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Why `max_bytes` cannot be kept, if the files take at least so many bytes.
+    pub fn too_little(&self, least: u64) -> Option<String> {
+        let given = self.max_bytes.as_ref()?.get_ref();
+        (given.0 < least).then(|| {
+            format!(
+                "max_bytes is {given}, and the files that are being written and allocated take {}; raise it to that, or lower segment and block",
+                ByteSize(least)
+            )
+        })
+    }
+}
+
 impl AccessConfig {
+    /// The group that may read, as a number.
+    pub fn group_id(&self) -> Result<Option<u32>, String> {
+        let Some(name) = self.group.as_ref().map(Spanned::get_ref) else {
+            return Ok(None);
+        };
+        if let Ok(id) = name.parse() {
+            return Ok(Some(id));
+        }
+        let groups = std::fs::read_to_string("/etc/group").unwrap_or_default();
+        let id = groups.lines().find_map(|line| {
+            let mut parts = line.split(':');
+            (parts.next() == Some(name)).then(|| parts.nth(1)?.parse().ok())?
+        });
+        id.map(Some)
+            .ok_or_else(|| format!("there is no group '{name}'; make it, or change [access] group"))
+    }
+
     fn check(&self) -> Result<(), ConfigError> {
         if self.socket == SocketAccess::Group && self.group.is_none() {
             return Err(ConfigError {
@@ -375,7 +433,8 @@ bins = { from = 1000, factor = 2, count = 24 }
         assert_eq!(empty.log.options(), LogOptions::default());
         assert_eq!(empty.retention.max_bytes, None);
         assert_eq!(empty.retention.max_age, None);
-        assert_eq!(written.retention.max_bytes, Some(ByteSize(50 << 30)));
+        let max_bytes = written.retention.max_bytes.unwrap();
+        assert_eq!(max_bytes.into_inner(), ByteSize(50 << 30));
         assert_eq!(empty.metrics.listen, None);
         assert_eq!(written.retention.min_free, empty.retention.min_free);
         assert_eq!(written.retention.on_full, OnFull::Evict);
@@ -398,7 +457,7 @@ bins = { from = 1000, factor = 2, count = 24 }
         assert_eq!(options.durability, Durability::Batch);
         assert_eq!(config.retention.min_free, FreeSpace::Bytes(10 << 30));
         assert_eq!(config.retention.on_full, OnFull::Refuse);
-        assert_eq!(config.access.group.as_deref(), Some("staff"));
+        assert_eq!(config.access.group.unwrap().get_ref(), "staff");
         assert_eq!(config.access.socket, SocketAccess::Group);
     }
 
@@ -415,6 +474,8 @@ bins = { from = 1000, factor = 2, count = 24 }
             ("\"500ms\"", "\"soon\"", 6, "no durability"),
             ("\"500ms\"", "\"0ms\"", 6, "no durability"),
             ("\"50GiB\"", "\"50\u{20ac}\"", 9, "no size"),
+            ("\"50GiB\"", "\"1\"", 9, "raise it to"),
+            ("\"50GiB\"", "\"2335MiB\"", 9, "2336MiB"),
             ("\"24h\"", "\"1 day\"", 10, "no duration"),
             ("\"5%\"", "\"500%\"", 11, "0%"),
             ("\"evict\"", "\"erase\"", 12, "erase"),
@@ -428,6 +489,24 @@ bins = { from = 1000, factor = 2, count = 24 }
             assert!(error.message.contains(word), "{from} -> {to}: {error}");
             assert!(!error.message.contains('\n'), "{error}");
         }
+    }
+
+    #[test]
+    fn the_least_that_can_be_retained_shrinks_with_the_segments() {
+        let config = |segment: &str, max_bytes: &str| {
+            Config::parse(&format!(
+                "[log]\nblock = '64KiB'\nsegment = '{segment}'\n[retention]\nmax_bytes = '{max_bytes}'\n"
+            ))
+        };
+        // Of the record log two segments, of the chunk index two of 128 KiB, of the timestamp index one and two blocks.
+        let least = 2048 + 256 + 192;
+        assert!(config("1MiB", &format!("{least}KiB")).is_ok());
+        let error = config("1MiB", &format!("{}KiB", least - 1)).unwrap_err();
+        assert!(error.message.contains(&format!("{least}KiB")), "{error}");
+        assert!(config("64KiB", "1MiB").is_ok());
+        let of = |segment| config(segment, "1TiB").unwrap().log.options().segment_bytes;
+        assert_eq!(of("4GiB"), [4 << 30, 128 << 20, 16 << 20]);
+        assert_eq!(of("192KiB"), [192 << 10, 64 << 10, 64 << 10]);
     }
 
     #[test]

@@ -15,25 +15,6 @@ use crate::socket::{SOCKET_NAME, with_socket_path};
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// The group that may read, as a number.
-pub(super) fn group_id(access: &AccessConfig) -> Result<Option<u32>, DaemonError> {
-    let Some(name) = &access.group else {
-        return Ok(None);
-    };
-    if let Ok(id) = name.parse() {
-        return Ok(Some(id));
-    }
-    let groups = std::fs::read_to_string("/etc/group").unwrap_or_default();
-    let id = groups.lines().find_map(|line| {
-        let mut parts = line.split(':');
-        (parts.next() == Some(name)).then(|| parts.nth(1)?.parse().ok())?
-    });
-    match id {
-        Some(id) => Ok(Some(id)),
-        None => Err(DaemonError::Group(name.clone())),
-    }
-}
-
 /// Lets the group read what the directory holds already; the engine makes new files so from the start.
 pub(super) fn share(dir: &Path, group: u32) -> Result<(), DaemonError> {
     let entries =

@@ -30,7 +30,7 @@ impl Writing {
     pub(super) fn reconfigure(&mut self, config: &Config) -> Vec<String> {
         self.retaining.reconfigure(config.retention.clone());
         self.metering.reconfigure(config.metrics.interval.0);
-        let mut notes = Vec::new();
+        let mut notes = Vec::from_iter(config.retention.too_little(self.writer.bytes_min()));
         for source in config.sources.clone() {
             let wanted = wanted(source, self.writer.catalog(), &mut notes);
             if let Some(source) = wanted

@@ -59,7 +59,7 @@ pub enum DaemonError {
     Engine(#[from] loom_engine::Error),
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
-    #[error("there is no group '{0}'; make it, or change [access] group")]
+    #[error("{0}")]
     Group(String),
     #[error("metrics cannot be served on {address}: {source}; change [metrics] listen")]
     Metrics {
@@ -94,7 +94,7 @@ struct Prepared {
 impl Daemon {
     /// Opens the directory, defines the configured sources, and listens.
     pub fn start(dir: &Path, config: &Config, accept_clock: bool) -> Result<Daemon, DaemonError> {
-        let group = access::group_id(&config.access)?;
+        let group = config.access.group_id().map_err(DaemonError::Group)?;
         let log = LogOptions {
             group,
             ..config.log.options()
@@ -255,6 +255,7 @@ fn prepare(
             writer.define_source(&source)?;
         }
     }
+    notes.extend(config.retention.too_little(writer.bytes_min()));
     for note in notes {
         tracing::warn!("{note}");
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use loom_engine::ingest::Limits;
+use loom_engine::ingest::{Limits, Shortfall};
 
 use super::writing::Writing;
 use crate::config::{ByteSize, FreeSpace, OnFull, RetentionConfig};
@@ -88,7 +88,11 @@ impl Writing {
         let retaining = &mut self.retaining;
         // Segments are allocated at any time; what the directory takes is looked at each time, for that costs nothing, and what the disk has
         // until there is room again: one segment goes at a time.
-        let bytes_max = retaining.config.max_bytes.map(|size| size.0);
+        let bytes_max = retaining
+            .config
+            .max_bytes
+            .as_ref()
+            .map(|size| size.get_ref().0);
         let presses = retaining.makes_room || self.writer.is_larger_than(bytes_max);
         let urgent = presses && !retaining.falls_short;
         if !urgent && retaining.looked.is_some_and(|at| at.elapsed() < LOOK) {
@@ -122,7 +126,7 @@ impl Writing {
         match self.writer.evict(&limits) {
             Ok(eviction) => {
                 self.retaining.evicted_segments += eviction.segments;
-                self.retaining.falls_short = eviction.falls_short;
+                self.retaining.falls_short = eviction.shortfall.is_some();
                 if eviction.segments > 0 {
                     tracing::info!(
                         "{}: {} segments of the record log were evicted",
@@ -130,10 +134,10 @@ impl Writing {
                         eviction.segments
                     );
                 }
-                if eviction.falls_short && limits.disk_is_full {
+                if eviction.shortfall.is_some() && limits.disk_is_full {
                     self.retaining
                         .warn("the disk is full, and nothing that is left can be evicted");
-                } else if eviction.falls_short {
+                } else if eviction.shortfall == Some(Shortfall::Current) {
                     let least = ByteSize(self.writer.segment_bytes()).approximately();
                     self.retaining.warn(&format!(
                         "max_bytes cannot be kept: the files that are being written, and those allocated after them, take {least}; raise it, or lower segment"

@@ -106,6 +106,7 @@ fn a_configuration_is_validated_with_the_line_that_is_wrong() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("loom.toml");
     let file = path.to_str().unwrap();
+    let dir = root.path().to_str().unwrap();
     std::fs::write(&path, format!("{SMALL}{NUMBERS}")).unwrap();
     assert!(stdout(&["validate", "--config", file]).contains("1 sources"));
     std::fs::write(&path, format!("{SMALL}on_fire = true\n")).unwrap();
@@ -115,8 +116,27 @@ fn a_configuration_is_validated_with_the_line_that_is_wrong() {
         "{wrong}"
     );
     assert_eq!(wrong.lines().count(), 1);
-    stderr_of_failure(&["validate", "--config", "/nowhere/loom.toml"], 78);
-    let refused = stderr_of_failure(&["run", root.path().to_str().unwrap(), "--config", file], 1);
+    let missing = stderr_of_failure(&["validate", "--config", "/nowhere/loom.toml"], 78);
+    assert_eq!(missing.matches("/nowhere").count(), 1, "{missing}");
+    let missing = stderr_of_failure(&["run", dir, "--config", "/nowhere/loom.toml"], 1);
+    assert_eq!(missing.matches("/nowhere").count(), 1, "{missing}");
+    std::fs::write(&path, format!("{SMALL}[retention]\nmax_bytes = '1MiB'\n")).unwrap();
+    let small = stderr_of_failure(&["validate", "--config", file], 78);
+    assert!(
+        small.contains(&format!("{file}:6: max_bytes is 1MiB")),
+        "{small}"
+    );
+    assert!(small.contains("raise it to"), "{small}");
+    std::fs::write(&path, "[access]\ngroup = 'no_such_group'\n").unwrap();
+    let nobody = stderr_of_failure(&["validate", "--config", file], 78);
+    assert!(
+        nobody.contains(&format!("{file}:2: there is no group")),
+        "{nobody}"
+    );
+    let nobody = stderr_of_failure(&["run", dir, "--config", file], 1);
+    assert!(nobody.contains("line 2: there is no group"), "{nobody}");
+    std::fs::write(&path, format!("{SMALL}on_fire = true\n")).unwrap();
+    let refused = stderr_of_failure(&["run", dir, "--config", file], 1);
     assert!(refused.contains("line 5"), "{refused}");
 }
 

@@ -21,8 +21,8 @@ const BATCH_RECORDS: u64 = 300;
 const BATCHES: u64 = 40;
 /// Three of the segments.
 const RECORDS_BEFORE: u64 = 44_000;
-/// The index logs take 144 MiB, and one segment is allocated ahead.
-const RETENTION: &str = "[retention]\nmax_bytes = \"148MiB\"\n";
+/// Some three segments of records, the next, and what the index logs take.
+const RETENTION: &str = "[retention]\nmax_bytes = \"5MiB\"\n";
 const SAMPLE: usize = 50;
 
 struct Scene {
