@@ -3,9 +3,9 @@
 //! The tracer of a daemon is a grandchild, so the process that a test holds is the daemon itself. That of a process which runs already is a
 //! `Tracer`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
@@ -19,16 +19,22 @@ use crate::seed::Seed;
 const NOT_ITS_OWN: [&str; 3] = ["execve", "exit", "exit_group"];
 
 /// One system call: the `nth` of its name that one of the threads makes.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Point {
     pub call: String,
+    /// Of the calls that concern this file alone. Threads that are alike in what they call differ in what they do it to.
+    pub file: Option<PathBuf>,
     pub nth: u64,
 }
 
 impl Point {
-    /// What makes `strace` kill the daemon there, before the call takes effect.
-    pub fn kill(&self) -> Vec<String> {
-        inject(&self.call, &format!("signal=SIGKILL:when={}", self.nth))
+    /// What makes `strace` kill the process there, before the call takes effect. Files count from `dir`.
+    pub fn kill(&self, dir: &Path) -> Vec<String> {
+        let mut options = inject(&self.call, &format!("signal=SIGKILL:when={}", self.nth));
+        if let Some(file) = &self.file {
+            options.extend(["-P".to_owned(), dir.join(file).display().to_string()]);
+        }
+        options
     }
 
     /// What makes `strace` stop the process there, when the call has taken effect and before the process knows.
@@ -36,14 +42,18 @@ impl Point {
         inject(&self.call, &format!("signal=SIGSTOP:when={}", self.nth))
     }
 
-    /// One of them: each call is as likely as another, however often it is made.
+    /// One of them: each call of a file is as likely as another, however often it is made.
     pub fn draw(points: &[Point], seed: &mut Seed) -> Point {
-        let mut calls: Vec<&str> = points.iter().map(|point| point.call.as_str()).collect();
+        let mut calls: Vec<_> = points.iter().map(Point::what).collect();
         calls.sort_unstable();
         calls.dedup();
-        let call = seed.pick(&calls);
-        let of_call: Vec<&Point> = points.iter().filter(|point| point.call == call).collect();
-        seed.pick(&of_call).clone()
+        let what = seed.pick(&calls);
+        let alike: Vec<&Point> = points.iter().filter(|point| point.what() == what).collect();
+        seed.pick(&alike).clone()
+    }
+
+    fn what(&self) -> (&str, Option<&Path>) {
+        (&self.call, self.file.as_deref())
     }
 }
 
@@ -140,31 +150,48 @@ fn each_call(trace: &str) -> impl Iterator<Item = Call<'_>> {
     })
 }
 
-/// How often the thread that makes it most often makes each call of a trace, by name.
-pub fn calls(trace: &str) -> BTreeMap<String, u64> {
-    let mut of_threads: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+/// Every call of a trace, which names the files of its descriptors: those that concern a file in `dir` by that, the others by their number
+/// among all of their name.
+pub fn points(trace: &str, dir: &Path) -> BTreeSet<Point> {
+    let dir = format!("{}/", dir.display());
+    let mut made: BTreeMap<(&str, &str, Option<&str>), u64> = BTreeMap::new();
+    let mut points = BTreeSet::new();
     for call in each_call(trace) {
-        *of_threads.entry((call.thread, call.name)).or_default() += 1;
+        let nth_of_all = nth(&mut made, (call.thread, call.name, None));
+        let file = call
+            .text
+            .split_once(&dir)
+            .and_then(|(_, file)| file.split(['"', '>', ' ']).next());
+        let nth = match file {
+            Some(_) => nth(&mut made, (call.thread, call.name, file)),
+            None => nth_of_all,
+        };
+        points.insert(Point {
+            call: call.name.to_owned(),
+            file: file.map(PathBuf::from),
+            nth,
+        });
     }
-    let mut most = BTreeMap::new();
-    for ((_, call), count) in of_threads {
-        let entry = most.entry(call.to_owned()).or_default();
-        *entry = count.max(*entry);
-    }
-    most
+    points
+}
+
+fn nth<K: Ord>(made: &mut BTreeMap<K, u64>, what: K) -> u64 {
+    let count = made.entry(what).or_default();
+    *count += 1;
+    *count
 }
 
 /// Those calls of a trace that concern one of `places`, each with what is told of it.
 pub fn calls_at<'a>(trace: &'a str, places: &[&str]) -> Vec<(Point, &'a str)> {
-    let mut of_threads: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    let mut made = BTreeMap::new();
     let mut found = Vec::new();
     for call in each_call(trace) {
-        let nth = of_threads.entry((call.thread, call.name)).or_default();
-        *nth += 1;
+        let nth = nth(&mut made, (call.thread, call.name));
         if places.iter().any(|place| call.text.contains(place)) {
             let point = Point {
                 call: call.name.to_owned(),
-                nth: *nth,
+                file: None,
+                nth,
             };
             found.push((point, call.text));
         }
@@ -174,15 +201,29 @@ pub fn calls_at<'a>(trace: &'a str, places: &[&str]) -> Vec<(Point, &'a str)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{calls, calls_at};
+    use std::path::Path;
+
+    use super::{calls_at, points};
 
     #[test]
-    fn calls_are_counted_by_the_thread_that_makes_most() {
-        let trace = "7 write(1, \"a(b\", 3) = 3\n8 write(1, \"\", 0) = 0\n7 write(1 <unfinished ...>\n\
-                     7 <... write resumed>) = 1\n8 fsync(3) = 0\n7 +++ killed by SIGKILL +++\n7 --- SIGTERM {} ---\n7 execve(\"x\") = 0\n";
-        let found: Vec<_> = calls(trace).into_iter().collect();
-        assert_eq!(found, [("fsync".to_owned(), 1), ("write".to_owned(), 2)]);
+    fn calls_are_counted_by_their_thread_and_their_file() {
+        let trace = "7 write(1</dev/null>, \"a(b\", 3) = 3\n8 write(1</dev/null>, \"\", 0) = 0\n7 write(1</dev/null> <unfinished ...>\n\
+                     7 <... write resumed>) = 1\n8 fsync(3</d/x>) = 0\n7 +++ killed by SIGKILL +++\n7 --- SIGTERM {} ---\n7 execve(\"x\") = 0\n\
+                     7 write(5</d/x (deleted)>, \"\", 0) = 0\n";
+        let found: Vec<_> = points(trace, Path::new("/d"))
+            .into_iter()
+            .map(|point| (point.call, point.file.is_some(), point.nth))
+            .collect();
+        let write = || "write".to_owned();
+        let expected = [
+            ("fsync".to_owned(), true, 1),
+            (write(), false, 1),
+            (write(), false, 2),
+            (write(), true, 1),
+        ];
+        assert_eq!(found, expected);
     }
+
     #[test]
     fn calls_at_a_place_are_counted_with_all_others_of_their_thread() {
         let trace = "7 pread64(3</else>, \"\", 8, 0) = 8\n8 pread64(4</here/x>, \"\", 8, 0) = 8\n\

@@ -1,8 +1,9 @@
 //! SIGKILL at a system call of a run: whichever it is, what was acknowledged is there, whole and once, and the ledger is exact.
 //!
-//! The run recovers what an earlier kill left, changes blocks, makes segments, writes the catalog, gives up the oldest segment and stops.
-//! The recovery after the kill is killed too before one is left to end.
+//! The run recovers what an earlier kill left, changes the blocks of all logs, makes segments, writes the catalog, gives up the oldest segment
+//! and stops. The recovery after the kill is killed too, and the one after that, before one is left to end.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -19,11 +20,14 @@ use super::{Place, SMALL, all, settle};
 /// Records of a batch; each ends with a misfit and a sync.
 const BATCH_RECORDS: u64 = 300;
 const BATCHES: u64 = 40;
-/// Three of the segments.
-const RECORDS_BEFORE: u64 = 44_000;
-/// Some three segments of records, the next, and what the index logs take.
-const RETENTION: &str = "[retention]\nmax_bytes = \"5MiB\"\n";
+/// Five of the segments. The time entries of their 1,300 chunks leave room in the first block of their log for few more.
+const RECORDS_BEFORE: u64 = 72_800;
+/// Some five segments of records, the next, and what the index logs take.
+const RETENTION: &str = "[retention]\nmax_bytes = \"7424KiB\"\n";
+const BLOCK_BYTES: u64 = 64 << 10;
 const SAMPLE: usize = 50;
+/// Recoveries that are killed, one after the other.
+const RECOVERIES: usize = 3;
 
 struct Scene {
     place: Place,
@@ -98,14 +102,32 @@ fn batch(pushing: &mut Pushing<'_>, number: u64) -> Result<(), ClientError> {
 
 /// The system calls of a run and of a recovery, as far as each can be killed there; what the run is to cover, it covers.
 fn points() -> Result<[Vec<Point>; 2]> {
+    let names_of_files = ["-y".to_owned()];
     let (scene, mut life) = Scene::new()?;
     ensure!(
-        !scene.run(&mut life, &[])?,
+        !scene.run(&mut life, &names_of_files)?,
         "the daemon of the recording failed"
     );
-    let run = std::fs::read_to_string(&scene.trace)?;
-    let covered = |what: &str, parts: &[&str]| {
-        let found = run
+    let trace = std::fs::read_to_string(&scene.trace)?;
+    covers(&trace)?;
+    let run = strace::points(&trace, scene.dir());
+    let (scene, _) = Scene::new()?;
+    ensure!(
+        !scene.recover(&names_of_files)?,
+        "the daemon of the recording failed"
+    );
+    let trace = std::fs::read_to_string(&scene.trace)?;
+    let recovery = strace::points(&trace, scene.dir());
+    Ok([run, recovery].map(|points| points.into_iter().collect()))
+}
+
+/// Fails unless the trace is of a run that does everything.
+fn covers(trace: &str) -> Result<()> {
+    let (recovery, run) = trace
+        .split_once(" listen(")
+        .context("the daemon never listens")?;
+    let covered = |what: &str, trace: &str, parts: &[&str]| {
+        let found = trace
             .lines()
             .any(|line| parts.iter().all(|part| line.contains(part)));
         found
@@ -113,34 +135,62 @@ fn points() -> Result<[Vec<Point>; 2]> {
             .with_context(|| format!("the run does not cover {what}"))
     };
     covered(
-        "the creation of a segment",
-        &["open", "records/", "O_CREAT"],
+        "the recovery of staged bytes",
+        recovery,
+        &["pwrite64(", "/records/"],
     )?;
-    covered("retention", &["unlink", "records/"])?;
-    covered("the catalog", &["write", "source_closed"])?;
-    covered("durability", &["fdatasync"])?;
-    let (scene, _) = Scene::new()?;
-    ensure!(!scene.recover(&[])?, "the daemon of the recording failed");
-    let recovery = std::fs::read_to_string(&scene.trace)?;
-    Ok([run, recovery].map(|trace| {
-        let each = strace::calls(&trace).into_iter();
-        each.flat_map(|(call, most)| {
-            (1..=most).map(move |nth| Point {
-                call: call.clone(),
-                nth,
-            })
-        })
-        .collect()
-    }))
+    covered("the durable slot", recovery, &["pwrite64(", "/durable>"])?;
+    covered(
+        "the creation of a segment",
+        run,
+        &["open", "/records/", "O_CREAT"],
+    )?;
+    covered("its space", run, &["fallocate(", "/records/"])?;
+    covered("its name", run, &["fsync(", "/records>"])?;
+    covered("retention", run, &["unlink", "/records/"])?;
+    covered("the catalog", run, &["write", "source_closed"])?;
+    covered("durability", run, &["fdatasync(", "/records/"])?;
+    covered("the clean stop", run, &["unlink", "/staging\""])?;
+    for log in ["/records/", "/chunks/", "/times/"] {
+        let blocks: BTreeSet<_> = run
+            .lines()
+            .filter_map(|line| block_written(line, log))
+            .collect();
+        ensure!(
+            blocks.len() > 1,
+            "the run does not change the blocks of {log}"
+        );
+    }
+    Ok(())
 }
 
-/// A kill in the run, another in the recovery, and then what is there. True where the first struck.
-fn trial(first: &Point, second: &Point) -> Result<bool> {
+/// The segment and the block in it that a line of a trace says is written.
+fn block_written<'a>(line: &'a str, log: &str) -> Option<(&'a str, u64)> {
+    let ended = line.rsplit_once(") =").map(|(call, _)| call);
+    let call = ended.or(line.strip_suffix(" <unfinished ...>"))?;
+    let (_, call) = call.split_once("pwrite64(")?;
+    let (file, written) = call.split_once('>')?;
+    let (_, offset) = written.rsplit_once(' ')?;
+    let offset: u64 = offset.parse().ok()?;
+    file.contains(log).then_some((file, offset / BLOCK_BYTES))
+}
+
+/// A kill in the run, others in the recoveries that follow, and then what is there. True where the first struck.
+fn trial(first: &Point, later: &[Point]) -> Result<bool> {
     let (scene, mut life) = Scene::new()?;
-    let killed = scene.run(&mut life, &first.kill())?;
+    let killed = scene.run(&mut life, &first.kill(scene.dir()))?;
     let before = Holding::of(scene.dir())?;
     life.hold(before.end).context("before any restart")?;
-    scene.recover(&second.kill())?;
+    for point in later {
+        scene.recover(&point.kill(scene.dir()))?;
+        let between = Holding::of(scene.dir())?;
+        ensure!(
+            between.end == before.end,
+            "{} records, {} after a recovery was killed at {point:?}",
+            before.end,
+            between.end
+        );
+    }
     // Without retention, which would give up more while it is looked at.
     let after = settle(scene.dir(), &scene.place.config(SMALL), &life, 0)?;
     ensure!(
@@ -176,9 +226,11 @@ fn a_kill_at_any_system_call_loses_nothing_acknowledged() -> Result<()> {
     );
     let mut struck = 0;
     for first in &firsts {
-        let second = Point::draw(&recovery, &mut seed);
-        let killed = trial(first, &second)
-            .with_context(|| format!("killed at {first:?}, then at {second:?}"))?;
+        let later: Vec<Point> = (0..RECOVERIES)
+            .map(|_| Point::draw(&recovery, &mut seed))
+            .collect();
+        let killed = trial(first, &later)
+            .with_context(|| format!("killed at {first:?}, then at {later:?}"))?;
         struck += usize::from(killed);
     }
     println!("kills: {struck} of {} struck", firsts.len());

@@ -165,7 +165,7 @@ impl Scene {
     /// A reader dies at `point` of a query. True where it came there.
     fn kill(&mut self, version: Version, point: &Point) -> Result<bool> {
         let mut session = reader(version)?;
-        let tracer = Tracer::attach(session.pid(), &point.kill())?;
+        let tracer = Tracer::attach(session.pid(), &point.kill(&self.place.dir))?;
         let struck = probe::count_sound(&mut session, &self.scan()).is_err();
         drop(tracer);
         self.advance(RECORDS_OF_RECYCLES)?;
@@ -309,6 +309,7 @@ fn beside_stopped(
     for session in &sessions {
         let point = Point {
             call: "pread64".to_owned(),
+            file: None,
             nth: 40 + seed.draw() % 40,
         };
         tracers.push(Tracer::attach(session.pid(), &point.stop())?);

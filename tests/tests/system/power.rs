@@ -1,15 +1,19 @@
 //! The host loses its power under load: the journal of the file system keeps what was synced, staging is gone, the machine starts anew.
 //!
+//! Meanwhile segments are made, the catalog is written, and in one of the tests the oldest segments go. Where what is found is recovered, the
+//! power may fail again.
+//!
 //! The power fails by `EXT4_IOC_SHUTDOWN` on a loop mount. The machine's new start is played by another boot id, which the recovering daemon
 //! sees in a mount namespace of its own; where staging is left in place, it is thus that of an earlier boot.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use loom_engine::query::Directory;
 use loom_tests::daemon::{Daemon, configuration, wait_until};
 use loom_tests::disk::Disk;
 use loom_tests::duckdb::{Session, Version};
@@ -18,7 +22,9 @@ use loom_tests::probe;
 use loom_tests::producer::Life;
 use loom_tests::seed::Seed;
 
-use super::{Place, look, seconds, settle, sound};
+use tempfile::NamedTempFile;
+
+use super::{Place, apart, look, seconds, settle, sound};
 
 const DISK_MIB: u64 = 4096;
 /// No further round begins above: they take half of the disk, so nothing has to give way to others.
@@ -28,56 +34,108 @@ const DURABILITY: Duration = Duration::from_millis(200);
 const FLUSH_MOST: Duration = Duration::from_secs(5);
 const BATCH_RECORDS: u64 = 500;
 const ROUNDS_MIN: u64 = 4;
+/// Some four segments of records, the next, and what the index logs take.
+const RETENTION: &str = "[retention]\nmax_bytes = \"44MiB\"\n";
+const KEPT_BYTES_MOST: u64 = 64 << 20;
+/// What a record takes in the log.
+const RECORD_BYTES: u64 = probe::PAYLOAD_BYTES as u64 + 8;
 
 /// With the boot id in the file `$0`, the daemon `$1 …`.
 const ANOTHER_BOOT: &str = "mount --bind \"$0\" /proc/sys/kernel/random/boot_id && exec \"$@\"";
 
-/// A daemon on a machine that has started anew.
-fn start_anew(dir: &Path, config: &str, round: u64) -> Result<Daemon> {
-    // Outside the file system that lost its power.
-    let boot_id = tempfile::NamedTempFile::new()?;
-    let boot_id = boot_id.path();
-    std::fs::write(boot_id, format!("00000000-0000-4000-8000-{round:012}\n"))?;
-    let file = configuration(dir, config)?;
-    let mut command = Command::new("unshare");
-    command.args(["-m", "sh", "-c", ANOTHER_BOOT]).arg(boot_id);
-    command
-        .arg(machine::ingestd()?)
-        .arg("run")
-        .arg(dir)
-        .arg("--config")
-        .arg(&file);
-    Daemon::spawn(command, dir)
+/// What is kept for as long as a test lasts.
+struct Scene {
+    disk: Disk,
+    place: Place,
+    config: String,
+    seed: Seed,
+    /// Starts of the machine.
+    boots: u64,
+    /// Sources that the daemon said are defined.
+    defined: Vec<String>,
+}
+
+impl Scene {
+    fn dir(&self) -> &Path {
+        &self.place.dir
+    }
+
+    /// What starts a daemon on a machine that has started anew, and the boot id that it is to see.
+    fn anew(&mut self) -> Result<(Command, NamedTempFile)> {
+        self.boots += 1;
+        // Outside the file system that lost its power.
+        let boot_id = NamedTempFile::new()?;
+        let text = format!("00000000-0000-4000-8000-{:012}\n", self.boots);
+        std::fs::write(boot_id.path(), text)?;
+        let file = configuration(self.dir(), &self.config)?;
+        let mut command = Command::new("unshare");
+        command
+            .args(["-m", "sh", "-c", ANOTHER_BOOT])
+            .arg(boot_id.path());
+        command
+            .arg(machine::ingestd()?)
+            .arg("run")
+            .arg(self.dir())
+            .arg("--config")
+            .arg(&file);
+        Ok((command, boot_id))
+    }
+
+    /// The power comes back. Every other time staging is left as it was, and of another boot.
+    fn power_on(&mut self) -> Result<()> {
+        if self.seed.chance(50) {
+            for staging in std::fs::read_dir(self.place.staging.path())? {
+                std::fs::remove_file(staging?.path())?;
+            }
+        }
+        self.disk.unmount()?;
+        self.disk.mount_again()
+    }
+
+    /// The power fails while a daemon recovers, or soon after it has.
+    fn fail_again(&mut self) -> Result<()> {
+        let (mut command, _boot_id) = self.anew()?;
+        let delay = Duration::from_millis(self.seed.draw() % 60);
+        let mut daemon = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        thread::sleep(delay);
+        self.disk.fail_power()?;
+        daemon.kill()?;
+        daemon.wait()?;
+        self.power_on()
+    }
 }
 
 /// What a round of losing power came to.
 struct Loss {
+    oldest: u64,
     there: u64,
     /// How long before the power failed the first record that is lost was acknowledged.
     reach: Option<Duration>,
 }
 
 /// Pushes until the power fails after `lifetime`, and starts anew.
-fn lose_power(
-    disk: &mut Disk,
-    place: &Place,
-    config: &str,
-    first: u64,
-    lifetime: Duration,
-    round: u64,
-) -> Result<Loss> {
-    let dir = &place.dir;
-    let daemon = Daemon::start(dir, config)?;
+fn lose_power(scene: &mut Scene, first: u64, lifetime: Duration) -> Result<Loss> {
+    let daemon = Daemon::start(scene.dir(), &scene.config)?;
     let acknowledged = AtomicU64::new(first);
     let mut life = Life::from(first);
+    let mut defined = Vec::new();
     let failed = thread::scope(|scope| {
-        let producer = scope.spawn(|| {
+        let dir = scene.place.dir.clone();
+        let (acknowledged, life, defined) = (&acknowledged, &mut life, &mut defined);
+        let producer = scope.spawn(move || {
             let mut batches = 0u64;
-            life.live(dir, |pushing| {
+            life.live(&dir, |pushing| {
                 for _ in 0..10 {
                     pushing.push(BATCH_RECORDS)?;
                 }
                 batches += 1;
+                if batches % 8 == 4 {
+                    let name = format!("after {}", pushing.life.pushed);
+                    pushing
+                        .client
+                        .define(&format!("[[source]]\nname = \"{name}\"\n"))?;
+                    defined.push(name);
+                }
                 match batches % 16 {
                     0 => pushing.sync_durable()?,
                     _ => pushing.sync()?,
@@ -90,28 +148,23 @@ fn lose_power(
         ensure!(under_load, "nothing is acknowledged in a minute");
         thread::sleep(lifetime);
         let failed = Instant::now();
-        disk.fail_power()?;
+        scene.disk.fail_power()?;
         daemon.kill()?;
         producer
             .join()
             .map_err(|_| anyhow::anyhow!("the producer panicked"))??;
         Ok::<_, anyhow::Error>(failed)
     })?;
-    // Every other time it is left as it was, and of another boot.
-    if round.is_multiple_of(2) {
-        for staging in std::fs::read_dir(place.staging.path())? {
-            std::fs::remove_file(staging?.path())?;
-        }
+    scene.defined.append(&mut defined);
+    scene.power_on()?;
+    let mut again = 0;
+    while scene.seed.chance(40) {
+        scene.fail_again()?;
+        again += 1;
     }
-    disk.unmount()?;
-    disk.mount_again()?;
-    start_anew(dir, config, round)?.stop()?;
-    let holding = look(dir)?;
-    ensure!(
-        holding.oldest == 0,
-        "the records before {} are missing",
-        holding.oldest
-    );
+    let (command, _boot_id) = scene.anew()?;
+    Daemon::spawn(command, scene.dir())?.stop()?;
+    let holding = look(scene.dir())?;
     ensure!(
         (life.durable..=life.pushed).contains(&holding.end),
         "{} records are there, {} were durable",
@@ -121,49 +174,92 @@ fn lose_power(
     let lost = life.acks.iter().find(|ack| ack.below > holding.end);
     let reach = lost.map(|ack| failed.saturating_duration_since(ack.at));
     println!(
-        "power: round {round}, {} records acknowledged, {} durable, {} there; {reach:?} lost",
+        "power: {} records acknowledged, {} durable, {} to {} there; {reach:?} lost; the power failed {again} times in recovery",
         life.acknowledged(),
         life.durable,
+        holding.oldest,
         holding.end
     );
-    sound(dir)?;
+    sound(scene.dir())?;
+    // A line of the catalog is synced before anybody is told of it, whatever the durability of records is.
+    let known = apart(|| Ok(Directory::open(scene.dir())?.snapshot()?))?;
+    let gone = scene
+        .defined
+        .iter()
+        .find(|name| known.catalog().find(name).is_none());
+    ensure!(
+        gone.is_none(),
+        "source {gone:?} was defined and is not there"
+    );
     Ok(Loss {
+        oldest: holding.oldest,
         there: holding.end,
         reach,
     })
 }
 
-/// Rounds of one durability, and what is lost in each at most.
-fn rounds(test: &str, durability: &str, allowed: Option<Duration>) -> Result<()> {
-    let Some(mut disk) = Disk::mount(test, DISK_MIB)? else {
+/// What the test of one durability comes to.
+struct Terms {
+    durability: &'static str,
+    /// What is lost at most each time.
+    allowed: Option<Duration>,
+    retention: &'static str,
+}
+
+/// Rounds of one durability.
+fn rounds(test: &str, terms: &Terms) -> Result<()> {
+    let Some(disk) = Disk::mount(test, DISK_MIB)? else {
         return Ok(());
     };
-    let mut seed = Seed::announced(test);
     let place = Place::at(disk.at(), tempfile::tempdir()?)?;
+    let Terms {
+        durability,
+        retention,
+        ..
+    } = terms;
     let config = place.config(&format!(
-        "[log]\nblock = \"1MiB\"\nsegment = \"8MiB\"\ndurability = \"{durability}\"\n"
+        "[log]\nblock = \"1MiB\"\nsegment = \"8MiB\"\ndurability = \"{durability}\"\n{retention}"
     ));
+    let mut scene = Scene {
+        disk,
+        place,
+        config,
+        seed: Seed::announced(test),
+        boots: 0,
+        defined: Vec::new(),
+    };
     let until = Instant::now() + seconds(6);
-    let (mut there, mut round, mut gaps) = (0, 0, 0);
+    let (mut there, mut oldest, mut round, mut gaps) = (0, 0, 0, 0);
     while round < ROUNDS_MIN || (Instant::now() < until && there < RECORDS_MOST) {
         round += 1;
-        let lifetime = Duration::from_millis(seed.between(0, 500).unsigned_abs());
-        let loss = lose_power(&mut disk, &place, &config, there, lifetime, round)?;
+        let lifetime = Duration::from_millis(scene.seed.draw() % 500);
+        let loss = lose_power(&mut scene, there, lifetime)?;
         if let Some(reach) = loss.reach {
-            let allowed = allowed.context("what was acknowledged is lost")?;
+            let allowed = terms.allowed.context("what was acknowledged is lost")?;
             ensure!(
                 reach <= allowed,
                 "what was acknowledged {reach:?} before is lost"
             );
         }
-        there = loss.there;
+        (there, oldest) = (loss.there, loss.oldest);
         // What is known of each crash: between which records something may be missing, and that nobody knows how much.
-        let unknown = look(&place.dir)?.unknown;
-        ensure!(unknown >= gaps, "{unknown} gaps, {gaps} before");
+        let unknown = look(scene.dir())?.unknown;
+        if terms.retention.is_empty() {
+            ensure!(oldest == 0, "the records before {oldest} are missing");
+            ensure!(unknown >= gaps, "{unknown} gaps, {gaps} before");
+        }
         gaps = unknown;
     }
     ensure!(gaps > 0, "no crash left a gap that is told");
-    in_sql(&place.dir, there)
+    if terms.retention.is_empty() {
+        return in_sql(scene.dir(), there);
+    }
+    let kept = (there - oldest) * RECORD_BYTES;
+    ensure!(
+        oldest > 0 && kept < KEPT_BYTES_MOST,
+        "retention left {kept} bytes of records, from {oldest} on"
+    );
+    Ok(())
 }
 
 /// The same in SQL: the records, and losses whose number is NULL.
@@ -189,12 +285,22 @@ fn in_sql(dir: &Path, there: u64) -> Result<()> {
 
 #[test]
 fn a_loss_of_power_loses_a_suffix_no_longer_than_the_durability() -> Result<()> {
-    rounds("power", "200ms", Some(DURABILITY + FLUSH_MOST))
+    let terms = Terms {
+        durability: "200ms",
+        allowed: Some(DURABILITY + FLUSH_MOST),
+        retention: "",
+    };
+    rounds("power", &terms)
 }
 
 #[test]
 fn a_loss_of_power_loses_nothing_that_was_acknowledged_with_batch_durability() -> Result<()> {
-    rounds("power, batch", "batch", None)
+    let terms = Terms {
+        durability: "batch",
+        allowed: None,
+        retention: RETENTION,
+    };
+    rounds("power, batch", &terms)
 }
 
 #[test]

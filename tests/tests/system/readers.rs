@@ -82,6 +82,7 @@ fn stop_and_go(stream: &Stream, session: &mut Session, dir: &str, seed: &mut See
     let before = stream.acknowledged.load(Ordering::Acquire);
     let copy = Point {
         call: "pread64".to_owned(),
+        file: None,
         nth: 1 + seed.draw() % COPIES,
     };
     let tracer = Tracer::attach(pid, &copy.stop())?;
