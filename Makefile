@@ -20,14 +20,14 @@ test: build .venv/complete
 	$(CARGO) test --release --locked --manifest-path engine/model/Cargo.toml
 	CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)/fuzz" $(CARGO) test --release --locked --manifest-path engine/fuzz/Cargo.toml
 
-# Each fuzz target for 15 seconds; `make fuzz SECONDS=3600 TARGETS='node directory'` for longer, or some.
-fuzz: check
+# Each fuzz target for 15 seconds; `make fuzz SECONDS=3600 TARGETS='node duckdb'` for longer, or some.
+fuzz: check .venv/complete
 	engine/fuzz/run $(or $(SECONDS),15) $(TARGETS)
 
 lint: check
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path engine/model/Cargo.toml --check
-	$(CARGO) fmt --manifest-path engine/fuzz/Cargo.toml --check
+	$(CARGO) fmt --all --manifest-path engine/fuzz/Cargo.toml --check
 	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --release --locked --manifest-path engine/model/Cargo.toml --tests -- -D warnings
 	CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)/fuzz" $(CARGO) clippy --release --locked --manifest-path engine/fuzz/Cargo.toml --bins --tests -- -D warnings

@@ -1,7 +1,9 @@
 //! A whole directory as a reader sees it: changes to the files of a sound one, whose checksums then are made right again.
 //!
 //! Input: flags, then changes (`patch.rs`) to these regions: record log, chunk index, timestamp index, catalog, `loom.json`, `durable`, the
-//! roll-up, its entry, the first summary, its entry, the last summary, its entry.
+//! roll-up, its entry, the first summary, its entry, the last summary, its entry; with [`STAGED`], those of `staging.rs` too.
+//!
+//! DuckDB looks at the same directories (`duckdb/`).
 
 use loom_engine::format::{CHUNK_TRAILER_BYTES, TIME_ENTRY_BYTES, seal_trailer};
 use loom_engine::{ChunkNo, LogKind};
@@ -9,16 +11,28 @@ use loom_engine::{ChunkNo, LogKind};
 use crate::memory::Memory;
 use crate::patch::{Region, apply};
 use crate::world::{CHUNK_BYTES, World, chunk_address, log_path, path};
-use crate::{UNREPAIRED, durable, flagged, node, questions, time_entry};
+use crate::{UNREPAIRED, durable, flagged, node, questions, staging, time_entry};
 
 /// In the flags: only the chunks' checksums stay wrong.
 pub const CHUNKS_UNREPAIRED: u8 = 2;
+/// In the flags: the writer was killed, and left staging.
+pub const STAGED: u8 = 4;
 
 pub fn run(input: &[u8]) -> String {
+    questions::ask(damaged(input, staging::in_memory()))
+}
+
+/// The directory that an input says; `staged` is the sound one with staging.
+pub fn damaged(input: &[u8], staged: &Memory) -> Memory {
     let (flags, changes) = flagged(input);
     let world = World::base();
+    let mut regions = regions(world);
     let mut files = world.files.clone();
-    let changed = apply(&mut files, &regions(world), changes);
+    if flags & STAGED != 0 {
+        files = staged.clone();
+        regions.extend(staging::regions(staged));
+    }
+    let changed = apply(&mut files, &regions, changes);
     if flags & UNREPAIRED == 0 {
         for path in changed {
             if flags & CHUNKS_UNREPAIRED == 0 || path != log_path(LogKind::Records) {
@@ -26,7 +40,7 @@ pub fn run(input: &[u8]) -> String {
             }
         }
     }
-    questions::ask(files)
+    files
 }
 
 /// In the order in which the fuzzer names them.

@@ -7,6 +7,7 @@
 //! The targets of files (`meta`, `durable`, `staging`, `directory`) put their bytes into a small sound directory in memory
 //! ([`world`]) and ask it everything that a reader can be asked ([`questions`]).
 
+pub mod capture;
 pub mod catalog;
 pub mod chunk;
 #[path = "../../../ingestd/src/config/mod.rs"]
@@ -38,7 +39,8 @@ use std::path::{Path, PathBuf};
 pub type Target = fn(&[u8]) -> String;
 
 /// Every target, by the name of its program and of its folder in `corpus/`.
-pub const TARGETS: [(&str, Target); 15] = [
+pub const TARGETS: [(&str, Target); 16] = [
+    ("capture", capture::run),
     ("catalog", catalog::run),
     ("chunk", chunk::run),
     ("configuration", configuration::run),

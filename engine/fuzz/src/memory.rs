@@ -11,6 +11,8 @@ use loom_engine::log::storage::{FileId, OpenMode, Storage, StorageFile};
 use loom_engine::{Error, Result};
 use memmap2::MmapRaw;
 
+use crate::world::DIR;
+
 /// The name of this boot, which staging must bear.
 pub const BOOT_ID: &str = "in memory";
 /// Of every directory.
@@ -53,9 +55,19 @@ impl Memory {
         }
     }
 
-    /// Every path that has an entry.
-    pub fn paths(&self) -> impl Iterator<Item = &Path> {
-        self.entries.keys().map(PathBuf::as_path)
+    /// Writes what stands in the one directory (`world.rs`) into a folder on the disk.
+    pub fn write(&self, dir: &Path) -> io::Result<()> {
+        for (path, entry) in &self.entries {
+            let to = dir.join(path.strip_prefix(DIR).unwrap_or(path));
+            if let Some(folder) = to.parent() {
+                std::fs::create_dir_all(folder)?;
+            }
+            match entry {
+                Entry::File(bytes) => std::fs::write(to, bytes)?,
+                Entry::Odd => std::fs::create_dir_all(to)?,
+            }
+        }
+        Ok(())
     }
 }
 

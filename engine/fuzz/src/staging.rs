@@ -5,6 +5,7 @@
 use std::sync::LazyLock;
 
 use loom_engine::LogKind;
+use loom_engine::log::storage::FileId;
 
 use crate::memory::{BOOT_ID, DIRECTORY, Memory, file_id};
 use crate::patch::{Region, apply};
@@ -23,29 +24,49 @@ struct Words {
     head: u64,
 }
 
-static LIVE: LazyLock<Memory> = LazyLock::new(live);
+/// The staging file's name in its directory.
+pub const FILE: &str = "staged";
+
+/// What staging must bear to be that of a directory.
+pub struct Identity<'a> {
+    pub directory: FileId,
+    pub staged: FileId,
+    pub boot_id: &'a str,
+}
+
+/// The directory with staging, in memory.
+pub fn in_memory() -> &'static Memory {
+    static LIVE: LazyLock<Memory> = LazyLock::new(|| {
+        live(&Identity {
+            directory: DIRECTORY,
+            staged: file_id(&path(FILE)),
+            boot_id: BOOT_ID,
+        })
+    });
+    &LIVE
+}
 
 pub fn run(input: &[u8]) -> String {
-    let mut files = LIVE.clone();
-    apply(&mut files, &regions(), input);
+    let mut files = in_memory().clone();
+    apply(&mut files, &regions(in_memory()), input);
     questions::ask(files)
 }
 
 /// The note as it stands when nothing is wrong with it.
 pub fn note() -> String {
-    let note = LIVE.get(&path("staging")).unwrap_or_default();
+    let note = in_memory().get(&path("staging")).unwrap_or_default();
     String::from_utf8_lossy(note).into_owned()
 }
 
 /// In the order in which the fuzzer names them.
-pub fn regions() -> [Region; 4] {
+pub fn regions(live: &Memory) -> [Region; 4] {
     let staged = |from, bytes| Region {
-        path: path("staged"),
+        path: path(FILE),
         from,
         bytes,
     };
     [
-        Region::whole(&LIVE, path("staging")),
+        Region::whole(live, path("staging")),
         staged(0, 64),
         staged(1024, 1536),
         staged(CONTROL_BYTES, 2 * BLOCK_BYTES.iter().sum::<usize>()),
@@ -53,28 +74,26 @@ pub fn regions() -> [Region; 4] {
 }
 
 /// The directory as it would be if its writer had been killed in the next epoch, with the ends of the logs in staging.
-fn live() -> Memory {
+pub fn live(identity: &Identity<'_>) -> Memory {
     let world = World::base();
     let mut files = world.files.clone();
-    let staged = path("staged");
-    let id = file_id(&staged);
     let hex: String = world
         .uuid
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect();
     let note = serde_json::json!({
-        "path": "staged",
-        "device": id.device,
-        "inode": id.inode,
-        "directory_device": DIRECTORY.device,
-        "directory_inode": DIRECTORY.inode,
+        "path": FILE,
+        "device": identity.staged.device,
+        "inode": identity.staged.inode,
+        "directory_device": identity.directory.device,
+        "directory_inode": identity.directory.inode,
         "uuid": hex,
         "epoch": EPOCH,
-        "boot_id": BOOT_ID,
+        "boot_id": identity.boot_id,
     });
     files.put(path("staging"), note.to_string().into_bytes());
-    files.put(staged, staging(world));
+    files.put(path(FILE), staging(world));
     files
 }
 

@@ -11,7 +11,7 @@ use std::path::Path;
 use loom_fuzz::{Target, corpus, home, label};
 
 /// Decoders, and the targets through which their errors show.
-const DECODERS: [(&str, &[&str]); 22] = [
+const DECODERS: [(&str, &[&str]); 23] = [
     ("engine/src/format/chunk.rs", &["chunk"]),
     ("engine/src/format/runs.rs", &["chunk"]),
     ("engine/src/format/node.rs", &["node"]),
@@ -35,12 +35,13 @@ const DECODERS: [(&str, &[&str]); 22] = [
     ("engine/src/log/control.rs", &["staging"]),
     ("engine/src/log/attachment.rs", &["staging"]),
     ("engine/src/query/node_reader.rs", &["directory"]),
+    ("ingestd/src/input/capture.rs", &["capture"]),
     ("ingestd/src/config/mod.rs", &["configuration"]),
     ("ingestd/src/config/units.rs", &["configuration"]),
 ];
 
 /// Messages that no file of the corpus can reach, and why.
-const BEYOND: [(&str, &str); 6] = [
+const BEYOND: [(&str, &str); 7] = [
     ("an event is always JSON", "a broken invariant of our own"),
     ("sources, the limit", "65,000 sources take megabytes"),
     (
@@ -52,11 +53,15 @@ const BEYOND: [(&str, &str); 6] = [
         "what has no bytes is not even read as a type",
     ),
     ("' has more than", "65,536 labels take a megabyte"),
+    (
+        "or change [access] group",
+        "of the machine's groups, when the daemon starts",
+    ),
     ("cannot be read:", "of the file, not of what it says"),
 ];
 
 /// What else must be reached: labels of errors that are not literals of one file.
-const BESIDES: [(&str, &[&str]); 14] = [
+const BESIDES: [(&str, &[&str]); 15] = [
     ("chunk", &["a chunk is cut short", "checksum of a chunk"]),
     ("node", &["a node is cut short", "checksum of a node"]),
     (
@@ -138,6 +143,7 @@ const BESIDES: [(&str, &[&str]); 14] = [
         ],
     ),
     ("meta", &["sound", "has format version #", "damaged"]),
+    ("capture", &["sound", "neither pcap", "the capture ends"]),
     ("configuration", &["sound", "not UTF-8", "unknown field"]),
     ("unrecorded", &["sound", "nothing"]),
     ("durable", &["sound", "the segment file is gone"]),

@@ -71,8 +71,7 @@ pub fn check_logs(reader: &LogReader) -> Result<Report> {
             check.open_chunk(chunk)
         };
         match outcome {
-            // Retention went on meanwhile; what it removed is nobody's business any more.
-            Err(Error::Evicted { .. }) => check.pass(chunk),
+            Err(error @ Error::Evicted { .. }) => next = check.pass_evicted(chunk, end, &error)?,
             outcome => outcome?,
         }
         if std::mem::take(&mut check.unreadable) {
@@ -97,7 +96,7 @@ struct Check<'a> {
     rollups: Rollups,
     chunk: Vec<u8>,
     last_arrival: Timestamp,
-    /// The bytes of the chunk at hand are not there.
+    /// Something of the chunk at hand is not there.
     unreadable: bool,
     report: Report,
 }
@@ -125,6 +124,23 @@ impl Check<'_> {
             self.pass(ChunkNo(to.0 - 1));
         }
         Ok(to.max(next))
+    }
+
+    /// Goes from a chunk of which something is not retained to the next that is. Retention moves where the records begin before it moves
+    /// where their index begins, and what it removed is nobody's business any more. Where the records do not begin above the chunk, their
+    /// index begins too high: that is damage.
+    fn pass_evicted(&mut self, chunk: ChunkNo, end: ChunkNo, error: &Error) -> Result<ChunkNo> {
+        let [begin, ..] = self.reader.tails()?.begin;
+        let begin = begin.chunk(self.chunk_bytes);
+        if begin > chunk {
+            self.pass(ChunkNo(begin.0 - 1));
+            return Ok(begin.min(end));
+        }
+        let what = format!("its records are retained and their index is not: {error}");
+        self.damage(chunk.address(self.chunk_bytes), what);
+        self.pass(chunk);
+        self.unreadable = true;
+        Ok(ChunkNo(chunk.0 + 1))
     }
 
     /// Goes on past a chunk that retention removed, or with which more is missing: what it was a part of is not known from here on.

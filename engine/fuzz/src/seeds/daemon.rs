@@ -51,6 +51,7 @@ fn configurations() -> Seeds {
         ("segment", "log.segment = '65MiB'"),
         ("staging", "log.staging = 'here'"),
         ("durability", "log.durability = '0s'"),
+        ("max_bytes", "retention.max_bytes = '1MiB'"),
         ("size", "log.chunk = 'much'"),
         ("span", "retention.max_age = '1.5 fortnights'"),
         ("share", "retention.min_free = '100%'"),

@@ -1,7 +1,7 @@
 //! What is wrong with a directory's files: changes (`patch.rs`) by region and kind, and whole small files.
 
 use super::{Seeds, seed, with};
-use crate::directory::CHUNKS_UNREPAIRED;
+use crate::directory::{CHUNKS_UNREPAIRED, STAGED};
 use crate::world::{SLOT_BYTES, World, path};
 use crate::{UNREPAIRED, staging};
 
@@ -26,6 +26,9 @@ const ROLLUP_ENTRY: u8 = 7;
 const SUMMARY: u8 = 8;
 const SUMMARY_ENTRY: u8 = 9;
 const LAST_SUMMARY: u8 = 10;
+const STAGED_NOTE: u8 = 12;
+const STAGED_WORDS: u8 = 14;
+const STAGED_BLOCKS: u8 = 15;
 
 /// What is done, as the low half of a change's first byte names it.
 const REMOVE: u8 = 0;
@@ -298,7 +301,16 @@ fn directories() -> Seeds {
             &[&[0], &change(ROLLUP_ENTRY, NUMBER, 32, &[FAR])],
         ),
         seed("node_of_another", &[&[0], &change(SUMMARY, STEP, 16, &[1])]),
+        seed("staged", &[&[STAGED]]),
     ];
+    for (name, region, kind, at, more) in [
+        ("staged_note_cut", STAGED_NOTE, CUT, 40, ZEROES),
+        ("staged_tail_torn", STAGED_WORDS, NUMBER, 0, ZEROES),
+        ("staged_head_far", STAGED_WORDS, NUMBER, 64, 7),
+        ("staged_zeroes", STAGED_BLOCKS, ZERO, 0, ZEROES),
+    ] {
+        seeds.push(seed(name, &[&[STAGED], &change(region, kind, at, &[more])]));
+    }
     for (name, region, kind, at, more) in [
         ("chain_astray", LAST_SUMMARY, NUMBER, 56 + 48, ZEROES),
         ("rollup_entry_level", ROLLUP_ENTRY, STEP, 4, 1),

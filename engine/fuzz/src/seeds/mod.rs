@@ -1,5 +1,6 @@
 //! Inputs made on purpose: for each target sound ones, and one for each error.
 
+mod captures;
 mod daemon;
 mod files;
 mod log_bytes;
@@ -16,6 +17,7 @@ pub fn all() -> Vec<(&'static str, Seeds)> {
     all.extend(wire::all());
     all.extend(files::all());
     all.extend(daemon::all());
+    all.extend(captures::all());
     all
 }
 
