@@ -239,6 +239,23 @@ fn the_named_files_are_what_the_seeds_say() {
 }
 
 #[test]
+fn every_target_has_its_program_and_its_row_in_the_table_of_decoders() {
+    let testing = std::fs::read_to_string(home().join("../TESTING.md")).unwrap();
+    let (_, after) = testing.split_once("\n## Decoders\n").unwrap();
+    let (table, _) = after.split_once("\n## ").unwrap();
+    let names: BTreeSet<&str> = loom_fuzz::TARGETS.iter().map(|(name, _)| *name).collect();
+    for target in names.iter().chain(&["duckdb"]) {
+        let row = |line: &str| line.contains(&format!("| `{target}`"));
+        assert!(table.lines().any(row), "TESTING.md has no row of {target}");
+    }
+    for entry in std::fs::read_dir(home().join("fuzz_targets")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        assert!(names.contains(name.as_str()), "{name} is not in TARGETS");
+    }
+}
+
+#[test]
 fn the_corpus_is_small() {
     let bytes: u64 = loom_fuzz::TARGETS
         .iter()

@@ -67,11 +67,16 @@ impl Order {
 
     /// An interface with a name, a resolution and an offset.
     fn interface(self, link: u16, resolution: u8) -> Vec<u8> {
+        self.named(b"eth0", link, resolution)
+    }
+
+    /// The name is of a multiple of four bytes.
+    fn named(self, name: &[u8], link: u16, resolution: u8) -> Vec<u8> {
         let body = [
             self.halves(&[link, 0]),
             self.words(&[0]),
-            self.halves(&[2, 4]),
-            b"eth0".to_vec(),
+            self.halves(&[2, name.len() as u16]),
+            name.to_vec(),
             self.halves(&[9, 1]),
             vec![resolution, 0, 0, 0],
             self.halves(&[14, 8]),
@@ -161,6 +166,16 @@ fn captures() -> Seeds {
                 &[
                     Little.interface(101, 0),
                     Little.block(2, &[&[0; 12][..], &Little.words(&[28, 28]), &UDP].concat()),
+                ],
+            ),
+        ),
+        (
+            "ng_long_name",
+            ng(
+                Little,
+                &[
+                    Little.named(&"é".repeat(600).into_bytes(), 101, 6),
+                    Little.enhanced(&UDP),
                 ],
             ),
         ),
