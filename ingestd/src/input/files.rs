@@ -12,6 +12,7 @@ use loom_engine::schema::SourceDef;
 use super::blocks::Blocks;
 use super::decoding::decode;
 use super::plan::{LoadOptions, Plan, define};
+use super::unpacked::Unpacking;
 use super::{Format, InputBatch, Reader};
 
 /// What a load reads.
@@ -33,6 +34,8 @@ struct Current {
     name: String,
     reader: Box<dyn Reader>,
     plan: Plan,
+    /// Rows that were read and are not all framed.
+    unpacking: Option<Unpacking>,
     next_row: u64,
     bytes: u64,
 }
@@ -130,6 +133,20 @@ impl Input {
                 continue;
             };
             let name = &current.name;
+            if let Some(unpacking) = &mut current.unpacking {
+                let framed = decode(name, || unpacking.next(&current.plan.framer));
+                let from = unpacking.next_row();
+                let Some(mut batch) = framed.with_context(|| format!("{name}, from row {from}"))?
+                else {
+                    current.unpacking = None;
+                    continue;
+                };
+                batch.input.clone_from(name);
+                batch.row_noun = current.reader.row_noun();
+                self.notes.extend(current.reader.take_notes());
+                batch.notes = self.take_notes();
+                return Ok(Some(batch));
+            }
             let Some(rows) = decode(name, || current.reader.next())? else {
                 self.notes.extend(current.reader.take_notes());
                 self.bytes_done += current.bytes;
@@ -145,13 +162,7 @@ impl Input {
             };
             let first_row = current.next_row;
             current.next_row += rows.count as u64;
-            let framed = decode(name, || current.plan.framer.frame(rows, first_row));
-            let mut batch = framed.with_context(|| format!("{name}, from row {first_row}"))?;
-            batch.input.clone_from(name);
-            batch.row_noun = current.reader.row_noun();
-            self.notes.extend(current.reader.take_notes());
-            batch.notes = self.take_notes();
-            return Ok(Some(batch));
+            current.unpacking = Some(Unpacking::new(rows, first_row));
         }
     }
 
@@ -171,6 +182,7 @@ impl Input {
             name,
             reader,
             plan,
+            unpacking: None,
             next_row: 1,
             bytes: fs::metadata(path).map_or(0, |meta| meta.len()),
         })

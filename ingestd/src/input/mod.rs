@@ -1,8 +1,8 @@
 //! Inputs: files and pipes of many formats, all turned into framed payloads of one source.
 //!
 //! Data flows through the modules in this order: `blocks` reads bytes, a reader for each format turns them into
-//! columns, `columns` decides names and types once, `convert` makes each column the field's, and `rows` frames
-//! payloads. `open` ties them together and is what the command line calls.
+//! columns, `columns` decides names and types once, `unpacked` bounds how much is made of them at a time, `convert` makes
+//! each column the field's, and `rows` frames payloads. `open` ties them together and is what the command line calls.
 //!
 //! A row that cannot be kept is refused by its number with the reason, and never costs another row.
 
@@ -21,12 +21,15 @@ mod hostile;
 mod json;
 mod packet;
 mod parquet;
+mod parquet_pages;
+mod parquet_weight;
 mod pcap;
 mod plan;
 mod rows;
 #[cfg(test)]
 mod testing;
 mod text;
+mod unpacked;
 
 use std::time::Duration;
 

@@ -1,24 +1,35 @@
-//! Parquet files: row groups read in bounded batches, with only the columns that are asked for.
+//! Parquet files: row groups read one after the other in batches of bounded weight, with only the columns that are asked for.
 
 use std::fs::File;
+use std::sync::Arc;
 
 use anyhow::Context;
+use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema};
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
+    ParquetRecordBatchReaderBuilder,
+};
 use parquet::file::metadata::ParquetMetaData;
 
 use super::blocks::Blocks;
 use super::columns::Column;
+use super::parquet_weight::batch_rows;
 use super::rows::Rows;
-use super::{BATCH_ROWS, Reader, Wanted};
+use super::{Reader, Wanted};
 
 pub(crate) struct Parquet {
     name: String,
     columns: Vec<Column>,
-    builder: Option<ParquetRecordBatchReaderBuilder<File>>,
-    reader: Option<ParquetRecordBatchReader>,
-    /// Position in the file's batches of each column that is asked for.
+    file: File,
+    meta: ArrowReaderMetadata,
+    /// The columns that are read, ascending.
+    roots: Vec<usize>,
+    /// Position among these of each column that is asked for.
     order: Vec<usize>,
+    /// The row group that comes after the reader's.
+    next_group: usize,
+    reader: Option<ParquetRecordBatchReader>,
     rows_read: u64,
     rows_total: u64,
 }
@@ -26,10 +37,11 @@ pub(crate) struct Parquet {
 impl Parquet {
     pub(crate) fn open(blocks: Blocks) -> anyhow::Result<Parquet> {
         let name = blocks.name().to_owned();
-        let builder = ParquetRecordBatchReaderBuilder::try_new(blocks.into_seekable()?)
+        let file = blocks.into_seekable()?;
+        let loaded = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new())
             .with_context(|| format!("{name} is no Parquet file that can be read"))?;
-        let meta = builder.metadata();
-        let fields = builder.schema().fields().iter().enumerate();
+        let meta = loaded.metadata();
+        let fields = loaded.schema().fields().iter().enumerate();
         let columns = fields.map(|(root, field)| {
             let nullable = field.is_nullable() && !has_no_nulls(meta, root);
             Column::of_arrow(field.name(), field.data_type(), nullable)
@@ -38,11 +50,49 @@ impl Parquet {
             columns: columns.collect(),
             rows_read: 0,
             rows_total: u64::try_from(meta.file_metadata().num_rows()).unwrap_or(0),
-            builder: Some(builder),
-            reader: None,
+            meta: with_views(&loaded),
+            file,
+            roots: Vec::new(),
             order: Vec::new(),
+            next_group: 0,
+            reader: None,
             name,
         })
+    }
+}
+
+/// The same with texts and bytes as views, of which any number of rows may share a value's bytes.
+fn with_views(meta: &ArrowReaderMetadata) -> ArrowReaderMetadata {
+    let schema = Schema::new(views(meta.schema().fields()));
+    let options = ArrowReaderOptions::new().with_schema(Arc::new(schema));
+    let viewed = ArrowReaderMetadata::try_new(Arc::clone(meta.metadata()), options);
+    viewed.unwrap_or_else(|_| meta.clone())
+}
+
+pub(super) fn views(fields: &Fields) -> Fields {
+    fields.iter().map(view).collect()
+}
+
+fn view(field: &FieldRef) -> FieldRef {
+    let ty = view_of(field.data_type());
+    Arc::new(Field::clone(field).with_data_type(ty))
+}
+
+fn view_of(ty: &DataType) -> DataType {
+    use DataType as A;
+    match ty {
+        A::List(item) => A::List(view(item)),
+        A::LargeList(item) => A::LargeList(view(item)),
+        A::FixedSizeList(item, length) => A::FixedSizeList(view(item), *length),
+        A::Map(entry, sorted) => A::Map(view(entry), *sorted),
+        A::Struct(fields) => A::Struct(views(fields)),
+        A::Utf8 | A::LargeUtf8 => A::Utf8View,
+        A::Binary | A::LargeBinary => A::BinaryView,
+        A::Dictionary(_, values) if **values == A::Utf8 || **values == A::LargeUtf8 => A::Utf8View,
+        A::Dictionary(_, values) if **values == A::Binary || **values == A::LargeBinary => {
+            A::BinaryView
+        }
+        ty => ty.clone(),
     }
 }
 
@@ -61,6 +111,29 @@ fn has_no_nulls(meta: &ParquetMetaData, root: usize) -> bool {
         })
 }
 
+impl Parquet {
+    fn next_group(&mut self) -> anyhow::Result<Option<ParquetRecordBatchReader>> {
+        let Some(group) = self.meta.metadata().row_groups().get(self.next_group) else {
+            return Ok(None);
+        };
+        let descr = self.meta.parquet_schema();
+        let is_read = |leaf: &usize| {
+            let root = descr.get_column_root_idx(*leaf);
+            self.roots.binary_search(&root).is_ok()
+        };
+        let leaves = (0..descr.num_columns()).filter(is_read);
+        let rows = batch_rows(&self.file, group, leaves, self.meta.schema())?;
+        let mask = ProjectionMask::roots(descr, self.roots.iter().copied());
+        let file = self.file.try_clone()?;
+        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.meta.clone())
+            .with_row_groups(vec![self.next_group])
+            .with_projection(mask)
+            .with_batch_size(rows);
+        self.next_group += 1;
+        Ok(Some(builder.build()?))
+    }
+}
+
 impl Reader for Parquet {
     fn columns(&self) -> &[Column] {
         &self.columns
@@ -72,23 +145,22 @@ impl Reader for Parquet {
         roots.dedup();
         let place = |wanted: &Wanted| roots.binary_search(&wanted.column).unwrap_or(0);
         self.order = wanted.iter().map(place).collect();
-        self.builder = self.builder.take().map(|builder| {
-            let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
-            builder.with_projection(mask).with_batch_size(BATCH_ROWS)
-        });
+        self.roots = roots;
     }
 
     fn next(&mut self) -> anyhow::Result<Option<Rows>> {
-        let after = || format!("{}: unreadable after row {}", self.name, self.rows_read);
-        if let Some(builder) = self.builder.take() {
-            self.reader = Some(builder.build().with_context(after)?);
+        let after = format!("{}: unreadable after row {}", self.name, self.rows_read);
+        loop {
+            let batch = self.reader.as_mut().and_then(Iterator::next);
+            if let Some(batch) = batch.transpose().context(after.clone())? {
+                self.rows_read += batch.num_rows() as u64;
+                return Rows::of_batch(&batch, &self.order).map(Some);
+            }
+            self.reader = self.next_group().context(after.clone())?;
+            if self.reader.is_none() {
+                return Ok(None);
+            }
         }
-        let Some(batch) = self.reader.as_mut().and_then(Iterator::next) else {
-            return Ok(None);
-        };
-        let batch = batch.with_context(after)?;
-        self.rows_read += batch.num_rows() as u64;
-        Rows::of_batch(&batch, &self.order).map(Some)
     }
 
     fn fraction(&self) -> Option<f64> {

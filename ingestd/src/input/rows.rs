@@ -34,6 +34,20 @@ impl Rows {
             bad: Vec::new(),
         })
     }
+
+    /// Some of them.
+    pub(crate) fn slice(&self, from: usize, count: usize) -> Rows {
+        let columns = self.columns.iter();
+        let bad = self.bad.iter();
+        Rows {
+            columns: columns.map(|column| column.slice(from, count)).collect(),
+            count,
+            bad: bad
+                .filter(|(row, _)| (from..from + count).contains(row))
+                .map(|(row, reason)| (row - from, reason.clone()))
+                .collect(),
+        }
+    }
 }
 
 /// Payloads of one source, framed for `Writer::push_batch` and for the socket.
@@ -84,7 +98,7 @@ pub(crate) struct Framer {
     /// The column of own times.
     own_time: Option<usize>,
     own_time_name: String,
-    payload_bytes_max: usize,
+    pub payload_bytes_max: usize,
 }
 
 impl Framer {
