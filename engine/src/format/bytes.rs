@@ -136,6 +136,15 @@ pub(super) fn pad8(out: &mut Vec<u8>) {
     out.resize(out.len().next_multiple_of(8), 0);
 }
 
+/// The positions of the ones of a mask, ascending.
+pub(super) fn ones(mut mask: u64) -> impl Iterator<Item = u8> {
+    std::iter::from_fn(move || {
+        let child = mask.trailing_zeros();
+        mask &= mask.wrapping_sub(1);
+        (child < 64).then_some(child as u8)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,6 +6,7 @@
 mod bytes;
 mod checksum;
 mod chunk;
+mod index_block;
 mod node;
 mod node_encode;
 mod runs;
@@ -19,7 +20,8 @@ pub use chunk::{
     Pushed, RECORD_HEADER_BYTES, RawRecord, RecordHeader, RecordIter, longest_payload,
     record_bytes, seal_trailer, verify_chunk,
 };
-pub use node::{BinEntry, IndexBlock, NODE_BYTES_MAX, Node, SourceStats};
+pub use index_block::{BinEntry, IndexBlock};
+pub use node::{NODE_BYTES_MAX, Node, SourceStats};
 pub use node_encode::encode_node;
 pub use runs::{Run, walk_runs};
 pub use summary::{

@@ -2,10 +2,11 @@
 //!
 //! `Node::decode` proves checksum, bounds, order and sums of everything once; the accessors behind it cannot fail.
 
-use super::bytes::{FormatError, Pairs, array, i64_at, invalid, u16_at, u32_at, u64_at};
+use super::bytes::{FormatError, array, i64_at, invalid, ones, u16_at, u32_at, u64_at};
 use super::checksum::checksum;
-use super::summary::{Bin, BinStats, ChildStats, IndexChild, NodeSummary, TOP_VALUES, Top};
-use crate::types::{Address, ChunkNo, IndexId, Key, LogKind, SourceId, Sum, Timestamp, ValueRange};
+use super::index_block::IndexBlock;
+use super::summary::{Bin, ChildStats, NodeSummary};
+use crate::types::{Address, ChunkNo, IndexId, LogKind, SourceId, Timestamp};
 
 /// More than a roll-up of 65,000 sources takes; a length that a file claims is held against it before memory is given to it.
 pub const NODE_BYTES_MAX: u32 = 256 << 20;
@@ -13,15 +14,7 @@ pub(super) const MAGIC: u32 = 0x444F_4E4C;
 pub(super) const NODE_HEADER_BYTES: usize = 56;
 pub(super) const SOURCE_ENTRY_BYTES: usize = 88;
 pub(super) const INDEX_ENTRY_BYTES: usize = 16;
-const INDEX_BLOCK_BYTES: usize = 56;
 const SOURCE_COLUMN_BYTES: usize = 24;
-const CHILD_COLUMN_BYTES: usize = 40;
-const BIN_STATS_BYTES: usize = 48;
-
-pub(super) const FLAG_BINS: u16 = 1;
-pub(super) const FLAG_BIN_STATS: u16 = 2;
-pub(super) const FLAG_CHILDREN: u16 = 4;
-pub(super) const FLAG_FLOAT: u16 = 8;
 
 /// A verified node.
 #[derive(Debug, Clone, Copy)]
@@ -48,35 +41,6 @@ pub struct SourceStats<'a> {
     pub last: u32,
     pub child_mask: u64,
     columns: &'a [u8],
-}
-
-/// What a node says of one index.
-#[derive(Debug, Clone, Copy)]
-pub struct IndexBlock<'a> {
-    pub index: IndexId,
-    /// 0: the index covers the node and no value is in it.
-    pub count: u64,
-    pub sum: Sum,
-    pub range: ValueRange,
-    pub child_mask: u64,
-    flags: u16,
-    tops: &'a [u8],
-    top_count: usize,
-    columns: &'a [u8],
-    masks: &'a [u8],
-    stats: &'a [u8],
-    bins: &'a [u8],
-    bin_count: usize,
-}
-
-/// A bin with values in it.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct BinEntry {
-    pub bin: u16,
-    pub count: u64,
-    /// Of a roll-up: the children that hold some.
-    pub mask: u64,
-    pub stats: Option<BinStats>,
 }
 
 impl<'a> Node<'a> {
@@ -356,15 +320,6 @@ fn partition(table: &[u8], entry_bytes: usize, before: impl Fn(&[u8]) -> bool) -
     low * entry_bytes
 }
 
-/// The positions of the ones of a mask, ascending.
-fn ones(mut mask: u64) -> impl Iterator<Item = u8> {
-    std::iter::from_fn(move || {
-        let child = mask.trailing_zeros();
-        mask &= mask.wrapping_sub(1);
-        (child < 64).then_some(child as u8)
-    })
-}
-
 impl<'a> SourceStats<'a> {
     /// Of a roll-up: what it knows of each child that holds the source, ascending.
     pub fn children(&self) -> impl Iterator<Item = ChildStats> + use<'a> {
@@ -380,230 +335,12 @@ impl<'a> SourceStats<'a> {
     }
 }
 
-impl<'a> IndexBlock<'a> {
-    fn parse(index: IndexId, block: &'a [u8], rollup: bool) -> Result<Self, FormatError> {
-        if block.is_empty() {
-            let empty: &[u8] = &[];
-            return Ok(Self {
-                index,
-                count: 0,
-                sum: Sum::Int(0),
-                range: ValueRange::EMPTY,
-                child_mask: 0,
-                flags: 0,
-                tops: empty,
-                top_count: 0,
-                columns: empty,
-                masks: empty,
-                stats: empty,
-                bins: empty,
-                bin_count: 0,
-            });
-        }
-        // What holds no value has a block of no bytes.
-        if u64_at(block, 0) == 0 {
-            return invalid("an index block without values", block.len() as u64);
-        }
-        let flags = u16_at(block, 40);
-        let (top_count, bin_count) = (usize::from(u16_at(block, 42)), u32_at(block, 44) as usize);
-        let child_mask = u64_at(block, 48);
-        let has = |flag| flags & flag != 0;
-        let children = child_mask.count_ones() as usize;
-        let lengths = [
-            INDEX_BLOCK_BYTES,
-            (top_count * 12).next_multiple_of(8),
-            if has(FLAG_CHILDREN) {
-                children * CHILD_COLUMN_BYTES
-            } else {
-                0
-            },
-            if rollup {
-                bin_count.saturating_mul(8)
-            } else {
-                0
-            },
-            if has(FLAG_BIN_STATS) {
-                bin_count.saturating_mul(BIN_STATS_BYTES)
-            } else {
-                0
-            },
-        ];
-        let mut rest = block;
-        let mut parts = [block; 5];
-        for (part, length) in parts.iter_mut().zip(lengths) {
-            let Some((front, back)) = rest.split_at_checked(length) else {
-                return Err(FormatError::Short {
-                    what: "an index block",
-                    have: rest.len(),
-                    need: length,
-                });
-            };
-            (*part, rest) = (front, back);
-        }
-        let [_, tops, columns, masks, stats] = parts;
-        Ok(Self {
-            index,
-            count: u64_at(block, 0),
-            sum: sum_at(block, 8, has(FLAG_FLOAT)),
-            range: ValueRange {
-                min: Key(u64_at(block, 24)),
-                max: Key(u64_at(block, 32)),
-            },
-            child_mask,
-            flags,
-            tops,
-            top_count,
-            columns,
-            masks,
-            stats,
-            bins: rest,
-            bin_count,
-        })
-    }
-
-    /// Whether `bins` holds every value; without bins the node must be opened to know them.
-    pub fn has_bins(&self) -> bool {
-        self.count == 0 || self.flags & FLAG_BINS != 0
-    }
-
-    /// Whether `bins` holds every value, with the statistics of each bin.
-    pub fn has_bin_stats(&self) -> bool {
-        self.count == 0 || self.flags & FLAG_BINS != 0 && self.flags & FLAG_BIN_STATS != 0
-    }
-
-    /// Whether `children` tells of every child in the mask.
-    pub fn has_children(&self) -> bool {
-        self.count == 0 || self.flags & FLAG_CHILDREN != 0
-    }
-
-    /// Greatest first.
-    pub fn tops(&self) -> impl Iterator<Item = Top> + use<'a> {
-        let (tops, count) = (self.tops, self.top_count);
-        (0..count).map(move |i| Top {
-            key: Key(u64_at(tops, i * 8)),
-            offset: u32_at(tops, count * 8 + i * 4),
-        })
-    }
-
-    /// Ascending by bin; empty where the node keeps none.
-    pub fn bins(&self) -> impl Iterator<Item = BinEntry> + use<'a> {
-        let (block, mut bin) = (*self, 0u64);
-        Pairs::new(self.bins, self.bin_count)
-            .enumerate()
-            .map(move |(i, [step, count])| {
-                bin += step;
-                BinEntry {
-                    bin: bin as u16,
-                    count,
-                    mask: u64_at(block.masks, i * 8),
-                    stats: block.bin_stats(i),
-                }
-            })
-    }
-
-    /// Of a roll-up with columns: what it knows of each child that holds a value, ascending.
-    pub fn children(&self) -> impl Iterator<Item = IndexChild> + use<'a> {
-        let (columns, float) = (self.columns, self.is_float());
-        let mask = if self.has_children() {
-            self.child_mask
-        } else {
-            0
-        };
-        let count = mask.count_ones() as usize;
-        ones(mask).enumerate().map(move |(i, child)| IndexChild {
-            child,
-            count: u64_at(columns, i * 8),
-            min: Key(u64_at(columns, (count + i) * 8)),
-            max: Key(u64_at(columns, (2 * count + i) * 8)),
-            sum: sum_at(columns, 3 * count * 8 + i * 16, float),
-        })
-    }
-
-    fn is_float(&self) -> bool {
-        self.flags & FLAG_FLOAT != 0
-    }
-
-    fn bin_stats(&self, ordinal: usize) -> Option<BinStats> {
-        let at = ordinal * BIN_STATS_BYTES;
-        (self.flags & FLAG_BIN_STATS != 0).then(|| BinStats {
-            sum: sum_at(self.stats, at, self.is_float()),
-            min: Key(u64_at(self.stats, at + 16)),
-            max: Key(u64_at(self.stats, at + 24)),
-            first_ts: Timestamp(i64_at(self.stats, at + 32)),
-            last_ts: Timestamp(i64_at(self.stats, at + 40)),
-        })
-    }
-
-    fn prove(&self) -> Result<(), FormatError> {
-        if self.count == 0 {
-            return Ok(());
-        }
-        if self.range.is_empty() {
-            return invalid("the extremes of an index block", self.range.min.0);
-        }
-        if self.top_count > TOP_VALUES || self.tops().any(|top| !self.range.contains(top.key)) {
-            return invalid(
-                "the greatest values of an index block",
-                self.top_count as u64,
-            );
-        }
-        if self
-            .tops()
-            .zip(self.tops().skip(1))
-            .any(|(a, b)| a.key < b.key)
-        {
-            return invalid("the order of greatest values", self.top_count as u64);
-        }
-        if self.flags & FLAG_BINS == 0 {
-            return if self.bin_count == 0 {
-                Ok(())
-            } else {
-                invalid("bins without their flag", self.bin_count as u64)
-            };
-        }
-        let (mut told, mut bin, mut total) = (0, 0u64, 0u64);
-        for [step, count] in Pairs::new(self.bins, self.bin_count) {
-            bin = bin.saturating_add(step);
-            total = total.saturating_add(count);
-            if bin > u64::from(u16::MAX) || count == 0 || (step == 0 && told > 0) {
-                return invalid("a bin", bin);
-            }
-            told += 1;
-        }
-        if told < self.bin_count {
-            return Err(FormatError::Short {
-                what: "the bins of an index",
-                have: told,
-                need: self.bin_count,
-            });
-        }
-        if total != self.count {
-            return invalid("the bins' total", total);
-        }
-        let counted = self
-            .children()
-            .fold(0u64, |sum, child| sum.saturating_add(child.count));
-        if self.child_mask != 0 && self.has_children() && counted != self.count {
-            return invalid("the children's total", counted);
-        }
-        Ok(())
-    }
-}
-
-fn sum_at(bytes: &[u8], at: usize, float: bool) -> Sum {
-    if float {
-        let [sum, compensation] = [at, at + 8].map(|at| f64::from_bits(u64_at(bytes, at)));
-        Sum::Float { sum, compensation }
-    } else {
-        Sum::Int(i128::from_le_bytes(array(bytes, at)))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::node_encode::encode_node;
-    use super::super::summary::{IndexSummary, SourceSummary};
+    use super::super::summary::{BinStats, IndexChild, IndexSummary, SourceSummary, Top};
     use super::*;
+    use crate::types::{Key, Sum, ValueRange};
     use proptest::prelude::*;
 
     const UUID: [u8; 16] = [9; 16];

@@ -4,10 +4,8 @@
 
 use super::bytes::{pad8, put_pairs};
 use super::checksum::checksum;
-use super::node::{
-    FLAG_BIN_STATS, FLAG_BINS, FLAG_CHILDREN, FLAG_FLOAT, INDEX_ENTRY_BYTES, MAGIC,
-    NODE_HEADER_BYTES, SOURCE_ENTRY_BYTES,
-};
+use super::index_block::{FLAG_BIN_STATS, FLAG_BINS, FLAG_CHILDREN, FLAG_FLOAT};
+use super::node::{INDEX_ENTRY_BYTES, MAGIC, NODE_HEADER_BYTES, SOURCE_ENTRY_BYTES};
 use super::summary::{BinStats, IndexSummary, NodeSummary, SourceSummary};
 use crate::types::{Address, IndexId, LogKind, SourceId, Sum};
 
