@@ -96,8 +96,16 @@ pub enum Error {
     Flusher(String),
 
     /// The range was removed by retention.
-    #[error("address {address} was evicted; the oldest retained address is {begin}")]
-    Evicted { address: Address, begin: Address },
+    #[error(
+        "{}: retention has evicted what stood at address {address}; what is left begins at {begin}: ask again from there on, or keep more \
+         with max_bytes and max_age",
+        dir.display()
+    )]
+    Evicted {
+        dir: PathBuf,
+        address: Address,
+        begin: Address,
+    },
 
     /// The range was lost with staging and is known to be missing.
     #[error("the range from address {from} to {to} is a gap: its records were lost with staging")]

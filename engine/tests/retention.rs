@@ -210,7 +210,13 @@ fn a_scan_whose_segments_go_is_told_so_and_pins_no_disk() {
         }
     };
     assert!(matches!(error, Error::Evicted { .. }), "{error}");
-    assert!(error.to_string().contains("evicted"), "{error}");
+    let told = error.to_string();
+    let named = scene.dir().display().to_string();
+    assert!(
+        told.starts_with(&named) && told.contains("evicted"),
+        "{told}"
+    );
+    assert!(told.contains("max_bytes"), "{told}");
     assert!(seen > 0 && seen < 3 * SEGMENT as usize / 32);
     // The scan still has the first segment's file open, and it holds nothing any more.
     assert!(free_before.unwrap() >= SEGMENT);

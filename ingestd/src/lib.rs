@@ -4,6 +4,7 @@
 
 pub mod client;
 pub mod config;
+mod counted;
 pub mod daemon;
 pub mod demo;
 pub mod input;
@@ -12,3 +13,5 @@ pub mod output;
 pub mod protocol;
 pub mod sink;
 pub mod socket;
+
+pub use counted::counted;

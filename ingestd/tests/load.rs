@@ -400,29 +400,54 @@ fn a_directory_that_another_load_writes_is_refused() {
 }
 
 #[test]
-fn an_input_of_which_nothing_is_stored_leaves_no_source() {
+fn an_input_of_which_nothing_is_stored_makes_its_source_and_what_it_refused_stands_in_the_ledger() {
     let home = tempfile::tempdir().unwrap();
     let (dir, csv) = (home.path().join("loom"), home.path().join("a.csv"));
-    let load = |text: &str, more: &[&str]| {
+    let load = |name: &str, text: &str, more: &[&str]| {
         fs::write(&csv, text).unwrap();
-        let arguments = [
-            "load",
-            dir.to_str().unwrap(),
-            "--source",
-            "s",
-            csv.to_str().unwrap(),
-        ];
-        run(&[&arguments[..], more].concat())
+        let (dir, csv) = (dir.to_str().unwrap(), csv.to_str().unwrap());
+        run(&[&["load", dir, "--source", name, csv], more].concat())
     };
-    let empty = load("a,b\n", &[]);
+    assert_eq!(load("s", "", &[]).status.code(), Some(1));
+    let nothing = load("s", "", &["--format", "json"]);
+    assert_eq!(nothing.status.code(), Some(1));
+    assert!(
+        stderr(&nothing).contains("--fields"),
+        "{}",
+        stderr(&nothing)
+    );
+    assert!(!dir.exists());
+
+    let empty = load("s", "a,a\n", &[]);
     assert_eq!(stdout(&empty), "received=0 stored=0 refused=0 dropped=0\n");
-    assert!(empty.status.success() && !dir.exists());
-    let refused = load("a,t\n1,never\n2,\n", &["--ts", "t"]);
+    assert!(empty.status.success());
+    assert!(stderr(&empty).contains("'a_1'"), "{}", stderr(&empty));
+    assert!(
+        stderr(&empty).contains("taken as text"),
+        "{}",
+        stderr(&empty)
+    );
+    let names = source(&dir, "s").unwrap().fields;
+    let names: Vec<&str> = names.iter().map(|field| field.name.as_str()).collect();
+    assert_eq!(names, ["a", "a_1"]);
+    let declared = home.path().join("s.toml");
+    let field = "[[source.field]]\nname = 'n'\ntype = 'u64'\n";
+    fs::write(&declared, format!("[[source]]\nname = 'declared'\n{field}")).unwrap();
+    let fields = ["--format", "json", "--fields", declared.to_str().unwrap()];
+    assert!(load("declared", "", &fields).status.success());
+    assert_eq!(source(&dir, "declared").unwrap().fields.len(), 1);
+
+    let refused = load("late", "a,t\n1,never\n2,\n", &["--ts", "t"]);
     assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
-    assert!(!dir.exists());
-    assert_eq!(load("", &[]).status.code(), Some(1));
-    assert!(!dir.exists());
-    assert!(load("a,b\n1,2\n", &[]).status.success());
+    assert!(records(&dir, "late").is_empty());
+    let told = lost(&dir, "late");
+    assert_eq!(
+        told.iter().filter_map(|(_, rows)| *rows).sum::<u64>(),
+        2,
+        "{told:?}"
+    );
+
+    assert!(load("s", "a,a_1\n1,2\n", &[]).status.success());
     assert_eq!(records(&dir, "s").len(), 1);
 }
 

@@ -73,9 +73,11 @@ fn matches(given: &str, pattern: &Path, stop: &dyn Fn() -> bool) -> Result<Vec<P
         }
     }
     match (found, directories.is_empty()) {
-        (0, _) => Err(Problem::Io(format!("nothing matches '{given}'"))),
+        (0, _) => Err(Problem::Io(format!(
+            "nothing matches '{given}'; give the path of a Loom directory, or a glob that matches one"
+        ))),
         (found, true) => Err(Problem::Io(format!(
-            "'{given}' matches {found} {}, but no Loom directory",
+            "'{given}' matches {found} {}, but no Loom directory; what is one holds a file loom.json",
             if found == 1 { "path" } else { "paths" }
         ))),
         _ => Ok(directories),

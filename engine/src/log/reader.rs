@@ -376,7 +376,11 @@ impl LogReader {
             Stage::Unknown => Address::ZERO,
         };
         if address < begin {
-            Error::Evicted { address, begin }
+            Error::Evicted {
+                dir: self.dir().to_owned(),
+                address,
+                begin,
+            }
         } else {
             error
         }

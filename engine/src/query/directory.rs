@@ -103,6 +103,7 @@ impl Directory {
         }
         if position < begin {
             return Err(Error::Evicted {
+                dir: self.reader.dir().to_owned(),
                 address: position,
                 begin,
             });

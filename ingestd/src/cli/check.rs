@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
+use ingestd::counted;
 use loom_engine::check::{Report, check};
 use loom_engine::ingest::{Writer, WriterOptions};
 use loom_engine::{Error, LogKind};
@@ -65,7 +66,7 @@ fn tell_damage(report: &Report) {
     }
     let untold = report.damage_count - report.damage.len() as u64;
     if untold > 0 {
-        println!("damaged: {untold} more places");
+        println!("damaged: {} more", counted(untold, "place"));
     }
 }
 
@@ -81,21 +82,19 @@ fn summary(report: &Report) -> String {
         nodes,
         ..
     } = report;
-    let mut summary =
-        format!("{verdict}: {records} records in {chunks} chunks, {nodes} summaries and roll-ups");
+    let mut summary = format!(
+        "{verdict}: {} in {}, {} of summaries and roll-ups",
+        counted(*records, "record"),
+        counted(*chunks, "chunk"),
+        counted(*nodes, "node")
+    );
     for (count, what) in [
-        (
-            report.staged_chunks,
-            "chunks are in staging and bear no checksum yet",
-        ),
-        (report.open_chunks, "chunks have no summary yet"),
-        (
-            report.gap_chunks,
-            "chunks were lost with staging and are known to be",
-        ),
+        (report.staged_chunks, "in staging, without a checksum yet"),
+        (report.open_chunks, "without a summary yet"),
+        (report.gap_chunks, "lost with staging, and known to be"),
     ] {
         if count > 0 {
-            summary += &format!("; {count} {what}");
+            summary += &format!("; {} {what}", counted(count, "chunk"));
         }
     }
     summary

@@ -17,6 +17,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use loom_engine::SourceId;
 use loom_engine::schema::{SourceDef, TimeKind, parse_sources};
 
+use ingestd::counted;
 use ingestd::input::{self, Format, InputBatch, LoadOptions};
 use ingestd::sink::{self, Finished, Sink};
 
@@ -148,7 +149,7 @@ struct Load<'a> {
     sink: Option<Box<dyn Sink>>,
     /// The source as the input has it, once the input is open.
     wanted: Option<SourceDef>,
-    /// It is defined with the first row, so that an input without rows leaves nothing behind.
+    /// It is defined with the first row, or at the end of an input without rows, so that what is no input leaves nothing behind.
     source: Option<SourceId>,
     /// Rows refused before they became payloads.
     refused: u64,
@@ -240,17 +241,12 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// The same at the end, where nothing was stored: a source that exists has had losses, one that does not is not made for them.
-    fn note_refused_of_existing(&mut self) -> anyhow::Result<()> {
-        let existing = match (&self.sink, &self.wanted) {
-            (Some(sink), Some(wanted)) => sink.existing(&wanted.name)?.is_some(),
-            _ => false,
-        };
-        if existing {
-            self.note_refused()
-        } else {
-            Ok(())
+    /// The source is there at the end, also of an input of which nothing was stored; of one that failed, for the rows that it refused.
+    fn complete(&mut self, failed: bool) -> anyhow::Result<()> {
+        if !failed {
+            self.defined()?;
         }
+        self.note_refused()
     }
 
     fn name_refused(&mut self, batch: &InputBatch, refused: &[(u64, String)]) {
@@ -271,7 +267,8 @@ impl Load<'_> {
     /// Makes what was stored safe, and tells what became of every row, also where the load failed on the way.
     fn finish(mut self, outcome: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
         self.bar.finish_and_clear();
-        let outcome = outcome.and_then(|()| self.note_refused_of_existing());
+        let completed = self.complete(outcome.is_err());
+        let outcome = outcome.and(completed);
         let finished = match (self.sink.take().map(|sink| sink.finish()), &outcome) {
             (None, _) => Finished::default(),
             // What failed first is the reason why the end failed too.
@@ -284,8 +281,9 @@ impl Load<'_> {
         let counts = finished.counts;
         if !finished.reason.is_empty() {
             eprintln!(
-                "ingestd: the daemon refused {} rows; the last: {}",
-                counts.refused, finished.reason
+                "ingestd: the daemon refused {}; the last: {}",
+                counted(counts.refused, "row"),
+                finished.reason
             );
         }
         let refused = self.refused + counts.refused;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ingestd::config::Config;
+use ingestd::counted;
 
 /// What `sysexits.h` calls a configuration error.
 const EX_CONFIG: u8 = 78;
@@ -68,7 +69,8 @@ impl Args {
         let path = config.display();
         match Config::load(&config) {
             Ok(config) => {
-                println!("{path}: sound, with {} sources", config.sources.len());
+                let sources = counted(config.sources.len() as u64, "source");
+                println!("{path}: sound, with {sources}");
                 Ok(ExitCode::SUCCESS)
             }
             Err(error) => {

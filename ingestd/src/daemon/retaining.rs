@@ -7,6 +7,7 @@ use loom_engine::ingest::{Limits, Shortfall};
 
 use super::writing::Writing;
 use crate::config::{ByteSize, FreeSpace, OnFull, RetentionConfig};
+use crate::counted;
 
 /// How often the disk is looked at.
 const LOOK: Duration = Duration::from_millis(200);
@@ -129,9 +130,9 @@ impl Writing {
                 self.retaining.falls_short = eviction.shortfall.is_some();
                 if eviction.segments > 0 {
                     tracing::info!(
-                        "{}: {} segments of the record log were evicted",
+                        "{}: evicted {} of the record log",
                         self.retaining.dir.display(),
-                        eviction.segments
+                        counted(eviction.segments, "segment")
                     );
                 }
                 if eviction.shortfall.is_some() && limits.disk_is_full {

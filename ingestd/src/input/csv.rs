@@ -26,6 +26,8 @@ pub(crate) struct Csv {
     delimiter: u8,
     columns: Vec<Column>,
     wanted: Vec<Wanted>,
+    /// What is to be said of the header.
+    notes: Vec<String>,
     /// Within a line that is too long: all up to its break is left out.
     skipping: bool,
 }
@@ -55,12 +57,14 @@ impl Csv {
         if blocks.data().starts_with(b"\xEF\xBB\xBF") {
             blocks.consume(3);
         }
-        let (delimiter, names) = header(&mut blocks)?;
+        let (delimiter, mut names) = header(&mut blocks)?;
+        let notes = tell_apart(&mut names);
         let mut csv = Csv {
             blocks,
             delimiter,
             columns: Vec::new(),
             wanted: Vec::new(),
+            notes,
             skipping: false,
         };
         let text = |name: &String| Column::new(name, loom_engine::schema::FieldType::Utf8, true);
@@ -107,6 +111,12 @@ impl Csv {
                 }
             }
         };
+        if rows == 0 && all {
+            self.notes.push(format!(
+                "{} has no rows to tell types by: its columns are taken as text; declare them with --fields",
+                self.blocks.name()
+            ));
+        }
         for (column, sample) in self.columns.iter_mut().zip(&samples) {
             column.ty = sample.field_type();
             // What was not looked at may hold NULLs.
@@ -140,6 +150,10 @@ impl Reader for Csv {
 
     fn fraction(&self) -> Option<f64> {
         self.blocks.fraction()
+    }
+
+    fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
     }
 }
 
@@ -264,7 +278,6 @@ fn header(blocks: &mut Blocks) -> anyhow::Result<(u8, Vec<String>)> {
                     names.push(name.trim().to_owned());
                 }
                 blocks.consume(bytes);
-                tell_apart(&mut names);
                 return Ok((delimiter, names));
             }
             Step::More if blocks.ended() => {
@@ -281,10 +294,11 @@ fn header(blocks: &mut Blocks) -> anyhow::Result<(u8, Vec<String>)> {
     }
 }
 
-/// Gives a name that an earlier column has, in any case, a number: `a`, `a_1`, as DuckDB does.
-fn tell_apart(names: &mut [String]) {
+/// Gives a name that an earlier column has, in any case, a number: `a`, `a_1`, as DuckDB does; returns what is to be said of it.
+fn tell_apart(names: &mut [String]) -> Vec<String> {
     let mut taken: HashSet<String> = names.iter().map(|name| name.to_lowercase()).collect();
     let mut seen = HashSet::new();
+    let mut notes = Vec::new();
     for name in names {
         if seen.insert(name.to_lowercase()) {
             continue;
@@ -296,8 +310,12 @@ fn tell_apart(names: &mut [String]) {
             renamed = format!("{name}_{number}");
         }
         seen.insert(renamed.to_lowercase());
+        notes.push(format!(
+            "an earlier column is called '{name}' too; this one is read as '{renamed}'"
+        ));
         *name = renamed;
     }
+    notes
 }
 
 fn see(sample: &mut Sample, data: &[u8], span: Span) {

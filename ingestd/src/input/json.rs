@@ -532,12 +532,13 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_file_has_no_fields() {
+    fn an_empty_file_is_told_to_have_no_rows() {
         let error = try_load(b"", Format::Json, options())
             .err()
             .unwrap()
             .to_string();
-        assert!(error.contains("has no fields"), "{error}");
+        assert!(error.contains("no rows"), "{error}");
+        assert!(error.contains("--fields"), "{error}");
     }
 
     #[test]

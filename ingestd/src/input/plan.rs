@@ -86,6 +86,12 @@ pub(super) fn define(
 
 fn infer(options: &LoadOptions, columns: &[Column]) -> anyhow::Result<(SourceDef, Vec<String>)> {
     let ts = options.ts_column.as_deref();
+    if columns.is_empty() {
+        bail!(
+            "the input has no rows, so nothing tells the fields of source '{}'; declare them with --fields",
+            options.source
+        );
+    }
     if let Some(ts) = ts {
         let names: Vec<_> = columns.iter().map(|column| column.name.as_str()).collect();
         ensure!(

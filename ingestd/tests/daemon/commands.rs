@@ -108,7 +108,7 @@ fn a_configuration_is_validated_with_the_line_that_is_wrong() {
     let file = path.to_str().unwrap();
     let dir = root.path().to_str().unwrap();
     std::fs::write(&path, format!("{SMALL}{NUMBERS}")).unwrap();
-    assert!(stdout(&["validate", "--config", file]).contains("1 sources"));
+    assert!(stdout(&["validate", "--config", file]).contains("1 source\n"));
     std::fs::write(&path, format!("{SMALL}on_fire = true\n")).unwrap();
     let wrong = stderr_of_failure(&["validate", "--config", file], 78);
     assert!(
