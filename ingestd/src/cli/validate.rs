@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use ingestd::config::Config;
 use ingestd::counted;
+use ingestd::daemon::left_in_staging;
 
 /// What `sysexits.h` calls a configuration error.
 const EX_CONFIG: u8 = 78;
@@ -71,6 +72,9 @@ impl Args {
             Ok(config) => {
                 let sources = counted(config.sources.len() as u64, "source");
                 println!("{path}: sound, with {sources}");
+                if let Some(note) = left_in_staging(config.log.staging.get_ref()) {
+                    println!("{note}");
+                }
                 Ok(ExitCode::SUCCESS)
             }
             Err(error) => {

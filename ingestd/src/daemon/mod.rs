@@ -14,6 +14,7 @@ mod connection;
 mod exposition;
 mod http;
 mod ledger;
+mod leftovers;
 mod listener;
 mod message;
 mod metering;
@@ -37,6 +38,7 @@ use loom_engine::ingest::{WhenFull, Writer, WriterOptions};
 use loom_engine::log::{Durability, LogOptions};
 use thiserror::Error;
 
+pub use leftovers::told as left_in_staging;
 pub use listener::CONNECTIONS_MAX;
 pub use status::{SourceStatus, Status};
 
@@ -256,6 +258,7 @@ fn prepare(
         }
     }
     notes.extend(config.retention.too_little(writer.bytes_min()));
+    notes.extend(left_in_staging(config.log.staging.get_ref()));
     for note in notes {
         tracing::warn!("{note}");
     }

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ingestd::client::{Client, ClientError};
+use ingestd::daemon::left_in_staging;
 use loom_engine::SourceId;
 
 use super::support::{NUMBERS, SMALL, There, eventually, numbers, payloads};
@@ -170,4 +171,33 @@ fn readers_follow_a_daemon_across_restarts() {
     let last = There::start(&dir, &[]);
     last.signal("-TERM");
     assert!(last.wait());
+}
+
+#[test]
+fn staging_that_a_killed_writer_left_is_told_and_a_live_ones_is_not() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("loom");
+    let staging = root.path().join("staging");
+    std::fs::create_dir(&staging).unwrap();
+    let log = SMALL.replace(
+        "[log]",
+        &format!("[log]\nstaging = '{}'", staging.display()),
+    );
+    let config = write_config(root.path(), &format!("{log}{NUMBERS}"));
+    assert_eq!(left_in_staging(&staging), None);
+    let there = There::start(&dir, &["--config", &config]);
+    std::fs::write(staging.join("loom-of-somebody-else"), "x").unwrap();
+    assert_eq!(left_in_staging(&staging), None);
+    there.signal("-KILL");
+    assert!(!there.wait());
+    let told = left_in_staging(&staging).unwrap();
+    assert!(
+        told.contains("1 staging file that no process here uses"),
+        "{told}"
+    );
+    assert!(told.contains("whose directory is gone"), "{told}");
+    let again = There::start(&dir, &["--config", &config]);
+    assert_eq!(left_in_staging(&staging), None);
+    again.signal("-TERM");
+    assert!(again.wait());
 }
