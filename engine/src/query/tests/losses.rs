@@ -247,3 +247,103 @@ fn gaps_of_several_crashes_and_damaged_chunks_are_each_told() {
     let report = crate::check::check(&dir).unwrap();
     assert_eq!((report.is_sound(), report.gap_chunks > 0), (false, true));
 }
+
+/// Has each index segment removed, cut and blanked in turn, asks, and puts it back.
+fn with_each_index_damage(dir: &Path, mut ask: impl FnMut(&str, &Path)) {
+    for log in ["chunks", "times"] {
+        for entry in fs::read_dir(dir.join(log)).unwrap() {
+            let file = entry.unwrap().path();
+            let sound = fs::read(&file).unwrap();
+            fs::remove_file(&file).unwrap();
+            ask(log, &file);
+            for eighths in 0..8 {
+                let kept = sound.len() * eighths / 8;
+                fs::write(&file, &sound[..kept]).unwrap();
+                ask(log, &file);
+                let mut blanked = sound.clone();
+                blanked[kept..].fill(0);
+                fs::write(&file, &blanked).unwrap();
+                ask(log, &file);
+            }
+            fs::write(&file, &sound).unwrap();
+        }
+    }
+}
+
+fn record_loss(world: &mut World, records: u64) {
+    let writer = world.writer();
+    let id = writer.define_builtin_source(&losses_source()).unwrap();
+    let (now, mut payload) = (writer.now(), Vec::new());
+    let loss = LossRecord {
+        from: now,
+        to: now,
+        source: Some("metric"),
+        reason: LossReason::Overload,
+        records: Some(records),
+        bytes: None,
+        detail: None,
+    };
+    LossEncoder::new()
+        .unwrap()
+        .encode(&loss, &mut payload)
+        .unwrap();
+    writer.push(id, &payload).unwrap();
+}
+
+#[test]
+fn damaged_index_segments_change_no_loss_and_no_completeness() {
+    let mut world = World::of(&[Op::Fill(150)]);
+    for records in [7, 8] {
+        record_loss(&mut world, records);
+        world.apply(&Op::Fill(70));
+        world.apply(&batch(records));
+    }
+    world.close();
+    let dir = world.dir.path().join("loom");
+    let before = losses(&Directory::open(&dir).unwrap().snapshot().unwrap());
+    assert_eq!(before.len(), 2);
+    let mut asked = 0;
+    with_each_index_damage(&dir, |_, file| {
+        let snapshot = Directory::open(&dir).unwrap().snapshot().unwrap();
+        assert_eq!(losses(&snapshot), before, "{}", file.display());
+        let [metric, event] = sources(&snapshot);
+        let complete = |source| snapshot.require_complete(source, TimeRange::ALL, &Poll::never());
+        assert!(matches!(complete(metric), Err(Error::Incomplete { .. })));
+        complete(event).unwrap();
+        asked += 1;
+    });
+    assert!(asked >= 34, "{asked}");
+}
+
+#[test]
+fn where_gaps_are_a_damaged_index_tells_them_or_names_what_it_cannot_tell() {
+    let mut world = World::of(&[Op::Fill(100)]);
+    record_loss(&mut world, 9);
+    for fill in [300, 5] {
+        world.writer().sync_durable().unwrap();
+        lose_staging(&mut world);
+        reopen(&mut world);
+        world.apply(&Op::Fill(fill));
+    }
+    world.close();
+    let dir = world.dir.path().join("loom");
+    let before = losses(&Directory::open(&dir).unwrap().snapshot().unwrap());
+    assert_eq!(before.len(), 3);
+    let (mut told, mut untold) = (0, 0);
+    with_each_index_damage(&dir, |log, file| {
+        let snapshot = Directory::open(&dir).unwrap().snapshot().unwrap();
+        match snapshot.losses(&Poll::never()) {
+            Ok(losses) => {
+                assert_eq!(losses, before, "{}", file.display());
+                told += 1;
+            }
+            // Of a gap whose entry is gone nothing is left that could tell.
+            Err(error) => {
+                assert!(log == "times" && error.is_damage(), "{error}");
+                assert!(error.to_string().contains("records"), "{error}");
+                untold += 1;
+            }
+        }
+    });
+    assert!(told >= 17 && untold > 0, "{told} {untold}");
+}
