@@ -5,7 +5,12 @@
 //!
 //! DuckDB looks at the same directories (`duckdb/`).
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
 use loom_engine::format::{CHUNK_TRAILER_BYTES, TIME_ENTRY_BYTES, seal_trailer};
+use loom_engine::log::storage::FileId;
 use loom_engine::{ChunkNo, LogKind};
 
 use crate::memory::Memory;
@@ -43,6 +48,35 @@ pub fn damaged(input: &[u8], staged: &Memory) -> Memory {
     files
 }
 
+/// Makes the directory that an input says at a path where there is nothing; the files in `kept` stay sound.
+pub fn write(input: &[u8], dir: &Path, kept: &[&str]) -> std::io::Result<()> {
+    fs::create_dir(dir)?;
+    let staged = dir.join(staging::FILE);
+    fs::write(&staged, [])?;
+    let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    let live = staging::live(&staging::Identity {
+        directory: id_of(dir)?,
+        staged: id_of(&staged)?,
+        boot_id: boot_id.trim(),
+    });
+    let mut damaged = damaged(input, &live);
+    for path in kept.iter().map(|name| crate::world::path(name)) {
+        damaged.put(path.clone(), live.get(&path).unwrap_or_default());
+    }
+    if damaged.get(&crate::world::path(staging::FILE)).is_none() {
+        fs::remove_file(&staged)?;
+    }
+    damaged.write(dir)
+}
+
+fn id_of(path: &Path) -> std::io::Result<FileId> {
+    let metadata = fs::metadata(path)?;
+    Ok(FileId {
+        device: metadata.dev(),
+        inode: metadata.ino(),
+    })
+}
+
 /// In the order in which the fuzzer names them.
 pub fn regions(world: &World) -> Vec<Region> {
     let files = &world.files;
@@ -70,7 +104,7 @@ pub fn regions(world: &World) -> Vec<Region> {
 }
 
 /// Makes every checksum of a file right, as far as what it covers is there.
-fn repair(world: &World, files: &mut Memory, path: &std::path::Path) {
+fn repair(world: &World, files: &mut Memory, path: &Path) {
     let Some(bytes) = files.get(path) else {
         return;
     };

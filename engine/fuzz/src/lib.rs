@@ -25,6 +25,7 @@ pub mod payload;
 #[path = "../../../ingestd/src/protocol/mod.rs"]
 pub mod protocol;
 pub mod questions;
+pub mod recovery;
 pub mod reply;
 pub mod request;
 pub mod seeds;
@@ -39,7 +40,7 @@ use std::path::{Path, PathBuf};
 pub type Target = fn(&[u8]) -> String;
 
 /// Every target, by the name of its program and of its folder in `corpus/`.
-pub const TARGETS: [(&str, Target); 16] = [
+pub const TARGETS: [(&str, Target); 17] = [
     ("capture", capture::run),
     ("catalog", catalog::run),
     ("chunk", chunk::run),
@@ -51,6 +52,7 @@ pub const TARGETS: [(&str, Target); 16] = [
     ("meta", meta::run),
     ("node", node::run),
     ("payload", payload::run),
+    ("recovery", recovery::run),
     ("reply", reply::run),
     ("request", request::run),
     ("staging", staging::run),

@@ -11,10 +11,11 @@ use std::path::Path;
 use loom_fuzz::{Target, corpus, home, label};
 
 /// Decoders, and the targets through which their errors show.
-const DECODERS: [(&str, &[&str]); 23] = [
+const DECODERS: [(&str, &[&str]); 24] = [
     ("engine/src/format/chunk.rs", &["chunk"]),
     ("engine/src/format/runs.rs", &["chunk"]),
     ("engine/src/format/node.rs", &["node"]),
+    ("engine/src/format/index_block.rs", &["node"]),
     ("engine/src/format/time_entry.rs", &["time_entry"]),
     ("engine/src/schema/catalog/line.rs", &["catalog"]),
     (
@@ -61,7 +62,7 @@ const BEYOND: [(&str, &str); 7] = [
 ];
 
 /// What else must be reached: labels of errors that are not literals of one file.
-const BESIDES: [(&str, &[&str]); 15] = [
+const BESIDES: [(&str, &[&str]); 16] = [
     ("chunk", &["a chunk is cut short", "checksum of a chunk"]),
     ("node", &["a node is cut short", "checksum of a node"]),
     (
@@ -146,6 +147,10 @@ const BESIDES: [(&str, &[&str]); 15] = [
     ("capture", &["sound", "neither pcap", "the capture ends"]),
     ("configuration", &["sound", "not UTF-8", "unknown field"]),
     ("unrecorded", &["sound", "nothing"]),
+    (
+        "recovery",
+        &["sound", "in no segment, and no crash", "its marks of"],
+    ),
     ("durable", &["sound", "the segment file is gone"]),
     ("staging", &["sound", "is damaged"]),
     (

@@ -20,6 +20,8 @@ use super::rollup::Merger;
 use super::summarise::{LatestChunks, Summariser};
 
 const DAY_NS: i64 = 86_400_000_000_000;
+/// A gap takes an entry for each of its chunks, and a damaged word may claim any number of them. Those that a crash leaves stand in segments.
+const GAP_CHUNKS_MAX: u64 = 1 << 20;
 
 /// A directory that is ready for its first record.
 pub(super) struct Recovered {
@@ -89,6 +91,17 @@ pub(super) fn recover(mut opening: Opening, index_logs: IndexLogs) -> Result<Rec
     );
     let records_end = opening.end(LogKind::Records);
     let resume = resume_at(&opening, &catalog)?;
+    let missing = opening.missing_chunks(first_missing, resume);
+    if missing > GAP_CHUNKS_MAX {
+        let what = format!(
+            "{missing} chunks below {resume}, where records are said to go on, are in no segment, and no crash leaves so many; move away \
+             what says so, a segment of another directory, 'staging' or 'durable', to go on without it"
+        );
+        return Err(Error::Damaged {
+            path: opening.dir().join(LogKind::Records.dir_name()),
+            what,
+        });
+    }
     opening.cut_catalog(valid_bytes as u64)?;
     let mut logs = opening.start(resume, indexed.chunk_index_end, indexed.times_end())?;
     let mut catalog_lines = lines as u64;

@@ -167,6 +167,19 @@ impl Opening {
         }
     }
 
+    /// How many chunks of the record log between two addresses stand in no segment.
+    pub fn missing_chunks(&self, from: Address, to: Address) -> u64 {
+        let [folder, ..] = &self.segments;
+        let [list, ..] = &self.lists;
+        let in_segment = |first: &Address| {
+            let end = first.0.saturating_add(folder.segment_bytes()).min(to.0);
+            end.saturating_sub(first.0.max(from.0))
+        };
+        let stored: u64 = list.keys().map(in_segment).sum();
+        let bytes = to.0.saturating_sub(from.0).saturating_sub(stored);
+        bytes / u64::from(self.meta.chunk_bytes)
+    }
+
     /// Reads bytes between a log's begin and end.
     pub fn read(&self, log: LogKind, address: Address, buffer: &mut [u8]) -> Result<()> {
         let segments = pick_ref(&self.segments, log);

@@ -3,13 +3,11 @@
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use loom_engine::log::storage::FileId;
-use loom_fuzz::{directory, staging, world};
+use loom_fuzz::directory;
 
 /// Looks at the directory with this name; does not return where something is wrong.
 type Look = extern "C" fn(*const c_char);
@@ -71,35 +69,9 @@ impl Host {
         // Another name each time: what the extension remembers of a directory, it remembers by its path.
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let dir = self.root.join(number.to_string());
-        write(&dir, input)?;
+        directory::write(input, &dir, &[])?;
         let name = CString::new(dir.as_os_str().as_bytes())?;
         (self.look)(name.as_ptr());
         fs::remove_dir_all(&dir)
     }
-}
-
-/// Makes the directory that an input says.
-fn write(dir: &Path, input: &[u8]) -> std::io::Result<()> {
-    fs::create_dir(dir)?;
-    let staged = dir.join(staging::FILE);
-    fs::write(&staged, [])?;
-    let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-    let live = staging::live(&staging::Identity {
-        directory: id_of(dir)?,
-        staged: id_of(&staged)?,
-        boot_id: boot_id.trim(),
-    });
-    let damaged = directory::damaged(input, &live);
-    if damaged.get(&world::path(staging::FILE)).is_none() {
-        fs::remove_file(&staged)?;
-    }
-    damaged.write(dir)
-}
-
-fn id_of(path: &Path) -> std::io::Result<FileId> {
-    let metadata = fs::metadata(path)?;
-    Ok(FileId {
-        device: metadata.dev(),
-        inode: metadata.ino(),
-    })
 }

@@ -11,6 +11,7 @@ pub fn all() -> Vec<(&'static str, Seeds)> {
         ("durable", slots()),
         ("staging", stagings()),
         ("directory", directories()),
+        ("recovery", recoveries()),
     ]
 }
 
@@ -340,4 +341,35 @@ fn directories() -> Seeds {
         }
     }
     seeds
+}
+
+fn recoveries() -> Seeds {
+    /// In a slot: where the records end, and where they resume.
+    const TAIL: u32 = 48;
+    const RESUME: u32 = 72;
+    const FAR_OFF: u64 = 1 << 60;
+    let slots = |at: u32| {
+        let far = [&[8], &FAR_OFF.to_le_bytes()[..]].concat();
+        [at, at + SLOT_BYTES as u32].map(|at| change(DURABLE, WRITE, at, &far))
+    };
+    let staged = |word: u32| {
+        let pair = [FAR_OFF.to_le_bytes(), (!FAR_OFF).to_le_bytes()].concat();
+        change(STAGED_WORDS, WRITE, 64 * word, &[&[16], &pair[..]].concat())
+    };
+    vec![
+        seed("sound", &[]),
+        seed("staged", &[&[STAGED]]),
+        seed("no_slot", &[&[0], &change(DURABLE, REMOVE, 0, &[])]),
+        seed("records_cut", &[&[0], &change(RECORDS, CUT, 70_000, &[])]),
+        seed("no_index", &[&[0], &change(CHUNKS, REMOVE, 0, &[])]),
+        seed("no_times", &[&[0], &change(TIMES, REMOVE, 0, &[])]),
+        seed("tail_far", &[&[0], &slots(TAIL).concat()]),
+        seed("resume_far", &[&[0], &slots(RESUME).concat()]),
+        seed(
+            "staged_head_far",
+            &[&[STAGED], &change(STAGED_WORDS, NUMBER, 64, &[7])],
+        ),
+        seed("staged_tail_far", &[&[STAGED], &staged(0)]),
+        seed("staged_both_far", &[&[STAGED], &staged(0), &staged(1)]),
+    ]
 }
