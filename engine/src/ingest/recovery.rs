@@ -236,9 +236,13 @@ impl Indexed {
             let ordinal = entries_before(chunks) - 1;
             if let Ok(entry) = read_entry(opening, ordinal) {
                 let decodes = |stored: Stored| stored.decode(opening).map(|_| ());
-                if entry.node_bytes == 0 || Stored::read(opening, &entry).and_then(decodes).is_ok()
+                let end = Address(entry.node.0.saturating_add(entry.node_bytes.into()));
+                // An entry without a node names the place of the next one.
+                let is_within = end.0.is_multiple_of(8) && end <= opening.end(LogKind::Chunks);
+                if is_within
+                    && (entry.node_bytes == 0
+                        || Stored::read(opening, &entry).and_then(decodes).is_ok())
                 {
-                    let end = entry.node + u64::from(entry.node_bytes);
                     let newest = Some(entry.last_arrival).filter(|last| *last != Timestamp::MIN);
                     return Ok(Self {
                         uuid,
