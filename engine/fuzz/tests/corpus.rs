@@ -42,7 +42,7 @@ const DECODERS: [(&str, &[&str]); 24] = [
 ];
 
 /// Messages that no file of the corpus can reach, and why.
-const BEYOND: [(&str, &str); 7] = [
+const BEYOND: [(&str, &str); 10] = [
     ("an event is always JSON", "a broken invariant of our own"),
     ("sources, the limit", "65,000 sources take megabytes"),
     (
@@ -59,6 +59,12 @@ const BEYOND: [(&str, &str); 7] = [
         "of the machine's groups, when the daemon starts",
     ),
     ("cannot be read:", "of the file, not of what it says"),
+    (
+        ", its place is that of level",
+        "every question is answered from the records instead",
+    ),
+    (", past the chunk index's end", "the same"),
+    (", its entry says level", "the same"),
 ];
 
 /// What else must be reached: labels of errors that are not literals of one file.
