@@ -1,27 +1,24 @@
 //! A storage whose files a group may read, and so query; only the owner writes.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{Gid, Mode};
-
+use super::access::Access;
 use super::storage::{FileId, OpenMode, OsStorage, Storage, StorageFile};
-use crate::error::{IoContext, Result};
+use crate::error::Result;
 
 /// The operating system's files; what is made here belongs to a group.
 #[derive(Copy, Clone, Debug)]
 pub struct GroupStorage {
-    group: u32,
+    access: Access,
 }
 
 impl GroupStorage {
     pub fn new(group: u32) -> GroupStorage {
-        GroupStorage { group }
-    }
-
-    fn share(&self, path: &Path, mode: Mode) -> Result<()> {
-        rustix::fs::chown(path, None, Some(Gid::from_raw(self.group))).at(path)?;
-        rustix::fs::chmod(path, mode).at(path)
+        GroupStorage {
+            access: Access::new(Some(group)),
+        }
     }
 }
 
@@ -29,14 +26,19 @@ impl Storage for GroupStorage {
     fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn StorageFile>> {
         let file = OsStorage.open(path, mode)?;
         if matches!(mode, OpenMode::Create | OpenMode::CreateNew) {
-            self.share(path, Mode::RUSR | Mode::WUSR | Mode::RGRP)?;
+            self.access.set(path)?;
         }
         Ok(file)
     }
 
     fn make_dir(&self, path: &Path) -> Result<()> {
+        match std::fs::symlink_metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            // One that is there already may be anything, as yet.
+            _ => return OsStorage.make_dir(path),
+        }
         OsStorage.make_dir(path)?;
-        self.share(path, Mode::RWXU | Mode::RGRP | Mode::XGRP)
+        self.access.set(path)
     }
 
     fn list(&self, path: &Path) -> Result<Vec<String>> {

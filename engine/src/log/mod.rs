@@ -8,6 +8,7 @@
 //! All `unsafe` of the engine is here: the mapped staging file (`staging`, `staged_run`), one system call (`lock`) and one
 //! instruction (`ticks`).
 
+mod access;
 mod attachment;
 mod catalog_file;
 mod control;
@@ -42,6 +43,7 @@ mod ticks;
 mod view;
 mod writer;
 
+pub use access::Access;
 pub(crate) use fault::is_for_space;
 pub use meta::DirMeta;
 pub use opening::{Opening, Recovered};

@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::access::refuse_foreign;
 use super::attachment::NOTE_NAME;
 use super::catalog_file::{self, CatalogFile};
 use super::control::Word;
@@ -80,6 +81,7 @@ impl Opening {
             options.segment_bytes,
         )?;
         let dir = std::path::absolute(dir).map_err(|error| Error::io(dir, error))?;
+        refuse_foreign(&*storage, &dir)?;
         storage.make_dir(&dir)?;
         let lock = WriterLock::take(&*storage, &dir)?;
         let meta = provide_meta(&*storage, &dir, options)?;
@@ -435,7 +437,10 @@ fn provide_meta(storage: &dyn Storage, dir: &Path, options: &LogOptions) -> Resu
         .into_iter()
         .find(|log| names.iter().any(|name| name == log.dir_name()))
     {
-        let what = format!("it holds {}/ but its loom.json is gone", log.dir_name());
+        let what = format!(
+            "it holds {}/ but its loom.json is gone; put that back from a copy of the directory (it never changes), or move the folder away",
+            log.dir_name()
+        );
         return Err(Error::NotLoom {
             path: dir.to_owned(),
             what,

@@ -1,10 +1,11 @@
 //! Who may come near: the modes and the group of the directory, and the socket itself.
 
 use std::io;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
+use loom_engine::log::Access;
 use rustix::fs::{Gid, Mode};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -15,30 +16,38 @@ use crate::socket::{SOCKET_NAME, with_socket_path};
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// Lets the group read what the directory holds already; the engine makes new files so from the start.
-pub(super) fn share(dir: &Path, group: u32) -> Result<(), DaemonError> {
-    let entries =
-        std::fs::read_dir(dir).and_then(|entries| entries.collect::<io::Result<Vec<_>>>());
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |source| DaemonError::Io { path, source }
-    };
-    for entry in entries.map_err(failed(dir))? {
-        let path = entry.path();
-        let kind = entry.file_type().map_err(failed(&path))?;
-        let mode = match (kind.is_dir(), kind.is_file()) {
-            (true, _) => 0o750,
-            (_, true) => 0o640,
-            _ => continue,
-        };
-        rustix::fs::chown(&path, None, Some(Gid::from_raw(group)))
-            .and_then(|()| rustix::fs::chmod(&path, Mode::from_raw_mode(mode)))
-            .map_err(|error| failed(&path)(error.into()))?;
-        if kind.is_dir() {
-            share(&path, group)?;
+/// Gives what the directory holds of Loom's already its modes and group; the engine makes new files so from the start.
+pub(super) fn share(dir: &Path, group: Option<u32>) -> Result<(), DaemonError> {
+    for error in Access::new(group).set_all(dir) {
+        if group.is_some() {
+            return Err(error.into());
         }
+        tracing::warn!("{error}; its mode or group stays, so others than its owner may read it");
     }
     Ok(())
+}
+
+/// Why a directory, as it is found, is not the daemon's alone.
+pub(super) fn distrusted(dir: &Path) -> Vec<String> {
+    let Ok(found) = std::fs::metadata(dir) else {
+        return Vec::new();
+    };
+    let mut notes = Vec::new();
+    let (name, user) = (dir.display(), rustix::process::geteuid().as_raw());
+    if found.uid() != user {
+        notes.push(format!(
+            "{name} belongs to user {}, who may put anything in the place of what user {user}, who runs this daemon, keeps \
+             there; give it to user {user} with chown",
+            found.uid()
+        ));
+    }
+    if found.mode() & 0o022 != 0 {
+        notes.push(format!(
+            "{name} had mode {:04o} when this daemon started: others than its owner could write to it, and put anything there",
+            found.mode() & 0o7777
+        ));
+    }
+    notes
 }
 
 /// Makes the directory's socket, in place of one that a killed daemon left.

@@ -111,7 +111,11 @@ impl Daemon {
             accept_clock,
             when_full,
         };
+        let distrusted = access::distrusted(dir);
         let mut writer = Writer::open(dir, options)?;
+        for note in distrusted {
+            tracing::warn!("{note}");
+        }
         let prepared = match prepare(&mut writer, dir, config, group) {
             Ok(prepared) => prepared,
             Err(error) => {
@@ -248,9 +252,7 @@ fn prepare(
     config: &Config,
     group: Option<u32>,
 ) -> Result<Prepared, DaemonError> {
-    if let Some(group) = group {
-        access::share(dir, group)?;
-    }
+    access::share(dir, group)?;
     let mut notes = Vec::new();
     for source in &config.sources {
         if let Some(source) = wanted(source.clone(), writer.catalog(), &mut notes) {

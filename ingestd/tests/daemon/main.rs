@@ -7,6 +7,7 @@
     reason = "helpers of tests fail by panicking"
 )]
 
+mod access;
 mod commands;
 mod connections;
 mod generated;
