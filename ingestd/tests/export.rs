@@ -208,7 +208,7 @@ fn errors_name_the_thing_and_leave_no_file() {
     };
     assert_eq!(
         fails(&["--source", "ss"], 1),
-        "ingestd: unknown source 'ss'; did you mean 's'?\n"
+        "ingestd: unknown source 'ss'; did you mean 's'?; there is 's'\n"
     );
     assert!(fails(&["--source", "s", "--index", "m"], 1).contains("has no index 'm'"));
     let wrong = fails(&["--source", "s", "--index", "n", "--min", "x"], 1);

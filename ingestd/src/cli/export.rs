@@ -8,7 +8,7 @@ use ingestd::input::parse_timestamp_ns;
 use ingestd::output::{Export, export, parse_range};
 use loom_engine::query::Directory;
 use loom_engine::schema::Source;
-use loom_engine::{IndexId, TimeRange, Timestamp, ValueRange};
+use loom_engine::{Error, IndexId, TimeRange, Timestamp, ValueRange};
 
 /// Write a source's records to a Parquet file
 ///
@@ -53,7 +53,16 @@ pub struct Args {
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let snapshot = Directory::open(&self.dir)?.snapshot()?;
-        let source = snapshot.source(&self.source)?;
+        let source = match snapshot.source(&self.source) {
+            Err(error @ Error::UnknownSource { .. }) => {
+                let sources = snapshot.catalog().sources();
+                bail!(
+                    "{error}; {}",
+                    known(sources.map(|source| source.name.as_str()))
+                )
+            }
+            source => source?,
+        };
         let index = match &self.index {
             Some(name) => Some(self.index_range(&source, name)?),
             None => None,
@@ -85,7 +94,12 @@ impl Args {
         name: &str,
     ) -> anyhow::Result<(IndexId, Option<ValueRange>)> {
         let Some(index) = source.index(name) else {
-            return Err(source.unknown_index(name).into());
+            let error = source.unknown_index(name);
+            let indexes = source.indexes.iter();
+            bail!(
+                "{error}; {}",
+                known(indexes.map(|index| index.name.as_str()))
+            );
         };
         let field = index
             .value_field()
@@ -99,6 +113,15 @@ impl Args {
         };
         Ok((index.id, range))
     }
+}
+
+/// Which names there are.
+fn known<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<_> = names.map(|name| format!("'{name}'")).collect();
+    if names.is_empty() {
+        return "there is none".to_owned();
+    }
+    format!("there is {}", names.join(", "))
 }
 
 fn time(text: &str) -> anyhow::Result<Timestamp> {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
@@ -13,6 +13,8 @@ use signal_hook::iterator::Signals;
 
 /// How often the daemon's own threads are looked after.
 const CHECK: Duration = Duration::from_millis(500);
+/// How soon a further signal is the same request: `timeout` signals the process and its group, and so may whoever stops a group.
+const SAME_REQUEST: Duration = Duration::from_secs(1);
 
 /// Run the daemon on a Loom directory until SIGTERM or SIGINT; SIGHUP reads the configuration again
 #[derive(clap::Args)]
@@ -81,15 +83,16 @@ pub(super) fn catch_signals() -> anyhow::Result<Receiver<i32>> {
     Ok(receiver)
 }
 
-/// Stops in good order; a further SIGTERM or SIGINT ends the process at once, and the next start recovers.
+/// Stops in good order; a SIGTERM or SIGINT more than a second later ends the process at once, and the next start recovers.
 pub(super) fn stop(daemon: Daemon, signals: &Receiver<i32>) -> anyhow::Result<()> {
     tracing::info!("stopping");
     let impatient = signals.clone();
+    let first = Instant::now();
     std::thread::Builder::new()
         .name("loom-impatience".to_owned())
         .spawn(move || {
             while let Ok(signal) = impatient.recv() {
-                if signal != SIGHUP {
+                if signal != SIGHUP && first.elapsed() >= SAME_REQUEST {
                     tracing::warn!("stopped by a second signal; the next start recovers");
                     std::process::exit(1);
                 }

@@ -1,9 +1,10 @@
-//! `GET /metrics`, `/livez` and `/readyz` on a loopback address, for monitoring. One request a connection, one connection at a time.
+//! `GET /metrics`, `/livez` and `/readyz` on a loopback address, for monitoring. One request a connection, and a thread for each, so that one
+//! that says nothing delays no other.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,9 @@ use super::message::Inbox;
 
 /// The longest head of a request, in bytes.
 const HEAD_BYTES_MAX: usize = 8 << 10;
+/// Served at a time; one more is closed at once.
+const CONNECTIONS_MAX: usize = 64;
+const STACK_BYTES: usize = 512 << 10;
 /// How long a client may take, all in all.
 const PATIENCE: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_millis(50);
@@ -32,18 +36,15 @@ impl Http {
             .spawn({
                 let stopping = Arc::clone(&stopping);
                 move || {
+                    let open = Arc::new(AtomicUsize::new(0));
                     for stream in listener.incoming() {
                         if stopping.load(Ordering::SeqCst) {
                             return;
                         }
-                        match stream.map(|stream| serve(stream, &inbox)) {
-                            Ok(Ok(())) => {}
-                            // A client that fails is its own affair.
-                            Ok(Err(error)) => {
-                                tracing::debug!("a request for metrics failed: {error}")
-                            }
+                        match stream.and_then(|stream| admit(stream, &inbox, &open)) {
+                            Ok(()) => {}
                             Err(error) => {
-                                // Out of descriptors, most likely: others may close soon.
+                                // Out of descriptors or threads, most likely: others may close soon.
                                 tracing::warn!(
                                     "a request for metrics could not be accepted: {error}"
                                 );
@@ -73,36 +74,86 @@ impl Http {
     }
 }
 
+/// One of the connections that may be open, until it is dropped.
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn take(open: &Arc<AtomicUsize>) -> Option<Place> {
+        let place = Place(Arc::clone(open));
+        (open.fetch_add(1, Ordering::Relaxed) < CONNECTIONS_MAX).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Serves a connection in a thread that ends by itself; where too many are open, it is closed.
+fn admit(stream: TcpStream, inbox: &Inbox, open: &Arc<AtomicUsize>) -> io::Result<()> {
+    let Some(place) = Place::take(open) else {
+        return Ok(());
+    };
+    let inbox = inbox.clone();
+    std::thread::Builder::new()
+        .name("loom-http-peer".to_owned())
+        .stack_size(STACK_BYTES)
+        .spawn(move || {
+            // A client that fails is its own affair.
+            if let Err(error) = serve(stream, &inbox) {
+                tracing::debug!("a request for metrics failed: {error}");
+            }
+            drop(place);
+        })?;
+    Ok(())
+}
+
 fn serve(mut stream: TcpStream, inbox: &Inbox) -> io::Result<()> {
-    let head = read_head(&mut stream)?;
+    let deadline = Instant::now() + PATIENCE;
+    let head = read_head(&mut stream, deadline)?;
     let (status, kind, body) = answer(&head, inbox);
     let head_only = head.starts_with("HEAD ");
-    let header = format!(
+    let mut reply = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
-    stream.set_write_timeout(Some(PATIENCE))?;
-    stream.write_all(header.as_bytes())?;
     if !head_only {
-        stream.write_all(body.as_bytes())?;
+        reply.push_str(&body);
+    }
+    let mut rest = reply.as_bytes();
+    while !rest.is_empty() {
+        stream.set_write_timeout(Some(left(deadline)?))?;
+        match stream.write(rest) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            written => rest = rest.get(written?..).unwrap_or_default(),
+        }
     }
     Ok(())
 }
 
+/// What is left of a client's time; an error when it is over.
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    Ok(left)
+}
+
 /// The request up to its empty line.
-fn read_head(stream: &mut TcpStream) -> io::Result<String> {
-    let deadline = Instant::now() + PATIENCE;
+fn read_head(stream: &mut TcpStream, deadline: Instant) -> io::Result<String> {
     let mut head = Vec::new();
     let mut piece = [0; 1024];
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() || head.len() > HEAD_BYTES_MAX {
+        if head.len() > HEAD_BYTES_MAX {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        stream.set_read_timeout(Some(left))?;
-        match stream.read(&mut piece)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            bytes => head.extend_from_slice(piece.get(..bytes).unwrap_or_default()),
+        stream.set_read_timeout(Some(left(deadline)?))?;
+        match stream.read(&mut piece) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => head.extend_from_slice(piece.get(..read?).unwrap_or_default()),
         }
     }
     Ok(String::from_utf8_lossy(&head).into_owned())

@@ -137,7 +137,7 @@ impl Registry {
         welcome: Welcome,
     ) -> Result<(), (ErrorCode, String)> {
         if !may_push(stream, access) {
-            let message = "this user may not push here; the daemon's owner may".to_owned();
+            let message = "this user may not ask or tell this daemon anything; its owner may, and with [access] socket = \"group\" a group too".to_owned();
             return Err((ErrorCode::NotPermitted, message));
         }
         let mut connections = self.connections();

@@ -268,13 +268,22 @@ fn metrics_and_health_are_served_to_this_machine() {
     assert!(get("/readyz?verbose").ends_with("ready\n"));
     assert!(get("/").starts_with("HTTP/1.1 404"));
     assert!(ask("POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
-    // A request that never ends, and one that is not text, keep nobody from being answered.
+    // Connections that say nothing, a request that never ends, and one that is not text, keep nobody from being answered.
     drop(TcpStream::connect(address).unwrap());
     TcpStream::connect(address)
         .unwrap()
         .write_all(&[0xFF; 20_000])
         .unwrap();
+    let idle: Vec<_> = (0..8)
+        .map(|_| TcpStream::connect(address).unwrap())
+        .collect();
+    let since = std::time::Instant::now();
     assert!(get("/livez").starts_with("HTTP/1.1 200"));
+    assert!(since.elapsed() < std::time::Duration::from_secs(1));
+    // They do not stay open for ever.
+    for mut stream in idle {
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+    }
     let refusing = format!("[retention]\nmin_free = '1000000TiB'\non_full = 'refuse'\n{NUMBERS}");
     here.daemon()
         .reload(&Config::parse(&refusing).unwrap())
@@ -430,7 +439,8 @@ fn another_user_who_reaches_the_socket_is_refused() {
         return;
     }
     assert!(
-        said.starts_with("255 4 ") && said.contains("may not push"),
+        said.starts_with("255 4 ")
+            && said.contains("may not ask or tell this daemon anything; its owner may"),
         "{said}"
     );
     let status = here.daemon().status().unwrap();

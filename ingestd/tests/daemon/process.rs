@@ -105,6 +105,27 @@ fn a_stop_under_load_loses_nothing_that_the_socket_took() {
 }
 
 #[test]
+fn a_second_signal_right_after_the_first_is_the_same_request() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("loom");
+    for (first, second) in [
+        (Signal::TERM, Signal::INT),
+        (Signal::INT, Signal::TERM),
+        (Signal::TERM, Signal::TERM),
+    ] {
+        let there = There::start(&dir, &[]);
+        let pid = Pid::from_child(&there.child);
+        kill_process(pid, first).unwrap();
+        std::thread::sleep(std::time::Duration::from_micros(500));
+        // It may be gone already.
+        let _ = kill_process(pid, second);
+        assert!(there.wait(), "{first:?}, {second:?}");
+        assert!(!dir.join("staging").exists());
+    }
+}
+
+#[test]
 fn a_hangup_reads_the_configuration_again_and_a_faulty_one_changes_nothing() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("loom");
