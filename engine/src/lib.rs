@@ -13,6 +13,7 @@ pub mod schema;
 #[cfg(test)]
 mod tests;
 pub mod types;
+pub mod unrecorded;
 
 pub use error::{Error, IoContext, PayloadError, Result};
 pub use types::{

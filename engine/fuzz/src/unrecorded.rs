@@ -3,14 +3,10 @@
 //! Input: flags, then the slots, half of the input each: sequence, then JSON, whose header is put before them; with [`UNREPAIRED`], the
 //! bytes of the file.
 
-#[path = "../../../ingestd/src/losses/entry.rs"]
-mod entry;
-#[path = "../../../ingestd/src/losses/slots.rs"]
-mod slots;
+use loom_engine::unrecorded::{Entry, FILE_BYTES, SLOT_BYTES, Slots};
 
 use crate::memory::BOOT_ID;
 use crate::{SOUND, UNREPAIRED, UUID, flagged};
-use slots::{FILE_BYTES, SLOT_BYTES, Slots};
 
 pub fn run(input: &[u8]) -> String {
     let (flags, given) = flagged(input);
@@ -26,6 +22,7 @@ pub fn run(input: &[u8]) -> String {
         file.extend(slot(&slots, second));
     }
     let (sequence, entries) = slots.decode(&file);
+    assert!(sequence > 0 || slots.damaged(&file) > 0);
     file.resize(FILE_BYTES, 0);
     if let Some(next) = sequence.checked_add(1) {
         write_next(&slots, &mut file, next, &entries);
@@ -40,7 +37,7 @@ fn slot(slots: &Slots, given: &[u8]) -> Vec<u8> {
 }
 
 /// What was read and is written again is read again.
-fn write_next(slots: &Slots, file: &mut [u8], sequence: u64, entries: &[entry::Entry]) {
+fn write_next(slots: &Slots, file: &mut [u8], sequence: u64, entries: &[Entry]) {
     let Ok(slot) = slots.encode(sequence, entries) else {
         return;
     };
@@ -49,9 +46,8 @@ fn write_next(slots: &Slots, file: &mut [u8], sequence: u64, entries: &[entry::E
         panic!("a slot of {} bytes does not fit", slot.len());
     };
     place.copy_from_slice(&slot);
-    let bare = |entries: &[entry::Entry]| -> Vec<_> {
-        entries.iter().map(entry::Entry::without_detail).collect()
-    };
+    let bare =
+        |entries: &[Entry]| -> Vec<_> { entries.iter().map(Entry::without_detail).collect() };
     let (found, again) = slots.decode(file);
     assert_eq!((found, bare(&again)), (sequence, bare(entries)));
 }

@@ -1,6 +1,7 @@
 //! What is missing: the records of `loom_losses`, and the gaps and damaged chunks that the timestamp index tells.
 //!
-//! The ledger of the daemon says what it refused and dropped; what a crash took is told by the logs themselves. The cost is bounded by the
+//! The ledger of the daemon says what it refused and dropped, in its records and in the file of what has none yet; what a crash took is told by
+//! the logs themselves. The cost is bounded by the
 //! number of losses: where there are none, the roots of the forest are all that is read.
 
 use std::ops::ControlFlow;
@@ -9,9 +10,23 @@ use super::interrupt::Poll;
 use super::missing::{MissingRun, missing_runs};
 use super::raw_scan::raw_scan;
 use super::snapshot::Snapshot;
+use super::unrecorded::Ledger;
 use crate::error::{Error, Result};
-use crate::schema::{LOSSES_SOURCE, LossDecoder, LossStage, LossText, TimeKind};
+use crate::schema::{
+    Catalog, LOSSES_SOURCE, LossDecoder, LossReason, LossStage, LossText, TimeKind,
+};
 use crate::types::{SourceId, TimeRange, Timestamp};
+use crate::unrecorded::Entry;
+
+/// Where losses begin that have no record yet, in a directory whose newest record is this.
+///
+/// They are gathered for a second before they are recorded, and a log without room for that has none for records either.
+pub fn unrecorded_since(newest: Option<Timestamp>) -> Timestamp {
+    const GATHERED_NS: i64 = 2_000_000_000;
+    newest.map_or(Timestamp::MIN, |newest| {
+        Timestamp(newest.0.saturating_sub(GATHERED_NS))
+    })
+}
 
 /// Records that are known to be missing.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -31,7 +46,8 @@ pub struct Loss {
 }
 
 impl Snapshot {
-    /// Every loss that is known of what is retained, by time.
+    /// Every loss that is known of what is retained, by time: what the ledger says now, though it be later than the snapshot, for a loss is
+    /// recorded after it happened.
     ///
     /// # Errors
     /// Damage, eviction meanwhile, [`Error::Interrupted`].
@@ -77,14 +93,25 @@ impl Snapshot {
             .iter()
             .map(|run| Loss::of_run(run, chunk_bytes))
             .collect();
-        if let Some(ledger) = self.catalog().find(LOSSES_SOURCE) {
+        let Ledger {
+            snapshot,
+            unrecorded,
+        } = self.ledger_now(poll)?;
+        match unrecorded {
+            Ok(entries) => {
+                let of_entry = |entry| Loss::of_entry(entry, snapshot.catalog());
+                losses.extend(entries.iter().map(of_entry));
+            }
+            Err(error) => losses.push(Loss::unknown(&error, snapshot.newest_ts()?)),
+        }
+        if let Some(ledger) = snapshot.catalog().find(LOSSES_SOURCE) {
             let decoder = LossDecoder::new(ledger);
             // A loss is recorded after it happened, so older records tell of older losses.
             let range = TimeRange {
                 first,
                 last: Timestamp::MAX,
             };
-            raw_scan(self, ledger.id, range, poll, |record| {
+            raw_scan(&snapshot, ledger.id, range, poll, |record| {
                 let text = decoder.decode(record.layout, record.payload);
                 losses.push(Loss::of_record(text, record.ts));
                 ControlFlow::Continue(())
@@ -131,6 +158,33 @@ impl Loss {
             reason: text.reason,
             records: text.records,
             bytes: text.bytes,
+        }
+    }
+
+    fn of_entry(entry: &Entry, catalog: &Catalog) -> Loss {
+        let source = entry.source.and_then(|id| catalog.source(id));
+        let reason = LossReason::of_number(entry.reason).unwrap_or(LossReason::Unknown);
+        Loss {
+            from: entry.from,
+            to: entry.to,
+            source: source.map(|source| source.name.clone()),
+            stage: reason.stage().label().to_owned(),
+            reason: reason.label().to_owned(),
+            records: entry.records,
+            bytes: entry.bytes,
+        }
+    }
+
+    /// What the file of unrecorded losses may hold, where nobody can tell.
+    fn unknown(error: &Error, newest: Option<Timestamp>) -> Loss {
+        Loss {
+            from: unrecorded_since(newest),
+            to: Timestamp::MAX,
+            source: None,
+            stage: LossStage::Crash.label().to_owned(),
+            reason: format!("losses that are not recorded yet cannot be read: {error}"),
+            records: None,
+            bytes: None,
         }
     }
 

@@ -43,6 +43,7 @@ mod tally;
 #[cfg(test)]
 mod tests;
 mod totals;
+mod unrecorded;
 mod value;
 mod verified;
 mod walk;
@@ -58,7 +59,7 @@ pub use directory::Directory;
 pub use histogram::{BinValues, Histogram, HistogramRow, HistogramSpec};
 pub use indexed_scan::indexed_scan;
 pub use interrupt::Poll;
-pub use losses::Loss;
+pub use losses::{Loss, unrecorded_since};
 pub use predicate::Predicate;
 pub use quantile::Quantile;
 pub use raw_scan::{Backward, RawScan, raw_scan};

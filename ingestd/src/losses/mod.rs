@@ -6,22 +6,19 @@
 //!
 //! The daemon does so, and a load that writes a directory itself.
 
-mod entry;
-mod slots;
 mod unrecorded;
 
 use std::io;
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use loom_engine::ingest::Writer;
-use loom_engine::query::{Directory, Poll, raw_scan};
-use loom_engine::schema::{LOSSES_SOURCE, LossEncoder, LossReason, LossRecord, losses_source};
-use loom_engine::{Address, Error, SourceId, TimeRange, Timestamp};
+use loom_engine::query::{Directory, Poll, unrecorded_since};
+use loom_engine::schema::{LossEncoder, LossReason, LossRecord, losses_source};
+use loom_engine::unrecorded::Entry;
+use loom_engine::{Error, SourceId, Timestamp};
 
-use entry::Entry;
-use unrecorded::UnrecordedFile;
+use unrecorded::{Condition, UnrecordedFile};
 
 /// How long losses of one cause are gathered into one record.
 const GATHER: Duration = Duration::from_secs(1);
@@ -55,20 +52,41 @@ pub(crate) struct Losses {
 
 impl Losses {
     /// Takes over what the last daemon of the directory had no time to record.
-    pub(crate) fn open(dir: &Path, writer: &Writer) -> Result<Losses, Error> {
+    pub(crate) fn open(dir: &Path, writer: &mut Writer) -> Result<Losses, Error> {
         let io = |source: io::Error| Error::Io {
             path: UnrecordedFile::path(dir),
             source,
         };
-        let (file, mut entries) = UnrecordedFile::open(dir, writer.meta().uuid).map_err(io)?;
-        let marked: Vec<Address> = entries
-            .iter()
-            .filter_map(|entry| entry.recorded_at)
-            .collect();
-        let found = recorded_among(dir, &marked)?;
-        entries.retain(|entry| entry.recorded_at.is_none_or(|at| !found.contains(&at)));
+        let opened = UnrecordedFile::open(dir, writer.meta().uuid).map_err(io)?;
+        let (file, kept, condition) = opened;
+        let snapshot = Directory::open(dir)?.snapshot()?;
+        let mut entries = snapshot.without_recorded(kept, &Poll::never())?;
         for entry in &mut entries {
             entry.recorded_at = None;
+        }
+        let path = UnrecordedFile::path(dir);
+        match condition {
+            Condition::Sound => {}
+            Condition::Half => tracing::warn!(
+                "{}: one of its two slots does not verify; what was refused or dropped in the last second before the last writer ended may be missing from loom_losses",
+                path.display()
+            ),
+            Condition::Lost => {
+                tracing::error!(
+                    "{} is damaged: what was refused or dropped in the last second before the last writer ended is not known; loom_losses gets an entry without a number",
+                    path.display()
+                );
+                entries.push(Entry {
+                    source: None,
+                    reason: LossReason::Unknown as u8,
+                    from: unrecorded_since(snapshot.newest_ts()?),
+                    to: writer.now(),
+                    records: None,
+                    bytes: None,
+                    detail: "the file of unrecorded losses was damaged".to_owned(),
+                    recorded_at: None,
+                });
+            }
         }
         let mut losses = Losses {
             entries,
@@ -102,7 +120,8 @@ impl Losses {
         let detail = shortened(lost.detail);
         match self.entries.iter_mut().find(same) {
             Some(entry) => {
-                entry.records = entry.records.saturating_add(lost.records);
+                let known = entry.records;
+                entry.records = known.map(|records| records.saturating_add(lost.records));
                 let bytes = entry.bytes.zip(lost.bytes);
                 entry.bytes = bytes.map(|(one, other)| one.saturating_add(other));
                 entry.to = now.max(entry.to);
@@ -113,7 +132,7 @@ impl Losses {
                 reason,
                 from: now,
                 to: now,
-                records: lost.records,
+                records: Some(lost.records),
                 bytes: lost.bytes,
                 detail: detail.to_owned(),
                 recorded_at: None,
@@ -124,7 +143,7 @@ impl Losses {
 
     /// What is not in the log yet.
     pub(crate) fn unrecorded(&self) -> u64 {
-        let records = self.entries.iter().map(|entry| entry.records);
+        let records = self.entries.iter().filter_map(|entry| entry.records);
         records.fold(0, u64::saturating_add)
     }
 
@@ -199,7 +218,7 @@ impl Losses {
                 to: entry.to,
                 source: source.map(|source| source.name.as_str()),
                 reason,
-                records: Some(entry.records),
+                records: entry.records,
                 bytes: entry.bytes,
                 detail: Some(entry.detail.as_str()).filter(|detail| !detail.is_empty()),
             };
@@ -237,34 +256,6 @@ impl Losses {
             self.trouble = Some(message);
         }
     }
-}
-
-/// Which of these addresses hold a record of `loom_losses`.
-fn recorded_among(dir: &Path, marked: &[Address]) -> Result<Vec<Address>, Error> {
-    let Some(lowest) = marked.iter().min() else {
-        return Ok(Vec::new());
-    };
-    let snapshot = Directory::open(dir)?.snapshot()?;
-    let Some(source) = snapshot.catalog().find(LOSSES_SOURCE) else {
-        return Ok(Vec::new());
-    };
-    let mut found = Vec::new();
-    raw_scan(
-        &snapshot,
-        source.id,
-        TimeRange::ALL,
-        &Poll::never(),
-        |record| {
-            if marked.contains(&record.address) {
-                found.push(record.address);
-            }
-            match record.address > *lowest {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
-            }
-        },
-    )?;
-    Ok(found)
 }
 
 /// As much of a reason as is kept.
@@ -305,7 +296,7 @@ mod tests {
             };
             let mut writer = Writer::open(&self.dir(), options).unwrap();
             let source = writer.define_source(&SourceDef::new("x")).unwrap();
-            let losses = Losses::open(&self.dir(), &writer).unwrap();
+            let losses = Losses::open(&self.dir(), &mut writer).unwrap();
             (writer, losses, source)
         }
 
@@ -396,7 +387,10 @@ mod tests {
                     losses.settle(&mut writer);
                     expected += 1;
                 }
+                assert_eq!(scene.records(), expected, "live at step {step}");
                 // Dropped without being closed, a writer leaves what a kill leaves.
+                drop((writer, losses));
+                assert_eq!(scene.records(), expected, "dead at step {step}");
             }
             let (mut writer, mut losses, _) = scene.open();
             losses.finish(&mut writer).unwrap();
@@ -430,5 +424,62 @@ mod tests {
         let long = "ä".repeat(200);
         assert_eq!(shortened(&long).len(), DETAIL_BYTES_MAX);
         assert_eq!(shortened(&format!("x{long}")).len(), DETAIL_BYTES_MAX - 1);
+    }
+
+    #[test]
+    fn a_damaged_file_is_a_loss_of_unknown_number_and_half_a_one_tells_what_it_has() {
+        const SLOT_BYTES: usize = loom_engine::unrecorded::SLOT_BYTES;
+        let blanked =
+            |range: std::ops::Range<usize>| move |bytes: &mut Vec<u8>| bytes[range.clone()].fill(0);
+        type Harm = Box<dyn Fn(&mut Vec<u8>)>;
+        let harms: [(Harm, bool); 7] = [
+            (Box::new(|bytes| bytes.clear()), true),
+            (Box::new(|bytes| bytes.fill(0)), true),
+            (Box::new(|bytes| bytes.fill(0xA5)), true),
+            (Box::new(|bytes| bytes.truncate(9)), true),
+            (
+                Box::new(|bytes| {
+                    bytes[30] ^= 1;
+                    bytes[SLOT_BYTES + 30] ^= 1;
+                }),
+                true,
+            ),
+            (Box::new(blanked(0..SLOT_BYTES)), false),
+            (Box::new(blanked(SLOT_BYTES..2 * SLOT_BYTES)), false),
+        ];
+        for (number, (harm, is_lost)) in harms.into_iter().enumerate() {
+            let scene = scene();
+            let (mut writer, mut losses, source) = scene.open();
+            writer.push(source, &[1; 8]).unwrap();
+            writer.publish().unwrap();
+            for _ in 0..2 {
+                losses.note(&lost(source, 5), writer.now());
+                losses.keep();
+            }
+            let path = UnrecordedFile::path(&scene.dir());
+            let mut bytes = std::fs::read(&path).unwrap();
+            harm(&mut bytes);
+            std::fs::write(&path, &bytes).unwrap();
+            drop((writer, losses));
+            let check = |told: &[Loss], when: &str| {
+                if is_lost {
+                    let [loss] = told else {
+                        panic!("harm {number} {when}: {told:?}");
+                    };
+                    assert_eq!((loss.records, loss.stage.as_str()), (None, "crash"));
+                    assert!(loss.from > Timestamp::MIN, "{loss:?}");
+                } else {
+                    let records: u64 = told.iter().filter_map(|loss| loss.records).sum();
+                    assert!([5, 10].contains(&records), "harm {number} {when}: {told:?}");
+                }
+            };
+            check(&scene.told(), "without a writer");
+            let (mut writer, mut losses, _) = scene.open();
+            check(&scene.told(), "after a start");
+            losses.finish(&mut writer).unwrap();
+            writer.close().unwrap();
+            losses.remove();
+            check(&scene.told(), "after a stop");
+        }
     }
 }

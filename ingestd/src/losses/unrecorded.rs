@@ -1,21 +1,32 @@
 //! `unrecorded`: losses that are not in the log yet, in a file of the directory, where a kill of the daemon leaves them.
 //!
-//! The file is allocated in full when it is made: a full disk does not keep losses from being counted. It is not synced. After a crash of
+//! The file is allocated in full when it is made: a full disk does not keep losses from being counted. It gets its name with a slot that verifies
+//! in it, so one in which none does was damaged. It is not synced. After a crash of
 //! the host its content is of no use, for nobody knows how old it is; the gap in the log then says that the number is not known. What its
-//! bytes say is `slots.rs`'s.
+//! bytes say is the engine's `unrecorded`.
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, OFlags};
+use rustix::fs::{FallocateFlags, Gid, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::entry::Entry;
-use super::slots::{FILE_BYTES, SLOT_BYTES, Slots};
+use loom_engine::unrecorded::{Entry, FILE_BYTES, FILE_NAME, SLOT_BYTES, Slots};
 
-const NAME: &str = "unrecorded";
+/// The file before it has its name.
+const NEW_NAME: &str = "unrecorded.new";
+
+/// How a file was found.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Condition {
+    Sound,
+    /// One of its slots does not verify; that may have been the newer one.
+    Half,
+    /// Neither does.
+    Lost,
+}
 
 pub(super) struct UnrecordedFile {
     file: File,
@@ -26,47 +37,43 @@ pub(super) struct UnrecordedFile {
 
 impl UnrecordedFile {
     pub(super) fn path(dir: &Path) -> PathBuf {
-        dir.join(NAME)
+        dir.join(FILE_NAME)
     }
 
     /// The directory's file, made where there is none, and what it holds of this boot of the machine.
-    pub(super) fn open(dir: &Path, uuid: [u8; 16]) -> io::Result<(UnrecordedFile, Vec<Entry>)> {
+    pub(super) fn open(
+        dir: &Path,
+        uuid: [u8; 16],
+    ) -> io::Result<(UnrecordedFile, Vec<Entry>, Condition)> {
         let path = Self::path(dir);
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32)
-            .open(&path)?;
+        let slots = Slots::of_this_boot(uuid).map_err(io::Error::other)?;
+        let file = match opened(&path, false) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => made(dir, &slots)?,
+            file => file?,
+        };
         if !file.metadata()?.is_file() {
             let what = "not a regular file; move it away";
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
         }
-        match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, FILE_BYTES as u64) {
-            // A file system that cannot allocate ahead takes the bytes as they come.
-            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-        let slots = Slots {
-            uuid,
-            boot_id: boot_id.trim().to_owned(),
-        };
+        allocate(&file)?;
         let mut bytes = vec![0; FILE_BYTES];
         for (slot, number) in bytes.chunks_exact_mut(SLOT_BYTES).zip(0..) {
             // What is not there or cannot be read does not verify.
             let _ = file.read_exact_at(slot, Slots::offset(number));
         }
         let (sequence, entries) = slots.decode(&bytes);
+        let condition = match slots.damaged(&bytes) {
+            0 => Condition::Sound,
+            1 => Condition::Half,
+            _ => Condition::Lost,
+        };
         let opened = UnrecordedFile {
             file,
             path,
             slots,
             sequence,
         };
-        Ok((opened, entries))
+        Ok((opened, entries, condition))
     }
 
     /// Replaces what the file says.
@@ -88,6 +95,45 @@ impl UnrecordedFile {
     }
 }
 
+fn opened(path: &Path, new: bool) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(new)
+        .mode(0o600)
+        .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32)
+        .open(path)
+}
+
+fn allocate(file: &File) -> io::Result<()> {
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, FILE_BYTES as u64) {
+        // A file system that cannot allocate ahead takes the bytes as they come.
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.set_len(FILE_BYTES as u64),
+        allocated => Ok(allocated?),
+    }
+}
+
+/// A new file that holds no entry, for those to read who may read the directory's other files.
+fn made(dir: &Path, slots: &Slots) -> io::Result<File> {
+    let path = dir.join(NEW_NAME);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let file = opened(&path, true)?;
+    allocate(&file)?;
+    file.write_all_at(&slots.encode(1, &[])?, Slots::offset(1))?;
+    if let Ok(other) = std::fs::metadata(dir.join("loom.json"))
+        && other.mode() & 0o040 != 0
+        // Who may not give it to the group keeps it closed: the group's readers are told that they cannot know.
+        && rustix::fs::fchown(&file, None, Some(Gid::from_raw(other.gid()))).is_ok()
+    {
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(0o640))?;
+    }
+    std::fs::rename(&path, UnrecordedFile::path(dir))?;
+    Ok(file)
+}
+
 #[cfg(test)]
 mod tests {
     use loom_engine::schema::LossReason;
@@ -101,7 +147,7 @@ mod tests {
             reason: LossReason::Overload as u8,
             from: Timestamp(1),
             to: Timestamp(2),
-            records,
+            records: Some(records),
             bytes: Some(8 * records),
             detail: detail.to_owned(),
             recorded_at: None,
@@ -113,23 +159,26 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let entry = |records| entry(records, "why");
         let open = || UnrecordedFile::open(dir.path(), [7; 16]).unwrap();
-        let (mut file, found) = open();
+        let (mut file, found, _) = open();
         assert_eq!(found, []);
         file.write(&[entry(1)]).unwrap();
         file.write(&[entry(1), entry(2)]).unwrap();
         assert_eq!(open().1, [entry(1), entry(2)]);
-        // The second write went to slot 0.
+        // The last write went to slot 1, the first to slot 0.
         let path = UnrecordedFile::path(dir.path());
         let whole = std::fs::read(&path).unwrap();
         for at in [0, 5, 9, 20, 60] {
             let mut torn = whole.clone();
-            torn[at] ^= 1;
+            torn[SLOT_BYTES + at] ^= 1;
             std::fs::write(&path, &torn).unwrap();
-            assert_eq!(open().1, [entry(1)], "byte {at}");
+            let (_, found, condition) = open();
+            assert_eq!(found, [entry(1)], "byte {at}");
+            assert_eq!(condition, Condition::Half);
         }
         std::fs::write(&path, &whole).unwrap();
         assert_eq!(UnrecordedFile::open(dir.path(), [8; 16]).unwrap().1, []);
-        let (mut file, _) = open();
+        let (mut file, _, condition) = open();
+        assert_eq!(condition, Condition::Sound);
         file.slots.boot_id = "another boot".to_owned();
         file.write(&[entry(3)]).unwrap();
         assert_eq!(open().1, []);
@@ -138,12 +187,12 @@ mod tests {
     #[test]
     fn reasons_give_way_where_there_are_many() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut file, _) = UnrecordedFile::open(dir.path(), [7; 16]).unwrap();
+        let (mut file, _, _) = UnrecordedFile::open(dir.path(), [7; 16]).unwrap();
         let many: Vec<Entry> = (0..300)
             .map(|records| entry(records, &"y".repeat(160)))
             .collect();
         file.write(&many).unwrap();
-        let (mut file, found) = UnrecordedFile::open(dir.path(), [7; 16]).unwrap();
+        let (mut file, found, _) = UnrecordedFile::open(dir.path(), [7; 16]).unwrap();
         assert_eq!(found.len(), 300);
         let too_many: Vec<Entry> = many.iter().cycle().take(3000).cloned().collect();
         assert!(file.write(&too_many).is_err());

@@ -20,7 +20,7 @@ pub(super) struct DirectSink {
 
 impl DirectSink {
     pub(super) fn open(dir: &Path) -> anyhow::Result<DirectSink> {
-        let writer = match Writer::open(dir, WriterOptions::default()) {
+        let mut writer = match Writer::open(dir, WriterOptions::default()) {
             Err(Error::Locked { pid, .. }) => anyhow::bail!(
                 "{} is written by another process{} that cannot be reached over its socket; wait for it to end",
                 dir.display(),
@@ -29,7 +29,7 @@ impl DirectSink {
             writer => writer?,
         };
         Ok(DirectSink {
-            losses: Losses::open(dir, &writer)?,
+            losses: Losses::open(dir, &mut writer)?,
             writer,
             counts: Counts::default(),
         })

@@ -34,6 +34,13 @@ fn lost(dir: &Path) -> BTreeMap<String, u64> {
     lost
 }
 
+fn assert_incomplete(dir: &Path) {
+    let snapshot = Directory::open(dir).unwrap().snapshot().unwrap();
+    let source = snapshot.source("numbers").unwrap().id;
+    let error = snapshot.require_complete(source, TimeRange::ALL, &Poll::never());
+    assert!(error.unwrap_err().to_string().contains("'numbers'"));
+}
+
 fn id_of(client: &Client, name: &str) -> SourceId {
     let catalog: serde_json::Value = serde_json::from_str(&client.catalog().unwrap()).unwrap();
     let sources = catalog.as_array().unwrap();
@@ -70,10 +77,13 @@ fn overload(client: &Client) -> Counts {
 fn what_was_refused_and_dropped_is_told_by_the_log_after_a_stop() {
     let here = Here::start(&dropping());
     let counts = overload(&here.client());
-    // Seen live too, within about a second.
-    eventually(|| {
-        (lost(here.path()).values().sum::<u64>() == counts.refused + counts.dropped).then_some(())
-    });
+    // Seen live too, recorded or not, and each time while it is recorded.
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < std::time::Duration::from_millis(2500) {
+        let told = lost(here.path()).values().sum::<u64>();
+        assert_eq!(told, counts.refused + counts.dropped);
+        assert_incomplete(here.path());
+    }
     let dir = here.stop();
     let lost = lost(dir.path());
     assert_eq!(lost["overload"], counts.dropped);
@@ -85,10 +95,7 @@ fn what_was_refused_and_dropped_is_told_by_the_log_after_a_stop() {
         assert_eq!(loss.bytes, loss.records.map(|records| 8 * records));
         assert!(loss.from <= loss.to);
     }
-    let snapshot = Directory::open(dir.path()).unwrap().snapshot().unwrap();
-    let source = snapshot.source("numbers").unwrap().id;
-    let error = snapshot.require_complete(source, TimeRange::ALL, &Poll::never());
-    assert!(error.unwrap_err().to_string().contains("'numbers'"));
+    assert_incomplete(dir.path());
 }
 
 #[test]
@@ -106,6 +113,11 @@ fn the_identity_is_exact_after_kills() {
         // No second passes between the answer and the kill: what is not recorded yet must be found all the same.
         there.signal("-KILL");
         there.wait();
+        // Readers find it without a daemon.
+        let told = lost(&loom);
+        let wanted = (total.dropped, total.refused);
+        assert_eq!((told["overload"], told["malformed"]), wanted);
+        assert_incomplete(&loom);
     }
     let there = There::start(&loom, &arguments);
     let wanted = total.refused + total.dropped;
@@ -138,7 +150,8 @@ fn records_for_a_source_that_does_not_exist_are_losses_of_no_source_and_the_othe
         (told.stage.as_str(), told.reason.as_str()),
         ("input", "no such source")
     );
-    assert_eq!(numbers(here.path()), [1, 2]);
+    // The loss is kept before the records beside it are published.
+    eventually(|| (numbers(here.path()) == [1, 2]).then_some(()));
 }
 
 #[test]
@@ -162,6 +175,10 @@ fn the_built_in_sources_are_the_daemons_own() {
     assert!(error.to_string().contains("built in"), "{error}");
     let told = eventually(|| Some(losses(here.path())).filter(|told| told.len() > before.len()));
     assert!(told.iter().all(|loss| loss.records == Some(1)), "{told:?}");
+    eventually(|| {
+        let snapshot = Directory::open(here.path()).unwrap().snapshot().unwrap();
+        snapshot.source("loom_metrics").ok()
+    });
     // What the daemon did in each interval adds up to what it did.
     client.push(source, &7u64.to_le_bytes()).unwrap();
     client.sync().unwrap();

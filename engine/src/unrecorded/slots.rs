@@ -1,28 +1,30 @@
 //! The bytes of `unrecorded`: two slots, written alternately, each with a sequence number and a checksum, so that one torn by a kill
 //! leaves the other.
 //!
-//! The fuzz target of these bytes compiles this file too. Whatever they say, decoding them ends in entries or in none.
+//! Whatever they say, decoding them ends in entries or in none.
 
 use std::borrow::Cow;
 use std::io;
 
-use loom_engine::format::checksum_for;
 use serde::{Deserialize, Serialize};
 
 use super::entry::Entry;
+use crate::error::Result;
+use crate::format::checksum_for;
+use crate::log::storage::{OsStorage, Storage};
 
-pub(super) const SLOT_BYTES: usize = 64 << 10;
+pub const SLOT_BYTES: usize = 64 << 10;
 /// Of both slots.
-pub(super) const FILE_BYTES: usize = 2 * SLOT_BYTES;
+pub const FILE_BYTES: usize = 2 * SLOT_BYTES;
 /// Checksum, length, sequence.
 const HEADER_BYTES: usize = 16;
 /// What the checksum covers in place of a log's number: none has this one.
 const SLOT_LOG: u8 = 4;
 
 /// The directory and the boot of the machine that slots are of.
-pub(super) struct Slots {
-    pub(super) uuid: [u8; 16],
-    pub(super) boot_id: String,
+pub struct Slots {
+    pub uuid: [u8; 16],
+    pub boot_id: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -32,13 +34,22 @@ struct Content<'a, L> {
 }
 
 impl Slots {
+    /// Of a directory, on this machine as it runs now.
+    ///
+    /// # Errors
+    /// The system does not tell which boot this is.
+    pub fn of_this_boot(uuid: [u8; 16]) -> Result<Slots> {
+        let boot_id = OsStorage.boot_id()?;
+        Ok(Slots { uuid, boot_id })
+    }
+
     /// Where the slot with this sequence stands in the file.
-    pub(super) fn offset(sequence: u64) -> u64 {
+    pub fn offset(sequence: u64) -> u64 {
         sequence % 2 * SLOT_BYTES as u64
     }
 
     /// A slot. Reasons are left out where they do not fit.
-    pub(super) fn encode(&self, sequence: u64, entries: &[Entry]) -> io::Result<Vec<u8>> {
+    pub fn encode(&self, sequence: u64, entries: &[Entry]) -> io::Result<Vec<u8>> {
         let mut json = self.json(entries)?;
         if json.len() > SLOT_BYTES - HEADER_BYTES {
             let bare: Vec<Entry> = entries.iter().map(Entry::without_detail).collect();
@@ -52,7 +63,7 @@ impl Slots {
     }
 
     /// A slot of any content.
-    pub(super) fn sealed(&self, sequence: u64, json: &[u8]) -> Vec<u8> {
+    pub fn sealed(&self, sequence: u64, json: &[u8]) -> Vec<u8> {
         let mut slot = Vec::with_capacity(HEADER_BYTES + json.len());
         let sum = checksum_for(&self.uuid, SLOT_LOG, sequence, json);
         slot.extend_from_slice(&sum.to_le_bytes());
@@ -63,7 +74,7 @@ impl Slots {
     }
 
     /// The sequence of the newest slot that verifies, 0 if none does, and its entries, if they are of this boot.
-    pub(super) fn decode(&self, file: &[u8]) -> (u64, Vec<Entry>) {
+    pub fn decode(&self, file: &[u8]) -> (u64, Vec<Entry>) {
         let slots = file.chunks(SLOT_BYTES).zip(0..2);
         let newest = slots
             .filter_map(|(slot, number)| self.verified(slot, number))
@@ -75,6 +86,16 @@ impl Slots {
             Ok(content) if content.boot_id == self.boot_id.as_str() => (sequence, content.entries),
             _ => (sequence, Vec::new()),
         }
+    }
+
+    /// How many slots do not verify that once did: every slot is written before the one of the next sequence but one.
+    pub fn damaged(&self, file: &[u8]) -> usize {
+        let slots = file.chunks(SLOT_BYTES).zip(0..2);
+        let verified = slots.filter_map(|(slot, number)| self.verified(slot, number));
+        let (count, newest) = verified.fold((0, 0), |(count, newest), (sequence, _)| {
+            (count + 1, sequence.max(newest))
+        });
+        if newest == 1 { 0 } else { 2 - count }
     }
 
     fn json(&self, entries: &[Entry]) -> io::Result<Vec<u8>> {
