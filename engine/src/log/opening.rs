@@ -243,6 +243,16 @@ impl Opening {
             chunks,
             times,
         ];
+        let mut durable = DurableFile::open(
+            Arc::clone(&self.storage),
+            &self.dir,
+            self.meta.uuid,
+            self.survey.slot,
+        )?;
+        if self.survey.slot.is_none() && self.how == Recovered::Clean {
+            // From the first segment on, a directory without a slot is one that lost it.
+            durable.write(0, true, [DurableLog::default(); 3])?;
+        }
         self.seal_last_chunk()?;
         for (segments, start) in self.segments.iter().zip(starts) {
             segments.remove_drafts()?;
@@ -256,7 +266,7 @@ impl Opening {
 
         self.view.forget_lists();
 
-        let epoch = self.survey.epoch() + 1;
+        let epoch = self.survey.epoch();
         let mut slot = self.logs;
         for (log, known) in LogKind::ALL.into_iter().zip(known) {
             let bytes = self.last_bytes(log, known)?;
@@ -271,25 +281,24 @@ impl Opening {
         }
         let [of_records, ..] = &mut slot;
         of_records.resume = records;
-        let mut durable = DurableFile::open(
-            Arc::clone(&self.storage),
-            &self.dir,
-            self.meta.uuid,
-            self.survey.slot,
-        )?;
-        // From here on the slot speaks for all that old staging held.
-        durable.write(epoch, false, slot)?;
+        // From here on the slot speaks for all that old staging held: the epoch before has ended, and none has begun.
+        durable.write(epoch, true, slot)?;
         for (segments, entry) in self.segments.iter().zip(slot) {
             // A crash may have come between a begin and what follows from it.
             segments.evict(entry.begin)?;
         }
-        if self.how == Recovered::StagingLost {
+        let [end, ..] = known;
+        if records > end {
+            tracing::warn!(
+                "{}: what was published above address {end} is lost with staging: up to address {records} there is a gap, which loom_losses tells of",
+                self.dir.display()
+            );
             // The slot holds the place of these from now on.
             let [folder, ..] = &self.segments;
             folder.remove_unwritten(self.end(LogKind::Records), records)?;
             self.lists = list_all(&self.segments)?;
         }
-        self.start_epoch(epoch, starts, slot, durable)
+        self.start_epoch(epoch + 1, starts, slot, durable)
     }
 
     /// The bytes of an index log from the last chunk boundary to where it goes on.
@@ -306,7 +315,7 @@ impl Opening {
         epoch: u64,
         starts: [Address; 3],
         slot: [DurableLog; 3],
-        durable: DurableFile,
+        mut durable: DurableFile,
     ) -> Result<Logs> {
         self.remove_old_staging();
         let Placed {
@@ -331,6 +340,10 @@ impl Opening {
             };
         }
         note.write(&*self.storage, &self.dir)?;
+        // Only now there is staging that could be lost. Both slots say so before anything is published, so that one that is damaged leaves no clean
+        // one behind.
+        durable.write(epoch, false, slot)?;
+        durable.write(epoch, false, slot)?;
 
         let setup = Setup {
             storage: self.storage,

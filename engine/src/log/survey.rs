@@ -43,16 +43,20 @@ impl Survey {
         meta: &DirMeta,
         is_empty: impl FnOnce() -> Result<bool>,
     ) -> Result<Survey> {
-        // The note before the slot: a writer that begins writes the slot of its epoch first, so a note that is newer than the slot never is.
+        // The note before the slot: a writer that begins first writes a slot that supersedes older notes, so one that no slot supersedes is the newest.
         let note = StagingNote::read(storage, dir)?;
         let slot = durable::read(storage, dir, &meta.uuid)?;
-        let ending = match (&note, &slot) {
-            (Some(note), slot) if !is_superseded(note, slot.as_ref()) => {
-                attach(storage, dir, meta, note)?
-            }
-            (_, Some(slot)) if slot.clean => Ending::Clean,
-            (_, None) if is_empty()? => Ending::Clean,
+        let staged = match &note {
+            Some(note) if !is_superseded(note, slot.as_ref()) => attach(storage, dir, meta, note)?,
             _ => Ending::Lost { missing: None },
+        };
+        let is_clean = slot.is_some_and(|slot| slot.clean);
+        let ending = match staged {
+            Ending::Staged(attachment) => Ending::Staged(attachment),
+            // An epoch whose staging is lost published nothing while the newest slot is the clean one that it began from.
+            _ if is_clean => Ending::Clean,
+            _ if slot.is_none() && is_empty()? => Ending::Clean,
+            lost => lost,
         };
         Ok(Survey { ending, note, slot })
     }
@@ -64,7 +68,7 @@ impl Survey {
     }
 }
 
-/// Whether the slot says more than staging can: a clean stop of its epoch, or a later epoch, which began by saving what staging held.
+/// Whether the slot says more than staging can: an end of its epoch, or a later epoch, which began by saving what staging held.
 fn is_superseded(note: &StagingNote, slot: Option<&DurableState>) -> bool {
     slot.is_some_and(|slot| slot.epoch > note.epoch || (slot.clean && slot.epoch == note.epoch))
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::client::{Client, options};
-use super::judge::{Broken, Found, Owed, chunks, read, recover};
+use super::judge::{Broken, Found, Owed, chunks, read, recover, tells_no_gap};
 use crate::error::Result;
 use crate::ingest::Writer;
 use crate::log::Durability;
@@ -116,9 +116,13 @@ fn crash_in_recovery(
             continue;
         }
         crashes += 1;
-        let again = recover(&boundary.kill(), &run.client.sent, owed).map_err(|broken| {
-            broken.when(&format!("killed in recovery, before {:?}", boundary.op))
-        })?;
+        let killed = boundary.kill();
+        let when = format!("killed in recovery, before {:?}", boundary.op);
+        let again =
+            recover(&killed, &run.client.sent, owed).map_err(|broken| broken.when(&when))?;
+        if owed.promise == "G1" {
+            tells_no_gap(&killed).map_err(|broken| broken.when(&when))?;
+        }
         if again != kept {
             return Err(Broken {
                 promise: "recovery is idempotent",
@@ -155,7 +159,10 @@ pub fn crash_everywhere(run: &Run, every: u64, random: &mut Random) -> Result<u6
 
 fn crash_at(run: &Run, at: &Boundary, every: u64, random: &mut Random) -> Result<u64, Broken> {
     let sent = &run.client.sent;
-    recover(&at.kill(), sent, &owed_after_kill(at)).map_err(|broken| broken.when("killed"))?;
+    let killed = at.kill();
+    recover(&killed, sent, &owed_after_kill(at))
+        .and_then(|_| tells_no_gap(&killed))
+        .map_err(|broken| broken.when("killed"))?;
     let luck = LUCKS[random.below(5) as usize];
     recover(
         &at.lose_power(luck, random),

@@ -156,6 +156,40 @@ fn what_was_allocated_ahead_and_never_written_does_not_stay() {
 }
 
 #[test]
+fn staging_that_is_lost_before_its_epoch_began_held_nothing() {
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::None);
+    append_each(&mut logs, [808, 168, 48]);
+    logs.close().unwrap();
+    let durable = scene.dir().join("durable");
+    let ended = std::fs::read(&durable).unwrap();
+    drop(resume(scene.open()));
+    let begun = std::fs::read(&durable).unwrap();
+    scene.lose_staging();
+    // As it was when the new staging was made and no slot told of it.
+    std::fs::write(&durable, &ended).unwrap();
+    let tails = check_all(&scene.reader()).tail;
+    assert_eq!(tails, [Address(808), Address(168), Address(48)]);
+    let opening = scene.open();
+    assert_eq!(
+        (opening.how(), opening.resume()),
+        (Recovered::Clean, Address(CHUNK))
+    );
+    drop(opening);
+    // From the first slot on records may have been published, and one slot that is damaged hides that no more than none.
+    for slot in [0, 4096] {
+        let mut bytes = begun.clone();
+        bytes[slot + 60] ^= 1;
+        std::fs::write(&durable, &bytes).unwrap();
+        let opening = scene.open();
+        assert_eq!(
+            (opening.how(), opening.resume()),
+            (Recovered::StagingLost, Address(SEGMENT))
+        );
+    }
+}
+
+#[test]
 fn staging_of_another_boot_is_never_adopted() {
     let scene = Scene::new();
     let mut logs = scene.create(Durability::None);
