@@ -16,7 +16,7 @@ use loom_engine::format::{
     FANOUT, Node, NodeSummary, RecordIter, TIME_ENTRY_BYTES, TimeEntry, complete_chunks, entry_of,
 };
 use loom_engine::ingest::{Batch, LatestChunks, Summariser, Writer, WriterOptions};
-use loom_engine::log::{LogOptions, LogReader};
+use loom_engine::log::{Durability, LogOptions, LogReader};
 use loom_engine::query::{Directory, Poll, raw_scan};
 use loom_engine::schema::{BinsDef, SourceDef, decode_catalog, parse_sources};
 use loom_engine::{Address, ChunkNo, Error, Key, LogKind, SourceId, TimeRange, ValueKind};
@@ -238,6 +238,70 @@ fn the_index_logs_are_rebuilt_from_the_records() {
             let bytes = vec![0xA5; std::fs::metadata(&path).unwrap().len() as usize];
             std::fs::write(&path, bytes).unwrap();
         }
+        let writer = Writer::open(dir.path(), options(dir.path())).unwrap();
+        writer.close().unwrap();
+        assert_eq!(sound(dir.path()), expected);
+    }
+}
+
+/// Fails unless a writer refuses the directory with words that name the catalog and say `what`.
+fn assert_catalog_refused(dir: &Path, what: &str) {
+    let refused = Writer::open(dir, options(dir)).err();
+    let told = refused.unwrap().to_string();
+    let named = told.contains("catalog") && told.contains("whole copy");
+    assert!(named && told.contains(what), "{told}, not {what}");
+}
+
+#[test]
+fn a_catalog_that_lost_lines_is_refused_at_a_start_and_a_whole_one_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::open(dir.path(), options(dir.path())).unwrap();
+    let expected = push(&mut writer, 0, 5_000);
+    writer.close().unwrap();
+    let path = dir.path().join("catalog");
+    let whole = std::fs::read(&path).unwrap();
+    let ends = whole.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+    let cuts: Vec<usize> = ends.map(|(at, _)| at).collect();
+    assert!(cuts.len() > 1);
+    for cut in cuts.iter().flat_map(|at| [*at, at + 1]).chain([0, 5]) {
+        if cut < whole.len() {
+            std::fs::write(&path, &whole[..cut]).unwrap();
+            assert_catalog_refused(dir.path(), "was durable");
+        }
+    }
+    std::fs::remove_file(&path).unwrap();
+    assert_catalog_refused(dir.path(), "was durable");
+    std::fs::write(&path, &whole).unwrap();
+    let writer = Writer::open(dir.path(), options(dir.path())).unwrap();
+    writer.close().unwrap();
+    assert_eq!(sound(dir.path()), expected);
+}
+
+#[test]
+fn a_catalog_that_lacks_a_source_of_records_is_refused_though_no_slot_tells_its_length() {
+    // Events stand in a chunk that a roll-up tells of, and then in the last chunk too, which only the records tell of.
+    for rounds in [60, 1] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut unsynced = options(dir.path());
+        unsynced.log.durability = Durability::None;
+        let mut writer = Writer::open(dir.path(), unsynced).unwrap();
+        let mut expected = push(&mut writer, 0, 97);
+        for _ in 1..rounds {
+            expected.extend(push(&mut writer, 1, 97));
+        }
+        writer.publish().unwrap();
+        drop(writer);
+        let path = dir.path().join("catalog");
+        let whole = std::fs::read(&path).unwrap();
+        let name = b"\"name\":\"event\"";
+        let kept = whole
+            .split_inclusive(|byte| *byte == b'\n')
+            .take_while(|line| !line.windows(name.len()).any(|part| part == name));
+        std::fs::write(&path, kept.collect::<Vec<_>>().concat()).unwrap();
+        assert_catalog_refused(dir.path(), "lacks source 2, of which there are records");
+        std::fs::write(&path, "").unwrap();
+        assert_catalog_refused(dir.path(), "of which there are records");
+        std::fs::write(&path, &whole).unwrap();
         let writer = Writer::open(dir.path(), options(dir.path())).unwrap();
         writer.close().unwrap();
         assert_eq!(sound(dir.path()), expected);

@@ -9,6 +9,7 @@ mod columns;
 mod definitions;
 mod indexer;
 mod intake;
+mod known_sources;
 mod native;
 mod options;
 mod recovery;

@@ -15,6 +15,7 @@ use crate::types::{Address, ChunkNo, LogKind, SourceId, Timestamp};
 
 use super::clock::{Clock, SystemTimeSource, TimeSource};
 use super::indexer::{Indexer, Missing};
+use super::known_sources;
 use super::native::Natives;
 use super::rollup::Merger;
 use super::summarise::{LatestChunks, Summariser};
@@ -61,15 +62,19 @@ pub(super) enum IndexLogs {
 pub(super) fn recover(mut opening: Opening, index_logs: IndexLogs) -> Result<Recovered> {
     let uuid = opening.meta().uuid;
     let (mut catalog, lines, valid_bytes) = decode_catalog(&uuid, &opening.catalog_bytes()?)?;
+    known_sources::require_lines(&opening, valid_bytes as u64)?;
     let indexed = match index_logs {
         IndexLogs::KeepSound => Indexed::find(&opening)?,
         IndexLogs::Rebuild => Indexed::nothing(&opening),
     };
+    let open = indexed.open_rollups(&opening, &catalog)?;
+    known_sources::require_indexed(&opening, &catalog, &open)?;
     let first_missing = indexed.chunks.address(indexed.chunk_bytes);
     let closing = first_missing.max(catalog.latest_at());
     // An index by closure ended with its writer, and nobody can tell its values any more.
-    let open = catalog.sources().flat_map(|source| source.open_indexes());
-    let native: Vec<_> = open
+    let native: Vec<_> = catalog
+        .sources()
+        .flat_map(|source| source.open_indexes())
         .filter(|index| index.is_native())
         .map(|index| index.id)
         .collect();
@@ -79,7 +84,6 @@ pub(super) fn recover(mut opening: Opening, index_logs: IndexLogs) -> Result<Rec
         .collect::<Result<Vec<Event>>>()?;
 
     let mut latest = LatestChunks::default();
-    let open = indexed.open_rollups(&opening, &catalog)?;
     indexed.find_latest(&opening, &open, &catalog, &mut latest)?;
     let indexer = Indexer::new(
         uuid,
@@ -102,6 +106,8 @@ pub(super) fn recover(mut opening: Opening, index_logs: IndexLogs) -> Result<Rec
             what,
         });
     }
+    // So few chunks are missing that each can be looked at.
+    known_sources::require_recorded(&opening, &catalog, indexed.chunks)?;
     opening.cut_catalog(valid_bytes as u64)?;
     let mut logs = opening.start(resume, indexed.chunk_index_end, indexed.times_end())?;
     let mut catalog_lines = lines as u64;

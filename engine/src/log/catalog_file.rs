@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::storage::{OpenMode, Storage, StorageFile, is_not_found, read_file, write_at};
+use super::sync::{AtomicU64, Ordering};
 use crate::error::{Error, Result};
 
 const NAME: &str = "catalog";
@@ -27,7 +28,8 @@ pub fn bytes(storage: &dyn Storage, dir: &Path) -> Result<u64> {
 #[derive(Debug)]
 pub struct CatalogFile {
     file: Arc<dyn StorageFile>,
-    bytes: u64,
+    /// Length of the lines that are durable. The slots of `durable` tell it too.
+    bytes: Arc<AtomicU64>,
     /// Bytes of a line that failed may stand past the end.
     is_torn: bool,
 }
@@ -39,9 +41,18 @@ impl CatalogFile {
         let bytes = file.bytes()?;
         Ok(CatalogFile {
             file,
-            bytes,
+            bytes: Arc::new(AtomicU64::new(bytes)),
             is_torn: false,
         })
+    }
+
+    /// The length, to be loaded with acquire by other threads.
+    pub fn shared_bytes(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.bytes)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Acquire)
     }
 
     /// Appends a line and syncs it. A line that failed to be written is taken back.
@@ -52,9 +63,10 @@ impl CatalogFile {
         }
         self.is_torn = true;
         let written =
-            write_at(&*self.file, line.as_bytes(), self.bytes).and_then(|()| self.file.sync());
+            write_at(&*self.file, line.as_bytes(), self.bytes()).and_then(|()| self.file.sync());
         if written.is_ok() {
-            self.bytes += line.len() as u64;
+            self.bytes
+                .store(self.bytes() + line.len() as u64, Ordering::Release);
             self.is_torn = false;
         } else if let Err(error) = self.take_back() {
             tracing::warn!("{error}; the line that failed is taken back later");
@@ -63,25 +75,25 @@ impl CatalogFile {
     }
 
     fn take_back(&mut self) -> Result<()> {
-        self.file.truncate(self.bytes)?;
+        self.file.truncate(self.bytes())?;
         self.is_torn = false;
         Ok(())
     }
 
-    /// Keeps the first `bytes` bytes, which are the lines that verify.
+    /// Keeps the first `bytes` bytes, which are the lines that verify, durably.
     pub fn cut(&mut self, bytes: u64) -> Result<()> {
-        if bytes > self.bytes {
-            let what = format!("it ends at byte {}, short of byte {bytes}", self.bytes);
+        if bytes > self.bytes() {
+            let what = format!("it ends at byte {}, short of byte {bytes}", self.bytes());
             return Err(Error::Damaged {
                 path: self.file.path().to_owned(),
                 what,
             });
         }
-        if bytes < self.bytes {
+        if bytes < self.bytes() {
             self.file.truncate(bytes)?;
-            self.file.sync()?;
-            self.bytes = bytes;
+            self.bytes.store(bytes, Ordering::Release);
         }
-        Ok(())
+        // A writer that was killed may have written its last line and not synced it.
+        self.file.sync()
     }
 }

@@ -10,6 +10,7 @@ use super::options::ADDRESS_LIMIT;
 use super::storage::{
     OpenMode, Storage, StorageFile, is_not_found, read_at, replace_file, write_at,
 };
+use super::sync::{AtomicU64, Ordering};
 use crate::error::Result;
 use crate::format::{SLOT_LOG, checksum_for};
 use crate::types::Address;
@@ -43,6 +44,8 @@ pub struct DurableState {
     pub epoch: u64,
     pub clean: bool,
     pub logs: [DurableLog; 3],
+    /// So long is the catalog at least; 0 where nobody said.
+    pub catalog_bytes: u64,
 }
 
 impl DurableState {
@@ -68,6 +71,7 @@ impl DurableState {
             body.extend_from_slice(&[0; 4]);
             body.extend_from_slice(&log.resume.0.to_le_bytes());
         }
+        body.extend_from_slice(&self.catalog_bytes.to_le_bytes());
         body.resize(SLOT_BYTES - 8, 0);
         let mut slot = Vec::with_capacity(SLOT_BYTES);
         slot.extend_from_slice(&MAGIC.to_le_bytes());
@@ -109,6 +113,7 @@ impl DurableState {
             epoch: u64_at(24)?,
             clean: u32_of(body.get(32..36)?)? == 1,
             logs,
+            catalog_bytes: u64_at(136)?,
         })
     }
 }
@@ -150,15 +155,17 @@ pub struct DurableFile {
     /// `None` after the medium refused it.
     file: Option<Arc<dyn StorageFile>>,
     newest: Option<DurableState>,
+    catalog_bytes: Arc<AtomicU64>,
 }
 
 impl DurableFile {
-    /// Opens or makes the file. What is written continues after `newest`, which `read` found.
+    /// Opens or makes the file. What is written continues after `newest`, which `read` found, and says how long the catalog is by then.
     pub fn open(
         storage: Arc<dyn Storage>,
         dir: &Path,
         uuid: [u8; 16],
         newest: Option<DurableState>,
+        catalog_bytes: Arc<AtomicU64>,
     ) -> Result<DurableFile> {
         let path = dir.join(NAME);
         let file = storage.open(&path, OpenMode::Create)?;
@@ -171,6 +178,7 @@ impl DurableFile {
             uuid,
             file: Some(file),
             newest,
+            catalog_bytes,
         })
     }
 
@@ -182,6 +190,8 @@ impl DurableFile {
             epoch,
             clean,
             logs,
+            // A line was told of before any record that needs it was published, and so before the tails that are written here were loaded.
+            catalog_bytes: self.catalog_bytes.load(Ordering::Acquire),
         };
         let written = match self.file.take() {
             Some(file) => self.write_slot(&file, &state).map(|()| file),
@@ -241,15 +251,22 @@ mod tests {
     fn the_newest_slot_wins_and_a_torn_one_leaves_the_one_before() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(read(&OsStorage, dir.path(), &UUID).unwrap(), None);
-        let mut file = DurableFile::open(Arc::new(OsStorage), dir.path(), UUID, None).unwrap();
+        let catalog_bytes = Arc::new(AtomicU64::new(7));
+        let open = |newest| {
+            let catalog_bytes = Arc::clone(&catalog_bytes);
+            DurableFile::open(Arc::new(OsStorage), dir.path(), UUID, newest, catalog_bytes).unwrap()
+        };
+        let mut file = open(None);
         assert_eq!(read(&OsStorage, dir.path(), &UUID).unwrap(), None);
         file.write(1, false, logs(10)).unwrap();
+        catalog_bytes.store(70, Ordering::Release);
         file.write(2, true, logs(20)).unwrap();
         let state = read(&OsStorage, dir.path(), &UUID).unwrap().unwrap();
         assert_eq!(
             (state.sequence, state.epoch, state.clean, state.logs),
             (2, 2, true, logs(20))
         );
+        assert_eq!(state.catalog_bytes, 70);
 
         let path = dir.path().join(NAME);
         let whole = std::fs::read(&path).unwrap();
@@ -259,12 +276,13 @@ mod tests {
             std::fs::write(&path, &damaged).unwrap();
             let state = read(&OsStorage, dir.path(), &UUID).unwrap().unwrap();
             assert_eq!((state.sequence, state.logs), (1, logs(10)), "byte {at}");
+            assert_eq!(state.catalog_bytes, 7);
         }
         std::fs::write(&path, &whole).unwrap();
         assert_eq!(read(&OsStorage, dir.path(), &[4; 16]).unwrap(), None);
 
         let newest = read(&OsStorage, dir.path(), &UUID).unwrap();
-        let mut file = DurableFile::open(Arc::new(OsStorage), dir.path(), UUID, newest).unwrap();
+        let mut file = open(newest);
         file.write(3, false, logs(30)).unwrap();
         assert_eq!(
             read(&OsStorage, dir.path(), &UUID)

@@ -25,10 +25,11 @@ use super::shared::{LogStart, Setup, Shared};
 use super::staging::Staging;
 use super::storage::{OpenMode, Storage, unlink_if_present};
 use super::survey::{Ending, Survey, is_empty, keep, list_all, segment_dirs};
+use super::sync::AtomicU64;
 use super::view::{Stage, View};
 use super::writer::{Logs, Parts};
 use crate::error::{Error, Result};
-use crate::format::checksum;
+use crate::format::{checksum, verify_chunk};
 use crate::types::{Address, LogKind};
 
 /// What recovery found.
@@ -192,6 +193,29 @@ impl Opening {
         catalog_file::read(&*self.storage, &self.dir)
     }
 
+    /// The catalog was so long when the newest slot was written, or longer; 0 where nothing tells.
+    pub fn durable_catalog_bytes(&self) -> u64 {
+        self.survey.slot.map_or(0, |slot| slot.catalog_bytes)
+    }
+
+    /// A chunk of the record log as far as it was recovered; `None` where that does not verify.
+    pub fn sound_chunk(&self, first: Address) -> Result<Option<Vec<u8>>> {
+        let [records, ..] = self.logs;
+        let [folder, ..] = &self.segments;
+        let [list, ..] = &self.lists;
+        let uuid = &self.meta.uuid;
+        let chunk_bytes = u64::from(self.meta.chunk_bytes);
+        let known = records.tail.0.saturating_sub(first.0).min(chunk_bytes);
+        let mut chunk = vec![0; known as usize];
+        let is_sound = folder.read(list, first, &mut chunk)?
+            && if known == chunk_bytes {
+                verify_chunk(uuid, first, &chunk).is_ok()
+            } else {
+                checksum(uuid, LogKind::Records, first, &chunk) == records.checksum
+            };
+        Ok(is_sound.then_some(chunk))
+    }
+
     /// Keeps the first `bytes` bytes of the catalog: the caller found that a torn line follows.
     pub fn cut_catalog(&mut self, bytes: u64) -> Result<()> {
         self.catalog.cut(bytes)
@@ -212,6 +236,7 @@ impl Opening {
             &self.dir,
             self.meta.uuid,
             self.survey.slot,
+            Arc::new(AtomicU64::new(self.durable_catalog_bytes())),
         )?
         .write(self.survey.epoch() + 1, is_whole, slot)?;
         for (segments, entry) in self.segments.iter().zip(slot) {
@@ -248,6 +273,7 @@ impl Opening {
             &self.dir,
             self.meta.uuid,
             self.survey.slot,
+            self.catalog.shared_bytes(),
         )?;
         if self.survey.slot.is_none() && self.how == Recovered::Clean {
             // From the first segment on, a directory without a slot is one that lost it.
@@ -379,22 +405,18 @@ impl Opening {
     fn seal_last_chunk(&self) -> Result<()> {
         let [records, ..] = self.logs;
         let [folder, ..] = &self.segments;
-        let [list, ..] = &self.lists;
         let first = records.tail.align_down(u64::from(self.meta.chunk_bytes));
         if first == records.tail {
             return Ok(());
         }
-        let mut chunk = vec![0; self.meta.chunk_bytes as usize];
-        let (known, _) = chunk.split_at_mut((records.tail.0 - first.0) as usize);
-        if !folder.read(list, first, known)?
-            || checksum(&self.meta.uuid, LogKind::Records, first, known) != records.checksum
-        {
+        let Some(mut chunk) = self.sound_chunk(first)? else {
             tracing::warn!(
                 "{}: the last chunk, at address {first}, is damaged and stays as it is",
                 self.dir.display()
             );
             return Ok(());
-        }
+        };
+        chunk.resize(self.meta.chunk_bytes as usize, 0);
         put_seal(&self.meta.uuid, first, &mut chunk);
         folder.write_synced(first, &chunk)
     }

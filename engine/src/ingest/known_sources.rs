@@ -1,0 +1,63 @@
+//! Whether the catalog is the one that the records were written with.
+//!
+//! A definition is synced before any record of it is stored, and every slot of `durable` says how long the catalog was. So one that is
+//! shorter, or that lacks a source that the log tells of, lost lines; who began with it would give the ids of lost sources to new ones.
+
+use crate::error::{Error, Result};
+use crate::format::{NodeSummary, RecordIter};
+use crate::log::Opening;
+use crate::schema::Catalog;
+use crate::types::{ChunkNo, LogKind, SourceId};
+
+/// Refuses a catalog of `bytes` whole lines that is shorter than it was.
+pub fn require_lines(opening: &Opening, bytes: u64) -> Result<()> {
+    let durable = opening.durable_catalog_bytes();
+    if bytes < durable {
+        let what =
+            format!("its lines end at byte {bytes}, short of byte {durable}, which was durable");
+        return Err(refusal(opening, what));
+    }
+    Ok(())
+}
+
+/// Refuses a catalog that lacks a source that one of the open roll-ups tells of: together they tell of all that is indexed.
+pub fn require_indexed(opening: &Opening, catalog: &Catalog, open: &[NodeSummary]) -> Result<()> {
+    open.iter()
+        .flat_map(|rollup| rollup.sources.iter())
+        .try_for_each(|summary| require(opening, catalog, summary.source))
+}
+
+/// Refuses a catalog that lacks a source of a record that stands in chunk `first` or above, where no index tells.
+pub fn require_recorded(opening: &Opening, catalog: &Catalog, first: ChunkNo) -> Result<()> {
+    let chunk_bytes = opening.meta().chunk_bytes;
+    let mut chunk_no = first;
+    while chunk_no.address(chunk_bytes) < opening.end(LogKind::Records) {
+        let chunk = opening.sound_chunk(chunk_no.address(chunk_bytes))?;
+        let chunk = chunk.unwrap_or_default();
+        // What follows an entry that makes no sense is not told apart: the chunk is passed over as damaged later.
+        RecordIter::new(&chunk, chunk_bytes)
+            .map_while(|record| record.ok())
+            .try_for_each(|record| require(opening, catalog, record.source))?;
+        chunk_no = ChunkNo(chunk_no.0 + 1);
+    }
+    Ok(())
+}
+
+fn require(opening: &Opening, catalog: &Catalog, source: SourceId) -> Result<()> {
+    match catalog.source(source) {
+        Some(_) => Ok(()),
+        None => {
+            let what = format!("it lacks source {source}, of which there are records");
+            Err(refusal(opening, what))
+        }
+    }
+}
+
+fn refusal(opening: &Opening, what: String) -> Error {
+    Error::Damaged {
+        path: opening.dir().join("catalog"),
+        what: format!(
+            "{what}; no record was changed: put a whole copy of the file in its place and start again"
+        ),
+    }
+}
