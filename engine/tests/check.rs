@@ -227,6 +227,34 @@ fn a_file_cut_short_is_found() {
     sound(dir.path());
 }
 
+#[test]
+fn what_is_lost_of_the_files_beside_the_logs_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    left_in_order(dir.path(), 3_000);
+    let named = |name: &str, content: Option<&[u8]>| {
+        let path = dir.path().join(name);
+        let whole = fs::read(&path).unwrap();
+        match content {
+            Some(content) => fs::write(&path, content).unwrap(),
+            None => fs::remove_file(&path).unwrap(),
+        }
+        let report = check(dir.path()).unwrap();
+        fs::write(&path, whole).unwrap();
+        sound(dir.path());
+        assert!(!report.is_sound());
+        assert_eq!(report.files.len(), 1, "{:?}", report.files);
+        assert_eq!(report.files[0].path, path);
+    };
+    named("durable", None);
+    named("durable", Some(&[0; 8192]));
+    named("durable", Some(&[]));
+    let catalog = fs::read(dir.path().join("catalog")).unwrap();
+    let line = catalog.iter().position(|byte| *byte == b'\n').unwrap();
+    for keep in [line + 1, catalog.len() - 1] {
+        named("catalog", Some(&catalog[..keep]));
+    }
+}
+
 /// Lets a node say something else, with a checksum that verifies.
 fn forge(dir: &Path, at: Address, change: impl FnOnce(&mut [u8])) {
     let uuid = LogReader::open(dir).unwrap().meta().uuid;

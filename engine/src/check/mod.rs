@@ -22,7 +22,7 @@ use crate::schema::{Catalog, decode_catalog};
 use crate::types::{Address, ChunkNo, LogKind, Timestamp};
 
 use expected::Expected;
-pub use report::{Damage, Report};
+pub use report::{Damage, DamagedFile, Report};
 use rollups::{Child, Rollups};
 use stored::{Stored, StoredNode};
 
@@ -38,7 +38,9 @@ pub fn check(dir: &Path) -> Result<Report> {
 /// As `check`, of a directory that is open.
 pub fn check_logs(reader: &LogReader) -> Result<Report> {
     let tails = reader.tails()?;
-    let (catalog, _, _) = decode_catalog(&reader.meta().uuid, &reader.catalog_bytes()?)?;
+    // Before the catalog, which only grows.
+    let catalog_bytes = reader.durable_catalog_bytes()?;
+    let (catalog, _, lines_end) = decode_catalog(&reader.meta().uuid, &reader.catalog_bytes()?)?;
     let [records, chunks, times] = tails.tail;
     let [first, ..] = tails.begin;
     let chunk_bytes = reader.meta().chunk_bytes;
@@ -61,6 +63,7 @@ pub fn check_logs(reader: &LogReader) -> Result<Report> {
         unreadable: false,
         report: Report::default(),
     };
+    check.small_files(catalog_bytes, lines_end as u64)?;
     let mut next = first;
     while next < end {
         let chunk = next;
@@ -102,6 +105,27 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
+    /// `durable`, and the catalog as far as that tells of it. A directory that no writer got far with has neither.
+    fn small_files(&mut self, catalog_bytes: Option<u64>, lines_end: u64) -> Result<()> {
+        let dir = self.reader.dir();
+        match catalog_bytes {
+            Some(durable) if lines_end < durable => {
+                let what = format!(
+                    "its lines end at byte {lines_end}, short of byte {durable}, which was durable: put a whole copy of the file in its place"
+                );
+                self.report.damaged_file(dir.join("catalog"), what);
+            }
+            None if self.reader.has_segments()? => {
+                let what = "none of its slots verifies, so nothing tells how far the logs are durable: the next start makes the index logs anew and \
+                    tells of a gap above the last chunk that verifies; copies of this directory that have the file keep what they have"
+                    .to_owned();
+                self.report.damaged_file(dir.join("durable"), what);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
     /// A chunk past the last summary: the open one, or one that waits for the next start.
     fn open_chunk(&mut self, chunk: ChunkNo) -> Result<()> {
         self.report.open_chunks += 1;

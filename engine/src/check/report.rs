@@ -25,7 +25,23 @@ pub struct Report {
     pub nodes: u64,
     /// What is damaged, as far as there is room to tell.
     pub damage: Vec<Damage>,
+    /// What is damaged beside the logs.
+    pub files: Vec<DamagedFile>,
+    /// Of both kinds, told or not.
     pub damage_count: u64,
+}
+
+/// A file beside the logs that does not say what it should.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DamagedFile {
+    pub path: PathBuf,
+    pub what: String,
+}
+
+impl fmt::Display for DamagedFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.what)
+    }
 }
 
 /// Bytes that are not what they should be.
@@ -54,6 +70,11 @@ impl Report {
     /// Whether nothing is damaged.
     pub fn is_sound(&self) -> bool {
         self.damage_count == 0
+    }
+
+    pub(super) fn damaged_file(&mut self, path: PathBuf, what: String) {
+        self.damage_count += 1;
+        self.files.push(DamagedFile { path, what });
     }
 
     pub(super) fn damage(

@@ -11,7 +11,7 @@ use super::attachment::StagingNote;
 use super::catalog_file;
 use super::control::{DaemonWord, Word};
 use super::counting::CountingStorage;
-use super::durable::DurableState;
+use super::durable::{self, DurableState};
 use super::lock::LockWatch;
 use super::meta::DirMeta;
 use super::options::{ADDRESS_LIMIT, pick};
@@ -240,6 +240,17 @@ impl LogReader {
 
     pub fn catalog_bytes(&self) -> Result<Vec<u8>> {
         catalog_file::read(&self.storage, &self.dir)
+    }
+
+    /// How long the catalog was when the newest slot of `durable` was written, 0 where the slot does not tell; `None` if no slot verifies.
+    pub fn durable_catalog_bytes(&self) -> Result<Option<u64>> {
+        let slot = durable::read(&self.storage, &self.dir, &self.meta.uuid)?;
+        Ok(slot.map(|slot| slot.catalog_bytes))
+    }
+
+    /// Whether any log has a segment.
+    pub fn has_segments(&self) -> Result<bool> {
+        Ok(!is_empty(&list_all(&self.segments)?))
     }
 
     /// Length of the catalog, to see whether it grew.

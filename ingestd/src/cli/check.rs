@@ -64,7 +64,11 @@ fn tell_damage(report: &Report) {
     for damage in &report.damage {
         println!("damaged: {damage}");
     }
-    let untold = report.damage_count - report.damage.len() as u64;
+    for file in &report.files {
+        println!("damaged: {file}");
+    }
+    let told = report.damage.len() + report.files.len();
+    let untold = report.damage_count - told as u64;
     if untold > 0 {
         println!("damaged: {} more", counted(untold, "place"));
     }
