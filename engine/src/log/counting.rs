@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use memmap2::MmapRaw;
 
-use super::storage::{FileId, OpenMode, Storage, StorageFile};
+use super::storage::{DirLock, FileId, OpenMode, Storage, StorageFile};
 use super::sync::{AtomicU64, Ordering};
 use crate::error::Result;
 
@@ -59,6 +59,10 @@ impl Storage for CountingStorage {
 
     fn dir_id(&self, path: &Path) -> Result<FileId> {
         self.inner.dir_id(path)
+    }
+
+    fn lock_dir(&self, path: &Path) -> Result<Option<DirLock>> {
+        self.inner.lock_dir(path)
     }
 
     fn free_bytes(&self, path: &Path) -> Result<u64> {

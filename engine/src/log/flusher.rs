@@ -5,6 +5,7 @@
 //! want of space or the like is tried again while the writer waits. A file that the medium refuses is written anew, once; what fails then ends the
 //! flusher. A failed sync is never repeated.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,6 +17,7 @@ use super::durable::{DurableFile, DurableLog};
 use super::fault::{Fault, is_for_space};
 use super::log_flusher::LogFlusher;
 use super::options::{Durability, pick_mut, pick_ref};
+use super::protocol;
 use super::shared::Shared;
 use super::sync::Ordering;
 use crate::error::{Error, Result};
@@ -107,8 +109,8 @@ impl Flusher {
         let begins = LogKind::ALL.map(|log| self.shared.writer(log).begin.get());
         let records_before = self.shared.writer(LogKind::Records).tail.get();
         // In the opposite order of publication, as every reader: what the later logs refer to lies below the tails loaded after theirs.
-        let [times, chunks, records] = [LogKind::Times, LogKind::Chunks, LogKind::Records]
-            .map(|log| self.shared.writer(log).tail.get());
+        let Ok([records, chunks, times]) =
+            protocol::load_tails(|log| Ok::<_, Infallible>(self.shared.writer(log).tail.get()));
         // Unless the entries of the gap that this epoch began with were published before `times` was loaded, it may not count as told of.
         let [slot, ..] = &self.slot;
         let records = if records_before < slot.resume {

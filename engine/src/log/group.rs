@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::access::Access;
-use super::storage::{FileId, OpenMode, OsStorage, Storage, StorageFile};
+use super::storage::{DirLock, FileId, OpenMode, OsStorage, Storage, StorageFile};
 use crate::error::Result;
 
 /// The operating system's files; what is made here belongs to a group.
@@ -59,6 +59,10 @@ impl Storage for GroupStorage {
 
     fn dir_id(&self, path: &Path) -> Result<FileId> {
         OsStorage.dir_id(path)
+    }
+
+    fn lock_dir(&self, path: &Path) -> Result<Option<DirLock>> {
+        OsStorage.lock_dir(path)
     }
 
     fn free_bytes(&self, path: &Path) -> Result<u64> {

@@ -2,7 +2,8 @@
 //!
 //! `flock` excludes a second writer. Beside it the writer holds a write lock of the open-file-description kind, because a reader can ask
 //! about that one without taking anything: a reader that took even a shared `flock` for a moment could refuse a
-//! writer's start. Both are released by the kernel when the writer dies, however it dies.
+//! writer's start. The directory itself is locked too: a file that is in somebody's way gets removed, and the next writer would make, and lock,
+//! another one. All are released by the kernel when the writer dies, however it dies.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::storage::{OpenMode, Storage, StorageFile, is_not_found, read_at, write_at};
+use super::storage::{DirLock, OpenMode, Storage, StorageFile, is_not_found, read_at, write_at};
 use super::sync::{Mutex, locked};
 use crate::error::{Error, Result};
 
@@ -23,24 +24,29 @@ const PATIENCE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct WriterLock {
     _file: Arc<dyn StorageFile>,
+    _dir: DirLock,
 }
 
 impl WriterLock {
     pub fn take(storage: &dyn Storage, dir: &Path) -> Result<WriterLock> {
         let file = storage.open(&dir.join(NAME), OpenMode::Create)?;
-        let mut taken = file.try_lock()?;
+        let take = || {
+            let taken = file.try_lock()?;
+            Ok::<_, Error>(if taken { storage.lock_dir(dir)? } else { None })
+        };
+        let mut taken = take()?;
         let since = Instant::now();
         // A process that some writer forked shares the lock until it begins its own program, even when that writer has ended.
-        while !taken && since.elapsed() < PATIENCE {
+        while taken.is_none() && since.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(5));
-            taken = file.try_lock()?;
+            taken = take()?;
         }
-        if !taken {
+        let Some(of_dir) = taken else {
             return Err(Error::Locked {
                 path: dir.to_owned(),
                 pid: holder(&*file),
             });
-        }
+        };
         // For people alone: that it cannot be written is no reason not to start.
         let named = file
             .truncate(0)
@@ -48,7 +54,10 @@ impl WriterLock {
         if let Err(error) = named {
             tracing::debug!("{error}");
         }
-        Ok(WriterLock { _file: file })
+        Ok(WriterLock {
+            _file: file,
+            _dir: of_dir,
+        })
     }
 }
 

@@ -101,11 +101,13 @@ impl LogFlusher {
                 fault => return Err(fault),
             },
         };
-        tracing::warn!("{refused}; another file takes the segment's place");
         self.segments()
             .draft(first)
             .and_then(Draft::publish)
-            .map_err(Fault::Passing)
+            .map_err(Fault::Passing)?;
+        // Said when it is done: while nothing can be made it is tried again and again, and told as trouble.
+        tracing::warn!("{refused}; another file has taken the segment's place");
+        Ok(())
     }
 
     /// Writes what is complete, if it is enough to be worth a write or `all` is asked for. Returns whether it wrote.

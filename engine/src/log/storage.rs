@@ -6,6 +6,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -39,6 +40,12 @@ pub struct FileId {
     pub inode: u64,
 }
 
+/// The lock of a directory, where there is one.
+#[derive(Debug, Default)]
+pub struct DirLock {
+    _dir: Option<OwnedFd>,
+}
+
 /// The file system, by path.
 pub trait Storage: fmt::Debug + Send + Sync {
     fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn StorageFile>>;
@@ -51,6 +58,11 @@ pub trait Storage: fmt::Debug + Send + Sync {
     /// Makes the names in a directory durable.
     fn sync_dir(&self, path: &Path) -> Result<()>;
     fn dir_id(&self, path: &Path) -> Result<FileId>;
+    /// Takes the exclusive lock of a directory itself, held for as long as what is returned; `None` if another holds it. A storage without such
+    /// locks refuses nobody.
+    fn lock_dir(&self, _path: &Path) -> Result<Option<DirLock>> {
+        Ok(Some(DirLock::default()))
+    }
     /// Whether a symbolic link stands there, which may lead anywhere.
     fn is_link(&self, path: &Path) -> Result<bool> {
         match std::fs::symlink_metadata(path) {
@@ -224,9 +236,7 @@ impl Storage for OsStorage {
     }
 
     fn sync_dir(&self, path: &Path) -> Result<()> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = rustix::fs::open(path, flags, Mode::empty()).at(path)?;
-        rustix::fs::fsync(dir).at(path)
+        rustix::fs::fsync(open_dir(path)?).at(path)
     }
 
     fn dir_id(&self, path: &Path) -> Result<FileId> {
@@ -235,6 +245,21 @@ impl Storage for OsStorage {
             device: stat.st_dev,
             inode: stat.st_ino,
         })
+    }
+
+    fn lock_dir(&self, path: &Path) -> Result<Option<DirLock>> {
+        let dir = open_dir(path)?;
+        match rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            // Some network file systems lock what is open for writing alone, which no directory is.
+            Err(Errno::BADF | Errno::INVAL | Errno::NOLCK | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                Ok(Some(DirLock::default()))
+            }
+            result => {
+                result.at(path)?;
+                Ok(Some(DirLock { _dir: Some(dir) }))
+            }
+        }
     }
 
     fn free_bytes(&self, path: &Path) -> Result<u64> {
@@ -246,6 +271,11 @@ impl Storage for OsStorage {
         let path = Path::new("/proc/sys/kernel/random/boot_id");
         Ok(std::fs::read_to_string(path).at(path)?.trim().to_owned())
     }
+}
+
+fn open_dir(path: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty()).at(path)
 }
 
 #[derive(Debug)]

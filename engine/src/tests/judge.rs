@@ -229,7 +229,7 @@ pub fn tells_no_gap(disk: &Disk) -> Result<(), Broken> {
 }
 
 /// What was seen and is not there is named as lost.
-fn is_named(disk: &Disk, found: Found, owed: &Owed) -> Result<(), Broken> {
+pub fn is_named(disk: &Disk, found: Found, owed: &Owed) -> Result<(), Broken> {
     let failed = |error: Error| broken("losses are named", error.to_string());
     if found.end >= owed.seen || first_gap(disk).map_err(failed)?.is_some() {
         Ok(())

@@ -1,12 +1,12 @@
 //! A start on a disk that is full.
 
 use super::client::{CHUNK, Client, SEGMENT, options};
-use super::judge::{Owed, read, recover};
+use super::judge::{Owed, is_named, read, recover};
 use crate::error::{Error, Result};
-use crate::ingest::{WhenFull, WriterOptions};
+use crate::ingest::{WhenFull, Writer, WriterOptions};
 use crate::log::Durability;
 use crate::log::tests::Random;
-use crate::log::tests::simulated::{Disk, Luck};
+use crate::log::tests::simulated::{Disk, Luck, loom};
 
 /// How the writer before it ended.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -89,6 +89,48 @@ fn on_a_full_disk_a_start_gives_up_the_oldest_segment_where_that_was_asked_for()
             }
         }
     }
+}
+
+#[test]
+fn on_a_full_disk_a_start_after_a_recovery_that_was_cut_off_tells_of_the_gap_and_uses_no_address_again()
+ {
+    let disk = Disk::new();
+    let mut client = Client::start(&disk, &asked(WhenFull::Refuse), Vec::new()).unwrap();
+    while client.writer().position().0 < 4 * SEGMENT {
+        client.push(50).and_then(|()| client.sync()).unwrap();
+    }
+    let kept = client.sent.len();
+    client.push(60).unwrap();
+    client.writer().publish().unwrap();
+    let disk = disk.now().lose_power(Luck::Nothing, &mut Random(1));
+    client.writer = None;
+    let [known, lost] = [&client.sent[..kept], &client.sent[kept..]];
+    disk.remember(&std::sync::Arc::default());
+    drop(Writer::open_with(disk.storage(), &loom(), asked(WhenFull::Refuse)).unwrap());
+    let mut evicted = 0;
+    for boundary in disk.past() {
+        let disk = boundary.kill();
+        // Others take what a start frees before it takes it again.
+        disk.set_capacity(disk.used_bytes() - 1);
+        let options = asked(WhenFull::Evict);
+        let mut again = Client::start(&disk, &options, known.to_vec()).unwrap();
+        again.push(3).and_then(|()| again.sync()).unwrap();
+        let owed = Owed {
+            seen: again.sent.len() as u64 + 1,
+            ..owed(&again, 4 * SEGMENT)
+        };
+        let found = read(&disk, &again.sent, &owed)
+            .and_then(|found| is_named(&disk, found, &owed).map(|()| found));
+        let found = found.unwrap_or_else(|broken| panic!("before {:?}: {broken:?}", boundary.op));
+        let next = again.sent[kept].address;
+        assert!(
+            lost.iter().all(|sent| sent.address < next),
+            "{:?}",
+            boundary.op
+        );
+        evicted += u64::from(found.first > 0);
+    }
+    assert!(evicted > 0);
 }
 
 #[test]

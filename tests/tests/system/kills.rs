@@ -199,6 +199,8 @@ fn trial(first: &Point, later: &[Point]) -> Result<bool> {
         before.end,
         after.end
     );
+    // A gap that nobody knows the size of is left by a host that crashed, never by a process that was killed.
+    ensure!(after.unknown == 0, "{} gaps are told", after.unknown);
     ensure!(
         after.oldest <= RECORDS_BEFORE,
         "retention took {} records",

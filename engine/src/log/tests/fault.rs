@@ -5,6 +5,7 @@ use super::simulated::{
 };
 use super::*;
 use crate::error::Error;
+use crate::log::storage::OpenMode;
 use std::sync::Arc;
 
 /// A directory on a disk of its own.
@@ -592,5 +593,63 @@ fn what_stands_above_a_lost_piece_of_the_log_stays_lost_however_often_recovery_i
                 boundary.op
             );
         }
+    }
+}
+
+#[test]
+fn a_stop_that_is_cut_off_after_its_mark_was_a_clean_one() {
+    let machine = Machine::new();
+    let mut logs = machine.start(Durability::None);
+    append_each(&mut logs, [7 * CHUNK as usize + 808, 168, 48]);
+    machine.disk.remember(&Arc::default());
+    logs.close().unwrap();
+    let mut marked = 0;
+    for boundary in machine.disk.past() {
+        for luck in [Luck::Nothing, Luck::Some(50), Luck::Everything] {
+            let disk = boundary.lose_power(luck, &mut Random(1));
+            let machine = Machine { disk };
+            let uuid = machine.reader().meta().uuid;
+            let slot = crate::log::durable::read(&*machine.disk.storage(), &loom(), &uuid).unwrap();
+            let is_marked = slot.is_some_and(|slot| slot.clean);
+            let opening = machine.open();
+            assert_eq!(
+                opening.how() == Recovered::Clean,
+                is_marked,
+                "{:?}",
+                boundary.op
+            );
+            marked += u64::from(is_marked);
+        }
+    }
+    assert!(marked > 0);
+}
+
+#[test]
+fn a_kill_leaves_staging_or_what_it_held_at_any_step_of_a_start_and_of_a_stop() {
+    let machine = Machine::new();
+    let mut logs = machine.start(Durability::None);
+    append_each(&mut logs, [7 * CHUNK as usize + 808, 168, 48]);
+    logs.publish();
+    let disk = machine.disk.now().kill();
+    let machine = Machine { disk };
+    // What a crash left of a segment that was being written anew.
+    let draft = loom().join("records/00000000000000000000.1.new");
+    drop(
+        machine
+            .disk
+            .storage()
+            .open(&draft, OpenMode::Create)
+            .unwrap(),
+    );
+    machine.disk.remember(&Arc::default());
+    resume(machine.open()).close().unwrap();
+    let past = machine.disk.past();
+    assert!(past.len() > 20 && !machine.disk.exists(&draft));
+    for boundary in past {
+        let disk = boundary.kill();
+        let opening = Machine { disk }.open();
+        assert_ne!(opening.how(), Recovered::StagingLost, "{:?}", boundary.op);
+        let end = opening.end(LogKind::Records).align_up(CHUNK);
+        assert_eq!(end, Address(8 * CHUNK), "{:?}", boundary.op);
     }
 }

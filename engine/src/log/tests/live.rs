@@ -270,3 +270,14 @@ fn staging_goes_to_the_directory_where_its_place_is_absent() {
     std::fs::rename(scene.dir(), &moved).unwrap();
     check_all(&LogReader::open(&moved).unwrap());
 }
+
+#[test]
+fn staging_has_all_of_its_memory_from_the_start() {
+    use std::os::unix::fs::MetadataExt;
+    let scene = Scene::new();
+    let logs = scene.create(Durability::None);
+    let staging = std::fs::metadata(scene.staging_files().remove(0)).unwrap();
+    // A hole in a mapped file is a signal on a file system that has become full meanwhile.
+    assert_eq!(staging.len(), logs.staging_bytes());
+    assert!(staging.blocks() * 512 >= staging.len(), "{staging:?}");
+}

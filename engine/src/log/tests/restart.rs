@@ -114,6 +114,11 @@ fn a_second_writer_is_refused_and_does_no_harm() {
     let error = Opening::open(&scene.dir(), &scene.options()).unwrap_err();
     assert!(matches!(error, Error::Locked { .. }), "{error}");
     check_all(&scene.reader());
+    // Whoever removes the file that seems to be in the way.
+    std::fs::remove_file(scene.dir().join("LOCK")).unwrap();
+    let error = Opening::open(&scene.dir(), &scene.options()).unwrap_err();
+    assert!(matches!(error, Error::Locked { .. }), "{error}");
+    check_all(&scene.reader());
     logs.close().unwrap();
     drop(scene.open());
 }
