@@ -24,7 +24,7 @@ use super::segment::{SegmentDir, SegmentList};
 use super::shared::{LogStart, Setup, Shared};
 use super::staging::Staging;
 use super::storage::{OpenMode, Storage, unlink_if_present};
-use super::survey::{Ending, Survey, is_empty, keep, list_all, segment_dirs};
+use super::survey::{Ending, Survey, is_empty, keep, list_all, resume_after, segment_dirs};
 use super::sync::AtomicU64;
 use super::view::{Stage, View};
 use super::writer::{Logs, Parts};
@@ -159,15 +159,9 @@ impl Opening {
     /// The first address at which the record log may go on: a chunk boundary, and past every segment if staging was lost, since what was
     /// published above the end must not share its addresses with anything later.
     pub fn resume(&self) -> Address {
-        let [records, ..] = &self.logs;
-        let [folder, ..] = &self.segments;
-        let [list, ..] = &self.lists;
-        let past_end = records.tail.max(records.resume).max(self.floor);
-        let past_end = past_end.align_up(u64::from(self.meta.chunk_bytes));
-        match (self.how, list.keys().next_back()) {
-            (Recovered::StagingLost, Some(&last)) => past_end.max(last + folder.segment_bytes()),
-            _ => past_end,
-        }
+        let lost = (self.how == Recovered::StagingLost).then_some(&self.lists);
+        let floor = self.floor.align_up(u64::from(self.meta.chunk_bytes));
+        resume_after(&self.logs, &self.meta, lost).max(floor)
     }
 
     /// How many chunks of the record log between two addresses stand in no segment.

@@ -16,9 +16,9 @@ use super::lock::LockWatch;
 use super::meta::DirMeta;
 use super::options::{ADDRESS_LIMIT, pick};
 use super::protocol;
-use super::segment::{SegmentDir, SegmentName};
+use super::segment::{SegmentDir, SegmentList, SegmentName};
 use super::storage::{OsStorage, Storage};
-use super::survey::{Ending, Survey, is_empty, keep, list_all, segment_dirs};
+use super::survey::{Ending, Survey, is_empty, keep, list_all, resume_after, segment_dirs};
 use super::sync::{Memory, Mutex, locked};
 use super::view::{Stage, View};
 use crate::error::{Error, Result};
@@ -32,6 +32,8 @@ const ATTEMPTS: u32 = 5;
 pub struct Tails {
     pub tail: [Address; 3],
     pub begin: [Address; 3],
+    /// Where a writer would go on, if it would leave a gap above the tail of the records: what stood there was lost with staging.
+    pub gap_to: Option<Address>,
     /// Whether a writer lives.
     pub live: bool,
     /// Grows with each start of a writer.
@@ -163,13 +165,19 @@ impl LogReader {
                 Ok(Tails {
                     tail,
                     begin: protocol::load_tails(|log| staging.word(log, Word::Begin))?,
+                    gap_to: None,
                     live: self.lock.is_held(&self.storage)?,
                     epoch: staging.epoch(),
                 })
             }
-            Stage::Ended { slot, tails, .. } => Ok(Tails {
+            Stage::Ended {
+                slot,
+                tails,
+                gap_to,
+            } => Ok(Tails {
                 tail: *tails,
                 begin: slot.begins(),
+                gap_to: *gap_to,
                 live: self.lock.is_held(&self.storage)?,
                 epoch: slot.epoch,
             }),
@@ -356,17 +364,28 @@ impl LogReader {
                     });
                 }
                 _ if before.is_ended_at(&slot) => return Ok(None),
-                Ending::Clean => {
-                    let tails = slot.tails();
-                    return Ok(Some(Stage::Ended { slot, tails }));
-                }
+                Ending::Clean => return Ok(Some(self.ended(slot, None))),
                 Ending::Lost { .. } => {
-                    let logs = keep(&self.segments, &list()?, &self.meta, survey.slot.as_ref())?;
+                    let list = list()?;
+                    let logs = keep(&self.segments, &list, &self.meta, survey.slot.as_ref())?;
                     let slot = DurableState { logs, ..slot };
-                    let tails = slot.tails();
-                    return Ok(Some(Stage::Ended { slot, tails }));
+                    return Ok(Some(self.ended(slot, Some(&list))));
                 }
             }
+        }
+    }
+
+    /// The end that the slot tells of; where staging was lost, `lost` is what segments there are.
+    fn ended(&self, slot: DurableState, lost: Option<&[SegmentList; 3]>) -> Stage {
+        let tails = slot.tails();
+        let [records, ..] = tails;
+        let resume = resume_after(&slot.logs, &self.meta, lost);
+        let chunk_bytes = u64::from(self.meta.chunk_bytes);
+        let gap_to = Some(resume).filter(|resume| *resume > records.align_up(chunk_bytes));
+        Stage::Ended {
+            slot,
+            tails,
+            gap_to,
         }
     }
 

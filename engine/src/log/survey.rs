@@ -13,7 +13,7 @@ use super::segment::{SegmentDir, SegmentList};
 use super::storage::{Storage, is_not_found};
 use crate::error::{Error, Result};
 use crate::format::{CHUNK_TRAILER_BYTES, verify_chunk};
-use crate::types::LogKind;
+use crate::types::{Address, LogKind};
 
 /// How the last writer of a directory ended.
 #[derive(Debug)]
@@ -146,6 +146,25 @@ pub fn keep(
     }
     records.tail = at.max(records.tail);
     Ok(logs)
+}
+
+/// The first address at which the record log may go on: a chunk boundary, and past every segment if staging was `lost`, since what was published
+/// above the end must not share its addresses with anything later.
+pub fn resume_after(
+    logs: &[DurableLog; 3],
+    meta: &DirMeta,
+    lost: Option<&[SegmentList; 3]>,
+) -> Address {
+    let [records, ..] = logs;
+    let [segment_bytes, ..] = meta.segment_bytes;
+    let past_end = records
+        .tail
+        .max(records.resume)
+        .align_up(u64::from(meta.chunk_bytes));
+    match lost.and_then(|[list, ..]| list.keys().next_back()) {
+        Some(&last) => past_end.max(last + segment_bytes),
+        None => past_end,
+    }
 }
 
 /// Whether nothing but the trailer stands in the rest of a chunk.

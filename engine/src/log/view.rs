@@ -23,6 +23,8 @@ pub enum Stage {
     Ended {
         slot: DurableState,
         tails: [Address; 3],
+        /// Where records will go on, if above the end of the chunk that they end in.
+        gap_to: Option<Address>,
     },
 }
 

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::schema::{
     Catalog, LOSSES_SOURCE, LossDecoder, LossReason, LossStage, LossText, TimeKind,
 };
-use crate::types::{SourceId, TimeRange, Timestamp};
+use crate::types::{Address, SourceId, TimeRange, Timestamp};
 use crate::unrecorded::Entry;
 
 /// Where losses begin that have no record yet, in a directory whose newest record is this.
@@ -93,6 +93,17 @@ impl Snapshot {
             .iter()
             .map(|run| Loss::of_run(run, chunk_bytes))
             .collect();
+        if let Some((from, to)) = self.logs().gap_to_come() {
+            let last = self.newest_ts()?;
+            losses.push(Loss::of_gap(
+                from,
+                to,
+                TimeRange {
+                    first: last.unwrap_or(Timestamp::MIN),
+                    last: Timestamp::MAX,
+                },
+            ));
+        }
         let Ledger {
             snapshot,
             unrecorded,
@@ -102,7 +113,7 @@ impl Snapshot {
                 let of_entry = |entry| Loss::of_entry(entry, snapshot.catalog());
                 losses.extend(entries.iter().map(of_entry));
             }
-            Err(error) => losses.push(Loss::unknown(&error, snapshot.newest_ts()?)),
+            Err(error) => losses.push(Loss::untold(&error, snapshot.newest_ts()?)),
         }
         if let Some(ledger) = snapshot.catalog().find(LOSSES_SOURCE) {
             let decoder = LossDecoder::new(ledger);
@@ -126,20 +137,28 @@ impl Loss {
     fn of_run(run: &MissingRun, chunk_bytes: u32) -> Loss {
         let from = run.first.address(chunk_bytes);
         let to = from + run.chunks.saturating_mul(chunk_bytes.into());
-        let (stage, reason) = if run.damaged {
-            (
-                LossStage::Log,
-                format!("damaged from address {from} to {to}"),
-            )
-        } else {
-            (
-                LossStage::Crash,
-                format!("lost with staging, from address {from} to {to}"),
-            )
+        let arrived = TimeRange {
+            first: run.from,
+            last: run.to,
         };
+        if run.damaged {
+            let reason = format!("damaged from address {from} to {to}");
+            Loss::unknown(arrived, LossStage::Log, reason)
+        } else {
+            Loss::of_gap(from, to, arrived)
+        }
+    }
+
+    fn of_gap(from: Address, to: Address, arrived: TimeRange) -> Loss {
+        let reason = format!("lost with staging, from address {from} to {to}");
+        Loss::unknown(arrived, LossStage::Crash, reason)
+    }
+
+    /// Nobody knows how many records of which source.
+    fn unknown(arrived: TimeRange, stage: LossStage, reason: String) -> Loss {
         Loss {
-            from: run.from,
-            to: run.to,
+            from: arrived.first,
+            to: arrived.last,
             source: None,
             stage: stage.label().to_owned(),
             reason,
@@ -176,16 +195,13 @@ impl Loss {
     }
 
     /// What the file of unrecorded losses may hold, where nobody can tell.
-    fn unknown(error: &Error, newest: Option<Timestamp>) -> Loss {
-        Loss {
-            from: unrecorded_since(newest),
-            to: Timestamp::MAX,
-            source: None,
-            stage: LossStage::Crash.label().to_owned(),
-            reason: format!("losses that are not recorded yet cannot be read: {error}"),
-            records: None,
-            bytes: None,
-        }
+    fn untold(error: &Error, newest: Option<Timestamp>) -> Loss {
+        let arrived = TimeRange {
+            first: unrecorded_since(newest),
+            last: Timestamp::MAX,
+        };
+        let reason = format!("losses that are not recorded yet cannot be read: {error}");
+        Loss::unknown(arrived, LossStage::Crash, reason)
     }
 
     fn concerns(&self, source: &str) -> bool {

@@ -68,6 +68,13 @@ impl SnapshotLogs {
         self.position
     }
 
+    /// The addresses that the next writer will leave out above all that is seen, for what stood there was lost with staging.
+    pub fn gap_to_come(&self) -> Option<(Address, Address)> {
+        let from = self.tail(LogKind::Records);
+        let to = self.tails.gap_to?;
+        (self.position == from).then_some((from.align_up(self.chunk_bytes().into()), to))
+    }
+
     /// The published end of a log when the snapshot was taken; that of the record log may lie past the position.
     pub fn tail(&self, log: LogKind) -> Address {
         let [records, chunks, times] = self.tails.tail;

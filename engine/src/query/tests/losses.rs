@@ -156,8 +156,12 @@ fn what_was_lost_with_staging_is_a_gap_between_the_records_around_it() {
     world.writer().sync_durable().unwrap();
     let before = world.snapshot().newest_ts().unwrap().unwrap();
     lose_staging(&mut world);
+    // A reader tells of it before the next writer leaves it out.
+    let dir = world.dir.path().join("loom");
+    let foretold = losses(&Directory::open(&dir).unwrap().snapshot().unwrap());
     reopen(&mut world);
     let snapshot = world.snapshot();
+    assert_eq!(losses(&snapshot), foretold);
     let [gap] = losses(&snapshot).try_into().unwrap();
     assert_eq!((gap.from, gap.to), (before, Timestamp::MAX));
     assert_eq!((&gap.source, gap.records, gap.bytes), (&None, None, None));
