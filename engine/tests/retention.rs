@@ -305,6 +305,43 @@ fn what_cannot_go_is_told_to_fall_short() {
     assert_eq!(numbers(&scene.snapshot(), source).unwrap().len(), 100);
 }
 
+/// As a loss of power: the process dies, and staging with it.
+fn lose_staging(scene: &Scene, writer: Writer) {
+    drop(writer);
+    for entry in std::fs::read_dir(scene.root.path()).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_type().unwrap().is_file() {
+            std::fs::remove_file(entry.path()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_gap_takes_no_bytes_and_costs_no_records() {
+    const ROUNDS: u64 = 8;
+    let scene = Scene::new();
+    for round in 0..ROUNDS {
+        let mut writer = scene.open(Durability::None);
+        let source = writer.define_source(&SourceDef::new("numbers")).unwrap();
+        push(&mut writer, source, round, round + 1, &Limits::default());
+        writer.sync_durable().unwrap();
+        lose_staging(&scene, writer);
+    }
+    let mut writer = scene.open(Durability::None);
+    assert!(writer.position().0 >= ROUNDS * SEGMENT);
+    wait_until("what is counted is there", || {
+        writer.segment_bytes() == disk_bytes(&scene.dir())
+    });
+    let limits = Limits {
+        bytes_max: Some(writer.segment_bytes() + 2 * SEGMENT),
+        ..Limits::default()
+    };
+    assert_eq!(writer.evict(&limits).unwrap().segments, 0);
+    let source = writer.define_source(&SourceDef::new("numbers")).unwrap();
+    let expected: Vec<u64> = (0..ROUNDS).rev().collect();
+    assert_eq!(numbers(&scene.snapshot(), source).unwrap(), expected);
+}
+
 #[test]
 fn a_check_beside_retention_finds_no_damage() {
     let scene = Scene::new();

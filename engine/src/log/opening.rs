@@ -177,6 +177,22 @@ impl Opening {
         bytes / u64::from(self.meta.chunk_bytes)
     }
 
+    /// The segments of the record log from `from` up to the one that holds `to` that do not exist.
+    fn absent_segments(&self, from: Address, to: Address) -> Vec<Address> {
+        let [folder, ..] = &self.segments;
+        let [list, ..] = &self.lists;
+        let end = folder.first_of(to);
+        let mut absent = Vec::new();
+        let mut first = folder.first_of(from);
+        while first < end {
+            if !list.contains_key(&first) {
+                absent.push(first);
+            }
+            first += folder.segment_bytes();
+        }
+        absent
+    }
+
     /// Reads bytes between a log's begin and end.
     pub fn read(&self, log: LogKind, address: Address, buffer: &mut [u8]) -> Result<()> {
         let segments = pick_ref(&self.segments, log);
@@ -365,11 +381,14 @@ impl Opening {
         durable.write(epoch, false, slot)?;
         durable.write(epoch, false, slot)?;
 
+        let ([of_records, ..], [records, ..]) = (&slot, starts);
+        let absent = self.absent_segments(of_records.begin, records);
         let setup = Setup {
             storage: self.storage,
             dir: self.dir,
             meta: self.meta,
             epoch,
+            absent,
         };
         let shared = Arc::new(Shared::new(setup, staging, geometry, logs));
         let release = match self.options.durability {

@@ -92,6 +92,7 @@ pub struct Setup {
     pub dir: PathBuf,
     pub meta: DirMeta,
     pub epoch: u64,
+    pub absent: Vec<Address>,
 }
 
 /// Where one log begins in this epoch.
@@ -113,6 +114,8 @@ pub struct Shared {
     pub meta: DirMeta,
     pub geometry: Geometry,
     pub epoch: u64,
+    /// Segments of the record log that do not exist, though this epoch found addresses above them: gaps, for the most part.
+    pub absent: Vec<Address>,
     pub staging: Staging,
     writer: [WriterMarks; 3],
     flusher: [FlusherMarks; 3],
@@ -134,6 +137,7 @@ impl Shared {
             dir,
             meta,
             epoch,
+            absent,
         } = setup;
         let writer = logs.map(|log| WriterMarks {
             appended: Mark::new(log.at),
@@ -154,6 +158,7 @@ impl Shared {
             meta,
             geometry,
             epoch,
+            absent,
             staging,
             writer,
             flusher,

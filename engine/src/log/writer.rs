@@ -342,7 +342,7 @@ impl Logs {
         self.shared.waits_for_space()
     }
 
-    /// Bytes of the segments of all logs that are allocated and not given up.
+    /// Bytes of the segments of all logs that are allocated and not given up. A gap takes none.
     pub fn segment_bytes(&self) -> u64 {
         let of_log = |log| {
             let begin = self
@@ -351,7 +351,11 @@ impl Logs {
             let allocated = self.shared.flusher(log).allocated.get();
             allocated.0.saturating_sub(begin.0)
         };
-        LogKind::ALL.into_iter().map(of_log).sum()
+        let addresses: u64 = LogKind::ALL.into_iter().map(of_log).sum();
+        let segment = self.shared.geometry.segment(LogKind::Records);
+        let begin = self.begin(LogKind::Records).align_down(segment);
+        let absent = self.shared.absent.iter().filter(|first| **first >= begin);
+        addresses.saturating_sub(absent.count() as u64 * segment)
     }
 
     /// As `segment_bytes`, and what will be allocated before the next segment of records is begun.
