@@ -9,7 +9,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use loom_engine::check::{Report, check};
+use loom_engine::check::{Damage, Report, check};
 use loom_engine::format::checksum;
 use loom_engine::ingest::{Writer, WriterOptions};
 use loom_engine::log::{LogOptions, LogReader};
@@ -314,6 +314,50 @@ fn rebuilding_mends_the_index_logs() {
         .close()
         .unwrap();
     assert_eq!(sound(dir.path()).nodes, before.nodes);
+}
+
+/// Copies a directory that nobody writes.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &target),
+            false => drop(fs::copy(entry.path(), target).unwrap()),
+        }
+    }
+}
+
+#[test]
+fn a_start_makes_anew_what_it_needs_of_damaged_index_logs() {
+    let root = tempfile::tempdir().unwrap();
+    let (whole, dir) = (root.path().join("whole"), root.path().join("damaged"));
+    left_in_order(&whole, 12_000);
+    let mut mended = 0;
+    for log in [LogKind::Chunks, LogKind::Times] {
+        for path in segments(&whole, log) {
+            let bytes = fs::read(&path).unwrap();
+            let step = (bytes.len() / 61).max(1) | 1;
+            for at in (0..bytes.len()).step_by(step) {
+                copy(&whole, &dir);
+                let mut flipped = bytes.clone();
+                flipped[at] ^= 0x10;
+                fs::write(dir.join(path.strip_prefix(&whole).unwrap()), flipped).unwrap();
+                let (mut writer, ids) = open(&dir);
+                push(&mut writer, &ids, 12_000, 12_100);
+                writer.close().unwrap();
+                let report = check(&dir).unwrap();
+                assert_eq!(report.records, 12_100, "byte {at} of {}", path.display());
+                assert!(report.files.is_empty(), "{:?}", report.files);
+                let of_index = |damage: &Damage| damage.log != LogKind::Records;
+                assert!(report.damage.iter().all(of_index), "{:?}", report.damage);
+                mended += u64::from(report.is_sound());
+                fs::remove_dir_all(&dir).unwrap();
+            }
+        }
+    }
+    assert!(mended > 10, "{mended}");
 }
 
 #[test]

@@ -17,6 +17,7 @@ const CASES: [(&str, &[&str]); 7] = [
             "at a block switch",
             "between the index logs",
             "in recovery, again and again",
+            "in a start, or in a stop, at any operation",
             "while a segment is created",
             "stale staging",
         ],
@@ -42,6 +43,9 @@ const CASES: [(&str, &[&str]); 7] = [
         &[
             "a flipped byte",
             "truncation",
+            "a catalog that lost lines, or all of it",
+            "`durable` lost or of no use",
+            "damaged index logs at a start",
             "a tail of zeroes",
             "swapped pages",
             "a segment of another directory",

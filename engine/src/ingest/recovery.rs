@@ -63,12 +63,22 @@ pub(super) fn recover(mut opening: Opening, index_logs: IndexLogs) -> Result<Rec
     let uuid = opening.meta().uuid;
     let (mut catalog, lines, valid_bytes) = decode_catalog(&uuid, &opening.catalog_bytes()?)?;
     known_sources::require_lines(&opening, valid_bytes as u64)?;
-    let indexed = match index_logs {
-        IndexLogs::KeepSound => Indexed::find(&opening)?,
+    let mut indexed = match index_logs {
+        IndexLogs::KeepSound => Indexed::find(&opening, u64::MAX)?,
         IndexLogs::Rebuild => Indexed::nothing(&opening),
     };
-    let open = indexed.open_rollups(&opening, &catalog)?;
-    known_sources::require_indexed(&opening, &catalog, &open)?;
+    let (open, latest) = loop {
+        match indexed.open_rollups(&opening, &catalog) {
+            Err(unsound) => indexed = indexed.cut(&opening, unsound)?,
+            Ok(open) => {
+                known_sources::require_indexed(&opening, &catalog, &open)?;
+                match indexed.find_latest(&opening, &open, &catalog) {
+                    Err(unsound) => indexed = indexed.cut(&opening, unsound)?,
+                    Ok(latest) => break (open, latest),
+                }
+            }
+        }
+    };
     let first_missing = indexed.chunks.address(indexed.chunk_bytes);
     let closing = first_missing.max(catalog.latest_at());
     // An index by closure ended with its writer, and nobody can tell its values any more.
@@ -83,8 +93,6 @@ pub(super) fn recover(mut opening: Opening, index_logs: IndexLogs) -> Result<Rec
         .map(|index| catalog.close_index(*index, closing))
         .collect::<Result<Vec<Event>>>()?;
 
-    let mut latest = LatestChunks::default();
-    indexed.find_latest(&opening, &open, &catalog, &mut latest)?;
     let indexer = Indexer::new(
         uuid,
         indexed.chunk_bytes,
@@ -231,13 +239,14 @@ struct Indexed {
 }
 
 impl Indexed {
-    /// Walks back from the end of the timestamp index to the last entry that verifies and names a node that does.
-    fn find(opening: &Opening) -> Result<Self> {
+    /// Walks back from the end of the timestamp index, or from what it says of the first `most` chunks, to the last entry that verifies and
+    /// names a node that does.
+    fn find(opening: &Opening, most: u64) -> Result<Self> {
         let (uuid, chunk_bytes) = (opening.meta().uuid, opening.meta().chunk_bytes);
         let first = opening.begin(LogKind::Records).0 / u64::from(chunk_bytes);
         let entries = opening.end(LogKind::Times).0 / TIME_ENTRY_BYTES as u64;
         let in_records = opening.end(LogKind::Records).0 / u64::from(chunk_bytes);
-        let mut chunks = complete_chunks(entries).min(in_records);
+        let mut chunks = complete_chunks(entries).min(in_records).min(most);
         while chunks > first {
             let ordinal = entries_before(chunks) - 1;
             if let Ok(entry) = read_entry(opening, ordinal) {
@@ -275,12 +284,26 @@ impl Indexed {
         }
     }
 
+    /// What verifies below a node that does not. Summaries and roll-ups from there on are made anew.
+    fn cut(&self, opening: &Opening, unsound: Unsound) -> Result<Self> {
+        let Unsound { first_chunk, error } = unsound;
+        if first_chunk >= self.chunks {
+            return Err(error);
+        }
+        tracing::error!("{error}; the index logs are made anew from chunk {first_chunk} on");
+        Self::find(opening, first_chunk.0)
+    }
+
     fn times_end(&self) -> Address {
         Address(entries_before(self.chunks.0) * TIME_ENTRY_BYTES as u64)
     }
 
     /// The roll-ups that were open when chunk `chunks` began, from level 1 up: complete, as the writer had them.
-    fn open_rollups(&self, opening: &Opening, catalog: &Catalog) -> Result<Vec<NodeSummary>> {
+    fn open_rollups(
+        &self,
+        opening: &Opening,
+        catalog: &Catalog,
+    ) -> Result<Vec<NodeSummary>, Unsound> {
         let mut open = Vec::new();
         let mut merger = Merger::default();
         let mut summariser = Summariser::default();
@@ -297,17 +320,16 @@ impl Indexed {
                 if self.is_evicted(opening, level - 1, ordinal) {
                     continue;
                 }
-                let Some(stored) = self.stored(opening, level - 1, ordinal)? else {
-                    merger.pass_child(&mut rollup);
-                    continue;
-                };
-                let node = stored.decode(opening)?;
-                let child = if level == 1 {
-                    self.summarise_again(opening, catalog, &mut summariser, &node)?
-                } else {
-                    node.to_summary()
-                };
-                merger.add_child(&mut rollup, (ordinal - first) as u8, &child);
+                let child = self.with_node(opening, level - 1, ordinal, |node| match level {
+                    1 => self.summarise_again(opening, catalog, &mut summariser, node),
+                    _ => node.to_summary(),
+                })?;
+                match child {
+                    Some(child) => {
+                        merger.add_child(&mut rollup, (ordinal - first) as u8, &child);
+                    }
+                    None => merger.pass_child(&mut rollup),
+                }
             }
             // Where retention removed the first children, the chain of those after them leads to one of these: outside the roll-up, there
             // is nothing that it could lead to.
@@ -329,7 +351,7 @@ impl Indexed {
         catalog: &Catalog,
         summariser: &mut Summariser,
         node: &Node<'_>,
-    ) -> Result<NodeSummary> {
+    ) -> NodeSummary {
         let chunk_no = node.first_chunk();
         let address = chunk_no.address(self.chunk_bytes);
         let mut chunk = vec![0; self.chunk_bytes as usize];
@@ -352,14 +374,14 @@ impl Indexed {
             tracing::error!(
                 "chunk {chunk_no} at address {address} is damaged; its summary stands in for it"
             );
-            return Ok(node.to_summary());
+            return node.to_summary();
         }
         for source in summary.sources.iter_mut() {
             source.previous_chunk = node
                 .source(source.source)
                 .and_then(|stats| stats.previous_chunk);
         }
-        Ok(summary)
+        summary
     }
 
     /// Finds the latest chunk of each source by descending from the right.
@@ -368,8 +390,8 @@ impl Indexed {
         opening: &Opening,
         open: &[NodeSummary],
         catalog: &Catalog,
-        latest: &mut LatestChunks,
-    ) -> Result<()> {
+    ) -> Result<LatestChunks, Unsound> {
+        let mut latest = LatestChunks::default();
         for source in catalog.sources().map(|source| source.id) {
             let newest = open.iter().find_map(|rollup| {
                 let summary = rollup
@@ -388,7 +410,7 @@ impl Indexed {
                 latest.set(source, chunk);
             }
         }
-        Ok(())
+        Ok(latest)
     }
 
     fn descend(
@@ -397,26 +419,23 @@ impl Indexed {
         mut level: u8,
         mut ordinal: u64,
         source: SourceId,
-    ) -> Result<Option<ChunkNo>> {
+    ) -> Result<Option<ChunkNo>, Unsound> {
         while level > 0 {
             if self.is_evicted(opening, level, ordinal) {
                 return Ok(None);
             }
-            let last = match self.stored(opening, level, ordinal)? {
-                Some(stored) => stored
-                    .decode(opening)?
-                    .source(source)
-                    .map(|stats| u64::from(stats.last)),
-                None => None,
-            };
-            let Some(last) = last.filter(|last| *last < FANOUT) else {
+            let last = self.with_node(opening, level, ordinal, |node| {
+                node.source(source).map(|stats| u64::from(stats.last))
+            })?;
+            let Some(last) = last.flatten().filter(|last| *last < FANOUT) else {
                 let what = format!(
                     "roll-up {ordinal} of level {level} lacks source {source}, which the one above it holds"
                 );
-                return Err(Error::Damaged {
+                let error = Error::Damaged {
                     path: opening.dir().join(LogKind::Chunks.dir_name()),
                     what,
-                });
+                };
+                return Err(Unsound::at(level, ordinal, error));
             };
             (level, ordinal) = (level - 1, ordinal * FANOUT + last);
         }
@@ -429,14 +448,37 @@ impl Indexed {
         entry_of(level, ordinal) < entries_before(first.0)
     }
 
-    /// A node as it stands in the chunk index, `None` where the log has a gap.
-    fn stored(&self, opening: &Opening, level: u8, ordinal: u64) -> Result<Option<Stored>> {
-        let entry = read_entry(opening, entry_of(level, ordinal))?;
-        if entry.node_bytes == 0 {
-            Ok(None)
-        } else {
-            Stored::read(opening, &entry).map(Some)
-        }
+    /// Looks at a node as it stands in the chunk index; `None` where the log has a gap.
+    fn with_node<R>(
+        &self,
+        opening: &Opening,
+        level: u8,
+        ordinal: u64,
+        look: impl FnOnce(&Node<'_>) -> R,
+    ) -> Result<Option<R>, Unsound> {
+        let looked = || {
+            let entry = read_entry(opening, entry_of(level, ordinal))?;
+            if entry.node_bytes == 0 {
+                return Ok(None);
+            }
+            let stored = Stored::read(opening, &entry)?;
+            Ok(Some(look(&stored.decode(opening)?)))
+        };
+        looked().map_err(|error| Unsound::at(level, ordinal, error))
+    }
+}
+
+/// A node of the chunk index, or its entry, that does not verify or says what cannot be.
+struct Unsound {
+    /// The first chunk that it tells of.
+    first_chunk: ChunkNo,
+    error: Error,
+}
+
+impl Unsound {
+    fn at(level: u8, ordinal: u64, error: Error) -> Self {
+        let first_chunk = ChunkNo(ordinal * FANOUT.pow(level.into()));
+        Self { first_chunk, error }
     }
 }
 
