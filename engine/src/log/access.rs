@@ -10,19 +10,21 @@ use std::path::Path;
 use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use super::attachment::NOTE_NAME;
 use super::segment::SegmentName;
 use super::storage::{Storage, is_not_found};
+use super::{catalog_file, durable, lock, meta};
 use crate::error::{Error, IoContext, Result};
 use crate::types::LogKind;
+use crate::unrecorded;
 
-const META_NAME: &str = "loom.json";
 const FILE_NAMES: [&str; 6] = [
-    META_NAME,
-    "catalog",
-    "durable",
-    "staging",
-    "LOCK",
-    "unrecorded",
+    meta::NAME,
+    catalog_file::NAME,
+    durable::NAME,
+    NOTE_NAME,
+    lock::NAME,
+    unrecorded::FILE_NAME,
 ];
 /// What may stand in a directory that nobody wrote a log to yet, too: files not yet renamed, a killed daemon's socket, and what the root of
 /// a file system holds.
@@ -47,7 +49,7 @@ pub fn refuse_foreign(storage: &dyn Storage, dir: &Path) -> Result<()> {
     };
     // A log without its description is refused under the lock, when nobody can be about to write one.
     let is_begun = |name: &String| {
-        name == META_NAME || LogKind::ALL.into_iter().any(|log| name == log.dir_name())
+        name == meta::NAME || LogKind::ALL.into_iter().any(|log| name == log.dir_name())
     };
     if names.iter().any(is_begun) {
         return Ok(());
@@ -58,7 +60,8 @@ pub fn refuse_foreign(storage: &dyn Storage, dir: &Path) -> Result<()> {
     match names.iter().filter(|name| !is_own(name)).min() {
         None => Ok(()),
         Some(name) => refused(format!(
-            "it holds no {META_NAME}, but '{name}', which is not Loom's; name an empty directory, or one that does not exist yet"
+            "it holds no {}, but '{name}', which is not Loom's; name an empty directory, or one that does not exist yet",
+            meta::NAME
         )),
     }
 }

@@ -7,7 +7,7 @@ use super::storage::{OpenMode, Storage, StorageFile, is_not_found, read_file, wr
 use super::sync::{AtomicU64, Ordering};
 use crate::error::{Error, Result};
 
-const NAME: &str = "catalog";
+pub const NAME: &str = "catalog";
 /// Far above what 65,000 sources of many fields take.
 const CATALOG_BYTES_MAX: u64 = 1 << 30;
 

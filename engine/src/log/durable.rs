@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::format::{SLOT_LOG, checksum_for};
 use crate::types::Address;
 
-const NAME: &str = "durable";
+pub const NAME: &str = "durable";
 const MAGIC: u32 = 0x4C42_5244;
 const SLOT_BYTES: usize = 4096;
 

@@ -16,7 +16,7 @@ use super::storage::{DirLock, OpenMode, Storage, StorageFile, is_not_found, read
 use super::sync::{Mutex, locked};
 use crate::error::{Error, Result};
 
-const NAME: &str = "LOCK";
+pub const NAME: &str = "LOCK";
 /// How long a lock that another holds is asked for again.
 const PATIENCE: Duration = Duration::from_millis(100);
 

@@ -10,7 +10,7 @@ use super::storage::{Storage, read_file, replace_file};
 use crate::error::{Error, Result};
 use crate::types::LogKind;
 
-const NAME: &str = "loom.json";
+pub const NAME: &str = "loom.json";
 const FORMAT: u64 = 2;
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
