@@ -4,8 +4,10 @@
 
 use super::bytes::{FormatError, array, i64_at, invalid, ones, u16_at, u32_at, u64_at};
 use super::checksum::checksum;
+use super::chunk::{CHUNK_BYTES_MAX, RECORD_HEADER_BYTES};
 use super::index_block::IndexBlock;
 use super::summary::{Bin, ChildStats, NodeSummary};
+use super::time_entry::FANOUT;
 use crate::types::{Address, ChunkNo, IndexId, LogKind, SourceId, Timestamp};
 
 /// More than a roll-up of 65,000 sources takes; a length that a file claims is held against it before memory is given to it.
@@ -15,6 +17,8 @@ pub(super) const NODE_HEADER_BYTES: usize = 56;
 pub(super) const SOURCE_ENTRY_BYTES: usize = 88;
 pub(super) const INDEX_ENTRY_BYTES: usize = 16;
 const SOURCE_COLUMN_BYTES: usize = 24;
+/// What a record takes that has no payload.
+const RECORD_BYTES_MIN: u64 = RECORD_HEADER_BYTES as u64;
 
 /// A verified node.
 #[derive(Debug, Clone, Copy)]
@@ -266,16 +270,32 @@ impl<'a> Node<'a> {
                 self.index_count() as u64,
             );
         }
-        let mut previous = 0;
+        // What the chunks below hold at most, so that no sum over the nodes of a log overflows.
+        let chunks = FANOUT.saturating_pow(self.level().into());
+        let capacity = chunks.saturating_mul(CHUNK_BYTES_MAX.into());
+        if self.records() > capacity / RECORD_BYTES_MIN {
+            return invalid("the number of records of a node", self.records());
+        }
+        let (mut previous, mut total_bytes) = (0, 0u64);
         for entry in self.source_table().chunks_exact(SOURCE_ENTRY_BYTES) {
             let stats = self.source_stats(entry);
             if stats.source.0 <= previous {
                 return invalid("the order of a node's sources", stats.source.0.into());
             }
             previous = stats.source.0;
+            total_bytes = total_bytes.saturating_add(stats.bytes);
+            if total_bytes > capacity || stats.records > stats.bytes / RECORD_BYTES_MIN {
+                return invalid("the number of records of a source", stats.records);
+            }
             let columns = stats.child_mask.count_ones() as usize * SOURCE_COLUMN_BYTES;
             if stats.columns.len() != columns || (self.level() > 0) != (stats.child_mask != 0) {
                 return invalid("the child columns of a source", stats.child_mask);
+            }
+            let of_children = stats
+                .children()
+                .fold(0u64, |sum, child| sum.saturating_add(child.records));
+            if self.level() > 0 && of_children != stats.records {
+                return invalid("the total of a source's children", of_children);
             }
             if stats
                 .previous_chunk
@@ -291,7 +311,12 @@ impl<'a> Node<'a> {
                 return invalid("the order of a node's indexes", order);
             }
             previous = Some(order);
-            self.index_block(entry)?.prove()?;
+            let block = self.index_block(entry)?;
+            block.prove()?;
+            let source = self.source(SourceId(u16_at(entry, 0)));
+            if block.count > source.map_or(0, |stats| stats.records) {
+                return invalid("the number of values of an index", block.count);
+            }
         }
         Ok(())
     }
@@ -434,20 +459,23 @@ mod tests {
         for (id, indexes) in sources {
             let source: &mut SourceSummary = node.sources.push();
             source.reset(SourceId(*id), id % 2 == 1);
-            (source.records, source.bytes) = (40, 2560);
+            let indexed = indexes.iter().map(|index| index.count).max();
+            source.records = indexed.unwrap_or_default().max(40);
+            source.bytes = 8 * source.records;
             (source.first_arrival, source.last_arrival) = (Timestamp(1), Timestamp(2));
             (source.first_ts, source.last_ts) = (Timestamp(-9), Timestamp(9));
             source.previous_chunk = (id % 3 == 0).then_some(ChunkNo(100));
             (source.first, source.last) = (8, 16);
             if level > 0 {
                 source.child_mask = 0b110;
-                let child = |child| ChildStats {
+                let child = |child, records| ChildStats {
                     child,
-                    records: 20,
+                    records,
                     first_ts: Timestamp(-9),
                     last_ts: Timestamp(9),
                 };
-                source.children.extend([child(1), child(2)]);
+                let rest = source.records - 20;
+                source.children.extend([child(1, 20), child(2, rest)]);
             }
             for index in indexes {
                 *source.indexes.push() = index.clone();
@@ -468,10 +496,13 @@ mod tests {
             level in 0u8..3,
             ids in prop::collection::btree_set(1u16..999, 0..5),
             shapes in prop::collection::vec(
-                (prop::collection::vec((0u16..9000, 1u64..1 << 40), 0..7), any::<(bool, bool, u32)>()), 0..4),
+                (prop::collection::vec((0u16..9000, 1u64..1 << 11), 0..7), any::<(bool, bool, u32)>()), 0..4),
         ) -> NodeSummary {
+            let below = |steps: &[(u16, u64)]| -> Vec<_> {
+                steps.iter().map(|(step, count)| (*step, count << (6 * level))).collect()
+            };
             let indexes: Vec<_> = shapes.iter().enumerate()
-                .map(|(i, (steps, (float, stats, seed)))| index(i as u32 * 3, level > 0, steps, *float, *stats, u64::from(*seed) + 2))
+                .map(|(i, (steps, (float, stats, seed)))| index(i as u32 * 3, level > 0, &below(steps), *float, *stats, u64::from(*seed) + 2))
                 .collect();
             node(level, &ids.into_iter().map(|id| (id, indexes.clone())).collect::<Vec<_>>())
         }

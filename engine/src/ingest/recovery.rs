@@ -168,20 +168,29 @@ impl Recovered {
         let mut summariser = Summariser::default();
         let mut summary = NodeSummary::new(0);
         let mut chunk = vec![0; chunk_bytes as usize];
+        // What lies between a chunk that is lost and here stands in no segment either.
+        let mut stored_from = Address::ZERO;
         loop {
             let chunk_no = self.indexer.next_chunk();
             let address = chunk_no.address(chunk_bytes);
             if address >= resume {
                 return Ok(());
             }
-            if address >= records_end {
+            if address >= records_end || address < stored_from {
                 self.indexer
                     .add_missing(&mut self.logs, &self.catalog, Missing::Gap)?;
                 continue;
             }
             let read = reader.read(LogKind::Records, address, &mut chunk);
             if is_lost(&read, &chunk) {
-                tracing::error!("chunk {chunk_no} at address {address} is lost: nothing is there");
+                let next = ChunkNo(chunk_no.0 + 1).address(chunk_bytes);
+                let stored = reader.stored_from(LogKind::Records, address)?;
+                stored_from = stored
+                    .unwrap_or(records_end)
+                    .clamp(next, records_end.max(next));
+                tracing::error!(
+                    "chunk {chunk_no} at address {address} and all up to address {stored_from} are lost: nothing is there"
+                );
                 self.indexer
                     .add_missing(&mut self.logs, &self.catalog, Missing::Gap)?;
                 continue;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::group::GroupStorage;
 use super::storage::{OsStorage, Storage};
 use crate::error::{Error, Result};
+use crate::format::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
 use crate::types::{Address, LogKind};
 
 /// When what is written becomes durable.
@@ -68,8 +69,6 @@ impl LogOptions {
     }
 }
 
-pub const CHUNK_BYTES_MIN: u32 = 4 << 10;
-pub const CHUNK_BYTES_MAX: u32 = 1 << 20;
 pub const BLOCK_BYTES_MIN: u64 = 64 << 10;
 pub const BLOCK_BYTES_MAX: u64 = 1 << 30;
 const SEGMENT_BYTES_MAX: u64 = 1 << 40;

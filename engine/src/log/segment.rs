@@ -173,23 +173,18 @@ impl SegmentDir {
 
     /// Opens the segment that begins at `first` to write, made and allocated in full where it is not, its name durable.
     pub fn provide(&self, first: Address, mode: OpenMode) -> Result<Arc<dyn StorageFile>> {
-        let generation = self.list()?.get(&first).copied();
-        let name = SegmentName {
-            first,
-            generation: generation.unwrap_or(0),
+        let Some(&generation) = self.list()?.get(&first) else {
+            // It has its name only once it is synced: a file whose sync failed is never taken for a segment later.
+            let draft = self.draft(first)?;
+            let name = draft.name;
+            draft.publish()?;
+            return self.open(name, mode);
         };
-        let file = self.open(name, OpenMode::Create)?;
-        let allocated = if file.bytes()? < self.segment_bytes {
-            file.allocate(self.segment_bytes).and_then(|()| file.sync())
-        } else {
-            Ok(())
-        };
-        if let Err(error) = allocated {
-            if generation.is_none() {
-                // What is not whole must not take space that the log itself may need.
-                unlink_if_present(&*self.storage, file.path())?;
-            }
-            return Err(error);
+        let name = SegmentName { first, generation };
+        let file = self.open(name, OpenMode::Write)?;
+        if file.bytes()? < self.segment_bytes {
+            // What is written there is synced before anybody is told, and its length with it.
+            file.allocate(self.segment_bytes)?;
         }
         self.storage.sync_dir(&self.path)?;
         if mode == OpenMode::WriteDirect {
@@ -380,6 +375,7 @@ impl SegmentDir {
 mod tests {
     use super::*;
     use crate::log::storage::OsStorage;
+    use crate::log::tests::simulated::{Disk, ENOSPC, Fault, Kind, Rule, loom};
 
     fn segments(dir: &Path) -> SegmentDir {
         let segments = SegmentDir::new(Arc::new(OsStorage), dir, LogKind::Chunks, 1 << 16);
@@ -437,6 +433,24 @@ mod tests {
         assert_eq!(bytes, [3; 8]);
         segments.evict(Address(0)).unwrap();
         assert_eq!(segments.names().unwrap().len(), 2);
+    }
+
+    /// Not even where what failed could not be removed at once.
+    #[test]
+    fn a_file_whose_sync_failed_is_never_taken_for_a_segment() {
+        let disk = Disk::new();
+        let segments = SegmentDir::new(disk.storage(), &loom(), LogKind::Records, 1 << 16);
+        disk.storage().make_dir(&loom()).unwrap();
+        segments.make().unwrap();
+        for kind in [Kind::Sync, Kind::Unlink] {
+            disk.rule(Rule::once(Fault::Fails(ENOSPC), move |op| op.kind == kind));
+        }
+        segments.provide(Address(0), OpenMode::Write).unwrap_err();
+        let file = segments.provide(Address(0), OpenMode::Write).unwrap();
+        write_at(&*file, &[7; 8], 0).unwrap();
+        file.sync().unwrap();
+        assert_eq!(disk.synced_again(), Vec::<PathBuf>::new());
+        assert_eq!(file.bytes().unwrap(), 1 << 16);
     }
 
     #[test]

@@ -311,6 +311,7 @@ mod tests {
             let times = || child.iter().map(|(ts, _)| Timestamp(*ts));
             let (first_ts, last_ts) = (times().min().unwrap(), times().max().unwrap());
             source.records += child.len() as u64;
+            source.bytes += 16 * child.len() as u64;
             source.child_mask |= bit;
             source.first_ts = source.first_ts.min(first_ts);
             source.last_ts = source.last_ts.max(last_ts);

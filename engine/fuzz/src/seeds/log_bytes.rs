@@ -155,7 +155,15 @@ fn nodes() -> Seeds {
         busy.changed("length", 8, &[57, 0]),
         busy.changed("tables", 48, &[0xFF; 4]),
         busy.changed("source_order", 56 + 88, &[0, 0]),
+        busy.changed("many_records", 40, &far),
+        busy.changed("many_records_of_a_source", 56 + 8, &far),
+        busy.changed("more_values_than_records", 56 + 8, &[1, 0]),
         busy.changed("child_columns", 56 + 64, &[1]),
+        rollup.changed(
+            "child_total",
+            rollup.u32_at(56 + 72) as usize,
+            &[0xFE, 0xFF],
+        ),
         rollup.changed("no_child_columns", 56 + 64, &[0; 8]),
         busy.changed(
             "chain_to_itself",
