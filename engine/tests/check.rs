@@ -253,6 +253,14 @@ fn what_is_lost_of_the_files_beside_the_logs_is_found() {
     for keep in [line + 1, catalog.len() - 1] {
         named("catalog", Some(&catalog[..keep]));
     }
+    let mut flipped = catalog.clone();
+    flipped[line / 2] ^= 1;
+    for name in ["catalog", "catalog.copy", "loom.json", "loom.json.copy"] {
+        named(name, Some(&flipped));
+    }
+    for name in ["catalog", "loom.json"] {
+        named(name, None);
+    }
 }
 
 /// Lets a node say something else, with a checksum that verifies.

@@ -258,7 +258,7 @@ fn a_catalog_that_lost_lines_is_refused_at_a_start_and_a_whole_one_goes_on() {
     let mut writer = Writer::open(dir.path(), options(dir.path())).unwrap();
     let expected = push(&mut writer, 0, 5_000);
     writer.close().unwrap();
-    let path = dir.path().join("catalog");
+    let [path, copy] = ["catalog", "catalog.copy"].map(|name| dir.path().join(name));
     let whole = std::fs::read(&path).unwrap();
     let ends = whole.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
     let cuts: Vec<usize> = ends.map(|(at, _)| at).collect();
@@ -266,14 +266,51 @@ fn a_catalog_that_lost_lines_is_refused_at_a_start_and_a_whole_one_goes_on() {
     for cut in cuts.iter().flat_map(|at| [*at, at + 1]).chain([0, 5]) {
         if cut < whole.len() {
             std::fs::write(&path, &whole[..cut]).unwrap();
+            std::fs::write(&copy, &whole[..cut]).unwrap();
             assert_catalog_refused(dir.path(), "was durable");
         }
     }
     std::fs::remove_file(&path).unwrap();
+    std::fs::remove_file(&copy).unwrap();
     assert_catalog_refused(dir.path(), "was durable");
     std::fs::write(&path, &whole).unwrap();
     let writer = Writer::open(dir.path(), options(dir.path())).unwrap();
     writer.close().unwrap();
+    assert_eq!(sound(dir.path()), expected);
+}
+
+#[test]
+fn a_start_mends_what_one_of_two_copies_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::open(dir.path(), options(dir.path())).unwrap();
+    let expected = push(&mut writer, 0, 500);
+    writer.close().unwrap();
+    for (name, copy) in [("catalog", "catalog.copy"), ("loom.json", "loom.json.copy")] {
+        let [path, copy] = [name, copy].map(|name| dir.path().join(name));
+        let whole = std::fs::read(&path).unwrap();
+        assert_eq!(std::fs::read(&copy).unwrap(), whole);
+        for (hit, other) in [(&path, &copy), (&copy, &path)] {
+            for step in 0..6 {
+                let at = step * whole.len() / 6;
+                let mut flipped = whole.clone();
+                flipped[at] ^= 4;
+                // The other may lack what comes later, if that is whole here.
+                if name == "catalog" && step == 0 {
+                    let first_line = whole.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+                    std::fs::write(other, &whole[..first_line]).unwrap();
+                }
+                std::fs::write(hit, if step < 4 { &flipped } else { &whole[..at] }).unwrap();
+                let writer = Writer::open(dir.path(), options(dir.path())).unwrap();
+                writer.close().unwrap();
+                assert_eq!(std::fs::read(hit).unwrap(), whole, "{} {at}", hit.display());
+                assert_eq!(std::fs::read(other).unwrap(), whole);
+            }
+            std::fs::remove_file(hit).unwrap();
+            let writer = Writer::open(dir.path(), options(dir.path())).unwrap();
+            writer.close().unwrap();
+            assert_eq!(std::fs::read(hit).unwrap(), whole);
+        }
+    }
     assert_eq!(sound(dir.path()), expected);
 }
 
@@ -292,6 +329,7 @@ fn a_catalog_that_lacks_a_source_of_records_is_refused_though_no_slot_tells_its_
         writer.publish().unwrap();
         drop(writer);
         let path = dir.path().join("catalog");
+        std::fs::remove_file(dir.path().join("catalog.copy")).unwrap();
         let whole = std::fs::read(&path).unwrap();
         let name = b"\"name\":\"event\"";
         let kept = whole

@@ -127,8 +127,11 @@ fn corrupt_index_logs_change_no_answer_and_make_nothing_incomplete() -> Result<(
 #[test]
 fn what_is_no_directory_of_this_version_is_refused() -> Result<()> {
     let (place, dir) = directory()?;
-    let json = dir.join("loom.json");
-    let text = std::fs::read_to_string(&json)?;
+    let text = std::fs::read_to_string(dir.join("loom.json"))?;
+    let write = |text: &str| -> Result<()> {
+        std::fs::write(dir.join("loom.json"), text)?;
+        Ok(std::fs::write(dir.join("loom.json.copy"), text)?)
+    };
     let mut another: serde_json::Value = serde_json::from_str(&text)?;
     if let Some(format) = another.get_mut("format") {
         *format = 9999.into();
@@ -137,14 +140,14 @@ fn what_is_no_directory_of_this_version_is_refused() -> Result<()> {
     let file = place.path().join("r.csv");
     for version in Version::ALL {
         let mut session = Session::open(version)?;
-        std::fs::write(&json, another.to_string())?;
+        write(&another.to_string())?;
         holds(
             &error_of(&mut session, &scan(&dir))?,
             &["version", "9999", "loom.json"],
         )?;
-        std::fs::write(&json, "{")?;
+        write("{")?;
         holds(&error_of(&mut session, &scan(&dir))?, &["loom.json"])?;
-        std::fs::write(&json, &text)?;
+        write(&text)?;
         holds(&error_of(&mut session, &scan(&file))?, &["r.csv"])?;
         holds(
             &error_of(&mut session, &scan(place.path()))?,

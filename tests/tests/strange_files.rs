@@ -190,9 +190,9 @@ fn what_is_no_file_is_named_and_keeps_nobody_waiting() -> Result<()> {
             ("records", false),
             ("chunks", true),
             ("times", true),
-            ("catalog", false),
+            ("catalog", true),
             ("durable", false),
-            ("loom.json", false),
+            ("loom.json", true),
         ] {
             let path = match file {
                 "records" | "chunks" | "times" => segment(&small, file, 0),

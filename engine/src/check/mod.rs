@@ -8,6 +8,7 @@
 mod expected;
 mod report;
 mod rollups;
+mod small_files;
 mod stored;
 
 use std::path::Path;
@@ -24,6 +25,7 @@ use crate::types::{Address, ChunkNo, LogKind, Timestamp};
 use expected::Expected;
 pub use report::{Damage, DamagedFile, Report};
 use rollups::{Child, Rollups};
+use small_files::SmallFiles;
 use stored::{Stored, StoredNode};
 
 /// Reads everything that is published, and tells what it found. Damage is part of the report; an error means that nothing can be told.
@@ -38,9 +40,8 @@ pub fn check(dir: &Path) -> Result<Report> {
 /// As `check`, of a directory that is open.
 pub fn check_logs(reader: &LogReader) -> Result<Report> {
     let tails = reader.tails()?;
-    // Before the catalog, which only grows.
-    let catalog_bytes = reader.durable_catalog_bytes()?;
-    let (catalog, _, lines_end) = decode_catalog(&reader.meta().uuid, &reader.catalog_bytes()?)?;
+    let small_files = SmallFiles::read(reader)?;
+    let (catalog, _, lines_end) = decode_catalog(&reader.meta().uuid, &small_files.catalog)?;
     let [records, chunks, times] = tails.tail;
     let [first, ..] = tails.begin;
     let chunk_bytes = reader.meta().chunk_bytes;
@@ -63,7 +64,8 @@ pub fn check_logs(reader: &LogReader) -> Result<Report> {
         unreadable: false,
         report: Report::default(),
     };
-    check.small_files(catalog_bytes, lines_end as u64)?;
+    check.report.files = small_files.damaged(reader, lines_end as u64)?;
+    check.report.damage_count += check.report.files.len() as u64;
     let mut next = first;
     while next < end {
         let chunk = next;
@@ -105,27 +107,6 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// `durable`, and the catalog as far as that tells of it. A directory that no writer got far with has neither.
-    fn small_files(&mut self, catalog_bytes: Option<u64>, lines_end: u64) -> Result<()> {
-        let dir = self.reader.dir();
-        match catalog_bytes {
-            Some(durable) if lines_end < durable => {
-                let what = format!(
-                    "its lines end at byte {lines_end}, short of byte {durable}, which was durable: put a whole copy of the file in its place"
-                );
-                self.report.damaged_file(dir.join("catalog"), what);
-            }
-            None if self.reader.has_segments()? => {
-                let what = "none of its slots verifies, so nothing tells how far the logs are durable: the next start makes the index logs anew and \
-                    tells of a gap above the last chunk that verifies; copies of this directory that have the file keep what they have"
-                    .to_owned();
-                self.report.damaged_file(dir.join("durable"), what);
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
     /// A chunk past the last summary: the open one, or one that waits for the next start.
     fn open_chunk(&mut self, chunk: ChunkNo) -> Result<()> {
         self.report.open_chunks += 1;

@@ -72,11 +72,6 @@ impl Report {
         self.damage_count == 0
     }
 
-    pub(super) fn damaged_file(&mut self, path: PathBuf, what: String) {
-        self.damage_count += 1;
-        self.files.push(DamagedFile { path, what });
-    }
-
     pub(super) fn damage(
         &mut self,
         reader: &LogReader,

@@ -1,5 +1,5 @@
 //! Pure encode and decode of what `FORMAT.md` specifies: records and chunks, nodes of the chunk index, entries of the timestamp
-//! index, checksums.
+//! index, lines of the catalog, checksums.
 //!
 //! Nothing here does I/O or knows what a payload means. Decoders take bytes from anywhere and answer with an error, never a panic.
 
@@ -7,6 +7,7 @@ mod bytes;
 mod checksum;
 mod chunk;
 mod index_block;
+mod line;
 mod node;
 mod node_encode;
 mod runs;
@@ -21,6 +22,7 @@ pub use chunk::{
     record_bytes, seal_trailer, verify_chunk,
 };
 pub use index_block::{BinEntry, IndexBlock};
+pub use line::{LINE_PREFIX_BYTES, encode_line, line_content, merge_lines};
 pub use node::{NODE_BYTES_MAX, Node, SourceStats};
 pub use node_encode::encode_node;
 pub use runs::{Run, walk_runs};

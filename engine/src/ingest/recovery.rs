@@ -59,13 +59,14 @@ pub(super) enum IndexLogs {
     Rebuild,
 }
 
-pub(super) fn recover(mut opening: Opening, index_logs: IndexLogs) -> Result<Recovered> {
+pub(super) fn recover(opening: Opening, index_logs: IndexLogs) -> Result<Recovered> {
     let uuid = opening.meta().uuid;
-    let (mut catalog, lines, valid_bytes) = decode_catalog(&uuid, &opening.catalog_bytes()?)?;
+    let catalog_bytes = opening.catalog_bytes()?;
+    let (mut catalog, lines, valid_bytes) = decode_catalog(&uuid, &catalog_bytes)?;
     known_sources::require_lines(&opening, valid_bytes as u64)?;
     let mut indexed = match index_logs {
         IndexLogs::KeepSound => Indexed::find(&opening, u64::MAX)?,
-        IndexLogs::Rebuild => Indexed::nothing(&opening),
+        IndexLogs::Rebuild => Indexed::nothing(&opening)?,
     };
     let (open, latest) = loop {
         match indexed.open_rollups(&opening, &catalog) {
@@ -116,8 +117,13 @@ pub(super) fn recover(mut opening: Opening, index_logs: IndexLogs) -> Result<Rec
     }
     // So few chunks are missing that each can be looked at.
     known_sources::require_recorded(&opening, &catalog, indexed.chunks)?;
-    opening.cut_catalog(valid_bytes as u64)?;
-    let mut logs = opening.start(resume, indexed.chunk_index_end, indexed.times_end())?;
+    let (sound_lines, _torn) = catalog_bytes.split_at(valid_bytes);
+    let mut logs = opening.start(
+        resume,
+        indexed.chunk_index_end,
+        indexed.times_end(),
+        sound_lines,
+    )?;
     let mut catalog_lines = lines as u64;
     for event in &events {
         logs.append_catalog(&encode_line(&uuid, catalog_lines, event))?;
@@ -279,18 +285,31 @@ impl Indexed {
             }
             chunks -= 1;
         }
-        Ok(Self::nothing(opening))
+        Self::nothing(opening)
     }
 
-    fn nothing(opening: &Opening) -> Self {
+    fn nothing(opening: &Opening) -> Result<Self> {
         let chunk_bytes = opening.meta().chunk_bytes;
-        Self {
+        let begin = opening.begin(LogKind::Records);
+        let nothing = Self {
             uuid: opening.meta().uuid,
             chunk_bytes,
-            chunks: opening.begin(LogKind::Records).chunk(chunk_bytes),
+            chunks: begin.chunk(chunk_bytes),
             chunk_index_end: opening.begin(LogKind::Chunks),
             newest: None,
+        };
+        let times = opening.end(LogKind::Times);
+        if nothing.times_end() > times {
+            let what = format!(
+                "its records are said to begin at address {begin}, past the end of its timestamp index at {times}, and no retention does that; \
+                 move away what says so, 'staging' or 'durable', to go on without it"
+            );
+            return Err(Error::Damaged {
+                path: opening.dir().to_owned(),
+                what,
+            });
         }
+        Ok(nothing)
     }
 
     /// What verifies below a node that does not. Summaries and roll-ups from there on are made anew.

@@ -13,14 +13,16 @@ use rustix::io::Errno;
 use super::attachment::NOTE_NAME;
 use super::segment::SegmentName;
 use super::storage::{Storage, is_not_found};
-use super::{catalog_file, durable, lock, meta};
+use super::{catalog_file, durable, lock, meta_file};
 use crate::error::{Error, IoContext, Result};
 use crate::types::LogKind;
 use crate::unrecorded;
 
-const FILE_NAMES: [&str; 6] = [
-    meta::NAME,
+const FILE_NAMES: [&str; 8] = [
+    meta_file::NAME,
+    meta_file::COPY_NAME,
     catalog_file::NAME,
+    catalog_file::COPY_NAME,
     durable::NAME,
     NOTE_NAME,
     lock::NAME,
@@ -49,7 +51,7 @@ pub fn refuse_foreign(storage: &dyn Storage, dir: &Path) -> Result<()> {
     };
     // A log without its description is refused under the lock, when nobody can be about to write one.
     let is_begun = |name: &String| {
-        name == meta::NAME || LogKind::ALL.into_iter().any(|log| name == log.dir_name())
+        name == meta_file::NAME || LogKind::ALL.into_iter().any(|log| name == log.dir_name())
     };
     if names.iter().any(is_begun) {
         return Ok(());
@@ -61,7 +63,7 @@ pub fn refuse_foreign(storage: &dyn Storage, dir: &Path) -> Result<()> {
         None => Ok(()),
         Some(name) => refused(format!(
             "it holds no {}, but '{name}', which is not Loom's; name an empty directory, or one that does not exist yet",
-            meta::NAME
+            meta_file::NAME
         )),
     }
 }

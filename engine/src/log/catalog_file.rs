@@ -1,49 +1,87 @@
-//! The file `catalog` as bytes: lines are appended and synced one by one, and a torn last line is cut before anything follows it.
+//! The file `catalog` as bytes, and its copy `catalog.copy`.
+//!
+//! Lines are appended and synced one by one, to the copy after that; a torn last line is cut before anything follows it. Everything that a
+//! record means hangs on the catalog, so a line that one of the two files lost is taken from the other, and a start makes them alike again.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::storage::{OpenMode, Storage, StorageFile, is_not_found, read_file, write_at};
+use super::storage::{OpenMode, Storage, StorageFile, read_file, replace_file, write_at};
 use super::sync::{AtomicU64, Ordering};
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::format::merge_lines;
 
 pub const NAME: &str = "catalog";
+pub const COPY_NAME: &str = "catalog.copy";
 /// Far above what 65,000 sources of many fields take.
 const CATALOG_BYTES_MAX: u64 = 1 << 30;
 
-/// All bytes of the catalog; empty where there is none yet.
-pub fn read(storage: &dyn Storage, dir: &Path) -> Result<Vec<u8>> {
-    Ok(read_file(storage, &dir.join(NAME), CATALOG_BYTES_MAX)?.unwrap_or_default())
+/// What the file and its copy hold.
+#[derive(Clone, Debug)]
+pub struct CatalogBytes {
+    /// Empty where there is none, or it cannot be read and the copy can.
+    pub file: Vec<u8>,
+    /// Empty where there is none, or it cannot be read.
+    pub copy: Vec<u8>,
 }
 
-/// Length of the catalog.
-pub fn bytes(storage: &dyn Storage, dir: &Path) -> Result<u64> {
-    match storage.open(&dir.join(NAME), OpenMode::Read) {
-        Err(error) if is_not_found(&error) => Ok(0),
-        file => file?.bytes(),
+impl CatalogBytes {
+    /// Reads the copy first: what it tells of was in the file by then.
+    pub fn read(storage: &dyn Storage, dir: &Path) -> Result<CatalogBytes> {
+        let read = |name| read_file(storage, &dir.join(name), CATALOG_BYTES_MAX);
+        let copy = read(COPY_NAME).ok().flatten().unwrap_or_default();
+        match read(NAME) {
+            Err(error) if copy.is_empty() => Err(error),
+            file => Ok(CatalogBytes {
+                file: file.ok().flatten().unwrap_or_default(),
+                copy,
+            }),
+        }
+    }
+
+    /// The whole catalog, as far as one of the two has it.
+    pub fn merged(&self, uuid: &[u8; 16]) -> Vec<u8> {
+        if self.file.starts_with(&self.copy) {
+            self.file.clone()
+        } else {
+            merge_lines(uuid, &self.file, &self.copy)
+        }
     }
 }
 
-/// The writer's end of the file.
+/// Length of the file; 0 where it cannot be opened.
+pub fn file_bytes(storage: &dyn Storage, dir: &Path) -> Result<u64> {
+    (storage.open(&dir.join(NAME), OpenMode::Read)).map_or(Ok(0), |file| file.bytes())
+}
+
+/// The writer's end of the file and of its copy.
 #[derive(Debug)]
 pub struct CatalogFile {
+    storage: Arc<dyn Storage>,
     file: Arc<dyn StorageFile>,
     /// Length of the lines that are durable. The slots of `durable` tell it too.
     bytes: Arc<AtomicU64>,
     /// Bytes of a line that failed may stand past the end.
     is_torn: bool,
+    copy_path: PathBuf,
+    /// `None`: it does not hold what the file does, and is made anew with the next line.
+    copy: Option<Arc<dyn StorageFile>>,
 }
 
 impl CatalogFile {
-    pub fn open(storage: &dyn Storage, dir: &Path) -> Result<CatalogFile> {
-        let file = storage.open(&dir.join(NAME), OpenMode::Create)?;
-        storage.sync_dir(dir)?;
-        let bytes = file.bytes()?;
-        Ok(CatalogFile {
+    /// Lets the file, durably, and its copy hold `text`: the lines that verify in one of them.
+    pub fn begin(storage: Arc<dyn Storage>, dir: &Path, text: &[u8]) -> Result<CatalogFile> {
+        let file = hold(&*storage, &dir.join(NAME), text)?;
+        let mut catalog = CatalogFile {
             file,
-            bytes: Arc::new(AtomicU64::new(bytes)),
+            bytes: Arc::new(AtomicU64::new(text.len() as u64)),
             is_torn: false,
-        })
+            copy_path: dir.join(COPY_NAME),
+            copy: None,
+            storage,
+        };
+        catalog.tell_copy(|catalog| hold(&*catalog.storage, &catalog.copy_path, text));
+        Ok(catalog)
     }
 
     /// The length, to be loaded with acquire by other threads.
@@ -62,16 +100,43 @@ impl CatalogFile {
             self.take_back()?;
         }
         self.is_torn = true;
-        let written =
-            write_at(&*self.file, line.as_bytes(), self.bytes()).and_then(|()| self.file.sync());
+        let at = self.bytes();
+        let written = write_at(&*self.file, line.as_bytes(), at).and_then(|()| self.file.sync());
         if written.is_ok() {
-            self.bytes
-                .store(self.bytes() + line.len() as u64, Ordering::Release);
+            self.bytes.store(at + line.len() as u64, Ordering::Release);
             self.is_torn = false;
+            self.append_to_copy(at, line.as_bytes());
         } else if let Err(error) = self.take_back() {
             tracing::warn!("{error}; the line that failed is taken back later");
         }
         written
+    }
+
+    /// Not synced: what a loss of power takes of the copy, the next start gives back.
+    fn append_to_copy(&mut self, at: u64, line: &[u8]) {
+        let copy = self.copy.take();
+        self.tell_copy(|catalog| match copy {
+            Some(copy) => write_at(&*copy, line, at).map(|()| copy),
+            None => {
+                let text = read_file(&*catalog.storage, catalog.file.path(), CATALOG_BYTES_MAX)?;
+                hold(
+                    &*catalog.storage,
+                    &catalog.copy_path,
+                    &text.unwrap_or_default(),
+                )
+            }
+        });
+    }
+
+    /// Nobody waits for the copy, so what fails there fails nothing else.
+    fn tell_copy(&mut self, write: impl FnOnce(&CatalogFile) -> Result<Arc<dyn StorageFile>>) {
+        self.copy = write(self)
+            .inspect_err(|error| {
+                tracing::warn!(
+                    "{error}; the copy of the catalog is made anew with the next definition"
+                );
+            })
+            .ok();
     }
 
     fn take_back(&mut self) -> Result<()> {
@@ -79,21 +144,34 @@ impl CatalogFile {
         self.is_torn = false;
         Ok(())
     }
+}
 
-    /// Keeps the first `bytes` bytes, which are the lines that verify, durably.
-    pub fn cut(&mut self, bytes: u64) -> Result<()> {
-        if bytes > self.bytes() {
-            let what = format!("it ends at byte {}, short of byte {bytes}", self.bytes());
-            return Err(Error::Damaged {
-                path: self.file.path().to_owned(),
-                what,
-            });
+/// The file, open to be appended to, once it holds `text` and nothing else, durably.
+fn hold(storage: &dyn Storage, path: &Path, text: &[u8]) -> Result<Arc<dyn StorageFile>> {
+    let shown = path.display();
+    match read_file(storage, path, CATALOG_BYTES_MAX) {
+        Ok(Some(held)) if held.starts_with(text) => {
+            match keep(storage, path, text.len() as u64, held.len() as u64) {
+                Ok(file) => return Ok(file),
+                Err(error) => tracing::warn!("{error}; the file is written anew"),
+            }
         }
-        if bytes < self.bytes() {
-            self.file.truncate(bytes)?;
-            self.bytes.store(bytes, Ordering::Release);
-        }
-        // A writer that was killed may have written its last line and not synced it.
-        self.file.sync()
+        Ok(Some(_)) => tracing::warn!("{shown} lacked lines of the catalog and is written anew"),
+        Ok(None) if text.is_empty() => {}
+        Ok(None) => tracing::info!("{shown} was not there and is written anew"),
+        Err(error) => tracing::warn!("{error}; the file is written anew"),
     }
+    replace_file(storage, path, text)?;
+    storage.open(path, OpenMode::Write)
+}
+
+/// Keeps the first `bytes` of the `held` bytes of a file: what follows is a torn line.
+fn keep(storage: &dyn Storage, path: &Path, bytes: u64, held: u64) -> Result<Arc<dyn StorageFile>> {
+    let file = storage.open(path, OpenMode::Write)?;
+    if held > bytes {
+        file.truncate(bytes)?;
+    }
+    // A writer that was killed may have written its last line and not synced it.
+    file.sync()?;
+    Ok(file)
 }

@@ -1,4 +1,4 @@
-//! `loom.json`: what a directory is, written once.
+//! What a directory is, and the text that says so. The files that hold it are `meta_file.rs`'s.
 
 use std::path::Path;
 
@@ -6,13 +6,10 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::options::check_chunk;
-use super::storage::{Storage, read_file, replace_file};
 use crate::error::{Error, Result};
 use crate::types::LogKind;
 
-pub const NAME: &str = "loom.json";
 const FORMAT: u64 = 2;
-const FILE_BYTES_MAX: u64 = 64 << 10;
 
 /// What never changes about a directory.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -29,6 +26,23 @@ struct File {
     uuid: Uuid,
     chunk_bytes: u32,
     segment_bytes: [u64; 3],
+    /// CRC-32C of the members above as bytes; it may lack.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checksum: Option<u32>,
+}
+
+impl File {
+    fn checksum_of_members(&self) -> u32 {
+        let mut bytes = self.format.to_le_bytes().to_vec();
+        bytes.extend_from_slice(self.uuid.as_bytes());
+        bytes.extend_from_slice(&self.chunk_bytes.to_le_bytes());
+        bytes.extend(
+            self.segment_bytes
+                .iter()
+                .flat_map(|size| size.to_le_bytes()),
+        );
+        crc32c::crc32c(&bytes)
+    }
 }
 
 impl DirMeta {
@@ -40,14 +54,10 @@ impl DirMeta {
         }
     }
 
-    /// `None` where the directory holds no `loom.json`.
-    pub fn read(storage: &dyn Storage, dir: &Path) -> Result<Option<DirMeta>> {
-        let path = dir.join(NAME);
-        let Some(content) = read_file(storage, &path, FILE_BYTES_MAX)? else {
-            return Ok(None);
-        };
+    /// What `content` says, which stands at `path`.
+    pub(super) fn decode(path: &Path, content: &[u8]) -> Result<DirMeta> {
         let damaged = |what: String| Error::Damaged {
-            path: path.clone(),
+            path: path.to_owned(),
             what,
         };
         #[derive(Deserialize)]
@@ -55,16 +65,22 @@ impl DirMeta {
             format: u64,
         }
         let version: Version =
-            serde_json::from_slice(&content).map_err(|error| damaged(error.to_string()))?;
+            serde_json::from_slice(content).map_err(|error| damaged(error.to_string()))?;
         if version.format != FORMAT {
             return Err(Error::Format {
-                path,
+                path: path.to_owned(),
                 found: version.format,
                 supported: FORMAT,
             });
         }
         let file: File =
-            serde_json::from_slice(&content).map_err(|error| damaged(error.to_string()))?;
+            serde_json::from_slice(content).map_err(|error| damaged(error.to_string()))?;
+        if file
+            .checksum
+            .is_some_and(|told| told != file.checksum_of_members())
+        {
+            return Err(damaged("its checksum does not verify".to_owned()));
+        }
         check_chunk(file.chunk_bytes).map_err(|error| damaged(error.to_string()))?;
         for (segment, log) in file.segment_bytes.into_iter().zip(LogKind::ALL) {
             if segment == 0 || segment % u64::from(file.chunk_bytes) != 0 {
@@ -79,62 +95,52 @@ impl DirMeta {
             segment_bytes,
             ..
         } = file;
-        Ok(Some(DirMeta {
+        Ok(DirMeta {
             uuid: *uuid.as_bytes(),
             chunk_bytes,
             segment_bytes,
-        }))
-    }
-
-    /// The same, for a directory that must be one of Loom's.
-    pub fn require(storage: &dyn Storage, dir: &Path) -> Result<DirMeta> {
-        DirMeta::read(storage, dir)?.ok_or_else(|| Error::NotLoom {
-            path: dir.to_owned(),
-            what: format!("it holds no {NAME}"),
         })
     }
 
-    pub fn write(&self, storage: &dyn Storage, dir: &Path) -> Result<()> {
-        let path = dir.join(NAME);
-        let file = File {
+    /// The file's content, as it is written, or as it was written once, without a checksum.
+    pub(super) fn text(&self, with_checksum: bool) -> Vec<u8> {
+        let mut file = File {
             format: FORMAT,
             uuid: Uuid::from_bytes(self.uuid),
             chunk_bytes: self.chunk_bytes,
             segment_bytes: self.segment_bytes,
+            checksum: None,
         };
-        let mut text =
-            serde_json::to_vec_pretty(&file).map_err(|error| Error::io(&path, error.into()))?;
+        file.checksum = with_checksum.then(|| file.checksum_of_members());
+        let mut text = serde_json::to_vec_pretty(&file)
+            .unwrap_or_else(|error| panic!("numbers are always JSON, but {error}"));
         text.push(b'\n');
-        replace_file(storage, &path, &text)
+        text
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::storage::OsStorage;
 
     #[test]
-    fn a_directory_says_what_it_is() {
-        let dir = tempfile::tempdir().unwrap();
-        assert_eq!(DirMeta::read(&OsStorage, dir.path()).unwrap(), None);
+    fn a_text_says_what_was_written_with_and_without_a_checksum() {
         let meta = DirMeta::new(4096, [1 << 20, 1 << 18, 1 << 16]);
-        meta.write(&OsStorage, dir.path()).unwrap();
-        assert_eq!(DirMeta::require(&OsStorage, dir.path()).unwrap(), meta);
+        for with_checksum in [true, false] {
+            let text = meta.text(with_checksum);
+            assert_eq!(DirMeta::decode(Path::new("x"), &text).unwrap(), meta);
+        }
+        assert_ne!(meta.text(true), meta.text(false));
     }
 
     #[test]
     fn another_version_and_damage_are_told_apart() {
-        let dir = tempfile::tempdir().unwrap();
-        let read = |text: &str| {
-            std::fs::write(dir.path().join(NAME), text).unwrap();
-            DirMeta::read(&OsStorage, dir.path()).unwrap_err()
-        };
+        let decode = |text: &str| DirMeta::decode(Path::new("x"), text.as_bytes()).unwrap_err();
         assert!(matches!(
-            read("{\"format\": 1}"),
+            decode("{\"format\": 1}"),
             Error::Format { found: 1, .. }
         ));
-        assert!(matches!(read("{\"format\": 2}"), Error::Damaged { .. }));
-        assert!(matches!(read("{"), Error::Damaged { .. }));
+        assert!(matches!(decode("{\"format\": 2}"), Error::Damaged { .. }));
+        assert!(matches!(decode("{"), Error::Damaged { .. }));
     }
 }

@@ -21,6 +21,7 @@ mod lanes;
 mod lock;
 mod log_flusher;
 mod meta;
+mod meta_file;
 mod opening;
 mod options;
 mod placement;
@@ -44,6 +45,7 @@ mod view;
 mod writer;
 
 pub use access::Access;
+pub use catalog_file::CatalogBytes;
 pub(crate) use fault::is_for_space;
 pub use meta::DirMeta;
 pub use opening::{Opening, Recovered};

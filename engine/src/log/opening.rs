@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::access::refuse_foreign;
 use super::attachment::NOTE_NAME;
-use super::catalog_file::{self, CatalogFile};
+use super::catalog_file::{CatalogBytes, CatalogFile};
 use super::control::Word;
 use super::durable::{DurableFile, DurableLog};
 use super::flusher::Flusher;
@@ -61,7 +61,6 @@ pub struct Opening {
     lists: [SegmentList; 3],
     /// Keeps files open from one read to the next.
     view: View,
-    catalog: CatalogFile,
 }
 
 impl Opening {
@@ -90,7 +89,6 @@ impl Opening {
         storage.sync_dir(&dir)?;
         let segments = segment_dirs(&storage, &dir, &meta);
         segments.iter().try_for_each(SegmentDir::make)?;
-        let catalog = CatalogFile::open(&*storage, &dir)?;
         storage.sync_dir(&dir)?;
 
         let lists = list_all(&segments)?;
@@ -130,7 +128,6 @@ impl Opening {
             segments,
             lists,
             view: View::new(Stage::Unknown),
-            catalog,
         })
     }
 
@@ -199,8 +196,10 @@ impl Opening {
         self.view.read_segments(segments, address, buffer)
     }
 
+    /// The catalog, as far as the file or its copy has it.
     pub fn catalog_bytes(&self) -> Result<Vec<u8>> {
-        catalog_file::read(&*self.storage, &self.dir)
+        let bytes = CatalogBytes::read(&*self.storage, &self.dir)?;
+        Ok(bytes.merged(&self.meta.uuid))
     }
 
     /// The catalog was so long when the newest slot was written, or longer; 0 where nothing tells.
@@ -224,11 +223,6 @@ impl Opening {
                 checksum(uuid, LogKind::Records, first, &chunk) == records.checksum
             };
         Ok(is_sound.then_some(chunk))
-    }
-
-    /// Keeps the first `bytes` bytes of the catalog: the caller found that a torn line follows.
-    pub fn cut_catalog(&mut self, bytes: u64) -> Result<()> {
-        self.catalog.cut(bytes)
     }
 
     /// Gives up what lies below, for there is no room to begin with all of it. As in a running writer's retention the slot that says so is durable
@@ -256,8 +250,14 @@ impl Opening {
     }
 
     /// Begins a new epoch: seals the last chunk, cuts the index logs to `chunks` and `times`, and makes staging. `records` is a chunk boundary at
-    /// or above `resume`, the others lie at or below their ends and are multiples of 8.
-    pub fn start(mut self, records: Address, chunks: Address, times: Address) -> Result<Logs> {
+    /// or above `resume`, the others lie at or below their ends and are multiples of 8. `catalog` is what of its lines counts.
+    pub fn start(
+        mut self,
+        records: Address,
+        chunks: Address,
+        times: Address,
+        catalog: &[u8],
+    ) -> Result<Logs> {
         let chunk_bytes = u64::from(self.meta.chunk_bytes);
         assert!(
             records.0.is_multiple_of(chunk_bytes) && records >= self.resume(),
@@ -278,12 +278,15 @@ impl Opening {
             chunks,
             times,
         ];
+        // What the directory and its catalog say has verified by now.
+        self.meta.write(&*self.storage, &self.dir)?;
+        let catalog = CatalogFile::begin(Arc::clone(&self.storage), &self.dir, catalog)?;
         let mut durable = DurableFile::open(
             Arc::clone(&self.storage),
             &self.dir,
             self.meta.uuid,
             self.survey.slot,
-            self.catalog.shared_bytes(),
+            catalog.shared_bytes(),
         )?;
         if self.survey.slot.is_none() && self.how == Recovered::Clean {
             // From the first segment on, a directory without a slot is one that lost it.
@@ -334,7 +337,7 @@ impl Opening {
             folder.remove_unwritten(self.end(LogKind::Records), records)?;
             self.lists = list_all(&self.segments)?;
         }
-        self.start_epoch(epoch + 1, starts, slot, durable)
+        self.start_epoch(epoch + 1, starts, slot, durable, catalog)
     }
 
     /// The bytes of an index log from the last chunk boundary to where it goes on.
@@ -352,6 +355,7 @@ impl Opening {
         starts: [Address; 3],
         slot: [DurableLog; 3],
         mut durable: DurableFile,
+        catalog: CatalogFile,
     ) -> Result<Logs> {
         self.remove_old_staging();
         let Placed {
@@ -408,7 +412,7 @@ impl Opening {
         Logs::new(Parts {
             shared,
             flusher,
-            catalog: self.catalog,
+            catalog,
             staging_path: path,
             lock: self.lock,
         })

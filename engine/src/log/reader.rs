@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::attachment::StagingNote;
-use super::catalog_file;
+use super::catalog_file::{self, CatalogBytes};
 use super::control::{DaemonWord, Word};
 use super::counting::CountingStorage;
 use super::durable::{self, DurableState};
@@ -246,8 +246,19 @@ impl LogReader {
         locked(&self.view).forget_lists();
     }
 
+    /// The catalog, as far as the file or its copy has it.
     pub fn catalog_bytes(&self) -> Result<Vec<u8>> {
-        catalog_file::read(&self.storage, &self.dir)
+        Ok(self.catalog_files()?.merged(&self.meta.uuid))
+    }
+
+    /// `loom.json` and its copy, where they do not hold what they should, and why.
+    pub fn damaged_meta(&self) -> Vec<(PathBuf, String)> {
+        self.meta.damaged_files(&self.storage, &self.dir)
+    }
+
+    /// What the catalog's file and its copy hold, each for itself.
+    pub fn catalog_files(&self) -> Result<CatalogBytes> {
+        CatalogBytes::read(&self.storage, &self.dir)
     }
 
     /// How long the catalog was when the newest slot of `durable` was written, 0 where the slot does not tell; `None` if no slot verifies.
@@ -261,9 +272,9 @@ impl LogReader {
         Ok(!is_empty(&list_all(&self.segments)?))
     }
 
-    /// Length of the catalog, to see whether it grew.
+    /// Length of the catalog's file, to see whether it grew.
     pub fn catalog_len(&self) -> Result<u64> {
-        catalog_file::bytes(&self.storage, &self.dir)
+        catalog_file::file_bytes(&self.storage, &self.dir)
     }
 
     /// What the daemon says of itself, or of the end that it came to.

@@ -151,8 +151,9 @@ pub fn replace_file(storage: &dyn Storage, path: &Path, content: &[u8]) -> Resul
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".tmp");
     let temporary = PathBuf::from(temporary);
-    let file = storage.open(&temporary, OpenMode::Create)?;
-    file.truncate(0)?;
+    // What an earlier try left may have failed to be synced, and is not synced again.
+    unlink_if_present(storage, &temporary)?;
+    let file = storage.open(&temporary, OpenMode::CreateNew)?;
     write_at(&*file, content, 0)?;
     file.sync()?;
     storage.rename(&temporary, path)?;

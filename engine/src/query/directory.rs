@@ -33,7 +33,8 @@ pub struct Directory {
 
 /// The catalog only grows, so its length says whether it changed.
 struct CachedCatalog {
-    bytes: u64,
+    /// Of the file, before it was read.
+    file_bytes: u64,
     catalog: Arc<Catalog>,
 }
 
@@ -57,7 +58,7 @@ impl Directory {
         Arc::new(Directory {
             reader: Arc::new(reader),
             catalog: Mutex::new(CachedCatalog {
-                bytes: u64::MAX,
+                file_bytes: u64::MAX,
                 catalog: Arc::new(Catalog::new()),
             }),
             epoch: Mutex::new(Epoch::default()),
@@ -182,7 +183,8 @@ impl Directory {
 
     fn catalog(&self) -> Result<Arc<Catalog>> {
         let mut cached = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.reader.catalog_len()? != cached.bytes {
+        let file_bytes = self.reader.catalog_len()?;
+        if file_bytes != cached.file_bytes {
             let bytes = self.reader.catalog_bytes()?;
             let decoded = decode_catalog(&self.reader.meta().uuid, &bytes);
             let (catalog, _, _) = decoded.map_err(|error| match error {
@@ -192,7 +194,7 @@ impl Directory {
                 other => other,
             })?;
             *cached = CachedCatalog {
-                bytes: bytes.len() as u64,
+                file_bytes,
                 catalog: Arc::new(catalog),
             };
         }

@@ -10,8 +10,9 @@ use super::crashes::{
 use super::judge::{Broken, Owed, read, recover};
 use crate::ingest::Batch;
 use crate::log::Durability;
+use crate::log::storage::read_file;
 use crate::log::tests::Random;
-use crate::log::tests::simulated::{Disk, EIO, ENOSPC, Fault, Kind, Luck, Op, Rule};
+use crate::log::tests::simulated::{Disk, EIO, ENOSPC, Fault, Kind, Luck, Op, Rule, loom};
 
 const FAULTS: [Fault; 5] = [
     Fault::Fails(EIO),
@@ -213,6 +214,27 @@ fn a_definition_that_the_disk_refuses_is_not_made_and_can_be_made_again() {
             };
             let found = recover(&at.kill(), &client.sent, &owed).unwrap();
             assert_eq!(found.end, owed.records, "{kind:?} {fault:?}");
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_takes_no_copies_fails_nothing_else() {
+    for kind in [Kind::Open, Kind::Write, Kind::Sync, Kind::Rename] {
+        let disk = Disk::new();
+        let of_copy = move |op: &Op| op.kind == kind && op.path.to_string_lossy().contains(".copy");
+        disk.rule(Rule::always(Fault::Fails(ENOSPC), of_copy));
+        let mut client = Client::start(&disk, &options(Durability::Batch), Vec::new()).unwrap();
+        a_run_of_everything(&mut client).unwrap();
+        disk.obey();
+        client.open().unwrap();
+        client.define_index("late").unwrap();
+        client.close().unwrap();
+        let content =
+            |name: &str| read_file(&*disk.storage(), &loom().join(name), 1 << 20).unwrap();
+        for name in ["catalog", "loom.json"] {
+            let copy = content(&format!("{name}.copy"));
+            assert!(copy.is_some() && copy == content(name), "{kind:?}: {name}");
         }
     }
 }

@@ -72,6 +72,10 @@ fn metas() -> Seeds {
         seed("half", &[b"{\"format\": 2"]),
         seed("another_version", &[b"{\"format\": 1}"]),
         seed("format_alone", &[b"{\"format\": 2}"]),
+        seed(
+            "checksum",
+            &[text.replace('{', "{\"checksum\": 1,").as_bytes()],
+        ),
         seed("chunk", &[&value("chunk_bytes", 1000.into())]),
         seed("chunk_larger", &[&value("chunk_bytes", 65_536.into())]),
         seed(

@@ -38,7 +38,9 @@ impl Machine {
     fn start(&self, durability: Durability) -> Logs {
         let options = self.options(durability);
         let opening = Opening::open_with(self.disk.storage(), &loom(), &options).unwrap();
-        opening.start(Address(0), Address(0), Address(0)).unwrap()
+        opening
+            .start(Address(0), Address(0), Address(0), b"")
+            .unwrap()
     }
 
     fn reader(&self) -> LogReader {
@@ -359,7 +361,9 @@ fn blocks_shrink_where_shared_memory_is_small() {
             ..machine.options(Durability::None)
         };
         let opening = Opening::open_with(machine.disk.storage(), &loom(), &options).unwrap();
-        let mut logs = opening.start(Address(0), Address(0), Address(0)).unwrap();
+        let mut logs = opening
+            .start(Address(0), Address(0), Address(0), b"")
+            .unwrap();
         let blocks = staged * MIB + (staged * MIB / 8).max(BLOCK) + (staged * MIB / 64).max(BLOCK);
         assert_eq!(logs.staging_bytes(), 4096 + 2 * blocks);
         assert_eq!(machine.names(&shared_memory()).is_empty(), in_directory);
@@ -379,7 +383,7 @@ fn a_full_disk_at_the_start_is_refused_clearly() {
         .disk
         .rule(Rule::always(Fault::Fails(ENOSPC), on_disk(Kind::Allocate)));
     let error = opening
-        .start(Address(0), Address(0), Address(0))
+        .start(Address(0), Address(0), Address(0), b"")
         .unwrap_err();
     assert!(error.to_string().contains("No space left"), "{error}");
     machine.disk.obey();

@@ -57,7 +57,9 @@ impl Scene {
         };
         let opening = Opening::open(&self.dir(), &options).unwrap();
         assert_eq!(opening.how(), Recovered::Clean);
-        opening.start(Address(0), Address(0), Address(0)).unwrap()
+        opening
+            .start(Address(0), Address(0), Address(0), b"")
+            .unwrap()
     }
 
     fn reader(&self) -> LogReader {
@@ -89,7 +91,10 @@ fn resume(opening: Opening) -> Logs {
         opening.end(LogKind::Chunks),
         opening.end(LogKind::Times),
     );
-    opening.start(starts.0, starts.1, starts.2).unwrap()
+    let catalog = opening.catalog_bytes().unwrap();
+    opening
+        .start(starts.0, starts.1, starts.2, &catalog)
+        .unwrap()
 }
 
 /// The word that belongs at an address. Never 0, so that what was never written shows.

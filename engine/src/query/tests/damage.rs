@@ -153,23 +153,28 @@ fn a_segment_cut_short_is_an_error() {
 }
 
 #[test]
-fn a_catalog_that_is_gone_or_damaged_is_named() {
+fn a_catalog_that_is_gone_or_damaged_with_its_copy_is_named() {
     let (_world, dir, expected) = sound();
-    let file = dir.join("catalog");
+    let [file, copy] = ["catalog", "catalog.copy"].map(|name| dir.join(name));
     let bytes = fs::read(&file).unwrap();
     let mut flipped = bytes.clone();
     flipped[0] ^= 1;
     for damaged in [None, Some(&[][..]), Some(&flipped[..])] {
-        match damaged {
-            Some(bytes) => fs::write(&file, bytes).unwrap(),
-            None => fs::remove_file(&file).unwrap(),
-        }
+        let damage = |path: &Path| match damaged {
+            Some(bytes) => fs::write(path, bytes).unwrap(),
+            None => fs::remove_file(path).unwrap(),
+        };
+        damage(&file);
+        assert_eq!(ask(&dir).unwrap(), expected);
+        damage(&copy);
         let error = ask(&dir).unwrap_err();
         assert!(
             error.to_string().contains(&file.display().to_string()),
             "{error}"
         );
         fs::write(&file, &bytes).unwrap();
+        assert_eq!(ask(&dir).unwrap(), expected);
+        fs::write(&copy, &bytes).unwrap();
     }
     assert_eq!(ask(&dir).unwrap(), expected);
 }

@@ -6,9 +6,8 @@
 
 use super::{Catalog, Event};
 use crate::error::{Error, Result};
+use crate::format;
 
-/// The checksum's hexadecimal digits and the space.
-const PREFIX_BYTES: usize = 9;
 /// What a crash leaves where a page was not written; no event holds a NUL.
 const UNWRITTEN: [u8; 4] = [0; 4];
 
@@ -16,10 +15,7 @@ const UNWRITTEN: [u8; 4] = [0; 4];
 pub fn encode_line(uuid: &[u8; 16], line_no: u64, event: &Event) -> String {
     let json = serde_json::to_string(event)
         .unwrap_or_else(|error| panic!("an event is always JSON, but {event:?}: {error}"));
-    format!(
-        "{:08x} {json}\n",
-        line_checksum(uuid, line_no, json.as_bytes())
-    )
+    format::encode_line(uuid, line_no, &json)
 }
 
 /// The catalog that a file holds, the number of its lines, and the bytes that they take: a writer continues there. A
@@ -59,24 +55,13 @@ pub fn decode_catalog(uuid: &[u8; 16], text: &[u8]) -> Result<(Catalog, usize, u
 }
 
 fn decode_line(uuid: &[u8; 16], line_no: u64, line: &[u8]) -> Result<Event, String> {
-    let (prefix, json) = line
-        .split_at_checked(PREFIX_BYTES)
-        .ok_or("it is too short")?;
-    let checksum = line_checksum(uuid, line_no, json);
-    if prefix != format!("{checksum:08x} ").as_bytes() {
-        return Err("its checksum does not verify".to_owned());
-    }
+    let json = format::line_content(uuid, line_no, line)?;
     serde_json::from_slice(json).map_err(|error| format!("it is no known event: {error}"))
 }
 
 fn is_torn(line: &[u8]) -> bool {
     line.windows(UNWRITTEN.len())
         .any(|bytes| bytes == UNWRITTEN)
-}
-
-fn line_checksum(uuid: &[u8; 16], line_no: u64, json: &[u8]) -> u32 {
-    let covered = crc32c::crc32c_append(crc32c::crc32c(uuid), &line_no.to_le_bytes());
-    crc32c::crc32c_append(covered, json)
 }
 
 #[cfg(test)]
@@ -189,7 +174,7 @@ mod tests {
         ) {
             let (file, _) = sample_file();
             let mut events: Vec<String> =
-                file.lines().map(|line| line[PREFIX_BYTES..].to_owned()).collect();
+                file.lines().map(|line| line[format::LINE_PREFIX_BYTES..].to_owned()).collect();
             for (place, fragment) in changes {
                 let event = place.get_mut(&mut events);
                 let values: Vec<_> = event.match_indices([':', ',', '[']).collect();
@@ -197,10 +182,9 @@ mod tests {
                 let to = from + event[from..].find([',', ']', '}']).unwrap_or(0);
                 event.replace_range(from..to, fragment);
             }
-            let line = |(json, line_no): (&String, u64)| {
-                format!("{:08x} {json}\n", line_checksum(&UUID, line_no, json.as_bytes()))
-            };
-            let file: String = events.iter().zip(0..).map(line).collect();
+            let file: String = (events.iter().zip(0..))
+                .map(|(json, line_no)| format::encode_line(&UUID, line_no, json))
+                .collect();
             let _ = decoded(file.as_bytes());
         }
     }

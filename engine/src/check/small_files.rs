@@ -1,0 +1,102 @@
+//! The files beside the logs: what each says, held against its copy and against what `durable` tells of it.
+
+use std::path::PathBuf;
+
+use super::report::DamagedFile;
+use crate::error::Result;
+use crate::log::{CatalogBytes, LogReader};
+
+/// What a crash leaves where a page was not written; no line holds a NUL.
+const UNWRITTEN: u8 = 0;
+const MENDED: &str =
+    "its copy serves meanwhile, and the next start, or `ingestd check --repair`, writes it anew";
+
+pub struct SmallFiles {
+    /// So long was the catalog at least when the newest slot was written; `None` if no slot verifies.
+    durable_bytes: Option<u64>,
+    files: CatalogBytes,
+    /// As far as the file or its copy has it.
+    pub catalog: Vec<u8>,
+}
+
+impl SmallFiles {
+    pub fn read(reader: &LogReader) -> Result<SmallFiles> {
+        // Before the catalog, which only grows.
+        let durable_bytes = reader.durable_catalog_bytes()?;
+        let files = reader.catalog_files()?;
+        Ok(SmallFiles {
+            durable_bytes,
+            catalog: files.merged(&reader.meta().uuid),
+            files,
+        })
+    }
+
+    /// What is damaged of them; the catalog's lines end at `lines_end`. A directory that no writer got far with has neither `durable` nor a catalog.
+    pub fn damaged(&self, reader: &LogReader, lines_end: u64) -> Result<Vec<DamagedFile>> {
+        let dir = reader.dir();
+        let mut damaged: Vec<DamagedFile> = (reader.damaged_meta().into_iter())
+            .map(|(path, what)| damage(path, format!("{what}; {MENDED}")))
+            .collect();
+        let CatalogBytes { file, copy } = &self.files;
+        if *file != self.catalog {
+            let what = format!("{}; {MENDED}", differs(&self.catalog, file));
+            damaged.push(damage(dir.join("catalog"), what));
+        }
+        if !is_prefix(&self.catalog, copy) {
+            let what = format!(
+                "{}; the next start, or `ingestd check --repair`, writes it anew",
+                differs(&self.catalog, copy)
+            );
+            damaged.push(damage(dir.join("catalog.copy"), what));
+        }
+        match self.durable_bytes {
+            Some(durable) if lines_end < durable => {
+                let what = format!(
+                    "its lines end at byte {lines_end}, short of byte {durable}, which was durable: put a whole copy of the file in its place"
+                );
+                damaged.push(damage(dir.join("catalog"), what));
+            }
+            None if reader.has_segments()? => {
+                let what = "none of its slots verifies, so nothing tells how far the logs are durable: the next start makes the index logs anew and \
+                    tells of a gap above the last chunk that verifies; copies of this directory that have the file keep what they have"
+                    .to_owned();
+                damaged.push(damage(dir.join("durable"), what));
+            }
+            _ => {}
+        }
+        Ok(damaged)
+    }
+}
+
+fn damage(path: PathBuf, what: String) -> DamagedFile {
+    DamagedFile { path, what }
+}
+
+/// Whether a copy holds nothing but what the catalog begins with, or ends in a line that a crash left unwritten.
+fn is_prefix(catalog: &[u8], copy: &[u8]) -> bool {
+    let rest = copy.get(lines_alike(catalog, copy).1..).unwrap_or_default();
+    let line = rest.split_inclusive(|byte| *byte == b'\n').next();
+    line.is_none_or(|line| !line.ends_with(b"\n") || line.contains(&UNWRITTEN))
+}
+
+/// Where a file stops to say what the catalog says.
+fn differs(catalog: &[u8], file: &[u8]) -> String {
+    let (lines, bytes) = lines_alike(catalog, file);
+    if file.len() == bytes {
+        format!("it ends after line {lines}")
+    } else {
+        format!("line {} does not verify", lines + 1)
+    }
+}
+
+/// How many lines two texts begin with alike, and their bytes.
+fn lines_alike(catalog: &[u8], file: &[u8]) -> (usize, usize) {
+    let [of_catalog, of_file] =
+        [catalog, file].map(|text| text.split_inclusive(|byte| *byte == b'\n'));
+    of_catalog
+        .zip(of_file)
+        .take_while(|(one, other)| one == other && one.ends_with(b"\n"))
+        .fold((0, 0), |(lines, bytes), (line, _)| {
+            (lines + 1, bytes + line.len())
+        })
+}

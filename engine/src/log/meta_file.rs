@@ -1,0 +1,128 @@
+//! `loom.json`, written once, and its copy `loom.json.copy`, which serves where the file does not verify.
+
+use std::path::{Path, PathBuf};
+
+use super::meta::DirMeta;
+use super::storage::{Storage, read_file, replace_file};
+use crate::error::{Error, Result};
+
+pub const NAME: &str = "loom.json";
+pub const COPY_NAME: &str = "loom.json.copy";
+const FILE_BYTES_MAX: u64 = 64 << 10;
+
+impl DirMeta {
+    /// What `loom.json` says, or where that does not verify, its copy; `None` where the directory holds neither.
+    pub fn read(storage: &dyn Storage, dir: &Path) -> Result<Option<DirMeta>> {
+        match held(storage, &dir.join(NAME)) {
+            Ok(Some(meta)) => Ok(Some(meta)),
+            other => match held(storage, &dir.join(COPY_NAME)) {
+                Ok(Some(meta)) => Ok(Some(meta)),
+                _ => other,
+            },
+        }
+    }
+
+    /// The same, for a directory that must be one of Loom's.
+    pub fn require(storage: &dyn Storage, dir: &Path) -> Result<DirMeta> {
+        DirMeta::read(storage, dir)?.ok_or_else(|| Error::NotLoom {
+            path: dir.to_owned(),
+            what: format!("it holds no {NAME}"),
+        })
+    }
+
+    /// Which of `loom.json` and its copy do not hold what they should, and why. There may be no copy yet.
+    pub fn damaged_files(&self, storage: &dyn Storage, dir: &Path) -> Vec<(PathBuf, String)> {
+        let sound = [self.text(true), self.text(false)];
+        let what = |path: &Path, is_copy| match read_file(storage, path, FILE_BYTES_MAX) {
+            Ok(Some(held)) if sound.contains(&held) => None,
+            Ok(None) if is_copy => None,
+            Ok(None) => Some("it is gone".to_owned()),
+            Ok(Some(held)) => Some(match DirMeta::decode(path, &held) {
+                Err(Error::Damaged { what, .. }) => what,
+                _ => "it is not as it was written".to_owned(),
+            }),
+            Err(error) => Some(error.to_string()),
+        };
+        [(NAME, false), (COPY_NAME, true)]
+            .map(|(name, is_copy)| (dir.join(name), is_copy))
+            .into_iter()
+            .filter_map(|(path, is_copy)| what(&path, is_copy).map(|what| (path, what)))
+            .collect()
+    }
+
+    /// Writes `loom.json`, and its copy as far as that can be done, where they do not hold what they should.
+    pub fn write(&self, storage: &dyn Storage, dir: &Path) -> Result<()> {
+        self.write_file(storage, &dir.join(NAME))?;
+        if let Err(error) = self.write_file(storage, &dir.join(COPY_NAME)) {
+            tracing::warn!("{error}; {NAME} is without a copy until the next start");
+        }
+        Ok(())
+    }
+
+    fn write_file(&self, storage: &dyn Storage, path: &Path) -> Result<()> {
+        let text = self.text(true);
+        match read_file(storage, path, FILE_BYTES_MAX) {
+            Ok(Some(held)) if held == text => Ok(()),
+            _ => replace_file(storage, path, &text),
+        }
+    }
+}
+
+/// What a file says, if it is there.
+fn held(storage: &dyn Storage, path: &Path) -> Result<Option<DirMeta>> {
+    read_file(storage, path, FILE_BYTES_MAX)?
+        .map(|content| DirMeta::decode(path, &content))
+        .transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::storage::OsStorage;
+
+    #[test]
+    fn a_directory_says_what_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(DirMeta::read(&OsStorage, dir.path()).unwrap(), None);
+        let meta = DirMeta::new(4096, [1 << 20, 1 << 18, 1 << 16]);
+        meta.write(&OsStorage, dir.path()).unwrap();
+        assert_eq!(DirMeta::require(&OsStorage, dir.path()).unwrap(), meta);
+    }
+
+    #[test]
+    fn the_copy_serves_where_the_file_does_not_verify() {
+        let dir = tempfile::tempdir().unwrap();
+        let meta = DirMeta::new(4096, [1 << 20, 1 << 18, 1 << 16]);
+        meta.write(&OsStorage, dir.path()).unwrap();
+        let [path, copy] = [NAME, COPY_NAME].map(|name| dir.path().join(name));
+        let text = std::fs::read(&path).unwrap();
+        assert_eq!(std::fs::read(&copy).unwrap(), text);
+        for (hit, other) in [(&path, &copy), (&copy, &path)] {
+            for at in 0..text.len() {
+                let mut flipped = text.clone();
+                flipped[at] ^= 1 << (at % 8);
+                for damaged in [&flipped[..], &text[..at]] {
+                    std::fs::write(hit, damaged).unwrap();
+                    assert_eq!(DirMeta::require(&OsStorage, dir.path()).unwrap(), meta);
+                    let told = meta.damaged_files(&OsStorage, dir.path());
+                    assert!(told.len() == 1 && told[0].0 == *hit, "{at}: {told:?}");
+                }
+            }
+            meta.write(&OsStorage, dir.path()).unwrap();
+            assert_eq!(std::fs::read(hit).unwrap(), text);
+            assert_eq!(std::fs::read(other).unwrap(), text);
+        }
+        assert!(meta.damaged_files(&OsStorage, dir.path()).is_empty());
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(DirMeta::require(&OsStorage, dir.path()).unwrap(), meta);
+    }
+
+    #[test]
+    fn a_file_without_a_checksum_and_a_copy_is_sound() {
+        let dir = tempfile::tempdir().unwrap();
+        let meta = DirMeta::new(4096, [1 << 20; 3]);
+        std::fs::write(dir.path().join(NAME), meta.text(false)).unwrap();
+        assert_eq!(DirMeta::require(&OsStorage, dir.path()).unwrap(), meta);
+        assert!(meta.damaged_files(&OsStorage, dir.path()).is_empty());
+    }
+}
