@@ -149,7 +149,7 @@ impl Attachment {
             Word::Tail | Word::Flushed | Word::Durable => pair.lesser(),
         };
         let value = Address(pair.agreed().unwrap_or(between));
-        if value < ADDRESS_LIMIT {
+        if value < ADDRESS_LIMIT && value.0.is_multiple_of(8) {
             return Ok(value);
         }
         Err(Error::Staging {

@@ -82,7 +82,7 @@ impl DurableState {
         slot
     }
 
-    /// `None` for bytes that do not verify as this slot of this directory.
+    /// `None` for bytes that do not verify as this slot of this directory, and for addresses that no log has.
     fn decode(uuid: &[u8; 16], number: u64, slot: &[u8]) -> Option<DurableState> {
         let (head, body) = slot.split_at_checked(8)?;
         let (magic, sum) = head.split_at_checked(4)?;
@@ -102,10 +102,12 @@ impl DurableState {
             })
         };
         let logs = [log_at(40)?, log_at(72)?, log_at(104)?];
-        if logs
-            .iter()
-            .any(|log| log.begin > log.tail || log.tail.max(log.resume) >= ADDRESS_LIMIT)
-        {
+        let is_sound = |log: &DurableLog| {
+            let all = [log.begin, log.tail, log.resume];
+            log.begin <= log.tail
+                && (all.iter()).all(|at| *at < ADDRESS_LIMIT && at.0.is_multiple_of(8))
+        };
+        if !logs.iter().all(is_sound) {
             return None;
         }
         Some(DurableState {
@@ -240,10 +242,10 @@ mod tests {
 
     fn logs(tail: u64) -> [DurableLog; 3] {
         [1, 2, 3].map(|log| DurableLog {
-            tail: Address(tail * log),
-            begin: Address(log),
+            tail: Address(8 * tail * log),
+            begin: Address(8 * log),
             checksum: log as u32,
-            resume: Address(tail * log + 5),
+            resume: Address(8 * tail * log + 16),
         })
     }
 

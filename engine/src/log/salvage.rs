@@ -88,7 +88,7 @@ impl Marks {
             tail: staging.word(log, Word::Tail)?,
         };
         let ordered = marks.begin <= marks.tail && marks.durable <= marks.tail;
-        if ordered && marks.tail.0.is_multiple_of(8) {
+        if ordered {
             Ok(marks)
         } else {
             Err(marks.damaged(staging, log))
