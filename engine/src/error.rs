@@ -3,9 +3,12 @@
 //! Foreign bytes (files, catalogs, definitions, payloads) give an `Error`; only a broken invariant of the engine's
 //! own asserts.
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::log::CATALOG_NAME;
+use crate::schema::{LOSSES_SOURCE, METRICS_SOURCE};
 use crate::types::{Address, Timestamp};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -37,19 +40,19 @@ pub enum Error {
         what: String,
     },
 
-    /// A file outside the logs that does not verify.
-    #[error("{}: damaged: {what}; `ingestd check` reports more", path.display())]
+    /// A file that is not what it should be, as a whole or outside the logs. `what` says what to do, where anything can be done.
+    #[error("{}: damaged: {what}", path.display())]
     Damaged { path: PathBuf, what: String },
 
-    /// A line of the catalog, counted from 0, that does not verify or contradicts those before it.
-    #[error("catalog, line {line}: {what}; `ingestd check` reports more")]
+    /// A line of the catalog, counted from 0 and told from 1, that does not verify or contradicts those before it. `of_catalog` adds which file.
+    #[error("catalog, line {}: {what}", line + 1)]
     Catalog { line: u64, what: String },
 
     /// A definition of a source, field, index or filter that is not allowed.
     #[error("{0}")]
     Schema(String),
 
-    #[error("unknown source '{name}'{}", suggestion(nearest))]
+    #[error("unknown source '{name}'{}", source_hint(name, nearest))]
     UnknownSource { name: String, nearest: Vec<String> },
 
     #[error("source '{source_name}' has no index '{name}'{}", suggestion(nearest))]
@@ -75,9 +78,9 @@ pub enum Error {
     #[error("both staged blocks are full; the disk does not keep up")]
     Full,
 
-    /// Another process writes this directory.
-    #[error("{} is locked by another writer{}", path.display(), process(pid))]
-    Locked { path: PathBuf, pid: Option<u32> },
+    /// Another process holds the lock of this directory.
+    #[error("{} is locked by {holder}", path.display())]
+    Locked { path: PathBuf, holder: LockHolder },
 
     /// The staging file that a live writer uses cannot be read.
     #[error("{}: the writer's staging file cannot be used: {what}", path.display())]
@@ -138,6 +141,31 @@ pub enum Error {
     Interrupted,
 }
 
+/// Who has the lock of a directory, by what its file says. Whoever may read the directory can take the lock without saying so.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum LockHolder {
+    /// The process that says so.
+    Named(u32),
+    /// The process that says so does not run.
+    NotNamed(u32),
+    Unknown,
+}
+
+impl fmt::Display for LockHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LockHolder::Named(pid) => write!(f, "another writer, process {pid}"),
+            LockHolder::NotNamed(pid) => write!(
+                f,
+                "another process; LOCK names process {pid}, which does not run here: `lslocks` tells who holds it"
+            ),
+            LockHolder::Unknown => f.write_str(
+                "another process, which LOCK does not name: `lslocks` tells who holds it",
+            ),
+        }
+    }
+}
+
 /// How a payload contradicts its source's layout.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PayloadError {
@@ -168,6 +196,26 @@ impl Error {
         )
     }
 
+    /// What is wrong, for one who tells the place himself.
+    pub fn what(&self) -> String {
+        match self {
+            Error::Corrupt { what, .. } | Error::Damaged { what, .. } => what.clone(),
+            Error::Io { source, .. } => source.to_string(),
+            other => other.to_string(),
+        }
+    }
+
+    /// Says of a bad line in which directory's catalog it stands.
+    pub fn of_catalog(self, dir: &Path) -> Error {
+        match self {
+            Error::Catalog { line, what } => Error::Damaged {
+                path: dir.join(CATALOG_NAME),
+                what: format!("line {}: {what}", line + 1),
+            },
+            other => other,
+        }
+    }
+
     pub fn schema(message: impl Into<String>) -> Error {
         Error::Schema(message.into())
     }
@@ -184,8 +232,17 @@ impl<T, E: Into<io::Error>> IoContext<T> for Result<T, E> {
     }
 }
 
-fn process(pid: &Option<u32>) -> String {
-    pid.map_or_else(String::new, |pid| format!(", process {pid}"))
+fn source_hint(name: &str, nearest: &[String]) -> String {
+    match name {
+        METRICS_SOURCE => {
+            "; a daemon writes it once it runs, unless its [metrics] interval is \"0s\"".to_owned()
+        }
+        LOSSES_SOURCE => {
+            "; no loss has a record yet, and the function loom_losses lists those of every kind"
+                .to_owned()
+        }
+        _ => suggestion(nearest),
+    }
 }
 
 fn suggestion(nearest: &[String]) -> String {
@@ -218,6 +275,26 @@ mod tests {
             error(&["a", "b"]),
             "unknown source 'sycall'; did you mean 'a' or 'b'?"
         );
+    }
+
+    #[test]
+    fn sources_that_are_made_later_are_told_to_be() {
+        let error = |name: &str| {
+            let (name, nearest) = (name.to_owned(), vec!["r".to_owned()]);
+            Error::UnknownSource { name, nearest }.to_string()
+        };
+        assert!(error("loom_metrics").contains("a daemon writes it once it runs"));
+        assert!(error("loom_losses").contains("no loss has a record yet"));
+    }
+
+    #[test]
+    fn a_line_of_the_catalog_is_counted_from_1_and_told_with_its_file() {
+        let what = "it is torn".to_owned();
+        let error = Error::Catalog { line: 0, what };
+        assert_eq!(error.to_string(), "catalog, line 1: it is torn");
+        let error = error.of_catalog(Path::new("dir"));
+        let told = "dir/catalog: damaged: line 1: it is torn";
+        assert_eq!(error.to_string(), told);
     }
 
     #[test]

@@ -15,7 +15,7 @@ mod tests;
 pub mod types;
 pub mod unrecorded;
 
-pub use error::{Error, IoContext, PayloadError, Result};
+pub use error::{Error, IoContext, LockHolder, PayloadError, Result};
 pub use types::{
     Address, ChunkNo, IndexId, Key, LogKind, SourceId, Sum, TimeRange, Timestamp, ValueKind,
     ValueRange,

@@ -4,7 +4,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+
+use loom_engine::log::DirMeta;
+use loom_engine::log::storage::OsStorage;
+use loom_engine::schema::LossReason;
+use loom_engine::unrecorded::{Entry, FILE_BYTES, FILE_NAME, SLOT_BYTES, Slots};
+use loom_engine::{Address, Timestamp};
 
 fn ingestd(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_ingestd"))
@@ -89,4 +95,195 @@ fn repair_makes_the_index_logs_anew() {
         "{said}"
     );
     assert_eq!(check(&[&dir]).0, Some(0));
+}
+
+/// What stands where a segment's file was: a folder, or a link to the file.
+fn displace(segment: &Path, by_link: bool) {
+    let elsewhere = segment.with_file_name("elsewhere");
+    fs::rename(segment, &elsewhere).unwrap();
+    if by_link {
+        std::os::unix::fs::symlink(&elsewhere, segment).unwrap();
+    } else {
+        fs::create_dir(segment).unwrap();
+    }
+}
+
+fn only_segment(dir: &str, log: &str) -> PathBuf {
+    Path::new(dir).join(log).join(format!("{:020}.0", 0))
+}
+
+#[test]
+fn each_place_is_told_once_without_a_pointer_to_check_itself() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = loaded(home.path());
+    let segment = only_segment(&dir, "chunks");
+    fs::remove_file(&segment).unwrap();
+    let (code, said) = check(&[&dir]);
+    assert_eq!(code, Some(1));
+    let first = said.lines().next().unwrap();
+    let named = segment.display();
+    let told = format!("damaged: {named}: chunk index, address 0: the segment file is gone");
+    assert_eq!(first, told);
+    let (_, said) = check(&[home.path().join("nowhere").to_str().unwrap()]);
+    assert!(said.trim_end().ends_with("it does not exist"), "{said}");
+}
+
+#[test]
+fn an_index_log_goes_on_beside_what_stands_in_place_of_a_segment() {
+    for log in ["chunks", "times"] {
+        for (by_link, repairs) in [(false, false), (false, true), (true, false), (true, true)] {
+            let home = tempfile::tempdir().unwrap();
+            let dir = loaded(home.path());
+            let segment = only_segment(&dir, log);
+            let before = fs::read(&segment).unwrap();
+            displace(&segment, by_link);
+            let (code, said) = check(&[&dir]);
+            assert_eq!(code, Some(1));
+            assert!(
+                said.contains("stands in place of the file: move it away"),
+                "{said}"
+            );
+            let records = if repairs {
+                let (code, said) = check(&[&dir, "--repair"]);
+                assert_eq!(code, Some(0), "{log}, {by_link}: {said}");
+                20_000
+            } else {
+                loaded(home.path());
+                40_000
+            };
+            let (code, said) = check(&[&dir]);
+            assert_eq!(code, Some(0), "{log}, {by_link}: {said}");
+            assert!(
+                said.starts_with(&format!("sound: {records} records in ")),
+                "{said}"
+            );
+            assert!(by_link || segment.is_dir() && segment.with_extension("1").is_file());
+            let elsewhere = fs::read(segment.with_file_name("elsewhere")).unwrap();
+            assert_eq!(elsewhere, before);
+        }
+    }
+}
+
+#[test]
+fn a_folder_in_place_of_records_is_damage_and_ends_no_check() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = loaded(home.path());
+    let segment = only_segment(&dir, "records");
+    displace(&segment, false);
+    let found = "a folder stands in place of the file: move it away, and put the file itself there if it still exists";
+    let (code, said) = check(&[&dir, "--repair"]);
+    assert_eq!(code, Some(1));
+    let named = segment.display();
+    let told = format!("damaged: {named}: record log, address 0: {found}\n");
+    assert!(said.starts_with(&told), "{said}");
+    // The log ends in that segment: what is appended would stand beside records that may be put back.
+    let csv = home.path().join("rows.csv");
+    let output = ingestd(&["load", &dir, "--source", "s", csv.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    let told = format!("ingestd: {named}: damaged: {found}\n");
+    assert!(said.ends_with(&told), "{said}");
+    fs::remove_dir(&segment).unwrap();
+    fs::rename(segment.with_file_name("elsewhere"), &segment).unwrap();
+    loaded(home.path());
+    let (code, said) = check(&[&dir]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.starts_with("sound: 40000 records in "), "{said}");
+}
+
+#[test]
+fn losses_that_wait_for_a_record_are_told_and_damage_of_their_file_is_named() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = loaded(home.path());
+    let meta = DirMeta::require(&OsStorage, Path::new(&dir)).unwrap();
+    let slots = Slots::of_this_boot(meta.uuid).unwrap();
+    let entry = |recorded_at| Entry {
+        source: None,
+        reason: LossReason::Overload as u8,
+        from: Timestamp(1),
+        to: Timestamp(2),
+        records: Some(3),
+        bytes: None,
+        detail: String::new(),
+        recorded_at,
+    };
+    // At that address stands a record, of another source.
+    let entries = [entry(None), entry(Some(Address(0)))];
+    let write = |sequence, damaged: &[usize]| {
+        let mut file = vec![0; FILE_BYTES];
+        for sequence in 1..=sequence {
+            let slot = slots.encode(sequence, &entries).unwrap();
+            let (_, place) = file.split_at_mut(Slots::offset(sequence) as usize);
+            place[..slot.len()].copy_from_slice(&slot);
+        }
+        damaged.iter().for_each(|at| file[*at] ^= 1);
+        let path = Path::new(&dir).join(FILE_NAME);
+        fs::write(&path, file).unwrap();
+        path
+    };
+    write(2, &[]);
+    let (code, said) = check(&[&dir]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.starts_with("sound: ") && said.contains("; losses of 2 causes wait in unrecorded"),
+        "{said}"
+    );
+    for (damaged, what) in [
+        (
+            &[SLOT_BYTES + 5][..],
+            "one of its two slots does not verify",
+        ),
+        (&[5, SLOT_BYTES + 5], "neither of its slots verifies"),
+    ] {
+        let path = write(2, damaged);
+        let (code, said) = check(&[&dir]);
+        assert_eq!(code, Some(1));
+        assert!(
+            said.starts_with(&format!("damaged: {}: {what}", path.display())),
+            "{said}"
+        );
+    }
+    let path = write(1, &[]);
+    assert_eq!(check(&[&dir]).0, Some(0));
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    let (code, said) = check(&[&dir]);
+    assert_eq!(code, Some(1));
+    let told = format!(
+        "damaged: {}: a folder stands in place of the file",
+        path.display()
+    );
+    assert!(said.starts_with(&told), "{said}");
+    let csv = home.path().join("rows.csv");
+    let output = ingestd(&["load", &dir, "--source", "s", csv.to_str().unwrap()]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.contains("unrecorded: damaged: a folder stands in place"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_is_printed_to_nobody_or_to_a_full_disk_ends_in_no_panic() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = loaded(home.path());
+    let printed_to = |out: Stdio| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ingestd"));
+        let child = command.args(["check", &dir]).stdout(out);
+        let output = child.stderr(Stdio::piped()).output().unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    assert_eq!(printed_to(writer.into()), (Some(0), String::new()));
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let (code, said) = printed_to(full.into());
+    assert_eq!(code, Some(1));
+    assert!(
+        said.starts_with("ingestd: standard output: No space"),
+        "{said}"
+    );
 }

@@ -384,7 +384,7 @@ fn a_directory_that_another_load_writes_is_refused() {
     let second = run(&["load", dir_arg, "--source", "s", csv.to_str().unwrap()]);
     assert_eq!(second.status.code(), Some(1));
     assert!(
-        stderr(&second).contains("is written by another process"),
+        stderr(&second).contains("is locked by another writer"),
         "{}",
         stderr(&second)
     );

@@ -19,13 +19,14 @@ use crate::format::{
 };
 use crate::ingest::{LatestChunks, Natives, Summariser};
 use crate::log::{LogReader, Origin};
-use crate::schema::{Catalog, decode_catalog};
+use crate::schema::{Catalog, LOSSES_SOURCE, decode_catalog};
 use crate::types::{Address, ChunkNo, LogKind, Timestamp};
+use crate::unrecorded::{self, Entry};
 
 use expected::Expected;
 pub use report::{Damage, DamagedFile, Report};
 use rollups::{Child, Rollups};
-use small_files::SmallFiles;
+use small_files::{SmallFiles, unrecorded_file};
 use stored::{Stored, StoredNode};
 
 /// Reads everything that is published, and tells what it found. Damage is part of the report; an error means that nothing can be told.
@@ -39,9 +40,12 @@ pub fn check(dir: &Path) -> Result<Report> {
 
 /// As `check`, of a directory that is open.
 pub fn check_logs(reader: &LogReader) -> Result<Report> {
+    // Before the tails: what has left the file by then stands below them.
+    let unrecorded = unrecorded::examine(reader.dir(), reader.meta().uuid);
     let tails = reader.tails()?;
     let small_files = SmallFiles::read(reader)?;
-    let (catalog, _, lines_end) = decode_catalog(&reader.meta().uuid, &small_files.catalog)?;
+    let (catalog, _, lines_end) = decode_catalog(&reader.meta().uuid, &small_files.catalog)
+        .map_err(|error| error.of_catalog(reader.dir()))?;
     let [records, chunks, times] = tails.tail;
     let [first, ..] = tails.begin;
     let chunk_bytes = reader.meta().chunk_bytes;
@@ -62,9 +66,13 @@ pub fn check_logs(reader: &LogReader) -> Result<Report> {
         chunk: Vec::new(),
         last_arrival: Timestamp::MIN,
         unreadable: false,
+        unrecorded: Vec::new(),
         report: Report::default(),
     };
     check.report.files = small_files.damaged(reader, lines_end as u64)?;
+    let damaged;
+    (check.unrecorded, damaged) = unrecorded_file(reader, unrecorded)?;
+    check.report.files.extend(damaged);
     check.report.damage_count += check.report.files.len() as u64;
     let mut next = first;
     while next < end {
@@ -83,6 +91,7 @@ pub fn check_logs(reader: &LogReader) -> Result<Report> {
             next = check.pass_missing(next, end)?;
         }
     }
+    check.report.unrecorded_losses = check.unrecorded.len() as u64;
     Ok(check.report)
 }
 
@@ -103,6 +112,8 @@ struct Check<'a> {
     last_arrival: Timestamp,
     /// Something of the chunk at hand is not there.
     unreadable: bool,
+    /// Losses in their file of which no record was found so far.
+    unrecorded: Vec<Entry>,
     report: Report,
 }
 
@@ -233,7 +244,7 @@ impl Check<'_> {
             Err(error @ Error::Evicted { .. }) => return Err(error),
             Err(error) => {
                 self.unreadable = true;
-                self.damage(address, error.to_string());
+                self.damage(address, error.what());
                 return Ok(false);
             }
         };
@@ -271,6 +282,13 @@ impl Check<'_> {
                 }
             };
             self.report.records += 1;
+            if !self.unrecorded.is_empty() {
+                let losses = self.catalog.find(LOSSES_SOURCE);
+                let is_loss = losses.is_some_and(|losses| losses.id == record.source);
+                let address = Some(chunk + u64::from(record.offset));
+                self.unrecorded
+                    .retain(|entry| !is_loss || entry.recorded_at != address);
+            }
             let source = self.catalog.source(record.source);
             let what = if record.arrival < self.last_arrival {
                 Some("a record arrived before the one below it".to_owned())

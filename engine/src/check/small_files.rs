@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use super::report::DamagedFile;
 use crate::error::Result;
-use crate::log::{CatalogBytes, LogReader};
+use crate::log::{CATALOG_NAME, CatalogBytes, LogReader};
+use crate::unrecorded::{self, Entry};
 
 /// What a crash leaves where a page was not written; no line holds a NUL.
 const UNWRITTEN: u8 = 0;
@@ -40,7 +41,7 @@ impl SmallFiles {
         let CatalogBytes { file, copy } = &self.files;
         if *file != self.catalog {
             let what = format!("{}; {MENDED}", differs(&self.catalog, file));
-            damaged.push(damage(dir.join("catalog"), what));
+            damaged.push(damage(dir.join(CATALOG_NAME), what));
         }
         if !is_prefix(&self.catalog, copy) {
             let what = format!(
@@ -54,7 +55,7 @@ impl SmallFiles {
                 let what = format!(
                     "its lines end at byte {lines_end}, short of byte {durable}, which was durable: put a whole copy of the file in its place"
                 );
-                damaged.push(damage(dir.join("catalog"), what));
+                damaged.push(damage(dir.join(CATALOG_NAME), what));
             }
             None if reader.has_segments()? => {
                 let what = "none of its slots verifies, so nothing tells how far the logs are durable: the next start makes the index logs anew and \
@@ -65,6 +66,23 @@ impl SmallFiles {
             _ => {}
         }
         Ok(damaged)
+    }
+}
+
+/// The losses of the file of those that have no record yet, and what is damaged of it.
+pub fn unrecorded_file(
+    reader: &LogReader,
+    found: Result<(Vec<Entry>, usize)>,
+) -> Result<(Vec<Entry>, Option<DamagedFile>)> {
+    let path = reader.dir().join(unrecorded::FILE_NAME);
+    match found {
+        Ok((entries, 0)) => Ok((entries, None)),
+        Ok((entries, _)) => {
+            let what = "one of its two slots does not verify: what was lost in the last second before the writer ended may be missing";
+            Ok((entries, Some(damage(path, what.to_owned()))))
+        }
+        Err(error) if error.is_damage() => Ok((Vec::new(), Some(damage(path, error.what())))),
+        Err(error) => Err(error),
     }
 }
 

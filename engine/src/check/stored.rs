@@ -127,7 +127,7 @@ impl<'a> Stored<'a> {
         match self.reader.read(LogKind::Times, address, &mut bytes) {
             Ok(_) => {}
             Err(error @ Error::Evicted { .. }) => return Err(error),
-            Err(error) => return Ok(Err(error.to_string())),
+            Err(error) => return Ok(Err(error.what())),
         }
         let decoded = TimeEntry::decode(&self.reader.meta().uuid, address, &bytes);
         Ok(decoded.map_err(|error| error.to_string()))
@@ -146,7 +146,7 @@ impl<'a> Stored<'a> {
         match self.reader.read(LogKind::Chunks, entry.node, &mut bytes) {
             Ok(_) => {}
             Err(error @ Error::Evicted { .. }) => return Err(error),
-            Err(error) => return Ok(Err(error.to_string())),
+            Err(error) => return Ok(Err(error.what())),
         }
         let node = match Node::decode(&self.reader.meta().uuid, entry.node, &bytes) {
             Ok(node) => node,

@@ -5,7 +5,7 @@
 
 use crate::error::{Error, Result};
 use crate::format::{NodeSummary, RecordIter};
-use crate::log::Opening;
+use crate::log::{CATALOG_NAME, Opening};
 use crate::schema::Catalog;
 use crate::types::{ChunkNo, LogKind, SourceId};
 
@@ -55,7 +55,7 @@ fn require(opening: &Opening, catalog: &Catalog, source: SourceId) -> Result<()>
 
 fn refusal(opening: &Opening, what: String) -> Error {
     Error::Damaged {
-        path: opening.dir().join("catalog"),
+        path: opening.dir().join(CATALOG_NAME),
         what: format!(
             "{what}; no record was changed: put a whole copy of the file in its place and start again"
         ),

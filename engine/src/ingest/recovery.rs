@@ -9,7 +9,7 @@ use crate::format::{
     FANOUT, Node, NodeSummary, TIME_ENTRY_BYTES, TimeEntry, complete_chunks, entries_before,
     entry_of, verify_chunk,
 };
-use crate::log::{LogReader, Logs, Opening, Origin};
+use crate::log::{CATALOG_NAME, LogReader, Logs, Opening, Origin};
 use crate::schema::{Catalog, Event, decode_catalog, encode_line};
 use crate::types::{Address, ChunkNo, LogKind, SourceId, Timestamp};
 
@@ -62,7 +62,8 @@ pub(super) enum IndexLogs {
 pub(super) fn recover(opening: Opening, index_logs: IndexLogs) -> Result<Recovered> {
     let uuid = opening.meta().uuid;
     let catalog_bytes = opening.catalog_bytes()?;
-    let (mut catalog, lines, valid_bytes) = decode_catalog(&uuid, &catalog_bytes)?;
+    let (mut catalog, lines, valid_bytes) =
+        decode_catalog(&uuid, &catalog_bytes).map_err(|error| error.of_catalog(opening.dir()))?;
     known_sources::require_lines(&opening, valid_bytes as u64)?;
     let mut indexed = match index_logs {
         IndexLogs::KeepSound => Indexed::find(&opening, u64::MAX)?,
@@ -155,7 +156,7 @@ fn resume_at(opening: &Opening, catalog: &Catalog) -> Result<Address> {
         let what =
             format!("it names address {wanted}, far past the end of the record log at {resume}");
         return Err(Error::Damaged {
-            path: opening.dir().join("catalog"),
+            path: opening.dir().join(CATALOG_NAME),
             what,
         });
     }
@@ -540,7 +541,7 @@ impl Stored {
     fn decode(&self, opening: &Opening) -> Result<Node<'_>> {
         Node::decode(&opening.meta().uuid, self.address, &self.bytes).map_err(|error| {
             Error::Corrupt {
-                path: opening.dir().join(LogKind::Chunks.dir_name()),
+                path: opening.path_of(LogKind::Chunks, self.address),
                 address: self.address,
                 what: error.to_string(),
             }
@@ -553,7 +554,7 @@ pub(super) fn read_entry(opening: &Opening, ordinal: u64) -> Result<TimeEntry> {
     let mut bytes = [0; TIME_ENTRY_BYTES];
     opening.read(LogKind::Times, address, &mut bytes)?;
     TimeEntry::decode(&opening.meta().uuid, address, &bytes).map_err(|error| Error::Corrupt {
-        path: opening.dir().join(LogKind::Times.dir_name()),
+        path: opening.path_of(LogKind::Times, address),
         address,
         what: error.to_string(),
     })

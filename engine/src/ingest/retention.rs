@@ -99,7 +99,7 @@ impl Writer {
         let uuid = self.meta().uuid;
         let entry =
             TimeEntry::decode(&uuid, address, &bytes).map_err(|error| crate::Error::Corrupt {
-                path: self.logs.dir().join(LogKind::Times.dir_name()),
+                path: reader.path_of(LogKind::Times, address),
                 address,
                 what: error.to_string(),
             })?;

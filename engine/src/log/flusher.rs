@@ -82,7 +82,8 @@ impl Flusher {
                 }
                 Err(Fault::Passing(error)) => {
                     self.wait_out(&error);
-                    nap = NAP_MAX;
+                    nap = NAP_MIN;
+                    continue;
                 }
                 Err(Fault::Final(error)) => {
                     tracing::error!("{}: the flusher stops: {error}", self.shared.dir.display());
@@ -95,11 +96,19 @@ impl Flusher {
         self
     }
 
+    /// Tells of a failure that may pass, and lets some time pass before the next try.
     fn wait_out(&mut self, error: &Error) {
         self.shared.trouble(error.to_string(), is_for_space(error));
         if self.warned.is_none_or(|at| at.elapsed() >= WARN_EVERY) {
             self.warned = Some(Instant::now());
             tracing::warn!("{}: the flusher waits: {error}", self.shared.dir.display());
+        }
+        // A writer that waits asks again and again, and each answer costs system calls.
+        let since = Instant::now();
+        while !self.shared.is_stopping()
+            && let Some(rest) = NAP_MAX.checked_sub(since.elapsed())
+        {
+            thread::park_timeout(rest);
         }
     }
 

@@ -12,9 +12,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
+
 use super::storage::{DirLock, OpenMode, Storage, StorageFile, is_not_found, read_at, write_at};
 use super::sync::{Mutex, locked};
-use crate::error::{Error, Result};
+use crate::error::{Error, LockHolder, Result};
 
 pub const NAME: &str = "LOCK";
 /// How long a lock that another holds is asked for again.
@@ -44,7 +47,7 @@ impl WriterLock {
         let Some(of_dir) = taken else {
             return Err(Error::Locked {
                 path: dir.to_owned(),
-                pid: holder(&*file),
+                holder: holder(&*file),
             });
         };
         // For people alone: that it cannot be written is no reason not to start.
@@ -61,12 +64,22 @@ impl WriterLock {
     }
 }
 
-/// The process that says in the file that it holds the lock.
-fn holder(file: &dyn StorageFile) -> Option<u32> {
-    let mut text = [0; 16];
-    let read = read_at(file, &mut text, 0).ok()?;
-    let text = std::str::from_utf8(text.get(..read)?).ok()?;
-    text.trim_end().parse().ok()
+/// Who holds the lock, as far as the file tells.
+fn holder(file: &dyn StorageFile) -> LockHolder {
+    let named = || {
+        let mut text = [0; 16];
+        let read = read_at(file, &mut text, 0).ok()?;
+        let text = std::str::from_utf8(text.get(..read)?).ok()?;
+        let pid: u32 = text.trim_end().parse().ok()?;
+        Some((pid, Pid::from_raw(i32::try_from(pid).ok()?)?))
+    };
+    let Some((pid, process)) = named() else {
+        return LockHolder::Unknown;
+    };
+    match test_kill_process(process) {
+        Err(Errno::SRCH) => LockHolder::NotNamed(pid),
+        _ => LockHolder::Named(pid),
+    }
 }
 
 /// Asks whether a writer lives. Takes no lock.

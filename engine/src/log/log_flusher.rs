@@ -97,7 +97,7 @@ impl LogFlusher {
         let refused = match self.segments().provide(first, OpenMode::Write) {
             Ok(_) => return Ok(()),
             Err(error) => match Fault::from(error) {
-                Fault::Final(error @ Error::Io { .. }) => error,
+                Fault::Final(error @ (Error::Io { .. } | Error::Damaged { .. })) => error,
                 fault => return Err(fault),
             },
         };
@@ -126,7 +126,7 @@ impl LogFlusher {
         while self.next < complete && !shared.is_stopping() {
             let before = self.next;
             match self.write_runs(shared, complete) {
-                Err(Fault::Final(error @ Error::Io { .. })) => {
+                Err(Fault::Final(error @ (Error::Io { .. } | Error::Damaged { .. }))) => {
                     self.files.refuse(self.next, &error);
                     // The new generation is written before the run that was refused. It is tried once: the next failure at the same place is final.
                     let run = self.run_at(shared, self.next, complete);

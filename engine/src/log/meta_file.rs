@@ -1,9 +1,10 @@
 //! `loom.json`, written once, and its copy `loom.json.copy`, which serves where the file does not verify.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::meta::DirMeta;
-use super::storage::{Storage, read_file, replace_file};
+use super::storage::{Storage, is_not_found, read_file, replace_file};
 use crate::error::{Error, Result};
 
 pub const NAME: &str = "loom.json";
@@ -24,9 +25,20 @@ impl DirMeta {
 
     /// The same, for a directory that must be one of Loom's.
     pub fn require(storage: &dyn Storage, dir: &Path) -> Result<DirMeta> {
-        DirMeta::read(storage, dir)?.ok_or_else(|| Error::NotLoom {
+        let what = match DirMeta::read(storage, dir) {
+            Ok(Some(meta)) => return Ok(meta),
+            Ok(None) if storage.dir_id(dir).is_err_and(|error| is_not_found(&error)) => {
+                "it does not exist".to_owned()
+            }
+            Ok(None) => format!("it holds no {NAME}"),
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotADirectory => {
+                "it is a file".to_owned()
+            }
+            Err(error) => return Err(error),
+        };
+        Err(Error::NotLoom {
             path: dir.to_owned(),
-            what: format!("it holds no {NAME}"),
+            what,
         })
     }
 
@@ -41,7 +53,7 @@ impl DirMeta {
                 Err(Error::Damaged { what, .. }) => what,
                 _ => "it is not as it was written".to_owned(),
             }),
-            Err(error) => Some(error.to_string()),
+            Err(error) => Some(error.what()),
         };
         [(NAME, false), (COPY_NAME, true)]
             .map(|(name, is_copy)| (dir.join(name), is_copy))
@@ -87,6 +99,22 @@ mod tests {
         let meta = DirMeta::new(4096, [1 << 20, 1 << 18, 1 << 16]);
         meta.write(&OsStorage, dir.path()).unwrap();
         assert_eq!(DirMeta::require(&OsStorage, dir.path()).unwrap(), meta);
+    }
+
+    #[test]
+    fn what_is_no_directory_of_loom_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        for (path, why) in [
+            (dir.path().to_owned(), "it holds no loom.json"),
+            (dir.path().join("nowhere"), "it does not exist"),
+            (file, "it is a file"),
+        ] {
+            let error = DirMeta::require(&OsStorage, &path).unwrap_err().to_string();
+            let told = format!("{} is not a Loom directory: {why}", path.display());
+            assert_eq!(error, told);
+        }
     }
 
     #[test]

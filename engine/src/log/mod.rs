@@ -46,6 +46,7 @@ mod writer;
 
 pub use access::Access;
 pub use catalog_file::CatalogBytes;
+pub(crate) use catalog_file::NAME as CATALOG_NAME;
 pub(crate) use fault::is_for_space;
 pub use meta::DirMeta;
 pub use opening::{Opening, Recovered};

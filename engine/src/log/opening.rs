@@ -20,11 +20,13 @@ use super::meta::DirMeta;
 use super::options::{Durability, Geometry, LogOptions, pick_mut, pick_ref};
 use super::placement::{self, Placed};
 use super::salvage::{put_seal, salvage};
-use super::segment::{SegmentDir, SegmentList};
+use super::segment::{SegmentDir, SegmentList, SegmentName};
 use super::shared::{LogStart, Setup, Shared};
 use super::staging::Staging;
 use super::storage::{OpenMode, Storage, unlink_if_present};
-use super::survey::{Ending, Survey, is_empty, keep, list_all, resume_after, segment_dirs};
+use super::survey::{
+    Ending, Survey, is_empty, is_there, keep, list_all, resume_after, segment_dirs,
+};
 use super::sync::AtomicU64;
 use super::view::{Stage, View};
 use super::writer::{Logs, Parts};
@@ -190,6 +192,17 @@ impl Opening {
         absent
     }
 
+    /// The segment that holds an address, or would.
+    pub fn path_of(&self, log: LogKind, address: Address) -> PathBuf {
+        let segments = pick_ref(&self.segments, log);
+        let first = segments.first_of(address);
+        let generation = pick_ref(&self.lists, log).get(&first).copied();
+        segments.path_of(SegmentName {
+            first,
+            generation: generation.unwrap_or(0),
+        })
+    }
+
     /// Reads bytes between a log's begin and end.
     pub fn read(&self, log: LogKind, address: Address, buffer: &mut [u8]) -> Result<()> {
         let segments = pick_ref(&self.segments, log);
@@ -216,7 +229,7 @@ impl Opening {
         let chunk_bytes = u64::from(self.meta.chunk_bytes);
         let known = records.tail.0.saturating_sub(first.0).min(chunk_bytes);
         let mut chunk = vec![0; known as usize];
-        let is_sound = folder.read(list, first, &mut chunk)?
+        let is_sound = is_there(folder.read(list, first, &mut chunk))?
             && if known == chunk_bytes {
                 verify_chunk(uuid, first, &chunk).is_ok()
             } else {

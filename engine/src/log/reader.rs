@@ -119,8 +119,11 @@ impl LogReader {
     pub fn path_of(&self, log: LogKind, address: Address) -> PathBuf {
         let segments = self.segments_of(log);
         let first = segments.first_of(address);
-        let known = segments.list().ok();
-        let generation = known.and_then(|known| known.get(&first).copied());
+        let view = Arc::clone(&*locked(&self.view));
+        let generation = view.generation(log, first).or_else(|| {
+            let known = segments.list().ok()?;
+            known.get(&first).copied()
+        });
         segments.path_of(SegmentName {
             first,
             generation: generation.unwrap_or(0),

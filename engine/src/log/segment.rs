@@ -4,6 +4,7 @@
 //! counts. A segment is allocated, and its directory synced, before an address in it is published.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -71,7 +72,7 @@ impl Draft<'_> {
                 generation,
                 ..self.name
             };
-            unlink_if_present(storage, &self.segments.path_of(before))?;
+            self.segments.remove(before)?;
         }
         Ok(())
     }
@@ -127,7 +128,8 @@ impl SegmentDir {
         if self.storage.is_link(&self.path)? {
             return Err(Error::Damaged {
                 path: self.path.clone(),
-                what: "a symbolic link stands in place of a folder".to_owned(),
+                what: "a symbolic link stands in place of a folder, and Loom follows none: move it away, and put the folder itself there"
+                    .to_owned(),
             });
         }
         Ok(())
@@ -174,14 +176,18 @@ impl SegmentDir {
     /// Opens the segment that begins at `first` to write, made and allocated in full where it is not, its name durable.
     pub fn provide(&self, first: Address, mode: OpenMode) -> Result<Arc<dyn StorageFile>> {
         let Some(&generation) = self.list()?.get(&first) else {
-            // It has its name only once it is synced: a file whose sync failed is never taken for a segment later.
-            let draft = self.draft(first)?;
-            let name = draft.name;
-            draft.publish()?;
-            return self.open(name, mode);
+            return self.make_segment(first, mode);
         };
         let name = SegmentName { first, generation };
-        let file = self.open(name, OpenMode::Write)?;
+        let file = match self.open(name, OpenMode::Write) {
+            // What an index log lacks is made anew from the records. The record log does not go on beside records that may only have been put
+            // elsewhere.
+            Err(error @ Error::Damaged { .. }) if self.log != LogKind::Records => {
+                tracing::warn!("{error}; a new file is written beside it");
+                return self.make_segment(first, mode);
+            }
+            file => file?,
+        };
         if file.bytes()? < self.segment_bytes {
             // What is written there is synced before anybody is told, and its length with it.
             file.allocate(self.segment_bytes)?;
@@ -192,6 +198,14 @@ impl SegmentDir {
         } else {
             Ok(file)
         }
+    }
+
+    /// It has its name only once it is synced: a file whose sync failed is never taken for a segment later.
+    fn make_segment(&self, first: Address, mode: OpenMode) -> Result<Arc<dyn StorageFile>> {
+        let draft = self.draft(first)?;
+        let name = draft.name;
+        draft.publish()?;
+        self.open(name, mode)
     }
 
     /// Begins a new generation of a segment, allocated in full.
@@ -268,13 +282,19 @@ impl SegmentDir {
                 first: *first,
                 generation: *generation,
             };
-            match self.open(name, OpenMode::Write) {
-                // What is no file of ours holds nothing of the log.
-                Err(Error::Damaged { .. }) => {}
-                file => file?.sync()?,
+            if let Some(file) = self.own(name)? {
+                file.sync()?;
             }
         }
         Ok(())
+    }
+
+    /// Removes a segment. What is no file of ours keeps its place.
+    fn remove(&self, name: SegmentName) -> Result<()> {
+        match unlink_if_present(&*self.storage, &self.path_of(name)) {
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::IsADirectory => Ok(()),
+            result => result,
+        }
     }
 
     /// Removes what a crash left of a generation that was being written.
@@ -295,11 +315,11 @@ impl SegmentDir {
     pub fn cut(&self, end: Address) -> Result<()> {
         let keep = self.first_of(end);
         for name in self.names()? {
-            let path = self.path_of(name);
             if name.first >= end {
-                unlink_if_present(&*self.storage, &path)?;
-            } else if name.first == keep {
-                let file = self.open(name, OpenMode::Write)?;
+                self.remove(name)?;
+            } else if name.first == keep
+                && let Some(file) = self.own(name)?
+            {
                 if file.bytes()? > end.0 - keep.0 {
                     file.truncate(end.0 - keep.0)?;
                 }
@@ -313,8 +333,10 @@ impl SegmentDir {
     pub fn remove_unwritten(&self, end: Address, below: Address) -> Result<()> {
         for name in self.names()? {
             let mut first_bytes = [0; 4096];
-            if name.first > end && name.first < below {
-                let file = self.open(name, OpenMode::Read)?;
+            if name.first > end
+                && name.first < below
+                && let Some(file) = self.own(name)?
+            {
                 read_at(&*file, &mut first_bytes, 0)?;
                 if first_bytes.iter().all(|byte| *byte == 0) {
                     unlink_if_present(&*self.storage, file.path())?;
@@ -337,7 +359,7 @@ impl SegmentDir {
                 self.empty(name)?;
             }
             if replaced || evicted {
-                unlink_if_present(&*self.storage, &self.path_of(name))?;
+                self.remove(name)?;
                 removed = true;
             }
         }
@@ -350,12 +372,19 @@ impl SegmentDir {
 
     /// Gives back the space of a segment, whoever has it open: a reader finds its file short, and then that it was evicted.
     fn empty(&self, name: SegmentName) -> Result<()> {
-        match self.open(name, OpenMode::Write) {
-            Ok(file) => file.truncate(0),
+        match self.own(name) {
+            Ok(Some(file)) => file.truncate(0),
+            Ok(None) => Ok(()),
             Err(error) if is_not_found(&error) => Ok(()),
-            // What is no file of ours has no space to give back; its name goes all the same.
-            Err(Error::Damaged { .. }) => Ok(()),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Opens a segment to write; `None` where what stands in its place is no file of ours, and so holds nothing of the log.
+    fn own(&self, name: SegmentName) -> Result<Option<Arc<dyn StorageFile>>> {
+        match self.open(name, OpenMode::Write) {
+            Err(Error::Damaged { .. }) => Ok(None),
+            file => file.map(Some),
         }
     }
 

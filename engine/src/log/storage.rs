@@ -195,13 +195,11 @@ impl Storage for OsStorage {
             Err(Errno::INVAL) if mode == OpenMode::WriteDirect => (open(OFlags::RDWR), false),
             file => (file, mode == OpenMode::WriteDirect),
         };
-        let file = File::from(file.at(path)?);
-        let kind = FileType::from_raw_mode(rustix::fs::fstat(&file).at(path)?.st_mode);
-        if kind != FileType::RegularFile {
-            return Err(Error::Damaged {
-                path: path.to_owned(),
-                what: "not a regular file".to_owned(),
-            });
+        let file = File::from(file.map_err(|errno| not_opened(path, errno.into()))?);
+        match FileType::from_raw_mode(rustix::fs::fstat(&file).at(path)?.st_mode) {
+            FileType::RegularFile => {}
+            FileType::Directory => return Err(not_a_file(path, "a folder")),
+            _ => return Err(not_a_file(path, "something else")),
         }
         Ok(Arc::new(OsFile {
             path: path.to_owned(),
@@ -277,6 +275,29 @@ impl Storage for OsStorage {
 fn open_dir(path: &Path) -> Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).at(path)
+}
+
+/// The error of a file that could not be opened: damage, where something else stands in its place.
+pub fn not_opened(path: &Path, source: io::Error) -> Error {
+    let is_link = || OsStorage.is_link(path).unwrap_or(false);
+    match source.raw_os_error().map(Errno::from_raw_os_error) {
+        // A path that goes round in links gives the same error.
+        Some(Errno::LOOP) if is_link() => {
+            not_a_file(path, "a symbolic link, which Loom follows nowhere,")
+        }
+        Some(Errno::ISDIR) => not_a_file(path, "a folder"),
+        _ => Error::io(path, source),
+    }
+}
+
+/// What Loom finds where a file should be is left alone.
+fn not_a_file(path: &Path, found: &str) -> Error {
+    Error::Damaged {
+        path: path.to_owned(),
+        what: format!(
+            "{found} stands in place of the file: move it away, and put the file itself there if it still exists"
+        ),
+    }
 }
 
 #[derive(Debug)]

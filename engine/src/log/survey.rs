@@ -135,7 +135,9 @@ pub fn keep(
         return Ok(logs);
     }
     let mut at = records.tail.align_down(chunk_bytes);
-    while folder.read(list, at, &mut chunk)? && verify_chunk(&meta.uuid, at, &chunk).is_ok() {
+    while is_there(folder.read(list, at, &mut chunk))?
+        && verify_chunk(&meta.uuid, at, &chunk).is_ok()
+    {
         let beyond = chunk.get(records.tail.0.saturating_sub(at.0) as usize..);
         let is_ended = at < records.tail && is_filler(beyond.unwrap_or_default());
         at += chunk_bytes;
@@ -146,6 +148,14 @@ pub fn keep(
     }
     records.tail = at.max(records.tail);
     Ok(logs)
+}
+
+/// What stands in a segment's place and is no file holds nothing that could verify.
+pub fn is_there(read: Result<bool>) -> Result<bool> {
+    match read {
+        Err(Error::Damaged { .. }) => Ok(false),
+        read => read,
+    }
 }
 
 /// The first address at which the record log may go on: a chunk boundary, and past every segment if staging was `lost`, since what was published

@@ -67,6 +67,11 @@ impl View {
         pick_ref(&self.heads, log).fetch_max(head.0, Ordering::Relaxed);
     }
 
+    /// The segment of that first address, as it was when there was last a look.
+    pub fn generation(&self, log: LogKind, first: Address) -> Option<u32> {
+        locked(pick_ref(&self.lists, log)).get(&first).copied()
+    }
+
     pub fn forget_lists(&self) {
         forget_view(self.number);
         self.lists

@@ -15,7 +15,7 @@ use super::snapshot_logs::SnapshotLogs;
 use super::value::IndexFn;
 use super::verified::VerifiedChunks;
 use crate::error::{Error, Result};
-use crate::log::{LogReader, Tails};
+use crate::log::{CATALOG_NAME, LogReader, Tails};
 use crate::schema::{Catalog, decode_catalog};
 use crate::types::{Address, IndexId};
 
@@ -153,7 +153,10 @@ impl Directory {
         let is_empty = catalog.sources().next().is_none();
         let snapshot = Snapshot::new(Arc::clone(self), catalog, self.logs(tails, position));
         if is_empty && !is_all_gap(snapshot.logs())? {
-            return Err(self.damaged_catalog("it tells of no source, and there are records"));
+            return Err(Error::Damaged {
+                path: self.path().join(CATALOG_NAME),
+                what: "it tells of no source, and there are records: put a whole copy of the file in its place".to_owned(),
+            });
         }
         Ok(snapshot)
     }
@@ -174,25 +177,13 @@ impl Directory {
         (Arc::clone(&current.nodes), Arc::clone(&current.chunks))
     }
 
-    fn damaged_catalog(&self, what: impl Into<String>) -> Error {
-        Error::Damaged {
-            path: self.path().join("catalog"),
-            what: what.into(),
-        }
-    }
-
     fn catalog(&self) -> Result<Arc<Catalog>> {
         let mut cached = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
         let file_bytes = self.reader.catalog_len()?;
         if file_bytes != cached.file_bytes {
             let bytes = self.reader.catalog_bytes()?;
             let decoded = decode_catalog(&self.reader.meta().uuid, &bytes);
-            let (catalog, _, _) = decoded.map_err(|error| match error {
-                Error::Catalog { line, what } => {
-                    self.damaged_catalog(format!("line {}: {what}", line + 1))
-                }
-                other => other,
-            })?;
+            let (catalog, _, _) = decoded.map_err(|error| error.of_catalog(self.path()))?;
             *cached = CachedCatalog {
                 file_bytes,
                 catalog: Arc::new(catalog),

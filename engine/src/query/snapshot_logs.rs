@@ -162,7 +162,7 @@ impl SnapshotLogs {
     /// The error for bytes that do not verify.
     pub fn corrupt(&self, log: LogKind, address: Address, what: impl Display) -> Error {
         Error::Corrupt {
-            path: self.reader.dir().join(log.dir_name()),
+            path: self.reader.path_of(log, address),
             address,
             what: what.to_string(),
         }

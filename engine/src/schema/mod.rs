@@ -34,7 +34,8 @@ pub use loss::{
     losses_source,
 };
 pub use names::{
-    BUILTIN_PREFIX, NAME_BYTES_MAX, RESERVED_FIELDS, is_builtin, is_reserved_field, nearest,
+    BUILTIN_PREFIX, METRICS_SOURCE, NAME_BYTES_MAX, RESERVED_FIELDS, is_builtin, is_reserved_field,
+    nearest,
 };
 pub use number::Number;
 pub use payloads::Payloads;

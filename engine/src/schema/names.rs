@@ -6,6 +6,8 @@ use crate::error::{Error, Result};
 pub const NAME_BYTES_MAX: usize = 255;
 /// Names of sources that are built in start with this.
 pub const BUILTIN_PREFIX: &str = "loom_";
+/// What a daemon did.
+pub const METRICS_SOURCE: &str = "loom_metrics";
 /// The columns that every source has in SQL, which no field may be called, in any case.
 pub const RESERVED_FIELDS: [&str; 4] = ["source", "ts", "ts_ns", "addr"];
 
@@ -76,9 +78,10 @@ pub fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Vec<Str
         .filter_map(|name| {
             let other = shorten(name);
             let limit = given.chars().count().max(other.chars().count()).div_ceil(3);
-            let part_of = given.len() >= 3 && (other.contains(&given) || given.contains(&other));
+            let is_part = |part: &str, of: &str| part.len() >= 3 && of.contains(part);
             let distance = strsim::osa_distance(&given, &other);
-            (distance <= limit || part_of).then_some((distance, name))
+            let is_near = distance <= limit || is_part(&given, &other) || is_part(&other, &given);
+            is_near.then_some((distance, name))
         })
         .collect();
     close.sort_unstable();
@@ -123,6 +126,7 @@ mod tests {
         assert_eq!(near("sycall"), ["syscall"]);
         assert_eq!(near("syscal"), ["syscall", "sysctl"]);
         assert_eq!(near("REDIS"), ["redis_request"]);
+        assert!(nearest("metrics", ["r", "me"].into_iter()).is_empty());
         assert!(near("zzz").is_empty());
         assert!(near(&"x".repeat(1 << 20)).is_empty());
     }

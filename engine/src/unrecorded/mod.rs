@@ -25,22 +25,40 @@ const READS_MOST: usize = 16;
 /// # Errors
 /// What it says cannot be known: it is damaged, or not to be read by this user.
 pub fn read(dir: &Path, uuid: [u8; 16]) -> Result<Vec<Entry>> {
+    find(dir, uuid, 1).map(|(entries, _)| entries)
+}
+
+/// As `read`, and how many slots are damaged: where one is, it may have been the newer.
+///
+/// # Errors
+/// As `read`.
+pub fn examine(dir: &Path, uuid: [u8; 16]) -> Result<(Vec<Entry>, usize)> {
+    find(dir, uuid, 0)
+}
+
+/// Reads until at most so many slots seem damaged, or long enough to know that they are.
+fn find(dir: &Path, uuid: [u8; 16], damaged_most: usize) -> Result<(Vec<Entry>, usize)> {
     let path = dir.join(FILE_NAME);
+    let mut found = None;
     let slots = Slots::of_this_boot(uuid)?;
     for _ in 0..READS_MOST {
         let file = match OsStorage.open(&path, OpenMode::Read) {
-            Err(error) if is_not_found(&error) => return Ok(Vec::new()),
+            Err(error) if is_not_found(&error) => return Ok((Vec::new(), 0)),
             file => file?,
         };
         let mut bytes = vec![0; FILE_BYTES];
         read_at(&*file, &mut bytes, 0)?;
         let (sequence, entries) = slots.decode(&bytes);
         if sequence > 0 {
-            return Ok(entries);
+            let damaged = slots.damaged(&bytes);
+            if damaged <= damaged_most {
+                return Ok((entries, damaged));
+            }
+            found = Some((entries, damaged));
         }
     }
-    Err(Error::Damaged {
+    found.ok_or_else(|| Error::Damaged {
         path,
-        what: "neither of its slots verifies".to_owned(),
+        what: "neither of its slots verifies; the next start enters a loss of unknown number and writes it anew".to_owned(),
     })
 }

@@ -9,6 +9,8 @@ use loom_engine::check::{Report, check};
 use loom_engine::ingest::{Writer, WriterOptions};
 use loom_engine::{Error, LogKind};
 
+use super::stdout::say;
+
 /// Verify every checksum and pointer, and compare the index logs with the records
 ///
 /// Exit 0 where all is sound, 1 where something is damaged, which is named. Works beside a running daemon too.
@@ -34,13 +36,13 @@ impl Args {
             .iter()
             .any(|damage| damage.log != LogKind::Records);
         if self.repair && rebuilds {
-            tell_damage(&report);
+            tell_damage(&report)?;
             self.rebuild()?;
-            println!("the index logs were made anew from the records");
+            say("the index logs were made anew from the records")?;
             report = check(&self.dir)?;
         }
-        tell_damage(&report);
-        println!("{}", summary(&report));
+        tell_damage(&report)?;
+        say(summary(&report))?;
         Ok(if report.is_sound() {
             ExitCode::SUCCESS
         } else {
@@ -51,27 +53,27 @@ impl Args {
     fn rebuild(&self) -> anyhow::Result<()> {
         match Writer::rebuild(&self.dir, WriterOptions::default()) {
             Ok(writer) => Ok(writer.close()?),
-            Err(Error::Locked { .. }) => bail!(
-                "{} cannot be repaired while a daemon or a load writes it; stop that first",
-                self.dir.display()
-            ),
+            Err(error @ Error::Locked { .. }) => {
+                bail!("{error}; while a daemon or a load writes it, it cannot be repaired")
+            }
             Err(error) => Err(error.into()),
         }
     }
 }
 
-fn tell_damage(report: &Report) {
+fn tell_damage(report: &Report) -> anyhow::Result<()> {
     for damage in &report.damage {
-        println!("damaged: {damage}");
+        say(format_args!("damaged: {damage}"))?;
     }
     for file in &report.files {
-        println!("damaged: {file}");
+        say(format_args!("damaged: {file}"))?;
     }
     let told = report.damage.len() + report.files.len();
     let untold = report.damage_count - told as u64;
     if untold > 0 {
-        println!("damaged: {} more", counted(untold, "place"));
+        say(format_args!("damaged: {} more", counted(untold, "place")))?;
     }
+    Ok(())
 }
 
 fn summary(report: &Report) -> String {
@@ -100,6 +102,12 @@ fn summary(report: &Report) -> String {
         if count > 0 {
             summary += &format!("; {} {what}", counted(count, "chunk"));
         }
+    }
+    if report.unrecorded_losses > 0 {
+        let causes = counted(report.unrecorded_losses, "cause");
+        summary += &format!(
+            "; losses of {causes} wait in unrecorded for the daemon to enter them in the log"
+        );
     }
     summary
 }

@@ -16,6 +16,7 @@ use ingestd::demo::{self, DemoOptions, NEEDLES};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::run::{catch_signals, log_to_stderr, stop};
+use super::stdout::say;
 
 /// Generate the paper's Redis case into a directory, with a daemon of its own
 #[derive(clap::Args)]
@@ -72,7 +73,7 @@ impl Args {
         while signals.try_recv().is_ok() {}
         stop(daemon, &signals)?;
         let counts = report.counts;
-        println!(
+        say(format_args!(
             "{:.1} s, received={} stored={} refused={} dropped={}, {:.2} M records/s",
             report.elapsed.as_secs_f64(),
             counts.received,
@@ -80,7 +81,7 @@ impl Args {
             counts.refused,
             counts.dropped,
             counts.stored as f64 / report.elapsed.as_secs_f64() / 1e6
-        );
+        ))?;
         if report.needles.len() < NEEDLES && !interrupted.load(Ordering::Relaxed) {
             bail!(
                 "only {} of {NEEDLES} needles found their time; try a lower --rate or more --seconds",

@@ -10,6 +10,8 @@ use loom_engine::query::Directory;
 use loom_engine::schema::Source;
 use loom_engine::{Error, IndexId, TimeRange, Timestamp, ValueRange};
 
+use super::stdout::say;
+
 /// Write a source's records to a Parquet file
 ///
 /// The columns are `ts` (nanoseconds, UTC) and the source's fields, in log order; labels are written as text.
@@ -84,7 +86,7 @@ impl Args {
             },
             &self.out,
         )?;
-        println!("rows={rows}");
+        say(format_args!("rows={rows}"))?;
         Ok(ExitCode::SUCCESS)
     }
 

@@ -7,6 +7,7 @@ use anyhow::Context;
 use clap::Subcommand;
 
 use super::catalog::{Editor, read_catalog};
+use super::stdout::show;
 use super::table::Table;
 
 /// Add, close and list indexes, also while the daemon runs
@@ -71,7 +72,7 @@ impl Args {
             IndexCommand::Close { dir, source, index } => {
                 Editor::open_existing(&dir)?.close_index(&source, &index)?;
             }
-            IndexCommand::List { dir, source } => print!("{}", list(&dir, source.as_deref())?),
+            IndexCommand::List { dir, source } => show(list(&dir, source.as_deref())?)?,
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -21,6 +21,8 @@ use ingestd::counted;
 use ingestd::input::{self, Format, InputBatch, LoadOptions};
 use ingestd::sink::{self, Finished, Sink};
 
+use super::stdout::say;
+
 /// How often the writer is looked after while nothing comes.
 const TICK: Duration = Duration::from_millis(5);
 /// How long a load that is asked to stop waits for its pipe to end.
@@ -287,12 +289,12 @@ impl Load<'_> {
             );
         }
         let refused = self.refused + counts.refused;
-        println!(
+        say(format_args!(
             "received={} stored={} refused={refused} dropped={}",
             self.refused + counts.received,
             counts.stored,
             counts.dropped
-        );
+        ))?;
         outcome?;
         Ok(if refused > 0 {
             ExitCode::FAILURE

@@ -11,6 +11,7 @@ mod load;
 mod run;
 mod source;
 mod status;
+mod stdout;
 mod table;
 mod top;
 mod validate;

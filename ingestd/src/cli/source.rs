@@ -8,6 +8,7 @@ use clap::Subcommand;
 use loom_engine::schema::{Source, parse_sources};
 
 use super::catalog::{Editor, read_catalog};
+use super::stdout::show;
 use super::table::Table;
 
 /// Add, close and list sources, also while the daemon runs
@@ -57,7 +58,7 @@ impl Args {
                 for source in read_catalog(&dir)?.sources() {
                     table.row(row(source));
                 }
-                print!("{}", table.render());
+                show(table.render())?;
             }
         }
         Ok(ExitCode::SUCCESS)

@@ -11,6 +11,7 @@ use ingestd::config::ByteSize;
 use ingestd::daemon::Status;
 use loom_engine::query::Directory;
 
+use super::stdout::show;
 use super::table::{Table, count};
 
 /// Show the daemon's state, and what became of each source's records since it started
@@ -26,24 +27,24 @@ impl Args {
         let client = match Client::connect(&self.dir) {
             Ok(client) => client,
             Err(ClientError::NotRunning(_)) => {
-                print!(
-                    "{}",
-                    from_the_directory(&self.dir, "written by a process without a socket")?
-                );
+                show(from_the_directory(
+                    &self.dir,
+                    "written by a process without a socket",
+                )?)?;
                 return Ok(ExitCode::SUCCESS);
             }
             // The directory's group may read it and need not be allowed to push.
             Err(ClientError::Io(error)) if error.kind() == ErrorKind::PermissionDenied => {
-                print!(
-                    "{}",
-                    from_the_directory(&self.dir, "running; this user may not ask it")?
-                );
+                show(from_the_directory(
+                    &self.dir,
+                    "running; this user may not ask it",
+                )?)?;
                 return Ok(ExitCode::SUCCESS);
             }
             Err(error) => return Err(error.into()),
         };
         let status = Status::from_json(&client.status()?)?;
-        print!("{}{}", heading(&status), sources(&status));
+        show(heading(&status) + &sources(&status))?;
         Ok(ExitCode::SUCCESS)
     }
 }

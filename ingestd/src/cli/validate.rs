@@ -7,6 +7,8 @@ use ingestd::config::Config;
 use ingestd::counted;
 use ingestd::daemon::left_in_staging;
 
+use super::stdout::say;
+
 /// What `sysexits.h` calls a configuration error.
 const EX_CONFIG: u8 = 78;
 
@@ -71,9 +73,9 @@ impl Args {
         match Config::load(&config) {
             Ok(config) => {
                 let sources = counted(config.sources.len() as u64, "source");
-                println!("{path}: sound, with {sources}");
+                say(format_args!("{path}: sound, with {sources}"))?;
                 if let Some(note) = left_in_staging(config.log.staging.get_ref()) {
-                    println!("{note}");
+                    say(note)?;
                 }
                 Ok(ExitCode::SUCCESS)
             }

@@ -112,9 +112,11 @@ impl Client {
     /// Connects with options of one's own.
     pub fn connect_with(dir: &Path, options: ClientOptions) -> Result<Client, ClientError> {
         let stream = with_socket_path(dir, |path| UnixStream::connect(path)).map_err(|error| {
-            use io::ErrorKind::{ConnectionRefused, NotFound};
+            use io::ErrorKind::{ConnectionRefused, NotADirectory, NotFound};
             match error.kind() {
-                NotFound | ConnectionRefused => ClientError::NotRunning(dir.to_owned()),
+                NotFound | NotADirectory | ConnectionRefused => {
+                    ClientError::NotRunning(dir.to_owned())
+                }
                 _ => ClientError::from(error),
             }
         })?;

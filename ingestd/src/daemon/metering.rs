@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use loom_engine::log::LogStats;
 use loom_engine::schema::{
-    BUILTIN_PREFIX, FieldDef, FieldType, FieldValue, PayloadEncoder, SourceDef, is_builtin,
+    FieldDef, FieldType, FieldValue, METRICS_SOURCE, PayloadEncoder, SourceDef, is_builtin,
 };
 use loom_engine::{Error, SourceId};
 
@@ -75,7 +75,7 @@ fn metrics_source() -> SourceDef {
             nullable("waiting", FieldType::U64),
             nullable("source_name", FieldType::Utf8),
         ],
-        ..SourceDef::new(format!("{BUILTIN_PREFIX}metrics"))
+        ..SourceDef::new(METRICS_SOURCE)
     }
 }
 

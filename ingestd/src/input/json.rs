@@ -35,6 +35,8 @@ pub(crate) struct JsonLines {
     notes: Vec<String>,
     /// Within a line that is too long: all up to its break is left out.
     skipping: bool,
+    /// Lines begun so far, blank ones too, as an editor counts them.
+    lines: u64,
 }
 
 impl JsonLines {
@@ -76,6 +78,7 @@ impl JsonLines {
             unknown: BTreeSet::new(),
             notes: Vec::new(),
             skipping: false,
+            lines: 0,
         })
     }
 
@@ -99,6 +102,7 @@ impl JsonLines {
             let Some(line) = next_line(data, self.blocks.ended()) else {
                 break;
             };
+            self.lines += 1;
             let mut values = vec![None; self.columns.len()];
             let outcome = match line {
                 Line::TooLong => {
@@ -112,6 +116,7 @@ impl JsonLines {
                         continue;
                     }
                     parse_object(line, &self.keys, &mut values, &mut unknown)
+                        .map_err(|error| told(&error, self.lines))
                 }
             };
             for (wanted, builder) in self.wanted.iter().zip(&mut builders) {
@@ -226,17 +231,24 @@ fn parse_object<'a>(
     keys: &HashMap<String, usize>,
     values: &mut [Option<&'a RawValue>],
     unknown: &mut BTreeSet<String>,
-) -> Result<(), String> {
+) -> serde_json::Result<()> {
     let mut parser = serde_json::Deserializer::from_slice(line);
     let object = Object {
         keys,
         values,
         unknown,
     };
-    object
-        .deserialize(&mut parser)
-        .and_then(|()| parser.end())
-        .map_err(|error| format!("it is no JSON object: {error}"))
+    object.deserialize(&mut parser).and_then(|()| parser.end())
+}
+
+/// What is wrong with a line, which the parser takes for the first, and where.
+fn told(error: &serde_json::Error, line: u64) -> String {
+    let text = error.to_string();
+    let what = text
+        .rsplit_once(" at line ")
+        .map_or(&*text, |(what, _)| what);
+    let column = error.column();
+    format!("it is no JSON object: {what} at line {line}, column {column}")
 }
 
 /// Takes an object apart: the values of the keys that are columns.
@@ -499,7 +511,11 @@ mod tests {
         assert_eq!(loaded.lines(), ["1", "6"]);
         let rows: Vec<u64> = loaded.refused.iter().map(|(row, _)| *row).collect();
         assert_eq!(rows, [2, 3, 4, 5]);
-        assert!(loaded.refused[0].1.starts_with("it is no JSON object: "));
+        let last = &loaded.refused[3].1;
+        assert_eq!(
+            last,
+            "it is no JSON object: trailing characters at line 6, column 9"
+        );
     }
 
     #[test]

@@ -8,11 +8,11 @@
 
 mod unrecorded;
 
-use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use loom_engine::ingest::Writer;
+use loom_engine::log::storage::not_opened;
 use loom_engine::query::{Directory, Poll, unrecorded_since};
 use loom_engine::schema::{LossEncoder, LossReason, LossRecord, losses_source};
 use loom_engine::unrecorded::Entry;
@@ -53,11 +53,8 @@ pub(crate) struct Losses {
 impl Losses {
     /// Takes over what the last daemon of the directory had no time to record.
     pub(crate) fn open(dir: &Path, writer: &mut Writer) -> Result<Losses, Error> {
-        let io = |source: io::Error| Error::Io {
-            path: UnrecordedFile::path(dir),
-            source,
-        };
-        let opened = UnrecordedFile::open(dir, writer.meta().uuid).map_err(io)?;
+        let opened = UnrecordedFile::open(dir, writer.meta().uuid)
+            .map_err(|error| not_opened(&UnrecordedFile::path(dir), error))?;
         let (file, kept, condition) = opened;
         let snapshot = Directory::open(dir)?.snapshot()?;
         let mut entries = snapshot.without_recorded(kept, &Poll::never())?;

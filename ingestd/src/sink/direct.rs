@@ -21,10 +21,8 @@ pub(super) struct DirectSink {
 impl DirectSink {
     pub(super) fn open(dir: &Path) -> anyhow::Result<DirectSink> {
         let mut writer = match Writer::open(dir, WriterOptions::default()) {
-            Err(Error::Locked { pid, .. }) => anyhow::bail!(
-                "{} is written by another process{} that cannot be reached over its socket; wait for it to end",
-                dir.display(),
-                pid.map_or_else(String::new, |pid| format!(", {pid},"))
+            Err(error @ Error::Locked { .. }) => anyhow::bail!(
+                "{error}; it cannot be reached over a daemon's socket, so wait for it to end"
             ),
             writer => writer?,
         };

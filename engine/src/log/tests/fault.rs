@@ -104,6 +104,33 @@ fn a_full_disk_makes_the_writer_wait_and_goes_on_when_it_is_freed() {
 }
 
 #[test]
+fn a_flusher_without_space_tries_at_leisure_however_often_it_is_asked() {
+    let machine = Machine::new();
+    let mut logs = machine.start(Durability::Interval(Duration::from_millis(1)));
+    machine
+        .disk
+        .rule(Rule::always(Fault::Fails(ENOSPC), on_disk(Kind::Allocate)));
+    let chunk = expected(LogKind::Records, Address(0), CHUNK as usize);
+    wait_until("the blocks are full for want of space", || {
+        let full = logs.try_append(LogKind::Records, &chunk).is_err();
+        logs.publish();
+        full && logs.waits_for_space()
+    });
+    let tries = || machine.count(on_disk(Kind::Allocate));
+    let (before, since) = (tries(), Instant::now());
+    while tries() < before + 5 {
+        assert!(logs.try_append(LogKind::Records, &chunk).is_err());
+        std::thread::yield_now();
+    }
+    let took = since.elapsed();
+    assert!(took > Duration::from_millis(100), "5 tries in {took:?}");
+    machine.disk.obey();
+    wait_until("there is room again", || {
+        logs.try_append(LogKind::Records, &chunk).is_ok()
+    });
+}
+
+#[test]
 fn a_stop_on_a_full_disk_keeps_everything_for_the_next_start() {
     let machine = Machine::new();
     let mut logs = machine.start(Durability::None);

@@ -124,6 +124,46 @@ fn a_second_writer_is_refused_and_does_no_harm() {
 }
 
 #[test]
+fn a_lock_that_its_file_does_not_account_for_names_nobody() {
+    let scene = Scene::new();
+    scene.create(Durability::None).close().unwrap();
+    let refusal = || {
+        Opening::open(&scene.dir(), &scene.options())
+            .unwrap_err()
+            .to_string()
+    };
+    let path = scene.dir().join("LOCK");
+    // As whoever may read the file can hold it.
+    let file = std::fs::File::open(&path).unwrap();
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockShared).unwrap();
+    let mut ended = std::process::Command::new("true").spawn().unwrap();
+    ended.wait().unwrap();
+    let pid = ended.id();
+    std::fs::write(&path, format!("{pid}\n")).unwrap();
+    let error = refusal();
+    assert!(
+        error.contains(&format!(
+            "by another process; LOCK names process {pid}, which does not run here"
+        )),
+        "{error}"
+    );
+    let pid = std::process::id();
+    std::fs::write(&path, format!("{pid}\n")).unwrap();
+    let error = refusal();
+    assert!(
+        error.ends_with(&format!("by another writer, process {pid}")),
+        "{error}"
+    );
+    for nobody in ["", "x\n", "0\n", "-1\n"] {
+        std::fs::write(&path, nobody).unwrap();
+        let error = refusal();
+        assert!(error.contains("which LOCK does not name"), "{error}");
+    }
+    drop(file);
+    drop(scene.open());
+}
+
+#[test]
 fn readers_do_not_keep_a_writer_from_starting() {
     let scene = Scene::new();
     scene.create(Durability::None).close().unwrap();
@@ -251,9 +291,20 @@ fn a_link_in_place_of_a_folder_or_a_segment_leads_nowhere() {
     std::os::unix::fs::symlink(&elsewhere, &segment).unwrap();
     let reader = scene.reader();
     reader.tails().unwrap();
-    let read = reader.read(LogKind::Records, Address(0), &mut [0; 64]);
-    assert!(read.is_err());
+    let refusal = |reader: LogReader| {
+        let read = reader.read(LogKind::Records, Address(0), &mut [0; 64]);
+        read.unwrap_err().to_string()
+    };
+    let what = "stands in place of the file: move it away, and put the file itself there if it still exists";
+    let told = |found: &str| format!("{}: damaged: {found} {what}", segment.display());
+    assert_eq!(
+        refusal(reader),
+        told("a symbolic link, which Loom follows nowhere,")
+    );
     std::fs::remove_file(&segment).unwrap();
+    std::fs::create_dir(&segment).unwrap();
+    assert_eq!(refusal(scene.reader()), told("a folder"));
+    std::fs::remove_dir(&segment).unwrap();
     std::fs::rename(&elsewhere, &segment).unwrap();
 
     let folder = scene.dir().join("records");

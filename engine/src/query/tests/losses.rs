@@ -351,3 +351,27 @@ fn where_gaps_are_a_damaged_index_tells_them_or_names_what_it_cannot_tell() {
     });
     assert!(told >= 17 && untold > 0, "{told} {untold}");
 }
+
+#[test]
+fn folders_in_place_of_segments_cost_their_records_and_no_start() {
+    let mut world = World::of(&[Op::Fill(700)]);
+    world.close();
+    let dir = world.dir.path().join("loom");
+    let displaced = [("records", 1 << 20), ("chunks", 0), ("times", 0)]
+        .map(|(log, first)| dir.join(log).join(format!("{first:020}.0")));
+    for segment in &displaced {
+        fs::remove_file(segment).unwrap();
+        fs::create_dir(segment).unwrap();
+    }
+    for start in [Writer::open, Writer::rebuild] {
+        start(&dir, options(&world.dir)).unwrap().close().unwrap();
+        let snapshot = Directory::open(&dir).unwrap().snapshot().unwrap();
+        let damaged: Vec<(u64, bool)> = (256..512).map(|chunk| (chunk, true)).collect();
+        assert_eq!(found_missing(&snapshot), damaged);
+        assert_eq!(naive_missing(&snapshot), damaged);
+        let report = crate::check::check(&dir).unwrap();
+        // Each by its bytes and by its entry.
+        assert_eq!(report.damage_count, 2 * 256);
+    }
+    assert!(displaced.iter().all(|segment| segment.is_dir()));
+}

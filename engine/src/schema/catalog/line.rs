@@ -143,7 +143,7 @@ mod tests {
         let swapped = [lines[1], lines[0], lines[2]].concat();
         let message = decoded(swapped.as_bytes()).unwrap_err().to_string();
         assert!(
-            message.contains("line 0: its checksum does not verify"),
+            message.contains("line 1: its checksum does not verify"),
             "{message}"
         );
         assert!(decoded([lines[0], lines[0]].concat().as_bytes()).is_err());
@@ -158,7 +158,7 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(
-            message.contains("line 0: it is no known event") && message.contains("source_renamed")
+            message.contains("line 1: it is no known event") && message.contains("source_renamed")
         );
     }
 

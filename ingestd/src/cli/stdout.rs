@@ -1,0 +1,20 @@
+//! What subcommands print on standard output, where nobody may read it to its end.
+
+use std::fmt::Display;
+use std::io::{ErrorKind, Write, stdout};
+
+use anyhow::Context;
+
+/// Prints a line. A reader that is gone has read enough.
+pub(super) fn say(line: impl Display) -> anyhow::Result<()> {
+    show(format_args!("{line}\n"))
+}
+
+/// The same, of text that has its line breaks.
+pub(super) fn show(text: impl Display) -> anyhow::Result<()> {
+    let mut out = stdout().lock();
+    match write!(out, "{text}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("standard output"),
+    }
+}
