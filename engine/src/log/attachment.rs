@@ -47,7 +47,10 @@ impl StagingNote {
             .map(Some)
             .map_err(|error| Error::Damaged {
                 path,
-                what: error.to_string(),
+                what: format!(
+                    "it does not say where staging is ({error}); while no writer runs, move it away: what staging alone held is then lost, and \
+                     told as a gap"
+                ),
             })
     }
 
