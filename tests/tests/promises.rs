@@ -43,7 +43,7 @@ const CASES: [(&str, &[&str]); 7] = [
         &[
             "a flipped byte",
             "truncation",
-            "a damaged or lost `catalog` or `loom.json`",
+            "a damaged `staging`, a damaged or lost `catalog` or `loom.json`",
             "a catalog that lost lines, or all of it, and its copy too",
             "`durable` lost or of no use",
             "damaged index logs at a start",

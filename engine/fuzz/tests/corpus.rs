@@ -11,7 +11,7 @@ use std::path::Path;
 use loom_fuzz::{Target, corpus, home, label};
 
 /// Decoders, and the targets through which their errors show.
-const DECODERS: [(&str, &[&str]); 25] = [
+const DECODERS: [(&str, &[&str]); 27] = [
     ("engine/src/format/chunk.rs", &["chunk"]),
     ("engine/src/format/runs.rs", &["chunk"]),
     ("engine/src/format/node.rs", &["node"]),
@@ -36,6 +36,8 @@ const DECODERS: [(&str, &[&str]); 25] = [
     ("engine/src/log/meta.rs", &["meta", "directory"]),
     ("engine/src/log/control.rs", &["staging"]),
     ("engine/src/log/attachment.rs", &["staging"]),
+    ("engine/src/log/staging_note.rs", &["staging"]),
+    ("engine/src/log/checked_json.rs", &["meta"]),
     ("engine/src/query/node_reader.rs", &["directory"]),
     ("ingestd/src/input/capture.rs", &["capture"]),
     ("ingestd/src/config/mod.rs", &["configuration"]),

@@ -38,6 +38,10 @@ impl SmallFiles {
         let mut damaged: Vec<DamagedFile> = (reader.damaged_meta().into_iter())
             .map(|(path, what)| damage(path, format!("{what}; {MENDED}")))
             .collect();
+        damaged.extend((reader.damaged_note().into_iter()).map(|(path, error)| {
+            let what = "; the other of the two serves, and the next start writes both anew";
+            damage(path, error.what() + what)
+        }));
         let CatalogBytes { file, copy } = &self.files;
         if *file != self.catalog {
             let what = format!("{}; {MENDED}", differs(&self.catalog, file));

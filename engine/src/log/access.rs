@@ -10,27 +10,26 @@ use std::path::Path;
 use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::attachment::NOTE_NAME;
 use super::segment::SegmentName;
-use super::storage::{Storage, is_not_found};
-use super::{catalog_file, durable, lock, meta_file};
+use super::storage::{Storage, UNFINISHED_SUFFIX, is_not_found};
+use super::{catalog_file, durable, lock, meta_file, staging_note};
 use crate::error::{Error, IoContext, Result};
 use crate::types::LogKind;
 use crate::unrecorded;
 
-const FILE_NAMES: [&str; 8] = [
+const FILE_NAMES: [&str; 9] = [
     meta_file::NAME,
     meta_file::COPY_NAME,
     catalog_file::NAME,
     catalog_file::COPY_NAME,
     durable::NAME,
-    NOTE_NAME,
+    staging_note::NAME,
+    staging_note::COPY_NAME,
     lock::NAME,
     unrecorded::FILE_NAME,
 ];
-/// What may stand in a directory that nobody wrote a log to yet, too: files not yet renamed, a killed daemon's socket, and what the root of
-/// a file system holds.
-const PASSING_NAMES: [&str; 4] = ["loom.json.tmp", "staging.tmp", "ingest.sock", "lost+found"];
+/// What may stand in a directory that nobody wrote a log to yet, too: a killed daemon's socket, and what the root of a file system holds.
+const PASSING_NAMES: [&str; 2] = ["ingest.sock", "lost+found"];
 
 /// Refuses a directory that somebody uses for something else, before anything in it changes.
 pub fn refuse_foreign(storage: &dyn Storage, dir: &Path) -> Result<()> {
@@ -57,7 +56,8 @@ pub fn refuse_foreign(storage: &dyn Storage, dir: &Path) -> Result<()> {
         return Ok(());
     }
     let is_own = |name: &&String| {
-        FILE_NAMES.contains(&name.as_str()) || PASSING_NAMES.contains(&name.as_str())
+        let renamed = name.strip_suffix(UNFINISHED_SUFFIX).unwrap_or(name);
+        FILE_NAMES.contains(&renamed) || PASSING_NAMES.contains(&name.as_str())
     };
     match names.iter().filter(|name| !is_own(name)).min() {
         None => Ok(()),

@@ -1,76 +1,20 @@
-//! Staging as everybody else has it: the note in the directory that names the file, and reads of it with `pread`.
+//! The staging file as everybody else has it: reads with `pread`.
 //!
 //! Readers attach while the writer lives, recovery after it died. Neither maps the file, so one that is cut short gives an error.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 use super::control::{self, DaemonWord, HEADER_BYTES, Header, Pair, Word};
 use super::options::ADDRESS_LIMIT;
 use super::staging::StagingLayout;
-use super::storage::{FileId, OpenMode, Storage, StorageFile, read_at, read_file, replace_file};
+use super::staging_note::StagingNote;
+use super::storage::{FileId, OpenMode, Storage, StorageFile, read_at};
 use crate::error::{Error, Result};
 use crate::types::{Address, LogKind};
 
-pub const NOTE_NAME: &str = "staging";
-
-const NOTE_BYTES_MAX: u64 = 64 << 10;
-
 /// How often a word is read again before the writer counts as stopped between the word and its complement.
 const ATTEMPTS: u32 = 64;
-
-/// The file `staging` of a directory.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct StagingNote {
-    /// The staging file; a relative path counts from the directory.
-    pub path: PathBuf,
-    pub device: u64,
-    pub inode: u64,
-    pub directory_device: u64,
-    pub directory_inode: u64,
-    pub uuid: Uuid,
-    pub epoch: u64,
-    pub boot_id: String,
-}
-
-impl StagingNote {
-    /// `None` where no writer runs and the last one stopped cleanly.
-    pub fn read(storage: &dyn Storage, dir: &Path) -> Result<Option<StagingNote>> {
-        let path = dir.join(NOTE_NAME);
-        let Some(content) = read_file(storage, &path, NOTE_BYTES_MAX)? else {
-            return Ok(None);
-        };
-        serde_json::from_slice(&content)
-            .map(Some)
-            .map_err(|error| Error::Damaged {
-                path,
-                what: format!(
-                    "it does not say where staging is ({error}); while no writer runs, move it away: what staging alone held is then lost, and \
-                     told as a gap"
-                ),
-            })
-    }
-
-    pub fn write(&self, storage: &dyn Storage, dir: &Path) -> Result<()> {
-        let path = dir.join(NOTE_NAME);
-        let text = serde_json::to_vec(self).map_err(|error| Error::io(&path, error.into()))?;
-        replace_file(storage, &path, &text)
-    }
-
-    /// Whether it speaks of this directory, not of one that this is a copy of, and of this boot.
-    pub fn is_of(&self, storage: &dyn Storage, dir: &Path, uuid: &[u8; 16]) -> Result<bool> {
-        let directory = FileId {
-            device: self.directory_device,
-            inode: self.directory_inode,
-        };
-        Ok(self.uuid.as_bytes() == uuid
-            && directory == storage.dir_id(dir)?
-            && self.boot_id == storage.boot_id()?)
-    }
-}
 
 /// An open staging file, to read.
 #[derive(Debug)]
@@ -233,6 +177,10 @@ fn read_whole(file: &dyn StorageFile, buffer: &mut [u8], offset: u64) -> Result<
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
+    use uuid::Uuid;
+
     use super::*;
     use crate::log::storage::{OsStorage, write_at};
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::checked_json;
 use super::options::check_chunk;
 use crate::error::{Error, Result};
 use crate::types::LogKind;
@@ -26,23 +27,6 @@ struct File {
     uuid: Uuid,
     chunk_bytes: u32,
     segment_bytes: [u64; 3],
-    /// CRC-32C of the members above as bytes; it may lack.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    checksum: Option<u32>,
-}
-
-impl File {
-    fn checksum_of_members(&self) -> u32 {
-        let mut bytes = self.format.to_le_bytes().to_vec();
-        bytes.extend_from_slice(self.uuid.as_bytes());
-        bytes.extend_from_slice(&self.chunk_bytes.to_le_bytes());
-        bytes.extend(
-            self.segment_bytes
-                .iter()
-                .flat_map(|size| size.to_le_bytes()),
-        );
-        crc32c::crc32c(&bytes)
-    }
 }
 
 impl DirMeta {
@@ -73,14 +57,7 @@ impl DirMeta {
                 supported: FORMAT,
             });
         }
-        let file: File =
-            serde_json::from_slice(content).map_err(|error| damaged(error.to_string()))?;
-        if file
-            .checksum
-            .is_some_and(|told| told != file.checksum_of_members())
-        {
-            return Err(damaged("its checksum does not verify".to_owned()));
-        }
+        let file: File = checked_json::decode(content).map_err(damaged)?;
         check_chunk(file.chunk_bytes).map_err(|error| damaged(error.to_string()))?;
         for (segment, log) in file.segment_bytes.into_iter().zip(LogKind::ALL) {
             if segment == 0 || segment % u64::from(file.chunk_bytes) != 0 {
@@ -104,18 +81,14 @@ impl DirMeta {
 
     /// The file's content, as it is written, or as it was written once, without a checksum.
     pub(super) fn text(&self, with_checksum: bool) -> Vec<u8> {
-        let mut file = File {
+        let file = File {
             format: FORMAT,
             uuid: Uuid::from_bytes(self.uuid),
             chunk_bytes: self.chunk_bytes,
             segment_bytes: self.segment_bytes,
-            checksum: None,
         };
-        file.checksum = with_checksum.then(|| file.checksum_of_members());
-        let mut text = serde_json::to_vec_pretty(&file)
-            .unwrap_or_else(|error| panic!("numbers are always JSON, but {error}"));
-        text.push(b'\n');
-        text
+        checked_json::encode(&file, with_checksum)
+            .unwrap_or_else(|error| panic!("numbers are always JSON, but {error}"))
     }
 }
 

@@ -11,6 +11,7 @@
 mod access;
 mod attachment;
 mod catalog_file;
+mod checked_json;
 mod control;
 mod counting;
 mod durable;
@@ -35,6 +36,7 @@ mod segment_writer;
 mod shared;
 mod staged_run;
 mod staging;
+mod staging_note;
 pub mod storage;
 mod survey;
 mod sync;

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::access::refuse_foreign;
-use super::attachment::NOTE_NAME;
 use super::catalog_file::{CatalogBytes, CatalogFile};
 use super::control::Word;
 use super::durable::{DurableFile, DurableLog};
@@ -23,6 +22,7 @@ use super::salvage::{put_seal, salvage};
 use super::segment::{SegmentDir, SegmentList, SegmentName};
 use super::shared::{LogStart, Setup, Shared};
 use super::staging::Staging;
+use super::staging_note;
 use super::storage::{OpenMode, Storage, unlink_if_present};
 use super::survey::{
     Ending, Survey, is_empty, is_there, keep, list_all, resume_after, segment_dirs,
@@ -465,7 +465,10 @@ impl Opening {
             Ok(())
         };
         if let Err(error) = removed {
-            tracing::warn!("the staging file of the last run stays, beside {NOTE_NAME}: {error}");
+            tracing::warn!(
+                "the staging file of the last run stays, beside '{}': {error}",
+                staging_note::NAME
+            );
         }
     }
 }

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::attachment::StagingNote;
 use super::control::Header;
 use super::meta::DirMeta;
 use super::options::{Geometry, LogOptions};
 use super::staging::{Staging, StagingLayout};
+use super::staging_note::StagingNote;
 use super::storage::{FileId, OpenMode, Storage, StorageFile, unlink_if_present};
 use crate::error::{Error, Result};
 

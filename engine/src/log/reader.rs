@@ -7,7 +7,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::attachment::StagingNote;
 use super::catalog_file::{self, CatalogBytes};
 use super::control::{DaemonWord, Word};
 use super::counting::CountingStorage;
@@ -17,6 +16,7 @@ use super::meta::DirMeta;
 use super::options::{ADDRESS_LIMIT, pick};
 use super::protocol;
 use super::segment::{SegmentDir, SegmentList, SegmentName};
+use super::staging_note::StagingNote;
 use super::storage::{OsStorage, Storage};
 use super::survey::{Ending, Survey, is_empty, keep, list_all, resume_after, segment_dirs};
 use super::sync::{Memory, Mutex, locked};
@@ -257,6 +257,11 @@ impl LogReader {
     /// `loom.json` and its copy, where they do not hold what they should, and why.
     pub fn damaged_meta(&self) -> Vec<(PathBuf, String)> {
         self.meta.damaged_files(&self.storage, &self.dir)
+    }
+
+    /// The note that names staging and its copy, where they are damaged, and why.
+    pub fn damaged_note(&self) -> Vec<(PathBuf, Error)> {
+        StagingNote::damaged_files(&self.storage, &self.dir)
     }
 
     /// What the catalog's file and its copy hold, each for itself.

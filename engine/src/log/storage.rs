@@ -146,10 +146,13 @@ pub fn read_file(storage: &dyn Storage, path: &Path, bytes_max: u64) -> Result<O
     Ok(Some(content))
 }
 
+/// What follows the name of a small file until all of it is there.
+pub const UNFINISHED_SUFFIX: &str = ".tmp";
+
 /// Writes a small file so that it is either wholly there under its name, durably, or not at all.
 pub fn replace_file(storage: &dyn Storage, path: &Path, content: &[u8]) -> Result<()> {
     let mut temporary = path.as_os_str().to_owned();
-    temporary.push(".tmp");
+    temporary.push(UNFINISHED_SUFFIX);
     let temporary = PathBuf::from(temporary);
     // What an earlier try left may have failed to be synced, and is not synced again.
     unlink_if_present(storage, &temporary)?;

@@ -5,11 +5,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::attachment::{Attachment, StagingNote};
+use super::attachment::Attachment;
 use super::durable::{self, DurableLog, DurableState};
 use super::meta::DirMeta;
 use super::options::pick_ref;
 use super::segment::{SegmentDir, SegmentList};
+use super::staging_note::StagingNote;
 use super::storage::{Storage, is_not_found};
 use crate::error::{Error, Result};
 use crate::format::{CHUNK_TRAILER_BYTES, verify_chunk};

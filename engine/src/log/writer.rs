@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::attachment::NOTE_NAME;
 use super::catalog_file::CatalogFile;
 use super::control::{DaemonWord, Word};
 use super::flusher::Flusher;
@@ -18,6 +17,7 @@ use super::options::{pick_mut, pick_ref};
 use super::protocol;
 use super::reader::LogReader;
 use super::shared::Shared;
+use super::staging_note::StagingNote;
 use super::storage::unlink_if_present;
 use super::sync::{Memory, Ordering};
 use crate::error::{Error, Result};
@@ -452,7 +452,7 @@ impl Logs {
         flusher.finish()?;
         // From here on the clean mark stands; what is left of staging is ignored wherever it is found.
         let Shared { storage, dir, .. } = &*self.shared;
-        unlink_if_present(&**storage, &dir.join(NOTE_NAME))?;
+        StagingNote::remove(&**storage, dir)?;
         storage.sync_dir(dir)?;
         unlink_if_present(&**storage, &self.staging_path)
     }

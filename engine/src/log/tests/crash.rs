@@ -3,8 +3,44 @@
 use super::*;
 use crate::error::Error;
 use crate::format::verify_chunk;
-use crate::log::attachment::StagingNote;
+use crate::log::staging_note::StagingNote;
 use crate::log::storage::OsStorage;
+
+#[test]
+fn a_damaged_note_costs_nothing_that_was_published() {
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::None);
+    append_each(&mut logs, [8 * 1001, 8 * 101, 48 * 9]);
+    logs.publish();
+    let published = LogKind::ALL.map(|log| logs.end(log));
+    drop(logs);
+    let [note, copy] = ["staging", "staging.copy"].map(|name| scene.dir().join(name));
+    let sound = std::fs::read(&note).unwrap();
+    for (hit, other) in [(&note, &copy), (&copy, &note)] {
+        for at in (0..sound.len()).step_by(7) {
+            let mut flipped = sound.clone();
+            flipped[at] ^= 2;
+            std::fs::write(hit, &flipped).unwrap();
+            assert_eq!(check_all(&scene.reader()).tail, published, "byte {at}");
+            let opening = scene.open();
+            assert_eq!(opening.how(), Recovered::Salvaged, "byte {at}");
+            assert_eq!(LogKind::ALL.map(|log| opening.end(log)), published);
+        }
+        std::fs::write(hit, "").unwrap();
+        assert_eq!(std::fs::read(other).unwrap(), sound);
+        let told = |path: &Path| {
+            let damaged = scene.reader().damaged_note();
+            damaged.iter().any(|(damaged, _)| damaged == path)
+        };
+        assert!(told(hit) && !told(other));
+        std::fs::write(hit, &sound).unwrap();
+    }
+    std::fs::write(&copy, "{").unwrap();
+    let logs = resume(scene.open());
+    assert_eq!(std::fs::read(&copy).unwrap(), std::fs::read(&note).unwrap());
+    logs.close().unwrap();
+    assert!(!note.exists() && !copy.exists());
+}
 
 /// As a reboot: the file may be there, but it is not what was shared then.
 fn change_boot(scene: &Scene) {
