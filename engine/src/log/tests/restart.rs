@@ -124,6 +124,37 @@ fn a_second_writer_is_refused_and_does_no_harm() {
 }
 
 #[test]
+fn a_note_that_cannot_be_read_is_refused_until_it_is_moved_away() {
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::None);
+    append_each(&mut logs, [808, 168, 48]);
+    logs.sync().unwrap();
+    drop(logs);
+    let note = scene.dir().join("staging");
+    for damaged in ["", "{", "[]"] {
+        std::fs::write(&note, damaged).unwrap();
+        std::fs::write(scene.dir().join("staging.copy"), damaged).unwrap();
+        let error = Opening::open(&scene.dir(), &scene.options()).unwrap_err();
+        let told = format!(
+            "{}: damaged: it does not say where staging is",
+            note.display()
+        );
+        let error = error.to_string();
+        assert!(
+            error.starts_with(&told) && error.contains("move it away"),
+            "{error}"
+        );
+        let of_reader = scene.reader().tails().unwrap_err().to_string();
+        assert_eq!(of_reader, error);
+    }
+    std::fs::remove_file(&note).unwrap();
+    let opening = scene.open();
+    assert_eq!(opening.how(), Recovered::StagingLost);
+    assert_eq!(opening.end(LogKind::Records), Address(808));
+    drop(resume(opening));
+}
+
+#[test]
 fn a_lock_that_its_file_does_not_account_for_names_nobody() {
     let scene = Scene::new();
     scene.create(Durability::None).close().unwrap();
