@@ -3,9 +3,12 @@
 //! Every 8 bytes of a log are a function of their address, so whatever is read anywhere, by anyone, proves itself.
 
 mod crash;
+mod cut_off;
 mod fault;
 mod live;
+mod machine;
 mod restart;
+mod room;
 pub(crate) mod simulated;
 
 use std::path::{Path, PathBuf};

@@ -1,0 +1,60 @@
+//! The logs on a simulated disk.
+
+use super::simulated::{Disk, Kind, Op, loom, shared_memory};
+use super::*;
+
+/// A directory on a disk of its own.
+pub struct Machine {
+    pub disk: Disk,
+}
+
+impl Machine {
+    pub fn new() -> Machine {
+        Machine { disk: Disk::new() }
+    }
+
+    pub fn options(&self, durability: Durability) -> LogOptions {
+        LogOptions {
+            chunk_bytes: CHUNK as u32,
+            block_bytes: BLOCK,
+            segment_bytes: [SEGMENT; 3],
+            staging: Some(shared_memory()),
+            durability,
+            group: None,
+        }
+    }
+
+    pub fn open(&self) -> Opening {
+        let options = self.options(Durability::None);
+        Opening::open_with(self.disk.storage(), &loom(), &options).unwrap()
+    }
+
+    /// A new directory, appending from 0.
+    pub fn start(&self, durability: Durability) -> Logs {
+        let options = self.options(durability);
+        let opening = Opening::open_with(self.disk.storage(), &loom(), &options).unwrap();
+        opening
+            .start(Address(0), Address(0), Address(0), b"")
+            .unwrap()
+    }
+
+    pub fn reader(&self) -> LogReader {
+        LogReader::open_with(self.disk.storage(), &loom()).unwrap()
+    }
+
+    pub fn segment(&self, first: u64) -> PathBuf {
+        loom().join(format!("records/{first:020}.0"))
+    }
+
+    pub fn names(&self, folder: &Path) -> Vec<String> {
+        self.disk.storage().list(folder).unwrap()
+    }
+
+    pub fn count(&self, fits: impl Fn(&Op) -> bool) -> usize {
+        self.disk.ops().iter().filter(|op| fits(op)).count()
+    }
+}
+
+pub fn on_disk(kind: Kind) -> impl Fn(&Op) -> bool + Send + 'static {
+    move |op| op.kind == kind && op.is_on_disk()
+}

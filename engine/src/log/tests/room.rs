@@ -1,0 +1,182 @@
+//! Too little of something: disk space, memory for staging, files to open.
+
+use super::machine::{Machine, on_disk};
+use super::simulated::{EMFILE, ENOSPC, Fault, Kind, Op, Rule, loom, shared_memory};
+use super::*;
+use crate::error::Error;
+
+#[test]
+fn a_full_disk_makes_the_writer_wait_and_goes_on_when_it_is_freed() {
+    for kind in [Kind::Write, Kind::Allocate] {
+        let machine = Machine::new();
+        let mut logs = machine.start(Durability::None);
+        machine
+            .disk
+            .rule(Rule::always(Fault::Fails(ENOSPC), on_disk(kind)));
+        let mut taken = 0;
+        // A flusher that is only slow gives `Full` as well: what is waited for is one that says why.
+        wait_until("the blocks are full for want of space", || {
+            let at = logs.end(LogKind::Records);
+            let chunk = expected(LogKind::Records, at, CHUNK as usize);
+            match logs.try_append(LogKind::Records, &chunk) {
+                Ok(_) => taken += CHUNK,
+                Err(error) => {
+                    assert!(matches!(error, Error::Full), "{error}");
+                    return logs.trouble().is_some_and(|why| why.contains("space"));
+                }
+            }
+            logs.publish();
+            false
+        });
+        assert!((2 * BLOCK..=SEGMENT).contains(&taken), "{kind:?}: {taken}");
+        assert!(logs.stats().stalls > 0);
+        assert_eq!(check_all(&machine.reader()).tail[0], Address(taken));
+        if kind == Kind::Write {
+            assert!(matches!(logs.sync(), Err(Error::Waiting(_))));
+        }
+
+        machine.disk.obey();
+        append(&mut logs, LogKind::Records, 20 * BLOCK as usize);
+        logs.sync().unwrap();
+        check_all(&machine.reader());
+        logs.close().unwrap();
+        check_all(&machine.reader());
+    }
+}
+
+#[test]
+fn a_flusher_without_space_tries_at_leisure_however_often_it_is_asked() {
+    let machine = Machine::new();
+    let mut logs = machine.start(Durability::Interval(Duration::from_millis(1)));
+    machine
+        .disk
+        .rule(Rule::always(Fault::Fails(ENOSPC), on_disk(Kind::Allocate)));
+    let chunk = expected(LogKind::Records, Address(0), CHUNK as usize);
+    wait_until("the blocks are full for want of space", || {
+        let full = logs.try_append(LogKind::Records, &chunk).is_err();
+        logs.publish();
+        full && logs.waits_for_space()
+    });
+    let tries = || machine.count(on_disk(Kind::Allocate));
+    let (before, since) = (tries(), Instant::now());
+    while tries() < before + 5 {
+        assert!(logs.try_append(LogKind::Records, &chunk).is_err());
+        std::thread::yield_now();
+    }
+    let took = since.elapsed();
+    assert!(took > Duration::from_millis(100), "5 tries in {took:?}");
+    machine.disk.obey();
+    wait_until("there is room again", || {
+        logs.try_append(LogKind::Records, &chunk).is_ok()
+    });
+}
+
+#[test]
+fn a_stop_on_a_full_disk_keeps_everything_for_the_next_start() {
+    let machine = Machine::new();
+    let mut logs = machine.start(Durability::None);
+    append_each(&mut logs, [BLOCK as usize + 808, 168, 48]);
+    machine
+        .disk
+        .rule(Rule::always(Fault::Fails(ENOSPC), on_disk(Kind::Write)));
+    assert!(matches!(logs.close(), Err(Error::Waiting(_))));
+    machine.disk.obey();
+    let opening = machine.open();
+    assert_eq!(
+        (opening.how(), opening.end(LogKind::Records)),
+        (Recovered::Salvaged, Address(BLOCK + 808))
+    );
+    drop(resume(opening));
+    check_range(
+        &machine.reader(),
+        LogKind::Records,
+        Address(0),
+        Address(BLOCK + 808),
+    );
+}
+
+#[test]
+fn blocks_shrink_where_shared_memory_is_small() {
+    const MIB: u64 = 1 << 20;
+    // For blocks of 4, 2 and 1 MiB with their index logs, a tenth to spare, and for none of them.
+    for (free, staged, in_directory) in [
+        (11 * MIB, 4, false),
+        (6 * MIB, 2, false),
+        (3 * MIB, 1, false),
+        (2 * MIB, 4, true),
+    ] {
+        let machine = Machine::new();
+        machine.disk.set_memory(free);
+        let options = LogOptions {
+            block_bytes: 4 * MIB,
+            segment_bytes: [8 * MIB; 3],
+            ..machine.options(Durability::None)
+        };
+        let opening = Opening::open_with(machine.disk.storage(), &loom(), &options).unwrap();
+        let mut logs = opening
+            .start(Address(0), Address(0), Address(0), b"")
+            .unwrap();
+        let blocks = staged * MIB + (staged * MIB / 8).max(BLOCK) + (staged * MIB / 64).max(BLOCK);
+        assert_eq!(logs.staging_bytes(), 4096 + 2 * blocks);
+        assert_eq!(machine.names(&shared_memory()).is_empty(), in_directory);
+        append_each(&mut logs, [3 * MIB as usize, 1 << 20, 48]);
+        logs.publish();
+        check_all(&machine.reader());
+        logs.close().unwrap();
+        check_all(&machine.reader());
+    }
+}
+
+#[test]
+fn a_full_disk_at_the_start_is_refused_clearly() {
+    let machine = Machine::new();
+    let opening = machine.open();
+    machine
+        .disk
+        .rule(Rule::always(Fault::Fails(ENOSPC), on_disk(Kind::Allocate)));
+    let error = opening
+        .start(Address(0), Address(0), Address(0), b"")
+        .unwrap_err();
+    assert!(error.to_string().contains("No space left"), "{error}");
+    machine.disk.obey();
+    let mut logs = resume(machine.open());
+    append_each(&mut logs, [808, 168, 48]);
+    logs.close().unwrap();
+    check_all(&machine.reader());
+}
+
+#[test]
+fn a_process_without_files_to_open_waits_for_them() {
+    let machine = Machine::new();
+    let mut logs = machine.start(Durability::None);
+    let at_a_segment = |op: &Op| op.kind == Kind::Open && op.is_in("records");
+    machine
+        .disk
+        .rule(Rule::always(Fault::Fails(EMFILE), at_a_segment));
+    let mut taken = 0;
+    wait_until("no segment can be made", || {
+        let at = logs.end(LogKind::Records);
+        let chunk = expected(LogKind::Records, at, CHUNK as usize);
+        match logs.try_append(LogKind::Records, &chunk) {
+            Ok(_) => taken += CHUNK,
+            Err(error) => {
+                assert!(matches!(error, Error::Full), "{error}");
+                let why = logs.trouble().unwrap_or_default();
+                return why.contains("Too many open files") && !logs.waits_for_space();
+            }
+        }
+        logs.publish();
+        false
+    });
+    assert!((2 * BLOCK..=SEGMENT).contains(&taken), "{taken}");
+    machine.disk.obey();
+    append(&mut logs, LogKind::Records, 10 * BLOCK as usize);
+    logs.sync().unwrap();
+    assert_eq!(logs.trouble(), None);
+    assert_eq!(
+        check_all(&machine.reader()).tail[0],
+        Address(taken + 10 * BLOCK)
+    );
+    logs.close().unwrap();
+    check_all(&machine.reader());
+}
