@@ -216,6 +216,16 @@ impl Error {
         }
     }
 
+    /// A catalog that lost lines, and what tells so.
+    pub fn cut_catalog(dir: &Path, what: &str) -> Error {
+        Error::Damaged {
+            path: dir.join(CATALOG_NAME),
+            what: format!(
+                "{what}; no record was changed: put a whole copy of the file in its place"
+            ),
+        }
+    }
+
     pub fn schema(message: impl Into<String>) -> Error {
         Error::Schema(message.into())
     }

@@ -248,6 +248,13 @@ fn what_is_lost_of_the_files_beside_the_logs_is_found() {
     named("durable", None);
     named("durable", Some(&[0; 8192]));
     named("durable", Some(&[]));
+    let durable = fs::read(dir.path().join("durable")).unwrap();
+    for slot in [0, 4096] {
+        let mut flipped = durable.clone();
+        flipped[slot + 20] ^= 1;
+        named("durable", Some(&flipped));
+    }
+    named("durable", Some(&durable[..4096]));
     let catalog = fs::read(dir.path().join("catalog")).unwrap();
     let line = catalog.iter().position(|byte| *byte == b'\n').unwrap();
     for keep in [line + 1, catalog.len() - 1] {
@@ -258,9 +265,13 @@ fn what_is_lost_of_the_files_beside_the_logs_is_found() {
     for name in ["catalog", "catalog.copy", "loom.json", "loom.json.copy"] {
         named(name, Some(&flipped));
     }
-    for name in ["catalog", "loom.json"] {
+    for name in ["catalog", "catalog.copy", "loom.json", "loom.json.copy"] {
         named(name, None);
+        named(name, Some(&[]));
     }
+    named("catalog.copy", Some(&catalog[..line / 2]));
+    named("catalog.copy", Some(&vec![0; catalog.len()]));
+    named("catalog.copy", Some(&[&catalog[..], b"x\n"].concat()));
 }
 
 /// Lets a node say something else, with a checksum that verifies.

@@ -314,6 +314,35 @@ fn a_start_mends_what_one_of_two_copies_lost() {
     assert_eq!(sound(dir.path()), expected);
 }
 
+/// Takes back what staging tells of the catalog's length, as if a writer had left it that tells nothing.
+fn forget_length_of_catalog(dir: &Path) {
+    use std::os::unix::fs::FileExt;
+    let note = std::fs::read(dir.join("staging")).unwrap();
+    let note: serde_json::Value = serde_json::from_slice(&note).unwrap();
+    let path = dir.join(note["path"].as_str().unwrap());
+    let staging = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    staging.write_all_at(&[0; 16], 2880).unwrap();
+}
+
+#[test]
+fn a_directory_that_was_given_the_description_of_another_keeps_its_own() {
+    let [dir, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let mut writer = Writer::open(dir.path(), options(dir.path())).unwrap();
+    let expected = push(&mut writer, 0, 500);
+    writer.close().unwrap();
+    let writer = Writer::open(other.path(), options(other.path())).unwrap();
+    writer.close().unwrap();
+    let own = std::fs::read(dir.path().join("loom.json")).unwrap();
+    for name in ["loom.json", "loom.json.copy"] {
+        std::fs::copy(other.path().join(name), dir.path().join(name)).unwrap();
+        assert_eq!(sound(dir.path()), expected);
+        let writer = Writer::open(dir.path(), options(dir.path())).unwrap();
+        writer.close().unwrap();
+        assert_eq!(std::fs::read(dir.path().join(name)).unwrap(), own);
+    }
+    assert_eq!(sound(dir.path()), expected);
+}
+
 #[test]
 fn a_catalog_that_lacks_a_source_of_records_is_refused_though_no_slot_tells_its_length() {
     // Events stand in a chunk that a roll-up tells of, and then in the last chunk too, which only the records tell of.
@@ -331,6 +360,9 @@ fn a_catalog_that_lacks_a_source_of_records_is_refused_though_no_slot_tells_its_
         let path = dir.path().join("catalog");
         std::fs::remove_file(dir.path().join("catalog.copy")).unwrap();
         let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+        assert_catalog_refused(dir.path(), "was durable");
+        forget_length_of_catalog(dir.path());
         let name = b"\"name\":\"event\"";
         let kept = whole
             .split_inclusive(|byte| *byte == b'\n')

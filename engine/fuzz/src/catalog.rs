@@ -2,8 +2,10 @@
 //!
 //! Input: flags, then lines of JSON, whose checksums are put before them; with [`UNREPAIRED`], the bytes of the file.
 
+use std::path::Path;
+
 use loom_engine::format::merge_lines;
-use loom_engine::schema::{Catalog, decode_catalog, encode_line};
+use loom_engine::schema::{Catalog, decode_catalog, decode_whole_catalog, encode_line};
 use loom_engine::{Address, Error};
 
 use crate::{SOUND, UNREPAIRED, UUID, flagged, label};
@@ -21,6 +23,8 @@ pub fn run(input: &[u8]) -> String {
             let valid = file.get(..valid_bytes).unwrap_or_default();
             let again = decode_catalog(&UUID, valid).map(|(_, lines, _)| lines);
             assert_eq!(again.ok(), Some(lines), "the lines that count, alone");
+            let whole = |told| decode_whole_catalog(Path::new(""), &UUID, &file, told).is_ok();
+            assert!(whole(valid_bytes as u64) && !whole(valid_bytes as u64 + 1));
             mend(&file, valid);
             look_at(catalog);
             SOUND.to_owned()

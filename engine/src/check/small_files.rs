@@ -3,18 +3,18 @@
 use std::path::PathBuf;
 
 use super::report::DamagedFile;
-use crate::error::Result;
-use crate::log::{CATALOG_NAME, CatalogBytes, LogReader};
+use crate::error::{Error, Result};
+use crate::log::{CATALOG_COPY_NAME, CATALOG_NAME, CatalogBytes, DurableState, LogReader, Slots};
 use crate::unrecorded::{self, Entry};
 
 /// What a crash leaves where a page was not written; no line holds a NUL.
 const UNWRITTEN: u8 = 0;
-const MENDED: &str =
-    "its copy serves meanwhile, and the next start, or `ingestd check --repair`, writes it anew";
+const MENDED: &str = "the next start, or `ingestd check --repair`, writes it anew";
 
 pub struct SmallFiles {
-    /// So long was the catalog at least when the newest slot was written; `None` if no slot verifies.
-    durable_bytes: Option<u64>,
+    slots: Slots,
+    /// So long is the catalog at least.
+    told_bytes: u64,
     files: CatalogBytes,
     /// As far as the file or its copy has it.
     pub catalog: Vec<u8>,
@@ -23,10 +23,12 @@ pub struct SmallFiles {
 impl SmallFiles {
     pub fn read(reader: &LogReader) -> Result<SmallFiles> {
         // Before the catalog, which only grows.
-        let durable_bytes = reader.durable_catalog_bytes()?;
+        let slots = reader.slots()?;
+        let told_bytes = reader.told_catalog_bytes()?;
         let files = reader.catalog_files()?;
         Ok(SmallFiles {
-            durable_bytes,
+            slots,
+            told_bytes,
             catalog: files.merged(&reader.meta().uuid),
             files,
         })
@@ -34,42 +36,79 @@ impl SmallFiles {
 
     /// What is damaged of them; the catalog's lines end at `lines_end`. A directory that no writer got far with has neither `durable` nor a catalog.
     pub fn damaged(&self, reader: &LogReader, lines_end: u64) -> Result<Vec<DamagedFile>> {
-        let dir = reader.dir();
         let mut damaged: Vec<DamagedFile> = (reader.damaged_meta().into_iter())
-            .map(|(path, what)| damage(path, format!("{what}; {MENDED}")))
+            .map(|(path, what)| {
+                damage(
+                    path,
+                    format!("{what}; the other of the two serves meanwhile; {MENDED}"),
+                )
+            })
             .collect();
         damaged.extend((reader.damaged_note().into_iter()).map(|(path, error)| {
-            let what = "; the other of the two serves, and the next start writes both anew";
+            let what =
+                "; the other of the two serves meanwhile, and the next start writes both anew";
             damage(path, error.what() + what)
         }));
-        let CatalogBytes { file, copy } = &self.files;
-        if *file != self.catalog {
-            let what = format!("{}; {MENDED}", differs(&self.catalog, file));
-            damaged.push(damage(dir.join(CATALOG_NAME), what));
-        }
-        if !is_prefix(&self.catalog, copy) {
-            let what = format!(
-                "{}; the next start, or `ingestd check --repair`, writes it anew",
-                differs(&self.catalog, copy)
-            );
-            damaged.push(damage(dir.join("catalog.copy"), what));
-        }
-        match self.durable_bytes {
-            Some(durable) if lines_end < durable => {
-                let what = format!(
-                    "its lines end at byte {lines_end}, short of byte {durable}, which was durable: put a whole copy of the file in its place"
-                );
-                damaged.push(damage(dir.join(CATALOG_NAME), what));
-            }
-            None if reader.has_segments()? => {
+        damaged.extend(self.damaged_catalog(reader, lines_end));
+        let path = reader.dir().join("durable");
+        match self.slots {
+            Slots { newest: None, .. } if reader.has_segments()? => {
                 let what = "none of its slots verifies, so nothing tells how far the logs are durable: the next start makes the index logs anew and \
-                    tells of a gap above the last chunk that verifies; copies of this directory that have the file keep what they have"
-                    .to_owned();
-                damaged.push(damage(dir.join("durable"), what));
+                    tells of a gap above the last chunk that verifies; copies of this directory that have the file keep what they have";
+                damaged.push(damage(path, what.to_owned()));
+            }
+            // A writer that stops writes both, and the second after the first is synced.
+            Slots {
+                newest: Some(DurableState { clean: true, .. }),
+                sound: 1,
+            } => {
+                let what = "one of its two slots does not verify, and the other serves; the next start writes both anew";
+                damaged.push(damage(path, what.to_owned()));
             }
             _ => {}
         }
         Ok(damaged)
+    }
+
+    fn damaged_catalog(&self, reader: &LogReader, lines_end: u64) -> Vec<DamagedFile> {
+        let [path, copy_path] =
+            [CATALOG_NAME, CATALOG_COPY_NAME].map(|name| reader.dir().join(name));
+        let CatalogBytes {
+            file,
+            copy,
+            unreadable: [of_file, of_copy],
+        } = &self.files;
+        if lines_end < self.told_bytes {
+            let what = format!(
+                "its lines end at byte {lines_end}, short of byte {}, which was durable: put a whole copy of the file in its place",
+                self.told_bytes
+            );
+            return vec![damage(path, what)];
+        }
+        let mut damaged = Vec::new();
+        let why = |error: &Option<Error>, bytes: &[u8]| match error {
+            Some(error) => error.what(),
+            None => differs(&self.catalog, bytes),
+        };
+        if of_file.is_some() || *file != self.catalog {
+            let what = why(of_file, file);
+            damaged.push(damage(
+                path,
+                format!("{what}; its copy serves meanwhile; {MENDED}"),
+            ));
+        }
+        let is_whole = match (copy, self.slots.newest) {
+            (None, _) => self.catalog.is_empty() || !reader.has_copies(),
+            // A writer that stops leaves it whole; a crash may leave it behind.
+            (Some(copy), Some(DurableState { clean: true, .. })) => *copy == self.catalog,
+            (Some(copy), _) => is_prefix(&self.catalog, copy),
+        };
+        if of_copy.is_some() || !is_whole {
+            let copy = copy.as_deref().unwrap_or_default();
+            let what = why(of_copy, copy);
+            damaged.push(damage(copy_path, format!("{what}; {MENDED}")));
+        }
+        damaged
     }
 }
 
@@ -104,7 +143,9 @@ fn is_prefix(catalog: &[u8], copy: &[u8]) -> bool {
 /// Where a file stops to say what the catalog says.
 fn differs(catalog: &[u8], file: &[u8]) -> String {
     let (lines, bytes) = lines_alike(catalog, file);
-    if file.len() == bytes {
+    if file.is_empty() {
+        "it is empty or gone".to_owned()
+    } else if file.len() == bytes {
         format!("it ends after line {lines}")
     } else {
         format!("line {} does not verify", lines + 1)

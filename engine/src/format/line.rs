@@ -33,7 +33,7 @@ fn line_checksum(uuid: &[u8; 16], line_no: u64, content: &[u8]) -> u32 {
 }
 
 /// Puts a text together from two copies of it: each line from the first that holds it whole, at the place where the line before it ends.
-/// From the first line on that neither holds, it goes on as `text` does, or where that ends there, as `copy`.
+/// From the first line on that neither holds, it goes on as `text` does.
 pub fn merge_lines(uuid: &[u8; 16], text: &[u8], copy: &[u8]) -> Vec<u8> {
     let mut merged = Vec::with_capacity(text.len().max(copy.len()));
     let mut line_no = 0;
@@ -44,10 +44,7 @@ pub fn merge_lines(uuid: &[u8; 16], text: &[u8], copy: &[u8]) -> Vec<u8> {
         merged.extend_from_slice(line);
         line_no += 1;
     }
-    let rest = [text, copy]
-        .into_iter()
-        .find_map(|bytes| bytes.get(merged.len()..).filter(|rest| !rest.is_empty()));
-    merged.extend_from_slice(rest.unwrap_or_default());
+    merged.extend_from_slice(text.get(merged.len()..).unwrap_or_default());
     merged
 }
 
@@ -96,6 +93,8 @@ mod tests {
                 assert_eq!(merge_lines(&UUID, &flipped, &whole), whole, "byte {at}");
                 assert_eq!(merge_lines(&UUID, &whole, &flipped), whole, "byte {at}");
             }
+            let junk = [&whole[..], &whole[at..]].concat();
+            assert_eq!(merge_lines(&UUID, &whole, &junk), whole, "junk from {at}");
             assert_eq!(
                 merge_lines(&UUID, &whole[..at], &whole),
                 whole,
@@ -135,7 +134,7 @@ mod tests {
         #[test]
         fn any_bytes_end_as_the_text_does(text in prop::collection::vec(any::<u8>(), 0..60), copy in prop::collection::vec(any::<u8>(), 0..60)) {
             let merged = merge_lines(&UUID, &text, &copy);
-            prop_assert_eq!(&merged, if text.is_empty() { &copy } else { &text });
+            prop_assert_eq!(merged, text);
         }
     }
 }

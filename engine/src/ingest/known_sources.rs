@@ -5,20 +5,9 @@
 
 use crate::error::{Error, Result};
 use crate::format::{NodeSummary, RecordIter};
-use crate::log::{CATALOG_NAME, Opening};
+use crate::log::Opening;
 use crate::schema::Catalog;
 use crate::types::{ChunkNo, LogKind, SourceId};
-
-/// Refuses a catalog of `bytes` whole lines that is shorter than it was.
-pub fn require_lines(opening: &Opening, bytes: u64) -> Result<()> {
-    let durable = opening.durable_catalog_bytes();
-    if bytes < durable {
-        let what =
-            format!("its lines end at byte {bytes}, short of byte {durable}, which was durable");
-        return Err(refusal(opening, what));
-    }
-    Ok(())
-}
 
 /// Refuses a catalog that lacks a source that one of the open roll-ups tells of: together they tell of all that is indexed.
 pub fn require_indexed(opening: &Opening, catalog: &Catalog, open: &[NodeSummary]) -> Result<()> {
@@ -48,16 +37,7 @@ fn require(opening: &Opening, catalog: &Catalog, source: SourceId) -> Result<()>
         Some(_) => Ok(()),
         None => {
             let what = format!("it lacks source {source}, of which there are records");
-            Err(refusal(opening, what))
+            Err(Error::cut_catalog(opening.dir(), &what))
         }
-    }
-}
-
-fn refusal(opening: &Opening, what: String) -> Error {
-    Error::Damaged {
-        path: opening.dir().join(CATALOG_NAME),
-        what: format!(
-            "{what}; no record was changed: put a whole copy of the file in its place and start again"
-        ),
     }
 }

@@ -10,7 +10,7 @@ use crate::format::{
     entry_of, verify_chunk,
 };
 use crate::log::{CATALOG_NAME, LogReader, Logs, Opening, Origin};
-use crate::schema::{Catalog, Event, decode_catalog, encode_line};
+use crate::schema::{Catalog, Event, decode_whole_catalog, encode_line};
 use crate::types::{Address, ChunkNo, LogKind, SourceId, Timestamp};
 
 use super::clock::{Clock, SystemTimeSource, TimeSource};
@@ -62,9 +62,9 @@ pub(super) enum IndexLogs {
 pub(super) fn recover(opening: Opening, index_logs: IndexLogs) -> Result<Recovered> {
     let uuid = opening.meta().uuid;
     let catalog_bytes = opening.catalog_bytes()?;
+    let told = opening.told_catalog_bytes()?;
     let (mut catalog, lines, valid_bytes) =
-        decode_catalog(&uuid, &catalog_bytes).map_err(|error| error.of_catalog(opening.dir()))?;
-    known_sources::require_lines(&opening, valid_bytes as u64)?;
+        decode_whole_catalog(opening.dir(), &uuid, &catalog_bytes, told)?;
     let mut indexed = match index_logs {
         IndexLogs::KeepSound => Indexed::find(&opening, u64::MAX)?,
         IndexLogs::Rebuild => Indexed::nothing(&opening)?,

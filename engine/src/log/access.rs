@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::segment::SegmentName;
-use super::storage::{Storage, UNFINISHED_SUFFIX, is_not_found};
+use super::storage::{Storage, UNFINISHED_SUFFIX, is_not_found, unlink_if_present};
 use super::{catalog_file, durable, lock, meta_file, staging_note};
 use crate::error::{Error, IoContext, Result};
 use crate::types::LogKind;
@@ -66,6 +66,17 @@ pub fn refuse_foreign(storage: &dyn Storage, dir: &Path) -> Result<()> {
             meta_file::NAME
         )),
     }
+}
+
+/// Removes files that a writer which was killed had not finished: under their names they never counted. The caller holds the lock.
+pub fn remove_unfinished(storage: &dyn Storage, dir: &Path) -> Result<()> {
+    for name in storage.list(dir)? {
+        let stem = name.strip_suffix(UNFINISHED_SUFFIX);
+        if stem.is_some_and(|stem| FILE_NAMES.contains(&stem)) {
+            unlink_if_present(storage, &dir.join(name))?;
+        }
+    }
+    Ok(())
 }
 
 /// Who may read what Loom keeps: the owner alone, or a group too.

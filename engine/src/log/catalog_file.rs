@@ -5,46 +5,54 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::storage::{OpenMode, Storage, StorageFile, read_file, replace_file, write_at};
 use super::sync::{AtomicU64, Ordering};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::merge_lines;
 
 pub const NAME: &str = "catalog";
 pub const COPY_NAME: &str = "catalog.copy";
-/// Far above what 65,000 sources of many fields take.
-const CATALOG_BYTES_MAX: u64 = 1 << 30;
+/// Far above what 65,000 sources of many fields take. A writer keeps to it, and a reader gives no more memory to what a directory claims.
+const CATALOG_BYTES_MAX: u64 = 256 << 20;
+/// How long a copy that could not be written is left alone.
+const COPY_AGAIN: Duration = Duration::from_secs(1);
 
 /// What the file and its copy hold.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct CatalogBytes {
-    /// Empty where there is none, or it cannot be read and the copy can.
+    /// Nothing where there is none, or it cannot be read.
     pub file: Vec<u8>,
-    /// Empty where there is none, or it cannot be read.
-    pub copy: Vec<u8>,
+    /// `None` where there is none, or it cannot be read.
+    pub copy: Option<Vec<u8>>,
+    /// Why the file, or the copy, cannot be read.
+    pub unreadable: [Option<Error>; 2],
 }
 
 impl CatalogBytes {
     /// Reads the copy first: what it tells of was in the file by then.
     pub fn read(storage: &dyn Storage, dir: &Path) -> Result<CatalogBytes> {
-        let read = |name| read_file(storage, &dir.join(name), CATALOG_BYTES_MAX);
-        let copy = read(COPY_NAME).ok().flatten().unwrap_or_default();
+        let read = |name| match read_file(storage, &dir.join(name), CATALOG_BYTES_MAX) {
+            Ok(bytes) => (bytes, None),
+            Err(error) => (None, Some(error)),
+        };
+        let (copy, of_copy) = read(COPY_NAME);
         match read(NAME) {
-            Err(error) if copy.is_empty() => Err(error),
-            file => Ok(CatalogBytes {
-                file: file.ok().flatten().unwrap_or_default(),
+            (_, Some(error)) if copy.as_ref().is_none_or(Vec::is_empty) => Err(error),
+            (file, of_file) => Ok(CatalogBytes {
+                file: file.unwrap_or_default(),
                 copy,
+                unreadable: [of_file, of_copy],
             }),
         }
     }
 
     /// The whole catalog, as far as one of the two has it.
     pub fn merged(&self, uuid: &[u8; 16]) -> Vec<u8> {
-        if self.file.starts_with(&self.copy) {
-            self.file.clone()
-        } else {
-            merge_lines(uuid, &self.file, &self.copy)
+        match &self.copy {
+            Some(copy) if !self.file.starts_with(copy) => merge_lines(uuid, &self.file, copy),
+            _ => self.file.clone(),
         }
     }
 }
@@ -64,24 +72,31 @@ pub struct CatalogFile {
     /// Bytes of a line that failed may stand past the end.
     is_torn: bool,
     copy_path: PathBuf,
-    /// `None`: it does not hold what the file does, and is made anew with the next line.
-    copy: Option<Arc<dyn StorageFile>>,
+    copy: Copy,
+}
+
+#[derive(Debug)]
+enum Copy {
+    /// It holds what the file does.
+    Whole(Arc<dyn StorageFile>),
+    /// It could not be written then, and is made anew with a later line.
+    Behind(Instant),
 }
 
 impl CatalogFile {
     /// Lets the file, durably, and its copy hold `text`: the lines that verify in one of them.
     pub fn begin(storage: Arc<dyn Storage>, dir: &Path, text: &[u8]) -> Result<CatalogFile> {
         let file = hold(&*storage, &dir.join(NAME), text)?;
-        let mut catalog = CatalogFile {
+        let copy_path = dir.join(COPY_NAME);
+        let copy = Copy::of(hold(&*storage, &copy_path, text));
+        Ok(CatalogFile {
             file,
             bytes: Arc::new(AtomicU64::new(text.len() as u64)),
             is_torn: false,
-            copy_path: dir.join(COPY_NAME),
-            copy: None,
+            copy_path,
+            copy,
             storage,
-        };
-        catalog.tell_copy(|catalog| hold(&*catalog.storage, &catalog.copy_path, text));
-        Ok(catalog)
+        })
     }
 
     /// The length, to be loaded with acquire by other threads.
@@ -89,7 +104,8 @@ impl CatalogFile {
         Arc::clone(&self.bytes)
     }
 
-    fn bytes(&self) -> u64 {
+    /// Length of the lines that are durable.
+    pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Acquire)
     }
 
@@ -99,8 +115,14 @@ impl CatalogFile {
         if self.is_torn {
             self.take_back()?;
         }
-        self.is_torn = true;
         let at = self.bytes();
+        if at + line.len() as u64 > CATALOG_BYTES_MAX {
+            let what = format!(
+                "the catalog would have more than {CATALOG_BYTES_MAX} bytes, the limit; define what is new in a new directory"
+            );
+            return Err(Error::Schema(what));
+        }
+        self.is_torn = true;
         let written = write_at(&*self.file, line.as_bytes(), at).and_then(|()| self.file.sync());
         if written.is_ok() {
             self.bytes.store(at + line.len() as u64, Ordering::Release);
@@ -112,37 +134,47 @@ impl CatalogFile {
         written
     }
 
-    /// Not synced: what a loss of power takes of the copy, the next start gives back.
+    /// Nobody waits for the copy, so what fails there fails nothing else. It is not synced: what a loss of power takes of it, the next start gives
+    /// back.
     fn append_to_copy(&mut self, at: u64, line: &[u8]) {
-        let copy = self.copy.take();
-        self.tell_copy(|catalog| match copy {
-            Some(copy) => write_at(&*copy, line, at).map(|()| copy),
-            None => {
-                let text = read_file(&*catalog.storage, catalog.file.path(), CATALOG_BYTES_MAX)?;
-                hold(
-                    &*catalog.storage,
-                    &catalog.copy_path,
-                    &text.unwrap_or_default(),
-                )
-            }
-        });
+        let written = match &self.copy {
+            Copy::Whole(copy) => write_at(&**copy, line, at).map(|()| Arc::clone(copy)),
+            Copy::Behind(since) if since.elapsed() < COPY_AGAIN => return,
+            Copy::Behind(_) => self.copy_whole(),
+        };
+        self.copy = Copy::of(written);
     }
 
-    /// Nobody waits for the copy, so what fails there fails nothing else.
-    fn tell_copy(&mut self, write: impl FnOnce(&CatalogFile) -> Result<Arc<dyn StorageFile>>) {
-        self.copy = write(self)
-            .inspect_err(|error| {
-                tracing::warn!(
-                    "{error}; the copy of the catalog is made anew with the next definition"
-                );
-            })
-            .ok();
+    fn copy_whole(&self) -> Result<Arc<dyn StorageFile>> {
+        let text = read_file(&*self.storage, self.file.path(), CATALOG_BYTES_MAX)?;
+        hold(&*self.storage, &self.copy_path, &text.unwrap_or_default())
+    }
+
+    /// A clean stop leaves a copy that is whole and synced, where that can be done.
+    pub fn finish(&mut self) {
+        let synced = match &self.copy {
+            Copy::Whole(copy) => copy.sync().map(|()| Arc::clone(copy)),
+            Copy::Behind(_) => self.copy_whole(),
+        };
+        self.copy = Copy::of(synced);
     }
 
     fn take_back(&mut self) -> Result<()> {
         self.file.truncate(self.bytes())?;
         self.is_torn = false;
         Ok(())
+    }
+}
+
+impl Copy {
+    fn of(written: Result<Arc<dyn StorageFile>>) -> Copy {
+        match written {
+            Ok(copy) => Copy::Whole(copy),
+            Err(error) => {
+                tracing::warn!("{error}; the catalog is without a copy until it is tried again");
+                Copy::Behind(Instant::now())
+            }
+        }
     }
 }
 

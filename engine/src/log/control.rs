@@ -31,15 +31,18 @@ pub enum DaemonWord {
     StallNanos = 2,
     ClockOffset = 3,
     Stopping = 4,
+    /// Length of the catalog's lines that are durable; 0 where nobody said.
+    CatalogBytes = 5,
 }
 
 impl DaemonWord {
-    pub const ALL: [DaemonWord; 5] = [
+    pub const ALL: [DaemonWord; 6] = [
         DaemonWord::Heartbeat,
         DaemonWord::Stalls,
         DaemonWord::StallNanos,
         DaemonWord::ClockOffset,
         DaemonWord::Stopping,
+        DaemonWord::CatalogBytes,
     ];
 }
 

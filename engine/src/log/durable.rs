@@ -126,26 +126,35 @@ fn u32_of(bytes: &[u8]) -> Option<u32> {
 
 /// The newest slot that verifies; `None` if there is none.
 pub fn read(storage: &dyn Storage, dir: &Path, uuid: &[u8; 16]) -> Result<Option<DurableState>> {
-    let file = match storage.open(&dir.join(NAME), OpenMode::Read) {
-        Err(error) if is_not_found(&error) => return Ok(None),
-        file => file?,
-    };
-    newest(&*file, uuid)
+    let slots = look(storage, dir, uuid)?;
+    Ok(slots.newest)
 }
 
-fn newest(file: &dyn StorageFile, uuid: &[u8; 16]) -> Result<Option<DurableState>> {
-    let mut best: Option<DurableState> = None;
+/// What the slots are worth.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Slots {
+    pub newest: Option<DurableState>,
+    /// How many verify.
+    pub sound: usize,
+}
+
+pub fn look(storage: &dyn Storage, dir: &Path, uuid: &[u8; 16]) -> Result<Slots> {
+    let file = match storage.open(&dir.join(NAME), OpenMode::Read) {
+        Err(error) if is_not_found(&error) => return Ok(Slots::default()),
+        file => file?,
+    };
+    let mut slots = Slots::default();
     for number in 0..2 {
         let mut slot = vec![0; SLOT_BYTES];
-        let read = read_at(file, &mut slot, number * SLOT_BYTES as u64)?;
+        let read = read_at(&*file, &mut slot, number * SLOT_BYTES as u64)?;
         slot.truncate(read);
         let state = DurableState::decode(uuid, number, &slot);
-        best = best
-            .into_iter()
+        slots.sound += usize::from(state.is_some());
+        slots.newest = (slots.newest.into_iter())
             .chain(state)
             .max_by_key(|state| state.sequence);
     }
-    Ok(best)
+    Ok(slots)
 }
 
 /// The file, to write. One thread owns it.

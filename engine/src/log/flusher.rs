@@ -273,6 +273,8 @@ impl Flusher {
         for (log, entry) in self.logs.iter().zip(self.slot) {
             log.segments().cut(entry.tail)?;
         }
+        // Both slots say so: where one is damaged later, the other is not of a time at which staging was needed.
+        self.durable.write(self.shared.epoch, true, self.slot)?;
         self.durable.write(self.shared.epoch, true, self.slot)
     }
 }

@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use super::durable;
 use super::meta::DirMeta;
 use super::storage::{Storage, is_not_found, read_file, replace_file};
 use crate::error::{Error, Result};
@@ -14,13 +15,27 @@ const FILE_BYTES_MAX: u64 = 64 << 10;
 impl DirMeta {
     /// What `loom.json` says, or where that does not verify, its copy; `None` where the directory holds neither.
     pub fn read(storage: &dyn Storage, dir: &Path) -> Result<Option<DirMeta>> {
-        match held(storage, &dir.join(NAME)) {
-            Ok(Some(meta)) => Ok(Some(meta)),
-            other => match held(storage, &dir.join(COPY_NAME)) {
-                Ok(Some(meta)) => Ok(Some(meta)),
-                _ => other,
-            },
+        let copy = held(storage, &dir.join(COPY_NAME)).ok().flatten();
+        match (held(storage, &dir.join(NAME)), copy) {
+            // One of them is another directory's: `durable` proves which is not.
+            (Ok(Some(meta)), Some(copy))
+                if meta != copy
+                    && durable::read(storage, dir, &meta.uuid)?.is_none()
+                    && durable::read(storage, dir, &copy.uuid)?.is_some() =>
+            {
+                Ok(Some(copy))
+            }
+            (Ok(Some(meta)), _) | (_, Some(meta)) => Ok(Some(meta)),
+            (other, None) => other.map_err(with_remedy),
         }
+    }
+
+    /// Whether `loom.json` or its copy is as a writer leaves them that makes copies.
+    pub fn is_proven(&self, storage: &dyn Storage, dir: &Path) -> bool {
+        let proven = self.text(true);
+        [NAME, COPY_NAME].iter().any(|name| {
+            matches!(read_file(storage, &dir.join(name), FILE_BYTES_MAX), Ok(Some(held)) if held == proven)
+        })
     }
 
     /// The same, for a directory that must be one of Loom's.
@@ -45,12 +60,14 @@ impl DirMeta {
     /// Which of `loom.json` and its copy do not hold what they should, and why. There may be no copy yet.
     pub fn damaged_files(&self, storage: &dyn Storage, dir: &Path) -> Vec<(PathBuf, String)> {
         let sound = [self.text(true), self.text(false)];
+        let is_proven = self.is_proven(storage, dir);
         let what = |path: &Path, is_copy| match read_file(storage, path, FILE_BYTES_MAX) {
             Ok(Some(held)) if sound.contains(&held) => None,
-            Ok(None) if is_copy => None,
+            Ok(None) if is_copy && !is_proven => None,
             Ok(None) => Some("it is gone".to_owned()),
             Ok(Some(held)) => Some(match DirMeta::decode(path, &held) {
                 Err(Error::Damaged { what, .. }) => what,
+                Ok(other) if other != *self => "it is another directory's".to_owned(),
                 _ => "it is not as it was written".to_owned(),
             }),
             Err(error) => Some(error.what()),
@@ -74,9 +91,24 @@ impl DirMeta {
     fn write_file(&self, storage: &dyn Storage, path: &Path) -> Result<()> {
         let text = self.text(true);
         match read_file(storage, path, FILE_BYTES_MAX) {
-            Ok(Some(held)) if held == text => Ok(()),
-            _ => replace_file(storage, path, &text),
+            Ok(Some(held)) if held == text => return Ok(()),
+            Ok(Some(held)) if held != self.text(false) => {
+                tracing::warn!("{} was damaged and is written anew", path.display());
+            }
+            Err(error) => tracing::warn!("{error}; the file is written anew"),
+            Ok(_) => {}
         }
+        replace_file(storage, path, &text)
+    }
+}
+
+fn with_remedy(error: Error) -> Error {
+    match error {
+        Error::Damaged { path, what } => Error::Damaged {
+            path,
+            what: format!("{what}; put a whole copy of the file in its place, it never changes"),
+        },
+        other => other,
     }
 }
 

@@ -47,8 +47,8 @@ mod view;
 mod writer;
 
 pub use access::Access;
-pub use catalog_file::CatalogBytes;
-pub(crate) use catalog_file::NAME as CATALOG_NAME;
+pub use catalog_file::{COPY_NAME as CATALOG_COPY_NAME, CatalogBytes, NAME as CATALOG_NAME};
+pub use durable::{DurableState, Slots};
 pub(crate) use fault::is_for_space;
 pub use meta::DirMeta;
 pub use opening::{Opening, Recovered};

@@ -8,9 +8,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::access::refuse_foreign;
+use super::access::{refuse_foreign, remove_unfinished};
 use super::catalog_file::{CatalogBytes, CatalogFile};
-use super::control::Word;
+use super::control::{DaemonWord, Word};
 use super::durable::{DurableFile, DurableLog};
 use super::flusher::Flusher;
 use super::lock::WriterLock;
@@ -86,6 +86,7 @@ impl Opening {
         refuse_foreign(&*storage, &dir)?;
         storage.make_dir(&dir)?;
         let lock = WriterLock::take(&*storage, &dir)?;
+        remove_unfinished(&*storage, &dir)?;
         let meta = provide_meta(&*storage, &dir, options)?;
         // Whoever wrote `loom.json` may have died before its name was durable, and folders without it are no directory.
         storage.sync_dir(&dir)?;
@@ -216,8 +217,14 @@ impl Opening {
     }
 
     /// The catalog was so long when the newest slot was written, or longer; 0 where nothing tells.
-    pub fn durable_catalog_bytes(&self) -> u64 {
-        self.survey.slot.map_or(0, |slot| slot.catalog_bytes)
+    pub fn told_catalog_bytes(&self) -> Result<u64> {
+        let of_slot = self.survey.slot.map_or(0, |slot| slot.catalog_bytes);
+        match &self.survey.ending {
+            Ending::Staged(staging) => {
+                Ok(of_slot.max(staging.daemon_word(DaemonWord::CatalogBytes)?))
+            }
+            Ending::Clean | Ending::Lost { .. } => Ok(of_slot),
+        }
     }
 
     /// A chunk of the record log as far as it was recovered; `None` where that does not verify.
@@ -253,7 +260,7 @@ impl Opening {
             &self.dir,
             self.meta.uuid,
             self.survey.slot,
-            Arc::new(AtomicU64::new(self.durable_catalog_bytes())),
+            Arc::new(AtomicU64::new(self.told_catalog_bytes()?)),
         )?
         .write(self.survey.epoch() + 1, is_whole, slot)?;
         for (segments, entry) in self.segments.iter().zip(slot) {
@@ -392,6 +399,7 @@ impl Opening {
                 allocated,
             };
         }
+        staging.tell_daemon(DaemonWord::CatalogBytes, catalog.bytes());
         note.write(&*self.storage, &self.dir)?;
         // Only now there is staging that could be lost. Both slots say so before anything is published, so that one that is damaged leaves no clean
         // one behind.

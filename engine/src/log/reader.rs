@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::catalog_file::{self, CatalogBytes};
 use super::control::{DaemonWord, Word};
 use super::counting::CountingStorage;
-use super::durable::{self, DurableState};
+use super::durable::{self, DurableState, Slots};
 use super::lock::LockWatch;
 use super::meta::DirMeta;
 use super::options::{ADDRESS_LIMIT, pick};
@@ -269,10 +269,26 @@ impl LogReader {
         CatalogBytes::read(&self.storage, &self.dir)
     }
 
-    /// How long the catalog was when the newest slot of `durable` was written, 0 where the slot does not tell; `None` if no slot verifies.
-    pub fn durable_catalog_bytes(&self) -> Result<Option<u64>> {
+    /// So long is the catalog at least, as the newest slot of `durable` and staging tell; 0 where neither does.
+    pub fn told_catalog_bytes(&self) -> Result<u64> {
         let slot = durable::read(&self.storage, &self.dir, &self.meta.uuid)?;
-        Ok(slot.map(|slot| slot.catalog_bytes))
+        let of_slot = slot.map_or(0, |slot| slot.catalog_bytes);
+        match &self.refresh()?.stage {
+            Stage::Staged(staging) => {
+                Ok(of_slot.max(staging.daemon_word(DaemonWord::CatalogBytes)?))
+            }
+            _ => Ok(of_slot),
+        }
+    }
+
+    /// What the slots of `durable` are worth.
+    pub fn slots(&self) -> Result<Slots> {
+        durable::look(&self.storage, &self.dir, &self.meta.uuid)
+    }
+
+    /// Whether the directory has the copies of `catalog` and `loom.json` that every start makes.
+    pub fn has_copies(&self) -> bool {
+        self.meta.is_proven(&self.storage, &self.dir)
     }
 
     /// Whether any log has a segment.

@@ -159,7 +159,18 @@ pub fn replace_file(storage: &dyn Storage, path: &Path, content: &[u8]) -> Resul
     let file = storage.open(&temporary, OpenMode::CreateNew)?;
     write_at(&*file, content, 0)?;
     file.sync()?;
-    storage.rename(&temporary, path)?;
+    if let Err(error) = storage.rename(&temporary, path) {
+        // The name of a file that nobody knows says little.
+        return Err(match error {
+            Error::Io { source, .. } if source.kind() == io::ErrorKind::IsADirectory => {
+                Error::Damaged {
+                    path: path.to_owned(),
+                    what: "a folder stands in its place; move it away".to_owned(),
+                }
+            }
+            other => other,
+        });
+    }
     match path.parent() {
         Some(parent) => storage.sync_dir(parent),
         None => Ok(()),

@@ -398,7 +398,10 @@ impl Logs {
 
     /// Appends a line to the catalog and syncs it.
     pub fn append_catalog(&mut self, line: &str) -> Result<()> {
-        self.catalog.append(line)
+        self.catalog.append(line)?;
+        let staging = &self.shared.staging;
+        staging.tell_daemon(DaemonWord::CatalogBytes, self.catalog.bytes());
+        Ok(())
     }
 
     /// Tells readers that the writer lives, and how far its clock is from the wall clock.
@@ -450,6 +453,7 @@ impl Logs {
             .stop_flusher()
             .ok_or_else(|| Error::Flusher("its thread panicked".to_owned()))?;
         flusher.finish()?;
+        self.catalog.finish();
         // From here on the clean mark stands; what is left of staging is ignored wherever it is found.
         let Shared { storage, dir, .. } = &*self.shared;
         StagingNote::remove(&**storage, dir)?;

@@ -16,7 +16,7 @@ use super::value::IndexFn;
 use super::verified::VerifiedChunks;
 use crate::error::{Error, Result};
 use crate::log::{CATALOG_NAME, LogReader, Tails};
-use crate::schema::{Catalog, decode_catalog};
+use crate::schema::{Catalog, decode_whole_catalog};
 use crate::types::{Address, IndexId};
 
 /// How often the tails are loaded again while summaries lag behind the records.
@@ -181,9 +181,11 @@ impl Directory {
         let mut cached = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
         let file_bytes = self.reader.catalog_len()?;
         if file_bytes != cached.file_bytes {
+            // Before the catalog, which only grows.
+            let told = self.reader.told_catalog_bytes()?;
             let bytes = self.reader.catalog_bytes()?;
-            let decoded = decode_catalog(&self.reader.meta().uuid, &bytes);
-            let (catalog, _, _) = decoded.map_err(|error| error.of_catalog(self.path()))?;
+            let uuid = &self.reader.meta().uuid;
+            let (catalog, _, _) = decode_whole_catalog(self.path(), uuid, &bytes, told)?;
             *cached = CachedCatalog {
                 file_bytes,
                 catalog: Arc::new(catalog),

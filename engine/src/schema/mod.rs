@@ -23,7 +23,9 @@ mod widen;
 pub use crate::error::PayloadError;
 pub use bin_map::BinMap;
 pub use bins::{BINS_MAX, BinsDef};
-pub use catalog::{Catalog, Event, SOURCES_MAX, Source, decode_catalog, encode_line};
+pub use catalog::{
+    Catalog, Event, SOURCES_MAX, Source, decode_catalog, decode_whole_catalog, encode_line,
+};
 pub use encoder::{FieldValue, PayloadEncoder};
 pub use field::{FieldDef, FieldType, LABELS_MAX};
 pub use filter::{Expr, FILTER_BYTES_MAX, Filter, KeyRanges, Op};

@@ -347,3 +347,35 @@ fn a_link_in_place_of_a_folder_or_a_segment_leads_nowhere() {
     let error = Opening::open(&scene.dir(), &scene.options()).unwrap_err();
     assert!(error.to_string().contains("symbolic link"), "{error}");
 }
+
+#[test]
+fn either_slot_of_a_clean_stop_tells_of_it_alone() {
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::None);
+    append_each(&mut logs, [8 * 1001, 8 * 101, 48 * 9]);
+    let ends = LogKind::ALL.map(|log| logs.end(log));
+    logs.close().unwrap();
+    let path = scene.dir().join("durable");
+    let sound = std::fs::read(&path).unwrap();
+    for slot in [0, 4096] {
+        let mut flipped = sound.clone();
+        flipped[slot + 50] ^= 1;
+        std::fs::write(&path, &flipped).unwrap();
+        let opening = scene.open();
+        assert_eq!(opening.how(), Recovered::Clean);
+        assert_eq!(LogKind::ALL.map(|log| opening.end(log)), ends);
+    }
+}
+
+#[test]
+fn what_a_killed_writer_had_not_finished_is_removed() {
+    let scene = Scene::new();
+    scene.create(Durability::None).close().unwrap();
+    let names = ["catalog.tmp", "loom.json.copy.tmp", "mine.tmp"];
+    for name in names {
+        std::fs::write(scene.dir().join(name), "half").unwrap();
+    }
+    drop(scene.open());
+    let left = names.map(|name| scene.dir().join(name).exists());
+    assert_eq!(left, [false, false, true]);
+}

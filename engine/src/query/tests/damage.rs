@@ -179,5 +179,13 @@ fn a_catalog_that_is_gone_or_damaged_with_its_copy_is_named() {
         assert_eq!(ask(&dir).unwrap(), expected);
         fs::write(&copy, &bytes).unwrap();
     }
+    let lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').collect();
+    let fewer = lines[..lines.len() - 1].concat();
+    for path in [&file, &copy] {
+        fs::write(path, &fewer).unwrap();
+    }
+    let error = ask(&dir).unwrap_err().to_string();
+    assert!(error.contains("which was durable"), "{error}");
+    fs::write(&file, &bytes).unwrap();
     assert_eq!(ask(&dir).unwrap(), expected);
 }

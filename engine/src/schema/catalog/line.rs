@@ -4,6 +4,8 @@
 //! A line counts once it is complete. Only the last one can be torn, by a crash while it was written; nobody was told
 //! of it then. Everything else that does not verify is damage.
 
+use std::path::Path;
+
 use super::{Catalog, Event};
 use crate::error::{Error, Result};
 use crate::format;
@@ -52,6 +54,23 @@ pub fn decode_catalog(uuid: &[u8; 16], text: &[u8]) -> Result<(Catalog, usize, u
         });
     }
     Ok((catalog, line_no as usize, valid_bytes))
+}
+
+/// The same, of the directory `dir`, which says elsewhere that the lines take `told` bytes at least.
+pub fn decode_whole_catalog(
+    dir: &Path,
+    uuid: &[u8; 16],
+    text: &[u8],
+    told: u64,
+) -> Result<(Catalog, usize, usize)> {
+    let decoded = decode_catalog(uuid, text).map_err(|error| error.of_catalog(dir))?;
+    let (_, _, valid_bytes) = decoded;
+    if (valid_bytes as u64) < told {
+        let what =
+            format!("its lines end at byte {valid_bytes}, short of byte {told}, which was durable");
+        return Err(Error::cut_catalog(dir, &what));
+    }
+    Ok(decoded)
 }
 
 fn decode_line(uuid: &[u8; 16], line_no: u64, line: &[u8]) -> Result<Event, String> {

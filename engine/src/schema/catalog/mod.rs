@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 pub use entry::Source;
 pub use event::Event;
-pub use line::{decode_catalog, encode_line};
+pub use line::{decode_catalog, decode_whole_catalog, encode_line};
 use trial::Trials;
 
 use super::index::Index;
