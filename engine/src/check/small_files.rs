@@ -29,7 +29,7 @@ impl SmallFiles {
         Ok(SmallFiles {
             slots,
             told_bytes,
-            catalog: files.merged(&reader.meta().uuid),
+            catalog: files.merged(&reader.meta().uuid).into_owned(),
             files,
         })
     }

@@ -3,6 +3,7 @@
 //! Lines are appended and synced one by one, to the copy after that; a torn last line is cut before anything follows it. Everything that a
 //! record means hangs on the catalog, so a line that one of the two files lost is taken from the other, and a start makes them alike again.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -49,10 +50,19 @@ impl CatalogBytes {
     }
 
     /// The whole catalog, as far as one of the two has it.
-    pub fn merged(&self, uuid: &[u8; 16]) -> Vec<u8> {
+    pub fn merged(&self, uuid: &[u8; 16]) -> Cow<'_, [u8]> {
         match &self.copy {
-            Some(copy) if !self.file.starts_with(copy) => merge_lines(uuid, &self.file, copy),
-            _ => self.file.clone(),
+            Some(copy) if !self.file.starts_with(copy) => {
+                Cow::Owned(merge_lines(uuid, &self.file, copy))
+            }
+            _ => Cow::Borrowed(&self.file),
+        }
+    }
+
+    pub fn into_merged(self, uuid: &[u8; 16]) -> Vec<u8> {
+        match self.merged(uuid) {
+            Cow::Owned(merged) => merged,
+            Cow::Borrowed(_) => self.file,
         }
     }
 }

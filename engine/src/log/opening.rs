@@ -213,7 +213,7 @@ impl Opening {
     /// The catalog, as far as the file or its copy has it.
     pub fn catalog_bytes(&self) -> Result<Vec<u8>> {
         let bytes = CatalogBytes::read(&*self.storage, &self.dir)?;
-        Ok(bytes.merged(&self.meta.uuid))
+        Ok(bytes.into_merged(&self.meta.uuid))
     }
 
     /// The catalog was so long when the newest slot was written, or longer; 0 where nothing tells.

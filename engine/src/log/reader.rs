@@ -251,7 +251,7 @@ impl LogReader {
 
     /// The catalog, as far as the file or its copy has it.
     pub fn catalog_bytes(&self) -> Result<Vec<u8>> {
-        Ok(self.catalog_files()?.merged(&self.meta.uuid))
+        Ok(self.catalog_files()?.into_merged(&self.meta.uuid))
     }
 
     /// `loom.json` and its copy, where they do not hold what they should, and why.

@@ -181,18 +181,26 @@ impl Directory {
         let mut cached = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
         let file_bytes = self.reader.catalog_len()?;
         if file_bytes != cached.file_bytes {
-            // Before the catalog, which only grows.
-            let told = self.reader.told_catalog_bytes()?;
-            let bytes = self.reader.catalog_bytes()?;
-            let uuid = &self.reader.meta().uuid;
-            let (catalog, _, _) = decode_whole_catalog(self.path(), uuid, &bytes, told)?;
             *cached = CachedCatalog {
                 file_bytes,
-                catalog: Arc::new(catalog),
+                catalog: Arc::new(read_catalog(&self.reader)?),
             };
         }
         Ok(Arc::clone(&cached.catalog))
     }
+}
+
+/// The catalog as it stands.
+///
+/// # Errors
+/// One that is damaged together with its copy, or shorter than the directory tells.
+pub fn read_catalog(reader: &LogReader) -> Result<Catalog> {
+    // Before the catalog, which only grows.
+    let told = reader.told_catalog_bytes()?;
+    let bytes = reader.catalog_bytes()?;
+    let uuid = &reader.meta().uuid;
+    let (catalog, _, _) = decode_whole_catalog(reader.dir(), uuid, &bytes, told)?;
+    Ok(catalog)
 }
 
 fn tail_of_records(tails: &Tails) -> Address {

@@ -55,7 +55,7 @@ pub use chunk_list::{ChunkList, ChunkSource};
 pub use chunk_reader::{ChunkReader, Rows};
 pub use counters::ScanStats;
 pub use cursor::{RecordView, Row};
-pub use directory::Directory;
+pub use directory::{Directory, read_catalog};
 pub use histogram::{BinValues, Histogram, HistogramRow, HistogramSpec};
 pub use indexed_scan::indexed_scan;
 pub use interrupt::Poll;

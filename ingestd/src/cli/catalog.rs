@@ -6,7 +6,8 @@ use anyhow::{Context, bail};
 use ingestd::client::{Client, ClientError};
 use loom_engine::ingest::{Writer, WriterOptions};
 use loom_engine::log::{LogOptions, LogReader};
-use loom_engine::schema::{Catalog, IndexDef, Source, decode_catalog, parse_sources};
+use loom_engine::query;
+use loom_engine::schema::{Catalog, IndexDef, Source, parse_sources};
 
 /// Whoever may change the catalog.
 pub(super) enum Editor {
@@ -115,7 +116,5 @@ fn find<'a>(catalog: &'a Catalog, name: &str) -> anyhow::Result<&'a Source> {
 
 /// The catalog as it stands, read from the directory's files.
 pub(super) fn read_catalog(dir: &Path) -> anyhow::Result<Catalog> {
-    let reader = LogReader::open(dir)?;
-    let (catalog, _, _) = decode_catalog(&reader.meta().uuid, &reader.catalog_bytes()?)?;
-    Ok(catalog)
+    Ok(query::read_catalog(&LogReader::open(dir)?)?)
 }

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use loom_engine::SourceId;
 use loom_engine::log::LogReader;
-use loom_engine::schema::{SourceDef, decode_catalog};
+use loom_engine::query;
+use loom_engine::schema::SourceDef;
 use serde::Serialize;
 
 use super::{Finished, Sink};
@@ -47,7 +48,7 @@ impl Sink for DaemonSink {
 
     fn existing(&self, source: &str) -> anyhow::Result<Option<SourceDef>> {
         let reader = LogReader::open(&self.dir)?;
-        let (catalog, _, _) = decode_catalog(&reader.meta().uuid, &reader.catalog_bytes()?)?;
+        let catalog = query::read_catalog(&reader)?;
         let found = catalog.find(source);
         Ok(found.map(|source| SourceDef {
             indexes: Vec::new(),
