@@ -3,7 +3,7 @@
 //! Input: flags, then the slots, half of the input each: sequence, then JSON, whose header is put before them; with [`UNREPAIRED`], the
 //! bytes of the file.
 
-use loom_engine::unrecorded::{Entry, FILE_BYTES, SLOT_BYTES, Slots};
+use loom_engine::unrecorded::{Condition, Entry, FILE_BYTES, Kept, SLOT_BYTES, Slots};
 
 use crate::memory::BOOT_ID;
 use crate::{SOUND, UNREPAIRED, UUID, flagged};
@@ -21,8 +21,11 @@ pub fn run(input: &[u8]) -> String {
         file.resize(SLOT_BYTES, 0);
         file.extend(slot(&slots, second));
     }
-    let (sequence, entries) = slots.decode(&file);
-    assert!(sequence > 0 || slots.damaged(&file) > 0);
+    let kept = slots.decode(&file);
+    assert_eq!(kept.sequence == 0, kept.condition == Condition::Lost);
+    let Kept {
+        sequence, entries, ..
+    } = kept;
     file.resize(FILE_BYTES, 0);
     if let Some(next) = sequence.checked_add(1) {
         write_next(&slots, &mut file, next, &entries);
@@ -46,8 +49,22 @@ fn write_next(slots: &Slots, file: &mut [u8], sequence: u64, entries: &[Entry]) 
         panic!("a slot of {} bytes does not fit", slot.len());
     };
     place.copy_from_slice(&slot);
+    for sequence in [sequence - 1, sequence] {
+        let (mark, at) = slots.mark(sequence);
+        let Some(place) = file
+            .get_mut(at as usize..)
+            .and_then(|file| file.get_mut(..mark.len()))
+        else {
+            panic!("a mark at {at} does not fit");
+        };
+        place.copy_from_slice(&mark);
+    }
     let bare =
         |entries: &[Entry]| -> Vec<_> { entries.iter().map(Entry::without_detail).collect() };
-    let (found, again) = slots.decode(file);
-    assert_eq!((found, bare(&again)), (sequence, bare(entries)));
+    let again = slots.decode(file);
+    assert_eq!(again.condition, Condition::Sound);
+    assert_eq!(
+        (again.sequence, bare(&again.entries)),
+        (sequence, bare(entries))
+    );
 }

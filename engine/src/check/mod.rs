@@ -41,7 +41,7 @@ pub fn check(dir: &Path) -> Result<Report> {
 /// As `check`, of a directory that is open.
 pub fn check_logs(reader: &LogReader) -> Result<Report> {
     // Before the tails: what has left the file by then stands below them.
-    let unrecorded = unrecorded::examine(reader.dir(), reader.meta().uuid);
+    let unrecorded = unrecorded::read(reader.dir(), reader.meta().uuid);
     let tails = reader.tails()?;
     let small_files = SmallFiles::read(reader)?;
     let (catalog, _, lines_end) = decode_catalog(&reader.meta().uuid, &small_files.catalog)

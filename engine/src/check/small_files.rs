@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::report::DamagedFile;
 use crate::error::{Error, Result};
 use crate::log::{CATALOG_COPY_NAME, CATALOG_NAME, CatalogBytes, DurableState, LogReader, Slots};
-use crate::unrecorded::{self, Entry};
+use crate::unrecorded::{self, Entry, Kept};
 
 /// What a crash leaves where a page was not written; no line holds a NUL.
 const UNWRITTEN: u8 = 0;
@@ -115,14 +115,13 @@ impl SmallFiles {
 /// The losses of the file of those that have no record yet, and what is damaged of it.
 pub fn unrecorded_file(
     reader: &LogReader,
-    found: Result<(Vec<Entry>, usize)>,
+    found: Result<Kept>,
 ) -> Result<(Vec<Entry>, Option<DamagedFile>)> {
     let path = reader.dir().join(unrecorded::FILE_NAME);
     match found {
-        Ok((entries, 0)) => Ok((entries, None)),
-        Ok((entries, _)) => {
-            let what = "one of its two slots does not verify: what was lost in the last second before the writer ended may be missing";
-            Ok((entries, Some(damage(path, what.to_owned()))))
+        Ok(kept) => {
+            let damaged = kept.what().map(|what| damage(path, what.to_owned()));
+            Ok((kept.entries, damaged))
         }
         Err(error) if error.is_damage() => Ok((Vec::new(), Some(damage(path, error.what())))),
         Err(error) => Err(error),

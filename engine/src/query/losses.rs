@@ -107,13 +107,12 @@ impl Snapshot {
         let Ledger {
             snapshot,
             unrecorded,
+            untold,
         } = self.ledger_now(poll)?;
-        match unrecorded {
-            Ok(entries) => {
-                let of_entry = |entry| Loss::of_entry(entry, snapshot.catalog());
-                losses.extend(entries.iter().map(of_entry));
-            }
-            Err(error) => losses.push(Loss::untold(&error, snapshot.newest_ts()?)),
+        let of_entry = |entry| Loss::of_entry(entry, snapshot.catalog());
+        losses.extend(unrecorded.iter().map(of_entry));
+        if let Some(error) = untold {
+            losses.push(Loss::untold(&error, snapshot.newest_ts()?));
         }
         if let Some(ledger) = snapshot.catalog().find(LOSSES_SOURCE) {
             let decoder = LossDecoder::new(ledger);

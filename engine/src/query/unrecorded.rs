@@ -6,9 +6,9 @@ use super::interrupt::Poll;
 use super::raw_scan::raw_scan;
 use super::snapshot::Snapshot;
 use crate::error::{Error, Result};
-use crate::schema::LOSSES_SOURCE;
-use crate::types::{Address, TimeRange};
-use crate::unrecorded::{self, Entry};
+use crate::schema::{LOSSES_SOURCE, LossDecoder, LossReason};
+use crate::types::{Address, TimeRange, Timestamp};
+use crate::unrecorded::{self, Condition, Entry, FILE_NAME, Kept};
 
 /// An entry leaves the file about once a second, and a look takes far less.
 const LOOKS_MOST: usize = 64;
@@ -16,8 +16,9 @@ const LOOKS_MOST: usize = 64;
 /// The ledger of one instant: the records that the snapshot holds, and the entries beside them, which it does not.
 pub(super) struct Ledger {
     pub snapshot: Snapshot,
-    /// An error: what stands there cannot be known.
-    pub unrecorded: Result<Vec<Entry>>,
+    pub unrecorded: Vec<Entry>,
+    /// Why there may be more of them that nobody knows, if so.
+    pub untold: Option<Error>,
 }
 
 impl Snapshot {
@@ -25,7 +26,8 @@ impl Snapshot {
     ///
     /// # Errors
     /// Damage, eviction meanwhile, [`Error::Interrupted`].
-    pub fn without_recorded(&self, entries: Vec<Entry>, poll: &Poll<'_>) -> Result<Vec<Entry>> {
+    pub fn without_recorded(&self, kept: Kept, poll: &Poll<'_>) -> Result<Vec<Entry>> {
+        let mut entries = kept.entries;
         let marked: Vec<Address> = entries
             .iter()
             .filter_map(|entry| entry.recorded_at)
@@ -33,8 +35,39 @@ impl Snapshot {
         let recorded = self.recorded_among(&marked, poll)?;
         let is_recorded =
             |entry: &Entry| entry.recorded_at.is_some_and(|at| recorded.contains(&at));
-        let others = entries.into_iter().filter(|entry| !is_recorded(entry));
-        Ok(others.collect())
+        entries.retain(|entry| !is_recorded(entry));
+        if kept.condition == Condition::Half {
+            self.drop_recorded_since(&mut entries, poll)?;
+        }
+        Ok(entries)
+    }
+
+    /// Drops entries that got their mark in a slot that is lost: a record has the source, the reason and the time of its entry, and no other
+    /// entry has all three.
+    fn drop_recorded_since(&self, entries: &mut Vec<Entry>, poll: &Poll<'_>) -> Result<()> {
+        let earliest = entries.iter().map(|entry| entry.from).min();
+        let Some((source, first)) = self.catalog().find(LOSSES_SOURCE).zip(earliest) else {
+            return Ok(());
+        };
+        let decoder = LossDecoder::new(source);
+        let name_of = |entry: &Entry| entry.source.and_then(|id| self.catalog().source(id));
+        let range = TimeRange {
+            first,
+            last: Timestamp::MAX,
+        };
+        raw_scan(self, source.id, range, poll, |record| {
+            let text = decoder.decode(record.layout, record.payload);
+            entries.retain(|entry| {
+                text.from != Some(entry.from)
+                    || text.source.as_deref() != name_of(entry).map(|source| source.name.as_str())
+                    || LossReason::of_number(entry.reason)
+                        .is_none_or(|reason| reason.label() != text.reason)
+            });
+            match entries.is_empty() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        })
     }
 
     /// Which of these addresses hold a record of `loom_losses`.
@@ -72,21 +105,29 @@ impl Snapshot {
             poll.check()?;
             let snapshot = directory.snapshot()?;
             let after = read();
-            if let (Ok(seen), Ok(entries)) = (&before, &after)
+            if let (Ok(seen), Ok(kept)) = (&before, &after)
                 && !seen
+                    .entries
                     .iter()
-                    .all(|entry| entries.iter().any(|other| other.is_same(entry)))
+                    .all(|entry| kept.entries.iter().any(|other| other.is_same(entry)))
             {
                 before = after;
                 continue;
             }
-            let unrecorded = match before.and(after) {
-                Ok(entries) => Ok(snapshot.without_recorded(entries, poll)?),
-                Err(error) => Err(error),
-            };
-            return Ok(Ledger {
-                snapshot,
-                unrecorded,
+            return Ok(match before.and(after) {
+                Ok(kept) => Ledger {
+                    untold: kept.what().map(|what| Error::Damaged {
+                        path: directory.path().join(FILE_NAME),
+                        what: what.to_owned(),
+                    }),
+                    unrecorded: snapshot.without_recorded(kept, poll)?,
+                    snapshot,
+                },
+                Err(error) => Ledger {
+                    snapshot,
+                    unrecorded: Vec::new(),
+                    untold: Some(error),
+                },
             });
         }
         Err(Error::Query(

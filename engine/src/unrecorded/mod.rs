@@ -4,14 +4,16 @@
 //! a file in which none does was damaged. Which of its entries the log holds by now, `Snapshot::without_recorded` says.
 
 mod entry;
+mod kept;
 mod slots;
 
 pub use entry::Entry;
-pub use slots::{FILE_BYTES, SLOT_BYTES, Slots};
+pub use kept::{Condition, Kept};
+pub use slots::{FILE_BYTES, MARK_BYTES, SLOT_BYTES, Slots};
 
 use std::path::Path;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::log::storage::{OpenMode, OsStorage, Storage, is_not_found, read_at};
 
 /// The file's name in its directory.
@@ -23,42 +25,22 @@ const READS_MOST: usize = 16;
 /// What the file of a directory says now; nothing where there is none.
 ///
 /// # Errors
-/// What it says cannot be known: it is damaged, or not to be read by this user.
-pub fn read(dir: &Path, uuid: [u8; 16]) -> Result<Vec<Entry>> {
-    find(dir, uuid, 1).map(|(entries, _)| entries)
-}
-
-/// As `read`, and how many slots are damaged: where one is, it may have been the newer.
-///
-/// # Errors
-/// As `read`.
-pub fn examine(dir: &Path, uuid: [u8; 16]) -> Result<(Vec<Entry>, usize)> {
-    find(dir, uuid, 0)
-}
-
-/// Reads until at most so many slots seem damaged, or long enough to know that they are.
-fn find(dir: &Path, uuid: [u8; 16], damaged_most: usize) -> Result<(Vec<Entry>, usize)> {
+/// What it says cannot be known: it is not to be read by this user, or no file.
+pub fn read(dir: &Path, uuid: [u8; 16]) -> Result<Kept> {
     let path = dir.join(FILE_NAME);
-    let mut found = None;
     let slots = Slots::of_this_boot(uuid)?;
+    let mut found = Kept::default();
     for _ in 0..READS_MOST {
         let file = match OsStorage.open(&path, OpenMode::Read) {
-            Err(error) if is_not_found(&error) => return Ok((Vec::new(), 0)),
+            Err(error) if is_not_found(&error) => return Ok(Kept::none()),
             file => file?,
         };
         let mut bytes = vec![0; FILE_BYTES];
         read_at(&*file, &mut bytes, 0)?;
-        let (sequence, entries) = slots.decode(&bytes);
-        if sequence > 0 {
-            let damaged = slots.damaged(&bytes);
-            if damaged <= damaged_most {
-                return Ok((entries, damaged));
-            }
-            found = Some((entries, damaged));
+        found = slots.decode(&bytes);
+        if found.condition == Condition::Sound {
+            break;
         }
     }
-    found.ok_or_else(|| Error::Damaged {
-        path,
-        what: "neither of its slots verifies; the next start enters a loss of unknown number and writes it anew".to_owned(),
-    })
+    Ok(found)
 }

@@ -1,7 +1,9 @@
 //! The bytes of `unrecorded`: two slots, written alternately, each with a sequence number and a checksum, so that one torn by a kill
 //! leaves the other.
 //!
-//! Whatever they say, decoding them ends in entries or in none.
+//! Each ends in a mark: the sequence of the other when that was last written whole. Of a slot that does not verify, it tells
+//! whether a kill tore it, so that nobody was told of what it would have said, or whether it said something that is lost.
+//! Whatever the bytes say, decoding them ends in entries or in none.
 
 use std::borrow::Cow;
 use std::io;
@@ -9,6 +11,7 @@ use std::io;
 use serde::{Deserialize, Serialize};
 
 use super::entry::Entry;
+use super::kept::{Condition, Kept};
 use crate::error::Result;
 use crate::format::checksum_for;
 use crate::log::storage::{OsStorage, Storage};
@@ -18,8 +21,13 @@ pub const SLOT_BYTES: usize = 64 << 10;
 pub const FILE_BYTES: usize = 2 * SLOT_BYTES;
 /// Checksum, length, sequence.
 const HEADER_BYTES: usize = 16;
+/// Sequence, checksum.
+pub const MARK_BYTES: usize = 12;
+/// So much JSON has room in a slot.
+const CONTENT_BYTES_MAX: usize = SLOT_BYTES - HEADER_BYTES - MARK_BYTES;
 /// What the checksum covers in place of a log's number: none has this one.
 const SLOT_LOG: u8 = 4;
+const MARK_LOG: u8 = 5;
 
 /// The directory and the boot of the machine that slots are of.
 pub struct Slots {
@@ -51,11 +59,11 @@ impl Slots {
     /// A slot. Reasons are left out where they do not fit.
     pub fn encode(&self, sequence: u64, entries: &[Entry]) -> io::Result<Vec<u8>> {
         let mut json = self.json(entries)?;
-        if json.len() > SLOT_BYTES - HEADER_BYTES {
+        if json.len() > CONTENT_BYTES_MAX {
             let bare: Vec<Entry> = entries.iter().map(Entry::without_detail).collect();
             json = self.json(&bare)?;
         }
-        if json.len() > SLOT_BYTES - HEADER_BYTES {
+        if json.len() > CONTENT_BYTES_MAX {
             let what = format!("{} causes of loss at a time are too many", entries.len());
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
         }
@@ -73,29 +81,56 @@ impl Slots {
         slot
     }
 
-    /// The sequence of the newest slot that verifies, 0 if none does, and its entries, if they are of this boot.
-    pub fn decode(&self, file: &[u8]) -> (u64, Vec<Entry>) {
-        let slots = file.chunks(SLOT_BYTES).zip(0..2);
-        let newest = slots
-            .filter_map(|(slot, number)| self.verified(slot, number))
+    /// The mark to be written once the slot of this sequence is whole, and where in the file: in the slot that it did not replace.
+    pub fn mark(&self, sequence: u64) -> ([u8; MARK_BYTES], u64) {
+        let mut mark = [0; MARK_BYTES];
+        let sum = checksum_for(&self.uuid, MARK_LOG, sequence, &[]);
+        let bytes = sequence.to_le_bytes().into_iter().chain(sum.to_le_bytes());
+        mark.iter_mut().zip(bytes).for_each(|(to, byte)| *to = byte);
+        let slot = Self::offset(sequence.wrapping_add(1));
+        (mark, slot + (SLOT_BYTES - MARK_BYTES) as u64)
+    }
+
+    /// What the newest slot that verifies says. Its entries count if they are of this boot.
+    pub fn decode(&self, file: &[u8]) -> Kept {
+        let verified = [0, 1].map(|number| self.verified(slot_of(file, number), number));
+        let newest = verified
+            .iter()
+            .flatten()
             .max_by_key(|(sequence, _)| *sequence);
-        let Some((sequence, json)) = newest else {
-            return (0, Vec::new());
+        let Some(&(sequence, json)) = newest else {
+            return Kept::default();
         };
-        match serde_json::from_slice::<Content<'_, Vec<Entry>>>(json) {
-            Ok(content) if content.boot_id == self.boot_id.as_str() => (sequence, content.entries),
-            _ => (sequence, Vec::new()),
+        let entries = match serde_json::from_slice::<Content<'_, Vec<Entry>>>(json) {
+            Ok(content) if content.boot_id == self.boot_id.as_str() => content.entries,
+            _ => Vec::new(),
+        };
+        let is_other_sound = verified.iter().flatten().count() == 2;
+        Kept {
+            sequence,
+            entries,
+            condition: self.condition(file, sequence, is_other_sound),
         }
     }
 
-    /// How many slots do not verify that once did: every slot is written before the one of the next sequence but one.
-    pub fn damaged(&self, file: &[u8]) -> usize {
-        let slots = file.chunks(SLOT_BYTES).zip(0..2);
-        let verified = slots.filter_map(|(slot, number)| self.verified(slot, number));
-        let (count, newest) = verified.fold((0, 0), |(count, newest), (sequence, _)| {
-            (count + 1, sequence.max(newest))
-        });
-        if newest == 1 { 0 } else { 2 - count }
+    /// Whether the newest slot that verifies is the newest that was written.
+    fn condition(&self, file: &[u8], sequence: u64, is_other_sound: bool) -> Condition {
+        let slot = slot_of(file, sequence % 2);
+        let mark = slot.get(SLOT_BYTES - MARK_BYTES..).unwrap_or_default();
+        let other = slot_of(file, sequence.wrapping_add(1) % 2);
+        let is_blank = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+        let is_newest = match [sequence.checked_sub(1), sequence.checked_add(1)]
+            .map(|of| of.is_some_and(|of| self.mark(of).0 == mark))
+        {
+            [true, _] => true,
+            [_, true] => false,
+            // A writer that knows of no marks wrote them, or the mark itself is damaged.
+            _ => is_other_sound || sequence == 1 && is_blank(mark) && is_blank(other),
+        };
+        match is_newest {
+            true => Condition::Sound,
+            false => Condition::Half,
+        }
     }
 
     fn json(&self, entries: &[Entry]) -> io::Result<Vec<u8>> {
@@ -118,4 +153,10 @@ impl Slots {
             && sequence % 2 == number;
         verifies.then_some((sequence, json))
     }
+}
+
+fn slot_of(file: &[u8], number: u64) -> &[u8] {
+    file.chunks(SLOT_BYTES)
+        .nth(number as usize)
+        .unwrap_or_default()
 }

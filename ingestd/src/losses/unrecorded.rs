@@ -13,20 +13,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FallocateFlags, Gid, Mode, OFlags};
 use rustix::io::Errno;
 
-use loom_engine::unrecorded::{Entry, FILE_BYTES, FILE_NAME, SLOT_BYTES, Slots};
+use loom_engine::unrecorded::{Entry, FILE_BYTES, FILE_NAME, Kept, SLOT_BYTES, Slots};
 
 /// The file before it has its name.
 const NEW_NAME: &str = "unrecorded.new";
-
-/// How a file was found.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum Condition {
-    Sound,
-    /// One of its slots does not verify; that may have been the newer one.
-    Half,
-    /// Neither does.
-    Lost,
-}
 
 pub(super) struct UnrecordedFile {
     file: File,
@@ -41,10 +31,7 @@ impl UnrecordedFile {
     }
 
     /// The directory's file, made where there is none, and what it holds of this boot of the machine.
-    pub(super) fn open(
-        dir: &Path,
-        uuid: [u8; 16],
-    ) -> io::Result<(UnrecordedFile, Vec<Entry>, Condition)> {
+    pub(super) fn open(dir: &Path, uuid: [u8; 16]) -> io::Result<(UnrecordedFile, Kept)> {
         let path = Self::path(dir);
         let slots = Slots::of_this_boot(uuid).map_err(io::Error::other)?;
         let file = match opened(&path, false) {
@@ -61,19 +48,16 @@ impl UnrecordedFile {
             // What is not there or cannot be read does not verify.
             let _ = file.read_exact_at(slot, Slots::offset(number));
         }
-        let (sequence, entries) = slots.decode(&bytes);
-        let condition = match slots.damaged(&bytes) {
-            0 => Condition::Sound,
-            1 => Condition::Half,
-            _ => Condition::Lost,
-        };
+        let kept = slots.decode(&bytes);
         let opened = UnrecordedFile {
             file,
             path,
             slots,
-            sequence,
+            sequence: kept.sequence,
         };
-        Ok((opened, entries, condition))
+        // A writer that knows of no marks left none. Where there is no room for one, torn slots count as damaged ones.
+        let _ = opened.mark();
+        Ok((opened, kept))
     }
 
     /// Replaces what the file says.
@@ -84,7 +68,13 @@ impl UnrecordedFile {
         let slot = self.slots.encode(sequence, entries)?;
         self.file.write_all_at(&slot, Slots::offset(sequence))?;
         self.sequence = sequence;
-        Ok(())
+        self.mark()
+    }
+
+    /// After the slot: one that a kill tore has none.
+    fn mark(&self) -> io::Result<()> {
+        let (mark, at) = self.slots.mark(self.sequence);
+        self.file.write_all_at(&mark, at)
     }
 
     /// Removes the file; that it stays does no harm.
@@ -123,6 +113,8 @@ fn made(dir: &Path, slots: &Slots) -> io::Result<File> {
     let file = opened(&path, true)?;
     allocate(&file)?;
     file.write_all_at(&slots.encode(1, &[])?, Slots::offset(1))?;
+    let (mark, at) = slots.mark(0);
+    file.write_all_at(&mark, at)?;
     if let Ok(other) = std::fs::metadata(dir.join("loom.json"))
         && other.mode() & 0o040 != 0
         // Who may not give it to the group keeps it closed: the group's readers are told that they cannot know.
@@ -137,6 +129,7 @@ fn made(dir: &Path, slots: &Slots) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use loom_engine::schema::LossReason;
+    use loom_engine::unrecorded::Condition;
     use loom_engine::{SourceId, Timestamp};
 
     use super::*;
@@ -159,11 +152,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let entry = |records| entry(records, "why");
         let open = || UnrecordedFile::open(dir.path(), [7; 16]).unwrap();
-        let (mut file, found, _) = open();
-        assert_eq!(found, []);
+        let (mut file, kept) = open();
+        assert_eq!(kept.entries, []);
         file.write(&[entry(1)]).unwrap();
         file.write(&[entry(1), entry(2)]).unwrap();
-        assert_eq!(open().1, [entry(1), entry(2)]);
+        let both = [entry(1), entry(2)];
+        assert_eq!(open().1.entries, both);
         // The last write went to slot 1, the first to slot 0.
         let path = UnrecordedFile::path(dir.path());
         let whole = std::fs::read(&path).unwrap();
@@ -171,36 +165,91 @@ mod tests {
             let mut torn = whole.clone();
             torn[SLOT_BYTES + at] ^= 1;
             std::fs::write(&path, &torn).unwrap();
-            let (_, found, condition) = open();
-            assert_eq!(found, [entry(1)], "byte {at}");
-            assert_eq!(condition, Condition::Half);
+            let kept = open().1;
+            assert_eq!(kept.entries, [entry(1)], "byte {at}");
+            assert_eq!(kept.condition, Condition::Half);
+            // The older slot, or the next that a kill tore.
+            torn.clone_from(&whole);
+            torn[at] ^= 1;
+            std::fs::write(&path, &torn).unwrap();
+            let kept = open().1;
+            assert_eq!(kept.entries, both, "byte {at}");
+            assert_eq!(kept.condition, Condition::Sound);
         }
         std::fs::write(&path, &whole).unwrap();
-        assert_eq!(UnrecordedFile::open(dir.path(), [8; 16]).unwrap().1, []);
-        let (mut file, _, condition) = open();
-        assert_eq!(condition, Condition::Sound);
+        assert_eq!(
+            UnrecordedFile::open(dir.path(), [8; 16]).unwrap().1.entries,
+            []
+        );
+        std::fs::write(&path, &whole).unwrap();
+        let (mut file, kept) = open();
+        assert_eq!(kept.condition, Condition::Sound);
         file.slots.boot_id = "another boot".to_owned();
         file.write(&[entry(3)]).unwrap();
-        assert_eq!(open().1, []);
+        assert_eq!(open().1.entries, []);
+    }
+
+    #[test]
+    fn a_file_without_marks_is_read_and_gets_them() {
+        const MARK_BYTES: usize = loom_engine::unrecorded::MARK_BYTES;
+        let dir = tempfile::tempdir().unwrap();
+        let open = || UnrecordedFile::open(dir.path(), [7; 16]).unwrap();
+        let path = UnrecordedFile::path(dir.path());
+        let without_marks = || {
+            let mut bytes = std::fs::read(&path).unwrap();
+            for slot in bytes.chunks_mut(SLOT_BYTES) {
+                slot[SLOT_BYTES - MARK_BYTES..].fill(0);
+            }
+            bytes
+        };
+        drop(open());
+        std::fs::write(&path, without_marks()).unwrap();
+        let (mut file, kept) = open();
+        assert_eq!(kept.condition, Condition::Sound);
+        for records in 1..3 {
+            file.write(&[entry(records, "")]).unwrap();
+            let mut bytes = without_marks();
+            std::fs::write(&path, &bytes).unwrap();
+            let kept = loom_engine::unrecorded::read(dir.path(), [7; 16]).unwrap();
+            assert_eq!(kept.entries, [entry(records, "")]);
+            assert_eq!(kept.condition, Condition::Sound);
+            // Nothing tells which was the newer.
+            bytes[Slots::offset(records) as usize + 20] ^= 1;
+            std::fs::write(&path, &bytes).unwrap();
+            let kept = loom_engine::unrecorded::read(dir.path(), [7; 16]).unwrap();
+            assert_eq!(kept.condition, Condition::Half);
+            bytes[Slots::offset(records) as usize + 20] ^= 1;
+            std::fs::write(&path, &bytes).unwrap();
+        }
+        let (mut file, _) = open();
+        file.write(&[entry(3, "")]).unwrap();
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[20] ^= 1;
+        bytes[SLOT_BYTES + 20] ^= 1;
+        let sound = |torn: usize| {
+            let mut bytes = bytes.clone();
+            bytes[torn + 20] ^= 1;
+            std::fs::write(&path, bytes).unwrap();
+            open().1.condition == Condition::Sound
+        };
+        assert!(sound(0) && !sound(SLOT_BYTES));
     }
 
     #[test]
     fn reasons_give_way_where_there_are_many() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut file, _, _) = UnrecordedFile::open(dir.path(), [7; 16]).unwrap();
+        let (mut file, _) = UnrecordedFile::open(dir.path(), [7; 16]).unwrap();
         let many: Vec<Entry> = (0..300)
             .map(|records| entry(records, &"y".repeat(160)))
             .collect();
         file.write(&many).unwrap();
-        let (mut file, found, _) = UnrecordedFile::open(dir.path(), [7; 16]).unwrap();
-        assert_eq!(found.len(), 300);
+        let (mut file, kept) = UnrecordedFile::open(dir.path(), [7; 16]).unwrap();
+        assert_eq!(kept.entries.len(), 300);
         let too_many: Vec<Entry> = many.iter().cycle().take(3000).cloned().collect();
         assert!(file.write(&too_many).is_err());
         drop(file);
-        assert_eq!(
-            UnrecordedFile::open(dir.path(), [7; 16]).unwrap().1.len(),
-            300
-        );
+        let (_, kept) = UnrecordedFile::open(dir.path(), [7; 16]).unwrap();
+        assert_eq!(kept.entries.len(), 300);
     }
 
     #[test]
