@@ -242,6 +242,9 @@ fn losses_that_wait_for_a_record_are_told_and_damage_of_their_file_is_named() {
             said.starts_with(&format!("damaged: {}: {what}", path.display())),
             "{said}"
         );
+        let (code, said) = check(&[&dir, "--repair"]);
+        assert_eq!(code, Some(0), "{said}");
+        assert!(!path.exists());
     }
     let path = write(1, &[]);
     assert_eq!(check(&[&dir]).0, Some(0));
@@ -261,6 +264,64 @@ fn losses_that_wait_for_a_record_are_told_and_damage_of_their_file_is_named() {
         said.contains("unrecorded: damaged: a folder stands in place"),
         "{said}"
     );
+}
+
+#[test]
+fn repair_writes_the_files_beside_the_logs_as_a_start_does() {
+    for name in [
+        "catalog",
+        "catalog.copy",
+        "loom.json",
+        "loom.json.copy",
+        "durable",
+    ] {
+        let home = tempfile::tempdir().unwrap();
+        let dir = loaded(home.path());
+        let path = Path::new(&dir).join(name);
+        let whole = fs::read(&path).unwrap();
+        let mut bytes = whole.clone();
+        *bytes.get_mut(20).unwrap() ^= 1;
+        fs::write(&path, bytes).unwrap();
+        // Told before what is wrong with the logs.
+        let segment = flip(&dir, "chunks", 100);
+        let (code, said) = check(&[&dir]);
+        assert_eq!(code, Some(1), "{name}: {said}");
+        let named = format!("damaged: {}: ", path.display());
+        assert!(said.starts_with(&named), "{name}: {said}");
+        let mut index = fs::read(&segment).unwrap();
+        *index.get_mut(100).unwrap() ^= 1;
+        fs::write(&segment, index).unwrap();
+        let (code, said) = check(&[&dir, "--repair"]);
+        assert_eq!(code, Some(0), "{name}: {said}");
+        let last = said.lines().last().unwrap();
+        assert!(last.starts_with("sound: 20000 records in "), "{said}");
+        if name != "durable" {
+            assert_eq!(fs::read(&path).unwrap(), whole, "{name}");
+        }
+        assert_eq!(check(&[&dir]).0, Some(0), "{name}");
+    }
+}
+
+#[test]
+fn a_catalog_that_lost_lines_is_told_alone() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = loaded(home.path());
+    let path = Path::new(&dir).join("catalog");
+    let catalog = fs::read_to_string(&path).unwrap();
+    let lines: Vec<&str> = catalog.split_inclusive('\n').collect();
+    for kept in 0..lines.len() {
+        for name in ["catalog", "catalog.copy"] {
+            fs::write(path.with_file_name(name), lines[..kept].concat()).unwrap();
+        }
+        for args in [&[&*dir][..], &[&dir, "--repair"]] {
+            let (code, said) = check(args);
+            assert_eq!(code, Some(1), "{said}");
+            let told = format!("damaged: {}: its lines end at byte ", path.display());
+            let damaged = said.lines().filter(|line| line.starts_with("damaged: "));
+            assert_eq!(damaged.count(), 1, "{said}");
+            assert!(said.starts_with(&told), "{said}");
+        }
+    }
 }
 
 #[test]

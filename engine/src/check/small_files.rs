@@ -34,6 +34,11 @@ impl SmallFiles {
         })
     }
 
+    /// Whether the catalog's lines, which end there, are fewer than they were.
+    pub fn lost_lines(&self, lines_end: u64) -> bool {
+        lines_end < self.told_bytes
+    }
+
     /// What is damaged of them; the catalog's lines end at `lines_end`. A directory that no writer got far with has neither `durable` nor a catalog.
     pub fn damaged(&self, reader: &LogReader, lines_end: u64) -> Result<Vec<DamagedFile>> {
         let mut damaged: Vec<DamagedFile> = (reader.damaged_meta().into_iter())
@@ -78,7 +83,7 @@ impl SmallFiles {
             copy,
             unreadable: [of_file, of_copy],
         } = &self.files;
-        if lines_end < self.told_bytes {
+        if self.lost_lines(lines_end) {
             let what = format!(
                 "its lines end at byte {lines_end}, short of byte {}, which was durable: put a whole copy of the file in its place",
                 self.told_bytes

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use ingestd::counted;
+use ingestd::{counted, sink};
 use loom_engine::check::{Report, check};
 use loom_engine::ingest::{Writer, WriterOptions};
 use loom_engine::{Error, LogKind};
@@ -23,7 +23,7 @@ pub struct Args {
     /// The Loom directory
     dir: PathBuf,
 
-    /// Make damaged index logs anew from the records; not while a daemon runs. Damaged records stay as they are
+    /// Make damaged index logs anew from the records, and write the files beside the logs as a start does; not while a daemon runs. Damaged records stay as they are
     #[arg(long)]
     repair: bool,
 }
@@ -35,10 +35,15 @@ impl Args {
             .damage
             .iter()
             .any(|damage| damage.log != LogKind::Records);
-        if self.repair && rebuilds {
+        if self.repair && (rebuilds || !report.files.is_empty()) {
             tell_damage(&report)?;
-            self.rebuild()?;
-            say("the index logs were made anew from the records")?;
+            self.write_anew(rebuilds)?;
+            if rebuilds {
+                say("the index logs were made anew from the records")?;
+            }
+            if !report.files.is_empty() {
+                say("the files beside the logs were written as a start writes them")?;
+            }
             report = check(&self.dir)?;
         }
         tell_damage(&report)?;
@@ -50,9 +55,14 @@ impl Args {
         })
     }
 
-    fn rebuild(&self) -> anyhow::Result<()> {
-        match Writer::rebuild(&self.dir, WriterOptions::default()) {
-            Ok(writer) => Ok(writer.close()?),
+    fn write_anew(&self, rebuilds: bool) -> anyhow::Result<()> {
+        let open = if rebuilds {
+            Writer::rebuild
+        } else {
+            Writer::open
+        };
+        match open(&self.dir, WriterOptions::default()) {
+            Ok(writer) => sink::close(&self.dir, writer),
             Err(error @ Error::Locked { .. }) => {
                 bail!("{error}; while a daemon or a load writes it, it cannot be repaired")
             }
@@ -62,11 +72,12 @@ impl Args {
 }
 
 fn tell_damage(report: &Report) -> anyhow::Result<()> {
-    for damage in &report.damage {
-        say(format_args!("damaged: {damage}"))?;
-    }
+    // First: what is wrong with the logs may follow from them.
     for file in &report.files {
         say(format_args!("damaged: {file}"))?;
+    }
+    for damage in &report.damage {
+        say(format_args!("damaged: {damage}"))?;
     }
     let told = report.damage.len() + report.files.len();
     let untold = report.damage_count - told as u64;

@@ -26,11 +26,16 @@ impl DirectSink {
             ),
             writer => writer?,
         };
-        Ok(DirectSink {
-            losses: Losses::open(dir, &mut writer)?,
+        let losses = Losses::open(dir, &mut writer)?;
+        Ok(Self::of(writer, losses))
+    }
+
+    pub(super) fn of(writer: Writer, losses: Losses) -> DirectSink {
+        DirectSink {
             writer,
+            losses,
             counts: Counts::default(),
-        })
+        }
     }
 }
 

@@ -6,10 +6,12 @@ mod direct;
 use std::path::Path;
 
 use loom_engine::SourceId;
+use loom_engine::ingest::Writer;
 use loom_engine::schema::SourceDef;
 
 use crate::client::{Client, ClientError};
 use crate::input::InputBatch;
+use crate::losses::Losses;
 use crate::protocol::Counts;
 use daemon::DaemonSink;
 use direct::DirectSink;
@@ -52,5 +54,16 @@ pub fn open(dir: &Path) -> anyhow::Result<Box<dyn Sink>> {
         Ok(client) => Ok(Box::new(DaemonSink::new(client, dir))),
         Err(ClientError::NotRunning(_)) => Ok(Box::new(DirectSink::open(dir)?)),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Ends a writer of the directory as a load does: what waits in `unrecorded` has a record then.
+pub fn close(dir: &Path, mut writer: Writer) -> anyhow::Result<()> {
+    match Losses::open(dir, &mut writer) {
+        Ok(losses) => Box::new(DirectSink::of(writer, losses)).finish().map(drop),
+        Err(error) => {
+            writer.close()?;
+            Err(error.into())
+        }
     }
 }
