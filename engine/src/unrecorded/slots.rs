@@ -141,7 +141,7 @@ impl Slots {
         Ok(serde_json::to_vec(&content)?)
     }
 
-    /// The sequence and the content of a slot that verifies.
+    /// The sequence and the content of a slot that verifies. The first that is written is 1.
     fn verified<'a>(&self, slot: &'a [u8], number: u64) -> Option<(u64, &'a [u8])> {
         let (header, rest) = slot.split_first_chunk::<HEADER_BYTES>()?;
         let (sum, header) = header.split_first_chunk::<4>()?;
@@ -150,7 +150,8 @@ impl Slots {
         let json = rest.get(..u32::from_le_bytes(*length) as usize)?;
         let verifies = checksum_for(&self.uuid, SLOT_LOG, sequence, json)
             == u32::from_le_bytes(*sum)
-            && sequence % 2 == number;
+            && sequence % 2 == number
+            && sequence > 0;
         verifies.then_some((sequence, json))
     }
 }
