@@ -1,7 +1,7 @@
 //! Whether the catalog is the one that the records were written with.
 //!
-//! A definition is synced before any record of it is stored, and every slot of `durable` says how long the catalog was. So one that is
-//! shorter, or that lacks a source that the log tells of, lost lines; who began with it would give the ids of lost sources to new ones.
+//! A definition is synced before any record of it is stored. So a catalog that lacks a source that the log tells of lost lines, though nothing tells
+//! how long it was; who began with it would give the ids of lost sources to new ones.
 
 use crate::error::{Error, Result};
 use crate::format::{NodeSummary, RecordIter};

@@ -5,6 +5,25 @@ use super::simulated::{EMFILE, ENOSPC, Fault, Kind, Op, Rule, loom, shared_memor
 use super::*;
 use crate::error::Error;
 
+/// Appends and publishes chunks until the log is full and says why. A flusher that is only slow gives `Full` as well. Returns how many bytes it took.
+fn fill(logs: &mut Logs, says_why: impl Fn(&Logs) -> bool) -> u64 {
+    let mut taken = 0;
+    wait_until("the log is full and says why", || {
+        let at = logs.end(LogKind::Records);
+        let chunk = expected(LogKind::Records, at, CHUNK as usize);
+        match logs.try_append(LogKind::Records, &chunk) {
+            Ok(_) => taken += CHUNK,
+            Err(error) => {
+                assert!(matches!(error, Error::Full), "{error}");
+                return says_why(logs);
+            }
+        }
+        logs.publish();
+        false
+    });
+    taken
+}
+
 #[test]
 fn a_full_disk_makes_the_writer_wait_and_goes_on_when_it_is_freed() {
     for kind in [Kind::Write, Kind::Allocate] {
@@ -13,20 +32,8 @@ fn a_full_disk_makes_the_writer_wait_and_goes_on_when_it_is_freed() {
         machine
             .disk
             .rule(Rule::always(Fault::Fails(ENOSPC), on_disk(kind)));
-        let mut taken = 0;
-        // A flusher that is only slow gives `Full` as well: what is waited for is one that says why.
-        wait_until("the blocks are full for want of space", || {
-            let at = logs.end(LogKind::Records);
-            let chunk = expected(LogKind::Records, at, CHUNK as usize);
-            match logs.try_append(LogKind::Records, &chunk) {
-                Ok(_) => taken += CHUNK,
-                Err(error) => {
-                    assert!(matches!(error, Error::Full), "{error}");
-                    return logs.trouble().is_some_and(|why| why.contains("space"));
-                }
-            }
-            logs.publish();
-            false
+        let taken = fill(&mut logs, |logs| {
+            logs.trouble().is_some_and(|why| why.contains("space"))
         });
         assert!((2 * BLOCK..=SEGMENT).contains(&taken), "{kind:?}: {taken}");
         assert!(logs.stats().stalls > 0);
@@ -153,20 +160,9 @@ fn a_process_without_files_to_open_waits_for_them() {
     machine
         .disk
         .rule(Rule::always(Fault::Fails(EMFILE), at_a_segment));
-    let mut taken = 0;
-    wait_until("no segment can be made", || {
-        let at = logs.end(LogKind::Records);
-        let chunk = expected(LogKind::Records, at, CHUNK as usize);
-        match logs.try_append(LogKind::Records, &chunk) {
-            Ok(_) => taken += CHUNK,
-            Err(error) => {
-                assert!(matches!(error, Error::Full), "{error}");
-                let why = logs.trouble().unwrap_or_default();
-                return why.contains("Too many open files") && !logs.waits_for_space();
-            }
-        }
-        logs.publish();
-        false
+    let taken = fill(&mut logs, |logs| {
+        let why = logs.trouble().unwrap_or_default();
+        why.contains("Too many open files") && !logs.waits_for_space()
     });
     assert!((2 * BLOCK..=SEGMENT).contains(&taken), "{taken}");
     machine.disk.obey();
