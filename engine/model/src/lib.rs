@@ -5,7 +5,7 @@
 //! made as small as it can be: three logs, two blocks of one word each, a writer, a flusher and a reader. [`mutant`] weakens one step at a
 //! time; the tests hold that the sound protocol never fails and that each mutant does, with the message of the invariant it breaks.
 
-#[path = "../../src/log/protocol.rs"]
+#[path = "../../src/log/staging/protocol.rs"]
 mod protocol;
 #[path = "../../src/types.rs"]
 #[expect(

@@ -8,51 +8,25 @@
 //! All `unsafe` of the engine is here: the mapped staging file (`staging`, `staged_run`), one system call (`lock`) and one
 //! instruction (`ticks`).
 
-mod access;
-mod attachment;
-mod catalog_file;
-mod checked_json;
-mod control;
-mod counting;
-mod durable;
-mod fault;
-mod flusher;
-mod group;
-mod lanes;
-mod lock;
-mod log_flusher;
-mod meta;
-mod meta_file;
-mod opening;
+mod files;
 mod options;
-mod placement;
-mod protocol;
-mod reader;
-mod replacement;
-mod salvage;
-mod segment;
-mod segment_pool;
-mod segment_writer;
-mod shared;
-mod staged_run;
+mod read;
 mod staging;
-mod staging_note;
-pub mod storage;
-mod survey;
+mod start;
 mod sync;
 #[cfg(test)]
 pub(crate) mod tests;
 mod ticks;
-mod view;
-mod writer;
+mod write;
 
-pub use access::Access;
-pub use catalog_file::{COPY_NAME as CATALOG_COPY_NAME, CatalogBytes, NAME as CATALOG_NAME};
-pub use durable::{DurableState, Slots};
-pub(crate) use fault::is_for_space;
-pub use meta::DirMeta;
-pub use opening::{Opening, Recovered};
+pub use files::access::Access;
+pub use files::catalog_file::{COPY_NAME as CATALOG_COPY_NAME, CatalogBytes, NAME as CATALOG_NAME};
+pub use files::durable::{DurableState, Slots};
+pub use files::meta::DirMeta;
+pub use files::storage;
 pub use options::{Durability, LogOptions};
-pub use reader::{DaemonWords, LogReader, LogWords, Origin, Tails};
+pub use read::reader::{DaemonWords, LogReader, LogWords, Origin, Tails};
+pub use start::opening::{Opening, Recovered};
 pub use ticks::Ticks;
-pub use writer::{LogStats, Logs};
+pub(crate) use write::fault::is_for_space;
+pub use write::logs::{LogStats, Logs};

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::group::GroupStorage;
-use super::storage::{OsStorage, Storage};
+use super::files::group::GroupStorage;
+use super::files::storage::{OsStorage, Storage};
 use crate::error::{Error, Result};
 use crate::format::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
 use crate::types::{Address, LogKind};

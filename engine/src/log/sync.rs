@@ -8,7 +8,7 @@ pub use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use std::sync::atomic::fence;
 
-use super::protocol::{Protocol, Word};
+use super::staging::protocol::{Protocol, Word};
 
 /// The protocol over this machine's memory.
 pub struct Memory;

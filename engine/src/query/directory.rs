@@ -7,13 +7,13 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use super::forest::node_cache::NodeCache;
 use super::interrupt::Poll;
-use super::missing::missing_runs;
-use super::node_cache::NodeCache;
+use super::losses::missing::missing_runs;
+use super::scan::verified::VerifiedChunks;
 use super::snapshot::Snapshot;
 use super::snapshot_logs::SnapshotLogs;
 use super::value::IndexFn;
-use super::verified::VerifiedChunks;
 use crate::error::{Error, Result};
 use crate::log::{CATALOG_NAME, LogReader, Tails};
 use crate::schema::{Catalog, decode_whole_catalog};

@@ -9,61 +9,39 @@
 //! cannot answer is scanned with the same functions, so that an index never changes an answer.
 
 mod aggregate;
-mod bucket;
-mod chunk_list;
-mod chunk_reader;
-mod collect;
-mod count;
 mod counters;
-mod cursor;
 mod directory;
 mod forest;
-mod gather;
-mod histogram;
-mod indexed_scan;
 mod interrupt;
-mod looks;
 mod losses;
-mod mask;
-mod missing;
-mod node_cache;
-mod node_reader;
-mod place;
 mod predicate;
-mod quantile;
 mod ranges;
-mod raw_scan;
-mod refine;
-mod runs;
 mod scan;
 mod snapshot;
 mod snapshot_logs;
 mod status;
-mod tally;
 #[cfg(test)]
 mod tests;
 mod totals;
-mod unrecorded;
 mod value;
-mod verified;
-mod walk;
-mod window;
 
-pub use aggregate::{AggregateRow, AggregateSpec, aggregate, aggregate_together};
-pub use bucket::Bucket;
-pub use chunk_list::{ChunkList, ChunkSource};
-pub use chunk_reader::{ChunkReader, Rows};
+pub use aggregate::bucket::Bucket;
+pub use aggregate::histogram::{BinValues, Histogram, HistogramRow, HistogramSpec};
+pub use aggregate::indexed_aggregate::{
+    AggregateRow, AggregateSpec, aggregate, aggregate_together,
+};
+pub use aggregate::quantile::Quantile;
 pub use counters::ScanStats;
-pub use cursor::{RecordView, Row};
 pub use directory::{Directory, read_catalog};
-pub use histogram::{BinValues, Histogram, HistogramRow, HistogramSpec};
-pub use indexed_scan::indexed_scan;
 pub use interrupt::Poll;
-pub use losses::{Loss, unrecorded_since};
+pub use losses::listing::{Loss, unrecorded_since};
 pub use predicate::Predicate;
-pub use quantile::Quantile;
-pub use raw_scan::{Backward, RawScan, raw_scan};
-pub use scan::{Scan, ScanSpec};
+pub use scan::chunk_cursor::{RecordView, Row};
+pub use scan::chunk_list::{ChunkList, ChunkSource};
+pub use scan::chunk_reader::{ChunkReader, Rows};
+pub use scan::indexed_scan::indexed_scan;
+pub use scan::raw_scan::{Backward, RawScan, raw_scan};
+pub use scan::shared_scan::{Scan, ScanSpec};
 pub use snapshot::Snapshot;
 pub use status::Status;
 pub use totals::SourceTotals;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::counters::ScanStats;
-use super::cursor::ChunkCursor;
 use super::directory::Directory;
+use super::scan::chunk_cursor::ChunkCursor;
 use super::snapshot_logs::SnapshotLogs;
 use super::value::Value;
 use crate::error::{Error, Result};

@@ -7,8 +7,8 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use super::counters::Counters;
-use super::node_cache::NodeCache;
-use super::verified::VerifiedChunks;
+use super::forest::node_cache::NodeCache;
+use super::scan::verified::VerifiedChunks;
 use crate::error::{Error, Result};
 use crate::format::{TIME_ENTRY_BYTES, complete_chunks};
 use crate::log::{LogReader, Origin, Tails};

@@ -3,10 +3,10 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::cursor::ChunkCursor;
+use super::forest::walk::{Order, Visitor, Walk};
 use super::interrupt::Poll;
+use super::scan::chunk_cursor::ChunkCursor;
 use super::snapshot::Snapshot;
-use super::walk::{Order, Visitor, Walk};
 use crate::error::Result;
 use crate::format::{Node, RECORD_HEADER_BYTES};
 use crate::types::{SourceId, TimeRange, Timestamp};

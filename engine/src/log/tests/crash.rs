@@ -3,7 +3,7 @@
 use super::*;
 use crate::error::Error;
 use crate::format::verify_chunk;
-use crate::log::staging_note::StagingNote;
+use crate::log::staging::note::StagingNote;
 use crate::log::storage::OsStorage;
 
 #[test]

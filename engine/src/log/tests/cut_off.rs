@@ -91,7 +91,8 @@ fn a_stop_that_is_cut_off_after_its_mark_was_a_clean_one() {
             let disk = boundary.lose_power(luck, &mut Random(1));
             let machine = Machine { disk };
             let uuid = machine.reader().meta().uuid;
-            let slot = crate::log::durable::read(&*machine.disk.storage(), &loom(), &uuid).unwrap();
+            let slot =
+                crate::log::files::durable::read(&*machine.disk.storage(), &loom(), &uuid).unwrap();
             let is_marked = slot.is_some_and(|slot| slot.clean);
             let opening = machine.open();
             assert_eq!(

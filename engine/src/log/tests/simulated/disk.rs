@@ -12,7 +12,7 @@ use super::medium::{Inode, Luck, Medium, Node};
 use super::rules::{Fault, Kind, Op, Rule};
 use super::{loom, shared_memory};
 use crate::error::{Error, Result};
-use crate::log::control::{self, Word};
+use crate::log::staging::control::{self, Word};
 use crate::log::storage::{FileId, OpenMode, Storage, StorageFile};
 use crate::log::sync::{Mutex, MutexGuard, locked};
 use crate::log::tests::Random;

@@ -1,0 +1,219 @@
+//! The file `catalog` as bytes, and its copy `catalog.copy`.
+//!
+//! Lines are appended and synced one by one, to the copy after that; a torn last line is cut before anything follows it. Everything that a
+//! record means hangs on the catalog, so a line that one of the two files lost is taken from the other, and a start makes them alike again.
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::storage::{OpenMode, Storage, StorageFile, read_file, replace_file, write_at};
+use crate::error::{Error, Result};
+use crate::format::merge_lines;
+use crate::log::sync::{AtomicU64, Ordering};
+
+pub const NAME: &str = "catalog";
+pub const COPY_NAME: &str = "catalog.copy";
+/// Far above what 65,000 sources of many fields take. A writer keeps to it, and a reader gives no more memory to what a directory claims.
+const CATALOG_BYTES_MAX: u64 = 256 << 20;
+/// How long a copy that could not be written is left alone.
+const COPY_AGAIN: Duration = Duration::from_secs(1);
+
+/// What the file and its copy hold.
+#[derive(Debug)]
+pub struct CatalogBytes {
+    /// Nothing where there is none, or it cannot be read.
+    pub file: Vec<u8>,
+    /// `None` where there is none, or it cannot be read.
+    pub copy: Option<Vec<u8>>,
+    /// Why the file, or the copy, cannot be read.
+    pub unreadable: [Option<Error>; 2],
+}
+
+impl CatalogBytes {
+    /// Reads the copy first: what it tells of was in the file by then.
+    pub fn read(storage: &dyn Storage, dir: &Path) -> Result<CatalogBytes> {
+        let read = |name| match read_file(storage, &dir.join(name), CATALOG_BYTES_MAX) {
+            Ok(bytes) => (bytes, None),
+            Err(error) => (None, Some(error)),
+        };
+        let (copy, of_copy) = read(COPY_NAME);
+        match read(NAME) {
+            (_, Some(error)) if copy.as_ref().is_none_or(Vec::is_empty) => Err(error),
+            (file, of_file) => Ok(CatalogBytes {
+                file: file.unwrap_or_default(),
+                copy,
+                unreadable: [of_file, of_copy],
+            }),
+        }
+    }
+
+    /// The whole catalog, as far as one of the two has it.
+    pub fn merged(&self, uuid: &[u8; 16]) -> Cow<'_, [u8]> {
+        match &self.copy {
+            Some(copy) if !self.file.starts_with(copy) => {
+                Cow::Owned(merge_lines(uuid, &self.file, copy))
+            }
+            _ => Cow::Borrowed(&self.file),
+        }
+    }
+
+    pub fn into_merged(self, uuid: &[u8; 16]) -> Vec<u8> {
+        match self.merged(uuid) {
+            Cow::Owned(merged) => merged,
+            Cow::Borrowed(_) => self.file,
+        }
+    }
+}
+
+/// Length of the file; 0 where it cannot be opened.
+pub fn file_bytes(storage: &dyn Storage, dir: &Path) -> Result<u64> {
+    (storage.open(&dir.join(NAME), OpenMode::Read)).map_or(Ok(0), |file| file.bytes())
+}
+
+/// The writer's end of the file and of its copy.
+#[derive(Debug)]
+pub struct CatalogFile {
+    storage: Arc<dyn Storage>,
+    file: Arc<dyn StorageFile>,
+    /// Length of the lines that are durable. The slots of `durable` tell it too.
+    bytes: Arc<AtomicU64>,
+    /// Bytes of a line that failed may stand past the end.
+    is_torn: bool,
+    copy_path: PathBuf,
+    copy: Copy,
+}
+
+#[derive(Debug)]
+enum Copy {
+    /// It holds what the file does.
+    Whole(Arc<dyn StorageFile>),
+    /// It could not be written then, and is made anew with a later line.
+    Behind(Instant),
+}
+
+impl CatalogFile {
+    /// Lets the file, durably, and its copy hold `text`: the lines that verify in one of them.
+    pub fn begin(storage: Arc<dyn Storage>, dir: &Path, text: &[u8]) -> Result<CatalogFile> {
+        let file = hold(&*storage, &dir.join(NAME), text)?;
+        let copy_path = dir.join(COPY_NAME);
+        let copy = Copy::of(hold(&*storage, &copy_path, text));
+        Ok(CatalogFile {
+            file,
+            bytes: Arc::new(AtomicU64::new(text.len() as u64)),
+            is_torn: false,
+            copy_path,
+            copy,
+            storage,
+        })
+    }
+
+    /// The length, to be loaded with acquire by other threads.
+    pub fn shared_bytes(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.bytes)
+    }
+
+    /// Length of the lines that are durable.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Acquire)
+    }
+
+    /// Appends a line and syncs it. A line that failed to be written is taken back.
+    pub fn append(&mut self, line: &str) -> Result<()> {
+        // What is left of a line that could not be taken back must not follow a shorter one.
+        if self.is_torn {
+            self.take_back()?;
+        }
+        let at = self.bytes();
+        if at + line.len() as u64 > CATALOG_BYTES_MAX {
+            let what = format!(
+                "the catalog would have more than {CATALOG_BYTES_MAX} bytes, the limit; define what is new in a new directory"
+            );
+            return Err(Error::Schema(what));
+        }
+        self.is_torn = true;
+        let written = write_at(&*self.file, line.as_bytes(), at).and_then(|()| self.file.sync());
+        if written.is_ok() {
+            self.bytes.store(at + line.len() as u64, Ordering::Release);
+            self.is_torn = false;
+            self.append_to_copy(at, line.as_bytes());
+        } else if let Err(error) = self.take_back() {
+            tracing::warn!("{error}; the line that failed is taken back later");
+        }
+        written
+    }
+
+    /// Nobody waits for the copy, so what fails there fails nothing else. It is not synced: what a loss of power takes of it, the next start gives
+    /// back.
+    fn append_to_copy(&mut self, at: u64, line: &[u8]) {
+        let written = match &self.copy {
+            Copy::Whole(copy) => write_at(&**copy, line, at).map(|()| Arc::clone(copy)),
+            Copy::Behind(since) if since.elapsed() < COPY_AGAIN => return,
+            Copy::Behind(_) => self.copy_whole(),
+        };
+        self.copy = Copy::of(written);
+    }
+
+    fn copy_whole(&self) -> Result<Arc<dyn StorageFile>> {
+        let text = read_file(&*self.storage, self.file.path(), CATALOG_BYTES_MAX)?;
+        hold(&*self.storage, &self.copy_path, &text.unwrap_or_default())
+    }
+
+    /// A clean stop leaves a copy that is whole and synced, where that can be done.
+    pub fn finish(&mut self) {
+        let synced = match &self.copy {
+            Copy::Whole(copy) => copy.sync().map(|()| Arc::clone(copy)),
+            Copy::Behind(_) => self.copy_whole(),
+        };
+        self.copy = Copy::of(synced);
+    }
+
+    fn take_back(&mut self) -> Result<()> {
+        self.file.truncate(self.bytes())?;
+        self.is_torn = false;
+        Ok(())
+    }
+}
+
+impl Copy {
+    fn of(written: Result<Arc<dyn StorageFile>>) -> Copy {
+        match written {
+            Ok(copy) => Copy::Whole(copy),
+            Err(error) => {
+                tracing::warn!("{error}; the catalog is without a copy until it is tried again");
+                Copy::Behind(Instant::now())
+            }
+        }
+    }
+}
+
+/// The file, open to be appended to, once it holds `text` and nothing else, durably.
+fn hold(storage: &dyn Storage, path: &Path, text: &[u8]) -> Result<Arc<dyn StorageFile>> {
+    let shown = path.display();
+    match read_file(storage, path, CATALOG_BYTES_MAX) {
+        Ok(Some(held)) if held.starts_with(text) => {
+            match keep(storage, path, text.len() as u64, held.len() as u64) {
+                Ok(file) => return Ok(file),
+                Err(error) => tracing::warn!("{error}; the file is written anew"),
+            }
+        }
+        Ok(Some(_)) => tracing::warn!("{shown} lacked lines of the catalog and is written anew"),
+        Ok(None) if text.is_empty() => {}
+        Ok(None) => tracing::info!("{shown} was not there and is written anew"),
+        Err(error) => tracing::warn!("{error}; the file is written anew"),
+    }
+    replace_file(storage, path, text)?;
+    storage.open(path, OpenMode::Write)
+}
+
+/// Keeps the first `bytes` of the `held` bytes of a file: what follows is a torn line.
+fn keep(storage: &dyn Storage, path: &Path, bytes: u64, held: u64) -> Result<Arc<dyn StorageFile>> {
+    let file = storage.open(path, OpenMode::Write)?;
+    if held > bytes {
+        file.truncate(bytes)?;
+    }
+    // A writer that was killed may have written its last line and not synced it.
+    file.sync()?;
+    Ok(file)
+}

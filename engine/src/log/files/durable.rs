@@ -1,0 +1,306 @@
+//! `durable`: two slots, written alternately, that say up to where the logs survive a crash of the host.
+//!
+//! A slot is written only after everything that it names is synced, and it is synced itself before anybody is told. Of the two, the
+//! greater verifying sequence wins, so a slot torn in mid-write leaves the one before it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::storage::{
+    OpenMode, Storage, StorageFile, is_not_found, read_at, replace_file, write_at,
+};
+use crate::error::Result;
+use crate::format::{SLOT_LOG, checksum_for};
+use crate::log::options::ADDRESS_LIMIT;
+use crate::log::sync::{AtomicU64, Ordering};
+use crate::types::Address;
+
+pub const NAME: &str = "durable";
+const MAGIC: u32 = 0x4C42_5244;
+const SLOT_BYTES: usize = 4096;
+
+/// How far one log is durable.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct DurableLog {
+    pub tail: Address,
+    pub begin: Address,
+    /// Checksum of the bytes from the last multiple of the chunk size to the tail.
+    pub checksum: u32,
+    /// Where records go on above a gap of which no entry tells yet: nothing between the tail and here counts. Not above the tail if there is none.
+    pub resume: Address,
+}
+
+impl DurableLog {
+    /// Whether a gap above the tail is not told of yet.
+    pub fn ends_in_gap(&self) -> bool {
+        self.resume > self.tail
+    }
+}
+
+/// The content of a slot.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct DurableState {
+    pub sequence: u64,
+    pub epoch: u64,
+    pub clean: bool,
+    pub logs: [DurableLog; 3],
+    /// So long is the catalog at least; 0 where nobody said.
+    pub catalog_bytes: u64,
+}
+
+impl DurableState {
+    pub fn tails(&self) -> [Address; 3] {
+        self.logs.map(|log| log.tail)
+    }
+
+    pub fn begins(&self) -> [Address; 3] {
+        self.logs.map(|log| log.begin)
+    }
+
+    fn encode(&self, uuid: &[u8; 16]) -> Vec<u8> {
+        let mut body = Vec::with_capacity(SLOT_BYTES);
+        body.extend_from_slice(&self.sequence.to_le_bytes());
+        body.extend_from_slice(uuid);
+        body.extend_from_slice(&self.epoch.to_le_bytes());
+        body.extend_from_slice(&u32::from(self.clean).to_le_bytes());
+        body.extend_from_slice(&[0; 4]);
+        for log in &self.logs {
+            body.extend_from_slice(&log.tail.0.to_le_bytes());
+            body.extend_from_slice(&log.begin.0.to_le_bytes());
+            body.extend_from_slice(&log.checksum.to_le_bytes());
+            body.extend_from_slice(&[0; 4]);
+            body.extend_from_slice(&log.resume.0.to_le_bytes());
+        }
+        body.extend_from_slice(&self.catalog_bytes.to_le_bytes());
+        body.resize(SLOT_BYTES - 8, 0);
+        let mut slot = Vec::with_capacity(SLOT_BYTES);
+        slot.extend_from_slice(&MAGIC.to_le_bytes());
+        slot.extend_from_slice(
+            &checksum_for(uuid, SLOT_LOG, self.sequence % 2, &body).to_le_bytes(),
+        );
+        slot.extend_from_slice(&body);
+        slot
+    }
+
+    /// `None` for bytes that do not verify as this slot of this directory, and for addresses that no log has.
+    fn decode(uuid: &[u8; 16], number: u64, slot: &[u8]) -> Option<DurableState> {
+        let (head, body) = slot.split_at_checked(8)?;
+        let (magic, sum) = head.split_at_checked(4)?;
+        let verifies = slot.len() == SLOT_BYTES
+            && u32_of(magic)? == MAGIC
+            && u32_of(sum)? == checksum_for(uuid, SLOT_LOG, number, body);
+        if !verifies || body.get(8..24)? != uuid {
+            return None;
+        }
+        let u64_at = |at: usize| Some(u64::from_le_bytes(*body.get(at..)?.first_chunk()?));
+        let log_at = |at: usize| {
+            Some(DurableLog {
+                tail: Address(u64_at(at)?),
+                begin: Address(u64_at(at + 8)?),
+                checksum: u32_of(body.get(at + 16..at + 20)?)?,
+                resume: Address(u64_at(at + 24)?),
+            })
+        };
+        let logs = [log_at(40)?, log_at(72)?, log_at(104)?];
+        let is_sound = |log: &DurableLog| {
+            let all = [log.begin, log.tail, log.resume];
+            log.begin <= log.tail
+                && (all.iter()).all(|at| *at < ADDRESS_LIMIT && at.0.is_multiple_of(8))
+        };
+        if !logs.iter().all(is_sound) {
+            return None;
+        }
+        Some(DurableState {
+            sequence: u64_at(0)?,
+            epoch: u64_at(24)?,
+            clean: u32_of(body.get(32..36)?)? == 1,
+            logs,
+            catalog_bytes: u64_at(136)?,
+        })
+    }
+}
+
+fn u32_of(bytes: &[u8]) -> Option<u32> {
+    Some(u32::from_le_bytes(*bytes.first_chunk()?))
+}
+
+/// The newest slot that verifies; `None` if there is none.
+pub fn read(storage: &dyn Storage, dir: &Path, uuid: &[u8; 16]) -> Result<Option<DurableState>> {
+    let slots = look(storage, dir, uuid)?;
+    Ok(slots.newest)
+}
+
+/// What the slots are worth.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Slots {
+    pub newest: Option<DurableState>,
+    /// How many verify.
+    pub sound: usize,
+}
+
+pub fn look(storage: &dyn Storage, dir: &Path, uuid: &[u8; 16]) -> Result<Slots> {
+    let file = match storage.open(&dir.join(NAME), OpenMode::Read) {
+        Err(error) if is_not_found(&error) => return Ok(Slots::default()),
+        file => file?,
+    };
+    let mut slots = Slots::default();
+    for number in 0..2 {
+        let mut slot = vec![0; SLOT_BYTES];
+        let read = read_at(&*file, &mut slot, number * SLOT_BYTES as u64)?;
+        slot.truncate(read);
+        let state = DurableState::decode(uuid, number, &slot);
+        slots.sound += usize::from(state.is_some());
+        slots.newest = (slots.newest.into_iter())
+            .chain(state)
+            .max_by_key(|state| state.sequence);
+    }
+    Ok(slots)
+}
+
+/// The file, to write. One thread owns it.
+#[derive(Debug)]
+pub struct DurableFile {
+    storage: Arc<dyn Storage>,
+    path: PathBuf,
+    uuid: [u8; 16],
+    /// `None` after the medium refused it.
+    file: Option<Arc<dyn StorageFile>>,
+    newest: Option<DurableState>,
+    catalog_bytes: Arc<AtomicU64>,
+}
+
+impl DurableFile {
+    /// Opens or makes the file. What is written continues after `newest`, which `read` found, and says how long the catalog is by then.
+    pub fn open(
+        storage: Arc<dyn Storage>,
+        dir: &Path,
+        uuid: [u8; 16],
+        newest: Option<DurableState>,
+        catalog_bytes: Arc<AtomicU64>,
+    ) -> Result<DurableFile> {
+        let path = dir.join(NAME);
+        let file = storage.open(&path, OpenMode::Create)?;
+        file.allocate(2 * SLOT_BYTES as u64)?;
+        file.sync()?;
+        storage.sync_dir(dir)?;
+        Ok(DurableFile {
+            storage,
+            path,
+            uuid,
+            file: Some(file),
+            newest,
+            catalog_bytes,
+        })
+    }
+
+    /// Writes and syncs the next slot. The caller has synced what it names. If the medium refuses it, the file is written anew once, with both
+    /// slots; the old one is never synced again.
+    pub fn write(&mut self, epoch: u64, clean: bool, logs: [DurableLog; 3]) -> Result<()> {
+        let state = DurableState {
+            sequence: self.newest.map_or(0, |state| state.sequence) + 1,
+            epoch,
+            clean,
+            logs,
+            // A line was told of before any record that needs it was published, and so before the tails that are written here were loaded.
+            catalog_bytes: self.catalog_bytes.load(Ordering::Acquire),
+        };
+        let written = match self.file.take() {
+            Some(file) => self.write_slot(&file, &state).map(|()| file),
+            None => self.replace(&state),
+        };
+        self.file = Some(match written {
+            Ok(file) => file,
+            Err(error) => {
+                tracing::warn!("{error}; the file is written anew");
+                self.replace(&state)?
+            }
+        });
+        self.newest = Some(state);
+        Ok(())
+    }
+
+    fn write_slot(&self, file: &Arc<dyn StorageFile>, state: &DurableState) -> Result<()> {
+        write_at(&**file, &state.encode(&self.uuid), offset(state))?;
+        file.sync()
+    }
+
+    fn replace(&self, state: &DurableState) -> Result<Arc<dyn StorageFile>> {
+        let mut content = vec![0; 2 * SLOT_BYTES];
+        for state in self.newest.iter().chain([state]) {
+            let slots = content.iter_mut().skip(offset(state) as usize);
+            slots
+                .zip(state.encode(&self.uuid))
+                .for_each(|(place, byte)| *place = byte);
+        }
+        replace_file(&*self.storage, &self.path, &content)?;
+        self.storage.open(&self.path, OpenMode::Write)
+    }
+}
+
+/// Where a state's slot stands in the file.
+fn offset(state: &DurableState) -> u64 {
+    (state.sequence % 2) * SLOT_BYTES as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::storage::OsStorage;
+
+    const UUID: [u8; 16] = [3; 16];
+
+    fn logs(tail: u64) -> [DurableLog; 3] {
+        [1, 2, 3].map(|log| DurableLog {
+            tail: Address(8 * tail * log),
+            begin: Address(8 * log),
+            checksum: log as u32,
+            resume: Address(8 * tail * log + 16),
+        })
+    }
+
+    #[test]
+    fn the_newest_slot_wins_and_a_torn_one_leaves_the_one_before() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(read(&OsStorage, dir.path(), &UUID).unwrap(), None);
+        let catalog_bytes = Arc::new(AtomicU64::new(7));
+        let open = |newest| {
+            let catalog_bytes = Arc::clone(&catalog_bytes);
+            DurableFile::open(Arc::new(OsStorage), dir.path(), UUID, newest, catalog_bytes).unwrap()
+        };
+        let mut file = open(None);
+        assert_eq!(read(&OsStorage, dir.path(), &UUID).unwrap(), None);
+        file.write(1, false, logs(10)).unwrap();
+        catalog_bytes.store(70, Ordering::Release);
+        file.write(2, true, logs(20)).unwrap();
+        let state = read(&OsStorage, dir.path(), &UUID).unwrap().unwrap();
+        assert_eq!(
+            (state.sequence, state.epoch, state.clean, state.logs),
+            (2, 2, true, logs(20))
+        );
+        assert_eq!(state.catalog_bytes, 70);
+
+        let path = dir.path().join(NAME);
+        let whole = std::fs::read(&path).unwrap();
+        for at in (0..SLOT_BYTES).filter(|at| *at < 160 || at % 97 == 0) {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 0x10;
+            std::fs::write(&path, &damaged).unwrap();
+            let state = read(&OsStorage, dir.path(), &UUID).unwrap().unwrap();
+            assert_eq!((state.sequence, state.logs), (1, logs(10)), "byte {at}");
+            assert_eq!(state.catalog_bytes, 7);
+        }
+        std::fs::write(&path, &whole).unwrap();
+        assert_eq!(read(&OsStorage, dir.path(), &[4; 16]).unwrap(), None);
+
+        let newest = read(&OsStorage, dir.path(), &UUID).unwrap();
+        let mut file = open(newest);
+        file.write(3, false, logs(30)).unwrap();
+        assert_eq!(
+            read(&OsStorage, dir.path(), &UUID)
+                .unwrap()
+                .unwrap()
+                .sequence,
+            3
+        );
+    }
+}

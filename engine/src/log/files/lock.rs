@@ -1,0 +1,150 @@
+//! The writer's lock on a directory: `LOCK`, held for as long as the writer lives.
+//!
+//! `flock` excludes a second writer. Beside it the writer holds a write lock of the open-file-description kind, because a reader can ask
+//! about that one without taking anything: a reader that took even a shared `flock` for a moment could refuse a
+//! writer's start. The directory itself is locked too: a file that is in somebody's way gets removed, and the next writer would make, and lock,
+//! another one. All are released by the kernel when the writer dies, however it dies.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
+
+use super::storage::{DirLock, OpenMode, Storage, StorageFile, is_not_found, read_at, write_at};
+use crate::error::{Error, LockHolder, Result};
+use crate::log::sync::{Mutex, locked};
+
+pub const NAME: &str = "LOCK";
+/// How long a lock that another holds is asked for again.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// The lock, held until this is dropped.
+#[derive(Debug)]
+pub struct WriterLock {
+    _file: Arc<dyn StorageFile>,
+    _dir: DirLock,
+}
+
+impl WriterLock {
+    pub fn take(storage: &dyn Storage, dir: &Path) -> Result<WriterLock> {
+        let file = storage.open(&dir.join(NAME), OpenMode::Create)?;
+        let take = || {
+            let taken = file.try_lock()?;
+            Ok::<_, Error>(if taken { storage.lock_dir(dir)? } else { None })
+        };
+        let mut taken = take()?;
+        let since = Instant::now();
+        // A process that some writer forked shares the lock until it begins its own program, even when that writer has ended.
+        while taken.is_none() && since.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(5));
+            taken = take()?;
+        }
+        let Some(of_dir) = taken else {
+            return Err(Error::Locked {
+                path: dir.to_owned(),
+                holder: holder(&*file),
+            });
+        };
+        // For people alone: that it cannot be written is no reason not to start.
+        let named = file
+            .truncate(0)
+            .and_then(|()| write_at(&*file, format!("{}\n", std::process::id()).as_bytes(), 0));
+        if let Err(error) = named {
+            tracing::debug!("{error}");
+        }
+        Ok(WriterLock {
+            _file: file,
+            _dir: of_dir,
+        })
+    }
+}
+
+/// Who holds the lock, as far as the file tells.
+fn holder(file: &dyn StorageFile) -> LockHolder {
+    let named = || {
+        let mut text = [0; 16];
+        let read = read_at(file, &mut text, 0).ok()?;
+        let text = std::str::from_utf8(text.get(..read)?).ok()?;
+        let pid: u32 = text.trim_end().parse().ok()?;
+        Some((pid, Pid::from_raw(i32::try_from(pid).ok()?)?))
+    };
+    let Some((pid, process)) = named() else {
+        return LockHolder::Unknown;
+    };
+    match test_kill_process(process) {
+        Err(Errno::SRCH) => LockHolder::NotNamed(pid),
+        _ => LockHolder::Named(pid),
+    }
+}
+
+/// Asks whether a writer lives. Takes no lock.
+#[derive(Debug)]
+pub struct LockWatch {
+    path: PathBuf,
+    file: Mutex<Option<Arc<dyn StorageFile>>>,
+}
+
+impl LockWatch {
+    pub fn new(dir: &Path) -> LockWatch {
+        LockWatch {
+            path: dir.join(NAME),
+            file: Mutex::new(None),
+        }
+    }
+
+    /// A directory without the file, such as a copy, has no writer yet.
+    pub fn is_held(&self, storage: &dyn Storage) -> Result<bool> {
+        let mut file = locked(&self.file);
+        if file.is_none() {
+            *file = match storage.open(&self.path, OpenMode::Read) {
+                Err(error) if is_not_found(&error) => None,
+                file => Some(file?),
+            };
+        }
+        file.as_ref().map_or(Ok(false), |file| file.is_locked())
+    }
+}
+
+/// Takes the lock that readers ask about; `false` if another open file holds it.
+pub(super) fn mark(file: &File) -> io::Result<bool> {
+    let mut lock = whole_file(libc::F_WRLCK);
+    match fcntl(file, libc::F_OFD_SETLK, &mut lock) {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
+            Ok(false)
+        }
+        result => result.map(|()| true),
+    }
+}
+
+/// Whether another open file holds the lock that `mark` takes.
+pub(super) fn is_marked(file: &File) -> io::Result<bool> {
+    let mut lock = whole_file(libc::F_RDLCK);
+    fcntl(file, libc::F_OFD_GETLK, &mut lock)?;
+    Ok(i32::from(lock.l_type) != libc::F_UNLCK)
+}
+
+fn whole_file(kind: libc::c_int) -> libc::flock {
+    libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    }
+}
+
+fn fcntl(file: &File, command: libc::c_int, lock: &mut libc::flock) -> io::Result<()> {
+    // SAFETY: the descriptor is open for as long as `file` is borrowed, and `lock` is a valid, exclusive `struct flock`, which is what
+    // both commands take.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), command, std::ptr::from_mut(lock)) };
+    if result == -1 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}

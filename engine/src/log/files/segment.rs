@@ -1,0 +1,510 @@
+//! The segments of one log: their names, and finding, allocating, cutting and removing them.
+//!
+//! A segment is named by its first address, a multiple of the segment size, and a generation; of one address the highest generation
+//! counts. A segment is allocated, and its directory synced, before an address in it is published.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::storage::{
+    OpenMode, Storage, StorageFile, is_not_found, read_at, unlink_if_present, write_at,
+};
+use crate::error::{Error, Result};
+use crate::log::options::ADDRESS_LIMIT;
+use crate::types::{Address, LogKind};
+
+/// What a segment file is called.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct SegmentName {
+    pub first: Address,
+    pub generation: u32,
+}
+
+impl SegmentName {
+    /// `None` for names that no segment has.
+    pub fn parse(name: &str) -> Option<SegmentName> {
+        let (first, generation) = name.split_once('.')?;
+        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        let canonical = generation == "0" || !generation.starts_with('0');
+        if first.len() != 20 || !digits(first) || !digits(generation) || !canonical {
+            return None;
+        }
+        Some(SegmentName {
+            first: Address(first.parse().ok()?),
+            generation: generation.parse().ok()?,
+        })
+    }
+
+    pub fn file_name(&self) -> String {
+        format!("{:020}.{}", self.first.0, self.generation)
+    }
+}
+
+/// Which segments a log has: the highest generation of each first address.
+pub type SegmentList = BTreeMap<Address, u32>;
+
+/// What a generation is called until all of it is there.
+const DRAFT_SUFFIX: &str = ".new";
+
+/// A generation that is being written. Dropped before it is published, it is gone.
+#[derive(Debug)]
+pub struct Draft<'a> {
+    segments: &'a SegmentDir,
+    name: SegmentName,
+    file: Arc<dyn StorageFile>,
+}
+
+impl Draft<'_> {
+    pub fn file(&self) -> &dyn StorageFile {
+        &*self.file
+    }
+
+    /// Syncs it and lets it take the place of the generation before, which is removed.
+    pub fn publish(self) -> Result<()> {
+        let storage = &*self.segments.storage;
+        self.file.sync()?;
+        storage.rename(self.file.path(), &self.segments.path_of(self.name))?;
+        storage.sync_dir(&self.segments.path)?;
+        if let Some(generation) = self.name.generation.checked_sub(1) {
+            let before = SegmentName {
+                generation,
+                ..self.name
+            };
+            self.segments.remove(before)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Draft<'_> {
+    fn drop(&mut self) {
+        // After `publish` there is nothing of that name.
+        let _ = unlink_if_present(&*self.segments.storage, self.file.path());
+    }
+}
+
+/// The folder of one log.
+#[derive(Clone, Debug)]
+pub struct SegmentDir {
+    storage: Arc<dyn Storage>,
+    path: PathBuf,
+    log: LogKind,
+    segment_bytes: u64,
+}
+
+impl SegmentDir {
+    pub fn new(
+        storage: Arc<dyn Storage>,
+        dir: &Path,
+        log: LogKind,
+        segment_bytes: u64,
+    ) -> SegmentDir {
+        SegmentDir {
+            storage,
+            path: dir.join(log.dir_name()),
+            log,
+            segment_bytes,
+        }
+    }
+
+    pub fn log(&self) -> LogKind {
+        self.log
+    }
+
+    pub fn segment_bytes(&self) -> u64 {
+        self.segment_bytes
+    }
+
+    /// Makes the folder; the caller syncs the directory above.
+    pub fn make(&self) -> Result<()> {
+        self.storage.make_dir(&self.path)?;
+        self.refuse_link()
+    }
+
+    /// What stands in the folder is in the directory: a link could lead out of it.
+    pub fn refuse_link(&self) -> Result<()> {
+        if self.storage.is_link(&self.path)? {
+            return Err(Error::Damaged {
+                path: self.path.clone(),
+                what: "a symbolic link stands in place of a folder, and Loom follows none: move it away, and put the folder itself there"
+                    .to_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    /// First address of the segment that holds a byte.
+    pub fn first_of(&self, address: Address) -> Address {
+        address.align_down(self.segment_bytes)
+    }
+
+    pub fn path_of(&self, name: SegmentName) -> PathBuf {
+        self.path.join(name.file_name())
+    }
+
+    /// All segments; files with other names are not looked at.
+    pub fn list(&self) -> Result<SegmentList> {
+        let mut list = SegmentList::new();
+        for name in self.names()? {
+            let generation = list.entry(name.first).or_insert(name.generation);
+            *generation = name.generation.max(*generation);
+        }
+        Ok(list)
+    }
+
+    fn names(&self) -> Result<Vec<SegmentName>> {
+        self.refuse_link()?;
+        // Without the folder, as in a copy that left out what is empty, there are no segments.
+        let names = match self.storage.list(&self.path) {
+            Err(error) if is_not_found(&error) => Vec::new(),
+            names => names?,
+        };
+        Ok(names
+            .iter()
+            .filter_map(|name| SegmentName::parse(name))
+            .filter(|name| name.first < ADDRESS_LIMIT)
+            .filter(|name| name.first.0.is_multiple_of(self.segment_bytes))
+            .collect())
+    }
+
+    pub fn open(&self, name: SegmentName, mode: OpenMode) -> Result<Arc<dyn StorageFile>> {
+        self.storage.open(&self.path_of(name), mode)
+    }
+
+    /// Opens the segment that begins at `first` to write, made and allocated in full where it is not, its name durable.
+    pub fn provide(&self, first: Address, mode: OpenMode) -> Result<Arc<dyn StorageFile>> {
+        let Some(&generation) = self.list()?.get(&first) else {
+            return self.make_segment(first, mode);
+        };
+        let name = SegmentName { first, generation };
+        let file = match self.open(name, OpenMode::Write) {
+            // What an index log lacks is made anew from the records. The record log does not go on beside records that may only have been put
+            // elsewhere.
+            Err(error @ Error::Damaged { .. }) if self.log != LogKind::Records => {
+                tracing::warn!("{error}; a new file is written beside it");
+                return self.make_segment(first, mode);
+            }
+            file => file?,
+        };
+        if file.bytes()? < self.segment_bytes {
+            // What is written there is synced before anybody is told, and its length with it.
+            file.allocate(self.segment_bytes)?;
+        }
+        self.storage.sync_dir(&self.path)?;
+        if mode == OpenMode::WriteDirect {
+            self.open(name, mode)
+        } else {
+            Ok(file)
+        }
+    }
+
+    /// It has its name only once it is synced: a file whose sync failed is never taken for a segment later.
+    fn make_segment(&self, first: Address, mode: OpenMode) -> Result<Arc<dyn StorageFile>> {
+        let draft = self.draft(first)?;
+        let name = draft.name;
+        draft.publish()?;
+        self.open(name, mode)
+    }
+
+    /// Begins a new generation of a segment, allocated in full.
+    pub fn draft(&self, first: Address) -> Result<Draft<'_>> {
+        let generation = self
+            .list()?
+            .get(&first)
+            .map_or(0, |generation| generation + 1);
+        let name = SegmentName { first, generation };
+        let path = self
+            .path
+            .join(format!("{}{DRAFT_SUFFIX}", name.file_name()));
+        unlink_if_present(&*self.storage, &path)?;
+        let file = self.storage.open(&path, OpenMode::CreateNew)?;
+        let draft = Draft {
+            segments: self,
+            name,
+            file,
+        };
+        draft.file.allocate(self.segment_bytes)?;
+        Ok(draft)
+    }
+
+    /// Reads bytes by address; `false` if they are not all there.
+    pub fn read(&self, list: &SegmentList, address: Address, buffer: &mut [u8]) -> Result<bool> {
+        let mut address = address;
+        let mut rest = buffer;
+        while !rest.is_empty() {
+            let first = self.first_of(address);
+            let Some(&generation) = list.get(&first) else {
+                return Ok(false);
+            };
+            let offset = address.0 - first.0;
+            let run = usize::try_from(self.segment_bytes - offset)
+                .unwrap_or(usize::MAX)
+                .min(rest.len());
+            let (piece, later) = rest.split_at_mut(run);
+            let file = self.open(SegmentName { first, generation }, OpenMode::Read)?;
+            if read_at(&*file, piece, offset)? != piece.len() {
+                return Ok(false);
+            }
+            address += run as u64;
+            rest = later;
+        }
+        Ok(true)
+    }
+
+    /// Writes bytes by address through the page cache and syncs them; segments are made as needed. For recovery, which is in no hurry.
+    pub fn write_synced(&self, address: Address, bytes: &[u8]) -> Result<()> {
+        let mut address = address;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let first = self.first_of(address);
+            let offset = address.0 - first.0;
+            let run = usize::try_from(self.segment_bytes - offset)
+                .unwrap_or(usize::MAX)
+                .min(rest.len());
+            let (piece, later) = rest.split_at(run);
+            let file = self.provide(first, OpenMode::Write)?;
+            write_at(&*file, piece, offset)?;
+            file.sync()?;
+            address += run as u64;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Syncs the segments that hold bytes between the two addresses: who wrote them may have died before it did.
+    pub fn sync(&self, from: Address, to: Address) -> Result<()> {
+        let list = self.list()?;
+        let held = list.range(self.first_of(from.min(to))..to);
+        for (first, generation) in held {
+            let name = SegmentName {
+                first: *first,
+                generation: *generation,
+            };
+            if let Some(file) = self.own(name)? {
+                file.sync()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a segment. What is no file of ours keeps its place.
+    fn remove(&self, name: SegmentName) -> Result<()> {
+        match unlink_if_present(&*self.storage, &self.path_of(name)) {
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::IsADirectory => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Removes what a crash left of a generation that was being written.
+    pub fn remove_drafts(&self) -> Result<()> {
+        for name in self.storage.list(&self.path)? {
+            if name
+                .strip_suffix(DRAFT_SUFFIX)
+                .and_then(SegmentName::parse)
+                .is_some()
+            {
+                unlink_if_present(&*self.storage, &self.path.join(name))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the log end at `end`: what lies above is removed, durably.
+    pub fn cut(&self, end: Address) -> Result<()> {
+        let keep = self.first_of(end);
+        for name in self.names()? {
+            if name.first >= end {
+                self.remove(name)?;
+            } else if name.first == keep
+                && let Some(file) = self.own(name)?
+            {
+                if file.bytes()? > end.0 - keep.0 {
+                    file.truncate(end.0 - keep.0)?;
+                }
+                file.sync()?;
+            }
+        }
+        self.storage.sync_dir(&self.path)
+    }
+
+    /// Removes the segments above `end`'s that were allocated and never written: those begin with zeroes.
+    pub fn remove_unwritten(&self, end: Address, below: Address) -> Result<()> {
+        for name in self.names()? {
+            let mut first_bytes = [0; 4096];
+            if name.first > end
+                && name.first < below
+                && let Some(file) = self.own(name)?
+            {
+                read_at(&*file, &mut first_bytes, 0)?;
+                if first_bytes.iter().all(|byte| *byte == 0) {
+                    unlink_if_present(&*self.storage, file.path())?;
+                }
+            }
+        }
+        self.storage.sync_dir(&self.path)
+    }
+
+    /// Removes the segments that lie wholly below `begin`, and generations that others replaced.
+    pub fn evict(&self, begin: Address) -> Result<()> {
+        let list = self.list()?;
+        let mut removed = false;
+        for name in self.names()? {
+            let replaced = list
+                .get(&name.first)
+                .is_some_and(|&generation| generation > name.generation);
+            let evicted = name.first.0.saturating_add(self.segment_bytes) <= begin.0;
+            if evicted {
+                self.empty(name)?;
+            }
+            if replaced || evicted {
+                self.remove(name)?;
+                removed = true;
+            }
+        }
+        if removed {
+            self.storage.sync_dir(&self.path)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Gives back the space of a segment, whoever has it open: a reader finds its file short, and then that it was evicted.
+    fn empty(&self, name: SegmentName) -> Result<()> {
+        match self.own(name) {
+            Ok(Some(file)) => file.truncate(0),
+            Ok(None) => Ok(()),
+            Err(error) if is_not_found(&error) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens a segment to write; `None` where what stands in its place is no file of ours, and so holds nothing of the log.
+    fn own(&self, name: SegmentName) -> Result<Option<Arc<dyn StorageFile>>> {
+        match self.open(name, OpenMode::Write) {
+            Err(Error::Damaged { .. }) => Ok(None),
+            file => file.map(Some),
+        }
+    }
+
+    /// The error for bytes that a segment should hold and does not.
+    pub fn missing(&self, list: &SegmentList, address: Address, what: &str) -> Error {
+        let first = self.first_of(address);
+        let generation = list.get(&first).copied().unwrap_or(0);
+        Error::Corrupt {
+            path: self.path_of(SegmentName { first, generation }),
+            address,
+            what: what.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::storage::OsStorage;
+    use crate::log::tests::simulated::{Disk, ENOSPC, Fault, Kind, Rule, loom};
+
+    fn segments(dir: &Path) -> SegmentDir {
+        let segments = SegmentDir::new(Arc::new(OsStorage), dir, LogKind::Chunks, 1 << 16);
+        segments.make().unwrap();
+        segments
+    }
+
+    #[test]
+    fn names_round_trip_and_others_are_no_segments() {
+        let name = SegmentName {
+            first: Address(1 << 30),
+            generation: 12,
+        };
+        assert_eq!(name.file_name(), "00000000001073741824.12");
+        assert_eq!(SegmentName::parse(&name.file_name()), Some(name));
+        for other in [
+            "",
+            "1.0",
+            "00000000001073741824",
+            "00000000001073741824.",
+            "00000000001073741824.01",
+            "99999999999999999999.0",
+            "0000000000107374182x.0",
+            "00000000001073741824.0.0",
+        ] {
+            assert_eq!(SegmentName::parse(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn the_highest_generation_wins() {
+        let dir = tempfile::tempdir().unwrap();
+        let segments = segments(dir.path());
+        for (first, generation, byte) in [
+            (0, 0, 1),
+            (0, 10, 3),
+            (0, 9, 2),
+            (1 << 16, 0, 4),
+            (77, 0, 5),
+        ] {
+            let name = SegmentName {
+                first: Address(first),
+                generation,
+            };
+            let file = segments.open(name, OpenMode::Create).unwrap();
+            write_at(&*file, &[byte; 8], 0).unwrap();
+        }
+        let list = segments.list().unwrap();
+        assert_eq!(
+            list,
+            SegmentList::from([(Address(0), 10), (Address(1 << 16), 0)])
+        );
+        let mut bytes = [0; 8];
+        assert!(segments.read(&list, Address(0), &mut bytes).unwrap());
+        assert_eq!(bytes, [3; 8]);
+        segments.evict(Address(0)).unwrap();
+        assert_eq!(segments.names().unwrap().len(), 2);
+    }
+
+    /// Not even where what failed could not be removed at once.
+    #[test]
+    fn a_file_whose_sync_failed_is_never_taken_for_a_segment() {
+        let disk = Disk::new();
+        let segments = SegmentDir::new(disk.storage(), &loom(), LogKind::Records, 1 << 16);
+        disk.storage().make_dir(&loom()).unwrap();
+        segments.make().unwrap();
+        for kind in [Kind::Sync, Kind::Unlink] {
+            disk.rule(Rule::once(Fault::Fails(ENOSPC), move |op| op.kind == kind));
+        }
+        segments.provide(Address(0), OpenMode::Write).unwrap_err();
+        let file = segments.provide(Address(0), OpenMode::Write).unwrap();
+        write_at(&*file, &[7; 8], 0).unwrap();
+        file.sync().unwrap();
+        assert_eq!(disk.synced_again(), Vec::<PathBuf>::new());
+        assert_eq!(file.bytes().unwrap(), 1 << 16);
+    }
+
+    #[test]
+    fn what_is_cut_reads_as_absent_and_later_as_zeroes() {
+        let dir = tempfile::tempdir().unwrap();
+        let segments = segments(dir.path());
+        let bytes: Vec<u8> = (0..200_000u32).map(|i| i as u8 | 1).collect();
+        segments.write_synced(Address(0), &bytes).unwrap();
+        let mut back = vec![0; bytes.len()];
+        assert!(
+            segments
+                .read(&segments.list().unwrap(), Address(0), &mut back)
+                .unwrap()
+        );
+        assert_eq!(back, bytes);
+        segments.cut(Address(70_000)).unwrap();
+        let list = segments.list().unwrap();
+        assert_eq!(list.len(), 2);
+        assert!(!segments.read(&list, Address(69_999), &mut [0; 2]).unwrap());
+        let file = segments.provide(Address(1 << 16), OpenMode::Write).unwrap();
+        assert_eq!(file.bytes().unwrap(), 1 << 16);
+        let mut back = [1; 8];
+        assert!(segments.read(&list, Address(70_000), &mut back).unwrap());
+        assert_eq!(back, [0; 8]);
+        segments.evict(Address(1 << 16)).unwrap();
+        assert_eq!(segments.list().unwrap().len(), 1);
+    }
+}

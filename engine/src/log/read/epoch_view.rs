@@ -1,0 +1,157 @@
+//! What a reader is attached to: the staging of one epoch, or the end that the last writer came to.
+//!
+//! A view never changes what it is of; a reader that finds another epoch makes another view, and reads under way finish on theirs.
+
+use std::sync::Arc;
+
+use super::segment_pool::{SegmentKey, forget_view, open_segment};
+use crate::error::{Error, Result};
+use crate::log::files::durable::DurableState;
+use crate::log::files::segment::{SegmentDir, SegmentList, SegmentName};
+use crate::log::files::storage::{OpenMode, StorageFile, is_not_found, read_at};
+use crate::log::options::pick_ref;
+use crate::log::staging::attachment::Attachment;
+use crate::log::sync::{AtomicU64, Mutex, Ordering, locked};
+use crate::types::{Address, LogKind};
+
+#[derive(Debug)]
+pub enum Stage {
+    /// Before the first look.
+    Unknown,
+    Staged(Attachment),
+    /// No staging: the slot's state, with the record log as far as recovery would keep it.
+    Ended {
+        slot: DurableState,
+        tails: [Address; 3],
+        /// Where records will go on, if above the end of the chunk that they end in.
+        gap_to: Option<Address>,
+    },
+}
+
+#[derive(Debug)]
+pub struct View {
+    number: u64,
+    pub stage: Stage,
+    /// The greatest heads seen, so that what is long evicted is not looked for in staging.
+    heads: [AtomicU64; 3],
+    /// Which segments there were when they were last looked for.
+    lists: [Mutex<Arc<SegmentList>>; 3],
+}
+
+/// Views are numbered in this process, for `segment_pool`.
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
+
+impl View {
+    pub fn new(stage: Stage) -> View {
+        View {
+            // Relaxed: that no two are the same is all that is wanted.
+            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
+            stage,
+            heads: Default::default(),
+            lists: Default::default(),
+        }
+    }
+
+    /// Whether this is the end that `slot` tells of.
+    pub fn is_ended_at(&self, slot: &DurableState) -> bool {
+        matches!(&self.stage, Stage::Ended { slot: own, .. } if own.sequence == slot.sequence && own.clean == slot.clean)
+    }
+
+    /// The greatest head seen of a log.
+    pub fn head(&self, log: LogKind) -> Address {
+        // Relaxed: the head only says where to look first, and it is loaded again after every copy.
+        Address(pick_ref(&self.heads, log).load(Ordering::Relaxed))
+    }
+
+    pub fn set_head(&self, log: LogKind, head: Address) {
+        pick_ref(&self.heads, log).fetch_max(head.0, Ordering::Relaxed);
+    }
+
+    /// The segment of that first address, as it was when there was last a look.
+    pub fn generation(&self, log: LogKind, first: Address) -> Option<u32> {
+        locked(pick_ref(&self.lists, log)).get(&first).copied()
+    }
+
+    pub fn forget_lists(&self) {
+        forget_view(self.number);
+        self.lists
+            .iter()
+            .for_each(|list| *locked(list) = Arc::default());
+    }
+
+    /// Reads exactly the bytes asked for from segments. A segment that is not there is looked for twice.
+    pub fn read_segments(
+        &self,
+        segments: &SegmentDir,
+        address: Address,
+        buffer: &mut [u8],
+    ) -> Result<()> {
+        let mut address = address;
+        let mut rest = buffer;
+        while !rest.is_empty() {
+            let (file, offset) = self.segment(segments, address)?;
+            let run = usize::try_from(segments.segment_bytes() - offset)
+                .unwrap_or(usize::MAX)
+                .min(rest.len());
+            let (piece, later) = rest.split_at_mut(run);
+            let read = read_at(&*file, piece, offset)?;
+            if read < piece.len() {
+                let what = format!(
+                    "the file ends at byte {}, short of byte {}",
+                    offset + read as u64,
+                    offset + piece.len() as u64
+                );
+                return Err(Error::Corrupt {
+                    path: file.path().to_owned(),
+                    address,
+                    what,
+                });
+            }
+            address += run as u64;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Says that bytes of one segment are read soon.
+    pub fn will_read(&self, segments: &SegmentDir, address: Address, bytes: u64) {
+        // What cannot be opened is told when it is read.
+        if let Ok((file, offset)) = self.segment(segments, address) {
+            file.will_read(offset, bytes);
+        }
+    }
+
+    /// The segment that holds an address, and where in it that stands.
+    fn segment(
+        &self,
+        segments: &SegmentDir,
+        address: Address,
+    ) -> Result<(Arc<dyn StorageFile>, u64)> {
+        let first = segments.first_of(address);
+        let key = SegmentKey {
+            view: self.number,
+            log: segments.log(),
+            first,
+        };
+        let file = open_segment(key, || self.open(segments, address))?;
+        Ok((file, address.0 - first.0))
+    }
+
+    fn open(&self, segments: &SegmentDir, address: Address) -> Result<Arc<dyn StorageFile>> {
+        let first = segments.first_of(address);
+        let list = pick_ref(&self.lists, segments.log());
+        let mut known = Arc::clone(&*locked(list));
+        if let Some(&generation) = known.get(&first) {
+            match segments.open(SegmentName { first, generation }, OpenMode::Read) {
+                Err(error) if is_not_found(&error) => {}
+                file => return file,
+            }
+        }
+        known = Arc::new(segments.list()?);
+        *locked(list) = Arc::clone(&known);
+        let Some(&generation) = known.get(&first) else {
+            return Err(segments.missing(&known, address, "the segment file is gone"));
+        };
+        segments.open(SegmentName { first, generation }, OpenMode::Read)
+    }
+}

@@ -1,0 +1,453 @@
+//! The readers' end of the three logs, in any process: the writer's, another, or one that runs long after it.
+//!
+//! A reader maps nothing, writes nothing and takes no lock. Published bytes it copies from staging with `pread`, looks at the head
+//! afterwards, and reads again from the segment what may have been reused meanwhile. Where no writer runs it reads what
+//! recovery would keep.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::epoch_view::{Stage, View};
+use super::survey::{Ending, Survey, is_empty, keep, list_all, resume_after, segment_dirs};
+use crate::error::{Error, Result};
+use crate::log::files::catalog_file::{self, CatalogBytes};
+use crate::log::files::counting::CountingStorage;
+use crate::log::files::durable::{self, DurableState, Slots};
+use crate::log::files::lock::LockWatch;
+use crate::log::files::meta::DirMeta;
+use crate::log::files::segment::{SegmentDir, SegmentList, SegmentName};
+use crate::log::files::storage::{OsStorage, Storage};
+use crate::log::options::{ADDRESS_LIMIT, pick};
+use crate::log::staging::control::{DaemonWord, Word};
+use crate::log::staging::note::StagingNote;
+use crate::log::staging::protocol;
+use crate::log::sync::{Memory, Mutex, locked};
+use crate::types::{Address, LogKind, Timestamp};
+
+/// How often a reader looks again when what it was told is replaced under it: a writer begins.
+const ATTEMPTS: u32 = 5;
+
+/// Up to where, and from where, a reader may read.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Tails {
+    pub tail: [Address; 3],
+    pub begin: [Address; 3],
+    /// Where a writer would go on, if it would leave a gap above the tail of the records: what stood there was lost with staging.
+    pub gap_to: Option<Address>,
+    /// Whether a writer lives.
+    pub live: bool,
+    /// Grows with each start of a writer.
+    pub epoch: u64,
+}
+
+/// Where bytes came from. Chunks in segments bear their seals; the seal of one in staging means nothing.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// At least a part came from staging.
+    Staging,
+    Segment,
+}
+
+/// What the daemon says of itself.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct DaemonWords {
+    pub alive: bool,
+    pub stopping: bool,
+    pub heartbeat: Timestamp,
+    pub stalls: u64,
+    pub stall_ns: u64,
+    pub clock_offset_ns: i64,
+    pub logs: [LogWords; 3],
+}
+
+/// The five marks of a log.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct LogWords {
+    pub begin: Address,
+    pub durable: Address,
+    pub flushed: Address,
+    pub head: Address,
+    pub tail: Address,
+}
+
+/// A directory, open for reading. Threads share it.
+#[derive(Debug)]
+pub struct LogReader {
+    storage: CountingStorage,
+    dir: PathBuf,
+    meta: DirMeta,
+    segments: [SegmentDir; 3],
+    lock: LockWatch,
+    view: Mutex<Arc<View>>,
+    /// Held by the thread that looks for another view.
+    looking: Mutex<()>,
+}
+
+impl LogReader {
+    pub fn open(dir: &Path) -> Result<LogReader> {
+        LogReader::open_with(Arc::new(OsStorage), dir)
+    }
+
+    pub fn open_with(storage: Arc<dyn Storage>, dir: &Path) -> Result<LogReader> {
+        let dir = std::path::absolute(dir).map_err(|error| Error::io(dir, error))?;
+        let storage = CountingStorage::new(storage);
+        let meta = DirMeta::require(&storage, &dir)?;
+        let shared: Arc<dyn Storage> = Arc::new(storage.clone());
+        let segments = segment_dirs(&shared, &dir, &meta);
+        let lock = LockWatch::new(&dir);
+        let view = Arc::new(View::new(Stage::Unknown));
+        Ok(LogReader {
+            storage,
+            dir,
+            meta,
+            segments,
+            lock,
+            view: Mutex::new(view),
+            looking: Mutex::new(()),
+        })
+    }
+
+    pub fn meta(&self) -> &DirMeta {
+        &self.meta
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The segment that holds an address, or would.
+    pub fn path_of(&self, log: LogKind, address: Address) -> PathBuf {
+        let segments = self.segments_of(log);
+        let first = segments.first_of(address);
+        let view = Arc::clone(&*locked(&self.view));
+        let generation = view.generation(log, first).or_else(|| {
+            let known = segments.list().ok()?;
+            known.get(&first).copied()
+        });
+        segments.path_of(SegmentName {
+            first,
+            generation: generation.unwrap_or(0),
+        })
+    }
+
+    /// The first address from `address` on for whose bytes there is a segment, or staging; `None` where there is none up to the end of all addresses.
+    pub fn stored_from(&self, log: LogKind, address: Address) -> Result<Option<Address>> {
+        let segments = self.segments_of(log);
+        let first = segments.first_of(address);
+        let segment = segments
+            .list()?
+            .range(first..)
+            .next()
+            .map(|(first, _)| *first);
+        let view = self.refresh()?;
+        let staged = match &view.stage {
+            Stage::Staged(staging) if address < staging.word(log, Word::Tail)? => {
+                Some(staging.word(log, Word::Head)?)
+            }
+            _ => None,
+        };
+        Ok(segment
+            .into_iter()
+            .chain(staged)
+            .min()
+            .map(|from| from.max(address)))
+    }
+
+    /// Bytes read so far, of everything: logs, words and small files.
+    pub fn bytes_read(&self) -> u64 {
+        self.storage.bytes_read()
+    }
+
+    /// Attaches to what is there now and loads the tails: timestamp index, chunk index, records, so that every address found lies below
+    /// a tail that is held.
+    pub fn tails(&self) -> Result<Tails> {
+        let view = self.refresh()?;
+        match &view.stage {
+            Stage::Staged(staging) => {
+                let tail = protocol::load_tails(|log| staging.tail(log))?;
+                Ok(Tails {
+                    tail,
+                    begin: protocol::load_tails(|log| staging.word(log, Word::Begin))?,
+                    gap_to: None,
+                    live: self.lock.is_held(&self.storage)?,
+                    epoch: staging.epoch(),
+                })
+            }
+            Stage::Ended {
+                slot,
+                tails,
+                gap_to,
+            } => Ok(Tails {
+                tail: *tails,
+                begin: slot.begins(),
+                gap_to: *gap_to,
+                live: self.lock.is_held(&self.storage)?,
+                epoch: slot.epoch,
+            }),
+            Stage::Unknown => unreachable!("a refreshed view is known"),
+        }
+    }
+
+    /// Reads exactly the bytes asked for, which lie below a tail that `tails` gave.
+    pub fn read(&self, log: LogKind, address: Address, buffer: &mut [u8]) -> Result<Origin> {
+        let end = address.0.checked_add(buffer.len() as u64).map(Address);
+        let Some(end) = end.filter(|end| *end < ADDRESS_LIMIT) else {
+            return Err(Error::PastTail {
+                address,
+                tail: ADDRESS_LIMIT,
+            });
+        };
+        let mut view = Arc::clone(&*locked(&self.view));
+        if matches!(view.stage, Stage::Unknown) {
+            view = self.refresh()?;
+        }
+        let Stage::Staged(staging) = &view.stage else {
+            view.read_segments(self.segments_of(log), address, buffer)
+                .map_err(|error| self.explain(&view, log, address, error))?;
+            return Ok(Origin::Segment);
+        };
+        let mut head = view.head(log);
+        let split = protocol::copy_staged::<Memory, Error>(
+            address,
+            end,
+            &mut head,
+            |from| {
+                let (_, staged) = buffer.split_at_mut((from.0 - address.0) as usize);
+                staging.copy_out(log, from, staged)
+            },
+            || staging.word(log, Word::Head),
+        )?;
+        view.set_head(log, head);
+        let (below, staged) = buffer.split_at_mut((split.0 - address.0) as usize);
+        view.read_segments(self.segments_of(log), address, below)
+            .map_err(|error| self.explain(&view, log, address, error))?;
+        Ok(if staged.is_empty() {
+            Origin::Segment
+        } else {
+            Origin::Staging
+        })
+    }
+
+    /// Whether an address was not known to be evicted from staging when it was last read around there.
+    pub fn is_staged(&self, log: LogKind, address: Address) -> bool {
+        let view = Arc::clone(&*locked(&self.view));
+        matches!(view.stage, Stage::Staged(_)) && address >= view.head(log)
+    }
+
+    /// Says that bytes of one chunk are read soon, so that they are fetched meanwhile. What is staged needs no fetching.
+    pub fn will_read(&self, log: LogKind, address: Address, bytes: u64) {
+        let view = Arc::clone(&*locked(&self.view));
+        let end = Address(address.0.saturating_add(bytes));
+        let staged = matches!(view.stage, Stage::Staged(_)) && end > view.head(log);
+        if !staged {
+            view.will_read(self.segments_of(log), address, bytes);
+        }
+    }
+
+    /// Forgets what segments there are, for a caller that found a checksum wrong: a newer generation may have come.
+    pub fn relist(&self) {
+        locked(&self.view).forget_lists();
+    }
+
+    /// The catalog, as far as the file or its copy has it.
+    pub fn catalog_bytes(&self) -> Result<Vec<u8>> {
+        Ok(self.catalog_files()?.into_merged(&self.meta.uuid))
+    }
+
+    /// `loom.json` and its copy, where they do not hold what they should, and why.
+    pub fn damaged_meta(&self) -> Vec<(PathBuf, String)> {
+        self.meta.damaged_files(&self.storage, &self.dir)
+    }
+
+    /// The note that names staging and its copy, where they are damaged, and why.
+    pub fn damaged_note(&self) -> Vec<(PathBuf, Error)> {
+        StagingNote::damaged_files(&self.storage, &self.dir)
+    }
+
+    /// What the catalog's file and its copy hold, each for itself.
+    pub fn catalog_files(&self) -> Result<CatalogBytes> {
+        CatalogBytes::read(&self.storage, &self.dir)
+    }
+
+    /// So long is the catalog at least, as the newest slot of `durable` and staging tell; 0 where neither does.
+    pub fn told_catalog_bytes(&self) -> Result<u64> {
+        let slot = durable::read(&self.storage, &self.dir, &self.meta.uuid)?;
+        let of_slot = slot.map_or(0, |slot| slot.catalog_bytes);
+        match &self.refresh()?.stage {
+            Stage::Staged(staging) => {
+                Ok(of_slot.max(staging.daemon_word(DaemonWord::CatalogBytes)?))
+            }
+            _ => Ok(of_slot),
+        }
+    }
+
+    /// What the slots of `durable` are worth.
+    pub fn slots(&self) -> Result<Slots> {
+        durable::look(&self.storage, &self.dir, &self.meta.uuid)
+    }
+
+    /// Whether the directory has the copies of `catalog` and `loom.json` that every start makes.
+    pub fn has_copies(&self) -> bool {
+        self.meta.is_proven(&self.storage, &self.dir)
+    }
+
+    /// Whether any log has a segment.
+    pub fn has_segments(&self) -> Result<bool> {
+        Ok(!is_empty(&list_all(&self.segments)?))
+    }
+
+    /// Length of the catalog's file, to see whether it grew.
+    pub fn catalog_len(&self) -> Result<u64> {
+        catalog_file::file_bytes(&self.storage, &self.dir)
+    }
+
+    /// What the daemon says of itself, or of the end that it came to.
+    pub fn daemon(&self) -> Result<DaemonWords> {
+        let view = self.refresh()?;
+        let alive = self.lock.is_held(&self.storage)?;
+        let mut words = DaemonWords {
+            alive,
+            ..DaemonWords::default()
+        };
+        match &view.stage {
+            Stage::Staged(staging) => {
+                words.heartbeat = Timestamp(staging.daemon_word(DaemonWord::Heartbeat)? as i64);
+                words.stalls = staging.daemon_word(DaemonWord::Stalls)?;
+                words.stall_ns = staging.daemon_word(DaemonWord::StallNanos)?;
+                words.clock_offset_ns = staging.daemon_word(DaemonWord::ClockOffset)? as i64;
+                words.stopping = staging.daemon_word(DaemonWord::Stopping)? != 0;
+                for (log, of_log) in LogKind::ALL.into_iter().zip(&mut words.logs) {
+                    // The lower ones first: all grow, so their order holds in what is shown.
+                    of_log.begin = staging.word(log, Word::Begin)?;
+                    of_log.head = staging.word(log, Word::Head)?;
+                    of_log.durable = staging.word(log, Word::Durable)?;
+                    of_log.flushed = staging.word(log, Word::Flushed)?;
+                    of_log.tail = staging.word(log, Word::Tail)?;
+                }
+            }
+            Stage::Ended { slot, tails, .. } => {
+                for ((of_log, tail), durable) in words.logs.iter_mut().zip(tails).zip(slot.logs) {
+                    *of_log = LogWords {
+                        begin: durable.begin,
+                        durable: durable.tail,
+                        flushed: *tail,
+                        head: *tail,
+                        tail: *tail,
+                    };
+                }
+            }
+            Stage::Unknown => unreachable!("a refreshed view is known"),
+        }
+        Ok(words)
+    }
+
+    /// The view of what is there now: the one that stands, if nothing began or ended.
+    fn refresh(&self) -> Result<Arc<View>> {
+        if let Some(view) = self.standing_view()? {
+            return Ok(view);
+        }
+        // One thread looks at a time, so that what was seen earlier never replaces what was seen later.
+        let _looking = locked(&self.looking);
+        if let Some(view) = self.standing_view()? {
+            return Ok(view);
+        }
+        let before = Arc::clone(&*locked(&self.view));
+        let Some(stage) = self.look(&before)? else {
+            return Ok(before);
+        };
+        let view = Arc::new(View::new(stage));
+        *locked(&self.view) = Arc::clone(&view);
+        Ok(view)
+    }
+
+    /// The view that stands, if it is of the staging that the directory names.
+    fn standing_view(&self) -> Result<Option<Arc<View>>> {
+        let view = Arc::clone(&*locked(&self.view));
+        let Stage::Staged(staging) = &view.stage else {
+            return Ok(None);
+        };
+        let note = StagingNote::read(&self.storage, &self.dir)?;
+        Ok(note
+            .is_some_and(|note| staging.is_named_by(&note))
+            .then_some(view))
+    }
+
+    /// What is there now, or `None` if it is what `before` says.
+    fn look(&self, before: &View) -> Result<Option<Stage>> {
+        let mut attempt = 1;
+        loop {
+            // Lists cost as much as all else here, and are seldom needed; that a link leads elsewhere is told in any case.
+            self.segments.iter().try_for_each(SegmentDir::refuse_link)?;
+            let list = || list_all(&self.segments);
+            let survey = Survey::take(&self.storage, &self.dir, &self.meta, || {
+                Ok(is_empty(&list()?))
+            })?;
+            let slot = survey.slot.unwrap_or_default();
+            match survey.ending {
+                Ending::Staged(attachment) => return Ok(Some(Stage::Staged(attachment))),
+                // A writer that begins or stops removes the file that was named a moment before: the next look finds what it left.
+                Ending::Lost { missing: Some(_) } if attempt < ATTEMPTS => {
+                    attempt += 1;
+                    std::thread::yield_now();
+                }
+                Ending::Lost {
+                    missing: Some(error),
+                } if self.lock.is_held(&self.storage)? => {
+                    return Err(Error::Staging {
+                        path: self.dir.clone(),
+                        what: format!("{error}, and its writer runs"),
+                    });
+                }
+                _ if before.is_ended_at(&slot) => return Ok(None),
+                Ending::Clean => return Ok(Some(self.ended(slot, None))),
+                Ending::Lost { .. } => {
+                    let list = list()?;
+                    let logs = keep(&self.segments, &list, &self.meta, survey.slot.as_ref())?;
+                    let slot = DurableState { logs, ..slot };
+                    return Ok(Some(self.ended(slot, Some(&list))));
+                }
+            }
+        }
+    }
+
+    /// The end that the slot tells of; where staging was lost, `lost` is what segments there are.
+    fn ended(&self, slot: DurableState, lost: Option<&[SegmentList; 3]>) -> Stage {
+        let tails = slot.tails();
+        let [records, ..] = tails;
+        let resume = resume_after(&slot.logs, &self.meta, lost);
+        let chunk_bytes = u64::from(self.meta.chunk_bytes);
+        let gap_to = Some(resume).filter(|resume| *resume > records.align_up(chunk_bytes));
+        Stage::Ended {
+            slot,
+            tails,
+            gap_to,
+        }
+    }
+
+    fn segments_of(&self, log: LogKind) -> &SegmentDir {
+        let [records, chunks, times] = &self.segments;
+        match log {
+            LogKind::Records => records,
+            LogKind::Chunks => chunks,
+            LogKind::Times => times,
+        }
+    }
+
+    /// Says `Evicted` of bytes that retention removed while they were wanted.
+    fn explain(&self, view: &View, log: LogKind, address: Address, error: Error) -> Error {
+        let begin = match &view.stage {
+            Stage::Staged(staging) => staging.word(log, Word::Begin).unwrap_or_default(),
+            Stage::Ended { slot, .. } => pick(&slot.begins(), log),
+            Stage::Unknown => Address::ZERO,
+        };
+        if address < begin {
+            Error::Evicted {
+                dir: self.dir().to_owned(),
+                address,
+                begin,
+            }
+        } else {
+            error
+        }
+    }
+}

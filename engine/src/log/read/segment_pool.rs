@@ -1,0 +1,49 @@
+//! The segment files that a thread has open for reading: at most two, whatever it reads, so that evicted segments give their space back.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::log::files::storage::StorageFile;
+use crate::types::{Address, LogKind};
+
+const OPEN_MAX: usize = 2;
+
+/// Which file: `view` is unique to a reader and to what it is attached to, so a file of an earlier epoch is never taken for one of this.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct SegmentKey {
+    pub view: u64,
+    pub log: LogKind,
+    pub first: Address,
+}
+
+thread_local! {
+    /// The most recently used first.
+    static OPEN: RefCell<Vec<(SegmentKey, Arc<dyn StorageFile>)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The thread's open file of that key, opened with `open` where it is not. A file that was removed is opened again, since another generation may
+/// have its place; if none has, it was evicted, and what this thread has of it still serves.
+pub fn open_segment(
+    key: SegmentKey,
+    open: impl FnOnce() -> Result<Arc<dyn StorageFile>>,
+) -> Result<Arc<dyn StorageFile>> {
+    let held = OPEN.with_borrow_mut(|files| {
+        let at = files.iter().position(|(other, _)| *other == key)?;
+        Some(files.remove(at).1)
+    });
+    // Room first, so that there are never more than the limit.
+    OPEN.with_borrow_mut(|files| files.truncate(OPEN_MAX - 1));
+    let file = match held {
+        Some(file) if file.is_removed()? => open().unwrap_or(file),
+        Some(file) => file,
+        None => open()?,
+    };
+    OPEN.with_borrow_mut(|files| files.insert(0, (key, Arc::clone(&file))));
+    Ok(file)
+}
+
+/// Closes what the thread has open of a view.
+pub fn forget_view(view: u64) {
+    OPEN.with_borrow_mut(|files| files.retain(|(key, _)| key.view != view));
+}

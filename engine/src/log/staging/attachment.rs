@@ -1,0 +1,272 @@
+//! The staging file as everybody else has it: reads with `pread`.
+//!
+//! Readers attach while the writer lives, recovery after it died. Neither maps the file, so one that is cut short gives an error.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::control::{self, DaemonWord, HEADER_BYTES, Header, Pair, Word};
+use super::mapped::StagingLayout;
+use super::note::StagingNote;
+use crate::error::{Error, Result};
+use crate::log::files::storage::{FileId, OpenMode, Storage, StorageFile, read_at};
+use crate::log::options::ADDRESS_LIMIT;
+use crate::types::{Address, LogKind};
+
+/// How often a word is read again before the writer counts as stopped between the word and its complement.
+const ATTEMPTS: u32 = 64;
+
+/// An open staging file, to read.
+#[derive(Debug)]
+pub struct Attachment {
+    file: Arc<dyn StorageFile>,
+    id: FileId,
+    epoch: u64,
+    layout: StagingLayout,
+}
+
+impl Attachment {
+    /// Opens what the note names; any other file in its place is an error.
+    pub fn open(storage: &dyn Storage, dir: &Path, note: &StagingNote) -> Result<Attachment> {
+        let path = dir.join(&note.path);
+        let file = storage.open(&path, OpenMode::Read)?;
+        let unfit = |what: String| Error::Staging {
+            path: path.clone(),
+            what,
+        };
+        let id = file.id()?;
+        if id
+            != (FileId {
+                device: note.device,
+                inode: note.inode,
+            })
+        {
+            return Err(unfit("another file stands in its place".to_owned()));
+        }
+        let mut header = [0; HEADER_BYTES];
+        read_whole(&*file, &mut header, 0)?;
+        let header = Header::decode(&header).map_err(unfit)?;
+        if header.uuid != *note.uuid.as_bytes() || header.epoch != note.epoch {
+            return Err(unfit("it is of another directory or epoch".to_owned()));
+        }
+        let layout = StagingLayout::new(header.block_bytes)
+            .ok_or_else(|| unfit("its block sizes are damaged".to_owned()))?;
+        if file.bytes()? < layout.total_bytes() {
+            return Err(unfit(format!(
+                "it is shorter than its {} bytes",
+                layout.total_bytes()
+            )));
+        }
+        Ok(Attachment {
+            file,
+            id,
+            epoch: note.epoch,
+            layout,
+        })
+    }
+
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    pub fn layout(&self) -> StagingLayout {
+        self.layout
+    }
+
+    /// Whether this is the file that the note names.
+    pub fn is_named_by(&self, note: &StagingNote) -> bool {
+        self.epoch == note.epoch
+            && self.id
+                == FileId {
+                    device: note.device,
+                    inode: note.inode,
+                }
+    }
+
+    /// A word of a log. A head or begin that the writer was stopped in storing counts as stored, any other as not: what lies below the head or
+    /// begin may be gone already, and what lies below the old tail is there in any case.
+    pub fn word(&self, log: LogKind, word: Word) -> Result<Address> {
+        let pair = self.pair(control::word_offset(log, word))?;
+        let between = match word {
+            Word::Head | Word::Begin => pair.greater(),
+            Word::Tail | Word::Flushed | Word::Durable => pair.lesser(),
+        };
+        let value = Address(pair.agreed().unwrap_or(between));
+        if value < ADDRESS_LIMIT && value.0.is_multiple_of(8) {
+            return Ok(value);
+        }
+        Err(Error::Staging {
+            path: self.path().to_owned(),
+            what: format!("its {word:?} of the {log} is damaged"),
+        })
+    }
+
+    /// The tail of a log, which lies at most two blocks above its head: who believed one that lies higher would read the same blocks again and
+    /// again. The head is loaded last, for it only moves up.
+    pub fn tail(&self, log: LogKind) -> Result<Address> {
+        let tail = self.word(log, Word::Tail)?;
+        let head = self.word(log, Word::Head)?;
+        if tail.0.saturating_sub(head.0) <= 2 * self.layout.block(log) {
+            return Ok(tail);
+        }
+        Err(Error::Staging {
+            path: self.path().to_owned(),
+            what: format!("its Tail of the {log}, {tail}, lies too far above its Head, {head}"),
+        })
+    }
+
+    pub fn daemon_word(&self, word: DaemonWord) -> Result<u64> {
+        let pair = self.pair(control::daemon_offset(word))?;
+        Ok(pair.agreed().unwrap_or_else(|| pair.lesser()))
+    }
+
+    /// Copies bytes of a log as they stand in staging. Which of them are the log's own the caller learns from the words: the tail before the copy,
+    /// the head after it.
+    pub fn copy_out(&self, log: LogKind, address: Address, buffer: &mut [u8]) -> Result<()> {
+        let mut address = address;
+        let mut rest = buffer;
+        while !rest.is_empty() {
+            let run = usize::try_from(self.layout.run_bytes(log, address))
+                .unwrap_or(usize::MAX)
+                .min(rest.len());
+            let (piece, later) = rest.split_at_mut(run);
+            read_whole(&*self.file, piece, self.layout.offset(log, address))?;
+            address += run as u64;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Reads a pair until both halves agree, or stand still in disagreement.
+    fn pair(&self, offset: u64) -> Result<Pair> {
+        let read = || {
+            let mut bytes = [0; 16];
+            read_whole(&*self.file, &mut bytes, offset)?;
+            Ok::<Pair, Error>(Pair::decode(bytes))
+        };
+        let mut pair = read()?;
+        let mut unchanged = 0;
+        while pair.agreed().is_none() && unchanged < ATTEMPTS {
+            let again = read()?;
+            unchanged = if again == pair { unchanged + 1 } else { 0 };
+            pair = again;
+        }
+        Ok(pair)
+    }
+}
+
+/// A staging file ends where its header says, or somebody cut it.
+fn read_whole(file: &dyn StorageFile, buffer: &mut [u8], offset: u64) -> Result<()> {
+    let read = read_at(file, buffer, offset)?;
+    if read == buffer.len() {
+        return Ok(());
+    }
+    Err(Error::Staging {
+        path: file.path().to_owned(),
+        what: format!(
+            "it ends at byte {}, short of byte {}; if no daemon runs, remove it: what it alone held is then told as a gap",
+            offset + read as u64,
+            offset + buffer.len() as u64
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::log::storage::{OsStorage, write_at};
+
+    /// A staging file of 4 KiB blocks whose words are all 0, and the note that names it.
+    fn staged(dir: &Path) -> (Arc<dyn StorageFile>, StagingNote) {
+        let file = OsStorage.open(&dir.join("file"), OpenMode::Create).unwrap();
+        file.allocate(7 * 4096).unwrap();
+        let header = Header {
+            uuid: [5; 16],
+            epoch: 9,
+            block_bytes: [4096; 3],
+        };
+        write_at(&*file, &header.encode(), 0).unwrap();
+        let (id, owner) = (file.id().unwrap(), OsStorage.dir_id(dir).unwrap());
+        let note = StagingNote {
+            path: PathBuf::from("file"),
+            device: id.device,
+            inode: id.inode,
+            directory_device: owner.device,
+            directory_inode: owner.inode,
+            uuid: Uuid::from_bytes([5; 16]),
+            epoch: 9,
+            boot_id: OsStorage.boot_id().unwrap(),
+        };
+        (file, note)
+    }
+
+    #[test]
+    fn a_writer_stopped_between_a_word_and_its_complement_keeps_no_reader_waiting() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, note) = staged(dir.path());
+        let attachment = Attachment::open(&OsStorage, dir.path(), &note).unwrap();
+        let store = |word: Word, value: u64, complement: u64| {
+            let at = control::word_offset(LogKind::Chunks, word);
+            write_at(&*file, &value.to_le_bytes(), at).unwrap();
+            write_at(&*file, &complement.to_le_bytes(), at + 8).unwrap();
+            attachment.word(LogKind::Chunks, word).unwrap()
+        };
+        assert_eq!(store(Word::Tail, 800, !800), Address(800));
+        assert_eq!(store(Word::Tail, 1600, !800), Address(800));
+        assert_eq!(store(Word::Head, 8192, !4096), Address(8192));
+        let at = control::word_offset(LogKind::Times, Word::Tail);
+        write_at(&*file, &u64::MAX.to_le_bytes(), at).unwrap();
+        assert!(attachment.word(LogKind::Times, Word::Tail).is_err());
+    }
+
+    #[test]
+    fn a_note_is_of_one_directory_and_one_boot() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_file, note) = staged(dir.path());
+        note.write(&OsStorage, dir.path()).unwrap();
+        let note = StagingNote::read(&OsStorage, dir.path()).unwrap().unwrap();
+        let is_ours = |note: &StagingNote| note.is_of(&OsStorage, dir.path(), &[5; 16]).unwrap();
+        assert!(is_ours(&note));
+        let changes: [fn(&mut StagingNote); 3] = [
+            |note| note.boot_id.push('x'),
+            |note| note.directory_inode += 1,
+            |note| note.uuid = Uuid::from_bytes([6; 16]),
+        ];
+        for change in changes {
+            let mut other = note.clone();
+            change(&mut other);
+            assert!(!is_ours(&other), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn another_file_in_its_place_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, note) = staged(dir.path());
+        let refused = |note: &StagingNote, why: &str| {
+            let error = Attachment::open(&OsStorage, dir.path(), note).unwrap_err();
+            assert!(error.to_string().contains(why), "{error}");
+        };
+        let with = |change: fn(&mut StagingNote)| {
+            let mut note = note.clone();
+            change(&mut note);
+            note
+        };
+        refused(&with(|note| note.inode += 1), "another file");
+        refused(&with(|note| note.epoch += 1), "epoch");
+        file.truncate(6 * 4096).unwrap();
+        refused(&note, "shorter");
+        write_at(&*file, &[0xFF; 8], 48).unwrap();
+        refused(&note, "block sizes");
+        write_at(&*file, &[0; 8], 0).unwrap();
+        refused(&note, "not a staging file");
+    }
+}

@@ -1,0 +1,201 @@
+//! The control page of staging: where each word stands, and how it is stored and read back.
+//!
+//! A word is stored with its complement (`protocol::tell`). Readers in other processes copy both with `pread`, which promises no atomicity, and read again
+//! until they agree. The writer and the flusher never load from the page: their own truth is in memory (`shared.rs`), the page
+//! is what they tell readers.
+
+use super::protocol::Protocol;
+use crate::log::sync::Memory;
+use crate::types::LogKind;
+
+pub const CONTROL_BYTES: u64 = 4096;
+pub const HEADER_BYTES: usize = 64;
+const MAGIC: u64 = 0x4741_5453_4D4F_4F4C;
+const VERSION: u32 = 1;
+
+/// A word of each log.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Word {
+    Tail = 0,
+    Head = 1,
+    Flushed = 2,
+    Durable = 3,
+    Begin = 4,
+}
+
+/// A word of the daemon.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum DaemonWord {
+    Heartbeat = 0,
+    Stalls = 1,
+    StallNanos = 2,
+    ClockOffset = 3,
+    Stopping = 4,
+    /// Length of the catalog's lines that are durable; 0 where nobody said.
+    CatalogBytes = 5,
+}
+
+impl DaemonWord {
+    pub const ALL: [DaemonWord; 6] = [
+        DaemonWord::Heartbeat,
+        DaemonWord::Stalls,
+        DaemonWord::StallNanos,
+        DaemonWord::ClockOffset,
+        DaemonWord::Stopping,
+        DaemonWord::CatalogBytes,
+    ];
+}
+
+/// Where a word stands in the page; its complement follows.
+pub const fn word_offset(log: LogKind, word: Word) -> u64 {
+    1024 + 512 * log as u64 + 64 * word as u64
+}
+
+/// Where a daemon word stands in the page; its complement follows.
+pub const fn daemon_offset(word: DaemonWord) -> u64 {
+    2560 + 64 * word as u64
+}
+
+/// A word and its complement as a reader copied them.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Pair {
+    word: u64,
+    complement: u64,
+}
+
+impl Pair {
+    /// Both halves, from the 16 bytes of the page.
+    pub fn decode(bytes: [u8; 16]) -> Pair {
+        Memory::fence_after_word();
+        let all = u128::from_le_bytes(bytes);
+        Pair {
+            word: all as u64,
+            complement: (all >> 64) as u64,
+        }
+    }
+
+    /// The value, if both halves agree on it.
+    pub fn agreed(self) -> Option<u64> {
+        (self.word == !self.complement).then_some(self.word)
+    }
+
+    /// The older of two values that a writer was stopped between storing. Both were true of all that lies below them, so the lesser is a safe
+    /// tail, and the greater a safe head.
+    pub fn lesser(self) -> u64 {
+        self.word.min(!self.complement)
+    }
+
+    pub fn greater(self) -> u64 {
+        self.word.max(!self.complement)
+    }
+}
+
+/// The fixed part of the page.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Header {
+    pub uuid: [u8; 16],
+    pub epoch: u64,
+    pub block_bytes: [u64; 3],
+}
+
+impl Header {
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = Vec::with_capacity(HEADER_BYTES);
+        bytes.extend_from_slice(&MAGIC.to_le_bytes());
+        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        bytes.extend_from_slice(&[0; 4]);
+        bytes.extend_from_slice(&self.uuid);
+        bytes.extend_from_slice(&self.epoch.to_le_bytes());
+        self.block_bytes
+            .iter()
+            .for_each(|block| bytes.extend_from_slice(&block.to_le_bytes()));
+        let mut header = [0; HEADER_BYTES];
+        header.copy_from_slice(&bytes);
+        header
+    }
+
+    /// What is wrong is said in words that follow the file's name.
+    pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Header, String> {
+        let u64_at = |at: usize| {
+            let field = bytes
+                .get(at..at + 8)
+                .and_then(|field| field.first_chunk::<8>());
+            u64::from_le_bytes(field.copied().unwrap_or_default())
+        };
+        if u64_at(0) != MAGIC {
+            return Err("it is not a staging file".to_owned());
+        }
+        let version = u64_at(8) as u32;
+        if version != VERSION {
+            return Err(format!(
+                "it has format version {version}, this build knows {VERSION}"
+            ));
+        }
+        let mut uuid = [0; 16];
+        uuid.copy_from_slice(bytes.get(16..32).unwrap_or(&[0; 16]));
+        Ok(Header {
+            uuid,
+            epoch: u64_at(32),
+            block_bytes: [u64_at(40), u64_at(48), u64_at(56)],
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_survives_the_round_trip_and_others_are_refused() {
+        let header = Header {
+            uuid: [7; 16],
+            epoch: 3,
+            block_bytes: [1 << 20, 1 << 17, 1 << 16],
+        };
+        let bytes = header.encode();
+        assert_eq!(Header::decode(&bytes), Ok(header));
+        for at in 0..12 {
+            let mut damaged = bytes;
+            damaged[at] ^= 1;
+            assert!(Header::decode(&damaged).is_err(), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn words_stand_apart_and_inside_the_page() {
+        let mut offsets: Vec<u64> = LogKind::ALL
+            .into_iter()
+            .flat_map(|log| {
+                [
+                    Word::Tail,
+                    Word::Head,
+                    Word::Flushed,
+                    Word::Durable,
+                    Word::Begin,
+                ]
+                .map(|word| word_offset(log, word))
+            })
+            .chain(DaemonWord::ALL.map(daemon_offset))
+            .collect();
+        offsets.sort_unstable();
+        assert!(offsets.windows(2).all(|pair| pair[1] - pair[0] >= 64));
+        assert!(
+            offsets
+                .iter()
+                .all(|&at| at >= HEADER_BYTES as u64 && at + 16 <= CONTROL_BYTES)
+        );
+    }
+
+    #[test]
+    fn a_pair_agrees_only_whole() {
+        let pair = |word: u64, complement: u64| {
+            Pair::decode(((u128::from(complement) << 64) | u128::from(word)).to_le_bytes())
+        };
+        assert_eq!(pair(5, !5).agreed(), Some(5));
+        let between = pair(9, !5);
+        assert_eq!(
+            (between.agreed(), between.lesser(), between.greater()),
+            (None, 5, 9)
+        );
+    }
+}

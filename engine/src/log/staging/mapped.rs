@@ -1,0 +1,297 @@
+//! Staging as the writer has it: one mapped file with the control page and two blocks of each log.
+//!
+//! All of `log`'s work with raw memory is here. Bounds come from the layout, which is fixed at creation, and are asserted; nothing that is
+//! read from the mapped file decides what is touched.
+
+use std::sync::Arc;
+
+use memmap2::MmapRaw;
+
+use super::control::{self, CONTROL_BYTES, DaemonWord, Header, Word};
+use super::protocol;
+use crate::error::Result;
+use crate::log::files::storage::StorageFile;
+use crate::log::options::{Geometry, pick};
+use crate::log::sync::{AtomicU64, Memory, Ordering};
+use crate::types::{Address, LogKind};
+
+/// Where the blocks stand in the file.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct StagingLayout {
+    block_bytes: [u64; 3],
+}
+
+impl StagingLayout {
+    /// `None` for block sizes that no staging has: they may come from a file.
+    pub fn new(block_bytes: [u64; 3]) -> Option<StagingLayout> {
+        let sound = block_bytes
+            .iter()
+            .all(|block| block.is_power_of_two() && (4096..=1 << 40).contains(block));
+        sound.then_some(StagingLayout { block_bytes })
+    }
+
+    pub fn of(geometry: &Geometry) -> StagingLayout {
+        StagingLayout {
+            block_bytes: geometry.block_bytes,
+        }
+    }
+
+    /// Length of the file.
+    pub fn total_bytes(&self) -> u64 {
+        CONTROL_BYTES + 2 * self.block_bytes.iter().sum::<u64>()
+    }
+
+    pub fn block(&self, log: LogKind) -> u64 {
+        pick(&self.block_bytes, log)
+    }
+
+    /// Offset in the file of a byte of a log.
+    pub fn offset(&self, log: LogKind, address: Address) -> u64 {
+        let [records, chunks, _] = self.block_bytes;
+        let first = match log {
+            LogKind::Records => 0,
+            LogKind::Chunks => 2 * records,
+            LogKind::Times => 2 * (records + chunks),
+        };
+        CONTROL_BYTES + first + address.0 % (2 * self.block(log))
+    }
+
+    /// Bytes from an address to the end of its block.
+    pub fn run_bytes(&self, log: LogKind, address: Address) -> u64 {
+        self.block(log) - address.0 % self.block(log)
+    }
+}
+
+/// The mapped file. The writer thread stores bytes, tails, heads and begins; the flusher stores chunk checksums, flushed and durable.
+#[derive(Debug)]
+pub struct Staging {
+    map: Arc<MmapRaw>,
+    layout: StagingLayout,
+}
+
+impl Staging {
+    /// Maps a new file, which must be allocated in full, and writes its header and the daemon's words.
+    pub fn create(
+        file: &Arc<dyn StorageFile>,
+        header: &Header,
+        layout: StagingLayout,
+    ) -> Result<Staging> {
+        let bytes = usize::try_from(layout.total_bytes()).unwrap_or(usize::MAX);
+        let staging = Staging {
+            map: file.map(bytes)?,
+            layout,
+        };
+        assert_eq!(
+            staging.map.len(),
+            bytes,
+            "a mapping has the length that was asked for"
+        );
+        let header = header.encode();
+        for (at, bytes) in (0u64..).step_by(8).zip(header.as_chunks::<8>().0) {
+            staging
+                .word(at)
+                .store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
+        }
+        for word in DaemonWord::ALL {
+            staging.tell_daemon(word, 0);
+        }
+        Ok(staging)
+    }
+
+    pub fn layout(&self) -> StagingLayout {
+        self.layout
+    }
+
+    /// Tells readers a word of a log. Each word has one thread that stores it.
+    pub fn tell(&self, log: LogKind, word: Word, value: Address) {
+        let at = control::word_offset(log, word);
+        protocol::tell::<Memory>(self.word(at), self.word(at + 8), value.0);
+    }
+
+    /// Tells readers a word of the daemon.
+    pub fn tell_daemon(&self, word: DaemonWord, value: u64) {
+        let at = control::daemon_offset(word);
+        protocol::tell::<Memory>(self.word(at), self.word(at + 8), value);
+    }
+
+    /// Stores bytes of a log, with relaxed word stores, many of them past the cache; the caller calls `settle` and publishes them. They stay
+    /// in one block, and address and length are multiples of 8.
+    pub fn copy_in(&self, log: LogKind, address: Address, bytes: &[u8]) {
+        assert!(
+            address.0.is_multiple_of(8)
+                && bytes.len().is_multiple_of(8)
+                && bytes.len() as u64 <= self.layout.run_bytes(log, address),
+            "{} bytes at {address} of the {log} are whole words of one block",
+            bytes.len()
+        );
+        let words = self.words(self.layout.offset(log, address), bytes.len() / 8);
+        if bytes.len() >= PAST_CACHE_BYTES_MIN {
+            store_past_cache(words, bytes.as_chunks::<8>().0);
+        } else {
+            store_words(words, bytes.as_chunks::<8>().0);
+        }
+    }
+
+    /// Orders all that `copy_in` stored before whatever is stored from now on: called before each mark that covers it, and after a head before
+    /// the bytes that follow it. Stores past the cache are not ordered by release alone.
+    #[inline]
+    pub fn settle(&self) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: every x86-64 processor has the instruction, and it touches no memory.
+        unsafe {
+            std::arch::x86_64::_mm_sfence();
+        }
+    }
+
+    /// Loads bytes of a log, with relaxed word loads. They stay in one block, and the address is a multiple of 8. Who may race with the
+    /// reuse of the block looks at the head afterwards.
+    pub fn copy_out(&self, log: LogKind, address: Address, buffer: &mut [u8]) {
+        assert!(
+            buffer.len() as u64 <= self.layout.run_bytes(log, address),
+            "{} bytes at {address} of the {log} are of one block",
+            buffer.len()
+        );
+        let words = self.words(self.layout.offset(log, address), buffer.len().div_ceil(8));
+        for (word, bytes) in words.iter().zip(buffer.chunks_mut(8)) {
+            let loaded = word.load(Ordering::Relaxed).to_ne_bytes();
+            bytes
+                .iter_mut()
+                .zip(loaded)
+                .for_each(|(byte, loaded)| *byte = loaded);
+        }
+    }
+
+    /// The bytes of a log from `address`, which stay in one block.
+    ///
+    /// # Safety
+    ///
+    /// Until the slice is dropped nobody in this process stores into that range: it lies below what the writer has appended and at or above
+    /// what the flusher has released, and no checksum is stored into it meanwhile. The address is a multiple of 8.
+    pub unsafe fn stable_bytes(&self, log: LogKind, address: Address, bytes: usize) -> &[u8] {
+        assert!(
+            bytes as u64 <= self.layout.run_bytes(log, address),
+            "{bytes} bytes at {address} of the {log} are of one block"
+        );
+        let words = self.words(self.layout.offset(log, address), bytes.div_ceil(8));
+        // SAFETY: `words` borrows that many initialised, mapped bytes; the caller promises that they do not change. Another process that
+        // may write the file has this user's rights over this process's memory anyway.
+        unsafe { std::slice::from_raw_parts(words.as_ptr().cast::<u8>(), bytes) }
+    }
+
+    fn word(&self, offset: u64) -> &AtomicU64 {
+        let [word] = self.words(offset, 1) else {
+            unreachable!("one word was asked for");
+        };
+        word
+    }
+
+    /// The words from an offset in the file, which is a multiple of 8.
+    fn words(&self, offset: u64, words: usize) -> &[AtomicU64] {
+        let end = offset + 8 * words as u64;
+        assert!(
+            offset.is_multiple_of(8) && end <= self.map.len() as u64,
+            "words {offset} to {end} lie in the {} bytes of staging",
+            self.map.len()
+        );
+        // SAFETY: the range lies in the mapping, which lives as long as `self`, and is aligned: mappings begin on a page. The file was
+        // allocated in full and is never made shorter while it is mapped, so every page is there. All access by this process is through
+        // these atomics, or through `stable_bytes` while nobody stores.
+        unsafe {
+            std::slice::from_raw_parts(
+                self.map
+                    .as_mut_ptr()
+                    .add(offset as usize)
+                    .cast::<AtomicU64>(),
+                words,
+            )
+        }
+    }
+}
+
+/// From this length on stores go past the cache: the bytes are next read by the flusher, long after they would have left it.
+const PAST_CACHE_BYTES_MIN: usize = 1024;
+
+/// What every other way of storing must equal.
+fn store_words(words: &[AtomicU64], bytes: &[[u8; 8]]) {
+    for (word, bytes) in words.iter().zip(bytes) {
+        word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
+    }
+}
+
+// Miri knows no stores past the cache.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+fn store_past_cache(words: &[AtomicU64], bytes: &[[u8; 8]]) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
+    // Pairs of words stand at multiples of 16 behind an odd one, which is stored by itself, as is what is left of a line.
+    let (words, _) = words.split_at(bytes.len().min(words.len()));
+    let head = usize::from(!words.as_ptr().addr().is_multiple_of(16)).min(words.len());
+    let (odd, words) = words.split_at(head);
+    let (odd_bytes, bytes) = bytes.split_at(head);
+    store_words(odd, odd_bytes);
+    let (lines, rest) = words.as_chunks::<8>();
+    let (line_bytes, rest_bytes) = bytes.as_chunks::<8>();
+    for (line, bytes) in lines.iter().zip(line_bytes) {
+        let (line, bytes) = (line.as_ptr(), bytes.as_ptr());
+        for pair in 0..4 {
+            // SAFETY: both pointers are valid for four times 16 bytes, and the one stored to is a multiple of 16. Nobody reads there before a
+            // mark says so, and `settle` orders the store before every mark.
+            unsafe {
+                let bytes = _mm_loadu_si128(bytes.cast::<__m128i>().add(pair));
+                _mm_stream_si128(line.cast::<__m128i>().cast_mut().add(pair), bytes);
+            }
+        }
+    }
+    store_words(rest, rest_bytes);
+}
+
+#[cfg(any(not(target_arch = "x86_64"), miri))]
+fn store_past_cache(words: &[AtomicU64], bytes: &[[u8; 8]]) {
+    store_words(words, bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stores_past_the_cache_equal_plain_ones() {
+        for words in 0..40 {
+            let bytes: Vec<u8> = (0..8 * words).map(|i| (i * 7 + 3) as u8).collect();
+            let [plain, past]: [Vec<AtomicU64>; 2] =
+                std::array::from_fn(|_| (0..41).map(AtomicU64::new).collect());
+            store_words(&plain, bytes.as_chunks::<8>().0);
+            store_past_cache(&past, bytes.as_chunks::<8>().0);
+            let values = |words: &[AtomicU64]| {
+                words
+                    .iter()
+                    .map(|word| word.load(Ordering::Relaxed))
+                    .collect::<Vec<u64>>()
+            };
+            assert_eq!(values(&plain), values(&past));
+        }
+    }
+
+    #[test]
+    fn blocks_alternate_and_do_not_overlap() {
+        let layout = StagingLayout::new([1 << 16, 1 << 14, 1 << 13]).unwrap();
+        let offset = |log, address| layout.offset(log, Address(address));
+        assert_eq!(offset(LogKind::Records, 0), 4096);
+        assert_eq!(
+            offset(LogKind::Records, (1 << 16) + 8),
+            4096 + (1 << 16) + 8
+        );
+        assert_eq!(offset(LogKind::Records, 2 << 16), 4096);
+        assert_eq!(offset(LogKind::Chunks, 0), 4096 + (2 << 16));
+        assert_eq!(
+            offset(LogKind::Times, 3 << 13),
+            4096 + (2 << 16) + (2 << 14) + (1 << 13)
+        );
+        assert_eq!(
+            layout.total_bytes(),
+            4096 + 2 * ((1 << 16) + (1 << 14) + (1 << 13))
+        );
+        assert_eq!(layout.run_bytes(LogKind::Times, Address((1 << 13) - 8)), 8);
+        assert_eq!(StagingLayout::new([0, 4096, 4096]), None);
+        assert_eq!(StagingLayout::new([u64::MAX, 4096, 4096]), None);
+    }
+}

@@ -1,0 +1,171 @@
+//! Where the staging file goes, how large it is, and its making.
+//!
+//! Shared memory where everything fits with a tenth to spare, with smaller blocks if it must be; else the Loom directory itself. The file is
+//! allocated in full before it is mapped: a sparse one turns a full file system into a SIGBUS.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::control::Header;
+use super::mapped::{Staging, StagingLayout};
+use super::note::StagingNote;
+use crate::error::{Error, Result};
+use crate::log::files::meta::DirMeta;
+use crate::log::files::storage::{FileId, OpenMode, Storage, StorageFile, unlink_if_present};
+use crate::log::options::{Geometry, LogOptions};
+
+/// Blocks of the record log do not shrink below this.
+const SHRUNK_BLOCK_BYTES_MIN: u64 = 1 << 20;
+const SHARED_MEMORY: &str = "/dev/shm";
+
+/// A staging file that was just made, and what the directory shall say of it.
+#[derive(Debug)]
+pub struct Placed {
+    pub staging: Staging,
+    pub note: StagingNote,
+    pub geometry: Geometry,
+    pub path: PathBuf,
+}
+
+/// Makes the staging file of a new epoch. Removes what earlier epochs of this directory left in the same places; the caller holds the
+/// lock and has salvaged them.
+pub fn place(
+    storage: &dyn Storage,
+    dir: &Path,
+    meta: &DirMeta,
+    options: &LogOptions,
+    epoch: u64,
+) -> Result<Placed> {
+    let owner = storage.dir_id(dir)?;
+    let prefix = format!(
+        "loom-{}-{:x}-{:x}-",
+        Uuid::from_bytes(meta.uuid).simple(),
+        owner.device,
+        owner.inode
+    );
+    let wanted = Geometry::fitting(meta.chunk_bytes, options.block_bytes, meta.segment_bytes)?;
+    let folder = options
+        .staging
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(SHARED_MEMORY));
+    let folder = std::path::absolute(&folder).map_err(|error| Error::io(&folder, error))?;
+    for place in [&folder, dir] {
+        remove_orphans(storage, place, &prefix);
+    }
+    let name = format!("{prefix}{epoch}");
+    let site = Site {
+        storage,
+        meta,
+        owner,
+        epoch,
+        name: &name,
+    };
+    let refusal = match shrinking(storage, &folder, wanted, meta) {
+        Ok(Some(geometry)) => match site.make(&folder, folder.join(&name), geometry) {
+            Ok(placed) => {
+                if geometry != wanted {
+                    let [block, ..] = geometry.block_bytes;
+                    tracing::warn!(
+                        "{} is small: the record log is staged in blocks of {block} bytes instead of {}",
+                        folder.display(),
+                        options.block_bytes
+                    );
+                }
+                return Ok(placed);
+            }
+            Err(error) => error.to_string(),
+        },
+        Ok(None) => format!("{} is too small", folder.display()),
+        Err(error) => error.to_string(),
+    };
+    tracing::warn!("staging goes to {}: {refusal}", dir.display());
+    site.make(dir, PathBuf::from(&name), wanted)
+}
+
+/// The largest blocks that fit with a tenth to spare; `None` if not even the smallest do.
+fn shrinking(
+    storage: &dyn Storage,
+    folder: &Path,
+    wanted: Geometry,
+    meta: &DirMeta,
+) -> Result<Option<Geometry>> {
+    let free = storage.free_bytes(folder)?;
+    let [mut block, ..] = wanted.block_bytes;
+    let least = SHRUNK_BLOCK_BYTES_MIN.max(wanted.chunk_bytes).min(block);
+    while block >= least {
+        let geometry = Geometry::new(meta.chunk_bytes, block, meta.segment_bytes)?;
+        let needed = StagingLayout::of(&geometry).total_bytes();
+        if needed + needed / 10 <= free {
+            return Ok(Some(geometry));
+        }
+        block /= 2;
+    }
+    Ok(None)
+}
+
+/// All that the making of a staging file needs, wherever it goes.
+struct Site<'a> {
+    storage: &'a dyn Storage,
+    meta: &'a DirMeta,
+    owner: FileId,
+    epoch: u64,
+    name: &'a str,
+}
+
+impl Site<'_> {
+    fn make(&self, folder: &Path, noted: PathBuf, geometry: Geometry) -> Result<Placed> {
+        let path = folder.join(self.name);
+        let file = self.storage.open(&path, OpenMode::CreateNew)?;
+        self.fill(file, noted, geometry).inspect_err(|_| {
+            // What could not be allocated in full must not keep the memory that it got.
+            let _ = self.storage.unlink(&path);
+        })
+    }
+
+    fn fill(
+        &self,
+        file: Arc<dyn StorageFile>,
+        noted: PathBuf,
+        geometry: Geometry,
+    ) -> Result<Placed> {
+        let layout = StagingLayout::of(&geometry);
+        file.allocate(layout.total_bytes())?;
+        let header = Header {
+            uuid: self.meta.uuid,
+            epoch: self.epoch,
+            block_bytes: geometry.block_bytes,
+        };
+        let staging = Staging::create(&file, &header, layout)?;
+        let id = file.id()?;
+        let note = StagingNote {
+            path: noted,
+            device: id.device,
+            inode: id.inode,
+            directory_device: self.owner.device,
+            directory_inode: self.owner.inode,
+            uuid: Uuid::from_bytes(self.meta.uuid),
+            epoch: self.epoch,
+            boot_id: self.storage.boot_id()?,
+        };
+        Ok(Placed {
+            staging,
+            note,
+            geometry,
+            path: file.path().to_owned(),
+        })
+    }
+}
+
+/// Removes staging files that name this very directory in their names. That one stays is no harm.
+fn remove_orphans(storage: &dyn Storage, folder: &Path, prefix: &str) {
+    for name in storage.list(folder).unwrap_or_default() {
+        if name.starts_with(prefix) {
+            let path = folder.join(name);
+            if let Err(error) = unlink_if_present(storage, &path) {
+                tracing::warn!("an old staging file stays: {error}");
+            }
+        }
+    }
+}

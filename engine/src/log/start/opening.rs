@@ -1,0 +1,539 @@
+//! A directory whose writer is about to begin: locked, its bytes recovered, but not yet appendable.
+//!
+//! A type of its own, so that nothing can be appended before recovery has decided where. Recovery of bytes happens here (FORMAT.md,
+//! *Recovery*, 1 to 3); what they mean, and so where the index logs are cut, is for the caller to say in `start`. Every step can be repeated
+//! after a crash in it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::salvage::{put_seal, salvage};
+use crate::error::{Error, Result};
+use crate::format::{checksum, verify_chunk};
+use crate::log::files::access::{refuse_foreign, remove_unfinished};
+use crate::log::files::catalog_file::{CatalogBytes, CatalogFile};
+use crate::log::files::durable::{DurableFile, DurableLog};
+use crate::log::files::lock::WriterLock;
+use crate::log::files::meta::DirMeta;
+use crate::log::files::segment::{SegmentDir, SegmentList, SegmentName};
+use crate::log::files::storage::{OpenMode, Storage, unlink_if_present};
+use crate::log::options::{Durability, Geometry, LogOptions, pick_mut, pick_ref};
+use crate::log::read::epoch_view::{Stage, View};
+use crate::log::read::survey::{
+    Ending, Survey, is_empty, is_there, keep, list_all, resume_after, segment_dirs,
+};
+use crate::log::staging::control::{DaemonWord, Word};
+use crate::log::staging::mapped::Staging;
+use crate::log::staging::note;
+use crate::log::staging::placement::{self, Placed};
+use crate::log::sync::AtomicU64;
+use crate::log::write::flusher::Flusher;
+use crate::log::write::log_flusher::{LogFlusher, Release};
+use crate::log::write::logs::{Logs, Parts};
+use crate::log::write::shared::{LogStart, Setup, Shared};
+use crate::types::{Address, LogKind};
+
+/// What recovery found.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Recovered {
+    /// The last writer stopped cleanly, or there was none.
+    Clean,
+    /// It was killed; everything that it had published is here.
+    Salvaged,
+    /// Its staging is gone too; everything durable is here, and what verifies above it.
+    StagingLost,
+}
+
+/// A recovered directory, locked.
+#[derive(Debug)]
+pub struct Opening {
+    storage: Arc<dyn Storage>,
+    dir: PathBuf,
+    options: LogOptions,
+    meta: DirMeta,
+    lock: WriterLock,
+    survey: Survey,
+    how: Recovered,
+    /// Tail, begin and the checksum below the tail of each log, as recovered.
+    logs: [DurableLog; 3],
+    /// The last writer appended nothing below, and nothing is there above the end: a gap that it had not told of yet.
+    floor: Address,
+    segments: [SegmentDir; 3],
+    lists: [SegmentList; 3],
+    /// Keeps files open from one read to the next.
+    view: View,
+}
+
+impl Opening {
+    /// Opens a directory, made where it is absent, takes its lock and recovers its bytes. Chunk and segment sizes of a directory that exists
+    /// are its own.
+    pub fn open(dir: &Path, options: &LogOptions) -> Result<Opening> {
+        Opening::open_with(options.storage(), dir, options)
+    }
+
+    pub fn open_with(
+        storage: Arc<dyn Storage>,
+        dir: &Path,
+        options: &LogOptions,
+    ) -> Result<Opening> {
+        Geometry::new(
+            options.chunk_bytes,
+            options.block_bytes,
+            options.segment_bytes,
+        )?;
+        let dir = std::path::absolute(dir).map_err(|error| Error::io(dir, error))?;
+        refuse_foreign(&*storage, &dir)?;
+        storage.make_dir(&dir)?;
+        let lock = WriterLock::take(&*storage, &dir)?;
+        remove_unfinished(&*storage, &dir)?;
+        let meta = provide_meta(&*storage, &dir, options)?;
+        // Whoever wrote `loom.json` may have died before its name was durable, and folders without it are no directory.
+        storage.sync_dir(&dir)?;
+        let segments = segment_dirs(&storage, &dir, &meta);
+        segments.iter().try_for_each(SegmentDir::make)?;
+        storage.sync_dir(&dir)?;
+
+        let lists = list_all(&segments)?;
+        let survey = Survey::take(&*storage, &dir, &meta, || Ok(is_empty(&lists)))?;
+        let mut floor = Address::ZERO;
+        let (how, logs) = match &survey.ending {
+            Ending::Clean => (
+                Recovered::Clean,
+                survey.slot.map_or_else(Default::default, |slot| slot.logs),
+            ),
+            Ending::Staged(attachment) => {
+                floor = attachment.word(LogKind::Records, Word::Head)?;
+                (Recovered::Salvaged, salvage(attachment, &segments, &meta)?)
+            }
+            Ending::Lost { .. } => (
+                Recovered::StagingLost,
+                keep(&segments, &lists, &meta, survey.slot.as_ref())?,
+            ),
+        };
+        if how != Recovered::Clean {
+            let synced = survey.slot.unwrap_or_default().tails();
+            for ((segments, from), entry) in segments.iter().zip(synced).zip(logs) {
+                segments.sync(from, entry.tail)?;
+            }
+        }
+        let lists = list_all(&segments)?;
+        Ok(Opening {
+            storage,
+            dir,
+            options: options.clone(),
+            meta,
+            lock,
+            survey,
+            how,
+            logs,
+            floor,
+            segments,
+            lists,
+            view: View::new(Stage::Unknown),
+        })
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub fn meta(&self) -> &DirMeta {
+        &self.meta
+    }
+
+    pub fn how(&self) -> Recovered {
+        self.how
+    }
+
+    /// The lowest address retained.
+    pub fn begin(&self, log: LogKind) -> Address {
+        pick_ref(&self.logs, log).begin
+    }
+
+    /// End of the bytes that were recovered; of the record log perhaps inside a chunk.
+    pub fn end(&self, log: LogKind) -> Address {
+        pick_ref(&self.logs, log).tail
+    }
+
+    /// The first address at which the record log may go on: a chunk boundary, and past every segment if staging was lost, since what was
+    /// published above the end must not share its addresses with anything later.
+    pub fn resume(&self) -> Address {
+        let lost = (self.how == Recovered::StagingLost).then_some(&self.lists);
+        let floor = self.floor.align_up(u64::from(self.meta.chunk_bytes));
+        resume_after(&self.logs, &self.meta, lost).max(floor)
+    }
+
+    /// How many chunks of the record log between two addresses stand in no segment.
+    pub fn missing_chunks(&self, from: Address, to: Address) -> u64 {
+        let [folder, ..] = &self.segments;
+        let [list, ..] = &self.lists;
+        let in_segment = |first: &Address| {
+            let end = first.0.saturating_add(folder.segment_bytes()).min(to.0);
+            end.saturating_sub(first.0.max(from.0))
+        };
+        let stored: u64 = list.keys().map(in_segment).sum();
+        let bytes = to.0.saturating_sub(from.0).saturating_sub(stored);
+        bytes / u64::from(self.meta.chunk_bytes)
+    }
+
+    /// The segments of the record log from `from` up to the one that holds `to` that do not exist.
+    fn absent_segments(&self, from: Address, to: Address) -> Vec<Address> {
+        let [folder, ..] = &self.segments;
+        let [list, ..] = &self.lists;
+        let end = folder.first_of(to);
+        let mut absent = Vec::new();
+        let mut first = folder.first_of(from);
+        while first < end {
+            if !list.contains_key(&first) {
+                absent.push(first);
+            }
+            first += folder.segment_bytes();
+        }
+        absent
+    }
+
+    /// The segment that holds an address, or would.
+    pub fn path_of(&self, log: LogKind, address: Address) -> PathBuf {
+        let segments = pick_ref(&self.segments, log);
+        let first = segments.first_of(address);
+        let generation = pick_ref(&self.lists, log).get(&first).copied();
+        segments.path_of(SegmentName {
+            first,
+            generation: generation.unwrap_or(0),
+        })
+    }
+
+    /// Reads bytes between a log's begin and end.
+    pub fn read(&self, log: LogKind, address: Address, buffer: &mut [u8]) -> Result<()> {
+        let segments = pick_ref(&self.segments, log);
+        self.view.read_segments(segments, address, buffer)
+    }
+
+    /// The catalog, as far as the file or its copy has it.
+    pub fn catalog_bytes(&self) -> Result<Vec<u8>> {
+        let bytes = CatalogBytes::read(&*self.storage, &self.dir)?;
+        Ok(bytes.into_merged(&self.meta.uuid))
+    }
+
+    /// The catalog was so long when the newest slot was written, or longer; 0 where nothing tells.
+    pub fn told_catalog_bytes(&self) -> Result<u64> {
+        let of_slot = self.survey.slot.map_or(0, |slot| slot.catalog_bytes);
+        match &self.survey.ending {
+            Ending::Staged(staging) => {
+                Ok(of_slot.max(staging.daemon_word(DaemonWord::CatalogBytes)?))
+            }
+            Ending::Clean | Ending::Lost { .. } => Ok(of_slot),
+        }
+    }
+
+    /// A chunk of the record log as far as it was recovered; `None` where that does not verify.
+    pub fn sound_chunk(&self, first: Address) -> Result<Option<Vec<u8>>> {
+        let [records, ..] = self.logs;
+        let [folder, ..] = &self.segments;
+        let [list, ..] = &self.lists;
+        let uuid = &self.meta.uuid;
+        let chunk_bytes = u64::from(self.meta.chunk_bytes);
+        let known = records.tail.0.saturating_sub(first.0).min(chunk_bytes);
+        let mut chunk = vec![0; known as usize];
+        let is_sound = is_there(folder.read(list, first, &mut chunk))?
+            && if known == chunk_bytes {
+                verify_chunk(uuid, first, &chunk).is_ok()
+            } else {
+                checksum(uuid, LogKind::Records, first, &chunk) == records.checksum
+            };
+        Ok(is_sound.then_some(chunk))
+    }
+
+    /// Gives up what lies below, for there is no room to begin with all of it. As in a running writer's retention the slot that says so is durable
+    /// before a file goes; it needs no space. It is of an epoch of its own, since what staging held is in segments by now.
+    pub fn evict(self, begins: [Address; 3]) -> Result<()> {
+        let mut slot = self.logs;
+        for (entry, begin) in slot.iter_mut().zip(begins) {
+            entry.begin = begin.clamp(entry.begin, entry.tail);
+        }
+        let [of_records, ..] = &mut slot;
+        of_records.resume = self.resume();
+        let is_whole = self.how != Recovered::StagingLost;
+        DurableFile::open(
+            Arc::clone(&self.storage),
+            &self.dir,
+            self.meta.uuid,
+            self.survey.slot,
+            Arc::new(AtomicU64::new(self.told_catalog_bytes()?)),
+        )?
+        .write(self.survey.epoch() + 1, is_whole, slot)?;
+        for (segments, entry) in self.segments.iter().zip(slot) {
+            segments.evict(entry.begin)?;
+        }
+        Ok(())
+    }
+
+    /// Begins a new epoch: seals the last chunk, cuts the index logs to `chunks` and `times`, and makes staging. `records` is a chunk boundary at
+    /// or above `resume`, the others lie at or below their ends and are multiples of 8. `catalog` is what of its lines counts.
+    pub fn start(
+        mut self,
+        records: Address,
+        chunks: Address,
+        times: Address,
+        catalog: &[u8],
+    ) -> Result<Logs> {
+        let chunk_bytes = u64::from(self.meta.chunk_bytes);
+        assert!(
+            records.0.is_multiple_of(chunk_bytes) && records >= self.resume(),
+            "the record log resumes at {records}, a chunk boundary from {}",
+            self.resume()
+        );
+        for (log, at) in [(LogKind::Chunks, chunks), (LogKind::Times, times)] {
+            assert!(
+                at.0.is_multiple_of(8) && at <= self.end(log),
+                "the {log} resumes at {at}, at or below its end {}",
+                self.end(log)
+            );
+        }
+        let starts = [records, chunks, times];
+        // What lies between the end and `records` is a gap. Readers are not told of addresses in it before their entries stand in the index logs.
+        let known = [
+            self.end(LogKind::Records).align_up(chunk_bytes),
+            chunks,
+            times,
+        ];
+        // What the directory and its catalog say has verified by now.
+        self.meta.write(&*self.storage, &self.dir)?;
+        let catalog = CatalogFile::begin(Arc::clone(&self.storage), &self.dir, catalog)?;
+        let mut durable = DurableFile::open(
+            Arc::clone(&self.storage),
+            &self.dir,
+            self.meta.uuid,
+            self.survey.slot,
+            catalog.shared_bytes(),
+        )?;
+        if self.survey.slot.is_none() && self.how == Recovered::Clean {
+            // From the first segment on, a directory without a slot is one that lost it.
+            durable.write(0, true, [DurableLog::default(); 3])?;
+        }
+        self.seal_last_chunk()?;
+        for (segments, start) in self.segments.iter().zip(starts) {
+            segments.remove_drafts()?;
+            // After lost staging nothing of the record log is removed: whatever lies above its end may be worth a look.
+            if self.how != Recovered::StagingLost || segments.log() != LogKind::Records {
+                segments.cut(start)?;
+            }
+            segments.provide(segments.first_of(start), OpenMode::Write)?;
+        }
+        self.lists = list_all(&self.segments)?;
+
+        self.view.forget_lists();
+
+        let epoch = self.survey.epoch();
+        let mut slot = self.logs;
+        for (log, known) in LogKind::ALL.into_iter().zip(known) {
+            let bytes = self.last_bytes(log, known)?;
+            let from = known.align_down(chunk_bytes);
+            let begin = self.begin(log).min(known);
+            *pick_mut(&mut slot, log) = DurableLog {
+                tail: known,
+                begin,
+                checksum: checksum(&self.meta.uuid, log, from, &bytes),
+                resume: Address::ZERO,
+            };
+        }
+        let [of_records, ..] = &mut slot;
+        of_records.resume = records;
+        // From here on the slot speaks for all that old staging held: the epoch before has ended, and none has begun.
+        durable.write(epoch, true, slot)?;
+        for (segments, entry) in self.segments.iter().zip(slot) {
+            // A crash may have come between a begin and what follows from it.
+            segments.evict(entry.begin)?;
+        }
+        let [end, ..] = known;
+        if records > end {
+            tracing::warn!(
+                "{}: what was published above address {end} is lost with staging: up to address {records} there is a gap, which loom_losses tells of",
+                self.dir.display()
+            );
+            // The slot holds the place of these from now on.
+            let [folder, ..] = &self.segments;
+            folder.remove_unwritten(self.end(LogKind::Records), records)?;
+            self.lists = list_all(&self.segments)?;
+        }
+        self.start_epoch(epoch + 1, starts, slot, durable, catalog)
+    }
+
+    /// The bytes of an index log from the last chunk boundary to where it goes on.
+    fn last_bytes(&self, log: LogKind, start: Address) -> Result<Vec<u8>> {
+        let from = start.align_down(u64::from(self.meta.chunk_bytes));
+        let mut bytes = vec![0; (start.0 - from.0) as usize];
+        self.read(log, from, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// `slot` says what is there; appending begins at `starts`.
+    fn start_epoch(
+        self,
+        epoch: u64,
+        starts: [Address; 3],
+        slot: [DurableLog; 3],
+        mut durable: DurableFile,
+        catalog: CatalogFile,
+    ) -> Result<Logs> {
+        self.remove_old_staging();
+        let Placed {
+            staging,
+            note,
+            geometry,
+            path,
+        } = placement::place(&*self.storage, &self.dir, &self.meta, &self.options, epoch)?;
+        let mut logs = [LogStart::default(); 3];
+        for ((log, at), entry) in LogKind::ALL.into_iter().zip(starts).zip(slot) {
+            let head = at.align_down(u64::from(self.meta.chunk_bytes));
+            staging.copy_in(log, head, &self.last_bytes(log, at)?);
+            tell_all(&staging, log, head, &entry);
+            let segments = pick_ref(&self.segments, log);
+            let allocated = segments.first_of(at) + segments.segment_bytes();
+            *pick_mut(&mut logs, log) = LogStart {
+                at,
+                published: entry.tail,
+                head,
+                begin: entry.begin,
+                allocated,
+            };
+        }
+        staging.tell_daemon(DaemonWord::CatalogBytes, catalog.bytes());
+        note.write(&*self.storage, &self.dir)?;
+        // Only now there is staging that could be lost. Both slots say so before anything is published, so that one that is damaged leaves no clean
+        // one behind.
+        durable.write(epoch, false, slot)?;
+        durable.write(epoch, false, slot)?;
+
+        let ([of_records, ..], [records, ..]) = (&slot, starts);
+        let absent = self.absent_segments(of_records.begin, records);
+        let setup = Setup {
+            storage: self.storage,
+            dir: self.dir,
+            meta: self.meta,
+            epoch,
+            absent,
+        };
+        let shared = Arc::new(Shared::new(setup, staging, geometry, logs));
+        let release = match self.options.durability {
+            Durability::Batch => Release::Synced,
+            Durability::None | Durability::Interval(_) => Release::Written,
+        };
+        let [records, chunks, times] = self.segments;
+        let of_log = |segments| LogFlusher::new(&shared, segments, release);
+        let of_logs = [of_log(records)?, of_log(chunks)?, of_log(times)?];
+        let flusher = Flusher::new(
+            Arc::clone(&shared),
+            self.options.durability,
+            of_logs,
+            durable,
+            slot,
+        )?;
+        Logs::new(Parts {
+            shared,
+            flusher,
+            catalog,
+            staging_path: path,
+            lock: self.lock,
+        })
+    }
+
+    /// Fills the chunk that the record log ends in, so that it verifies from now on. One that is damaged already is left to be found so.
+    fn seal_last_chunk(&self) -> Result<()> {
+        let [records, ..] = self.logs;
+        let [folder, ..] = &self.segments;
+        let first = records.tail.align_down(u64::from(self.meta.chunk_bytes));
+        if first == records.tail {
+            return Ok(());
+        }
+        let Some(mut chunk) = self.sound_chunk(first)? else {
+            tracing::warn!(
+                "{}: the last chunk, at address {first}, is damaged and stays as it is",
+                self.dir.display()
+            );
+            return Ok(());
+        };
+        chunk.resize(self.meta.chunk_bytes as usize, 0);
+        put_seal(&self.meta.uuid, first, &mut chunk);
+        folder.write_synced(first, &chunk)
+    }
+
+    /// Removes the staging file of the epoch before. Readers that have it open keep it.
+    fn remove_old_staging(&self) {
+        let Some(note) = &self.survey.note else {
+            return;
+        };
+        let is_ours = note
+            .is_of(&*self.storage, &self.dir, &self.meta.uuid)
+            .unwrap_or(false);
+        let removed = if is_ours {
+            unlink_if_present(&*self.storage, &self.dir.join(&note.path))
+        } else {
+            Ok(())
+        };
+        if let Err(error) = removed {
+            tracing::warn!(
+                "the staging file of the last run stays, beside '{}': {error}",
+                note::NAME
+            );
+        }
+    }
+}
+
+/// Tells readers of a new staging file where a log stands.
+fn tell_all(staging: &Staging, log: LogKind, head: Address, entry: &DurableLog) {
+    staging.tell(log, Word::Head, head);
+    staging.tell(log, Word::Begin, entry.begin);
+    for word in [Word::Tail, Word::Flushed, Word::Durable] {
+        staging.tell(log, word, entry.tail);
+    }
+}
+
+/// Reads `loom.json`, or writes it into a directory that holds no log yet.
+fn provide_meta(storage: &dyn Storage, dir: &Path, options: &LogOptions) -> Result<DirMeta> {
+    if let Some(meta) = DirMeta::read(storage, dir)? {
+        let asked = (options.chunk_bytes, options.segment_bytes);
+        if asked != (meta.chunk_bytes, meta.segment_bytes)
+            && asked
+                != (
+                    LogOptions::default().chunk_bytes,
+                    LogOptions::default().segment_bytes,
+                )
+        {
+            tracing::warn!(
+                "{}: chunk and segment sizes stay as the directory was made",
+                dir.display()
+            );
+        }
+        return Ok(meta);
+    }
+    let names = storage.list(dir)?;
+    if let Some(log) = LogKind::ALL
+        .into_iter()
+        .find(|log| names.iter().any(|name| name == log.dir_name()))
+    {
+        let what = format!(
+            "it holds {}/ but its loom.json is gone; put that back from a copy of the directory (it never changes), or move the folder away",
+            log.dir_name()
+        );
+        return Err(Error::NotLoom {
+            path: dir.to_owned(),
+            what,
+        });
+    }
+    if let Some(parent) = dir.parent() {
+        sync_name(storage, parent)?;
+    }
+    let meta = DirMeta::new(options.chunk_bytes, options.segment_bytes);
+    meta.write(storage, dir)?;
+    Ok(meta)
+}
+
+/// Makes the name of a new directory durable. Who may not read the folder above did not make it: then whoever did has seen to that.
+fn sync_name(storage: &dyn Storage, parent: &Path) -> Result<()> {
+    match storage.sync_dir(parent) {
+        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        result => result,
+    }
+}

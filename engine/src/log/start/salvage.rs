@@ -1,0 +1,125 @@
+//! Salvage: what a killed writer published and nobody synced is copied from its staging into segments.
+//!
+//! Everything that is staged and not known to be durable is written, flushed or not: the writer may have died of a sync that failed, and
+//! then only staging is sure to hold it. It can be repeated: the same bytes go to the same places.
+
+use crate::error::{Error, Result};
+use crate::format::{CHUNK_TRAILER_BYTES, checksum, seal_trailer};
+use crate::log::files::durable::DurableLog;
+use crate::log::files::meta::DirMeta;
+use crate::log::files::segment::SegmentDir;
+use crate::log::options::pick_mut;
+use crate::log::staging::attachment::Attachment;
+use crate::log::staging::control::Word;
+use crate::types::{Address, LogKind};
+
+/// Pieces in which it copies.
+const COPY_BYTES: u64 = 8 << 20;
+
+/// Returns the tails that were published; all below them is in segments, durably.
+pub fn salvage(
+    staging: &Attachment,
+    segments: &[SegmentDir; 3],
+    meta: &DirMeta,
+) -> Result<[DurableLog; 3]> {
+    let mut logs = [DurableLog::default(); 3];
+    for segments in segments {
+        *pick_mut(&mut logs, segments.log()) = salvage_log(staging, segments, meta)?;
+    }
+    Ok(logs)
+}
+
+fn salvage_log(staging: &Attachment, segments: &SegmentDir, meta: &DirMeta) -> Result<DurableLog> {
+    let log = segments.log();
+    let chunk_bytes = u64::from(meta.chunk_bytes);
+    let marks = Marks::load(staging, log)?;
+    let Marks { tail, begin, .. } = marks;
+    // A head is a multiple of the chunk size, so whole chunks are staged. It may lie above the tail, if a whole block was not published.
+    let from = marks
+        .durable
+        .align_down(chunk_bytes)
+        .max(marks.head)
+        .min(tail);
+    if tail.0 - from.0 > 2 * staging.layout().block(log) {
+        return Err(marks.damaged(staging, log));
+    }
+    let mut at = from;
+    while at < tail {
+        let bytes = (tail.0 - at.0).min(COPY_BYTES);
+        let mut piece = vec![0; bytes.next_multiple_of(chunk_bytes) as usize];
+        let (known, _) = piece.split_at_mut(bytes as usize);
+        staging.copy_out(log, at, known)?;
+        if log == LogKind::Records {
+            seal_whole_chunks(&mut piece, at, tail, meta);
+        } else {
+            piece.truncate(bytes as usize);
+        }
+        segments.write_synced(at, &piece)?;
+        at += bytes;
+    }
+    let last = tail.align_down(chunk_bytes);
+    let mut below = vec![0; (tail.0 - last.0) as usize];
+    let list = segments.list()?;
+    if !segments.read(&list, last, &mut below)? {
+        return Err(segments.missing(&list, last, "the bytes below the end are not there"));
+    }
+    Ok(DurableLog {
+        tail,
+        begin,
+        checksum: checksum(&meta.uuid, log, last, &below),
+        resume: Address::ZERO,
+    })
+}
+
+/// What the dead writer last said of a log.
+struct Marks {
+    begin: Address,
+    durable: Address,
+    head: Address,
+    tail: Address,
+}
+
+impl Marks {
+    fn load(staging: &Attachment, log: LogKind) -> Result<Marks> {
+        let marks = Marks {
+            begin: staging.word(log, Word::Begin)?,
+            durable: staging.word(log, Word::Durable)?,
+            head: staging.word(log, Word::Head)?,
+            tail: staging.word(log, Word::Tail)?,
+        };
+        let ordered = marks.begin <= marks.tail && marks.durable <= marks.tail;
+        if ordered {
+            Ok(marks)
+        } else {
+            Err(marks.damaged(staging, log))
+        }
+    }
+
+    fn damaged(&self, staging: &Attachment, log: LogKind) -> Error {
+        let what =
+            format!("its marks of the {log} are damaged; remove it to go on from what is durable");
+        Error::Staging {
+            path: staging.path().to_owned(),
+            what,
+        }
+    }
+}
+
+/// Puts the trailer of its bytes and place on a whole chunk.
+pub fn put_seal(uuid: &[u8; 16], address: Address, chunk: &mut [u8]) {
+    let trailer = seal_trailer(uuid, address, chunk);
+    if let Some(place) = chunk.last_chunk_mut::<CHUNK_TRAILER_BYTES>() {
+        *place = trailer;
+    }
+}
+
+/// Seals the chunks of `piece`, which begins at `at`, that end at or below the tail.
+fn seal_whole_chunks(piece: &mut [u8], at: Address, tail: Address, meta: &DirMeta) {
+    let mut address = at;
+    for chunk in piece.chunks_exact_mut(meta.chunk_bytes as usize) {
+        if address + u64::from(meta.chunk_bytes) <= tail {
+            put_seal(&meta.uuid, address, chunk);
+        }
+        address += u64::from(meta.chunk_bytes);
+    }
+}

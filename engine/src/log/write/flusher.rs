@@ -1,0 +1,291 @@
+//! The flusher: the thread that moves staged bytes into segments, makes them durable, and allocates segments ahead of the writer.
+//!
+//! It writes straight from staging, whole chunks of the record log past the page cache, each sealed on the way; the index logs, small, go
+//! through the page cache so that they stay warm. A mark moves only when the system call that it stands for has returned. What fails for
+//! want of space or the like is tried again while the writer waits. A file that the medium refuses is written anew, once; what fails then ends the
+//! flusher. A failed sync is never repeated.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use memmap2::MmapMut;
+
+use super::fault::{Fault, is_for_space};
+use super::log_flusher::LogFlusher;
+use super::shared::Shared;
+use crate::error::{Error, Result};
+use crate::format::checksum;
+use crate::log::files::durable::{DurableFile, DurableLog};
+use crate::log::options::{Durability, pick_mut, pick_ref};
+use crate::log::staging::control::Word;
+use crate::log::staging::protocol;
+use crate::log::sync::Ordering;
+use crate::types::{Address, LogKind};
+
+/// How long the flusher sleeps between two rounds: short while there is work, longer while there is none.
+const NAP_MIN: Duration = Duration::from_millis(2);
+const NAP_MAX: Duration = Duration::from_millis(50);
+const WARN_EVERY: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+pub struct Flusher {
+    shared: Arc<Shared>,
+    durability: Durability,
+    logs: [LogFlusher; 3],
+    durable: DurableFile,
+    /// What the newest slot says.
+    slot: [DurableLog; 3],
+    /// For bytes on their way to a checksum or into a partial chunk; page-aligned, as direct writes need it.
+    scratch: MmapMut,
+    last_sync: Instant,
+    warned: Option<Instant>,
+}
+
+impl Flusher {
+    /// `slot` was written to `durable` as this epoch began.
+    pub fn new(
+        shared: Arc<Shared>,
+        durability: Durability,
+        logs: [LogFlusher; 3],
+        durable: DurableFile,
+        slot: [DurableLog; 3],
+    ) -> Result<Flusher> {
+        let scratch_bytes = usize::try_from(shared.geometry.chunk_bytes).unwrap_or(usize::MAX);
+        let scratch =
+            MmapMut::map_anon(scratch_bytes).map_err(|error| Error::io(&shared.dir, error))?;
+        Ok(Flusher {
+            shared,
+            durability,
+            logs,
+            durable,
+            slot,
+            scratch,
+            last_sync: Instant::now(),
+            warned: None,
+        })
+    }
+
+    /// Works until it is told to stop or fails for good.
+    pub fn run(mut self) -> Flusher {
+        let _guard = PanicGuard(Arc::clone(&self.shared));
+        let mut nap = NAP_MIN;
+        while !self.shared.is_stopping() {
+            match self.round() {
+                Ok(busy) => {
+                    if self.shared.recovered() {
+                        self.warned = None;
+                        tracing::info!("{}: the flusher writes again", self.shared.dir.display());
+                    }
+                    nap = if busy { NAP_MIN } else { NAP_MAX.min(nap * 2) };
+                }
+                Err(Fault::Passing(error)) => {
+                    self.wait_out(&error);
+                    nap = NAP_MIN;
+                    continue;
+                }
+                Err(Fault::Final(error)) => {
+                    tracing::error!("{}: the flusher stops: {error}", self.shared.dir.display());
+                    self.shared.fail(error.to_string());
+                    break;
+                }
+            }
+            thread::park_timeout(nap.min(self.until_due()));
+        }
+        self
+    }
+
+    /// Tells of a failure that may pass, and lets some time pass before the next try.
+    fn wait_out(&mut self, error: &Error) {
+        self.shared.trouble(error.to_string(), is_for_space(error));
+        if self.warned.is_none_or(|at| at.elapsed() >= WARN_EVERY) {
+            self.warned = Some(Instant::now());
+            tracing::warn!("{}: the flusher waits: {error}", self.shared.dir.display());
+        }
+        // A writer that waits asks again and again, and each answer costs system calls.
+        let since = Instant::now();
+        while !self.shared.is_stopping()
+            && let Some(rest) = NAP_MAX.checked_sub(since.elapsed())
+        {
+            thread::park_timeout(rest);
+        }
+    }
+
+    /// One look at everything. Returns whether there was something to do.
+    fn round(&mut self) -> Result<bool, Fault> {
+        let ticket = self.shared.requested();
+        let begins = LogKind::ALL.map(|log| self.shared.writer(log).begin.get());
+        let records_before = self.shared.writer(LogKind::Records).tail.get();
+        // In the opposite order of publication, as every reader: what the later logs refer to lies below the tails loaded after theirs.
+        let Ok([records, chunks, times]) =
+            protocol::load_tails(|log| Ok::<_, Infallible>(self.shared.writer(log).tail.get()));
+        // Unless the entries of the gap that this epoch began with were published before `times` was loaded, it may not count as told of.
+        let [slot, ..] = &self.slot;
+        let records = if records_before < slot.resume {
+            records_before
+        } else {
+            records
+        };
+        let tails = [records, chunks, times];
+        let evicts = self
+            .slot
+            .iter()
+            .zip(begins)
+            .any(|(log, begin)| log.begin < begin);
+        let due = evicts || self.is_due(ticket, tails);
+        // Before anything is released, so that the bytes are most likely still staged.
+        let slot = if due {
+            Some(self.describe(tails, begins)?)
+        } else {
+            None
+        };
+
+        let allocated = self.allocate_ahead();
+        let mut busy = false;
+        for log in LogKind::ALL {
+            busy |= pick_mut(&mut self.logs, log).write_out(&self.shared, due)?;
+        }
+        if self.shared.is_stopping() {
+            // What was to be written may not be: nothing is said about it.
+            return Ok(busy);
+        }
+        if let Some(slot) = slot {
+            let [log, ..] = &mut self.logs;
+            log.write_partial(&self.shared, records, &mut self.scratch)?;
+            self.sync(slot)?;
+            if evicts {
+                for (log, begin) in self.logs.iter().zip(begins) {
+                    log.segments().evict(begin)?;
+                    self.shared.flusher(log.log()).evicted.set(begin);
+                }
+            }
+            self.shared.complete(ticket);
+            busy = true;
+        }
+        self.shared.notify();
+        allocated?;
+        Ok(busy)
+    }
+
+    fn is_due(&self, ticket: u64, tails: [Address; 3]) -> bool {
+        let news = self
+            .slot
+            .iter()
+            .zip(tails)
+            .any(|(log, tail)| log.tail < tail);
+        match self.durability {
+            _ if !self.shared.is_done(ticket) => true,
+            Durability::None => false,
+            Durability::Interval(interval) => news && self.last_sync.elapsed() >= interval,
+            // The writer must not wait for a block that only a sync frees.
+            Durability::Batch => LogKind::ALL.into_iter().any(|log| {
+                let released = self.shared.flusher(log).released.get();
+                self.shared.writer(log).appended.get().0 - released.0
+                    >= self.shared.geometry.block(log)
+            }),
+        }
+    }
+
+    /// How long until published bytes must become durable.
+    fn until_due(&self) -> Duration {
+        match self.durability {
+            Durability::Interval(interval) => interval
+                .saturating_sub(self.last_sync.elapsed())
+                .max(NAP_MIN),
+            Durability::None | Durability::Batch => NAP_MAX,
+        }
+    }
+
+    /// The slot that will say that the logs are durable up to `tails`.
+    fn describe(&mut self, tails: [Address; 3], begins: [Address; 3]) -> Result<[DurableLog; 3]> {
+        let mut slot = self.slot;
+        for ((log, tail), begin) in LogKind::ALL.into_iter().zip(tails).zip(begins) {
+            let entry = pick_mut(&mut slot, log);
+            if entry.tail != tail {
+                *entry = DurableLog {
+                    tail,
+                    begin,
+                    checksum: self.checksum_below(log, tail)?,
+                    resume: entry.resume,
+                };
+            }
+            entry.begin = begin;
+        }
+        Ok(slot)
+    }
+
+    /// Checksum of the bytes from the last chunk boundary to the tail.
+    fn checksum_below(&mut self, log: LogKind, tail: Address) -> Result<u32> {
+        let shared = &self.shared;
+        let from = tail.align_down(shared.geometry.chunk_bytes);
+        let (bytes, _) = self.scratch.split_at_mut((tail.0 - from.0) as usize);
+        if !shared.copy_staged(log, from, bytes) {
+            let segments = pick_ref(&self.logs, log).segments();
+            let list = segments.list()?;
+            if !segments.read(&list, from, bytes)? {
+                return Err(segments.missing(&list, from, "the flusher wrote it and it is gone"));
+            }
+        }
+        Ok(checksum(&shared.meta.uuid, log, from, bytes))
+    }
+
+    fn allocate_ahead(&mut self) -> Result<(), Fault> {
+        for log in &mut self.logs {
+            log.allocate_ahead(&self.shared)?;
+        }
+        Ok(())
+    }
+
+    /// Syncs what was written, then says so in a slot, then in the marks.
+    fn sync(&mut self, slot: [DurableLog; 3]) -> Result<(), Fault> {
+        let written = LogKind::ALL.map(|log| pick_ref(&self.logs, log).next());
+        for log in &mut self.logs {
+            log.sync(&self.shared)?;
+        }
+        if slot != self.slot {
+            self.durable.write(self.shared.epoch, false, slot)?;
+            self.shared.counters.syncs.fetch_add(1, Ordering::Relaxed);
+        }
+        self.slot = slot;
+        self.last_sync = Instant::now();
+        for ((log, entry), written) in LogKind::ALL.into_iter().zip(slot).zip(written) {
+            let marks = self.shared.flusher(log);
+            // Told before the block is released, so that no reader sees a head above what it knows to be durable.
+            marks.durable.set(entry.tail);
+            self.shared.staging.tell(log, Word::Durable, entry.tail);
+            // What is written may be above the slot's tail by now. It is released only if it must be: an append that fills a block by itself
+            // is not published, and so not durable, before it ends.
+            let published = self.shared.writer(log).tail.get();
+            let unpublished = written.0.saturating_sub(published.0);
+            let released = if unpublished >= self.shared.geometry.block(log) {
+                written
+            } else {
+                written.min(entry.tail)
+            };
+            marks.released.set(released.max(marks.released.get()));
+        }
+        Ok(())
+    }
+
+    /// Cuts every log to its durable tail and records a clean stop there. The writer has synced, and the thread has ended.
+    pub fn finish(mut self) -> Result<()> {
+        for (log, entry) in self.logs.iter().zip(self.slot) {
+            log.segments().cut(entry.tail)?;
+        }
+        // Both slots say so: where one is damaged later, the other is not of a time at which staging was needed.
+        self.durable.write(self.shared.epoch, true, self.slot)?;
+        self.durable.write(self.shared.epoch, true, self.slot)
+    }
+}
+
+/// Tells the writer if the thread dies of a broken invariant, so that it does not wait for ever.
+struct PanicGuard(Arc<Shared>);
+
+impl Drop for PanicGuard {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.fail("its thread panicked".to_owned());
+        }
+    }
+}

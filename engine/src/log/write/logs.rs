@@ -1,0 +1,477 @@
+//! The writer's end of the three logs. One thread owns it.
+//!
+//! `append` copies bytes into the staged block and `publish` makes them visible: no lock, no allocation and no system call, except that a new
+//! block may wake the flusher or wait for it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::flusher::Flusher;
+use super::shared::Shared;
+use crate::error::{Error, Result};
+use crate::log::files::catalog_file::CatalogFile;
+use crate::log::files::lock::WriterLock;
+use crate::log::files::meta::DirMeta;
+use crate::log::files::storage::unlink_if_present;
+use crate::log::options::{pick_mut, pick_ref};
+use crate::log::read::reader::LogReader;
+use crate::log::staging::control::{DaemonWord, Word};
+use crate::log::staging::note::StagingNote;
+use crate::log::staging::protocol;
+use crate::log::sync::{Memory, Ordering};
+use crate::types::{Address, LogKind, Timestamp};
+
+/// What the logs did since they were opened.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct LogStats {
+    /// How often the writer found both blocks full.
+    pub stalls: u64,
+    pub stall: Duration,
+    /// Bytes written into segments, those written twice included.
+    pub written_bytes: u64,
+    pub syncs: u64,
+    pub segments: u64,
+}
+
+/// Where the writer stands in one log.
+#[derive(Debug)]
+struct Cursor {
+    /// All below it is appended.
+    end: Address,
+    /// End of the block under way. At it, the next block must be entered first.
+    limit: Address,
+    published: Address,
+}
+
+/// The three logs, open for appending. Dropped without `close` it leaves everything as a crash of the process would: what was
+/// published is found again at the next opening.
+#[derive(Debug)]
+pub struct Logs {
+    shared: Arc<Shared>,
+    cursors: [Cursor; 3],
+    flusher: Option<JoinHandle<Flusher>>,
+    catalog: CatalogFile,
+    staging_path: PathBuf,
+    stalls: u64,
+    stall: Duration,
+    /// Since when `has_room` has said no.
+    full_since: Option<Instant>,
+    _lock: WriterLock,
+}
+
+/// What `Logs` is made of.
+pub struct Parts {
+    pub shared: Arc<Shared>,
+    pub flusher: Flusher,
+    pub catalog: CatalogFile,
+    pub staging_path: PathBuf,
+    pub lock: WriterLock,
+}
+
+impl Logs {
+    /// Starts the flusher. All marks stand where appending begins, but for those of what is published before a gap.
+    pub fn new(parts: Parts) -> Result<Logs> {
+        let Parts {
+            shared,
+            flusher,
+            catalog,
+            staging_path,
+            lock,
+        } = parts;
+        let cursors = LogKind::ALL.map(|log| {
+            let marks = shared.writer(log);
+            let start = marks.appended.get();
+            // At the very end of a block the next one is entered like any other.
+            Cursor {
+                end: start,
+                limit: start.align_up(shared.geometry.block(log)),
+                published: marks.tail.get(),
+            }
+        });
+        let flusher = std::thread::Builder::new()
+            .name("loom-flusher".to_owned())
+            .spawn(move || flusher.run())
+            .map_err(|error| Error::io(&shared.dir, error))?;
+        Ok(Logs {
+            shared,
+            cursors,
+            flusher: Some(flusher),
+            catalog,
+            staging_path,
+            stalls: 0,
+            stall: Duration::ZERO,
+            full_since: None,
+            _lock: lock,
+        })
+    }
+
+    /// Appends bytes, a multiple of 8, and returns the address of the first. Nobody sees them before `publish`. While both blocks are full it
+    /// waits; that is counted.
+    #[inline]
+    pub fn append(&mut self, log: LogKind, bytes: &[u8]) -> Result<Address> {
+        let cursor = pick_mut(&mut self.cursors, log);
+        let address = cursor.end;
+        if bytes.len() as u64 <= cursor.limit.0 - address.0 {
+            self.shared.staging.copy_in(log, address, bytes);
+            cursor.end += bytes.len() as u64;
+            return Ok(address);
+        }
+        self.append_across(log, bytes)?;
+        Ok(address)
+    }
+
+    /// As `append`, but where it would wait it appends nothing and returns `Error::Full`. The bytes are at most a block.
+    pub fn try_append(&mut self, log: LogKind, bytes: &[u8]) -> Result<Address> {
+        if bytes.len() as u64 > self.room_bytes(log) {
+            self.shared.check()?;
+            self.stalls += 1;
+            self.tell_stalls();
+            self.wake_flusher(log);
+            return Err(Error::Full);
+        }
+        self.append(log, bytes)
+    }
+
+    /// How many bytes can be appended now without waiting.
+    pub fn room_bytes(&self, log: LogKind) -> u64 {
+        let cursor = pick_ref(&self.cursors, log);
+        let next = if self.can_enter(log) {
+            self.shared.geometry.block(log)
+        } else {
+            0
+        };
+        cursor.limit.0 - cursor.end.0 + next
+    }
+
+    /// Whether so many bytes of records, chunks and times can be appended now without waiting. While it says no, which counts as one stall, the
+    /// flusher is at work on making room.
+    pub fn has_room(&mut self, bytes: [u64; 3]) -> Result<bool> {
+        let scarce = LogKind::ALL
+            .into_iter()
+            .zip(bytes)
+            .find(|(log, bytes)| self.room_bytes(*log) < *bytes);
+        let Some((log, _)) = scarce else {
+            if let Some(since) = self.full_since.take() {
+                self.stall += since.elapsed();
+                self.tell_stalls();
+            }
+            return Ok(true);
+        };
+        self.shared.check()?;
+        if self.full_since.is_none() {
+            self.full_since = Some(Instant::now());
+            self.stalls += 1;
+            self.tell_stalls();
+        }
+        self.wake_flusher(log);
+        Ok(false)
+    }
+
+    /// Appends bytes that reach past the block under way.
+    #[cold]
+    fn append_across(&mut self, log: LogKind, bytes: &[u8]) -> Result<()> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            if pick_ref(&self.cursors, log).end == pick_ref(&self.cursors, log).limit {
+                self.enter_block(log)?;
+            }
+            let cursor = pick_mut(&mut self.cursors, log);
+            let run = rest.len().min((cursor.limit.0 - cursor.end.0) as usize);
+            let (piece, later) = rest.split_at(run);
+            self.shared.staging.copy_in(log, cursor.end, piece);
+            cursor.end += run as u64;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Begins the block after the one that is full: waits until the block that had its place is released and its segment allocated.
+    fn enter_block(&mut self, log: LogKind) -> Result<()> {
+        self.wake_flusher(log);
+        if !self.can_enter(log) {
+            self.wait_for_block(log)?;
+        }
+        let block = self.shared.geometry.block(log);
+        let cursor = pick_mut(&mut self.cursors, log);
+        let head = Address(cursor.limit.0.saturating_sub(block));
+        cursor.limit += block;
+        let marks = self.shared.writer(log);
+        if head > marks.head.get() {
+            protocol::give_up_below::<Memory>(head, |head| {
+                marks.head.set(head);
+                self.shared.staging.tell(log, Word::Head, head);
+            });
+            self.shared.staging.settle();
+        }
+        Ok(())
+    }
+
+    fn can_enter(&self, log: LogKind) -> bool {
+        let block = self.shared.geometry.block(log);
+        let limit = pick_ref(&self.cursors, log).limit;
+        let marks = self.shared.flusher(log);
+        marks.released.get().0 >= limit.0.saturating_sub(block)
+            && marks.allocated.get() >= limit + block
+    }
+
+    fn wait_for_block(&mut self, log: LogKind) -> Result<()> {
+        self.stalls += 1;
+        self.tell_stalls();
+        let since = Instant::now();
+        let result = loop {
+            if self.can_enter(log) {
+                break Ok(());
+            }
+            if let Err(error) = self.shared.check() {
+                break Err(error);
+            }
+            self.shared.wait(|| self.can_enter(log));
+        };
+        self.stall += since.elapsed();
+        self.tell_stalls();
+        result
+    }
+
+    /// Shows the flusher what is appended, published or not, so that blocks become free.
+    fn wake_flusher(&self, log: LogKind) {
+        self.shared.staging.settle();
+        self.shared
+            .writer(log)
+            .appended
+            .set(pick_ref(&self.cursors, log).end);
+        if let Some(flusher) = &self.flusher {
+            flusher.thread().unpark();
+        }
+    }
+
+    fn tell_stalls(&self) {
+        self.shared
+            .staging
+            .tell_daemon(DaemonWord::Stalls, self.stalls);
+        let nanos = u64::try_from(self.stall.as_nanos()).unwrap_or(u64::MAX);
+        self.shared
+            .staging
+            .tell_daemon(DaemonWord::StallNanos, nanos);
+    }
+
+    /// Where the next byte will stand, published or not.
+    #[inline]
+    pub fn end(&self, log: LogKind) -> Address {
+        pick_ref(&self.cursors, log).end
+    }
+
+    /// Makes all that was appended visible: records, then the chunk index, then the timestamp index, so that whoever finds a reference finds what it
+    /// refers to.
+    pub fn publish(&mut self) {
+        self.shared.staging.settle();
+        protocol::publish(|log| {
+            let cursor = pick_mut(&mut self.cursors, log);
+            if cursor.published == cursor.end {
+                return;
+            }
+            cursor.published = cursor.end;
+            let marks = self.shared.writer(log);
+            marks.appended.set(cursor.end);
+            marks.tail.set(cursor.end);
+            self.shared.staging.tell(log, Word::Tail, cursor.end);
+        });
+    }
+
+    /// The published end.
+    pub fn tail(&self, log: LogKind) -> Address {
+        pick_ref(&self.cursors, log).published
+    }
+
+    pub fn flushed(&self, log: LogKind) -> Address {
+        self.shared.flusher(log).flushed.get()
+    }
+
+    pub fn durable(&self, log: LogKind) -> Address {
+        self.shared.flusher(log).durable.get()
+    }
+
+    pub fn begin(&self, log: LogKind) -> Address {
+        self.shared.writer(log).begin.get()
+    }
+
+    /// Publishes, and returns when all of it is durable. Fails if the disk takes nothing for now; what was published stays so.
+    pub fn sync(&mut self) -> Result<()> {
+        let ticket = self.request_sync();
+        let since = self.shared.waiting().map_or(0, |(failures, _)| failures);
+        while !self.shared.is_done(ticket) {
+            self.shared.check()?;
+            match self.shared.waiting() {
+                // The second failure from here on is of a round that began after the request.
+                Some((failures, message)) if failures >= since + 2 => {
+                    return Err(Error::Waiting(message));
+                }
+                _ => self.shared.wait(|| self.shared.is_done(ticket)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Publishes and asks for a sync without waiting for it; `is_synced` tells when it is done.
+    pub fn request_sync(&mut self) -> u64 {
+        self.publish();
+        let ticket = self.shared.request_sync();
+        if let Some(flusher) = &self.flusher {
+            flusher.thread().unpark();
+        }
+        ticket
+    }
+
+    /// Whether the sync of that ticket is done; an error if it never will be.
+    pub fn is_synced(&self, ticket: u64) -> Result<bool> {
+        if self.shared.is_done(ticket) {
+            return Ok(true);
+        }
+        self.shared.check()?;
+        Ok(false)
+    }
+
+    /// Why the flusher waits, if it does: no space, for one.
+    pub fn trouble(&self) -> Option<String> {
+        self.shared.waiting().map(|(_, message)| message)
+    }
+
+    /// Whether the flusher waits for space on the disk.
+    pub fn waits_for_space(&self) -> bool {
+        self.shared.waits_for_space()
+    }
+
+    /// Bytes of the segments of all logs that are allocated and not given up. A gap takes none.
+    pub fn segment_bytes(&self) -> u64 {
+        let of_log = |log| {
+            let begin = self
+                .begin(log)
+                .align_down(self.shared.geometry.segment(log));
+            let allocated = self.shared.flusher(log).allocated.get();
+            allocated.0.saturating_sub(begin.0)
+        };
+        let addresses: u64 = LogKind::ALL.into_iter().map(of_log).sum();
+        let segment = self.shared.geometry.segment(LogKind::Records);
+        let begin = self.begin(LogKind::Records).align_down(segment);
+        let absent = self.shared.absent.iter().filter(|first| **first >= begin);
+        addresses.saturating_sub(absent.count() as u64 * segment)
+    }
+
+    /// As `segment_bytes`, and what will be allocated before the next segment of records is begun.
+    pub fn segment_bytes_soon(&self) -> u64 {
+        let geometry = &self.shared.geometry;
+        let allocated = self.shared.flusher(LogKind::Records).allocated.get();
+        let first = self
+            .tail(LogKind::Records)
+            .align_down(geometry.segment(LogKind::Records));
+        let soon = first + geometry.written_bytes(LogKind::Records);
+        self.segment_bytes() + soon.0.saturating_sub(allocated.0)
+    }
+
+    /// What the segments take when all but what is being written was given up.
+    pub fn bytes_min(&self) -> u64 {
+        self.shared.geometry.bytes_min()
+    }
+
+    /// Whether segments that were given up are still being removed.
+    pub fn is_evicting(&self) -> bool {
+        LogKind::ALL
+            .into_iter()
+            .any(|log| self.shared.flusher(log).evicted.get() < self.begin(log))
+    }
+
+    /// Gives up what lies below: first readers are told, then the directory, then whole segments go, by and by.
+    pub fn evict(&mut self, begins: [Address; 3]) {
+        for (log, begin) in LogKind::ALL.into_iter().zip(begins) {
+            let marks = self.shared.writer(log);
+            let begin = begin.min(pick_ref(&self.cursors, log).published);
+            if begin > marks.begin.get() {
+                self.shared.staging.tell(log, Word::Begin, begin);
+                marks.begin.set(begin);
+            }
+        }
+        if let Some(flusher) = &self.flusher {
+            flusher.thread().unpark();
+        }
+    }
+
+    /// Appends a line to the catalog and syncs it.
+    pub fn append_catalog(&mut self, line: &str) -> Result<()> {
+        self.catalog.append(line)?;
+        let staging = &self.shared.staging;
+        staging.tell_daemon(DaemonWord::CatalogBytes, self.catalog.bytes());
+        Ok(())
+    }
+
+    /// Tells readers that the writer lives, and how far its clock is from the wall clock.
+    pub fn heartbeat(&self, now: Timestamp, clock_offset_ns: i64) {
+        self.shared
+            .staging
+            .tell_daemon(DaemonWord::Heartbeat, now.0 as u64);
+        self.shared
+            .staging
+            .tell_daemon(DaemonWord::ClockOffset, clock_offset_ns as u64);
+    }
+
+    pub fn stats(&self) -> LogStats {
+        let counters = &self.shared.counters;
+        LogStats {
+            stalls: self.stalls,
+            stall: self.stall,
+            written_bytes: counters.written_bytes.load(Ordering::Relaxed),
+            syncs: counters.syncs.load(Ordering::Relaxed),
+            segments: counters.segments.load(Ordering::Relaxed),
+        }
+    }
+
+    /// A reader of these logs, as another process has one.
+    pub fn reader(&self) -> Result<LogReader> {
+        LogReader::open_with(Arc::clone(&self.shared.storage), &self.shared.dir)
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.shared.dir
+    }
+
+    pub fn meta(&self) -> &DirMeta {
+        &self.shared.meta
+    }
+
+    /// Bytes of memory that staging takes.
+    pub fn staging_bytes(&self) -> u64 {
+        self.shared.staging.layout().total_bytes()
+    }
+
+    /// A clean stop: everything is published, flushed and synced, segments are cut to the tails, staging goes. After an error the directory is as
+    /// after a crash, and nothing that was published is lost.
+    pub fn close(mut self) -> Result<()> {
+        self.shared.staging.tell_daemon(DaemonWord::Stopping, 1);
+        self.sync()?;
+        self.shared.check()?;
+        let flusher = self
+            .stop_flusher()
+            .ok_or_else(|| Error::Flusher("its thread panicked".to_owned()))?;
+        flusher.finish()?;
+        self.catalog.finish();
+        // From here on the clean mark stands; what is left of staging is ignored wherever it is found.
+        let Shared { storage, dir, .. } = &*self.shared;
+        StagingNote::remove(&**storage, dir)?;
+        storage.sync_dir(dir)?;
+        unlink_if_present(&**storage, &self.staging_path)
+    }
+
+    /// Ends the thread and waits for it; `None` if it is gone already or panicked.
+    fn stop_flusher(&mut self) -> Option<Flusher> {
+        let handle = self.flusher.take()?;
+        self.shared.stop();
+        handle.thread().unpark();
+        handle.join().ok()
+    }
+}
+
+impl Drop for Logs {
+    fn drop(&mut self) {
+        self.stop_flusher();
+    }
+}

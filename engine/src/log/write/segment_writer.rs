@@ -1,0 +1,140 @@
+//! The segment files of one log as the flusher has them: open for writing, to be synced, or refused by the medium.
+
+use std::sync::Arc;
+
+use super::fault::Fault;
+use super::replacement::replace;
+use super::shared::Shared;
+use crate::error::{Error, Result};
+use crate::log::files::segment::SegmentDir;
+use crate::log::files::storage::{OpenMode, StorageFile};
+use crate::log::sync::Ordering;
+use crate::types::{Address, LogKind};
+
+/// Files that wait for their sync; more are synced before the next one is begun.
+const UNSYNCED_FILES_MAX: usize = 8;
+
+#[derive(Debug)]
+pub struct SegmentWriter {
+    segments: SegmentDir,
+    current: Option<SegmentFile>,
+    /// Written since their last sync.
+    unsynced: Vec<SegmentFile>,
+    /// First addresses of segments of which nobody knows what is on the medium; they are written anew before anything else.
+    suspect: Vec<Address>,
+}
+
+#[derive(Clone, Debug)]
+struct SegmentFile {
+    first: Address,
+    file: Arc<dyn StorageFile>,
+}
+
+impl SegmentWriter {
+    pub fn new(segments: SegmentDir) -> SegmentWriter {
+        SegmentWriter {
+            segments,
+            current: None,
+            unsynced: Vec::new(),
+            suspect: Vec::new(),
+        }
+    }
+
+    pub fn segments(&self) -> &SegmentDir {
+        &self.segments
+    }
+
+    /// Where a byte stands in its segment.
+    pub fn offset_of(&self, at: Address) -> u64 {
+        at.0 - self.segments.first_of(at).0
+    }
+
+    /// Whether the file that holds `at` is the one that was written last.
+    pub fn is_current(&self, at: Address) -> bool {
+        let first = self.segments.first_of(at);
+        self.current
+            .as_ref()
+            .is_some_and(|current| current.first == first)
+    }
+
+    /// The segment file that holds `at`, open and counted as written to. All below `written` was written.
+    pub fn file(
+        &mut self,
+        shared: &Shared,
+        at: Address,
+        written: Address,
+    ) -> Result<Arc<dyn StorageFile>, Fault> {
+        self.replace_suspects(shared, written)?;
+        let first = self.segments.first_of(at);
+        let file = match &self.current {
+            Some(current) if current.first == first => Arc::clone(&current.file),
+            _ => self.open(shared, first, written)?,
+        };
+        if !self.unsynced.iter().any(|other| other.first == first) {
+            self.unsynced.push(SegmentFile {
+                first,
+                file: Arc::clone(&file),
+            });
+        }
+        Ok(file)
+    }
+
+    fn open(
+        &mut self,
+        shared: &Shared,
+        first: Address,
+        written: Address,
+    ) -> Result<Arc<dyn StorageFile>, Fault> {
+        if self.unsynced.len() >= UNSYNCED_FILES_MAX {
+            self.sync(shared, written)?;
+        }
+        let mode = match self.segments.log() {
+            LogKind::Records => OpenMode::WriteDirect,
+            LogKind::Chunks | LogKind::Times => OpenMode::Write,
+        };
+        let file = self.segments.provide(first, mode)?;
+        self.current = Some(SegmentFile {
+            first,
+            file: Arc::clone(&file),
+        });
+        Ok(file)
+    }
+
+    /// Takes note that the medium refused a write or a sync of the segment that holds `at`. It is not used again.
+    pub fn refuse(&mut self, at: Address, error: &Error) {
+        let first = self.segments.first_of(at);
+        tracing::warn!(
+            "{error}; the segment of the {} is written anew",
+            self.segments.log()
+        );
+        self.current.take_if(|current| current.first == first);
+        self.unsynced.retain(|other| other.first != first);
+        if !self.suspect.contains(&first) {
+            self.suspect.push(first);
+        }
+    }
+
+    /// Syncs every file that was written since the last time. One whose sync fails is never synced again: its segment is written anew.
+    pub fn sync(&mut self, shared: &Shared, written: Address) -> Result<(), Fault> {
+        for unsynced in std::mem::take(&mut self.unsynced) {
+            match unsynced.file.sync() {
+                Ok(()) => {
+                    shared.counters.syncs.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(error) => self.refuse(unsynced.first, &error),
+            }
+        }
+        self.replace_suspects(shared, written)
+    }
+
+    /// Gives every suspect segment a new generation, which is synced when this returns.
+    fn replace_suspects(&mut self, shared: &Shared, written: Address) -> Result<(), Fault> {
+        while let Some(&first) = self.suspect.last() {
+            let end = written.min(first + self.segments.segment_bytes());
+            replace(shared, &self.segments, first, end)?;
+            shared.counters.syncs.fetch_add(1, Ordering::Relaxed);
+            self.suspect.pop();
+        }
+        Ok(())
+    }
+}

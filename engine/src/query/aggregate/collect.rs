@@ -1,0 +1,308 @@
+//! The descent that adds up an index: what nodes answer goes into the tally whole, what they cannot is opened or scanned.
+//!
+//! A node answers only where it lies wholly inside the time range, one bucket and the value range, and has an entry for the
+//! index. Roll-ups carry their children's totals, so the siblings inside a window are added without being opened.
+
+use std::ops::ControlFlow;
+
+use super::gather::Gather;
+use super::indexed_aggregate::Question;
+use super::looks::Looks;
+use super::tally::{Counts, Tally, Totals};
+use crate::error::Result;
+use crate::format::{IndexBlock, Node};
+use crate::query::forest::mask::{NodeView, bin_mask, tops_hold_from};
+use crate::query::forest::node_reader::contradiction;
+use crate::query::forest::walk::Visitor;
+use crate::query::ranges::RangeSet;
+use crate::query::scan::chunk_cursor::{ChunkCursor, RecordView};
+use crate::query::scan::runs::{keep_within, payloads_of, within};
+use crate::types::{Key, TimeRange, Timestamp, ValueRange};
+
+pub(crate) struct Collecting<'a> {
+    pub question: &'a Question,
+    pub time: TimeRange,
+    pub tally: Tally,
+    /// The keys of a chunk that is being added.
+    loaded: Vec<Key>,
+    looks: Looks,
+}
+
+impl<'a> Collecting<'a> {
+    pub fn new(question: &'a Question, time: TimeRange, tally: Tally) -> Collecting<'a> {
+        Collecting {
+            question,
+            time,
+            tally,
+            loaded: Vec::new(),
+            looks: Looks::default(),
+        }
+    }
+}
+
+impl Visitor for Collecting<'_> {
+    fn arrivals(&self) -> TimeRange {
+        self.question.arrivals(self.time)
+    }
+
+    fn opens_summaries(&mut self) -> bool {
+        self.looks.next()
+    }
+
+    fn visit(&mut self, node: &Node<'_>) -> Result<u64> {
+        let Some(stats) = node.source(self.question.source.id) else {
+            return Ok(0);
+        };
+        let view = NodeView { node: *node, stats };
+        let times = TimeRange {
+            first: stats.first_ts,
+            last: stats.last_ts,
+        };
+        if !self.time.overlaps(times) {
+            return Ok(0);
+        }
+        let Some(block) = view.index(&self.question.value) else {
+            return Ok(self.children_in_time(&view));
+        };
+        if block.count == 0 || !self.question.keys.overlaps(block.range) {
+            self.looks.told();
+            return Ok(0);
+        }
+        let one_bucket = self.is_one_bucket(times);
+        if one_bucket && self.answers_whole(&block) {
+            self.looks.told();
+            self.add_block(times.first, &block)?;
+            return Ok(0);
+        }
+        if !view.is_summary() {
+            return self.add_children(&view, &block);
+        }
+        if one_bucket && self.add_tops(times.first, &block)? {
+            self.looks.told();
+            return Ok(0);
+        }
+        Ok(1)
+    }
+}
+
+impl Gather for Collecting<'_> {
+    type Note = ();
+
+    fn note(&mut self) {}
+
+    /// Adds the records of the loaded chunk.
+    fn chunk(&mut self, (): (), cursor: &mut ChunkCursor) -> Result<()> {
+        let question = self.question;
+        if !question.source.own_time() && self.runs(cursor)? {
+            return Ok(());
+        }
+        let mut failed = Ok(());
+        let _ = cursor.for_each(&question.source, |record, _| {
+            failed = self.record(&record);
+            match failed {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            }
+        })?;
+        failed
+    }
+
+    fn fork(&self) -> Self {
+        Collecting::new(self.question, self.time, self.tally.fork())
+    }
+
+    fn absorb(&mut self, other: Self) -> Result<()> {
+        self.tally.absorb(other.tally)
+    }
+}
+
+impl Collecting<'_> {
+    /// Adds the chunk's records run by run; false, with nothing added, where it must be done record by record.
+    fn runs(&mut self, cursor: &mut ChunkCursor) -> Result<bool> {
+        let layout = self.question.source.layout_at(cursor.base());
+        let Some((chunk, runs)) = cursor.runs(&self.question.source)? else {
+            return Ok(false);
+        };
+        let (value, wanted) = (&self.question.value, self.question.keys);
+        let keys = &mut self.loaded;
+        keys.clear();
+        let mut parts = Vec::with_capacity(runs.len());
+        for run in runs {
+            let Some((part, times)) = within(run, chunk, self.time) else {
+                continue;
+            };
+            let payloads = payloads_of(&part, chunk);
+            let from = keys.len();
+            if !self.tally.is_one_bucket(times) || !value.load_keys(layout, &payloads, keys) {
+                return Ok(false);
+            }
+            keep_within(keys, from, wanted);
+            parts.push((times.first, keys.len()));
+        }
+        let mut from = 0;
+        for (first, end) in parts {
+            let keys = self.loaded.get(from..end).unwrap_or_default();
+            self.tally.add_keys(first, keys, &self.question.bins)?;
+            from = end;
+        }
+        Ok(true)
+    }
+
+    /// Adds one record.
+    #[inline]
+    fn record(&mut self, record: &RecordView<'_>) -> Result<()> {
+        if !self.time.contains(record.ts) {
+            return Ok(());
+        }
+        let value = &self.question.value;
+        match value.key(record.layout, record.payload) {
+            Some(key) if self.question.keys.contains(key) => {
+                self.tally.add_key(record.ts, key, &self.question.bins)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether everything at these times is wanted, and falls in one bucket.
+    fn is_one_bucket(&self, times: TimeRange) -> bool {
+        self.time.covers(times) && self.tally.is_one_bucket(times)
+    }
+
+    /// Whether the block's values are all wanted and it knows what is asked of them.
+    fn answers_whole(&self, block: &IndexBlock<'_>) -> bool {
+        let knows_bins = match self.tally.counts() {
+            Counts::Nothing => true,
+            Counts::Bins => self.question.shares_bins && block.has_bins(),
+            Counts::BinTotals => self.question.shares_bins && block.has_bin_stats(),
+        };
+        self.question.keys.covers(block.range) && knows_bins
+    }
+
+    fn add_block(&mut self, ts: Timestamp, block: &IndexBlock<'_>) -> Result<()> {
+        let totals = Totals {
+            count: block.count,
+            sum: block.sum,
+            range: block.range,
+        };
+        self.add_totals(ts, &totals)?;
+        let counts = self.tally.counts();
+        let slot = self.tally.slot(ts)?;
+        match counts {
+            Counts::Nothing => return Ok(()),
+            Counts::Bins => {
+                for entry in block.bins() {
+                    slot.add_bin(entry.bin, entry.count);
+                }
+                return Ok(());
+            }
+            Counts::BinTotals => {}
+        }
+        let mut whole = true;
+        for entry in block.bins() {
+            whole &= entry.stats.is_some_and(|stats| {
+                let totals = Totals {
+                    count: entry.count,
+                    sum: stats.sum,
+                    range: ValueRange {
+                        min: stats.min,
+                        max: stats.max,
+                    },
+                };
+                slot.add_bin_totals(entry.bin, &totals)
+            });
+        }
+        if whole {
+            return Ok(());
+        }
+        Err(contradiction(
+            &self.question.logs,
+            "a bin's sum is of another type",
+        ))
+    }
+
+    fn add_totals(&mut self, ts: Timestamp, totals: &Totals) -> Result<()> {
+        if self.tally.slot(ts)?.totals.add(totals) {
+            return Ok(());
+        }
+        Err(contradiction(
+            &self.question.logs,
+            "a sum is of another type",
+        ))
+    }
+
+    /// Of a summary in one bucket: adds the wanted values, if the kept greatest ones are all of them.
+    fn add_tops(&mut self, ts: Timestamp, block: &IndexBlock<'_>) -> Result<bool> {
+        let keys = self.question.keys;
+        if !tops_hold_from(block, keys.min) {
+            return Ok(false);
+        }
+        for top in block.tops().filter(|top| keys.contains(top.key)) {
+            self.tally.add_key(ts, top.key, &self.question.bins)?;
+        }
+        Ok(true)
+    }
+
+    /// Of a roll-up: adds the children that its columns answer for, and returns those to open.
+    fn add_children(&mut self, view: &NodeView<'_>, block: &IndexBlock<'_>) -> Result<u64> {
+        let keys = self.question.keys;
+        let mut open = self.children_in_time(view) & block.child_mask;
+        if !keys.covers(block.range) {
+            let keys = RangeSet::new([(keys.min, keys.max)]);
+            open &= bin_mask(&self.question.value, &keys, block);
+        }
+        let mut stats = view.stats.children().peekable();
+        for child in block.children() {
+            let bit = 1 << child.child;
+            if open & bit == 0 {
+                continue;
+            }
+            let range = ValueRange {
+                min: child.min,
+                max: child.max,
+            };
+            if !keys.overlaps(range) {
+                open &= !bit;
+                continue;
+            }
+            while stats.next_if(|stats| stats.child < child.child).is_some() {}
+            let Some(stats) = stats.next_if(|stats| stats.child == child.child) else {
+                return Err(contradiction(
+                    &self.question.logs,
+                    "a child has values but no records",
+                ));
+            };
+            let times = TimeRange {
+                first: stats.first_ts,
+                last: stats.last_ts,
+            };
+            if self.tally.counts() == Counts::Nothing
+                && keys.covers(range)
+                && self.is_one_bucket(times)
+            {
+                let totals = Totals {
+                    count: child.count,
+                    sum: child.sum,
+                    range,
+                };
+                self.add_totals(times.first, &totals)?;
+                open &= !bit;
+            }
+        }
+        Ok(open)
+    }
+
+    fn children_in_time(&self, view: &NodeView<'_>) -> u64 {
+        if view.is_summary() {
+            return 1;
+        }
+        let mut mask = 0;
+        for child in view.stats.children() {
+            let times = TimeRange {
+                first: child.first_ts,
+                last: child.last_ts,
+            };
+            mask |= u64::from(self.time.overlaps(times)) << child.child;
+        }
+        mask
+    }
+}

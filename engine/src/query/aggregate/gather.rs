@@ -1,0 +1,159 @@
+//! Descents that several threads share: one walk hands out chunks, and each thread gathers from nodes and chunks what it is asked for
+//! on its own, until the parts are put together.
+//!
+//! The caller's thread begins alone, so that what summaries answer costs no other thread; with one thread there never is another.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::thread;
+
+use crate::error::{Error, Result};
+use crate::query::forest::walk::{Order, Visitor, Walk};
+use crate::query::interrupt::Poll;
+use crate::query::scan::chunk_cursor::ChunkCursor;
+use crate::query::snapshot_logs::SnapshotLogs;
+use crate::types::ChunkNo;
+
+/// Chunks that the caller's thread reads before others help: what they take is what it costs to begin a thread, several times over.
+const ALONE_CHUNKS: usize = if cfg!(test) { 1 } else { 48 };
+/// Chunks that a thread takes at a time: as many as are read at once.
+const CLAIM_BYTES: u32 = if cfg!(test) { 8 << 10 } else { 512 << 10 };
+
+/// What one thread gathers.
+pub(crate) trait Gather: Visitor + Send + Sized {
+    /// What a look at a chunk's summary leaves to know when the chunk is read.
+    type Note: Send;
+
+    /// Of the chunk that the walk has just yielded.
+    fn note(&mut self) -> Self::Note;
+
+    /// Takes what is wanted of the loaded chunk.
+    fn chunk(&mut self, note: Self::Note, cursor: &mut ChunkCursor) -> Result<()>;
+
+    /// The same task with nothing gathered yet.
+    fn fork(&self) -> Self;
+
+    /// Adds what another has gathered.
+    fn absorb(&mut self, other: Self) -> Result<()>;
+}
+
+/// Gathers over all chunks below the snapshot's position, with up to so many threads.
+pub(crate) fn gather<G: Gather>(
+    logs: &Arc<SnapshotLogs>,
+    mut gathered: G,
+    threads: usize,
+    poll: &Poll<'_>,
+) -> Result<G> {
+    let shared = Shared {
+        walk: Mutex::new(Walk::new(Arc::clone(logs), Order::OldestFirst)),
+        failed: AtomicBool::new(false),
+    };
+    let mut hand = Hand::new(logs);
+    let mut alone = 0;
+    while threads <= 1 || alone < ALONE_CHUNKS {
+        match hand.step(&shared, &mut gathered, poll)? {
+            0 => return Ok(gathered),
+            chunks => alone += chunks,
+        }
+    }
+    thread::scope(|scope| {
+        let helpers: Vec<_> = (1..threads)
+            .map_while(|_| {
+                let part = gathered.fork();
+                let (shared, hand) = (&shared, Hand::new(logs));
+                // Where no thread can be had, those that are there do it all.
+                thread::Builder::new()
+                    .spawn_scoped(scope, move || help(shared, hand, part))
+                    .ok()
+            })
+            .collect();
+        let mut outcome = shared.run(&mut hand, &mut gathered, poll);
+        for helper in helpers {
+            let part = match helper.join() {
+                Ok(part) => part,
+                Err(panic) => std::panic::resume_unwind(panic),
+            };
+            outcome = outcome.and_then(|()| gathered.absorb(part?));
+        }
+        outcome.map(|()| gathered)
+    })
+}
+
+/// What a helping thread does.
+fn help<G: Gather>(shared: &Shared, mut hand: Hand<G>, mut part: G) -> Result<G> {
+    let stop = || shared.failed.load(Ordering::Relaxed);
+    match shared.run(&mut hand, &mut part, &Poll::new(&stop)) {
+        // It stopped because another has failed, which tells why.
+        Ok(()) | Err(Error::Interrupted) => Ok(part),
+        Err(error) => Err(error),
+    }
+}
+
+struct Shared {
+    walk: Mutex<Walk>,
+    /// One thread has failed, so that what the others find does not matter. Relaxed: it guards no memory.
+    failed: AtomicBool,
+}
+
+impl Shared {
+    fn run<G: Gather>(&self, hand: &mut Hand<G>, part: &mut G, poll: &Poll<'_>) -> Result<()> {
+        let mut outcome = Ok(1);
+        while matches!(outcome, Ok(1..)) && !self.failed.load(Ordering::Relaxed) {
+            outcome = hand.step(self, part, poll);
+        }
+        self.failed.fetch_or(outcome.is_err(), Ordering::Relaxed);
+        outcome.map(|_| ())
+    }
+
+    /// The walk, for one thread. While another has it, the caller's is heard.
+    fn walk(&self, poll: &Poll<'_>) -> Result<MutexGuard<'_, Walk>> {
+        loop {
+            match self.walk.try_lock() {
+                Ok(walk) => return Ok(walk),
+                Err(TryLockError::Poisoned(walk)) => return Ok(walk.into_inner()),
+                Err(TryLockError::WouldBlock) => poll.check()?,
+            }
+            thread::yield_now();
+        }
+    }
+}
+
+/// One thread's buffers.
+struct Hand<G: Gather> {
+    cursor: ChunkCursor,
+    claim: VecDeque<(ChunkNo, G::Note)>,
+    claim_chunks: usize,
+}
+
+impl<G: Gather> Hand<G> {
+    fn new(logs: &Arc<SnapshotLogs>) -> Hand<G> {
+        Hand {
+            cursor: ChunkCursor::new(Arc::clone(logs)),
+            claim: VecDeque::new(),
+            claim_chunks: (CLAIM_BYTES / logs.chunk_bytes()).max(1) as usize,
+        }
+    }
+
+    /// Takes the next chunks; returns how many, 0 where none are left.
+    fn step(&mut self, shared: &Shared, part: &mut G, poll: &Poll<'_>) -> Result<usize> {
+        {
+            let mut walk = shared.walk(poll)?;
+            while self.claim.len() < self.claim_chunks
+                && let Some(chunk) = walk.next(part, poll)?
+            {
+                self.claim.push_back((chunk, part.note()));
+            }
+        }
+        let chunks = self.claim.len();
+        self.cursor
+            .expect(self.claim.iter().map(|(chunk, _)| *chunk));
+        while let Some((chunk, note)) = self.claim.pop_front() {
+            poll.check()?;
+            let following = self.claim.iter().map(|(chunk, _)| *chunk);
+            self.cursor.load_of(chunk, chunk.row_end(following))?;
+            part.chunk(note, &mut self.cursor)?;
+        }
+        Ok(chunks)
+    }
+}

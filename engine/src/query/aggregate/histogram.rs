@@ -1,0 +1,158 @@
+//! The histogram of an index over a time range, by bucket: how many values each bin holds, and what it keeps of them.
+//!
+//! Nodes answer with the bins that they hold, what they cannot is scanned: the descents are the indexed aggregate's. Buckets are
+//! answered in groups, so that memory is bounded however many there are.
+
+use super::bucket::Bucket;
+use super::indexed_aggregate::{Asked, Question, span};
+use super::tally::{Counts, Slot, Tally};
+use crate::error::{Error, Result};
+use crate::query::interrupt::Poll;
+use crate::query::snapshot::Snapshot;
+use crate::schema::BinMap;
+use crate::types::{IndexId, Key, SourceId, Sum, TimeRange, Timestamp, ValueRange};
+
+/// Whose values to count.
+#[derive(Copy, Clone, Debug)]
+pub struct HistogramSpec {
+    pub time: TimeRange,
+    /// `None`: one histogram for all times.
+    pub bucket: Option<Bucket>,
+    /// As for an aggregate.
+    pub threads: usize,
+}
+
+/// A bin of one bucket that holds values.
+#[derive(Clone, PartialEq, Debug)]
+pub struct HistogramRow {
+    /// The bucket's start; `None` without buckets.
+    pub bucket: Option<Timestamp>,
+    pub bin: u16,
+    pub count: u64,
+    /// Of defined bins; `auto` ones only count.
+    pub stats: Option<BinValues>,
+}
+
+/// What defined bins keep of their values.
+#[derive(Clone, PartialEq, Debug)]
+pub struct BinValues {
+    pub sum: Sum,
+    pub min: Key,
+    pub max: Key,
+}
+
+/// A histogram that is being answered, some buckets a step.
+pub struct Histogram {
+    questions: Vec<Question>,
+    spec: HistogramSpec,
+    bins: BinMap,
+    counts: Counts,
+    /// Buckets that hold a value, by time; without buckets the one of all times.
+    slots: Vec<Slot>,
+    /// Of them, those that were answered.
+    answered: usize,
+}
+
+impl Histogram {
+    /// The values of several snapshots' indexes are counted as those of one.
+    ///
+    /// # Errors
+    /// An unknown index, indexes whose bins differ, a bucket that makes no sense, damage, eviction,
+    /// [`crate::Error::Interrupted`].
+    pub fn new(
+        asked: &[(&Snapshot, SourceId, IndexId)],
+        spec: HistogramSpec,
+        poll: &Poll<'_>,
+    ) -> Result<Histogram> {
+        if let Some(bucket) = spec.bucket {
+            bucket.validate()?;
+        }
+        let questions = Question::prepare(asked, ValueRange::ALL)?;
+        let Some(first) = questions
+            .first()
+            .filter(|_| questions.iter().all(|question| question.shares_bins))
+        else {
+            return Err(Error::Query(
+                "the index has other bins in one directory than in another".to_owned(),
+            ));
+        };
+        let bins = first.bins.clone();
+        let slots = match spec.bucket {
+            Some(_) => asked_of(&questions, &spec).tally(spec.time, Counts::Nothing, poll)?,
+            None => Tally::new(None, &bins, Counts::Nothing).into_slots(),
+        };
+        Ok(Histogram {
+            counts: if bins.is_auto() {
+                Counts::Bins
+            } else {
+                Counts::BinTotals
+            },
+            questions,
+            spec,
+            bins,
+            slots,
+            answered: 0,
+        })
+    }
+
+    pub fn bins(&self) -> &BinMap {
+        &self.bins
+    }
+
+    /// The next rows, by bucket and bin; `None` after the last.
+    ///
+    /// # Errors
+    /// Damage, eviction, [`crate::Error::Interrupted`].
+    pub fn next(&mut self, poll: &Poll<'_>) -> Result<Option<Vec<HistogramRow>>> {
+        let left = self.slots.get(self.answered..).unwrap_or_default();
+        let asked = asked_of(&self.questions, &self.spec);
+        let (asked, group) = asked.at_once(left.len(), self.counts);
+        let slots = left.get(..group).unwrap_or(left);
+        if slots.is_empty() {
+            return Ok(None);
+        }
+        let time = self.spec.time.intersect(span(slots));
+        let binned = asked.tally(time, self.counts, poll)?;
+        asked.expect_same(slots, &binned)?;
+        self.answered += slots.len();
+        Ok(Some(
+            binned.iter().flat_map(|slot| self.rows(slot)).collect(),
+        ))
+    }
+
+    fn rows(&self, slot: &Slot) -> Vec<HistogramRow> {
+        let bucket = self.spec.bucket.map(|_| slot.time.first);
+        let counted = slot.bins.iter().zip(0..).map(|(&count, bin)| HistogramRow {
+            bucket,
+            bin,
+            count,
+            stats: None,
+        });
+        let totalled = slot
+            .bin_totals
+            .iter()
+            .zip(0..)
+            .map(|(totals, bin)| HistogramRow {
+                bucket,
+                bin,
+                count: totals.count,
+                stats: Some(BinValues {
+                    sum: totals.sum,
+                    min: totals.range.min,
+                    max: totals.range.max,
+                }),
+            });
+        counted
+            .chain(totalled)
+            .filter(|row| row.count > 0)
+            .collect()
+    }
+}
+
+fn asked_of<'a>(questions: &'a [Question], spec: &HistogramSpec) -> Asked<'a> {
+    Asked {
+        questions,
+        bucket: spec.bucket,
+        threads: spec.threads,
+    }
+}

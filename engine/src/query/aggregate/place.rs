@@ -1,0 +1,121 @@
+//! Where the value of a rank lies: in which bin, and at which rank among that bin's values.
+
+use super::indexed_aggregate::Question;
+use super::tally::Slot;
+use crate::types::{Key, ValueRange};
+
+/// A range of keys that holds the value of a rank.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    pub keys: ValueRange,
+    /// How many values lie in `keys`.
+    pub count: u64,
+    /// Which of them it is in ascending order, from 1.
+    pub rank: u64,
+}
+
+impl Place {
+    /// The value of `rank` (from 1) among a bucket's, or `None` where its counts by bin contradict its count.
+    pub fn of(question: &Question, slot: &Slot, rank: u64) -> Option<Place> {
+        let totals = &slot.totals;
+        if rank <= 1 {
+            return Some(Place::exactly(totals.range.min));
+        }
+        if rank >= totals.count {
+            return Some(Place::exactly(totals.range.max));
+        }
+        let bins = &question.bins;
+        let mut before = 0u64;
+        for (bin, &count) in slot.bins.iter().enumerate() {
+            let through = before.checked_add(count)?;
+            if rank <= through {
+                let bin = bin as u16;
+                let bounds = ValueRange {
+                    min: bins.lower(bin),
+                    max: bins.upper(bin),
+                };
+                let keys = bounds.intersect(totals.range);
+                let rank = rank - before;
+                return (!keys.is_empty()).then_some(Place { keys, count, rank });
+            }
+            before = through;
+        }
+        None
+    }
+
+    fn exactly(key: Key) -> Place {
+        Place {
+            keys: ValueRange { min: key, max: key },
+            count: 1,
+            rank: 1,
+        }
+    }
+
+    /// The value, where only one can be it.
+    pub fn single(&self) -> Option<Key> {
+        (self.keys.min == self.keys.max).then_some(self.keys.min)
+    }
+
+    /// A key at most half of the range off.
+    pub fn middle(&self) -> Key {
+        let (min, max) = (self.keys.min.0, self.keys.max.0);
+        Key(min + (max - min) / 2)
+    }
+
+    /// Cuts the range into at most 2^16 parts of 2^`shift` keys.
+    pub fn shift(&self) -> u32 {
+        let width = self.keys.max.0 - self.keys.min.0;
+        (u64::BITS - width.leading_zeros()).saturating_sub(16)
+    }
+
+    /// The part that holds the rank, by the counts of all parts; `None` where they contradict the count.
+    pub fn narrowed(&self, counts: &[u64]) -> Option<Place> {
+        let shift = self.shift();
+        let mut before = 0u64;
+        for (part, &count) in counts.iter().enumerate() {
+            let through = before.checked_add(count)?;
+            if self.rank <= through {
+                let min = self.keys.min.0 + ((part as u64) << shift);
+                let max = min.saturating_add((1u64 << shift) - 1);
+                return Some(Place {
+                    keys: ValueRange {
+                        min: Key(min),
+                        max: Key(max.min(self.keys.max.0)),
+                    },
+                    count,
+                    rank: self.rank - before,
+                });
+            }
+            before = through;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn narrowing_ends_at_the_value_of_the_rank(mut keys in prop::collection::vec(any::<u64>(), 1..60), rank: prop::sample::Index) {
+            let rank = rank.index(keys.len());
+            keys.sort_unstable();
+            let mut place = Place {
+                keys: ValueRange { min: Key(keys[0]), max: Key(keys[keys.len() - 1]) },
+                count: keys.len() as u64,
+                rank: rank as u64 + 1,
+            };
+            for _ in 0..5 {
+                let mut counts = vec![0; 1 << 16];
+                for key in keys.iter().filter(|key| place.keys.contains(Key(**key))) {
+                    counts[((key - place.keys.min.0) >> place.shift()) as usize] += 1;
+                }
+                place = place.narrowed(&counts).unwrap();
+                prop_assert!(place.keys.contains(Key(keys[rank])));
+            }
+            prop_assert_eq!(place.single(), Some(Key(keys[rank])));
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Reads of a log through a buffer that reads ahead while requests follow each other, and exactly otherwise.
+//!
+//! Nodes of neighbouring chunks are neighbours in the chunk index: a walk over many of them reads 256 KiB at a time, one that
+//! follows masks to a few reads those alone.
+
+use crate::error::Result;
+use crate::query::snapshot_logs::SnapshotLogs;
+use crate::types::{Address, LogKind};
+
+const AHEAD_BYTES_LEAST: usize = 4 << 10;
+const AHEAD_BYTES_MOST: usize = 256 << 10;
+
+pub(crate) struct Window {
+    log: LogKind,
+    start: u64,
+    bytes: Vec<u8>,
+    ahead_bytes: usize,
+}
+
+impl Window {
+    pub fn new(log: LogKind) -> Window {
+        Window {
+            log,
+            start: 0,
+            bytes: Vec::new(),
+            ahead_bytes: 0,
+        }
+    }
+
+    /// The `length` bytes at `address`, which must lie below the log's tail.
+    pub fn read(&mut self, logs: &SnapshotLogs, address: Address, length: usize) -> Result<&[u8]> {
+        let start = match self.place(address, length) {
+            Some(start) => start,
+            None => {
+                self.fill(logs, address, length)?;
+                0
+            }
+        };
+        Ok(self
+            .bytes
+            .get(start..)
+            .and_then(|rest| rest.get(..length))
+            .unwrap_or_default())
+    }
+
+    /// The next read comes from the log again.
+    pub fn forget(&mut self) {
+        self.bytes.clear();
+    }
+
+    fn place(&self, address: Address, length: usize) -> Option<usize> {
+        let start = usize::try_from(address.0.checked_sub(self.start)?).ok()?;
+        (start.checked_add(length)? <= self.bytes.len()).then_some(start)
+    }
+
+    fn fill(&mut self, logs: &SnapshotLogs, address: Address, length: usize) -> Result<()> {
+        let end = self.start + self.bytes.len() as u64;
+        let reach = self.ahead_bytes.max(AHEAD_BYTES_LEAST) as u64;
+        let follows = !self.bytes.is_empty()
+            && address.0 >= self.start
+            && address.0 <= end.saturating_add(reach);
+        self.ahead_bytes = if follows {
+            (self.ahead_bytes * 2).clamp(AHEAD_BYTES_LEAST, AHEAD_BYTES_MOST)
+        } else {
+            0
+        };
+        let available = logs.tail(self.log).0.saturating_sub(address.0);
+        let wanted = length.max(self.ahead_bytes);
+        let wanted = usize::try_from(available).map_or(wanted, |available| wanted.min(available));
+        // Emptied first: after a failed read the buffer must not answer for bytes it does not hold.
+        self.bytes.clear();
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.resize(wanted.max(length), 0);
+        logs.read(self.log, address, &mut bytes)?;
+        self.start = address.0;
+        self.bytes = bytes;
+        Ok(())
+    }
+}

@@ -1,0 +1,298 @@
+//! What is missing: the records of `loom_losses`, and the gaps and damaged chunks that the timestamp index tells.
+//!
+//! The ledger of the daemon says what it refused and dropped, in its records and in the file of what has none yet; what a crash took is told by
+//! the logs themselves. The cost is bounded by the
+//! number of losses: where there are none, the roots of the forest are all that is read.
+
+use std::ops::ControlFlow;
+
+use super::missing::{MissingRun, missing_runs};
+use super::unrecorded::Ledger;
+use crate::error::{Error, Result};
+use crate::query::interrupt::Poll;
+use crate::query::scan::raw_scan::raw_scan;
+use crate::query::snapshot::Snapshot;
+use crate::schema::{
+    Catalog, LOSSES_SOURCE, LossDecoder, LossReason, LossStage, LossText, TimeKind,
+};
+use crate::types::{Address, SourceId, TimeRange, Timestamp};
+use crate::unrecorded::Entry;
+
+/// Where losses begin that have no record yet, in a directory whose newest record is this.
+///
+/// They are gathered for a second before they are recorded, and a log without room for that has none for records either.
+pub fn unrecorded_since(newest: Option<Timestamp>) -> Timestamp {
+    const GATHERED_NS: i64 = 2_000_000_000;
+    newest.map_or(Timestamp::MIN, |newest| {
+        Timestamp(newest.0.saturating_sub(GATHERED_NS))
+    })
+}
+
+/// Records that are known to be missing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Loss {
+    /// They arrived in the closed span from `from` to `to`; `MIN` and `MAX` where nothing is known to have come before or after.
+    pub from: Timestamp,
+    pub to: Timestamp,
+    /// `None`: records of any source may be among them.
+    pub source: Option<String>,
+    /// Where on the way in they were lost: `input`, `log` or `crash`.
+    pub stage: String,
+    pub reason: String,
+    /// `None`: nobody knows.
+    pub records: Option<u64>,
+    /// Payload bytes; `None`: nobody knows.
+    pub bytes: Option<u64>,
+}
+
+impl Snapshot {
+    /// Every loss that is known of what is retained, by time: what the ledger says now, though it be later than the snapshot, for a loss is
+    /// recorded after it happened.
+    ///
+    /// # Errors
+    /// Damage, eviction meanwhile, [`Error::Interrupted`].
+    pub fn losses(&self, poll: &Poll<'_>) -> Result<Vec<Loss>> {
+        self.losses_since(Timestamp::MIN, poll)
+    }
+
+    /// Succeeds where no record of the source is known to be missing in the range. A source with its own time is held to all of its losses:
+    /// when they arrived says nothing about the times that they bore. What retention removed is no loss.
+    ///
+    /// # Errors
+    /// [`Error::Incomplete`] names the first loss; further as [`Snapshot::losses`].
+    pub fn require_complete(
+        &self,
+        source: SourceId,
+        range: TimeRange,
+        poll: &Poll<'_>,
+    ) -> Result<()> {
+        let source = self.source_by_id(source)?;
+        let range = match source.time {
+            TimeKind::Arrival => range,
+            TimeKind::Own if range.is_empty() => return Ok(()),
+            TimeKind::Own => TimeRange::ALL,
+        };
+        let losses = self.losses_since(range.first, poll)?;
+        let first = losses
+            .iter()
+            .find(|loss| loss.concerns(&source.name) && loss.span().overlaps(range));
+        match first {
+            Some(loss) => Err(Error::Incomplete {
+                source_name: source.name.clone(),
+                what: loss.sentence(),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// All losses that reach to `first` or past it, and perhaps others.
+    fn losses_since(&self, first: Timestamp, poll: &Poll<'_>) -> Result<Vec<Loss>> {
+        let chunk_bytes = self.chunk_bytes();
+        let runs = missing_runs(self.logs(), poll)?;
+        let mut losses: Vec<Loss> = runs
+            .iter()
+            .map(|run| Loss::of_run(run, chunk_bytes))
+            .collect();
+        if let Some((from, to)) = self.logs().gap_to_come() {
+            let last = self.newest_ts()?;
+            losses.push(Loss::of_gap(
+                from,
+                to,
+                TimeRange {
+                    first: last.unwrap_or(Timestamp::MIN),
+                    last: Timestamp::MAX,
+                },
+            ));
+        }
+        let Ledger {
+            snapshot,
+            unrecorded,
+            untold,
+        } = self.ledger_now(poll)?;
+        let of_entry = |entry| Loss::of_entry(entry, snapshot.catalog());
+        losses.extend(unrecorded.iter().map(of_entry));
+        if let Some(error) = untold {
+            losses.push(Loss::untold(&error, snapshot.newest_ts()?));
+        }
+        if let Some(ledger) = snapshot.catalog().find(LOSSES_SOURCE) {
+            let decoder = LossDecoder::new(ledger);
+            // A loss is recorded after it happened, so older records tell of older losses.
+            let range = TimeRange {
+                first,
+                last: Timestamp::MAX,
+            };
+            raw_scan(&snapshot, ledger.id, range, poll, |record| {
+                let text = decoder.decode(record.layout, record.payload);
+                losses.push(Loss::of_record(text, record.ts));
+                ControlFlow::Continue(())
+            })?;
+        }
+        losses.sort_by_key(|loss| (loss.from, loss.to));
+        Ok(losses)
+    }
+}
+
+impl Loss {
+    fn of_run(run: &MissingRun, chunk_bytes: u32) -> Loss {
+        let from = run.first.address(chunk_bytes);
+        let to = from + run.chunks.saturating_mul(chunk_bytes.into());
+        let arrived = TimeRange {
+            first: run.from,
+            last: run.to,
+        };
+        if run.damaged {
+            let reason = format!("damaged from address {from} to {to}");
+            Loss::unknown(arrived, LossStage::Log, reason)
+        } else {
+            Loss::of_gap(from, to, arrived)
+        }
+    }
+
+    fn of_gap(from: Address, to: Address, arrived: TimeRange) -> Loss {
+        let reason = format!("lost with staging, from address {from} to {to}");
+        Loss::unknown(arrived, LossStage::Crash, reason)
+    }
+
+    /// Nobody knows how many records of which source.
+    fn unknown(arrived: TimeRange, stage: LossStage, reason: String) -> Loss {
+        Loss {
+            from: arrived.first,
+            to: arrived.last,
+            source: None,
+            stage: stage.label().to_owned(),
+            reason,
+            records: None,
+            bytes: None,
+        }
+    }
+
+    fn of_record(text: LossText, recorded: Timestamp) -> Loss {
+        let to = text.to.unwrap_or(recorded);
+        Loss {
+            from: text.from.unwrap_or(Timestamp::MIN).min(to),
+            to,
+            source: text.source,
+            stage: text.stage,
+            reason: text.reason,
+            records: text.records,
+            bytes: text.bytes,
+        }
+    }
+
+    fn of_entry(entry: &Entry, catalog: &Catalog) -> Loss {
+        let source = entry.source.and_then(|id| catalog.source(id));
+        let reason = LossReason::of_number(entry.reason).unwrap_or(LossReason::Unknown);
+        Loss {
+            from: entry.from,
+            to: entry.to,
+            source: source.map(|source| source.name.clone()),
+            stage: reason.stage().label().to_owned(),
+            reason: reason.label().to_owned(),
+            records: entry.records,
+            bytes: entry.bytes,
+        }
+    }
+
+    /// What the file of unrecorded losses may hold, where nobody can tell.
+    fn untold(error: &Error, newest: Option<Timestamp>) -> Loss {
+        let arrived = TimeRange {
+            first: unrecorded_since(newest),
+            last: Timestamp::MAX,
+        };
+        let reason = format!("losses that are not recorded yet cannot be read: {error}");
+        Loss::unknown(arrived, LossStage::Crash, reason)
+    }
+
+    fn concerns(&self, source: &str) -> bool {
+        self.source.as_deref().is_none_or(|lost| lost == source)
+    }
+
+    fn span(&self) -> TimeRange {
+        TimeRange {
+            first: self.from,
+            last: self.to,
+        }
+    }
+
+    fn sentence(&self) -> String {
+        let records = match self.records {
+            Some(records) => format!("{records} records are"),
+            None => "an unknown number of records is".to_owned(),
+        };
+        let after = match self.from {
+            Timestamp::MIN => "the beginning".to_owned(),
+            from => rfc3339(from),
+        };
+        let before = match self.to {
+            Timestamp::MAX => "now".to_owned(),
+            to => rfc3339(to),
+        };
+        let Loss { stage, reason, .. } = self;
+        format!("{records} missing between {after} and {before} (stage {stage}: {reason})")
+    }
+}
+
+/// A time in UTC, to the nanosecond.
+fn rfc3339(time: Timestamp) -> String {
+    const SECOND_NS: i64 = 1_000_000_000;
+    const DAY_S: i64 = 86_400;
+    let (seconds, ns) = (time.0.div_euclid(SECOND_NS), time.0.rem_euclid(SECOND_NS));
+    let (days, second) = (seconds.div_euclid(DAY_S), seconds.rem_euclid(DAY_S));
+    // Days are counted from 1 March of the year 0, so that a leap day is the last of its year.
+    let days = days + 719_468;
+    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = (month_from_march + 2) % 12 + 1;
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let (hour, minute) = (second / 3600, second / 60 % 60);
+    format!(
+        "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{:02}.{ns:09}Z",
+        second % 60
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_told_as_people_write_them() {
+        for (ns, text) in [
+            (0, "1970-01-01T00:00:00.000000000Z"),
+            (-1, "1969-12-31T23:59:59.999999999Z"),
+            (951_782_400_000_000_001, "2000-02-29T00:00:00.000000001Z"),
+            (1_709_251_199_000_000_000, "2024-02-29T23:59:59.000000000Z"),
+            (1_709_251_200_000_000_000, "2024-03-01T00:00:00.000000000Z"),
+            (4_102_444_799_999_999_999, "2099-12-31T23:59:59.999999999Z"),
+        ] {
+            assert_eq!(rfc3339(Timestamp(ns)), text);
+        }
+    }
+
+    #[test]
+    fn a_loss_of_no_source_concerns_each() {
+        let run = MissingRun {
+            first: crate::types::ChunkNo(2),
+            chunks: 3,
+            damaged: false,
+            from: Timestamp::MIN,
+            to: Timestamp(0),
+        };
+        let gap = Loss::of_run(&run, 4096);
+        assert!(gap.concerns("any") && gap.span().overlaps(TimeRange::ALL));
+        assert_eq!(
+            gap.sentence(),
+            "an unknown number of records is missing between the beginning and 1970-01-01T00:00:00.000000000Z \
+             (stage crash: lost with staging, from address 8192 to 20480)"
+        );
+        let of_one = Loss {
+            source: Some("one".to_owned()),
+            ..gap
+        };
+        assert!(of_one.concerns("one") && !of_one.concerns("other"));
+    }
+}

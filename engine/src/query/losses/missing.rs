@@ -1,0 +1,123 @@
+//! Chunks that have no summary: what the timestamp index tells of records that were lost or damaged.
+//!
+//! Roll-ups count such chunks, so the descent opens only nodes that have some below them: where nothing is missing it looks at the
+//! roots of the forest alone. A node or an entry that does not verify costs time and no answer, as in a scan: what stands below is asked one by
+//! one, and at the bottom the chunk itself.
+
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::format::FANOUT;
+use crate::query::forest::node_id::{NodeId, roots};
+use crate::query::forest::node_reader::NodeReader;
+use crate::query::interrupt::Poll;
+use crate::query::scan::chunk_cursor::ChunkCursor;
+use crate::query::snapshot_logs::SnapshotLogs;
+use crate::types::{ChunkNo, Timestamp};
+
+/// Neighbouring chunks that are missing for the same reason.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct MissingRun {
+    pub first: ChunkNo,
+    pub chunks: u64,
+    /// Their bytes do not verify; else they were lost with staging, or their addresses never held any.
+    pub damaged: bool,
+    /// Arrival of the last record before them, `MIN` where there is none.
+    pub from: Timestamp,
+    /// Arrival of the first record after them, `MAX` while there is none.
+    pub to: Timestamp,
+}
+
+/// All of a snapshot, ascending.
+///
+/// # Errors
+/// A chunk of which neither its entry nor its own bytes tell, eviction meanwhile, [`crate::Error::Interrupted`].
+pub(crate) fn missing_runs(logs: &Arc<SnapshotLogs>, poll: &Poll<'_>) -> Result<Vec<MissingRun>> {
+    let mut search = Search {
+        reader: NodeReader::new(Arc::clone(logs)),
+        cursor: ChunkCursor::new(Arc::clone(logs)),
+        runs: Vec::new(),
+    };
+    let summarised = logs.summarised_chunks().0;
+    for root in roots(logs.first_chunk().0..summarised) {
+        search.descend(root, poll)?;
+    }
+    let mut runs = std::mem::take(&mut search.runs);
+    // From the last one on: a run may end where another begins, and then they end at the same time.
+    let mut after = (u64::MAX, Timestamp::MAX);
+    for run in runs.iter_mut().rev() {
+        let next = run.first.0 + run.chunks;
+        run.to = if next == after.0 {
+            after.1
+        } else if next < summarised {
+            match search.reader.entry(NodeId::summary(ChunkNo(next))) {
+                Ok(entry) => entry.first_arrival,
+                Err(error) if error.is_damage() => search.first_arrival(ChunkNo(next))?,
+                Err(error) => return Err(error),
+            }
+        } else if next < logs.end_chunk().0 {
+            search.first_arrival(ChunkNo(next))?
+        } else {
+            Timestamp::MAX
+        };
+        after = (run.first.0, run.to);
+    }
+    Ok(runs)
+}
+
+struct Search {
+    reader: NodeReader,
+    cursor: ChunkCursor,
+    runs: Vec<MissingRun>,
+}
+
+impl Search {
+    fn descend(&mut self, id: NodeId, poll: &Poll<'_>) -> Result<()> {
+        poll.check()?;
+        match self.some_missing_below(id) {
+            Ok(false) => return Ok(()),
+            Ok(true) => {}
+            Err(error) if !error.is_damage() => return Err(error),
+            // It is there if it verifies. Else nobody can tell, and a scan of it fails too.
+            Err(_) if id.level == 0 => return self.cursor.load(ChunkNo(id.ordinal)),
+            Err(_) => {}
+        }
+        (0..FANOUT as u32)
+            .filter_map(|child| id.child(child))
+            .try_for_each(|child| self.descend(child, poll))
+    }
+
+    /// Whether the node's children must be asked; a chunk that is missing is noted.
+    fn some_missing_below(&mut self, id: NodeId) -> Result<bool> {
+        let entry = self.reader.entry(id)?;
+        if id.level == 0 {
+            if entry.node_bytes == 0 {
+                self.add(ChunkNo(id.ordinal), entry.damaged, entry.last_arrival);
+            }
+            return Ok(false);
+        }
+        let opened = self.reader.open_at(id, &entry)?;
+        Ok(opened.is_none_or(|open| open.node().missing_chunks() != 0))
+    }
+
+    fn first_arrival(&mut self, chunk: ChunkNo) -> Result<Timestamp> {
+        self.cursor.load(chunk)?;
+        let first = self.cursor.first_arrival()?;
+        Ok(first.unwrap_or(Timestamp::MAX))
+    }
+
+    fn add(&mut self, chunk: ChunkNo, damaged: bool, from: Timestamp) {
+        match self.runs.last_mut() {
+            Some(run) if run.first.0 + run.chunks == chunk.0 && run.damaged == damaged => {
+                run.chunks += 1;
+            }
+            _ => self.runs.push(MissingRun {
+                first: chunk,
+                chunks: 1,
+                damaged,
+                from,
+                to: Timestamp::MAX,
+            }),
+        }
+    }
+}

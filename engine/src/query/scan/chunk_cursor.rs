@@ -1,0 +1,441 @@
+//! A chunk's bytes in memory, and the records of one source in it.
+//!
+//! A chunk that comes from a segment is verified before it is first used. A record that ends past the snapshot's position is not
+//! seen, whatever lies behind it. Chunks that follow one another in segments are read several at once.
+
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::{
+    FormatError, RECORD_HEADER_BYTES, RawRecord, RecordHeader, RecordIter, Run, record_bytes,
+    verify_chunk, walk_runs,
+};
+use crate::log::Origin;
+use crate::query::snapshot_logs::SnapshotLogs;
+use crate::schema::{Layout, Source};
+use crate::types::{Address, ChunkNo, LogKind, TimeRange, Timestamp};
+
+/// One record, as functions of the library's users see it.
+#[derive(Copy, Clone)]
+pub struct RecordView<'a> {
+    /// The source's own time where it has one, else arrival.
+    pub ts: Timestamp,
+    pub address: Address,
+    pub payload: &'a [u8],
+    pub layout: &'a Layout,
+}
+
+/// Where a record stands in its chunk.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Row {
+    pub ts: Timestamp,
+    /// Offset in the chunk of the payload's first byte; the record's header stands 8 bytes before.
+    pub start: u32,
+    /// Payload bytes.
+    pub length: u16,
+}
+
+impl Row {
+    /// The payload, in the bytes of the row's chunk.
+    #[inline]
+    pub fn payload<'a>(&self, chunk: &'a [u8]) -> &'a [u8] {
+        let start = self.start as usize;
+        chunk
+            .get(start..start + usize::from(self.length))
+            .unwrap_or_default()
+    }
+
+    /// The record's address, in a chunk that begins at `base`.
+    pub fn address(&self, base: Address) -> Address {
+        base + u64::from(self.start.saturating_sub(RECORD_HEADER_BYTES as u32))
+    }
+}
+
+/// Chunks are read together up to so many bytes: more would not stay in a core's cache until they are used.
+const AHEAD_BYTES: u64 = 512 << 10;
+
+/// Enough for most records in one read, and little to read in vain.
+const GUESS_BYTES_LEAST: usize = 64;
+const GUESS_BYTES_MOST: usize = 1024;
+
+/// A buffer of some chunks in a row, of which one is looked at, for one thread.
+pub(crate) struct ChunkCursor {
+    logs: Arc<SnapshotLogs>,
+    bytes: Vec<u8>,
+    /// Chunks that the buffer holds from its start; all of them come from segments, whole.
+    held: Range<u64>,
+    /// Where in the buffer the chunk begins that is looked at.
+    at: usize,
+    base: Address,
+    /// Bytes of the chunk that are published.
+    published: usize,
+    /// Bytes of the chunk below the position.
+    visible: usize,
+    /// The chunk that was loaded last, and how many were then read together.
+    latest: Option<(u64, u64)>,
+    /// From this chunk on, staging was met: reading several would mix it with segments.
+    staged_from: u64,
+    runs: Vec<Run>,
+    /// What is read of a record whose length is not known yet: as much as the longest so far took.
+    guess_bytes: usize,
+}
+
+impl ChunkCursor {
+    pub fn new(logs: Arc<SnapshotLogs>) -> ChunkCursor {
+        ChunkCursor {
+            bytes: Vec::new(),
+            held: 0..0,
+            at: 0,
+            base: Address::ZERO,
+            published: 0,
+            visible: 0,
+            latest: None,
+            staged_from: u64::MAX,
+            runs: Vec::new(),
+            guess_bytes: GUESS_BYTES_LEAST,
+            logs,
+        }
+    }
+
+    /// Says that chunks, ascending, are read whole soon. The system is told of those that stand alone: neighbours it reads ahead by itself, in
+    /// larger pieces than it would when told.
+    pub fn expect(&self, chunks: impl Iterator<Item = ChunkNo>) {
+        let mut chunks = chunks.peekable();
+        let mut before = None;
+        while let Some(chunk) = chunks.next() {
+            let follows = before.is_some_and(|before: ChunkNo| before.0 + 1 == chunk.0);
+            let is_followed = chunks.peek().is_some_and(|next| chunk.0 + 1 == next.0);
+            // What was verified was read before, and is cached.
+            if !follows && !is_followed && !self.logs.verified().contains(chunk) {
+                self.logs.will_read_chunk(chunk);
+            }
+            before = Some(chunk);
+        }
+    }
+
+    /// Reads a chunk whole, up to the published end; and more behind it, as long as chunks are asked for in a row.
+    pub fn load(&mut self, chunk: ChunkNo) -> Result<()> {
+        let together = match self.latest {
+            Some((latest, together)) if latest + 1 == chunk.0 => together * 2,
+            _ => 1,
+        };
+        self.load_of(chunk, ChunkNo(chunk.0.saturating_add(together)))
+    }
+
+    /// Reads a chunk whole, up to the published end, where those from it to `end` are wanted in a row.
+    pub fn load_of(&mut self, chunk: ChunkNo, end: ChunkNo) -> Result<()> {
+        self.enter(chunk);
+        self.logs.counters().chunk_read();
+        if !self.held.contains(&chunk.0) {
+            self.read_together(chunk, end);
+        }
+        if self.fill(chunk)?.is_err() {
+            self.logs.relist();
+            self.held = 0..0;
+            if let Err(error) = self.fill(chunk)? {
+                return Err(self.logs.corrupt(LogKind::Records, self.base, error));
+            }
+        }
+        let held = self.held.end.saturating_sub(chunk.0).max(1);
+        self.latest = Some((chunk.0, held));
+        Ok(())
+    }
+
+    /// Reads several chunks at once, if that is possible; an error is met again, and told, when the chunk that has it is read alone.
+    fn read_together(&mut self, chunk: ChunkNo, end: ChunkNo) {
+        let chunk_bytes = u64::from(self.logs.chunk_bytes());
+        let published = self.logs.tail(LogKind::Records).0 / chunk_bytes;
+        let most = (AHEAD_BYTES / chunk_bytes).max(1);
+        let end = end
+            .0
+            .min(chunk.0.saturating_add(most))
+            .min(published)
+            .min(self.staged_from);
+        self.held = 0..0;
+        if end <= chunk.0 + 1 {
+            return;
+        }
+        let bytes = ((end - chunk.0) * chunk_bytes) as usize;
+        if self.bytes.len() < bytes {
+            self.bytes.resize(bytes, 0);
+        }
+        let buffer = self.bytes.get_mut(..bytes).unwrap_or_default();
+        match self.logs.read(LogKind::Records, self.base, buffer) {
+            Ok(Origin::Segment) => self.held = chunk.0..end,
+            Ok(Origin::Staging) => self.staged_from = chunk.0,
+            Err(_) => {}
+        }
+    }
+
+    /// Reads the chunk unless it is held, and verifies it where it comes from a segment, whole, for the first time.
+    fn fill(&mut self, chunk: ChunkNo) -> Result<Result<(), FormatError>> {
+        let (logs, base) = (&self.logs, self.base);
+        let chunk_bytes = logs.chunk_bytes() as usize;
+        let held = self.held.contains(&chunk.0);
+        self.at = if held {
+            (chunk.0 - self.held.start) as usize * chunk_bytes
+        } else {
+            0
+        };
+        let bytes = self
+            .bytes
+            .get_mut(self.at..self.at + self.published)
+            .unwrap_or_default();
+        let origin = if held {
+            Origin::Segment
+        } else {
+            self.held = 0..0;
+            logs.read(LogKind::Records, base, bytes)?
+        };
+        let sealed = origin == Origin::Segment && bytes.len() == chunk_bytes;
+        if !sealed || logs.verified().contains(chunk) {
+            return Ok(Ok(()));
+        }
+        let verified = verify_chunk(logs.uuid(), base, bytes);
+        if verified.is_ok() {
+            logs.verified().insert(chunk);
+        }
+        Ok(verified)
+    }
+
+    /// Reads nothing yet: the chunk is looked at, but no byte of it is.
+    pub fn enter(&mut self, chunk: ChunkNo) {
+        let chunk_bytes = self.logs.chunk_bytes();
+        self.base = chunk.address(chunk_bytes);
+        let below = |end: Address| {
+            let bytes = end.0.saturating_sub(self.base.0);
+            bytes.min(u64::from(chunk_bytes)) as usize
+        };
+        self.published = below(self.logs.tail(LogKind::Records));
+        self.visible = below(self.logs.position()).min(self.published);
+        if self.bytes.len() < chunk_bytes as usize {
+            self.bytes.resize(chunk_bytes as usize, 0);
+        }
+    }
+
+    /// Reads the records at these offsets alone; of a chunk that must be verified first, all of it. False: the offsets tell too little, and the
+    /// chunk must be looked through. `span` is the arrival of the chunk's first and last record.
+    pub fn load_records(
+        &mut self,
+        source: &Source,
+        chunk: ChunkNo,
+        offsets: &[u32],
+        span: TimeRange,
+        rows: &mut Vec<Row>,
+    ) -> Result<bool> {
+        // Later anchors than the chunk's own, the first arrival, stand only where times go on past what 32 bits count from it.
+        if i128::from(span.last.0) - i128::from(span.first.0) > i128::from(u32::MAX) {
+            return Ok(false);
+        }
+        self.enter(chunk);
+        let verified = self.logs.verified().contains(chunk);
+        let whole = !verified && !self.logs.is_staged(self.base);
+        if whole {
+            self.load_of(chunk, ChunkNo(chunk.0.saturating_add(1)))?;
+        } else {
+            (self.held, self.at) = (0..0, 0);
+        }
+        for &offset in offsets {
+            if !whole && self.read_record(offset)? == Origin::Segment && !verified {
+                return Ok(false);
+            }
+            let Some(row) = self.record(source, offset, span.first) else {
+                return Ok(false);
+            };
+            rows.push(row);
+        }
+        if !whole {
+            self.logs.counters().chunk_read();
+        }
+        Ok(true)
+    }
+
+    /// Reads the record at an offset to its place in the buffer.
+    fn read_record(&mut self, offset: u32) -> Result<Origin> {
+        let start = offset as usize;
+        let room = self.visible.saturating_sub(start);
+        let address = self.base + u64::from(offset);
+        let mut have = self.guess_bytes.min(room);
+        loop {
+            let record = self.bytes.get_mut(start..start + have).unwrap_or_default();
+            let origin = self.logs.read(LogKind::Records, address, record)?;
+            let header = record.first_chunk::<RECORD_HEADER_BYTES>();
+            let payload_bytes = header.map(|header| RecordHeader::decode(*header).payload_bytes);
+            let need = RECORD_HEADER_BYTES + usize::from(payload_bytes.unwrap_or(0));
+            self.guess_bytes = need.clamp(self.guess_bytes, GUESS_BYTES_MOST);
+            if need <= have || need > room {
+                return Ok(origin);
+            }
+            have = need;
+        }
+    }
+
+    /// The record at an offset, whose bytes are read; `None` where none of the source can stand.
+    fn record(&self, source: &Source, offset: u32, anchor: Timestamp) -> Option<Row> {
+        let bytes = self.bytes.get(self.at..self.at + self.visible)?;
+        let record = bytes.get(offset as usize..)?;
+        let (header, rest) = record.split_first_chunk::<RECORD_HEADER_BYTES>()?;
+        let header = RecordHeader::decode(*header);
+        let payload = rest.get(..usize::from(header.payload_bytes))?;
+        let arrival = Timestamp(anchor.0.saturating_add(i64::from(header.delta_ns)));
+        (header.source == source.id).then(|| Row {
+            ts: record_ts(source.layout_at(self.base), arrival, payload),
+            start: offset + RECORD_HEADER_BYTES as u32,
+            length: header.payload_bytes,
+        })
+    }
+
+    pub fn base(&self) -> Address {
+        self.base
+    }
+
+    /// The error for a chain of chunks that leads to a chunk where it cannot.
+    pub fn broken_chain(&self, chunk: ChunkNo, what: &str) -> Error {
+        let address = chunk.address(self.logs.chunk_bytes());
+        let what = format!("the source's chain of chunks {what}");
+        self.logs.corrupt(LogKind::Records, address, what)
+    }
+
+    /// The chunk; bytes that were not read hold anything.
+    pub fn bytes(&self) -> &[u8] {
+        let chunk_bytes = self.logs.chunk_bytes() as usize;
+        self.bytes
+            .get(self.at..self.at + chunk_bytes)
+            .unwrap_or_default()
+    }
+
+    fn published(&self) -> &[u8] {
+        self.bytes
+            .get(self.at..self.at + self.published)
+            .unwrap_or_default()
+    }
+
+    /// The records of a source in the loaded chunk as runs, in log order; `None` where the chunk is not visible whole, and is to be walked.
+    pub fn runs(&mut self, source: &Source) -> Result<Option<(&[u8], &[Run])>> {
+        let chunk_bytes = self.logs.chunk_bytes() as usize;
+        if self.visible < chunk_bytes {
+            return Ok(None);
+        }
+        let (runs, at) = (&mut self.runs, self.at);
+        let chunk = self.bytes.get(at..at + chunk_bytes).unwrap_or_default();
+        runs.clear();
+        walk_runs(chunk, |run| {
+            if run.source == source.id {
+                runs.push(run);
+            }
+        })
+        .map_err(|error| self.logs.corrupt(LogKind::Records, self.base, error))?;
+        Ok(Some((chunk, runs)))
+    }
+
+    /// Gives `each` the visible records of a source in the loaded chunk, in log order.
+    pub fn for_each(
+        &self,
+        source: &Source,
+        mut each: impl FnMut(RecordView<'_>, Row) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        let layout = source.layout_at(self.base);
+        let (id, base) = (source.id, self.base);
+        self.walk(|record| {
+            if record.source != id {
+                return ControlFlow::Continue(());
+            }
+            let row = row_of(layout, &record);
+            let view = RecordView {
+                ts: row.ts,
+                address: base + u64::from(record.offset),
+                payload: record.payload,
+                layout,
+            };
+            each(view, row)
+        })
+    }
+
+    /// Likewise, with the time of each record's arrival.
+    pub fn for_each_arrival(
+        &self,
+        source: &Source,
+        mut each: impl FnMut(Timestamp, Row) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        let layout = source.layout_at(self.base);
+        self.walk(|record| {
+            if record.source != source.id {
+                return ControlFlow::Continue(());
+            }
+            each(record.arrival, row_of(layout, &record))
+        })
+    }
+
+    /// Gives `each` the visible records of every source in the loaded chunk, in log order.
+    #[inline]
+    pub fn walk(
+        &self,
+        mut each: impl FnMut(RawRecord<'_>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        let published = self.published();
+        let (base, visible) = (self.base, self.visible);
+        RecordIter::new(published, self.logs.chunk_bytes())
+            .walk(|record| {
+                let start = record.offset as usize + RECORD_HEADER_BYTES;
+                if start + record.payload.len() > visible {
+                    return ControlFlow::Break(());
+                }
+                each(record)
+            })
+            .map_err(|error| self.logs.corrupt(LogKind::Records, base, error))
+    }
+
+    /// Arrival of the first visible record, of any source.
+    pub fn first_arrival(&self) -> Result<Option<Timestamp>> {
+        let published = self.published();
+        let first = RecordIter::new(published, self.logs.chunk_bytes()).next();
+        let Some(record) = first
+            .transpose()
+            .map_err(|error| self.logs.corrupt(LogKind::Records, self.base, error))?
+        else {
+            return Ok(None);
+        };
+        let end = record.offset as usize + RECORD_HEADER_BYTES + record.payload.len();
+        Ok((end <= self.visible).then_some(record.arrival))
+    }
+
+    /// Whether the position lies inside a record of the loaded chunk, which then is not visible.
+    pub fn cuts_a_record(&self) -> Result<bool> {
+        let published = self.published();
+        let visible = self.visible;
+        for record in RecordIter::new(published, self.logs.chunk_bytes()) {
+            let record =
+                record.map_err(|error| self.logs.corrupt(LogKind::Records, self.base, error))?;
+            let start = record.offset as usize;
+            if visible < start + record_bytes(record.payload.len()) {
+                return Ok(start < visible);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Arrival of the last visible record, of any source.
+    pub fn last_arrival(&self) -> Result<Option<Timestamp>> {
+        let mut last = None;
+        let _ = self.walk(|record| {
+            last = Some(record.arrival);
+            ControlFlow::Continue(())
+        })?;
+        Ok(last)
+    }
+}
+
+#[inline]
+fn row_of(layout: &Layout, record: &RawRecord<'_>) -> Row {
+    Row {
+        ts: record_ts(layout, record.arrival, record.payload),
+        start: record.offset + RECORD_HEADER_BYTES as u32,
+        length: record.payload.len() as u16,
+    }
+}
+
+#[inline]
+pub(super) fn record_ts(layout: &Layout, arrival: Timestamp, payload: &[u8]) -> Timestamp {
+    layout.own_time(payload).unwrap_or(arrival)
+}

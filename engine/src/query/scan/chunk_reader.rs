@@ -1,0 +1,232 @@
+//! One thread's part of a scan: the rows of a chunk, from the records that its summary names where it names them, else from all of it.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::chunk_cursor::{ChunkCursor, RecordView, Row};
+use super::runs::rows_of_run;
+use super::shared_scan::Scan;
+use crate::error::Result;
+use crate::query::aggregate::looks::Looks;
+use crate::query::forest::mask::NodeView;
+use crate::query::forest::node_id::NodeId;
+use crate::query::forest::node_reader::NodeReader;
+use crate::query::interrupt::Poll;
+use crate::schema::Layout;
+use crate::types::{Address, ChunkNo, TimeRange};
+
+/// Reads the chunks of a scan on one thread.
+pub struct ChunkReader {
+    scan: Arc<Scan>,
+    cursor: ChunkCursor,
+    nodes: NodeReader,
+    rows: Vec<Row>,
+    /// From one row's payload to the next, where that is the same for all.
+    stride: Option<usize>,
+    looks: Looks,
+    /// What the summaries of the chunks say that are read next.
+    ahead: VecDeque<(ChunkNo, Told)>,
+}
+
+/// What the summary of a chunk tells of the rows in it.
+enum Told {
+    /// There are none.
+    Nothing,
+    /// They are among the records at these offsets. `span` is the arrival of the chunk's first and last record.
+    Records { offsets: Vec<u32>, span: TimeRange },
+    /// The chunk must be read whole.
+    Little,
+}
+
+/// The rows of a chunk, in log order.
+#[derive(Copy, Clone)]
+pub struct Rows<'a> {
+    /// The chunk's address.
+    pub base: Address,
+    /// The chunk. Where only some records were read, what lies between them is anything.
+    pub bytes: &'a [u8],
+    pub layout: &'a Layout,
+    pub rows: &'a [Row],
+    /// From one row's payload to the next, where that and the rows' length are the same for all.
+    pub stride: Option<usize>,
+}
+
+impl<'a> Rows<'a> {
+    pub(super) fn records(&self) -> impl Iterator<Item = RecordView<'a>> + use<'a> {
+        let found = *self;
+        found.rows.iter().map(move |row| RecordView {
+            ts: row.ts,
+            address: row.address(found.base),
+            payload: row.payload(found.bytes),
+            layout: found.layout,
+        })
+    }
+}
+
+/// Reading more records than this one by one costs more than their chunk.
+const RECORDS_MOST: usize = 8;
+
+impl ChunkReader {
+    pub(super) fn new(scan: Arc<Scan>) -> ChunkReader {
+        ChunkReader {
+            cursor: ChunkCursor::new(Arc::clone(scan.logs())),
+            nodes: NodeReader::new(Arc::clone(scan.logs())),
+            scan,
+            rows: Vec::new(),
+            stride: None,
+            looks: Looks::default(),
+            ahead: VecDeque::new(),
+        }
+    }
+
+    /// Says which chunks are read next, in this order, so that what must come from the disk is fetched all at once.
+    ///
+    /// # Errors
+    /// Damage in the index logs, and [`crate::Error::Interrupted`].
+    pub fn expect(&mut self, chunks: impl Iterator<Item = ChunkNo>, poll: &Poll<'_>) -> Result<()> {
+        self.ahead.clear();
+        for chunk in chunks {
+            poll.check()?;
+            let told = self.look(chunk)?;
+            self.ahead.push_back((chunk, told));
+        }
+        let held = self.ahead.iter();
+        let held = held.filter(|(_, told)| !matches!(told, Told::Nothing));
+        self.cursor.expect(held.map(|(chunk, _)| *chunk));
+        Ok(())
+    }
+
+    /// The rows of a chunk that [`Scan::next`] handed out.
+    ///
+    /// # Errors
+    /// A chunk that does not verify, or that retention removed meanwhile.
+    pub fn read(&mut self, chunk: ChunkNo) -> Result<Rows<'_>> {
+        self.read_of(chunk, ChunkNo(chunk.0.saturating_add(1)))
+    }
+
+    /// The same where all chunks from it to `end` were handed out and are read in a row: several may be read at once.
+    ///
+    /// # Errors
+    /// As [`ChunkReader::read`].
+    pub fn read_of(&mut self, chunk: ChunkNo, end: ChunkNo) -> Result<Rows<'_>> {
+        self.rows.clear();
+        self.stride = None;
+        let told = match self.ahead.pop_front() {
+            Some((expected, told)) if expected == chunk => told,
+            _ => self.look(chunk)?,
+        };
+        if !self.read_records(chunk, &told)? {
+            self.read_whole(chunk, end)?;
+        }
+        Ok(self.rows())
+    }
+
+    /// The rows of the last [`ChunkReader::read`] once more, none before any: for those who take them in several steps.
+    pub fn rows(&self) -> Rows<'_> {
+        let base = self.cursor.base();
+        Rows {
+            base,
+            bytes: self.cursor.bytes(),
+            layout: self.scan.source().layout_at(base),
+            rows: &self.rows,
+            stride: self.stride,
+        }
+    }
+
+    fn read_whole(&mut self, chunk: ChunkNo, end: ChunkNo) -> Result<()> {
+        let ChunkReader {
+            scan,
+            cursor,
+            rows,
+            stride,
+            ..
+        } = self;
+        cursor.load_of(chunk, end)?;
+        let layout = scan.source().layout_at(cursor.base());
+        match cursor.runs(scan.source())? {
+            Some((bytes, runs)) => {
+                for run in runs {
+                    rows_of_run(layout, run, bytes, rows);
+                }
+                if let [run] = runs {
+                    *stride = Some(run.entry_bytes());
+                }
+            }
+            None => {
+                let _ = cursor.for_each(scan.source(), |_, row| {
+                    rows.push(row);
+                    ControlFlow::Continue(())
+                })?;
+            }
+        }
+        let all = rows.len();
+        scan.filter(rows, cursor);
+        if rows.len() < all {
+            *stride = None;
+        }
+        Ok(())
+    }
+
+    /// Looks at the chunk's summary, where that may tell something.
+    fn look(&mut self, chunk: ChunkNo) -> Result<Told> {
+        let ChunkReader {
+            scan, nodes, looks, ..
+        } = self;
+        let test = scan.prune_test();
+        let may_tell = chunk < scan.logs().summarised_chunks() && test.needs_values();
+        if !may_tell || !looks.next() {
+            return Ok(Told::Little);
+        }
+        let open = match nodes.open(NodeId::summary(chunk)) {
+            Ok(Some(open)) => open,
+            Ok(None) => return Ok(Told::Nothing),
+            Err(error) if error.is_damage() => return Ok(Told::Little),
+            Err(error) => return Err(error),
+        };
+        let node = open.node();
+        let Some(stats) = node.source(scan.source().id) else {
+            looks.told();
+            return Ok(Told::Nothing);
+        };
+        let view = NodeView { node, stats };
+        if test.masks(&view).may == 0 {
+            looks.told();
+            return Ok(Told::Nothing);
+        }
+        let Some(mut offsets) = test.offsets(&view) else {
+            return Ok(Told::Little);
+        };
+        looks.told();
+        offsets.sort_unstable();
+        offsets.dedup();
+        if offsets.len() > RECORDS_MOST {
+            return Ok(Told::Little);
+        }
+        let span = TimeRange {
+            first: node.first_arrival(),
+            last: node.last_arrival(),
+        };
+        Ok(Told::Records { offsets, span })
+    }
+
+    /// Reads the records that the chunk's summary names, or none if it names none. False: the chunk must be read whole.
+    fn read_records(&mut self, chunk: ChunkNo, told: &Told) -> Result<bool> {
+        let ChunkReader {
+            scan, cursor, rows, ..
+        } = self;
+        cursor.enter(chunk);
+        match told {
+            Told::Nothing => Ok(true),
+            Told::Little => Ok(false),
+            Told::Records { offsets, span } => {
+                if !cursor.load_records(scan.source(), chunk, offsets, *span, rows)? {
+                    rows.clear();
+                    return Ok(false);
+                }
+                scan.filter(rows, cursor);
+                Ok(true)
+            }
+        }
+    }
+}

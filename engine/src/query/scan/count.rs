@@ -1,0 +1,86 @@
+//! How many rows a scan gives, from summaries where they tell.
+//!
+//! A child of which every record satisfies the predicate adds its count, one of which none may is left out, any other is opened; so
+//! `count(*)` over a window reads the chunks on its edges only.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::chunk_cursor::ChunkCursor;
+use super::shared_scan::Scan;
+use crate::error::Result;
+use crate::format::Node;
+use crate::query::forest::mask::NodeView;
+use crate::query::forest::walk::{Order, Visitor, Walk};
+use crate::query::interrupt::Poll;
+use crate::types::TimeRange;
+
+/// More chunks than this are better scanned by several threads.
+const CHUNKS_MOST: u64 = 1024;
+
+struct Counting<'a> {
+    scan: &'a Scan,
+    count: u64,
+}
+
+impl Visitor for Counting<'_> {
+    fn arrivals(&self) -> TimeRange {
+        self.scan.arrivals()
+    }
+
+    fn visit(&mut self, node: &Node<'_>) -> Result<u64> {
+        let Some(stats) = node.source(self.scan.source().id) else {
+            return Ok(0);
+        };
+        let view = NodeView { node: *node, stats };
+        let masks = self.scan.exact().masks(&view);
+        if masks.all == view.held() {
+            self.count = self.count.saturating_add(stats.records);
+            return Ok(0);
+        }
+        for child in stats
+            .children()
+            .filter(|child| masks.all >> child.child & 1 == 1)
+        {
+            self.count = self.count.saturating_add(child.records);
+        }
+        Ok(masks.may & !masks.all)
+    }
+}
+
+impl Scan {
+    /// The number of rows, or `None` where so many chunks must be read for it that the scan itself is the better way.
+    ///
+    /// # Errors
+    /// As [`Scan::next`] and [`super::ChunkReader::read`].
+    pub fn count(&self, poll: &Poll<'_>) -> Result<Option<u64>> {
+        if self.filters_by_index() {
+            return Ok(None);
+        }
+        // Counted apart: if the scan has to be run after all, this work is not part of it.
+        let logs = self.logs().counted_apart();
+        let mut walk = Walk::new(Arc::clone(&logs), Order::OldestFirst);
+        let mut cursor = ChunkCursor::new(Arc::clone(&logs));
+        let mut counting = Counting {
+            scan: self,
+            count: 0,
+        };
+        let mut chunks = 0;
+        while let Some(chunk) = walk.next(&mut counting, poll)? {
+            chunks += 1;
+            if chunks > CHUNKS_MOST {
+                return Ok(None);
+            }
+            cursor.load(chunk)?;
+            let _ = cursor.for_each(self.source(), |record, _| {
+                let matches = self
+                    .exact()
+                    .matches(record.ts, record.layout, record.payload);
+                counting.count += u64::from(matches);
+                ControlFlow::Continue(())
+            })?;
+        }
+        self.logs().counters().absorb(logs.counters());
+        Ok(Some(counting.count))
+    }
+}

@@ -1,0 +1,48 @@
+//! The indexed range scan (paper §4.3): records of a source within a time range whose value of an index lies in a range.
+
+use std::ops::ControlFlow;
+
+use super::chunk_cursor::RecordView;
+use super::shared_scan::{Scan, ScanSpec};
+use crate::error::Result;
+use crate::query::interrupt::Poll;
+use crate::query::predicate::Predicate;
+use crate::query::snapshot::Snapshot;
+use crate::types::{IndexId, TimeRange, ValueRange};
+
+/// Gives `each` the records that the index holds, in log order, until it breaks.
+///
+/// # Errors
+/// An unknown index, damage, eviction, [`crate::Error::Interrupted`].
+pub fn indexed_scan(
+    snapshot: &Snapshot,
+    index: IndexId,
+    time: TimeRange,
+    value: ValueRange,
+    poll: &Poll<'_>,
+    mut each: impl FnMut(RecordView<'_>) -> ControlFlow<()>,
+) -> Result<()> {
+    let spec = ScanSpec {
+        source: snapshot.index(index)?.source,
+        exact: Predicate::And(vec![
+            Predicate::Time(time),
+            Predicate::Value {
+                index,
+                range: value,
+            },
+        ]),
+        prune: Predicate::All,
+        index_filters: Vec::new(),
+    };
+    let scan = Scan::new(snapshot, spec)?;
+    let mut reader = scan.reader();
+    while let Some(chunk) = scan.next(poll)? {
+        let found = reader.read(chunk)?;
+        for record in found.records() {
+            if each(record).is_break() {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,275 @@
+//! The raw scan (paper §4.3): records of a source within a time range, from the newest to the oldest.
+//!
+//! The newest chunk within the range is found by descending the forest from the right; from there the source's chain leads from
+//! chunk to chunk, so a rare source costs what it holds. The chain goes by arrival: a source with its own times, in any order, is
+//! walked through the forest instead where a range is asked for, which skips what lies outside it.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::chunk_cursor::{ChunkCursor, RecordView, Row};
+use super::chunk_reader::Rows;
+use crate::error::Result;
+use crate::format::Node;
+use crate::query::counters::ScanStats;
+use crate::query::forest::mask::NodeView;
+use crate::query::forest::node_id::NodeId;
+use crate::query::forest::walk::{Order, Visitor, Walk};
+use crate::query::interrupt::Poll;
+use crate::query::predicate::{Predicate, Test};
+use crate::query::snapshot::Snapshot;
+use crate::query::snapshot_logs::SnapshotLogs;
+use crate::schema::{Source, TimeKind};
+use crate::types::{ChunkNo, SourceId, TimeRange, Timestamp};
+
+/// Gives `each` the records of a source, newest first, until it breaks.
+///
+/// # Errors
+/// An unknown source, damage, eviction, [`crate::Error::Interrupted`].
+pub fn raw_scan(
+    snapshot: &Snapshot,
+    source: SourceId,
+    time: TimeRange,
+    poll: &Poll<'_>,
+    mut each: impl FnMut(RecordView<'_>) -> ControlFlow<()>,
+) -> Result<()> {
+    let mut scan = RawScan::new(snapshot, source, time)?;
+    let outcome = scan.feed(poll, &mut each);
+    snapshot.logs().counters().absorb(scan.logs.counters());
+    outcome
+}
+
+/// A raw scan that goes on where it stopped, a chunk a step.
+pub struct RawScan {
+    source: Arc<Source>,
+    logs: Arc<SnapshotLogs>,
+    time: TimeRange,
+    visitor: InRange,
+    walk: Walk,
+    cursor: ChunkCursor,
+    next: Next,
+    rows: Vec<Row>,
+    arrivals: Vec<Timestamp>,
+}
+
+/// Where the next chunk comes from.
+enum Next {
+    /// The forest, below a chunk, until it has led to one with a summary.
+    Forest {
+        below: ChunkNo,
+    },
+    Chain(Option<ChunkNo>),
+}
+
+/// What a summary says of the source's chain.
+struct Link {
+    previous: Option<ChunkNo>,
+    last_arrival: Timestamp,
+}
+
+/// Records of one chunk, the newest first, and when each of them arrived.
+#[derive(Copy, Clone)]
+pub struct Backward<'a> {
+    pub rows: Rows<'a>,
+    pub arrivals: &'a [Timestamp],
+}
+
+impl RawScan {
+    /// Begins a scan, which counts its work apart from other queries of the snapshot.
+    ///
+    /// # Errors
+    /// An unknown source.
+    pub fn new(snapshot: &Snapshot, source: SourceId, time: TimeRange) -> Result<RawScan> {
+        let source = snapshot.source_by_id(source)?;
+        let unknown = |index| snapshot.value_of(source.id, index);
+        let visitor = InRange {
+            source: source.id,
+            arrivals: match source.time {
+                TimeKind::Arrival => time,
+                TimeKind::Own => TimeRange::ALL,
+            },
+            test: Test::prepare(&Predicate::Time(time), &unknown)?,
+        };
+        let logs = snapshot.logs().counted_apart();
+        Ok(RawScan {
+            walk: Walk::new(Arc::clone(&logs), Order::NewestFirst),
+            cursor: ChunkCursor::new(Arc::clone(&logs)),
+            next: Next::Forest {
+                below: ChunkNo(u64::MAX),
+            },
+            rows: Vec::new(),
+            arrivals: Vec::new(),
+            visitor,
+            time,
+            source,
+            logs,
+        })
+    }
+
+    /// The records of the next chunk that holds any, or `None` after the oldest.
+    ///
+    /// # Errors
+    /// Damage, eviction, [`crate::Error::Interrupted`].
+    pub fn next(&mut self, poll: &Poll<'_>) -> Result<Option<Backward<'_>>> {
+        loop {
+            poll.check()?;
+            let Some(chunk) = self.next_chunk(poll)? else {
+                self.clear();
+                return Ok(None);
+            };
+            self.read(chunk)?;
+            if !self.rows.is_empty() {
+                return Ok(Some(self.rows()));
+            }
+        }
+    }
+
+    /// The records of the last step once more, none before any: for those who take them in several steps.
+    pub fn rows(&self) -> Backward<'_> {
+        let base = self.cursor.base();
+        Backward {
+            rows: Rows {
+                base,
+                bytes: self.cursor.bytes(),
+                layout: self.source.layout_at(base),
+                rows: &self.rows,
+                stride: None,
+            },
+            arrivals: &self.arrivals,
+        }
+    }
+
+    pub fn source(&self) -> &Arc<Source> {
+        &self.source
+    }
+
+    pub fn stats(&self) -> ScanStats {
+        self.logs.counters().stats()
+    }
+
+    fn feed(
+        &mut self,
+        poll: &Poll<'_>,
+        each: &mut impl FnMut(RecordView<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        while let Some(Backward { rows, .. }) = self.next(poll)? {
+            for record in rows.records() {
+                if each(record).is_break() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn clear(&mut self) {
+        self.rows.clear();
+        self.arrivals.clear();
+    }
+
+    fn next_chunk(&mut self, poll: &Poll<'_>) -> Result<Option<ChunkNo>> {
+        let chunk = match self.next {
+            Next::Forest { below } => {
+                let mut chunk = self.walk.next(&mut self.visitor, poll)?;
+                // What the chain led past is behind, wherever the walk stands.
+                while chunk.is_some_and(|chunk| chunk >= below) {
+                    chunk = self.walk.next(&mut self.visitor, poll)?;
+                }
+                if let Some(chunk) = chunk.filter(|chunk| self.begins_chain(*chunk))
+                    && let Some(link) = self.link(chunk)?
+                {
+                    self.next = Next::Chain(link.previous);
+                }
+                chunk
+            }
+            Next::Chain(previous) => {
+                let first_retained = self.logs.first_chunk();
+                match previous.filter(|chunk| *chunk >= first_retained) {
+                    None => None,
+                    Some(chunk) => {
+                        // `Node::decode` holds that the chain leads back, so this ends.
+                        match self.link(chunk)? {
+                            Some(link) => {
+                                self.next = Next::Chain(link.previous);
+                                (link.last_arrival >= self.visitor.arrivals.first).then_some(chunk)
+                            }
+                            None => {
+                                self.next = Next::Forest { below: chunk };
+                                Some(chunk)
+                            }
+                        }
+                    }
+                }
+            }
+        };
+        let (counters, end) = (self.logs.counters(), self.logs.end_chunk().0);
+        match chunk {
+            Some(chunk) => counters.chunks_passed(end.saturating_sub(chunk.0)),
+            None => {
+                counters.chunks_passed(self.logs.chunks());
+                self.next = Next::Chain(None);
+            }
+        }
+        Ok(chunk)
+    }
+
+    fn begins_chain(&self, chunk: ChunkNo) -> bool {
+        let is_chained = self.source.time == TimeKind::Arrival || self.time == TimeRange::ALL;
+        is_chained && chunk < self.logs.summarised_chunks()
+    }
+
+    /// Where the chain goes on from a chunk, and when the source's last record of it arrived; `None` where its summary does not verify.
+    fn link(&mut self, chunk: ChunkNo) -> Result<Option<Link>> {
+        let open = match self.walk.reader().open(NodeId::summary(chunk)) {
+            Ok(Some(open)) => open,
+            Ok(None) => return Err(self.cursor.broken_chain(chunk, "leads into a gap")),
+            Err(error) if error.is_damage() => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let Some(stats) = open.node().source(self.source.id) else {
+            let what = "leads to a chunk without the source";
+            return Err(self.cursor.broken_chain(chunk, what));
+        };
+        Ok(Some(Link {
+            previous: stats.previous_chunk,
+            last_arrival: stats.last_arrival,
+        }))
+    }
+
+    /// Lengths lead forward only, so a chunk's records are found from its start and turned round.
+    fn read(&mut self, chunk: ChunkNo) -> Result<()> {
+        self.clear();
+        self.cursor.load(chunk)?;
+        let (rows, arrivals, time) = (&mut self.rows, &mut self.arrivals, self.time);
+        let _ = self.cursor.for_each_arrival(&self.source, |arrival, row| {
+            if time.contains(row.ts) {
+                rows.push(row);
+                arrivals.push(arrival);
+            }
+            ControlFlow::Continue(())
+        })?;
+        rows.reverse();
+        arrivals.reverse();
+        Ok(())
+    }
+}
+
+/// Which children hold records of the source within the range.
+struct InRange {
+    source: SourceId,
+    arrivals: TimeRange,
+    test: Test,
+}
+
+impl Visitor for InRange {
+    fn arrivals(&self) -> TimeRange {
+        self.arrivals
+    }
+
+    fn visit(&mut self, node: &Node<'_>) -> Result<u64> {
+        let Some(stats) = node.source(self.source) else {
+            return Ok(0);
+        };
+        Ok(self.test.masks(&NodeView { node: *node, stats }).may)
+    }
+}

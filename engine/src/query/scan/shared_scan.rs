@@ -1,0 +1,225 @@
+//! A scan that several threads share: one hands out chunks in log order, each reads and filters chunks of its own.
+//!
+//! [`Scan::next`] prunes as it goes, from the roll-ups alone; a thread's [`ChunkReader`] looks at the chunk's summary where greatest
+//! values may tell the records, and then reads those alone.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::chunk_cursor::{ChunkCursor, Row};
+use super::chunk_reader::ChunkReader;
+use crate::error::Result;
+use crate::format::Node;
+use crate::query::counters::ScanStats;
+use crate::query::forest::mask::NodeView;
+use crate::query::forest::walk::{Order, Visitor, Walk};
+use crate::query::interrupt::Poll;
+use crate::query::predicate::{Predicate, Test};
+use crate::query::snapshot::Snapshot;
+use crate::query::snapshot_logs::SnapshotLogs;
+use crate::schema::{Filter, Index, Layout, Source, TimeKind};
+use crate::types::{ChunkNo, IndexId, SourceId, TimeRange};
+
+/// What to scan.
+#[derive(Clone, Debug)]
+pub struct ScanSpec {
+    pub source: SourceId,
+    /// Rows are filtered by it, exactly.
+    pub exact: Predicate,
+    /// Rows that do not satisfy it may be left out, or not.
+    pub prune: Predicate,
+    /// Rows must match the filters of these indexes.
+    pub index_filters: Vec<IndexId>,
+}
+
+/// One scan of one source, over one snapshot.
+pub struct Scan {
+    source: Arc<Source>,
+    logs: Arc<SnapshotLogs>,
+    filters: Filters,
+    walk: Mutex<Walk>,
+    prune: Pruning,
+}
+
+/// What a row must satisfy.
+struct Filters {
+    exact: Test,
+    indexes: Vec<Arc<Index>>,
+}
+
+impl Filters {
+    /// Whether every row of a chunk satisfies them, as far as two rows tell: arrival times do not decrease.
+    fn hold_for_all(&self, time: TimeKind, rows: &[Row]) -> bool {
+        let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
+            return true;
+        };
+        self.indexes.is_empty()
+            && match &self.exact {
+                Test::All => true,
+                Test::Time(times) => time == TimeKind::Arrival && times.covers(first.ts, last.ts),
+                _ => false,
+            }
+    }
+
+    fn matches(&self, layout: &Layout, row: Row, payload: &[u8]) -> bool {
+        self.exact.matches(row.ts, layout, payload)
+            && self
+                .indexes
+                .iter()
+                .filter_map(|index| index.filter())
+                .all(|filter: &Filter| filter.matches(layout, payload))
+    }
+}
+
+/// Which children of a roll-up may hold rows.
+struct Pruning {
+    source: SourceId,
+    arrivals: TimeRange,
+    test: Test,
+}
+
+impl Visitor for &Pruning {
+    fn arrivals(&self) -> TimeRange {
+        self.arrivals
+    }
+
+    fn visit(&mut self, node: &Node<'_>) -> Result<u64> {
+        let Some(stats) = node.source(self.source) else {
+            return Ok(0);
+        };
+        let view = NodeView { node: *node, stats };
+        Ok(self.test.masks(&view).may)
+    }
+
+    fn opens_summaries(&mut self) -> bool {
+        false
+    }
+}
+
+impl Scan {
+    /// Begins a scan, which counts its work apart from other queries of the snapshot.
+    ///
+    /// # Errors
+    /// A source that does not exist, or an index that is not the source's.
+    pub fn new(snapshot: &Snapshot, spec: ScanSpec) -> Result<Arc<Scan>> {
+        let source = snapshot.source_by_id(spec.source)?;
+        let value = |index| snapshot.value_of(spec.source, index);
+        let exact = Test::prepare(&spec.exact, &value)?;
+        let mut sides = vec![exact.clone(), Test::prepare(&spec.prune, &value)?];
+        let mut indexes = Vec::new();
+        for id in spec.index_filters {
+            let index = snapshot.index_of(spec.source, id)?;
+            if holds_every_match(&source, &index) {
+                let every = Predicate::Value {
+                    index: id,
+                    range: crate::types::ValueRange::ALL,
+                };
+                sides.push(Test::prepare(&every, &value)?);
+            }
+            indexes.push(index);
+        }
+        let test = Test::and(sides);
+        let arrivals = match source.time {
+            TimeKind::Arrival => test.time_hull(),
+            TimeKind::Own => TimeRange::ALL,
+        };
+        let logs = snapshot.logs().counted_apart();
+        let walk = Walk::new(Arc::clone(&logs), Order::OldestFirst);
+        Ok(Arc::new(Scan {
+            prune: Pruning {
+                source: source.id,
+                arrivals,
+                test,
+            },
+            filters: Filters { exact, indexes },
+            walk: Mutex::new(walk),
+            source,
+            logs,
+        }))
+    }
+
+    pub fn source(&self) -> &Arc<Source> {
+        &self.source
+    }
+
+    /// The next chunk that may hold rows, ascending; each is handed out once, whichever thread asks.
+    ///
+    /// # Errors
+    /// Damage in the index logs, and [`crate::Error::Interrupted`].
+    pub fn next(&self, poll: &Poll<'_>) -> Result<Option<ChunkNo>> {
+        let mut walk = self.walk.lock().unwrap_or_else(PoisonError::into_inner);
+        walk.next(&mut &self.prune, poll)
+    }
+
+    /// A reader for one thread.
+    pub fn reader(self: &Arc<Self>) -> ChunkReader {
+        ChunkReader::new(Arc::clone(self))
+    }
+
+    /// Whether chunks are chosen by their values, not by times alone.
+    pub fn prunes_by_values(&self) -> bool {
+        self.prune.test.needs_values()
+    }
+
+    pub fn stats(&self) -> ScanStats {
+        self.logs.counters().stats()
+    }
+
+    /// How much of the log is behind the scan, from 0 to 1.
+    pub fn progress(&self) -> f64 {
+        let stats = self.stats();
+        match stats.chunks_total {
+            0 => 1.0,
+            total => (stats.chunks_pruned + stats.chunks_read) as f64 / total as f64,
+        }
+    }
+
+    /// Leaves the rows that satisfy everything.
+    pub(super) fn filter(&self, rows: &mut Vec<Row>, cursor: &ChunkCursor) {
+        let layout = self.source.layout_at(cursor.base());
+        if self.filters.hold_for_all(self.source.time, rows) {
+            return;
+        }
+        rows.retain(|row| {
+            let payload = row.payload(cursor.bytes());
+            self.filters.matches(layout, *row, payload)
+        });
+    }
+
+    pub(super) fn logs(&self) -> &Arc<SnapshotLogs> {
+        &self.logs
+    }
+
+    /// What chunks are chosen by.
+    pub(super) fn prune_test(&self) -> &Test {
+        &self.prune.test
+    }
+
+    pub(super) fn exact(&self) -> &Test {
+        &self.filters.exact
+    }
+
+    /// Whether the rows are those of the exact predicate alone.
+    pub(super) fn filters_by_index(&self) -> bool {
+        !self.filters.indexes.is_empty()
+    }
+
+    pub(super) fn arrivals(&self) -> TimeRange {
+        self.prune.arrivals
+    }
+}
+
+/// Whether every record that matches the index's filter has a value, so that its entries tell where matches are.
+fn holds_every_match(source: &Source, index: &Index) -> bool {
+    let Some(field) = index.value_field() else {
+        return true;
+    };
+    let never_null = source
+        .fields
+        .get(field)
+        .is_some_and(|field| !field.nullable);
+    never_null
+        && source
+            .layouts
+            .iter()
+            .all(|(_, layout)| layout.slot(field).is_some())
+}
