@@ -1,8 +1,8 @@
 //! The way out: from a question to the records that answer it.
 //!
-//! A [`Directory`] gives [`Snapshot`]s. A query turns its [`Predicate`] into masks over the nodes of the roll-up forest (`mask.rs`),
-//! descends from the forest's roots to what the masks leave (`walk.rs`), and reads the chunks that no summary answers
-//! (`cursor.rs`). The operators of the paper's Figure 9 are [`raw_scan`], [`indexed_scan`] and [`aggregate`]; [`Scan`] is the one
+//! A [`Directory`] gives [`Snapshot`]s. A query turns its [`Predicate`] into masks over the nodes of the roll-up forest (`forest::mask`),
+//! descends from the forest's roots to what the masks leave (`forest::walk`), and reads the chunks that no summary answers
+//! (`scan::chunk_cursor`). The operators of the paper's Figure 9 are [`raw_scan`], [`indexed_scan`] and [`aggregate`]; [`Scan`] is the one
 //! that several threads share.
 //!
 //! Nothing here writes, locks or trusts: bytes are used after their checksum, pointers lead down by arithmetic, and what a summary
