@@ -61,7 +61,7 @@ impl DirMeta {
         check_chunk(file.chunk_bytes).map_err(|error| damaged(error.to_string()))?;
         for log in LogKind::ALL {
             let segment = file.segment_bytes[log];
-            if segment == 0 || segment % u64::from(file.chunk_bytes) != 0 {
+            if segment == 0 || !segment.is_multiple_of(u64::from(file.chunk_bytes)) {
                 return Err(damaged(format!(
                     "segments of {segment} bytes for the {log}"
                 )));
