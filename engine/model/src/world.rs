@@ -20,6 +20,8 @@ pub enum Scene {
     Summaries,
     /// The record log reuses both blocks, and a reader reads what lies past the last summary.
     PastSummaries,
+    /// The record log publishes a word, and the flusher says that it is durable.
+    Durable,
 }
 
 /// How many words the record log has when the checker begins: both blocks are full, appended and published, and nothing is flushed.
@@ -74,7 +76,10 @@ struct Log {
     segments: [AtomicU64; WORDS],
     tail: Told,
     head: Told,
+    durable: Told,
     appended: AtomicU64,
+    /// The tail as the flusher sees it.
+    published: AtomicU64,
     released: AtomicU64,
 }
 
@@ -96,7 +101,9 @@ impl Log {
             }),
             tail: Told::new(published),
             head: Told::new(Address(0)),
+            durable: Told::new(flushed),
             appended: AtomicU64::new(published.0),
+            published: AtomicU64::new(published.0),
             released: AtomicU64::new(flushed.0),
         }
     }
@@ -133,6 +140,17 @@ impl Log {
     fn publish<M: Mutant>(&self, tail: Address) {
         protocol::set_mark::<M>(&self.appended, tail);
         self.tail.tell::<M>(tail);
+    }
+
+    /// Publishes, and shows the flusher so.
+    fn publish_to_flusher<M: Mutant>(&self, tail: Address) {
+        if M::SWAP == Swap::MarkBeforeTail {
+            protocol::set_mark::<M>(&self.published, tail);
+        }
+        self.publish::<M>(tail);
+        if M::SWAP != Swap::MarkBeforeTail {
+            protocol::set_mark::<M>(&self.published, tail);
+        }
     }
 
     fn flush<M: Mutant>(&self, address: Address) {
@@ -198,7 +216,7 @@ impl World {
     fn new(scene: Scene) -> World {
         let summarised = match scene {
             Scene::Summaries => BEFORE,
-            Scene::PastSummaries => Address(1),
+            Scene::PastSummaries | Scene::Durable => Address(1),
         };
         World {
             scene,
@@ -231,6 +249,7 @@ impl World {
                     records.publish::<M>(at + 1);
                 }
             }
+            Scene::Durable => self.logs.records.publish_to_flusher::<M>(BEFORE + 1),
         }
     }
 
@@ -239,6 +258,12 @@ impl World {
         let words = match self.scene {
             Scene::Summaries => 1,
             Scene::PastSummaries => 3,
+            Scene::Durable => {
+                let records = &self.logs.records;
+                return records
+                    .durable
+                    .tell::<M>(protocol::mark::<M>(&records.published));
+            }
         };
         for at in 0..words {
             self.logs.records.flush::<M>(Address(at));
@@ -247,6 +272,14 @@ impl World {
 
     /// Takes a snapshot and reads from it.
     fn read<M: Mutant>(&self) {
+        if self.scene == Scene::Durable {
+            let durable = self.logs.records.durable.tail::<M>();
+            assert!(
+                durable <= self.logs.records.tail.tail::<M>(),
+                "what is said to be durable lies below the tail that is told"
+            );
+            return;
+        }
         let tail = |kind| Ok::<_, Infallible>(self.logs[kind].tail.tail::<M>());
         let loaded = if M::SWAP == Swap::LoadRecordsFirst {
             tail(LogKind::Records).and_then(|records| {
@@ -293,6 +326,7 @@ impl World {
                     }
                 }
             }
+            Scene::Durable => {}
         }
     }
 }

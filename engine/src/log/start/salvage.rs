@@ -76,14 +76,17 @@ struct Marks {
 
 impl Marks {
     fn load(staging: &Attachment, log: LogKind) -> Result<Marks> {
-        let marks = Marks {
+        let mut marks = Marks {
             begin: staging.word(log, Word::Begin)?,
             durable: staging.word(log, Word::Durable)?,
             head: staging.word(log, Word::Head)?,
             tail: staging.word(log, Word::Tail)?,
         };
-        let ordered = marks.begin <= marks.tail && marks.durable <= marks.tail;
-        if ordered {
+        if marks.durable > marks.tail {
+            // It proves nothing, so all that is staged is written again.
+            marks.durable = Address::ZERO;
+        }
+        if marks.begin <= marks.tail {
             Ok(marks)
         } else {
             Err(marks.damaged(staging, log))

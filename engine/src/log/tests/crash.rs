@@ -3,6 +3,7 @@
 use super::*;
 use crate::error::Error;
 use crate::format::verify_chunk;
+use crate::log::staging::control;
 use crate::log::staging::note::StagingNote;
 use crate::log::storage::OsStorage;
 
@@ -585,4 +586,30 @@ fn a_reader_that_stays_open_follows_from_epoch_to_epoch() {
         assert_eq!(check_all(&reader).tail, tails.tail);
         logs = resume(scene.open());
     }
+}
+
+#[test]
+fn a_durable_mark_above_the_tail_does_not_refuse_the_start() {
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::None);
+    append_each(&mut logs, [808, 168, 48]);
+    logs.publish();
+    drop(logs);
+    // As if the writer had died between what it says to the flusher and what it says in staging.
+    let durable = Address(888);
+    let mut pair = durable.0.to_le_bytes().to_vec();
+    pair.extend((!durable.0).to_le_bytes());
+    let staging = std::fs::File::options()
+        .write(true)
+        .open(scene.staging_files().remove(0))
+        .unwrap();
+    let at = control::word_offset(LogKind::Records, control::Word::Durable);
+    std::os::unix::fs::FileExt::write_all_at(&staging, &pair, at).unwrap();
+    let opening = scene.open();
+    assert_eq!(
+        (opening.how(), opening.end(LogKind::Records)),
+        (Recovered::Salvaged, Address(808))
+    );
+    drop(resume(opening));
+    check_range(&scene.reader(), LogKind::Records, Address(0), Address(808));
 }

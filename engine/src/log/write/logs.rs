@@ -269,8 +269,9 @@ impl Logs {
             cursor.published = cursor.end;
             let marks = self.shared.writer(log);
             marks.appended.set(cursor.end);
-            marks.tail.set(cursor.end);
+            // Staging first: what the flusher then says is durable never lies above the tail that staging names.
             self.shared.staging.tell(log, Word::Tail, cursor.end);
+            marks.tail.set(cursor.end);
         });
     }
 
