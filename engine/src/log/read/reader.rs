@@ -164,10 +164,11 @@ impl LogReader {
         let view = self.refresh()?;
         match &view.stage {
             Stage::Staged(staging) => {
-                let tail = protocol::load_tails(|log| staging.tail(log))?;
+                // Begins first: retention may move them past tails that are loaded before.
+                let begin = protocol::load_tails(|log| staging.word(log, Word::Begin))?;
                 Ok(Tails {
-                    tail,
-                    begin: protocol::load_tails(|log| staging.word(log, Word::Begin))?,
+                    tail: protocol::load_tails(|log| staging.tail(log))?,
+                    begin,
                     gap_to: None,
                     live: self.lock.is_held(&self.storage)?,
                     epoch: staging.epoch(),
@@ -203,7 +204,7 @@ impl LogReader {
         }
         let Stage::Staged(staging) = &view.stage else {
             view.read_segments(&self.segments[log], address, buffer)
-                .map_err(|error| self.explain(&view, log, address, error))?;
+                .map_err(|error| self.explain(log, address, error))?;
             return Ok(Origin::Segment);
         };
         let mut head = view.head(log);
@@ -220,7 +221,7 @@ impl LogReader {
         view.set_head(log, head);
         let (below, staged) = buffer.split_at_mut((split.0 - address.0) as usize);
         view.read_segments(&self.segments[log], address, below)
-            .map_err(|error| self.explain(&view, log, address, error))?;
+            .map_err(|error| self.explain(log, address, error))?;
         Ok(if staged.is_empty() {
             Origin::Segment
         } else {
@@ -422,21 +423,15 @@ impl LogReader {
         }
     }
 
-    /// Says `Evicted` of bytes that retention removed while they were wanted.
-    fn explain(&self, view: &View, log: LogKind, address: Address, error: Error) -> Error {
-        let begin = match &view.stage {
-            Stage::Staged(staging) => staging.word(log, Word::Begin).unwrap_or_default(),
-            Stage::Ended { slot, .. } => slot.begins()[log],
-            Stage::Unknown => Address::ZERO,
-        };
-        if address < begin {
-            Error::Evicted {
-                dir: self.dir().to_owned(),
+    /// Says `Evicted` of bytes that retention removed while they were wanted: in the epoch that is read, or in one that began since.
+    fn explain(&self, log: LogKind, address: Address, error: Error) -> Error {
+        match self.tails() {
+            Ok(tails) if address < tails.begin[log] => Error::Evicted {
+                dir: self.dir.clone(),
                 address,
-                begin,
-            }
-        } else {
-            error
+                begin: tails.begin[log],
+            },
+            _ => error,
         }
     }
 }

@@ -1,8 +1,12 @@
 //! A writer that runs, and readers beside it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use super::machine::Machine;
+use super::simulated::{Fault, Kind, Rule, shared_memory};
 use super::*;
+use crate::log::sync::{Mutex, locked};
 use crate::types::Timestamp;
 
 /// Appends random amounts and publishes now and then, until the record log has recycled its blocks so often.
@@ -284,4 +288,66 @@ fn staging_has_all_of_its_memory_from_the_start() {
     // A hole in a mapped file is a signal on a file system that has become full meanwhile.
     assert_eq!(staging.len(), logs.staging_bytes());
     assert!(staging.blocks() * 512 >= staging.len(), "{staging:?}");
+}
+
+#[test]
+fn no_view_begins_above_its_end_while_retention_runs() {
+    for at in 0..8 {
+        let machine = Machine::new();
+        let logs = Arc::new(Mutex::new(machine.start(Durability::None)));
+        append_each(&mut locked(&logs), [808, 168, 48]);
+        locked(&logs).publish();
+        let reader = machine.reader();
+        reader.tails().unwrap();
+        // Everything is given up between two words that the reader loads.
+        let (writer, reads) = (Arc::clone(&logs), AtomicU64::new(0));
+        machine.disk.rule(Rule::always(Fault::Lies, move |op| {
+            let is_word = op.kind == Kind::Read && op.path.starts_with(shared_memory());
+            if is_word && reads.fetch_add(1, Ordering::Relaxed) == at {
+                let mut logs = locked(&writer);
+                append_each(&mut logs, [808, 168, 48]);
+                logs.publish();
+                let ends = PerLog::new(|log| logs.end(log));
+                logs.evict(ends);
+            }
+            false
+        }));
+        let tails = reader.tails().unwrap();
+        machine.disk.obey();
+        for log in LogKind::ALL {
+            assert!(
+                tails.begin[log] <= tails.tail[log],
+                "before word {at}, the {log}: {tails:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_reader_of_an_ended_epoch_says_evicted_of_what_a_later_writer_gave_up() {
+    for is_clean in [true, false] {
+        let scene = Scene::new();
+        let mut logs = scene.create(Durability::None);
+        write_blocks(&mut logs, 4 * SEGMENT / BLOCK, 5);
+        logs.sync().unwrap();
+        let early = scene.reader();
+        if is_clean {
+            logs.close().unwrap();
+            early.tails().unwrap();
+        } else {
+            early.tails().unwrap();
+            logs.close().unwrap();
+        }
+        let mut logs = resume(scene.open());
+        logs.evict([Address(2 * SEGMENT), Address(0), Address(0)].into());
+        let first = scene.segment(LogKind::Records, 0);
+        wait_until("the evicted segment is gone", || !first.exists());
+        let error = early
+            .read(LogKind::Records, Address(4096), &mut [0; 8])
+            .unwrap_err();
+        assert!(
+            matches!(error, crate::Error::Evicted { begin: Address(b), .. } if b == 2 * SEGMENT),
+            "{error}"
+        );
+    }
 }
