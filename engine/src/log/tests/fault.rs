@@ -324,3 +324,25 @@ fn a_segment_that_is_deleted_underneath_is_named_and_hides_no_other() {
     logs.close().unwrap();
     drop(resume(machine.open()));
 }
+
+#[test]
+fn what_is_still_staged_is_not_read_back_from_the_refused_file() {
+    let machine = Machine::new();
+    let mut logs = machine.start(Durability::None);
+    append_each(&mut logs, [4 * CHUNK as usize, 168, 48]);
+    logs.close().unwrap();
+    // Staging begins within the first block.
+    let mut logs = resume(machine.open());
+    append(&mut logs, LogKind::Records, 4 * CHUNK as usize);
+    logs.sync().unwrap();
+    let path = machine.segment(0);
+    machine.disk.rot(&path, 5 * CHUNK + 64, &[7; 16]);
+    append(&mut logs, LogKind::Records, 808);
+    machine
+        .disk
+        .rule(Rule::once(Fault::Fails(EIO), on_disk(Kind::Sync)));
+    logs.sync().unwrap();
+    assert!(!machine.disk.exists(&path));
+    logs.close().unwrap();
+    check_all(&machine.reader());
+}

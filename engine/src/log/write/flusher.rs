@@ -220,7 +220,7 @@ impl Flusher {
         let shared = &self.shared;
         let from = tail.align_down(shared.geometry.chunk_bytes);
         let (bytes, _) = self.scratch.split_at_mut((tail.0 - from.0) as usize);
-        if !shared.copy_staged(log, from, bytes) {
+        if shared.copy_staged(log, from, bytes) > from {
             let segments = self.logs[log].segments();
             let list = segments.list()?;
             if !segments.read(&list, from, bytes)? {

@@ -184,12 +184,12 @@ impl Shared {
         &self.flusher[log]
     }
 
-    /// Copies bytes of one block from staging, for the flusher; `false` if they are not there any more, but in their segment.
-    pub fn copy_staged(&self, log: LogKind, from: Address, bytes: &mut [u8]) -> bool {
+    /// Copies bytes of one block from staging, for the flusher. Returns from where on they are staged; what lies below is in its segment.
+    pub fn copy_staged(&self, log: LogKind, from: Address, bytes: &mut [u8]) -> Address {
         let head = &self.writer(log).head;
         let mut seen = head.get();
         let end = from + bytes.len() as u64;
-        let copied = protocol::copy_staged::<Memory, Infallible>(
+        let Ok(split) = protocol::copy_staged::<Memory, Infallible>(
             from,
             end,
             &mut seen,
@@ -200,7 +200,7 @@ impl Shared {
             },
             || Ok(head.get()),
         );
-        copied == Ok(from)
+        split
     }
 
     /// The writer asks for a sync of all that it published; `is_done` tells when it happened.
