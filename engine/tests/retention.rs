@@ -37,7 +37,7 @@ impl Scene {
             log: LogOptions {
                 chunk_bytes: 4096,
                 block_bytes: 64 << 10,
-                segment_bytes: [SEGMENT, 64 << 10, 64 << 10],
+                segment_bytes: [SEGMENT, 64 << 10, 64 << 10].into(),
                 staging: Some(self.root.path().to_owned()),
                 durability,
                 group: None,
@@ -376,4 +376,31 @@ fn a_check_beside_retention_finds_no_damage() {
         over.store(true, std::sync::atomic::Ordering::Relaxed);
         assert!(checks.join().unwrap() > 1);
     });
+}
+
+#[test]
+fn a_damaged_time_entry_stops_no_eviction() {
+    // The entry of the chunk that begins the second segment, alone and with all that stand before it.
+    for damaged in [65..66, 0..66] {
+        let scene = Scene::new();
+        let mut writer = scene.open(Durability::None);
+        let source = writer.define_source(&SourceDef::new("numbers")).unwrap();
+        push(&mut writer, source, 0, 60_000, &Limits::default());
+        writer.close().unwrap();
+        let path = scene.dir().join("times/00000000000000000000.0");
+        let mut times = std::fs::read(&path).unwrap();
+        for entry in damaged.clone() {
+            times[48 * entry + 20] ^= 1;
+        }
+        std::fs::write(&path, times).unwrap();
+        let mut writer = scene.open(Durability::None);
+        let limits = Limits {
+            bytes_max: Some(writer.bytes_min() + 2 * SEGMENT),
+            ..Limits::default()
+        };
+        let evicted = push(&mut writer, source, 60_000, 70_000, &limits);
+        assert!(evicted >= 2, "{damaged:?}: {evicted} segments");
+        assert!(!writer.is_larger_than(limits.bytes_max), "{damaged:?}");
+        assert_sound(&scene, source, 70_000);
+    }
 }

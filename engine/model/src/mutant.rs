@@ -28,6 +28,8 @@ pub enum Swap {
     ReleaseBeforeWrite,
     /// The writer stores the bytes of a block's next use before it moves the head.
     BytesBeforeHead,
+    /// The writer shows the flusher a tail before it tells readers of it.
+    MarkBeforeTail,
     /// The reader does not look at the head after it copied what lies past the last summary.
     UnjudgedPastSummaries,
 }
@@ -97,3 +99,4 @@ protocol!(PublishBeforeBytes {} word: true, head: true, copy: true, swap: Publis
 protocol!(ReleaseBeforeWrite {} word: true, head: true, copy: true, swap: ReleaseBeforeWrite);
 protocol!(BytesBeforeHead {} word: true, head: true, copy: true, swap: BytesBeforeHead);
 protocol!(UnjudgedPastSummaries {} word: true, head: true, copy: true, swap: UnjudgedPastSummaries);
+protocol!(MarkBeforeTail {} word: true, head: true, copy: true, swap: MarkBeforeTail);

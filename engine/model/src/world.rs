@@ -11,7 +11,7 @@ use loom_model::thread;
 
 use crate::mutant::{Mutant, Swap};
 use crate::protocol;
-use crate::types::{Address, LogKind};
+use crate::types::{Address, LogKind, PerLog};
 
 /// What happens in a run; to look at both at once would take the checker hours.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -20,6 +20,8 @@ pub enum Scene {
     Summaries,
     /// The record log reuses both blocks, and a reader reads what lies past the last summary.
     PastSummaries,
+    /// The record log publishes a word, and the flusher says that it is durable.
+    Durable,
 }
 
 /// How many words the record log has when the checker begins: both blocks are full, appended and published, and nothing is flushed.
@@ -74,7 +76,10 @@ struct Log {
     segments: [AtomicU64; WORDS],
     tail: Told,
     head: Told,
+    durable: Told,
     appended: AtomicU64,
+    /// The tail as the flusher sees it.
+    published: AtomicU64,
     released: AtomicU64,
 }
 
@@ -96,7 +101,9 @@ impl Log {
             }),
             tail: Told::new(published),
             head: Told::new(Address(0)),
+            durable: Told::new(flushed),
             appended: AtomicU64::new(published.0),
+            published: AtomicU64::new(published.0),
             released: AtomicU64::new(flushed.0),
         }
     }
@@ -133,6 +140,17 @@ impl Log {
     fn publish<M: Mutant>(&self, tail: Address) {
         protocol::set_mark::<M>(&self.appended, tail);
         self.tail.tell::<M>(tail);
+    }
+
+    /// Publishes, and shows the flusher so.
+    fn publish_to_flusher<M: Mutant>(&self, tail: Address) {
+        if M::SWAP == Swap::MarkBeforeTail {
+            protocol::set_mark::<M>(&self.published, tail);
+        }
+        self.publish::<M>(tail);
+        if M::SWAP != Swap::MarkBeforeTail {
+            protocol::set_mark::<M>(&self.published, tail);
+        }
     }
 
     fn flush<M: Mutant>(&self, address: Address) {
@@ -191,50 +209,47 @@ impl Log {
 
 struct World {
     scene: Scene,
-    logs: [Log; 3],
+    logs: PerLog<Log>,
 }
 
 impl World {
     fn new(scene: Scene) -> World {
         let summarised = match scene {
             Scene::Summaries => BEFORE,
-            Scene::PastSummaries => Address(1),
+            Scene::PastSummaries | Scene::Durable => Address(1),
         };
         World {
             scene,
-            logs: [
-                Log::new(LogKind::Records, BEFORE, Address(0)),
-                Log::new(LogKind::Chunks, summarised, Address(1)),
-                Log::new(LogKind::Times, summarised, Address(1)),
-            ],
+            logs: PerLog {
+                records: Log::new(LogKind::Records, BEFORE, Address(0)),
+                chunks: Log::new(LogKind::Chunks, summarised, Address(1)),
+                times: Log::new(LogKind::Times, summarised, Address(1)),
+            },
         }
-    }
-
-    fn log(&self, kind: LogKind) -> &Log {
-        &self.logs[kind as usize]
     }
 
     fn write<M: Mutant>(&self) {
         match self.scene {
             Scene::Summaries => {
-                for log in &self.logs {
+                for log in self.logs.iter() {
                     log.append::<M>(BEFORE);
                 }
                 if M::SWAP == Swap::PublishTimesFirst {
-                    for log in self.logs.iter().rev() {
-                        log.publish::<M>(BEFORE + 1);
+                    for kind in LogKind::ALL.into_iter().rev() {
+                        self.logs[kind].publish::<M>(BEFORE + 1);
                     }
                 } else {
-                    protocol::publish(|kind| self.log(kind).publish::<M>(BEFORE + 1));
+                    protocol::publish(|kind| self.logs[kind].publish::<M>(BEFORE + 1));
                 }
             }
             Scene::PastSummaries => {
-                let records = self.log(LogKind::Records);
+                let records = &self.logs.records;
                 for at in [BEFORE, BEFORE + 1] {
                     records.append::<M>(at);
                     records.publish::<M>(at + 1);
                 }
             }
+            Scene::Durable => self.logs.records.publish_to_flusher::<M>(BEFORE + 1),
         }
     }
 
@@ -243,43 +258,66 @@ impl World {
         let words = match self.scene {
             Scene::Summaries => 1,
             Scene::PastSummaries => 3,
+            Scene::Durable => {
+                let records = &self.logs.records;
+                return records
+                    .durable
+                    .tell::<M>(protocol::mark::<M>(&records.published));
+            }
         };
         for at in 0..words {
-            self.log(LogKind::Records).flush::<M>(Address(at));
+            self.logs.records.flush::<M>(Address(at));
         }
     }
 
     /// Takes a snapshot and reads from it.
     fn read<M: Mutant>(&self) {
-        let tail = |kind| Ok::<_, Infallible>(self.log(kind).tail.tail::<M>());
+        if self.scene == Scene::Durable {
+            let durable = self.logs.records.durable.tail::<M>();
+            assert!(
+                durable <= self.logs.records.tail.tail::<M>(),
+                "what is said to be durable lies below the tail that is told"
+            );
+            return;
+        }
+        let tail = |kind| Ok::<_, Infallible>(self.logs[kind].tail.tail::<M>());
         let loaded = if M::SWAP == Swap::LoadRecordsFirst {
             tail(LogKind::Records).and_then(|records| {
                 let chunks = tail(LogKind::Chunks)?;
-                Ok([records, chunks, tail(LogKind::Times)?])
+                let times = tail(LogKind::Times)?;
+                Ok(PerLog {
+                    records,
+                    chunks,
+                    times,
+                })
             })
         } else {
             protocol::load_tails(tail)
         };
-        let Ok([records, chunks, times]) = loaded;
+        let Ok(PerLog {
+            records,
+            chunks,
+            times,
+        }) = loaded;
         match self.scene {
             Scene::Summaries => {
                 // The oldest, whose blocks are reused, and the latest, which may have been published just now.
                 for entry in [Address(0), Address(times.0 - 1)] {
-                    self.log(LogKind::Times).read::<M>(entry);
+                    self.logs.times.read::<M>(entry);
                     assert!(
                         entry < chunks,
                         "a time entry leads to a summary below the tail that is held"
                     );
-                    self.log(LogKind::Chunks).read::<M>(entry);
+                    self.logs.chunks.read::<M>(entry);
                     assert!(
                         entry < records,
                         "a summary leads to records below the tail that is held"
                     );
-                    self.log(LogKind::Records).read::<M>(entry);
+                    self.logs.records.read::<M>(entry);
                 }
             }
             Scene::PastSummaries => {
-                let log = self.log(LogKind::Records);
+                let log = &self.logs.records;
                 for at in [times, Address(records.0 - 1)] {
                     if M::SWAP == Swap::UnjudgedPastSummaries {
                         log.hold_staged(at, log.staged(at).load(Ordering::Relaxed));
@@ -288,6 +326,7 @@ impl World {
                     }
                 }
             }
+            Scene::Durable => {}
         }
     }
 }

@@ -43,6 +43,14 @@ fn what_lies_past_the_last_summary_is_exact_in_every_interleaving() {
     });
 }
 
+#[test]
+fn what_is_durable_lies_below_the_tail_in_every_interleaving() {
+    check(preemptions(), || {
+        world::run::<mutant::Sound>(Scene::Durable)
+    });
+}
+
+const DURABLE: &str = "what is said to be durable lies below the tail";
 const FLUSHED: &str = "the flusher takes only what was appended";
 const STAGED: &str = "is what was published there";
 const IN_SEGMENT: &str = "what the head gave up is in its segment";
@@ -70,6 +78,7 @@ fails! {
     bytes_come_before_their_tail: PublishBeforeBytes in Summaries, STAGED;
     a_block_is_released_when_its_write_has_returned: ReleaseBeforeWrite in Summaries, IN_SEGMENT;
     a_head_moves_before_its_block_is_reused: BytesBeforeHead in Summaries, STAGED;
+    readers_are_told_of_a_tail_before_the_flusher: MarkBeforeTail in Durable, DURABLE;
     records_past_the_last_summary_are_judged_by_the_head: UnjudgedPastSummaries in PastSummaries, STAGED;
     their_copy_is_done_before_the_head_is_loaded: NoFenceAfterCopy in PastSummaries, STAGED;
     their_head_is_stored_before_the_bytes_that_follow: NoFenceAfterHead in PastSummaries, STAGED;

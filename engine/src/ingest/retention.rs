@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use super::recovery::read_entry;
 use super::writer::Writer;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::{TIME_ENTRY_BYTES, TimeEntry, complete_chunks, entries_before};
 use crate::log::Opening;
-use crate::types::{Address, LogKind};
+use crate::types::{Address, LogKind, PerLog, Timestamp};
 
 /// What may be kept. Each limit holds by itself.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -45,7 +45,7 @@ pub enum Shortfall {
 impl Writer {
     /// Gives up what the limits do not allow to be kept. The segment that is being written stays, whatever they say.
     pub fn evict(&mut self, limits: &Limits) -> Result<Eviction> {
-        let [segment_bytes, ..] = self.meta().segment_bytes;
+        let segment_bytes = self.meta().segment_bytes.records;
         let mut eviction = Eviction::default();
         let mut disk_is_full = limits.disk_is_full && !self.logs.is_evicting();
         let cutoff = limits.age_max.map(|age| {
@@ -59,7 +59,7 @@ impl Writer {
             if !too_large && !disk_is_full && cutoff.is_none() {
                 return Ok(eviction);
             }
-            let Some(entry) = self.first_entry(next)? else {
+            let Some(boundary) = self.boundary(next)? else {
                 let shortfall = match next > self.position() {
                     true => Shortfall::Current,
                     false => Shortfall::Unwritten,
@@ -67,13 +67,12 @@ impl Writer {
                 eviction.shortfall = (too_large || disk_is_full).then_some(shortfall);
                 return Ok(eviction);
             };
-            let too_old = cutoff.is_some_and(|cutoff| entry.first_arrival.0 < cutoff);
+            let too_old = cutoff.is_some_and(|cutoff| boundary.arrival.0 < cutoff);
             if !too_large && !disk_is_full && !too_old {
                 return Ok(eviction);
             }
-            let first = entries_before(next.chunk(self.chunk_bytes).0);
-            let times = Address(first.saturating_mul(TIME_ENTRY_BYTES as u64));
-            self.logs.evict([next, entry.node, times]);
+            boundary.warn_of_damage();
+            self.logs.evict(boundary.begins(next));
             eviction.segments += 1;
             disk_is_full = false;
         }
@@ -85,48 +84,117 @@ impl Writer {
         bytes_max.is_some_and(|most| self.logs.segment_bytes_soon() > most)
     }
 
-    /// The entry of the chunk that begins at `at`, if that chunk is indexed and everything below it is in segments.
-    fn first_entry(&mut self, at: Address) -> Result<Option<TimeEntry>> {
+    /// Where the index logs begin when the records begin at `at`, if the chunk there is indexed and everything below it is in segments.
+    fn boundary(&mut self, at: Address) -> Result<Option<Boundary>> {
         let entries = self.logs.tail(LogKind::Times).0 / TIME_ENTRY_BYTES as u64;
         let chunk = at.chunk(self.chunk_bytes).0;
         if at > self.logs.flushed(LogKind::Records) || chunk >= complete_chunks(entries) {
             return Ok(None);
         }
-        let address = Address(entries_before(chunk) * TIME_ENTRY_BYTES as u64);
         let reader = self.logs.reader()?;
-        let mut bytes = [0; TIME_ENTRY_BYTES];
-        reader.read(LogKind::Times, address, &mut bytes)?;
-        let uuid = self.meta().uuid;
-        let entry =
-            TimeEntry::decode(&uuid, address, &bytes).map_err(|error| crate::Error::Corrupt {
-                path: reader.path_of(LogKind::Times, address),
-                address,
-                what: error.to_string(),
-            })?;
-        let written = entry.node <= self.logs.flushed(LogKind::Chunks)
-            && address <= self.logs.flushed(LogKind::Times);
+        let begins = PerLog::new(|log| self.logs.begin(log));
+        let boundary = Boundary::find(chunk, begins, |ordinal| {
+            let address = entry_address(ordinal);
+            let mut bytes = [0; TIME_ENTRY_BYTES];
+            reader.read(LogKind::Times, address, &mut bytes)?;
+            TimeEntry::decode(&reader.meta().uuid, address, &bytes).map_err(|error| {
+                Error::Corrupt {
+                    path: reader.path_of(LogKind::Times, address),
+                    address,
+                    what: error.to_string(),
+                }
+            })
+        });
+        let written = boundary.node <= self.logs.flushed(LogKind::Chunks)
+            && boundary.entry <= self.logs.flushed(LogKind::Times);
         if !written {
             // The index logs lag behind where nothing is synced; the next look finds them written.
             self.logs.request_sync();
         }
-        Ok(written.then_some(entry))
+        Ok(written.then_some(boundary))
     }
+}
+
+/// How many entries before a damaged one are looked at.
+const NEIGHBOURS_MAX: u64 = 64;
+
+/// Where the index logs begin when the records begin at some chunk.
+struct Boundary {
+    /// The place of the chunk's entry in the timestamp index.
+    entry: Address,
+    /// At or below the chunk's node in the chunk index.
+    node: Address,
+    /// Every record below the chunk arrived at or before it.
+    arrival: Timestamp,
+    /// Why the chunk's own entry does not say so.
+    damage: Option<Error>,
+}
+
+impl Boundary {
+    /// What the entry of `chunk` says. A damaged entry must not stop retention, or the disk fills up: the nearest sound one before it serves, and
+    /// without one the chunk index keeps its begin, and age alone gives up nothing.
+    fn find(
+        chunk: u64,
+        begins: PerLog<Address>,
+        read: impl Fn(u64) -> Result<TimeEntry>,
+    ) -> Boundary {
+        let ordinal = entries_before(chunk);
+        let entry = entry_address(ordinal);
+        let (node, arrival, damage) = match read(ordinal) {
+            Ok(found) => (found.node, found.first_arrival, None),
+            Err(damage) => {
+                let first = begins.times.0.div_ceil(TIME_ENTRY_BYTES as u64);
+                let before = (first.max(ordinal.saturating_sub(NEIGHBOURS_MAX))..ordinal)
+                    .rev()
+                    .find_map(|ordinal| read(ordinal).ok());
+                let (node, arrival) = before.map_or((begins.chunks, Timestamp::MAX), |before| {
+                    (before.node, before.last_arrival)
+                });
+                (node, arrival, Some(damage))
+            }
+        };
+        Boundary {
+            entry,
+            node,
+            arrival,
+            damage,
+        }
+    }
+
+    /// The begins of the logs when the records begin at `records`.
+    fn begins(&self, records: Address) -> PerLog<Address> {
+        PerLog {
+            records,
+            chunks: self.node,
+            times: self.entry,
+        }
+    }
+
+    fn warn_of_damage(&self) {
+        if let Some(damage) = &self.damage {
+            tracing::warn!("{damage}; the oldest segment is evicted by the entries before it");
+        }
+    }
+}
+
+/// The place of an entry in the timestamp index.
+fn entry_address(ordinal: u64) -> Address {
+    Address(ordinal.saturating_mul(TIME_ENTRY_BYTES as u64))
 }
 
 /// Gives up the oldest segment of records of a directory that has no writer. False where only the one that the log ends in is left, or
 /// where the index logs do not reach past the oldest.
 pub(super) fn evict_oldest(opening: Opening) -> Result<bool> {
-    let [segment_bytes, ..] = opening.meta().segment_bytes;
-    let begin = opening.begin(LogKind::Records);
-    let next = begin.align_down(segment_bytes) + segment_bytes;
+    let segment_bytes = opening.meta().segment_bytes.records;
+    let begins = PerLog::new(|log| opening.begin(log));
+    let next = begins.records.align_down(segment_bytes) + segment_bytes;
     let chunk = next.chunk(opening.meta().chunk_bytes).0;
     let entries = opening.end(LogKind::Times).0 / TIME_ENTRY_BYTES as u64;
     if next >= opening.end(LogKind::Records) || chunk >= complete_chunks(entries) {
         return Ok(false);
     }
-    let ordinal = entries_before(chunk);
-    let entry = read_entry(&opening, ordinal)?;
-    let times = Address(ordinal * TIME_ENTRY_BYTES as u64);
-    opening.evict([next, entry.node, times])?;
+    let boundary = Boundary::find(chunk, begins, |ordinal| read_entry(&opening, ordinal));
+    boundary.warn_of_damage();
+    opening.evict(boundary.begins(next))?;
     Ok(true)
 }

@@ -146,3 +146,17 @@ fn a_full_disk_with_nothing_to_give_up_refuses_the_start() {
         50
     );
 }
+
+#[test]
+fn on_a_full_disk_a_damaged_time_entry_stops_no_start() {
+    let (disk, client) = full(Ended::Closed).unwrap();
+    // The entry of the chunk that begins the second segment.
+    let chunk = SEGMENT / CHUNK;
+    let entry = crate::format::entries_before(chunk) * crate::format::TIME_ENTRY_BYTES as u64;
+    let times = loom().join("times/00000000000000000000.0");
+    disk.rot(&times, entry + 20, &[7; 4]);
+    let mut again = Client::start(&disk, &asked(WhenFull::Evict), client.sent.clone()).unwrap();
+    again.push(20).and_then(|()| again.sync()).unwrap();
+    let found = read(&disk, &again.sent, &owed(&again, 2 * SEGMENT)).unwrap();
+    assert!(found.first > 0);
+}

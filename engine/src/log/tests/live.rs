@@ -1,8 +1,12 @@
 //! A writer that runs, and readers beside it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use super::machine::Machine;
+use super::simulated::{Fault, Kind, Rule, shared_memory};
 use super::*;
+use crate::log::sync::{Mutex, locked};
 use crate::types::Timestamp;
 
 /// Appends random amounts and publishes now and then, until the record log has recycled its blocks so often.
@@ -27,10 +31,10 @@ fn what_is_published_reads_back_across_many_recycles() {
     for round in 0..10 {
         write_blocks(&mut logs, 5 * (round + 1), round);
         let tails = check_all(&reader);
-        assert_eq!(tails.tail, LogKind::ALL.map(|log| logs.end(log)));
+        assert_eq!(tails.tail, PerLog::new(|log| logs.end(log)));
         assert!(tails.live);
     }
-    assert!(reader.daemon().unwrap().logs[0].head > Address(40 * BLOCK));
+    assert!(reader.daemon().unwrap().logs.records.head > Address(40 * BLOCK));
 }
 
 #[test]
@@ -39,11 +43,11 @@ fn nothing_is_visible_before_it_is_published() {
     let mut logs = scene.create(Durability::None);
     let reader = scene.reader();
     append_each(&mut logs, [800, 160, 48]);
-    assert_eq!(reader.tails().unwrap().tail, [Address(0); 3]);
+    assert_eq!(reader.tails().unwrap().tail, PerLog::<Address>::default());
     logs.publish();
     assert_eq!(
         reader.tails().unwrap().tail,
-        [Address(800), Address(160), Address(48)]
+        [Address(800), Address(160), Address(48)].into()
     );
 }
 
@@ -59,7 +63,8 @@ fn readers_beside_the_writer_find_every_byte_whole_and_tails_that_only_grow() {
                 scope.spawn(move || {
                     // A reader of its own, as another process has it.
                     let reader = scene.reader();
-                    let (mut random, mut before, mut rounds) = (Random(seed), [Address(0); 3], 0);
+                    let (mut random, mut before, mut rounds) =
+                        (Random(seed), PerLog::<Address>::default(), 0);
                     while !stop.load(Ordering::Relaxed) {
                         let tails = reader.tails().unwrap();
                         assert!(
@@ -150,7 +155,7 @@ fn with_batch_durability_a_block_is_reused_only_when_it_is_durable() {
     for _ in 0..100 {
         append(&mut logs, LogKind::Records, 8192);
         logs.publish();
-        let [records, ..] = reader.daemon().unwrap().logs;
+        let records = reader.daemon().unwrap().logs.records;
         assert!(records.head <= records.durable, "{records:?}");
     }
 }
@@ -165,13 +170,13 @@ fn segments_follow_one_another_and_evicted_ones_are_named() {
     let first = scene.segment(LogKind::Records, 0);
     assert!(first.exists() && scene.segment(LogKind::Records, 3 * SEGMENT).exists());
 
-    logs.evict([Address(2 * SEGMENT), Address(0), Address(0)]);
+    logs.evict([Address(2 * SEGMENT), Address(0), Address(0)].into());
     wait_until("the evicted segments are gone", || {
         !first.exists() && !scene.segment(LogKind::Records, SEGMENT).exists()
     });
     assert_eq!(
         check_all(&reader).begin,
-        [Address(2 * SEGMENT), Address(0), Address(0)]
+        [Address(2 * SEGMENT), Address(0), Address(0)].into()
     );
     let error = scene.reader();
     error.tails().unwrap();
@@ -183,7 +188,10 @@ fn segments_follow_one_another_and_evicted_ones_are_named() {
         "{error}"
     );
     logs.close().unwrap();
-    assert_eq!(check_all(&scene.reader()).begin[0], Address(2 * SEGMENT));
+    assert_eq!(
+        check_all(&scene.reader()).begin.records,
+        Address(2 * SEGMENT)
+    );
     assert_eq!(scene.open().begin(LogKind::Records), Address(2 * SEGMENT));
 }
 
@@ -280,4 +288,66 @@ fn staging_has_all_of_its_memory_from_the_start() {
     // A hole in a mapped file is a signal on a file system that has become full meanwhile.
     assert_eq!(staging.len(), logs.staging_bytes());
     assert!(staging.blocks() * 512 >= staging.len(), "{staging:?}");
+}
+
+#[test]
+fn no_view_begins_above_its_end_while_retention_runs() {
+    for at in 0..8 {
+        let machine = Machine::new();
+        let logs = Arc::new(Mutex::new(machine.start(Durability::None)));
+        append_each(&mut locked(&logs), [808, 168, 48]);
+        locked(&logs).publish();
+        let reader = machine.reader();
+        reader.tails().unwrap();
+        // Everything is given up between two words that the reader loads.
+        let (writer, reads) = (Arc::clone(&logs), AtomicU64::new(0));
+        machine.disk.rule(Rule::always(Fault::Lies, move |op| {
+            let is_word = op.kind == Kind::Read && op.path.starts_with(shared_memory());
+            if is_word && reads.fetch_add(1, Ordering::Relaxed) == at {
+                let mut logs = locked(&writer);
+                append_each(&mut logs, [808, 168, 48]);
+                logs.publish();
+                let ends = PerLog::new(|log| logs.end(log));
+                logs.evict(ends);
+            }
+            false
+        }));
+        let tails = reader.tails().unwrap();
+        machine.disk.obey();
+        for log in LogKind::ALL {
+            assert!(
+                tails.begin[log] <= tails.tail[log],
+                "before word {at}, the {log}: {tails:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_reader_of_an_ended_epoch_says_evicted_of_what_a_later_writer_gave_up() {
+    for is_clean in [true, false] {
+        let scene = Scene::new();
+        let mut logs = scene.create(Durability::None);
+        write_blocks(&mut logs, 4 * SEGMENT / BLOCK, 5);
+        logs.sync().unwrap();
+        let early = scene.reader();
+        if is_clean {
+            logs.close().unwrap();
+            early.tails().unwrap();
+        } else {
+            early.tails().unwrap();
+            logs.close().unwrap();
+        }
+        let mut logs = resume(scene.open());
+        logs.evict([Address(2 * SEGMENT), Address(0), Address(0)].into());
+        let first = scene.segment(LogKind::Records, 0);
+        wait_until("the evicted segment is gone", || !first.exists());
+        let error = early
+            .read(LogKind::Records, Address(4096), &mut [0; 8])
+            .unwrap_err();
+        assert!(
+            matches!(error, crate::Error::Evicted { begin: Address(b), .. } if b == 2 * SEGMENT),
+            "{error}"
+        );
+    }
 }

@@ -26,26 +26,33 @@ pub fn replace(shared: &Shared, segments: &SegmentDir, first: Address, end: Addr
     while at < end {
         let run = shared.staging.layout().run_bytes(segments.log(), at);
         let mut piece = vec![0; (end.0 - at.0).min(COPY_BYTES).min(run) as usize];
-        if !shared.copy_staged(segments.log(), at, &mut piece) {
-            read_back(shared, segments, at, &mut piece)?;
-        }
+        let staged = shared.copy_staged(segments.log(), at, &mut piece);
+        let (below, _) = piece.split_at_mut((staged.0 - at.0) as usize);
+        read_back(shared, segments, at, below)?;
         write_at(draft.file(), &piece, at.0 - first.0)?;
         at += piece.len() as u64;
     }
     draft.publish()
 }
 
-/// Reads bytes of the old generation, as far as they are there, and names the chunks that do not verify.
+/// Reads bytes of the old generation, as far as they are there, and names the chunks that do not verify. Of the record log these are whole chunks:
+/// staging begins at one, and holds the chunk under way.
 fn read_back(shared: &Shared, segments: &SegmentDir, at: Address, piece: &mut [u8]) -> Result<()> {
     let list = segments.list()?;
     let chunk_bytes = shared.geometry.chunk_bytes;
     let mut address = at;
     for chunk in piece.chunks_mut(chunk_bytes as usize) {
-        let is_whole = segments.log() == LogKind::Records && chunk.len() as u64 == chunk_bytes;
+        let is_sealed = segments.log() == LogKind::Records;
+        assert!(
+            !is_sealed || chunk.len() as u64 == chunk_bytes,
+            "the chunk at {address} of the {} is whole below what is staged, not {} bytes",
+            segments.log(),
+            chunk.len()
+        );
         let is_read = segments
             .read(&list, address, chunk)
             .is_ok_and(|is_there| is_there);
-        if !is_read || (is_whole && verify_chunk(&shared.meta.uuid, address, chunk).is_err()) {
+        if !is_read || (is_sealed && verify_chunk(&shared.meta.uuid, address, chunk).is_err()) {
             tracing::error!(
                 "{}: the {} is damaged at address {address}: the bytes could not be read back",
                 shared.dir.display(),
