@@ -14,11 +14,9 @@ mod stored;
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::format::{
-    FANOUT, NodeSummary, RecordIter, TIME_ENTRY_BYTES, complete_chunks, verify_chunk,
-};
+use crate::format::{FANOUT, NodeSummary, RecordIter, TIME_ENTRY_BYTES, complete_chunks};
 use crate::ingest::{LatestChunks, Natives, Summariser};
-use crate::log::{LogReader, Origin};
+use crate::log::{LogReader, Origin, Tails};
 use crate::schema::{Catalog, LOSSES_SOURCE, decode_catalog};
 use crate::types::{Address, ChunkNo, LogKind, Timestamp};
 use crate::unrecorded::{self, Entry};
@@ -55,7 +53,7 @@ pub fn check_logs(reader: &LogReader) -> Result<Report> {
     let mut check = Check {
         reader,
         catalog: &catalog,
-        records,
+        tails,
         chunk_bytes,
         first,
         stored: Stored::new(reader, chunks),
@@ -99,8 +97,8 @@ pub fn check_logs(reader: &LogReader) -> Result<Report> {
 struct Check<'a> {
     reader: &'a LogReader,
     catalog: &'a Catalog,
-    /// The record log's published end.
-    records: Address,
+    /// What is published.
+    tails: Tails,
     chunk_bytes: u32,
     /// The oldest chunk that is retained.
     first: ChunkNo,
@@ -238,7 +236,8 @@ impl Check<'_> {
     /// Reads a chunk, or what is published of it, and verifies it and each of its records. False where it is damaged.
     fn read_chunk(&mut self, chunk: ChunkNo) -> Result<bool> {
         let address = chunk.address(self.chunk_bytes);
-        let published = (self.records.0 - address.0).min(self.chunk_bytes.into()) as usize;
+        let [records, ..] = self.tails.tail;
+        let published = (records.0 - address.0).min(self.chunk_bytes.into()) as usize;
         self.chunk.clear();
         self.chunk.resize(published, 0);
         self.report.chunks += 1;
@@ -253,15 +252,15 @@ impl Check<'_> {
         };
         if origin == Origin::Staging {
             self.report.staged_chunks += 1;
-        } else if published == self.chunk_bytes as usize {
-            let uuid = self.reader.meta().uuid;
-            let mut verified = verify_chunk(&uuid, address, &self.chunk);
+        } else {
+            let meta = self.reader.meta();
+            let mut verified = self.tails.verify_chunk(meta, address, &self.chunk);
             if verified.is_err() {
                 // Its segment may have been given up, or written anew, while it was read.
                 self.reader.relist();
                 match self.reader.read(LogKind::Records, address, &mut self.chunk) {
                     Err(error @ Error::Evicted { .. }) => return Err(error),
-                    _ => verified = verify_chunk(&uuid, address, &self.chunk),
+                    _ => verified = self.tails.verify_chunk(meta, address, &self.chunk),
                 }
             }
             if let Err(error) = verified {

@@ -439,13 +439,30 @@ pub fn verify_chunk(uuid: &[u8; 16], address: Address, chunk: &[u8]) -> Result<(
     if u32_at(&trailer.to_le_bytes(), 4) != TRAILER_MAGIC {
         return invalid("a chunk's mark", trailer >> 32);
     }
-    let (stored, computed) = (
-        trailer as u32,
-        checksum(uuid, LogKind::Records, address, covered),
-    );
+    expect_checksum("a chunk", trailer as u32, uuid, address, covered)
+}
+
+/// Verifies the first bytes of a chunk that is not full, against the checksum that a slot of `durable` holds of them.
+pub fn verify_part(
+    uuid: &[u8; 16],
+    address: Address,
+    part: &[u8],
+    stored: u32,
+) -> Result<(), FormatError> {
+    expect_checksum("the records of a chunk", stored, uuid, address, part)
+}
+
+fn expect_checksum(
+    what: &'static str,
+    stored: u32,
+    uuid: &[u8; 16],
+    address: Address,
+    covered: &[u8],
+) -> Result<(), FormatError> {
+    let computed = checksum(uuid, LogKind::Records, address, covered);
     if stored != computed {
         return Err(FormatError::Checksum {
-            what: "a chunk",
+            what,
             stored,
             computed,
         });

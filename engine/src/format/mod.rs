@@ -19,7 +19,7 @@ pub use checksum::{SLOT_LOG, checksum, checksum_for};
 pub use chunk::{
     CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, CHUNK_HEADER_BYTES, CHUNK_TRAILER_BYTES, ChunkBuilder,
     Pushed, RECORD_HEADER_BYTES, RawRecord, RecordHeader, RecordIter, longest_payload,
-    record_bytes, seal_trailer, verify_chunk,
+    record_bytes, seal_trailer, verify_chunk, verify_part,
 };
 pub use index_block::{BinEntry, IndexBlock};
 pub use line::{LINE_PREFIX_BYTES, encode_line, line_content, merge_lines};

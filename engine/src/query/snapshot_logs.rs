@@ -10,7 +10,7 @@ use super::counters::Counters;
 use super::forest::node_cache::NodeCache;
 use super::scan::verified::VerifiedChunks;
 use crate::error::{Error, Result};
-use crate::format::{TIME_ENTRY_BYTES, complete_chunks};
+use crate::format::{FormatError, TIME_ENTRY_BYTES, complete_chunks};
 use crate::log::{LogReader, Origin, Tails};
 use crate::types::{Address, ChunkNo, LogKind};
 
@@ -140,6 +140,11 @@ impl SnapshotLogs {
         let address = chunk.address(chunk_bytes);
         self.reader
             .will_read(LogKind::Records, address, chunk_bytes.into());
+    }
+
+    /// Verifies what was read from segments of the chunk at `address`, up to the published end.
+    pub fn verify_chunk(&self, address: Address, chunk: &[u8]) -> Result<(), FormatError> {
+        self.tails.verify_chunk(self.reader.meta(), address, chunk)
     }
 
     /// After bytes that do not verify: a newer generation of their segment may have come.

@@ -9,7 +9,7 @@ use super::scan::chunk_cursor::ChunkCursor;
 use super::snapshot::Snapshot;
 use crate::error::Result;
 use crate::format::{Node, RECORD_HEADER_BYTES};
-use crate::types::{SourceId, TimeRange, Timestamp};
+use crate::types::{SourceId, Timestamp};
 
 /// What a source holds, as far as it is visible and retained.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -44,9 +44,6 @@ impl Snapshot {
         while let Some(chunk) = walk.next(&mut newest, &poll)? {
             cursor.load(chunk)?;
             newest.arrival = cursor.last_arrival()?;
-            if newest.arrival.is_some() {
-                break;
-            }
         }
         Ok(newest.arrival)
     }
@@ -75,23 +72,18 @@ impl Snapshot {
     }
 }
 
-/// Takes the newest node's latest arrival.
+/// The latest arrival of the newest node or chunk that holds a record: the first answer is the one.
 struct Newest {
     arrival: Option<Timestamp>,
 }
 
 impl Visitor for Newest {
-    fn arrivals(&self) -> TimeRange {
-        match self.arrival {
-            Some(_) => TimeRange::EMPTY,
-            None => TimeRange::ALL,
-        }
+    fn is_answered(&self) -> bool {
+        self.arrival.is_some()
     }
 
     fn visit(&mut self, node: &Node<'_>) -> Result<u64> {
-        if self.arrival.is_none() && node.records() > 0 {
-            self.arrival = Some(node.last_arrival());
-        }
+        self.arrival = (node.records() > 0).then(|| node.last_arrival());
         Ok(0)
     }
 }

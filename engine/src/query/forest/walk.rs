@@ -23,6 +23,11 @@ pub(crate) trait Visitor {
         TimeRange::ALL
     }
 
+    /// Whether nothing further is wanted: the walk ends.
+    fn is_answered(&self) -> bool {
+        false
+    }
+
     /// The children to go on to. Of a summary: not 0 if the chunk must be scanned.
     fn visit(&mut self, node: &Node<'_>) -> Result<u64>;
 
@@ -89,14 +94,14 @@ impl Walk {
 
     /// The next chunk to scan.
     pub fn next(&mut self, visitor: &mut impl Visitor, poll: &Poll<'_>) -> Result<Option<ChunkNo>> {
-        if self.order == Order::NewestFirst
-            && let Some(chunk) = self.tail.next_back()
-        {
-            visitor.unsummarised();
-            return Ok(self.yielded(chunk));
-        }
-        loop {
+        while !visitor.is_answered() {
             poll.check()?;
+            if self.order == Order::NewestFirst
+                && let Some(chunk) = self.tail.next_back()
+            {
+                visitor.unsummarised();
+                return Ok(self.yielded(chunk));
+            }
             if let Some((id, chosen)) = self.next_child() {
                 if id.level == 0 && chosen && !visitor.opens_summaries() {
                     visitor.unsummarised();
@@ -113,10 +118,11 @@ impl Walk {
                 visitor.unsummarised();
                 return Ok(self.yielded(chunk));
             } else {
-                self.logs.counters().chunks_passed(self.logs.chunks());
-                return Ok(None);
+                break;
             }
         }
+        self.logs.counters().chunks_passed(self.logs.chunks());
+        Ok(None)
     }
 
     /// With it, whether a visitor chose it.
