@@ -18,6 +18,6 @@ pub mod unrecorded;
 
 pub use error::{Error, IoContext, LockHolder, PayloadError, Result};
 pub use types::{
-    Address, ChunkNo, IndexId, Key, LogKind, SourceId, Sum, TimeRange, Timestamp, ValueKind,
-    ValueRange,
+    Address, ChunkNo, IndexId, Key, LogKind, PerLog, SourceId, Sum, TimeRange, Timestamp,
+    ValueKind, ValueRange,
 };

@@ -58,7 +58,7 @@ fn records(dir: &Path, name: &str) -> Vec<String> {
     };
     let reader = LogReader::open(dir).unwrap();
     let chunk_bytes = reader.meta().chunk_bytes;
-    let end = reader.tails().unwrap().tail[0];
+    let end = reader.tails().unwrap().tail.records;
     let mut records = Vec::new();
     let mut at = Address(0);
     while at < end {

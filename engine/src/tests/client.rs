@@ -70,7 +70,7 @@ pub fn options(durability: Durability) -> WriterOptions {
         log: LogOptions {
             chunk_bytes: CHUNK as u32,
             block_bytes: 64 << 10,
-            segment_bytes: [SEGMENT, 64 << 10, 64 << 10],
+            segment_bytes: [SEGMENT, 64 << 10, 64 << 10].into(),
             staging: Some(shared_memory()),
             durability,
             group: None,

@@ -12,7 +12,7 @@ use crate::log::{Durability, LogReader};
 use crate::query::{
     AggregateSpec, Directory, Loss, Poll, Snapshot, aggregate, indexed_scan, raw_scan,
 };
-use crate::types::{Address, Key, LogKind, SourceId, Sum, TimeRange, ValueKind, ValueRange};
+use crate::types::{Address, Key, SourceId, Sum, TimeRange, ValueKind, ValueRange};
 
 /// A promise that does not hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -65,7 +65,7 @@ pub fn read(disk: &Disk, sent: &[Sent], owed: &Owed) -> Result<Found, Broken> {
         reader => reader.map_err(|error| broken(owed.promise, error.to_string()))?,
     };
     let unread = |error: Error| broken("readable", error.to_string());
-    let begin = reader.tails().map_err(unread)?.begin[0];
+    let begin = reader.tails().map_err(unread)?.begin.records;
     if begin.0 > owed.begin_most {
         return Err(broken(
             "retention",
@@ -286,5 +286,5 @@ pub fn recover_with(
 pub fn chunks(disk: &Disk) -> u64 {
     let reader = LogReader::open_with(disk.storage(), &loom()).unwrap();
     let tails = reader.tails().unwrap();
-    tails.tail[LogKind::Records as usize].0 / CHUNK
+    tails.tail.records.0 / CHUNK
 }

@@ -273,7 +273,7 @@ mod tests {
             let log = LogOptions {
                 chunk_bytes: 4096,
                 block_bytes: 64 << 10,
-                segment_bytes: [1 << 20; 3],
+                segment_bytes: [1 << 20; 3].into(),
                 staging: Some(self.root.path().to_owned()),
                 ..LogOptions::default()
             };

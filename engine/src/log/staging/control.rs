@@ -6,7 +6,7 @@
 
 use super::protocol::Protocol;
 use crate::log::sync::Memory;
-use crate::types::LogKind;
+use crate::types::{LogKind, PerLog};
 
 pub const CONTROL_BYTES: u64 = 4096;
 pub const HEADER_BYTES: usize = 64;
@@ -95,7 +95,7 @@ impl Pair {
 pub struct Header {
     pub uuid: [u8; 16],
     pub epoch: u64,
-    pub block_bytes: [u64; 3],
+    pub block_bytes: PerLog<u64>,
 }
 
 impl Header {
@@ -136,7 +136,7 @@ impl Header {
         Ok(Header {
             uuid,
             epoch: u64_at(32),
-            block_bytes: [u64_at(40), u64_at(48), u64_at(56)],
+            block_bytes: [u64_at(40), u64_at(48), u64_at(56)].into(),
         })
     }
 }
@@ -150,7 +150,7 @@ mod tests {
         let header = Header {
             uuid: [7; 16],
             epoch: 3,
-            block_bytes: [1 << 20, 1 << 17, 1 << 16],
+            block_bytes: [1 << 20, 1 << 17, 1 << 16].into(),
         };
         let bytes = header.encode();
         assert_eq!(Header::decode(&bytes), Ok(header));

@@ -182,7 +182,7 @@ fn a_flipped_bit_in_the_last_chunk_is_named_when_staging_is_lost() {
     }
     ask(&dir).unwrap();
     let reader = LogReader::open(&dir).unwrap();
-    let [tail, ..] = reader.tails().unwrap().tail;
+    let tail = reader.tails().unwrap().tail.records;
     let base = tail.align_down(reader.meta().chunk_bytes.into());
     assert!(base < tail, "the last chunk is not full");
     let file = segments(&dir, "records").pop().unwrap();
