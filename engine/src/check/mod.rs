@@ -14,9 +14,10 @@ mod stored;
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::format::{FANOUT, NodeSummary, RecordIter, TIME_ENTRY_BYTES, complete_chunks};
+use crate::format::{NodeSummary, RecordIter, TIME_ENTRY_BYTES, complete_chunks};
 use crate::ingest::{LatestChunks, Natives, Summariser};
 use crate::log::{LogReader, Origin, Tails};
+use crate::nodes::NodeId;
 use crate::schema::{Catalog, LOSSES_SOURCE, decode_catalog};
 use crate::types::{Address, ChunkNo, LogKind, PerLog, Timestamp};
 use crate::unrecorded::{self, Entry};
@@ -44,11 +45,7 @@ pub fn check_logs(reader: &LogReader) -> Result<Report> {
     let small_files = SmallFiles::read(reader)?;
     let (catalog, _, lines_end) = decode_catalog(&reader.meta().uuid, &small_files.catalog)
         .map_err(|error| error.of_catalog(reader.dir()))?;
-    let PerLog {
-        records,
-        chunks,
-        times,
-    } = tails.tail;
+    let PerLog { records, times, .. } = tails.tail;
     let chunk_bytes = reader.meta().chunk_bytes;
     let first = tails.begin.records.chunk(chunk_bytes);
     let end = records.align_up(chunk_bytes.into()).chunk(chunk_bytes);
@@ -59,7 +56,7 @@ pub fn check_logs(reader: &LogReader) -> Result<Report> {
         tails,
         chunk_bytes,
         first,
-        stored: Stored::new(reader, chunks),
+        stored: Stored::new(reader, tails),
         summariser: Summariser::default(),
         latest: LatestChunks::default(),
         summary: NodeSummary::new(0),
@@ -173,7 +170,7 @@ impl Check<'_> {
 
     /// A chunk that has a summary, and the roll-ups that it completes.
     fn indexed_chunk(&mut self, chunk: ChunkNo) -> Result<()> {
-        let stored = self.stored.node(0, chunk.0, &mut self.report)?;
+        let stored = self.stored.node(NodeId::summary(chunk), &mut self.report)?;
         let complete = match &stored {
             StoredNode::Gap => {
                 self.report.gap_chunks += 1;
@@ -186,20 +183,20 @@ impl Check<'_> {
                 self.rollups.add(chunk, Child::Certain(&self.summary))
             }
             // The records are damaged, or nobody knows of what source they are; their summary stands in for them in the chain and the roll-ups.
-            _ => match self.stored.decoded(&stored) {
-                Some(node) => {
-                    self.summary = node.to_summary();
+            _ => match &stored {
+                StoredNode::Node { node, .. } => {
+                    self.summary = node.node().to_summary();
                     for source in self.summary.sources.iter() {
                         self.latest.set(source.source, chunk);
                     }
                     self.rollups.add(chunk, Child::StandIn(&self.summary))
                 }
-                None => self.rollups.add(chunk, Child::Unknown),
+                _ => self.rollups.add(chunk, Child::Unknown),
             },
         };
         for level in 1..=complete {
-            let ordinal = chunk.0 / FANOUT.pow(level.into());
-            let stored = self.stored.node(level, ordinal, &mut self.report)?;
+            let id = NodeId::at(level, chunk);
+            let stored = self.stored.node(id, &mut self.report)?;
             if let Some(rollup) = self.rollups.completed(level) {
                 let expected = Expected::new(rollup, self.catalog, self.chunk_bytes);
                 self.stored.compare(&stored, &expected, &mut self.report);
@@ -224,11 +221,11 @@ impl Check<'_> {
             self.summary.clear(chunk);
         }
         // Where a chain leads below what is retained, nobody knows better than the summary.
-        let Some(node) = self.stored.decoded(stored) else {
+        let StoredNode::Node { node, .. } = stored else {
             return;
         };
         for source in self.summary.sources.iter_mut() {
-            let stats = node.source(source.source);
+            let stats = node.node().source(source.source);
             let told = stats.and_then(|stats| stats.previous_chunk);
             if source.previous_chunk.is_none() && told.is_some_and(|told| told < self.first) {
                 source.previous_chunk = told;

@@ -6,12 +6,12 @@
 
 use std::time::Duration;
 
-use super::recovery::read_entry;
 use super::writer::Writer;
 use crate::error::Result;
 use crate::format::{TIME_ENTRY_BYTES, TimeEntry, complete_chunks, entries_before};
 use crate::log::Opening;
-use crate::types::{Address, LogKind, PerLog};
+use crate::nodes::{NodeId, NodeReader};
+use crate::types::{Address, ChunkNo, LogKind, PerLog};
 
 /// What may be kept. Each limit holds by itself.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -128,13 +128,12 @@ pub(super) fn evict_oldest(opening: Opening) -> Result<bool> {
     if next >= opening.end(LogKind::Records) || chunk >= complete_chunks(entries) {
         return Ok(false);
     }
-    let ordinal = entries_before(chunk);
-    let entry = read_entry(&opening, ordinal)?;
-    let times = Address(ordinal * TIME_ENTRY_BYTES as u64);
+    let first = NodeId::summary(ChunkNo(chunk));
+    let entry = NodeReader::new(&opening).entry(first)?;
     opening.evict(PerLog {
         records: next,
         chunks: entry.node,
-        times,
+        times: first.entry(),
     })?;
     Ok(true)
 }

@@ -4,6 +4,7 @@
 //! removes it.
 
 use std::fmt::Display;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::counters::Counters;
@@ -12,6 +13,7 @@ use super::scan::verified::VerifiedChunks;
 use crate::error::{Error, Result};
 use crate::format::{FormatError, TIME_ENTRY_BYTES, complete_chunks};
 use crate::log::{LogReader, Origin, Tails};
+use crate::nodes::NodeLogs;
 use crate::types::{Address, ChunkNo, LogKind};
 
 #[derive(Clone)]
@@ -161,5 +163,28 @@ impl SnapshotLogs {
             address,
             what: what.to_string(),
         }
+    }
+}
+
+impl NodeLogs for Arc<SnapshotLogs> {
+    fn uuid(&self) -> &[u8; 16] {
+        SnapshotLogs::uuid(self)
+    }
+
+    fn end(&self, log: LogKind) -> Address {
+        self.tail(log)
+    }
+
+    fn read(&self, log: LogKind, address: Address, bytes: &mut [u8]) -> Result<()> {
+        SnapshotLogs::read(self, log, address, bytes).map(drop)
+    }
+
+    fn path_of(&self, log: LogKind, address: Address) -> PathBuf {
+        self.reader.path_of(log, address)
+    }
+
+    fn refresh(&self) -> bool {
+        self.relist();
+        true
     }
 }

@@ -12,7 +12,7 @@ use super::quantile::{Quantile, refuse_repeated};
 use super::refine::{Refinery, Wanted};
 use super::tally::{Counts, Slot, Tally};
 use crate::error::{Error, Result};
-use crate::query::forest::node_reader::contradiction;
+use crate::query::forest::cached_nodes::contradiction;
 use crate::query::interrupt::Poll;
 use crate::query::snapshot::Snapshot;
 use crate::query::snapshot_logs::SnapshotLogs;

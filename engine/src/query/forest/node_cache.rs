@@ -5,17 +5,14 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use super::node_id::NodeId;
+use crate::nodes::{NodeId, OpenNode};
 
 const ROLLUP_BYTES_MAX: usize = 48 << 20;
 const SUMMARY_BYTES_MAX: usize = 16 << 20;
 /// What an entry costs beside its bytes, about.
 const ENTRY_BYTES: usize = 96;
-
-/// The bytes of a node that `Node::decode` has accepted.
-pub(crate) type NodeBytes = Arc<[u8]>;
 
 /// Belongs to one epoch of a directory: after lost staging, ordinals may name other chunks.
 pub(crate) struct NodeCache {
@@ -33,18 +30,18 @@ impl Default for NodeCache {
 }
 
 impl NodeCache {
-    pub fn get(&self, id: NodeId) -> Option<NodeBytes> {
+    pub fn get(&self, id: NodeId) -> Option<OpenNode> {
         self.of(id)
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .get(id)
     }
 
-    pub fn insert(&self, id: NodeId, bytes: NodeBytes) {
+    pub fn insert(&self, id: NodeId, open: OpenNode) {
         self.of(id)
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .insert(id, bytes);
+            .insert(id, open);
     }
 
     fn of(&self, id: NodeId) -> &Mutex<Generations> {
@@ -78,7 +75,7 @@ impl Hasher for NodeHasher {
     }
 }
 
-type Nodes = HashMap<NodeId, NodeBytes, BuildHasherDefault<NodeHasher>>;
+type Nodes = HashMap<NodeId, OpenNode, BuildHasherDefault<NodeHasher>>;
 
 struct Generations {
     young: Nodes,
@@ -97,17 +94,17 @@ impl Generations {
         }
     }
 
-    fn get(&mut self, id: NodeId) -> Option<NodeBytes> {
-        if let Some(bytes) = self.young.get(&id) {
-            return Some(Arc::clone(bytes));
+    fn get(&mut self, id: NodeId) -> Option<OpenNode> {
+        if let Some(open) = self.young.get(&id) {
+            return Some(open.clone());
         }
-        let bytes = self.old.remove(&id)?;
-        self.insert(id, Arc::clone(&bytes));
-        Some(bytes)
+        let open = self.old.remove(&id)?;
+        self.insert(id, open.clone());
+        Some(open)
     }
 
-    fn insert(&mut self, id: NodeId, bytes: NodeBytes) {
-        let cost = bytes.len() + ENTRY_BYTES;
+    fn insert(&mut self, id: NodeId, open: OpenNode) {
+        let cost = open.bytes().len() + ENTRY_BYTES;
         if cost > self.bytes_max / 4 {
             return;
         }
@@ -115,7 +112,7 @@ impl Generations {
             self.old = std::mem::take(&mut self.young);
             self.young_bytes = 0;
         }
-        if self.young.insert(id, bytes).is_none() {
+        if self.young.insert(id, open).is_none() {
             self.young_bytes += cost;
         }
     }
@@ -132,15 +129,15 @@ mod tests {
     #[test]
     fn what_is_used_stays_and_memory_is_bounded() {
         let mut cache = Generations::new(100 * (ENTRY_BYTES + 8));
-        let node: NodeBytes = vec![7; 8].into();
-        cache.insert(id(0), Arc::clone(&node));
+        let node = OpenNode::of_bytes(&[7; 8]);
+        cache.insert(id(0), node.clone());
         for ordinal in 1..1000 {
-            cache.insert(id(ordinal), Arc::clone(&node));
+            cache.insert(id(ordinal), node.clone());
             assert!(cache.get(id(0)).is_some(), "after {ordinal}");
             assert!(cache.young.len() + cache.old.len() <= 100);
         }
         assert!(cache.get(id(1)).is_none());
-        cache.insert(id(5000), vec![0; 1 << 20].into());
+        cache.insert(id(5000), OpenNode::of_bytes(&[0; 1 << 20]));
         assert!(cache.get(id(5000)).is_none());
     }
 }

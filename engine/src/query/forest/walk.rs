@@ -8,10 +8,10 @@
 
 use std::sync::Arc;
 
-use super::node_id::{NodeId, roots};
-use super::node_reader::{NodeReader, OpenNode};
+use super::cached_nodes::CachedNodes;
 use crate::error::{Error, Result};
 use crate::format::Node;
+use crate::nodes::{NodeId, OpenNode, roots};
 use crate::query::interrupt::Poll;
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::types::{ChunkNo, TimeRange};
@@ -56,7 +56,7 @@ struct Frame {
 }
 
 pub(crate) struct Walk {
-    reader: NodeReader,
+    reader: CachedNodes,
     logs: Arc<SnapshotLogs>,
     order: Order,
     /// Roots still to be visited, the next one last.
@@ -77,7 +77,7 @@ impl Walk {
         }
         logs.counters().chunks_begun(logs.chunks());
         Walk {
-            reader: NodeReader::new(Arc::clone(&logs)),
+            reader: CachedNodes::new(Arc::clone(&logs)),
             order,
             roots,
             stack: Vec::new(),
@@ -88,7 +88,7 @@ impl Walk {
     }
 
     /// Reads nodes for the caller through the walk's buffers.
-    pub fn reader(&mut self) -> &mut NodeReader {
+    pub fn reader(&mut self) -> &mut CachedNodes {
         &mut self.reader
     }
 
@@ -154,7 +154,7 @@ impl Walk {
         if entry.node_bytes == 0 || !visitor.arrivals().overlaps(arrivals) {
             return Ok(None);
         }
-        let opened = self.reader.open_at(id, &entry);
+        let opened = self.reader.open_at(&entry);
         self.visit_opened(id, visitor, opened)
     }
 

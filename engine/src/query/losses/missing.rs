@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::format::FANOUT;
-use crate::query::forest::node_id::{NodeId, roots};
-use crate::query::forest::node_reader::NodeReader;
+use crate::nodes::{NodeId, roots};
+use crate::query::forest::cached_nodes::CachedNodes;
 use crate::query::interrupt::Poll;
 use crate::query::scan::chunk_cursor::ChunkCursor;
 use crate::query::snapshot_logs::SnapshotLogs;
@@ -34,7 +34,7 @@ pub(crate) struct MissingRun {
 /// A chunk of which neither its entry nor its own bytes tell, eviction meanwhile, [`crate::Error::Interrupted`].
 pub(crate) fn missing_runs(logs: &Arc<SnapshotLogs>, poll: &Poll<'_>) -> Result<Vec<MissingRun>> {
     let mut search = Search {
-        reader: NodeReader::new(Arc::clone(logs)),
+        reader: CachedNodes::new(Arc::clone(logs)),
         cursor: ChunkCursor::new(Arc::clone(logs)),
         runs: Vec::new(),
     };
@@ -66,7 +66,7 @@ pub(crate) fn missing_runs(logs: &Arc<SnapshotLogs>, poll: &Poll<'_>) -> Result<
 }
 
 struct Search {
-    reader: NodeReader,
+    reader: CachedNodes,
     cursor: ChunkCursor,
     runs: Vec<MissingRun>,
 }
@@ -96,7 +96,7 @@ impl Search {
             }
             return Ok(false);
         }
-        let opened = self.reader.open_at(id, &entry)?;
+        let opened = self.reader.open_at(&entry)?;
         Ok(opened.is_none_or(|open| open.node().missing_chunks() != 0))
     }
 

@@ -8,10 +8,10 @@ use super::chunk_cursor::{ChunkCursor, RecordView, Row};
 use super::runs::rows_of_run;
 use super::shared_scan::Scan;
 use crate::error::Result;
+use crate::nodes::NodeId;
 use crate::query::aggregate::looks::Looks;
+use crate::query::forest::cached_nodes::CachedNodes;
 use crate::query::forest::mask::NodeView;
-use crate::query::forest::node_id::NodeId;
-use crate::query::forest::node_reader::NodeReader;
 use crate::query::interrupt::Poll;
 use crate::schema::Layout;
 use crate::types::{Address, ChunkNo, TimeRange};
@@ -20,7 +20,7 @@ use crate::types::{Address, ChunkNo, TimeRange};
 pub struct ChunkReader {
     scan: Arc<Scan>,
     cursor: ChunkCursor,
-    nodes: NodeReader,
+    nodes: CachedNodes,
     rows: Vec<Row>,
     /// From one row's payload to the next, where that is the same for all.
     stride: Option<usize>,
@@ -71,7 +71,7 @@ impl ChunkReader {
     pub(super) fn new(scan: Arc<Scan>) -> ChunkReader {
         ChunkReader {
             cursor: ChunkCursor::new(Arc::clone(scan.logs())),
-            nodes: NodeReader::new(Arc::clone(scan.logs())),
+            nodes: CachedNodes::new(Arc::clone(scan.logs())),
             scan,
             rows: Vec::new(),
             stride: None,

@@ -9,7 +9,7 @@ use crate::check::check;
 use crate::error::Error;
 use crate::format::TIME_ENTRY_BYTES;
 use crate::log::LogReader;
-use crate::query::forest::node_id::NodeId;
+use crate::nodes::NodeId;
 use crate::query::{
     AggregateRow, AggregateSpec, Directory, Poll, Predicate, Quantile, Scan, ScanSpec,
     SourceTotals, aggregate, raw_scan,
