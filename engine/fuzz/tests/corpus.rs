@@ -179,7 +179,7 @@ const BESIDES: [(&str, &[&str]); 16] = [
             "the file ends at byte #",
             "not a regular file",
             "catalog: damaged",
-            "it tells of no source",
+            "it names no source",
             "check: ",
             "a record's length",
             "leads to a chunk without the source",

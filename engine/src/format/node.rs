@@ -4,8 +4,8 @@
 
 use super::bytes::{FormatError, array, i64_at, invalid, ones, u16_at, u32_at, u64_at};
 use super::checksum::checksum;
-use super::chunk::{CHUNK_BYTES_MAX, RECORD_HEADER_BYTES};
 use super::index_block::IndexBlock;
+use super::record::{CHUNK_BYTES_MAX, RECORD_HEADER_BYTES};
 use super::summary::{Bin, ChildStats, NodeSummary};
 use super::time_entry::FANOUT;
 use crate::types::{Address, ChunkNo, IndexId, LogKind, SourceId, Timestamp};

@@ -27,7 +27,7 @@ const DAY_NS: i64 = 86_400_000_000_000;
 const GAP_CHUNKS_MAX: u64 = 1 << 20;
 
 /// A directory that is ready for its first record.
-pub(super) struct Recovered {
+pub(super) struct RecoveredDirectory {
     pub logs: Logs,
     pub catalog: Catalog,
     pub catalog_lines: u64,
@@ -61,7 +61,7 @@ pub(super) enum IndexLogs {
     Rebuild,
 }
 
-pub(super) fn recover(opening: Opening, index_logs: IndexLogs) -> Result<Recovered> {
+pub(super) fn recover(opening: Opening, index_logs: IndexLogs) -> Result<RecoveredDirectory> {
     let uuid = opening.meta().uuid;
     let catalog_bytes = opening.catalog_bytes()?;
     let told = opening.told_catalog_bytes()?;
@@ -132,7 +132,7 @@ pub(super) fn recover(opening: Opening, index_logs: IndexLogs) -> Result<Recover
         logs.append_catalog(&encode_line(&uuid, catalog_lines, event))?;
         catalog_lines += 1;
     }
-    let mut recovered = Recovered {
+    let mut recovered = RecoveredDirectory {
         logs,
         catalog,
         catalog_lines,
@@ -165,7 +165,7 @@ fn resume_at(opening: &Opening, catalog: &Catalog) -> Result<Address> {
     Ok(resume.max(wanted))
 }
 
-impl Recovered {
+impl RecoveredDirectory {
     /// Summarises every chunk from the indexer's next one up to `resume`; above `records_end` there are none, only their addresses.
     fn index_what_lacks(
         &mut self,

@@ -4,13 +4,9 @@
 //! staging and moves the tails; `seal` ends the chunk, summarises it while it is warm, and appends its nodes. So a record is
 //! visible after the next `publish`, which the owner calls after each drained batch and at least every 10 ms (`tick`).
 
-use std::path::Path;
-use std::sync::Arc;
-
 use crate::error::{Error, Result};
-use crate::format::{ChunkBuilder, NodeSummary, Pushed as Placed, longest_payload};
-use crate::log::storage::Storage;
-use crate::log::{DirMeta, Durability, LogStats, Logs, Opening, is_for_space};
+use crate::format::{ChunkBuilder, NodeSummary, PushOutcome, longest_payload};
+use crate::log::{DirMeta, Durability, LogStats, Logs, Opening};
 use crate::schema::Catalog;
 use crate::types::{Address, ChunkNo, LogKind, PerLog, SourceId, Timestamp};
 
@@ -18,9 +14,8 @@ use super::clock::{Clock, SystemTimeSource};
 use super::indexer::Indexer;
 use super::intake::Intakes;
 use super::native::Natives;
-use super::options::{WhenFull, WriterOptions};
+use super::options::WriterOptions;
 use super::recovery::{self, IndexLogs};
-use super::retention;
 use super::summarise::{LatestChunks, Summariser};
 
 /// Counters of a writer since it was opened.
@@ -55,46 +50,12 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Opens a directory, creating it where there is none, and recovers what its last writer left.
-    pub fn open(dir: &Path, options: WriterOptions) -> Result<Self> {
-        Self::open_with(options.log.storage(), dir, options)
-    }
-
-    /// As `open`, on a storage of the caller's.
-    pub fn open_with(
-        storage: Arc<dyn Storage>,
-        dir: &Path,
-        options: WriterOptions,
-    ) -> Result<Self> {
-        Self::begin(storage, dir, &options, IndexLogs::KeepSound)
-    }
-
-    /// As `open`, but the chunk index and the timestamp index are made anew from the records, whatever they hold.
-    pub fn rebuild(dir: &Path, options: WriterOptions) -> Result<Self> {
-        Self::begin(options.log.storage(), dir, &options, IndexLogs::Rebuild)
-    }
-
-    fn begin(
-        storage: Arc<dyn Storage>,
-        dir: &Path,
+    /// A writer of a directory that has none.
+    pub(super) fn recover(
+        opening: Opening,
         options: &WriterOptions,
         index_logs: IndexLogs,
     ) -> Result<Self> {
-        let open = || Opening::open_with(Arc::clone(&storage), dir, &options.log);
-        loop {
-            match Self::recover(open()?, options, index_logs) {
-                Err(error) if options.when_full == WhenFull::Evict && is_for_space(&error) => {
-                    if !retention::evict_oldest(open()?)? {
-                        return Err(error);
-                    }
-                    tracing::warn!("{error}; the oldest segment was evicted to make room");
-                }
-                result => return result,
-            }
-        }
-    }
-
-    fn recover(opening: Opening, options: &WriterOptions, index_logs: IndexLogs) -> Result<Self> {
         let durability = options.log.durability;
         let recovered = recovery::recover(opening, index_logs)?;
         let clock = recovery::start_clock(recovered.newest, options.accept_clock)?;
@@ -255,7 +216,7 @@ impl Writer {
             if !self.can_append::<WAIT>()? {
                 return Ok(None);
             }
-            if let Placed::At(offset) = self.chunk.push(source, now, payload) {
+            if let PushOutcome::At(offset) = self.chunk.push(source, now, payload) {
                 self.stats.records += 1;
                 return Ok(Some(self.chunk_start() + u64::from(offset)));
             }

@@ -3,8 +3,10 @@
 //! Recovery, `check` and every query find nodes here and nowhere else. A node is a summary or a roll-up.
 
 mod node_id;
+mod node_logs;
 mod node_reader;
 mod read_ahead;
 
 pub(crate) use node_id::{NodeId, roots};
-pub(crate) use node_reader::{NodeLogs, NodeReader, OpenNode};
+pub(crate) use node_logs::NodeLogs;
+pub(crate) use node_reader::{NodeReader, OpenNode};

@@ -2,32 +2,15 @@
 //!
 //! The one place where pointers of the index logs are followed. A node and its entry must say what their place says.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::node_id::NodeId;
+use super::node_logs::NodeLogs;
 use super::read_ahead::Window;
 use crate::error::{Error, Result};
 use crate::format::{FormatError, NODE_BYTES_MAX, Node, TIME_ENTRY_BYTES, TimeEntry};
 use crate::proven::at;
 use crate::types::{Address, LogKind};
-
-/// The index logs of a directory, as far as the caller may read them.
-pub(crate) trait NodeLogs {
-    fn uuid(&self) -> &[u8; 16];
-
-    /// Where a log ends.
-    fn end(&self, log: LogKind) -> Address;
-
-    /// Fills `bytes` from `address` on, which lie below the log's end.
-    fn read(&self, log: LogKind, address: Address, bytes: &mut [u8]) -> Result<()>;
-
-    /// The file that holds an address.
-    fn path_of(&self, log: LogKind, address: Address) -> PathBuf;
-
-    /// Called after bytes that do not verify. True: a newer generation of their segment may have come, so they are read again.
-    fn refresh(&self) -> bool;
-}
 
 /// A verified node in memory.
 #[derive(Clone)]

@@ -3,7 +3,7 @@
 //! Nodes of neighbouring chunks are neighbours in the chunk index: a walk over many of them reads 256 KiB at a time, one that
 //! follows masks to a few reads those alone.
 
-use super::node_reader::NodeLogs;
+use super::node_logs::NodeLogs;
 use crate::error::Result;
 use crate::proven::at;
 use crate::types::{Address, LogKind};

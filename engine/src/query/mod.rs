@@ -12,17 +12,17 @@ mod aggregate;
 mod counters;
 mod directory;
 mod forest;
-mod interrupt;
 mod losses;
+mod poll;
 mod predicate;
 mod ranges;
 mod scan;
 mod snapshot;
 mod snapshot_logs;
+mod source_totals;
 mod status;
 #[cfg(test)]
 mod tests;
-mod totals;
 mod value;
 
 pub use aggregate::bucket::Bucket;
@@ -33,8 +33,8 @@ pub use aggregate::indexed_aggregate::{
 pub use aggregate::quantile::Quantile;
 pub use counters::ScanStats;
 pub use directory::{Directory, read_catalog};
-pub use interrupt::Poll;
 pub use losses::listing::{Loss, unrecorded_since};
+pub use poll::Poll;
 pub use predicate::Predicate;
 pub use scan::chunk_cursor::{RecordView, Row};
 pub use scan::chunk_list::{ChunkList, ChunkSource};
@@ -43,6 +43,6 @@ pub use scan::indexed_scan::indexed_scan;
 pub use scan::raw_scan::{Backward, RawScan, raw_scan};
 pub use scan::shared_scan::{Scan, ScanSpec};
 pub use snapshot::Snapshot;
+pub use source_totals::SourceTotals;
 pub use status::Status;
-pub use totals::SourceTotals;
 pub use value::IndexFn;

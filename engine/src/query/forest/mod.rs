@@ -3,4 +3,5 @@
 pub mod cached_nodes;
 pub mod mask;
 pub mod node_cache;
+pub mod summary_benefit;
 pub mod walk;

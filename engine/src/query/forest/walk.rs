@@ -12,7 +12,7 @@ use super::cached_nodes::CachedNodes;
 use crate::error::{Error, Result};
 use crate::format::Node;
 use crate::nodes::{NodeId, OpenNode, roots};
-use crate::query::interrupt::Poll;
+use crate::query::poll::Poll;
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::types::{ChunkNo, TimeRange};
 

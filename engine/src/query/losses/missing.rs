@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::format::FANOUT;
 use crate::nodes::{NodeId, roots};
 use crate::query::forest::cached_nodes::CachedNodes;
-use crate::query::interrupt::Poll;
+use crate::query::poll::Poll;
 use crate::query::scan::chunk_cursor::ChunkCursor;
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::types::{ChunkNo, Timestamp};

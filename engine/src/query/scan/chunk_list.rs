@@ -9,7 +9,7 @@ use super::chunk_cursor::ChunkCursor;
 use crate::error::Result;
 use crate::format::{Node, RawRecord};
 use crate::query::forest::walk::{Order, Visitor, Walk};
-use crate::query::interrupt::Poll;
+use crate::query::poll::Poll;
 use crate::query::snapshot::Snapshot;
 use crate::schema::{Catalog, Layout};
 use crate::types::{ChunkNo, SourceId, Timestamp};

@@ -9,10 +9,10 @@ use super::runs::rows_of_run;
 use super::shared_scan::Scan;
 use crate::error::Result;
 use crate::nodes::NodeId;
-use crate::query::aggregate::looks::Looks;
 use crate::query::forest::cached_nodes::CachedNodes;
 use crate::query::forest::mask::NodeView;
-use crate::query::interrupt::Poll;
+use crate::query::forest::summary_benefit::SummaryBenefit;
+use crate::query::poll::Poll;
 use crate::schema::Layout;
 use crate::types::{Address, ChunkNo, TimeRange};
 
@@ -24,7 +24,7 @@ pub struct ChunkReader {
     rows: Vec<Row>,
     /// From one row's payload to the next, where that is the same for all.
     stride: Option<usize>,
-    looks: Looks,
+    benefit: SummaryBenefit,
     /// What the summaries of the chunks say that are read next.
     ahead: VecDeque<(ChunkNo, Told)>,
 }
@@ -64,18 +64,25 @@ impl<'a> Rows<'a> {
     }
 }
 
+impl Scan {
+    /// A reader for one thread.
+    pub fn reader(self: &Arc<Self>) -> ChunkReader {
+        ChunkReader::new(Arc::clone(self))
+    }
+}
+
 /// Reading more records than this one by one costs more than their chunk.
 const RECORDS_MOST: usize = 8;
 
 impl ChunkReader {
-    pub(super) fn new(scan: Arc<Scan>) -> ChunkReader {
+    fn new(scan: Arc<Scan>) -> ChunkReader {
         ChunkReader {
             cursor: ChunkCursor::new(Arc::clone(scan.logs())),
             nodes: CachedNodes::new(Arc::clone(scan.logs())),
             scan,
             rows: Vec::new(),
             stride: None,
-            looks: Looks::default(),
+            benefit: SummaryBenefit::default(),
             ahead: VecDeque::new(),
         }
     }
@@ -168,14 +175,17 @@ impl ChunkReader {
         Ok(())
     }
 
-    /// Looks at the chunk's summary, where that may tell something.
+    /// SummaryBenefit at the chunk's summary, where that may tell something.
     fn look(&mut self, chunk: ChunkNo) -> Result<Told> {
         let ChunkReader {
-            scan, nodes, looks, ..
+            scan,
+            nodes,
+            benefit,
+            ..
         } = self;
         let test = scan.prune_test();
         let may_tell = chunk < scan.logs().summarised_chunks() && test.needs_values();
-        if !may_tell || !looks.next() {
+        if !may_tell || !benefit.opens_next() {
             return Ok(Told::Little);
         }
         let open = match nodes.open(NodeId::summary(chunk)) {
@@ -186,18 +196,18 @@ impl ChunkReader {
         };
         let node = open.node();
         let Some(stats) = node.source(scan.source().id) else {
-            looks.told();
+            benefit.answered();
             return Ok(Told::Nothing);
         };
         let view = NodeView { node, stats };
         if test.masks(&view).may == 0 {
-            looks.told();
+            benefit.answered();
             return Ok(Told::Nothing);
         }
         let Some(mut offsets) = test.offsets(&view) else {
             return Ok(Told::Little);
         };
-        looks.told();
+        benefit.answered();
         offsets.sort_unstable();
         offsets.dedup();
         if offsets.len() > RECORDS_MOST {

@@ -15,7 +15,7 @@ use crate::nodes::NodeId;
 use crate::query::counters::ScanStats;
 use crate::query::forest::mask::NodeView;
 use crate::query::forest::walk::{Order, Visitor, Walk};
-use crate::query::interrupt::Poll;
+use crate::query::poll::Poll;
 use crate::query::predicate::{Predicate, Test};
 use crate::query::snapshot::Snapshot;
 use crate::query::snapshot_logs::SnapshotLogs;

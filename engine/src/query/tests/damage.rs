@@ -14,7 +14,7 @@ use crate::query::{
     AggregateRow, AggregateSpec, Directory, Poll, Predicate, Quantile, Scan, ScanSpec,
     SourceTotals, aggregate, raw_scan,
 };
-use crate::types::{Address, Key, TimeRange, Timestamp, ValueRange};
+use crate::types::{Address, Key, LogKind, TimeRange, Timestamp, ValueRange};
 
 /// Everything that is asked of a directory.
 #[derive(Clone, PartialEq, Debug)]
@@ -185,9 +185,10 @@ fn a_flipped_bit_in_the_last_chunk_is_named_when_staging_is_lost() {
     let tail = reader.tails().unwrap().tail.records;
     let base = tail.align_down(reader.meta().chunk_bytes.into());
     assert!(base < tail, "the last chunk is not full");
-    let file = segments(&dir, "records").pop().unwrap();
+    let segment_bytes = reader.meta().segment_bytes.records;
+    let file = reader.path_of(LogKind::Records, base);
     let bytes = fs::read(&file).unwrap();
-    let place = |address: Address| (address.0 % (1 << 20)) as usize;
+    let place = |address: Address| (address.0 % segment_bytes) as usize;
     for at in (place(base)..place(tail)).step_by(7) {
         let mut damaged = bytes.clone();
         damaged[at] ^= 1;

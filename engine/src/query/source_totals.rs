@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::forest::walk::{Order, Visitor, Walk};
-use super::interrupt::Poll;
+use super::poll::Poll;
 use super::scan::chunk_cursor::ChunkCursor;
 use super::snapshot::Snapshot;
 use crate::error::Result;
