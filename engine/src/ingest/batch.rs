@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::{Error, PayloadError, Result};
+use crate::proven::at;
 use crate::schema::Layout;
 use crate::types::{SourceId, Timestamp};
 
@@ -161,7 +162,7 @@ impl Writer {
                 continue;
             }
             let taken_bytes = records * payload_bytes;
-            rest = rest.get(taken_bytes..).unwrap_or_default();
+            rest = at(rest, taken_bytes..);
             self.stats.records += records as u64;
             pushed.stored += records as u64;
             pushed.stored_bytes += taken_bytes as u64;

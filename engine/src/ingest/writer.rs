@@ -7,6 +7,7 @@
 use crate::error::{Error, Result};
 use crate::format::{ChunkBuilder, NodeSummary, PushOutcome, longest_payload};
 use crate::log::{DirMeta, Durability, LogStats, Logs, Opening};
+use crate::proven::at;
 use crate::schema::Catalog;
 use crate::types::{Address, ChunkNo, LogKind, PerLog, SourceId, Timestamp};
 
@@ -248,10 +249,8 @@ impl Writer {
     /// Copies what the open chunk has gained to staging.
     fn stage(&mut self) -> Result<()> {
         let filled = self.chunk.filled();
-        if let Some(fresh) = filled
-            .get(self.staged_bytes..)
-            .filter(|fresh| !fresh.is_empty())
-        {
+        let fresh = at(filled, self.staged_bytes..);
+        if !fresh.is_empty() {
             self.logs.append(LogKind::Records, fresh)?;
             self.staged_bytes = filled.len();
         }
@@ -264,10 +263,8 @@ impl Writer {
             return Ok(());
         }
         let (chunk, runs) = self.chunk.seal();
-        self.logs.append(
-            LogKind::Records,
-            chunk.get(self.staged_bytes..).unwrap_or_default(),
-        )?;
+        self.logs
+            .append(LogKind::Records, at(chunk, self.staged_bytes..))?;
         self.staged_bytes = chunk.len();
         self.summariser.summarise_runs(
             &self.catalog,

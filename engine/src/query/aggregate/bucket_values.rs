@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use super::bucket::Bucket;
 use crate::error::{Error, Result};
+use crate::proven::{at, at_mut};
 use crate::schema::BinMap;
 use crate::types::{Key, Sum, TimeRange, Timestamp, ValueKind, ValueRange};
 
@@ -99,18 +100,19 @@ impl BinDetail {
 }
 
 impl BucketValues {
-    /// False if the sum is of another kind of value.
+    /// Adds what a node claims of a bin; false if the index has no such bin, or the sum is of another kind of value.
     pub fn add_bin_totals(&mut self, bin: u16, totals: &Totals) -> bool {
-        match self.bin_totals.get_mut(usize::from(bin)) {
-            Some(sum) => sum.add(totals),
-            None => true,
-        }
+        let known = self.bin_totals.get_mut(usize::from(bin));
+        known.is_some_and(|sum| sum.add(totals))
     }
 
-    pub fn add_bin(&mut self, bin: u16, count: u64) {
-        if let Some(sum) = self.bins.get_mut(usize::from(bin)) {
+    /// Adds what a node claims of a bin; false if the index has no such bin.
+    pub fn add_bin(&mut self, bin: u16, count: u64) -> bool {
+        let known = self.bins.get_mut(usize::from(bin));
+        known.is_some_and(|sum| {
             *sum = sum.saturating_add(count);
-        }
+            true
+        })
     }
 }
 
@@ -159,7 +161,8 @@ impl ValuesByBucket {
     pub fn absorb(&mut self, other: ValuesByBucket) -> Result<()> {
         for part in other.buckets {
             let bucket = self.bucket_at(part.time.first)?;
-            bucket.totals.add(&part.totals);
+            let is_same_kind = bucket.totals.add(&part.totals);
+            assert!(is_same_kind, "{:?} of a fork", part.totals.sum);
             for (sum, count) in bucket.bins.iter_mut().zip(part.bins) {
                 *sum = sum.saturating_add(count);
             }
@@ -192,11 +195,7 @@ impl ValuesByBucket {
         if !self.buckets.get(self.latest).is_some_and(holds) {
             self.latest = self.find(ts)?;
         }
-        #[expect(
-            clippy::indexing_slicing,
-            reason = "`latest` is a bucket that was looked at, or what `find` returned"
-        )]
-        Ok(&mut self.buckets[self.latest])
+        Ok(at_mut(&mut self.buckets, self.latest))
     }
 
     /// Adds one value.
@@ -207,11 +206,10 @@ impl ValuesByBucket {
         bucket.totals.add_key(kind, key);
         match detail {
             BinDetail::Nothing => {}
-            BinDetail::Bins => bucket.add_bin(bins.bin(key), 1),
+            BinDetail::Bins => *at_mut(&mut bucket.bins, usize::from(bins.bin(key))) += 1,
             BinDetail::BinTotals => {
-                if let Some(bin) = bucket.bin_totals.get_mut(usize::from(bins.bin(key))) {
-                    bin.add_key(kind, key);
-                }
+                let bin = usize::from(bins.bin(key));
+                at_mut(&mut bucket.bin_totals, bin).add_key(kind, key);
             }
         }
         Ok(())
@@ -226,11 +224,10 @@ impl ValuesByBucket {
             BinDetail::Nothing => {}
             BinDetail::Bins => keys
                 .iter()
-                .for_each(|key| bucket.add_bin(bins.bin(*key), 1)),
+                .for_each(|key| *at_mut(&mut bucket.bins, usize::from(bins.bin(*key))) += 1),
             BinDetail::BinTotals => keys.iter().for_each(|key| {
-                if let Some(bin) = bucket.bin_totals.get_mut(usize::from(bins.bin(*key))) {
-                    bin.add_key(kind, *key);
-                }
+                let bin = usize::from(bins.bin(*key));
+                at_mut(&mut bucket.bin_totals, bin).add_key(kind, *key);
             }),
         }
         Ok(())
@@ -249,13 +246,10 @@ impl ValuesByBucket {
     #[cold]
     fn find(&mut self, ts: Timestamp) -> Result<usize> {
         let before = self.by_start.range(..=ts).next_back();
-        if let Some((_, &at)) = before
-            && self
-                .buckets
-                .get(at)
-                .is_some_and(|bucket| bucket.time.contains(ts))
+        if let Some((_, &nearest)) = before
+            && at(&self.buckets, nearest).time.contains(ts)
         {
-            return Ok(at);
+            return Ok(nearest);
         }
         if self.buckets.len() == BUCKETS_MOST {
             return Err(Error::Query(format!(

@@ -8,6 +8,7 @@ use super::bucket_values::{BinDetail, BucketValues, ValuesByBucket};
 use super::index_question::IndexQuestion;
 use super::question_set::{QuestionSet, span};
 use crate::error::{Error, Result};
+use crate::proven::at;
 use crate::query::poll::Poll;
 use crate::query::snapshot::Snapshot;
 use crate::schema::BinMap;
@@ -105,10 +106,10 @@ impl Histogram {
     /// # Errors
     /// Damage, eviction, [`crate::Error::Interrupted`].
     pub fn next(&mut self, poll: &Poll<'_>) -> Result<Option<Vec<HistogramRow>>> {
-        let left = self.buckets.get(self.answered..).unwrap_or_default();
+        let left = at(&self.buckets, self.answered..);
         let asked = asked_of(&self.questions, &self.spec);
         let (asked, group) = asked.at_once(left.len(), self.detail);
-        let buckets = left.get(..group).unwrap_or(left);
+        let buckets = at(left, ..group.min(left.len()));
         if buckets.is_empty() {
             return Ok(None);
         }

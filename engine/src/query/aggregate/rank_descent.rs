@@ -9,6 +9,7 @@ use super::rank_target::RankTarget;
 use super::shared_descent::Descent;
 use crate::error::Result;
 use crate::format::{IndexBlock, Node};
+use crate::proven::{at, at_mut};
 use crate::query::forest::cached_nodes::contradiction;
 use crate::query::forest::mask::{NodeView, bin_mask, holds_a_bin, tops_hold_from};
 use crate::query::forest::summary_benefit::SummaryBenefit;
@@ -169,8 +170,8 @@ impl RankDescent<'_> {
 
     fn children_with_keys(&self, block: &IndexBlock<'_>, active: Range<usize>) -> u64 {
         let own;
-        let keys = match self.targets.get(active) {
-            Some([target]) => {
+        let keys = match at(&self.targets, active) {
+            [target] => {
                 own = RangeSet::new([(target.range.keys.min, target.range.keys.max)]);
                 &own
             }
@@ -207,7 +208,7 @@ impl RankDescent<'_> {
             first: view.stats.first_ts,
             last: view.stats.last_ts,
         };
-        let targets = self.targets.get_mut(active).unwrap_or_default();
+        let targets = at_mut(&mut self.targets, active);
         for target in targets {
             let keys = target.range.keys;
             let answered = if block.count == 0 || !keys.overlaps(block.range) {
@@ -258,9 +259,7 @@ impl RankDescent<'_> {
         let hull = self.keys.hull();
         let mut rest = keys.as_slice();
         for part in parts {
-            let Some((of_part, later)) = rest.split_at_checked(part.records as usize) else {
-                break;
-            };
+            let (of_part, later) = rest.split_at(part.records as usize);
             rest = later;
             for (nth, key) in (0..).zip(of_part) {
                 // Most keys lie outside of all targets.
@@ -292,7 +291,7 @@ impl RankDescent<'_> {
         }
         let active = self.active(ts, ts);
         let from = active.start;
-        let targets = self.targets.get_mut(active).unwrap_or_default();
+        let targets = at_mut(&mut self.targets, active);
         for (place, target) in (from..).zip(targets) {
             if !self.answered.holds(place) && target.range.keys.contains(key) {
                 target.add(key);

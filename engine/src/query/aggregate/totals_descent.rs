@@ -10,6 +10,7 @@ use super::index_question::IndexQuestion;
 use super::shared_descent::Descent;
 use crate::error::Result;
 use crate::format::{IndexBlock, Node};
+use crate::proven::at;
 use crate::query::forest::cached_nodes::contradiction;
 use crate::query::forest::mask::{NodeView, bin_mask, tops_hold_from};
 use crate::query::forest::summary_benefit::SummaryBenefit;
@@ -145,7 +146,7 @@ impl TotalsDescent<'_> {
         }
         let mut from = 0;
         for (first, end) in parts {
-            let keys = self.loaded.get(from..end).unwrap_or_default();
+            let keys = at(&self.loaded, from..end);
             self.values.add_keys(first, keys, &self.question.bins)?;
             from = end;
         }
@@ -191,37 +192,29 @@ impl TotalsDescent<'_> {
         self.add_totals(ts, &totals)?;
         let detail = self.values.detail();
         let bucket = self.values.bucket_at(ts)?;
-        match detail {
-            BinDetail::Nothing => return Ok(()),
-            BinDetail::Bins => {
-                for entry in block.bins() {
-                    bucket.add_bin(entry.bin, entry.count);
-                }
-                return Ok(());
-            }
-            BinDetail::BinTotals => {}
-        }
-        let mut whole = true;
-        for entry in block.bins() {
-            whole &= entry.stats.is_some_and(|stats| {
-                let totals = Totals {
-                    count: entry.count,
-                    sum: stats.sum,
-                    range: ValueRange {
-                        min: stats.min,
-                        max: stats.max,
-                    },
-                };
-                bucket.add_bin_totals(entry.bin, &totals)
-            });
-        }
-        if whole {
+        let mut bins = block.bins();
+        let is_known = match detail {
+            BinDetail::Nothing => true,
+            BinDetail::Bins => bins.all(|entry| bucket.add_bin(entry.bin, entry.count)),
+            BinDetail::BinTotals => bins.all(|entry| {
+                entry.stats.is_some_and(|stats| {
+                    let totals = Totals {
+                        count: entry.count,
+                        sum: stats.sum,
+                        range: ValueRange {
+                            min: stats.min,
+                            max: stats.max,
+                        },
+                    };
+                    bucket.add_bin_totals(entry.bin, &totals)
+                })
+            }),
+        };
+        if is_known {
             return Ok(());
         }
-        Err(contradiction(
-            &self.question.logs,
-            "a bin's sum is of another type",
-        ))
+        let what = "a bin is not one of the index, or its sum is of another type";
+        Err(contradiction(&self.question.logs, what))
     }
 
     fn add_totals(&mut self, ts: Timestamp, totals: &Totals) -> Result<()> {
