@@ -28,7 +28,7 @@ use rollups::{Child, Rollups};
 use small_files::{SmallFiles, unrecorded_file};
 use stored::{Stored, StoredNode};
 
-/// Reads everything that is published, and tells what it found. Damage is part of the report; an error means that nothing can be told.
+/// Reads everything that is published, and reports what it found. Damage is part of the report; an error means that there is none.
 ///
 /// # Errors
 /// Not a Loom directory, another format version, a catalog that does not verify, or staging that a live writer uses and that
@@ -111,7 +111,7 @@ struct Check<'a> {
     last_arrival: Timestamp,
     /// Something of the chunk at hand is not there.
     unreadable: bool,
-    /// The catalog lacks what it held: that is told alone, and nothing is held against it.
+    /// The catalog lost lines: that alone is reported, and nothing is held against it.
     lost_lines: bool,
     /// Losses in their file of which no record was found so far.
     unrecorded: Vec<Entry>,
@@ -304,7 +304,7 @@ impl Check<'_> {
             } else {
                 let id = record.source;
                 Some(format!(
-                    "a record is of source {id}, which the catalog lacks"
+                    "a record is of source {id}, which is missing in the catalog"
                 ))
             };
             self.last_arrival = record.arrival;

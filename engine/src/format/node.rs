@@ -1,4 +1,4 @@
-//! Decodes a node of the chunk index. Its mirror is `node_encode.rs`; the layout is FORMAT.md's, *Chunk index*.
+//! Decodes a node of the chunk index. Its mirror is `node_encoding.rs`; the layout is FORMAT.md's, *Chunk index*.
 //!
 //! `Node::decode` proves checksum, bounds, order and sums of everything once; the accessors behind it cannot fail.
 
@@ -362,7 +362,7 @@ impl<'a> SourceStats<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::node_encode::encode_node;
+    use super::super::node_encoding::encode_node;
     use super::super::summary::{BinStats, IndexChild, IndexSummary, SourceSummary, Top};
     use super::*;
     use crate::types::{Key, Sum, ValueRange};

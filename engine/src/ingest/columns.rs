@@ -46,7 +46,7 @@ impl Columns {
         self.holders.push(holder);
     }
 
-    /// Fills `out`. `offset_of` tells where a record stands in its chunk, `ts_of` its `ts`, which is asked for where bins are not `auto`.
+    /// Fills `out`. `offset_of` gives the place of a record in its chunk, `ts_of` its `ts`, which is needed where bins are not `auto`.
     pub fn summarise(
         &mut self,
         index: &Index,

@@ -20,7 +20,7 @@ mod native;
 mod columns;
 mod indexer;
 mod rollup;
-mod summarise;
+mod summariser;
 mod writer;
 
 // The oldest go.
@@ -34,5 +34,5 @@ pub(crate) use native::Natives;
 pub use options::{WhenFull, WriterOptions};
 pub use retention::{Eviction, Limits, Shortfall};
 pub(crate) use rollup::Merger;
-pub use summarise::{LatestChunks, Summariser};
+pub use summariser::{LatestChunks, Summariser};
 pub use writer::{Writer, WriterStats};

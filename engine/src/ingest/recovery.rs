@@ -1,4 +1,4 @@
-//! What a writer does before its first record: reads the catalog, cuts the index logs to what verifies, indexes what they lack, and
+//! What a writer does before its first record: reads the catalog, cuts the index logs to what verifies, indexes the rest of the records, and
 //! takes up the open roll-ups where they were.
 //!
 //! It is one path for a clean stop, a kill and lost staging alike, and only the amount of work differs: the record log is the truth, and the index
@@ -20,7 +20,7 @@ use super::indexer::{Indexer, Missing};
 use super::known_sources;
 use super::native::Natives;
 use super::rollup::Merger;
-use super::summarise::{LatestChunks, Summariser};
+use super::summariser::{LatestChunks, Summariser};
 
 const DAY_NS: i64 = 86_400_000_000_000;
 /// A gap takes an entry for each of its chunks, and a damaged word may claim any number of them. Those that a crash leaves stand in segments.
@@ -57,16 +57,16 @@ pub(super) fn start_clock(
 pub(super) enum IndexLogs {
     /// They are kept as far as their end verifies.
     KeepSound,
-    /// All of them are made anew.
+    /// All of them are rebuilt.
     Rebuild,
 }
 
 pub(super) fn recover(opening: Opening, index_logs: IndexLogs) -> Result<RecoveredDirectory> {
     let uuid = opening.meta().uuid;
     let catalog_bytes = opening.catalog_bytes()?;
-    let told = opening.told_catalog_bytes()?;
+    let catalog_bytes_least = opening.told_catalog_bytes()?;
     let (mut catalog, lines, valid_bytes) =
-        decode_whole_catalog(opening.dir(), &uuid, &catalog_bytes, told)?;
+        decode_whole_catalog(opening.dir(), &uuid, &catalog_bytes, catalog_bytes_least)?;
     let mut indexed = match index_logs {
         IndexLogs::KeepSound => Indexed::find(&opening, u64::MAX)?,
         IndexLogs::Rebuild => Indexed::nothing(&opening)?,
@@ -141,7 +141,7 @@ pub(super) fn recover(opening: Opening, index_logs: IndexLogs) -> Result<Recover
         newest: indexed.newest,
     };
     if indexed.chunks.address(indexed.chunk_bytes) < resume {
-        recovered.index_what_lacks(&recovered.logs.reader()?, records_end, resume)?;
+        recovered.index_missing(&recovered.logs.reader()?, records_end, resume)?;
     }
     recovered.logs.publish();
     Ok(recovered)
@@ -167,7 +167,7 @@ fn resume_at(opening: &Opening, catalog: &Catalog) -> Result<Address> {
 
 impl RecoveredDirectory {
     /// Summarises every chunk from the indexer's next one up to `resume`; above `records_end` there are none, only their addresses.
-    fn index_what_lacks(
+    fn index_missing(
         &mut self,
         reader: &LogReader,
         records_end: Address,
@@ -311,13 +311,13 @@ impl Indexed {
         Ok(nothing)
     }
 
-    /// What verifies below a node that does not. Summaries and roll-ups from there on are made anew.
+    /// What verifies below a node that does not. Summaries and roll-ups from there on are rebuilt.
     fn cut(&self, opening: &Opening, unsound: Unsound) -> Result<Self> {
         let Unsound { first_chunk, error } = unsound;
         if first_chunk >= self.chunks {
             return Err(error);
         }
-        tracing::error!("{error}; the index logs are made anew from chunk {first_chunk} on");
+        tracing::error!("{error}; the index logs are rebuilt from chunk {first_chunk} on");
         Self::find(opening, first_chunk.0)
     }
 
@@ -484,7 +484,7 @@ impl Indexed {
 
 /// A node of the chunk index, or its entry, that does not verify or says what cannot be.
 struct Unsound {
-    /// The first chunk that it tells of.
+    /// The first chunk that it covers.
     first_chunk: ChunkNo,
     error: Error,
 }

@@ -1,6 +1,6 @@
 //! Adds a node to its roll-up: counts, extremes and sums add up, bins merge and remember which child holds them.
 //!
-//! A roll-up is made from complete summaries, never from what a summary's bytes keep, so it lacks nothing.
+//! A roll-up is made from complete summaries, never from what a summary's bytes keep, so nothing is missing in it.
 
 use crate::format::{
     Bin, BinStats, ChildStats, FANOUT, IndexChild, IndexSummary, NodeSummary, SourceSummary,
@@ -11,7 +11,7 @@ use crate::types::{Key, ValueRange};
 /// Merges bins; keeps the memory of its lists.
 #[derive(Default)]
 pub struct Merger {
-    /// Bins of a child that its parent lacks.
+    /// Bins of a child that its parent does not have.
     bins: Vec<Bin>,
     stats: Vec<BinStats>,
 }
@@ -132,7 +132,7 @@ impl Merger {
         }
     }
 
-    /// Merges bins that the parent lacks into its list, from the greatest down, so that each is moved once.
+    /// Merges bins that the parent does not have into its list, from the greatest down, so that each is moved once.
     fn merge_new_bins(&mut self, parent: &mut IndexSummary) {
         let mut old = parent.bins.len();
         let mut place = old + self.bins.len();

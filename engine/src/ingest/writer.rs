@@ -17,7 +17,7 @@ use super::intake::Intakes;
 use super::native::Natives;
 use super::options::WriterOptions;
 use super::recovery::{self, IndexLogs};
-use super::summarise::{LatestChunks, Summariser};
+use super::summariser::{LatestChunks, Summariser};
 
 /// Counters of a writer since it was opened.
 #[derive(Debug, Clone, Copy, Default)]
@@ -143,7 +143,7 @@ impl Writer {
         self.logs.sync()
     }
 
-    /// Publishes, and asks for all of it to become durable without waiting; `is_synced` tells when it is.
+    /// Publishes, and asks for all of it to become durable without waiting; `is_synced` says when it is.
     pub fn request_sync(&mut self) -> Result<u64> {
         self.stage()?;
         Ok(self.logs.request_sync())
@@ -188,7 +188,7 @@ impl Writer {
         self.logs.meta()
     }
 
-    /// To be called at least every 10 ms: publishes, tells readers that the writer is alive, slews the clock.
+    /// To be called at least every 10 ms: publishes, shows readers that the writer is alive, slews the clock.
     pub fn tick(&mut self) -> Result<()> {
         self.publish()?;
         if let Some(offset_ns) = self.clock.discipline() {

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::forest::node_cache::NodeCache;
-use super::scan::verified::VerifiedChunks;
+use super::scan::verified_chunks::VerifiedChunks;
 use super::snapshot_logs::SnapshotLogs;
 use super::value::IndexFn;
 use crate::error::Result;
@@ -115,12 +115,12 @@ impl Directory {
 /// The catalog as it stands.
 ///
 /// # Errors
-/// One that is damaged together with its copy, or shorter than the directory tells.
+/// One that is damaged together with its copy, or shorter than the directory says.
 pub fn read_catalog(reader: &LogReader) -> Result<Catalog> {
     // Before the catalog, which only grows.
-    let told = reader.told_catalog_bytes()?;
+    let bytes_least = reader.told_catalog_bytes()?;
     let bytes = reader.catalog_bytes()?;
     let uuid = &reader.meta().uuid;
-    let (catalog, _, _) = decode_whole_catalog(reader.dir(), uuid, &bytes, told)?;
+    let (catalog, _, _) = decode_whole_catalog(reader.dir(), uuid, &bytes, bytes_least)?;
     Ok(catalog)
 }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::counters::ScanStats;
 use super::directory::Directory;
 use super::losses::missing::missing_runs;
 use super::poll::Poll;
 use super::scan::chunk_cursor::ChunkCursor;
+use super::scan_counters::ScanStats;
 use super::snapshot_logs::SnapshotLogs;
 use super::value::Value;
 use crate::error::{Error, Result};

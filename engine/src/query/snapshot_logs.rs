@@ -7,9 +7,9 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::counters::Counters;
 use super::forest::node_cache::NodeCache;
-use super::scan::verified::VerifiedChunks;
+use super::scan::verified_chunks::VerifiedChunks;
+use super::scan_counters::ScanCounters;
 use crate::error::{Error, Result};
 use crate::format::{FormatError, TIME_ENTRY_BYTES, complete_chunks};
 use crate::log::{LogReader, Origin, Tails};
@@ -23,7 +23,7 @@ pub(crate) struct SnapshotLogs {
     position: Address,
     cache: Arc<NodeCache>,
     verified: Arc<VerifiedChunks>,
-    counters: Arc<Counters>,
+    counters: Arc<ScanCounters>,
 }
 
 impl SnapshotLogs {
@@ -152,7 +152,7 @@ impl SnapshotLogs {
         &self.verified
     }
 
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &ScanCounters {
         &self.counters
     }
 

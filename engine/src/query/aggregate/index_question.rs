@@ -17,7 +17,7 @@ pub(crate) struct IndexQuestion {
     pub keys: ValueRange,
     /// The bins that values are counted by: those of the first snapshot's index.
     pub bins: BinMap,
-    /// Whether they are this snapshot's too, so that its nodes tell counts by bin.
+    /// Whether they are this snapshot's too, so that its nodes hold counts by bin.
     pub shares_bins: bool,
 }
 

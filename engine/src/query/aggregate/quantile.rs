@@ -70,7 +70,7 @@ impl FromStr for Quantile {
         }
         let digits = decimals.trim_start_matches('0');
         if digits.len() > DIGITS_MAX {
-            return Err(refused("has more digits than can be told apart"));
+            return Err(refused(&format!("has more than {DIGITS_MAX} digits")));
         }
         Ok(Quantile {
             numerator: digits

@@ -84,7 +84,7 @@ pub(crate) fn descend<G: Descent>(
 fn help<G: Descent>(shared: &Shared, mut hand: Hand<G>, mut part: G) -> Result<G> {
     let stop = || shared.failed.load(Ordering::Relaxed);
     match shared.run(&mut hand, &mut part, &Poll::new(&stop)) {
-        // It stopped because another has failed, which tells why.
+        // It stopped because another has failed, which says why.
         Ok(()) | Err(Error::Interrupted) => Ok(part),
         Err(error) => Err(error),
     }

@@ -31,7 +31,7 @@ pub(crate) trait Visitor {
     /// The children to go on to. Of a summary: not 0 if the chunk must be scanned.
     fn visit(&mut self, node: &Node<'_>) -> Result<u64>;
 
-    /// Whether the next summary may tell more than the roll-up above it; those that have none above are opened in any case.
+    /// Whether the next summary may say more than the roll-up above it; those that have none above are opened in any case.
     fn opens_summaries(&mut self) -> bool {
         true
     }
@@ -141,7 +141,7 @@ impl Walk {
         None
     }
 
-    /// A root has no parent that tells of its times: its entry does.
+    /// A root has no parent that says its times: its entry does.
     fn visit_root(&mut self, id: NodeId, visitor: &mut impl Visitor) -> Result<Option<u64>> {
         let entry = match self.reader.entry(id) {
             Ok(entry) => entry,

@@ -1,4 +1,4 @@
-//! Chunks that have no summary: what the timestamp index tells of records that were lost or damaged.
+//! Chunks that have no summary: what the timestamp index says of records that were lost or damaged.
 //!
 //! Roll-ups count such chunks, so the descent opens only nodes that have some below them: where nothing is missing it looks at the
 //! roots of the forest alone. A node or an entry that does not verify costs time and no answer, as in a scan: what stands below is asked one by

@@ -97,8 +97,8 @@ impl ChunkCursor {
         }
     }
 
-    /// Says that chunks, ascending, are read whole soon. The system is told of those that stand alone: neighbours it reads ahead by itself, in
-    /// larger pieces than it would when told.
+    /// Says that chunks, ascending, are read whole soon. The system fetches those that stand alone at once; neighbours it reads ahead by itself,
+    /// in larger pieces than on request.
     pub fn expect(&self, chunks: impl Iterator<Item = ChunkNo>) {
         let mut chunks = chunks.peekable();
         let mut before = None;
@@ -141,7 +141,7 @@ impl ChunkCursor {
         Ok(())
     }
 
-    /// Reads several chunks at once, if that is possible; an error is met again, and told, when the chunk that has it is read alone.
+    /// Reads several chunks at once, if that is possible; an error is met again, and returned, when its chunk is read alone.
     fn read_together(&mut self, chunk: ChunkNo, end: ChunkNo) {
         let chunk_bytes = u64::from(self.logs.chunk_bytes());
         let published = self.logs.tail(LogKind::Records).0 / chunk_bytes;

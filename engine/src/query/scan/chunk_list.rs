@@ -25,7 +25,7 @@ pub struct ChunkSource {
     pub last_ts: Timestamp,
     pub first_arrival: Timestamp,
     pub last_arrival: Timestamp,
-    /// The latest earlier chunk that holds the source; where no summary tells it, of those that are retained.
+    /// The latest earlier chunk that holds the source; where no summary says it, of those that are retained.
     pub previous_chunk: Option<ChunkNo>,
 }
 

@@ -26,17 +26,17 @@ pub struct ChunkReader {
     stride: Option<usize>,
     benefit: SummaryBenefit,
     /// What the summaries of the chunks say that are read next.
-    ahead: VecDeque<(ChunkNo, Told)>,
+    ahead: VecDeque<(ChunkNo, Hint)>,
 }
 
-/// What the summary of a chunk tells of the rows in it.
-enum Told {
+/// What the summary of a chunk says of the rows in it.
+enum Hint {
     /// There are none.
     Nothing,
     /// They are among the records at these offsets. `span` is the arrival of the chunk's first and last record.
     Records { offsets: Vec<u32>, span: TimeRange },
     /// The chunk must be read whole.
-    Little,
+    WholeChunk,
 }
 
 /// The rows of a chunk, in log order.
@@ -95,11 +95,11 @@ impl ChunkReader {
         self.ahead.clear();
         for chunk in chunks {
             poll.check()?;
-            let told = self.look(chunk)?;
-            self.ahead.push_back((chunk, told));
+            let hint = self.look(chunk)?;
+            self.ahead.push_back((chunk, hint));
         }
         let held = self.ahead.iter();
-        let held = held.filter(|(_, told)| !matches!(told, Told::Nothing));
+        let held = held.filter(|(_, hint)| !matches!(hint, Hint::Nothing));
         self.cursor.expect(held.map(|(chunk, _)| *chunk));
         Ok(())
     }
@@ -119,11 +119,11 @@ impl ChunkReader {
     pub fn read_of(&mut self, chunk: ChunkNo, end: ChunkNo) -> Result<Rows<'_>> {
         self.rows.clear();
         self.stride = None;
-        let told = match self.ahead.pop_front() {
-            Some((expected, told)) if expected == chunk => told,
+        let hint = match self.ahead.pop_front() {
+            Some((expected, hint)) if expected == chunk => hint,
             _ => self.look(chunk)?,
         };
-        if !self.read_records(chunk, &told)? {
+        if !self.read_records(chunk, &hint)? {
             self.read_whole(chunk, end)?;
         }
         Ok(self.rows())
@@ -175,8 +175,8 @@ impl ChunkReader {
         Ok(())
     }
 
-    /// SummaryBenefit at the chunk's summary, where that may tell something.
-    fn look(&mut self, chunk: ChunkNo) -> Result<Told> {
+    /// Looks at the chunk's summary, where that may say something.
+    fn look(&mut self, chunk: ChunkNo) -> Result<Hint> {
         let ChunkReader {
             scan,
             nodes,
@@ -184,52 +184,52 @@ impl ChunkReader {
             ..
         } = self;
         let test = scan.prune_test();
-        let may_tell = chunk < scan.logs().summarised_chunks() && test.needs_values();
-        if !may_tell || !benefit.opens_next() {
-            return Ok(Told::Little);
+        let may_help = chunk < scan.logs().summarised_chunks() && test.needs_values();
+        if !may_help || !benefit.opens_next() {
+            return Ok(Hint::WholeChunk);
         }
         let open = match nodes.open(NodeId::summary(chunk)) {
             Ok(Some(open)) => open,
-            Ok(None) => return Ok(Told::Nothing),
-            Err(error) if error.is_damage() => return Ok(Told::Little),
+            Ok(None) => return Ok(Hint::Nothing),
+            Err(error) if error.is_damage() => return Ok(Hint::WholeChunk),
             Err(error) => return Err(error),
         };
         let node = open.node();
         let Some(stats) = node.source(scan.source().id) else {
             benefit.answered();
-            return Ok(Told::Nothing);
+            return Ok(Hint::Nothing);
         };
         let view = NodeView { node, stats };
         if test.masks(&view).may == 0 {
             benefit.answered();
-            return Ok(Told::Nothing);
+            return Ok(Hint::Nothing);
         }
         let Some(mut offsets) = test.offsets(&view) else {
-            return Ok(Told::Little);
+            return Ok(Hint::WholeChunk);
         };
         benefit.answered();
         offsets.sort_unstable();
         offsets.dedup();
         if offsets.len() > RECORDS_MOST {
-            return Ok(Told::Little);
+            return Ok(Hint::WholeChunk);
         }
         let span = TimeRange {
             first: node.first_arrival(),
             last: node.last_arrival(),
         };
-        Ok(Told::Records { offsets, span })
+        Ok(Hint::Records { offsets, span })
     }
 
     /// Reads the records that the chunk's summary names, or none if it names none. False: the chunk must be read whole.
-    fn read_records(&mut self, chunk: ChunkNo, told: &Told) -> Result<bool> {
+    fn read_records(&mut self, chunk: ChunkNo, hint: &Hint) -> Result<bool> {
         let ChunkReader {
             scan, cursor, rows, ..
         } = self;
         cursor.enter(chunk);
-        match told {
-            Told::Nothing => Ok(true),
-            Told::Little => Ok(false),
-            Told::Records { offsets, span } => {
+        match hint {
+            Hint::Nothing => Ok(true),
+            Hint::WholeChunk => Ok(false),
+            Hint::Records { offsets, span } => {
                 if !cursor.load_records(scan.source(), chunk, offsets, *span, rows)? {
                     rows.clear();
                     return Ok(false);

@@ -82,7 +82,7 @@ pub(crate) fn rows_of_run(layout: &Layout, run: &Run, chunk: &[u8], rows: &mut V
     let first = run.offset + RECORD_HEADER_BYTES as u32;
     let step = run.entry_bytes() as u32;
     let entries = run.entries(chunk).chunks_exact(run.entry_bytes());
-    // As many as entries, in a form that tells its length: rows are written without a look at the vector's room.
+    // As many as entries, in a form of known length: rows are written without a look at the vector's room.
     rows.extend(entries.zip(0..run.records).map(|(entry, nth)| {
         let (head, rest) = entry
             .split_first_chunk::<RECORD_HEADER_BYTES>()
