@@ -3,18 +3,31 @@
 //!
 //! `FORMAT.md` specifies every byte. The modules stand in the order in which data flows.
 
-pub mod check;
+// What every module speaks of.
 pub mod error;
-pub mod format;
-pub mod ingest;
-pub mod log;
 pub mod proven;
-pub mod query;
+pub mod types;
+
+// What bytes mean, and how they stand.
+pub mod format;
 pub mod schema;
+
+// Where bytes stand: the three logs, and the nodes in two of them.
+pub mod log;
+mod nodes;
+pub mod unrecorded;
+
+// The way in.
+pub mod ingest;
+
+// The way out.
+pub mod query;
+
+// All of it held against FORMAT.md.
+pub mod check;
+
 #[cfg(test)]
 mod tests;
-pub mod types;
-pub mod unrecorded;
 
 pub use error::{Error, IoContext, LockHolder, PayloadError, Result};
 pub use types::{

@@ -368,7 +368,10 @@ fn a_catalog_that_lacks_a_source_of_records_is_refused_though_no_slot_tells_its_
             .split_inclusive(|byte| *byte == b'\n')
             .take_while(|line| !line.windows(name.len()).any(|part| part == name));
         std::fs::write(&path, kept.collect::<Vec<_>>().concat()).unwrap();
-        assert_catalog_refused(dir.path(), "lacks source 2, of which there are records");
+        assert_catalog_refused(
+            dir.path(),
+            "source 2 is missing, of which there are records",
+        );
         std::fs::write(&path, "").unwrap();
         assert_catalog_refused(dir.path(), "of which there are records");
         std::fs::write(&path, &whole).unwrap();

@@ -38,7 +38,7 @@ const DECODERS: [(&str, &[&str]); 27] = [
     ("engine/src/log/attachment.rs", &["staging"]),
     ("engine/src/log/staging_note.rs", &["staging"]),
     ("engine/src/log/checked_json.rs", &["meta"]),
-    ("engine/src/query/node_reader.rs", &["directory"]),
+    ("engine/src/nodes/node_reader.rs", &["directory"]),
     ("ingestd/src/input/capture.rs", &["capture"]),
     ("ingestd/src/config/mod.rs", &["configuration"]),
     ("ingestd/src/config/units.rs", &["configuration"]),
@@ -72,7 +72,7 @@ const BEYOND: [(&str, &str); 12] = [
         "every question is answered from the records instead",
     ),
     (", past the chunk index's end", "the same"),
-    (", its entry says level", "the same"),
+    (" (level, first chunk", "the same"),
 ];
 
 /// What else must be reached: labels of errors that are not literals of one file.
@@ -179,7 +179,7 @@ const BESIDES: [(&str, &[&str]); 16] = [
             "the file ends at byte #",
             "not a regular file",
             "catalog: damaged",
-            "it tells of no source",
+            "it names no source",
             "check: ",
             "a record's length",
             "leads to a chunk without the source",

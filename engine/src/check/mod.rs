@@ -14,11 +14,10 @@ mod stored;
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::format::{
-    FANOUT, NodeSummary, RecordIter, TIME_ENTRY_BYTES, complete_chunks, verify_chunk,
-};
+use crate::format::{NodeSummary, RecordIter, TIME_ENTRY_BYTES, complete_chunks};
 use crate::ingest::{LatestChunks, Natives, Summariser};
-use crate::log::{LogReader, Origin};
+use crate::log::{LogReader, Origin, Tails};
+use crate::nodes::NodeId;
 use crate::schema::{Catalog, LOSSES_SOURCE, decode_catalog};
 use crate::types::{Address, ChunkNo, LogKind, PerLog, Timestamp};
 use crate::unrecorded::{self, Entry};
@@ -29,7 +28,7 @@ use rollups::{Child, Rollups};
 use small_files::{SmallFiles, unrecorded_file};
 use stored::{Stored, StoredNode};
 
-/// Reads everything that is published, and tells what it found. Damage is part of the report; an error means that nothing can be told.
+/// Reads everything that is published, and reports what it found. Damage is part of the report; an error means that there is none.
 ///
 /// # Errors
 /// Not a Loom directory, another format version, a catalog that does not verify, or staging that a live writer uses and that
@@ -46,11 +45,7 @@ pub fn check_logs(reader: &LogReader) -> Result<Report> {
     let small_files = SmallFiles::read(reader)?;
     let (catalog, _, lines_end) = decode_catalog(&reader.meta().uuid, &small_files.catalog)
         .map_err(|error| error.of_catalog(reader.dir()))?;
-    let PerLog {
-        records,
-        chunks,
-        times,
-    } = tails.tail;
+    let PerLog { records, times, .. } = tails.tail;
     let chunk_bytes = reader.meta().chunk_bytes;
     let first = tails.begin.records.chunk(chunk_bytes);
     let end = records.align_up(chunk_bytes.into()).chunk(chunk_bytes);
@@ -58,10 +53,10 @@ pub fn check_logs(reader: &LogReader) -> Result<Report> {
     let mut check = Check {
         reader,
         catalog: &catalog,
-        records,
+        tails,
         chunk_bytes,
         first,
-        stored: Stored::new(reader, chunks),
+        stored: Stored::new(reader, tails),
         summariser: Summariser::default(),
         latest: LatestChunks::default(),
         summary: NodeSummary::new(0),
@@ -102,8 +97,8 @@ pub fn check_logs(reader: &LogReader) -> Result<Report> {
 struct Check<'a> {
     reader: &'a LogReader,
     catalog: &'a Catalog,
-    /// The record log's published end.
-    records: Address,
+    /// What is published.
+    tails: Tails,
     chunk_bytes: u32,
     /// The oldest chunk that is retained.
     first: ChunkNo,
@@ -116,7 +111,7 @@ struct Check<'a> {
     last_arrival: Timestamp,
     /// Something of the chunk at hand is not there.
     unreadable: bool,
-    /// The catalog lacks what it held: that is told alone, and nothing is held against it.
+    /// The catalog lost lines: that alone is reported, and nothing is held against it.
     lost_lines: bool,
     /// Losses in their file of which no record was found so far.
     unrecorded: Vec<Entry>,
@@ -175,7 +170,7 @@ impl Check<'_> {
 
     /// A chunk that has a summary, and the roll-ups that it completes.
     fn indexed_chunk(&mut self, chunk: ChunkNo) -> Result<()> {
-        let stored = self.stored.node(0, chunk.0, &mut self.report)?;
+        let stored = self.stored.node(NodeId::summary(chunk), &mut self.report)?;
         let complete = match &stored {
             StoredNode::Gap => {
                 self.report.gap_chunks += 1;
@@ -188,20 +183,20 @@ impl Check<'_> {
                 self.rollups.add(chunk, Child::Certain(&self.summary))
             }
             // The records are damaged, or nobody knows of what source they are; their summary stands in for them in the chain and the roll-ups.
-            _ => match self.stored.decoded(&stored) {
-                Some(node) => {
-                    self.summary = node.to_summary();
+            _ => match &stored {
+                StoredNode::Node { node, .. } => {
+                    self.summary = node.node().to_summary();
                     for source in self.summary.sources.iter() {
                         self.latest.set(source.source, chunk);
                     }
                     self.rollups.add(chunk, Child::StandIn(&self.summary))
                 }
-                None => self.rollups.add(chunk, Child::Unknown),
+                _ => self.rollups.add(chunk, Child::Unknown),
             },
         };
         for level in 1..=complete {
-            let ordinal = chunk.0 / FANOUT.pow(level.into());
-            let stored = self.stored.node(level, ordinal, &mut self.report)?;
+            let id = NodeId::at(level, chunk);
+            let stored = self.stored.node(id, &mut self.report)?;
             if let Some(rollup) = self.rollups.completed(level) {
                 let expected = Expected::new(rollup, self.catalog, self.chunk_bytes);
                 self.stored.compare(&stored, &expected, &mut self.report);
@@ -226,11 +221,11 @@ impl Check<'_> {
             self.summary.clear(chunk);
         }
         // Where a chain leads below what is retained, nobody knows better than the summary.
-        let Some(node) = self.stored.decoded(stored) else {
+        let StoredNode::Node { node, .. } = stored else {
             return;
         };
         for source in self.summary.sources.iter_mut() {
-            let stats = node.source(source.source);
+            let stats = node.node().source(source.source);
             let told = stats.and_then(|stats| stats.previous_chunk);
             if source.previous_chunk.is_none() && told.is_some_and(|told| told < self.first) {
                 source.previous_chunk = told;
@@ -241,7 +236,8 @@ impl Check<'_> {
     /// Reads a chunk, or what is published of it, and verifies it and each of its records. False where it is damaged.
     fn read_chunk(&mut self, chunk: ChunkNo) -> Result<bool> {
         let address = chunk.address(self.chunk_bytes);
-        let published = (self.records.0 - address.0).min(self.chunk_bytes.into()) as usize;
+        let records = self.tails.tail.records;
+        let published = (records.0 - address.0).min(self.chunk_bytes.into()) as usize;
         self.chunk.clear();
         self.chunk.resize(published, 0);
         self.report.chunks += 1;
@@ -256,15 +252,15 @@ impl Check<'_> {
         };
         if origin == Origin::Staging {
             self.report.staged_chunks += 1;
-        } else if published == self.chunk_bytes as usize {
-            let uuid = self.reader.meta().uuid;
-            let mut verified = verify_chunk(&uuid, address, &self.chunk);
+        } else {
+            let meta = self.reader.meta();
+            let mut verified = self.tails.verify_chunk(meta, address, &self.chunk);
             if verified.is_err() {
                 // Its segment may have been given up, or written anew, while it was read.
                 self.reader.relist();
                 match self.reader.read(LogKind::Records, address, &mut self.chunk) {
                     Err(error @ Error::Evicted { .. }) => return Err(error),
-                    _ => verified = verify_chunk(&uuid, address, &self.chunk),
+                    _ => verified = self.tails.verify_chunk(meta, address, &self.chunk),
                 }
             }
             if let Err(error) = verified {
@@ -308,7 +304,7 @@ impl Check<'_> {
             } else {
                 let id = record.source;
                 Some(format!(
-                    "a record is of source {id}, which the catalog lacks"
+                    "a record is of source {id}, which is missing in the catalog"
                 ))
             };
             self.last_arrival = record.arrival;

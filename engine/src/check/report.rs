@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::log::LogReader;
 use crate::types::{Address, LogKind};
 
-/// So many are told; more are only counted.
+/// So many are listed; more are only counted.
 const TOLD_MAX: usize = 100;
 
 /// What a check read, and what of it is damaged.
@@ -25,11 +25,11 @@ pub struct Report {
     pub unrecorded_losses: u64,
     /// Summaries and roll-ups.
     pub nodes: u64,
-    /// What is damaged, as far as there is room to tell.
+    /// What is damaged, as far as the list goes.
     pub damage: Vec<Damage>,
     /// What is damaged beside the logs.
     pub files: Vec<DamagedFile>,
-    /// Of both kinds, told or not.
+    /// Of both kinds, listed or not.
     pub damage_count: u64,
 }
 

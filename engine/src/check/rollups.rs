@@ -2,6 +2,7 @@
 
 use crate::format::{FANOUT, NodeSummary};
 use crate::ingest::Merger;
+use crate::nodes::NodeId;
 use crate::types::ChunkNo;
 
 /// What a chunk gives to the roll-ups above it.
@@ -52,7 +53,7 @@ impl Rollups {
             let below = usize::from(level) - 1;
             if self.open.len() == below {
                 let mut node = NodeSummary::new(level);
-                node.clear(first_chunk(level, ordinal / FANOUT));
+                node.clear(NodeId::at(level, chunk).first_chunk());
                 let certain = node.first_chunk >= self.first;
                 self.open.push(Open { node, certain });
             }
@@ -61,7 +62,7 @@ impl Rollups {
                 break;
             };
             if ordinal.is_multiple_of(FANOUT) {
-                rollup.node.clear(first_chunk(level, ordinal / FANOUT));
+                rollup.node.clear(NodeId::at(level, chunk).first_chunk());
                 rollup.certain = true;
             }
             rollup.certain &= certain;
@@ -88,9 +89,4 @@ impl Rollups {
         let rollup = self.open.get(usize::from(level).checked_sub(1)?)?;
         Some(&rollup.node).filter(|_| rollup.certain)
     }
-}
-
-/// The first chunk of the roll-up with this ordinal.
-fn first_chunk(level: u8, ordinal: u64) -> ChunkNo {
-    ChunkNo(ordinal.saturating_mul(FANOUT.saturating_pow(level.into())))
 }

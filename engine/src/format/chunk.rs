@@ -7,37 +7,18 @@ use std::ops::ControlFlow;
 
 use super::bytes::{FormatError, i64_at, invalid, u32_at, u64_at};
 use super::checksum::checksum;
+use super::record::{
+    ANCHOR_ENTRY_BYTES, ANCHOR_LENGTH, CHUNK_BYTES_MIN, CHUNK_HEADER_BYTES, CHUNK_TRAILER_BYTES,
+    RECORD_HEADER_BYTES, RawRecord, record_bytes,
+};
 use super::runs::Run;
 use crate::types::{Address, LogKind, SourceId, Timestamp};
 
-pub const CHUNK_HEADER_BYTES: usize = 8;
-pub const CHUNK_TRAILER_BYTES: usize = 8;
-pub const RECORD_HEADER_BYTES: usize = 8;
-pub const CHUNK_BYTES_MIN: u32 = 4 << 10;
-pub const CHUNK_BYTES_MAX: u32 = 1 << 20;
-
-pub(super) const ANCHOR_LENGTH: u64 = 1;
-pub(super) const ANCHOR_ENTRY_BYTES: usize = 16;
 const TRAILER_MAGIC: u32 = 0x4B48_434C;
-/// The greatest payload length that is a multiple of 8 and fits the header's `u16`.
-const PAYLOAD_BYTES_MAX: usize = 65_528;
-
-/// The longest payload, in bytes, that a chunk of this size takes.
-pub fn longest_payload(chunk_bytes: u32) -> usize {
-    let room =
-        chunk_bytes as usize - CHUNK_HEADER_BYTES - CHUNK_TRAILER_BYTES - RECORD_HEADER_BYTES;
-    room.min(PAYLOAD_BYTES_MAX)
-}
-
-/// Bytes that a record of so many payload bytes takes in the log, header and padding included.
-#[inline]
-pub const fn record_bytes(payload_bytes: usize) -> usize {
-    RECORD_HEADER_BYTES + ((payload_bytes + 7) & !7)
-}
 
 /// What became of a record offered to the open chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pushed {
+pub enum PushOutcome {
     /// It stands at this offset of the chunk.
     At(u32),
     /// The chunk has no room left for it.
@@ -102,7 +83,7 @@ impl ChunkBuilder {
 
     /// Appends a record. `arrival` must not lie before the previous record's, `payload` be no longer than `longest_payload`.
     #[inline]
-    pub fn push(&mut self, source: SourceId, arrival: Timestamp, payload: &[u8]) -> Pushed {
+    pub fn push(&mut self, source: SourceId, arrival: Timestamp, payload: &[u8]) -> PushOutcome {
         let at = self.end;
         let end = at + record_bytes(payload.len());
         let delta = arrival.0.wrapping_sub(self.anchor_ns) as u64;
@@ -115,7 +96,7 @@ impl ChunkBuilder {
             .get_mut(at..end)
             .and_then(|entry| entry.split_first_chunk_mut::<RECORD_HEADER_BYTES>())
         else {
-            return Pushed::NoRoom;
+            return PushOutcome::NoRoom;
         };
         *head = header.to_le_bytes();
         copy_padded(body, payload);
@@ -124,7 +105,7 @@ impl ChunkBuilder {
         }
         self.run.records += 1;
         self.end = end;
-        Pushed::At(at as u32)
+        PushOutcome::At(at as u32)
     }
 
     /// Appends records of one length and one arrival, as many as fit of those that stand back to back in `payloads`, and returns their
@@ -140,7 +121,7 @@ impl ChunkBuilder {
         let first = payloads
             .next()
             .map(|first| self.push(source, arrival, first));
-        let Some(Pushed::At(first)) = first else {
+        let Some(PushOutcome::At(first)) = first else {
             return 0;
         };
         let header = self.bytes.get(first as usize..);
@@ -162,7 +143,12 @@ impl ChunkBuilder {
 
     /// `push` where the chunk is empty, has no room, or needs an anchor.
     #[cold]
-    fn push_closely(&mut self, source: SourceId, arrival: Timestamp, payload: &[u8]) -> Pushed {
+    fn push_closely(
+        &mut self,
+        source: SourceId,
+        arrival: Timestamp,
+        payload: &[u8],
+    ) -> PushOutcome {
         let entry_bytes = record_bytes(payload.len());
         if self.end == 0 {
             self.begin(arrival);
@@ -171,10 +157,10 @@ impl ChunkBuilder {
         {
             self.push_anchor(arrival);
         } else {
-            return Pushed::NoRoom;
+            return PushOutcome::NoRoom;
         }
         if self.end + entry_bytes > self.limit {
-            return Pushed::NoRoom;
+            return PushOutcome::NoRoom;
         }
         self.push(source, arrival, payload)
     }
@@ -258,37 +244,6 @@ fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) {
         }
         if let Some(place) = to.last_chunk_mut::<N>() {
             *place = *last;
-        }
-    }
-}
-
-/// One record as it stands in a chunk, before anything knows what its payload means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RawRecord<'a> {
-    pub source: SourceId,
-    pub arrival: Timestamp,
-    /// Offset of the record's header in the chunk, in bytes.
-    pub offset: u32,
-    pub payload: &'a [u8],
-}
-
-/// The header of one entry of a chunk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RecordHeader {
-    /// 0: no record, but filler.
-    pub source: SourceId,
-    pub payload_bytes: u16,
-    pub delta_ns: u32,
-}
-
-impl RecordHeader {
-    #[inline]
-    pub fn decode(header: [u8; RECORD_HEADER_BYTES]) -> Self {
-        let header = u64::from_le_bytes(header);
-        Self {
-            source: SourceId(header as u16),
-            payload_bytes: (header >> 16) as u16,
-            delta_ns: (header >> 32) as u32,
         }
     }
 }
@@ -439,13 +394,30 @@ pub fn verify_chunk(uuid: &[u8; 16], address: Address, chunk: &[u8]) -> Result<(
     if u32_at(&trailer.to_le_bytes(), 4) != TRAILER_MAGIC {
         return invalid("a chunk's mark", trailer >> 32);
     }
-    let (stored, computed) = (
-        trailer as u32,
-        checksum(uuid, LogKind::Records, address, covered),
-    );
+    expect_checksum("a chunk", trailer as u32, uuid, address, covered)
+}
+
+/// Verifies the first bytes of a chunk that is not full, against the checksum that a slot of `durable` holds of them.
+pub fn verify_part(
+    uuid: &[u8; 16],
+    address: Address,
+    part: &[u8],
+    stored: u32,
+) -> Result<(), FormatError> {
+    expect_checksum("the records of a chunk", stored, uuid, address, part)
+}
+
+fn expect_checksum(
+    what: &'static str,
+    stored: u32,
+    uuid: &[u8; 16],
+    address: Address,
+    covered: &[u8],
+) -> Result<(), FormatError> {
+    let computed = checksum(uuid, LogKind::Records, address, covered);
     if stored != computed {
         return Err(FormatError::Checksum {
-            what: "a chunk",
+            what,
             stored,
             computed,
         });
@@ -456,6 +428,7 @@ pub fn verify_chunk(uuid: &[u8; 16], address: Address, chunk: &[u8]) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::{CHUNK_BYTES_MAX, longest_payload};
     use proptest::prelude::*;
 
     const CHUNK: u32 = CHUNK_BYTES_MIN;
@@ -479,11 +452,11 @@ mod tests {
             for (source, step, payload) in items {
                 now += step;
                 match chunk.push(SourceId(source), Timestamp(now), &payload) {
-                    Pushed::At(offset) => {
+                    PushOutcome::At(offset) => {
                         prop_assert_eq!(offset % 8, 0);
                         expected.push((source, now, payload));
                     }
-                    Pushed::NoRoom => break,
+                    PushOutcome::NoRoom => break,
                 }
             }
             prop_assert_eq!(records(chunk.filled()), expected.clone());
@@ -522,8 +495,8 @@ mod tests {
                 let expected = bytes
                     .chunks_exact(payload_bytes)
                     .map_while(|payload| match each.push(SourceId(4), Timestamp(now), payload) {
-                        Pushed::At(_) => Some(()),
-                        Pushed::NoRoom => None,
+                        PushOutcome::At(_) => Some(()),
+                        PushOutcome::NoRoom => None,
                     })
                     .count();
                 prop_assert_eq!(placed, expected);
@@ -542,13 +515,16 @@ mod tests {
         let longest = longest_payload(CHUNK);
         assert_eq!(
             chunk.push(SourceId(1), Timestamp(5), &vec![1; longest]),
-            Pushed::At(8)
+            PushOutcome::At(8)
         );
-        assert_eq!(chunk.push(SourceId(1), Timestamp(5), &[]), Pushed::NoRoom);
+        assert_eq!(
+            chunk.push(SourceId(1), Timestamp(5), &[]),
+            PushOutcome::NoRoom
+        );
         chunk.clear();
         assert_eq!(
             chunk.push(SourceId(1), Timestamp(5), &vec![1; longest + 1]),
-            Pushed::NoRoom
+            PushOutcome::NoRoom
         );
         assert_eq!(longest_payload(CHUNK_BYTES_MAX), 65_528);
     }

@@ -3,28 +3,36 @@
 //!
 //! Nothing here does I/O or knows what a payload means. Decoders take bytes from anywhere and answer with an error, never a panic.
 
+// What all of them use.
 mod bytes;
 mod checksum;
+
+// The record log.
 mod chunk;
-mod index_block;
-mod line;
-mod node;
-mod node_encode;
+mod record;
 mod runs;
+
+// The chunk index.
+mod index_block;
+mod node;
+mod node_encoding;
 mod summary;
+
+// The timestamp index, and the catalog.
+mod line;
 mod time_entry;
 
 pub use bytes::FormatError;
 pub use checksum::{SLOT_LOG, checksum, checksum_for};
-pub use chunk::{
-    CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, CHUNK_HEADER_BYTES, CHUNK_TRAILER_BYTES, ChunkBuilder,
-    Pushed, RECORD_HEADER_BYTES, RawRecord, RecordHeader, RecordIter, longest_payload,
-    record_bytes, seal_trailer, verify_chunk,
-};
+pub use chunk::{ChunkBuilder, PushOutcome, RecordIter, seal_trailer, verify_chunk, verify_part};
 pub use index_block::{BinEntry, IndexBlock};
 pub use line::{LINE_PREFIX_BYTES, encode_line, line_content, merge_lines};
 pub use node::{NODE_BYTES_MAX, Node, SourceStats};
-pub use node_encode::encode_node;
+pub use node_encoding::encode_node;
+pub use record::{
+    CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, CHUNK_HEADER_BYTES, CHUNK_TRAILER_BYTES, RECORD_HEADER_BYTES,
+    RawRecord, RecordHeader, longest_payload, record_bytes,
+};
 pub use runs::{Run, walk_runs};
 pub use summary::{
     Bin, BinStats, ChildStats, IndexChild, IndexSummary, NodeSummary, Reuse, SourceSummary,

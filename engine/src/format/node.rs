@@ -1,11 +1,11 @@
-//! Decodes a node of the chunk index. Its mirror is `node_encode.rs`; the layout is FORMAT.md's, *Chunk index*.
+//! Decodes a node of the chunk index. Its mirror is `node_encoding.rs`; the layout is FORMAT.md's, *Chunk index*.
 //!
 //! `Node::decode` proves checksum, bounds, order and sums of everything once; the accessors behind it cannot fail.
 
 use super::bytes::{FormatError, array, i64_at, invalid, ones, u16_at, u32_at, u64_at};
 use super::checksum::checksum;
-use super::chunk::{CHUNK_BYTES_MAX, RECORD_HEADER_BYTES};
 use super::index_block::IndexBlock;
+use super::record::{CHUNK_BYTES_MAX, RECORD_HEADER_BYTES};
 use super::summary::{Bin, ChildStats, NodeSummary};
 use super::time_entry::FANOUT;
 use crate::types::{Address, ChunkNo, IndexId, LogKind, SourceId, Timestamp};
@@ -362,7 +362,7 @@ impl<'a> SourceStats<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::node_encode::encode_node;
+    use super::super::node_encoding::encode_node;
     use super::super::summary::{BinStats, IndexChild, IndexSummary, SourceSummary, Top};
     use super::*;
     use crate::types::{Key, Sum, ValueRange};

@@ -4,7 +4,7 @@
 //! says what `RecordIter`, its naive form, says of its records.
 
 use super::bytes::{FormatError, array, i64_at, invalid, u64_at};
-use super::chunk::{
+use super::record::{
     ANCHOR_ENTRY_BYTES, ANCHOR_LENGTH, CHUNK_HEADER_BYTES, CHUNK_TRAILER_BYTES,
     RECORD_HEADER_BYTES, record_bytes,
 };
@@ -120,8 +120,8 @@ fn header_at(bytes: &[u8], at: usize) -> Option<u64> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::chunk::{CHUNK_BYTES_MIN, ChunkBuilder, RecordIter};
     use super::*;
+    use crate::format::{CHUNK_BYTES_MIN, ChunkBuilder, RecordIter};
 
     const CHUNK: u32 = CHUNK_BYTES_MIN;
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::{Error, PayloadError, Result};
+use crate::proven::at;
 use crate::schema::Layout;
 use crate::types::{SourceId, Timestamp};
 
@@ -34,7 +35,7 @@ pub struct Pushed {
     pub taken_bytes: usize,
 }
 
-/// How many refused payloads of a batch are told with their reasons; the others are only counted.
+/// How many refused payloads of a batch are reported with their reasons; the others are only counted.
 pub const REASONS_MAX: usize = 16;
 
 /// A payload that was not stored.
@@ -106,7 +107,7 @@ impl<'a> Batch<'a> {
 }
 
 impl Writer {
-    /// Appends the records of a batch with one arrival time. What is refused is told; the rest is stored. Waits while both staged blocks
+    /// Appends the records of a batch with one arrival time. Reports what is refused; the rest is stored. Waits while both staged blocks
     /// are full.
     pub fn push_batch(&mut self, source: SourceId, batch: &Batch<'_>) -> Result<Pushed> {
         self.push_payloads::<true>(source, batch)
@@ -135,7 +136,7 @@ impl Writer {
             _ => self.append_each::<WAIT>(source, now, batch, &layout, &mut pushed),
         };
         match stored {
-            // What was taken before is told first; who goes on meets the error again.
+            // What was taken before is reported first; the next call meets the error again.
             Err(error) if WAIT || pushed.taken_bytes == 0 => Err(error),
             _ => Ok(pushed),
         }
@@ -161,7 +162,7 @@ impl Writer {
                 continue;
             }
             let taken_bytes = records * payload_bytes;
-            rest = rest.get(taken_bytes..).unwrap_or_default();
+            rest = at(rest, taken_bytes..);
             self.stats.records += records as u64;
             pushed.stored += records as u64;
             pushed.stored_bytes += taken_bytes as u64;

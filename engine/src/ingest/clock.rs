@@ -57,7 +57,7 @@ pub struct Clock<S = SystemTimeSource> {
     source: S,
     base_ticks: u64,
     base: Timestamp,
-    /// The source's own, and what the slew makes of it: one multiplication tells the time.
+    /// The source's own, and what the slew makes of it: one multiplication gives the time.
     rate: u64,
     slewed_rate: u64,
     last: Timestamp,

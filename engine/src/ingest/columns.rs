@@ -3,6 +3,7 @@
 //! Scratch memory is reused: a chunk costs no allocation. The tests hold every loop against a naive form of it.
 
 use crate::format::{Bin, BinStats, IndexSummary, TOP_VALUES, Top};
+use crate::proven::at_mut;
 use crate::schema::{BinMap, Index};
 use crate::types::{Key, Sum, Timestamp, ValueRange};
 
@@ -45,7 +46,7 @@ impl Columns {
         self.holders.push(holder);
     }
 
-    /// Fills `out`. `offset_of` tells where a record stands in its chunk, `ts_of` its `ts`, which is asked for where bins are not `auto`.
+    /// Fills `out`. `offset_of` gives the place of a record in its chunk, `ts_of` its `ts`, which is needed where bins are not `auto`.
     pub fn summarise(
         &mut self,
         index: &Index,
@@ -100,12 +101,11 @@ impl Columns {
         self.bins.clear();
         bins.load_bins(&self.keys, &mut self.bins);
         self.counts.resize(BINS, 0);
-        if let Some(counts) = self.counts.first_chunk_mut::<BINS>() {
-            for bin in &self.bins {
-                if let Some(count) = counts.get_mut(usize::from(*bin)) {
-                    *count += 1;
-                }
-            }
+        // Of known length, so that no bin needs a look at it.
+        let counts = self.counts.first_chunk_mut::<BINS>();
+        let counts = counts.expect("it was just made as long");
+        for bin in &self.bins {
+            *at_mut(counts, usize::from(*bin)) += 1;
         }
     }
 
@@ -115,10 +115,7 @@ impl Columns {
         }
         for (nth, (key, bin)) in (0u32..).zip(self.keys.iter().zip(&self.bins)) {
             let (key, ts) = (*key, ts_of(self.holder(nth)));
-            let Some(slot) = self.stats.get_mut(usize::from(*bin)) else {
-                continue;
-            };
-            let stats = slot.get_or_insert(BinStats {
+            let stats = at_mut(&mut self.stats, usize::from(*bin)).get_or_insert(BinStats {
                 sum: Sum::zero(index.kind),
                 min: key,
                 max: key,
@@ -140,7 +137,7 @@ impl Columns {
         }
         let [first, last] = [out.range.min, out.range.max].map(|key| usize::from(bins.bin(key)));
         if last - first <= BINS_EACH * self.keys.len() {
-            let counts = self.counts.get_mut(first..=last).unwrap_or_default();
+            let counts = at_mut(&mut self.counts, first..=last);
             out.bins.reserve(counts.len());
             for (bin, count) in (first..).zip(counts) {
                 take_bin(bin, count, &mut out.bins);
@@ -149,11 +146,10 @@ impl Columns {
             self.take_scattered_bins(&mut out.bins);
         }
         if !bins.is_auto() {
-            let stats = out.bins.iter().map(|bin| {
-                let stats = self.stats.get_mut(usize::from(bin.bin));
-                stats.and_then(Option::take)
-            });
-            out.bin_stats.extend(stats.flatten());
+            out.bin_stats.extend(out.bins.iter().map(|bin| {
+                let stats = at_mut(&mut self.stats, usize::from(bin.bin)).take();
+                stats.expect("a bin that was counted has statistics")
+            }));
         }
     }
 
@@ -164,17 +160,13 @@ impl Columns {
         for bin in &self.bins {
             let at = usize::from(bin / 64);
             (first, last) = (first.min(at), last.max(at));
-            if let Some(word) = self.counted.get_mut(at) {
-                *word |= 1 << (bin % 64);
-            }
+            *at_mut(&mut self.counted, at) |= 1 << (bin % 64);
         }
-        let words = self.counted.get_mut(first..=last).unwrap_or_default();
+        let words = at_mut(&mut self.counted, first..=last);
         for (at, word) in (first..).zip(words) {
             while *word != 0 {
                 let bin = at * 64 + word.trailing_zeros() as usize;
-                if let Some(count) = self.counts.get_mut(bin) {
-                    take_bin(bin, count, out);
-                }
+                take_bin(bin, at_mut(&mut self.counts, bin), out);
                 *word &= *word - 1;
             }
         }

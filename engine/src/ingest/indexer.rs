@@ -65,7 +65,7 @@ impl Indexer {
 
     /// Indexes the next chunk.
     pub fn add(&mut self, logs: &mut Logs, catalog: &Catalog, summary: &NodeSummary) -> Result<()> {
-        debug_assert_eq!(summary.first_chunk, self.next_chunk);
+        assert_eq!(summary.first_chunk, self.next_chunk);
         self.put_node(logs, catalog, summary)?;
         self.roll_up(logs, catalog, Some(summary))
     }
@@ -88,7 +88,7 @@ impl Indexer {
         self.open = open;
         rolled_up?;
         self.next_chunk = ChunkNo(self.next_chunk.0 + 1);
-        debug_assert_eq!(
+        assert_eq!(
             logs.end(LogKind::Times).0,
             entries_before(self.next_chunk.0) * TIME_ENTRY_BYTES as u64,
             "the timestamp index holds one entry a node"

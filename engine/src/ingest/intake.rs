@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::proven::at_mut;
 use crate::schema::{Catalog, Layout};
 use crate::types::{Address, SourceId};
 
@@ -49,9 +50,7 @@ impl Intakes {
         if self.intakes.len() <= at {
             self.intakes.resize(at + 1, Intake::default());
         }
-        if let Some(slot) = self.intakes.get_mut(at) {
-            *slot = intake;
-        }
+        *at_mut(&mut self.intakes, at) = intake;
     }
 
     /// Whether payloads of that length need no closer look.

@@ -1,7 +1,7 @@
 //! Whether the catalog is the one that the records were written with.
 //!
-//! A definition is synced before any record of it is stored. So a catalog that lacks a source that the log tells of lost lines, though nothing tells
-//! how long it was; who began with it would give the ids of lost sources to new ones.
+//! A definition is synced before any record of it is stored. So where the log holds a source and the catalog does not, the catalog lost lines, even if nothing says
+//! how long it was; a writer that began with it would give the ids of lost sources to new ones.
 
 use crate::error::{Error, Result};
 use crate::format::{NodeSummary, RecordIter};
@@ -9,21 +9,21 @@ use crate::log::Opening;
 use crate::schema::Catalog;
 use crate::types::{ChunkNo, LogKind, SourceId};
 
-/// Refuses a catalog that lacks a source that one of the open roll-ups tells of: together they tell of all that is indexed.
+/// Refuses a catalog without a source that one of the open roll-ups names: together they name all that is indexed.
 pub fn require_indexed(opening: &Opening, catalog: &Catalog, open: &[NodeSummary]) -> Result<()> {
     open.iter()
         .flat_map(|rollup| rollup.sources.iter())
         .try_for_each(|summary| require(opening, catalog, summary.source))
 }
 
-/// Refuses a catalog that lacks a source of a record that stands in chunk `first` or above, where no index tells.
+/// Refuses a catalog without the source of a record in chunk `first` or above, where there is no index.
 pub fn require_recorded(opening: &Opening, catalog: &Catalog, first: ChunkNo) -> Result<()> {
     let chunk_bytes = opening.meta().chunk_bytes;
     let mut chunk_no = first;
     while chunk_no.address(chunk_bytes) < opening.end(LogKind::Records) {
         let chunk = opening.sound_chunk(chunk_no.address(chunk_bytes))?;
         let chunk = chunk.unwrap_or_default();
-        // What follows an entry that makes no sense is not told apart: the chunk is passed over as damaged later.
+        // What follows an entry that makes no sense cannot be read: the chunk is passed over as damaged later.
         RecordIter::new(&chunk, chunk_bytes)
             .map_while(|record| record.ok())
             .try_for_each(|record| require(opening, catalog, record.source))?;
@@ -36,7 +36,7 @@ fn require(opening: &Opening, catalog: &Catalog, source: SourceId) -> Result<()>
     match catalog.source(source) {
         Some(_) => Ok(()),
         None => {
-            let what = format!("it lacks source {source}, of which there are records");
+            let what = format!("source {source} is missing, of which there are records");
             Err(Error::cut_catalog(opening.dir(), &what))
         }
     }

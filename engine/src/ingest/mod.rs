@@ -3,20 +3,28 @@
 //! `Writer` owns everything a directory's single writer holds. Nothing here is shared with readers but the bytes that
 //! `Logs::publish` makes visible, and nothing here reads what `query` reads with.
 
-mod batch;
-mod clock;
-mod columns;
-mod definitions;
-mod indexer;
-mod intake;
+// A directory is recovered, and a writer begins.
 mod known_sources;
-mod native;
 mod options;
 mod recovery;
-mod retention;
+mod start;
+
+// Payloads come in and get a time.
+mod batch;
+mod clock;
+mod definitions;
+mod intake;
+mod native;
+
+// They go into the open chunk; a full one is summarised and indexed.
+mod columns;
+mod indexer;
 mod rollup;
-mod summarise;
+mod summariser;
 mod writer;
+
+// The oldest go.
+mod retention;
 
 pub use batch::{Batch, Pushed, REASONS_MAX, Refused};
 pub use clock::Clock;
@@ -26,5 +34,5 @@ pub(crate) use native::Natives;
 pub use options::{WhenFull, WriterOptions};
 pub use retention::{Eviction, Limits, Shortfall};
 pub(crate) use rollup::Merger;
-pub use summarise::{LatestChunks, Summariser};
+pub use summariser::{LatestChunks, Summariser};
 pub use writer::{Writer, WriterStats};

@@ -1,15 +1,17 @@
-//! What a writer does before its first record: reads the catalog, cuts the index logs to what verifies, indexes what they lack, and
+//! What a writer does before its first record: reads the catalog, cuts the index logs to what verifies, indexes the rest of the records, and
 //! takes up the open roll-ups where they were.
 //!
 //! It is one path for a clean stop, a kill and lost staging alike, and only the amount of work differs: the record log is the truth, and the index
 //! logs end as if every chunk had been sealed in the order of the log. Running it again changes nothing.
 
+use std::path::PathBuf;
+
 use crate::error::{Error, Result};
 use crate::format::{
-    FANOUT, Node, NodeSummary, TIME_ENTRY_BYTES, TimeEntry, complete_chunks, entries_before,
-    entry_of, verify_chunk,
+    FANOUT, Node, NodeSummary, TIME_ENTRY_BYTES, complete_chunks, entries_before, verify_chunk,
 };
 use crate::log::{CATALOG_NAME, LogReader, Logs, Opening, Origin};
+use crate::nodes::{NodeId, NodeLogs, NodeReader};
 use crate::schema::{Catalog, Event, decode_whole_catalog, encode_line};
 use crate::types::{Address, ChunkNo, LogKind, SourceId, Timestamp};
 
@@ -18,14 +20,14 @@ use super::indexer::{Indexer, Missing};
 use super::known_sources;
 use super::native::Natives;
 use super::rollup::Merger;
-use super::summarise::{LatestChunks, Summariser};
+use super::summariser::{LatestChunks, Summariser};
 
 const DAY_NS: i64 = 86_400_000_000_000;
 /// A gap takes an entry for each of its chunks, and a damaged word may claim any number of them. Those that a crash leaves stand in segments.
 const GAP_CHUNKS_MAX: u64 = 1 << 20;
 
 /// A directory that is ready for its first record.
-pub(super) struct Recovered {
+pub(super) struct RecoveredDirectory {
     pub logs: Logs,
     pub catalog: Catalog,
     pub catalog_lines: u64,
@@ -55,16 +57,16 @@ pub(super) fn start_clock(
 pub(super) enum IndexLogs {
     /// They are kept as far as their end verifies.
     KeepSound,
-    /// All of them are made anew.
+    /// All of them are rebuilt.
     Rebuild,
 }
 
-pub(super) fn recover(opening: Opening, index_logs: IndexLogs) -> Result<Recovered> {
+pub(super) fn recover(opening: Opening, index_logs: IndexLogs) -> Result<RecoveredDirectory> {
     let uuid = opening.meta().uuid;
     let catalog_bytes = opening.catalog_bytes()?;
-    let told = opening.told_catalog_bytes()?;
+    let catalog_bytes_least = opening.told_catalog_bytes()?;
     let (mut catalog, lines, valid_bytes) =
-        decode_whole_catalog(opening.dir(), &uuid, &catalog_bytes, told)?;
+        decode_whole_catalog(opening.dir(), &uuid, &catalog_bytes, catalog_bytes_least)?;
     let mut indexed = match index_logs {
         IndexLogs::KeepSound => Indexed::find(&opening, u64::MAX)?,
         IndexLogs::Rebuild => Indexed::nothing(&opening)?,
@@ -130,7 +132,7 @@ pub(super) fn recover(opening: Opening, index_logs: IndexLogs) -> Result<Recover
         logs.append_catalog(&encode_line(&uuid, catalog_lines, event))?;
         catalog_lines += 1;
     }
-    let mut recovered = Recovered {
+    let mut recovered = RecoveredDirectory {
         logs,
         catalog,
         catalog_lines,
@@ -139,7 +141,7 @@ pub(super) fn recover(opening: Opening, index_logs: IndexLogs) -> Result<Recover
         newest: indexed.newest,
     };
     if indexed.chunks.address(indexed.chunk_bytes) < resume {
-        recovered.index_what_lacks(&recovered.logs.reader()?, records_end, resume)?;
+        recovered.index_missing(&recovered.logs.reader()?, records_end, resume)?;
     }
     recovered.logs.publish();
     Ok(recovered)
@@ -163,9 +165,9 @@ fn resume_at(opening: &Opening, catalog: &Catalog) -> Result<Address> {
     Ok(resume.max(wanted))
 }
 
-impl Recovered {
+impl RecoveredDirectory {
     /// Summarises every chunk from the indexer's next one up to `resume`; above `records_end` there are none, only their addresses.
-    fn index_what_lacks(
+    fn index_missing(
         &mut self,
         reader: &LogReader,
         records_end: Address,
@@ -263,17 +265,13 @@ impl Indexed {
         let entries = opening.end(LogKind::Times).0 / TIME_ENTRY_BYTES as u64;
         let in_records = opening.end(LogKind::Records).0 / u64::from(chunk_bytes);
         let mut chunks = complete_chunks(entries).min(in_records).min(most);
+        let mut reader = NodeReader::new(opening);
         while chunks > first {
-            let ordinal = entries_before(chunks) - 1;
-            if let Ok(entry) = read_entry(opening, ordinal) {
-                let decodes = |stored: Stored| stored.decode(opening).map(|_| ());
+            if let Ok(entry) = reader.entry(NodeId::last_before(chunks)) {
                 let end = Address(entry.node.0.saturating_add(entry.node_bytes.into()));
                 // An entry without a node names the place of the next one.
                 let is_within = end.0.is_multiple_of(8) && end <= opening.end(LogKind::Chunks);
-                if is_within
-                    && (entry.node_bytes == 0
-                        || Stored::read(opening, &entry).and_then(decodes).is_ok())
-                {
+                if is_within && reader.open_at(&entry).is_ok() {
                     let newest = Some(entry.last_arrival).filter(|last| *last != Timestamp::MIN);
                     return Ok(Self {
                         uuid,
@@ -313,13 +311,13 @@ impl Indexed {
         Ok(nothing)
     }
 
-    /// What verifies below a node that does not. Summaries and roll-ups from there on are made anew.
+    /// What verifies below a node that does not. Summaries and roll-ups from there on are rebuilt.
     fn cut(&self, opening: &Opening, unsound: Unsound) -> Result<Self> {
         let Unsound { first_chunk, error } = unsound;
         if first_chunk >= self.chunks {
             return Err(error);
         }
-        tracing::error!("{error}; the index logs are made anew from chunk {first_chunk} on");
+        tracing::error!("{error}; the index logs are rebuilt from chunk {first_chunk} on");
         Self::find(opening, first_chunk.0)
     }
 
@@ -334,6 +332,7 @@ impl Indexed {
         catalog: &Catalog,
     ) -> Result<Vec<NodeSummary>, Unsound> {
         let mut open = Vec::new();
+        let mut reader = NodeReader::new(opening);
         let mut merger = Merger::default();
         let mut summariser = Summariser::default();
         // Nodes of the level below that are complete.
@@ -344,18 +343,23 @@ impl Indexed {
             }
             let first = nodes - nodes % FANOUT;
             let mut rollup = NodeSummary::new(level);
-            rollup.clear(ChunkNo(first * FANOUT.pow(level.into()) / FANOUT));
-            for ordinal in first..nodes {
-                if self.is_evicted(opening, level - 1, ordinal) {
+            let child_of = |ordinal| NodeId {
+                level: level - 1,
+                ordinal,
+            };
+            rollup.clear(child_of(first).first_chunk());
+            for id in (first..nodes).map(child_of) {
+                if self.is_evicted(opening, id) {
                     continue;
                 }
-                let child = self.with_node(opening, level - 1, ordinal, |node| match level {
-                    1 => self.summarise_again(opening, catalog, &mut summariser, node),
-                    _ => node.to_summary(),
-                })?;
+                let open = reader.open(id).map_err(|error| Unsound::at(id, error))?;
+                let child = open.map(|open| match level {
+                    1 => self.summarise_again(opening, catalog, &mut summariser, &open.node()),
+                    _ => open.node().to_summary(),
+                });
                 match child {
                     Some(child) => {
-                        merger.add_child(&mut rollup, (ordinal - first) as u8, &child);
+                        merger.add_child(&mut rollup, (id.ordinal - first) as u8, &child);
                     }
                     None => merger.pass_child(&mut rollup),
                 }
@@ -421,20 +425,17 @@ impl Indexed {
         catalog: &Catalog,
     ) -> Result<LatestChunks, Unsound> {
         let mut latest = LatestChunks::default();
+        let mut reader = NodeReader::new(opening);
         for source in catalog.sources().map(|source| source.id) {
             let newest = open.iter().find_map(|rollup| {
                 let summary = rollup
                     .sources
                     .iter()
                     .find(|summary| summary.source == source)?;
-                let span = FANOUT.pow(u32::from(rollup.level) - 1);
-                Some((
-                    rollup.level - 1,
-                    rollup.first_chunk.0 / span + u64::from(summary.last),
-                ))
+                NodeId::at(rollup.level, rollup.first_chunk).child(summary.last)
             });
-            if let Some((level, ordinal)) = newest
-                && let Some(chunk) = self.descend(opening, level, ordinal, source)?
+            if let Some(newest) = newest
+                && let Some(chunk) = self.descend(opening, &mut reader, newest, source)?
             {
                 latest.set(source, chunk);
             }
@@ -445,117 +446,77 @@ impl Indexed {
     fn descend(
         &self,
         opening: &Opening,
-        mut level: u8,
-        mut ordinal: u64,
+        reader: &mut NodeReader<&Opening>,
+        mut id: NodeId,
         source: SourceId,
     ) -> Result<Option<ChunkNo>, Unsound> {
-        while level > 0 {
-            if self.is_evicted(opening, level, ordinal) {
+        while id.level > 0 {
+            if self.is_evicted(opening, id) {
                 return Ok(None);
             }
-            let last = self.with_node(opening, level, ordinal, |node| {
-                node.source(source).map(|stats| u64::from(stats.last))
-            })?;
-            let Some(last) = last.flatten().filter(|last| *last < FANOUT) else {
+            let open = reader.open(id).map_err(|error| Unsound::at(id, error))?;
+            let last = open.and_then(|open| Some(open.node().source(source)?.last));
+            let child = last
+                .filter(|last| u64::from(*last) < FANOUT)
+                .and_then(|last| id.child(last));
+            let Some(child) = child else {
                 let what = format!(
-                    "roll-up {ordinal} of level {level} lacks source {source}, which the one above it holds"
+                    "roll-up {} of level {} is without source {source}, which the one above it holds",
+                    id.ordinal, id.level
                 );
                 let error = Error::Damaged {
                     path: opening.dir().join(LogKind::Chunks.dir_name()),
                     what,
                 };
-                return Err(Unsound::at(level, ordinal, error));
+                return Err(Unsound::at(id, error));
             };
-            (level, ordinal) = (level - 1, ordinal * FANOUT + last);
+            id = child;
         }
-        Ok(Some(ChunkNo(ordinal)))
+        Ok(Some(id.first_chunk()))
     }
 
     /// Whether retention removed the node: it stands before those of the first chunk that is retained.
-    fn is_evicted(&self, opening: &Opening, level: u8, ordinal: u64) -> bool {
+    fn is_evicted(&self, opening: &Opening, id: NodeId) -> bool {
         let first = opening.begin(LogKind::Records).chunk(self.chunk_bytes);
-        entry_of(level, ordinal) < entries_before(first.0)
-    }
-
-    /// Looks at a node as it stands in the chunk index; `None` where the log has a gap.
-    fn with_node<R>(
-        &self,
-        opening: &Opening,
-        level: u8,
-        ordinal: u64,
-        look: impl FnOnce(&Node<'_>) -> R,
-    ) -> Result<Option<R>, Unsound> {
-        let looked = || {
-            let entry = read_entry(opening, entry_of(level, ordinal))?;
-            if entry.node_bytes == 0 {
-                return Ok(None);
-            }
-            let stored = Stored::read(opening, &entry)?;
-            Ok(Some(look(&stored.decode(opening)?)))
-        };
-        looked().map_err(|error| Unsound::at(level, ordinal, error))
+        id.entry() < NodeId::summary(first).entry()
     }
 }
 
 /// A node of the chunk index, or its entry, that does not verify or says what cannot be.
 struct Unsound {
-    /// The first chunk that it tells of.
+    /// The first chunk that it covers.
     first_chunk: ChunkNo,
     error: Error,
 }
 
 impl Unsound {
-    fn at(level: u8, ordinal: u64, error: Error) -> Self {
-        let first_chunk = ChunkNo(ordinal * FANOUT.pow(level.into()));
-        Self { first_chunk, error }
-    }
-}
-
-/// A node's bytes, unverified.
-struct Stored {
-    address: Address,
-    bytes: Vec<u8>,
-}
-
-impl Stored {
-    fn read(opening: &Opening, entry: &TimeEntry) -> Result<Self> {
-        let end = opening.end(LogKind::Chunks);
-        let known = end
-            .0
-            .checked_sub(entry.node.0)
-            .is_some_and(|rest| u64::from(entry.node_bytes) <= rest);
-        if !known {
-            return Err(Error::PastTail {
-                address: entry.node,
-                tail: end,
-            });
+    fn at(id: NodeId, error: Error) -> Self {
+        Self {
+            first_chunk: id.first_chunk(),
+            error,
         }
-        let mut bytes = vec![0; entry.node_bytes as usize];
-        opening.read(LogKind::Chunks, entry.node, &mut bytes)?;
-        Ok(Self {
-            address: entry.node,
-            bytes,
-        })
-    }
-
-    fn decode(&self, opening: &Opening) -> Result<Node<'_>> {
-        Node::decode(&opening.meta().uuid, self.address, &self.bytes).map_err(|error| {
-            Error::Corrupt {
-                path: opening.path_of(LogKind::Chunks, self.address),
-                address: self.address,
-                what: error.to_string(),
-            }
-        })
     }
 }
 
-pub(super) fn read_entry(opening: &Opening, ordinal: u64) -> Result<TimeEntry> {
-    let address = Address(ordinal.saturating_mul(TIME_ENTRY_BYTES as u64));
-    let mut bytes = [0; TIME_ENTRY_BYTES];
-    opening.read(LogKind::Times, address, &mut bytes)?;
-    TimeEntry::decode(&opening.meta().uuid, address, &bytes).map_err(|error| Error::Corrupt {
-        path: opening.path_of(LogKind::Times, address),
-        address,
-        what: error.to_string(),
-    })
+impl NodeLogs for &Opening {
+    fn uuid(&self) -> &[u8; 16] {
+        &self.meta().uuid
+    }
+
+    fn end(&self, log: LogKind) -> Address {
+        Opening::end(self, log)
+    }
+
+    fn read(&self, log: LogKind, address: Address, bytes: &mut [u8]) -> Result<()> {
+        Opening::read(self, log, address, bytes)
+    }
+
+    fn path_of(&self, log: LogKind, address: Address) -> PathBuf {
+        Opening::path_of(self, log, address)
+    }
+
+    /// Nobody changes segments under an opening.
+    fn refresh(&self) -> bool {
+        false
+    }
 }

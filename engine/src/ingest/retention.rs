@@ -6,12 +6,12 @@
 
 use std::time::Duration;
 
-use super::recovery::read_entry;
 use super::writer::Writer;
 use crate::error::{Error, Result};
-use crate::format::{TIME_ENTRY_BYTES, TimeEntry, complete_chunks, entries_before};
+use crate::format::{TIME_ENTRY_BYTES, TimeEntry, complete_chunks};
 use crate::log::Opening;
-use crate::types::{Address, LogKind, PerLog, Timestamp};
+use crate::nodes::{NodeId, NodeReader};
+use crate::types::{Address, ChunkNo, LogKind, PerLog, Timestamp};
 
 /// What may be kept. Each limit holds by itself.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -93,8 +93,8 @@ impl Writer {
         }
         let reader = self.logs.reader()?;
         let begins = PerLog::new(|log| self.logs.begin(log));
-        let boundary = Boundary::find(chunk, begins, |ordinal| {
-            let address = entry_address(ordinal);
+        let boundary = Boundary::find(ChunkNo(chunk), begins, |id| {
+            let address = id.entry();
             let mut bytes = [0; TIME_ENTRY_BYTES];
             reader.read(LogKind::Times, address, &mut bytes)?;
             TimeEntry::decode(&reader.meta().uuid, address, &bytes).map_err(|error| {
@@ -115,7 +115,7 @@ impl Writer {
     }
 }
 
-/// How many entries before a damaged one are looked at.
+/// How many chunks before one with a damaged entry are asked.
 const NEIGHBOURS_MAX: u64 = 64;
 
 /// Where the index logs begin when the records begin at some chunk.
@@ -131,22 +131,22 @@ struct Boundary {
 }
 
 impl Boundary {
-    /// What the entry of `chunk` says. A damaged entry must not stop retention, or the disk fills up: the nearest sound one before it serves, and
-    /// without one the chunk index keeps its begin, and age alone gives up nothing.
+    /// What the entry of `chunk` says. A damaged entry must not stop retention, or the disk fills up: the entry of the nearest chunk before it
+    /// that is sound serves, and without one the chunk index keeps its begin, and age alone gives up nothing.
     fn find(
-        chunk: u64,
+        chunk: ChunkNo,
         begins: PerLog<Address>,
-        read: impl Fn(u64) -> Result<TimeEntry>,
+        mut read: impl FnMut(NodeId) -> Result<TimeEntry>,
     ) -> Boundary {
-        let ordinal = entries_before(chunk);
-        let entry = entry_address(ordinal);
-        let (node, arrival, damage) = match read(ordinal) {
+        let own = NodeId::summary(chunk);
+        let (node, arrival, damage) = match read(own) {
             Ok(found) => (found.node, found.first_arrival, None),
             Err(damage) => {
-                let first = begins.times.0.div_ceil(TIME_ENTRY_BYTES as u64);
-                let before = (first.max(ordinal.saturating_sub(NEIGHBOURS_MAX))..ordinal)
+                let before = (chunk.0.saturating_sub(NEIGHBOURS_MAX)..chunk.0)
                     .rev()
-                    .find_map(|ordinal| read(ordinal).ok());
+                    .map(|chunk| NodeId::summary(ChunkNo(chunk)))
+                    .take_while(|id| id.entry() >= begins.times)
+                    .find_map(|id| read(id).ok());
                 let (node, arrival) = before.map_or((begins.chunks, Timestamp::MAX), |before| {
                     (before.node, before.last_arrival)
                 });
@@ -154,7 +154,7 @@ impl Boundary {
             }
         };
         Boundary {
-            entry,
+            entry: own.entry(),
             node,
             arrival,
             damage,
@@ -177,11 +177,6 @@ impl Boundary {
     }
 }
 
-/// The place of an entry in the timestamp index.
-fn entry_address(ordinal: u64) -> Address {
-    Address(ordinal.saturating_mul(TIME_ENTRY_BYTES as u64))
-}
-
 /// Gives up the oldest segment of records of a directory that has no writer. False where only the one that the log ends in is left, or
 /// where the index logs do not reach past the oldest.
 pub(super) fn evict_oldest(opening: Opening) -> Result<bool> {
@@ -193,7 +188,8 @@ pub(super) fn evict_oldest(opening: Opening) -> Result<bool> {
     if next >= opening.end(LogKind::Records) || chunk >= complete_chunks(entries) {
         return Ok(false);
     }
-    let boundary = Boundary::find(chunk, begins, |ordinal| read_entry(&opening, ordinal));
+    let mut nodes = NodeReader::new(&opening);
+    let boundary = Boundary::find(ChunkNo(chunk), begins, |id| nodes.entry(id));
     boundary.warn_of_damage();
     opening.evict(boundary.begins(next))?;
     Ok(true)

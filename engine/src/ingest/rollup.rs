@@ -1,16 +1,17 @@
 //! Adds a node to its roll-up: counts, extremes and sums add up, bins merge and remember which child holds them.
 //!
-//! A roll-up is made from complete summaries, never from what a summary's bytes keep, so it lacks nothing.
+//! A roll-up is made from complete summaries, never from what a summary's bytes keep, so nothing is missing in it.
 
 use crate::format::{
     Bin, BinStats, ChildStats, FANOUT, IndexChild, IndexSummary, NodeSummary, SourceSummary,
 };
+use crate::proven::{at, at_mut};
 use crate::types::{Key, ValueRange};
 
 /// Merges bins; keeps the memory of its lists.
 #[derive(Default)]
 pub struct Merger {
-    /// Bins of a child that its parent lacks.
+    /// Bins of a child that its parent does not have.
     bins: Vec<Bin>,
     stats: Vec<BinStats>,
 }
@@ -101,7 +102,7 @@ impl Merger {
         self.stats.clear();
         let mut place = 0;
         for (ordinal, new) in index.bins.iter().enumerate() {
-            place += below(parent.bins.get(place..).unwrap_or_default(), new.bin);
+            place += below(at(&parent.bins, place..), new.bin);
             let known = parent
                 .bins
                 .get_mut(place)
@@ -111,6 +112,7 @@ impl Merger {
                 Some(known) => {
                     known.count += new.count;
                     known.mask |= child_bit;
+                    // As in `put`.
                     if let (Some(known), Some(stats)) = (parent.bin_stats.get_mut(place), stats) {
                         add_stats(known, stats);
                     }
@@ -130,7 +132,7 @@ impl Merger {
         }
     }
 
-    /// Merges bins that the parent lacks into its list, from the greatest down, so that each is moved once.
+    /// Merges bins that the parent does not have into its list, from the greatest down, so that each is moved once.
     fn merge_new_bins(&mut self, parent: &mut IndexSummary) {
         let mut old = parent.bins.len();
         let mut place = old + self.bins.len();
@@ -148,12 +150,12 @@ impl Merger {
             let below = old.checked_sub(1).and_then(|old| parent.bins.get(old));
             if let Some(bin) = below.filter(|bin| bin.bin > new.bin).copied() {
                 old -= 1;
-                put(&mut parent.bins, place, bin);
+                *at_mut(&mut parent.bins, place) = bin;
                 if let Some(stats) = parent.bin_stats.get(old).copied() {
                     put(&mut parent.bin_stats, place, stats);
                 }
             } else {
-                put(&mut parent.bins, place, new);
+                *at_mut(&mut parent.bins, place) = new;
                 self.bins.pop();
                 if let Some(stats) = self.stats.pop() {
                     put(&mut parent.bin_stats, place, stats);
@@ -182,9 +184,10 @@ fn below(bins: &[Bin], bin: u16) -> usize {
     below + rest.iter().filter(|other| other.bin < bin).count()
 }
 
-fn put<T>(list: &mut [T], place: usize, item: T) {
+/// Statistics have no place where a child that was read back is without them: its bytes are not proven.
+fn put(list: &mut [BinStats], place: usize, stats: BinStats) {
     if let Some(slot) = list.get_mut(place) {
-        *slot = item;
+        *slot = stats;
     }
 }
 

@@ -4,13 +4,10 @@
 //! staging and moves the tails; `seal` ends the chunk, summarises it while it is warm, and appends its nodes. So a record is
 //! visible after the next `publish`, which the owner calls after each drained batch and at least every 10 ms (`tick`).
 
-use std::path::Path;
-use std::sync::Arc;
-
 use crate::error::{Error, Result};
-use crate::format::{ChunkBuilder, NodeSummary, Pushed as Placed, longest_payload};
-use crate::log::storage::Storage;
-use crate::log::{DirMeta, Durability, LogStats, Logs, Opening, is_for_space};
+use crate::format::{ChunkBuilder, NodeSummary, PushOutcome, longest_payload};
+use crate::log::{DirMeta, Durability, LogStats, Logs, Opening};
+use crate::proven::at;
 use crate::schema::Catalog;
 use crate::types::{Address, ChunkNo, LogKind, PerLog, SourceId, Timestamp};
 
@@ -18,10 +15,9 @@ use super::clock::{Clock, SystemTimeSource};
 use super::indexer::Indexer;
 use super::intake::Intakes;
 use super::native::Natives;
-use super::options::{WhenFull, WriterOptions};
+use super::options::WriterOptions;
 use super::recovery::{self, IndexLogs};
-use super::retention;
-use super::summarise::{LatestChunks, Summariser};
+use super::summariser::{LatestChunks, Summariser};
 
 /// Counters of a writer since it was opened.
 #[derive(Debug, Clone, Copy, Default)]
@@ -55,46 +51,12 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Opens a directory, creating it where there is none, and recovers what its last writer left.
-    pub fn open(dir: &Path, options: WriterOptions) -> Result<Self> {
-        Self::open_with(options.log.storage(), dir, options)
-    }
-
-    /// As `open`, on a storage of the caller's.
-    pub fn open_with(
-        storage: Arc<dyn Storage>,
-        dir: &Path,
-        options: WriterOptions,
-    ) -> Result<Self> {
-        Self::begin(storage, dir, &options, IndexLogs::KeepSound)
-    }
-
-    /// As `open`, but the chunk index and the timestamp index are made anew from the records, whatever they hold.
-    pub fn rebuild(dir: &Path, options: WriterOptions) -> Result<Self> {
-        Self::begin(options.log.storage(), dir, &options, IndexLogs::Rebuild)
-    }
-
-    fn begin(
-        storage: Arc<dyn Storage>,
-        dir: &Path,
+    /// A writer of a directory that has none.
+    pub(super) fn recover(
+        opening: Opening,
         options: &WriterOptions,
         index_logs: IndexLogs,
     ) -> Result<Self> {
-        let open = || Opening::open_with(Arc::clone(&storage), dir, &options.log);
-        loop {
-            match Self::recover(open()?, options, index_logs) {
-                Err(error) if options.when_full == WhenFull::Evict && is_for_space(&error) => {
-                    if !retention::evict_oldest(open()?)? {
-                        return Err(error);
-                    }
-                    tracing::warn!("{error}; the oldest segment was evicted to make room");
-                }
-                result => return result,
-            }
-        }
-    }
-
-    fn recover(opening: Opening, options: &WriterOptions, index_logs: IndexLogs) -> Result<Self> {
         let durability = options.log.durability;
         let recovered = recovery::recover(opening, index_logs)?;
         let clock = recovery::start_clock(recovered.newest, options.accept_clock)?;
@@ -181,7 +143,7 @@ impl Writer {
         self.logs.sync()
     }
 
-    /// Publishes, and asks for all of it to become durable without waiting; `is_synced` tells when it is.
+    /// Publishes, and asks for all of it to become durable without waiting; `is_synced` says when it is.
     pub fn request_sync(&mut self) -> Result<u64> {
         self.stage()?;
         Ok(self.logs.request_sync())
@@ -226,7 +188,7 @@ impl Writer {
         self.logs.meta()
     }
 
-    /// To be called at least every 10 ms: publishes, tells readers that the writer is alive, slews the clock.
+    /// To be called at least every 10 ms: publishes, shows readers that the writer is alive, slews the clock.
     pub fn tick(&mut self) -> Result<()> {
         self.publish()?;
         if let Some(offset_ns) = self.clock.discipline() {
@@ -255,7 +217,7 @@ impl Writer {
             if !self.can_append::<WAIT>()? {
                 return Ok(None);
             }
-            if let Placed::At(offset) = self.chunk.push(source, now, payload) {
+            if let PushOutcome::At(offset) = self.chunk.push(source, now, payload) {
                 self.stats.records += 1;
                 return Ok(Some(self.chunk_start() + u64::from(offset)));
             }
@@ -287,10 +249,8 @@ impl Writer {
     /// Copies what the open chunk has gained to staging.
     fn stage(&mut self) -> Result<()> {
         let filled = self.chunk.filled();
-        if let Some(fresh) = filled
-            .get(self.staged_bytes..)
-            .filter(|fresh| !fresh.is_empty())
-        {
+        let fresh = at(filled, self.staged_bytes..);
+        if !fresh.is_empty() {
             self.logs.append(LogKind::Records, fresh)?;
             self.staged_bytes = filled.len();
         }
@@ -303,10 +263,8 @@ impl Writer {
             return Ok(());
         }
         let (chunk, runs) = self.chunk.seal();
-        self.logs.append(
-            LogKind::Records,
-            chunk.get(self.staged_bytes..).unwrap_or_default(),
-        )?;
+        self.logs
+            .append(LogKind::Records, at(chunk, self.staged_bytes..))?;
         self.staged_bytes = chunk.len();
         self.summariser.summarise_runs(
             &self.catalog,

@@ -8,21 +8,13 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::forest::node_cache::NodeCache;
-use super::interrupt::Poll;
-use super::losses::missing::missing_runs;
-use super::scan::verified::VerifiedChunks;
-use super::snapshot::Snapshot;
+use super::scan::verified_chunks::VerifiedChunks;
 use super::snapshot_logs::SnapshotLogs;
 use super::value::IndexFn;
-use crate::error::{Error, Result};
-use crate::log::{CATALOG_NAME, LogReader, Tails};
+use crate::error::Result;
+use crate::log::{LogReader, Tails};
 use crate::schema::{Catalog, decode_whole_catalog};
 use crate::types::{Address, IndexId};
-
-/// How often the tails are loaded again while summaries lag behind the records.
-const LOADS_MOST: u32 = 3;
-/// So many chunks past the last summary are normal: the open one, and one whose summary is just being written.
-const LAG_CHUNKS: u64 = 2;
 
 pub struct Directory {
     reader: Arc<LogReader>,
@@ -79,39 +71,6 @@ impl Directory {
         functions.insert(index, function);
     }
 
-    /// Everything that is published now.
-    ///
-    /// # Errors
-    /// Staging that a live writer uses and that cannot be read, a damaged catalog, failed reads.
-    pub fn snapshot(self: &Arc<Self>) -> Result<Snapshot> {
-        let tails = self.tails(None)?;
-        let position = tail_of_records(&tails);
-        self.snapshot_of(tails, position)
-    }
-
-    /// What a snapshot with this position saw, as far as it is retained.
-    ///
-    /// # Errors
-    /// As [`Directory::snapshot`]; a position that is not published yet, or below what is retained.
-    pub fn snapshot_at(self: &Arc<Self>, position: u64) -> Result<Snapshot> {
-        let position = Address(position);
-        let tails = self.tails(Some(position))?;
-        let (begin, tail) = (begin_of_records(&tails), tail_of_records(&tails));
-        if position > tail {
-            return Err(Error::Query(format!(
-                "position {position} is past what is published, {tail}; take one from loom_snapshot"
-            )));
-        }
-        if position < begin {
-            return Err(Error::Evicted {
-                dir: self.reader.dir().to_owned(),
-                address: position,
-                begin,
-            });
-        }
-        self.snapshot_of(tails, position)
-    }
-
     pub(super) fn reader(&self) -> &LogReader {
         &self.reader
     }
@@ -124,44 +83,7 @@ impl Directory {
         functions.get(&index).cloned()
     }
 
-    /// Loads the tails; again, if records had run far ahead of their summaries between the loads.
-    fn tails(&self, position: Option<Address>) -> Result<Tails> {
-        let mut tails = self.reader.tails()?;
-        for _ in 1..LOADS_MOST {
-            let lag = self.lag_chunks(&tails, position);
-            if lag <= LAG_CHUNKS {
-                break;
-            }
-            tails = self.reader.tails()?;
-        }
-        Ok(tails)
-    }
-
-    fn lag_chunks(&self, tails: &Tails, position: Option<Address>) -> u64 {
-        let position = position.unwrap_or(tail_of_records(tails));
-        let logs = self.logs(*tails, position.min(tail_of_records(tails)));
-        logs.end_chunk().0 - logs.summarised_chunks().0
-    }
-
-    pub(super) fn snapshot_of(
-        self: &Arc<Self>,
-        tails: Tails,
-        position: Address,
-    ) -> Result<Snapshot> {
-        // After the tails: what they publish was defined before.
-        let catalog = self.catalog()?;
-        let is_empty = catalog.sources().next().is_none();
-        let snapshot = Snapshot::new(Arc::clone(self), catalog, self.logs(tails, position));
-        if is_empty && !is_all_gap(snapshot.logs())? {
-            return Err(Error::Damaged {
-                path: self.path().join(CATALOG_NAME),
-                what: "it tells of no source, and there are records: put a whole copy of the file in its place".to_owned(),
-            });
-        }
-        Ok(snapshot)
-    }
-
-    fn logs(&self, tails: Tails, position: Address) -> SnapshotLogs {
+    pub(super) fn logs(&self, tails: Tails, position: Address) -> SnapshotLogs {
         let (nodes, chunks) = self.caches(tails.epoch);
         SnapshotLogs::new(Arc::clone(&self.reader), tails, position, nodes, chunks)
     }
@@ -177,7 +99,7 @@ impl Directory {
         (Arc::clone(&current.nodes), Arc::clone(&current.chunks))
     }
 
-    fn catalog(&self) -> Result<Arc<Catalog>> {
+    pub(super) fn catalog(&self) -> Result<Arc<Catalog>> {
         let mut cached = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
         let file_bytes = self.reader.catalog_len()?;
         if file_bytes != cached.file_bytes {
@@ -193,30 +115,12 @@ impl Directory {
 /// The catalog as it stands.
 ///
 /// # Errors
-/// One that is damaged together with its copy, or shorter than the directory tells.
+/// One that is damaged together with its copy, or shorter than the directory says.
 pub fn read_catalog(reader: &LogReader) -> Result<Catalog> {
     // Before the catalog, which only grows.
-    let told = reader.told_catalog_bytes()?;
+    let bytes_least = reader.told_catalog_bytes()?;
     let bytes = reader.catalog_bytes()?;
     let uuid = &reader.meta().uuid;
-    let (catalog, _, _) = decode_whole_catalog(reader.dir(), uuid, &bytes, told)?;
+    let (catalog, _, _) = decode_whole_catalog(reader.dir(), uuid, &bytes, bytes_least)?;
     Ok(catalog)
-}
-
-fn tail_of_records(tails: &Tails) -> Address {
-    tails.tail.records
-}
-
-fn begin_of_records(tails: &Tails) -> Address {
-    tails.begin.records
-}
-
-/// Whether there is nothing but what a crash before the first source left: addresses that hold no records.
-fn is_all_gap(logs: &Arc<SnapshotLogs>) -> Result<bool> {
-    if logs.chunks() == 0 {
-        return Ok(true);
-    }
-    let missing = missing_runs(logs, &Poll::never())?;
-    let lost = missing.iter().filter(|run| !run.damaged);
-    Ok(lost.map(|run| run.chunks).sum::<u64>() == logs.chunks())
 }

@@ -8,22 +8,31 @@
 //! Nothing here writes, locks or trusts: bytes are used after their checksum, pointers lead down by arithmetic, and what a summary
 //! cannot answer is scanned with the same functions, so that an index never changes an answer.
 
-mod aggregate;
-mod counters;
+// A directory, one instant of it, and what a query reads of that.
 mod directory;
-mod forest;
-mod interrupt;
-mod losses;
-mod predicate;
-mod ranges;
-mod scan;
 mod snapshot;
 mod snapshot_logs;
 mod status;
+
+// What is asked.
+mod poll;
+mod predicate;
+mod ranges;
+mod value;
+
+// How nodes and chunks answer.
+mod forest;
+mod scan;
+mod scan_counters;
+
+// What is answered.
+mod aggregate;
+mod losses;
+mod newest_arrival;
+mod source_totals;
+
 #[cfg(test)]
 mod tests;
-mod totals;
-mod value;
 
 pub use aggregate::bucket::Bucket;
 pub use aggregate::histogram::{BinValues, Histogram, HistogramRow, HistogramSpec};
@@ -31,10 +40,9 @@ pub use aggregate::indexed_aggregate::{
     AggregateRow, AggregateSpec, aggregate, aggregate_together,
 };
 pub use aggregate::quantile::Quantile;
-pub use counters::ScanStats;
 pub use directory::{Directory, read_catalog};
-pub use interrupt::Poll;
 pub use losses::listing::{Loss, unrecorded_since};
+pub use poll::Poll;
 pub use predicate::Predicate;
 pub use scan::chunk_cursor::{RecordView, Row};
 pub use scan::chunk_list::{ChunkList, ChunkSource};
@@ -42,7 +50,8 @@ pub use scan::chunk_reader::{ChunkReader, Rows};
 pub use scan::indexed_scan::indexed_scan;
 pub use scan::raw_scan::{Backward, RawScan, raw_scan};
 pub use scan::shared_scan::{Scan, ScanSpec};
+pub use scan_counters::ScanStats;
 pub use snapshot::Snapshot;
+pub use source_totals::SourceTotals;
 pub use status::Status;
-pub use totals::SourceTotals;
 pub use value::IndexFn;

@@ -2,14 +2,22 @@
 
 use std::sync::Arc;
 
-use super::counters::ScanStats;
 use super::directory::Directory;
+use super::losses::missing::missing_runs;
+use super::poll::Poll;
 use super::scan::chunk_cursor::ChunkCursor;
+use super::scan_counters::ScanStats;
 use super::snapshot_logs::SnapshotLogs;
 use super::value::Value;
 use crate::error::{Error, Result};
+use crate::log::{CATALOG_NAME, Tails};
 use crate::schema::{Catalog, Index, Source};
 use crate::types::{Address, IndexId, LogKind, SourceId};
+
+/// How often the tails are loaded again while summaries lag behind the records.
+const LOADS_MOST: u32 = 3;
+/// So many chunks past the last summary are normal: the open one, and one whose summary is just being written.
+const LAG_CHUNKS: u64 = 2;
 
 /// One instant of a directory: every record below its position, and none at or past it.
 #[derive(Clone)]
@@ -19,19 +27,82 @@ pub struct Snapshot {
     logs: Arc<SnapshotLogs>,
 }
 
-impl Snapshot {
-    pub(super) fn new(
-        directory: Arc<Directory>,
-        catalog: Arc<Catalog>,
-        logs: SnapshotLogs,
-    ) -> Snapshot {
-        Snapshot {
-            directory,
-            catalog,
-            logs: Arc::new(logs),
-        }
+impl Directory {
+    /// Everything that is published now.
+    ///
+    /// # Errors
+    /// Staging that a live writer uses and that cannot be read, a damaged catalog, failed reads.
+    pub fn snapshot(self: &Arc<Self>) -> Result<Snapshot> {
+        let tails = self.tails(None)?;
+        self.snapshot_of(tails, tails.tail.records)
     }
 
+    /// What a snapshot with this position saw, as far as it is retained.
+    ///
+    /// # Errors
+    /// As [`Directory::snapshot`]; a position that is not published yet, or below what is retained.
+    pub fn snapshot_at(self: &Arc<Self>, position: u64) -> Result<Snapshot> {
+        let position = Address(position);
+        let tails = self.tails(Some(position))?;
+        let (begin, tail) = (tails.begin.records, tails.tail.records);
+        if position > tail {
+            return Err(Error::Query(format!(
+                "position {position} is past what is published, {tail}; take one from loom_snapshot"
+            )));
+        }
+        if position < begin {
+            return Err(Error::Evicted {
+                dir: self.path().to_owned(),
+                address: position,
+                begin,
+            });
+        }
+        self.snapshot_of(tails, position)
+    }
+
+    /// Loads the tails; again, if records had run far ahead of their summaries between the loads.
+    fn tails(&self, position: Option<Address>) -> Result<Tails> {
+        let mut tails = self.reader().tails()?;
+        for _ in 1..LOADS_MOST {
+            let lag = self.lag_chunks(&tails, position);
+            if lag <= LAG_CHUNKS {
+                break;
+            }
+            tails = self.reader().tails()?;
+        }
+        Ok(tails)
+    }
+
+    fn lag_chunks(&self, tails: &Tails, position: Option<Address>) -> u64 {
+        let tail = tails.tail.records;
+        let logs = self.logs(*tails, position.unwrap_or(tail).min(tail));
+        logs.end_chunk().0 - logs.summarised_chunks().0
+    }
+
+    pub(super) fn snapshot_of(
+        self: &Arc<Self>,
+        tails: Tails,
+        position: Address,
+    ) -> Result<Snapshot> {
+        // After the tails: what they publish was defined before.
+        let catalog = self.catalog()?;
+        let is_empty = catalog.sources().next().is_none();
+        let snapshot = Snapshot {
+            directory: Arc::clone(self),
+            catalog,
+            logs: Arc::new(self.logs(tails, position)),
+        };
+        if is_empty && !is_all_gap(snapshot.logs())? {
+            return Err(Error::Damaged {
+                path: self.path().join(CATALOG_NAME),
+                what: "it names no source, and there are records; put a whole copy of the file in its place".to_owned(),
+            });
+        }
+        Ok(snapshot)
+    }
+}
+
+impl Snapshot {
     /// The end of the record log as this snapshot sees it; the same position later gives the same records, while they are retained.
     pub fn position(&self) -> u64 {
         self.logs.position().0
@@ -129,4 +200,14 @@ impl Snapshot {
     pub(super) fn logs(&self) -> &Arc<SnapshotLogs> {
         &self.logs
     }
+}
+
+/// Whether there is nothing but what a crash before the first source left: addresses that hold no records.
+fn is_all_gap(logs: &Arc<SnapshotLogs>) -> Result<bool> {
+    if logs.chunks() == 0 {
+        return Ok(true);
+    }
+    let missing = missing_runs(logs, &Poll::never())?;
+    let lost = missing.iter().filter(|run| !run.damaged);
+    Ok(lost.map(|run| run.chunks).sum::<u64>() == logs.chunks())
 }

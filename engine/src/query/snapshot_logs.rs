@@ -4,14 +4,16 @@
 //! removes it.
 
 use std::fmt::Display;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::counters::Counters;
 use super::forest::node_cache::NodeCache;
-use super::scan::verified::VerifiedChunks;
+use super::scan::verified_chunks::VerifiedChunks;
+use super::scan_counters::ScanCounters;
 use crate::error::{Error, Result};
-use crate::format::{TIME_ENTRY_BYTES, complete_chunks};
+use crate::format::{FormatError, TIME_ENTRY_BYTES, complete_chunks};
 use crate::log::{LogReader, Origin, Tails};
+use crate::nodes::NodeLogs;
 use crate::types::{Address, ChunkNo, LogKind};
 
 #[derive(Clone)]
@@ -21,7 +23,7 @@ pub(crate) struct SnapshotLogs {
     position: Address,
     cache: Arc<NodeCache>,
     verified: Arc<VerifiedChunks>,
-    counters: Arc<Counters>,
+    counters: Arc<ScanCounters>,
 }
 
 impl SnapshotLogs {
@@ -132,6 +134,11 @@ impl SnapshotLogs {
             .will_read(LogKind::Records, address, chunk_bytes.into());
     }
 
+    /// Verifies what was read from segments of the chunk at `address`, up to the published end.
+    pub fn verify_chunk(&self, address: Address, chunk: &[u8]) -> Result<(), FormatError> {
+        self.tails.verify_chunk(self.reader.meta(), address, chunk)
+    }
+
     /// After bytes that do not verify: a newer generation of their segment may have come.
     pub fn relist(&self) {
         self.reader.relist();
@@ -145,7 +152,7 @@ impl SnapshotLogs {
         &self.verified
     }
 
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &ScanCounters {
         &self.counters
     }
 
@@ -156,5 +163,28 @@ impl SnapshotLogs {
             address,
             what: what.to_string(),
         }
+    }
+}
+
+impl NodeLogs for Arc<SnapshotLogs> {
+    fn uuid(&self) -> &[u8; 16] {
+        SnapshotLogs::uuid(self)
+    }
+
+    fn end(&self, log: LogKind) -> Address {
+        self.tail(log)
+    }
+
+    fn read(&self, log: LogKind, address: Address, bytes: &mut [u8]) -> Result<()> {
+        SnapshotLogs::read(self, log, address, bytes).map(drop)
+    }
+
+    fn path_of(&self, log: LogKind, address: Address) -> PathBuf {
+        self.reader.path_of(log, address)
+    }
+
+    fn refresh(&self) -> bool {
+        self.relist();
+        true
     }
 }

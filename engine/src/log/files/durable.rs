@@ -57,6 +57,13 @@ impl DurableState {
         self.logs.map(|log| log.begin)
     }
 
+    /// Checksum of the records of the chunk in which they end; `None` where that chunk is full.
+    pub fn part_checksum(&self, chunk_bytes: u32) -> Option<u32> {
+        let records = &self.logs.records;
+        let is_part = !records.tail.0.is_multiple_of(chunk_bytes.into());
+        is_part.then_some(records.checksum)
+    }
+
     fn encode(&self, uuid: &[u8; 16]) -> Vec<u8> {
         let mut body = Vec::with_capacity(SLOT_BYTES);
         body.extend_from_slice(&self.sequence.to_le_bytes());

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::epoch_view::{Stage, View};
 use super::survey::{Ending, Survey, is_empty, keep, list_all, resume_after, segment_dirs};
 use crate::error::{Error, Result};
+use crate::format::{FormatError, verify_chunk, verify_part};
 use crate::log::files::catalog_file::{self, CatalogBytes};
 use crate::log::files::counting::CountingStorage;
 use crate::log::files::durable::{self, DurableState, Slots};
@@ -32,12 +33,32 @@ const ATTEMPTS: u32 = 5;
 pub struct Tails {
     pub tail: PerLog<Address>,
     pub begin: PerLog<Address>,
+    /// Checksum of the records of the chunk in which they end, where staging is gone and the chunk is not full: it bears no seal.
+    pub part_checksum: Option<u32>,
     /// Where a writer would go on, if it would leave a gap above the tail of the records: what stood there was lost with staging.
     pub gap_to: Option<Address>,
     /// Whether a writer lives.
     pub live: bool,
     /// Grows with each start of a writer.
     pub epoch: u64,
+}
+
+impl Tails {
+    /// Verifies what was read from segments of the chunk at `address`: all that is published of it.
+    pub fn verify_chunk(
+        &self,
+        meta: &DirMeta,
+        address: Address,
+        chunk: &[u8],
+    ) -> std::result::Result<(), FormatError> {
+        let is_whole = chunk.len() == meta.chunk_bytes as usize;
+        match self.part_checksum {
+            Some(stored) if !is_whole => verify_part(&meta.uuid, address, chunk, stored),
+            // Nothing seals a part of a chunk while there is staging.
+            None if !is_whole => Ok(()),
+            _ => verify_chunk(&meta.uuid, address, chunk),
+        }
+    }
 }
 
 /// Where bytes came from. Chunks in segments bear their seals; the seal of one in staging means nothing.
@@ -169,6 +190,7 @@ impl LogReader {
                 Ok(Tails {
                     tail: protocol::load_tails(|log| staging.tail(log))?,
                     begin,
+                    part_checksum: None,
                     gap_to: None,
                     live: self.lock.is_held(&self.storage)?,
                     epoch: staging.epoch(),
@@ -181,6 +203,7 @@ impl LogReader {
             } => Ok(Tails {
                 tail: *tails,
                 begin: slot.begins(),
+                part_checksum: slot.part_checksum(self.meta.chunk_bytes),
                 gap_to: *gap_to,
                 live: self.lock.is_held(&self.storage)?,
                 epoch: slot.epoch,

@@ -4,10 +4,12 @@
 //! answered in groups, so that memory is bounded however many there are.
 
 use super::bucket::Bucket;
-use super::indexed_aggregate::{Asked, Question, span};
-use super::tally::{Counts, Slot, Tally};
+use super::bucket_values::{BinDetail, BucketValues, ValuesByBucket};
+use super::index_question::IndexQuestion;
+use super::question_set::{QuestionSet, span};
 use crate::error::{Error, Result};
-use crate::query::interrupt::Poll;
+use crate::proven::at;
+use crate::query::poll::Poll;
 use crate::query::snapshot::Snapshot;
 use crate::schema::BinMap;
 use crate::types::{IndexId, Key, SourceId, Sum, TimeRange, Timestamp, ValueRange};
@@ -43,12 +45,12 @@ pub struct BinValues {
 
 /// A histogram that is being answered, some buckets a step.
 pub struct Histogram {
-    questions: Vec<Question>,
+    questions: Vec<IndexQuestion>,
     spec: HistogramSpec,
     bins: BinMap,
-    counts: Counts,
+    detail: BinDetail,
     /// Buckets that hold a value, by time; without buckets the one of all times.
-    slots: Vec<Slot>,
+    buckets: Vec<BucketValues>,
     /// Of them, those that were answered.
     answered: usize,
 }
@@ -67,7 +69,7 @@ impl Histogram {
         if let Some(bucket) = spec.bucket {
             bucket.validate()?;
         }
-        let questions = Question::prepare(asked, ValueRange::ALL)?;
+        let questions = IndexQuestion::prepare(asked, ValueRange::ALL)?;
         let Some(first) = questions
             .first()
             .filter(|_| questions.iter().all(|question| question.shares_bins))
@@ -77,20 +79,20 @@ impl Histogram {
             ));
         };
         let bins = first.bins.clone();
-        let slots = match spec.bucket {
-            Some(_) => asked_of(&questions, &spec).tally(spec.time, Counts::Nothing, poll)?,
-            None => Tally::new(None, &bins, Counts::Nothing).into_slots(),
+        let buckets = match spec.bucket {
+            Some(_) => asked_of(&questions, &spec).values(spec.time, BinDetail::Nothing, poll)?,
+            None => ValuesByBucket::new(None, &bins, BinDetail::Nothing).into_buckets(),
         };
         Ok(Histogram {
-            counts: if bins.is_auto() {
-                Counts::Bins
+            detail: if bins.is_auto() {
+                BinDetail::Bins
             } else {
-                Counts::BinTotals
+                BinDetail::BinTotals
             },
             questions,
             spec,
             bins,
-            slots,
+            buckets,
             answered: 0,
         })
     }
@@ -104,31 +106,35 @@ impl Histogram {
     /// # Errors
     /// Damage, eviction, [`crate::Error::Interrupted`].
     pub fn next(&mut self, poll: &Poll<'_>) -> Result<Option<Vec<HistogramRow>>> {
-        let left = self.slots.get(self.answered..).unwrap_or_default();
+        let left = at(&self.buckets, self.answered..);
         let asked = asked_of(&self.questions, &self.spec);
-        let (asked, group) = asked.at_once(left.len(), self.counts);
-        let slots = left.get(..group).unwrap_or(left);
-        if slots.is_empty() {
+        let (asked, group) = asked.at_once(left.len(), self.detail);
+        let buckets = at(left, ..group.min(left.len()));
+        if buckets.is_empty() {
             return Ok(None);
         }
-        let time = self.spec.time.intersect(span(slots));
-        let binned = asked.tally(time, self.counts, poll)?;
-        asked.expect_same(slots, &binned)?;
-        self.answered += slots.len();
+        let time = self.spec.time.intersect(span(buckets));
+        let binned = asked.values(time, self.detail, poll)?;
+        asked.expect_same(buckets, &binned)?;
+        self.answered += buckets.len();
         Ok(Some(
-            binned.iter().flat_map(|slot| self.rows(slot)).collect(),
+            binned.iter().flat_map(|values| self.rows(values)).collect(),
         ))
     }
 
-    fn rows(&self, slot: &Slot) -> Vec<HistogramRow> {
-        let bucket = self.spec.bucket.map(|_| slot.time.first);
-        let counted = slot.bins.iter().zip(0..).map(|(&count, bin)| HistogramRow {
-            bucket,
-            bin,
-            count,
-            stats: None,
-        });
-        let totalled = slot
+    fn rows(&self, values: &BucketValues) -> Vec<HistogramRow> {
+        let bucket = self.spec.bucket.map(|_| values.time.first);
+        let counted = values
+            .bins
+            .iter()
+            .zip(0..)
+            .map(|(&count, bin)| HistogramRow {
+                bucket,
+                bin,
+                count,
+                stats: None,
+            });
+        let totalled = values
             .bin_totals
             .iter()
             .zip(0..)
@@ -149,8 +155,8 @@ impl Histogram {
     }
 }
 
-fn asked_of<'a>(questions: &'a [Question], spec: &HistogramSpec) -> Asked<'a> {
-    Asked {
+fn asked_of<'a>(questions: &'a [IndexQuestion], spec: &HistogramSpec) -> QuestionSet<'a> {
+    QuestionSet {
         questions,
         bucket: spec.bucket,
         threads: spec.threads,

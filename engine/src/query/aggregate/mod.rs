@@ -1,12 +1,22 @@
 //! Operators that add up: the indexed aggregate with its quantiles, and the histogram.
 
+// What is asked.
 pub mod bucket;
-pub mod collect;
-pub mod gather;
+pub mod index_question;
+pub mod quantile;
+
+// How nodes and chunks answer: counts, sums and extremes by bucket and bin.
+pub mod bucket_values;
+pub mod question_set;
+pub mod shared_descent;
+pub mod totals_descent;
+
+// What bins leave open: the values of single ranks.
+pub mod rank_descent;
+pub mod rank_range;
+pub mod rank_search;
+pub mod rank_target;
+
+// The operators.
 pub mod histogram;
 pub mod indexed_aggregate;
-pub mod looks;
-pub mod place;
-pub mod quantile;
-pub mod refine;
-pub mod tally;

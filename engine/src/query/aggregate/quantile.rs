@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 /// More digits than a double's shortest decimal ever has.
 const DIGITS_MAX: usize = 18;
 /// Below 10^-37 the rank is 1 for any number of values that a log can hold.
-const DECIMALS_MAX: u32 = 37;
+const DECIMALS_MAX: usize = 37;
 
 /// A fraction from 0 to 1.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -70,12 +70,13 @@ impl FromStr for Quantile {
         }
         let digits = decimals.trim_start_matches('0');
         if digits.len() > DIGITS_MAX {
-            return Err(refused("has more digits than can be told apart"));
+            return Err(refused(&format!("has more than {DIGITS_MAX} digits")));
         }
-        let places = u32::try_from(decimals.len()).unwrap_or(u32::MAX);
         Ok(Quantile {
-            numerator: digits.parse().unwrap_or(0),
-            denominator: 10u128.pow(places.min(DECIMALS_MAX)),
+            numerator: digits
+                .bytes()
+                .fold(0, |number, digit| number * 10 + u128::from(digit - b'0')),
+            denominator: 10u128.pow(decimals.len().min(DECIMALS_MAX) as u32),
             name: percentage(decimals),
         })
     }

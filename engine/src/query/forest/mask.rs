@@ -1,7 +1,7 @@
 //! A predicate over a node: which of its children may hold a match, and of which every record is one.
 //!
 //! AND intersects masks, OR joins them. A summary is treated as a node with one child, the chunk itself (bit 0), so that one
-//! algebra serves every level. `may` never lacks a child that holds a match; `all` never has one that holds a record that is none.
+//! algebra serves every level. `may` has every child that holds a match; `all` has no child that holds a record that is none.
 
 use crate::format::{BinEntry, IndexBlock, Node, SourceStats};
 use crate::query::predicate::Test;
@@ -94,7 +94,7 @@ impl Test {
         }
     }
 
-    /// The offsets in the chunk of every record that may match, where the kept greatest values tell them; else `None`.
+    /// The offsets in the chunk of every record that may match, where the kept greatest values name them; else `None`.
     pub fn offsets(&self, view: &NodeView<'_>) -> Option<Vec<u32>> {
         match self {
             Test::All | Test::Time(_) => None,
@@ -173,7 +173,7 @@ fn bins_of<'a>(
         })
 }
 
-/// Whether a chunk may hold a value within the keys; exact where the kept greatest values tell.
+/// Whether a chunk may hold a value within the keys; exact where the kept greatest values decide.
 fn chunk_may_hold(value: &Value, keys: &RangeSet<Key>, block: &IndexBlock<'_>) -> bool {
     match keys.hull() {
         Some((least, _)) if tops_hold_from(block, least) => {

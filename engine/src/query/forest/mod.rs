@@ -1,8 +1,10 @@
-//! The roll-up forest: which nodes there are, how they are read and verified, and the walk that descends by masks.
+//! The roll-up forest: the nodes that were read, what a predicate says of a node's children, and the walk that descends by it.
 
-pub mod mask;
+// Nodes in memory.
+pub mod cached_nodes;
 pub mod node_cache;
-pub mod node_id;
-pub mod node_reader;
-pub mod read_ahead;
+
+// The descent.
+pub mod mask;
+pub mod summary_benefit;
 pub mod walk;

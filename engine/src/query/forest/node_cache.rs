@@ -1,53 +1,49 @@
 //! Nodes that this process has verified, kept in bounded memory.
 //!
-//! Two generations: what is used moves to the young one, and when that is half of the bound, the old one is dropped. Roll-ups and
-//! summaries are kept apart, so that a walk over many summaries does not push out the few roll-ups above them.
+//! What is used again stays, whatever passes by once. Roll-ups and summaries are kept apart, so that a walk over many summaries does not push
+//! out the few roll-ups above them.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::{Arc, Mutex, PoisonError};
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 
-use super::node_id::NodeId;
+use crate::nodes::{NodeId, OpenNode};
 
-const ROLLUP_BYTES_MAX: usize = 48 << 20;
-const SUMMARY_BYTES_MAX: usize = 16 << 20;
+const ROLLUP_BYTES_MAX: u64 = 48 << 20;
+const SUMMARY_BYTES_MAX: u64 = 16 << 20;
 /// What an entry costs beside its bytes, about.
-const ENTRY_BYTES: usize = 96;
-
-/// The bytes of a node that `Node::decode` has accepted.
-pub(crate) type NodeBytes = Arc<[u8]>;
+const ENTRY_BYTES: u64 = 96;
+/// A node with few indexes; how many nodes are expected follows from it.
+const NODE_BYTES_USUAL: u64 = 2 << 10;
+/// Each has its own lock and its part of the memory, so a node that takes more than a part is not kept.
+const SHARDS: usize = 4;
 
 /// Belongs to one epoch of a directory: after lost staging, ordinals may name other chunks.
 pub(crate) struct NodeCache {
-    rollups: Mutex<Generations>,
-    summaries: Mutex<Generations>,
+    rollups: Nodes,
+    summaries: Nodes,
 }
+
+type Nodes = Cache<NodeId, OpenNode, NodeWeight>;
 
 impl Default for NodeCache {
     fn default() -> Self {
         NodeCache {
-            rollups: Mutex::new(Generations::new(ROLLUP_BYTES_MAX)),
-            summaries: Mutex::new(Generations::new(SUMMARY_BYTES_MAX)),
+            rollups: nodes(ROLLUP_BYTES_MAX),
+            summaries: nodes(SUMMARY_BYTES_MAX),
         }
     }
 }
 
 impl NodeCache {
-    pub fn get(&self, id: NodeId) -> Option<NodeBytes> {
-        self.of(id)
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(id)
+    pub fn get(&self, id: NodeId) -> Option<OpenNode> {
+        self.of(id).get(&id)
     }
 
-    pub fn insert(&self, id: NodeId, bytes: NodeBytes) {
-        self.of(id)
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(id, bytes);
+    pub fn insert(&self, id: NodeId, open: OpenNode) {
+        self.of(id).insert(id, open);
     }
 
-    fn of(&self, id: NodeId) -> &Mutex<Generations> {
+    fn of(&self, id: NodeId) -> &Nodes {
         if id.level == 0 {
             &self.summaries
         } else {
@@ -56,68 +52,28 @@ impl NodeCache {
     }
 }
 
-/// Spreads the numbers of nodes, which follow each other and which nobody chooses.
-#[derive(Default)]
-struct NodeHasher(u64);
-
-impl Hasher for NodeHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
-    }
-
-    fn write_u8(&mut self, level: u8) {
-        self.write_u64(level.into());
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0 ^ (self.0 >> 32)
-    }
+/// No nodes yet, and room for so many bytes of them.
+fn nodes(bytes_max: u64) -> Nodes {
+    let options = OptionsBuilder::new()
+        .weight_capacity(bytes_max)
+        .estimated_items_capacity((bytes_max / NODE_BYTES_USUAL) as usize)
+        .shards(SHARDS)
+        .build()
+        .expect("both capacities are given");
+    Cache::with_options(
+        options,
+        NodeWeight,
+        DefaultHashBuilder::default(),
+        DefaultLifecycle::default(),
+    )
 }
 
-type Nodes = HashMap<NodeId, NodeBytes, BuildHasherDefault<NodeHasher>>;
+#[derive(Clone)]
+struct NodeWeight;
 
-struct Generations {
-    young: Nodes,
-    old: Nodes,
-    young_bytes: usize,
-    bytes_max: usize,
-}
-
-impl Generations {
-    fn new(bytes_max: usize) -> Self {
-        Generations {
-            young: Nodes::default(),
-            old: Nodes::default(),
-            young_bytes: 0,
-            bytes_max,
-        }
-    }
-
-    fn get(&mut self, id: NodeId) -> Option<NodeBytes> {
-        if let Some(bytes) = self.young.get(&id) {
-            return Some(Arc::clone(bytes));
-        }
-        let bytes = self.old.remove(&id)?;
-        self.insert(id, Arc::clone(&bytes));
-        Some(bytes)
-    }
-
-    fn insert(&mut self, id: NodeId, bytes: NodeBytes) {
-        let cost = bytes.len() + ENTRY_BYTES;
-        if cost > self.bytes_max / 4 {
-            return;
-        }
-        if self.young_bytes + cost > self.bytes_max / 2 {
-            self.old = std::mem::take(&mut self.young);
-            self.young_bytes = 0;
-        }
-        if self.young.insert(id, bytes).is_none() {
-            self.young_bytes += cost;
-        }
+impl Weighter<NodeId, OpenNode> for NodeWeight {
+    fn weight(&self, _: &NodeId, open: &OpenNode) -> u64 {
+        open.bytes().len() as u64 + ENTRY_BYTES
     }
 }
 
@@ -125,22 +81,46 @@ impl Generations {
 mod tests {
     use super::*;
 
+    const NODES_MOST: u64 = 4096;
+    const NODE_BYTES: usize = 1000;
+
     fn id(ordinal: u64) -> NodeId {
         NodeId { level: 0, ordinal }
     }
 
     #[test]
     fn what_is_used_stays_and_memory_is_bounded() {
-        let mut cache = Generations::new(100 * (ENTRY_BYTES + 8));
-        let node: NodeBytes = vec![7; 8].into();
-        cache.insert(id(0), Arc::clone(&node));
-        for ordinal in 1..1000 {
-            cache.insert(id(ordinal), Arc::clone(&node));
-            assert!(cache.get(id(0)).is_some(), "after {ordinal}");
-            assert!(cache.young.len() + cache.old.len() <= 100);
+        let bytes_max = NODES_MOST * (NODE_BYTES as u64 + ENTRY_BYTES);
+        let cache = nodes(bytes_max);
+        let node = OpenNode::of_bytes(&[7; NODE_BYTES]);
+        cache.insert(id(0), node.clone());
+        for ordinal in 1..40_000 {
+            cache.insert(id(ordinal), node.clone());
+            assert!(cache.get(&id(0)).is_some(), "after {ordinal}");
+            assert!(cache.weight() <= bytes_max, "after {ordinal}");
         }
-        assert!(cache.get(id(1)).is_none());
-        cache.insert(id(5000), vec![0; 1 << 20].into());
-        assert!(cache.get(id(5000)).is_none());
+        let kept = (1..40_000).filter(|ordinal| cache.get(&id(*ordinal)).is_some());
+        assert!(kept.count() < NODES_MOST as usize);
+        let large = OpenNode::of_bytes(&vec![0; bytes_max as usize / SHARDS]);
+        cache.insert(id(50_000), large);
+        assert!(cache.get(&id(50_000)).is_none());
+    }
+
+    #[test]
+    fn what_is_used_from_now_on_is_kept_before_long() {
+        let cache = nodes(NODES_MOST * (NODE_BYTES as u64 + ENTRY_BYTES));
+        let node = OpenNode::of_bytes(&[7; NODE_BYTES]);
+        (0..40_000).for_each(|ordinal| cache.insert(id(ordinal), node.clone()));
+        let mut found = 0;
+        for _ in 0..8 {
+            found = 0;
+            for ordinal in 100_000..101_000 {
+                match cache.get(&id(ordinal)) {
+                    Some(_) => found += 1,
+                    None => cache.insert(id(ordinal), node.clone()),
+                }
+            }
+        }
+        assert_eq!(found, 1000);
     }
 }

@@ -8,11 +8,11 @@
 
 use std::sync::Arc;
 
-use super::node_id::{NodeId, roots};
-use super::node_reader::{NodeReader, OpenNode};
+use super::cached_nodes::CachedNodes;
 use crate::error::{Error, Result};
 use crate::format::Node;
-use crate::query::interrupt::Poll;
+use crate::nodes::{NodeId, OpenNode, roots};
+use crate::query::poll::Poll;
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::types::{ChunkNo, TimeRange};
 
@@ -23,10 +23,15 @@ pub(crate) trait Visitor {
         TimeRange::ALL
     }
 
+    /// Whether nothing further is wanted: the walk ends.
+    fn is_answered(&self) -> bool {
+        false
+    }
+
     /// The children to go on to. Of a summary: not 0 if the chunk must be scanned.
     fn visit(&mut self, node: &Node<'_>) -> Result<u64>;
 
-    /// Whether the next summary may tell more than the roll-up above it; those that have none above are opened in any case.
+    /// Whether the next summary may say more than the roll-up above it; those that have none above are opened in any case.
     fn opens_summaries(&mut self) -> bool {
         true
     }
@@ -51,7 +56,7 @@ struct Frame {
 }
 
 pub(crate) struct Walk {
-    reader: NodeReader,
+    reader: CachedNodes,
     logs: Arc<SnapshotLogs>,
     order: Order,
     /// Roots still to be visited, the next one last.
@@ -72,7 +77,7 @@ impl Walk {
         }
         logs.counters().chunks_begun(logs.chunks());
         Walk {
-            reader: NodeReader::new(Arc::clone(&logs)),
+            reader: CachedNodes::new(Arc::clone(&logs)),
             order,
             roots,
             stack: Vec::new(),
@@ -83,20 +88,20 @@ impl Walk {
     }
 
     /// Reads nodes for the caller through the walk's buffers.
-    pub fn reader(&mut self) -> &mut NodeReader {
+    pub fn reader(&mut self) -> &mut CachedNodes {
         &mut self.reader
     }
 
     /// The next chunk to scan.
     pub fn next(&mut self, visitor: &mut impl Visitor, poll: &Poll<'_>) -> Result<Option<ChunkNo>> {
-        if self.order == Order::NewestFirst
-            && let Some(chunk) = self.tail.next_back()
-        {
-            visitor.unsummarised();
-            return Ok(self.yielded(chunk));
-        }
-        loop {
+        while !visitor.is_answered() {
             poll.check()?;
+            if self.order == Order::NewestFirst
+                && let Some(chunk) = self.tail.next_back()
+            {
+                visitor.unsummarised();
+                return Ok(self.yielded(chunk));
+            }
             if let Some((id, chosen)) = self.next_child() {
                 if id.level == 0 && chosen && !visitor.opens_summaries() {
                     visitor.unsummarised();
@@ -113,10 +118,11 @@ impl Walk {
                 visitor.unsummarised();
                 return Ok(self.yielded(chunk));
             } else {
-                self.logs.counters().chunks_passed(self.logs.chunks());
-                return Ok(None);
+                break;
             }
         }
+        self.logs.counters().chunks_passed(self.logs.chunks());
+        Ok(None)
     }
 
     /// With it, whether a visitor chose it.
@@ -135,7 +141,7 @@ impl Walk {
         None
     }
 
-    /// A root has no parent that tells of its times: its entry does.
+    /// A root has no parent that says its times: its entry does.
     fn visit_root(&mut self, id: NodeId, visitor: &mut impl Visitor) -> Result<Option<u64>> {
         let entry = match self.reader.entry(id) {
             Ok(entry) => entry,
@@ -148,7 +154,7 @@ impl Walk {
         if entry.node_bytes == 0 || !visitor.arrivals().overlaps(arrivals) {
             return Ok(None);
         }
-        let opened = self.reader.open_at(id, &entry);
+        let opened = self.reader.open_at(&entry);
         self.visit_opened(id, visitor, opened)
     }
 

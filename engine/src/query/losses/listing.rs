@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use super::missing::{MissingRun, missing_runs};
 use super::unrecorded::Ledger;
 use crate::error::{Error, Result};
-use crate::query::interrupt::Poll;
+use crate::query::poll::Poll;
 use crate::query::scan::raw_scan::raw_scan;
 use crate::query::snapshot::Snapshot;
 use crate::schema::{

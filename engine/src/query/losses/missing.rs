@@ -1,4 +1,4 @@
-//! Chunks that have no summary: what the timestamp index tells of records that were lost or damaged.
+//! Chunks that have no summary: what the timestamp index says of records that were lost or damaged.
 //!
 //! Roll-ups count such chunks, so the descent opens only nodes that have some below them: where nothing is missing it looks at the
 //! roots of the forest alone. A node or an entry that does not verify costs time and no answer, as in a scan: what stands below is asked one by
@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::format::FANOUT;
-use crate::query::forest::node_id::{NodeId, roots};
-use crate::query::forest::node_reader::NodeReader;
-use crate::query::interrupt::Poll;
+use crate::nodes::{NodeId, roots};
+use crate::query::forest::cached_nodes::CachedNodes;
+use crate::query::poll::Poll;
 use crate::query::scan::chunk_cursor::ChunkCursor;
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::types::{ChunkNo, Timestamp};
@@ -34,7 +34,7 @@ pub(crate) struct MissingRun {
 /// A chunk of which neither its entry nor its own bytes tell, eviction meanwhile, [`crate::Error::Interrupted`].
 pub(crate) fn missing_runs(logs: &Arc<SnapshotLogs>, poll: &Poll<'_>) -> Result<Vec<MissingRun>> {
     let mut search = Search {
-        reader: NodeReader::new(Arc::clone(logs)),
+        reader: CachedNodes::new(Arc::clone(logs)),
         cursor: ChunkCursor::new(Arc::clone(logs)),
         runs: Vec::new(),
     };
@@ -66,7 +66,7 @@ pub(crate) fn missing_runs(logs: &Arc<SnapshotLogs>, poll: &Poll<'_>) -> Result<
 }
 
 struct Search {
-    reader: NodeReader,
+    reader: CachedNodes,
     cursor: ChunkCursor,
     runs: Vec<MissingRun>,
 }
@@ -96,7 +96,7 @@ impl Search {
             }
             return Ok(false);
         }
-        let opened = self.reader.open_at(id, &entry)?;
+        let opened = self.reader.open_at(&entry)?;
         Ok(opened.is_none_or(|open| open.node().missing_chunks() != 0))
     }
 

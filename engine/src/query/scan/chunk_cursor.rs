@@ -9,9 +9,10 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::format::{
     FormatError, RECORD_HEADER_BYTES, RawRecord, RecordHeader, RecordIter, Run, record_bytes,
-    verify_chunk, walk_runs,
+    walk_runs,
 };
 use crate::log::Origin;
+use crate::proven::{at, at_mut};
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::schema::{Layout, Source};
 use crate::types::{Address, ChunkNo, LogKind, TimeRange, Timestamp};
@@ -41,14 +42,12 @@ impl Row {
     #[inline]
     pub fn payload<'a>(&self, chunk: &'a [u8]) -> &'a [u8] {
         let start = self.start as usize;
-        chunk
-            .get(start..start + usize::from(self.length))
-            .unwrap_or_default()
+        at(chunk, start..start + usize::from(self.length))
     }
 
     /// The record's address, in a chunk that begins at `base`.
     pub fn address(&self, base: Address) -> Address {
-        base + u64::from(self.start.saturating_sub(RECORD_HEADER_BYTES as u32))
+        base + u64::from(self.start - RECORD_HEADER_BYTES as u32)
     }
 }
 
@@ -98,8 +97,8 @@ impl ChunkCursor {
         }
     }
 
-    /// Says that chunks, ascending, are read whole soon. The system is told of those that stand alone: neighbours it reads ahead by itself, in
-    /// larger pieces than it would when told.
+    /// Says that chunks, ascending, are read whole soon. The system fetches those that stand alone at once; neighbours it reads ahead by itself,
+    /// in larger pieces than on request.
     pub fn expect(&self, chunks: impl Iterator<Item = ChunkNo>) {
         let mut chunks = chunks.peekable();
         let mut before = None;
@@ -142,7 +141,7 @@ impl ChunkCursor {
         Ok(())
     }
 
-    /// Reads several chunks at once, if that is possible; an error is met again, and told, when the chunk that has it is read alone.
+    /// Reads several chunks at once, if that is possible; an error is met again, and returned, when its chunk is read alone.
     fn read_together(&mut self, chunk: ChunkNo, end: ChunkNo) {
         let chunk_bytes = u64::from(self.logs.chunk_bytes());
         let published = self.logs.tail(LogKind::Records).0 / chunk_bytes;
@@ -160,7 +159,7 @@ impl ChunkCursor {
         if self.bytes.len() < bytes {
             self.bytes.resize(bytes, 0);
         }
-        let buffer = self.bytes.get_mut(..bytes).unwrap_or_default();
+        let buffer = at_mut(&mut self.bytes, ..bytes);
         match self.logs.read(LogKind::Records, self.base, buffer) {
             Ok(Origin::Segment) => self.held = chunk.0..end,
             Ok(Origin::Staging) => self.staged_from = chunk.0,
@@ -168,7 +167,7 @@ impl ChunkCursor {
         }
     }
 
-    /// Reads the chunk unless it is held, and verifies it where it comes from a segment, whole, for the first time.
+    /// Reads the chunk unless it is held, and verifies it where it comes from a segment, for the first time.
     fn fill(&mut self, chunk: ChunkNo) -> Result<Result<(), FormatError>> {
         let (logs, base) = (&self.logs, self.base);
         let chunk_bytes = logs.chunk_bytes() as usize;
@@ -178,22 +177,19 @@ impl ChunkCursor {
         } else {
             0
         };
-        let bytes = self
-            .bytes
-            .get_mut(self.at..self.at + self.published)
-            .unwrap_or_default();
+        let bytes = at_mut(&mut self.bytes, self.at..self.at + self.published);
         let origin = if held {
             Origin::Segment
         } else {
             self.held = 0..0;
             logs.read(LogKind::Records, base, bytes)?
         };
-        let sealed = origin == Origin::Segment && bytes.len() == chunk_bytes;
-        if !sealed || logs.verified().contains(chunk) {
+        if origin == Origin::Staging || logs.verified().contains(chunk) {
             return Ok(Ok(()));
         }
-        let verified = verify_chunk(logs.uuid(), base, bytes);
-        if verified.is_ok() {
+        let verified = logs.verify_chunk(base, bytes);
+        // A part is verified each time: the chunk may still be filled up.
+        if verified.is_ok() && bytes.len() == chunk_bytes {
             logs.verified().insert(chunk);
         }
         Ok(verified)
@@ -237,6 +233,10 @@ impl ChunkCursor {
             (self.held, self.at) = (0..0, 0);
         }
         for &offset in offsets {
+            // A summary that verifies may name any place.
+            if offset as usize >= self.visible {
+                return Ok(false);
+            }
             if !whole && self.read_record(offset)? == Origin::Segment && !verified {
                 return Ok(false);
             }
@@ -254,11 +254,11 @@ impl ChunkCursor {
     /// Reads the record at an offset to its place in the buffer.
     fn read_record(&mut self, offset: u32) -> Result<Origin> {
         let start = offset as usize;
-        let room = self.visible.saturating_sub(start);
+        let room = self.visible - start;
         let address = self.base + u64::from(offset);
         let mut have = self.guess_bytes.min(room);
         loop {
-            let record = self.bytes.get_mut(start..start + have).unwrap_or_default();
+            let record = at_mut(&mut self.bytes, start..start + have);
             let origin = self.logs.read(LogKind::Records, address, record)?;
             let header = record.first_chunk::<RECORD_HEADER_BYTES>();
             let payload_bytes = header.map(|header| RecordHeader::decode(*header).payload_bytes);
@@ -297,18 +297,14 @@ impl ChunkCursor {
         self.logs.corrupt(LogKind::Records, address, what)
     }
 
-    /// The chunk; bytes that were not read hold anything.
+    /// The chunk, or nothing before the first; bytes that were not read hold anything.
     pub fn bytes(&self) -> &[u8] {
-        let chunk_bytes = self.logs.chunk_bytes() as usize;
-        self.bytes
-            .get(self.at..self.at + chunk_bytes)
-            .unwrap_or_default()
+        let end = self.at + self.logs.chunk_bytes() as usize;
+        at(&self.bytes, self.at..end.min(self.bytes.len()))
     }
 
     fn published(&self) -> &[u8] {
-        self.bytes
-            .get(self.at..self.at + self.published)
-            .unwrap_or_default()
+        at(&self.bytes, self.at..self.at + self.published)
     }
 
     /// The records of a source in the loaded chunk as runs, in log order; `None` where the chunk is not visible whole, and is to be walked.
@@ -317,8 +313,8 @@ impl ChunkCursor {
         if self.visible < chunk_bytes {
             return Ok(None);
         }
-        let (runs, at) = (&mut self.runs, self.at);
-        let chunk = self.bytes.get(at..at + chunk_bytes).unwrap_or_default();
+        let runs = &mut self.runs;
+        let chunk = at(&self.bytes, self.at..self.at + chunk_bytes);
         runs.clear();
         walk_runs(chunk, |run| {
             if run.source == source.id {

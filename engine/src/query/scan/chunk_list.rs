@@ -9,7 +9,7 @@ use super::chunk_cursor::ChunkCursor;
 use crate::error::Result;
 use crate::format::{Node, RawRecord};
 use crate::query::forest::walk::{Order, Visitor, Walk};
-use crate::query::interrupt::Poll;
+use crate::query::poll::Poll;
 use crate::query::snapshot::Snapshot;
 use crate::schema::{Catalog, Layout};
 use crate::types::{ChunkNo, SourceId, Timestamp};
@@ -25,7 +25,7 @@ pub struct ChunkSource {
     pub last_ts: Timestamp,
     pub first_arrival: Timestamp,
     pub last_arrival: Timestamp,
-    /// The latest earlier chunk that holds the source; where no summary tells it, of those that are retained.
+    /// The latest earlier chunk that holds the source; where no summary says it, of those that are retained.
     pub previous_chunk: Option<ChunkNo>,
 }
 

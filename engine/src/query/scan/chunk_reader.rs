@@ -8,11 +8,11 @@ use super::chunk_cursor::{ChunkCursor, RecordView, Row};
 use super::runs::rows_of_run;
 use super::shared_scan::Scan;
 use crate::error::Result;
-use crate::query::aggregate::looks::Looks;
+use crate::nodes::NodeId;
+use crate::query::forest::cached_nodes::CachedNodes;
 use crate::query::forest::mask::NodeView;
-use crate::query::forest::node_id::NodeId;
-use crate::query::forest::node_reader::NodeReader;
-use crate::query::interrupt::Poll;
+use crate::query::forest::summary_benefit::SummaryBenefit;
+use crate::query::poll::Poll;
 use crate::schema::Layout;
 use crate::types::{Address, ChunkNo, TimeRange};
 
@@ -20,23 +20,23 @@ use crate::types::{Address, ChunkNo, TimeRange};
 pub struct ChunkReader {
     scan: Arc<Scan>,
     cursor: ChunkCursor,
-    nodes: NodeReader,
+    nodes: CachedNodes,
     rows: Vec<Row>,
     /// From one row's payload to the next, where that is the same for all.
     stride: Option<usize>,
-    looks: Looks,
+    benefit: SummaryBenefit,
     /// What the summaries of the chunks say that are read next.
-    ahead: VecDeque<(ChunkNo, Told)>,
+    ahead: VecDeque<(ChunkNo, Hint)>,
 }
 
-/// What the summary of a chunk tells of the rows in it.
-enum Told {
+/// What the summary of a chunk says of the rows in it.
+enum Hint {
     /// There are none.
     Nothing,
     /// They are among the records at these offsets. `span` is the arrival of the chunk's first and last record.
     Records { offsets: Vec<u32>, span: TimeRange },
     /// The chunk must be read whole.
-    Little,
+    WholeChunk,
 }
 
 /// The rows of a chunk, in log order.
@@ -64,18 +64,25 @@ impl<'a> Rows<'a> {
     }
 }
 
+impl Scan {
+    /// A reader for one thread.
+    pub fn reader(self: &Arc<Self>) -> ChunkReader {
+        ChunkReader::new(Arc::clone(self))
+    }
+}
+
 /// Reading more records than this one by one costs more than their chunk.
 const RECORDS_MOST: usize = 8;
 
 impl ChunkReader {
-    pub(super) fn new(scan: Arc<Scan>) -> ChunkReader {
+    fn new(scan: Arc<Scan>) -> ChunkReader {
         ChunkReader {
             cursor: ChunkCursor::new(Arc::clone(scan.logs())),
-            nodes: NodeReader::new(Arc::clone(scan.logs())),
+            nodes: CachedNodes::new(Arc::clone(scan.logs())),
             scan,
             rows: Vec::new(),
             stride: None,
-            looks: Looks::default(),
+            benefit: SummaryBenefit::default(),
             ahead: VecDeque::new(),
         }
     }
@@ -88,11 +95,11 @@ impl ChunkReader {
         self.ahead.clear();
         for chunk in chunks {
             poll.check()?;
-            let told = self.look(chunk)?;
-            self.ahead.push_back((chunk, told));
+            let hint = self.look(chunk)?;
+            self.ahead.push_back((chunk, hint));
         }
         let held = self.ahead.iter();
-        let held = held.filter(|(_, told)| !matches!(told, Told::Nothing));
+        let held = held.filter(|(_, hint)| !matches!(hint, Hint::Nothing));
         self.cursor.expect(held.map(|(chunk, _)| *chunk));
         Ok(())
     }
@@ -112,11 +119,11 @@ impl ChunkReader {
     pub fn read_of(&mut self, chunk: ChunkNo, end: ChunkNo) -> Result<Rows<'_>> {
         self.rows.clear();
         self.stride = None;
-        let told = match self.ahead.pop_front() {
-            Some((expected, told)) if expected == chunk => told,
+        let hint = match self.ahead.pop_front() {
+            Some((expected, hint)) if expected == chunk => hint,
             _ => self.look(chunk)?,
         };
-        if !self.read_records(chunk, &told)? {
+        if !self.read_records(chunk, &hint)? {
             self.read_whole(chunk, end)?;
         }
         Ok(self.rows())
@@ -168,58 +175,61 @@ impl ChunkReader {
         Ok(())
     }
 
-    /// Looks at the chunk's summary, where that may tell something.
-    fn look(&mut self, chunk: ChunkNo) -> Result<Told> {
+    /// Looks at the chunk's summary, where that may say something.
+    fn look(&mut self, chunk: ChunkNo) -> Result<Hint> {
         let ChunkReader {
-            scan, nodes, looks, ..
+            scan,
+            nodes,
+            benefit,
+            ..
         } = self;
         let test = scan.prune_test();
-        let may_tell = chunk < scan.logs().summarised_chunks() && test.needs_values();
-        if !may_tell || !looks.next() {
-            return Ok(Told::Little);
+        let may_help = chunk < scan.logs().summarised_chunks() && test.needs_values();
+        if !may_help || !benefit.opens_next() {
+            return Ok(Hint::WholeChunk);
         }
         let open = match nodes.open(NodeId::summary(chunk)) {
             Ok(Some(open)) => open,
-            Ok(None) => return Ok(Told::Nothing),
-            Err(error) if error.is_damage() => return Ok(Told::Little),
+            Ok(None) => return Ok(Hint::Nothing),
+            Err(error) if error.is_damage() => return Ok(Hint::WholeChunk),
             Err(error) => return Err(error),
         };
         let node = open.node();
         let Some(stats) = node.source(scan.source().id) else {
-            looks.told();
-            return Ok(Told::Nothing);
+            benefit.answered();
+            return Ok(Hint::Nothing);
         };
         let view = NodeView { node, stats };
         if test.masks(&view).may == 0 {
-            looks.told();
-            return Ok(Told::Nothing);
+            benefit.answered();
+            return Ok(Hint::Nothing);
         }
         let Some(mut offsets) = test.offsets(&view) else {
-            return Ok(Told::Little);
+            return Ok(Hint::WholeChunk);
         };
-        looks.told();
+        benefit.answered();
         offsets.sort_unstable();
         offsets.dedup();
         if offsets.len() > RECORDS_MOST {
-            return Ok(Told::Little);
+            return Ok(Hint::WholeChunk);
         }
         let span = TimeRange {
             first: node.first_arrival(),
             last: node.last_arrival(),
         };
-        Ok(Told::Records { offsets, span })
+        Ok(Hint::Records { offsets, span })
     }
 
     /// Reads the records that the chunk's summary names, or none if it names none. False: the chunk must be read whole.
-    fn read_records(&mut self, chunk: ChunkNo, told: &Told) -> Result<bool> {
+    fn read_records(&mut self, chunk: ChunkNo, hint: &Hint) -> Result<bool> {
         let ChunkReader {
             scan, cursor, rows, ..
         } = self;
         cursor.enter(chunk);
-        match told {
-            Told::Nothing => Ok(true),
-            Told::Little => Ok(false),
-            Told::Records { offsets, span } => {
+        match hint {
+            Hint::Nothing => Ok(true),
+            Hint::WholeChunk => Ok(false),
+            Hint::Records { offsets, span } => {
                 if !cursor.load_records(scan.source(), chunk, offsets, *span, rows)? {
                     rows.clear();
                     return Ok(false);

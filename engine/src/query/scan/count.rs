@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::format::Node;
 use crate::query::forest::mask::NodeView;
 use crate::query::forest::walk::{Order, Visitor, Walk};
-use crate::query::interrupt::Poll;
+use crate::query::poll::Poll;
 use crate::types::TimeRange;
 
 /// More chunks than this are better scanned by several threads.

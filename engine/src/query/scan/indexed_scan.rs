@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use super::chunk_cursor::RecordView;
 use super::shared_scan::{Scan, ScanSpec};
 use crate::error::Result;
-use crate::query::interrupt::Poll;
+use crate::query::poll::Poll;
 use crate::query::predicate::Predicate;
 use crate::query::snapshot::Snapshot;
 use crate::types::{IndexId, TimeRange, ValueRange};

@@ -1,11 +1,16 @@
 //! Operators that give records: the raw scan, the indexed scan, and the scan that several threads share; and how a chunk is read.
 
+// A chunk in memory, and its records.
 pub mod chunk_cursor;
-pub mod chunk_list;
+pub mod runs;
+pub mod verified_chunks;
+
+// The scan that several threads share.
 pub mod chunk_reader;
 pub mod count;
+pub mod shared_scan;
+
+// The other operators.
+pub mod chunk_list;
 pub mod indexed_scan;
 pub mod raw_scan;
-pub mod runs;
-pub mod shared_scan;
-pub mod verified;

@@ -1,10 +1,11 @@
 //! Runs of a chunk as a query uses them: the part within a time range, the payloads at a stride, the rows. What is done record by
-//! record in `cursor.rs` is the naive form of each.
+//! record in `chunk_cursor.rs` is the naive form of each.
 
 use std::cell::Cell;
 
 use super::chunk_cursor::{Row, record_ts};
-use crate::format::{RECORD_HEADER_BYTES, Run};
+use crate::format::{RECORD_HEADER_BYTES, RecordHeader, Run};
+use crate::proven::{at, at_mut};
 use crate::schema::{Layout, Payloads};
 use crate::types::{Key, TimeRange, Timestamp, ValueRange};
 
@@ -64,12 +65,11 @@ pub(crate) fn keep_within(keys: &mut Vec<Key>, from: usize, range: ValueRange) {
     }
     let width = range.max.0.checked_sub(range.min.0);
     let mut kept = 0;
-    if let (Some(width), Some(keys)) = (width, keys.get_mut(from..)) {
+    if let Some(width) = width {
+        let keys = at_mut(keys, from..);
         let keys = Cell::from_mut(keys).as_slice_of_cells();
         for key in keys {
-            if let Some(place) = keys.get(kept) {
-                place.set(key.get());
-            }
+            at(keys, kept).set(key.get());
             kept += usize::from(key.get().0.wrapping_sub(range.min.0) <= width);
         }
     }
@@ -82,12 +82,14 @@ pub(crate) fn rows_of_run(layout: &Layout, run: &Run, chunk: &[u8], rows: &mut V
     let first = run.offset + RECORD_HEADER_BYTES as u32;
     let step = run.entry_bytes() as u32;
     let entries = run.entries(chunk).chunks_exact(run.entry_bytes());
-    // As many as entries, in a form that tells its length: rows are written without a look at the vector's room.
+    // As many as entries, in a form of known length: rows are written without a look at the vector's room.
     rows.extend(entries.zip(0..run.records).map(|(entry, nth)| {
-        let (head, rest) = entry.split_first_chunk().unwrap_or((&[0; 8], &[]));
-        let delta_ns = (u64::from_le_bytes(*head) >> 32) as i64;
+        let (head, rest) = entry
+            .split_first_chunk::<RECORD_HEADER_BYTES>()
+            .expect("an entry begins with its header");
+        let delta_ns = i64::from(RecordHeader::decode(*head).delta_ns);
         let arrival = Timestamp(anchor_ns.saturating_add(delta_ns));
-        let payload = rest.get(..length.into()).unwrap_or_default();
+        let payload = at(rest, ..usize::from(length));
         Row {
             ts: record_ts(layout, arrival, payload),
             start: first + nth * step,

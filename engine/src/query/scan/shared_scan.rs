@@ -1,19 +1,18 @@
 //! A scan that several threads share: one hands out chunks in log order, each reads and filters chunks of its own.
 //!
-//! [`Scan::next`] prunes as it goes, from the roll-ups alone; a thread's [`ChunkReader`] looks at the chunk's summary where greatest
+//! [`Scan::next`] prunes as it goes, from the roll-ups alone; a thread's `ChunkReader` looks at the chunk's summary where greatest
 //! values may tell the records, and then reads those alone.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::chunk_cursor::{ChunkCursor, Row};
-use super::chunk_reader::ChunkReader;
 use crate::error::Result;
 use crate::format::Node;
-use crate::query::counters::ScanStats;
 use crate::query::forest::mask::NodeView;
 use crate::query::forest::walk::{Order, Visitor, Walk};
-use crate::query::interrupt::Poll;
+use crate::query::poll::Poll;
 use crate::query::predicate::{Predicate, Test};
+use crate::query::scan_counters::ScanStats;
 use crate::query::snapshot::Snapshot;
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::schema::{Filter, Index, Layout, Source, TimeKind};
@@ -148,11 +147,6 @@ impl Scan {
     pub fn next(&self, poll: &Poll<'_>) -> Result<Option<ChunkNo>> {
         let mut walk = self.walk.lock().unwrap_or_else(PoisonError::into_inner);
         walk.next(&mut &self.prune, poll)
-    }
-
-    /// A reader for one thread.
-    pub fn reader(self: &Arc<Self>) -> ChunkReader {
-        ChunkReader::new(Arc::clone(self))
     }
 
     /// Whether chunks are chosen by their values, not by times alone.

@@ -5,12 +5,16 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use super::world::{Op, Random, Spread, World};
+use crate::check::check;
 use crate::error::Error;
+use crate::format::TIME_ENTRY_BYTES;
+use crate::log::LogReader;
+use crate::nodes::NodeId;
 use crate::query::{
-    AggregateRow, AggregateSpec, Directory, Poll, Predicate, Quantile, Scan, ScanSpec, aggregate,
-    raw_scan,
+    AggregateRow, AggregateSpec, Directory, Poll, Predicate, Quantile, Scan, ScanSpec,
+    SourceTotals, aggregate, raw_scan,
 };
-use crate::types::{Key, TimeRange, ValueRange};
+use crate::types::{Address, Key, LogKind, TimeRange, Timestamp, ValueRange};
 
 /// Everything that is asked of a directory.
 #[derive(Clone, PartialEq, Debug)]
@@ -18,6 +22,8 @@ struct Answers {
     rows: Vec<AggregateRow>,
     scanned: Vec<u64>,
     newest_first: Vec<u64>,
+    newest_ts: Option<Timestamp>,
+    totals: SourceTotals,
 }
 
 fn ask(dir: &Path) -> Result<Answers, Error> {
@@ -64,17 +70,17 @@ fn ask(dir: &Path) -> Result<Answers, Error> {
             ControlFlow::Continue(())
         },
     )?;
-    snapshot.newest_ts()?;
-    snapshot.source_totals(source.id)?;
     Ok(Answers {
         rows,
         scanned,
         newest_first,
+        newest_ts: snapshot.newest_ts()?,
+        totals: snapshot.source_totals(source.id)?,
     })
 }
 
-/// A closed directory of some 200 chunks, and what it answers.
-fn sound() -> (World, PathBuf, Answers) {
+/// A directory of some 200 chunks.
+fn world() -> World {
     let ops: Vec<Op> = (0..30)
         .map(|round| Op::Batch {
             source: [0, 1, 0, 2][round as usize % 4],
@@ -83,7 +89,12 @@ fn sound() -> (World, PathBuf, Answers) {
             seed: round * 7,
         })
         .collect();
-    let mut world = World::of(&ops);
+    World::of(&ops)
+}
+
+/// It is closed, and this is what it answers.
+fn sound() -> (World, PathBuf, Answers) {
+    let mut world = world();
     world.close();
     let dir = world.dir.path().join("loom");
     let answers = ask(&dir).unwrap();
@@ -135,6 +146,58 @@ fn a_flipped_bit_in_the_chunk_index_is_named_or_does_no_harm() {
 #[test]
 fn a_flipped_bit_in_the_timestamp_index_is_named_or_does_no_harm() {
     flip_and_ask("times", 300);
+}
+
+#[test]
+fn the_newest_arrival_is_the_same_whichever_entries_of_the_timestamp_index_are_damaged() {
+    let (_world, dir, expected) = sound();
+    let [file] = &segments(&dir, "times")[..] else {
+        panic!("the timestamp index is one segment");
+    };
+    let bytes = fs::read(file).unwrap();
+    let of = |level, ordinal| NodeId { level, ordinal }.entry().0 as usize;
+    for summary in [0, 1, 62, 63] {
+        let mut damaged = bytes.clone();
+        for entry in [of(0, summary), of(1, 0)] {
+            damaged[entry + TIME_ENTRY_BYTES / 2] ^= 1;
+        }
+        fs::write(file, &damaged).unwrap();
+        let answers = ask(&dir).unwrap();
+        assert_eq!(answers.newest_ts, expected.newest_ts, "summary {summary}");
+        assert_eq!(answers, expected, "summary {summary}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_the_last_chunk_is_named_when_staging_is_lost() {
+    let mut world = world();
+    world.writer().sync_durable().unwrap();
+    let dir = world.dir.path().join("loom");
+    drop(world.writer.take());
+    for entry in fs::read_dir(world.dir.path()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            fs::remove_file(path).unwrap();
+        }
+    }
+    ask(&dir).unwrap();
+    let reader = LogReader::open(&dir).unwrap();
+    let tail = reader.tails().unwrap().tail.records;
+    let base = tail.align_down(reader.meta().chunk_bytes.into());
+    assert!(base < tail, "the last chunk is not full");
+    let segment_bytes = reader.meta().segment_bytes.records;
+    let file = reader.path_of(LogKind::Records, base);
+    let bytes = fs::read(&file).unwrap();
+    let place = |address: Address| (address.0 % segment_bytes) as usize;
+    for at in (place(base)..place(tail)).step_by(7) {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1;
+        fs::write(&file, &damaged).unwrap();
+        let error = ask(&dir).unwrap_err().to_string();
+        let is_named = error.starts_with(file.to_str().unwrap());
+        assert!(is_named, "byte {at}: {error}");
+        assert!(!check(&dir).unwrap().is_sound(), "byte {at}");
+    }
 }
 
 #[test]

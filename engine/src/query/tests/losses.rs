@@ -6,8 +6,8 @@ use std::path::Path;
 use super::world::{Op, Spread, World, options};
 use crate::error::Error;
 use crate::ingest::Writer;
-use crate::query::forest::node_id::NodeId;
-use crate::query::forest::node_reader::NodeReader;
+use crate::nodes::NodeId;
+use crate::query::forest::cached_nodes::CachedNodes;
 use crate::query::losses::missing::missing_runs;
 use crate::query::{Directory, Loss, Poll, Snapshot};
 use crate::schema::{LossEncoder, LossReason, LossRecord, losses_source};
@@ -51,7 +51,7 @@ fn sources(snapshot: &Snapshot) -> [SourceId; 2] {
 /// Every chunk without a summary, one entry after the other.
 fn naive_missing(snapshot: &Snapshot) -> Vec<(u64, bool)> {
     let logs = snapshot.logs();
-    let mut reader = NodeReader::new(logs.clone());
+    let mut reader = CachedNodes::new(logs.clone());
     (logs.first_chunk().0..logs.summarised_chunks().0)
         .filter_map(|chunk| {
             let entry = reader.entry(NodeId::summary(ChunkNo(chunk))).unwrap();

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use super::bucket::Bucket;
 use crate::error::{Error, Result};
+use crate::proven::{at, at_mut};
 use crate::schema::BinMap;
 use crate::types::{Key, Sum, TimeRange, Timestamp, ValueKind, ValueRange};
 
@@ -68,10 +69,10 @@ impl Totals {
 }
 
 /// The values of one bucket.
-pub(crate) struct Slot {
+pub(crate) struct BucketValues {
     pub time: TimeRange,
     pub totals: Totals,
-    /// Counts by bin; empty where they are not asked for.
+    /// BinDetail by bin; empty where they are not asked for.
     pub bins: Vec<u64>,
     /// Count, sum and extremes by bin, likewise.
     pub bin_totals: Vec<Totals>,
@@ -79,7 +80,7 @@ pub(crate) struct Slot {
 
 /// What is counted by bin beside the totals.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Counts {
+pub(crate) enum BinDetail {
     Nothing,
     /// How many values.
     Bins,
@@ -87,51 +88,52 @@ pub(crate) enum Counts {
     BinTotals,
 }
 
-impl Counts {
+impl BinDetail {
     /// Memory that a bin of a bucket takes.
     pub fn bin_bytes(self) -> usize {
         match self {
-            Counts::Nothing => 1,
-            Counts::Bins => size_of::<u64>(),
-            Counts::BinTotals => size_of::<Totals>(),
+            BinDetail::Nothing => 1,
+            BinDetail::Bins => size_of::<u64>(),
+            BinDetail::BinTotals => size_of::<Totals>(),
         }
     }
 }
 
-impl Slot {
-    /// False if the sum is of another kind of value.
+impl BucketValues {
+    /// Adds what a node claims of a bin; false if the index has no such bin, or the sum is of another kind of value.
     pub fn add_bin_totals(&mut self, bin: u16, totals: &Totals) -> bool {
-        match self.bin_totals.get_mut(usize::from(bin)) {
-            Some(sum) => sum.add(totals),
-            None => true,
-        }
+        let known = self.bin_totals.get_mut(usize::from(bin));
+        known.is_some_and(|sum| sum.add(totals))
     }
 
-    pub fn add_bin(&mut self, bin: u16, count: u64) {
-        if let Some(sum) = self.bins.get_mut(usize::from(bin)) {
+    /// Adds what a node claims of a bin; false if the index has no such bin.
+    pub fn add_bin(&mut self, bin: u16, count: u64) -> bool {
+        let known = self.bins.get_mut(usize::from(bin));
+        known.is_some_and(|sum| {
             *sum = sum.saturating_add(count);
-        }
+            true
+        })
     }
 }
 
-pub(crate) struct Tally {
+pub(crate) struct ValuesByBucket {
     bucket: Option<Bucket>,
     kind: ValueKind,
     bin_count: usize,
-    counts: Counts,
-    slots: Vec<Slot>,
+    detail: BinDetail,
+    buckets: Vec<BucketValues>,
     by_start: BTreeMap<Timestamp, usize>,
     latest: usize,
 }
 
-impl Tally {
-    pub fn new(bucket: Option<Bucket>, bins: &BinMap, counts: Counts) -> Tally {
-        let blank = Tally {
+impl ValuesByBucket {
+    pub fn new(bucket: Option<Bucket>, bins: &BinMap, detail: BinDetail) -> ValuesByBucket {
+        let blank = ValuesByBucket {
             bucket,
             kind: bins.kind(),
             bin_count: bins.len(),
-            counts,
-            slots: Vec::new(),
+            detail,
+            buckets: Vec::new(),
             by_start: BTreeMap::new(),
             latest: 0,
         };
@@ -139,39 +141,40 @@ impl Tally {
     }
 
     /// One of the same buckets and bins that holds no value.
-    pub fn fork(&self) -> Tally {
-        let mut tally = Tally {
-            slots: Vec::new(),
+    pub fn fork(&self) -> ValuesByBucket {
+        let mut values = ValuesByBucket {
+            buckets: Vec::new(),
             by_start: BTreeMap::new(),
             latest: 0,
             ..*self
         };
-        if tally.bucket.is_none() {
-            tally.push(TimeRange::ALL);
+        if values.bucket.is_none() {
+            values.push(TimeRange::ALL);
         }
-        tally
+        values
     }
 
     /// Adds what another of the same buckets and bins holds.
     ///
     /// # Errors
     /// More buckets than can be answered.
-    pub fn absorb(&mut self, other: Tally) -> Result<()> {
-        for part in other.slots {
-            let slot = self.slot(part.time.first)?;
-            slot.totals.add(&part.totals);
-            for (sum, count) in slot.bins.iter_mut().zip(part.bins) {
+    pub fn absorb(&mut self, other: ValuesByBucket) -> Result<()> {
+        for part in other.buckets {
+            let bucket = self.bucket_at(part.time.first)?;
+            let is_same_kind = bucket.totals.add(&part.totals);
+            assert!(is_same_kind, "{:?} of a fork", part.totals.sum);
+            for (sum, count) in bucket.bins.iter_mut().zip(part.bins) {
                 *sum = sum.saturating_add(count);
             }
-            for (sum, totals) in slot.bin_totals.iter_mut().zip(&part.bin_totals) {
+            for (sum, totals) in bucket.bin_totals.iter_mut().zip(&part.bin_totals) {
                 sum.add(totals);
             }
         }
         Ok(())
     }
 
-    pub fn counts(&self) -> Counts {
-        self.counts
+    pub fn detail(&self) -> BinDetail {
+        self.detail
     }
 
     /// Whether all of these times, which must not be empty, fall in one bucket.
@@ -187,31 +190,26 @@ impl Tally {
     /// # Errors
     /// More buckets than can be answered.
     #[inline]
-    pub fn slot(&mut self, ts: Timestamp) -> Result<&mut Slot> {
-        let holds = |slot: &Slot| slot.time.contains(ts);
-        if !self.slots.get(self.latest).is_some_and(holds) {
+    pub fn bucket_at(&mut self, ts: Timestamp) -> Result<&mut BucketValues> {
+        let holds = |bucket: &BucketValues| bucket.time.contains(ts);
+        if !self.buckets.get(self.latest).is_some_and(holds) {
             self.latest = self.find(ts)?;
         }
-        #[expect(
-            clippy::indexing_slicing,
-            reason = "`latest` is a slot that was looked at, or what `find` returned"
-        )]
-        Ok(&mut self.slots[self.latest])
+        Ok(at_mut(&mut self.buckets, self.latest))
     }
 
     /// Adds one value.
     #[inline]
     pub fn add_key(&mut self, ts: Timestamp, key: Key, bins: &BinMap) -> Result<()> {
-        let (kind, counts) = (self.kind, self.counts);
-        let slot = self.slot(ts)?;
-        slot.totals.add_key(kind, key);
-        match counts {
-            Counts::Nothing => {}
-            Counts::Bins => slot.add_bin(bins.bin(key), 1),
-            Counts::BinTotals => {
-                if let Some(bin) = slot.bin_totals.get_mut(usize::from(bins.bin(key))) {
-                    bin.add_key(kind, key);
-                }
+        let (kind, detail) = (self.kind, self.detail);
+        let bucket = self.bucket_at(ts)?;
+        bucket.totals.add_key(kind, key);
+        match detail {
+            BinDetail::Nothing => {}
+            BinDetail::Bins => *at_mut(&mut bucket.bins, usize::from(bins.bin(key))) += 1,
+            BinDetail::BinTotals => {
+                let bin = usize::from(bins.bin(key));
+                at_mut(&mut bucket.bin_totals, bin).add_key(kind, key);
             }
         }
         Ok(())
@@ -219,42 +217,41 @@ impl Tally {
 
     /// Adds some values, all of one bucket.
     pub fn add_keys(&mut self, ts: Timestamp, keys: &[Key], bins: &BinMap) -> Result<()> {
-        let (kind, counts) = (self.kind, self.counts);
-        let slot = self.slot(ts)?;
-        slot.totals.add_keys(kind, keys);
-        match counts {
-            Counts::Nothing => {}
-            Counts::Bins => keys.iter().for_each(|key| slot.add_bin(bins.bin(*key), 1)),
-            Counts::BinTotals => keys.iter().for_each(|key| {
-                if let Some(bin) = slot.bin_totals.get_mut(usize::from(bins.bin(*key))) {
-                    bin.add_key(kind, *key);
-                }
+        let (kind, detail) = (self.kind, self.detail);
+        let bucket = self.bucket_at(ts)?;
+        bucket.totals.add_keys(kind, keys);
+        match detail {
+            BinDetail::Nothing => {}
+            BinDetail::Bins => keys
+                .iter()
+                .for_each(|key| *at_mut(&mut bucket.bins, usize::from(bins.bin(*key))) += 1),
+            BinDetail::BinTotals => keys.iter().for_each(|key| {
+                let bin = usize::from(bins.bin(*key));
+                at_mut(&mut bucket.bin_totals, bin).add_key(kind, *key);
             }),
         }
         Ok(())
     }
 
     /// The buckets that hold a value, by time.
-    pub fn into_slots(mut self) -> Vec<Slot> {
-        self.slots.sort_unstable_by_key(|slot| slot.time.first);
+    pub fn into_buckets(mut self) -> Vec<BucketValues> {
+        self.buckets
+            .sort_unstable_by_key(|bucket| bucket.time.first);
         if self.bucket.is_some() {
-            self.slots.retain(|slot| slot.totals.count > 0);
+            self.buckets.retain(|bucket| bucket.totals.count > 0);
         }
-        self.slots
+        self.buckets
     }
 
     #[cold]
     fn find(&mut self, ts: Timestamp) -> Result<usize> {
         let before = self.by_start.range(..=ts).next_back();
-        if let Some((_, &at)) = before
-            && self
-                .slots
-                .get(at)
-                .is_some_and(|slot| slot.time.contains(ts))
+        if let Some((_, &nearest)) = before
+            && at(&self.buckets, nearest).time.contains(ts)
         {
-            return Ok(at);
+            return Ok(nearest);
         }
-        if self.slots.len() == BUCKETS_MOST {
+        if self.buckets.len() == BUCKETS_MOST {
             return Err(Error::Query(format!(
                 "more than {BUCKETS_MOST} buckets hold values; give a wider bucket or a shorter time"
             )));
@@ -267,16 +264,16 @@ impl Tally {
     }
 
     fn push(&mut self, time: TimeRange) -> usize {
-        let at = self.slots.len();
-        self.slots.push(Slot {
+        let at = self.buckets.len();
+        self.buckets.push(BucketValues {
             time,
             totals: Totals::zero(self.kind),
-            bins: match self.counts {
-                Counts::Bins => vec![0; self.bin_count],
+            bins: match self.detail {
+                BinDetail::Bins => vec![0; self.bin_count],
                 _ => Vec::new(),
             },
-            bin_totals: match self.counts {
-                Counts::BinTotals => vec![Totals::zero(self.kind); self.bin_count],
+            bin_totals: match self.detail {
+                BinDetail::BinTotals => vec![Totals::zero(self.kind); self.bin_count],
                 _ => Vec::new(),
             },
         });

@@ -1,12 +1,12 @@
 //! Where the value of a rank lies: in which bin, and at which rank among that bin's values.
 
-use super::indexed_aggregate::Question;
-use super::tally::Slot;
+use super::bucket_values::BucketValues;
+use super::index_question::IndexQuestion;
 use crate::types::{Key, ValueRange};
 
 /// A range of keys that holds the value of a rank.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct RankRange {
     pub keys: ValueRange,
     /// How many values lie in `keys`.
     pub count: u64,
@@ -14,19 +14,19 @@ pub(crate) struct Place {
     pub rank: u64,
 }
 
-impl Place {
+impl RankRange {
     /// The value of `rank` (from 1) among a bucket's, or `None` where its counts by bin contradict its count.
-    pub fn of(question: &Question, slot: &Slot, rank: u64) -> Option<Place> {
-        let totals = &slot.totals;
+    pub fn of(question: &IndexQuestion, bucket: &BucketValues, rank: u64) -> Option<RankRange> {
+        let totals = &bucket.totals;
         if rank <= 1 {
-            return Some(Place::exactly(totals.range.min));
+            return Some(RankRange::exactly(totals.range.min));
         }
         if rank >= totals.count {
-            return Some(Place::exactly(totals.range.max));
+            return Some(RankRange::exactly(totals.range.max));
         }
         let bins = &question.bins;
         let mut before = 0u64;
-        for (bin, &count) in slot.bins.iter().enumerate() {
+        for (bin, &count) in bucket.bins.iter().enumerate() {
             let through = before.checked_add(count)?;
             if rank <= through {
                 let bin = bin as u16;
@@ -36,15 +36,15 @@ impl Place {
                 };
                 let keys = bounds.intersect(totals.range);
                 let rank = rank - before;
-                return (!keys.is_empty()).then_some(Place { keys, count, rank });
+                return (!keys.is_empty()).then_some(RankRange { keys, count, rank });
             }
             before = through;
         }
         None
     }
 
-    fn exactly(key: Key) -> Place {
-        Place {
+    fn exactly(key: Key) -> RankRange {
+        RankRange {
             keys: ValueRange { min: key, max: key },
             count: 1,
             rank: 1,
@@ -69,7 +69,7 @@ impl Place {
     }
 
     /// The part that holds the rank, by the counts of all parts; `None` where they contradict the count.
-    pub fn narrowed(&self, counts: &[u64]) -> Option<Place> {
+    pub fn narrowed(&self, counts: &[u64]) -> Option<RankRange> {
         let shift = self.shift();
         let mut before = 0u64;
         for (part, &count) in counts.iter().enumerate() {
@@ -77,7 +77,7 @@ impl Place {
             if self.rank <= through {
                 let min = self.keys.min.0 + ((part as u64) << shift);
                 let max = min.saturating_add((1u64 << shift) - 1);
-                return Some(Place {
+                return Some(RankRange {
                     keys: ValueRange {
                         min: Key(min),
                         max: Key(max.min(self.keys.max.0)),
@@ -102,7 +102,7 @@ mod tests {
         fn narrowing_ends_at_the_value_of_the_rank(mut keys in prop::collection::vec(any::<u64>(), 1..60), rank: prop::sample::Index) {
             let rank = rank.index(keys.len());
             keys.sort_unstable();
-            let mut place = Place {
+            let mut place = RankRange {
                 keys: ValueRange { min: Key(keys[0]), max: Key(keys[keys.len() - 1]) },
                 count: keys.len() as u64,
                 rank: rank as u64 + 1,

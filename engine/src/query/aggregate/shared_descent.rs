@@ -10,7 +10,7 @@ use std::thread;
 
 use crate::error::{Error, Result};
 use crate::query::forest::walk::{Order, Visitor, Walk};
-use crate::query::interrupt::Poll;
+use crate::query::poll::Poll;
 use crate::query::scan::chunk_cursor::ChunkCursor;
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::types::ChunkNo;
@@ -21,7 +21,7 @@ const ALONE_CHUNKS: usize = if cfg!(test) { 1 } else { 48 };
 const CLAIM_BYTES: u32 = if cfg!(test) { 8 << 10 } else { 512 << 10 };
 
 /// What one thread gathers.
-pub(crate) trait Gather: Visitor + Send + Sized {
+pub(crate) trait Descent: Visitor + Send + Sized {
     /// What a look at a chunk's summary leaves to know when the chunk is read.
     type Note: Send;
 
@@ -38,8 +38,8 @@ pub(crate) trait Gather: Visitor + Send + Sized {
     fn absorb(&mut self, other: Self) -> Result<()>;
 }
 
-/// Gathers over all chunks below the snapshot's position, with up to so many threads.
-pub(crate) fn gather<G: Gather>(
+/// Descends over all chunks below the snapshot's position, with up to so many threads.
+pub(crate) fn descend<G: Descent>(
     logs: &Arc<SnapshotLogs>,
     mut gathered: G,
     threads: usize,
@@ -81,10 +81,10 @@ pub(crate) fn gather<G: Gather>(
 }
 
 /// What a helping thread does.
-fn help<G: Gather>(shared: &Shared, mut hand: Hand<G>, mut part: G) -> Result<G> {
+fn help<G: Descent>(shared: &Shared, mut hand: Hand<G>, mut part: G) -> Result<G> {
     let stop = || shared.failed.load(Ordering::Relaxed);
     match shared.run(&mut hand, &mut part, &Poll::new(&stop)) {
-        // It stopped because another has failed, which tells why.
+        // It stopped because another has failed, which says why.
         Ok(()) | Err(Error::Interrupted) => Ok(part),
         Err(error) => Err(error),
     }
@@ -97,7 +97,7 @@ struct Shared {
 }
 
 impl Shared {
-    fn run<G: Gather>(&self, hand: &mut Hand<G>, part: &mut G, poll: &Poll<'_>) -> Result<()> {
+    fn run<G: Descent>(&self, hand: &mut Hand<G>, part: &mut G, poll: &Poll<'_>) -> Result<()> {
         let mut outcome = Ok(1);
         while matches!(outcome, Ok(1..)) && !self.failed.load(Ordering::Relaxed) {
             outcome = hand.step(self, part, poll);
@@ -120,13 +120,13 @@ impl Shared {
 }
 
 /// One thread's buffers.
-struct Hand<G: Gather> {
+struct Hand<G: Descent> {
     cursor: ChunkCursor,
     claim: VecDeque<(ChunkNo, G::Note)>,
     claim_chunks: usize,
 }
 
-impl<G: Gather> Hand<G> {
+impl<G: Descent> Hand<G> {
     fn new(logs: &Arc<SnapshotLogs>) -> Hand<G> {
         Hand {
             cursor: ChunkCursor::new(Arc::clone(logs)),

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use crate::format::{FormatError, NodeSummary, RECORD_HEADER_BYTES, Run, SourceSummary, walk_runs};
+use crate::proven::{at, at_mut};
 use crate::schema::{Catalog, Index, Layout, Payloads};
 use crate::types::{Address, ChunkNo, SourceId, Timestamp};
 
@@ -26,9 +27,7 @@ impl LatestChunks {
         if at >= self.0.len() {
             self.0.resize(at + 1, None);
         }
-        if let Some(latest) = self.0.get_mut(at) {
-            *latest = Some(chunk);
-        }
+        *at_mut(&mut self.0, at) = Some(chunk);
     }
 }
 
@@ -101,7 +100,7 @@ impl Summariser {
             address: chunk_no.address(chunk.len() as u32),
         };
         out.clear(chunk_no);
-        let groups = self.groups.get_mut(..self.group_count).unwrap_or_default();
+        let groups = at_mut(&mut self.groups, ..self.group_count);
         if !groups.is_sorted_by_key(|group| group.source) {
             groups.sort_unstable_by_key(|group| group.source);
         }
@@ -140,24 +139,18 @@ impl Summariser {
         if self.group_count == self.groups.len() {
             self.groups.push(Group::default());
         }
-        if let (Some(group), Some(slot)) = (
-            self.groups.get_mut(self.group_count),
-            self.group_of.get_mut(id),
-        ) {
-            group.source = run.source.0;
-            group.runs.clear();
-            group.runs.push(run);
-            self.group_count += 1;
-            *slot = self.group_count as u32;
-        }
+        let group = at_mut(&mut self.groups, self.group_count);
+        group.source = run.source.0;
+        group.runs.clear();
+        group.runs.push(run);
+        self.group_count += 1;
+        *at_mut(&mut self.group_of, id) = self.group_count as u32;
     }
 
     /// Forgets the chunk before.
     fn forget(&mut self) {
         for group in self.groups.iter().take(self.group_count) {
-            if let Some(slot) = self.group_of.get_mut(usize::from(group.source)) {
-                *slot = 0;
-            }
+            *at_mut(&mut self.group_of, usize::from(group.source)) = 0;
         }
         self.group_count = 0;
     }
@@ -216,12 +209,11 @@ impl OfChunk<'_> {
                 let summary = out
                     .indexes
                     .entry(|other| other.index.cmp(&index.id), |_| ());
-                let ts_of = |holder| times.get(holder as usize).copied();
                 columns.summarise(
                     index,
                     summary,
                     |holder| offset_of(runs, holder),
-                    |holder| ts_of(holder).unwrap_or(Timestamp::MIN),
+                    |holder| *at(times, holder as usize),
                 );
             }
         }
@@ -294,5 +286,5 @@ fn offset_of(runs: &[Run], mut nth: u32) -> u32 {
         }
         nth -= run.records;
     }
-    0
+    unreachable!("the records end {nth} before the one that was asked for")
 }

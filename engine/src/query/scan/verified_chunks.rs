@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use crate::proven::at;
 use crate::types::ChunkNo;
 
 const WORDS: usize = 64;
@@ -26,8 +27,7 @@ impl VerifiedChunks {
         };
         let (word, bit) = place(chunk);
         // Relaxed: the bit says something of bytes that never change, and guards no memory.
-        page.get(word)
-            .is_some_and(|word| word.load(Ordering::Relaxed) & bit != 0)
+        at(page.as_slice(), word).load(Ordering::Relaxed) & bit != 0
     }
 
     pub fn insert(&self, chunk: ChunkNo) {
@@ -44,9 +44,7 @@ impl VerifiedChunks {
             Arc::clone(page)
         });
         let (word, bit) = place(chunk);
-        if let Some(word) = page.get(word) {
-            word.fetch_or(bit, Ordering::Relaxed);
-        }
+        at(page.as_slice(), word).fetch_or(bit, Ordering::Relaxed);
     }
 }
 

@@ -1,6 +1,6 @@
 //! The roll-up forest by arithmetic alone: which nodes exist below a number of chunks, and where their entries stand.
 //!
-//! Pure. Every other file of this folder names a node by its [`NodeId`]; a child's is computed, never read from a file, so no
+//! Pure. Everything that reads a node names it by its [`NodeId`]; a child's is computed, never read from a file, so no
 //! pointer can lead in a circle.
 
 use std::ops::Range;
@@ -27,9 +27,26 @@ impl NodeId {
         }
     }
 
-    /// Ordinal of the first chunk that it covers.
-    pub fn first_chunk(self) -> u64 {
-        self.ordinal << (LEVEL_BITS * u32::from(self.level))
+    /// The node of a level that covers a chunk.
+    pub fn at(level: u8, chunk: ChunkNo) -> NodeId {
+        NodeId {
+            level,
+            ordinal: chunk.0 >> (LEVEL_BITS * u32::from(level)),
+        }
+    }
+
+    /// The last node of which an entry stands before those of a chunk that is not the first: the highest one that ends there.
+    pub fn last_before(chunk: u64) -> NodeId {
+        let level = whole_levels(chunk);
+        NodeId {
+            level: level as u8,
+            ordinal: (chunk >> (LEVEL_BITS * level)) - 1,
+        }
+    }
+
+    /// The first chunk that it covers.
+    pub fn first_chunk(self) -> ChunkNo {
+        ChunkNo(self.ordinal << (LEVEL_BITS * u32::from(self.level)))
     }
 
     /// Where the node's time entry stands in the timestamp index.
@@ -74,6 +91,7 @@ fn fitting_levels(chunks: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::entries_before;
     use proptest::prelude::*;
 
     fn span(id: NodeId) -> u64 {
@@ -109,9 +127,18 @@ mod tests {
                 ordinal: 3 * 64 + 5
             }
         );
-        assert_eq!(child.first_chunk(), (3 * 64 + 5) * 64);
+        assert_eq!(child.first_chunk(), ChunkNo((3 * 64 + 5) * 64));
         assert_eq!(child.child(0).unwrap().child(0), None);
         assert!(child.entry() < node.entry());
+    }
+
+    #[test]
+    fn the_last_node_before_a_chunk_has_the_entry_below_it() {
+        for chunk in (1..300).chain([4095, 4096, 4097, 1 << 18]) {
+            let entries = entries_before(chunk);
+            let entry = Address((entries - 1) * TIME_ENTRY_BYTES as u64);
+            assert_eq!(NodeId::last_before(chunk).entry(), entry, "chunk {chunk}");
+        }
     }
 
     proptest! {
@@ -120,7 +147,7 @@ mod tests {
             let end = start + chunks;
             let mut at = start;
             for root in roots(start..end) {
-                prop_assert_eq!(root.first_chunk(), at);
+                prop_assert_eq!(root.first_chunk(), ChunkNo(at));
                 at += span(root);
             }
             prop_assert_eq!(at, end);

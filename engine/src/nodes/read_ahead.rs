@@ -3,8 +3,9 @@
 //! Nodes of neighbouring chunks are neighbours in the chunk index: a walk over many of them reads 256 KiB at a time, one that
 //! follows masks to a few reads those alone.
 
+use super::node_logs::NodeLogs;
 use crate::error::Result;
-use crate::query::snapshot_logs::SnapshotLogs;
+use crate::proven::at;
 use crate::types::{Address, LogKind};
 
 const AHEAD_BYTES_LEAST: usize = 4 << 10;
@@ -27,8 +28,12 @@ impl Window {
         }
     }
 
+    pub fn log(&self) -> LogKind {
+        self.log
+    }
+
     /// The `length` bytes at `address`, which must lie below the log's tail.
-    pub fn read(&mut self, logs: &SnapshotLogs, address: Address, length: usize) -> Result<&[u8]> {
+    pub fn read(&mut self, logs: &impl NodeLogs, address: Address, length: usize) -> Result<&[u8]> {
         let start = match self.place(address, length) {
             Some(start) => start,
             None => {
@@ -36,11 +41,7 @@ impl Window {
                 0
             }
         };
-        Ok(self
-            .bytes
-            .get(start..)
-            .and_then(|rest| rest.get(..length))
-            .unwrap_or_default())
+        Ok(at(&self.bytes, start..start + length))
     }
 
     /// The next read comes from the log again.
@@ -53,7 +54,7 @@ impl Window {
         (start.checked_add(length)? <= self.bytes.len()).then_some(start)
     }
 
-    fn fill(&mut self, logs: &SnapshotLogs, address: Address, length: usize) -> Result<()> {
+    fn fill(&mut self, logs: &impl NodeLogs, address: Address, length: usize) -> Result<()> {
         let end = self.start + self.bytes.len() as u64;
         let reach = self.ahead_bytes.max(AHEAD_BYTES_LEAST) as u64;
         let follows = !self.bytes.is_empty()
@@ -64,14 +65,21 @@ impl Window {
         } else {
             0
         };
-        let available = logs.tail(self.log).0.saturating_sub(address.0);
+        let available = logs.end(self.log).0.saturating_sub(address.0);
         let wanted = length.max(self.ahead_bytes);
         let wanted = usize::try_from(available).map_or(wanted, |available| wanted.min(available));
         // Emptied first: after a failed read the buffer must not answer for bytes it does not hold.
         self.bytes.clear();
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.resize(wanted.max(length), 0);
-        logs.read(self.log, address, &mut bytes)?;
+        let read = logs.read(self.log, address, &mut bytes);
+        if bytes.len() > length && read.is_err() {
+            // What stands behind may be damaged, which is no harm to what is asked for.
+            bytes.truncate(length);
+            logs.read(self.log, address, &mut bytes)?;
+        } else {
+            read?;
+        }
         self.start = address.0;
         self.bytes = bytes;
         Ok(())

@@ -19,7 +19,7 @@ pub struct ScanStats {
 
 /// The same, being counted. The counts are independent of each other, so relaxed additions suffice.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct ScanCounters {
     nodes_opened: AtomicU64,
     chunks_total: AtomicU64,
     chunks_read: AtomicU64,
@@ -27,7 +27,7 @@ pub(crate) struct Counters {
     bytes_read: AtomicU64,
 }
 
-impl Counters {
+impl ScanCounters {
     pub fn node_opened(&self) {
         self.nodes_opened.fetch_add(1, Ordering::Relaxed);
     }
@@ -51,7 +51,7 @@ impl Counters {
     }
 
     /// Adds what another count of the same query found.
-    pub fn absorb(&self, other: &Counters) {
+    pub fn absorb(&self, other: &ScanCounters) {
         let stats = other.stats();
         self.nodes_opened
             .fetch_add(stats.nodes_opened, Ordering::Relaxed);

@@ -1,15 +1,15 @@
-//! What a source holds and when the newest record arrived, from the roots of the forest and the chunks past them.
+//! What a source holds, from the roots of the forest and the chunks past them.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::forest::walk::{Order, Visitor, Walk};
-use super::interrupt::Poll;
+use super::poll::Poll;
 use super::scan::chunk_cursor::ChunkCursor;
 use super::snapshot::Snapshot;
 use crate::error::Result;
 use crate::format::{Node, RECORD_HEADER_BYTES};
-use crate::types::{SourceId, TimeRange, Timestamp};
+use crate::types::{SourceId, Timestamp};
 
 /// What a source holds, as far as it is visible and retained.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -32,25 +32,6 @@ impl SourceTotals {
 }
 
 impl Snapshot {
-    /// Arrival of the newest visible record of the directory, of any source.
-    ///
-    /// # Errors
-    /// Damage, or eviction meanwhile.
-    pub fn newest_ts(&self) -> Result<Option<Timestamp>> {
-        let mut newest = Newest { arrival: None };
-        let mut walk = Walk::new(Arc::clone(self.logs()), Order::NewestFirst);
-        let mut cursor = ChunkCursor::new(Arc::clone(self.logs()));
-        let poll = Poll::never();
-        while let Some(chunk) = walk.next(&mut newest, &poll)? {
-            cursor.load(chunk)?;
-            newest.arrival = cursor.last_arrival()?;
-            if newest.arrival.is_some() {
-                break;
-            }
-        }
-        Ok(newest.arrival)
-    }
-
     /// What a source holds.
     ///
     /// # Errors
@@ -72,27 +53,6 @@ impl Snapshot {
             })?;
         }
         Ok(adding.totals)
-    }
-}
-
-/// Takes the newest node's latest arrival.
-struct Newest {
-    arrival: Option<Timestamp>,
-}
-
-impl Visitor for Newest {
-    fn arrivals(&self) -> TimeRange {
-        match self.arrival {
-            Some(_) => TimeRange::EMPTY,
-            None => TimeRange::ALL,
-        }
-    }
-
-    fn visit(&mut self, node: &Node<'_>) -> Result<u64> {
-        if self.arrival.is_none() && node.records() > 0 {
-            self.arrival = Some(node.last_arrival());
-        }
-        Ok(0)
     }
 }
 

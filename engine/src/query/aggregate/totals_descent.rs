@@ -1,52 +1,57 @@
-//! The descent that adds up an index: what nodes answer goes into the tally whole, what they cannot is opened or scanned.
+//! The descent that adds up an index: what nodes answer goes into the values whole, what they cannot is opened or scanned.
 //!
 //! A node answers only where it lies wholly inside the time range, one bucket and the value range, and has an entry for the
 //! index. Roll-ups carry their children's totals, so the siblings inside a window are added without being opened.
 
 use std::ops::ControlFlow;
 
-use super::gather::Gather;
-use super::indexed_aggregate::Question;
-use super::looks::Looks;
-use super::tally::{Counts, Tally, Totals};
+use super::bucket_values::{BinDetail, Totals, ValuesByBucket};
+use super::index_question::IndexQuestion;
+use super::shared_descent::Descent;
 use crate::error::Result;
 use crate::format::{IndexBlock, Node};
+use crate::proven::at;
+use crate::query::forest::cached_nodes::contradiction;
 use crate::query::forest::mask::{NodeView, bin_mask, tops_hold_from};
-use crate::query::forest::node_reader::contradiction;
+use crate::query::forest::summary_benefit::SummaryBenefit;
 use crate::query::forest::walk::Visitor;
 use crate::query::ranges::RangeSet;
 use crate::query::scan::chunk_cursor::{ChunkCursor, RecordView};
 use crate::query::scan::runs::{keep_within, payloads_of, within};
 use crate::types::{Key, TimeRange, Timestamp, ValueRange};
 
-pub(crate) struct Collecting<'a> {
-    pub question: &'a Question,
+pub(crate) struct TotalsDescent<'a> {
+    pub question: &'a IndexQuestion,
     pub time: TimeRange,
-    pub tally: Tally,
+    pub values: ValuesByBucket,
     /// The keys of a chunk that is being added.
     loaded: Vec<Key>,
-    looks: Looks,
+    benefit: SummaryBenefit,
 }
 
-impl<'a> Collecting<'a> {
-    pub fn new(question: &'a Question, time: TimeRange, tally: Tally) -> Collecting<'a> {
-        Collecting {
+impl<'a> TotalsDescent<'a> {
+    pub fn new(
+        question: &'a IndexQuestion,
+        time: TimeRange,
+        values: ValuesByBucket,
+    ) -> TotalsDescent<'a> {
+        TotalsDescent {
             question,
             time,
-            tally,
+            values,
             loaded: Vec::new(),
-            looks: Looks::default(),
+            benefit: SummaryBenefit::default(),
         }
     }
 }
 
-impl Visitor for Collecting<'_> {
+impl Visitor for TotalsDescent<'_> {
     fn arrivals(&self) -> TimeRange {
         self.question.arrivals(self.time)
     }
 
     fn opens_summaries(&mut self) -> bool {
-        self.looks.next()
+        self.benefit.opens_next()
     }
 
     fn visit(&mut self, node: &Node<'_>) -> Result<u64> {
@@ -65,12 +70,12 @@ impl Visitor for Collecting<'_> {
             return Ok(self.children_in_time(&view));
         };
         if block.count == 0 || !self.question.keys.overlaps(block.range) {
-            self.looks.told();
+            self.benefit.answered();
             return Ok(0);
         }
         let one_bucket = self.is_one_bucket(times);
         if one_bucket && self.answers_whole(&block) {
-            self.looks.told();
+            self.benefit.answered();
             self.add_block(times.first, &block)?;
             return Ok(0);
         }
@@ -78,14 +83,14 @@ impl Visitor for Collecting<'_> {
             return self.add_children(&view, &block);
         }
         if one_bucket && self.add_tops(times.first, &block)? {
-            self.looks.told();
+            self.benefit.answered();
             return Ok(0);
         }
         Ok(1)
     }
 }
 
-impl Gather for Collecting<'_> {
+impl Descent for TotalsDescent<'_> {
     type Note = ();
 
     fn note(&mut self) {}
@@ -108,15 +113,15 @@ impl Gather for Collecting<'_> {
     }
 
     fn fork(&self) -> Self {
-        Collecting::new(self.question, self.time, self.tally.fork())
+        TotalsDescent::new(self.question, self.time, self.values.fork())
     }
 
     fn absorb(&mut self, other: Self) -> Result<()> {
-        self.tally.absorb(other.tally)
+        self.values.absorb(other.values)
     }
 }
 
-impl Collecting<'_> {
+impl TotalsDescent<'_> {
     /// Adds the chunk's records run by run; false, with nothing added, where it must be done record by record.
     fn runs(&mut self, cursor: &mut ChunkCursor) -> Result<bool> {
         let layout = self.question.source.layout_at(cursor.base());
@@ -133,7 +138,7 @@ impl Collecting<'_> {
             };
             let payloads = payloads_of(&part, chunk);
             let from = keys.len();
-            if !self.tally.is_one_bucket(times) || !value.load_keys(layout, &payloads, keys) {
+            if !self.values.is_one_bucket(times) || !value.load_keys(layout, &payloads, keys) {
                 return Ok(false);
             }
             keep_within(keys, from, wanted);
@@ -141,8 +146,8 @@ impl Collecting<'_> {
         }
         let mut from = 0;
         for (first, end) in parts {
-            let keys = self.loaded.get(from..end).unwrap_or_default();
-            self.tally.add_keys(first, keys, &self.question.bins)?;
+            let keys = at(&self.loaded, from..end);
+            self.values.add_keys(first, keys, &self.question.bins)?;
             from = end;
         }
         Ok(true)
@@ -157,7 +162,7 @@ impl Collecting<'_> {
         let value = &self.question.value;
         match value.key(record.layout, record.payload) {
             Some(key) if self.question.keys.contains(key) => {
-                self.tally.add_key(record.ts, key, &self.question.bins)
+                self.values.add_key(record.ts, key, &self.question.bins)
             }
             _ => Ok(()),
         }
@@ -165,15 +170,15 @@ impl Collecting<'_> {
 
     /// Whether everything at these times is wanted, and falls in one bucket.
     fn is_one_bucket(&self, times: TimeRange) -> bool {
-        self.time.covers(times) && self.tally.is_one_bucket(times)
+        self.time.covers(times) && self.values.is_one_bucket(times)
     }
 
     /// Whether the block's values are all wanted and it knows what is asked of them.
     fn answers_whole(&self, block: &IndexBlock<'_>) -> bool {
-        let knows_bins = match self.tally.counts() {
-            Counts::Nothing => true,
-            Counts::Bins => self.question.shares_bins && block.has_bins(),
-            Counts::BinTotals => self.question.shares_bins && block.has_bin_stats(),
+        let knows_bins = match self.values.detail() {
+            BinDetail::Nothing => true,
+            BinDetail::Bins => self.question.shares_bins && block.has_bins(),
+            BinDetail::BinTotals => self.question.shares_bins && block.has_bin_stats(),
         };
         self.question.keys.covers(block.range) && knows_bins
     }
@@ -185,43 +190,35 @@ impl Collecting<'_> {
             range: block.range,
         };
         self.add_totals(ts, &totals)?;
-        let counts = self.tally.counts();
-        let slot = self.tally.slot(ts)?;
-        match counts {
-            Counts::Nothing => return Ok(()),
-            Counts::Bins => {
-                for entry in block.bins() {
-                    slot.add_bin(entry.bin, entry.count);
-                }
-                return Ok(());
-            }
-            Counts::BinTotals => {}
-        }
-        let mut whole = true;
-        for entry in block.bins() {
-            whole &= entry.stats.is_some_and(|stats| {
-                let totals = Totals {
-                    count: entry.count,
-                    sum: stats.sum,
-                    range: ValueRange {
-                        min: stats.min,
-                        max: stats.max,
-                    },
-                };
-                slot.add_bin_totals(entry.bin, &totals)
-            });
-        }
-        if whole {
+        let detail = self.values.detail();
+        let bucket = self.values.bucket_at(ts)?;
+        let mut bins = block.bins();
+        let is_known = match detail {
+            BinDetail::Nothing => true,
+            BinDetail::Bins => bins.all(|entry| bucket.add_bin(entry.bin, entry.count)),
+            BinDetail::BinTotals => bins.all(|entry| {
+                entry.stats.is_some_and(|stats| {
+                    let totals = Totals {
+                        count: entry.count,
+                        sum: stats.sum,
+                        range: ValueRange {
+                            min: stats.min,
+                            max: stats.max,
+                        },
+                    };
+                    bucket.add_bin_totals(entry.bin, &totals)
+                })
+            }),
+        };
+        if is_known {
             return Ok(());
         }
-        Err(contradiction(
-            &self.question.logs,
-            "a bin's sum is of another type",
-        ))
+        let what = "a bin is not one of the index, or its sum is of another type";
+        Err(contradiction(&self.question.logs, what))
     }
 
     fn add_totals(&mut self, ts: Timestamp, totals: &Totals) -> Result<()> {
-        if self.tally.slot(ts)?.totals.add(totals) {
+        if self.values.bucket_at(ts)?.totals.add(totals) {
             return Ok(());
         }
         Err(contradiction(
@@ -237,7 +234,7 @@ impl Collecting<'_> {
             return Ok(false);
         }
         for top in block.tops().filter(|top| keys.contains(top.key)) {
-            self.tally.add_key(ts, top.key, &self.question.bins)?;
+            self.values.add_key(ts, top.key, &self.question.bins)?;
         }
         Ok(true)
     }
@@ -275,7 +272,7 @@ impl Collecting<'_> {
                 first: stats.first_ts,
                 last: stats.last_ts,
             };
-            if self.tally.counts() == Counts::Nothing
+            if self.values.detail() == BinDetail::Nothing
                 && keys.covers(range)
                 && self.is_one_bucket(times)
             {

@@ -1,0 +1,54 @@
+//! How a writer begins: it recovers what the last one left, and where the disk is full it may give up the oldest segments first.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::log::storage::Storage;
+use crate::log::{Opening, is_for_space};
+
+use super::options::{WhenFull, WriterOptions};
+use super::recovery::IndexLogs;
+use super::retention;
+use super::writer::Writer;
+
+impl Writer {
+    /// Opens a directory, creating it where there is none, and recovers what its last writer left.
+    pub fn open(dir: &Path, options: WriterOptions) -> Result<Self> {
+        Self::open_with(options.log.storage(), dir, options)
+    }
+
+    /// As `open`, on a storage of the caller's.
+    pub fn open_with(
+        storage: Arc<dyn Storage>,
+        dir: &Path,
+        options: WriterOptions,
+    ) -> Result<Self> {
+        Self::begin(storage, dir, &options, IndexLogs::KeepSound)
+    }
+
+    /// As `open`, but the chunk index and the timestamp index are rebuilt from the records, whatever they hold.
+    pub fn rebuild(dir: &Path, options: WriterOptions) -> Result<Self> {
+        Self::begin(options.log.storage(), dir, &options, IndexLogs::Rebuild)
+    }
+
+    fn begin(
+        storage: Arc<dyn Storage>,
+        dir: &Path,
+        options: &WriterOptions,
+        index_logs: IndexLogs,
+    ) -> Result<Self> {
+        let open = || Opening::open_with(Arc::clone(&storage), dir, &options.log);
+        loop {
+            match Self::recover(open()?, options, index_logs) {
+                Err(error) if options.when_full == WhenFull::Evict && is_for_space(&error) => {
+                    if !retention::evict_oldest(open()?)? {
+                        return Err(error);
+                    }
+                    tracing::warn!("{error}; the oldest segment was evicted to make room");
+                }
+                result => return result,
+            }
+        }
+    }
+}

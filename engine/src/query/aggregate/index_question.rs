@@ -1,0 +1,68 @@
+//! What the descents of an aggregate or a histogram ask of one snapshot's index, prepared.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::query::snapshot::Snapshot;
+use crate::query::snapshot_logs::SnapshotLogs;
+use crate::query::value::Value;
+use crate::schema::{BinMap, Source, TimeKind};
+use crate::types::{IndexId, SourceId, TimeRange, ValueRange};
+
+/// Which values of one snapshot are wanted, and how they are counted.
+pub(crate) struct IndexQuestion {
+    pub logs: Arc<SnapshotLogs>,
+    pub source: Arc<Source>,
+    pub value: Arc<Value>,
+    pub keys: ValueRange,
+    /// The bins that values are counted by: those of the first snapshot's index.
+    pub bins: BinMap,
+    /// Whether they are this snapshot's too, so that its nodes hold counts by bin.
+    pub shares_bins: bool,
+}
+
+impl IndexQuestion {
+    /// The same question to each snapshot.
+    ///
+    /// # Errors
+    /// No snapshot, an unknown index, or indexes of several kinds of value.
+    pub fn prepare(
+        asked: &[(&Snapshot, SourceId, IndexId)],
+        keys: ValueRange,
+    ) -> Result<Vec<IndexQuestion>> {
+        let mut questions: Vec<IndexQuestion> = Vec::with_capacity(asked.len());
+        for &(snapshot, source, index) in asked {
+            let value = snapshot.value_of(source, index)?;
+            let bins = match questions.first() {
+                None => value.bins().clone(),
+                Some(first) => first.bins.clone(),
+            };
+            if bins.kind() != value.kind() {
+                return Err(Error::Query(
+                    "the index has values of one kind in one directory, of another in the next"
+                        .to_owned(),
+                ));
+            }
+            questions.push(IndexQuestion {
+                logs: Arc::clone(snapshot.logs()),
+                source: snapshot.source_by_id(source)?,
+                shares_bins: bins == *value.bins(),
+                bins,
+                value,
+                keys,
+            });
+        }
+        if questions.is_empty() {
+            return Err(Error::Query("there is nothing to aggregate".to_owned()));
+        }
+        Ok(questions)
+    }
+
+    /// Arrival times outside which no record has a `ts` in `time`.
+    pub fn arrivals(&self, time: TimeRange) -> TimeRange {
+        match self.source.time {
+            TimeKind::Arrival => time,
+            TimeKind::Own => TimeRange::ALL,
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! One question to the indexes of several snapshots, which are descended one after the other and add to the same buckets.
+
+use super::bucket::Bucket;
+use super::bucket_values::{BinDetail, BucketValues, ValuesByBucket};
+use super::index_question::IndexQuestion;
+use super::shared_descent::descend;
+use super::totals_descent::TotalsDescent;
+use crate::error::Result;
+use crate::query::forest::cached_nodes::contradiction;
+use crate::query::poll::Poll;
+use crate::types::TimeRange;
+
+/// Counts by bin of a group of buckets take at most this; little under test, so that there are groups.
+const BIN_BYTES_MOST: usize = if cfg!(test) { 128 << 10 } else { 64 << 20 };
+
+/// What the descents of one aggregate or histogram have in common.
+#[derive(Copy, Clone)]
+pub(crate) struct QuestionSet<'a> {
+    /// To each snapshot; never none.
+    pub questions: &'a [IndexQuestion],
+    pub bucket: Option<Bucket>,
+    pub threads: usize,
+}
+
+impl QuestionSet<'_> {
+    pub fn first(&self) -> &IndexQuestion {
+        let first = self.questions.first();
+        first.expect("a question is prepared of at least one snapshot")
+    }
+
+    /// One descent of each snapshot: totals, and what is counted by bin, of the values within `time`.
+    pub fn values(
+        &self,
+        time: TimeRange,
+        detail: BinDetail,
+        poll: &Poll<'_>,
+    ) -> Result<Vec<BucketValues>> {
+        let mut values = ValuesByBucket::new(self.bucket, &self.first().bins, detail);
+        for question in self.questions {
+            if !time.is_empty() && !question.keys.is_empty() {
+                let descent = TotalsDescent::new(question, time, values);
+                values = descend(&question.logs, descent, self.threads, poll)?.values;
+            }
+        }
+        Ok(values.into_buckets())
+    }
+
+    /// How many of so many buckets are counted by bin at once, and with how many threads: each counts them all, so there are only so many that
+    /// no further descent is needed.
+    pub fn at_once(self, buckets: usize, detail: BinDetail) -> (Self, usize) {
+        let bins = self.first().bins.len();
+        let most = (BIN_BYTES_MOST / (bins * detail.bin_bytes())).max(1);
+        let threads = (most / buckets.max(1)).clamp(1, self.threads.max(1));
+        (Self { threads, ..self }, most / threads)
+    }
+
+    /// Two descents must find the same buckets.
+    pub fn expect_same(&self, buckets: &[BucketValues], again: &[BucketValues]) -> Result<()> {
+        let times =
+            |buckets: &[BucketValues]| buckets.iter().map(|bucket| bucket.time).collect::<Vec<_>>();
+        if times(buckets) == times(again) {
+            return Ok(());
+        }
+        let what = "two descents find other buckets";
+        Err(contradiction(&self.first().logs, what))
+    }
+}
+
+/// From the first of some buckets to the last.
+pub(crate) fn span(buckets: &[BucketValues]) -> TimeRange {
+    match (buckets.first(), buckets.last()) {
+        (Some(first), Some(last)) => TimeRange {
+            first: first.time.first,
+            last: last.time.last,
+        },
+        _ => TimeRange::EMPTY,
+    }
+}

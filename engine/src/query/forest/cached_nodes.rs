@@ -1,0 +1,64 @@
+//! Nodes for one walk on one thread, from the cache that all threads share, or read and verified.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::TimeEntry;
+use crate::nodes::{NodeId, NodeReader, OpenNode};
+use crate::query::snapshot_logs::SnapshotLogs;
+use crate::types::LogKind;
+
+pub(crate) struct CachedNodes {
+    logs: Arc<SnapshotLogs>,
+    reader: NodeReader<Arc<SnapshotLogs>>,
+}
+
+impl CachedNodes {
+    pub fn new(logs: Arc<SnapshotLogs>) -> Self {
+        CachedNodes {
+            reader: NodeReader::new(Arc::clone(&logs)),
+            logs,
+        }
+    }
+
+    /// The time entry of a node.
+    pub fn entry(&mut self, id: NodeId) -> Result<TimeEntry> {
+        self.reader.entry(id)
+    }
+
+    /// The node, or `None` in a gap.
+    pub fn open(&mut self, id: NodeId) -> Result<Option<OpenNode>> {
+        if let Some(open) = self.logs.cache().get(id) {
+            self.logs.counters().node_opened();
+            return Ok(Some(open));
+        }
+        let entry = self.entry(id)?;
+        self.open_at(&entry)
+    }
+
+    /// The node that an entry names, which was just read.
+    pub fn open_at(&mut self, entry: &TimeEntry) -> Result<Option<OpenNode>> {
+        if entry.node_bytes == 0 {
+            return Ok(None);
+        }
+        let (logs, id) = (&self.logs, NodeId::at(entry.level, entry.first_chunk));
+        logs.counters().node_opened();
+        if let Some(open) = logs.cache().get(id) {
+            return Ok(Some(open));
+        }
+        let open = self.reader.open_at(entry)?;
+        if let Some(open) = &open {
+            logs.cache().insert(id, open.clone());
+        }
+        Ok(open)
+    }
+}
+
+/// The error for bytes of a log that contradict the records themselves.
+pub(crate) fn contradiction(logs: &SnapshotLogs, what: &str) -> Error {
+    logs.corrupt(
+        LogKind::Chunks,
+        logs.begin(LogKind::Chunks),
+        format!("the chunk index contradicts the records: {what}"),
+    )
+}

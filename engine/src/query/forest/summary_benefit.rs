@@ -1,0 +1,41 @@
+//! Whether it pays to open the next summary: after many that answered nothing, most are passed over until one answers something again.
+
+/// After so many summaries that answered nothing, one in so many is opened.
+const FUTILE_MOST: u32 = 16;
+
+/// What the summaries were worth that one thread opened.
+#[derive(Default)]
+pub(crate) struct SummaryBenefit {
+    /// Summaries that answered nothing, or were passed over, since one answered something.
+    futile: u32,
+}
+
+impl SummaryBenefit {
+    /// Whether to open the next one.
+    pub fn opens_next(&mut self) -> bool {
+        self.futile = self.futile.saturating_add(1);
+        self.futile <= FUTILE_MOST || self.futile.is_multiple_of(FUTILE_MOST)
+    }
+
+    /// The one that was opened answered something.
+    pub fn answered(&mut self) {
+        self.futile = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_are_opened_where_they_answer_nothing_and_all_where_they_do() {
+        let mut benefit = SummaryBenefit::default();
+        assert_eq!((0..1600).filter(|_| benefit.opens_next()).count(), 16 + 99);
+        benefit.answered();
+        assert!((0..100).all(|_| {
+            let opens = benefit.opens_next();
+            benefit.answered();
+            opens
+        }));
+    }
+}
