@@ -39,9 +39,9 @@ const DECODERS: [(&str, &[&str]); 27] = [
     ("engine/src/log/staging_note.rs", &["staging"]),
     ("engine/src/log/checked_json.rs", &["meta"]),
     ("engine/src/query/node_reader.rs", &["directory"]),
-    ("ingestd/src/input/capture.rs", &["capture"]),
-    ("ingestd/src/config/mod.rs", &["configuration"]),
-    ("ingestd/src/config/units.rs", &["configuration"]),
+    ("ingestd/wire/src/capture/framing.rs", &["capture"]),
+    ("ingestd/wire/src/config/mod.rs", &["configuration"]),
+    ("ingestd/wire/src/config/units.rs", &["configuration"]),
 ];
 
 /// Messages that no file of the corpus can reach, and why.

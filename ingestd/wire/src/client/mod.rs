@@ -1,8 +1,8 @@
 //! The client library for producers in Rust: declare sources, push payloads, learn what became of them.
 //!
 //! ```no_run
-//! # fn main() -> Result<(), ingestd::client::ClientError> {
-//! use ingestd::client::Client;
+//! # fn main() -> Result<(), loom_wire::client::ClientError> {
+//! use loom_wire::client::Client;
 //!
 //! let client = Client::connect("/var/lib/loom".as_ref())?;
 //! let source = client.define_one("[[source]]\nname = 'ticks'\n[[source.field]]\nname = 'n'\ntype = 'u64'")?;
