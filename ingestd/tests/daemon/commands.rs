@@ -130,11 +130,11 @@ fn a_configuration_is_validated_with_the_line_that_is_wrong() {
     std::fs::write(&path, "[access]\ngroup = 'no_such_group'\n").unwrap();
     let nobody = stderr_of_failure(&["validate", "--config", file], 78);
     assert!(
-        nobody.contains(&format!("{file}:2: there is no group")),
+        nobody.contains(&format!("{file}:2: group 'no_such_group' does not exist")),
         "{nobody}"
     );
     let nobody = stderr_of_failure(&["run", dir, "--config", file], 1);
-    assert!(nobody.contains("line 2: there is no group"), "{nobody}");
+    assert!(nobody.contains("line 2: group 'no_such_group' does not exist"), "{nobody}");
     std::fs::write(&path, format!("{SMALL}on_fire = true\n")).unwrap();
     let refused = stderr_of_failure(&["run", dir, "--config", file], 1);
     assert!(refused.contains("line 5"), "{refused}");
