@@ -6,6 +6,7 @@ use loom_engine::Error;
 use loom_engine::schema::{IndexDef, SourceDef, parse_sources};
 
 use super::catalog_json;
+use super::definitions;
 use super::message::{Gone, Inbox};
 use super::peer::Peer;
 use crate::protocol::{ErrorCode, Reply, Request, RequestId};
@@ -97,17 +98,21 @@ impl Command {
         let done = match self.action {
             Action::Define { toml } => define(inbox, peer, request, &toml)?,
             Action::CloseSource { source } => inbox
-                .call(Some(peer), move |writing| writing.close_source(&source))?
+                .call(Some(peer), move |recorder| {
+                    definitions::close_source(&mut recorder.writer, &source)
+                })?
                 .map(|()| Reply::Done { request }),
             Action::AddIndex { source, toml } => match parse_index(&toml) {
                 Err(error) => Err(error),
                 Ok(def) => inbox
-                    .call(Some(peer), move |writing| writing.add_index(&source, &def))?
+                    .call(Some(peer), move |recorder| {
+                        definitions::add_index(&mut recorder.writer, &source, &def)
+                    })?
                     .map(|index| Reply::IndexAdded { request, index }),
             },
             Action::CloseIndex { source, index } => inbox
-                .call(Some(peer), move |writing| {
-                    writing.close_index(&source, &index)
+                .call(Some(peer), move |recorder| {
+                    definitions::close_index(&mut recorder.writer, &source, &index)
                 })?
                 .map(|()| Reply::Done { request }),
             Action::Refused {
@@ -117,16 +122,16 @@ impl Command {
             } => {
                 let refuser = Arc::clone(peer);
                 inbox
-                    .call(Some(peer), move |writing| {
-                        writing.enter_refused(&refuser, &source, records, &reason)
+                    .call(Some(peer), move |recorder| {
+                        recorder.enter_refused(&refuser, &source, records, &reason)
                     })?
                     .map(|()| Reply::Done { request })
             }
             Action::Catalog => {
                 let learner = Arc::clone(peer);
-                let catalog = inbox.call(Some(peer), move |writing| {
-                    let catalog = writing.catalog();
-                    writing.learn_all(&learner);
+                let catalog = inbox.call(Some(peer), move |recorder| {
+                    let catalog = recorder.writer.catalog().clone();
+                    learner.learn_all(&catalog);
                     catalog
                 })?;
                 Ok(Reply::Catalog {
@@ -135,7 +140,7 @@ impl Command {
                 })
             }
             Action::Status => {
-                let status = inbox.call(Some(peer), |writing| writing.status())?;
+                let status = inbox.call(Some(peer), |recorder| recorder.status())?;
                 Ok(Reply::Status {
                     request,
                     json: status.to_json(),
@@ -162,10 +167,10 @@ fn define(
     };
     let names: Vec<String> = sources.iter().map(|source| source.name.clone()).collect();
     let learner = Arc::clone(peer);
-    let ids = inbox.call(Some(peer), move |writing| {
-        let ids = writing.define(&sources)?;
+    let ids = inbox.call(Some(peer), move |recorder| {
+        let ids = definitions::define(&mut recorder.writer, &sources)?;
         for (id, source) in ids.iter().zip(&sources) {
-            writing.learn(&learner, *id, source.fields.len());
+            learner.learn(*id, source.fields.len());
         }
         Ok(ids)
     })?;

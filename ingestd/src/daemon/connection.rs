@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
 
+use super::buffer::{Buffer, Item};
 use super::commands::Command;
-use super::message::{Batch, Buffer, Gone, Inbox, Item, Message};
+use super::message::{Frames, Gone, Inbox, Message};
 use super::peer::Peer;
 use crate::protocol::{
     ErrorCode, HEADER_BYTES, Header, Malformed, REQUEST_BODY_BYTES_MAX, Reply, Request, VERSION,
@@ -89,13 +90,13 @@ impl Connection {
             Err(End::Version(version)) => (
                 ErrorCode::Version,
                 format!(
-                    "version {version} of the protocol is not known; this daemon speaks {VERSION}"
+                    "protocol version {version} is unknown; this daemon speaks version {VERSION}"
                 ),
             ),
             Err(End::Broken) => return self.peer.disconnect(),
             Err(End::WriterGone) => (
                 ErrorCode::Failed,
-                "the daemon's writer has failed".to_owned(),
+                "the daemon's writer has failed; its log says why".to_owned(),
             ),
         };
         // Frames before a malformed one count.
@@ -228,7 +229,7 @@ impl Connection {
                 to.copy_from_slice(from);
             }
             let full = std::mem::replace(&mut self.buffer, next);
-            self.inbox.send(Message::Batch(Batch {
+            self.inbox.send(Message::Frames(Frames {
                 peer: Arc::clone(&self.peer),
                 buffer: full,
                 next_item: 0,

@@ -134,10 +134,47 @@ fn a_configuration_is_validated_with_the_line_that_is_wrong() {
         "{nobody}"
     );
     let nobody = stderr_of_failure(&["run", dir, "--config", file], 1);
-    assert!(nobody.contains("line 2: group 'no_such_group' does not exist"), "{nobody}");
+    assert!(
+        nobody.contains("line 2: group 'no_such_group' does not exist"),
+        "{nobody}"
+    );
     std::fs::write(&path, format!("{SMALL}on_fire = true\n")).unwrap();
     let refused = stderr_of_failure(&["run", dir, "--config", file], 1);
     assert!(refused.contains("line 5"), "{refused}");
+}
+
+#[test]
+fn a_configuration_is_validated_against_the_catalog_of_a_directory() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("loom.toml");
+    let file = path.to_str().unwrap();
+    let loom = root.path().join("loom");
+    let dir = loom.to_str().unwrap();
+    std::fs::write(&path, format!("{SMALL}{NUMBERS}")).unwrap();
+    let new = stdout(&["validate", dir, "--config", file]);
+    assert!(new.contains("no Loom directory yet"), "{new}");
+    assert!(!loom.exists(), "nothing is created");
+    let there = There::start(&loom, &["--config", file]);
+    let same = stdout(&["validate", dir, "--config", file]);
+    assert!(same.contains("1 source\n"), "{same}");
+    let retyped = NUMBERS.replace("'u64'", "'i64'");
+    std::fs::write(&path, format!("{SMALL}{retyped}")).unwrap();
+    assert!(stdout(&["validate", "--config", file]).contains("1 source\n"));
+    // While the daemon runs, and when it does not.
+    let refused = stderr_of_failure(&["validate", dir, "--config", file], 78);
+    there.signal("-TERM");
+    assert!(there.wait());
+    assert_eq!(
+        stderr_of_failure(&["validate", dir, "--config", file], 78),
+        refused
+    );
+    assert!(refused.contains("field 'n'"), "{refused}");
+    assert!(refused.contains(dir) && refused.contains(file), "{refused}");
+    assert_eq!(refused.lines().count(), 1, "{refused}");
+    let sizes = SMALL.replace("'4KiB'", "'8KiB'");
+    std::fs::write(&path, format!("{sizes}{NUMBERS}")).unwrap();
+    let kept = stdout(&["validate", dir, "--config", file]);
+    assert!(kept.contains("chunk"), "{kept}");
 }
 
 #[test]
