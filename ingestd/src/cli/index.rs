@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::anyhow;
 use clap::Subcommand;
 
 use super::catalog::{Editor, read_catalog};
@@ -24,9 +24,12 @@ pub struct Args {
 enum IndexCommand {
     /// Add an index for the records that arrive from now on
     Add {
+        /// The Loom directory
         dir: PathBuf,
+        /// The source of the index
         #[arg(long, value_name = "NAME")]
         source: String,
+        /// The name of the index
         #[arg(long, value_name = "NAME")]
         index: String,
         /// The field to summarise; without it, the index counts records
@@ -41,15 +44,20 @@ enum IndexCommand {
     },
     /// Close an index; queries can still use it for the records that it covers
     Close {
+        /// The Loom directory
         dir: PathBuf,
+        /// The source of the index
         #[arg(long, value_name = "NAME")]
         source: String,
+        /// The name of the index
         #[arg(long, value_name = "NAME")]
         index: String,
     },
     /// List the indexes of one source, or of all
     List {
+        /// The Loom directory
         dir: PathBuf,
+        /// The source; without it, all
         #[arg(long, value_name = "NAME")]
         source: Option<String>,
     },
@@ -90,7 +98,10 @@ fn definition(
         Some("auto") | None => toml::Table::new(),
         Some(bins) => format!("bins = {bins}")
             .parse()
-            .context("--bins is not a TOML value; use \"[0, 10, 100]\"")?,
+            .map_err(|error: toml::de::Error| {
+                let why = error.message();
+                anyhow!("--bins '{bins}' is not a TOML value: {why}; use \"[0, 10, 100]\"")
+            })?,
     };
     let texts = [("name", Some(name)), ("value", value), ("where", filter)];
     for (key, text) in texts {

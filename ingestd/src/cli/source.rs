@@ -25,19 +25,25 @@ pub struct Args {
 enum SourceCommand {
     /// Define the sources of a TOML file; existing sources get its new fields and indexes
     Add {
+        /// The Loom directory
         dir: PathBuf,
-        /// TOML with [[source]] tables, as in the configuration
+        /// The definitions: TOML with [[source]] tables, as in the configuration
         #[arg(long, value_name = "FILE")]
         fields: PathBuf,
     },
     /// Close a source: it takes no more records, and queries still read those it holds
     Close {
+        /// The Loom directory
         dir: PathBuf,
+        /// The source to close
         #[arg(long, value_name = "NAME")]
         source: String,
     },
     /// List the sources and their fields
-    List { dir: PathBuf },
+    List {
+        /// The Loom directory
+        dir: PathBuf,
+    },
 }
 
 impl Args {

@@ -84,7 +84,7 @@ impl Args {
         let mut notes = Vec::new();
         match &self.dir {
             Some(dir) if !dir.join("loom.json").exists() => notes.push(format!(
-                "{} is no Loom directory yet; 'ingestd run' creates it",
+                "{} is not a Loom directory yet; 'ingestd run' creates it",
                 dir.display()
             )),
             Some(dir) => match rehearse(dir, &config) {

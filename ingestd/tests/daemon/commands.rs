@@ -152,7 +152,7 @@ fn a_configuration_is_validated_against_the_catalog_of_a_directory() {
     let dir = loom.to_str().unwrap();
     std::fs::write(&path, format!("{SMALL}{NUMBERS}")).unwrap();
     let new = stdout(&["validate", dir, "--config", file]);
-    assert!(new.contains("no Loom directory yet"), "{new}");
+    assert!(new.contains("not a Loom directory yet"), "{new}");
     assert!(!loom.exists(), "nothing is created");
     let there = There::start(&loom, &["--config", file]);
     let same = stdout(&["validate", dir, "--config", file]);
@@ -195,7 +195,7 @@ fn errors_are_one_sentence_with_a_remedy() {
 #[test]
 fn each_command_shows_an_example() {
     for command in [
-        "run", "demo", "source", "index", "status", "top", "validate",
+        "run", "demo", "source", "index", "status", "top", "check", "validate",
     ] {
         let help = stdout(&[command, "--help"]);
         assert!(help.contains("Example"), "{command}: {help}");
