@@ -10,7 +10,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, bounded};
 
 use super::buffer::{Buffer, Item};
-use super::commands::Command;
+use super::commands;
 use super::message::{Frames, Gone, Inbox, Message};
 use super::peer::Peer;
 use crate::protocol::{
@@ -142,16 +142,13 @@ impl Connection {
     /// Decodes the whole frames that are there. Pushes and syncs become items; other requests are carried out.
     fn decode(&mut self) -> Result<(), End> {
         while let Some((header, body)) = self.next_frame()? {
-            let start = body.start;
             let bytes = self.buffer.bytes.get(body.clone()).unwrap_or_default();
-            let request = Request::decode(header, bytes)?;
-            self.decoded = body.end;
-            match request {
+            match Request::decode(header, bytes)? {
                 Request::Hello { version, .. } => self.greet(version)?,
                 _ if !self.greeted => return Err(Malformed::NotLoom.into()),
                 Request::Push(push) => {
                     // The payloads are the last bytes of the body.
-                    let start = (start + header.body_bytes) - push.bytes.len();
+                    let start = body.end - push.bytes.len();
                     self.buffer.items.push(Item::Push {
                         source: push.source,
                         shape: push.shape,
@@ -162,16 +159,18 @@ impl Connection {
                 Request::Sync { request, depth } => {
                     self.buffer.items.push(Item::Sync { request, depth });
                 }
-                command => {
-                    let command = Command::from_request(command);
-                    // What was pushed before comes before it.
+                // Earlier pushes come first; the command is decoded again, as the first frame of another buffer.
+                _ if !self.buffer.items.is_empty() => {
                     self.hand_over()?;
-                    if let Some(command) = command {
-                        let reply = command.carry_out(&self.inbox, &self.peer)?;
+                    continue;
+                }
+                command => {
+                    if let Some(reply) = commands::carry_out(command, &self.inbox, &self.peer)? {
                         self.answer(&reply)?;
                     }
                 }
             }
+            self.decoded = body.end;
         }
         Ok(())
     }

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use loom_engine::ingest::Writer;
-use loom_engine::query::Directory;
+use loom_engine::log::LogReader;
+use loom_engine::query::read_catalog;
 use loom_engine::schema::{Catalog, IndexDef, Source, SourceDef, is_builtin};
 use loom_engine::{Error, IndexId, SourceId};
 
@@ -15,21 +16,26 @@ use crate::config::{ByteSize, Config};
 
 /// Whether the daemon would take a configuration on this directory, and what of it would not take effect. Changes nothing.
 pub fn rehearse(dir: &Path, config: &Config) -> Result<Vec<String>, Error> {
-    let directory = Directory::open(dir)?;
-    let mut catalog = directory.snapshot()?.catalog().as_ref().clone();
+    let reader = LogReader::open(dir)?;
+    let mut catalog = read_catalog(&reader)?;
     let mut notes = Vec::new();
     let wanted = wanted(&config.sources, &catalog, &mut notes);
     let at = catalog.latest_at();
     for source in &wanted {
         catalog.define_source(source, at)?;
     }
-    let created = directory.snapshot()?.chunk_bytes();
-    let chunk = config.log.chunk.get_ref();
-    if chunk.0 != u64::from(created) {
-        notes.push(format!(
-            "chunk is {chunk}, but the directory was created with {} and keeps it",
-            ByteSize(created.into())
-        ));
+    let meta = reader.meta();
+    let [segment_bytes, ..] = meta.segment_bytes;
+    for (key, configured, created_bytes) in [
+        ("chunk", &config.log.chunk, u64::from(meta.chunk_bytes)),
+        ("segment", &config.log.segment, segment_bytes),
+    ] {
+        let (configured, kept) = (configured.get_ref(), ByteSize(created_bytes));
+        if *configured != kept {
+            notes.push(format!(
+                "{key} is {configured}, but the directory was created with {kept} and keeps it"
+            ));
+        }
     }
     Ok(notes)
 }

@@ -75,7 +75,7 @@ pub(super) fn render(status: &DaemonStatus) -> String {
         (
             "loom_trouble",
             "gauge",
-            "1 while the log does not take records as it should.",
+            "1 while something is wrong with the log, else 0.",
             f64::from(u8::from(status.trouble.is_some())),
         ),
     ];
@@ -102,7 +102,7 @@ pub(super) fn render(status: &DaemonStatus) -> String {
         ),
         (
             "loom_dropped_records_total",
-            "Records that were dropped for want of room.",
+            "Records that were dropped because the log was full.",
             |source| source.dropped,
         ),
         (
