@@ -91,7 +91,7 @@ fn repair_makes_the_index_logs_anew() {
     let (code, said) = check(&[&dir, "--repair"]);
     assert_eq!(code, Some(0), "{said}");
     assert!(
-        said.contains("the index logs were made anew from the records"),
+        said.contains("rebuilt the index logs from the records"),
         "{said}"
     );
     assert_eq!(check(&[&dir]).0, Some(0));

@@ -162,6 +162,15 @@ fn the_daemon_knows_no_database() -> Result<()> {
 }
 
 #[test]
+fn what_producers_link_knows_no_arrow_and_no_command_line() -> Result<()> {
+    keeps_away(
+        "loom-wire",
+        Follow::TestsToo,
+        &["arrow", "parquet", "ingestd", "clap", "anyhow", "duckdb"],
+    )
+}
+
+#[test]
 fn every_crate_comes_from_the_registry() -> Result<()> {
     for package in Metadata::read()?.packages {
         let known = package

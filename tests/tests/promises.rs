@@ -84,6 +84,7 @@ const CASES: [(&str, &[&str]); 7] = [
         "Network and input",
         &[
             "half frames",
+            "a configuration that the next start would refuse",
             "slow clients",
             "very many connections",
             "a wrong user",

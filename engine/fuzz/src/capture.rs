@@ -2,15 +2,11 @@
 //!
 //! Input: the file. That rows are made of what is found here is Arrow's part, and is tested where it is at home.
 
-#[path = "../../../ingestd/src/input/capture.rs"]
-mod framing;
-#[path = "../../../ingestd/src/input/headers.rs"]
-mod headers;
-
 use std::collections::BTreeSet;
 
 use crate::{SOUND, label};
-use framing::{Framing, INTERFACE_BYTES_MAX, Packet, Step};
+use loom_wire::capture::framing::{Framing, INTERFACE_BYTES_MAX, Packet, Step};
+use loom_wire::capture::headers;
 
 pub fn run(input: &[u8]) -> String {
     let Some(mut framing) = Framing::of_header(input) else {

@@ -2,8 +2,8 @@
 //!
 //! Input: TOML.
 
-use crate::config::{ByteSize, Config, Span};
 use crate::{SOUND, label};
+use loom_wire::config::{ByteSize, Config, Span};
 
 pub fn run(input: &[u8]) -> String {
     let Ok(text) = std::str::from_utf8(input) else {

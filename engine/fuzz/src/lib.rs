@@ -10,8 +10,6 @@
 pub mod capture;
 pub mod catalog;
 pub mod chunk;
-#[path = "../../../ingestd/src/config/mod.rs"]
-pub mod config;
 pub mod configuration;
 pub mod definition;
 pub mod directory;
@@ -22,8 +20,6 @@ pub mod meta;
 pub mod node;
 pub mod patch;
 pub mod payload;
-#[path = "../../../ingestd/src/protocol/mod.rs"]
-pub mod protocol;
 pub mod questions;
 pub mod recovery;
 pub mod reply;

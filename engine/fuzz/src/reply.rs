@@ -2,8 +2,8 @@
 //!
 //! Input: the bytes of a connection.
 
-use crate::protocol::{HEADER_BYTES, Header, Malformed, REPLY_BODY_BYTES_MAX, Reply};
 use crate::{SOUND, label};
+use loom_wire::protocol::{HEADER_BYTES, Header, Malformed, REPLY_BODY_BYTES_MAX, Reply};
 
 pub fn run(input: &[u8]) -> String {
     each_frame(input, REPLY_BODY_BYTES_MAX, |header, frame| {

@@ -53,14 +53,14 @@ class Source:
     def pack(self, row):
         if isinstance(row, dict):
             if unknown := row.keys() - set(self.columns):
-                raise ValueError(f"no field {sorted(unknown)} among {self.columns}")
+                raise ValueError(f"unknown fields {sorted(unknown)}; the columns are {self.columns}")
             row = [row.get(column) for column in self.columns]
         head = struct.pack("<q", row[0]) if self.own else b""
         values = row[self.own:]
         if not self.fields and len(values) == 1:  # raw
             return head + values[0]
         if len(values) != len(self.fields):
-            raise ValueError(f"{len(row)} values for {self.columns}")
+            raise ValueError(f"{len(row)} values for the columns {self.columns}")
         nulls, nullable, fixed, varying = 0, 0, b"", []
         for field, form, labels, value in zip(self.fields, self.formats, self.labels, values):
             nulls |= (value is None) << nullable
@@ -87,11 +87,11 @@ class Client:
         try:
             opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
-            raise LoomError(f"no daemon runs on {directory}: {error}") from error
+            raise LoomError(f"no daemon runs on {directory}: {error}; start one with 'ingestd run {directory}'") from error
         try:  # through the descriptor, for a socket's path is at most 107 bytes long
             self.socket.connect(f"/proc/self/fd/{opened}/ingest.sock")
         except OSError as error:
-            raise LoomError(f"no daemon runs on {directory}: {error}") from error
+            raise LoomError(f"no daemon runs on {directory}: {error}; start one with 'ingestd run {directory}'") from error
         finally:
             os.close(opened)
         self.request, self.sources, self.pending = 0, {}, bytearray()
@@ -132,7 +132,7 @@ class Client:
                     body = bytearray()
             return self._frame(0x03, layout.id, body)
         if layout.varies or len(records) % layout.size:
-            raise ValueError(f"{len(records)} bytes are no payloads of one size; push rows")
+            raise ValueError(f"{len(records)} bytes are not a multiple of the payload size; push rows")
         step = max(1, BATCH // layout.size) * layout.size
         for at in range(0, len(records), step):
             self._frame(0x02, layout.id, struct.pack("<HH", layout.size, 0) + records[at:at + step])
@@ -176,7 +176,7 @@ class Client:
         try:
             return self._answered(kind, body, answer)
         except (struct.error, UnicodeDecodeError) as error:
-            raise LoomError(f"the daemon's answer cannot be read: {error}") from error
+            raise LoomError(f"cannot read the daemon's answer: {error}") from error
 
     def _answered(self, kind, body, answer):
         if kind == 0xFF:
@@ -185,7 +185,7 @@ class Client:
             counts = self._counts(body)
             raise LoomError(f"the daemon stopped; it stored {counts['stored']} records", None, counts)
         if answer and kind != answer:
-            raise LoomError(f"an answer of kind {kind:#x} instead of {answer:#x}")
+            raise LoomError(f"the daemon answered with kind {kind:#x} instead of {answer:#x}")
         return body
 
     def _read(self, length):

@@ -1,22 +1,23 @@
-//! Changes of a directory's catalog from the command line: by its daemon, or by a writer of our own where none runs.
+//! Changes of a directory's catalog from the command line: by its daemon, or by a writer in this process if none runs.
 
 use std::path::Path;
 
 use anyhow::{Context, bail};
 use ingestd::client::{Client, ClientError};
+use ingestd::daemon::definitions;
 use loom_engine::ingest::{Writer, WriterOptions};
 use loom_engine::log::{LogOptions, LogReader};
 use loom_engine::query;
-use loom_engine::schema::{Catalog, IndexDef, Source, parse_sources};
+use loom_engine::schema::{Catalog, IndexDef, parse_sources};
 
-/// Whoever may change the catalog.
+/// What changes the catalog.
 pub(super) enum Editor {
     Daemon(Client),
     Direct(Box<Writer>),
 }
 
 impl Editor {
-    /// The daemon of this directory, or a writer; the directory is made where it does not exist.
+    /// The daemon of this directory, or a writer, which creates the directory if it does not exist.
     pub(super) fn open(dir: &Path) -> anyhow::Result<Editor> {
         match Client::connect(dir) {
             Ok(client) => Ok(Editor::Daemon(client)),
@@ -41,7 +42,10 @@ impl Editor {
     /// The same, of a directory that exists.
     pub(super) fn open_existing(dir: &Path) -> anyhow::Result<Editor> {
         if !dir.join("loom.json").exists() {
-            bail!("{} is not a Loom directory", dir.display());
+            bail!(
+                "{0} is not a Loom directory; create one with 'ingestd run {0}'",
+                dir.display()
+            );
         }
         Editor::open(dir)
     }
@@ -50,9 +54,7 @@ impl Editor {
         match self {
             Editor::Daemon(client) => client.define(toml).map(drop).map_err(Into::into),
             Editor::Direct(writer) => change(*writer, |writer| {
-                for source in parse_sources(toml)? {
-                    writer.define_source(&source)?;
-                }
+                definitions::define(writer, &parse_sources(toml)?)?;
                 Ok(())
             }),
         }
@@ -62,8 +64,7 @@ impl Editor {
         match self {
             Editor::Daemon(client) => Ok(client.close_source(name)?),
             Editor::Direct(writer) => change(*writer, |writer| {
-                let source = find(writer.catalog(), name)?.id;
-                Ok(writer.close_source(source)?)
+                Ok(definitions::close_source(writer, name)?)
             }),
         }
     }
@@ -73,9 +74,8 @@ impl Editor {
             Editor::Daemon(client) => client.add_index(source, toml).map(drop).map_err(Into::into),
             Editor::Direct(writer) => change(*writer, |writer| {
                 let def: IndexDef =
-                    toml::from_str(toml).context("the index is not well defined")?;
-                let source = find(writer.catalog(), source)?.id;
-                writer.define_index(source, &def)?;
+                    toml::from_str(toml).context("cannot read the definition of the index")?;
+                definitions::add_index(writer, source, &def)?;
                 Ok(())
             }),
         }
@@ -85,18 +85,13 @@ impl Editor {
         match self {
             Editor::Daemon(client) => Ok(client.close_index(source, index)?),
             Editor::Direct(writer) => change(*writer, |writer| {
-                let source = find(writer.catalog(), source)?;
-                let index = source
-                    .index(index)
-                    .ok_or_else(|| source.unknown_index(index))?
-                    .id;
-                Ok(writer.close_index(index)?)
+                Ok(definitions::close_index(writer, source, index)?)
             }),
         }
     }
 }
 
-/// Makes a change and closes the directory, also where the change is refused: nothing is left for a recovery then.
+/// Makes a change and closes the directory, even if the change is refused, so that nothing is left to recover.
 fn change(
     mut writer: Writer,
     make: impl FnOnce(&mut Writer) -> anyhow::Result<()>,
@@ -105,13 +100,6 @@ fn change(
     let closed = writer.close();
     made?;
     Ok(closed?)
-}
-
-fn find<'a>(catalog: &'a Catalog, name: &str) -> anyhow::Result<&'a Source> {
-    match catalog.find(name) {
-        Some(source) => Ok(source),
-        None => Err(catalog.unknown_source(name).into()),
-    }
 }
 
 /// The catalog as it stands, read from the directory's files.

@@ -13,17 +13,17 @@ use super::stdout::say;
 
 /// Verify every checksum and pointer, and compare the index logs with the records
 ///
-/// Exit 0 where all is sound, 1 where something is damaged, which is named. Works beside a running daemon too.
+/// Exit 0 if the directory is sound, 1 if it is damaged, with each damage in a line. Works while a daemon runs.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Example:
+Examples:
   ingestd check /var/lib/loom
   ingestd check /var/lib/loom --repair")]
 pub struct Args {
     /// The Loom directory
     dir: PathBuf,
 
-    /// Make damaged index logs anew from the records, and write the files beside the logs as a start does; not while a daemon runs. Damaged records stay as they are
+    /// Rebuild damaged index logs from the records, and rewrite the files beside the logs as a start does. Stop the daemon first. Damaged records stay
     #[arg(long)]
     repair: bool,
 }
@@ -36,17 +36,17 @@ impl Args {
             .iter()
             .any(|damage| damage.log != LogKind::Records);
         if self.repair && (rebuilds || !report.files.is_empty()) {
-            tell_damage(&report)?;
-            self.write_anew(rebuilds)?;
+            show_damage(&report)?;
+            self.repair(rebuilds)?;
             if rebuilds {
-                say("the index logs were made anew from the records")?;
+                say("rebuilt the index logs from the records")?;
             }
             if !report.files.is_empty() {
-                say("the files beside the logs were written as a start writes them")?;
+                say("rewrote the files beside the logs")?;
             }
             report = check(&self.dir)?;
         }
-        tell_damage(&report)?;
+        show_damage(&report)?;
         say(summary(&report))?;
         Ok(if report.is_sound() {
             ExitCode::SUCCESS
@@ -55,7 +55,7 @@ impl Args {
         })
     }
 
-    fn write_anew(&self, rebuilds: bool) -> anyhow::Result<()> {
+    fn repair(&self, rebuilds: bool) -> anyhow::Result<()> {
         let open = if rebuilds {
             Writer::rebuild
         } else {
@@ -64,14 +64,14 @@ impl Args {
         match open(&self.dir, WriterOptions::default()) {
             Ok(writer) => sink::close(&self.dir, writer),
             Err(error @ Error::Locked { .. }) => {
-                bail!("{error}; while a daemon or a load writes it, it cannot be repaired")
+                bail!("cannot repair: {error}; stop the daemon or load that writes it")
             }
             Err(error) => Err(error.into()),
         }
     }
 }
 
-fn tell_damage(report: &Report) -> anyhow::Result<()> {
+fn show_damage(report: &Report) -> anyhow::Result<()> {
     // First: what is wrong with the logs may follow from them.
     for file in &report.files {
         say(format_args!("damaged: {file}"))?;
@@ -79,10 +79,10 @@ fn tell_damage(report: &Report) -> anyhow::Result<()> {
     for damage in &report.damage {
         say(format_args!("damaged: {damage}"))?;
     }
-    let told = report.damage.len() + report.files.len();
-    let untold = report.damage_count - told as u64;
-    if untold > 0 {
-        say(format_args!("damaged: {} more", counted(untold, "place")))?;
+    let shown = report.damage.len() + report.files.len();
+    let more = report.damage_count - shown as u64;
+    if more > 0 {
+        say(format_args!("damaged: {} more", counted(more, "place")))?;
     }
     Ok(())
 }
@@ -108,7 +108,10 @@ fn summary(report: &Report) -> String {
     for (count, what) in [
         (report.staged_chunks, "in staging, without a checksum yet"),
         (report.open_chunks, "without a summary yet"),
-        (report.gap_chunks, "lost with staging, and known to be"),
+        (
+            report.gap_chunks,
+            "lost with staging and listed in loom_losses()",
+        ),
     ] {
         if count > 0 {
             summary += &format!("; {} {what}", counted(count, "chunk"));

@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::anyhow;
 use clap::Subcommand;
 
 use super::catalog::{Editor, read_catalog};
 use super::stdout::show;
 use super::table::Table;
 
-/// Add, close and list indexes, also while the daemon runs
+/// Add, close and list indexes, with or without a running daemon
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  ingestd index add /var/lib/loom --source redis_request --index slow --value latency_ns --where \"op = 'SET'\"\n  ingestd index close /var/lib/loom --source redis_request --index slow\n  ingestd index list /var/lib/loom"
@@ -22,34 +22,42 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum IndexCommand {
-    /// Summarise the records that come from now on by a field
+    /// Add an index for the records that arrive from now on
     Add {
+        /// The Loom directory
         dir: PathBuf,
+        /// The source of the index
         #[arg(long, value_name = "NAME")]
         source: String,
+        /// The name of the index
         #[arg(long, value_name = "NAME")]
         index: String,
-        /// The field; without one the index counts
+        /// The field to summarise; without it, the index counts records
         #[arg(long, value_name = "FIELD")]
         value: Option<String>,
-        /// Which records, as in "op = 'SET'"; without it, all
+        /// The records to include, as in "op = 'SET'"; without it, all
         #[arg(long = "where", value_name = "FILTER")]
         filter: Option<String>,
-        /// As in the configuration: "{ from = 1000, factor = 2, count = 24 }" or "[0, 10, 100]"
+        /// The bins, as in the configuration: "{ from = 1000, factor = 2, count = 24 }" or "[0, 10, 100]"
         #[arg(long, value_name = "TOML")]
         bins: Option<String>,
     },
-    /// End an index: it stays readable over the records that it covered
+    /// Close an index; queries can still use it for the records that it covers
     Close {
+        /// The Loom directory
         dir: PathBuf,
+        /// The source of the index
         #[arg(long, value_name = "NAME")]
         source: String,
+        /// The name of the index
         #[arg(long, value_name = "NAME")]
         index: String,
     },
-    /// Show the indexes, of one source or of all
+    /// List the indexes of one source, or of all
     List {
+        /// The Loom directory
         dir: PathBuf,
+        /// The source; without it, all
         #[arg(long, value_name = "NAME")]
         source: Option<String>,
     },
@@ -90,7 +98,10 @@ fn definition(
         Some("auto") | None => toml::Table::new(),
         Some(bins) => format!("bins = {bins}")
             .parse()
-            .context("--bins is no TOML value")?,
+            .map_err(|error: toml::de::Error| {
+                let why = error.message();
+                anyhow!("--bins '{bins}' is not a TOML value: {why}; use \"[0, 10, 100]\"")
+            })?,
     };
     let texts = [("name", Some(name)), ("value", value), ("where", filter)];
     for (key, text) in texts {

@@ -1,6 +1,6 @@
 //! The command line: one file for each subcommand, each an `Args` struct with a `run` that ends in an exit code.
 //!
-//! Exit codes are 0, 1 (it failed, in one sentence on standard error) and 2 (usage, from clap); `validate` adds 78.
+//! Exit codes are 0, 1 (failure, with one sentence on standard error) and 2 (usage, from clap); `validate` adds 78.
 
 mod catalog;
 mod check;
@@ -20,7 +20,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Captures complete high-frequency telemetry into a Loom directory
+/// Record complete high-frequency telemetry in a Loom directory
 #[derive(Parser)]
 #[command(version, arg_required_else_help = true)]
 struct CommandLine {
@@ -59,7 +59,7 @@ impl Command {
     }
 }
 
-/// Parses the arguments, runs the subcommand and reports its error as one sentence.
+/// Parses the arguments, runs the subcommand and reports its error in one sentence.
 pub fn main() -> ExitCode {
     CommandLine::parse().command.run().unwrap_or_else(|error| {
         eprintln!("ingestd: {}", sentence(&error));
@@ -67,7 +67,7 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// An error and what led to it, each told once: many errors name their cause themselves.
+/// An error and its causes, each once: many errors name their cause themselves.
 fn sentence(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {

@@ -1,4 +1,4 @@
-//! `ingestd run`: the daemon in the foreground, told by signals what to do.
+//! `ingestd run`: the daemon in the foreground, which signals stop and reconfigure.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,9 +22,9 @@ const SAME_REQUEST: Duration = Duration::from_secs(1);
     after_help = "Example:\n  ingestd run /var/lib/loom --config /etc/loom.toml\n\n`ingestd validate --help` shows every key of the configuration."
 )]
 pub struct Args {
-    /// The Loom directory; made where it does not exist
+    /// The Loom directory; created if it does not exist
     dir: PathBuf,
-    /// The configuration (TOML); without one, every default holds and clients define the sources
+    /// The configuration (TOML); without it, all defaults hold and clients define the sources
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Start although the newest record is more than a day ahead of the clock
@@ -65,7 +65,7 @@ pub(super) fn log_to_stderr() {
 /// The signals that come from now on.
 pub(super) fn catch_signals() -> anyhow::Result<Receiver<i32>> {
     let mut signals =
-        Signals::new([SIGTERM, SIGINT, SIGHUP, SIGXFSZ]).context("signals cannot be caught")?;
+        Signals::new([SIGTERM, SIGINT, SIGHUP, SIGXFSZ]).context("cannot catch signals")?;
     let (sender, receiver) = unbounded();
     std::thread::Builder::new()
         .name("loom-signals".to_owned())
@@ -93,13 +93,13 @@ pub(super) fn stop(daemon: Daemon, signals: &Receiver<i32>) -> anyhow::Result<()
         .spawn(move || {
             while let Ok(signal) = impatient.recv() {
                 if signal != SIGHUP && first.elapsed() >= SAME_REQUEST {
-                    tracing::warn!("stopped by a second signal; the next start recovers");
+                    tracing::warn!("stopped at once by a second signal; the next start recovers");
                     std::process::exit(1);
                 }
             }
         })?;
     daemon.stop()?;
-    tracing::info!("stopped; everything is durable");
+    tracing::info!("stopped; all records are durable");
     Ok(())
 }
 
@@ -113,22 +113,30 @@ fn load_config(path: Option<&Path>) -> anyhow::Result<Config> {
     }
 }
 
-/// Takes a changed configuration over. A faulty one is reported, and changes nothing.
+/// Takes over a changed configuration. One that is faulty, or that the next start would refuse, is reported and changes nothing.
 fn reload(daemon: &Daemon, path: Option<&Path>) -> anyhow::Result<()> {
     let Some(path) = path else {
         tracing::warn!(
-            "there is no configuration to read again: the daemon was started without --config"
+            "SIGHUP has no effect: the daemon was started without --config, so there is no file to read again"
         );
         return Ok(());
     };
-    match Config::load(path) {
-        Ok(config) => {
-            for note in daemon.reload(&config)? {
-                tracing::warn!("{note}");
+    let refused = match Config::load(path) {
+        Err(error) => error.to_string(),
+        Ok(config) => match daemon.reload(&config) {
+            Err(error) if daemon.is_alive() => error.to_string(),
+            notes => {
+                for note in notes? {
+                    tracing::warn!("{note}");
+                }
+                tracing::info!("{} is in effect", path.display());
+                return Ok(());
             }
-            tracing::info!("{} is in effect", path.display());
-        }
-        Err(error) => tracing::error!("{}: {error}; nothing has changed", path.display()),
-    }
+        },
+    };
+    tracing::error!(
+        "refused {}: {refused}; the configuration stays as it was",
+        path.display()
+    );
     Ok(())
 }

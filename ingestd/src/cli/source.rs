@@ -11,7 +11,7 @@ use super::catalog::{Editor, read_catalog};
 use super::stdout::show;
 use super::table::Table;
 
-/// Add, close and list sources, also while the daemon runs
+/// Add, close and list sources, with or without a running daemon
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  ingestd source add /var/lib/loom --fields sources.toml\n  ingestd source close /var/lib/loom --source redis_request\n  ingestd source list /var/lib/loom"
@@ -23,21 +23,27 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum SourceCommand {
-    /// Define the sources of a TOML file; those that exist take further fields and indexes
+    /// Define the sources of a TOML file; existing sources get its new fields and indexes
     Add {
+        /// The Loom directory
         dir: PathBuf,
-        /// TOML with [[source]] tables, as in the configuration
+        /// The definitions: TOML with [[source]] tables, as in the configuration
         #[arg(long, value_name = "FILE")]
         fields: PathBuf,
     },
-    /// End a source: what it holds stays readable
+    /// Close a source: it takes no more records, and queries still read those it holds
     Close {
+        /// The Loom directory
         dir: PathBuf,
+        /// The source to close
         #[arg(long, value_name = "NAME")]
         source: String,
     },
-    /// Show the sources and their fields
-    List { dir: PathBuf },
+    /// List the sources and their fields
+    List {
+        /// The Loom directory
+        dir: PathBuf,
+    },
 }
 
 impl Args {
@@ -45,8 +51,8 @@ impl Args {
         match self.command {
             SourceCommand::Add { dir, fields } => {
                 let toml = std::fs::read_to_string(&fields)
-                    .with_context(|| format!("{} cannot be read", fields.display()))?;
-                // Read here already, so that a mistake is told with the file's name, whoever carries it out.
+                    .with_context(|| format!("cannot read {}", fields.display()))?;
+                // Parsed here too, so that a mistake is reported with the name of the file.
                 parse_sources(&toml).with_context(|| fields.display().to_string())?;
                 Editor::open(&dir)?.define(&toml)?;
             }

@@ -1,4 +1,4 @@
-//! `ingestd status`: what the daemon says of itself and of each source, once.
+//! `ingestd status`: the state of the daemon and of each source, once.
 
 use std::fmt::Write;
 use std::io::ErrorKind;
@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use ingestd::client::{Client, ClientError};
 use ingestd::config::ByteSize;
-use ingestd::daemon::Status;
+use ingestd::daemon::DaemonStatus;
 use loom_engine::query::Directory;
 
 use super::stdout::show;
 use super::table::{Table, count};
 
-/// Show the daemon's state, and what became of each source's records since it started
+/// Show the state of the daemon, and how many records of each source it stored, refused and dropped since it started
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  ingestd status /var/lib/loom")]
 pub struct Args {
@@ -29,7 +29,7 @@ impl Args {
             Err(ClientError::NotRunning(_)) => {
                 show(from_the_directory(
                     &self.dir,
-                    "written by a process without a socket",
+                    "none; another process writes the directory",
                 )?)?;
                 return Ok(ExitCode::SUCCESS);
             }
@@ -37,20 +37,19 @@ impl Args {
             Err(ClientError::Io(error)) if error.kind() == ErrorKind::PermissionDenied => {
                 show(from_the_directory(
                     &self.dir,
-                    "running; this user may not ask it",
+                    "running; this user may not use its socket",
                 )?)?;
                 return Ok(ExitCode::SUCCESS);
             }
             Err(error) => return Err(error.into()),
         };
-        let status = Status::from_json(&client.status()?)?;
+        let status = DaemonStatus::from_json(&client.status()?)?;
         show(heading(&status) + &sources(&status))?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// What the directory itself tells where no daemon answers: what each source holds. A writer that lives is told as
-/// `alive`.
+/// The state that the directory itself shows if no daemon answers: what each source holds. A living writer is shown as `alive`.
 fn from_the_directory(dir: &Path, alive: &str) -> anyhow::Result<String> {
     let directory = Directory::open(dir)?;
     let snapshot = directory.snapshot()?;
@@ -79,7 +78,7 @@ fn from_the_directory(dir: &Path, alive: &str) -> anyhow::Result<String> {
 }
 
 /// The daemon's own lines.
-pub(super) fn heading(status: &Status) -> String {
+pub(super) fn heading(status: &DaemonStatus) -> String {
     let mut text = String::new();
     let up = Duration::from_secs(Duration::from_nanos(status.uptime_ns).as_secs());
     let mut line = |key: &str, value: String| {
@@ -108,7 +107,7 @@ pub(super) fn heading(status: &Status) -> String {
     line(
         "disk",
         format!(
-            "held the writer up {} times, {:.1} s in all; {} connections wait now",
+            "delayed the writer {} times, {:.1} s in total; {} connections wait now",
             status.log_stalls,
             Duration::from_nanos(status.log_stall_ns).as_secs_f64(),
             status.waiting_connections
@@ -120,7 +119,7 @@ pub(super) fn heading(status: &Status) -> String {
     text
 }
 
-fn sources(status: &Status) -> String {
+fn sources(status: &DaemonStatus) -> String {
     let mut table = Table::new(&[
         "source", "received", "stored", "refused", "dropped", "payload",
     ]);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ingestd::client::Client;
 use ingestd::config::ByteSize;
-use ingestd::daemon::{SourceStatus, Status};
+use ingestd::daemon::{DaemonStatus, SourceStatus};
 
 use super::status::heading;
 use super::table::{Table, count};
@@ -17,7 +17,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Moves to the corner and clears the terminal.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Show each source's rate, bytes, lag and losses once a second, until Ctrl-C
+/// Show rate, bytes, lag and losses of each source once a second, until Ctrl-C
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  ingestd top /var/lib/loom")]
 pub struct Args {
@@ -32,7 +32,7 @@ impl Args {
         let mut before: HashMap<u16, SourceStatus> = HashMap::new();
         let mut at = Instant::now();
         loop {
-            let status = Status::from_json(&client.status()?)?;
+            let status = DaemonStatus::from_json(&client.status()?)?;
             let elapsed = at.elapsed();
             at = Instant::now();
             let table = rates(&status, &before, elapsed);
@@ -55,7 +55,7 @@ impl Args {
     }
 }
 
-fn rates(status: &Status, before: &HashMap<u16, SourceStatus>, elapsed: Duration) -> Table {
+fn rates(status: &DaemonStatus, before: &HashMap<u16, SourceStatus>, elapsed: Duration) -> Table {
     let mut table = Table::new(&[
         "source",
         "records/s",
@@ -112,9 +112,9 @@ mod tests {
             received,
             ..SourceStatus::default()
         };
-        let status = Status {
+        let status = DaemonStatus {
             sources: vec![source(3000)],
-            ..Status::default()
+            ..DaemonStatus::default()
         };
         let before = HashMap::from([(1, source(1000))]);
         let text = rates(&status, &before, Duration::from_secs(2)).render();

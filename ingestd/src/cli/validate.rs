@@ -1,11 +1,12 @@
-//! `ingestd validate`: says whether a configuration would be taken, before a daemon is asked to.
+//! `ingestd validate`: whether a daemon would take a configuration, before one reads it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ingestd::config::Config;
 use ingestd::counted;
-use ingestd::daemon::left_in_staging;
+use ingestd::daemon::definitions::rehearse;
+use ingestd::daemon::other_staging;
 
 use super::stdout::say;
 
@@ -13,33 +14,33 @@ use super::stdout::say;
 const EX_CONFIG: u8 = 78;
 
 const AFTER_HELP: &str = r#"Example:
-  ingestd validate --config /etc/loom.toml
+  ingestd validate /var/lib/loom --config /etc/loom.toml
 
 Every key, with its default; sources, limits and the group are examples:
   [log]
-  chunk = "64KiB"           # unit of indexing; fixed when the directory is made
+  chunk = "64KiB"           # unit of indexing; fixed when the directory is created
   block = "64MiB"           # unit of eviction; two are staged
-  segment = "1GiB"          # size of a file of the record log, at least two; fixed when the directory is made
-  staging = "/dev/shm"      # where everything fits with 10 % to spare, else the Loom directory
-  durability = "500ms"      # fsync at most this late; "none", or "batch": acknowledge after fsync
+  segment = "1GiB"          # size of a file of the record log, which has at least two; fixed when the directory is created
+  staging = "/dev/shm"      # if everything fits there with 10 % to spare, else the Loom directory
+  durability = "500ms"      # fsync at most this late; or "batch" (acknowledge after fsync), or "none"
 
   [retention]
-  max_bytes = "50GiB"       # on the disk, all files of the logs; unlimited unless given
-  max_age = "24h"           # of a file's last record; unlimited unless given
-  min_free = "5%"           # of the disk, or a size; when less is free:
-  on_full = "evict"         # the oldest file goes; or "refuse": records are refused, and counted
+  max_bytes = "50GiB"       # of all log files on the disk; unlimited unless given
+  max_age = "24h"           # of the newest record in a file; unlimited unless given
+  min_free = "5%"           # of the disk, or a size; when less is free,
+  on_full = "evict"         # "evict" removes the oldest file, "refuse" refuses and counts new records
 
   [metrics]
-  listen = "127.0.0.1:9464" # /metrics, /livez and /readyz, on loopback; not served unless given
-  interval = "10s"          # how often the source loom_metrics gets records; "0s": never
+  listen = "127.0.0.1:9464" # serves /metrics, /livez and /readyz on loopback; off unless given
+  interval = "10s"          # how often the source loom_metrics gets records; "0s" for never
 
   [access]
-  group = "telemetry"       # may read the directory and query it; none unless given
+  group = "telemetry"       # may read and query the directory; none unless given
   socket = "owner"          # who may push; or "group"
 
   [[source]]
   name = "redis_request"
-  time = "arrival"          # or "own": each record brings its own time
+  time = "arrival"          # or "own": each record carries its own time
   on_overload = "block"     # or "drop_new"
   [[source.field]]
   name = "latency_ns"
@@ -54,38 +55,54 @@ Every key, with its default; sources, limits and the group are examples:
   where = "op = 'SET'"
   bins = { from = 1000, factor = 2, count = 24 }"#;
 
-/// Check a configuration: exit code 0, or 78 with the line that is wrong
+/// Check a configuration, and with DIR whether the daemon of that directory would take it
+///
+/// Exit 0 when it is sound, 78 when it is not, with the line or the source that is wrong.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
+    /// A Loom directory: compare the configuration with its catalog
+    dir: Option<PathBuf>,
     /// The configuration (TOML)
-    #[arg(long, value_name = "FILE", required_unless_present = "file")]
-    config: Option<PathBuf>,
-    /// The same
-    #[arg(value_name = "FILE", conflicts_with = "config")]
-    file: Option<PathBuf>,
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
 }
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let config = self.config.or(self.file).unwrap_or_default();
-        let path = config.display();
-        match Config::load(&config) {
-            Ok(config) => {
-                let sources = counted(config.sources.len() as u64, "source");
-                say(format_args!("{path}: sound, with {sources}"))?;
-                if let Some(note) = left_in_staging(config.log.staging.get_ref()) {
-                    say(note)?;
-                }
-                Ok(ExitCode::SUCCESS)
-            }
+        let path = self.config.display();
+        let config = match Config::load(&self.config) {
+            Ok(config) => config,
             Err(error) => {
                 match error.line {
                     Some(line) => eprintln!("ingestd: {path}:{line}: {}", error.message),
                     None => eprintln!("ingestd: {path}: {error}"),
                 }
-                Ok(ExitCode::from(EX_CONFIG))
+                return Ok(ExitCode::from(EX_CONFIG));
             }
+        };
+        let mut notes = Vec::new();
+        match &self.dir {
+            Some(dir) if !dir.join("loom.json").exists() => notes.push(format!(
+                "{} is not a Loom directory yet; 'ingestd run' creates it",
+                dir.display()
+            )),
+            Some(dir) => match rehearse(dir, &config) {
+                Ok(found) => notes = found,
+                Err(error) => {
+                    let dir = dir.display();
+                    eprintln!("ingestd: {path}: {dir} does not take this configuration: {error}");
+                    return Ok(ExitCode::from(EX_CONFIG));
+                }
+            },
+            None => {}
         }
+        let sources = counted(config.sources.len() as u64, "source");
+        say(format_args!("{path}: sound, with {sources}"))?;
+        notes.extend(other_staging(config.log.staging.get_ref(), None));
+        for note in notes {
+            say(note)?;
+        }
+        Ok(ExitCode::SUCCESS)
     }
 }

@@ -1,4 +1,4 @@
-//! Who may come near: the modes and the group of the directory, and the socket itself.
+//! Who may read and push: the modes and the group of the directory, and the socket itself.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -9,25 +9,43 @@ use loom_engine::log::Access;
 use rustix::fs::{Gid, Mode};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use super::DaemonError;
+use super::error::DaemonError;
 use crate::config::{AccessConfig, SocketAccess};
 use crate::socket::{SOCKET_NAME, with_socket_path};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// Gives what the directory holds of Loom's already its modes and group; the engine makes new files so from the start.
+/// Sets modes and group of Loom's existing files; the engine creates new files with them.
 pub(super) fn share(dir: &Path, group: Option<u32>) -> Result<(), DaemonError> {
     for error in Access::new(group).set_all(dir) {
         if group.is_some() {
             return Err(error.into());
         }
-        tracing::warn!("{error}; its mode or group stays, so others than its owner may read it");
+        tracing::warn!(
+            "{error}; its mode and group stay, so users other than its owner may read it"
+        );
     }
     Ok(())
 }
 
-/// Why a directory, as it is found, is not the daemon's alone.
+/// Why this process may not give files to a group, if so: it must be a member, or root.
+pub(super) fn may_share(group: Option<u32>) -> Result<(), String> {
+    let Some(group) = group.map(Gid::from_raw) else {
+        return Ok(());
+    };
+    let own = rustix::process::getegid();
+    let others = rustix::process::getgroups().unwrap_or_default();
+    if own == group || others.contains(&group) || rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    Err(format!(
+        "this daemon's user is not in group {}, so it cannot share the directory; add the user to the group, or change [access] group",
+        group.as_raw()
+    ))
+}
+
+/// Why users other than the daemon's may have changed a directory, as it is found.
 pub(super) fn distrusted(dir: &Path) -> Vec<String> {
     let Ok(found) = std::fs::metadata(dir) else {
         return Vec::new();
@@ -36,21 +54,20 @@ pub(super) fn distrusted(dir: &Path) -> Vec<String> {
     let (name, user) = (dir.display(), rustix::process::geteuid().as_raw());
     if found.uid() != user {
         notes.push(format!(
-            "{name} belongs to user {}, who may put anything in the place of what user {user}, who runs this daemon, keeps \
-             there; give it to user {user} with chown",
+            "{name} belongs to user {}, who may replace any file that this daemon of user {user} keeps there; run 'chown {user} {name}'",
             found.uid()
         ));
     }
     if found.mode() & 0o022 != 0 {
         notes.push(format!(
-            "{name} had mode {:04o} when this daemon started: others than its owner could write to it, and put anything there",
+            "{name} had mode {:04o} when this daemon started: other users could write to it; check that its files are yours",
             found.mode() & 0o7777
         ));
     }
     notes
 }
 
-/// Makes the directory's socket, in place of one that a killed daemon left.
+/// Creates the directory's socket, in place of one that a killed daemon left.
 ///
 /// Its mode is set before it has a name, so there is no moment in which others could connect.
 pub(super) fn bind(
@@ -70,7 +87,7 @@ pub(super) fn bind(
         Ok(_) => {
             return Err(failed(io::Error::new(
                 io::ErrorKind::AlreadyExists,
-                "something that is no socket stands in its place; move it away",
+                "a file that is not a socket has this name; move it away",
             )));
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}

@@ -6,148 +6,87 @@ use loom_engine::Error;
 use loom_engine::schema::{IndexDef, SourceDef, parse_sources};
 
 use super::catalog_json;
+use super::definitions;
 use super::message::{Gone, Inbox};
 use super::peer::Peer;
 use crate::protocol::{ErrorCode, Reply, Request, RequestId};
 
-/// A request other than hello, push and sync, with what it needs of its frame.
-pub(super) struct Command {
-    request: RequestId,
-    action: Action,
-}
-
-enum Action {
-    Define {
-        toml: String,
-    },
-    CloseSource {
-        source: String,
-    },
-    AddIndex {
-        source: String,
-        toml: String,
-    },
-    CloseIndex {
-        source: String,
-        index: String,
-    },
-    Catalog,
-    Status,
-    Refused {
-        records: u32,
-        source: String,
-        reason: String,
-    },
-}
-
-impl Command {
-    /// None for the requests that are no commands.
-    pub(super) fn from_request(request: Request<'_>) -> Option<Command> {
-        let (request, action) = match request {
-            Request::Hello { .. } | Request::Push(_) | Request::Sync { .. } => return None,
-            Request::Define { request, toml } => {
-                let toml = toml.to_owned();
-                (request, Action::Define { toml })
-            }
-            Request::CloseSource { request, source } => {
-                let source = source.to_owned();
-                (request, Action::CloseSource { source })
-            }
-            Request::AddIndex {
-                request,
-                source,
-                toml,
-            } => {
-                let (source, toml) = (source.to_owned(), toml.to_owned());
-                (request, Action::AddIndex { source, toml })
-            }
-            Request::CloseIndex {
-                request,
-                source,
-                index,
-            } => {
-                let (source, index) = (source.to_owned(), index.to_owned());
-                (request, Action::CloseIndex { source, index })
-            }
-            Request::Catalog { request } => (request, Action::Catalog),
-            Request::Status { request } => (request, Action::Status),
-            Request::Refused {
-                request,
-                records,
-                source,
-                reason,
-            } => {
-                let (source, reason) = (source.to_owned(), reason.to_owned());
-                (
-                    request,
-                    Action::Refused {
-                        records,
-                        source,
-                        reason,
-                    },
-                )
-            }
-        };
-        Some(Command { request, action })
-    }
-
-    /// Does it, after everything that the connection sent before, and returns the reply.
-    pub(super) fn carry_out(self, inbox: &Inbox, peer: &Arc<Peer>) -> Result<Reply, Gone> {
-        let request = self.request;
-        let done = match self.action {
-            Action::Define { toml } => define(inbox, peer, request, &toml)?,
-            Action::CloseSource { source } => inbox
-                .call(Some(peer), move |writing| writing.close_source(&source))?
-                .map(|()| Reply::Done { request }),
-            Action::AddIndex { source, toml } => match parse_index(&toml) {
+/// Carries a request out, after everything that the connection sent before, and returns the reply; None if it is no command.
+pub(super) fn carry_out(
+    request: Request<'_>,
+    inbox: &Inbox,
+    peer: &Arc<Peer>,
+) -> Result<Option<Reply>, Gone> {
+    let (request, done) = match request {
+        Request::Hello { .. } | Request::Push(_) | Request::Sync { .. } => return Ok(None),
+        Request::Define { request, toml } => (request, define(inbox, peer, request, toml)?),
+        Request::CloseSource { request, source } => {
+            let source = source.to_owned();
+            let closed = inbox.call(Some(peer), move |recorder| {
+                definitions::close_source(&mut recorder.writer, &source)
+            })?;
+            (request, closed.map(|()| Reply::Done { request }))
+        }
+        Request::AddIndex {
+            request,
+            source,
+            toml,
+        } => {
+            let source = source.to_owned();
+            let added = match parse_index(toml) {
                 Err(error) => Err(error),
-                Ok(def) => inbox
-                    .call(Some(peer), move |writing| writing.add_index(&source, &def))?
-                    .map(|index| Reply::IndexAdded { request, index }),
-            },
-            Action::CloseIndex { source, index } => inbox
-                .call(Some(peer), move |writing| {
-                    writing.close_index(&source, &index)
-                })?
-                .map(|()| Reply::Done { request }),
-            Action::Refused {
-                records,
-                source,
-                reason,
-            } => {
-                let refuser = Arc::clone(peer);
-                inbox
-                    .call(Some(peer), move |writing| {
-                        writing.enter_refused(&refuser, &source, records, &reason)
-                    })?
-                    .map(|()| Reply::Done { request })
-            }
-            Action::Catalog => {
-                let learner = Arc::clone(peer);
-                let catalog = inbox.call(Some(peer), move |writing| {
-                    let catalog = writing.catalog();
-                    writing.learn_all(&learner);
-                    catalog
-                })?;
-                Ok(Reply::Catalog {
-                    request,
-                    json: catalog_json::render(&catalog),
-                })
-            }
-            Action::Status => {
-                let status = inbox.call(Some(peer), |writing| writing.status())?;
-                Ok(Reply::Status {
-                    request,
-                    json: status.to_json(),
-                })
-            }
-        };
-        Ok(done.unwrap_or_else(|error| Reply::Error {
-            request: Some(request),
-            code: code_of(&error),
-            message: error.to_string(),
-        }))
-    }
+                Ok(def) => inbox.call(Some(peer), move |recorder| {
+                    definitions::add_index(&mut recorder.writer, &source, &def)
+                })?,
+            };
+            let reply = added.map(|index| Reply::IndexAdded { request, index });
+            (request, reply)
+        }
+        Request::CloseIndex {
+            request,
+            source,
+            index,
+        } => {
+            let (source, index) = (source.to_owned(), index.to_owned());
+            let closed = inbox.call(Some(peer), move |recorder| {
+                definitions::close_index(&mut recorder.writer, &source, &index)
+            })?;
+            (request, closed.map(|()| Reply::Done { request }))
+        }
+        Request::Refused {
+            request,
+            records,
+            source,
+            reason,
+        } => {
+            let (source, reason) = (source.to_owned(), reason.to_owned());
+            let refuser = Arc::clone(peer);
+            let entered = inbox.call(Some(peer), move |recorder| {
+                recorder.enter_refused(&refuser, &source, records, &reason)
+            })?;
+            (request, entered.map(|()| Reply::Done { request }))
+        }
+        Request::Catalog { request } => {
+            let learner = Arc::clone(peer);
+            let catalog = inbox.call(Some(peer), move |recorder| {
+                let catalog = recorder.writer.catalog().clone();
+                learner.learn_all(&catalog);
+                catalog
+            })?;
+            let json = catalog_json::render(&catalog);
+            (request, Ok(Reply::Catalog { request, json }))
+        }
+        Request::Status { request } => {
+            let status = inbox.call(Some(peer), |recorder| recorder.status())?;
+            let json = status.to_json();
+            (request, Ok(Reply::Status { request, json }))
+        }
+    };
+    Ok(Some(done.unwrap_or_else(|error| Reply::Error {
+        request: Some(request),
+        code: code_of(&error),
+        message: error.to_string(),
+    })))
 }
 
 fn define(
@@ -162,10 +101,10 @@ fn define(
     };
     let names: Vec<String> = sources.iter().map(|source| source.name.clone()).collect();
     let learner = Arc::clone(peer);
-    let ids = inbox.call(Some(peer), move |writing| {
-        let ids = writing.define(&sources)?;
+    let ids = inbox.call(Some(peer), move |recorder| {
+        let ids = definitions::define(&mut recorder.writer, &sources)?;
         for (id, source) in ids.iter().zip(&sources) {
-            writing.learn(&learner, *id, source.fields.len());
+            learner.learn(*id, source.fields.len());
         }
         Ok(ids)
     })?;

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
 
-use super::commands::Command;
-use super::message::{Batch, Buffer, Gone, Inbox, Item, Message};
+use super::buffer::{Buffer, Item};
+use super::commands;
+use super::message::{Frames, Gone, Inbox, Message};
 use super::peer::Peer;
 use crate::protocol::{
     ErrorCode, HEADER_BYTES, Header, Malformed, REQUEST_BODY_BYTES_MAX, Reply, Request, VERSION,
@@ -89,13 +90,13 @@ impl Connection {
             Err(End::Version(version)) => (
                 ErrorCode::Version,
                 format!(
-                    "version {version} of the protocol is not known; this daemon speaks {VERSION}"
+                    "protocol version {version} is unknown; this daemon speaks version {VERSION}"
                 ),
             ),
             Err(End::Broken) => return self.peer.disconnect(),
             Err(End::WriterGone) => (
                 ErrorCode::Failed,
-                "the daemon's writer has failed".to_owned(),
+                "the daemon's writer has failed; its log says why".to_owned(),
             ),
         };
         // Frames before a malformed one count.
@@ -141,16 +142,13 @@ impl Connection {
     /// Decodes the whole frames that are there. Pushes and syncs become items; other requests are carried out.
     fn decode(&mut self) -> Result<(), End> {
         while let Some((header, body)) = self.next_frame()? {
-            let start = body.start;
             let bytes = self.buffer.bytes.get(body.clone()).unwrap_or_default();
-            let request = Request::decode(header, bytes)?;
-            self.decoded = body.end;
-            match request {
+            match Request::decode(header, bytes)? {
                 Request::Hello { version, .. } => self.greet(version)?,
                 _ if !self.greeted => return Err(Malformed::NotLoom.into()),
                 Request::Push(push) => {
                     // The payloads are the last bytes of the body.
-                    let start = (start + header.body_bytes) - push.bytes.len();
+                    let start = body.end - push.bytes.len();
                     self.buffer.items.push(Item::Push {
                         source: push.source,
                         shape: push.shape,
@@ -161,16 +159,18 @@ impl Connection {
                 Request::Sync { request, depth } => {
                     self.buffer.items.push(Item::Sync { request, depth });
                 }
-                command => {
-                    let command = Command::from_request(command);
-                    // What was pushed before comes before it.
+                // Earlier pushes come first; the command is decoded again, as the first frame of another buffer.
+                _ if !self.buffer.items.is_empty() => {
                     self.hand_over()?;
-                    if let Some(command) = command {
-                        let reply = command.carry_out(&self.inbox, &self.peer)?;
+                    continue;
+                }
+                command => {
+                    if let Some(reply) = commands::carry_out(command, &self.inbox, &self.peer)? {
                         self.answer(&reply)?;
                     }
                 }
             }
+            self.decoded = body.end;
         }
         Ok(())
     }
@@ -228,7 +228,7 @@ impl Connection {
                 to.copy_from_slice(from);
             }
             let full = std::mem::replace(&mut self.buffer, next);
-            self.inbox.send(Message::Batch(Batch {
+            self.inbox.send(Message::Frames(Frames {
                 peer: Arc::clone(&self.peer),
                 buffer: full,
                 next_item: 0,

@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
-use super::status::{SourceStatus, Status};
+use super::status::{DaemonStatus, SourceStatus};
 
 /// A counter of one source.
 type OfSource = fn(&SourceStatus) -> u64;
 
 /// All metrics. Counters count since the daemon started.
-pub(super) fn render(status: &Status) -> String {
+pub(super) fn render(status: &DaemonStatus) -> String {
     let mut text = String::new();
     let seconds = |nanos: u64| nanos as f64 / 1e9;
     let whole: [(&str, &str, &str, f64); 11] = [
@@ -75,7 +75,7 @@ pub(super) fn render(status: &Status) -> String {
         (
             "loom_trouble",
             "gauge",
-            "1 while the log does not take records as it should.",
+            "1 while something is wrong with the log, else 0.",
             f64::from(u8::from(status.trouble.is_some())),
         ),
     ];
@@ -102,7 +102,7 @@ pub(super) fn render(status: &Status) -> String {
         ),
         (
             "loom_dropped_records_total",
-            "Records that were dropped for want of room.",
+            "Records that were dropped because the log was full.",
             |source| source.dropped,
         ),
         (
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn each_source_has_its_counters_and_its_name_is_escaped() {
-        let status = Status {
+        let status = DaemonStatus {
             log_stall_ns: 1_500_000_000,
             sources: vec![SourceStatus {
                 name: "a\"b\\c".to_owned(),
@@ -151,7 +151,7 @@ mod tests {
                 stored: u64::from(u32::MAX) * 16,
                 ..SourceStatus::default()
             }],
-            ..Status::default()
+            ..DaemonStatus::default()
         };
         let text = render(&status);
         assert!(text.contains("\nloom_stall_seconds_total 1.5\n"), "{text}");

@@ -1,5 +1,5 @@
-//! `GET /metrics`, `/livez` and `/readyz` on a loopback address, for monitoring. One request a connection, and a thread for each, so that one
-//! that says nothing delays no other.
+//! `GET /metrics`, `/livez` and `/readyz` on a loopback address, for monitoring. One request a connection, and a thread for each, so that
+//! a silent client delays no other.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -45,9 +45,7 @@ impl Http {
                             Ok(()) => {}
                             Err(error) => {
                                 // Out of descriptors or threads, most likely: others may close soon.
-                                tracing::warn!(
-                                    "a request for metrics could not be accepted: {error}"
-                                );
+                                tracing::warn!("cannot accept a request for metrics: {error}");
                                 std::thread::sleep(RETRY);
                             }
                         }
@@ -173,14 +171,14 @@ fn answer(head: &str, inbox: &Inbox) -> (&'static str, &'static str, String) {
     match target.split('?').next().unwrap_or("") {
         "/livez" if inbox.is_alive() => ("200 OK", TEXT, "alive\n".to_owned()),
         "/livez" => failed(gone),
-        "/readyz" => match inbox.call(None, |writing| writing.status()) {
+        "/readyz" => match inbox.call(None, |recorder| recorder.status()) {
             Ok(status) => match status.trouble {
                 None => ("200 OK", TEXT, "ready\n".to_owned()),
                 Some(trouble) => failed(&trouble),
             },
             Err(_) => failed(gone),
         },
-        "/metrics" => match inbox.call(None, |writing| writing.status()) {
+        "/metrics" => match inbox.call(None, |recorder| recorder.status()) {
             Ok(status) => (
                 "200 OK",
                 "text/plain; version=0.0.4",

@@ -7,7 +7,7 @@ use crate::protocol::Counts;
 
 /// The counts of one source since the daemon started.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Account {
+pub struct SourceAccount {
     pub counts: Counts,
     /// Payload bytes stored.
     pub stored_bytes: u64,
@@ -18,7 +18,7 @@ pub struct Account {
 /// The accounts of all sources, by id.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    accounts: Vec<Account>,
+    accounts: Vec<SourceAccount>,
 }
 
 impl Ledger {
@@ -30,7 +30,7 @@ impl Ledger {
         );
         let place = usize::from(source.0);
         if self.accounts.len() <= place {
-            self.accounts.resize(place + 1, Account::default());
+            self.accounts.resize(place + 1, SourceAccount::default());
         }
         if let Some(account) = self.accounts.get_mut(place) {
             account.counts.add(counts);
@@ -40,7 +40,7 @@ impl Ledger {
     }
 
     /// The account of a source; zeroes where nothing came for it.
-    pub fn account(&self, source: SourceId) -> Account {
+    pub fn account(&self, source: SourceId) -> SourceAccount {
         self.accounts
             .get(usize::from(source.0))
             .copied()
@@ -68,7 +68,7 @@ mod tests {
         assert_eq!(account.counts.stored, 14);
         assert_eq!(account.stored_bytes, 112);
         assert_eq!(account.last_push, Some(Timestamp(200)));
-        assert_eq!(ledger.account(SourceId(2)), Account::default());
-        assert_eq!(ledger.account(SourceId(60_000)), Account::default());
+        assert_eq!(ledger.account(SourceId(2)), SourceAccount::default());
+        assert_eq!(ledger.account(SourceId(60_000)), SourceAccount::default());
     }
 }

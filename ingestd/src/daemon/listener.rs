@@ -6,7 +6,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use super::access::may_push;
 use super::connection::Connection;
@@ -15,15 +17,19 @@ use super::peer::Peer;
 use crate::config::AccessConfig;
 use crate::protocol::{ErrorCode, Reply, Welcome};
 
-/// One more is told so and closed.
+/// One more gets an error and is closed.
 pub const CONNECTIONS_MAX: usize = 256;
 /// A connection's thread parses TOML of clients, whose nesting its parser limits.
 const STACK_BYTES: usize = 1 << 20;
+/// How long clients have, all together, to take their answers once the daemon stops.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) struct Listener {
     socket: Arc<UnixListener>,
     thread: JoinHandle<()>,
     registry: Arc<Registry>,
+    /// Disconnected once every thread that holds a sender has ended.
+    all_ended: Receiver<()>,
 }
 
 /// The connections that are open.
@@ -54,6 +60,7 @@ impl Listener {
             count,
             stopping: AtomicBool::new(false),
         });
+        let (running, all_ended) = bounded(0);
         let thread = std::thread::Builder::new()
             .name("loom-accept".to_owned())
             .spawn({
@@ -63,7 +70,7 @@ impl Listener {
                     while let Some(stream) = registry.accept(&socket) {
                         next_id += 1;
                         if let Err(refusal) =
-                            registry.admit(next_id, &stream, &access, &inbox, welcome)
+                            registry.admit(next_id, &stream, &access, &inbox, welcome, &running)
                         {
                             refuse(&stream, refusal);
                         }
@@ -74,12 +81,14 @@ impl Listener {
             socket,
             thread,
             registry,
+            all_ended,
         })
     }
 
-    /// Accepts no more, takes what every socket holds already, and returns the connections once all of it is handed
-    /// to the writer thread.
+    /// Accepts no more, takes what every socket holds already, and returns the connections once all of it is handed to the writer thread.
+    /// Clients can delay that until one deadline; the disk takes the time that it needs.
     pub(super) fn stop(self) -> Vec<Arc<Peer>> {
+        let deadline = Instant::now() + STOP_PATIENCE;
         self.registry.stopping.store(true, Ordering::SeqCst);
         // Wakes the thread that accepts; it fails only where the socket is closed already.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
@@ -92,6 +101,9 @@ impl Listener {
             .collect();
         for open in &open {
             open.peer.stop_receiving();
+        }
+        if self.all_ended.recv_deadline(deadline) == Err(RecvTimeoutError::Timeout) {
+            open.iter().for_each(|open| open.peer.hurry());
         }
         open.into_iter()
             .map(|open| {
@@ -121,7 +133,7 @@ impl Registry {
                 Ok((stream, _)) => return Some(stream),
                 Err(error) => {
                     // Out of descriptors, most likely: others may close soon.
-                    tracing::warn!("a connection could not be accepted: {error}");
+                    tracing::warn!("cannot accept a connection: {error}");
                     std::thread::sleep(Duration::from_millis(50));
                 }
             }
@@ -135,26 +147,28 @@ impl Registry {
         access: &AccessConfig,
         inbox: &Inbox,
         welcome: Welcome,
+        running: &Sender<()>,
     ) -> Result<(), (ErrorCode, String)> {
         if !may_push(stream, access) {
-            let message = "this user may not ask or tell this daemon anything; its owner may, and with [access] socket = \"group\" a group too".to_owned();
+            let message = "this user may not use the daemon's socket; run as the daemon's user, or set [access] socket = \"group\"".to_owned();
             return Err((ErrorCode::NotPermitted, message));
         }
         let mut connections = self.connections();
         if connections.len() >= CONNECTIONS_MAX {
-            let message = format!("{CONNECTIONS_MAX} connections are open; close one");
+            let message =
+                format!("all {CONNECTIONS_MAX} connections of the daemon are in use; close one");
             return Err((ErrorCode::TooManyConnections, message));
         }
         let failed = |error: io::Error| {
             (
                 ErrorCode::Failed,
-                format!("no thread for the connection: {error}"),
+                format!("cannot start a thread for the connection: {error}"),
             )
         };
         let stream = stream.try_clone().map_err(failed)?;
         let connection = Connection::new(id, stream, inbox.clone(), welcome);
         let peer = Arc::clone(connection.peer());
-        let registry = Arc::clone(self);
+        let (registry, running) = (Arc::clone(self), running.clone());
         // The lock is held until the entry stands, so a thread that ends at once finds it.
         let thread = std::thread::Builder::new()
             .name(format!("loom-peer-{id}"))
@@ -162,6 +176,7 @@ impl Registry {
             .spawn(move || {
                 connection.serve();
                 registry.leave(id);
+                drop(running);
             })
             .map_err(failed)?;
         connections.insert(id, Open { peer, thread });
@@ -170,7 +185,7 @@ impl Registry {
         Ok(())
     }
 
-    /// A connection has ended. While the daemon stops they all stay listed, to be told what became of their records.
+    /// A connection has ended. While the daemon stops they all stay listed, because each is owed a goodbye.
     fn leave(&self, id: u64) {
         if !self.stopping.load(Ordering::SeqCst) {
             let mut connections = self.connections();

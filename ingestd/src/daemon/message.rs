@@ -1,30 +1,28 @@
-//! What connections hand to the writer thread: buffers full of pushes, and calls.
+//! What connections hand to the writer thread: frames with pushes and syncs, and calls.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use loom_engine::SourceId;
 
+use super::buffer::Buffer;
 use super::peer::Peer;
-use super::writing::Writing;
-use crate::protocol::{Depth, FRAME_BYTES_MAX, RequestId, Shape};
+use super::recorder::Recorder;
 
 /// Messages under way at a time. Each connection has at most `BUFFERS_PER_CONNECTION` and one call among them.
 const INBOX_MESSAGES: usize = 1024;
 
 pub(super) enum Message {
-    Batch(Batch),
+    Frames(Frames),
     Call(Call),
-    /// All connections have ended; these are told what became of their records.
+    /// All connections have ended; each of these learns what became of its records.
     Stop {
         peers: Vec<Arc<Peer>>,
     },
 }
 
 /// Frames of one connection, and how far they are taken in.
-pub(super) struct Batch {
+pub(super) struct Frames {
     pub(super) peer: Arc<Peer>,
     pub(super) buffer: Buffer,
     /// The item to go on with.
@@ -34,30 +32,10 @@ pub(super) struct Batch {
     pub(super) taken_records: u64,
 }
 
-/// What a socket was read into, and what was found in it. Buffers go round: connection, writer thread, connection.
-pub(super) struct Buffer {
-    pub(super) bytes: Box<[u8]>,
-    pub(super) items: Vec<Item>,
-}
-
-/// One frame in a buffer.
-pub(super) enum Item {
-    Push {
-        source: SourceId,
-        shape: Shape,
-        range: Range<usize>,
-        records: u64,
-    },
-    Sync {
-        request: RequestId,
-        depth: Depth,
-    },
-}
-
-/// Something to be done by the writer thread, after what its connection sent before.
+/// Something that the writer thread does, after everything that the connection sent before.
 pub(super) struct Call {
     pub(super) peer: Option<Arc<Peer>>,
-    pub(super) work: Box<dyn FnOnce(&mut Writing) + Send>,
+    pub(super) work: Box<dyn FnOnce(&mut Recorder) + Send>,
 }
 
 /// The way to the writer thread.
@@ -77,15 +55,6 @@ pub(super) struct Outlet {
 /// The writer thread is no more.
 #[derive(Debug)]
 pub(super) struct Gone;
-
-impl Buffer {
-    pub(super) fn new() -> Self {
-        Buffer {
-            bytes: vec![0; FRAME_BYTES_MAX].into_boxed_slice(),
-            items: Vec::new(),
-        }
-    }
-}
 
 impl Inbox {
     pub(super) fn new() -> (Inbox, Outlet) {
@@ -111,14 +80,14 @@ impl Inbox {
     pub(super) fn call<R: Send + 'static>(
         &self,
         peer: Option<&Arc<Peer>>,
-        work: impl FnOnce(&mut Writing) -> R + Send + 'static,
+        work: impl FnOnce(&mut Recorder) -> R + Send + 'static,
     ) -> Result<R, Gone> {
         let (sender, receiver) = bounded(1);
         self.send(Message::Call(Call {
             peer: peer.cloned(),
-            work: Box::new(move |writing| {
+            work: Box::new(move |recorder| {
                 // A caller that is gone needs no answer.
-                let _ = sender.send(work(writing));
+                let _ = sender.send(work(recorder));
             }),
         }))?;
         receiver.recv().map_err(|_| Gone)
@@ -141,7 +110,7 @@ impl Message {
     /// The connection that it comes from.
     pub(super) fn peer(&self) -> Option<&Arc<Peer>> {
         match self {
-            Message::Batch(batch) => Some(&batch.peer),
+            Message::Frames(frames) => Some(&frames.peer),
             Message::Call(call) => call.peer.as_ref(),
             Message::Stop { .. } => None,
         }

@@ -6,26 +6,29 @@
 //! client waits for its own records only. Answers to syncs are sent by the writer thread, which waits for nobody.
 
 mod access;
+mod backlog;
+mod buffer;
 mod catalog_json;
-mod changes;
 mod commands;
-mod configured;
 mod connection;
+pub mod definitions;
+mod error;
 mod exposition;
+mod fate;
 mod http;
 mod ledger;
 mod leftovers;
 mod listener;
 mod message;
-mod metering;
+mod metrics;
+mod payload_batch;
 mod peer;
-mod retaining;
+mod recorder;
+mod retention;
 mod status;
 mod syncs;
-mod widening;
-mod writing;
+mod writer_thread;
 
-use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
@@ -36,41 +39,23 @@ use std::thread::JoinHandle;
 
 use loom_engine::ingest::{WhenFull, Writer, WriterOptions};
 use loom_engine::log::{Durability, LogOptions};
-use thiserror::Error;
 
-pub use leftovers::told as left_in_staging;
+pub use error::DaemonError;
+pub use leftovers::other_staging;
 pub use listener::CONNECTIONS_MAX;
-pub use status::{SourceStatus, Status};
+pub use status::{DaemonStatus, SourceStatus};
 
 use crate::config::{AccessConfig, Config, LogConfig, MetricsConfig, OnFull};
 use crate::losses::Losses;
 use crate::protocol::{DurabilityWord, REQUEST_BODY_BYTES_MAX, Welcome};
 use crate::socket::SOCKET_NAME;
-use configured::wanted;
 use http::Http;
 use listener::Listener;
 use message::{Inbox, Message};
-use metering::Metering;
-use retaining::Retaining;
-use writing::Writing;
-
-/// Why a daemon does not start, or has ended.
-#[derive(Debug, Error)]
-pub enum DaemonError {
-    #[error(transparent)]
-    Engine(#[from] loom_engine::Error),
-    #[error("{}: {source}", path.display())]
-    Io { path: PathBuf, source: io::Error },
-    #[error("{0}")]
-    Group(String),
-    #[error("metrics cannot be served on {address}: {source}; change [metrics] listen")]
-    Metrics {
-        address: SocketAddr,
-        source: io::Error,
-    },
-    #[error("the writer thread has failed; the log above says why")]
-    WriterGone,
-}
+use metrics::Metrics;
+use recorder::Recorder;
+use retention::Retention;
+use writer_thread::WriterThread;
 
 /// A running daemon. It ends with [`Daemon::stop`].
 pub struct Daemon {
@@ -86,7 +71,7 @@ pub struct Daemon {
     http: Option<Http>,
 }
 
-/// What a daemon needs of its directory and of the machine before it serves anybody.
+/// What a daemon holds of its directory and of the machine before it serves clients.
 struct Prepared {
     socket: UnixListener,
     http: Option<TcpListener>,
@@ -119,7 +104,7 @@ impl Daemon {
         let prepared = match prepare(&mut writer, dir, config, group) {
             Ok(prepared) => prepared,
             Err(error) => {
-                // A daemon that does not come up leaves nothing to recover; why it did not is what counts.
+                // A daemon that does not come up leaves nothing to recover; the caller learns why it did not.
                 if let Err(closing) = writer.close() {
                     tracing::error!("{closing}");
                 }
@@ -136,17 +121,17 @@ impl Daemon {
             .ino();
         let connections = Arc::new(AtomicU64::new(0));
         let (inbox, outlet) = Inbox::new();
-        let writing = Writing::new(
+        let thread = WriterThread::new(Recorder::new(
             writer,
             prepared.losses,
-            Retaining::new(dir, config.retention.clone()),
-            Metering::new(config.metrics.interval.0),
+            Retention::new(dir, config.retention.clone()),
+            Metrics::new(config.metrics.interval.0),
             durability,
             Arc::clone(&connections),
-        );
+        ));
         let writer = std::thread::Builder::new()
             .name("loom-writer".to_owned())
-            .spawn(move || writing.run(&outlet))
+            .spawn(move || thread.run(&outlet))
             .map_err(io)?;
         let listener = Listener::start(
             prepared.socket,
@@ -187,52 +172,58 @@ impl Daemon {
         self.inbox.is_alive()
     }
 
-    pub fn status(&self) -> Result<Status, DaemonError> {
+    pub fn status(&self) -> Result<DaemonStatus, DaemonError> {
         self.inbox
-            .call(None, |writing| writing.status())
+            .call(None, |recorder| recorder.status())
             .map_err(|_| DaemonError::WriterGone)
     }
 
     /// Takes over another configuration: new sources, fields and indexes take effect at once. Returns what does not,
-    /// in sentences for people.
+    /// in sentences for people. A configuration that the next start would refuse is refused whole.
     pub fn reload(&self, config: &Config) -> Result<Vec<String>, DaemonError> {
+        if self.metrics.listen != config.metrics.listen {
+            bind_metrics(config.metrics.listen)?;
+        }
+        if self.access.group != config.access.group {
+            let group = config.access.group_id().map_err(DaemonError::Group)?;
+            access::may_share(group).map_err(DaemonError::Group)?;
+        }
         let mut notes = Vec::new();
         if self.log.options() != config.log.options() {
             notes.push(
-                "[log] has changed: it takes effect at the next start (chunk and segment: never)"
+                "[log] has changed: the next start takes it over, except chunk and segment, which stay"
                     .to_owned(),
             );
         }
         if self.access != config.access {
-            notes.push("[access] has changed: it takes effect at the next start".to_owned());
+            notes.push("[access] has changed: the next start takes it over".to_owned());
         }
         if self.metrics.listen != config.metrics.listen {
-            notes
-                .push("[metrics] listen has changed: it takes effect at the next start".to_owned());
+            notes.push("[metrics] listen has changed: the next start takes it over".to_owned());
         }
         let config = config.clone();
-        let told = self
+        let from_writer = self
             .inbox
-            .call(None, move |writing| writing.reconfigure(&config))
-            .map_err(|_| DaemonError::WriterGone)?;
-        notes.extend(told);
+            .call(None, move |recorder| recorder.reconfigure(&config))
+            .map_err(|_| DaemonError::WriterGone)??;
+        notes.extend(from_writer);
         Ok(notes)
     }
 
-    /// Stops in good order: takes what the sockets hold already, makes all of it durable, tells each client what
-    /// became of its records, and leaves a directory with a clean mark.
+    /// Stops in good order: takes what the sockets hold already, makes all of it durable, reports to each client what
+    /// became of its records, and leaves a directory with a clean mark. Clients delay it by a few seconds at most.
     pub fn stop(mut self) -> Result<(), DaemonError> {
-        // The name goes first: who connects from now on learns that no daemon runs.
+        // The name goes first: a client that connects from now on learns that no daemon runs.
         self.remove_socket();
         if let Some(http) = self.http.take() {
             http.stop();
         }
         let peers = self.listener.stop();
-        let told = self.inbox.send(Message::Stop { peers });
+        let sent = self.inbox.send(Message::Stop { peers });
         drop(self.inbox);
         let ended = self.writer.join().map_err(|_| DaemonError::WriterGone)?;
         ended?;
-        told.map_err(|_| DaemonError::WriterGone)
+        sent.map_err(|_| DaemonError::WriterGone)
     }
 
     fn remove_socket(&self) {
@@ -240,7 +231,7 @@ impl Daemon {
         let ours =
             std::fs::symlink_metadata(&path).is_ok_and(|found| found.ino() == self.socket_inode);
         if ours && let Err(error) = std::fs::remove_file(&path) {
-            tracing::warn!("{} could not be removed: {error}", path.display());
+            tracing::warn!("cannot remove {}: {error}", path.display());
         }
     }
 }
@@ -253,24 +244,15 @@ fn prepare(
     group: Option<u32>,
 ) -> Result<Prepared, DaemonError> {
     access::share(dir, group)?;
-    let mut notes = Vec::new();
-    for source in &config.sources {
-        if let Some(source) = wanted(source.clone(), writer.catalog(), &mut notes) {
-            writer.define_source(&source)?;
-        }
-    }
+    let mut notes = definitions::configure(writer, &config.sources)?;
     notes.extend(config.retention.too_little(writer.bytes_min()));
-    notes.extend(left_in_staging(config.log.staging.get_ref()));
     for note in notes {
         tracing::warn!("{note}");
     }
-    let http = match config.metrics.listen {
-        Some(address) => Some(
-            TcpListener::bind(address)
-                .map_err(|source| DaemonError::Metrics { address, source })?,
-        ),
-        None => None,
-    };
+    if let Some(note) = other_staging(config.log.staging.get_ref(), Some(writer.meta().uuid)) {
+        tracing::info!("{note}");
+    }
+    let http = bind_metrics(config.metrics.listen)?;
     let mut losses = Losses::open(dir, writer)?;
     if config.retention.on_full == OnFull::Refuse {
         losses.define(writer)?;
@@ -280,6 +262,14 @@ fn prepare(
         http,
         socket: access::bind(dir, &config.access, group)?,
     })
+}
+
+fn bind_metrics(address: Option<SocketAddr>) -> Result<Option<TcpListener>, DaemonError> {
+    address
+        .map(|address| {
+            TcpListener::bind(address).map_err(|source| DaemonError::Metrics { address, source })
+        })
+        .transpose()
 }
 
 fn welcome(writer: &Writer, durability: Durability) -> Welcome {

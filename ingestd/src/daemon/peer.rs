@@ -6,10 +6,11 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crossbeam_channel::Sender;
+use loom_engine::schema::Catalog;
 use loom_engine::{Address, SourceId};
 use rustix::net::SendFlags;
 
-use super::message::Buffer;
+use super::buffer::Buffer;
 use crate::protocol::{Counts, Reply, Synced};
 
 /// Answers that gather while a long one is being sent, in bytes; more means that the client does not read.
@@ -21,7 +22,7 @@ pub(super) struct Peer {
     /// Takes buffers back once their batch is taken in.
     pub(super) free: Sender<Buffer>,
     answers: Mutex<Answers>,
-    account: Mutex<Account>,
+    account: Mutex<PeerAccount>,
 }
 
 /// Two threads answer a client: its own, which may wait for it, and the writer, which never does.
@@ -31,22 +32,24 @@ struct Answers {
     busy: bool,
     /// Whole frames that the writer thread left meanwhile.
     deferred: Vec<u8>,
+    /// The daemon stops, and the client has had its time.
+    overdue: bool,
 }
 
 /// What became of a connection's records. Only the writer thread changes it.
 #[derive(Default)]
-pub(super) struct Account {
+pub(super) struct PeerAccount {
     pub(super) counts: Counts,
     /// Why the latest refused record was refused.
     pub(super) reason: String,
     /// Batches and calls of this connection that wait for room in the log.
     pub(super) waiting: usize,
     /// How many fields each source had when the connection learnt of it: its payloads have that layout.
-    pub(super) fields_known: BTreeMap<SourceId, usize>,
+    fields_known: BTreeMap<SourceId, usize>,
 }
 
-impl Account {
-    /// The counts as a sync or a goodbye tells them.
+impl PeerAccount {
+    /// The counts as a sync or a goodbye reports them.
     pub(super) fn synced(&self, position: Address) -> Synced {
         Synced {
             position,
@@ -67,13 +70,35 @@ impl Peer {
         }
     }
 
-    pub(super) fn account(&self) -> MutexGuard<'_, Account> {
+    pub(super) fn account(&self) -> MutexGuard<'_, PeerAccount> {
         self.account.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a frame from the writer thread, without ever waiting: a client whose socket has no room for it is
-    /// disconnected.
-    pub(super) fn answer_at_once(&self, reply: &Reply) {
+    /// The connection learns of a source with so many fields: from now on its payloads have that layout.
+    pub(super) fn learn(&self, source: SourceId, fields: usize) {
+        self.account().fields_known.insert(source, fields);
+    }
+
+    /// The connection learns of all sources as they are now.
+    pub(super) fn learn_all(&self, catalog: &Catalog) {
+        let fields = catalog
+            .sources()
+            .map(|source| (source.id, source.fields.len()));
+        self.account().fields_known.extend(fields);
+    }
+
+    /// How many fields of a source the connection knows: all that there are when it first names the source, unless it learned otherwise.
+    pub(super) fn known_fields(&self, catalog: &Catalog, id: SourceId) -> usize {
+        let Some(source) = catalog.source(id) else {
+            return 0;
+        };
+        let mut account = self.account();
+        let now = source.fields.len();
+        *account.fields_known.entry(id).or_insert(now)
+    }
+
+    /// Sends a frame without ever waiting: a client whose socket has no room for it is disconnected, which is false.
+    pub(super) fn answer_at_once(&self, reply: &Reply) -> bool {
         let mut frame = Vec::with_capacity(128);
         reply.encode(&mut frame);
         let mut answers = self.answers();
@@ -88,13 +113,21 @@ impl Peer {
         if !sent {
             self.disconnect();
         }
+        sent
     }
 
-    /// Sends a frame from the connection's own thread, at the client's pace (the socket's send timeout limits it).
+    /// Sends a frame from the connection's own thread, at the client's pace (the socket's send timeout limits it) until the client is hurried.
     pub(super) fn answer_patiently(&self, reply: &Reply) -> io::Result<()> {
+        let mut answers = self.answers();
+        if answers.overdue {
+            drop(answers);
+            let sent = self.answer_at_once(reply);
+            return sent.then_some(()).ok_or(io::ErrorKind::TimedOut.into());
+        }
+        answers.busy = true;
+        drop(answers);
         let mut frame = Vec::with_capacity(128);
         reply.encode(&mut frame);
-        self.answers().busy = true;
         loop {
             // `frame` goes out without the lock; the writer thread leaves its answers in `deferred` meanwhile.
             let sent = (&self.stream).write_all(&frame);
@@ -105,6 +138,15 @@ impl Peer {
                 return sent;
             }
             frame = std::mem::take(&mut answers.deferred);
+        }
+    }
+
+    /// Waits for the client no more: an answer under way is cut off, and a later one must find room in the socket.
+    pub(super) fn hurry(&self) {
+        let mut answers = self.answers();
+        answers.overdue = true;
+        if answers.busy {
+            self.disconnect();
         }
     }
 

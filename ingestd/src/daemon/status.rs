@@ -1,11 +1,11 @@
-//! What a daemon says of itself: the JSON document of `PROTOCOL.md`, made here and read by `ingestd status` and `top`.
+//! The status of a daemon: the JSON document of `PROTOCOL.md`, written here and read by `ingestd status` and `top`.
 
 use serde::{Deserialize, Serialize};
 
 /// A daemon's state at one moment. Counts are since it started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Status {
+pub struct DaemonStatus {
     pub pid: u32,
     pub uptime_ns: u64,
     pub connections: u64,
@@ -47,14 +47,14 @@ pub struct SourceStatus {
     pub last_push_ns: Option<i64>,
 }
 
-impl Status {
+impl DaemonStatus {
     pub fn to_json(&self) -> String {
         // Names and numbers only: it cannot fail.
         serde_json::to_string(self).unwrap_or_default()
     }
 
     /// Reads a daemon's answer; keys of a later version are passed over.
-    pub fn from_json(json: &str) -> Result<Status, serde_json::Error> {
+    pub fn from_json(json: &str) -> Result<DaemonStatus, serde_json::Error> {
         serde_json::from_str(json)
     }
 }
@@ -65,18 +65,18 @@ mod tests {
 
     #[test]
     fn a_status_of_a_later_version_can_be_read() {
-        let status = Status {
+        let status = DaemonStatus {
             pid: 7,
             sources: vec![SourceStatus {
                 name: "x".to_owned(),
                 received: 3,
                 ..SourceStatus::default()
             }],
-            ..Status::default()
+            ..DaemonStatus::default()
         };
-        assert_eq!(Status::from_json(&status.to_json()).unwrap(), status);
+        assert_eq!(DaemonStatus::from_json(&status.to_json()).unwrap(), status);
         let later =
             r#"{"pid": 7, "new": [1], "sources": [{"name": "x", "received": 3, "hue": 1}]}"#;
-        assert_eq!(Status::from_json(later).unwrap(), status);
+        assert_eq!(DaemonStatus::from_json(later).unwrap(), status);
     }
 }

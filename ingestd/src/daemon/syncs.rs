@@ -9,6 +9,7 @@ use loom_engine::ingest::Writer;
 use loom_engine::log::Durability;
 
 use super::peer::Peer;
+use super::recorder::Recorder;
 use crate::protocol::{Depth, ErrorCode, Reply, RequestId, Synced};
 
 /// How long a sync waits for a disk that takes nothing, before it is answered with what is wrong.
@@ -56,20 +57,15 @@ impl Syncs {
         });
     }
 
-    /// Answers what can be answered now that everything taken in is published; with `trouble`, that failed. While losses are `unkept`, a
-    /// kill would forget what the answer counts: it waits for them.
-    pub(super) fn answer(
-        &mut self,
-        writer: &mut Writer,
-        trouble: Option<&str>,
-        unkept: Option<&str>,
-    ) {
-        match (trouble, unkept) {
+    /// Answers what can be answered now that everything taken in is published, unless that failed. While losses are not kept, a kill
+    /// would forget what the answer counts: it waits for them.
+    pub(super) fn answer(&mut self, recorder: &mut Recorder) {
+        match (recorder.trouble(), recorder.losses.unkept()) {
             (Some(message), _) => self.fail_fresh(message, Duration::ZERO),
             (None, Some(message)) => self.fail_fresh(message, TROUBLE_PATIENCE),
-            (None, None) => self.answer_fresh(writer),
+            (None, None) => self.answer_fresh(&mut recorder.writer),
         }
-        self.answer_durable(writer);
+        self.answer_durable(&recorder.writer);
     }
 
     /// Fails those that have waited for so long.

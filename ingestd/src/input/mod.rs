@@ -8,14 +8,12 @@
 
 mod arrow_ipc;
 mod blocks;
-mod capture;
 mod columns;
 mod convert;
 mod csv;
 mod decoding;
 mod files;
 mod format;
-mod headers;
 #[cfg(test)]
 mod hostile;
 mod json;

@@ -13,9 +13,9 @@ use arrow::array::{
 };
 use loom_engine::schema::FieldType;
 
-use super::capture::{INTERFACE_BYTES_MAX, Packet};
 use super::columns::Column;
-use super::headers::{Addr, dissect};
+use loom_wire::capture::framing::{INTERFACE_BYTES_MAX, Packet};
+use loom_wire::capture::headers::{Addr, dissect};
 
 /// Numbers of IP protocols, and of EtherTypes (from 1536 on) for what is not IP.
 const PROTOCOLS: [(u16, &str); 16] = [

@@ -6,11 +6,11 @@
 use anyhow::bail;
 
 use super::blocks::Blocks;
-use super::capture::{FILE_HEADER_BYTES, Framing, Step};
 use super::columns::Column;
 use super::packet::{PacketBuilder, columns};
 use super::rows::Rows;
 use super::{BATCH_BYTES, BATCH_ROWS, Reader, Wanted};
+use loom_wire::capture::framing::{FILE_HEADER_BYTES, Framing, Step};
 
 pub(crate) struct Pcap {
     blocks: Blocks,
@@ -113,8 +113,8 @@ impl Reader for Pcap {
 
 #[cfg(test)]
 mod tests {
-    use crate::input::capture::Ng;
     use crate::input::testing::{Loaded, load, options, try_load};
+    use loom_wire::capture::framing::Ng;
 
     fn capture(bytes: &[u8]) -> Loaded {
         load(bytes, crate::input::Format::Pcap, options())

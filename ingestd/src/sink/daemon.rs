@@ -73,7 +73,7 @@ impl Sink for DaemonSink {
         let name = self
             .names
             .get(&source)
-            .context("rows are refused of a source that is not defined")?;
+            .context("rows were refused for a source that is not defined")?;
         self.client.report_refused(name, rows, reason)?;
         self.noted += u64::from(rows);
         Ok(())

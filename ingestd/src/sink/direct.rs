@@ -21,9 +21,9 @@ pub(super) struct DirectSink {
 impl DirectSink {
     pub(super) fn open(dir: &Path) -> anyhow::Result<DirectSink> {
         let mut writer = match Writer::open(dir, WriterOptions::default()) {
-            Err(error @ Error::Locked { .. }) => anyhow::bail!(
-                "{error}; it cannot be reached over a daemon's socket, so wait for it to end"
-            ),
+            Err(error @ Error::Locked { .. }) => {
+                anyhow::bail!("{error}; it has no socket to load through; wait for it to end")
+            }
             writer => writer?,
         };
         let losses = Losses::open(dir, &mut writer)?;
@@ -118,7 +118,7 @@ impl Sink for DirectSink {
         let recorded = losses.finish(&mut writer);
         recorded
             .and_then(|()| writer.close())
-            .context("the directory could not be closed")?;
+            .context("cannot close the directory")?;
         losses.remove();
         Ok(Finished {
             counts,

@@ -27,7 +27,7 @@ pub trait Sink {
     /// Creates the source, or adds to the one that exists the fields and indexes that are new.
     fn define(&mut self, def: &SourceDef) -> anyhow::Result<SourceId>;
 
-    /// Stores a batch, and returns the rows that were refused, with the reasons, as far as they are told here.
+    /// Stores a batch, and returns the rows that were refused, with the reasons, as far as they are known here.
     fn push(&mut self, source: SourceId, batch: &InputBatch) -> anyhow::Result<Vec<(u64, String)>>;
 
     /// Enters rows of the source that never became payloads among its losses.

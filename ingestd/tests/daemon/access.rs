@@ -173,7 +173,7 @@ fn a_directory_that_others_may_write_to_is_told_of() {
     set_mode(&dir, 0o777);
     let open = said("open");
     assert!(
-        open.contains("had mode 0777 when this daemon started: others"),
+        open.contains("had mode 0777 when this daemon started: other users"),
         "{open}"
     );
     assert_eq!(mode(&dir), 0o700);

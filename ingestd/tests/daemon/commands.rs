@@ -130,14 +130,51 @@ fn a_configuration_is_validated_with_the_line_that_is_wrong() {
     std::fs::write(&path, "[access]\ngroup = 'no_such_group'\n").unwrap();
     let nobody = stderr_of_failure(&["validate", "--config", file], 78);
     assert!(
-        nobody.contains(&format!("{file}:2: there is no group")),
+        nobody.contains(&format!("{file}:2: group 'no_such_group' does not exist")),
         "{nobody}"
     );
     let nobody = stderr_of_failure(&["run", dir, "--config", file], 1);
-    assert!(nobody.contains("line 2: there is no group"), "{nobody}");
+    assert!(
+        nobody.contains("line 2: group 'no_such_group' does not exist"),
+        "{nobody}"
+    );
     std::fs::write(&path, format!("{SMALL}on_fire = true\n")).unwrap();
     let refused = stderr_of_failure(&["run", dir, "--config", file], 1);
     assert!(refused.contains("line 5"), "{refused}");
+}
+
+#[test]
+fn a_configuration_is_validated_against_the_catalog_of_a_directory() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("loom.toml");
+    let file = path.to_str().unwrap();
+    let loom = root.path().join("loom");
+    let dir = loom.to_str().unwrap();
+    std::fs::write(&path, format!("{SMALL}{NUMBERS}")).unwrap();
+    let new = stdout(&["validate", dir, "--config", file]);
+    assert!(new.contains("not a Loom directory yet"), "{new}");
+    assert!(!loom.exists(), "nothing is created");
+    let there = There::start(&loom, &["--config", file]);
+    let same = stdout(&["validate", dir, "--config", file]);
+    assert!(same.contains("1 source\n"), "{same}");
+    let retyped = NUMBERS.replace("'u64'", "'i64'");
+    std::fs::write(&path, format!("{SMALL}{retyped}")).unwrap();
+    assert!(stdout(&["validate", "--config", file]).contains("1 source\n"));
+    // While the daemon runs, and when it does not.
+    let refused = stderr_of_failure(&["validate", dir, "--config", file], 78);
+    there.signal("-TERM");
+    assert!(there.wait());
+    assert_eq!(
+        stderr_of_failure(&["validate", dir, "--config", file], 78),
+        refused
+    );
+    assert!(refused.contains("field 'n'"), "{refused}");
+    assert!(refused.contains(dir) && refused.contains(file), "{refused}");
+    assert_eq!(refused.lines().count(), 1, "{refused}");
+    let sizes = SMALL.replace("'4KiB'", "'8KiB'");
+    std::fs::write(&path, format!("{sizes}{NUMBERS}")).unwrap();
+    let kept = stdout(&["validate", dir, "--config", file]);
+    assert!(kept.contains("chunk"), "{kept}");
 }
 
 #[test]
@@ -158,7 +195,7 @@ fn errors_are_one_sentence_with_a_remedy() {
 #[test]
 fn each_command_shows_an_example() {
     for command in [
-        "run", "demo", "source", "index", "status", "top", "validate",
+        "run", "demo", "source", "index", "status", "top", "check", "validate",
     ] {
         let help = stdout(&[command, "--help"]);
         assert!(help.contains("Example"), "{command}: {help}");

@@ -15,7 +15,7 @@ use loom_engine::schema::{SOURCES_MAX, SourceDef, decode_catalog, encode_line};
 use super::connections::{answers, hello};
 use super::support::{Here, NUMBERS, SMALL, There, eventually, numbers, payloads};
 
-/// Everything below a folder.
+/// All paths below a folder; a segment that is still being allocated has its final name.
 fn below(dir: &Path) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     for entry in std::fs::read_dir(dir).unwrap() {
@@ -23,7 +23,8 @@ fn below(dir: &Path) -> BTreeSet<PathBuf> {
         if entry.file_type().unwrap().is_dir() {
             found.extend(below(&entry.path()));
         }
-        found.insert(entry.path());
+        let path = entry.path().into_os_string().into_string().unwrap();
+        found.insert(path.strip_suffix(".new").unwrap_or(&path).into());
     }
     found
 }

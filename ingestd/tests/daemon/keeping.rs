@@ -7,6 +7,7 @@ use std::process::Command;
 
 use ingestd::client::Client;
 use ingestd::config::Config;
+use ingestd::daemon::Daemon;
 use ingestd::protocol::{Counts, Shape};
 use loom_engine::SourceId;
 use loom_engine::check::check;
@@ -297,7 +298,7 @@ fn what_was_closed_stays_closed_when_the_configuration_still_has_it() {
     let dir = tempfile::tempdir().unwrap();
     let other = NUMBERS.replacen("'numbers'", "'other'", 1);
     let config = Config::parse(&format!("{NUMBERS}{other}")).unwrap();
-    let start = || ingestd::daemon::Daemon::start(dir.path(), &config, false).unwrap();
+    let start = || Daemon::start(dir.path(), &config, false).unwrap();
     let daemon = start();
     let client = Client::connect(dir.path()).unwrap();
     client.close_source("other").unwrap();
@@ -313,6 +314,38 @@ fn what_was_closed_stays_closed_when_the_configuration_still_has_it() {
     assert_eq!(catalog[0]["indexes"].as_array().unwrap().len(), 1);
     assert_eq!(catalog[0]["indexes"][0]["closed"], true);
     daemon.stop().unwrap();
+}
+
+#[test]
+fn a_reload_refuses_whole_what_the_next_start_would_refuse() {
+    let here = Here::start(&format!("{SMALL}{NUMBERS}"));
+    let client = here.client();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let fresh = "[[source]]\nname = 'fresh'\n";
+    let refusing = "[retention]\nmin_free = '1000000TiB'\non_full = 'refuse'\n";
+    let retyped = NUMBERS.replace("'u64'", "'i64'");
+    for (config, why) in [
+        (format!("{SMALL}{refusing}{fresh}{retyped}"), "field 'n'"),
+        (
+            format!("{SMALL}{refusing}[metrics]\nlisten = '{address}'\n{fresh}{NUMBERS}"),
+            "cannot serve metrics",
+        ),
+    ] {
+        let config = Config::parse(&config).unwrap();
+        let error = here.daemon().reload(&config).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+        assert!(here.daemon().is_alive());
+        assert!(!client.catalog().unwrap().contains("fresh"));
+        // Nor is its retention in effect.
+        let source = client.define_one(NUMBERS).unwrap();
+        assert_eq!(push_numbers(&client, source, 0, 1000).refused, 0);
+        let dir = tempfile::tempdir().unwrap();
+        let daemon = Daemon::start(dir.path(), &Config::parse(NUMBERS).unwrap(), false).unwrap();
+        daemon.stop().unwrap();
+        let next = Daemon::start(dir.path(), &config, false).map(drop);
+        assert!(next.unwrap_err().to_string().contains(why));
+    }
 }
 
 #[test]
@@ -439,8 +472,7 @@ fn another_user_who_reaches_the_socket_is_refused() {
         return;
     }
     assert!(
-        said.starts_with("255 4 ")
-            && said.contains("may not ask or tell this daemon anything; its owner may"),
+        said.starts_with("255 4 ") && said.contains("may not use the daemon's socket; run as"),
         "{said}"
     );
     let status = here.daemon().status().unwrap();

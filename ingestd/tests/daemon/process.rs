@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ingestd::client::{Client, ClientError};
-use ingestd::daemon::left_in_staging;
+use ingestd::daemon::other_staging;
 use loom_engine::SourceId;
 
 use super::support::{NUMBERS, SMALL, There, eventually, numbers, payloads};
@@ -195,7 +195,7 @@ fn readers_follow_a_daemon_across_restarts() {
 }
 
 #[test]
-fn staging_that_a_killed_writer_left_is_told_and_a_live_ones_is_not() {
+fn staging_files_are_named_except_the_directorys_own() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("loom");
     let staging = root.path().join("staging");
@@ -205,20 +205,24 @@ fn staging_that_a_killed_writer_left_is_told_and_a_live_ones_is_not() {
         &format!("[log]\nstaging = '{}'", staging.display()),
     );
     let config = write_config(root.path(), &format!("{log}{NUMBERS}"));
-    assert_eq!(left_in_staging(&staging), None);
+    assert_eq!(other_staging(&staging, None), None);
     let there = There::start(&dir, &["--config", &config]);
+    let own = there.client().welcome().uuid;
     std::fs::write(staging.join("loom-of-somebody-else"), "x").unwrap();
-    assert_eq!(left_in_staging(&staging), None);
+    assert_eq!(other_staging(&staging, Some(own)), None);
     there.signal("-KILL");
     assert!(!there.wait());
-    let told = left_in_staging(&staging).unwrap();
-    assert!(
-        told.contains("1 staging file that no process here uses"),
-        "{told}"
-    );
-    assert!(told.contains("whose directory is gone"), "{told}");
+    let left = std::fs::read_dir(&staging).unwrap();
+    let left = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let left = left.max_by_key(String::len).unwrap();
+    for other in [None, Some([7; 16])] {
+        let named = other_staging(&staging, other).unwrap();
+        assert!(named.contains(&left), "{named}");
+        assert!(!named.contains("somebody"), "{named}");
+        assert!(named.contains("directory is gone"), "{named}");
+    }
     let again = There::start(&dir, &["--config", &config]);
-    assert_eq!(left_in_staging(&staging), None);
     again.signal("-TERM");
     assert!(again.wait());
+    assert_eq!(other_staging(&staging, None), None);
 }

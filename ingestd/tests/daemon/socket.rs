@@ -330,10 +330,21 @@ fn a_configuration_is_taken_over_while_clients_push() {
     let catalog: Value = serde_json::from_str(&here.client().catalog().unwrap()).unwrap();
     assert_eq!(catalog.as_array().unwrap().len(), 21);
 
-    let other = "[log]\nchunk = '8KiB'\n[access]\ngroup = 'x'\n[[source]]\nname = 'numbers'\ntime = 'own'\n";
-    let notes = here
-        .daemon()
-        .reload(&ingestd::config::Config::parse(other).unwrap())
-        .unwrap();
+    let group = rustix::process::getegid().as_raw();
+    let later = format!(
+        "[log]\nchunk = '8KiB'\n[access]\ngroup = '{group}'\n[metrics]\nlisten = '127.0.0.1:0'\n{NUMBERS}"
+    );
+    let reload = |config: &str| {
+        let config = ingestd::config::Config::parse(config).unwrap();
+        here.daemon().reload(&config)
+    };
+    let notes = reload(&later).unwrap();
     assert_eq!(notes.len(), 3, "{notes:?}");
+    for (other, why) in [
+        ("[[source]]\nname = 'numbers'\ntime = 'own'\n", "'numbers'"),
+        ("[access]\ngroup = 'no_such_group'\n", "'no_such_group'"),
+    ] {
+        let refused = reload(other).unwrap_err().to_string();
+        assert!(refused.contains(why), "{refused}");
+    }
 }

@@ -12,26 +12,26 @@ pub const REQUEST_BODY_BYTES_MAX: usize = FRAME_BYTES_MAX - HEADER_BYTES;
 /// Greatest body of a daemon's frame.
 pub const REPLY_BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Why bytes are no frame of this protocol.
+/// Why bytes are not a frame of this protocol.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum Malformed {
-    #[error("a frame's body of {bytes} bytes is longer than the {limit} allowed")]
+    #[error("a frame body of {bytes} bytes is longer than the limit of {limit}")]
     TooLong { bytes: usize, limit: usize },
-    #[error("a frame of the unknown kind {0:#04x}")]
+    #[error("a frame has the unknown kind {0:#04x}")]
     UnknownKind(u8),
-    #[error("a {0} frame that ends too early")]
+    #[error("a {0} frame ends too early")]
     Short(&'static str),
-    #[error("a {0} frame with {1} bytes too many")]
+    #[error("a {0} frame has {1} bytes too many")]
     Trailing(&'static str, usize),
-    #[error("a {0} frame with text that is not UTF-8")]
+    #[error("a {0} frame has text that is not UTF-8")]
     NotUtf8(&'static str),
-    #[error("a {0} frame with a reserved byte that is not 0, or a value that is not known")]
+    #[error("a {0} frame has a reserved byte that is not 0, or an unknown value")]
     Reserved(&'static str),
-    #[error("a hello that does not begin with LOOMSOCK")]
+    #[error("the first frame is not a hello that begins with LOOMSOCK")]
     NotLoom,
-    #[error("a request number of 0")]
+    #[error("a request number is 0; use another one")]
     RequestZero,
-    #[error("a push of {bytes} bytes that is no multiple of its {record_bytes}-byte payloads")]
+    #[error("a push of {bytes} bytes is not a multiple of its payloads of {record_bytes} bytes")]
     Ragged { bytes: usize, record_bytes: usize },
 }
 

@@ -6,9 +6,9 @@
 use super::headers::LinkType;
 
 /// The header of a pcap; the first block of a pcapng is no shorter.
-pub(super) const FILE_HEADER_BYTES: usize = 24;
+pub const FILE_HEADER_BYTES: usize = 24;
 /// The longest name of an interface that is kept.
-pub(super) const INTERFACE_BYTES_MAX: usize = 255;
+pub const INTERFACE_BYTES_MAX: usize = 255;
 /// No capture tool writes longer packets or blocks; a greater length is damage.
 const PACKET_BYTES_MAX: usize = 64 << 20;
 const NANOS_A_SECOND: i128 = 1_000_000_000;
@@ -16,16 +16,16 @@ const NANOS_A_SECOND: i128 = 1_000_000_000;
 const INTERFACES_MAX: usize = 65_536;
 
 /// Packets as they are framed, before anybody looks into them.
-pub(super) struct Packet<'a> {
-    pub(super) captured_ns: Option<i64>,
-    pub(super) interface: Option<&'a str>,
-    pub(super) link: LinkType,
-    pub(super) wire_bytes: u32,
-    pub(super) bytes: &'a [u8],
+pub struct Packet<'a> {
+    pub captured_ns: Option<i64>,
+    pub interface: Option<&'a str>,
+    pub link: LinkType,
+    pub wire_bytes: u32,
+    pub bytes: &'a [u8],
 }
 
 /// How the packets of a capture follow each other.
-pub(super) enum Framing {
+pub enum Framing {
     Classic(Classic),
     Ng(Ng),
 }
@@ -63,7 +63,7 @@ impl ByteOrder {
 }
 
 /// What is at the beginning of the data.
-pub(super) enum Step<'a> {
+pub enum Step<'a> {
     Packet(Packet<'a>, usize),
     /// So many bytes that hold no packet.
     Skip(usize),
@@ -74,7 +74,7 @@ pub(super) enum Step<'a> {
 
 impl Framing {
     /// By the first bytes of a capture; `None` where it is none.
-    pub(super) fn of_header(data: &[u8]) -> Option<Framing> {
+    pub fn of_header(data: &[u8]) -> Option<Framing> {
         if data.starts_with(&Ng::SECTION.to_le_bytes()) {
             return Some(Framing::Ng(Ng::default()));
         }
@@ -82,7 +82,7 @@ impl Framing {
     }
 
     /// What is to be passed over before the first step.
-    pub(super) fn header_bytes(&self) -> usize {
+    pub fn header_bytes(&self) -> usize {
         match self {
             Framing::Classic(_) => FILE_HEADER_BYTES,
             Framing::Ng(_) => 0,
@@ -90,7 +90,7 @@ impl Framing {
     }
 
     /// Looks at what comes next.
-    pub(super) fn step<'a>(&'a mut self, data: &'a [u8]) -> Step<'a> {
+    pub fn step<'a>(&'a mut self, data: &'a [u8]) -> Step<'a> {
         match self {
             Framing::Classic(classic) => classic.step(data),
             Framing::Ng(ng) => ng.step(data),
@@ -99,7 +99,7 @@ impl Framing {
 }
 
 /// The format of libpcap: one header, then packets.
-pub(super) struct Classic {
+pub struct Classic {
     order: ByteOrder,
     nanos_a_tick: i64,
     /// Of one packet; the format that Alexey Kuznetsov's patch writes has 8 more bytes.
@@ -154,7 +154,7 @@ impl Classic {
 }
 
 /// pcapng: blocks that tell their lengths, in sections of either byte order.
-pub(super) struct Ng {
+pub struct Ng {
     order: ByteOrder,
     interfaces: Vec<Interface>,
 }
@@ -179,11 +179,11 @@ impl Default for Ng {
 
 impl Ng {
     /// A section header; reads the same in both byte orders.
-    pub(super) const SECTION: u32 = 0x0a0d_0d0a;
-    pub(super) const INTERFACE: u32 = 1;
+    pub const SECTION: u32 = 0x0a0d_0d0a;
+    pub const INTERFACE: u32 = 1;
     const OBSOLETE_PACKET: u32 = 2;
     const SIMPLE_PACKET: u32 = 3;
-    pub(super) const ENHANCED_PACKET: u32 = 6;
+    pub const ENHANCED_PACKET: u32 = 6;
     /// Type and length before the body, the length again behind it.
     const FRAME_BYTES: usize = 12;
 

@@ -32,13 +32,13 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogConfig {
-    /// Unit of indexing; fixed when the directory is made.
+    /// Unit of indexing; fixed when the directory is created.
     pub chunk: Spanned<ByteSize>,
     /// Unit of eviction; two are staged.
     pub block: Spanned<ByteSize>,
-    /// Size of a file of the record log; fixed when the directory is made.
+    /// Size of a file of the record log; fixed when the directory is created.
     pub segment: Spanned<ByteSize>,
-    /// Where the staging file stands; the Loom directory where it does not fit there.
+    /// The folder of the staging file; if it does not fit there, it is in the Loom directory.
     pub staging: Spanned<PathBuf>,
     pub durability: DurabilityConfig,
 }
@@ -73,7 +73,7 @@ pub enum OnFull {
     Refuse,
 }
 
-/// `[access]`: who besides the owner may come near.
+/// `[access]`: who may read and push besides the owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AccessConfig {
@@ -82,7 +82,7 @@ pub struct AccessConfig {
     pub socket: SocketAccess,
 }
 
-/// `[metrics]`: what the daemon tells of itself.
+/// `[metrics]`: what the daemon reports about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MetricsConfig {
@@ -133,7 +133,7 @@ impl Config {
     pub fn load(path: &Path) -> Result<Config, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|error| ConfigError {
             line: None,
-            message: format!("it cannot be read: {error}"),
+            message: format!("cannot read the configuration: {error}"),
         })?;
         let config = Config::parse(&text)?;
         config.access.group_id().map_err(|message| ConfigError {
@@ -182,7 +182,7 @@ impl LogConfig {
             Err(ConfigError {
                 line: Some(line_at(text, size.span().start)),
                 message: format!(
-                    "{what} is {}; it must be a power of two from {least} to {most}",
+                    "{what} is {}; use a power of two from {least} to {most}",
                     size.get_ref()
                 ),
             })
@@ -196,7 +196,7 @@ impl LogConfig {
             return Err(ConfigError {
                 line: Some(line_at(text, self.segment.span().start)),
                 message: format!(
-                    "segment is {segment}; it must be a multiple of the block, {block}, up to {}",
+                    "segment is {segment}; use a multiple of the block, {block}, up to {}",
                     ByteSize(SEGMENT_BYTES_MAX)
                 ),
             });
@@ -204,7 +204,8 @@ impl LogConfig {
         if !self.staging.get_ref().is_absolute() {
             return Err(ConfigError {
                 line: Some(line_at(text, self.staging.span().start)),
-                message: "staging must be an absolute path of a directory".to_owned(),
+                message: "staging is a relative path; use the absolute path of a directory"
+                    .to_owned(),
             });
         }
         Ok(())
@@ -231,7 +232,7 @@ impl RetentionConfig {
         let given = self.max_bytes.as_ref()?.get_ref();
         (given.0 < least).then(|| {
             format!(
-                "max_bytes is {given}, and the files that are being written and allocated take {}; raise it to that, or lower segment and block",
+                "max_bytes is {given}, but the files being written and allocated take {}; raise it to that, or lower segment and block",
                 ByteSize(least)
             )
         })
@@ -247,20 +248,21 @@ impl AccessConfig {
         if let Ok(id) = name.parse() {
             return Ok(Some(id));
         }
-        let groups = std::fs::read_to_string("/etc/group").unwrap_or_default();
-        let id = groups.lines().find_map(|line| {
-            let mut parts = line.split(':');
-            (parts.next() == Some(name)).then(|| parts.nth(1)?.parse().ok())?
-        });
-        id.map(Some)
-            .ok_or_else(|| format!("there is no group '{name}'; make it, or change [access] group"))
+        match uzers::get_group_by_name(name) {
+            Some(group) => Ok(Some(group.gid())),
+            None => Err(format!(
+                "group '{name}' does not exist; create it, or change [access] group"
+            )),
+        }
     }
 
     fn check(&self) -> Result<(), ConfigError> {
         if self.socket == SocketAccess::Group && self.group.is_none() {
             return Err(ConfigError {
                 line: None,
-                message: "access: socket = \"group\" needs a group".to_owned(),
+                message:
+                    "[access] socket is \"group\", but no group is given; add group = \"NAME\""
+                        .to_owned(),
             });
         }
         Ok(())
@@ -298,7 +300,7 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// Where staging stands unless it is told otherwise.
+/// Where staging is unless configured otherwise.
 const SHARED_MEMORY: &str = "/dev/shm";
 
 impl Default for LogConfig {
@@ -346,7 +348,7 @@ fn loopback<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D:
     match text.parse::<SocketAddr>() {
         Ok(address) if address.ip().is_loopback() => Ok(Some(address)),
         _ => Err(de::Error::custom(format!(
-            "'{text}' is no loopback address with a port; write it like 127.0.0.1:9464"
+            "'{text}' is not a loopback address with a port; use 127.0.0.1:9464"
         ))),
     }
 }
@@ -362,7 +364,7 @@ impl<'de> Deserialize<'de> for DurabilityConfig {
                     Ok(DurabilityConfig::Interval(interval))
                 }
                 _ => Err(de::Error::custom(format!(
-                    "'{text}' is no durability; write a duration like 500ms, \"none\" or \"batch\""
+                    "'{text}' is not a durability; use a duration such as 500ms, \"none\" or \"batch\""
                 ))),
             },
         }
@@ -467,17 +469,17 @@ bins = { from = 1000, factor = 2, count = 24 }
         for (from, to, line, word) in [
             ("chunk =", "chnk =", 3, "chnk"),
             ("[retention]", "[retain]", 8, "retain"),
-            ("\"64KiB\"", "\"64 kilo\"", 3, "no size"),
+            ("\"64KiB\"", "\"64 kilo\"", 3, "not a size"),
             ("\"64KiB\"", "\"60KiB\"", 3, "power of two"),
             ("\"64KiB\"", "64", 3, "string"),
             ("\"64MiB\"", "\"4KiB\"", 4, "power of two"),
             ("\"/dev/shm\"", "\"shm\"", 5, "absolute"),
-            ("\"500ms\"", "\"soon\"", 6, "no durability"),
-            ("\"500ms\"", "\"0ms\"", 6, "no durability"),
-            ("\"50GiB\"", "\"50\u{20ac}\"", 9, "no size"),
+            ("\"500ms\"", "\"soon\"", 6, "not a durability"),
+            ("\"500ms\"", "\"0ms\"", 6, "not a durability"),
+            ("\"50GiB\"", "\"50\u{20ac}\"", 9, "not a size"),
             ("\"50GiB\"", "\"1\"", 9, "raise it to"),
             ("\"50GiB\"", "\"2335MiB\"", 9, "2336MiB"),
-            ("\"24h\"", "\"1 day\"", 10, "no duration"),
+            ("\"24h\"", "\"1 fortnight\"", 10, "not a duration"),
             ("\"5%\"", "\"500%\"", 11, "0%"),
             ("\"evict\"", "\"erase\"", 12, "erase"),
             ("\"arrival\"", "\"departure\"", 16, "departure"),

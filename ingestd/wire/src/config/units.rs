@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, de};
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
 
-/// A length of time: `500ms`, `10s`, `24h`, `7d`.
+/// A length of time of at most 584 years: `500ms`, `10s`, `24h`, `1h 30m`, `7d`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(pub Duration);
 
@@ -33,16 +33,6 @@ const SIZE_UNITS: [(&str, u64); 9] = [
     ("B", 1),
 ];
 
-const TIME_UNITS_NS: [(&str, u64); 7] = [
-    ("ns", 1),
-    ("us", 1_000),
-    ("ms", 1_000_000),
-    ("s", 1_000_000_000),
-    ("m", 60_000_000_000),
-    ("h", 3_600_000_000_000),
-    ("d", 86_400_000_000_000),
-];
-
 impl FromStr for ByteSize {
     type Err = String;
 
@@ -50,9 +40,9 @@ impl FromStr for ByteSize {
         if let Ok(bytes) = text.parse() {
             return Ok(ByteSize(bytes));
         }
-        scaled(text, &SIZE_UNITS)
+        scaled(text)
             .map(ByteSize)
-            .ok_or_else(|| format!("'{text}' is no size; write it like 64KiB, 512MiB or 50GiB"))
+            .ok_or_else(|| format!("'{text}' is not a size; use 64KiB, 512MiB or 50GB"))
     }
 }
 
@@ -60,9 +50,12 @@ impl FromStr for Span {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        scaled(text, &TIME_UNITS_NS)
-            .map(|nanos| Span(Duration::from_nanos(nanos)))
-            .ok_or_else(|| format!("'{text}' is no duration; write it like 500ms, 10s or 24h"))
+        let parsed = humantime::parse_duration(text).ok();
+        // Longer ones cannot be added to a clock's time.
+        parsed
+            .filter(|span| u64::try_from(span.as_nanos()).is_ok())
+            .map(Span)
+            .ok_or_else(|| format!("'{text}' is not a duration; use 500ms, 10s or 24h"))
     }
 }
 
@@ -75,13 +68,13 @@ impl FromStr for FreeSpace {
                 .parse()
                 .map(|ByteSize(bytes)| FreeSpace::Bytes(bytes))
                 .map_err(|_| {
-                    format!("'{text}' is neither a share of the disk like 5% nor a size like 10GiB")
+                    format!("'{text}' is neither a share of the disk nor a size; use 5% or 10GiB")
                 });
         };
         match percent.trim().parse::<f64>() {
             Ok(percent) if (0.0..100.0).contains(&percent) => Ok(FreeSpace::Percent(percent)),
             _ => Err(format!(
-                "'{text}' is no share of a disk; it runs from 0% to below 100%"
+                "'{text}' is not a share of the disk; use 0% to below 100%"
             )),
         }
     }
@@ -112,12 +105,12 @@ impl fmt::Display for ByteSize {
     }
 }
 
-/// A number, whole or decimal, before one of the units; None where it is neither or does not fit.
-fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+/// A number, whole or decimal, before one of the units of size; None if it is neither or does not fit.
+fn scaled(text: &str) -> Option<u64> {
     let digits_end = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
     let (number, unit) = text.split_at_checked(digits_end)?;
     let unit = unit.trim_start();
-    let (_, scale) = units.iter().find(|(name, _)| *name == unit)?;
+    let (_, scale) = SIZE_UNITS.iter().find(|(name, _)| *name == unit)?;
     if let Ok(whole) = number.parse::<u64>() {
         return whole.checked_mul(*scale);
     }
@@ -181,8 +174,17 @@ mod tests {
         assert_eq!(span("500ms"), Some(Duration::from_millis(500)));
         assert_eq!(span("24h"), Some(Duration::from_secs(86_400)));
         assert_eq!(span("0.5s"), Some(Duration::from_millis(500)));
-        assert_eq!(span("500"), None);
-        assert_eq!(span("5 minutes"), None);
+        assert_eq!(span("1h 30m"), Some(Duration::from_secs(5_400)));
+        for wrong in [
+            "500",
+            "",
+            "-1s",
+            "5 fortnights",
+            "600y",
+            "99999999999999999y",
+        ] {
+            assert_eq!(span(wrong), None, "{wrong}");
+        }
     }
 
     #[test]

@@ -1,17 +1,18 @@
-//! `loom_metrics`: what the daemon did, as records of a built-in source, one for each source that was busy and one for the whole.
+//! `loom_metrics`: what the daemon did, as records of a built-in source: one for each source that was busy, and one for the whole.
 
 use std::time::{Duration, Instant};
 
+use loom_engine::ingest::Writer;
 use loom_engine::log::LogStats;
 use loom_engine::schema::{
     FieldDef, FieldType, FieldValue, METRICS_SOURCE, PayloadEncoder, SourceDef, is_builtin,
 };
 use loom_engine::{Error, SourceId};
 
-use super::writing::Writing;
+use super::ledger::Ledger;
 use crate::protocol::Counts;
 
-pub(super) struct Metering {
+pub(super) struct Metrics {
     /// Zero: nothing is recorded.
     interval: Duration,
     last: Instant,
@@ -29,17 +30,24 @@ struct Period {
     bytes: u64,
 }
 
-/// What only the record of the whole daemon tells.
+/// How busy the daemon is now.
+#[derive(Copy, Clone)]
+pub(super) struct Load {
+    pub(super) connections: u64,
+    /// Connections that wait for room in the log.
+    pub(super) waiting: u64,
+}
+
+/// What stands only in the record of the whole daemon.
 struct Whole {
     stalls: u64,
     stall: Duration,
-    connections: u64,
-    waiting: u64,
+    load: Load,
 }
 
-impl Metering {
-    pub(super) fn new(interval: Duration) -> Metering {
-        Metering {
+impl Metrics {
+    pub(super) fn new(interval: Duration) -> Metrics {
+        Metrics {
             interval,
             last: Instant::now(),
             before: Vec::new(),
@@ -79,29 +87,35 @@ fn metrics_source() -> SourceDef {
     }
 }
 
-impl Writing {
-    /// Records what was done since the last time, when it is time to and there is something to tell.
-    pub(super) fn meter(&mut self) {
-        let elapsed = self.metering.last.elapsed();
-        if self.metering.interval.is_zero() || elapsed < self.metering.interval {
+impl Metrics {
+    /// Records what was done since the last time, when it is time to and there is something to report.
+    pub(super) fn record(&mut self, writer: &mut Writer, ledger: &Ledger, load: Load) {
+        let elapsed = self.last.elapsed();
+        if self.interval.is_zero() || elapsed < self.interval {
             return;
         }
-        self.metering.last = Instant::now();
-        if let Err(error) = self.try_meter(elapsed) {
+        self.last = Instant::now();
+        if let Err(error) = self.try_record(writer, ledger, load, elapsed) {
             tracing::debug!("loom_metrics: {error}");
         }
     }
 
-    fn try_meter(&mut self, elapsed: Duration) -> Result<(), Error> {
+    fn try_record(
+        &mut self,
+        writer: &mut Writer,
+        ledger: &Ledger,
+        load: Load,
+        elapsed: Duration,
+    ) -> Result<(), Error> {
         let mut busy = Vec::new();
         let mut total = Period {
             elapsed,
             counts: Counts::default(),
             bytes: 0,
         };
-        let sources = self.writer.catalog().sources();
+        let sources = writer.catalog().sources();
         for source in sources.filter(|source| !is_builtin(&source.name)) {
-            let period = self.metering_period(source.id, elapsed);
+            let period = self.period(ledger, source.id, elapsed);
             if period.counts.received > 0 {
                 total.counts.add(period.counts);
                 total.bytes += period.bytes;
@@ -109,43 +123,42 @@ impl Writing {
             }
         }
         for (id, _, period) in &busy {
-            self.metering.note(*id, period);
+            self.note(*id, period);
         }
-        let log = self.writer.stats().log;
-        let before = std::mem::replace(&mut self.metering.log_before, log);
+        let log = writer.stats().log;
+        let before = std::mem::replace(&mut self.log_before, log);
         let whole = Whole {
             stalls: log.stalls - before.stalls,
             stall: log.stall.saturating_sub(before.stall),
-            connections: self.connections.load(std::sync::atomic::Ordering::Relaxed),
-            waiting: self.waiting_connections(),
+            load,
         };
-        if busy.is_empty() && whole.stalls == 0 && whole.waiting == 0 {
+        if busy.is_empty() && whole.stalls == 0 && load.waiting == 0 {
             return Ok(());
         }
         let def = metrics_source();
-        let id = match self.metering.source {
+        let id = match self.source {
             Some(id) => id,
-            None => self.writer.define_builtin_source(&def)?,
+            None => writer.define_builtin_source(&def)?,
         };
-        self.metering.source = Some(id);
+        self.source = Some(id);
         let mut encoder = PayloadEncoder::new(def.time, &def.fields)?;
         let mut payload = Vec::with_capacity(128);
         for (_, name, period) in &busy {
             payload.clear();
             encoder.encode(None, &values(period, None, Some(name)), &mut payload)?;
-            self.writer.try_push(id, &payload)?;
+            writer.try_push(id, &payload)?;
         }
         payload.clear();
         encoder.encode(None, &values(&total, Some(&whole), None), &mut payload)?;
-        self.writer.try_push(id, &payload)?;
+        writer.try_push(id, &payload)?;
         Ok(())
     }
 
-    fn metering_period(&self, source: SourceId, elapsed: Duration) -> Period {
-        let account = self.ledger.account(source);
+    fn period(&self, ledger: &Ledger, source: SourceId, elapsed: Duration) -> Period {
+        let account = ledger.account(source);
         let place = usize::from(source.0);
-        let before = self.metering.before.get(place).copied().unwrap_or_default();
-        let bytes_before = self.metering.bytes_before.get(place).copied();
+        let before = self.before.get(place).copied().unwrap_or_default();
+        let bytes_before = self.bytes_before.get(place).copied();
         Period {
             elapsed,
             counts: Counts {
@@ -157,9 +170,7 @@ impl Writing {
             bytes: account.stored_bytes - bytes_before.unwrap_or(0),
         }
     }
-}
 
-impl Metering {
     fn note(&mut self, source: SourceId, period: &Period) {
         let place = usize::from(source.0);
         if self.before.len() <= place {
@@ -193,8 +204,8 @@ fn values<'a>(
         FieldValue::U64(period.bytes),
         of_whole(|whole| whole.stalls),
         of_whole(|whole| u64::try_from(whole.stall.as_nanos()).unwrap_or(u64::MAX)),
-        of_whole(|whole| whole.connections),
-        of_whole(|whole| whole.waiting),
+        of_whole(|whole| whole.load.connections),
+        of_whole(|whole| whole.load.waiting),
         source.map_or(FieldValue::Null, |name| FieldValue::Bytes(name.as_bytes())),
     ]
 }

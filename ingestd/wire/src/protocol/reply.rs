@@ -32,7 +32,7 @@ pub struct Counts {
     pub dropped: u64,
 }
 
-/// What a sync or a goodbye tells.
+/// What a sync or a goodbye reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Synced {
     /// End of the record log as published; what a query takes as `at`.

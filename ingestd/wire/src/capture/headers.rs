@@ -8,7 +8,7 @@ use etherparse::{EtherType, LaxNetSlice, LaxSlicedPacket};
 
 /// How a packet begins, by the numbers of tcpdump.org's list of link types.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum LinkType {
+pub enum LinkType {
     Ethernet,
     /// An address family of 4 bytes, in the capturing host's byte order.
     Loopback,
@@ -21,7 +21,7 @@ pub(super) enum LinkType {
 }
 
 impl LinkType {
-    pub(super) fn new(number: u32) -> LinkType {
+    pub fn new(number: u32) -> LinkType {
         match number {
             1 => LinkType::Ethernet,
             0 | 108 => LinkType::Loopback,
@@ -35,23 +35,23 @@ impl LinkType {
 
 /// What the headers of a packet tell.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Headers {
-    pub(super) protocol: Option<u16>,
-    pub(super) src_addr: Option<Addr>,
-    pub(super) dst_addr: Option<Addr>,
-    pub(super) src_port: Option<u16>,
-    pub(super) dst_port: Option<u16>,
-    pub(super) tcp_flags: Option<u8>,
+pub struct Headers {
+    pub protocol: Option<u16>,
+    pub src_addr: Option<Addr>,
+    pub dst_addr: Option<Addr>,
+    pub src_port: Option<u16>,
+    pub dst_port: Option<u16>,
+    pub tcp_flags: Option<u8>,
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum Addr {
+pub enum Addr {
     V4(Ipv4Addr),
     V6(Ipv6Addr),
 }
 
 /// Looks into a packet as far as its bytes go.
-pub(super) fn dissect(link: LinkType, bytes: &[u8]) -> Headers {
+pub fn dissect(link: LinkType, bytes: &[u8]) -> Headers {
     dissect_link(link, bytes).unwrap_or_default()
 }
 

@@ -1,8 +1,8 @@
 //! The client library for producers in Rust: declare sources, push payloads, learn what became of them.
 //!
 //! ```no_run
-//! # fn main() -> Result<(), ingestd::client::ClientError> {
-//! use ingestd::client::Client;
+//! # fn main() -> Result<(), loom_wire::client::ClientError> {
+//! use loom_wire::client::Client;
 //!
 //! let client = Client::connect("/var/lib/loom".as_ref())?;
 //! let source = client.define_one("[[source]]\nname = 'ticks'\n[[source.field]]\nname = 'n'\ntype = 'u64'")?;
@@ -42,20 +42,22 @@ use replies::Replies;
 /// Why a call of the client failed.
 #[derive(Debug, Clone, Error)]
 pub enum ClientError {
-    #[error("no daemon runs on {}: start it with `ingestd run {}`", .0.display(), .0.display())]
+    #[error("no daemon runs on {}; start one with 'ingestd run {}'", .0.display(), .0.display())]
     NotRunning(PathBuf),
     #[error("{message}")]
     Daemon { code: ErrorCode, message: String },
     /// The daemon stopped in good order; what it took of this client's records is durable.
     #[error("the daemon stopped; it stored {} of this client's records", .0.counts.stored)]
     Stopped(Synced),
-    #[error("a payload of {bytes} bytes is longer than the {limit} that a record may have")]
+    #[error("a payload of {bytes} bytes is longer than the limit of a record, {limit}")]
     PayloadTooLong { bytes: usize, limit: usize },
-    #[error("a definition of {bytes} bytes is longer than the {limit} that a frame may have")]
+    #[error(
+        "a definition of {bytes} bytes is longer than the limit of a frame, {limit}; define fewer sources at a time"
+    )]
     DocumentTooLong { bytes: usize, limit: usize },
-    #[error("a batch of {bytes} bytes is not made of whole payloads")]
+    #[error("a batch of {bytes} bytes does not end with a whole payload")]
     Ragged { bytes: usize },
-    #[error("the daemon's answer is not of this protocol: {0}")]
+    #[error("the daemon's answer does not follow the protocol: {0}")]
     Protocol(String),
     #[error("the connection to the daemon failed: {0}")]
     Io(Arc<io::Error>),
@@ -131,7 +133,9 @@ impl Client {
             return Err(replies.last_word().unwrap_or(error));
         }
         let Reply::Welcome(welcome) = replies.receive()? else {
-            return Err(ClientError::Protocol("no welcome to a hello".to_owned()));
+            return Err(ClientError::Protocol(
+                "the hello was not answered with a welcome".to_owned(),
+            ));
         };
         let shared = Arc::new(Shared {
             outgoing: Mutex::new(outgoing),
@@ -171,7 +175,7 @@ impl Client {
         let sources = self.define(toml)?;
         let (source, _) = sources.first().ok_or_else(|| ClientError::Daemon {
             code: ErrorCode::Definition,
-            message: "the definition names no source".to_owned(),
+            message: "the definition has no [[source]]".to_owned(),
         })?;
         Ok(*source)
     }

@@ -1,0 +1,160 @@
+//! Changes of the catalog: what a configuration defines beside a catalog that has changed since it was written, and what clients ask for.
+//!
+//! A configuration is taken whole or not at all. A source or an index that was closed stays closed. The command line makes the same changes
+//! itself where no daemon runs.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use loom_engine::ingest::Writer;
+use loom_engine::log::LogReader;
+use loom_engine::query::read_catalog;
+use loom_engine::schema::{Catalog, IndexDef, Source, SourceDef, is_builtin};
+use loom_engine::{Error, IndexId, SourceId};
+
+use crate::config::{ByteSize, Config};
+
+/// Whether the daemon would take a configuration on this directory, and what of it would not take effect. Changes nothing.
+pub fn rehearse(dir: &Path, config: &Config) -> Result<Vec<String>, Error> {
+    let reader = LogReader::open(dir)?;
+    let mut catalog = read_catalog(&reader)?;
+    let mut notes = Vec::new();
+    let wanted = wanted(&config.sources, &catalog, &mut notes);
+    let at = catalog.latest_at();
+    for source in &wanted {
+        catalog.define_source(source, at)?;
+    }
+    let meta = reader.meta();
+    let [segment_bytes, ..] = meta.segment_bytes;
+    for (key, configured, created_bytes) in [
+        ("chunk", &config.log.chunk, u64::from(meta.chunk_bytes)),
+        ("segment", &config.log.segment, segment_bytes),
+    ] {
+        let (configured, kept) = (configured.get_ref(), ByteSize(created_bytes));
+        if *configured != kept {
+            notes.push(format!(
+                "{key} is {configured}, but the directory was created with {kept} and keeps it"
+            ));
+        }
+    }
+    Ok(notes)
+}
+
+/// Defines the sources of a configuration, all or none. Returns what does not take effect, in sentences for people.
+pub(super) fn configure(writer: &mut Writer, sources: &[SourceDef]) -> Result<Vec<String>, Error> {
+    let mut notes = Vec::new();
+    let wanted = wanted(sources, writer.catalog(), &mut notes);
+    writer.define_sources(&wanted)?;
+    Ok(notes)
+}
+
+/// Defines sources, all or none. A definition may omit fields that were added since it was written.
+pub fn define(writer: &mut Writer, sources: &[SourceDef]) -> Result<Vec<SourceId>, Error> {
+    let catalog = writer.catalog();
+    let grown = sources.iter().map(|source| grown(source.clone(), catalog));
+    let grown: Vec<SourceDef> = grown.collect();
+    writer.define_sources(&grown)
+}
+
+pub fn close_source(writer: &mut Writer, name: &str) -> Result<(), Error> {
+    let source = find(writer.catalog(), name)?.id;
+    writer.close_source(source)
+}
+
+pub fn add_index(writer: &mut Writer, source: &str, def: &IndexDef) -> Result<IndexId, Error> {
+    let source = find(writer.catalog(), source)?.id;
+    writer.define_index(source, def)
+}
+
+pub fn close_index(writer: &mut Writer, source: &str, name: &str) -> Result<(), Error> {
+    let source = find(writer.catalog(), source)?;
+    let index = source.index(name);
+    let index = index.ok_or_else(|| source.unknown_index(name))?.id;
+    writer.close_index(index)
+}
+
+/// A source that clients may change: built-in ones are the daemon's own.
+pub(super) fn find<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Source, Error> {
+    if is_builtin(name) {
+        let what = format!("source '{name}' is built in and cannot be changed");
+        return Err(Error::Schema(what));
+    }
+    let found = catalog.find(name).map(Arc::as_ref);
+    found.ok_or_else(|| catalog.unknown_source(name))
+}
+
+/// What is to be defined of configured sources. What was closed since is left out, and `notes` says so.
+fn wanted(sources: &[SourceDef], catalog: &Catalog, notes: &mut Vec<String>) -> Vec<SourceDef> {
+    let mut wanted = Vec::with_capacity(sources.len());
+    for def in sources {
+        let mut def = def.clone();
+        if let Some(known) = catalog.find(&def.name) {
+            if !known.is_open() {
+                notes.push(format!(
+                    "source '{}' was closed and stays closed; remove it from the configuration, or reopen it with 'ingestd source add'",
+                    def.name
+                ));
+                continue;
+            }
+            def.indexes.retain(|index| {
+                let closed = known
+                    .index(&index.name)
+                    .is_some_and(|found| found.until.is_some() && found.def == *index);
+                if closed {
+                    notes.push(format!(
+                        "index '{}' of source '{}' was closed and stays closed; remove it from the configuration, or add another \
+                         with 'ingestd index add'",
+                        index.name, known.name
+                    ));
+                }
+                !closed
+            });
+        }
+        wanted.push(grown(def, catalog));
+    }
+    wanted
+}
+
+/// A definition, with the fields that were added to its source since it was written.
+fn grown(mut def: SourceDef, catalog: &Catalog) -> SourceDef {
+    if let Some(known) = catalog.find(&def.name)
+        && !def.fields.is_empty()
+        && let Some(added) = known.fields.get(def.fields.len()..)
+    {
+        def.fields.extend_from_slice(added);
+    }
+    def
+}
+
+#[cfg(test)]
+mod tests {
+    use loom_engine::Address;
+    use loom_engine::schema::parse_sources;
+
+    use super::*;
+
+    #[test]
+    fn what_was_closed_stays_closed_unless_it_is_defined_otherwise() {
+        let toml = "[[source]]\nname = 'x'\n[[source.field]]\nname = 'a'\ntype = 'u64'\n\
+                    [[source.index]]\nname = 'i'\nvalue = 'a'\n[[source.index]]\nname = 'j'\nvalue = 'a'\n";
+        let def = parse_sources(toml).unwrap();
+        let mut catalog = Catalog::new();
+        let (id, _) = catalog.define_source(&def[0], Address(0)).unwrap();
+        let index = catalog.source(id).unwrap().index("i").unwrap().id;
+        catalog.close_index(index, Address(4096)).unwrap();
+        let mut notes = Vec::new();
+        let found = wanted(&def, &catalog, &mut notes);
+        assert_eq!(found[0].indexes.len(), 1);
+        assert!(notes[0].contains("index 'i'"), "{notes:?}");
+
+        notes.clear();
+        let mut other = def.clone();
+        other[0].indexes[0].filter = Some("a > 3".to_owned());
+        assert_eq!(wanted(&other, &catalog, &mut notes)[0].indexes.len(), 2);
+        assert!(notes.is_empty());
+
+        catalog.close_source(id, Address(8192)).unwrap();
+        assert_eq!(wanted(&def, &catalog, &mut notes), []);
+        assert!(notes[0].contains("source 'x'"), "{notes:?}");
+    }
+}

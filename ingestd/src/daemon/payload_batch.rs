@@ -1,0 +1,65 @@
+//! Payloads of one source as a client sent them: in the shape that it chose, and in the layout that the source had when it learned of it.
+
+use loom_engine::Error;
+use loom_engine::ingest::Batch;
+use loom_engine::schema::{Source, Widening};
+
+use crate::protocol::Shape;
+
+#[derive(Copy, Clone)]
+pub(super) struct PayloadBatch<'a> {
+    pub(super) shape: Shape,
+    pub(super) bytes: &'a [u8],
+    /// How many `bytes` holds.
+    pub(super) records: u64,
+}
+
+impl<'a> PayloadBatch<'a> {
+    /// As the engine takes them.
+    pub(super) fn batch(&self) -> Batch<'a> {
+        let bytes = self.bytes;
+        match self.shape {
+            Shape::Fixed { record_bytes } => Batch::Fixed {
+                bytes,
+                record_bytes: usize::from(record_bytes),
+            },
+            Shape::Framed => Batch::Framed { bytes },
+        }
+    }
+
+    /// The bytes of the payloads alone.
+    pub(super) fn payload_bytes(&self) -> u64 {
+        self.shape.payload_bytes(self.bytes.len(), self.records)
+    }
+
+    /// How many bytes the first `records` of them take, lengths included.
+    pub(super) fn bytes_of(&self, records: u64) -> usize {
+        match self.shape {
+            Shape::Fixed { record_bytes } => records as usize * usize::from(record_bytes),
+            Shape::Framed => {
+                let batch = self.batch();
+                let first = batch.payloads().take(records as usize);
+                first.flatten().map(|payload| 2 + payload.len()).sum()
+            }
+        }
+    }
+
+    /// The same payloads, framed, in the present layout of their source: NULL in the fields after the first `known`.
+    ///
+    /// A payload that does not fit the older layout becomes one of 0 bytes, which the writer refuses in its place.
+    pub(super) fn widened(&self, source: &Source, known: usize) -> Result<Vec<u8>, Error> {
+        let widening = Widening::new(source.time, &source.fields, known)?;
+        let mut framed = Vec::with_capacity(2 * self.bytes.len());
+        let mut widened = Vec::new();
+        for payload in self.batch().payloads() {
+            widened.clear();
+            let fits = payload.is_ok_and(|payload| widening.widen(payload, &mut widened));
+            let length = u16::try_from(widened.len()).ok().filter(|_| fits);
+            framed.extend_from_slice(&length.unwrap_or(0).to_le_bytes());
+            if length.is_some() {
+                framed.extend_from_slice(&widened);
+            }
+        }
+        Ok(framed)
+    }
+}

@@ -1,0 +1,237 @@
+//! What the writer thread works on: the engine's writer, and the parts that decide, count and report around it.
+//!
+//! Each part owns its fields and is given the writer when it needs it. The recorder only says in which order they act.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use loom_engine::ingest::Writer;
+use loom_engine::log::Durability;
+use loom_engine::schema::{LossReason, is_builtin};
+use loom_engine::{Error, SourceId};
+
+use super::definitions;
+use super::fate::{Fate, Outcome};
+use super::ledger::Ledger;
+use super::metrics::{Load, Metrics};
+use super::payload_batch::PayloadBatch;
+use super::peer::Peer;
+use super::retention::Retention;
+use super::status::{DaemonStatus, SourceStatus};
+use crate::config::Config;
+use crate::losses::{Losses, Lost};
+use crate::protocol::Counts;
+
+pub(super) struct Recorder {
+    pub(super) writer: Writer,
+    pub(super) losses: Losses,
+    pub(super) durability: Durability,
+    /// How many connections wait for room in the log.
+    pub(super) waiting_connections: u64,
+    ledger: Ledger,
+    retention: Retention,
+    metrics: Metrics,
+    started: Instant,
+    connections: Arc<AtomicU64>,
+    /// Why the log's latest operation failed, if it did.
+    trouble: Option<String>,
+}
+
+impl Recorder {
+    pub(super) fn new(
+        writer: Writer,
+        losses: Losses,
+        retention: Retention,
+        metrics: Metrics,
+        durability: Durability,
+        connections: Arc<AtomicU64>,
+    ) -> Recorder {
+        Recorder {
+            writer,
+            losses,
+            durability,
+            waiting_connections: 0,
+            ledger: Ledger::default(),
+            retention,
+            metrics,
+            started: Instant::now(),
+            connections,
+            trouble: None,
+        }
+    }
+
+    /// Pushes payloads of a client, and enters what became of them.
+    pub(super) fn push(
+        &mut self,
+        peer: &Peer,
+        source: SourceId,
+        payloads: &PayloadBatch<'_>,
+    ) -> Outcome {
+        let fate = match self.retention.refusal() {
+            Some(why) => Fate::refused(payloads, LossReason::DiskFull, why.to_owned()),
+            None => {
+                let known_fields = peer.known_fields(self.writer.catalog(), source);
+                Fate::of_push(&mut self.writer, source, known_fields, payloads)
+            }
+        };
+        if let Some(error) = &fate.failure {
+            self.report(error);
+        }
+        self.enter(peer, source, fate)
+    }
+
+    /// Enters rows that a client could not make records of, as if it had sent them, and keeps them before the client is answered.
+    pub(super) fn enter_refused(
+        &mut self,
+        peer: &Peer,
+        source: &str,
+        records: u32,
+        reason: &str,
+    ) -> Result<(), Error> {
+        let source = definitions::find(self.writer.catalog(), source)?.id;
+        let counts = Counts {
+            received: records.into(),
+            refused: records.into(),
+            ..Counts::default()
+        };
+        let now = self.writer.now();
+        self.ledger.enter(source, counts, 0, now);
+        peer.account().counts.add(counts);
+        let lost = Lost {
+            source: Some(source),
+            reason: LossReason::Malformed,
+            records: records.into(),
+            bytes: None,
+            detail: reason,
+        };
+        self.losses.note(&lost, now);
+        self.losses.settle(&mut self.writer);
+        Ok(())
+    }
+
+    /// Enters in the ledger, among the losses and in the connection's account what became of a push.
+    fn enter(&mut self, peer: &Peer, source: SourceId, fate: Fate) -> Outcome {
+        let mut counts = fate.counts;
+        counts.received = counts.stored + counts.refused + counts.dropped;
+        let now = self.writer.now();
+        let known = (fate.outcome != Outcome::NoSuchSource).then_some(source);
+        if known.is_some() {
+            self.ledger.enter(source, counts, fate.stored_bytes, now);
+        }
+        for loss in &fate.losses {
+            let lost = Lost {
+                source: known,
+                reason: loss.reason,
+                records: loss.records,
+                bytes: Some(loss.bytes),
+                detail: &loss.detail,
+            };
+            self.losses.note(&lost, now);
+        }
+        let mut account = peer.account();
+        account.counts.add(counts);
+        if let Some(loss) = fate.losses.into_iter().find(|loss| loss.concerns_client()) {
+            account.reason = loss.detail;
+        }
+        fate.outcome
+    }
+
+    /// What is due besides pushes, before each publish: room on the disk, the daemon's metrics, and losses.
+    pub(super) fn keep_house(&mut self) {
+        if let Err(error) = self.retention.enforce(&mut self.writer) {
+            self.report(&error);
+        }
+        let load = Load {
+            connections: self.connections.load(Ordering::Relaxed),
+            waiting: self.waiting_connections,
+        };
+        self.metrics.record(&mut self.writer, &self.ledger, load);
+        self.losses.settle(&mut self.writer);
+    }
+
+    /// Publishes what was taken in; with `tick`, the writer's clock and heartbeat run too.
+    pub(super) fn publish(&mut self, tick: bool) {
+        let published = if tick {
+            self.writer.tick()
+        } else {
+            self.writer.publish()
+        };
+        match published {
+            Ok(()) | Err(Error::Full) => self.trouble = None,
+            Err(error) => self.report(&error),
+        }
+    }
+
+    /// Why the log's latest operation failed, if it did.
+    pub(super) fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+
+    /// Takes over another configuration, or none of it. Returns what does not take effect.
+    pub(super) fn reconfigure(&mut self, config: &Config) -> Result<Vec<String>, Error> {
+        let mut notes = definitions::configure(&mut self.writer, &config.sources)?;
+        notes.extend(config.retention.too_little(self.writer.bytes_min()));
+        self.retention.reconfigure(config.retention.clone());
+        self.metrics.reconfigure(config.metrics.interval.0);
+        Ok(notes)
+    }
+
+    pub(super) fn status(&self) -> DaemonStatus {
+        let log = self.writer.stats().log;
+        let sources = self.writer.catalog().sources();
+        let sources = sources
+            .filter(|source| !is_builtin(&source.name))
+            .map(|source| {
+                let account = self.ledger.account(source.id);
+                SourceStatus {
+                    id: source.id.0,
+                    name: source.name.clone(),
+                    received: account.counts.received,
+                    stored: account.counts.stored,
+                    refused: account.counts.refused,
+                    dropped: account.counts.dropped,
+                    bytes: account.stored_bytes,
+                    last_push_ns: account.last_push.map(|time| time.0),
+                }
+            });
+        DaemonStatus {
+            pid: std::process::id(),
+            uptime_ns: u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            connections: self.connections.load(Ordering::Relaxed),
+            durability: match self.durability {
+                Durability::None => "none".to_owned(),
+                Durability::Batch => "batch".to_owned(),
+                Durability::Interval(interval) => format!("{interval:?}"),
+            },
+            records_end: self.writer.position().0,
+            records_durable: self.writer.durable().0,
+            segment_bytes: self.writer.segment_bytes(),
+            evicted_segments: self.retention.evicted_segments(),
+            unrecorded_losses: self.losses.unrecorded(),
+            log_stalls: log.stalls,
+            log_stall_ns: u64::try_from(log.stall.as_nanos()).unwrap_or(u64::MAX),
+            waiting_connections: self.waiting_connections,
+            trouble: self.gravest_trouble(),
+            sources: sources.collect(),
+        }
+    }
+
+    /// What is wrong now, the gravest first.
+    fn gravest_trouble(&self) -> Option<String> {
+        let others = [self.retention.refusal(), self.losses.trouble()];
+        self.trouble
+            .clone()
+            .or_else(|| self.writer.trouble())
+            .or_else(|| others.into_iter().flatten().next().map(str::to_owned))
+    }
+
+    /// Keeps an error for the status and the syncs, and logs it when it is new.
+    fn report(&mut self, error: &Error) {
+        let message = error.to_string();
+        if self.trouble.as_ref() != Some(&message) {
+            tracing::error!("{message}");
+            self.trouble = Some(message);
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The daemon's part of retention: how full the disk is, what the configuration wants then, and why records are refused meanwhile.
+//!
+//! The writer thread calls it before each publish; the engine evicts.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use loom_engine::Error;
+use loom_engine::ingest::{Eviction, Limits, Shortfall, Writer};
+
+use crate::config::{ByteSize, FreeSpace, OnFull, RetentionConfig};
+use crate::counted;
+
+/// How often the disk is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+const WARN_EVERY: Duration = Duration::from_secs(60);
+
+pub(super) struct Retention {
+    dir: PathBuf,
+    config: RetentionConfig,
+    looked: Option<Instant>,
+    warned: Option<Instant>,
+    evicted_segments: u64,
+    /// More should have gone the last time, and nothing could.
+    falls_short: bool,
+    /// The disk was full the last time, and old segments were to go for it.
+    makes_room: bool,
+    /// Why new records are refused, while they are.
+    refusal: Option<String>,
+}
+
+impl Retention {
+    pub(super) fn new(dir: &Path, config: RetentionConfig) -> Retention {
+        Retention {
+            dir: dir.to_owned(),
+            config,
+            looked: None,
+            warned: None,
+            evicted_segments: 0,
+            falls_short: false,
+            makes_room: false,
+            refusal: None,
+        }
+    }
+
+    /// Goes by another configuration from now on.
+    pub(super) fn reconfigure(&mut self, config: RetentionConfig) {
+        self.config = config;
+        self.looked = None;
+    }
+
+    pub(super) fn refusal(&self) -> Option<&str> {
+        self.refusal.as_deref()
+    }
+
+    pub(super) fn evicted_segments(&self) -> u64 {
+        self.evicted_segments
+    }
+
+    /// Looks at the disk when it is time to, and evicts or refuses as the configuration says.
+    pub(super) fn enforce(&mut self, writer: &mut Writer) -> Result<(), Error> {
+        // Segments are allocated at any time, so the size of the directory, which costs nothing to know, is compared each time. The disk
+        // is looked at until there is room again: one segment goes at a time.
+        let bytes_max = self.config.max_bytes.as_ref();
+        let bytes_max = bytes_max.map(|size| size.get_ref().0);
+        let presses = self.makes_room || writer.is_larger_than(bytes_max);
+        let urgent = presses && !self.falls_short;
+        if !urgent && self.looked.is_some_and(|at| at.elapsed() < LOOK) {
+            return Ok(());
+        }
+        self.looked = Some(Instant::now());
+        let scarce = self.scarce_bytes();
+        let is_full = scarce.is_some() || writer.waits_for_space();
+        self.refuse(is_full, scarce);
+        self.makes_room = is_full && self.config.on_full == OnFull::Evict;
+        let eviction = writer.evict(&Limits {
+            bytes_max,
+            age_max: self.config.max_age.map(|span| span.0),
+            disk_is_full: self.makes_room,
+        })?;
+        self.note(&eviction, writer.segment_bytes());
+        Ok(())
+    }
+
+    /// Refuses records while the disk is full, where the configuration says so.
+    fn refuse(&mut self, is_full: bool, scarce: Option<u64>) {
+        let refuses = is_full && self.config.on_full == OnFull::Refuse;
+        let refusal = refuses.then(|| match scarce {
+            Some(free) => format!(
+                "the disk is full: {} are free, less than min_free, and on_full is \"refuse\"",
+                ByteSize(free).approximately()
+            ),
+            None => "the disk is full, and on_full is \"refuse\"".to_owned(),
+        });
+        match (&self.refusal, &refusal) {
+            (None, Some(_)) => {
+                self.warn("the disk is full: new records are refused and counted; free some space")
+            }
+            (Some(_), None) => tracing::info!("{}: records are taken again", self.dir.display()),
+            _ => {}
+        }
+        self.refusal = refusal;
+    }
+
+    /// Counts and logs what went, and warns when too little could go.
+    fn note(&mut self, eviction: &Eviction, segment_bytes: u64) {
+        self.evicted_segments += eviction.segments;
+        self.falls_short = eviction.shortfall.is_some();
+        if eviction.segments > 0 {
+            let evicted = counted(eviction.segments, "segment");
+            let dir = self.dir.display();
+            tracing::info!("{dir}: evicted {evicted} of the record log");
+        }
+        if self.falls_short && self.makes_room {
+            self.warn("the disk is full, and no segment is left to evict; free some space");
+        } else if eviction.shortfall == Some(Shortfall::Current) {
+            let least = ByteSize(segment_bytes).approximately();
+            self.warn(&format!(
+                "max_bytes cannot be kept: the files being written and those allocated after them take {least}; raise max_bytes, or lower segment"
+            ));
+        }
+    }
+
+    /// How many bytes of the disk are free, where that is less than is wanted.
+    fn scarce_bytes(&self) -> Option<u64> {
+        let disk = match rustix::fs::statvfs(&self.dir) {
+            Ok(disk) => disk,
+            Err(error) => {
+                tracing::debug!("{}: {error}", self.dir.display());
+                return None;
+            }
+        };
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        let wanted = match self.config.min_free {
+            FreeSpace::Bytes(bytes) => bytes,
+            FreeSpace::Percent(percent) => {
+                let total = disk.f_blocks.saturating_mul(disk.f_frsize);
+                (total as f64 * percent / 100.0) as u64
+            }
+        };
+        (free < wanted).then_some(free)
+    }
+
+    fn warn(&mut self, message: &str) {
+        if self.warned.is_none_or(|at| at.elapsed() >= WARN_EVERY) {
+            self.warned = Some(Instant::now());
+            tracing::warn!("{}: {message}", self.dir.display());
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The one thread that writes: takes batches in, publishes, ticks, and answers syncs.
+//!
+//! It never waits for a client, and never for the disk while it could do something else: a message that finds the log full goes to the
+//! backlog with what its connection sends after it, and other connections go on.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::RecvTimeoutError;
+use loom_engine::{Error, SourceId};
+
+use super::backlog::Backlog;
+use super::buffer::Item;
+use super::fate::Outcome;
+use super::message::{Call, Frames, Message, Outlet};
+use super::payload_batch::PayloadBatch;
+use super::peer::Peer;
+use super::recorder::Recorder;
+use super::syncs::Syncs;
+use crate::protocol::{ErrorCode, Reply};
+
+/// How late a record may become visible, and how often the writer's clock and heartbeat run.
+const TICK: Duration = Duration::from_millis(5);
+/// How long messages are taken in before their records are published.
+const DRAIN: Duration = Duration::from_millis(2);
+/// How soon a full log, or an fsync under way, is looked at again.
+const RETRY: Duration = Duration::from_micros(500);
+
+pub(super) struct WriterThread {
+    recorder: Recorder,
+    backlog: Backlog,
+    syncs: Syncs,
+    /// The connections that are owed a goodbye, once the daemon stops.
+    stopping: Option<Vec<Arc<Peer>>>,
+}
+
+impl WriterThread {
+    pub(super) fn new(recorder: Recorder) -> Self {
+        WriterThread {
+            recorder,
+            backlog: Backlog::default(),
+            syncs: Syncs::default(),
+            stopping: None,
+        }
+    }
+
+    /// Takes messages until one says stop, or nobody is left to send any; then closes the log.
+    pub(super) fn run(mut self, outlet: &Outlet) -> Result<(), Error> {
+        let inbox = outlet.messages();
+        let mut last_tick = Instant::now();
+        loop {
+            match inbox.recv_timeout(self.patience(last_tick)) {
+                Ok(message) => {
+                    self.take(message);
+                    let began = Instant::now();
+                    while began.elapsed() < DRAIN
+                        && let Ok(message) = inbox.try_recv()
+                    {
+                        self.take(message);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    // Nobody sends any more, but what waits for room or for the disk is still owed.
+                    self.stopping.get_or_insert_default();
+                    std::thread::sleep(RETRY);
+                }
+            }
+            self.retry_backlog();
+            self.recorder.keep_house();
+            let tick = last_tick.elapsed() >= TICK;
+            if tick {
+                last_tick = Instant::now();
+            }
+            self.recorder.publish(tick);
+            self.syncs.answer(&mut self.recorder);
+            if self.backlog.is_empty()
+                && self.syncs.is_empty()
+                && let Some(peers) = self.stopping.take()
+            {
+                return self.finish(&peers);
+            }
+        }
+    }
+
+    fn patience(&self, last_tick: Instant) -> Duration {
+        if self.backlog.is_empty() && self.syncs.is_empty() {
+            TICK.saturating_sub(last_tick.elapsed())
+        } else {
+            RETRY
+        }
+    }
+
+    fn take(&mut self, message: Message) {
+        let full = if Backlog::holds_back(&message) {
+            Some(message)
+        } else {
+            self.attempt(message)
+        };
+        if let Some(message) = full {
+            self.backlog.add(message);
+        }
+    }
+
+    fn retry_backlog(&mut self) {
+        let mut backlog = std::mem::take(&mut self.backlog);
+        backlog.retry(|message| self.attempt(message));
+        self.recorder.waiting_connections = backlog.connections();
+        self.backlog = backlog;
+    }
+
+    /// Carries a message out. Gives back one that found the log full.
+    fn attempt(&mut self, message: Message) -> Option<Message> {
+        match message {
+            Message::Frames(frames) => self.attempt_frames(frames).map(Message::Frames),
+            Message::Call(Call { work, .. }) => {
+                work(&mut self.recorder);
+                None
+            }
+            Message::Stop { peers } => {
+                self.stopping = Some(peers);
+                None
+            }
+        }
+    }
+
+    fn attempt_frames(&mut self, mut frames: Frames) -> Option<Frames> {
+        let peer = Arc::clone(&frames.peer);
+        while let Some(item) = frames.buffer.items.get(frames.next_item) {
+            match item {
+                Item::Sync { request, depth } => {
+                    let durability = self.recorder.durability;
+                    self.syncs.note(&peer, *request, *depth, durability);
+                }
+                Item::Push {
+                    source,
+                    shape,
+                    range,
+                    records,
+                } => {
+                    let rest = range.start + frames.taken_bytes..range.end;
+                    let payloads = PayloadBatch {
+                        shape: *shape,
+                        bytes: frames.buffer.bytes.get(rest).unwrap_or_default(),
+                        records: records - frames.taken_records,
+                    };
+                    match self.recorder.push(&peer, *source, &payloads) {
+                        Outcome::Taken => {}
+                        Outcome::Full { bytes, records } => {
+                            frames.taken_bytes += bytes;
+                            frames.taken_records += records;
+                            return Some(frames);
+                        }
+                        // Its other pushes are taken in: they came before the connection is cut.
+                        Outcome::NoSuchSource => no_such_source(&peer, *source),
+                    }
+                }
+            }
+            frames.next_item += 1;
+            frames.taken_bytes = 0;
+            frames.taken_records = 0;
+        }
+        let mut buffer = frames.buffer;
+        buffer.items.clear();
+        // A connection that has ended takes no buffers back.
+        let _ = peer.free.try_send(buffer);
+        None
+    }
+
+    /// Closes the log, then reports to each connection what became of its records.
+    fn finish(self, peers: &[Arc<Peer>]) -> Result<(), Error> {
+        let Recorder {
+            mut writer,
+            mut losses,
+            ..
+        } = self.recorder;
+        let recorded = losses.finish(&mut writer);
+        let position = writer.position();
+        let closed = recorded.and_then(|()| writer.close());
+        if closed.is_ok() {
+            losses.remove();
+        }
+        for peer in peers {
+            let reply = match &closed {
+                Ok(()) => Reply::Goodbye(peer.account().synced(position)),
+                Err(error) => Reply::Error {
+                    request: None,
+                    code: ErrorCode::Failed,
+                    message: error.to_string(),
+                },
+            };
+            peer.answer_at_once(&reply);
+            peer.disconnect();
+        }
+        closed
+    }
+}
+
+/// A client that pushes to a source that does not exist gets an error, and is disconnected.
+fn no_such_source(peer: &Peer, source: SourceId) {
+    peer.answer_at_once(&Reply::Error {
+        request: None,
+        code: ErrorCode::NotFound,
+        message: format!("no source has the id {source}; define the source first"),
+    });
+    peer.disconnect();
+}
