@@ -43,15 +43,15 @@ impl Page {
     }
 }
 
-/// Tells of each page of a column in a row group, in order. `rows` is how many the row group has, where each is one value.
+/// Calls `see` with each page of a column in a row group, in order. `rows` is how many the row group has, where each is one value.
 pub(super) fn for_each_page(
     file: &File,
     chunk: &ColumnChunkMetaData,
     rows: Option<u64>,
-    mut tell: impl FnMut(Page),
+    mut see: impl FnMut(Page),
 ) -> anyhow::Result<()> {
     let (mut at, length) = chunk.byte_range();
-    let end = at.checked_add(length).context("it ends past all files")?;
+    let end = at.checked_add(length).context("its byte range overflows")?;
     let mut values = 0;
     while at < end {
         let Some((page, header_bytes)) = header_at(file, at)? else {
@@ -59,9 +59,9 @@ pub(super) fn for_each_page(
             if rows.is_some_and(|rows| values >= rows) {
                 return Ok(());
             }
-            bail!("no page header stands at byte {at}");
+            bail!("there is no page header at byte {at}");
         };
-        tell(page);
+        see(page);
         values += page.values;
         at = at.saturating_add(header_bytes as u64 + page.packed_bytes);
     }
