@@ -95,7 +95,7 @@ impl Args {
     }
 }
 
-/// Another one for each run, so that nobody knows the needles before.
+/// Differs in each run, so that only the truth file names the needles.
 fn seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::process::id())

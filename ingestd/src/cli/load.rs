@@ -325,7 +325,7 @@ fn read_in_background(
             Ok(()) => Event::Ended,
             Err(error) => Event::Failed(error),
         };
-        // Nobody listens where the load has failed already.
+        // The receiver is gone if the load has failed already.
         let _ = sender.send(last);
     });
     receiver

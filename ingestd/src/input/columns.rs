@@ -15,7 +15,7 @@ pub(crate) struct Column {
     pub ty: FieldType,
     pub nullable: bool,
     pub labels: BTreeMap<i128, String>,
-    /// Said once where the field differs from what the column is.
+    /// For the user, where the field differs from the column.
     pub note: Option<String>,
 }
 

@@ -25,7 +25,7 @@ pub struct Input {
     pipe: Option<(PathBuf, Box<dyn Reader>)>,
     current: Option<Current>,
     notes: Vec<String>,
-    said: BTreeSet<String>,
+    noted: BTreeSet<String>,
     bytes_done: u64,
     bytes_total: Option<u64>,
 }
@@ -49,7 +49,7 @@ pub fn open(
     let streams = files.iter().filter(|path| is_stream(path)).count();
     ensure!(
         streams <= 1,
-        "cannot load {streams} pipes at once: one of the files can be standard input or a pipe; load the others after it"
+        "cannot load {streams} pipes at once: only one of the files can be standard input or a pipe"
     );
     let mut pipe = None;
     let mut columns = Vec::new();
@@ -78,7 +78,7 @@ pub fn open(
         pipe,
         current: None,
         notes,
-        said: BTreeSet::new(),
+        noted: BTreeSet::new(),
         bytes_done: 0,
         bytes_total: bytes_total.filter(|bytes| *bytes > 0),
     })
@@ -186,12 +186,12 @@ impl Input {
         })
     }
 
-    /// The notes that were not said before.
+    /// The notes that are new; each is given once.
     fn take_notes(&mut self) -> Vec<String> {
         let notes = std::mem::take(&mut self.notes);
         notes
             .into_iter()
-            .filter(|note| self.said.insert(note.clone()))
+            .filter(|note| self.noted.insert(note.clone()))
             .collect()
     }
 

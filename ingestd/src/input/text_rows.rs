@@ -32,7 +32,7 @@ pub(super) trait TextFormat: Send {
     /// Appends the row's value of one column, or NULL.
     fn append(row: &Self::Row<'_>, wanted: &Wanted, texts: &mut LargeStringBuilder);
 
-    /// What came up since the last call and is to be said.
+    /// Notes for the user since the last call.
     fn take_notes(&mut self) -> Vec<String>;
 }
 

@@ -67,7 +67,7 @@ impl Header {
     }
 }
 
-/// Gives a name that an earlier column has, in any case, a number, as DuckDB does: `a`, `a_1`. Returns what is to be said of it.
+/// Gives a name that an earlier column has, in any case, a number, as DuckDB does: `a`, `a_1`. Returns notes about it.
 fn number_repeated(names: &mut [String]) -> Vec<String> {
     let mut taken: HashSet<String> = names.iter().map(|name| name.to_lowercase()).collect();
     let mut seen = HashSet::new();

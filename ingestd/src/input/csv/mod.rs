@@ -23,7 +23,7 @@ use crate::counted;
 pub(super) struct Csv {
     delimiter: u8,
     columns: Vec<Column>,
-    /// What is to be said of the header.
+    /// Notes about the header.
     notes: Vec<String>,
     /// The fields of the row at hand.
     spans: Vec<Span>,
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_of_one_name_are_told_apart() {
+    fn columns_of_one_name_get_numbers() {
         let loaded = csv("a,A,a,a_1,b\n1,2,3,4,5\n");
         assert_eq!(
             loaded.fields(),

@@ -27,9 +27,9 @@ pub(super) struct JsonLines {
     columns: Vec<Column>,
     /// The column of each key.
     keys: HashMap<String, usize>,
-    /// Keys that are no column, and those of them that are still to be said.
+    /// Keys that are not columns, and those of them that are not noted yet.
     unknown: BTreeSet<String>,
-    unsaid: Vec<String>,
+    unnoted: Vec<String>,
     /// Lines begun so far, blank ones too, as an editor counts them.
     lines: u64,
 }
@@ -62,7 +62,7 @@ impl JsonLines {
             keys: keys.zip(0..).collect(),
             columns,
             unknown: BTreeSet::new(),
-            unsaid: Vec::new(),
+            unnoted: Vec::new(),
             lines: 0,
         };
         Ok(TextReader::new(blocks, json))
@@ -98,7 +98,7 @@ impl TextFormat for JsonLines {
                 && !self.unknown.contains(key)
             {
                 self.unknown.insert(key.to_owned());
-                self.unsaid.push(key.to_owned());
+                self.unnoted.push(key.to_owned());
             }
             column.copied()
         });
@@ -129,8 +129,8 @@ impl TextFormat for JsonLines {
     }
 
     fn take_notes(&mut self) -> Vec<String> {
-        let said = |key| format!("key '{key}' is left out: the source has no such field");
-        self.unsaid.drain(..).map(said).collect()
+        let note = |key| format!("key '{key}' is left out: the source has no such field");
+        self.unnoted.drain(..).map(note).collect()
     }
 }
 

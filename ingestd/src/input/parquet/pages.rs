@@ -37,7 +37,7 @@ impl Page {
         self.kind == DICTIONARY_PAGE
     }
 
-    /// Whether its values are told by how they differ from those before, so that a few bytes may stand for many.
+    /// Whether its values are stored as differences from those before, so that a few bytes may stand for many.
     pub(super) fn is_delta(&self) -> bool {
         self.encoding == DELTA_BYTE_ARRAY
     }
@@ -129,7 +129,7 @@ impl Compact<'_> {
         })
     }
 
-    /// Reads a struct: `read` is told the number and the type of each field, and reads its value.
+    /// Reads a struct: `read` gets the number and the type of each field, and reads its value.
     fn fields(
         &mut self,
         depth: u8,
@@ -153,7 +153,7 @@ impl Compact<'_> {
     fn pass_over(&mut self, kind: u8, depth: u8) -> Option<()> {
         let depth = depth.checked_sub(1)?;
         match kind {
-            // Truth values are told by their type.
+            // The type of a truth value is its value.
             1 | 2 => Some(()),
             3 => self.byte().map(drop),
             4..=6 => self.unsigned().map(drop),

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_told_by_differences_weigh_as_long_as_their_page() {
+    fn values_that_are_stored_as_differences_weigh_as_much_as_their_page() {
         let delta = WriterProperties::builder()
             .set_dictionary_enabled(false)
             .set_encoding(Encoding::DELTA_BYTE_ARRAY);

@@ -1,6 +1,6 @@
 //! What the headers of a captured packet say: who sent it to whom, as far as the captured bytes go.
 //!
-//! The fuzz target of captures compiles this file too. Whatever is missing or of another protocol is none of ours.
+//! Fields that are missing or of another protocol are `None`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ip_is_told_by_its_ether_type() {
+    fn other_protocols_than_ip_are_named_by_their_ether_type() {
         let mut arp = vec![0; 12];
         arp.extend([0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 1]);
         arp.extend([1, 1, 1, 1, 1, 1, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 10, 0, 0, 2]);
