@@ -5,7 +5,7 @@
 use std::fs;
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -100,7 +100,10 @@ fn a_csv_becomes_a_source_with_an_index() {
         stderr(&output)
     );
     assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("row 3 is refused: its time 'ts' is NULL"));
+    assert!(stderr(&output).contains(&format!(
+        "row 3 of '{}' is refused: its time, column 'ts', is NULL",
+        csv.display()
+    )));
     assert!(
         !stderr(&output).contains('\r'),
         "no progress bar without a terminal"
@@ -160,7 +163,7 @@ fn errors_are_one_sentence_and_make_no_directory() {
     let dir_arg = dir.to_str().unwrap();
     let output = run(&["load", dir_arg, "--source", "s", "no/such.csv"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).starts_with("ingestd: no/such.csv cannot be opened: "));
+    assert!(stderr(&output).starts_with("ingestd: cannot open 'no/such.csv': "));
     assert_eq!(stderr(&output).lines().count(), 1);
     assert_eq!(stdout(&output), "");
     assert!(!dir.exists());
@@ -183,25 +186,23 @@ fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-#[test]
-fn a_pipe_is_visible_while_it_is_written() {
-    let home = tempfile::tempdir().unwrap();
-    let dir = home.path().join("loom");
-    let args = [
-        "load",
-        dir.to_str().unwrap(),
-        "--source",
-        "s",
-        "--format",
-        "csv",
-        "-",
-    ];
-    let mut child = ingestd(&args)
+/// A load into the source `s` that goes on while its standard input is open.
+fn load_from_pipe(dir: &Path, format: &str) -> (Child, ChildStdin) {
+    let dir = dir.to_str().unwrap();
+    let mut child = ingestd(&["load", dir, "--source", "s", "--format", format, "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut stdin = child.stdin.take().unwrap();
+    let stdin = child.stdin.take().unwrap();
+    (child, stdin)
+}
+
+#[test]
+fn a_pipe_is_visible_while_it_is_written() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("loom");
+    let (child, mut stdin) = load_from_pipe(&dir, "csv");
     stdin.write_all(b"n\n").unwrap();
     for number in 1..=3_usize {
         writeln!(stdin, "{number}").unwrap();
@@ -226,21 +227,7 @@ fn a_pipe_is_visible_while_it_is_written() {
 fn a_signal_ends_a_silent_pipe_and_keeps_what_came() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("loom");
-    let args = [
-        "load",
-        dir.to_str().unwrap(),
-        "--source",
-        "s",
-        "--format",
-        "json",
-        "-",
-    ];
-    let mut child = ingestd(&args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut stdin = child.stdin.take().unwrap();
+    let (child, mut stdin) = load_from_pipe(&dir, "json");
     stdin.write_all(b"{\"n\":1}\n").unwrap();
     eventually("the row is visible", || {
         dir.join("staging").exists() && records(&dir, "s").len() == 1
@@ -288,10 +275,10 @@ fn a_running_daemon_takes_the_load() {
         "{}",
         stderr(&output)
     );
-    assert!(
-        stderr(&output)
-            .contains("row 2 is refused: the record would have 5011 bytes; the limit is ")
-    );
+    assert!(stderr(&output).contains(&format!(
+        "row 2 of '{}' is refused: the record would have 5011 bytes; the limit is ",
+        json.display()
+    )));
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(
         records(&dir, "s"),
@@ -371,12 +358,7 @@ fn a_directory_that_another_load_writes_is_refused() {
     let (dir, csv) = (home.path().join("loom"), home.path().join("a.csv"));
     fs::write(&csv, "n\n1\n").unwrap();
     let dir_arg = dir.to_str().unwrap();
-    let mut first = ingestd(&["load", dir_arg, "--source", "s", "--format", "csv", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut stdin = first.stdin.take().unwrap();
+    let (first, mut stdin) = load_from_pipe(&dir, "csv");
     stdin.write_all(b"n\n1\n").unwrap();
     eventually("the first load writes", || {
         dir.join("staging").exists() && records(&dir, "s").len() == 1
@@ -423,7 +405,7 @@ fn an_input_of_which_nothing_is_stored_makes_its_source_and_what_it_refused_stan
     assert!(empty.status.success());
     assert!(stderr(&empty).contains("'a_1'"), "{}", stderr(&empty));
     assert!(
-        stderr(&empty).contains("taken as text"),
+        stderr(&empty).contains("its columns become text"),
         "{}",
         stderr(&empty)
     );

@@ -181,20 +181,21 @@ impl Capture {
             load,
             said,
         };
-        let listening =
-            |capture: &Capture| Ok::<bool, anyhow::Error>(capture.told()?.contains("listening on"));
+        let listening = |capture: &Capture| {
+            Ok::<bool, anyhow::Error>(capture.messages()?.contains("listening on"))
+        };
         wait_until(|| Ok(listening(&capture)? || capture.tcpdump.try_wait()?.is_some()))?;
         if listening(&capture)? {
             return Ok(Some(capture));
         }
-        let told = capture.told()?;
-        if told.contains("permission") || told.contains("not permitted") {
+        let messages = capture.messages()?;
+        if messages.contains("permission") || messages.contains("not permitted") {
             return Ok(None);
         }
-        bail!("tcpdump does not capture: {told}")
+        bail!("tcpdump does not capture: {messages}")
     }
 
-    fn told(&self) -> Result<String> {
+    fn messages(&self) -> Result<String> {
         Ok(std::fs::read_to_string(&self.said)?)
     }
 
@@ -215,7 +216,7 @@ impl Capture {
         ensure!(
             came,
             "the last request and its reply were not captured: {}",
-            self.told()?
+            self.messages()?
         );
         kill_process(Pid::from_child(&self.tcpdump), Signal::INT)?;
         self.tcpdump.wait()?;
@@ -227,12 +228,12 @@ impl Capture {
             .context("load has no output")?
             .read_to_string(&mut counts)?;
         ensure!(self.load.wait()?.success(), "load failed: {counts}");
-        let told = self.told()?;
-        let line = told
+        let messages = self.messages()?;
+        let line = messages
             .lines()
             .find_map(|line| line.strip_suffix(" packets captured"));
         let captured: u64 = line
-            .with_context(|| format!("tcpdump told no count: {told}"))?
+            .with_context(|| format!("tcpdump printed no count: {messages}"))?
             .parse()?;
         ensure!(
             captured > u64::from(REQUESTS),

@@ -15,7 +15,7 @@ const TABLE: &str = "CREATE TABLE plain AS SELECT
     CASE WHEN i % 10 = 3 THEN NULL ELSE 'name, \"' || i || '\"' END AS word
     FROM range(3000) AS numbers(i)";
 
-/// A format of `load`, the name's ending that tells it, and how DuckDB writes it, where it does.
+/// A format of `load`, the ending of its files' names, and how DuckDB writes it, where it does.
 const FORMATS: [(&str, &str, &str); 4] = [
     ("csv", "csv", "FORMAT csv, HEADER true"),
     ("json", "jsonl", "FORMAT json"),
@@ -100,7 +100,7 @@ fn hold(session: &mut Session, dir: &Path) -> Result<()> {
         let rows = session.query(&format!("FROM (({these}) EXCEPT ALL ({those})) LIMIT 3"))?;
         ensure!(
             rows.is_empty(),
-            "{these} has {rows:?} and the other has not"
+            "{these} has rows that the other does not have: {rows:?}"
         );
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! Directories whose files were exchanged, overwritten, or replaced by what is no file: rows that can be read are those that were written, what
-//! cannot is named, and nothing takes long, whatever the names claim.
+//! Directories whose files were exchanged, overwritten, or replaced by something else than files: rows that can be read are those that were
+//! written, all others are named, and nothing takes long, whatever the names claim.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -46,7 +46,7 @@ fn unreadable(small: &Small) -> Result<BTreeSet<u64>> {
             {
                 lost.insert(chunk.0);
             }
-            // What is no file is told by its path alone.
+            // An error about something that is not a file names its path alone.
             Err(Error::Damaged { .. }) => {
                 lost.insert(chunk.0);
             }

@@ -18,21 +18,24 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use super::run::{catch_signals, log_to_stderr, stop};
 use super::stdout::say;
 
-/// Run a daemon and feed it the generated records of the paper's Redis case
+/// Record generated traffic of a Redis host
+///
+/// Runs a daemon on DIR and feeds it requests, system calls and packets. Among them are six needles: a mangled packet that causes a slow
+/// system call and a slow request.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  ingestd demo /tmp/loom --seconds 60 --rate 2000000 --truth /tmp/truth.jsonl\n\nMeanwhile, in DuckDB:\n  FROM loom_sources('/tmp/loom');"
+    after_help = "Example:\n  ingestd demo /tmp/loom --seconds 60 --rate 2000000 --truth /tmp/truth.jsonl"
 )]
 pub struct Args {
-    /// The Loom directory; created if it does not exist, and kept
+    /// Loom directory; created where it does not exist, and kept
     dir: PathBuf,
-    /// How long to run
+    /// How many seconds to run
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
-    /// Records a second, of the three sources together
+    /// Records per second, of the three sources together
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     rate: u64,
-    /// Write the six needles to this file, one JSON object a line; no other place lists them
+    /// File for the ids and times of the six needles, one JSON object per line
     #[arg(long, value_name = "FILE")]
     truth: Option<PathBuf>,
 }
@@ -53,7 +56,7 @@ impl Args {
         };
         let client = Client::connect_with(&self.dir, options)?;
         eprintln!(
-            "ingestd: writing {} records/s into {} for {} s; query it meanwhile",
+            "ingestd: writing {} records/s into '{}' for {} s; query it meanwhile",
             self.rate,
             self.dir.display(),
             self.seconds
@@ -84,7 +87,7 @@ impl Args {
         ))?;
         if report.needles.len() < NEEDLES && !interrupted.load(Ordering::Relaxed) {
             bail!(
-                "only {} of {NEEDLES} needles were written in time; use a lower --rate or more --seconds",
+                "only {} of {NEEDLES} needles were generated: the time was too short; use a lower --rate or more --seconds",
                 report.needles.len()
             );
         }
@@ -92,7 +95,7 @@ impl Args {
     }
 }
 
-/// Another one for each run: the needles are nowhere to be learnt from.
+/// Differs in each run, so that only the truth file names the needles.
 fn seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::process::id())

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use ingestd::input::parse_timestamp_ns;
 use ingestd::output::{Export, export, parse_range};
 use loom_engine::query::Directory;
@@ -12,58 +12,57 @@ use loom_engine::{Error, IndexId, TimeRange, Timestamp, ValueRange};
 
 use super::stdout::say;
 
-/// Write a source's records to a Parquet file
+/// Export records of a source to a Parquet file
 ///
-/// The columns are `ts` (nanoseconds, UTC) and the source's fields, in log order; labels are written as text.
+/// The columns are `ts` (nanoseconds, UTC) and the source's fields; labels become text. The rows are in log order. The file appears when
+/// it is complete, and a daemon may write meanwhile.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:
-  ingestd export /var/lib/loom --source trades --from 2026-01-01T00:00:00Z --index price --min 100 --out trades.parquet")]
+  ingestd export /var/lib/loom --source trades --out trades.parquet --from 2026-01-01T00:00:00Z --index price --min 100")]
 pub struct Args {
-    /// The Loom directory
+    /// Loom directory
     dir: PathBuf,
 
-    /// The source to export
+    /// Source to export
     #[arg(long, value_name = "NAME")]
     source: String,
 
-    /// Only records from this time on, RFC 3339
+    /// Parquet file to write
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+
+    /// First time, included, as RFC 3339
     #[arg(long, value_name = "T", value_parser = time)]
     from: Option<Timestamp>,
 
-    /// Only records before this time, RFC 3339
+    /// Last time, excluded, as RFC 3339
     #[arg(long, value_name = "T", value_parser = time)]
     to: Option<Timestamp>,
 
-    /// Only records that match the filter of this index, and have a value between --min and --max
+    /// Export only records of this index: its filter matches, and its value lies between --min and --max
     #[arg(long, value_name = "NAME")]
     index: Option<String>,
 
-    /// The least value of the index
+    /// Least value of the index, included
     #[arg(long, value_name = "V", requires = "index", allow_hyphen_values = true)]
     min: Option<String>,
 
-    /// The greatest value of the index
+    /// Greatest value of the index, included
     #[arg(long, value_name = "V", requires = "index", allow_hyphen_values = true)]
     max: Option<String>,
-
-    /// The Parquet file to write
-    #[arg(long, value_name = "FILE")]
-    out: PathBuf,
 }
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let snapshot = Directory::open(&self.dir)?.snapshot()?;
         let source = match snapshot.source(&self.source) {
-            Err(error @ Error::UnknownSource { .. }) => {
+            Err(error) => {
                 let sources = snapshot.catalog().sources();
-                bail!(
-                    "{error}; {}",
-                    known(sources.map(|source| source.name.as_str()))
-                )
+                let names = sources.map(|source| source.name.as_str());
+                bail!(with_names(error, "sources", names))
             }
-            source => source?,
+            Ok(source) => source,
         };
         let index = match &self.index {
             Some(name) => Some(self.index_range(&source, name)?),
@@ -96,12 +95,8 @@ impl Args {
         name: &str,
     ) -> anyhow::Result<(IndexId, Option<ValueRange>)> {
         let Some(index) = source.index(name) else {
-            let error = source.unknown_index(name);
-            let indexes = source.indexes.iter();
-            bail!(
-                "{error}; {}",
-                known(indexes.map(|index| index.name.as_str()))
-            );
+            let names = source.indexes.iter().map(|index| index.name.as_str());
+            bail!(with_names(source.unknown_index(name), "indexes", names));
         };
         let field = index
             .value_field()
@@ -110,24 +105,32 @@ impl Args {
             (_, None, None) => None,
             (Some(field), min, max) => Some(parse_range(min.as_deref(), max.as_deref(), field)?),
             (None, ..) => bail!(
-                "the index '{name}' counts records and has no value; leave --min and --max out"
+                "cannot apply --min and --max to index '{name}': it counts records and has no value; omit them"
             ),
         };
         Ok((index.id, range))
     }
 }
 
-/// Which names there are.
-fn known<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let names: Vec<_> = names.map(|name| format!("'{name}'")).collect();
-    if names.is_empty() {
-        return "there is none".to_owned();
+/// An error about an unknown name, with the known ones where none of them is alike.
+fn with_names<'a>(error: Error, noun: &str, names: impl Iterator<Item = &'a str>) -> anyhow::Error {
+    let (Error::UnknownSource { nearest, .. } | Error::UnknownIndex { nearest, .. }) = &error
+    else {
+        return error.into();
+    };
+    if !nearest.is_empty() {
+        return error.into();
     }
-    format!("there is {}", names.join(", "))
+    let names: Vec<_> = names.map(|name| format!("'{name}'")).collect();
+    let names = match names.as_slice() {
+        [] => "none".to_owned(),
+        names => names.join(", "),
+    };
+    anyhow!("{error}; the {noun} are: {names}")
 }
 
 fn time(text: &str) -> anyhow::Result<Timestamp> {
     let ns = parse_timestamp_ns(text);
-    let ns = ns.context("no time; write it like 2026-01-31T12:00:00Z")?;
+    let ns = ns.context("not a time; use for example 2026-01-31T12:00:00Z")?;
     Ok(Timestamp(ns))
 }

@@ -23,52 +23,52 @@ use ingestd::sink::{self, Finished, Sink};
 
 use super::stdout::say;
 
-/// How often the writer is looked after while nothing comes.
+/// How often the writer gets its turn while nothing comes.
 const TICK: Duration = Duration::from_millis(5);
 /// How long a load that is asked to stop waits for its pipe to end.
 const LAST_WAIT: Duration = Duration::from_secs(1);
-/// How many refused rows are named; the rest is only counted.
+/// How many refused rows are named; the others are only counted.
 const NAMED_MAX: u64 = 1000;
 
-/// Load CSV, JSON lines, Parquet, Arrow IPC, pcap or pcapng into a source
+/// Load files into a source
 ///
-/// Goes through the daemon where one runs on DIR, else writes DIR directly. DIR and the source are created where
-/// they do not exist. The last line of standard output counts what became of the rows; exit 1 where one was refused.
+/// Reads CSV, JSON lines, Parquet, Arrow IPC, pcap and pcapng. The rows go through the daemon that runs on DIR; without a daemon, load writes
+/// DIR itself. It creates DIR and the source where they do not exist. The last line of standard output counts the rows. The exit status
+/// is 1 if a row was refused.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:
-  ingestd load /var/lib/loom --source trades --ts time --index price trades.parquet
-  tcpdump -i lo -w - | ingestd load /var/lib/loom --source packets --format pcap -")]
+  ingestd load /var/lib/loom --source trades --ts time --index price trades.parquet")]
 pub struct Args {
-    /// The Loom directory
+    /// Loom directory
     dir: PathBuf,
 
-    /// The source to load into
+    /// Files to load; '-' is standard input
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+
+    /// Source to load into
     #[arg(long, value_name = "NAME")]
     source: String,
 
-    /// What the files hold, where their names do not tell
-    #[arg(long, value_enum)]
-    format: Option<Format>,
-
-    /// A TOML file with the source as one [[source]]; else its fields are inferred
-    #[arg(long, value_name = "FILE")]
-    fields: Option<PathBuf>,
-
-    /// The column that holds each row's own time: a timestamp, or integer nanoseconds; it is no field then
+    /// Column that holds each row's time: a timestamp, or integer nanoseconds; it does not become a field
     #[arg(long, value_name = "COLUMN")]
     ts: Option<String>,
 
-    /// Add an index with default bins on this column (repeatable)
+    /// Add an index with default bins on this column; may be repeated
     #[arg(long, value_name = "COLUMN")]
     index: Vec<String>,
 
-    /// What to load; '-' is standard input
-    #[arg(required = true)]
-    files: Vec<PathBuf>,
+    /// Format of the files, if their names and first bytes do not say
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+
+    /// TOML file that declares the source as a [[source]]; without it, load infers the fields
+    #[arg(long, value_name = "FILE")]
+    fields: Option<PathBuf>,
 }
 
-/// What the input's thread tells.
+/// What the input's thread reports.
 enum Event {
     Opened(SourceDef),
     Batch {
@@ -118,25 +118,23 @@ impl Args {
     fn declared(&self, path: &Path) -> anyhow::Result<SourceDef> {
         let name = path.display();
         let toml =
-            std::fs::read_to_string(path).with_context(|| format!("{name} cannot be read"))?;
-        let sources = parse_sources(&toml).with_context(|| format!("{name}"))?;
-        let names: Vec<_> = sources.iter().map(|source| source.name.clone()).collect();
+            std::fs::read_to_string(path).with_context(|| format!("cannot read '{name}'"))?;
+        let sources =
+            parse_sources(&toml).with_context(|| format!("cannot read the sources in '{name}'"))?;
+        let names = sources.iter().map(|source| format!("'{}'", source.name));
+        let names: Vec<_> = names.collect();
         let mut sources = sources.into_iter();
         let Some(mut def) = sources.find(|source| source.name == self.source) else {
             bail!(
-                "{name} declares no source '{}'; it has {}",
+                "'{name}' does not declare source '{}'; its sources are: {}",
                 self.source,
-                if names.is_empty() {
-                    "none".to_owned()
-                } else {
-                    names.join(", ")
-                }
+                names.join(", ")
             );
         };
         if let Some(ts) = &self.ts {
             if def.fields.iter().any(|field| field.name == *ts) {
                 bail!(
-                    "the column '{ts}' is the source's time and cannot be a field too; take it out of {name}"
+                    "column '{ts}' holds the time (--ts) and cannot be a field too; remove the field from '{name}'"
                 );
             }
             def.time = TimeKind::Own;
@@ -170,7 +168,7 @@ impl Load<'_> {
                 stop_at = Some(Instant::now() + LAST_WAIT);
             }
             if stop_at.is_some_and(|stop_at| Instant::now() > stop_at) {
-                bail!("stopped by a signal before the end of the input");
+                bail!("a signal stopped the load before the end of the input");
             }
             match events.recv_timeout(TICK) {
                 Ok(Event::Opened(def)) => self.wanted = Some(def),
@@ -184,7 +182,7 @@ impl Load<'_> {
                 }
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(anyhow!(
-                        "the input could not be read: its reader failed on what it holds"
+                        "cannot read the input: its reader failed; the file may be damaged"
                     ));
                 }
             }
@@ -257,7 +255,9 @@ impl Load<'_> {
             if self.named <= NAMED_MAX {
                 self.say(&naming(batch, row));
             } else if self.named == NAMED_MAX + 1 {
-                self.say("more rows are refused; from here on they are only counted");
+                self.say(&format!(
+                    "more than {NAMED_MAX} rows are refused; the others are only counted"
+                ));
             }
         }
     }
@@ -266,7 +266,7 @@ impl Load<'_> {
         self.bar.suspend(|| eprintln!("ingestd: {message}"));
     }
 
-    /// Makes what was stored safe, and tells what became of every row, also where the load failed on the way.
+    /// Makes durable what was stored, and counts all rows, also where the load failed on the way.
     fn finish(mut self, outcome: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
         self.bar.finish_and_clear();
         let completed = self.complete(outcome.is_err());
@@ -283,7 +283,7 @@ impl Load<'_> {
         let counts = finished.counts;
         if !finished.reason.is_empty() {
             eprintln!(
-                "ingestd: the daemon refused {}; the last: {}",
+                "ingestd: the daemon refused {}; the last one: {}",
                 counted(counts.refused, "row"),
                 finished.reason
             );
@@ -309,7 +309,7 @@ fn naming(batch: &InputBatch, (row, reason): &(u64, String)) -> String {
     let InputBatch {
         input, row_noun, ..
     } = batch;
-    format!("{input}: {row_noun} {row} is refused: {reason}")
+    format!("{row_noun} {row} of {input} is refused: {reason}")
 }
 
 /// Opens and reads the input on another thread, a few batches ahead. A reader that panics on hostile bytes ends the
@@ -325,7 +325,7 @@ fn read_in_background(
             Ok(()) => Event::Ended,
             Err(error) => Event::Failed(error),
         };
-        // Nobody listens where the load has failed already.
+        // The receiver is gone if the load has failed already.
         let _ = sender.send(last);
     });
     receiver

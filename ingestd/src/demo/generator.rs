@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use super::random::{Latencies, Random};
+use fastrand::Rng;
+
+use super::latencies::Latencies;
 use super::sources::{PUSH_ACK, Packet, RECVFROM, REDIS_PORT, Request, SENDTO, Syscall};
 
 /// Millions of records a second in the paper: requests, system calls, packets.
@@ -18,7 +20,7 @@ pub(super) struct Batches {
 }
 
 pub(super) struct Generator {
-    pub(super) random: Random,
+    pub(super) random: Rng,
     get_latency: Latencies,
     set_latency: Latencies,
     recv_latency: Latencies,
@@ -61,7 +63,7 @@ impl Schedule {
 impl Generator {
     /// Makes `rate` records a second in all.
     pub(super) fn new(seed: u64, rate: f64) -> Self {
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         let mut latencies = |median_ns, sigma| Latencies::new(&mut random, median_ns, sigma);
         let (get_latency, set_latency) = (latencies(95_000.0, 0.30), latencies(120_000.0, 0.32));
         let (recv_latency, send_latency) = (latencies(4_200.0, 0.45), latencies(9_500.0, 0.40));
@@ -100,7 +102,7 @@ impl Generator {
     /// A request; its id. A `slow` one has that latency.
     #[inline]
     pub(super) fn request(&mut self, slow_ns: Option<u64>, out: &mut Vec<u8>) -> u64 {
-        let bits = self.random.next();
+        let bits = self.random.u64(..);
         // Of 16: ten GET, three SET, and one of each other.
         let op = match bits & 15 {
             0..10 => 1,
@@ -131,7 +133,7 @@ impl Generator {
 
     #[inline]
     fn syscall(&mut self, out: &mut Vec<u8>) {
-        let bits = self.random.next();
+        let bits = self.random.u64(..);
         // Of 16: five recvfrom, five sendto, four epoll_wait, one read, one futex.
         let (number, table) = match bits & 15 {
             0..5 => (RECVFROM, &self.recv_latency),
@@ -146,7 +148,7 @@ impl Generator {
 
     /// A `recvfrom` of this latency; its id.
     pub(super) fn slow_recv(&mut self, latency_ns: u64, out: &mut Vec<u8>) -> u64 {
-        let bits = self.random.next();
+        let bits = self.random.u64(..);
         self.syscall_of(RECVFROM, latency_ns, bits, out)
     }
 
@@ -169,7 +171,7 @@ impl Generator {
     /// A packet between a client and Redis; its id. A mangled one goes from a client to another port than Redis's.
     #[inline]
     pub(super) fn packet(&mut self, mangled_port: Option<u16>, out: &mut Vec<u8>) -> u64 {
-        let bits = self.random.next();
+        let bits = self.random.u64(..);
         let from_client = bits & 1 == 0 || mangled_port.is_some();
         let client = client_port(bits >> 8);
         let with_data = bits & 2 == 0 || mangled_port.is_some();

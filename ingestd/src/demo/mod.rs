@@ -19,8 +19,8 @@
 //! milliseconds later.
 
 mod generator;
+mod latencies;
 mod needles;
-mod random;
 mod sources;
 
 use std::fs::File;
@@ -52,7 +52,7 @@ pub struct DemoOptions {
     pub rate: u64,
     pub duration: Duration,
     pub seed: u64,
-    /// Where the needles are told.
+    /// The file that names the needles.
     pub truth: Option<PathBuf>,
 }
 
@@ -68,7 +68,7 @@ pub struct Report {
 pub enum DemoError {
     #[error(transparent)]
     Client(#[from] ClientError),
-    #[error("{}: {source}", path.display())]
+    #[error("cannot write truth file '{}': {source}", path.display())]
     Truth { path: PathBuf, source: io::Error },
 }
 
@@ -89,7 +89,7 @@ pub fn run(client: &Client, options: &DemoOptions, stop: &AtomicBool) -> Result<
         generator.fill(target, &mut feed.batches);
         let late = elapsed.saturating_sub(target);
         if let Some(needle) = needles.advance(elapsed, late, &mut generator, &mut feed.batches) {
-            truth.tell(needle)?;
+            truth.append(needle)?;
         }
         made = target;
         feed.push(client)?;
@@ -159,7 +159,7 @@ impl Truth {
         }
     }
 
-    fn tell(&mut self, needle: &Needle) -> Result<(), DemoError> {
+    fn append(&mut self, needle: &Needle) -> Result<(), DemoError> {
         let Some((path, file)) = &mut self.0 else {
             return Ok(());
         };

@@ -3,10 +3,10 @@
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime};
 
+use fastrand::Rng;
 use serde::Serialize;
 
 use super::generator::{Batches, Generator};
-use super::random::Random;
 use super::sources::REDIS_PORT;
 
 /// How many there are, as in the paper's Figure 3.
@@ -56,10 +56,10 @@ enum State {
 }
 
 impl Needles {
-    /// One at a random moment of each sixth of the run's first 60 %, so that who looks finds all of them while it goes on.
-    pub(super) fn plan(random: &mut Random, run: Duration) -> Self {
+    /// One at a random moment of each sixth of the run's first 60 %, so that all are found while it goes on.
+    pub(super) fn plan(random: &mut Rng, run: Duration) -> Self {
         let slot = 0.58 / (NEEDLES as f64);
-        let mut at = |i| run.mul_f64(0.02 + slot * (i as f64 + 0.1 + 0.7 * random.unit()));
+        let mut at = |i| run.mul_f64(0.02 + slot * (i as f64 + 0.1 + 0.7 * random.f64()));
         let mut due: Vec<Duration> = (0..NEEDLES).map(&mut at).collect();
         due.reverse();
         Needles {
@@ -129,9 +129,9 @@ fn send_packet(
 ) -> State {
     let random = &mut generator.random;
     // One or several flipped bits: never the right port, and none that a client has.
-    let dst_port = REDIS_PORT ^ (1 + random.below(4095) as u16);
-    let syscall_latency_ns = 3_000_000 + random.below(2_500_000);
-    let request_latency_ns = syscall_latency_ns + 400_000 + random.below(600_000);
+    let dst_port = REDIS_PORT ^ (1 + random.u16(..4095));
+    let syscall_latency_ns = 3_000_000 + random.u64(..2_500_000);
+    let request_latency_ns = syscall_latency_ns + 400_000 + random.u64(..600_000);
     let recv_at = elapsed + Duration::from_nanos(syscall_latency_ns);
     let request_at = elapsed + Duration::from_nanos(request_latency_ns) + Duration::from_millis(1);
     let packet = generator.packet(Some(dst_port), &mut batches.packets);
@@ -172,10 +172,10 @@ fn wall_clock_ns() -> i64 {
 mod tests {
     use super::*;
 
-    /// Runs the needles of ten seconds in steps of a millisecond; `late` tells the lateness of each.
+    /// Runs the needles of ten seconds in steps of a millisecond; `late` is the lateness of each.
     fn run(late: impl Fn(u64) -> Duration) -> (Vec<Needle>, Batches) {
         let mut generator = Generator::new(5, 0.0);
-        let mut needles = Needles::plan(&mut Random::new(11), Duration::from_secs(10));
+        let mut needles = Needles::plan(&mut Rng::with_seed(11), Duration::from_secs(10));
         let mut batches = Batches::default();
         for millis in 0..10_000 {
             let elapsed = Duration::from_millis(millis);

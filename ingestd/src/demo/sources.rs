@@ -4,120 +4,58 @@
 pub const SOURCES: &str = r#"
 [[source]]
 name = "redis_request"
-[[source.field]]
-name = "id"
-type = "u64"
-[[source.field]]
-name = "latency_ns"
-type = "u64"
-[[source.field]]
-name = "key_hash"
-type = "u64"
-[[source.field]]
-name = "client_port"
-type = "u16"
-[[source.field]]
-name = "op"
-type = "u8"
-labels = { 1 = "GET", 2 = "SET", 3 = "INCR", 4 = "HGET", 5 = "LPUSH" }
-[[source.field]]
-name = "hit"
-type = "bool"
-[[source.field]]
-name = "request_bytes"
-type = "u32"
-[[source.field]]
-name = "response_bytes"
-type = "u32"
-[[source.field]]
-name = "tid"
-type = "u32"
-[[source.field]]
-name = "key"
-type = "char[8]"
-[[source.index]]
-name = "latency"
-value = "latency_ns"
-[[source.index]]
-name = "set_latency"
-value = "latency_ns"
-where = "op = 'SET'"
+field = [
+  { name = "id", type = "u64" },
+  { name = "latency_ns", type = "u64" },
+  { name = "key_hash", type = "u64" },
+  { name = "client_port", type = "u16" },
+  { name = "op", type = "u8", labels = { 1 = "GET", 2 = "SET", 3 = "INCR", 4 = "HGET", 5 = "LPUSH" } },
+  { name = "hit", type = "bool" },
+  { name = "request_bytes", type = "u32" },
+  { name = "response_bytes", type = "u32" },
+  { name = "tid", type = "u32" },
+  { name = "key", type = "char[8]" },
+]
+index = [
+  { name = "latency", value = "latency_ns" },
+  { name = "set_latency", value = "latency_ns", where = "op = 'SET'" },
+]
 
 [[source]]
 name = "syscall"
-[[source.field]]
-name = "id"
-type = "u64"
-[[source.field]]
-name = "latency_ns"
-type = "u64"
-[[source.field]]
-name = "result"
-type = "i64"
-[[source.field]]
-name = "number"
-type = "u16"
-labels = { 0 = "read", 1 = "write", 44 = "sendto", 45 = "recvfrom", 202 = "futex", 232 = "epoll_wait" }
-[[source.field]]
-name = "cpu"
-type = "u16"
-[[source.field]]
-name = "fd"
-type = "i32"
-[[source.field]]
-name = "pid"
-type = "u32"
-[[source.field]]
-name = "tid"
-type = "u32"
-[[source.field]]
-name = "comm"
-type = "char[8]"
-[[source.index]]
-name = "latency"
-value = "latency_ns"
-[[source.index]]
-name = "recv_latency"
-value = "latency_ns"
-where = "number = 'recvfrom'"
-[[source.index]]
-name = "sendto_latency"
-value = "latency_ns"
-where = "number = 'sendto'"
+field = [
+  { name = "id", type = "u64" },
+  { name = "latency_ns", type = "u64" },
+  { name = "result", type = "i64" },
+  { name = "number", type = "u16", labels = { 0 = "read", 1 = "write", 44 = "sendto", 45 = "recvfrom", 202 = "futex", 232 = "epoll_wait" } },
+  { name = "cpu", type = "u16" },
+  { name = "fd", type = "i32" },
+  { name = "pid", type = "u32" },
+  { name = "tid", type = "u32" },
+  { name = "comm", type = "char[8]" },
+]
+index = [
+  { name = "latency", value = "latency_ns" },
+  { name = "recv_latency", value = "latency_ns", where = "number = 'recvfrom'" },
+  { name = "sendto_latency", value = "latency_ns", where = "number = 'sendto'" },
+]
 
 [[source]]
 name = "packet"
-[[source.field]]
-name = "id"
-type = "u64"
-[[source.field]]
-name = "src_addr"
-type = "char[12]"
-[[source.field]]
-name = "dst_addr"
-type = "char[12]"
-[[source.field]]
-name = "src_port"
-type = "u16"
-[[source.field]]
-name = "dst_port"
-type = "u16"
-[[source.field]]
-name = "seq"
-type = "u32"
-[[source.field]]
-name = "wire_bytes"
-type = "u32"
-[[source.field]]
-name = "tcp_flags"
-type = "u8"
-labels = { 2 = "SYN", 4 = "RST", 16 = "ACK", 17 = "FIN ACK", 18 = "SYN ACK", 24 = "PSH ACK" }
-[[source.field]]
-name = "ttl"
-type = "u8"
-[[source.index]]
-name = "wire_bytes"
-value = "wire_bytes"
+field = [
+  { name = "id", type = "u64" },
+  { name = "src_addr", type = "char[12]" },
+  { name = "dst_addr", type = "char[12]" },
+  { name = "src_port", type = "u16" },
+  { name = "dst_port", type = "u16" },
+  { name = "seq", type = "u32" },
+  { name = "wire_bytes", type = "u32" },
+  { name = "tcp_flags", type = "u8", labels = { 2 = "SYN", 4 = "RST", 16 = "ACK", 17 = "FIN ACK", 18 = "SYN ACK", 24 = "PSH ACK" } },
+  { name = "ttl", type = "u8" },
+]
+index = [
+  { name = "wire_bytes", value = "wire_bytes" },
+]
 "#;
 
 /// The port that Redis listens on.

@@ -44,7 +44,7 @@ impl ArrowIpc {
         blocks.fill_to(FILE_MAGIC.len())?;
         if blocks.data().starts_with(FILE_MAGIC) {
             let reader = FileReader::try_new_buffered(blocks.into_seekable()?, None)
-                .with_context(|| format!("{name} is no Arrow file that can be read"))?;
+                .with_context(|| format!("cannot read {name} as an Arrow file"))?;
             let columns = columns_of(&reader.schema());
             let form = Form::File {
                 reader: Box::new(reader),
@@ -55,7 +55,7 @@ impl ArrowIpc {
         let mut decoder = StreamDecoder::new();
         let batch = decode(&mut blocks, &mut decoder, true)?;
         let Some(schema) = decoder.schema() else {
-            anyhow::bail!("{name} is no Arrow stream: it holds no schema");
+            anyhow::bail!("cannot read {name} as an Arrow stream: it holds no schema");
         };
         let form = Form::Stream {
             blocks,
@@ -76,7 +76,7 @@ impl ArrowIpc {
     }
 
     fn next_batch(&mut self) -> anyhow::Result<Option<RecordBatch>> {
-        let after = || format!("{}: unreadable after row {}", self.name, self.rows_read);
+        let after = || format!("cannot read {} after row {}", self.name, self.rows_read);
         match &mut self.form {
             Form::File { reader, read } => {
                 *read += 1;

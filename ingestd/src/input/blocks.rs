@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// How much one fill asks for.
@@ -30,18 +30,17 @@ pub(crate) struct Blocks {
 impl Blocks {
     /// Opens a path, or standard input for `-`.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Blocks> {
-        let (file, name) = if path == Path::new("-") {
-            let stdin = io::stdin().as_fd().try_clone_to_owned();
-            let stdin = stdin.context("standard input cannot be read; pipe data into it")?;
-            (File::from(stdin), "standard input".to_owned())
+        let name = input_name(path);
+        let opened = if path == Path::new("-") {
+            io::stdin().as_fd().try_clone_to_owned().map(File::from)
         } else {
-            let name = path.display().to_string();
-            let file = File::open(path).with_context(|| format!("{name} cannot be opened"))?;
-            (file, name)
+            File::open(path)
         };
-        let meta = file.metadata().with_context(|| name.clone())?;
+        let failed = || format!("cannot open {name}");
+        let file = opened.with_context(failed)?;
+        let meta = file.metadata().with_context(failed)?;
         if meta.is_dir() {
-            anyhow::bail!("{name} is a directory; name the files in it");
+            bail!("cannot load {name}: it is a directory; name the files in it");
         }
         Ok(Blocks {
             file,
@@ -60,7 +59,7 @@ impl Blocks {
         &self.name
     }
 
-    /// Whether it is a pipe, terminal or socket: something whose end nobody knows yet.
+    /// Whether it is a pipe, terminal or socket: its end is not known yet.
     pub(crate) fn is_stream(&self) -> bool {
         self.bytes_total.is_none()
     }
@@ -103,7 +102,7 @@ impl Blocks {
         let read = loop {
             match self.file.read(space) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                read => break read.with_context(|| format!("{} cannot be read", self.name))?,
+                read => break read.with_context(|| format!("cannot read {}", self.name))?,
             }
         };
         self.end += read;
@@ -140,18 +139,37 @@ impl Blocks {
         let mut file = match self.bytes_total {
             Some(_) => self.file,
             None => {
-                let mut spooled = tempfile::tempfile()
-                    .context("a temporary file for standard input cannot be made; set TMPDIR")?;
-                io::Write::write_all(&mut spooled, self.data())?;
-                self.consume(self.data().len());
-                io::copy(&mut self.file, &mut spooled)
-                    .with_context(|| format!("{} cannot be spooled", self.name))?;
-                spooled
+                let copied = self.spooled();
+                copied.with_context(|| {
+                    let folder = std::env::temp_dir();
+                    format!(
+                        "cannot copy {} to a temporary file in '{}' (TMPDIR names the folder)",
+                        self.name,
+                        folder.display()
+                    )
+                })?
             }
         };
         file.rewind()?;
         Ok(file)
     }
+
+    /// All of a pipe, in a file that has no name.
+    fn spooled(&mut self) -> io::Result<File> {
+        let mut spooled = tempfile::tempfile()?;
+        io::Write::write_all(&mut spooled, self.data())?;
+        self.consume(self.data().len());
+        io::copy(&mut self.file, &mut spooled)?;
+        Ok(spooled)
+    }
+}
+
+/// What messages call the input at a path.
+pub(super) fn input_name(path: &Path) -> String {
+    if path == Path::new("-") {
+        return "standard input".to_owned();
+    }
+    format!("'{}'", path.display())
 }
 
 #[cfg(test)]
@@ -195,6 +213,6 @@ mod tests {
     #[test]
     fn a_missing_file_is_named() {
         let error = Blocks::open(Path::new("no/such/file.csv")).err().unwrap();
-        assert!(format!("{error:#}").starts_with("no/such/file.csv cannot be opened: "));
+        assert!(format!("{error:#}").starts_with("cannot open 'no/such/file.csv': "));
     }
 }

@@ -1,4 +1,4 @@
-//! From the columns of an input to the fields of a source: names, types, and what must be said about them.
+//! From the columns of an input to the fields of a source: names, types, and notes about what changes.
 //!
 //! Every input names its columns and the field type that keeps them; this file decides once, for all inputs, how
 //! they are called in the source. Nothing here touches values.
@@ -15,7 +15,7 @@ pub(crate) struct Column {
     pub ty: FieldType,
     pub nullable: bool,
     pub labels: BTreeMap<i128, String>,
-    /// Said once where the field differs from what the column is.
+    /// For the user, where the field differs from the column.
     pub note: Option<String>,
 }
 
@@ -39,7 +39,7 @@ impl Column {
     }
 }
 
-/// The field names of columns, in order, and what is to be said about those that changed.
+/// The field names of columns, in order, and notes about those that changed.
 pub(crate) fn field_names<'a>(
     columns: impl Iterator<Item = &'a str>,
 ) -> (Vec<String>, Vec<String>) {
@@ -58,7 +58,9 @@ pub(crate) fn field_names<'a>(
             name = format!("{base}_{copy}");
         }
         if name != column {
-            notes.push(format!("column '{column}' becomes the field '{name}'"));
+            notes.push(format!(
+                "column '{column}' becomes field '{name}': the name is reserved or taken"
+            ));
         }
         names.push(name);
     }
@@ -90,7 +92,7 @@ fn field_of(ty: &DataType) -> (FieldType, Option<&'static str>) {
         A::Float16 | A::Float32 => same(FieldType::F32),
         A::Float64 => same(FieldType::F64),
         A::Timestamp(_, _) | A::Date32 | A::Date64 => same(FieldType::TimestampNs),
-        A::Duration(_) => (FieldType::I64, Some("i64, in nanoseconds")),
+        A::Duration(_) => (FieldType::I64, Some("i64 nanoseconds")),
         A::Utf8 | A::LargeUtf8 | A::Utf8View => same(FieldType::Utf8),
         A::Binary | A::LargeBinary | A::BinaryView => same(FieldType::VarBytes),
         A::FixedSizeBinary(bytes) => match u16::try_from(*bytes) {
@@ -107,7 +109,7 @@ fn field_of(ty: &DataType) -> (FieldType, Option<&'static str>) {
         }
         A::Dictionary(_, values) => field_of(values),
         A::RunEndEncoded(_, values) => field_of(values.data_type()),
-        _ => (FieldType::Json, Some("json, as no field type keeps it")),
+        _ => (FieldType::Json, Some("json: no field type keeps it")),
     }
 }
 
@@ -171,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reserved_and_repeated_names_change_and_are_said() {
+    fn reserved_and_repeated_names_change_and_are_noted() {
         let columns = ["ts", "TS_NS", "value", "Value", "", "ts_"];
         let (names, notes) = field_names(columns.into_iter());
         assert_eq!(
@@ -179,11 +181,14 @@ mod tests {
             ["ts_", "TS_NS_", "value", "Value_1", "column4", "ts__1"]
         );
         assert_eq!(notes.len(), 5);
-        assert_eq!(notes[0], "column 'ts' becomes the field 'ts_'");
+        assert_eq!(
+            notes[0],
+            "column 'ts' becomes field 'ts_': the name is reserved or taken"
+        );
     }
 
     #[test]
-    fn types_without_a_field_type_become_json_and_are_said() {
+    fn types_without_a_field_type_become_json_and_are_noted() {
         let list = DataType::List(Arc::new(Field::new_list_field(DataType::Int32, true)));
         let column = Column::of_arrow("tags", &list, false);
         assert_eq!(column.ty, FieldType::Json);

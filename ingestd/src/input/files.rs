@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail, ensure};
 use loom_engine::schema::SourceDef;
 
-use super::blocks::Blocks;
-use super::decoding::decode;
+use super::blocks::{Blocks, input_name};
+use super::panics::decode;
 use super::plan::{LoadOptions, Plan, define};
-use super::unpacked::Unpacking;
+use super::unpacking::Unpacking;
 use super::{Format, InputBatch, Reader};
 
 /// What a load reads.
@@ -25,7 +25,7 @@ pub struct Input {
     pipe: Option<(PathBuf, Box<dyn Reader>)>,
     current: Option<Current>,
     notes: Vec<String>,
-    said: BTreeSet<String>,
+    noted: BTreeSet<String>,
     bytes_done: u64,
     bytes_total: Option<u64>,
 }
@@ -49,7 +49,7 @@ pub fn open(
     let streams = files.iter().filter(|path| is_stream(path)).count();
     ensure!(
         streams <= 1,
-        "only one of the files can be standard input or a pipe"
+        "cannot load {streams} pipes at once: only one of the files can be standard input or a pipe"
     );
     let mut pipe = None;
     let mut columns = Vec::new();
@@ -78,7 +78,7 @@ pub fn open(
         pipe,
         current: None,
         notes,
-        said: BTreeSet::new(),
+        noted: BTreeSet::new(),
         bytes_done: 0,
         bytes_total: bytes_total.filter(|bytes| *bytes > 0),
     })
@@ -101,7 +101,7 @@ fn open_one(
             match Format::of_bytes(blocks.data()) {
                 Some(format) => format,
                 None => bail!(
-                    "the format of {} is not known; name it with --format",
+                    "cannot tell the format of {} from its name or first bytes; name it with --format",
                     blocks.name()
                 ),
             }
@@ -136,7 +136,8 @@ impl Input {
             if let Some(unpacking) = &mut current.unpacking {
                 let framed = decode(name, || unpacking.next(&current.plan.framer));
                 let from = unpacking.next_row();
-                let Some(mut batch) = framed.with_context(|| format!("{name}, from row {from}"))?
+                let Some(mut batch) =
+                    framed.with_context(|| format!("cannot convert {name} from row {from} on"))?
                 else {
                     current.unpacking = None;
                     continue;
@@ -171,10 +172,7 @@ impl Input {
             Some((_, reader)) => reader,
             None => open_one(path, self.format, &self.options)?,
         };
-        let name = match path {
-            path if path == Path::new("-") => "standard input".to_owned(),
-            path => path.display().to_string(),
-        };
+        let name = input_name(path);
         let mut plan = Plan::new(&self.options, &self.def, reader.columns(), &name)?;
         reader.select(std::mem::take(&mut plan.wanted));
         self.notes.append(&mut plan.notes);
@@ -188,12 +186,12 @@ impl Input {
         })
     }
 
-    /// What has come up and was not said before.
+    /// The notes that are new; each is given once.
     fn take_notes(&mut self) -> Vec<String> {
         let notes = std::mem::take(&mut self.notes);
         notes
             .into_iter()
-            .filter(|note| self.said.insert(note.clone()))
+            .filter(|note| self.noted.insert(note.clone()))
             .collect()
     }
 

@@ -15,11 +15,11 @@ use super::pcap::Pcap;
 pub enum Format {
     /// Comma- (or tab-, semicolon-, bar-) separated values with a header row
     Csv,
-    /// One JSON object a line
+    /// One JSON object per line
     #[value(alias = "jsonl", alias = "ndjson")]
     Json,
     Parquet,
-    /// Arrow IPC, streams and files
+    /// Arrow IPC streams and files
     #[value(alias = "ipc", alias = "feather")]
     Arrow,
     /// pcap and pcapng
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn formats_are_told_by_name_or_first_bytes() {
+    fn a_format_is_seen_by_name_or_first_bytes() {
         assert_eq!(Format::of_name(Path::new("a/b.CSV")), Some(Format::Csv));
         assert_eq!(Format::of_name(Path::new("b.pcapng")), Some(Format::Pcap));
         assert_eq!(Format::of_name(Path::new("b.dat")), None);

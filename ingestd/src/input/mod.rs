@@ -1,33 +1,37 @@
 //! Inputs: files and pipes of many formats, all turned into framed payloads of one source.
 //!
-//! Data flows through the modules in this order: `blocks` reads bytes, a reader for each format turns them into
-//! columns, `columns` decides names and types once, `unpacked` bounds how much is made of them at a time, `convert` makes
-//! each column the field's, and `rows` frames payloads. `open` ties them together and is what the command line calls.
+//! The modules stand in the order in which data flows. `open` ties them together; the command line calls it.
 //!
-//! A row that cannot be kept is refused by its number with the reason, and never costs another row.
+//! A row that cannot be kept is refused by its number with the reason, and costs no other row.
 
-mod arrow_ipc;
+// Bytes, and the format that they have.
 mod blocks;
-mod columns;
-mod convert;
-mod csv;
-mod decoding;
-mod files;
 mod format;
-#[cfg(test)]
-mod hostile;
+// A reader for each format turns bytes into columns.
+mod arrow_ipc;
+mod csv;
 mod json;
 mod packet;
+mod panics;
 mod parquet;
-mod parquet_pages;
-mod parquet_weight;
 mod pcap;
+mod text;
+mod text_rows;
+// Columns get names and types, once for all files.
+mod columns;
 mod plan;
+// Columns become payloads, some rows at a time.
+mod cells;
+mod framer;
 mod rows;
+mod unpacking;
+// One file after the other.
+mod files;
+
+#[cfg(test)]
+mod damaged_input;
 #[cfg(test)]
 mod testing;
-mod text;
-mod unpacked;
 
 use std::time::Duration;
 
@@ -64,7 +68,7 @@ trait Reader: Send {
     /// How much of it was read, from 0 to 1, where that is known.
     fn fraction(&self) -> Option<f64>;
 
-    /// What came up since the last call and is to be said.
+    /// Notes for the user since the last call.
     fn take_notes(&mut self) -> Vec<String> {
         Vec::new()
     }

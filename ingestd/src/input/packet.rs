@@ -1,4 +1,4 @@
-//! One captured packet as a row: who sent it to whom, as far as the captured bytes tell.
+//! One captured packet as a row: who sent it to whom, as far as the captured bytes say.
 //!
 //! Whatever is missing (a packet cut short, another protocol, an unknown link type) is NULL; the packet itself is
 //! always kept, cut only to what a record holds.
@@ -12,10 +12,10 @@ use arrow::array::{
     UInt32Builder,
 };
 use loom_engine::schema::FieldType;
-
-use super::columns::Column;
 use loom_wire::capture::framing::{INTERFACE_BYTES_MAX, Packet};
 use loom_wire::capture::headers::{Addr, dissect};
+
+use super::columns::Column;
 
 /// Numbers of IP protocols, and of EtherTypes (from 1536 on) for what is not IP.
 const PROTOCOLS: [(u16, &str); 16] = [
@@ -108,21 +108,6 @@ impl PacketBuilder {
         let kept = bytes.len().min(self.packet_bytes_max);
         self.packet
             .append_value(bytes.get(..kept).unwrap_or_default());
-    }
-
-    /// A row in the place of a packet that could not be read.
-    pub(crate) fn append_nulls(&mut self) {
-        self.captured.append_null();
-        self.interface.append_null();
-        self.protocol.append_null();
-        self.src_addr.append_null();
-        self.dst_addr.append_null();
-        self.src_port.append_null();
-        self.dst_port.append_null();
-        self.tcp_flags.append_null();
-        self.captured_bytes.append_null();
-        self.wire_bytes.append_null();
-        self.packet.append_null();
     }
 
     pub(crate) fn finish(mut self) -> anyhow::Result<RecordBatch> {

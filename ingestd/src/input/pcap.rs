@@ -1,16 +1,17 @@
 //! Captures: pcap and pcapng, of either byte order and any time resolution, from files and pipes.
 //!
-//! `capture.rs` finds packets and their times, `packet.rs` makes rows of what `headers.rs` sees in them. A packet that cannot be looked
-//! into is kept all the same.
+//! `loom_wire::capture` finds packets, their times and headers, `packet` makes rows of them. A packet whose headers cannot be read is
+//! kept all the same.
 
 use anyhow::bail;
+use loom_wire::capture::framing::{FILE_HEADER_BYTES, Framing, Packet, Step};
+use loom_wire::capture::headers::LinkType;
 
 use super::blocks::Blocks;
 use super::columns::Column;
 use super::packet::{PacketBuilder, columns};
 use super::rows::Rows;
 use super::{BATCH_BYTES, BATCH_ROWS, Reader, Wanted};
-use loom_wire::capture::framing::{FILE_HEADER_BYTES, Framing, Step};
 
 pub(crate) struct Pcap {
     blocks: Blocks,
@@ -22,16 +23,26 @@ pub(crate) struct Pcap {
     stopped: bool,
 }
 
+/// What stands in the place of a packet that cannot be read; its row is refused.
+const UNREAD: Packet<'static> = Packet {
+    captured_ns: None,
+    interface: None,
+    link: LinkType::Unknown,
+    wire_bytes: 0,
+    bytes: &[],
+};
+
 impl Pcap {
     /// Reads the header. `payload_bytes_max` is the longest payload of a record.
     pub(crate) fn open(mut blocks: Blocks, payload_bytes_max: usize) -> anyhow::Result<Pcap> {
         blocks.fill_to(FILE_HEADER_BYTES)?;
         let Some(framing) = Framing::of_header(blocks.data()) else {
             let name = blocks.name();
-            if blocks.data().is_empty() {
-                bail!("{name} is empty; a capture begins with a header");
-            }
-            bail!("{name} is neither pcap nor pcapng");
+            let why = match blocks.data() {
+                [] => "it is empty",
+                _ => "it begins neither as pcap nor as pcapng",
+            };
+            bail!("cannot read {name} as a capture: {why}");
         };
         blocks.consume(framing.header_bytes());
         Ok(Pcap {
@@ -59,14 +70,14 @@ impl Pcap {
                 }
                 Step::Skip(bytes) => read += bytes,
                 Step::Bad(reason, bytes) => {
-                    builder.append_nulls();
+                    builder.append(&UNREAD);
                     bad.push((count, reason));
                     count += 1;
                     read += bytes.unwrap_or(data.len());
                     self.stopped = bytes.is_none();
                 }
                 Step::More if self.blocks.ended() && !data.is_empty() => {
-                    builder.append_nulls();
+                    builder.append(&UNREAD);
                     bad.push((count, "the capture ends within it".to_owned()));
                     count += 1;
                     read += data.len();
@@ -166,6 +177,11 @@ mod tests {
     }
 
     fn ng(word: Word, resolution: u8, packets: &[(u64, &[u8])]) -> Vec<u8> {
+        ng_with(word, &[(9, &[resolution])], packets)
+    }
+
+    /// A section whose one interface has these options beside its name.
+    fn ng_with(word: Word, options: &[(u16, &[u8])], packets: &[(u64, &[u8])]) -> Vec<u8> {
         let half: fn(u16) -> [u8; 2] = if word(1)[0] == 1 {
             u16::to_le_bytes
         } else {
@@ -177,11 +193,11 @@ mod tests {
         let mut file = block(word, Ng::SECTION, &section);
         let mut interface = [half(1), half(0)].concat();
         interface.extend(word(0));
-        interface.extend([half(2), half(2)].concat());
-        interface.extend(*b"lo\0\0");
-        interface.extend([half(9), half(1)].concat());
-        interface.extend([resolution, 0, 0, 0]);
-        interface.extend([half(0), half(0)].concat());
+        for (code, value) in [&[(2, &b"lo"[..])], options, &[(0, &[])]].concat() {
+            interface.extend([half(code), half(value.len() as u16)].concat());
+            interface.extend_from_slice(value);
+            interface.resize(interface.len().next_multiple_of(4), 0);
+        }
         file.extend(block(word, Ng::INTERFACE, &interface));
         file.extend(block(word, 0x0bad, b"unknown"));
         for (ticks, bytes) in packets {
@@ -261,6 +277,65 @@ mod tests {
     }
 
     #[test]
+    fn modified_pcap_in_both_byte_orders() {
+        let packet = tcp();
+        for word in [u32::to_le_bytes as Word, u32::to_be_bytes] {
+            let mut file = classic(0xa1b2_cd34, word, 1, &[]);
+            for seconds in [1, 2] {
+                for field in [seconds, 5, packet.len() as u32, 99, 0, 0] {
+                    file.extend(word(field));
+                }
+                file.extend_from_slice(&packet);
+            }
+            let lines = capture(&file).lines();
+            assert_eq!(lines.len(), 2);
+            assert!(lines[1].starts_with("2000005000|-|6|127.0.0.1|10.0.0.2|"));
+        }
+    }
+
+    #[test]
+    fn times_are_moved_by_the_offset_of_their_interface_in_both_byte_orders() {
+        let packet = tcp();
+        for word in [u32::to_le_bytes as Word, u32::to_be_bytes] {
+            let offset = match word(1) {
+                [1, ..] => (-3600_i64).to_le_bytes(),
+                _ => (-3600_i64).to_be_bytes(),
+            };
+            let file = ng_with(word, &[(14, &offset)], &[(3_601_000_000, &packet)]);
+            let lines = capture(&file).lines();
+            assert!(lines[0].starts_with("1000000000|lo|6|"), "{}", lines[0]);
+        }
+    }
+
+    #[test]
+    fn obsolete_and_simple_packet_blocks_are_read() {
+        let packet = tcp();
+        let mut file = ng(u32::to_le_bytes, 6, &[]);
+        let [low, high] = [packet.len() as u32, 99].map(u32::to_le_bytes);
+        let obsolete = [&[0; 8][..], &[7, 0, 0, 0], &low, &high, &packet].concat();
+        file.extend(block(u32::to_le_bytes, 2, &obsolete));
+        file.extend(block(u32::to_le_bytes, 3, &[&low[..], &packet].concat()));
+        let lines = capture(&file).lines();
+        assert!(lines[0].starts_with("7000|lo|6|127.0.0.1|10.0.0.2|6379|49153|18|57|99|"));
+        assert!(lines[1].starts_with("-|lo|6|127.0.0.1|10.0.0.2|6379|49153|18|57|57|"));
+    }
+
+    #[test]
+    fn a_packet_longer_than_its_block_costs_no_other() {
+        let packet = tcp();
+        let mut file = ng(u32::to_le_bytes, 6, &[]);
+        let claims = [&[0; 12][..], &200_u32.to_le_bytes(), &[0; 4], &packet].concat();
+        file.extend(block(u32::to_le_bytes, Ng::ENHANCED_PACKET, &claims));
+        file.extend(ng(u32::to_be_bytes, 6, &[(1, &packet)]));
+        let loaded = capture(&file);
+        assert_eq!(loaded.rows.len(), 1);
+        assert_eq!(
+            loaded.refused,
+            [(1, "it is longer than its block".to_owned())]
+        );
+    }
+
+    #[test]
     fn a_packet_cut_short_keeps_what_is_there() {
         let packet = tcp();
         for (captured, expected) in [
@@ -316,7 +391,11 @@ mod tests {
         let loaded = capture(&file);
         assert_eq!(loaded.rows.len(), 1);
         assert_eq!(loaded.refused[0].0, 2);
-        assert!(loaded.refused[0].1.contains("the rest cannot be read"));
+        assert!(
+            loaded.refused[0]
+                .1
+                .contains("the rest of the capture cannot be read")
+        );
         let mut file = ng(u32::to_le_bytes, 6, &[(0, &packet), (1, &packet)]);
         let length = file.len();
         file[length - 4] ^= 1;

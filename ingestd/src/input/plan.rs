@@ -5,9 +5,9 @@ use loom_engine::schema::{BinsDef, FieldDef, FieldType, IndexDef, Overload, Sour
 
 use super::Wanted;
 use super::columns::{Column, field_name, field_names, merge};
-use super::rows::{FieldSource, Framer, check_layout};
+use super::framer::{FieldSource, Framer};
 
-/// What is asked of a load.
+/// What a load is to do.
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
     /// The source's name.
@@ -41,7 +41,7 @@ impl LoadOptions {
     }
 }
 
-/// The source to load into, from the columns of all files, and what is to be said about them.
+/// The source to load into, from the columns of all files, and notes about them.
 pub(super) fn define(
     options: &LoadOptions,
     files: &[Vec<Column>],
@@ -53,21 +53,26 @@ pub(super) fn define(
     let name = &def.name;
     match (def.time, &options.ts_column) {
         (TimeKind::Own, None) => {
-            bail!("source '{name}' carries its own time; name the column that holds it with --ts")
+            bail!(
+                "cannot load into source '{name}': its records carry their own time; name the column that holds it with --ts"
+            )
         }
         (TimeKind::Arrival, Some(column)) => bail!(
-            "source '{name}' goes by arrival and cannot take its time from '{column}'; \
-             leave --ts out, or declare time = \"own\" for a new source"
+            "cannot take times from column '{column}' (--ts): the time of source '{name}' is the arrival; omit --ts, or load into another \
+             source"
         ),
         _ => {}
     }
-    check_layout(&def)?;
+    ensure!(
+        !def.fields.is_empty(),
+        "cannot load rows into source '{name}': it has no fields; load into another source"
+    );
     for column in &options.indexes {
         let field = field_name(column);
         if !def.fields.iter().any(|known| known.name == field) {
             let fields: Vec<_> = def.fields.iter().map(|field| field.name.as_str()).collect();
             bail!(
-                "no column '{column}' to index; the fields are {}",
+                "cannot index column '{column}': source '{name}' has no such field; its fields are {}",
                 fields.join(", ")
             );
         }
@@ -88,7 +93,7 @@ fn infer(options: &LoadOptions, columns: &[Column]) -> anyhow::Result<(SourceDef
     let ts = options.ts_column.as_deref();
     if columns.is_empty() {
         bail!(
-            "the input has no rows, so nothing tells the fields of source '{}'; declare them with --fields",
+            "cannot infer the fields of source '{}': the input has no rows; declare them with --fields",
             options.source
         );
     }
@@ -96,7 +101,7 @@ fn infer(options: &LoadOptions, columns: &[Column]) -> anyhow::Result<(SourceDef
         let names: Vec<_> = columns.iter().map(|column| column.name.as_str()).collect();
         ensure!(
             names.contains(&ts),
-            "no column '{ts}' for --ts; the columns are {}",
+            "cannot take times from column '{ts}' (--ts): there is no such column; the columns are {}",
             names.join(", ")
         );
     }
@@ -162,10 +167,9 @@ impl Plan {
             if column.is_none() && !field.nullable {
                 let given: Vec<_> = columns.iter().map(|column| column.name.as_str()).collect();
                 bail!(
-                    "{input} has no column for the field '{}' of source '{}', which is not nullable; \
-                     its columns are {}",
-                    field.name,
+                    "cannot load {input} into source '{}': it has no column for field '{}', which is not nullable; its columns are {}",
                     def.name,
+                    field.name,
                     given.join(", ")
                 );
             }
@@ -182,7 +186,7 @@ impl Plan {
         let mut own_time = None;
         if let Some(ts) = ts {
             let Some(column) = columns.iter().position(|column| column.name == ts) else {
-                bail!("{input} has no column '{ts}' for --ts");
+                bail!("cannot load {input}: it has no column '{ts}', which --ts names");
             };
             own_time = Some((wanted.len(), ts.to_owned()));
             wanted.push(Wanted {
@@ -197,7 +201,7 @@ impl Plan {
         });
         let notes = left_out.map(|name| {
             let source = &def.name;
-            format!("column '{name}' is no field of source '{source}' and is left out")
+            format!("column '{name}' is left out: source '{source}' has no such field")
         });
         let notes = notes.collect();
         let framer = Framer::new(def, fields, own_time, options.payload_bytes_max)?;

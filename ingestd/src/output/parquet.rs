@@ -33,12 +33,11 @@ pub struct Export {
 pub fn export(snapshot: &Snapshot, export: &Export, out: &Path) -> anyhow::Result<u64> {
     let partial = partial_name(out);
     let written = write(snapshot, export, &partial).and_then(|rows| {
-        fs::rename(&partial, out)
-            .with_context(|| format!("{} cannot be written", out.display()))?;
+        fs::rename(&partial, out).with_context(|| format!("cannot write '{}'", out.display()))?;
         Ok(rows)
     });
     if written.is_err() {
-        // What remains of a failed export is of no use; the error tells more than failing to remove it would.
+        // A part of an export is of no use; the error says more than failing to remove it would.
         let _ = fs::remove_file(&partial);
     }
     written
@@ -64,8 +63,8 @@ fn write(snapshot: &Snapshot, export: &Export, out: &Path) -> anyhow::Result<u64
     let scan = Scan::new(snapshot, spec)?;
     let mut reader = scan.reader();
     let mut columns = Columns::new(&export.source);
-    let name = || format!("{} cannot be written", out.display());
-    let file = File::create(out).with_context(name)?;
+    let failed = || format!("cannot write '{}'", out.display());
+    let file = File::create(out).with_context(failed)?;
     let properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
         .set_max_row_group_row_count(Some(GROUP_ROWS))
@@ -80,16 +79,16 @@ fn write(snapshot: &Snapshot, export: &Export, out: &Path) -> anyhow::Result<u64
         }
         written += rows.rows.len() as u64;
         if columns.rows() >= BATCH_ROWS {
-            writer.write(&columns.finish()?).with_context(name)?;
+            writer.write(&columns.finish()?).with_context(failed)?;
             if writer.in_progress_size() > GROUP_BYTES {
-                writer.flush().with_context(name)?;
+                writer.flush().with_context(failed)?;
             }
         }
     }
     if columns.rows() > 0 {
-        writer.write(&columns.finish()?).with_context(name)?;
+        writer.write(&columns.finish()?).with_context(failed)?;
     }
-    let file = writer.into_inner().with_context(name)?;
-    file.sync_all().with_context(name)?;
+    let file = writer.into_inner().with_context(failed)?;
+    file.sync_all().with_context(failed)?;
     Ok(written)
 }

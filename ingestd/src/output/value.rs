@@ -16,7 +16,7 @@ pub fn parse_range(
     let kind = field
         .ty
         .kind()
-        .with_context(|| format!("the field '{}' ({}) has no order", field.name, field.ty))?;
+        .with_context(|| format!("field '{}' ({}) has no order", field.name, field.ty))?;
     let bound = |text: &str| parse(text, field, kind);
     let at_least = match min.map(bound).transpose()? {
         None => ValueRange::ALL,
@@ -55,7 +55,7 @@ fn parse(text: &str, field: &FieldDef, kind: ValueKind) -> anyhow::Result<Typed>
     }
     let wrong = || {
         format!(
-            "'{text}' is no value of the field '{}' ({})",
+            "'{text}' is not a value of field '{}' ({})",
             field.name, field.ty
         )
     };
@@ -156,12 +156,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_value_is_named() {
+    fn texts_that_are_not_values_are_named() {
         let field = FieldDef::new("v", FieldType::U8);
         let error = parse_range(Some("x"), None, &field)
             .unwrap_err()
             .to_string();
-        assert_eq!(error, "'x' is no value of the field 'v' (u8)");
+        assert_eq!(error, "'x' is not a value of field 'v' (u8)");
         assert!(parse_range(None, Some("nan"), &field).is_err());
         assert!(parse_range(None, None, &FieldDef::new("v", FieldType::Utf8)).is_err());
     }

@@ -2,6 +2,9 @@
 //!
 //! The reader (`pcap.rs`) and the fuzz target of captures call it. What cannot be framed (an impossible length) ends a capture; a block of
 //! a pcapng whose own length is sound costs no other.
+//!
+//! It is our own: `pcap-parser` 0.17 cannot read modified pcap of big-endian hosts, resolutions that are powers of two, and obsolete packet
+//! blocks. It takes `if_tsoffset` as little-endian everywhere, and waits for more bytes if a packet is longer than its block.
 
 use super::headers::LinkType;
 
@@ -122,7 +125,7 @@ impl Classic {
             order,
             nanos_a_tick,
             header_bytes,
-            // The upper bits tell of frame checksums.
+            // The upper bits describe frame checksums.
             link: LinkType::new(order.u32(data, 20)? & 0x0fff_ffff),
         })
     }
@@ -136,7 +139,9 @@ impl Classic {
         let (seconds, ticks, captured, wire_bytes) = (word(0)?, word(4)?, word(8)?, word(12)?);
         let captured = captured as usize;
         if captured > PACKET_BYTES_MAX {
-            let reason = format!("a length of {captured} bytes is damage; the rest cannot be read");
+            let reason = format!(
+                "its length of {captured} bytes is damaged; the rest of the capture cannot be read"
+            );
             return Some(Step::Bad(reason, None));
         }
         let end = self.header_bytes + captured;
@@ -153,7 +158,7 @@ impl Classic {
     }
 }
 
-/// pcapng: blocks that tell their lengths, in sections of either byte order.
+/// pcapng: blocks that say their lengths, in sections of either byte order.
 pub struct Ng {
     order: ByteOrder,
     interfaces: Vec<Interface>,
@@ -195,7 +200,11 @@ impl Ng {
             match data.get(8..12) {
                 Some([0x4d, 0x3c, 0x2b, 0x1a]) => self.order = ByteOrder::Little,
                 Some([0x1a, 0x2b, 0x3c, 0x4d]) => self.order = ByteOrder::Big,
-                Some(_) => return Step::Bad("its section has no byte order".to_owned(), None),
+                Some(_) => return Step::Bad(
+                    "its section header has no byte order; the rest of the capture cannot be read"
+                        .to_owned(),
+                    None,
+                ),
                 None => return Step::More,
             }
         }
@@ -204,14 +213,17 @@ impl Ng {
         };
         let bytes = bytes as usize;
         if bytes < Ng::FRAME_BYTES || !bytes.is_multiple_of(4) || bytes > PACKET_BYTES_MAX {
-            let reason = format!("a block of {bytes} bytes is damage; the rest cannot be read");
+            let reason = format!(
+                "its block length of {bytes} bytes is damaged; the rest of the capture cannot be read"
+            );
             return Step::Bad(reason, None);
         }
         let Some(body) = data.get(8..bytes - 4).filter(|_| data.len() >= bytes) else {
             return Step::More;
         };
         if self.order.u32(data, bytes - 4) != Some(bytes as u32) {
-            let reason = "the two lengths of its block differ; the rest cannot be read";
+            let reason =
+                "the two lengths of its block differ; the rest of the capture cannot be read";
             return Step::Bad(reason.to_owned(), None);
         }
         match kind {
@@ -225,7 +237,7 @@ impl Ng {
             Ng::ENHANCED_PACKET | Ng::OBSOLETE_PACKET | Ng::SIMPLE_PACKET => {
                 return match self.packet(kind, body) {
                     Some(packet) => Step::Packet(packet, bytes),
-                    None => Step::Bad("its block is cut short".to_owned(), Some(bytes)),
+                    None => Step::Bad("it is longer than its block".to_owned(), Some(bytes)),
                 };
             }
             _ => {}

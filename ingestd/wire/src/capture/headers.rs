@@ -1,6 +1,6 @@
-//! What the headers of a captured packet tell: who sent it to whom, as far as the captured bytes go.
+//! What the headers of a captured packet say: who sent it to whom, as far as the captured bytes go.
 //!
-//! The fuzz target of captures compiles this file too. Whatever is missing or of another protocol is none of ours.
+//! Fields that are missing or of another protocol are `None`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -33,7 +33,7 @@ impl LinkType {
     }
 }
 
-/// What the headers of a packet tell.
+/// What the headers of a packet say.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Headers {
     pub protocol: Option<u16>,
@@ -73,7 +73,7 @@ fn dissect_link(link: LinkType, bytes: &[u8]) -> Option<Headers> {
     }
 }
 
-/// What follows a link header that tells an EtherType; VLAN tags are looked through.
+/// What follows a link header with an EtherType; VLAN tags are passed over.
 fn ether(ether_type: u16, bytes: &[u8]) -> Option<Headers> {
     let sliced = LaxSlicedPacket::from_ether_type(EtherType(ether_type), bytes);
     if sliced.net.is_some() {
@@ -82,7 +82,7 @@ fn ether(ether_type: u16, bytes: &[u8]) -> Option<Headers> {
     let inner = sliced
         .ether_payload()
         .map_or(ether_type, |payload| payload.ether_type.0);
-    // Below stand lengths of frames of IEEE 802.3, which tell no protocol.
+    // Smaller numbers are lengths of frames of IEEE 802.3, which name no protocol.
     let protocol = (inner >= 0x0600 && !matches!(inner, 0x0800 | 0x86dd)).then_some(inner);
     Some(Headers {
         protocol,
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ip_is_told_by_its_ether_type() {
+    fn other_protocols_than_ip_are_named_by_their_ether_type() {
         let mut arp = vec![0; 12];
         arp.extend([0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 1]);
         arp.extend([1, 1, 1, 1, 1, 1, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 10, 0, 0, 2]);

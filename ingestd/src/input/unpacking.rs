@@ -5,7 +5,8 @@ use arrow::array::{Array, ArrayRef, AsArray, FixedSizeListArray, MapArray};
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Int16Type, Int32Type, Int64Type};
 
-use super::rows::{Framer, InputBatch, Rows};
+use super::framer::Framer;
+use super::rows::{InputBatch, Rows};
 
 /// What the rows that are framed at a time unpack to.
 const UNPACKED_BYTES_MAX: u64 = 64 << 20;
@@ -197,7 +198,7 @@ mod tests {
     use loom_engine::schema::{FieldDef, FieldType, SourceDef};
 
     use super::*;
-    use crate::input::rows::FieldSource;
+    use crate::input::framer::FieldSource;
 
     /// How many rows are framed and refused at a time, of a column of this type.
     fn taken(column: ArrayRef, ty: FieldType) -> Vec<(u64, usize)> {

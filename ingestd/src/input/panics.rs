@@ -1,5 +1,4 @@
-//! Decoding of what may be damaged: the libraries that read Arrow and Parquet panic on some files that contradict themselves. Here that is
-//! an error with the file's name, like any other.
+//! Panics of the libraries that decode Arrow and Parquet: some damaged files cause them. Here they become errors with the file's name.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -9,7 +8,7 @@ use std::sync::Once;
 use anyhow::anyhow;
 
 thread_local! {
-    /// Whether this thread's panics are told as errors.
+    /// Whether this thread's panics become errors.
     static DECODING: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -29,7 +28,7 @@ pub(super) fn decode<T>(name: &str, read: impl FnOnce() -> anyhow::Result<T>) ->
     DECODING.set(outer);
     read.unwrap_or_else(|panic| {
         let why = message(&*panic);
-        Err(anyhow!("{name} is damaged and cannot be read on: {why}"))
+        Err(anyhow!("cannot read {name}: it is damaged: {why}"))
     })
 }
 
@@ -46,14 +45,14 @@ mod tests {
     #[test]
     fn a_panic_is_an_error_that_names_the_input() {
         let words = [
-            decode("a.arrow", || -> anyhow::Result<()> {
+            decode("'a.arrow'", || -> anyhow::Result<()> {
                 panic!("offset {}", 7)
             }),
-            decode("a.arrow", || -> anyhow::Result<()> { panic!("offset 7") }),
+            decode("'a.arrow'", || -> anyhow::Result<()> { panic!("offset 7") }),
         ];
         for error in words {
             let text = error.unwrap_err().to_string();
-            assert_eq!(text, "a.arrow is damaged and cannot be read on: offset 7");
+            assert_eq!(text, "cannot read 'a.arrow': it is damaged: offset 7");
         }
         assert_eq!(decode("a.arrow", || Ok(7)).unwrap(), 7);
     }

@@ -37,21 +37,21 @@ impl Page {
         self.kind == DICTIONARY_PAGE
     }
 
-    /// Whether its values are told by how they differ from those before, so that a few bytes may stand for many.
+    /// Whether its values are stored as differences from those before, so that a few bytes may stand for many.
     pub(super) fn is_delta(&self) -> bool {
         self.encoding == DELTA_BYTE_ARRAY
     }
 }
 
-/// Tells of each page of a column in a row group, in order. `rows` is how many the row group has, where each is one value.
+/// Calls `see` with each page of a column in a row group, in order. `rows` is how many the row group has, where each is one value.
 pub(super) fn for_each_page(
     file: &File,
     chunk: &ColumnChunkMetaData,
     rows: Option<u64>,
-    mut tell: impl FnMut(Page),
+    mut see: impl FnMut(Page),
 ) -> anyhow::Result<()> {
     let (mut at, length) = chunk.byte_range();
-    let end = at.checked_add(length).context("it ends past all files")?;
+    let end = at.checked_add(length).context("its byte range overflows")?;
     let mut values = 0;
     while at < end {
         let Some((page, header_bytes)) = header_at(file, at)? else {
@@ -59,9 +59,9 @@ pub(super) fn for_each_page(
             if rows.is_some_and(|rows| values >= rows) {
                 return Ok(());
             }
-            bail!("no page header stands at byte {at}");
+            bail!("there is no page header at byte {at}");
         };
-        tell(page);
+        see(page);
         values += page.values;
         at = at.saturating_add(header_bytes as u64 + page.packed_bytes);
     }
@@ -129,7 +129,7 @@ impl Compact<'_> {
         })
     }
 
-    /// Reads a struct: `read` is told the number and the type of each field, and reads its value.
+    /// Reads a struct: `read` gets the number and the type of each field, and reads its value.
     fn fields(
         &mut self,
         depth: u8,
@@ -153,7 +153,7 @@ impl Compact<'_> {
     fn pass_over(&mut self, kind: u8, depth: u8) -> Option<()> {
         let depth = depth.checked_sub(1)?;
         match kind {
-            // Truth values are told by their type.
+            // The type of a truth value is its value.
             1 | 2 => Some(()),
             3 => self.byte().map(drop),
             4..=6 => self.unsigned().map(drop),

@@ -1,5 +1,8 @@
 //! Parquet files: row groups read one after the other in batches of bounded weight, with only the columns that are asked for.
 
+mod pages;
+mod weight;
+
 use std::fs::File;
 use std::sync::Arc;
 
@@ -14,9 +17,9 @@ use parquet::file::metadata::ParquetMetaData;
 
 use super::blocks::Blocks;
 use super::columns::Column;
-use super::parquet_weight::batch_rows;
 use super::rows::Rows;
 use super::{Reader, Wanted};
+use weight::batch_rows;
 
 pub(crate) struct Parquet {
     name: String,
@@ -39,7 +42,7 @@ impl Parquet {
         let name = blocks.name().to_owned();
         let file = blocks.into_seekable()?;
         let loaded = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new())
-            .with_context(|| format!("{name} is no Parquet file that can be read"))?;
+            .with_context(|| format!("cannot read {name} as a Parquet file"))?;
         let meta = loaded.metadata();
         let fields = loaded.schema().fields().iter().enumerate();
         let columns = fields.map(|(root, field)| {
@@ -149,7 +152,7 @@ impl Reader for Parquet {
     }
 
     fn next(&mut self) -> anyhow::Result<Option<Rows>> {
-        let after = format!("{}: unreadable after row {}", self.name, self.rows_read);
+        let after = format!("cannot read {} after row {}", self.name, self.rows_read);
         loop {
             let batch = self.reader.as_mut().and_then(Iterator::next);
             if let Some(batch) = batch.transpose().context(after.clone())? {
@@ -303,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_nanoseconds_cannot_tell_are_refused() {
+    fn times_out_of_the_range_of_nanoseconds_are_refused() {
         let far = TimestampSecondArray::from(vec![0, 9_300_000_000, i64::MAX]);
         let far = far.with_timezone("UTC");
         let loaded = loaded(vec![("t", Arc::new(far))], options());
@@ -317,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn decimals_and_lists_become_json_and_are_said() {
+    fn decimals_and_lists_become_json_and_are_noted() {
         let decimals = Decimal128Array::from(vec![Some(-12_345), None]);
         let whole = Decimal128Array::from(vec![999_999_999_999_999_999, -1]);
         let zoned = TimestampSecondArray::from(vec![0, -1]).with_timezone("Europe/Berlin");
@@ -377,8 +380,14 @@ mod tests {
         assert_eq!(loaded.fields(), ["addr_ i32"]);
         assert_eq!(loaded.def.indexes[0].name, "addr_");
         assert_eq!(loaded.lines(), ["5|1", "-9223372036854775808|2"]);
-        assert_eq!(loaded.refused, [(3, "its time 'at' is NULL".to_owned())]);
-        assert_eq!(loaded.notes, ["column 'addr' becomes the field 'addr_'"]);
+        assert_eq!(
+            loaded.refused,
+            [(3, "its time, column 'at', is NULL".to_owned())]
+        );
+        assert_eq!(
+            loaded.notes,
+            ["column 'addr' becomes field 'addr_': the name is reserved or taken"]
+        );
     }
 
     #[test]
@@ -398,7 +407,7 @@ mod tests {
         assert_eq!(rows, [2, 3, 4]);
         assert_eq!(
             loaded.notes,
-            ["column 'left' is no field of source 's' and is left out"]
+            ["column 'left' is left out: source 's' has no such field"]
         );
     }
 
@@ -437,7 +446,7 @@ mod tests {
         file.truncate(file.len() / 2);
         for bytes in [&file[..], b"", b"PAR1"] {
             let error = try_load(bytes, Format::Parquet, options()).err().unwrap();
-            assert!(format!("{error:#}").contains("is no Parquet file that can be read"));
+            assert!(format!("{error:#}").contains(" as a Parquet file: "));
         }
     }
 

@@ -190,7 +190,7 @@ fn primitive<T: Number>(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<C
     let failed = if exact {
         failures(column, |row| values.is_null(row), field)?
     } else {
-        // Casting a fraction to an integer drops it; casting back tells.
+        // A cast to an integer drops a fraction; the cast back shows it.
         let back = distinct(&cast(&values, numbers.data_type())?, numbers)?;
         failures(column, |row| values.is_null(row) || back.value(row), field)?
     };
@@ -243,7 +243,7 @@ fn misfit(field: &FieldDef, value: impl Display) -> String {
     let mut shown: String = value.to_string().chars().take(64).collect();
     shown = shown.escape_debug().to_string();
     format!(
-        "'{shown}' does not fit the field '{}' of type {}",
+        "'{shown}' does not fit field '{}' of type {}",
         field.name, field.ty
     )
 }
@@ -265,7 +265,7 @@ fn timestamps(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Cells> {
         }
         ty if ty.is_integer() || *ty == A::Null => cast(column, &A::Int64)?,
         ty => bail!(
-            "values of type {ty} are no times; give a timestamp, a date or integer nanoseconds"
+            "values of type {ty} are not times; use a timestamp, a date or integer nanoseconds"
         ),
     };
     let failed = failures(column, |row| values.is_null(row), field)?;
@@ -306,7 +306,7 @@ fn texts(column: &ArrayRef) -> anyhow::Result<LargeStringArray> {
     let ty = column.data_type();
     if is_bytes(ty) {
         // The cast checks UTF-8 and would turn what is not into NULL unseen; `bytes` keeps it.
-        bail!("values of type {ty} need not be text; declare the field as bytes");
+        bail!("values of type {ty} may not be text; declare the field as bytes");
     }
     if ty.is_nested() || matches!(ty, DataType::Interval(_)) {
         let encoded = encoded(column)?;

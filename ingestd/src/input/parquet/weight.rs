@@ -1,8 +1,8 @@
 //! How many rows of a row group may be asked for at a time, so that what they unpack to stays within a limit, whatever the file holds.
 //!
 //! Pages are unpacked whole, so a batch weighs what the pages weigh that it touches, the dictionaries of its columns, and what each row
-//! takes by itself. Page headers tell all of that (`parquet_pages.rs`) but of rows that repeat: of these it is known how much there is in a
-//! row group, and not in which row.
+//! takes by itself. Page headers say all of that (`pages`), except for rows that repeat: of these they say how much
+//! there is in a row group, and not in which row.
 
 use std::fs::File;
 
@@ -11,8 +11,8 @@ use arrow::datatypes::{DataType, Schema};
 use parquet::basic::Type;
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 
-use super::BATCH_ROWS;
-use super::parquet_pages::{Page, for_each_page};
+use super::super::BATCH_ROWS;
+use super::pages::{Page, for_each_page};
 
 /// What a batch weighs, unless a single row weighs more.
 const BATCH_WEIGHT: u64 = 256 << 20;
@@ -54,8 +54,8 @@ pub(super) fn batch_rows(
     let [single, ..] = total;
     if single > ROW_WEIGHT_MAX || repeated > ROW_WEIGHT_MAX {
         bail!(
-            "a row group unpacks to {} MiB at once, and {} MiB is the limit; write the file with smaller pages and row groups, or load \
-             fewer of its columns with --fields",
+            "a row group unpacks to {} MiB at once; the limit is {} MiB; write the file with smaller pages and row groups, or load \
+             fewer columns with --fields",
             single.max(repeated) >> 20,
             ROW_WEIGHT_MAX >> 20
         );
@@ -194,7 +194,7 @@ mod tests {
         writer.write(&batch).unwrap();
         writer.close().unwrap();
         let meta = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new()).unwrap();
-        let views = Schema::new(super::super::parquet::views(meta.schema().fields()));
+        let views = Schema::new(super::super::views(meta.schema().fields()));
         let group = meta.metadata().row_group(0);
         [&views, meta.schema()].map(|schema| batch_rows(&file, group, 0..1, schema))
     }
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_told_by_differences_weigh_as_long_as_their_page() {
+    fn values_that_are_stored_as_differences_weigh_as_much_as_their_page() {
         let delta = WriterProperties::builder()
             .set_dictionary_enabled(false)
             .set_encoding(Encoding::DELTA_BYTE_ARRAY);

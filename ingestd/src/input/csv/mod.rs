@@ -1,0 +1,323 @@
+//! CSV with a header row: a block of bytes becomes columns of text.
+//!
+//! `header` reads the first row, `row` finds the others. A row that is malformed costs no other row.
+
+mod header;
+mod row;
+
+use std::fmt::Write;
+
+use arrow::array::LargeStringBuilder;
+use loom_engine::schema::FieldType;
+
+use super::Wanted;
+use super::blocks::Blocks;
+use super::columns::Column;
+use super::text::Sample;
+use super::text_rows::{Sampled, Step, TextFormat, TextReader, first_line, sample, unended};
+use header::Header;
+use row::{Found, Span, find};
+
+use crate::counted;
+
+pub(super) struct Csv {
+    delimiter: u8,
+    columns: Vec<Column>,
+    /// Notes about the header.
+    notes: Vec<String>,
+    /// The fields of the row at hand.
+    spans: Vec<Span>,
+}
+
+impl Csv {
+    /// Reads the header, and infers the types of the columns unless `infer` is false: then all are text.
+    pub(super) fn open(mut blocks: Blocks, infer: bool) -> anyhow::Result<TextReader<Csv>> {
+        blocks.fill_to(3)?;
+        if blocks.data().starts_with(b"\xEF\xBB\xBF") {
+            blocks.consume(3);
+        }
+        let header = Header::read(&mut blocks)?;
+        let text = |name: &String| Column::new(name, FieldType::Utf8, true);
+        let mut csv = Csv {
+            delimiter: header.delimiter,
+            columns: header.names.iter().map(text).collect(),
+            notes: header.notes,
+            spans: Vec::new(),
+        };
+        if infer {
+            csv.infer(&mut blocks)?;
+        }
+        Ok(TextReader::new(blocks, csv))
+    }
+
+    /// Gives each column the narrowest type that keeps its first values.
+    fn infer(&mut self, blocks: &mut Blocks) -> anyhow::Result<()> {
+        let mut samples = vec![Sample::new(); self.columns.len()];
+        let mut spans = Vec::new();
+        let Sampled { rows, all, .. } = sample(blocks, |data, ended| {
+            match find(data, self.delimiter, ended, &mut spans) {
+                Found::Row { bytes, .. } => {
+                    let is_row = spans.len() == samples.len() && !is_blank(data, bytes);
+                    if is_row {
+                        for (sample, span) in samples.iter_mut().zip(&spans) {
+                            see(sample, data, *span);
+                        }
+                    }
+                    Some((bytes, is_row))
+                }
+                Found::Malformed(_) => Some((first_line(data), false)),
+                Found::More => None,
+            }
+        })?;
+        if rows == 0 && all {
+            self.notes.push(format!(
+                "{} has a header and no rows: its columns become text; name their types with --fields",
+                blocks.name()
+            ));
+        }
+        for (column, sample) in self.columns.iter_mut().zip(&samples) {
+            column.ty = sample.field_type();
+            // Rows behind the sample may hold NULLs.
+            column.nullable = !all || sample.nulls() > 0 || sample.rows() == 0;
+        }
+        Ok(())
+    }
+}
+
+/// A row with as many fields as the header.
+pub(super) struct CsvRow<'a> {
+    text: &'a str,
+    spans: &'a [Span],
+}
+
+impl TextFormat for Csv {
+    type Row<'a> = CsvRow<'a>;
+
+    fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    fn next_row<'a>(&'a mut self, data: &'a [u8], ended: bool) -> Step<CsvRow<'a>> {
+        let (bytes, lines) = match find(data, self.delimiter, ended, &mut self.spans) {
+            Found::Row { bytes, lines } => (bytes, lines),
+            Found::Malformed(reason) => return Step::Bad(reason.to_owned(), first_line(data)),
+            Found::More => return unended(data),
+        };
+        if is_blank(data, bytes) {
+            return Step::Blank(bytes);
+        }
+        let (found, expected) = (self.spans.len(), self.columns.len());
+        let reason = match std::str::from_utf8(data.get(..bytes).unwrap_or_default()) {
+            _ if found != expected => {
+                format!(
+                    "it has {}; the header has {expected}",
+                    counted(found as u64, "column")
+                )
+            }
+            Err(_) => "it is not UTF-8".to_owned(),
+            Ok(text) => {
+                let spans = &self.spans;
+                return Step::Row(CsvRow { text, spans }, bytes);
+            }
+        };
+        // Several lines: more likely a stray quote than a text with line breaks.
+        Step::Bad(reason, if lines { first_line(data) } else { bytes })
+    }
+
+    fn append(row: &CsvRow<'_>, wanted: &Wanted, texts: &mut LargeStringBuilder) {
+        let span = row.spans.get(wanted.column);
+        let text = span.and_then(|span| Some((row.text.get(span.start..span.end)?, span.escaped)));
+        match text {
+            None | Some(("", _)) if wanted.empty_is_null => texts.append_null(),
+            None => texts.append_value(""),
+            Some((text, false)) => texts.append_value(text),
+            Some((text, true)) => {
+                // Writing to a builder cannot fail.
+                for (at, part) in text.split("\"\"").enumerate() {
+                    let _ = texts.write_str(if at > 0 { "\"" } else { "" });
+                    let _ = texts.write_str(part);
+                }
+                texts.append_value("");
+            }
+        }
+    }
+
+    fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+}
+
+fn see(sample: &mut Sample, data: &[u8], span: Span) {
+    match std::str::from_utf8(data.get(span.start..span.end).unwrap_or_default()) {
+        Ok("") => sample.see_null(),
+        Ok(text) => sample.see(text),
+        Err(_) => {}
+    }
+}
+
+/// A line without anything is no row.
+fn is_blank(data: &[u8], bytes: usize) -> bool {
+    matches!(data.get(..bytes), Some(b"\n" | b"\r\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use crate::input::testing::{Loaded, declared, load, options, try_load};
+    use crate::input::{Format, ROW_BYTES_MAX};
+
+    fn csv(text: &str) -> Loaded {
+        load(text.as_bytes(), Format::Csv, options())
+    }
+
+    #[test]
+    fn types_are_inferred_and_values_kept() {
+        let loaded = csv(concat!(
+            "n,big,x,ok,name,at\r\n",
+            "1,18446744073709551615,0.5,true,\"a \"\"b\"\", c\",2024-01-02T03:04:05Z\r\n",
+            "-9223372036854775808,0,nan,false,ünï,1969-12-31 23:59:59.999999999\r\n",
+            ",,,,,\r\n",
+        ));
+        assert_eq!(
+            loaded.fields(),
+            [
+                "n i64?",
+                "big u64?",
+                "x f64?",
+                "ok bool?",
+                "name utf8?",
+                "at timestamp_ns?"
+            ]
+        );
+        assert_eq!(
+            loaded.lines(),
+            [
+                "1|18446744073709551615|0.5|true|a \"b\", c|1704164645000000000",
+                "-9223372036854775808|0|NaN|false|ünï|-1",
+                "-|-|-|-|-|-",
+            ]
+        );
+        assert!(loaded.refused.is_empty());
+    }
+
+    #[test]
+    fn a_bad_row_costs_no_other() {
+        let loaded = csv("a,b\n1,2\n3\n4,5,6\n7,\"8\n9,10\n11,\"12\"x\n13,14\n");
+        assert_eq!(loaded.fields(), ["a i64", "b i64"]);
+        assert_eq!(loaded.lines(), ["1|2", "9|10", "13|14"]);
+        let rows: Vec<u64> = loaded.refused.iter().map(|(row, _)| *row).collect();
+        assert_eq!(rows, [2, 3, 4, 6]);
+        assert_eq!(loaded.refused[0].1, "it has 1 column; the header has 2");
+        assert_eq!(
+            loaded.refused[3].1,
+            "text follows a closing quote; double the quotes within a field"
+        );
+    }
+
+    #[test]
+    fn an_unclosed_quote_at_the_end_costs_one_line() {
+        let loaded = csv("a,b\n1,x\n2,\"y\n3,z\n");
+        assert_eq!(loaded.lines(), ["1|x", "3|z"]);
+        assert_eq!(loaded.refused, [(2, "a quote is not closed".to_owned())]);
+    }
+
+    #[test]
+    fn texts_may_hold_line_breaks_and_delimiters() {
+        let loaded = csv("a;b\n\"x\ny;z\";1\n\n2;\"\"");
+        assert_eq!(loaded.lines(), ["x\ny;z|1", "2|-"]);
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf8_refuse_their_row() {
+        let loaded = load(b"a\nx\n\xff\ny\n", Format::Csv, options());
+        assert_eq!(loaded.lines(), ["x", "y"]);
+        assert_eq!(loaded.refused, [(2, "it is not UTF-8".to_owned())]);
+    }
+
+    #[test]
+    fn values_that_do_not_fit_a_declared_type_are_named() {
+        let fields = "[[source.field]]\nname = \"a\"\ntype = \"u8\"\nlabels = { 2 = \"SET\" }\n";
+        let loaded = load(b"a\n1\n256\nSET\nGET\n\n7\n", Format::Csv, declared(fields));
+        assert_eq!(loaded.lines(), ["1", "2", "7"]);
+        assert_eq!(
+            loaded.refused,
+            [
+                (2, "'256' does not fit field 'a' of type u8".to_owned()),
+                (4, "'GET' does not fit field 'a' of type u8".to_owned())
+            ]
+        );
+    }
+
+    #[test]
+    fn a_field_that_is_not_nullable_refuses_empty_values() {
+        let fields = "[[source.field]]\nname = \"a\"\ntype = \"u8\"\n\
+                      [[source.field]]\nname = \"b\"\ntype = \"char[2]\"\n";
+        let loaded = load(b"a,b\n1,\n,x\n2,abc\n", Format::Csv, declared(fields));
+        assert_eq!(loaded.lines(), ["1|"]);
+        assert_eq!(
+            loaded.refused,
+            [
+                (2, "field 'a' is NULL and not nullable".to_owned()),
+                (3, "'abc' does not fit field 'b' of type char[2]".to_owned())
+            ]
+        );
+    }
+
+    #[test]
+    fn a_file_without_a_header_is_an_error_and_one_without_rows_is_none() {
+        let error = try_load(b"", Format::Csv, options())
+            .err()
+            .unwrap()
+            .to_string();
+        assert!(
+            error.ends_with("as CSV: it is empty; CSV begins with a header row"),
+            "{error}"
+        );
+        let loaded = csv("a,b\n");
+        assert_eq!(loaded.fields(), ["a utf8?", "b utf8?"]);
+        assert!(loaded.rows.is_empty());
+    }
+
+    #[test]
+    fn columns_of_one_name_get_numbers() {
+        let loaded = csv("a,A,a,a_1,b\n1,2,3,4,5\n");
+        assert_eq!(
+            loaded.fields(),
+            ["a i64", "A_2 i64", "a_3 i64", "a_1 i64", "b i64"]
+        );
+        assert_eq!(loaded.lines(), ["1|2|3|4|5"]);
+    }
+
+    #[test]
+    fn a_row_without_end_is_refused_and_reading_goes_on() {
+        let mut text = b"a,b\n1,2\n3,".to_vec();
+        text.resize(text.len() + 3 * ROW_BYTES_MAX, b'x');
+        text.extend_from_slice(b"\n4,5\n");
+        let loaded = load(&text, Format::Csv, options());
+        assert_eq!(loaded.lines(), ["1|2", "4|5"]);
+        assert_eq!(loaded.refused.len(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn what_a_csv_writer_writes_is_read(
+            rows in prop::collection::vec(prop::collection::vec("[ -~äπ\n\r]{0,6}", 3), 1..20)
+        ) {
+            let mut writer = ::csv::Writer::from_writer(Vec::new());
+            writer.write_record(["x", "y", "z"]).unwrap();
+            for row in &rows {
+                writer.write_record(row).unwrap();
+            }
+            let fields = ["x", "y", "z"].map(|name| {
+                format!("[[source.field]]\nname = \"{name}\"\ntype = \"utf8\"\n")
+            });
+            let loaded =
+                load(&writer.into_inner().unwrap(), Format::Csv, declared(&fields.concat()));
+            let expected: Vec<Vec<Option<String>>> =
+                rows.iter().map(|row| row.iter().cloned().map(Some).collect()).collect();
+            prop_assert_eq!(loaded.rows, expected);
+            prop_assert!(loaded.refused.is_empty());
+        }
+    }
+}

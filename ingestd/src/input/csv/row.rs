@@ -1,0 +1,100 @@
+//! One row of CSV among bytes: where it ends, and where its fields stand.
+//!
+//! Rows are found here rather than by `csv-core`, which takes any bytes for CSV: behind a stray quote it swallows lines up to the next
+//! quote without an error. Here such a row is malformed, and its reader goes on behind its first line break.
+
+use memchr::{memchr, memchr2};
+
+/// One field of a row, as a range of the row's bytes without its quotes.
+#[derive(Copy, Clone)]
+pub(super) struct Span {
+    pub start: usize,
+    pub end: usize,
+    /// Holds doubled quotes.
+    pub escaped: bool,
+}
+
+pub(super) enum Found {
+    /// A row of so many bytes, its line break included, and whether it holds one within quotes.
+    Row { bytes: usize, lines: bool },
+    /// The row does not end within the data.
+    More,
+    /// The first line is no row, with the reason.
+    Malformed(&'static str),
+}
+
+/// Finds the row at the beginning of `data` and its fields. `ended`: no more bytes follow.
+pub(super) fn find(data: &[u8], delimiter: u8, ended: bool, spans: &mut Vec<Span>) -> Found {
+    spans.clear();
+    if data.is_empty() {
+        return Found::More;
+    }
+    let (mut at, mut lines) = (0, false);
+    loop {
+        let is_quoted = data.get(at) == Some(&b'"');
+        let (mut span, after) = match is_quoted {
+            false => unquoted(data, at, delimiter),
+            true => match quoted(data, at + 1) {
+                Some(found) => found,
+                None if ended => return Found::Malformed("a quote is not closed"),
+                None => return Found::More,
+            },
+        };
+        let text = || data.get(span.start..span.end).unwrap_or_default();
+        lines |= is_quoted && memchr(b'\n', text()).is_some();
+        let break_bytes = match data.get(after..).unwrap_or_default() {
+            [byte, ..] if *byte == delimiter => {
+                spans.push(span);
+                at = after + 1;
+                continue;
+            }
+            [b'\n', ..] => 1,
+            [b'\r', b'\n', ..] => 2,
+            [] | [b'\r'] if !ended => return Found::More,
+            [] => 0,
+            [b'\r'] => 1,
+            _ => {
+                return Found::Malformed(
+                    "text follows a closing quote; double the quotes within a field",
+                );
+            }
+        };
+        if !is_quoted && text().ends_with(b"\r") {
+            span.end -= 1;
+        }
+        spans.push(span);
+        let bytes = after + break_bytes;
+        return Found::Row { bytes, lines };
+    }
+}
+
+/// The field that ends before the next delimiter or line break, and where that is.
+fn unquoted(data: &[u8], start: usize, delimiter: u8) -> (Span, usize) {
+    let rest = data.get(start..).unwrap_or_default();
+    let end = start + memchr2(delimiter, b'\n', rest).unwrap_or(rest.len());
+    let span = Span {
+        start,
+        end,
+        escaped: false,
+    };
+    (span, end)
+}
+
+/// The field that a quote opened before `start`, and where it ends; `None` where it does not.
+fn quoted(data: &[u8], start: usize) -> Option<(Span, usize)> {
+    let mut at = start;
+    let mut escaped = false;
+    loop {
+        let end = at + memchr(b'"', data.get(at..)?)?;
+        if data.get(end + 1) != Some(&b'"') {
+            let span = Span {
+                start,
+                end,
+                escaped,
+            };
+            return Some((span, end + 1));
+        }
+        escaped = true;
+        at = end + 2;
+    }
+}

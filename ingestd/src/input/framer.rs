@@ -1,0 +1,423 @@
+//! From columns to framed payloads: all rows of a batch at once, a column at a time.
+//!
+//! The fixed-width part of every row is written into one buffer of equal strides, so that a column is one loop of
+//! small copies. Only sources with variable-length fields, and batches with refused rows, are copied once more.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use arrow::array::{Array, ArrayRef};
+use arrow::buffer::NullBuffer;
+use loom_engine::schema::{FieldDef, Layout, Place, Slot, SourceDef};
+
+use super::cells::{Values, convert, convert_own_time, missing};
+use super::rows::{InputBatch, Rows};
+
+/// The width of the length before each payload.
+const FRAME_BYTES: usize = 2;
+
+/// Which column a field is made of.
+pub(crate) struct FieldSource {
+    pub field: FieldDef,
+    /// Position among the columns of `Rows`; `None` where the input has no such column: NULL.
+    pub column: Option<usize>,
+}
+
+/// Makes payloads of one layout.
+pub(crate) struct Framer {
+    layout: Layout,
+    fields: Vec<FieldSource>,
+    /// The column of own times.
+    own_time: Option<usize>,
+    own_time_name: String,
+    pub payload_bytes_max: usize,
+}
+
+impl Framer {
+    pub(crate) fn new(
+        def: &SourceDef,
+        fields: Vec<FieldSource>,
+        own_time: Option<(usize, String)>,
+        payload_bytes_max: usize,
+    ) -> anyhow::Result<Framer> {
+        let (own_time, own_time_name) = own_time.unzip();
+        Ok(Framer {
+            layout: Layout::new(def.time, &def.fields)?,
+            fields,
+            own_time,
+            own_time_name: own_time_name.unwrap_or_default(),
+            payload_bytes_max,
+        })
+    }
+
+    /// Makes a payload of each row that it does not refuse.
+    pub(crate) fn frame(&self, rows: Rows, first_row: u64) -> anyhow::Result<InputBatch> {
+        let mut refused: BTreeMap<usize, String> = BTreeMap::new();
+        for (row, reason) in rows.bad.iter().cloned() {
+            refused.entry(row).or_insert(reason);
+        }
+        let fixed_bytes = self.layout.fixed_bytes();
+        let mut strides = Strides {
+            stride: FRAME_BYTES + fixed_bytes,
+            bytes: vec![0; (FRAME_BYTES + fixed_bytes) * rows.count],
+        };
+        if let Some(column) = self.own_time {
+            let column = rows
+                .columns
+                .get(column)
+                .context("the column of times is missing")?;
+            self.write_own_time(column, &mut strides, &mut refused)?;
+        }
+        let mut variable = Vec::new();
+        for (source, slot) in self.fields.iter().zip(self.layout.slots()) {
+            let column = match source.column.and_then(|column| rows.columns.get(column)) {
+                Some(column) => column,
+                None => &missing(rows.count),
+            };
+            let values = self.write_field(source, slot, column, &mut strides, &mut refused)?;
+            variable.extend(values);
+        }
+        let bytes = if variable.is_empty() && refused.is_empty() {
+            strides.fill(0, &(fixed_bytes as u16).to_le_bytes());
+            strides.bytes
+        } else {
+            self.assemble(&strides, &variable, &mut refused)
+        };
+        let numbered = |(row, reason)| (first_row + row as u64, reason);
+        Ok(InputBatch {
+            bytes,
+            rows: (rows.count - refused.len()) as u64,
+            first_row,
+            refused: refused.into_iter().map(numbered).collect(),
+            ..InputBatch::default()
+        })
+    }
+
+    fn write_own_time(
+        &self,
+        column: &ArrayRef,
+        strides: &mut Strides,
+        refused: &mut BTreeMap<usize, String>,
+    ) -> anyhow::Result<()> {
+        let name = &self.own_time_name;
+        let cells = convert_own_time(column, name).with_context(|| format!("column '{name}'"))?;
+        for (row, reason) in cells.failed {
+            refused.entry(row).or_insert(reason);
+        }
+        for row in null_rows(cells.nulls.as_ref()) {
+            refused
+                .entry(row)
+                .or_insert_with(|| format!("its time, column '{name}', is NULL"));
+        }
+        if let Values::Fixed(values) = cells.values {
+            strides.scatter::<8>(FRAME_BYTES, &values);
+        }
+        Ok(())
+    }
+
+    /// Writes a fixed-width field, or the lengths of a variable-length one, whose bytes it returns.
+    fn write_field(
+        &self,
+        source: &FieldSource,
+        slot: &Slot,
+        column: &ArrayRef,
+        strides: &mut Strides,
+        refused: &mut BTreeMap<usize, String>,
+    ) -> anyhow::Result<Option<Values>> {
+        let name = &source.field.name;
+        let cells = convert(column, &source.field).with_context(|| format!("field '{name}'"))?;
+        for (row, reason) in cells.failed {
+            refused.entry(row).or_insert(reason);
+        }
+        let width = slot.ty.fixed_bytes();
+        let offset = match slot.place {
+            Place::Fixed { offset } => FRAME_BYTES + offset,
+            Place::Var { ordinal } => FRAME_BYTES + self.layout.lengths_offset() + 2 * ordinal,
+        };
+        match &cells.values {
+            Values::Fixed(values) => strides.scatter_width(offset, width.unwrap_or(0), values),
+            Values::Var(values) => {
+                let lengths = values.offsets().lengths();
+                // What no u16 holds is too long for a record too, and refused when rows are put together.
+                let lengths = lengths.flat_map(|bytes| (bytes.min(0xFFFF) as u16).to_le_bytes());
+                strides.scatter::<2>(offset, &lengths.collect::<Vec<_>>());
+            }
+        }
+        for row in null_rows(cells.nulls.as_ref()) {
+            let Some(bit) = slot.null_bit else {
+                let reason = || format!("field '{name}' is NULL and not nullable");
+                refused.entry(row).or_insert_with(reason);
+                continue;
+            };
+            let null_byte = FRAME_BYTES + self.layout.body_offset() + bit as usize / 8;
+            strides.set_bit(row, null_byte, bit % 8);
+            strides.zero(row, offset, width.unwrap_or(2));
+        }
+        Ok(matches!(cells.values, Values::Var(_)).then_some(cells.values))
+    }
+
+    /// Puts fixed and variable parts together, without the refused rows.
+    fn assemble(
+        &self,
+        strides: &Strides,
+        variable: &[Values],
+        refused: &mut BTreeMap<usize, String>,
+    ) -> Vec<u8> {
+        let mut out = Vec::with_capacity(strides.bytes.len());
+        for (row, fixed) in strides.rows().enumerate() {
+            if refused.contains_key(&row) {
+                continue;
+            }
+            let values = variable.iter().filter_map(|values| match values {
+                Values::Var(values) if !values.is_null(row) => Some(values.value(row)),
+                _ => None,
+            });
+            let fixed = fixed.get(FRAME_BYTES..).unwrap_or_default();
+            let bytes = fixed.len() + values.clone().map(<[u8]>::len).sum::<usize>();
+            let limit = self.payload_bytes_max;
+            if bytes > limit {
+                let reason = format!("the record would have {bytes} bytes; the limit is {limit}");
+                refused.insert(row, reason);
+                continue;
+            }
+            out.extend_from_slice(&(bytes as u16).to_le_bytes());
+            out.extend_from_slice(fixed);
+            values.for_each(|value| out.extend_from_slice(value));
+        }
+        out
+    }
+}
+
+fn null_rows(nulls: Option<&NullBuffer>) -> impl Iterator<Item = usize> {
+    let nulls = nulls.filter(|nulls| nulls.null_count() > 0);
+    nulls
+        .into_iter()
+        .flat_map(|nulls| (0..nulls.len()).filter(|row| nulls.is_null(*row)))
+}
+
+/// Rows of one width, each the length of its payload and the payload's fixed part.
+struct Strides {
+    stride: usize,
+    bytes: Vec<u8>,
+}
+
+impl Strides {
+    fn rows(&self) -> impl Iterator<Item = &[u8]> {
+        self.bytes.chunks_exact(self.stride)
+    }
+
+    /// Writes one value of `W` bytes into each row.
+    fn scatter<const W: usize>(&mut self, offset: usize, values: &[u8]) {
+        let cells = self
+            .bytes
+            .get_mut(offset..)
+            .unwrap_or_default()
+            .chunks_mut(self.stride);
+        for (cell, value) in cells.zip(values.as_chunks::<W>().0) {
+            if let Some(cell) = cell.first_chunk_mut() {
+                *cell = *value;
+            }
+        }
+    }
+
+    fn scatter_width(&mut self, offset: usize, width: usize, values: &[u8]) {
+        match width {
+            0 => {}
+            1 => self.scatter::<1>(offset, values),
+            2 => self.scatter::<2>(offset, values),
+            4 => self.scatter::<4>(offset, values),
+            8 => self.scatter::<8>(offset, values),
+            _ => {
+                let cells = self.bytes.get_mut(offset..).unwrap_or_default();
+                let cells = cells.chunks_mut(self.stride);
+                for (cell, value) in cells.zip(values.chunks_exact(width)) {
+                    if let Some(cell) = cell.get_mut(..width) {
+                        cell.copy_from_slice(value);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes the same two bytes into each row.
+    fn fill(&mut self, offset: usize, value: &[u8; 2]) {
+        for row in self.bytes.chunks_exact_mut(self.stride) {
+            if let Some(cell) = row.get_mut(offset..).and_then(<[u8]>::first_chunk_mut) {
+                *cell = *value;
+            }
+        }
+    }
+
+    fn set_bit(&mut self, row: usize, offset: usize, bit: u32) {
+        if let Some(byte) = self.bytes.get_mut(row * self.stride + offset) {
+            *byte |= 1 << bit;
+        }
+    }
+
+    fn zero(&mut self, row: usize, offset: usize, width: usize) {
+        let start = row * self.stride + offset;
+        if let Some(cell) = self.bytes.get_mut(start..start + width) {
+            cell.fill(0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{
+        BinaryArray, BooleanArray, Float32Array, Float64Array, Int16Array, Int64Array, StringArray,
+        TimestampNanosecondArray, UInt8Array, UInt64Array,
+    };
+    use loom_engine::Timestamp;
+    use loom_engine::schema::{FieldType, FieldValue, PayloadEncoder, TimeKind};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TYPES: [FieldType; 12] = [
+        FieldType::U8,
+        FieldType::U64,
+        FieldType::I16,
+        FieldType::I64,
+        FieldType::F32,
+        FieldType::F64,
+        FieldType::Bool,
+        FieldType::TimestampNs,
+        FieldType::Char(5),
+        FieldType::Bytes(3),
+        FieldType::Utf8,
+        FieldType::VarBytes,
+    ];
+
+    /// A column of values that come of these seeds; a seed that is `None` is NULL.
+    fn column(ty: FieldType, seeds: &[Option<i64>]) -> ArrayRef {
+        macro_rules! numbers {
+            ($array:ty, $number:ty) => {
+                Arc::new(
+                    seeds
+                        .iter()
+                        .map(|seed| seed.map(|seed| seed as $number))
+                        .collect::<$array>(),
+                )
+            };
+        }
+        let texts = || seeds.iter().map(|seed| seed.map(text));
+        match ty {
+            FieldType::U8 => numbers!(UInt8Array, u8),
+            FieldType::U64 => numbers!(UInt64Array, u64),
+            FieldType::I16 => numbers!(Int16Array, i16),
+            FieldType::I64 => numbers!(Int64Array, i64),
+            FieldType::F32 => numbers!(Float32Array, f32),
+            FieldType::F64 => numbers!(Float64Array, f64),
+            FieldType::TimestampNs => numbers!(TimestampNanosecondArray, i64),
+            FieldType::Bool => Arc::new(
+                seeds
+                    .iter()
+                    .map(|seed| seed.map(|seed| seed > 0))
+                    .collect::<BooleanArray>(),
+            ),
+            FieldType::Bytes(_) => Arc::new(
+                seeds
+                    .iter()
+                    .map(|seed| seed.map(bytes))
+                    .collect::<BinaryArray>(),
+            ),
+            FieldType::VarBytes => Arc::new(
+                texts()
+                    .map(|text| text.map(String::into_bytes))
+                    .collect::<BinaryArray>(),
+            ),
+            _ => Arc::new(texts().collect::<StringArray>()),
+        }
+    }
+
+    fn text(seed: i64) -> String {
+        seed.to_string().chars().take(5).collect()
+    }
+
+    fn bytes(seed: i64) -> [u8; 3] {
+        let [a, b, c, ..] = seed.to_le_bytes();
+        [a, b, c]
+    }
+
+    /// One row by way of the encoder that takes a value at a time.
+    fn encoded(
+        encoder: &mut PayloadEncoder,
+        types: &[FieldType],
+        own: Option<i64>,
+        seeds: &[Option<i64>],
+    ) -> Option<Vec<u8>> {
+        let texts: Vec<_> = seeds.iter().map(|seed| text(seed.unwrap_or(0))).collect();
+        let fixed: Vec<_> = seeds.iter().map(|seed| bytes(seed.unwrap_or(0))).collect();
+        let values =
+            types
+                .iter()
+                .zip(seeds)
+                .enumerate()
+                .map(|(at, (ty, seed))| match (ty, *seed) {
+                    (_, None) => FieldValue::Null,
+                    (FieldType::U8, Some(seed)) => FieldValue::U64(u64::from(seed as u8)),
+                    (FieldType::U64, Some(seed)) => FieldValue::U64(seed as u64),
+                    (FieldType::I16, Some(seed)) => FieldValue::I64(i64::from(seed as i16)),
+                    (FieldType::F32, Some(seed)) => FieldValue::F64(f64::from(seed as f32)),
+                    (FieldType::F64, Some(seed)) => FieldValue::F64(seed as f64),
+                    (FieldType::Bool, Some(seed)) => FieldValue::Bool(seed > 0),
+                    (FieldType::I64 | FieldType::TimestampNs, Some(seed)) => FieldValue::I64(seed),
+                    (FieldType::Bytes(_), Some(_)) => FieldValue::Bytes(&fixed[at]),
+                    _ => FieldValue::Bytes(texts[at].as_bytes()),
+                });
+        let values: Vec<_> = values.collect();
+        let mut out = Vec::new();
+        encoder.encode(own.map(Timestamp), &values, &mut out).ok()?;
+        Some(out)
+    }
+
+    proptest! {
+        #[test]
+        fn framing_by_columns_is_encoding_by_rows(
+            fields in prop::collection::vec((prop::sample::select(TYPES.to_vec()), any::<bool>()), 1..12),
+            rows in prop::collection::vec(prop::collection::vec(prop::option::weighted(0.9, any::<i64>()), 13), 0..20),
+            own: bool,
+        ) {
+            let types: Vec<_> = fields.iter().map(|(ty, _)| *ty).collect();
+            let mut def = SourceDef::new("s");
+            def.time = if own { TimeKind::Own } else { TimeKind::Arrival };
+            def.fields = fields.iter().enumerate().map(|(at, (ty, nullable))| FieldDef {
+                nullable: *nullable,
+                ..FieldDef::new(format!("f{at}"), *ty)
+            }).collect();
+            let seeds = |column: usize| rows.iter().map(|row| row[column]).collect::<Vec<_>>();
+            let mut columns: Vec<_> =
+                types.iter().enumerate().map(|(at, ty)| column(*ty, &seeds(at))).collect();
+            columns.push(column(FieldType::I64, &seeds(12)));
+            let sources = def.fields.iter().enumerate().map(|(at, field)| FieldSource {
+                field: field.clone(),
+                column: Some(at),
+            });
+            let time = own.then(|| (types.len(), "time".to_owned()));
+            let framer = Framer::new(&def, sources.collect(), time, 65_512).unwrap();
+            let given = Rows { columns, count: rows.len(), bad: Vec::new() };
+            let batch = framer.frame(given, 1).unwrap();
+
+            let mut encoder = PayloadEncoder::new(def.time, &def.fields).unwrap();
+            let mut expected = Vec::new();
+            let mut kept = Vec::new();
+            for (at, row) in rows.iter().enumerate() {
+                let own_time = if own { row[12] } else { None };
+                let payload = encoded(&mut encoder, &types, own_time, &row[..types.len()]);
+                if let Some(payload) = payload {
+                    expected.extend((payload.len() as u16).to_le_bytes());
+                    expected.extend(payload);
+                    kept.push(at as u64 + 1);
+                }
+            }
+            prop_assert_eq!(batch.bytes.clone(), expected);
+            prop_assert_eq!(batch.rows, kept.len() as u64);
+            prop_assert_eq!(batch.received(), rows.len() as u64);
+            let found: Vec<u64> = (0..batch.rows).map(|ordinal| batch.row_of(ordinal)).collect();
+            prop_assert_eq!(found, kept);
+        }
+    }
+}

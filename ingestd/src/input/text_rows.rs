@@ -1,0 +1,218 @@
+//! Rows of text: what CSV and JSON lines share. A format finds the rows among the bytes at hand; here each row becomes one text for each
+//! column that is wanted.
+//!
+//! A row that cannot be read costs no other row, and one without an end costs no memory.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow::array::{ArrayRef, LargeStringBuilder};
+use memchr::memchr;
+
+use super::blocks::Blocks;
+use super::columns::Column;
+use super::rows::Rows;
+use super::{BATCH_BYTES, ROW_BYTES_MAX, Reader, SAMPLE_ROWS, SAMPLE_WAIT, Wanted};
+
+/// How much of a regular file types are inferred from.
+const SAMPLE_BYTES: usize = 16 << 20;
+
+/// A format whose rows are text.
+pub(super) trait TextFormat: Send {
+    /// A row that was found, with its values.
+    type Row<'a>
+    where
+        Self: 'a;
+
+    fn columns(&self) -> &[Column];
+
+    /// Looks at the beginning of `data`. `ended`: no more bytes follow.
+    fn next_row<'a>(&'a mut self, data: &'a [u8], ended: bool) -> Step<Self::Row<'a>>;
+
+    /// Appends the row's value of one column, or NULL.
+    fn append(row: &Self::Row<'_>, wanted: &Wanted, texts: &mut LargeStringBuilder);
+
+    /// Notes for the user since the last call.
+    fn take_notes(&mut self) -> Vec<String>;
+}
+
+/// What is at the beginning of the data, with its length.
+pub(super) enum Step<R> {
+    Row(R, usize),
+    /// Nothing that counts as a row.
+    Blank(usize),
+    /// A row that cannot be read, with the reason.
+    Bad(String, usize),
+    /// The row does not end within the data, and is too long to wait for: its first line is left out.
+    TooLong,
+    /// The row does not end within the data.
+    More,
+}
+
+/// What comes of a row that does not end within the data.
+pub(super) fn unended<R>(data: &[u8]) -> Step<R> {
+    if data.len() > ROW_BYTES_MAX {
+        Step::TooLong
+    } else {
+        Step::More
+    }
+}
+
+/// The length of the first line with its break, or of everything.
+pub(super) fn first_line(data: &[u8]) -> usize {
+    memchr(b'\n', data).map_or(data.len(), |at| at + 1)
+}
+
+/// Reads one input of a text format.
+pub(super) struct TextReader<F> {
+    blocks: Blocks,
+    format: F,
+    wanted: Vec<Wanted>,
+    /// Within a line that is too long: all up to its break is left out.
+    skipping: bool,
+}
+
+impl<F: TextFormat> TextReader<F> {
+    pub(super) fn new(blocks: Blocks, format: F) -> TextReader<F> {
+        TextReader {
+            blocks,
+            format,
+            wanted: Vec::new(),
+            skipping: false,
+        }
+    }
+
+    /// Consumes the whole rows among the bytes at hand.
+    fn parse(&mut self) -> Rows {
+        let mut builders: Vec<_> = self
+            .wanted
+            .iter()
+            .map(|_| LargeStringBuilder::new())
+            .collect();
+        let mut bad = Vec::new();
+        let (mut count, mut read) = (0, 0);
+        if self.skipping {
+            (read, self.skipping) = skipped(self.blocks.data());
+        }
+        while read < BATCH_BYTES {
+            let data = self.blocks.data().get(read..).unwrap_or_default();
+            match self.format.next_row(data, self.blocks.ended()) {
+                Step::Row(row, bytes) => {
+                    for (wanted, texts) in self.wanted.iter().zip(&mut builders) {
+                        F::append(&row, wanted, texts);
+                    }
+                    read += bytes;
+                    count += 1;
+                    continue;
+                }
+                Step::Blank(bytes) => {
+                    read += bytes;
+                    continue;
+                }
+                Step::Bad(reason, bytes) => {
+                    bad.push((count, reason));
+                    read += bytes;
+                }
+                Step::TooLong => {
+                    bad.push((count, format!("it is longer than {ROW_BYTES_MAX} bytes")));
+                    let (bytes, skipping) = skipped(data);
+                    (read, self.skipping) = (read + bytes, skipping);
+                }
+                Step::More => break,
+            }
+            count += 1;
+            builders
+                .iter_mut()
+                .for_each(LargeStringBuilder::append_null);
+        }
+        self.blocks.consume(read);
+        let columns = builders
+            .iter_mut()
+            .map(|builder| Arc::new(builder.finish()) as ArrayRef);
+        Rows {
+            columns: columns.collect(),
+            count,
+            bad,
+        }
+    }
+}
+
+/// How much of a line that is left out is at hand, and whether it goes on behind that.
+fn skipped(data: &[u8]) -> (usize, bool) {
+    (first_line(data), memchr(b'\n', data).is_none())
+}
+
+impl<F: TextFormat> Reader for TextReader<F> {
+    fn columns(&self) -> &[Column] {
+        self.format.columns()
+    }
+
+    fn select(&mut self, wanted: Vec<Wanted>) {
+        self.wanted = wanted;
+    }
+
+    fn next(&mut self) -> anyhow::Result<Option<Rows>> {
+        loop {
+            let rows = self.parse();
+            if rows.count > 0 {
+                return Ok(Some(rows));
+            }
+            // Bytes that are left over are blank lines up to here, or the beginning of a row.
+            if !self.blocks.fill()? && self.blocks.data().is_empty() {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn fraction(&self) -> Option<f64> {
+        self.blocks.fraction()
+    }
+
+    fn take_notes(&mut self) -> Vec<String> {
+        self.format.take_notes()
+    }
+}
+
+/// What a sample held.
+pub(super) struct Sampled {
+    pub rows: u64,
+    pub bytes: usize,
+    /// It was the whole input.
+    pub all: bool,
+}
+
+/// Looks at the first rows without consuming them. `look` gets the bytes that follow and whether they are the last; it returns how many
+/// it has seen and whether they are a row, or `None` where a row does not end within them.
+pub(super) fn sample(
+    blocks: &mut Blocks,
+    mut look: impl FnMut(&[u8], bool) -> Option<(usize, bool)>,
+) -> anyhow::Result<Sampled> {
+    let (mut rows, mut read) = (0, 0);
+    let deadline = Instant::now() + SAMPLE_WAIT;
+    let all = loop {
+        if rows >= SAMPLE_ROWS && blocks.is_stream() || read >= SAMPLE_BYTES {
+            break false;
+        }
+        let data = blocks.data().get(read..).unwrap_or_default();
+        match look(data, blocks.ended()) {
+            Some((bytes, is_row)) => {
+                read += bytes;
+                rows += u64::from(is_row);
+            }
+            None if blocks.ended() => break true,
+            None if data.len() > ROW_BYTES_MAX => break false,
+            None => {
+                let wait = deadline.saturating_duration_since(Instant::now());
+                if rows > 0 && blocks.is_stream() && !blocks.ready(wait) {
+                    break false;
+                }
+                blocks.fill()?;
+            }
+        }
+    };
+    Ok(Sampled {
+        rows,
+        bytes: read,
+        all,
+    })
+}
