@@ -8,6 +8,7 @@ pub mod error;
 pub mod format;
 pub mod ingest;
 pub mod log;
+pub mod proven;
 pub mod query;
 pub mod schema;
 #[cfg(test)]
