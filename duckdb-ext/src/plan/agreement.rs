@@ -62,12 +62,7 @@ fn of_sources(most: &Source, other: &Source) -> Option<String> {
     }
     let pairs = most.fields.iter().zip(&other.fields).enumerate();
     for (at, (here, there)) in pairs {
-        // Labels only say how a number shows: each record shows by its own directory's.
-        let alike = here.name == there.name
-            && here.ty == there.ty
-            && here.nullable == there.nullable
-            && here.labels.is_empty() == there.labels.is_empty();
-        if !alike {
+        if !is_same_column(here, there) {
             let text = |field: &FieldDef| {
                 let nullable = if field.nullable { " nullable" } else { "" };
                 let labels = if field.labels.is_empty() {
@@ -86,6 +81,14 @@ fn of_sources(most: &Source, other: &Source) -> Option<String> {
         }
     }
     None
+}
+
+/// Whether two fields make the same column. Labels only say how a number shows: each record shows by its own directory's.
+pub fn is_same_column(here: &FieldDef, there: &FieldDef) -> bool {
+    here.name == there.name
+        && here.ty == there.ty
+        && here.nullable == there.nullable
+        && here.labels.is_empty() == there.labels.is_empty()
 }
 
 fn of_indexes(most: &Part, other: &Part) -> Option<String> {

@@ -98,10 +98,13 @@ impl Selection {
             .map(|path| self.part(path))
             .collect::<Result<_>>()?;
         let fields = agreement::fields(&parts)?;
-        // Fields are only ever added; others mean another directory at the same path.
-        if !fields.starts_with(&self.fields) {
+        // Fields are only ever added; others mean another directory at the same path, or a field that got its first label.
+        let mut pairs = self.fields.iter().zip(fields);
+        if fields.len() < self.fields.len()
+            || !pairs.all(|(bound, now)| agreement::is_same_column(bound, now))
+        {
             return Err(Problem::input(format!(
-                "source '{}' is not the one that the statement was prepared for; prepare it again",
+                "source '{}' has other columns than when the statement was prepared; prepare it again",
                 self.source
             )));
         }

@@ -70,6 +70,11 @@ impl Directory {
         self.reader.dir()
     }
 
+    /// Whether the directory that was opened still stands at its path, by its UUID.
+    pub fn is_in_place(&self) -> bool {
+        self.reader.require_in_place().is_ok()
+    }
+
     /// Gives the function of an index that was defined as a closure, so that records which no summary covers can be evaluated.
     pub fn provide_function(&self, index: IndexId, function: IndexFn) {
         let mut functions = self
@@ -82,7 +87,7 @@ impl Directory {
     /// Everything that is published now.
     ///
     /// # Errors
-    /// Staging that a live writer uses and that cannot be read, a damaged catalog, failed reads.
+    /// A directory that is gone or was replaced, staging that a live writer uses and that cannot be read, a damaged catalog, failed reads.
     pub fn snapshot(self: &Arc<Self>) -> Result<Snapshot> {
         let tails = self.tails(None)?;
         let position = tail_of_records(&tails);
@@ -149,7 +154,9 @@ impl Directory {
         position: Address,
     ) -> Result<Snapshot> {
         // After the tails: what they publish was defined before.
-        let catalog = self.catalog()?;
+        let catalog = self
+            .catalog()
+            .or_else(|error| self.reader.require_in_place().and(Err(error)))?;
         let is_empty = catalog.sources().next().is_none();
         let snapshot = Snapshot::new(Arc::clone(self), catalog, self.logs(tails, position));
         if is_empty && !is_all_gap(snapshot.logs())? {
