@@ -19,7 +19,7 @@ pub fn open(path: &Path) -> Result<Arc<Directory>> {
     let canonical = fs::canonicalize(path).map_err(|error| {
         let path = path.display();
         Problem::Io(format!(
-            "cannot open Loom directory '{path}': {error}; create it with 'ingestd run {path}' or 'ingestd load {path}'"
+            "cannot open Loom directory '{path}': {error}; check the path, or create the directory with 'ingestd run {path}'"
         ))
     })?;
     if canonical.is_file() {

@@ -11,12 +11,12 @@ use super::gather::Gather;
 use super::looks::Looks;
 use super::mask::{NodeView, bin_mask, tops_hold_from};
 use super::node_reader::contradiction;
-use super::ranges::RangeSet;
 use super::runs::{keep_within, payloads_of, within};
 use super::tally::{Counts, Tally, Totals};
 use super::walk::Visitor;
 use crate::error::Result;
 use crate::format::{IndexBlock, Node};
+use crate::schema::RangeSet;
 use crate::types::{Key, TimeRange, Timestamp, ValueRange};
 
 pub(crate) struct Collecting<'a> {
@@ -247,7 +247,7 @@ impl Collecting<'_> {
         let keys = self.question.keys;
         let mut open = self.children_in_time(view) & block.child_mask;
         if !keys.covers(block.range) {
-            let keys = RangeSet::new([(keys.min, keys.max)]);
+            let keys = RangeSet::from(keys);
             open &= bin_mask(&self.question.value, &keys, block);
         }
         let mut stats = view.stats.children().peekable();

@@ -13,7 +13,7 @@ use super::cursor::{ChunkCursor, RecordView, Row};
 use super::forest::NodeId;
 use super::interrupt::Poll;
 use super::mask::NodeView;
-use super::predicate::{Predicate, Test};
+use super::predicate::Test;
 use super::snapshot::Snapshot;
 use super::snapshot_logs::SnapshotLogs;
 use super::walk::{Order, Visitor, Walk};
@@ -81,14 +81,13 @@ impl RawScan {
     /// An unknown source.
     pub fn new(snapshot: &Snapshot, source: SourceId, time: TimeRange) -> Result<RawScan> {
         let source = snapshot.source_by_id(source)?;
-        let unknown = |index| snapshot.value_of(source.id, index);
         let visitor = InRange {
             source: source.id,
             arrivals: match source.time {
                 TimeKind::Arrival => time,
                 TimeKind::Own => TimeRange::ALL,
             },
-            test: Test::prepare(&Predicate::Time(time), &unknown)?,
+            test: Test::time(time),
         };
         let logs = snapshot.logs().counted_apart();
         Ok(RawScan {

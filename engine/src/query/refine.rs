@@ -14,12 +14,12 @@ use super::looks::Looks;
 use super::mask::{NodeView, bin_mask, holds_a_bin, tops_hold_from};
 use super::node_reader::contradiction;
 use super::place::Place;
-use super::ranges::RangeSet;
 use super::runs::{keep_within, payloads_of, within};
 use super::tally::Slot;
 use super::walk::Visitor;
 use crate::error::{Error, Result};
 use crate::format::{IndexBlock, Node};
+use crate::schema::RangeSet;
 use crate::types::{Key, TimeRange, Timestamp};
 
 /// A quantile that its bin does not decide.
@@ -421,7 +421,7 @@ impl Refining<'_> {
         let own;
         let keys = match self.targets.get(active) {
             Some([target]) => {
-                own = RangeSet::new([(target.place.keys.min, target.place.keys.max)]);
+                own = RangeSet::from(target.place.keys);
                 &own
             }
             _ => &self.keys,
@@ -468,7 +468,7 @@ impl Refining<'_> {
                 }
                 true
             } else {
-                let wanted = RangeSet::new([(keys.min, keys.max)]);
+                let wanted = RangeSet::from(keys);
                 block.has_bins() && !holds_a_bin(&self.question.value, &wanted, block)
             };
             self.answered.targets.push(answered);

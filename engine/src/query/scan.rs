@@ -16,7 +16,7 @@ use super::snapshot_logs::SnapshotLogs;
 use super::walk::{Order, Visitor, Walk};
 use crate::error::Result;
 use crate::format::Node;
-use crate::schema::{Filter, Index, Layout, Source, TimeKind};
+use crate::schema::{Filter, Index, Layout, RangeSet, Source, TimeKind};
 use crate::types::{ChunkNo, IndexId, SourceId, TimeRange};
 
 /// What to scan.
@@ -109,11 +109,7 @@ impl Scan {
         for id in spec.index_filters {
             let index = snapshot.index_of(spec.source, id)?;
             if holds_every_match(&source, &index) {
-                let every = Predicate::Value {
-                    index: id,
-                    range: crate::types::ValueRange::ALL,
-                };
-                sides.push(Test::prepare(&every, &value)?);
+                sides.push(Test::keys(value(id)?, RangeSet::all()));
             }
             indexes.push(index);
         }
