@@ -3,8 +3,8 @@
 --   ingestd demo demo.loom --seconds 60 &
 --   LOOM_DIR=demo.loom duckdb -unsigned -cmd "LOAD 'dist/duckdb-v1/loom.duckdb_extension'" -f sql/demo.sql
 --
--- A daemon records requests, system calls and packets meanwhile. Nothing here knows which ports are right: what belongs
--- together is found by time.
+-- The daemon records requests, system calls and packets meanwhile. No statement here knows which ports are right: time alone finds
+-- which records belong together.
 
 SET TimeZone = 'UTC';
 SET VARIABLE dir = getenv('LOOM_DIR');

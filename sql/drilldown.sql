@@ -3,8 +3,8 @@
 --   ingestd demo demo.loom --seconds 60 &
 --   duckdb -unsigned -cmd "LOAD 'dist/duckdb-v1/loom.duckdb_extension'" -f sql/drilldown.sql
 --
--- An answer of one statement becomes a parameter of the next by a variable, for a subquery or a join cannot choose chunks: it is
--- known only while the query runs. sql/macros.sql has shorter words for most of this.
+-- Variables pass the answer of one statement to the next as a parameter. A subquery or a join cannot choose chunks, because its result
+-- is known only while the query runs. sql/macros.sql has macros for most of this.
 
 SET TimeZone = 'UTC';
 SET VARIABLE dir = 'demo.loom';
@@ -12,7 +12,7 @@ SET VARIABLE dir = 'demo.loom';
 -- One position for all of it: every source is read as of the same instant, while the daemon goes on.
 SET VARIABLE position = (SELECT position FROM loom_snapshot(getvariable('dir')));
 
--- The tail, exactly, from summaries.
+-- The exact tail, from summaries.
 SET VARIABLE p = (
     SELECT p99_99 FROM loom_aggregate(getvariable('dir'), 'redis_request', 'latency', quantiles := [0.9999],
         at := getvariable('position')));
@@ -40,7 +40,7 @@ FROM loom_scan(getvariable('dir'), 'syscall', around := getvariable('hits'), wid
     index := 'latency', v_min := 10 * getvariable('p_call'), at := getvariable('position'));
 SET VARIABLE call_hits = (SELECT list(ts) FROM calls);
 
--- Closer: what else there was within 1 ms of those calls.
+-- Closer: the requests within 1 ms of those calls.
 SELECT count(*) AS requests
 FROM loom_scan(getvariable('dir'), 'redis_request', around := getvariable('call_hits'), width := INTERVAL 1 MILLISECOND,
     at := getvariable('position'));
@@ -60,7 +60,7 @@ CREATE OR REPLACE TEMP TABLE verdict AS
 SELECT cause.ts, cause.request, cause.call, odd.id AS packet, odd.src_port, odd.dst_port
 FROM cause ASOF JOIN odd ON cause.call_ns >= odd.ts_ns;
 
--- What it took, of all the chunks that the directory has.
+-- How many of the directory's chunks were read.
 SELECT source, chunks_total, chunks_read, bytes_read FROM loom_scan_stats() ORDER BY scan DESC LIMIT 6;
 
 SELECT request, call, packet FROM verdict ORDER BY request;

@@ -1,17 +1,17 @@
--- The drill-down in few words. In DuckDB 2.0 the extension has these macros once it is loaded; in earlier versions read the file:
+-- Macros for the drill-down. In DuckDB 2.0 the extension has them once it is loaded; in earlier versions read the file:
 --
 --   .read sql/macros.sql
 --
--- They are temporary: nothing is written into a database. All take the directory first (NULL: the setting loom_dir, else the
--- environment's LOOM_DIR), and by name what limits the time: t_from, t_to (half open), last, and at, a position. Arguments are
--- constants, getvariable() or prepared parameters, as those of the functions that they call; the answers are as exact.
+-- They are temporary: nothing is written into a database. The first argument is the directory (NULL: the setting loom_dir, or else the
+-- environment variable LOOM_DIR). Named arguments limit the time: t_from and t_to (half open), last, and at, a position. Arguments
+-- are constants, getvariable() or prepared parameters, as for the functions that the macros call; the answers are as exact.
 
--- The position that is published now: SET VARIABLE position = loom_position('demo.loom').
+-- The position up to which records are published now: SET VARIABLE position = loom_position('demo.loom').
 CREATE OR REPLACE TEMP MACRO loom_position(dir) AS (
     SELECT now.position FROM loom_snapshot(dir) AS now
 );
 
--- The least value that the share q of an index's values does not exceed: loom_quantile(dir, 'request', 'latency', 0.9999).
+-- The least value that at least the fraction q of an index's values does not exceed: loom_quantile(dir, 'request', 'latency', 0.9999).
 CREATE OR REPLACE TEMP MACRO loom_quantile(dir, source, index, q, t_from := NULL, t_to := NULL, last := NULL, at := NULL) AS (
     SELECT COLUMNS('^p[0-9]')
     FROM loom_aggregate(dir, source::VARCHAR, index::VARCHAR, quantiles := [q::DOUBLE], t_from := t_from::TIMESTAMPTZ,
@@ -30,15 +30,15 @@ CREATE OR REPLACE TEMP MACRO loom_hits(dir, source, index, v_min, t_from := NULL
         t_to := t_to::TIMESTAMPTZ, last := last::INTERVAL, at := "at") AS found
 );
 
--- What another source recorded within width of each hit, with the hit and how long after it: a record near two hits comes twice.
+-- The records of another source within width of each hit, with the hit and the time since it. A record near two hits appears twice.
 CREATE OR REPLACE TEMP MACRO loom_near(dir, source, hits, width, at := NULL) AS TABLE
     SELECT around.hit, found.ts - around.hit AS since_hit, found.*
     FROM (SELECT DISTINCT unnest(hits::TIMESTAMPTZ[]) AS hit) AS around
     JOIN loom_scan(dir, source::VARCHAR, around := coalesce(hits::TIMESTAMPTZ[], []), width := width::INTERVAL, at := "at") AS found
         ON found.ts >= around.hit - width::INTERVAL AND found.ts < around.hit + width::INTERVAL;
 
--- The records of a window, each with the latest record of another source before it or at its time, at most
--- lookback (a minute) before the window: a STRUCT named latest. Give a window, else both sources are read whole.
+-- The records of a window, each with the latest record of another source up to its time, which is at most
+-- lookback (a minute) before the window: a STRUCT named latest. Without a window both sources are read whole.
 CREATE OR REPLACE TEMP MACRO loom_asof(dir, source, other, t_from := NULL, t_to := NULL, lookback := NULL, at := NULL) AS TABLE
     SELECT found.*, latest
     FROM loom_scan(dir, source::VARCHAR, t_from := t_from::TIMESTAMPTZ, t_to := t_to::TIMESTAMPTZ, at := "at") AS found
@@ -46,7 +46,7 @@ CREATE OR REPLACE TEMP MACRO loom_asof(dir, source, other, t_from := NULL, t_to 
         t_from := t_from::TIMESTAMPTZ - coalesce(lookback::INTERVAL, INTERVAL 1 MINUTE)) AS latest
         ON found.ts_ns >= latest.ts_ns;
 
--- How many values of an index there are in each bucket, how many that is a second, and their extremes and average.
+-- The number of values of an index in each bucket, their rate per second, and their extremes and average.
 CREATE OR REPLACE TEMP MACRO loom_rates(dir, source, index, bucket, t_from := NULL, t_to := NULL, last := NULL, at := NULL) AS TABLE
     SELECT found.bucket, found.count, found.count / epoch(bucket::INTERVAL) AS per_second, found.min, found.avg, found.max
     FROM loom_aggregate(dir, source::VARCHAR, index::VARCHAR, bucket := bucket::INTERVAL, t_from := t_from::TIMESTAMPTZ,
@@ -60,8 +60,8 @@ CREATE OR REPLACE TEMP MACRO loom_percentiles(dir, source, index, bucket, t_from
         t_from := t_from::TIMESTAMPTZ, t_to := t_to::TIMESTAMPTZ, last := last::INTERVAL, at := "at") AS found
     ORDER BY found.bucket;
 
--- A heat map: a row for each bucket, in it a character for each power of two from the least value on, the darker the more values it
--- has, on a logarithmic scale that all buckets share; a dot has none. least is where the first character begins; what is less than 1 counts as 1.
+-- A heat map: one row for each bucket, one character for each power of two from the least value on. A darker character has more values,
+-- on a logarithmic scale that all buckets share; a dot has none. The first character begins at least; values below 1 count as 1.
 CREATE OR REPLACE TEMP MACRO loom_heatmap(dir, source, index, bucket, t_from := NULL, t_to := NULL, last := NULL, at := NULL) AS TABLE
     WITH cells AS MATERIALIZED (
         SELECT found.bucket AS span, floor(log2(greatest(coalesce(found.lower, 1)::DOUBLE, 1)))::INTEGER AS band,

@@ -1,5 +1,5 @@
--- The same questions, each in one statement. The answers are right, and both sources are read from end to end: what a subquery or a
--- join finds out is known too late to choose chunks by. For a window of seconds that is nothing; for a day, write sql/drilldown.sql.
+-- The same questions, each in one statement. The answers are the same, but both sources are read from end to end: the result of a
+-- subquery or a join is known too late to choose chunks. That is cheap for a window of seconds; for a day, use sql/drilldown.sql.
 --
 --   ingestd demo demo.loom --seconds 60 &
 --   duckdb -unsigned -cmd "LOAD 'dist/duckdb-v1/loom.duckdb_extension'" -f sql/one_statement.sql
@@ -28,5 +28,5 @@ WHERE request.latency_ns >= 5 * (
         at := getvariable('position')))
 ORDER BY request.id;
 
--- What that read: every chunk that holds the source.
+-- What that read: every chunk of the source.
 SELECT source, chunks_total, chunks_read FROM loom_scan_stats() WHERE source = 'syscall' ORDER BY scan DESC LIMIT 1;

@@ -1,6 +1,7 @@
-//! What goes wrong in a query, sorted by how DuckDB is to report it. Both adapters turn a [`Problem`] into an ordinary error
-//! of theirs; a panic of ours is caught by [`guard`] and becomes one too, for the process is the user's.
+//! What goes wrong in a query, sorted by how DuckDB reports it. Both adapters turn a [`Problem`] into an ordinary error of theirs.
+//! [`guard`] turns a panic of ours into one too, because the process is the user's.
 
+use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
@@ -29,6 +30,20 @@ impl Problem {
 
     pub fn input(message: impl Into<String>) -> Problem {
         Problem::Input(message.into())
+    }
+
+    /// DuckDB did not give a callback what its API promises.
+    pub fn missing(what: impl Display) -> Problem {
+        Problem::Input(format!(
+            "DuckDB called the Loom extension without {what}; please report it"
+        ))
+    }
+
+    /// An argument that is known only while the query runs.
+    pub fn not_constant(parameter: &str) -> Problem {
+        Problem::Binder(format!(
+            "{parameter} must be a constant: a literal, now(), getvariable('x') or a parameter, not a column or a subquery"
+        ))
     }
 }
 
@@ -79,7 +94,7 @@ pub fn guard<T>(callback: Callback, body: impl FnOnce() -> Result<T>) -> Result<
             // Dropping a payload may itself panic; it is leaked instead.
             std::mem::forget(panic);
             Err(Problem::Input(format!(
-                "loom: an assertion of the extension failed and the query was stopped; please report it: {text}"
+                "an assertion of the Loom extension failed and stopped the query; please report it: {text}"
             )))
         }
     }

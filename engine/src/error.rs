@@ -24,6 +24,10 @@ pub enum Error {
     #[error("{} is not a Loom directory: {what}", path.display())]
     NotLoom { path: PathBuf, what: String },
 
+    /// Another directory has taken the path of one that is open.
+    #[error("another Loom directory has replaced '{}' since it was opened; open it again, or repeat the query", path.display())]
+    Replaced { path: PathBuf },
+
     /// The directory was written in another format version.
     #[error("{} has format version {found}; this build reads version {supported}; read it with the Loom that wrote it, or load its data anew", path.display())]
     Format {

@@ -37,13 +37,13 @@ fn scanned(directory: &std::sync::Arc<Directory>, least: u64) -> (u64, ScanStats
     let source = snapshot.source("requests").unwrap();
     let spec = ScanSpec {
         source: source.id,
-        exact: Predicate::Value {
-            index: source.indexes[0].id,
-            range: ValueRange {
+        exact: Predicate::value(
+            source.indexes[0].id,
+            ValueRange {
                 min: Key(least),
                 max: Key::MAX,
             },
-        },
+        ),
         prune: Predicate::All,
         index_filters: Vec::new(),
     };

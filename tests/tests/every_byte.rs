@@ -149,7 +149,7 @@ fn look(small: &Small, written: &Written, damage: &Damage) -> Result<()> {
         let all = found.iter().find(|(found, _)| found == chunk);
         complete(small, hit, numbers, all.map(|(_, rows)| rows), *chunk)?;
         // What is asked of one chunk alone is answered whatever is wrong with the others.
-        let alone = rows_of(&snapshot, Predicate::Time(*times))?;
+        let alone = rows_of(&snapshot, Predicate::time(*times))?;
         let alone = alone.iter().find(|(found, _)| found == chunk);
         complete(small, hit, numbers, alone.map(|(_, rows)| rows), *chunk).context("alone")?;
     }

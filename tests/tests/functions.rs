@@ -243,6 +243,77 @@ fn a_prepared_call_sees_records_and_directories_that_came_since() -> Result<()> 
     Ok(())
 }
 
+#[test]
+fn a_directory_that_is_created_again_at_the_same_path_is_read_as_what_it_is() -> Result<()> {
+    for version in Version::ALL {
+        let mut session = Session::open(version)?;
+        let root = tempfile::tempdir()?;
+        let dir = place(&root, "loom");
+        let asked = format!("SELECT count(*) FROM loom_scan('{dir}', 'r')");
+        for records in 100..140 {
+            let mut world = World::new(&root, "loom")?;
+            if records == 100 {
+                session.query(&format!("PREPARE again AS {asked}"))?;
+            }
+            world.push(records, &[])?;
+            let expected = vec![vec![Some(records.to_string())]];
+            assert_eq!(rows(&mut session, &asked)?, expected, "live");
+            world.writer.close()?;
+            assert_eq!(rows(&mut session, &asked)?, expected, "stopped");
+            assert_eq!(rows(&mut session, "EXECUTE again")?, expected, "prepared");
+            std::fs::remove_dir_all(&dir)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_prepared_call_goes_on_when_a_label_is_added_and_shows_it() -> Result<()> {
+    for version in Version::ALL {
+        let root = tempfile::tempdir()?;
+        let dir = place(&root, "loom");
+        let mut world = World::new(&root, "loom")?;
+        let mut def: SourceDef = parse_sources(SOURCES)?.swap_remove(0);
+        let mut label = |world: &mut World, number: i128, name: &str| -> Result<()> {
+            let op = def.fields.last_mut().context("no field")?;
+            op.labels.insert(number, name.to_owned());
+            world.writer.define_source(&def)?;
+            Ok(())
+        };
+        label(&mut world, 0, "GET")?;
+        let index = index("name = 'n'\nvalue = 'n'")?;
+        world.writer.define_index(world.r, &index)?;
+        world.push(3, &[])?;
+        let mut session = Session::open(version)?;
+        for (name, columns, function) in [
+            ("scan", "op::VARCHAR", "loom_scan('{dir}', 'r')"),
+            ("tail", "op::VARCHAR", "loom_tail('{dir}', 'r', 3)"),
+            (
+                "aggregate",
+                "count::VARCHAR",
+                "loom_aggregate('{dir}', 'r', 'n')",
+            ),
+        ] {
+            let function = function.replace("{dir}", &dir);
+            session.query(&format!(
+                "PREPARE {name} AS SELECT {columns} AS c FROM {function} ORDER BY c"
+            ))?;
+        }
+        let column = |values: &[&str]| -> Vec<Row> {
+            let row = |value: &&str| vec![Some((*value).to_owned())];
+            values.iter().map(row).collect()
+        };
+        let mut execute = |name: &str| rows(&mut session, &format!("EXECUTE {name}"));
+        assert_eq!(execute("scan")?, column(&["1", "2", "GET"]));
+        label(&mut world, 1, "SET")?;
+        for name in ["scan", "tail"] {
+            assert_eq!(execute(name)?, column(&["2", "GET", "SET"]), "{name}");
+        }
+        assert_eq!(execute("aggregate")?, column(&["3"]));
+    }
+    Ok(())
+}
+
 /// Records in the ledger a loss of three records of `source`.
 fn lose(world: &mut World, source: &str, from: Timestamp, to: Timestamp) -> Result<()> {
     let ledger = world.writer.define_builtin_source(&losses_source())?;

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
+use loom_engine::proven;
 use loom_engine::query::Poll;
 
 use super::group::{At, nulls};
@@ -94,9 +95,7 @@ impl TableRun {
         let given = state.rows.len().min(CAPACITY);
         let rows: Vec<Vec<Cell>> = state.rows.drain(..given).collect();
         for (position, &column) in self.projected.iter().enumerate() {
-            let Some(&ty) = out.types().get(position) else {
-                continue;
-            };
+            let ty = *proven::at(out.types(), position);
             for (row, cells) in rows.iter().enumerate() {
                 let at = At {
                     position,
@@ -130,7 +129,7 @@ fn write<V: RawVectors>(out: &mut Output<'_, V>, at: At, ty: SqlType, cell: &Cel
         (SqlType::F64, Cell::Float(value)) => put(out, at, *value),
         (SqlType::Text, Cell::Text(text)) => out.strings(at.position, at.from, &[text]),
         (ty, cell) => Err(Problem::input(format!(
-            "loom: {cell:?} in a column of {ty:?}; please report it"
+            "cannot write {cell:?} into a column of {ty:?}; please report it"
         ))),
     }
 }
@@ -145,7 +144,7 @@ fn put<T: Plain, V: RawVectors>(out: &mut Output<'_, V>, at: At, value: T) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exec::memory::Memory;
+    use crate::exec::memory::MemoryVectors;
 
     #[test]
     fn cells_take_the_form_of_their_column() {
@@ -155,7 +154,7 @@ mod tests {
             SqlType::Text,
             SqlType::TimestampTz,
         ];
-        let mut memory = Memory::new(&types);
+        let mut memory = MemoryVectors::new(&types);
         let long = "a text that is longer than an entry";
         let rows = vec![
             vec![
@@ -181,7 +180,7 @@ mod tests {
     #[test]
     fn a_cell_of_another_type_is_refused() {
         let types = [SqlType::U8];
-        let mut memory = Memory::new(&types);
+        let mut memory = MemoryVectors::new(&types);
         let run = TableRun::new(vec![vec![Cell::from("x")]], vec![0]);
         let mut out = Output::new(&mut memory, &types);
         assert!(run.fill(&mut out, &Poll::never()).is_err());
@@ -207,7 +206,7 @@ mod tests {
         let run = TableRun::of(Counting(0), vec![0]);
         let mut numbers = Vec::new();
         loop {
-            let mut memory = Memory::new(&types);
+            let mut memory = MemoryVectors::new(&types);
             let rows = run
                 .fill(&mut Output::new(&mut memory, &types), &Poll::never())
                 .unwrap();

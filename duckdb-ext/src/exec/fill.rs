@@ -1,5 +1,6 @@
 //! What a column of `loom_scan` and its kin shows, and how rows of a chunk are written into it.
 
+use loom_engine::proven;
 use loom_engine::schema::{Place, Source};
 
 use super::group::{self, At, Group};
@@ -8,7 +9,6 @@ use super::vectors::{Output, RawVectors};
 use super::{fixed, text};
 use crate::error::Result;
 use crate::plan::columns::Shown;
-use crate::plan::number::Domain;
 
 /// A column of the output, for records of one source.
 pub enum Fill {
@@ -57,10 +57,10 @@ impl Fill {
     }
 }
 
-/// Writes a group of rows into every column, from row `from` on, but for those that are the same in all rows.
 /// Rows that go through all columns together: their records stay in the nearest cache meanwhile.
 const BLOCK_ROWS: usize = 256;
 
+/// Writes a group of rows into every column from row `from` on, except columns that are the same in all rows.
 pub fn group<V: RawVectors>(
     out: &mut Output<'_, V>,
     from: usize,
@@ -123,7 +123,7 @@ fn write_field<V: RawVectors>(
         (Some(labels), Place::Fixed { offset }) => {
             text::labels(out, at, group, slot, offset, labels)?
         }
-        (None, Place::Fixed { offset }) if Domain::of(slot.ty).is_some() => {
+        (None, Place::Fixed { offset }) if slot.ty.kind().is_some() => {
             fixed::number(out, at, group, slot, offset)?
         }
         (None, Place::Fixed { offset }) if group.is_whole => {
@@ -135,17 +135,15 @@ fn write_field<V: RawVectors>(
         return Ok(());
     }
     out.nulls(at.position, at.from, group.rows.len(), |row| {
-        group
-            .rows
-            .get(row)
-            .is_none_or(|row| group.layout.is_null(field, row.payload(group.bytes)))
+        let payload = proven::at(group.rows, row).payload(group.bytes);
+        group.layout.is_null(field, payload)
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exec::memory::Memory;
+    use crate::exec::memory::MemoryVectors;
     use crate::plan::types::{SqlType, of_field};
     use loom_engine::query::{Row, Rows};
     use loom_engine::schema::{FieldDef, FieldType, FieldValue, Layout, PayloadEncoder, TimeKind};
@@ -207,13 +205,13 @@ mod tests {
         }
 
         /// Fills one vector with a field, from row 3 on.
-        fn filled(&self, field: usize, def: &FieldDef) -> Memory {
+        fn filled(&self, field: usize, def: &FieldDef) -> MemoryVectors {
             self.filled_at(field, def, None)
         }
 
-        fn filled_at(&self, field: usize, def: &FieldDef, stride: Option<usize>) -> Memory {
+        fn filled_at(&self, field: usize, def: &FieldDef, stride: Option<usize>) -> MemoryVectors {
             let types = [of_field(def)];
-            let mut memory = Memory::new(&types);
+            let mut memory = MemoryVectors::new(&types);
             let labels = (!def.labels.is_empty()).then(|| Labels::of(def));
             let at = At {
                 position: 0,
@@ -485,7 +483,7 @@ mod tests {
             SqlType::U64,
             SqlType::Blob,
         ];
-        let mut memory = Memory::new(&types);
+        let mut memory = MemoryVectors::new(&types);
         let mut out = Output::new(&mut memory, &types);
         for (position, fill) in [Fill::Ts, Fill::TsNs, Fill::Addr, Fill::Payload]
             .iter()

@@ -3,6 +3,7 @@
 use std::mem::MaybeUninit;
 
 use loom_engine::schema::{FieldType, Slot};
+use loom_engine::{ValueKind, proven};
 
 use super::group::{At, Group};
 use super::vectors::{Output, Plain, RawVectors};
@@ -35,7 +36,7 @@ pub fn number<V: RawVectors>(
         | FieldType::Bytes(_)
         | FieldType::Utf8
         | FieldType::VarBytes
-        | FieldType::Json => Ok(()),
+        | FieldType::Json => unreachable!("{} is not a number", slot.ty),
     }
 }
 
@@ -47,81 +48,53 @@ fn copy<T: Plain + Default, const N: usize, V: RawVectors>(
     value: impl Fn([u8; N]) -> T,
 ) -> Result<()> {
     let column = out.column::<T>(at.position, at.from, group.rows.len())?;
-    if let (Some(stride), Some(first)) = (group.stride, group.rows.first()) {
-        let fields = group.bytes.get(first.start as usize + offset..);
-        if strided(column, fields.unwrap_or_default(), stride, &value) {
-            return Ok(());
-        }
+    if let (true, Some(stride), Some(first)) = (group.is_whole, group.stride, group.rows.first()) {
+        let fields = proven::at(group.bytes, first.start as usize + offset..);
+        strided(column, fields, stride, &value);
+        return Ok(());
     }
     for (entry, row) in column.iter_mut().zip(group.rows) {
         let start = row.start as usize + offset;
-        let bytes = group
-            .bytes
-            .get(start..)
-            .and_then(|rest| rest.first_chunk::<N>());
+        let bytes = group.bytes.get(start..start + N);
+        let bytes = bytes.and_then(|bytes| bytes.first_chunk::<N>());
+        // A record that ends before the field is NULL there.
+        assert!(
+            bytes.is_some() || !group.is_whole,
+            "{start} of {}",
+            group.bytes.len()
+        );
         entry.write(bytes.map_or(T::default(), |bytes| value(*bytes)));
     }
     Ok(())
 }
 
-/// Fills a column with what stands in `fields` at every `stride` bytes. False, with nothing written, where it does not reach so far.
-fn strided<T: Plain + Default, const N: usize>(
+/// Fills a column with what stands in `fields` at every `stride` bytes.
+fn strided<T: Plain, const N: usize>(
     column: &mut [MaybeUninit<T>],
     fields: &[u8],
     stride: usize,
     value: impl Fn([u8; N]) -> T,
-) -> bool {
+) {
     let Some((last, before)) = column.split_last_mut() else {
-        return true;
+        return;
     };
     // Behind the last one there may be less than a stride.
-    let of_last = fields.get(before.len() * stride..);
-    let Some(of_last) = of_last.and_then(|rest| rest.first_chunk::<N>()) else {
-        return false;
-    };
-    last.write(value(*of_last));
+    let (fields, of_last) = fields.split_at(before.len() * stride);
+    last.write(value(*first(of_last)));
     for (entry, field) in before.iter_mut().zip(fields.chunks_exact(stride)) {
-        let bytes = field.first_chunk::<N>();
-        entry.write(bytes.map_or(T::default(), |bytes| value(*bytes)));
+        entry.write(value(*first(field)));
     }
-    true
 }
 
-/// A number of any type, for labels. None for what is no integer.
-pub fn integer(ty: FieldType, bytes: &[u8]) -> Option<i128> {
-    let signed = |width: usize| {
-        let mut wide = [if bytes.get(width - 1)? & 0x80 == 0 {
-            0
-        } else {
-            0xFF
-        }; 16];
-        wide.iter_mut()
-            .zip(bytes.get(..width)?)
-            .for_each(|(to, from)| *to = *from);
-        Some(i128::from_le_bytes(wide))
-    };
-    let unsigned = |width: usize| {
-        let mut wide = [0; 16];
-        wide.iter_mut()
-            .zip(bytes.get(..width)?)
-            .for_each(|(to, from)| *to = *from);
-        Some(i128::from_le_bytes(wide))
-    };
-    match ty {
-        FieldType::U8 | FieldType::Bool => unsigned(1),
-        FieldType::U16 => unsigned(2),
-        FieldType::U32 => unsigned(4),
-        FieldType::U64 => unsigned(8),
-        FieldType::I8 => signed(1),
-        FieldType::I16 => signed(2),
-        FieldType::I32 => signed(4),
-        FieldType::I64 | FieldType::TimestampNs => signed(8),
-        FieldType::F32
-        | FieldType::F64
-        | FieldType::Char(_)
-        | FieldType::Bytes(_)
-        | FieldType::Utf8
-        | FieldType::VarBytes
-        | FieldType::Json => None,
-    }
+fn first<const N: usize>(bytes: &[u8]) -> &[u8; N] {
+    bytes.first_chunk().expect("a stride holds the field")
+}
+
+/// An integer of any type, for labels.
+pub fn integer(ty: FieldType, bytes: &[u8]) -> i128 {
+    let negative =
+        ty.kind() == Some(ValueKind::Signed) && bytes.last().is_some_and(|top| top >> 7 == 1);
+    let mut wide = [if negative { 0xFF } else { 0 }; 16];
+    proven::at_mut(&mut wide, ..bytes.len()).copy_from_slice(bytes);
+    i128::from_le_bytes(wide)
 }

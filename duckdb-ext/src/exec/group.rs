@@ -1,9 +1,9 @@
 //! Rows of one chunk that go into vectors together, and the parts of the output that every source has: times, addresses, and
 //! what a raw source's records hold.
 
-use loom_engine::Address;
 use loom_engine::query::{Row, Rows};
 use loom_engine::schema::Layout;
+use loom_engine::{Address, proven};
 
 use super::vectors::{Output, RawVectors};
 use crate::error::Result;
@@ -29,7 +29,7 @@ impl<'a> Group<'a> {
         let least_bytes = chunk.layout.fixed_bytes();
         // Where there is a stride, all are as long as one.
         let lengths = match chunk.stride {
-            Some(_) => rows.get(..1).unwrap_or_default(),
+            Some(_) => proven::at(rows, ..rows.len().min(1)),
             None => rows,
         };
         Group {
@@ -94,11 +94,7 @@ pub fn payload<V: RawVectors>(out: &mut Output<'_, V>, at: At, group: Group<'_>)
 pub fn nulls<V: RawVectors>(out: &mut Output<'_, V>, at: At, rows: usize) -> Result<()> {
     out.nulls(at.position, at.from, rows, |_| true)?;
     // DuckDB looks at the entries of NULL strings in places.
-    if out
-        .types()
-        .get(at.position)
-        .is_some_and(|ty| ty.is_string())
-    {
+    if proven::at(out.types(), at.position).is_string() {
         out.repeated(at.position, at.from, rows, b"")?;
     }
     Ok(())

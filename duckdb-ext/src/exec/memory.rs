@@ -6,7 +6,7 @@ use super::vectors::{CAPACITY, RawVectors};
 use crate::error::Result;
 use crate::plan::types::SqlType;
 
-pub struct Memory {
+pub struct MemoryVectors {
     /// 16 bytes an entry, so that every type is aligned.
     data: Vec<Vec<u128>>,
     validity: Vec<Vec<u64>>,
@@ -15,9 +15,9 @@ pub struct Memory {
     pub rows: usize,
 }
 
-impl Memory {
-    pub fn new(types: &[SqlType]) -> Memory {
-        Memory {
+impl MemoryVectors {
+    pub fn new(types: &[SqlType]) -> MemoryVectors {
+        MemoryVectors {
             data: types.iter().map(|_| vec![0; CAPACITY]).collect(),
             validity: types
                 .iter()
@@ -71,7 +71,7 @@ impl Memory {
 }
 
 // SAFETY: each vector has CAPACITY entries of 16 bytes, a bit for each, and heap blocks that are kept and never grow.
-unsafe impl RawVectors for Memory {
+unsafe impl RawVectors for MemoryVectors {
     fn data(&mut self, position: usize) -> Result<NonNull<u8>> {
         Ok(NonNull::from(&mut self.data[position][..]).cast())
     }

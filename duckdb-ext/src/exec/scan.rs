@@ -6,14 +6,14 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use loom_engine::ChunkNo;
 use loom_engine::query::{ChunkReader, Poll, Scan};
+use loom_engine::{ChunkNo, proven};
 
 use super::fill::{self, Fill};
 use super::group::Group;
 use super::vectors::{CAPACITY, Output, RawVectors};
 use crate::error::Result;
-use crate::plan::stats::Entry;
+use crate::plan::stats::ScanEntry;
 
 /// Chunks that a thread claims at a time: enough to keep the threads apart and to read several at once, few enough to share out a
 /// short scan.
@@ -40,7 +40,7 @@ pub struct ScanPart {
     pub fills: Vec<Fill>,
     /// Chunks of the directories before it.
     pub chunks_before: u64,
-    pub stats: Entry,
+    pub stats: ScanEntry,
 }
 
 struct Count {
@@ -110,7 +110,7 @@ impl ScanRun {
         }
     }
 
-    /// The next chunks that may hold rows, in a row: nobody else's lie between them. None left: no chunks.
+    /// Claims the next chunks that may hold rows, with no other thread's chunks between them. No chunks: none are left.
     fn claim(&self, claim: &mut Claim, poll: &Poll<'_>) -> Result<()> {
         let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(part) = self.parts.get(*turn) {
@@ -197,11 +197,11 @@ impl ScanWorker {
     ) -> Result<usize> {
         let mut filled = 0;
         loop {
-            if let (Some((_, reader)), Some(part)) = (&self.reader, run.parts.get(self.claim.part))
-            {
+            if let Some((part, reader)) = &self.reader {
+                let part = proven::at(&run.parts, *part);
                 let rows = reader.rows();
-                let pending = rows.rows.get(self.next_row..).unwrap_or_default();
-                let taken = pending.get(..CAPACITY - filled).unwrap_or(pending);
+                let pending = proven::at(rows.rows, self.next_row..);
+                let taken = proven::at(pending, ..pending.len().min(CAPACITY - filled));
                 if !taken.is_empty() {
                     fill::group(out, filled, Group::new(rows, taken), &part.fills)?;
                     filled += taken.len();
@@ -224,32 +224,27 @@ impl ScanWorker {
             poll.check()?;
             self.next_row = 0;
             let end = chunk.row_end(self.claim.chunks.iter().copied());
-            if let Some((_, reader)) = &mut self.reader {
-                reader.read_of(chunk, end)?;
-            }
+            let (_, reader) = self.reader.as_mut().expect("a claim takes a reader");
+            reader.read_of(chunk, end)?;
         }
     }
 
     /// Claims more chunks, and takes a reader of their part; false where there are none.
     fn claim(&mut self, run: &ScanRun, poll: &Poll<'_>) -> Result<bool> {
-        // All rows of the reader's are written, but it still shows them.
-        self.next_row = usize::MAX;
         run.claim(&mut self.claim, poll)?;
-        let (Some(chunk), Some(part)) = (self.claim.chunks.front(), run.parts.get(self.claim.part))
-        else {
+        let Some(chunk) = self.claim.chunks.front() else {
             return Ok(false);
         };
+        let part = proven::at(&run.parts, self.claim.part);
         self.batch = part.chunks_before + chunk.0;
-        if self
-            .reader
-            .as_ref()
-            .is_none_or(|(of, _)| *of != self.claim.part)
-        {
-            self.reader = Some((self.claim.part, part.scan.reader()));
-        }
-        if let Some((_, reader)) = &mut self.reader {
-            reader.expect(self.claim.chunks.iter().copied(), poll)?;
-        }
+        let reader = match self.reader.take() {
+            Some((of, reader)) if of == self.claim.part => reader,
+            _ => part.scan.reader(),
+        };
+        // All rows that it still shows are written.
+        self.next_row = reader.rows().rows.len();
+        let (_, reader) = self.reader.insert((self.claim.part, reader));
+        reader.expect(self.claim.chunks.iter().copied(), poll)?;
         Ok(true)
     }
 }

@@ -3,14 +3,14 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use loom_engine::Timestamp;
 use loom_engine::query::{Poll, RawScan};
+use loom_engine::{Timestamp, proven};
 
 use super::fill::{self, Fill};
 use super::group::Group;
 use super::vectors::{CAPACITY, Output, RawVectors};
 use crate::error::Result;
-use crate::plan::stats::Entry;
+use crate::plan::stats::ScanEntry;
 
 pub struct TailRun {
     source: String,
@@ -27,13 +27,13 @@ struct State {
 pub struct TailPart {
     scan: RawScan,
     fills: Vec<Fill>,
-    stats: Entry,
+    stats: ScanEntry,
     next_row: usize,
 }
 
 impl TailPart {
     /// `fills` are the columns of the output, in its order.
-    pub fn new(scan: RawScan, fills: Vec<Fill>, stats: Entry) -> TailPart {
+    pub fn new(scan: RawScan, fills: Vec<Fill>, stats: ScanEntry) -> TailPart {
         TailPart {
             scan,
             fills,
@@ -60,12 +60,12 @@ impl TailPart {
         since: Timestamp,
     ) -> Result<usize> {
         let step = self.scan.rows();
-        let arrivals = step.arrivals.get(self.next_row..).unwrap_or_default();
+        let arrivals = proven::at(step.arrivals, self.next_row..);
         let taken = arrivals
             .partition_point(|arrival| *arrival >= since)
             .min(most);
-        let rows = step.rows.rows.get(self.next_row..).unwrap_or_default();
-        let group = Group::new(step.rows, rows.get(..taken).unwrap_or(rows));
+        let rows = proven::at(step.rows.rows, self.next_row..self.next_row + taken);
+        let group = Group::new(step.rows, rows);
         fill::group(out, from, group, &self.fills)?;
         self.next_row += taken;
         Ok(taken)
@@ -103,9 +103,7 @@ impl State {
                 break;
             };
             let most = self.left.min((CAPACITY - filled) as u64) as usize;
-            let Some(part) = self.parts.get_mut(part) else {
-                break;
-            };
+            let part = proven::at_mut(&mut self.parts, part);
             let written = part.write(out, filled, most, since)?;
             filled += written;
             self.left -= written as u64;

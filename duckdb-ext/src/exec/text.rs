@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use loom_engine::proven;
 use loom_engine::schema::{FieldDef, FieldType, Slot};
 
 use super::fixed;
@@ -20,6 +21,7 @@ pub fn text<V: RawVectors>(
     slot: Slot,
 ) -> Result<()> {
     let strings = group.payloads().map(|payload| {
+        // The entry of a NULL is empty.
         let bytes = group.layout.bytes(field, payload).unwrap_or_default();
         match slot.ty {
             FieldType::Char(_) => utf8(until_nul(bytes)),
@@ -38,10 +40,11 @@ pub fn in_place<V: RawVectors>(
     slot: Slot,
     offset: usize,
 ) -> Result<()> {
-    let width = slot.ty.fixed_bytes().unwrap_or_default();
+    let width = slot.ty.fixed_bytes();
+    let width = width.expect("a field in one place has a fixed width");
     let whole = group.rows.iter().map(|row| {
         let start = row.start as usize + offset;
-        group.bytes.get(start..start + width).unwrap_or_default()
+        proven::at(group.bytes, start..start + width)
     });
     if !matches!(slot.ty, FieldType::Char(_)) {
         return out.strings(at.position, at.from, &whole.collect::<Vec<_>>());
@@ -75,12 +78,18 @@ pub fn labels<V: RawVectors>(
     offset: usize,
     labels: &Labels,
 ) -> Result<()> {
+    let width = slot.ty.fixed_bytes();
+    let width = width.expect("integers alone have labels");
     let numbers = group.rows.iter().map(|row| {
-        let bytes = group
-            .bytes
-            .get(row.start as usize + offset..)
-            .unwrap_or_default();
-        fixed::integer(slot.ty, bytes).unwrap_or_default()
+        let start = row.start as usize + offset;
+        let bytes = group.bytes.get(start..start + width);
+        // A record that ends before the field is NULL there.
+        assert!(
+            bytes.is_some() || !group.is_whole,
+            "{start} of {}",
+            group.bytes.len()
+        );
+        bytes.map_or(0, |bytes| fixed::integer(slot.ty, bytes))
     });
     let entries = out.short_strings(at.position, at.from, group.rows.len())?;
     let mut all_short = true;

@@ -296,14 +296,14 @@ impl<'a, V: RawVectors> Output<'a, V> {
 
 fn mistaken(position: usize) -> Problem {
     Problem::input(format!(
-        "loom: column {position} of the output was filled with another type or too many rows; please report it"
+        "cannot fill column {position} of the output: another type or too many rows; please report it"
     ))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exec::memory::Memory;
+    use crate::exec::memory::MemoryVectors;
 
     #[test]
     fn short_strings_stand_in_their_entry() {
@@ -326,7 +326,7 @@ mod tests {
             .map(|length| (0..length).map(|at| b'a' + (at % 26) as u8).collect())
             .collect();
         let types = [SqlType::Text];
-        let mut memory = Memory::new(&types);
+        let mut memory = MemoryVectors::new(&types);
         let mut out = Output::new(&mut memory, &types);
         out.strings(0, 5, &strings).unwrap();
         out.repeated(0, 300, 3, &strings[100]).unwrap();
@@ -339,7 +339,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_refused() {
         let types = [SqlType::U8, SqlType::Text];
-        let mut memory = Memory::new(&types);
+        let mut memory = MemoryVectors::new(&types);
         let mut out = Output::new(&mut memory, &types);
         assert!(out.column::<u8>(0, CAPACITY - 1, 2).is_err());
         assert!(out.column::<u16>(0, 0, 1).is_err());

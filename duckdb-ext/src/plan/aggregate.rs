@@ -1,7 +1,7 @@
 //! `loom_aggregate`: exact statistics of an index's values over a window, whole or by buckets of time.
 
+use loom_engine::TimeRange;
 use loom_engine::query::{AggregateRow, AggregateSpec, Bucket, Poll, Quantile, aggregate_together};
-use loom_engine::{TimeRange, ValueRange};
 
 use super::arguments::{Ambient, Arguments};
 use super::bucket;
@@ -9,7 +9,8 @@ use super::columns::Column;
 use super::parameters::{
     APPROX, AT, BUCKET, COMPLETE, LAST, Parameter, QUANTILES, T_FROM, T_TO, V_MAX, V_MIN,
 };
-use super::selection::{Part, Selection, newest};
+use super::part::Part;
+use super::selection::{Selection, newest};
 use super::stats;
 use super::time::TimeArguments;
 use super::types::SqlType;
@@ -58,7 +59,8 @@ impl AggregatePlan {
         let parts = self.selection.now(ambient)?;
         let newest = newest(&parts, &self.times)?;
         let time = self.times.range(newest)?;
-        self.selection.require_complete(&parts, &[time], ambient)?;
+        self.selection
+            .require_complete(&parts, &time.into(), ambient)?;
         let asked = parts
             .iter()
             .map(|part| Ok((part.snapshot.clone(), self.spec(part, time, ambient)?)))
@@ -78,7 +80,7 @@ impl AggregatePlan {
             source: part.source.id,
             index: part.chosen.required_index()?.id,
             time,
-            value: part.chosen.range.unwrap_or(ValueRange::ALL),
+            value: part.chosen.range(),
             bucket: self.bucket,
             quantiles: self.quantiles.clone(),
             approx: self.approx,
@@ -131,7 +133,9 @@ fn quantiles(arguments: &Arguments) -> Result<Vec<Quantile>> {
             .iter()
             .any(|known| known.name() == quantile.name())
         {
-            return Err(Problem::binder(format!("quantiles: {q} is given twice")));
+            return Err(Problem::binder(format!(
+                "quantiles holds {q} twice; remove one"
+            )));
         }
         quantiles.push(quantile);
     }

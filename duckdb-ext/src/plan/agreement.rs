@@ -1,26 +1,24 @@
-//! Whether several directories can be read as one: their source must have one layout, and the index one meaning. What differs
-//! is named.
+//! Whether several directories can be read as one: their source must have one layout, and the index one meaning. The error says
+//! what differs.
 
 use loom_engine::schema::{FieldDef, Source};
 
-use super::selection::Part;
+use super::part::Part;
 use crate::error::{Problem, Result};
 
 /// The fields of the source: those of the directory that has most, of which every other has the first ones.
 pub fn fields(parts: &[Part]) -> Result<&[FieldDef]> {
-    let Some(most) = parts
+    let most = parts
         .iter()
         .rev()
         .max_by_key(|part| part.source.fields.len())
-    else {
-        return Ok(&[]);
-    };
+        .expect("a call reads at least one directory");
     for part in parts {
         if let Some(difference) =
             of_sources(&most.source, &part.source).or_else(|| of_indexes(most, part))
         {
             return Err(Problem::binder(format!(
-                "source '{}' is not the same in {} and {}: {difference}; read them one by one",
+                "cannot read source '{}' of '{}' and '{}' as one: {difference}; query each directory by itself",
                 part.source.name, most.dir, part.dir
             )));
         }
@@ -30,14 +28,14 @@ pub fn fields(parts: &[Part]) -> Result<&[FieldDef]> {
 
 /// Refuses an index whose bins are not the same in all directories: they cannot be counted together.
 pub fn bins(parts: &[Part]) -> Result<()> {
-    let Some((first, others)) = parts.split_first() else {
-        return Ok(());
-    };
+    let (first, others) = parts
+        .split_first()
+        .expect("a call reads at least one directory");
     let own = first.chosen.required_index()?;
     for other in others {
         if own.bins != other.chosen.required_index()?.bins {
             return Err(Problem::binder(format!(
-                "index '{}' has other bins in {} than in {}, as loom_indexes shows; ask one by one",
+                "cannot count index '{}' of '{}' and '{}' together: its bins differ, as loom_indexes shows; query each directory by itself",
                 own.name, first.dir, other.dir
             )));
         }
@@ -55,19 +53,18 @@ fn of_sources(most: &Source, other: &Source) -> Option<String> {
         }
     };
     if most.own_time() != other.own_time() {
-        return Some(format!("it has {} here, {} there", time(most), time(other)));
+        return Some(format!(
+            "it has {} in the first, {} in the second",
+            time(most),
+            time(other)
+        ));
     }
     if most.fields.is_empty() != other.fields.is_empty() {
-        return Some("it has fields here, none there".to_owned());
+        return Some("it has fields in the first, none in the second".to_owned());
     }
     let pairs = most.fields.iter().zip(&other.fields).enumerate();
     for (at, (here, there)) in pairs {
-        // Labels only say how a number shows: each record shows by its own directory's.
-        let alike = here.name == there.name
-            && here.ty == there.ty
-            && here.nullable == there.nullable
-            && here.labels.is_empty() == there.labels.is_empty();
-        if !alike {
+        if !is_same_column(here, there) {
             let text = |field: &FieldDef| {
                 let nullable = if field.nullable { " nullable" } else { "" };
                 let labels = if field.labels.is_empty() {
@@ -78,7 +75,7 @@ fn of_sources(most: &Source, other: &Source) -> Option<String> {
                 format!("{} {}{nullable}{labels}", field.name, field.ty)
             };
             return Some(format!(
-                "field {} is {} here, {} there",
+                "field {} is {} in the first, {} in the second",
                 at + 1,
                 text(here),
                 text(there)
@@ -86,6 +83,14 @@ fn of_sources(most: &Source, other: &Source) -> Option<String> {
         }
     }
     None
+}
+
+/// Whether two fields make the same column. Labels only say how a number shows: each record shows by its own directory's.
+pub fn is_same_column(here: &FieldDef, there: &FieldDef) -> bool {
+    here.name == there.name
+        && here.ty == there.ty
+        && here.nullable == there.nullable
+        && here.labels.is_empty() == there.labels.is_empty()
 }
 
 fn of_indexes(most: &Part, other: &Part) -> Option<String> {
@@ -101,7 +106,7 @@ fn of_indexes(most: &Part, other: &Part) -> Option<String> {
         }
     };
     Some(format!(
-        "index '{}' is of {} here, of {} there",
+        "index '{}' is of {} in the first, of {} in the second",
         here.name,
         text(here),
         text(there)

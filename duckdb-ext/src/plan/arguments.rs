@@ -1,5 +1,5 @@
-//! The arguments of a call, by name, each with a getter for its type. NULL means not given. DuckDB has cast them to the declared
-//! types already; what is declared ANY is read as it comes.
+//! The arguments of a call, by name, each with a getter for its type. NULL means not given. DuckDB casts them to the declared types;
+//! an argument declared ANY keeps the type that was written.
 
 use std::path::Path;
 
@@ -91,7 +91,7 @@ impl Arguments {
             None => Ok(None),
             Some(Datum::Int(value)) => u64::try_from(*value).map(Some).map_err(|_| {
                 Problem::binder(format!(
-                    "{name}: {value} is no position; loom_snapshot(dir) gives one"
+                    "{name}: {value} is not a position; take one from loom_snapshot(dir)"
                 ))
             }),
             Some(other) => Err(mismatch(
@@ -107,7 +107,7 @@ impl Arguments {
         match self.get(name) {
             None => Err(missing(name)),
             Some(Datum::Int(value)) => u64::try_from(*value).map_err(|_| {
-                Problem::binder(format!("{name} must not be negative, as {value} is"))
+                Problem::binder(format!("{name} must not be negative: it is {value}"))
             }),
             Some(other) => Err(mismatch(name, "BIGINT", other)),
         }
@@ -140,7 +140,7 @@ impl Arguments {
                 .iter()
                 .map(|value| match value {
                     Datum::Null => Err(Problem::binder(format!(
-                        "{name} holds a NULL; leave it out of the list"
+                        "{name} holds a NULL; remove it from the list"
                     ))),
                     value => item(value).ok_or_else(|| mismatch(name, ty, value)),
                 })
@@ -167,9 +167,7 @@ impl Arguments {
         const TAKES: &str = "VARCHAR, the path of a Loom directory or a glob, or a list of them";
         let text = |value: &Datum| match value {
             Datum::Text(path) => Ok(path.clone()),
-            Datum::Null => Err(Problem::binder(
-                "dir holds a NULL; leave it out of the list",
-            )),
+            Datum::Null => Err(Problem::binder("dir holds a NULL; remove it from the list")),
             other => Err(mismatch("dir", TAKES, other)),
         };
         match self.get("dir") {
@@ -184,35 +182,29 @@ impl Arguments {
         }
     }
 
-    /// No argument, setting or variable names a directory. Where the first of two arguments was forgotten, the other stands
-    /// in its place: that is said too.
+    /// No argument, setting or variable names a directory. Where one of two arguments is missing, DuckDB takes the other for the source:
+    /// the error says so.
     fn no_directory(&self) -> Problem {
         let function = self.function;
         let is_null = self.given.iter().any(|(name, _)| *name == "dir");
-        let what = if is_null {
-            format!("{function}: dir is NULL")
-        } else {
-            format!("{function} was called without a directory")
-        };
-        let taken = match self.get("source") {
-            Some(Datum::Text(source)) if !is_null && Path::new(source).exists() => format!(
-                ", '{source}' being taken for the source's name; the source follows the directory: {function}('{source}', source)"
+        let why = match self.get("source") {
+            _ if is_null => format!("dir is NULL; write {function}(dir, ...)"),
+            Some(Datum::Text(source)) if Path::new(source).exists() => format!(
+                "no directory is given: '{source}' was taken for the source; write {function}('{source}', source)"
             ),
-            Some(Datum::Text(source)) if !is_null => {
-                format!(
-                    ", '{source}' being the source's name; the directory comes first: {function}(dir, '{source}')"
-                )
-            }
-            _ => format!("; give it first: {function}(dir)"),
+            Some(Datum::Text(source)) => format!(
+                "no directory is given: '{source}' is the source; write {function}(dir, '{source}')"
+            ),
+            _ => format!("no directory is given; write {function}(dir)"),
         };
         Problem::binder(format!(
-            "{what}{taken}; neither the setting loom_dir nor the environment's LOOM_DIR names one"
+            "{function}: {why}, or set loom_dir or the environment variable LOOM_DIR"
         ))
     }
 }
 
 fn missing(name: &str) -> Problem {
-    Problem::binder(format!("{name} must be given, and not NULL"))
+    Problem::binder(format!("{name} must be given, and must not be NULL"))
 }
 
 fn mismatch(name: &str, ty: &str, found: &Datum) -> Problem {
@@ -280,13 +272,13 @@ mod tests {
     }
 
     #[test]
-    fn a_call_without_a_directory_is_told_what_it_lacks() {
+    fn the_error_of_a_call_without_a_directory_says_how_to_give_it() {
         let said = |given: &[(&'static str, Datum)]| {
             let problem = arguments(given).no_directory();
             problem.to_string()
         };
         assert!(said(&[("dir", Datum::Null)]).contains("dir is NULL"));
-        assert!(said(&[]).contains("without a directory"));
+        assert!(said(&[]).contains("no directory is given"));
         let source = |name: &str| said(&[("source", Datum::Text(name.into()))]);
         assert!(source("requests").contains("loom_scan(dir, 'requests')"));
         assert!(source("/").contains("loom_scan('/', source)"));

@@ -1,7 +1,7 @@
-//! Sources as tables: the statements that make an in-memory catalog with a view for each source of a directory. Where an extension
-//! may run statements in a pragma's place they are run, elsewhere the table function `loom_attach` shows them.
+//! Sources as tables: the statements that create an in-memory catalog with a view for each source of a directory. DuckDB 2 runs them
+//! in place of a pragma; the table function `loom_attach` lists them.
 //!
-//! No statement writes into a catalog that stands in a file, whatever its name is.
+//! No statement writes into a catalog that is a file, whatever its name.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -20,24 +20,24 @@ use crate::exec::cells::Cell;
 pub const NAME: Parameter = Parameter {
     name: "name",
     ty: SqlType::Text,
-    about: "the name of the catalog; NULL: that of the directory, without .loom",
+    about: "the name of the catalog; NULL: the name of the directory, without .loom",
 };
 
-/// Where the views of built-in sources stand, out of the way of the others. A catalog that has it is one of ours.
+/// The schema of the views of built-in sources. A catalog that has it is one of ours.
 const BUILTIN_SCHEMA: &str = "loom";
 const SCHEMA: &str = "main";
 
-/// A variable that is set for the time of one statement.
+/// A variable that exists during one statement.
 const CHECKED: &str = "loom_attach_checked";
 
-/// What a default name of a catalog lacks of the directory's name.
+/// The part of a directory's name that its catalog's default name leaves out.
 const SUFFIX: &str = ".loom";
 
 /// A view's schema and name.
-pub type View = (&'static str, String);
+pub type ViewName = (&'static str, String);
 
 /// What a view shows: a source, and the directories that have it, in SQL.
-pub struct Shown {
+pub struct ViewSource {
     source: String,
     dirs: String,
 }
@@ -48,13 +48,13 @@ pub fn columns() -> Vec<Column> {
 }
 
 /// Directories, and the catalog that shows them.
-pub struct Attachment {
+pub struct AttachPlan {
     given: Given,
     pub catalog: String,
 }
 
-impl Attachment {
-    pub fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<Attachment> {
+impl AttachPlan {
+    pub fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<AttachPlan> {
         // A view goes on meaning these directories where the process changes its own.
         let given = arguments.directories(ambient)?.absolute()?;
         let paths = given.paths(ambient.stop)?;
@@ -62,20 +62,20 @@ impl Attachment {
             directory::open(path)?;
         }
         let catalog = match (arguments.text(NAME.name)?, paths.as_slice()) {
-            (Some(""), _) => return Err(Problem::binder("name is empty; it names a catalog")),
+            (Some(""), _) => return Err(Problem::binder("name is empty; give the catalog a name")),
             (Some(name), _) => name.to_owned(),
             (None, [path]) => default_name(path),
             (None, _) => {
                 return Err(Problem::binder(
-                    "name must be given where dir means several directories; it names the catalog",
+                    "name must be given where dir means several directories: it is the name of the catalog",
                 ));
             }
         };
-        Ok(Attachment { given, catalog })
+        Ok(AttachPlan { given, catalog })
     }
 
     /// The views of the sources as they are now.
-    pub fn views(&self, ambient: &Ambient<'_>) -> Result<Vec<(View, Shown)>> {
+    pub fn views(&self, ambient: &Ambient<'_>) -> Result<Vec<(ViewName, ViewSource)>> {
         let paths = self.given.paths(ambient.stop)?;
         // In the order in which they were first met, each with the directories that have it.
         let mut sources: Vec<(String, Vec<&PathBuf>)> = Vec::new();
@@ -91,15 +91,13 @@ impl Attachment {
             }
         }
         let mut taken = BTreeSet::new();
-        let views = sources
-            .into_iter()
-            .zip(1..)
-            .map(|((source, holders), number)| {
+        let views = sources.into_iter().zip(1..).map(
+            |((source, holders), number)| -> Result<(ViewName, ViewSource)> {
                 let schema = match is_builtin(&source) {
                     true => BUILTIN_SCHEMA,
                     false => SCHEMA,
                 };
-                // SQL does not tell names apart by case; the older source keeps the name.
+                // SQL ignores the case of names; the older source keeps the name.
                 let mut name = source.clone();
                 while !taken.insert((schema, name.to_lowercase())) {
                     name = format!("{name}_{number}");
@@ -107,15 +105,19 @@ impl Attachment {
                 // What was given, where all of it has the source: a glob then goes on meaning what it matches.
                 let dirs = match holders.len() == paths.len() {
                     true => list(self.given.texts().iter().map(String::as_str)),
-                    false => list(holders.iter().map(|path| path.to_str().unwrap_or_default())),
+                    false => {
+                        let texts = holders.iter().map(|path| text(path));
+                        list(texts.collect::<Result<Vec<_>>>()?.into_iter())
+                    }
                 };
-                ((schema, name), Shown { source, dirs })
-            });
-        Ok(views.collect())
+                Ok(((schema, name), ViewSource { source, dirs }))
+            },
+        );
+        views.collect()
     }
 
     /// In the order in which they are to run.
-    pub fn statements(&self, views: &[(View, Shown)], gone: &[View]) -> Vec<String> {
+    pub fn statements(&self, views: &[(ViewName, ViewSource)], gone: &[ViewName]) -> Vec<String> {
         let catalog = identifier(&self.catalog);
         let mut statements = vec![
             self.check(),
@@ -123,7 +125,7 @@ impl Attachment {
             format!("ATTACH IF NOT EXISTS ':memory:' AS {catalog} (READ_WRITE)"),
             format!("CREATE SCHEMA IF NOT EXISTS {catalog}.{BUILTIN_SCHEMA}"),
         ];
-        let path = |(schema, name): &View| format!("{catalog}.{schema}.{}", identifier(name));
+        let path = |(schema, name): &ViewName| format!("{catalog}.{schema}.{}", identifier(name));
         statements.extend(
             gone.iter()
                 .map(|view| format!("DROP VIEW IF EXISTS {}", path(view))),
@@ -140,7 +142,7 @@ impl Attachment {
     fn check(&self) -> String {
         let catalog = literal(&self.catalog);
         let message = literal(&format!(
-            "loom_attach: the catalog '{}' is there already, and loom_attach did not make it; give another name behind {}",
+            "loom_attach: a catalog '{}' exists already and loom_attach did not create it; give another name after {}",
             self.catalog,
             list(self.given.texts().iter().map(String::as_str))
         ));
@@ -159,7 +161,7 @@ impl Attachment {
     }
 
     /// For the pragma: one text, which ends with a query of the tables that are there now.
-    pub fn script(&self, views: &[(View, Shown)], gone: &[View]) -> String {
+    pub fn script(&self, views: &[(ViewName, ViewSource)], gone: &[ViewName]) -> String {
         let catalog = literal(&self.catalog);
         let names: Vec<String> = views
             .iter()
@@ -173,6 +175,15 @@ impl Attachment {
         ));
         statements.join(";\n")
     }
+}
+
+fn text(path: &Path) -> Result<&str> {
+    path.to_str().ok_or_else(|| {
+        Problem::binder(format!(
+            "cannot attach '{}': the path is not UTF-8; rename the directory",
+            path.display()
+        ))
+    })
 }
 
 /// From the directory's own name.
@@ -210,12 +221,12 @@ mod tests {
 
     #[test]
     fn names_are_quoted_whatever_they_hold() {
-        let attachment = Attachment {
+        let attachment = AttachPlan {
             given: Given::new(vec!["/it's/a \"run\".loom".to_owned()]).unwrap(),
             catalog: "my \"run\"".to_owned(),
         };
         let shown = |source: &str, dirs: &[&str]| {
-            let shown = Shown {
+            let shown = ViewSource {
                 source: source.to_owned(),
                 dirs: list(dirs.iter().copied()),
             };

@@ -1,11 +1,11 @@
-//! One comparison of a column with a constant, as the keys of the column that may pass it. A function around the column is undone
-//! step by step, each time widening the range by what that function may have rounded away.
+//! One comparison of a column with a constant, as the keys of the column that may pass it. Functions around the column are undone
+//! one by one; each widens the range by what it may have rounded away.
 
+use loom_engine::schema::{Domain, Number, Op, RangeSet};
 use loom_engine::{Key, ValueRange};
 
+use super::clause::Step;
 use super::datum::{DATE_INFINITY, Datum, Interval, TIMESTAMP_INFINITY};
-use super::filter::Step;
-use super::number::{Domain, Number, Op};
 
 const MICRO: i128 = 1000;
 const HOUR: i128 = 3_600_000_000_000;
@@ -42,6 +42,7 @@ pub fn time_range(steps: &[Step], op: Op, value: &Datum) -> Option<ValueRange> {
         Op::Le => (everything_below, place + unit - 1),
         Op::Gt => (place + unit, everything_above),
         Op::Ge => (place, everything_above),
+        Op::Ne => return None,
     };
     for step in steps.iter().rev() {
         match *step {
@@ -76,7 +77,7 @@ fn infinity(sign: i64) -> i128 {
     i128::from(sign) * i128::from(i64::MAX)
 }
 
-/// At most how long a bucket is, by a clock that nobody changes.
+/// The longest that a bucket lasts, by a clock that is never changed.
 fn width_nanos(width: Interval) -> Option<i128> {
     if width.months < 0 || width.days < 0 || width.micros < 0 {
         return None;
@@ -85,9 +86,9 @@ fn width_nanos(width: Interval) -> Option<i128> {
     Some(days * DAY + i128::from(width.micros) * MICRO)
 }
 
-/// How far the start of a unit may be from where a clock that nobody changes has it. Where a clock goes back an hour is there twice,
-/// and DuckDB takes the start of the second for that of the first: it lies after what it was made of. Shorter units are not cut
-/// by the session's clock.
+/// How far the start of a unit may be from its place by a clock that is never changed. When a clock goes back, an hour occurs twice,
+/// and DuckDB takes the start of the second for that of the first: the result lies after its argument. The session's clock does not
+/// cut shorter units.
 fn clocks_nanos(width: Interval, at: i128) -> i128 {
     /// Clocks have gone back by three hours at the most since this time, and by up to a day before.
     const TAME: i128 = 366 * DAY;
@@ -101,33 +102,33 @@ fn clocks_nanos(width: Interval, at: i128) -> i128 {
 }
 
 /// The keys of the values that compare so, under the functions around the column.
-pub fn number_range(domain: Domain, steps: &[Step], op: Op, number: Number) -> Option<ValueRange> {
+pub fn number_keys(
+    domain: Domain,
+    steps: &[Step],
+    op: Op,
+    number: Number,
+) -> Option<RangeSet<Key>> {
     let (mut lower, mut upper) = match op {
         Op::Eq => (Some((Op::Ge, number)), Some((Op::Le, number))),
         Op::Lt | Op::Le => (None, Some((op, number))),
         Op::Gt | Op::Ge => (Some((op, number)), None),
+        Op::Ne => return None,
     };
-    for (depth, step) in steps.iter().enumerate().rev() {
-        let exact = integer_before(domain, steps.get(..depth)?);
+    // Whether what a step is applied to is an integer.
+    let mut from_integer = vec![domain.is_integer()];
+    from_integer.extend(steps.iter().map(|step| *step == Step::Integer));
+    for (step, from_integer) in steps.iter().zip(from_integer).rev() {
         if let Some((op, number)) = &mut lower {
-            (*op, *number) = widened(step, exact, *op, *number, Side::Down)?;
+            (*op, *number) = widened(step, from_integer, *op, *number, Side::Down)?;
         }
         if let Some((op, number)) = &mut upper {
-            (*op, *number) = widened(step, exact, *op, *number, Side::Up)?;
+            (*op, *number) = widened(step, from_integer, *op, *number, Side::Up)?;
         }
     }
-    let side = |bound: Option<(Op, Number)>| {
-        bound.map_or(ValueRange::ALL, |(op, number)| domain.keys(op, number))
-    };
-    Some(side(lower).intersect(side(upper)))
-}
-
-/// Whether what a step is applied to is an integer.
-fn integer_before(domain: Domain, inner: &[Step]) -> bool {
-    match inner.last() {
-        None => matches!(domain, Domain::Unsigned { .. } | Domain::Signed { .. }),
-        Some(step) => *step == Step::Integer,
-    }
+    let bounds = [lower, upper].into_iter().flatten();
+    Some(RangeSet::intersection(
+        bounds.map(|(op, number)| domain.keys(op, number)),
+    ))
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -149,7 +150,7 @@ fn widened(
     match *step {
         Step::Integer | Step::Decimal { .. } if from_integer => Some((op, number)),
         Step::Integer => {
-            let value = to_f64(number);
+            let value = number.to_f64();
             float(if side == Side::Down {
                 value.floor() - 1.0
             } else {
@@ -157,7 +158,7 @@ fn widened(
             })
         }
         Step::Decimal { scale } => {
-            let value = to_f64(number);
+            let value = number.to_f64();
             let margin = 10f64.powi(-i32::from(scale)) + value.abs() * 1e-9;
             float(if side == Side::Down {
                 value - margin
@@ -167,7 +168,7 @@ fn widened(
         }
         // Rounding to a float moves a value by less than one step of that type; the bound itself may be rounded by another.
         Step::Double => {
-            let value = to_f64(number);
+            let value = number.to_f64();
             float(if side == Side::Down {
                 value.next_down().next_down()
             } else {
@@ -175,7 +176,7 @@ fn widened(
             })
         }
         Step::Float => {
-            let value = to_f64(number) as f32;
+            let value = number.to_f64() as f32;
             float(f64::from(if side == Side::Down {
                 value.next_down().next_down()
             } else {
@@ -187,14 +188,6 @@ fn widened(
         | Step::Date
         | Step::Bucket { .. }
         | Step::Truncate { .. } => None,
-    }
-}
-
-fn to_f64(number: Number) -> f64 {
-    match number {
-        Number::Int(value) => value as f64,
-        Number::Float(value) => value,
-        Number::Decimal { value, scale } => format!("{value}e-{scale}").parse().unwrap_or(f64::NAN),
     }
 }
 

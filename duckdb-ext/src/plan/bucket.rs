@@ -24,7 +24,7 @@ pub fn cell(bucket: Option<Bucket>, first: Option<Timestamp>) -> Option<Cell> {
 fn bucket_of(interval: Interval) -> Result<Bucket> {
     let refused = || {
         Problem::binder(
-            "bucket takes a positive INTERVAL, either of months or of days and less, as time_bucket does",
+            "bucket takes a positive INTERVAL of months, or one of days and smaller units, as time_bucket does",
         )
     };
     let nanos = i64::from(interval.days)

@@ -1,5 +1,7 @@
 //! A value as it arrives from SQL, as an argument or as a constant in a filter. The adapters make them; what follows knows no DuckDB.
 
+use loom_engine::schema::Number;
+
 /// DuckDB's marks for the infinities of its microsecond and nanosecond timestamps.
 pub const TIMESTAMP_INFINITY: i64 = i64::MAX;
 /// Likewise for dates, in days.
@@ -45,6 +47,17 @@ pub struct Interval {
 impl Datum {
     pub fn is_null(&self) -> bool {
         matches!(self, Datum::Null)
+    }
+
+    /// None where it is not a number.
+    pub fn number(&self) -> Option<Number> {
+        match *self {
+            Datum::Bool(value) => Some(Number::Int(value.into())),
+            Datum::Int(value) => Some(Number::Int(value)),
+            Datum::Float(value) => Some(Number::Float(value)),
+            Datum::Decimal { value, scale } => Some(Number::Decimal { value, scale }),
+            _ => None,
+        }
     }
 
     /// The SQL type's name, for error messages.

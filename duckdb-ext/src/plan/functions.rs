@@ -5,7 +5,7 @@ use loom_engine::query::Poll;
 
 use super::aggregate::{self, AggregatePlan};
 use super::arguments::{Ambient, Arguments};
-use super::attach::{self, Attachment};
+use super::attach::{self, AttachPlan};
 use super::chunks::{self, ChunksPlan};
 use super::columns::Column;
 use super::histogram::{self, HistogramPlan};
@@ -54,7 +54,7 @@ pub const FUNCTIONS: &[Function] = &[
     },
     Function {
         name: "loom_histogram",
-        description: "How many values each bin of an index of a source holds, with their sum, min and max where the bins are defined. A bin is [lower, upper); NULL: no end, or one beyond the type. Empty bins are left out.",
+        description: "The number of values in each bin of an index of a source, with their sum, min and max where the bins are defined. A bin is [lower, upper); NULL means no end, or an end beyond the type. Empty bins are omitted.",
         examples: &[
             "FROM loom_histogram('telemetry.loom', 'requests', 'latency', bucket := INTERVAL 1 MINUTE)",
         ],
@@ -64,7 +64,7 @@ pub const FUNCTIONS: &[Function] = &[
     },
     Function {
         name: "loom_tail",
-        description: "The latest n records of a source of a Loom directory, the newest first; of several directories by arrival.",
+        description: "The latest n records of a source of a Loom directory, newest first; records of several directories are ordered by arrival.",
         examples: &["FROM loom_tail('telemetry.loom', 'requests', 10)"],
         positional: &[DIR, SOURCE, N],
         named: &[],
@@ -106,7 +106,7 @@ pub const FUNCTIONS: &[Function] = &[
     },
     Function {
         name: "loom_snapshot",
-        description: "What a Loom directory has published now, to pass as at.",
+        description: "The position up to which a Loom directory is published now; pass it as at.",
         examples: &["SET VARIABLE p = (SELECT position FROM loom_snapshot('telemetry.loom'))"],
         positional: &[DIR],
         named: &[],
@@ -119,7 +119,7 @@ pub const FUNCTIONS: &[Function] = &[
     },
     Function {
         name: "loom_losses",
-        description: "What is known to be missing from a Loom directory: records that were refused or dropped, gaps after a crash, damaged chunks. NULL records or bytes: nobody knows how many.",
+        description: "The records known to be missing from a Loom directory: refused, dropped, in gaps after a crash, or in damaged chunks. records and bytes are NULL where their number is unknown.",
         examples: &["FROM loom_losses('telemetry.loom') WHERE to_ts > now() - INTERVAL 1 HOUR"],
         positional: &[DIR],
         named: &[],
@@ -145,20 +145,20 @@ pub const FUNCTIONS: &[Function] = &[
     },
     Function {
         name: "loom_attach",
-        description: "The statements that make a catalog with a view for each source of a Loom directory, in their order.",
+        description: "The statements that create a catalog with a view for each source of a Loom directory, in order.",
         examples: &["FROM loom_attach('telemetry.loom', name := 'yesterday')"],
         positional: &[DIR],
         named: &[attach::NAME],
         bind: |arguments, ambient| {
             Ok(Bound::Attach(
                 attach::columns(),
-                Attachment::bind(arguments, ambient)?,
+                AttachPlan::bind(arguments, ambient)?,
             ))
         },
     },
     Function {
         name: "loom_scan_stats",
-        description: "What this process's latest scans opened, pruned and read.",
+        description: "What the latest scans of this process opened, pruned and read.",
         examples: &["FROM loom_scan_stats() ORDER BY scan DESC LIMIT 1"],
         positional: &[],
         named: &[],
@@ -189,7 +189,7 @@ pub enum Bound {
     Histogram(HistogramPlan),
     Chunks(ChunksPlan),
     Table(Vec<Column>, DirectoryTable),
-    Attach(Vec<Column>, Attachment),
+    Attach(Vec<Column>, AttachPlan),
     ScanStats(Vec<Column>),
 }
 
@@ -324,7 +324,7 @@ impl Worker {
             (Work::Scan(run), Some(worker)) => worker.fill(run, &mut out, &poll)?,
             (Work::Tail(run), _) => run.fill(&mut out, &poll)?,
             (Work::Table(run), _) => run.fill(&mut out, &poll)?,
-            (Work::Scan(_), None) => 0,
+            (Work::Scan(_), None) => unreachable!("the worker of a scan scans"),
         };
         out.finish(rows)
     }

@@ -8,7 +8,8 @@ use super::arguments::{Ambient, Arguments};
 use super::bucket;
 use super::columns::Column;
 use super::parameters::{AT, BUCKET, COMPLETE, LAST, Parameter, T_FROM, T_TO};
-use super::selection::{Part, Selection, newest};
+use super::part::Part;
+use super::selection::{Selection, newest};
 use super::stats;
 use super::time::TimeArguments;
 use super::types::SqlType;
@@ -54,7 +55,8 @@ impl HistogramPlan {
         agreement::bins(&parts)?;
         let newest = newest(&parts, &self.times)?;
         let time = self.times.range(newest)?;
-        self.selection.require_complete(&parts, &[time], ambient)?;
+        self.selection
+            .require_complete(&parts, &time.into(), ambient)?;
         let asked = parts
             .iter()
             .map(|part| {

@@ -17,7 +17,7 @@ const fn parameter(name: &'static str, ty: SqlType, about: &'static str) -> Para
 pub const DIR: Parameter = parameter(
     "dir",
     SqlType::Any,
-    "the path of a Loom directory, a glob, or a list of them, read as one; NULL: the setting loom_dir, else the environment's LOOM_DIR",
+    "the path of a Loom directory, a glob, or a list of them, read as one; NULL: the setting loom_dir, or else the environment variable LOOM_DIR",
 );
 pub const SOURCE: Parameter = parameter(
     "source",
@@ -43,14 +43,18 @@ pub const T_TO: Parameter = parameter(
 pub const LAST: Parameter = parameter(
     "last",
     SqlType::Interval,
-    "the window back from the newest visible record, inclusive",
+    "the length of the window that ends with the newest visible record, inclusive",
 );
 pub const AROUND: Parameter = parameter(
     "around",
     SqlType::TimestampTzList,
-    "times t; with width: the union of the windows [t - width, t + width)",
+    "times t: only records in one of the windows [t - width, t + width)",
 );
-pub const WIDTH: Parameter = parameter("width", SqlType::Interval, "half the windows of around");
+pub const WIDTH: Parameter = parameter(
+    "width",
+    SqlType::Interval,
+    "half the length of each window of around",
+);
 pub const V_MIN: Parameter = parameter(
     "v_min",
     SqlType::Any,
@@ -64,25 +68,25 @@ pub const V_MAX: Parameter = parameter(
 pub const BUCKET: Parameter = parameter(
     "bucket",
     SqlType::Interval,
-    "a row for each such span of time, aligned as time_bucket aligns it",
+    "one row for each span of this length, aligned as time_bucket does",
 );
 pub const QUANTILES: Parameter = parameter(
     "quantiles",
     SqlType::F64List,
-    "fractions from 0 to 1, a column each: p50 for 0.5, p99_99 for 0.9999",
+    "fractions from 0 to 1, one column each: p50 for 0.5, p99_99 for 0.9999",
 );
 pub const APPROX: Parameter = parameter(
     "approx",
     SqlType::Bool,
-    "true: quantiles from the bins alone, at most a bin's width off",
+    "true: quantiles from the bins alone, off by at most the width of a bin",
 );
 pub const AT: Parameter = parameter(
     "at",
     SqlType::Any,
-    "a position from loom_snapshot(dir): what was published then",
+    "a position from loom_snapshot(dir): read what was published then",
 );
 pub const COMPLETE: Parameter = parameter(
     "complete",
     SqlType::Bool,
-    "true: an error where records of the window are known to be missing; loom_losses(dir) lists them",
+    "true: fail if records of the window are known to be missing; loom_losses(dir) lists them",
 );

@@ -1,5 +1,5 @@
 //! Which Loom directories a call means: a path, a glob or a list of them, from the argument, the setting or the environment.
-//! Globs are matched anew for each execution.
+//! Globs are matched again for each execution.
 
 use std::path::{Path, PathBuf};
 
@@ -29,8 +29,9 @@ impl Given {
     /// The same, which stay what they are where the process changes its own directory.
     pub fn absolute(&self) -> Result<Given> {
         let absolute = |given: &String| {
-            let path = std::path::absolute(at_home(given))
-                .map_err(|error| Problem::Io(format!("{given}: {error}")))?;
+            let path = std::path::absolute(at_home(given)).map_err(|error| {
+                Problem::Io(format!("cannot resolve the path '{given}': {error}"))
+            })?;
             Ok(path.display().to_string())
         };
         Ok(Given(self.0.iter().map(absolute).collect::<Result<_>>()?))
@@ -59,14 +60,15 @@ impl Given {
 /// The Loom directories among what a glob matches, of which there must be one.
 fn matches(given: &str, pattern: &Path, stop: &dyn Fn() -> bool) -> Result<Vec<PathBuf>> {
     let walk = glob::glob(&pattern.to_string_lossy())
-        .map_err(|error| Problem::binder(format!("dir: '{given}' is no glob: {error}")))?;
+        .map_err(|error| Problem::binder(format!("dir: '{given}' is not a glob: {error}")))?;
     let mut found = 0;
     let mut directories = Vec::new();
     for path in walk {
         if stop() {
             return Err(Problem::Interrupted);
         }
-        let path = path.map_err(|error| Problem::Io(error.to_string()))?;
+        let path =
+            path.map_err(|error| Problem::Io(format!("cannot search '{given}': {error}")))?;
         found += 1;
         if path.join("loom.json").exists() {
             directories.push(path);
@@ -77,7 +79,7 @@ fn matches(given: &str, pattern: &Path, stop: &dyn Fn() -> bool) -> Result<Vec<P
             "nothing matches '{given}'; give the path of a Loom directory, or a glob that matches one"
         ))),
         (found, true) => Err(Problem::Io(format!(
-            "'{given}' matches {found} {}, but no Loom directory; what is one holds a file loom.json",
+            "'{given}' matches {found} {}, and none is a Loom directory, which has a file loom.json; give the path of one",
             if found == 1 { "path" } else { "paths" }
         ))),
         _ => Ok(directories),

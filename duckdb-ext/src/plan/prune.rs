@@ -1,42 +1,36 @@
-//! From a [`Filter`] to the engine's predicate over summaries. Each comparison becomes a set of times, or of keys for every index
+//! From a [`Clause`] to the engine's predicate over summaries. Each comparison becomes a set of times, or of keys for every index
 //! of the field, and may only grow on the way. An index with a filter of its own helps where the clause implies that filter.
 
 use std::collections::HashMap;
 
 use loom_engine::query::Predicate;
-use loom_engine::schema::{FieldType, Index, KeyRanges, Source};
-use loom_engine::{TimeRange, Timestamp, ValueRange};
+use loom_engine::schema::{Domain, FieldType, Index, Number, Op, RangeSet, Source};
+use loom_engine::{Key, Timestamp, ValueKind, ValueRange};
 
-use super::bounds::{number_range, time_range};
+use super::bounds::{number_keys, time_range};
+use super::clause::{Clause, Step, Term};
 use super::columns::{Shown, shown};
 use super::datum::Datum;
-use super::filter::{Filter, Step, Term};
-use super::number::{Domain, Number, Op};
-use super::predicates::{and, few, or};
-use super::time::of_range;
 
-/// Comparing longer lists with each other is not worth it: the shorter one alone is remembered.
-const PAIRS_MAX: usize = 1 << 16;
-
-/// What the filter says of a source whose `fields` first fields were bound.
-pub fn predicate(filter: &Filter, source: &Source, fields: usize) -> Predicate {
+/// What the clause says of a source whose `fields` first fields were bound.
+pub fn predicate(clause: &Clause, source: &Source, fields: usize) -> Predicate {
     let reader = Reader { source, fields };
-    let meaning = reader.meaning(filter);
+    let meaning = reader.meaning(clause);
     reader.conjunction(&[meaning], &Known::default())
 }
 
 /// What a clause says, in terms of times and keys.
 enum Meaning {
     All,
-    Times(KeyRanges),
+    Times(RangeSet<Timestamp>),
     /// The field is not NULL and has one of these keys.
-    Keys(usize, KeyRanges),
+    Keys(usize, RangeSet<Key>),
     And(Vec<Meaning>),
     Or(Vec<Meaning>),
 }
 
 /// The keys that fields are known to have, none of them NULL.
-type Known = HashMap<usize, KeyRanges>;
+type Known = HashMap<usize, RangeSet<Key>>;
 
 struct Reader<'a> {
     source: &'a Source,
@@ -44,21 +38,21 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn meaning(&self, filter: &Filter) -> Meaning {
-        match filter {
-            Filter::And(parts) => {
+    fn meaning(&self, clause: &Clause) -> Meaning {
+        match clause {
+            Clause::And(parts) => {
                 Meaning::And(parts.iter().map(|part| self.meaning(part)).collect())
             }
-            Filter::Or(parts) => Meaning::Or(parts.iter().map(|part| self.meaning(part)).collect()),
-            Filter::Compare { term, op, value } => self.one_of(term, std::iter::once((*op, value))),
-            Filter::In { term, values } => self.one_of(
+            Clause::Or(parts) => Meaning::Or(parts.iter().map(|part| self.meaning(part)).collect()),
+            Clause::Compare { term, op, value } => self.one_of(term, std::iter::once((*op, value))),
+            Clause::In { term, values } => self.one_of(
                 term,
                 values
                     .iter()
                     .filter(|value| !value.is_null())
                     .map(|value| (Op::Eq, value)),
             ),
-            Filter::Opaque => Meaning::All,
+            Clause::Opaque => Meaning::All,
         }
     }
 
@@ -67,16 +61,19 @@ impl Reader<'_> {
         let Some(subject) = self.subject(term) else {
             return Meaning::All;
         };
-        let mut ranges = Vec::new();
-        for (op, value) in tests {
-            match self.ranges(subject, &term.steps, op, value) {
-                Some(found) => ranges.extend(found),
-                None => return Meaning::All,
-            }
-        }
-        let keys = KeyRanges::union(ranges);
+        let found = tests.map(|(op, value)| self.keys(subject, &term.steps, op, value));
+        let Some(found) = found.collect::<Option<Vec<_>>>() else {
+            return Meaning::All;
+        };
+        let keys = RangeSet::union(found);
         match subject {
-            Subject::Time | Subject::TimeNumber => Meaning::Times(keys),
+            Subject::Time | Subject::TimeNumber => {
+                let time = |key: Key| Timestamp(key.to_i64());
+                let ranges = keys.ranges().iter();
+                Meaning::Times(RangeSet::new(
+                    ranges.map(|&(first, last)| (time(first), time(last))),
+                ))
+            }
             Subject::TimeField(field) | Subject::Number(field, _) | Subject::Labels(field) => {
                 Meaning::Keys(field, keys)
             }
@@ -101,25 +98,20 @@ impl Reader<'_> {
     }
 
     /// None where the comparison cannot be read.
-    fn ranges(
+    fn keys(
         &self,
         subject: Subject,
         steps: &[Step],
         op: Op,
         value: &Datum,
-    ) -> Option<Vec<ValueRange>> {
+    ) -> Option<RangeSet<Key>> {
         match subject {
-            Subject::Time | Subject::TimeField(_) => Some(vec![time_range(steps, op, value)?]),
+            Subject::Time | Subject::TimeField(_) => Some(time_range(steps, op, value)?.into()),
             Subject::TimeNumber => {
-                let domain = Domain::Signed {
-                    least: i64::MIN,
-                    greatest: i64::MAX,
-                };
-                Some(vec![number_range(domain, steps, op, Number::of(value)?)?])
+                let domain = Domain::of_kind(ValueKind::Signed);
+                number_keys(domain, steps, op, value.number()?)
             }
-            Subject::Number(_, domain) => {
-                Some(vec![number_range(domain, steps, op, Number::of(value)?)?])
-            }
+            Subject::Number(_, domain) => number_keys(domain, steps, op, value.number()?),
             Subject::Labels(field) => {
                 let Datum::Text(label) = value else {
                     return None;
@@ -135,16 +127,13 @@ impl Reader<'_> {
                     .ok()
                     .filter(|number| !def.labels.contains_key(number));
                 let numbers = def.label_value(label).into_iter().chain(bare);
-                Some(
-                    numbers
-                        .map(|number| domain.keys(Op::Eq, Number::Int(number)))
-                        .collect(),
-                )
+                let keys = numbers.map(|number| domain.keys(Op::Eq, Number::Int(number)));
+                Some(RangeSet::union(keys))
             }
         }
     }
 
-    /// All of the parts, which together tell what is known of the fields.
+    /// All of the parts. Together they say what is known of the fields.
     fn conjunction(&self, parts: &[Meaning], outer: &Known) -> Predicate {
         let mut known = outer.clone();
         let mut flat = Vec::new();
@@ -155,43 +144,29 @@ impl Reader<'_> {
                 && !is_implied(index, outer)
                 && self.holds_every_match(index)
         });
-        let matches = implied.map(|index| Predicate::Value {
-            index: index.id,
-            range: ValueRange::ALL,
-        });
-        and(flat
-            .into_iter()
-            .map(|part| self.predicate(part, &known))
-            .chain(matches))
+        let matches = implied.map(|index| Predicate::value(index.id, ValueRange::ALL));
+        let parts = flat.into_iter().map(|part| self.predicate(part, &known));
+        Predicate::and(parts.chain(matches))
     }
 
     fn predicate(&self, meaning: &Meaning, known: &Known) -> Predicate {
         match meaning {
             Meaning::All => Predicate::All,
-            Meaning::Times(keys) => or(few(keys).into_iter().map(|range| {
-                of_range(TimeRange {
-                    first: Timestamp(range.min.to_i64()),
-                    last: Timestamp(range.max.to_i64()),
-                })
-            })),
-            Meaning::Keys(_, keys) if keys.ranges().is_empty() => Predicate::Nothing,
+            Meaning::Times(times) => Predicate::times(times.clone()),
+            Meaning::Keys(_, keys) if keys.is_empty() => Predicate::Nothing,
             Meaning::Keys(field, keys) => {
-                let ranges = few(keys);
                 let usable = self.source.indexes.iter().filter(|index| {
                     index.value_field() == Some(*field)
                         && (index.filter().is_none() || is_implied(index, known))
                 });
-                and(usable.map(|index| {
-                    or(ranges.iter().map(|&range| Predicate::Value {
-                        index: index.id,
-                        range,
-                    }))
-                }))
+                Predicate::and(usable.map(|index| Predicate::keys(index.id, keys.clone())))
             }
             Meaning::And(parts) => self.conjunction(parts, known),
-            Meaning::Or(parts) => or(parts
-                .iter()
-                .map(|part| self.conjunction(std::slice::from_ref(part), known))),
+            Meaning::Or(parts) => Predicate::or(
+                parts
+                    .iter()
+                    .map(|part| self.conjunction(std::slice::from_ref(part), known)),
+            ),
         }
     }
 
@@ -214,14 +189,14 @@ impl Reader<'_> {
     }
 }
 
-/// The parts without the conjunctions around them, and what they tell of the fields.
+/// The parts without the conjunctions around them, and what is known of the fields from them.
 fn gather<'m>(parts: &'m [Meaning], flat: &mut Vec<&'m Meaning>, known: &mut Known) {
     for part in parts {
         match part {
             Meaning::And(inner) => gather(inner, flat, known),
             Meaning::Keys(field, keys) => {
                 let both = match known.get(field) {
-                    Some(before) => intersection(before, keys),
+                    Some(before) => before.intersect(keys),
                     None => keys.clone(),
                 };
                 known.insert(*field, both);
@@ -238,23 +213,6 @@ fn is_implied(index: &Index, known: &Known) -> bool {
             .expr()
             .implied_by(&|field| known.get(&field).cloned())
     })
-}
-
-/// At least the keys that both hold.
-fn intersection(a: &KeyRanges, b: &KeyRanges) -> KeyRanges {
-    let (a, b) = if a.ranges().len() <= b.ranges().len() {
-        (a, b)
-    } else {
-        (b, a)
-    };
-    if a.ranges().len() * b.ranges().len() > PAIRS_MAX {
-        return a.clone();
-    }
-    let pairs = a
-        .ranges()
-        .iter()
-        .flat_map(|one| b.ranges().iter().map(|other| one.intersect(*other)));
-    KeyRanges::union(pairs)
 }
 
 /// What a comparison is about, and so what its keys mean.
@@ -274,10 +232,8 @@ enum Subject {
 mod tests {
     use super::*;
     use crate::plan::datum::Interval;
-    use crate::plan::predicates::RANGES_MAX;
-    use loom_engine::Address;
-    use loom_engine::Key;
     use loom_engine::schema::{Catalog, parse_sources};
+    use loom_engine::{Address, IndexId, TimeRange};
 
     const SOURCE: &str = r#"
         [[source]]
@@ -309,13 +265,13 @@ mod tests {
     const DUE: usize = 6;
     const NOTE: usize = 7;
 
-    fn of(filter: &Filter) -> Predicate {
+    fn of(clause: &Clause) -> Predicate {
         let mut catalog = Catalog::new();
         for def in parse_sources(SOURCE).unwrap() {
             catalog.define_source(&def, Address::ZERO).unwrap();
         }
         let source = catalog.find("request").unwrap();
-        predicate(filter, source, 5)
+        predicate(clause, source, 5)
     }
 
     fn term(column: usize) -> Term {
@@ -332,23 +288,22 @@ mod tests {
         }
     }
 
-    fn compare(column: usize, op: Op, value: Datum) -> Filter {
-        Filter::compare(term(column), op, value)
+    fn compare(column: usize, op: Op, value: Datum) -> Clause {
+        Clause::compare(term(column), op, value)
     }
 
     /// Index ids count from 1 in the order above.
     fn value(index: u32, min: u64, max: u64) -> Predicate {
-        Predicate::Value {
-            index: loom_engine::IndexId(index),
-            range: ValueRange {
-                min: Key(min),
-                max: Key(max),
-            },
-        }
+        keys(index, &[(min, max)])
+    }
+
+    fn keys(index: u32, ranges: &[(u64, u64)]) -> Predicate {
+        let ranges = ranges.iter().map(|&(min, max)| (Key(min), Key(max)));
+        Predicate::Value(IndexId(index), RangeSet::new(ranges))
     }
 
     fn time(first: i64, last: i64) -> Predicate {
-        Predicate::Time(TimeRange {
+        Predicate::time(TimeRange {
             first: Timestamp(first),
             last: Timestamp(last),
         })
@@ -378,23 +333,22 @@ mod tests {
 
     #[test]
     fn an_index_with_a_filter_helps_where_the_clause_implies_it() {
-        let both = Filter::And(vec![
+        let both = Clause::And(vec![
             compare(LATENCY, Op::Le, Datum::Int(9)),
-            Filter::And(vec![compare(OP, Op::Eq, Datum::Text("GET".into()))]),
+            Clause::And(vec![compare(OP, Op::Eq, Datum::Text("GET".into()))]),
         ]);
         // The latency of GETs by either index, op by its own, and only chunks with a GET at all.
-        let by_latency = Predicate::And(vec![value(1, 0, 9), value(5, 0, 9)]);
         assert_eq!(
             of(&both),
-            Predicate::And(vec![by_latency, value(2, 1, 1), value(5, 0, u64::MAX)])
+            Predicate::And(vec![value(1, 0, 9), value(2, 1, 1), value(5, 0, 9)])
         );
-        // Slow requests: the index that counts them tells where they are, the one of a nullable value does not.
+        // Slow requests: the index that counts them shows where they are, the one of a nullable value does not.
         let slow = compare(LATENCY, Op::Gt, Datum::Int(1000));
         assert_eq!(
             of(&slow),
             Predicate::And(vec![value(1, 1001, u64::MAX), value(7, 0, u64::MAX)])
         );
-        let either = Filter::Or(vec![slow, compare(LATENCY, Op::Eq, Datum::Int(5))]);
+        let either = Clause::Or(vec![slow, compare(LATENCY, Op::Eq, Datum::Int(5))]);
         assert!(matches!(of(&either), Predicate::Or(_)));
     }
 
@@ -402,14 +356,14 @@ mod tests {
     fn parts_that_cannot_be_read_prune_nothing() {
         let latency = compare(LATENCY, Op::Eq, Datum::Int(5));
         assert_eq!(
-            of(&Filter::And(vec![latency.clone(), Filter::Opaque])),
+            of(&Clause::And(vec![latency.clone(), Clause::Opaque])),
             value(1, 5, 5)
         );
         assert_eq!(
-            of(&Filter::Or(vec![latency, Filter::Opaque])),
+            of(&Clause::Or(vec![latency, Clause::Opaque])),
             Predicate::All
         );
-        assert_eq!(of(&Filter::Opaque), Predicate::All);
+        assert_eq!(of(&Clause::Opaque), Predicate::All);
     }
 
     #[test]
@@ -423,7 +377,7 @@ mod tests {
             of(&compare(OP, Op::Gt, Datum::Text("GET".into()))),
             Predicate::All
         );
-        let list = Filter::In {
+        let list = Clause::In {
             term: term(OP),
             values: vec![
                 Datum::Text("SET".into()),
@@ -431,10 +385,7 @@ mod tests {
                 Datum::Text("9".into()),
             ],
         };
-        assert_eq!(
-            of(&list),
-            Predicate::Or(vec![value(2, 2, 2), value(2, 9, 9)])
-        );
+        assert_eq!(of(&list), keys(2, &[(2, 2), (9, 9)]));
     }
 
     #[test]
@@ -459,7 +410,7 @@ mod tests {
     #[test]
     fn casts_of_times_leave_a_day_for_the_time_zone() {
         let day = 86_400_000_000_000;
-        let date = Filter::compare(stepped(TS, &[Step::Date]), Op::Eq, Datum::Date(10));
+        let date = Clause::compare(stepped(TS, &[Step::Date]), Op::Eq, Datum::Date(10));
         assert_eq!(of(&date), time(9 * day, 12 * day - 1));
         let bucket = Step::Bucket {
             width: Interval {
@@ -468,16 +419,16 @@ mod tests {
                 micros: 60_000_000,
             },
         };
-        let bucketed = Filter::compare(stepped(TS, &[bucket]), Op::Eq, Datum::TimestampTz(0));
+        let bucketed = Clause::compare(stepped(TS, &[bucket]), Op::Eq, Datum::TimestampTz(0));
         assert_eq!(of(&bucketed), time(0, 60_000_000_999));
-        let due = Filter::compare(
+        let due = Clause::compare(
             stepped(DUE, &[Step::Timestamp]),
             Op::Ge,
             Datum::Timestamp(0),
         );
         assert_eq!(of(&due), value(4, Key::from_i64(-day).0, u64::MAX));
         assert_eq!(
-            of(&Filter::compare(
+            of(&Clause::compare(
                 stepped(TS, &[Step::Double]),
                 Op::Eq,
                 Datum::Float(1.0)
@@ -488,12 +439,12 @@ mod tests {
 
     #[test]
     fn casts_of_numbers_only_widen() {
-        let range = |column, steps: &[Step], op, value| match of(&Filter::compare(
+        let range = |column, steps: &[Step], op, value| match of(&Clause::compare(
             stepped(column, steps),
             op,
             value,
         )) {
-            Predicate::Value { range, .. } => range,
+            Predicate::Value(_, keys) => keys,
             other => panic!("{other:?}"),
         };
         let big = 1u64 << 60;
@@ -509,13 +460,7 @@ mod tests {
                 scale: 2,
             },
         );
-        assert_eq!(
-            exact,
-            ValueRange {
-                min: Key(0),
-                max: Key(5)
-            }
-        );
+        assert_eq!(exact, RangeSet::from((Key(0), Key(5))));
         let whole = range(LOAD, &[Step::Integer], Op::Eq, Datum::Int(4));
         assert!(
             whole.contains(Key::from_f64(3.5))
@@ -532,16 +477,14 @@ mod tests {
     }
 
     #[test]
-    fn long_lists_are_joined_where_they_lie_closest() {
-        let mut values: Vec<Datum> = (0..1000).map(|at| Datum::Int(at * 10)).collect();
-        values.push(Datum::Int(1 << 40));
-        let Predicate::Or(parts) = of(&Filter::In {
+    fn a_long_list_prunes_by_each_of_its_values() {
+        let numbers = || (0..1000).map(|at| at * 10).chain([1 << 40]);
+        let values = numbers().map(|number| Datum::Int(number.into())).collect();
+        let list = Clause::In {
             term: term(LATENCY),
             values,
-        }) else {
-            panic!()
         };
-        assert_eq!(parts.len(), RANGES_MAX);
-        assert_eq!(parts.last(), Some(&value(1, 1 << 40, 1 << 40)));
+        let ranges: Vec<(u64, u64)> = numbers().map(|number| (number, number)).collect();
+        assert_eq!(of(&list), keys(1, &ranges));
     }
 }

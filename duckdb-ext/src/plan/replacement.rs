@@ -1,5 +1,5 @@
-//! `FROM 'run.loom/requests'`: what a name that no table has stands for. A directory is told by its name, which ends in `.loom`;
-//! what follows it is a source. Names that end as files do which DuckDB itself reads are left to DuckDB.
+//! `FROM 'run.loom/requests'`: the meaning of a name that no table has. A directory's name ends in `.loom`, and a source follows it.
+//! Names of files that DuckDB itself reads are left to DuckDB.
 
 use super::paths::at_home;
 

@@ -1,21 +1,21 @@
-//! `loom_scan`: what bind settles (the source's columns, the arguments' sense) and what init fixes anew for each execution (the
-//! snapshots, `last`, the index definitions of that instant).
+//! `loom_scan`: bind settles the source's columns and the meaning of the arguments; init settles, for each execution, the snapshots,
+//! `last` and the index definitions of that instant.
 
 use std::sync::{Mutex, PoisonError};
 
 use loom_engine::Timestamp;
-use loom_engine::query::{Scan, ScanSpec};
+use loom_engine::query::{Predicate, Scan, ScanSpec};
 
 use super::arguments::{Ambient, Arguments};
+use super::clause::Clause;
 use super::columns::{self, Column};
-use super::filter::Filter;
 use super::parameters::{
     AROUND, AT, COMPLETE, INDEX, LAST, Parameter, T_FROM, T_TO, V_MAX, V_MIN, WIDTH,
 };
-use super::predicates;
+use super::part::Part;
 use super::prune;
-use super::selection::{Part, Selection, newest};
-use super::stats::Entry;
+use super::selection::{Selection, newest};
+use super::stats::ScanEntry;
 use super::time::TimeArguments;
 use crate::error::Result;
 use crate::exec::fill::Fill;
@@ -33,7 +33,7 @@ pub struct ScanPlan {
     /// Of the whole source when it was bound.
     records: u64,
     /// The `WHERE` clause as last offered: each offer stands for all before it.
-    offered: Mutex<Filter>,
+    offered: Mutex<Clause>,
 }
 
 impl ScanPlan {
@@ -44,7 +44,7 @@ impl ScanPlan {
         Ok(ScanPlan {
             columns: columns::of_fields(selection.fields()),
             records: records(&parts)?,
-            offered: Mutex::new(Filter::Opaque),
+            offered: Mutex::new(Clause::Opaque),
             selection,
             times,
         })
@@ -60,8 +60,8 @@ impl ScanPlan {
     }
 
     /// Takes the `WHERE` clause, to prune by and no more.
-    pub fn offer(&self, filter: Filter) {
-        *self.offered.lock().unwrap_or_else(PoisonError::into_inner) = filter;
+    pub fn offer(&self, clause: Clause) {
+        *self.offered.lock().unwrap_or_else(PoisonError::into_inner) = clause;
     }
 
     /// Begins an execution that shows these columns.
@@ -82,7 +82,7 @@ impl ScanPlan {
             let scan = Scan::new(&part.snapshot, self.spec(part, &offered, newest)?)?;
             running.push(ScanPart {
                 fills: Fill::all(&shown, &part.source),
-                stats: Entry::begin(&part.dir, &part.source.name, &scan),
+                stats: ScanEntry::begin(&part.dir, &part.source.name, &scan),
                 chunks_before,
                 scan,
             });
@@ -92,12 +92,12 @@ impl ScanPlan {
         ScanRun::new(running, self.selection.source.clone(), ambient.stop)
     }
 
-    fn spec(&self, part: &Part, offered: &Filter, newest: Option<Timestamp>) -> Result<ScanSpec> {
+    fn spec(&self, part: &Part, offered: &Clause, newest: Option<Timestamp>) -> Result<ScanSpec> {
         let Part { source, chosen, .. } = part;
         let exact = [self.times.predicate(newest)?, chosen.predicate()];
         Ok(ScanSpec {
             source: source.id,
-            exact: predicates::and(exact.into_iter()),
+            exact: Predicate::and(exact),
             prune: prune::predicate(offered, source, self.selection.fields().len()),
             index_filters: chosen
                 .index

@@ -1,19 +1,19 @@
-//! What the functions about a source have in common: a source of one directory or of several, and maybe a range of an index's
-//! values. Directories are looked up by their paths each time, so that a prepared statement sees what stands there now.
+//! What the functions about a source have in common: a source of one directory or of several, and perhaps a range of an index's
+//! values. Directories are looked up by their paths each time, so that a prepared statement reads what is there now.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use loom_engine::query::{Poll, Predicate, Snapshot};
-use loom_engine::schema::{FieldDef, FieldType, Index, Source};
-use loom_engine::{Error, TimeRange, Timestamp, ValueRange};
+use loom_engine::query::{Poll, Snapshot};
+use loom_engine::schema::{Domain, FieldDef, FieldType, Index, Number, Op, RangeSet, Source};
+use loom_engine::{Error, Key, TimeRange, Timestamp, proven};
 
 use super::agreement;
 use super::arguments::{Ambient, Arguments};
 use super::columns::{self, Shown};
 use super::datum::Datum;
 use super::directory;
-use super::number::{Domain, Number, Op};
+use super::part::{Chosen, Part};
 use super::paths::Given;
 use super::time::{TimeArguments, nanos};
 use crate::error::{Problem, Result};
@@ -29,41 +29,6 @@ pub struct Selection {
     v_max: Option<Datum>,
     at: Option<u64>,
     complete: bool,
-}
-
-/// The source in one directory, at one instant.
-pub struct Part {
-    /// The directory's path as text.
-    pub dir: String,
-    pub snapshot: Snapshot,
-    pub source: Arc<Source>,
-    pub chosen: Chosen,
-}
-
-/// An index by name, and the range of its values that is asked for.
-pub struct Chosen {
-    pub index: Option<Arc<Index>>,
-    pub range: Option<ValueRange>,
-}
-
-impl Chosen {
-    /// The rows within the bounds.
-    pub fn predicate(&self) -> Predicate {
-        match (&self.index, self.range) {
-            (Some(_), Some(range)) if range.is_empty() => Predicate::Nothing,
-            (Some(index), Some(range)) => Predicate::Value {
-                index: index.id,
-                range,
-            },
-            _ => Predicate::All,
-        }
-    }
-
-    pub fn required_index(&self) -> Result<&Arc<Index>> {
-        self.index
-            .as_ref()
-            .ok_or_else(|| Problem::binder("index must be given, and not NULL"))
-    }
 }
 
 impl Selection {
@@ -87,9 +52,9 @@ impl Selection {
     /// What is published now, or was at the position asked for, and the source in it.
     pub fn now(&self, ambient: &Ambient<'_>) -> Result<Vec<Part>> {
         let paths = self.given.paths(ambient.stop)?;
-        if let (Some(at), [_, _, ..]) = (self.at, paths.as_slice()) {
+        if let (Some(_), [_, _, ..]) = (self.at, paths.as_slice()) {
             return Err(Problem::binder(format!(
-                "at is a position in one directory, and {} are read; {at} means something else in each",
+                "at is a position in one directory, but the call reads {}; query each directory by itself",
                 paths.len()
             )));
         }
@@ -98,10 +63,13 @@ impl Selection {
             .map(|path| self.part(path))
             .collect::<Result<_>>()?;
         let fields = agreement::fields(&parts)?;
-        // Fields are only ever added; others mean another directory at the same path.
-        if !fields.starts_with(&self.fields) {
+        // Fields are only ever added; others mean another directory at the same path, or a field that got its first label.
+        let mut pairs = self.fields.iter().zip(fields);
+        if fields.len() < self.fields.len()
+            || !pairs.all(|(bound, now)| agreement::is_same_column(bound, now))
+        {
             return Err(Problem::input(format!(
-                "source '{}' is not the one that the statement was prepared for; prepare it again",
+                "source '{}' has other columns than when the statement was prepared; prepare it again",
                 self.source
             )));
         }
@@ -126,15 +94,16 @@ impl Selection {
     pub fn require_complete(
         &self,
         parts: &[Part],
-        spans: &[TimeRange],
+        spans: &RangeSet<Timestamp>,
         ambient: &Ambient<'_>,
     ) -> Result<()> {
         let poll = Poll::new(ambient.stop);
         let asked = if self.complete { parts } else { &[] };
         for part in asked {
-            for span in spans {
+            for &(first, last) in spans.ranges() {
+                let span = TimeRange { first, last };
                 part.snapshot
-                    .require_complete(part.source.id, *span, &poll)
+                    .require_complete(part.source.id, span, &poll)
                     .map_err(|error| incomplete(error, &part.dir))?;
             }
         }
@@ -162,33 +131,34 @@ impl Selection {
             return match (&self.v_min, &self.v_max) {
                 (None, None) => Ok(Chosen {
                     index: None,
-                    range: None,
+                    keys: None,
                 }),
                 _ => Err(Problem::binder(format!(
-                    "v_min and v_max need index, whose values they bound; loom_indexes('{dir}') lists the indexes"
+                    "v_min and v_max bound the values of an index; give index too, loom_indexes('{dir}') lists them"
                 ))),
             };
         };
         let index = source
             .index(name)
             .ok_or_else(|| unknown(source.unknown_index(name), dir))?;
-        let range = match (&self.v_min, &self.v_max) {
-            (None, None) => None,
-            (v_min, v_max) => {
-                let least = bound(source, index, "v_min", Op::Ge, v_min.as_ref())?;
-                let most = bound(source, index, "v_max", Op::Le, v_max.as_ref())?;
-                Some(least.intersect(most))
-            }
-        };
+        let mut keys = None;
+        for (name, op, value) in [
+            ("v_min", Op::Ge, &self.v_min),
+            ("v_max", Op::Le, &self.v_max),
+        ] {
+            let Some(value) = value else { continue };
+            let within = bound(source, index, name, op, value)?;
+            keys = Some(keys.map_or(within.clone(), |keys| within.intersect(&keys)));
+        }
         Ok(Chosen {
             index: Some(Arc::clone(index)),
-            range,
+            keys,
         })
     }
 }
 
-/// What `last` counts back from, where it was given: the newest record of the directories, or of the source where that brings its own times, which
-/// compare with no arrival.
+/// The time that `last` counts back from, where it was given: the newest record of the directories, or of the source where it has its own
+/// times, which do not compare with arrival.
 pub fn newest(parts: &[Part], times: &TimeArguments) -> Result<Option<Timestamp>> {
     let mut newest = None;
     if times.last.is_none() {
@@ -207,12 +177,12 @@ pub fn newest(parts: &[Part], times: &TimeArguments) -> Result<Option<Timestamp>
     Ok(newest)
 }
 
-/// A name that a directory does not know, with where to look names up.
+/// The error of an unknown name, with the function that lists the names.
 pub fn unknown(error: Error, dir: &str) -> Problem {
     match &error {
         Error::UnknownSource { name, .. } => {
             let hint = if name.contains('/') && Path::new(name).exists() {
-                "; the source follows the directory: (dir, source)"
+                "; the directory comes first: (dir, source)"
             } else {
                 ""
             };
@@ -229,7 +199,7 @@ pub fn unknown(error: Error, dir: &str) -> Problem {
 
 fn incomplete(error: Error, dir: &str) -> Problem {
     match error {
-        Error::Incomplete { .. } => Problem::input(format!("{dir}: {error}")),
+        Error::Incomplete { .. } => Problem::input(format!("'{dir}': {error}")),
         error => error.into(),
     }
 }
@@ -241,49 +211,44 @@ fn snapshot(path: &Path, dir: &str, at: Option<u64>) -> Result<Snapshot> {
     };
     let refused = |why: String| {
         Problem::binder(format!(
-            "at: {position} is no position of {dir}: {why}; loom_snapshot('{dir}') gives one"
+            "at: {position} is not a position of '{dir}': {why}; take one from loom_snapshot('{dir}')"
         ))
     };
     let snapshot = directory
         .snapshot_at(position)
         .map_err(|error| match error {
-            Error::Query(_) => refused("it lies past what is published".to_owned()),
+            Error::Query(_) => refused("it is past what is published".to_owned()),
             Error::Evicted { begin, .. } => {
-                refused(format!("retention has removed what lies below {begin}"))
+                refused(format!("retention has removed everything below {begin}"))
             }
             error => error.into(),
         })?;
     if snapshot.ends_between_records()? {
         Ok(snapshot)
     } else {
-        Err(refused("it lies inside a record".to_owned()))
+        Err(refused("it is inside a record".to_owned()))
     }
 }
 
-/// One bound on an index's value as a range of its keys.
+/// The keys of an index's values on one side of a bound.
 fn bound(
     source: &Source,
     index: &Index,
     name: &str,
     op: Op,
-    value: Option<&Datum>,
-) -> Result<ValueRange> {
-    let Some(value) = value else {
-        return Ok(ValueRange::ALL);
-    };
-    let ty = index
-        .value_field()
-        .and_then(|field| source.fields.get(field))
-        .map(|field| field.ty);
+    value: &Datum,
+) -> Result<RangeSet<Key>> {
+    let ty = |field: usize| proven::at(&source.fields, field).ty;
+    let ty = index.value_field().map(ty);
     let Some(domain) = ty.and_then(Domain::of) else {
         return Err(Problem::binder(format!(
-            "{name}: the index '{}' has no value, it counts",
+            "{name}: index '{}' has no values to compare, it only counts records; leave out {name}",
             index.name
         )));
     };
-    let number = match (ty, value) {
-        (Some(FieldType::TimestampNs), value) => time_of(value).or_else(|| Number::of(value)),
-        (_, value) => Number::of(value),
+    let number = match ty {
+        Some(FieldType::TimestampNs) => time_of(value).or_else(|| value.number()),
+        _ => value.number(),
     };
     match number {
         Some(number) => Ok(domain.keys(op, number)),

@@ -34,20 +34,20 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 static LATEST_SCANS: Mutex<VecDeque<Arc<Shared>>> = Mutex::new(VecDeque::new());
 
 /// One scan's place among the latest.
-pub struct Entry(Arc<Shared>);
+pub struct ScanEntry(Arc<Shared>);
 
-impl Entry {
+impl ScanEntry {
     /// Remembers a scan as long as it runs, and then what it came to.
-    pub fn begin(dir: &str, source: &str, scan: &Arc<Scan>) -> Entry {
-        Entry::add(dir, source, State::Running(Arc::downgrade(scan)))
+    pub fn begin(dir: &str, source: &str, scan: &Arc<Scan>) -> ScanEntry {
+        ScanEntry::add(dir, source, State::Running(Arc::downgrade(scan)))
     }
 
-    /// Remembers work that has no scan to ask: what it came to is said by [`Entry::finish`], as often as it changes.
-    pub fn pending(dir: &str, source: &str) -> Entry {
-        Entry::add(dir, source, State::Finished(ScanStats::default()))
+    /// Remembers work that has no scan to ask: what it came to is said by [`ScanEntry::finish`], as often as it changes.
+    pub fn pending(dir: &str, source: &str) -> ScanEntry {
+        ScanEntry::add(dir, source, State::Finished(ScanStats::default()))
     }
 
-    fn add(dir: &str, source: &str, state: State) -> Entry {
+    fn add(dir: &str, source: &str, state: State) -> ScanEntry {
         let shared = Arc::new(Shared {
             scan: NEXT.fetch_add(1, Ordering::Relaxed),
             dir: dir.to_owned(),
@@ -59,7 +59,7 @@ impl Entry {
             latest.pop_front();
         }
         latest.push_back(Arc::clone(&shared));
-        Entry(shared)
+        ScanEntry(shared)
     }
 
     pub fn finish(&self, stats: ScanStats) {
@@ -69,7 +69,7 @@ impl Entry {
 
 /// Remembers work that is done already.
 pub fn remember(dir: &str, source: &str, stats: ScanStats) {
-    Entry::add(dir, source, State::Finished(stats));
+    ScanEntry::add(dir, source, State::Finished(stats));
 }
 
 /// The latest scans, the oldest first.
@@ -85,6 +85,7 @@ pub fn latest() -> Vec<Record> {
         .map(|shared| {
             let stats = match &*shared.state.lock().unwrap_or_else(PoisonError::into_inner) {
                 State::Finished(stats) => *stats,
+                // Gone without an end: it never ran.
                 State::Running(scan) => scan.upgrade().map(|scan| scan.stats()).unwrap_or_default(),
             };
             Record {

@@ -1,4 +1,4 @@
-//! The small tables about a directory: its sources, indexes, position, state, and what the latest scans came to.
+//! The small tables about a directory: its sources, indexes, position, losses and state, and what the latest scans read.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::exec::cells::Cell;
 
 type Rows = Vec<Vec<Cell>>;
 
-/// A table about each of the directories, made anew for each execution.
+/// A table about each of the directories, built for each execution.
 pub struct DirectoryTable {
     given: Given,
     rows: fn(&About<'_>) -> Result<Rows>,

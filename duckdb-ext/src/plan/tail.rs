@@ -7,7 +7,7 @@ use super::arguments::{Ambient, Arguments};
 use super::columns::{self, Column};
 use super::scan::records;
 use super::selection::Selection;
-use super::stats::Entry;
+use super::stats::ScanEntry;
 use crate::error::Result;
 use crate::exec::fill::Fill;
 use crate::exec::tail::{TailPart, TailRun};
@@ -49,7 +49,7 @@ impl TailPlan {
         for part in &parts {
             let scan = RawScan::new(&part.snapshot, part.source.id, TimeRange::ALL)?;
             let fills = Fill::all(&shown, &part.source);
-            let stats = Entry::pending(&part.dir, &part.source.name);
+            let stats = ScanEntry::pending(&part.dir, &part.source.name);
             running.push(TailPart::new(scan, fills, stats));
         }
         let source = self.selection.source.clone();

@@ -2,6 +2,7 @@
 //! ends of time, and intervals of months go by the calendar (UTC).
 
 use loom_engine::query::Predicate;
+use loom_engine::schema::RangeSet;
 use loom_engine::{TimeRange, Timestamp};
 
 use super::datum::Interval;
@@ -34,7 +35,9 @@ impl TimeArguments {
             };
             let first = Timestamp(shifted(newest.0, last, -1)?);
             if first > newest {
-                return Err(Problem::binder("last: the interval must not be negative"));
+                return Err(Problem::binder(
+                    "last must not be negative; give a positive INTERVAL",
+                ));
             }
             range = range.intersect(TimeRange {
                 first,
@@ -44,19 +47,19 @@ impl TimeArguments {
         Ok(range)
     }
 
-    /// The windows of `around`, ascending and disjoint; none where it was not given.
-    pub fn windows(&self) -> Result<Option<Vec<TimeRange>>> {
+    /// The windows of `around`; none where it was not given.
+    pub fn windows(&self) -> Result<Option<RangeSet<Timestamp>>> {
         let (middles, width) = match (&self.around, self.width) {
             (None, None) => return Ok(None),
             (Some(middles), Some(width)) => (middles, width),
             (Some(_), None) => {
                 return Err(Problem::binder(
-                    "around needs width, an INTERVAL: the windows are [t - width, t + width)",
+                    "around needs width, an INTERVAL: it reads the windows [t - width, t + width)",
                 ));
             }
             (None, Some(_)) => {
                 return Err(Problem::binder(
-                    "width needs around, a list of TIMESTAMPTZ that is not NULL: the windows are [t - width, t + width)",
+                    "width needs around, a list of TIMESTAMPTZ: it reads the windows [t - width, t + width)",
                 ));
             }
         };
@@ -66,45 +69,27 @@ impl TimeArguments {
             let from = shifted_wide(middle, width, -1)?;
             let to = shifted_wide(middle, width, 1)?;
             if from > to {
-                return Err(Problem::binder("width: the interval must not be negative"));
+                return Err(Problem::binder(
+                    "width must not be negative; give a positive INTERVAL",
+                ));
             }
             windows.push(half_open(from, to));
         }
-        Ok(Some(disjoint(windows)))
+        Ok(Some(RangeSet::new(windows)))
     }
 
-    /// The windows within the range, ascending and disjoint, or the range itself.
-    pub fn spans(&self, newest: Option<Timestamp>) -> Result<Vec<TimeRange>> {
-        let range = self.range(newest)?;
+    /// The windows within the range, or the range itself.
+    pub fn spans(&self, newest: Option<Timestamp>) -> Result<RangeSet<Timestamp>> {
+        let range = RangeSet::from(self.range(newest)?);
         Ok(match self.windows()? {
-            None => vec![range],
-            Some(windows) => windows
-                .into_iter()
-                .map(|window| window.intersect(range))
-                .filter(|span| !span.is_empty())
-                .collect(),
+            None => range,
+            Some(windows) => windows.intersect(&range),
         })
     }
 
     /// All of it as one predicate.
     pub fn predicate(&self, newest: Option<Timestamp>) -> Result<Predicate> {
-        let spans = self.spans(newest)?;
-        Ok(match (spans.as_slice(), &self.around) {
-            ([], _) => Predicate::Nothing,
-            ([range], None) => of_range(*range),
-            (spans, _) => Predicate::Or(spans.iter().map(|span| of_range(*span)).collect()),
-        })
-    }
-}
-
-/// A range as a predicate, in its simplest form.
-pub fn of_range(range: TimeRange) -> Predicate {
-    if range.is_empty() {
-        Predicate::Nothing
-    } else if range == TimeRange::ALL {
-        Predicate::All
-    } else {
-        Predicate::Time(range)
+        Ok(Predicate::times(self.spans(newest)?))
     }
 }
 
@@ -159,7 +144,7 @@ fn shifted_wide(time: i128, interval: Interval, sign: i64) -> Result<i128> {
         shifted = moved
             .map_err(|error| {
                 Problem::binder(format!(
-                    "an interval of {months} months leads out of the calendar: {error}"
+                    "an INTERVAL of {months} months ends outside the calendar: {error}; give a shorter one"
                 ))
             })?
             .timestamp()
@@ -167,22 +152,6 @@ fn shifted_wide(time: i128, interval: Interval, sign: i64) -> Result<i128> {
     }
     let rest = i128::from(interval.days) * DAY_NANOS + i128::from(interval.micros) * 1000;
     Ok(shifted + rest * i128::from(sign))
-}
-
-fn disjoint(mut ranges: Vec<TimeRange>) -> Vec<TimeRange> {
-    ranges.retain(|range| !range.is_empty());
-    ranges.sort_unstable_by_key(|range| range.first);
-    let mut merged: Vec<TimeRange> = Vec::with_capacity(ranges.len());
-    for range in ranges {
-        match merged.last_mut() {
-            // Adjacent ranges join too: they are closed.
-            Some(last) if range.first.0 <= last.last.0.saturating_add(1) => {
-                last.last = last.last.max(range.last)
-            }
-            _ => merged.push(range),
-        }
-    }
-    merged
 }
 
 #[cfg(test)]
@@ -270,13 +239,13 @@ mod tests {
             first: Timestamp(first),
             last: Timestamp(last),
         };
-        let expected = vec![range(8_000, 17_999), range(98_000, 101_999)];
+        let expected = RangeSet::new([range(8_000, 17_999), range(98_000, 101_999)]);
         assert_eq!(arguments.windows().unwrap(), Some(expected));
-        let lacking = TimeArguments {
+        let without_width = TimeArguments {
             around: Some(vec![1]),
             ..Default::default()
         };
-        assert!(lacking.windows().is_err());
+        assert!(without_width.windows().is_err());
         let none = TimeArguments {
             around: Some(vec![]),
             width: Some(interval(0, 0, 2)),
@@ -307,8 +276,9 @@ mod tests {
             };
             given.windows().unwrap().unwrap()
         };
-        assert_eq!(windows(i64::MAX / 1000)[0].last, Timestamp::MAX);
-        assert_eq!(windows(i64::MIN / 1000)[0].first, Timestamp::MIN);
+        let (_, last) = windows(i64::MAX / 1000).hull().unwrap();
+        let (first, _) = windows(i64::MIN / 1000).hull().unwrap();
+        assert_eq!((first, last), (Timestamp::MIN, Timestamp::MAX));
         assert!(windows(year_2400).is_empty() && windows(TIMESTAMP_INFINITY).is_empty());
     }
 

@@ -1,12 +1,11 @@
 //! The values of an index in SQL: their type, and keys, sums and the ends of bins as cells of it.
 
-use loom_engine::schema::{BinMap, FieldType};
-use loom_engine::{Key, Sum, ValueKind};
+use loom_engine::schema::{BinMap, Domain, FieldType};
+use loom_engine::{Key, Sum, ValueKind, proven};
 
-use super::number::Domain;
-use super::selection::Part;
+use super::part::Part;
 use super::types::{SqlType, of_numbers};
-use crate::error::{Problem, Result};
+use crate::error::Result;
 use crate::exec::cells::Cell;
 
 #[derive(Clone, Copy)]
@@ -19,16 +18,13 @@ pub struct Values {
 impl Values {
     /// Of the index that a call names.
     pub fn of(parts: &[Part]) -> Result<Values> {
-        let Some(Part { source, chosen, .. }) = parts.first() else {
-            return Err(Problem::binder("no directory was given"));
-        };
+        let first = parts.first();
+        let Part { source, chosen, .. } = first.expect("a call reads at least one directory");
         let index = chosen.required_index()?;
-        let field = index
-            .value_field()
-            .and_then(|field| source.fields.get(field));
+        let ty = |field: usize| proven::at(&source.fields, field).ty;
         Ok(Values {
             kind: index.kind,
-            ty: field.map(|field| field.ty),
+            ty: index.value_field().map(ty),
         })
     }
 

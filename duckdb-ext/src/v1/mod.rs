@@ -5,7 +5,6 @@ mod table;
 mod value;
 mod vectors;
 
-use std::ffi::CString;
 use std::ptr::null_mut;
 
 use duckdb::ffi;
@@ -34,9 +33,8 @@ pub unsafe extern "C" fn loom_init_c_api(
     if let Err(problem) = &outcome
         && let Some(set_error) = access.set_error
     {
-        let text = CString::new(problem.to_string().replace('\0', "\\0")).unwrap_or_default();
         // SAFETY: DuckDB copies the text.
-        unsafe { set_error(info, text.as_ptr()) };
+        unsafe { set_error(info, table::text(&problem.to_string()).as_ptr()) };
     }
     outcome.unwrap_or(false)
 }
@@ -57,7 +55,7 @@ unsafe fn load(
     }
     let get_database = access
         .get_database
-        .ok_or_else(|| Problem::input("DuckDB gave no way to its database"))?;
+        .ok_or_else(|| Problem::missing("access to its database"))?;
     // SAFETY: the information is live; DuckDB itself reports why it gives no database.
     let database = unsafe { get_database(info).as_ref() };
     let Some(&database) = database else {
@@ -67,7 +65,7 @@ unsafe fn load(
     // SAFETY: the database is live.
     if unsafe { ffi::duckdb_connect(database, &mut connection) } != ffi::DuckDBSuccess {
         return Err(Problem::input(
-            "DuckDB refused a connection to register the functions with",
+            "cannot load Loom: DuckDB refused a connection to register its functions",
         ));
     }
     // SAFETY: the connection was just opened; it is closed once, whatever came of it.

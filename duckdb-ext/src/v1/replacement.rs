@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 use duckdb::ffi;
 
 use super::table::text;
-use super::value::Value;
+use super::value::OwnedValue;
 use crate::error::{Callback, guard};
 use crate::plan::replacement;
 
@@ -39,7 +39,7 @@ unsafe extern "C" fn replace(
             ffi::duckdb_replacement_scan_set_function_name(info, text(found.function).as_ptr())
         };
         for argument in &found.arguments {
-            let value = Value::of_text(argument);
+            let value = OwnedValue::of_text(argument);
             // SAFETY: the information and the value are live for the call, which copies the value.
             unsafe { ffi::duckdb_replacement_scan_add_parameter(info, value.raw()) };
         }

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use duckdb::ffi;
 
-use super::value::{LogicalType, Value};
+use super::value::{LogicalType, OwnedValue};
 use super::vectors::Vectors;
 use crate::error::{Callback, Problem, Result, guard};
 use crate::plan::arguments::{Ambient, Arguments};
@@ -68,7 +68,7 @@ unsafe fn register(connection: ffi::duckdb_connection, function: &'static Functi
         Ok(())
     } else {
         Err(Problem::input(format!(
-            "DuckDB refused to register {}",
+            "cannot load Loom: DuckDB refused to register {}",
             function.name
         )))
     }
@@ -76,7 +76,7 @@ unsafe fn register(connection: ffi::duckdb_connection, function: &'static Functi
 
 /// For C, which ends texts with NUL.
 pub fn text(text: &str) -> CString {
-    CString::new(text.replace('\0', "\\0")).unwrap_or_default()
+    CString::new(text.replace('\0', "\\0")).expect("NULs are replaced")
 }
 
 /// What one thread keeps. Its worker is made when it first has work, for only then the execution is known.
@@ -102,7 +102,7 @@ unsafe extern "C" fn bind(info: ffi::duckdb_bind_info) {
         let mut arguments = Arguments::of(function.name);
         for (at, parameter) in function.positional.iter().enumerate() {
             // SAFETY: the information is live for the call, and the value that it gives is ours.
-            let value = unsafe { Value::new(ffi::duckdb_bind_get_parameter(info, at as u64)) };
+            let value = unsafe { OwnedValue::new(ffi::duckdb_bind_get_parameter(info, at as u64)) };
             if let Some(value) = value {
                 arguments.set(parameter.name, value.datum()?);
             }
@@ -110,8 +110,9 @@ unsafe extern "C" fn bind(info: ffi::duckdb_bind_info) {
         for parameter in function.named {
             let name = text(parameter.name);
             // SAFETY: likewise; the name outlives the call.
-            let value =
-                unsafe { Value::new(ffi::duckdb_bind_get_named_parameter(info, name.as_ptr())) };
+            let value = unsafe {
+                OwnedValue::new(ffi::duckdb_bind_get_named_parameter(info, name.as_ptr()))
+            };
             if let Some(value) = value {
                 arguments.set(parameter.name, value.datum()?);
             }
@@ -151,7 +152,7 @@ unsafe extern "C" fn init(info: ffi::duckdb_init_info) {
                 .cast::<Bound>()
                 .as_ref()
         };
-        let bound = bound.ok_or_else(|| missing("bind data"))?;
+        let bound = bound.ok_or_else(|| Problem::missing("bind data"))?;
         // SAFETY: the information is live for the call.
         let columns = unsafe { ffi::duckdb_init_get_column_count(info) };
         // SAFETY: likewise, and the number is below the count.
@@ -187,14 +188,14 @@ unsafe extern "C" fn execute(info: ffi::duckdb_function_info, output: ffi::duckd
                 .cast::<Running>()
                 .as_ref()
         };
-        let running = running.ok_or_else(|| missing("init data"))?;
+        let running = running.ok_or_else(|| Problem::missing("init data"))?;
         // SAFETY: the data is what `init_local` set, for this thread alone.
         let local = unsafe {
             ffi::duckdb_function_get_local_init_data(info)
                 .cast::<Local>()
                 .as_mut()
         };
-        let local = local.ok_or_else(|| missing("local init data"))?;
+        let local = local.ok_or_else(|| Problem::missing("local init data"))?;
         let worker = local.worker.get_or_insert_with(|| running.worker());
         // SAFETY: the chunk is this call's output.
         let mut vectors = unsafe { Vectors::new(output) };
@@ -204,8 +205,4 @@ unsafe extern "C" fn execute(info: ffi::duckdb_function_info, output: ffi::duckd
         // SAFETY: the information is live for the call; the text is copied.
         unsafe { ffi::duckdb_function_set_error(info, text(&problem.to_string()).as_ptr()) };
     }
-}
-
-fn missing(what: &str) -> Problem {
-    Problem::input(format!("DuckDB gave a callback no {what}"))
 }

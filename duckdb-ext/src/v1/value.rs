@@ -1,5 +1,5 @@
-//! Values and types of C API v1 as ours. A NULL is told apart before anything else is asked of a value: the API's conversions
-//! throw on one, and no exception may come through here.
+//! Values and types of C API v1 as ours. A value is tested for NULL before anything else: the API's conversions throw on a NULL, and
+//! no exception may come through here.
 
 use std::ffi::CStr;
 
@@ -10,28 +10,30 @@ use crate::plan::datum::{Datum, Interval, to_micros};
 use crate::plan::types::SqlType;
 
 /// An owned value.
-pub struct Value(ffi::duckdb_value);
+pub struct OwnedValue(ffi::duckdb_value);
 
-impl Drop for Value {
+impl Drop for OwnedValue {
     fn drop(&mut self) {
         // SAFETY: the value is owned, and destroyed once.
         unsafe { ffi::duckdb_destroy_value(&mut self.0) };
     }
 }
 
-impl Value {
+impl OwnedValue {
     /// None where DuckDB gave no value.
     ///
     /// # Safety
     ///
     /// `raw` is null, or a live value that nobody else destroys.
-    pub unsafe fn new(raw: ffi::duckdb_value) -> Option<Value> {
-        (!raw.is_null()).then_some(Value(raw))
+    pub unsafe fn new(raw: ffi::duckdb_value) -> Option<OwnedValue> {
+        (!raw.is_null()).then_some(OwnedValue(raw))
     }
 
-    pub fn of_text(text: &str) -> Value {
-        // SAFETY: the text is live for the call, which copies as many bytes as it is told.
-        Value(unsafe { ffi::duckdb_create_varchar_length(text.as_ptr().cast(), text.len() as u64) })
+    pub fn of_text(text: &str) -> OwnedValue {
+        // SAFETY: the text is live for the call, which copies as many bytes as the length says.
+        OwnedValue(unsafe {
+            ffi::duckdb_create_varchar_length(text.as_ptr().cast(), text.len() as u64)
+        })
     }
 
     pub fn raw(&self) -> ffi::duckdb_value {
@@ -126,7 +128,7 @@ impl Value {
                 ffi::DUCKDB_TYPE_DUCKDB_TYPE_LIST => {
                     let count = ffi::duckdb_get_list_size(self.0);
                     let items = (0..count).map(|at| {
-                        match Value::new(ffi::duckdb_get_list_child(self.0, at)) {
+                        match OwnedValue::new(ffi::duckdb_get_list_child(self.0, at)) {
                             Some(item) => item.datum(),
                             None => Ok(Datum::Null),
                         }
@@ -144,7 +146,7 @@ impl Value {
         unsafe {
             let text = ffi::duckdb_get_varchar(self.0);
             if text.is_null() {
-                return Err(Problem::binder("a VARCHAR argument holds no text"));
+                return Err(Problem::missing("the text of a VARCHAR argument"));
             }
             let owned = CStr::from_ptr(text).to_string_lossy().into_owned();
             ffi::duckdb_free(text.cast());

@@ -39,7 +39,7 @@ impl Vectors {
     fn column(&mut self, position: usize) -> Result<&mut Column> {
         self.columns
             .get_mut(position)
-            .ok_or_else(|| Problem::input(format!("DuckDB gave no output vector {position}")))
+            .ok_or_else(|| Problem::missing(format!("output vector {position}")))
     }
 
     fn vector(&mut self, position: usize) -> Result<ffi::duckdb_vector> {
@@ -54,8 +54,7 @@ impl Vectors {
 }
 
 fn lent<T>(pointer: *mut T) -> Result<NonNull<T>> {
-    NonNull::new(pointer)
-        .ok_or_else(|| Problem::input("DuckDB lent an output vector without memory"))
+    NonNull::new(pointer).ok_or_else(|| Problem::missing("memory for an output vector"))
 }
 
 // SAFETY: DuckDB's flat output vectors hold STANDARD_VECTOR_SIZE entries of their type, and what was assigned to them lives as

@@ -15,13 +15,13 @@ use super::table::within;
 use super::value::{datum, logical_type};
 use crate::error::{Callback, Problem};
 use crate::plan::arguments::Arguments;
-use crate::plan::attach::{Attachment, NAME, View};
+use crate::plan::attach::{AttachPlan, NAME, ViewName};
 use crate::plan::parameters::{DIR, Parameter};
 
 const PARAMETERS: [Parameter; 2] = [DIR, NAME];
 
 pub fn register_all(extension: &Extension) -> duckdb_neo::Result<()> {
-    let mut description = "Attaches an in-memory catalog with a view for each source of a Loom directory; again, to see new sources.".to_owned();
+    let mut description = "Attach an in-memory catalog with a view for each source of a Loom directory. Run it again to see new sources.".to_owned();
     for parameter in PARAMETERS {
         description.push_str(&format!("\n{}: {}", parameter.name, parameter.about));
     }
@@ -43,7 +43,7 @@ pub fn register_all(extension: &Extension) -> duckdb_neo::Result<()> {
 #[derive(Default)]
 struct Attach {
     /// Every view that was ever made, by the name of its catalog: of those, the ones whose source is gone are dropped.
-    made: Mutex<HashMap<String, BTreeSet<View>>>,
+    made: Mutex<HashMap<String, BTreeSet<ViewName>>>,
 }
 
 impl PragmaQueryCallbacks for Attach {
@@ -52,17 +52,16 @@ impl PragmaQueryCallbacks for Attach {
             settings::require_external_access(context)?;
             let mut arguments = Arguments::of("loom_attach");
             for (at, parameter) in PARAMETERS.iter().enumerate() {
-                let value = given.value(at).map_err(problem)?.ok_or_else(|| {
-                    Problem::binder(format!("{} takes a constant", parameter.name))
-                })?;
+                let value = given.value(at).map_err(problem)?;
+                let value = value.ok_or_else(|| Problem::not_constant(parameter.name))?;
                 arguments.set(parameter.name, datum(&value, ambient.stop)?);
             }
-            let attachment = Attachment::bind(&arguments, ambient)?;
+            let attachment = AttachPlan::bind(&arguments, ambient)?;
             let views = attachment.views(ambient)?;
-            let now: BTreeSet<View> = views.iter().map(|(view, _)| view.clone()).collect();
+            let now: BTreeSet<ViewName> = views.iter().map(|(view, _)| view.clone()).collect();
             let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
             let made = made.entry(attachment.catalog.to_lowercase()).or_default();
-            let gone: Vec<View> = made.difference(&now).cloned().collect();
+            let gone: Vec<ViewName> = made.difference(&now).cloned().collect();
             made.extend(now);
             Ok(attachment.script(&views, &gone))
         })

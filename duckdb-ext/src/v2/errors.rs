@@ -16,7 +16,7 @@ pub fn problem(error: Error) -> Problem {
     }
 }
 
-/// A problem as DuckDB is told it.
+/// A problem as an error of DuckDB.
 pub fn error(problem: Problem) -> Error {
     let message = problem.to_string();
     let code = match problem {

@@ -1,14 +1,14 @@
-//! Bound expressions of C API v2 as filters of ours. What is not understood becomes [`Filter::Opaque`]; nothing here can fail a
-//! query, for DuckDB checks every row itself.
+//! Bound expressions of C API v2 as clauses of ours. What is not understood becomes [`Clause::Opaque`]; nothing here can fail a
+//! query, because DuckDB checks every row itself.
 
 use duckdb_neo::expression::{Expression, ExpressionType};
 use duckdb_neo::logical_type::LogicalTypeID;
 use duckdb_neo::types::DecimalSignature;
+use loom_engine::schema::Op;
 
 use super::value::datum;
+use crate::plan::clause::{Clause, Step, Term};
 use crate::plan::datum::{Datum, Interval};
-use crate::plan::filter::{Filter, Step, Term};
-use crate::plan::number::Op;
 
 /// Deeper trees than this are not read: the walk is recursive.
 const DEPTH_MAX: usize = 64;
@@ -30,8 +30,8 @@ pub struct Reader<'a> {
 
 impl Reader<'_> {
     /// Reads one predicate, as far as it can be read.
-    pub fn read(&self, expression: &Expression<'_>) -> Filter {
-        self.filter(expression, 0).unwrap_or(Filter::Opaque)
+    pub fn read(&self, expression: &Expression<'_>) -> Clause {
+        self.filter(expression, 0).unwrap_or(Clause::Opaque)
     }
 
     fn children_max(&self) -> usize {
@@ -39,19 +39,19 @@ impl Reader<'_> {
     }
 
     /// None where the expression is not understood.
-    fn filter(&self, expression: &Expression<'_>, depth: usize) -> Option<Filter> {
+    fn filter(&self, expression: &Expression<'_>, depth: usize) -> Option<Clause> {
         if depth > DEPTH_MAX {
             return None;
         }
-        let parts = || -> Option<Vec<Filter>> {
+        let parts = || -> Option<Vec<Clause>> {
             let part = |child: &Expression<'_>| self.filter(child, depth + 1);
             self.children(expression, 0, |child| {
-                Some(part(child).unwrap_or(Filter::Opaque))
+                Some(part(child).unwrap_or(Clause::Opaque))
             })
         };
         match expression.expression_type().ok()? {
-            ExpressionType::ConjunctionAnd => parts().map(Filter::And),
-            ExpressionType::ConjunctionOr => parts().map(Filter::Or),
+            ExpressionType::ConjunctionAnd => parts().map(Clause::And),
+            ExpressionType::ConjunctionOr => parts().map(Clause::Or),
             ExpressionType::CompareEqual | ExpressionType::CompareNotDistinctFrom => {
                 self.comparison(expression, Op::Eq)
             }
@@ -90,51 +90,51 @@ impl Reader<'_> {
     }
 
     /// A column that is a condition by itself.
-    fn flag(&self, expression: &Expression<'_>, value: bool) -> Option<Filter> {
+    fn flag(&self, expression: &Expression<'_>, value: bool) -> Option<Clause> {
         if expression.expression_type().ok()? != ExpressionType::BoundColumnRef {
             return None;
         }
-        Some(Filter::compare(
+        Some(Clause::compare(
             self.term(expression)?,
             Op::Eq,
             Datum::Bool(value),
         ))
     }
 
-    fn comparison(&self, expression: &Expression<'_>, op: Op) -> Option<Filter> {
+    fn comparison(&self, expression: &Expression<'_>, op: Op) -> Option<Clause> {
         let (left, right) = (expression.child(0).ok()?, expression.child(1).ok()?);
         let is_distinct_from =
             expression.expression_type().ok()? == ExpressionType::CompareNotDistinctFrom;
         let (term, op, value) = match (constant(&left), constant(&right)) {
             (None, Some(value)) => (self.term(&left)?, op, value),
-            (Some(value), None) => (self.term(&right)?, op.flipped(), value),
+            (Some(value), None) => (self.term(&right)?, op.mirrored(), value),
             _ => return None,
         };
         if value.is_null() && is_distinct_from {
             return None;
         }
-        Some(Filter::compare(term, op, value))
+        Some(Clause::compare(term, op, value))
     }
 
-    /// Whether the ends belong to it is not told: both are taken to.
-    fn between(&self, expression: &Expression<'_>) -> Option<Filter> {
+    /// DuckDB does not say whether the ends are included: both are taken to be.
+    fn between(&self, expression: &Expression<'_>) -> Option<Clause> {
         let subject = self.term(&expression.child(0).ok()?)?;
         let end = |at: usize, op| match expression.child(at).ok().and_then(|child| constant(&child))
         {
-            Some(value) => Filter::compare(subject.clone(), op, value),
-            None => Filter::Opaque,
+            Some(value) => Clause::compare(subject.clone(), op, value),
+            None => Clause::Opaque,
         };
-        Some(Filter::And(vec![end(1, Op::Ge), end(2, Op::Le)]))
+        Some(Clause::And(vec![end(1, Op::Ge), end(2, Op::Le)]))
     }
 
-    fn one_of(&self, expression: &Expression<'_>) -> Option<Filter> {
+    fn one_of(&self, expression: &Expression<'_>) -> Option<Clause> {
         let term = self.term(&expression.child(0).ok()?)?;
         let values = self.children(expression, 1, constant)?;
-        Some(Filter::In { term, values })
+        Some(Clause::In { term, values })
     }
 
     /// `column IN list`, where the list is one value: a call of `contains`.
-    fn contained(&self, expression: &Expression<'_>) -> Option<Filter> {
+    fn contained(&self, expression: &Expression<'_>) -> Option<Clause> {
         let name = expression.function_name().ok()?;
         let is_contains = matches!(
             name.as_str(),
@@ -147,7 +147,7 @@ impl Reader<'_> {
             return None;
         };
         let term = self.term(&expression.child(1).ok()?)?;
-        Some(Filter::In { term, values })
+        Some(Clause::In { term, values })
     }
 
     /// A column, or a monotone function of one.

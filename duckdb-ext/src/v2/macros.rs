@@ -1,5 +1,5 @@
-//! Registers the macros of `sql/macros.sql` with C API v2, in DuckDB's own catalog: nothing is written into the user's, and a
-//! macro of the user's with the same name goes before.
+//! Registers the macros of `sql/macros.sql` with C API v2, in DuckDB's own catalog: nothing is written into the user's, and a user's
+//! macro with the same name takes precedence.
 
 use duckdb_neo::extension::Extension;
 use duckdb_neo::macro_function::{MacroBody, MacroFunctionBuilder};
@@ -10,7 +10,7 @@ use crate::plan::macros::{self, Macro};
 
 pub fn register_all(extension: &Extension) {
     for found in macros::all() {
-        // A name that somebody has taken already is theirs, and no reason for not loading.
+        // The user keeps a name that is taken already; the extension loads without that macro.
         let _taken = register(extension, found);
     }
 }

@@ -29,7 +29,7 @@ pub fn register_all(extension: &Extension) -> duckdb_neo::Result<()> {
     let link: &dyn FFILink = extension;
     CustomOptionBuilder::new(
         "loom_dir",
-        "The Loom directory that a call reads where it names none",
+        "The Loom directory that a call reads when it names none",
         String::logical_type(link)?,
         AsGiven,
     )
@@ -63,13 +63,13 @@ pub fn threads(context: &Context) -> usize {
     threads.map_or(1, |threads| threads.clamp(1, THREADS_MOST) as usize)
 }
 
-/// A Loom directory is files outside the database: where DuckDB's own readers may not look, it is not read either.
+/// A Loom directory is files outside the database: where DuckDB's own readers may not read, neither may we.
 pub fn require_external_access(context: &Context) -> Result<()> {
     let allowed =
         setting(context, "enable_external_access").and_then(|value| value.get::<bool>().ok()?);
     if allowed == Some(false) {
         return Err(Problem::Io(
-            "Loom directories are files, and access to files is disabled by the setting enable_external_access".to_owned(),
+            "cannot read a Loom directory: access to files is disabled by the setting enable_external_access".to_owned(),
         ));
     }
     Ok(())

@@ -23,7 +23,7 @@ use super::value::{datum, logical_type};
 use super::vectors::Vectors;
 use crate::error::{Callback, Problem, Result, guard};
 use crate::plan::arguments::{Ambient, Arguments};
-use crate::plan::filter::Filter;
+use crate::plan::clause::Clause;
 use crate::plan::functions::{Bound, FUNCTIONS, Function, Running, Worker};
 use crate::plan::parameters::Parameter;
 
@@ -128,10 +128,6 @@ fn projection(columns: &InitColumnData<'_>) -> Result<Vec<usize>> {
         .collect()
 }
 
-fn missing(what: &str) -> Problem {
-    Problem::Io(format!("DuckDB gave a callback no {what}"))
-}
-
 impl TableFunctionCallbacks for Callbacks {
     type BindData = Bound;
     type LocalState = Worker;
@@ -152,12 +148,8 @@ impl TableFunctionCallbacks for Callbacks {
                 .chain(self.function.named)
                 .zip(&given)
             {
-                let value = argument.value.as_ref().ok_or_else(|| {
-                    Problem::binder(format!(
-                        "{} takes a constant, such as a literal, now(), getvariable('x') or a parameter, and no column or subquery",
-                        parameter.name
-                    ))
-                })?;
+                let value = argument.value.as_ref();
+                let value = value.ok_or_else(|| Problem::not_constant(parameter.name))?;
                 arguments.set(parameter.name, datum(value, ambient.stop)?);
             }
             let bound = self.function.bind(&arguments, ambient)?;
@@ -203,8 +195,8 @@ impl TableFunctionCallbacks for Callbacks {
     ) -> duckdb_neo::Result<()> {
         let stop = || interrupted(context);
         guard(Callback::Execute, || {
-            let running = running.ok_or_else(|| missing("global state"))?;
-            let worker = worker.ok_or_else(|| missing("local state"))?;
+            let running = running.ok_or_else(|| Problem::missing("global state"))?;
+            let worker = worker.ok_or_else(|| Problem::missing("local state"))?;
             worker.fill(running, &mut Vectors::new(context, &output), &stop)
         })
         .map_err(error)
@@ -216,7 +208,7 @@ impl TableFunctionCallbacks for Callbacks {
         running: Option<&Running>,
         _: &Context,
     ) -> duckdb_neo::Result<Option<f64>> {
-        // An error here would reach the progress bar and nobody else.
+        // An error here would reach only the progress bar.
         Ok(guard(Callback::Progress, || Ok(running.map(Running::progress))).unwrap_or(None))
     }
 }
@@ -256,9 +248,9 @@ impl TableFilterPushdownCallbacks for Callbacks {
             let count = offered.filter_count().map_err(problem)?;
             let filters = (0..count).map(|at| match offered.filter(at) {
                 Ok(filter) => reader.read(&filter),
-                Err(_) => Filter::Opaque,
+                Err(_) => Clause::Opaque,
             });
-            let filter = Filter::And(filters.collect());
+            let filter = Clause::And(filters.collect());
             // DuckDB forgets an interrupt between planning and running.
             if interrupted(context) {
                 return Err(Problem::Interrupted);
@@ -280,7 +272,8 @@ impl TablePartitioningCallbacks for Callbacks {
         _: PartitionData<'_>,
     ) -> duckdb_neo::Result<usize> {
         guard(Callback::Partition, || {
-            Ok(worker.map_or(0, |worker| worker.batch() as usize))
+            let worker = worker.ok_or_else(|| Problem::missing("local state"))?;
+            Ok(worker.batch() as usize)
         })
         .map_err(error)
     }

@@ -56,8 +56,7 @@ fn call(function: impl FnOnce(*mut ErrorHandle) -> Code) -> Result<()> {
 }
 
 fn lent<T>(pointer: *mut T) -> Result<NonNull<T>> {
-    NonNull::new(pointer)
-        .ok_or_else(|| Problem::Io("DuckDB lent an output vector without memory".to_owned()))
+    NonNull::new(pointer).ok_or_else(|| Problem::missing("memory for an output vector"))
 }
 
 impl<'a> Vectors<'a> {
@@ -72,7 +71,7 @@ impl<'a> Vectors<'a> {
     fn column(&mut self, position: usize) -> Result<&mut Column> {
         self.columns
             .get_mut(position)
-            .ok_or_else(|| Problem::Io(format!("DuckDB gave no output vector {position}")))
+            .ok_or_else(|| Problem::missing(format!("output vector {position}")))
     }
 
     fn handle(&mut self, position: usize) -> Result<ffi::duckdb_v2_vector_handle> {

@@ -77,7 +77,7 @@ fn questions(files: Memory, errors: &mut Errors) -> Result<()> {
             errors.of(raw_scan(&snapshot, source.id, time, &Poll::never(), |_| {
                 ControlFlow::Continue(())
             }));
-            scan(&snapshot, &source, Predicate::Time(time), errors);
+            scan(&snapshot, &source, Predicate::time(time), errors);
         }
         for index in source.indexes.iter().take(4) {
             ask_index(&snapshot, &source, index.id, lately, errors);
@@ -131,7 +131,7 @@ fn ask_index(
             while let Some(Some(_)) = errors.of(histogram.next(&Poll::never())) {}
         }
     }
-    let predicate = Predicate::Value { index, range: high };
+    let predicate = Predicate::value(index, high);
     scan(snapshot, source, predicate, errors);
     errors.of(indexed_scan(
         snapshot,

@@ -62,6 +62,11 @@ impl Directory {
         self.reader.dir()
     }
 
+    /// Whether the directory that was opened still stands at its path, by its UUID.
+    pub fn is_in_place(&self) -> bool {
+        self.reader.require_in_place().is_ok()
+    }
+
     /// Gives the function of an index that was defined as a closure, so that records which no summary covers can be evaluated.
     pub fn provide_function(&self, index: IndexId, function: IndexFn) {
         let mut functions = self

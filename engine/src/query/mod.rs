@@ -17,7 +17,6 @@ mod status;
 // What is asked.
 mod poll;
 mod predicate;
-mod ranges;
 mod value;
 
 // How nodes and chunks answer.
@@ -43,7 +42,7 @@ pub use aggregate::quantile::Quantile;
 pub use directory::{Directory, read_catalog};
 pub use losses::listing::{Loss, unrecorded_since};
 pub use poll::Poll;
-pub use predicate::Predicate;
+pub use predicate::{Predicate, Subject};
 pub use scan::chunk_cursor::{RecordView, Row};
 pub use scan::chunk_list::{ChunkList, ChunkSource};
 pub use scan::chunk_reader::{ChunkReader, Rows};

@@ -1,42 +1,123 @@
-//! What a query asks of a record, over `ts` and index values, and its prepared form.
+//! What a query asks of a record, over `ts` and index values.
 //!
-//! A [`Predicate`] is what callers write; [`Test`] is the same with indexes looked up, windows and value lists joined into sorted sets,
-//! and AND and OR flattened. `mask.rs` evaluates a `Test` over nodes, `Test::matches` over one record: both must agree.
+//! A [`Predicate`] is what callers write; a [`Test`] is the same with its indexes looked up. `mask.rs` evaluates a `Test` over nodes,
+//! `Test::matches` over one record: both must agree.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::ranges::RangeSet;
 use super::value::Value;
 use crate::error::Result;
-use crate::schema::Layout;
+use crate::schema::{Layout, RangeSet};
 use crate::types::{IndexId, Key, TimeRange, Timestamp, ValueRange};
 
 /// A condition on the records of one source.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Predicate {
+pub enum Predicate<I = IndexId> {
     All,
     Nothing,
-    /// `ts`, the source's own time where it has one and else arrival, lies in the range.
-    Time(TimeRange),
-    /// The record has a value for the index, and it lies in the range.
-    Value {
-        index: IndexId,
-        range: ValueRange,
-    },
-    And(Vec<Predicate>),
-    Or(Vec<Predicate>),
+    /// `ts`, the source's own time where it has one and else arrival, is one of these.
+    Time(RangeSet<Timestamp>),
+    /// The record has a value for the index, and its key is one of these.
+    Value(I, RangeSet<Key>),
+    And(Vec<Predicate<I>>),
+    Or(Vec<Predicate<I>>),
 }
 
 /// A predicate over one source, prepared.
-#[derive(Clone)]
-pub(crate) enum Test {
-    All,
-    Nothing,
-    Time(RangeSet<Timestamp>),
-    Value(Arc<Value>, RangeSet<Key>),
-    And(Vec<Test>),
-    Or(Vec<Test>),
+pub(crate) type Test = Predicate<Arc<Value>>;
+
+/// An index, by its id or as what computes its values.
+pub trait Subject {
+    fn id(&self) -> IndexId;
+}
+
+impl Subject for IndexId {
+    fn id(&self) -> IndexId {
+        *self
+    }
+}
+
+impl Subject for Arc<Value> {
+    fn id(&self) -> IndexId {
+        Value::id(self)
+    }
+}
+
+impl Predicate {
+    pub fn value(index: IndexId, range: ValueRange) -> Predicate {
+        Predicate::keys(index, range.into())
+    }
+}
+
+impl<I: Subject> Predicate<I> {
+    pub fn time(range: TimeRange) -> Self {
+        Predicate::times(range.into())
+    }
+
+    /// In the simplest form, as all that follow.
+    pub fn times(times: RangeSet<Timestamp>) -> Self {
+        if times.is_empty() {
+            Predicate::Nothing
+        } else if times.is_all() {
+            Predicate::All
+        } else {
+            Predicate::Time(times)
+        }
+    }
+
+    pub fn keys(index: I, keys: RangeSet<Key>) -> Self {
+        // Every key is still a condition: the record must have a value.
+        if keys.is_empty() {
+            Predicate::Nothing
+        } else {
+            Predicate::Value(index, keys)
+        }
+    }
+
+    /// What holds where all of `sides` hold. Ranges on one subject are intersected: a record has one `ts`, and one value for an index.
+    pub fn and(sides: impl IntoIterator<Item = Self>) -> Self {
+        let mut joined = Joined::default();
+        for side in sides {
+            match side {
+                Predicate::All => {}
+                Predicate::Nothing => return Predicate::Nothing,
+                Predicate::And(inner) => inner.into_iter().for_each(|side| joined.add(side)),
+                side => joined.add(side),
+            }
+        }
+        let mut sides = joined.into_sides(RangeSet::intersection, RangeSet::intersection);
+        if sides.iter().any(|side| matches!(side, Predicate::Nothing)) {
+            return Predicate::Nothing;
+        }
+        match sides.len() {
+            0 => Predicate::All,
+            1 => sides.remove(0),
+            _ => Predicate::And(sides),
+        }
+    }
+
+    /// What holds where one of `sides` holds.
+    pub fn or(sides: impl IntoIterator<Item = Self>) -> Self {
+        let mut joined = Joined::default();
+        for side in sides {
+            match side {
+                Predicate::Nothing => {}
+                Predicate::All => return Predicate::All,
+                Predicate::Or(inner) => inner.into_iter().for_each(|side| joined.add(side)),
+                side => joined.add(side),
+            }
+        }
+        let mut sides = joined.into_sides(RangeSet::union, RangeSet::union);
+        if sides.iter().any(|side| matches!(side, Predicate::All)) {
+            return Predicate::All;
+        }
+        match sides.len() {
+            0 => Predicate::Nothing,
+            1 => sides.remove(0),
+            _ => Predicate::Or(sides),
+        }
+    }
 }
 
 impl Test {
@@ -45,66 +126,18 @@ impl Test {
         predicate: &Predicate,
         value: &impl Fn(IndexId) -> Result<Arc<Value>>,
     ) -> Result<Test> {
+        let all = |sides: &[Predicate]| {
+            let sides = sides.iter().map(|side| Test::prepare(side, value));
+            sides.collect::<Result<Vec<_>>>()
+        };
         Ok(match predicate {
             Predicate::All => Test::All,
             Predicate::Nothing => Test::Nothing,
-            Predicate::Time(range) => time(RangeSet::new([(range.first, range.last)])),
-            Predicate::Value { index, range } => {
-                keys(value(*index)?, RangeSet::new([(range.min, range.max)]))
-            }
-            Predicate::And(sides) => {
-                let sides = sides.iter().map(|side| Test::prepare(side, value));
-                Test::and(sides.collect::<Result<_>>()?)
-            }
-            Predicate::Or(sides) => {
-                let sides = sides.iter().map(|side| Test::prepare(side, value));
-                Test::or(sides.collect::<Result<_>>()?)
-            }
+            Predicate::Time(times) => Test::times(times.clone()),
+            Predicate::Value(index, keys) => Test::keys(value(*index)?, keys.clone()),
+            Predicate::And(sides) => Test::and(all(sides)?),
+            Predicate::Or(sides) => Test::or(all(sides)?),
         })
-    }
-
-    /// What holds where all of `sides` hold. Ranges on one subject are intersected: a record has one `ts`, and one value for an index.
-    pub fn and(sides: Vec<Test>) -> Test {
-        let mut joined = Joined::default();
-        for side in sides {
-            match side {
-                Test::All => {}
-                Test::Nothing => return Test::Nothing,
-                Test::And(inner) => inner.into_iter().for_each(|side| joined.add(side)),
-                side => joined.add(side),
-            }
-        }
-        let mut sides = joined.into_sides(RangeSet::intersection, RangeSet::intersection);
-        if sides.iter().any(|side| matches!(side, Test::Nothing)) {
-            return Test::Nothing;
-        }
-        match sides.len() {
-            0 => Test::All,
-            1 => sides.remove(0),
-            _ => Test::And(sides),
-        }
-    }
-
-    /// What holds where one of `sides` holds.
-    pub fn or(sides: Vec<Test>) -> Test {
-        let mut joined = Joined::default();
-        for side in sides {
-            match side {
-                Test::Nothing => {}
-                Test::All => return Test::All,
-                Test::Or(inner) => inner.into_iter().for_each(|side| joined.add(side)),
-                side => joined.add(side),
-            }
-        }
-        let mut sides = joined.into_sides(RangeSet::union, RangeSet::union);
-        if sides.iter().any(|side| matches!(side, Test::All)) {
-            return Test::All;
-        }
-        match sides.len() {
-            0 => Test::Nothing,
-            1 => sides.remove(0),
-            _ => Test::Or(sides),
-        }
     }
 
     /// Whether a record satisfies it; exact.
@@ -153,42 +186,30 @@ impl Test {
     }
 }
 
-fn time(times: RangeSet<Timestamp>) -> Test {
-    if times.is_empty() {
-        Test::Nothing
-    } else if times.is_all() {
-        Test::All
-    } else {
-        Test::Time(times)
-    }
-}
-
-fn keys(value: Arc<Value>, keys: RangeSet<Key>) -> Test {
-    // Every key is still a condition: the record must have a value.
-    if keys.is_empty() {
-        Test::Nothing
-    } else {
-        Test::Value(value, keys)
-    }
-}
-
 /// The sides of an AND or OR, those on one subject together: joined all at once, a list costs no more than to sort it.
-#[derive(Default)]
-struct Joined {
+struct Joined<I> {
     times: Vec<RangeSet<Timestamp>>,
-    values: BTreeMap<IndexId, (Arc<Value>, Vec<RangeSet<Key>>)>,
-    others: Vec<Test>,
+    values: BTreeMap<IndexId, (I, Vec<RangeSet<Key>>)>,
+    others: Vec<Predicate<I>>,
 }
 
-impl Joined {
-    fn add(&mut self, side: Test) {
+impl<I> Default for Joined<I> {
+    fn default() -> Joined<I> {
+        Joined {
+            times: Vec::new(),
+            values: BTreeMap::new(),
+            others: Vec::new(),
+        }
+    }
+}
+
+impl<I: Subject> Joined<I> {
+    fn add(&mut self, side: Predicate<I>) {
         match side {
-            Test::Time(times) => self.times.push(times),
-            Test::Value(value, keys) => {
-                let (_, sets) = self
-                    .values
-                    .entry(value.id())
-                    .or_insert_with(|| (value, Vec::new()));
+            Predicate::Time(times) => self.times.push(times),
+            Predicate::Value(index, keys) => {
+                let of_index = self.values.entry(index.id());
+                let (_, sets) = of_index.or_insert_with(|| (index, Vec::new()));
                 sets.push(keys);
             }
             side => self.others.push(side),
@@ -199,12 +220,12 @@ impl Joined {
         self,
         join_times: impl Fn(Vec<RangeSet<Timestamp>>) -> RangeSet<Timestamp>,
         join_keys: impl Fn(Vec<RangeSet<Key>>) -> RangeSet<Key>,
-    ) -> Vec<Test> {
-        let times = (!self.times.is_empty()).then(|| time(join_times(self.times)));
+    ) -> Vec<Predicate<I>> {
+        let times = (!self.times.is_empty()).then(|| Predicate::times(join_times(self.times)));
         let values = self
             .values
             .into_values()
-            .map(|(value, sets)| keys(value, join_keys(sets)));
+            .map(|(index, sets)| Predicate::keys(index, join_keys(sets)));
         times.into_iter().chain(values).chain(self.others).collect()
     }
 }

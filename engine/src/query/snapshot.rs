@@ -85,7 +85,9 @@ impl Directory {
         position: Address,
     ) -> Result<Snapshot> {
         // After the tails: what they publish was defined before.
-        let catalog = self.catalog()?;
+        let catalog = self
+            .catalog()
+            .or_else(|error| self.reader().require_in_place().and(Err(error)))?;
         let is_empty = catalog.sources().next().is_none();
         let snapshot = Snapshot {
             directory: Arc::clone(self),

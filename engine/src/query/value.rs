@@ -41,6 +41,7 @@ impl Value {
             Some(function) => function(payload),
         }
     }
+
     /// Appends the key of each payload. False, with nothing appended, where `key` must be asked of each.
     pub fn load_keys(&self, layout: &Layout, payloads: &Payloads<'_>, keys: &mut Vec<Key>) -> bool {
         self.function.is_none()

@@ -4,6 +4,7 @@ use super::field::{FieldDef, FieldType};
 use super::layout::{LENGTH_BYTES, Layout, PAYLOAD_BYTES_MAX, Place};
 use super::source::TimeKind;
 use crate::error::{Error, Result};
+use crate::proven;
 use crate::types::Timestamp;
 
 /// A value to be encoded. Any integer variant fits any numeric field that can hold the value.
@@ -75,7 +76,7 @@ impl PayloadEncoder {
         match (self.layout.has_own_time(), own) {
             (true, Some(time)) => out.extend_from_slice(&time.0.to_le_bytes()),
             (false, None) => {}
-            (true, None) => return Err(Error::schema("the record lacks its own time")),
+            (true, None) => return Err(Error::schema("the record has no time of its own")),
             (false, Some(_)) => {
                 return Err(Error::schema(
                     "the source goes by arrival; a record brings no time",
@@ -164,7 +165,7 @@ impl PayloadEncoder {
     }
 
     fn misfit(&self, field: usize, misfit: Misfit) -> Error {
-        let name = self.names.get(field).map_or("?", String::as_str);
+        let name = proven::at(&self.names, field);
         Error::schema(format!("field '{name}' {misfit}"))
     }
 }
@@ -183,7 +184,10 @@ fn append_value(ty: FieldType, value: &FieldValue, out: &mut Vec<u8>) -> Result<
         }};
     }
     if *value == FieldValue::Null {
-        out.resize(out.len() + ty.fixed_bytes().unwrap_or(0), 0);
+        let bytes = ty
+            .fixed_bytes()
+            .expect("only fields of fixed width come here");
+        out.resize(out.len() + bytes, 0);
         return Ok(());
     }
     match ty {

@@ -215,7 +215,7 @@ impl Index {
         }
     }
 
-    /// Appends the key that `key` tells of each payload. False, perhaps with some appended, where one may have none.
+    /// Appends what `key` returns for each payload. False, perhaps with some appended, where one may have none.
     pub fn load_keys<'a>(
         &self,
         layout: &Layout,

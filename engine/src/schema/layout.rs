@@ -10,7 +10,7 @@ use super::source::TimeKind;
 use crate::error::{Error, PayloadError, Result};
 use crate::types::{Key, Timestamp};
 
-/// The longest payload that a record's header can tell, in bytes.
+/// The longest payload that a record's header can express, in bytes.
 pub const PAYLOAD_BYTES_MAX: usize = 65_528;
 /// The most fields of a source.
 pub const FIELDS_MAX: usize = 1000;
@@ -252,7 +252,7 @@ impl Layout {
         payload.get(self.body_offset()..).unwrap_or_default()
     }
 
-    /// Whether the field is NULL; also where this layout lacks it.
+    /// Whether the field is NULL; also where this layout does not have it.
     #[inline]
     pub fn is_null(&self, field: usize, payload: &[u8]) -> bool {
         self.loaders
@@ -305,7 +305,7 @@ impl Layout {
         loader.key(payload)
     }
 
-    /// Appends the key that `key` tells of each payload. False, perhaps with some appended, where one may have none.
+    /// Appends what `key` returns for each payload. False, perhaps with some appended, where one may have none.
     pub fn load_keys<'a>(
         &self,
         field: usize,

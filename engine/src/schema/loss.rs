@@ -116,7 +116,7 @@ pub struct LossRecord<'a> {
     /// `None`: records of any source may be missing.
     pub source: Option<&'a str>,
     pub reason: LossReason,
-    /// `None`: nobody knows.
+    /// `None`: not known.
     pub records: Option<u64>,
     /// Payload bytes.
     pub bytes: Option<u64>,
@@ -192,7 +192,7 @@ fn text(text: Option<&str>) -> FieldValue<'_> {
     text.map_or(FieldValue::Null, |text| FieldValue::Bytes(text.as_bytes()))
 }
 
-/// Reads records of the source, whatever version wrote it. What a record lacks reads as not known.
+/// Reads records of the source, whatever version wrote it. A field that a record does not have reads as not known.
 pub struct LossDecoder<'a> {
     source: &'a Source,
     places: [Option<usize>; 7],

@@ -8,6 +8,7 @@
 mod bin_map;
 mod bins;
 mod catalog;
+mod comparison;
 mod encoder;
 mod field;
 mod filter;
@@ -17,6 +18,7 @@ mod loss;
 mod names;
 mod number;
 mod payloads;
+mod ranges;
 mod source;
 mod widen;
 
@@ -26,9 +28,10 @@ pub use bins::{BINS_MAX, BinsDef};
 pub use catalog::{
     Catalog, Event, SOURCES_MAX, Source, decode_catalog, decode_whole_catalog, encode_line,
 };
+pub use comparison::{Domain, Op};
 pub use encoder::{FieldValue, PayloadEncoder};
 pub use field::{FieldDef, FieldType, LABELS_MAX};
-pub use filter::{Expr, FILTER_BYTES_MAX, Filter, KeyRanges, Op};
+pub use filter::{Expr, FILTER_BYTES_MAX, Filter};
 pub use index::{INDEXES_MAX, Index, IndexDef};
 pub use layout::{FIELDS_MAX, Layout, PAYLOAD_BYTES_MAX, Place, Slot};
 pub use loss::{
@@ -41,5 +44,6 @@ pub use names::{
 };
 pub use number::Number;
 pub use payloads::Payloads;
+pub use ranges::{Discrete, RangeSet};
 pub use source::{Overload, SourceDef, TimeKind, parse_sources, validate_sources};
 pub use widen::Widening;

@@ -1,4 +1,4 @@
-//! A number as somebody wrote it: exact where it is whole, so that bin edges of 64-bit integers are.
+//! A number as somebody wrote it, in a configuration, a filter or SQL: exact where it is whole or a decimal.
 
 use std::fmt;
 
@@ -7,10 +7,17 @@ use serde::ser::{Serialize, Serializer};
 
 use crate::types::{Key, ValueKind};
 
-/// A whole number between `i64::MIN` and `u64::MAX`, or a float.
+/// More digits than 128 bits can hold.
+pub(super) const DIGITS_MAX: usize = 38;
+
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub enum Number {
     Int(i128),
+    /// `value / 10^scale`, the scale at most 38.
+    Decimal {
+        value: i128,
+        scale: u8,
+    },
     Float(f64),
 }
 
@@ -24,9 +31,49 @@ impl Number {
         }
     }
 
+    /// A literal such as `-1.5e3`, which compares with integers as what it says. `None` where it has more than 38 digits.
+    pub fn exact(text: &str) -> Option<Number> {
+        let (mantissa, exponent) = match text.split_once(['e', 'E']) {
+            Some((mantissa, exponent)) => (mantissa, saturating_exponent(exponent)),
+            None => (text, 0),
+        };
+        let unsigned = mantissa.trim_start_matches(['-', '+']);
+        let (whole, fraction) = unsigned.split_once('.').unwrap_or((unsigned, ""));
+        let digits = format!("{whole}{fraction}");
+        let digits = match digits.trim_start_matches('0') {
+            "" => return Some(Number::Int(0)),
+            digits if digits.len() > DIGITS_MAX => return None,
+            digits => digits,
+        };
+        let magnitude: i128 = digits.parse().ok()?;
+        let value = if mantissa.starts_with('-') {
+            -magnitude
+        } else {
+            magnitude
+        };
+        let exponent = exponent.saturating_sub(fraction.len() as i64);
+        Some(match u8::try_from(exponent.saturating_neg()) {
+            Ok(scale) if usize::from(scale) <= DIGITS_MAX => Number::Decimal { value, scale },
+            _ if exponent > 0 => {
+                let power = u32::try_from(exponent)
+                    .ok()
+                    .and_then(|n| 10i128.checked_pow(n));
+                let product = power.and_then(|power| value.checked_mul(power));
+                let limit = if value < 0 { i128::MIN } else { i128::MAX };
+                Number::Int(product.unwrap_or(limit))
+            }
+            // So near to zero that it compares with every integer as this does.
+            _ => Number::Decimal {
+                value: value.signum(),
+                scale: DIGITS_MAX as u8,
+            },
+        })
+    }
+
     pub fn to_f64(self) -> f64 {
         match self {
             Number::Int(value) => value as f64,
+            Number::Decimal { .. } => self.nearest_floats(false).0,
             Number::Float(value) => value,
         }
     }
@@ -35,22 +82,66 @@ impl Number {
         self.to_f64().is_finite()
     }
 
-    /// The least whole number at or above a finite value; saturates at 128 bits.
-    pub fn ceil(self) -> i128 {
+    /// The greatest integer at or below and the least at or above; they saturate at 128 bits. None for NaN.
+    pub fn nearest_integers(self) -> Option<(i128, i128)> {
         match self {
-            Number::Int(value) => value,
-            Number::Float(value) => value.ceil() as i128,
+            Number::Int(value) => Some((value, value)),
+            Number::Decimal { value, scale } => {
+                let unit = 10i128.checked_pow(scale.into())?;
+                let floor = value.div_euclid(unit);
+                Some((floor, floor + i128::from(value.rem_euclid(unit) != 0)))
+            }
+            Number::Float(value) if value.is_nan() => None,
+            Number::Float(value) => Some((value.floor() as i128, value.ceil() as i128)),
+        }
+    }
+
+    /// The greatest float at or below and the least at or above. A decimal is rounded to a float first, of 32 bits where `single`.
+    pub(super) fn nearest_floats(self, single: bool) -> (f64, f64) {
+        match self {
+            Number::Int(value) => floats_around(value),
+            Number::Decimal { value, scale } => {
+                let text = format!("{value}e-{scale}");
+                let nearest = match single {
+                    true => text.parse::<f32>().map(f64::from),
+                    false => text.parse::<f64>(),
+                };
+                let nearest = nearest.expect("digits and an exponent are a float");
+                (nearest, nearest)
+            }
+            Number::Float(value) => (value, value),
         }
     }
 
     /// The key of the least value of `kind` at or above this number (floats: of the nearest); `None` where there is
     /// none.
     pub fn key(self, kind: ValueKind) -> Option<Key> {
+        let ceil = || Some(self.nearest_integers()?.1);
         match kind {
-            ValueKind::Unsigned => u64::try_from(self.ceil()).ok().map(Key::from_u64),
-            ValueKind::Signed => i64::try_from(self.ceil()).ok().map(Key::from_i64),
+            ValueKind::Unsigned => u64::try_from(ceil()?).ok().map(Key::from_u64),
+            ValueKind::Signed => i64::try_from(ceil()?).ok().map(Key::from_i64),
             ValueKind::Float => Some(Key::from_f64(self.to_f64())),
         }
+    }
+}
+
+fn saturating_exponent(text: &str) -> i64 {
+    match text.parse::<i64>() {
+        Ok(exponent) => exponent,
+        Err(_) if text.starts_with('-') => i64::MIN,
+        Err(_) => i64::MAX,
+    }
+}
+
+fn floats_around(value: i128) -> (f64, f64) {
+    const BEYOND: f64 = 170_141_183_460_469_231_731_687_303_715_884_105_728.0; // 2^127
+    let nearest = value as f64;
+    if nearest >= BEYOND || nearest as i128 > value {
+        (nearest.next_down(), nearest)
+    } else if (nearest as i128) < value {
+        (nearest, nearest.next_up())
+    } else {
+        (nearest, nearest)
     }
 }
 
@@ -76,6 +167,7 @@ impl fmt::Display for Number {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Number::Int(value) => value.fmt(f),
+            Number::Decimal { .. } => self.to_f64().fmt(f),
             Number::Float(value) => value.fmt(f),
         }
     }
@@ -89,7 +181,7 @@ impl Serialize for Number {
                 (_, Ok(value)) => to.serialize_u64(value),
                 _ => to.serialize_f64(value as f64),
             },
-            Number::Float(value) => to.serialize_f64(value),
+            _ => to.serialize_f64(self.to_f64()),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Payloads of one length that stand at equal distances, as the records of a run do, so that a column is loaded without a look at each
 //! payload's place. `Layout::key` of each of `iter` is the naive form of `load`.
 
+use crate::proven;
 use crate::types::Key;
 
 /// Payloads in consecutive entries of the record log.
@@ -24,8 +25,7 @@ impl<'a> Payloads<'a> {
         let payloads = *self;
         (0..self.records).map(move |nth| {
             let start = nth * payloads.entry_bytes + payloads.offset;
-            let payload = payloads.entries.get(start..start + payloads.payload_bytes);
-            payload.unwrap_or_default()
+            proven::at(payloads.entries, start..start + payloads.payload_bytes)
         })
     }
 
@@ -52,9 +52,9 @@ impl<'a> Payloads<'a> {
             return false;
         }
         let (at, entries) = (self.offset + at, self.entries);
-        let key = |entry: &[u8]| match entry.get(at..at + N).and_then(|value| value.first_chunk()) {
-            Some(value) => decode(*value),
-            None => Key::MIN,
+        let key = |entry: &[u8]| {
+            let value = proven::at(entry, at..at + N).first_chunk();
+            decode(*value.expect("a part of N bytes"))
         };
         if self.records == 1 {
             // As common as long runs where sources take turns, and spared the division that `chunks_exact` begins with.

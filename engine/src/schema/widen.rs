@@ -6,6 +6,7 @@ use super::field::FieldDef;
 use super::layout::Layout;
 use super::source::TimeKind;
 use crate::error::{Error, Result};
+use crate::proven;
 
 /// From the layout of a source's first fields to that of all.
 #[derive(Clone, Debug)]
@@ -33,9 +34,7 @@ impl Widening {
         let mut null_bits = vec![0; new.null_bytes()];
         let nullable_before = before.iter().filter(|field| field.nullable).count();
         for bit in nullable_before..nullable_before + added.len() {
-            if let Some(byte) = null_bits.get_mut(bit / 8) {
-                *byte |= 1 << (bit % 8);
-            }
+            *proven::at_mut(&mut null_bits, bit / 8) |= 1 << (bit % 8);
         }
         Ok(Widening {
             old,
@@ -55,12 +54,13 @@ impl Widening {
             return false;
         }
         let start = out.len();
-        let part = |from: usize, to: usize| payload.get(from..to).unwrap_or_default();
+        let part = |from: usize, to: usize| proven::at(payload, from..to);
         let body = old.body_offset();
         let fixed = body + old.null_bytes();
         let nulls = part(body, fixed);
         out.extend_from_slice(part(0, body));
         out.extend(null_bits.iter().enumerate().map(|(at, added)| {
+            // The old layout may have fewer null bytes.
             let before = nulls.get(at).copied().unwrap_or(0);
             before | added
         }));

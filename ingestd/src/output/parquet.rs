@@ -50,13 +50,13 @@ fn partial_name(out: &Path) -> PathBuf {
 }
 
 fn write(snapshot: &Snapshot, export: &Export, out: &Path) -> anyhow::Result<u64> {
-    let mut exact = vec![Predicate::Time(export.time)];
+    let mut exact = vec![Predicate::time(export.time)];
     if let Some((index, Some(range))) = export.index {
-        exact.push(Predicate::Value { index, range });
+        exact.push(Predicate::value(index, range));
     }
     let spec = ScanSpec {
         source: export.source.id,
-        exact: Predicate::And(exact),
+        exact: Predicate::and(exact),
         prune: Predicate::All,
         index_filters: export.index.iter().map(|(index, _)| *index).collect(),
     };

@@ -136,6 +136,17 @@ impl LogReader {
         &self.dir
     }
 
+    /// Fails where the directory is gone, or another one has taken its path since it was opened: the files there then look damaged, or
+    /// like no records at all.
+    pub fn require_in_place(&self) -> Result<()> {
+        if DirMeta::require(&self.storage, &self.dir)?.uuid == self.meta.uuid {
+            return Ok(());
+        }
+        Err(Error::Replaced {
+            path: self.dir.clone(),
+        })
+    }
+
     /// The segment that holds an address, or would.
     pub fn path_of(&self, log: LogKind, address: Address) -> PathBuf {
         let segments = &self.segments[log];
@@ -375,7 +386,9 @@ impl LogReader {
             return Ok(view);
         }
         let before = Arc::clone(&*locked(&self.view));
-        let Some(stage) = self.look(&before)? else {
+        let found = self.look(&before);
+        self.require_in_place()?;
+        let Some(stage) = found? else {
             return Ok(before);
         };
         let view = Arc::new(View::new(stage));

@@ -14,9 +14,9 @@ use crate::query::forest::cached_nodes::contradiction;
 use crate::query::forest::mask::{NodeView, bin_mask, holds_a_bin, tops_hold_from};
 use crate::query::forest::summary_benefit::SummaryBenefit;
 use crate::query::forest::walk::Visitor;
-use crate::query::ranges::RangeSet;
 use crate::query::scan::chunk_cursor::{ChunkCursor, RecordView};
 use crate::query::scan::runs::{keep_within, payloads_of, within};
+use crate::schema::RangeSet;
 use crate::types::{Key, TimeRange, Timestamp};
 
 /// Fills targets from one snapshot, on one thread.
@@ -172,7 +172,7 @@ impl RankDescent<'_> {
         let own;
         let keys = match at(&self.targets, active) {
             [target] => {
-                own = RangeSet::new([(target.range.keys.min, target.range.keys.max)]);
+                own = RangeSet::from(target.range.keys);
                 &own
             }
             _ => &self.keys,
@@ -219,7 +219,7 @@ impl RankDescent<'_> {
                 }
                 true
             } else {
-                let wanted = RangeSet::new([(keys.min, keys.max)]);
+                let wanted = RangeSet::from(keys);
                 block.has_bins() && !holds_a_bin(&self.question.value, &wanted, block)
             };
             self.answered.targets.push(answered);

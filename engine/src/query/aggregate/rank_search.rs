@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::proven::at_mut;
 use crate::query::forest::cached_nodes::contradiction;
 use crate::query::poll::Poll;
-use crate::query::ranges::RangeSet;
+use crate::schema::RangeSet;
 use crate::types::{Key, TimeRange};
 
 /// A quantile that its bin does not decide.

@@ -15,9 +15,9 @@ use crate::query::forest::cached_nodes::contradiction;
 use crate::query::forest::mask::{NodeView, bin_mask, tops_hold_from};
 use crate::query::forest::summary_benefit::SummaryBenefit;
 use crate::query::forest::walk::Visitor;
-use crate::query::ranges::RangeSet;
 use crate::query::scan::chunk_cursor::{ChunkCursor, RecordView};
 use crate::query::scan::runs::{keep_within, payloads_of, within};
+use crate::schema::RangeSet;
 use crate::types::{Key, TimeRange, Timestamp, ValueRange};
 
 pub(crate) struct TotalsDescent<'a> {
@@ -244,7 +244,7 @@ impl TotalsDescent<'_> {
         let keys = self.question.keys;
         let mut open = self.children_in_time(view) & block.child_mask;
         if !keys.covers(block.range) {
-            let keys = RangeSet::new([(keys.min, keys.max)]);
+            let keys = RangeSet::from(keys);
             open &= bin_mask(&self.question.value, &keys, block);
         }
         let mut stats = view.stats.children().peekable();

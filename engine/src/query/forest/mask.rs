@@ -5,8 +5,8 @@
 
 use crate::format::{BinEntry, IndexBlock, Node, SourceStats};
 use crate::query::predicate::Test;
-use crate::query::ranges::RangeSet;
 use crate::query::value::Value;
+use crate::schema::RangeSet;
 use crate::types::{Key, Timestamp};
 
 /// One bit for each child. `all` is within `may`, `may` within the children that hold the source.
@@ -364,8 +364,8 @@ mod tests {
         match predicate {
             Predicate::All => true,
             Predicate::Nothing => false,
-            Predicate::Time(range) => range.contains(Timestamp(ts)),
-            Predicate::Value { range, .. } => key.is_some_and(|key| range.contains(Key(key))),
+            Predicate::Time(times) => times.contains(Timestamp(ts)),
+            Predicate::Value(_, keys) => key.is_some_and(|key| keys.contains(Key(key))),
             Predicate::And(sides) => sides.iter().all(|side| holds(side, ts, key)),
             Predicate::Or(sides) => sides.iter().any(|side| holds(side, ts, key)),
         }
@@ -375,16 +375,13 @@ mod tests {
         let leaf = prop_oneof![
             Just(Predicate::All),
             Just(Predicate::Nothing),
-            (0i64..60, 0i64..40).prop_map(|(first, length)| Predicate::Time(TimeRange {
+            (0i64..60, 0i64..40).prop_map(|(first, length)| Predicate::time(TimeRange {
                 first: Timestamp(first),
                 last: Timestamp(first + length),
             })),
-            (0u64..300, 0u64..200).prop_map(move |(min, length)| Predicate::Value {
-                index,
-                range: ValueRange {
-                    min: Key(min),
-                    max: Key(min + length)
-                },
+            (0u64..300, 0u64..200).prop_map(move |(min, length)| {
+                let (min, max) = (Key(min), Key(min + length));
+                Predicate::value(index, ValueRange { min, max })
             }),
         ];
         leaf.prop_recursive(3, 12, 4, |inner| {

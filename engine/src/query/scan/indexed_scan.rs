@@ -24,13 +24,7 @@ pub fn indexed_scan(
 ) -> Result<()> {
     let spec = ScanSpec {
         source: snapshot.index(index)?.source,
-        exact: Predicate::And(vec![
-            Predicate::Time(time),
-            Predicate::Value {
-                index,
-                range: value,
-            },
-        ]),
+        exact: Predicate::and([Predicate::time(time), Predicate::value(index, value)]),
         prune: Predicate::All,
         index_filters: Vec::new(),
     };

@@ -15,7 +15,7 @@ use crate::nodes::NodeId;
 use crate::query::forest::mask::NodeView;
 use crate::query::forest::walk::{Order, Visitor, Walk};
 use crate::query::poll::Poll;
-use crate::query::predicate::{Predicate, Test};
+use crate::query::predicate::Test;
 use crate::query::scan_counters::ScanStats;
 use crate::query::snapshot::Snapshot;
 use crate::query::snapshot_logs::SnapshotLogs;
@@ -81,14 +81,13 @@ impl RawScan {
     /// An unknown source.
     pub fn new(snapshot: &Snapshot, source: SourceId, time: TimeRange) -> Result<RawScan> {
         let source = snapshot.source_by_id(source)?;
-        let unknown = |index| snapshot.value_of(source.id, index);
         let visitor = InRange {
             source: source.id,
             arrivals: match source.time {
                 TimeKind::Arrival => time,
                 TimeKind::Own => TimeRange::ALL,
             },
-            test: Test::prepare(&Predicate::Time(time), &unknown)?,
+            test: Test::time(time),
         };
         let logs = snapshot.logs().counted_apart();
         Ok(RawScan {

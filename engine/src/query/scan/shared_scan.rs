@@ -15,7 +15,7 @@ use crate::query::predicate::{Predicate, Test};
 use crate::query::scan_counters::ScanStats;
 use crate::query::snapshot::Snapshot;
 use crate::query::snapshot_logs::SnapshotLogs;
-use crate::schema::{Filter, Index, Layout, Source, TimeKind};
+use crate::schema::{Filter, Index, Layout, RangeSet, Source, TimeKind};
 use crate::types::{ChunkNo, IndexId, SourceId, TimeRange};
 
 /// What to scan.
@@ -108,11 +108,7 @@ impl Scan {
         for id in spec.index_filters {
             let index = snapshot.index_of(spec.source, id)?;
             if holds_every_match(&source, &index) {
-                let every = Predicate::Value {
-                    index: id,
-                    range: crate::types::ValueRange::ALL,
-                };
-                sides.push(Test::prepare(&every, &value)?);
+                sides.push(Test::keys(value(id)?, RangeSet::all()));
             }
             indexes.push(index);
         }

@@ -47,14 +47,7 @@ fn ask(dir: &Path, random: &mut Random) -> Result<()> {
                         threads: 2,
                     };
                     let _ = aggregate(&snapshot, &spec, &Poll::never());
-                    let _ = scan(
-                        &snapshot,
-                        source.id,
-                        Predicate::Value {
-                            index: index.id,
-                            range: value,
-                        },
-                    );
+                    let _ = scan(&snapshot, source.id, Predicate::value(index.id, value));
                 }
             }
         }

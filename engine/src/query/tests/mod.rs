@@ -12,6 +12,7 @@ mod operators;
 mod oracle;
 mod question;
 mod raw_scans;
+mod replaced;
 mod scans;
 mod together;
 mod world;

@@ -40,10 +40,8 @@ impl Record {
         match predicate {
             Predicate::All => true,
             Predicate::Nothing => false,
-            Predicate::Time(range) => range.contains(self.ts),
-            Predicate::Value { index, range } => {
-                self.key(*index).is_some_and(|key| range.contains(key))
-            }
+            Predicate::Time(times) => times.contains(self.ts),
+            Predicate::Value(index, keys) => self.key(*index).is_some_and(|key| keys.contains(key)),
             Predicate::And(sides) => sides.iter().all(|side| self.matches(side)),
             Predicate::Or(sides) => sides.iter().any(|side| self.matches(side)),
         }

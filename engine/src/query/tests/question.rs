@@ -173,7 +173,7 @@ pub fn predicate(question: &Question, random: &mut Random, depth: u32) -> Predic
                 return Predicate::All;
             };
             let (first, last) = (a.ts.min(b.ts), a.ts.max(b.ts));
-            Predicate::Time(TimeRange { first, last })
+            Predicate::time(TimeRange { first, last })
         }
         2 | 3 => {
             let indexes: Vec<IndexId> = own
@@ -191,10 +191,7 @@ pub fn predicate(question: &Question, random: &mut Random, depth: u32) -> Predic
                 1 => key(random).unwrap_or(Key::MAX),
                 _ => Key::MAX,
             };
-            Predicate::Value {
-                index: *index,
-                range: ValueRange { min, max },
-            }
+            Predicate::value(*index, ValueRange { min, max })
         }
         4 | 5 => Predicate::And(sides(random)),
         _ => Predicate::Or(sides(random)),

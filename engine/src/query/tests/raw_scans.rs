@@ -23,7 +23,7 @@ pub fn check_raw_scan(question: &Question) {
     found.reverse();
     assert_eq!(
         found,
-        question.rows(&Predicate::Time(question.time)),
+        question.rows(&Predicate::time(question.time)),
         "raw scan"
     );
 }

@@ -28,8 +28,8 @@ pub fn check_indexed_scan(question: &Question, index: IndexId) {
     .unwrap();
     let range = question.value;
     let predicate = Predicate::And(vec![
-        Predicate::Time(question.time),
-        Predicate::Value { index, range },
+        Predicate::time(question.time),
+        Predicate::value(index, range),
     ]);
     assert_eq!(found, question.rows(&predicate), "indexed scan");
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::{Catalog, Event, INDEXES_EVER_MAX, PARTS_MAX, SOURCES_MAX, Source};
 use crate::error::{Error, Result};
+use crate::proven;
 use crate::schema::field::FieldDef;
 use crate::schema::index::{INDEXES_MAX, Index, IndexDef};
 use crate::schema::source::SourceDef;
@@ -183,9 +184,7 @@ impl Catalog {
             .labels
             .extend(labels.iter().map(|(&value, label)| (value, label.clone())));
         field.check()?;
-        if let Some(slot) = self.edit(id)?.fields.get_mut(position) {
-            *slot = field;
-        }
+        *proven::at_mut(&mut self.edit(id)?.fields, position) = field;
         Ok(())
     }
 

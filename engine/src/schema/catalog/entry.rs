@@ -86,7 +86,7 @@ impl Source {
         self.time == TimeKind::Own
     }
 
-    /// The definition that makes it anew, with the indexes that are open and declared.
+    /// The definition that creates it again, with the indexes that are open and declared.
     pub fn def(&self) -> SourceDef {
         let declared = self.open_indexes().filter(|index| !index.is_native());
         SourceDef {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{Catalog, Source};
 use crate::error::Result;
+use crate::proven;
 use crate::types::Address;
 
 /// The changes under way, one within the other.
@@ -78,10 +79,8 @@ impl Catalog {
         }
         // The first that was kept of a source is what it was when the change began.
         for source in replaced.into_iter().rev() {
-            let position = usize::from(source.id.0).wrapping_sub(1);
-            if let Some(slot) = sources.get_mut(position) {
-                *slot = source;
-            }
+            let position = usize::from(source.id.0) - 1;
+            *proven::at_mut(sources, position) = source;
         }
         Arc::make_mut(&mut self.index_sources).truncate(mark.index_count);
         self.event_count = mark.event_count;
@@ -96,7 +95,7 @@ impl Trials {
         let Some(mark) = self.marks.last() else {
             return;
         };
-        let since = self.replaced.get(mark.replaced..).unwrap_or_default();
+        let since = proven::at(&self.replaced, mark.replaced..);
         let is_kept = since.last().is_some_and(|kept| kept.id == source.id);
         if !is_kept && usize::from(source.id.0) <= mark.source_count {
             self.replaced.push(Arc::clone(source));

@@ -21,7 +21,7 @@ use winnow::error::{ContextError, ErrMode, StrContext, StrContextValue};
 use winnow::prelude::*;
 use winnow::token::{any, one_of, take_till, take_while};
 
-use super::expr::Op;
+use crate::schema::comparison::Op;
 use crate::schema::names::shown;
 
 /// How deep parentheses and NOT may nest.

@@ -7,7 +7,7 @@ mod expr;
 mod grammar;
 mod resolve;
 
-pub use expr::{Expr, KeyRanges, Op};
+pub use expr::Expr;
 
 use super::field::{FieldDef, FieldType};
 use super::layout::Layout;
@@ -61,9 +61,9 @@ impl Filter {
 
 fn holds(expr: &Expr, layout: &Layout, payload: &[u8]) -> bool {
     match expr {
-        Expr::Keys { field, ranges } => layout
+        Expr::Keys { field, keys } => layout
             .key(*field, payload)
-            .is_some_and(|key| ranges.contains(key)),
+            .is_some_and(|key| keys.contains(key)),
         Expr::Bytes { field, op, bytes } => layout.fixed(*field, payload).is_some_and(|found| {
             let is_char = layout
                 .slot(*field)

@@ -5,9 +5,11 @@ use std::cmp::Ordering;
 use proptest::prelude::*;
 
 use super::*;
+use crate::schema::comparison::Op;
 use crate::schema::encoder::{FieldValue, PayloadEncoder};
+use crate::schema::ranges::RangeSet;
 use crate::schema::source::TimeKind;
-use crate::types::{Key, ValueRange};
+use crate::types::Key;
 
 fn fields() -> Vec<FieldDef> {
     let nullable = |field: FieldDef| FieldDef {
@@ -292,10 +294,7 @@ fn the_expression_is_public_and_normal() {
     let expr = |text| Filter::parse(text, &fields()).unwrap().expr().clone();
     let keys = |ranges: &[(u64, u64)]| Expr::Keys {
         field: 0,
-        ranges: KeyRanges::union(ranges.iter().map(|&(min, max)| ValueRange {
-            min: Key(min),
-            max: Key(max),
-        })),
+        keys: RangeSet::new(ranges.iter().map(|&(min, max)| (Key(min), Key(max)))),
     };
     assert_eq!(expr("u = 17"), keys(&[(17, 17)]));
     assert_eq!(expr("u in (5, 3, 4, 9)"), keys(&[(3, 5), (9, 9)]));
@@ -306,20 +305,15 @@ fn the_expression_is_public_and_normal() {
         expr("not (u = 1 and op = 'SET')"),
         expr("u <> 1 or op <> 2")
     );
-    assert!(KeyRanges::default().complement().covers(ValueRange::ALL));
 }
 
 #[test]
 fn a_filter_is_implied_by_what_is_known_of_its_fields() {
     let implied = |text, known: &[(usize, u64, u64)]| {
         let known = |field| {
-            let range = |&(_, min, max)| ValueRange {
-                min: Key(min),
-                max: Key(max),
-            };
-            known.iter().find(|known| known.0 == field).map(range)
+            let known = known.iter().find(|known| known.0 == field);
+            known.map(|&(_, min, max)| RangeSet::from((Key(min), Key(max))))
         };
-        let known = |field| known(field).map(|range| KeyRanges::union([range]));
         Filter::parse(text, &fields())
             .unwrap()
             .expr()
@@ -493,24 +487,4 @@ proptest! {
     fn no_text_panics(text in "[uif()=<>!',. 0-9eE+\"A-D\\-]{0,40}") {
         let _ = Filter::parse(&text, &fields());
     }
-
-    #[test]
-    fn key_ranges_are_sets(a in any_ranges(), b in any_ranges(), key in 0u64..70) {
-        let (x, y) = (KeyRanges::union(a.clone()), KeyRanges::union(b.clone()));
-        let key = Key(key);
-        prop_assert_eq!(x.contains(key), a.iter().any(|range| range.contains(key)));
-        prop_assert_eq!(x.complement().contains(key), !x.contains(key));
-        prop_assert_eq!(&x.complement().complement(), &x);
-        let both = KeyRanges::union(a.into_iter().chain(b));
-        prop_assert_eq!(both.contains(key), x.contains(key) || y.contains(key));
-        prop_assert!(both.ranges().windows(2).all(|pair| pair[0].max.0 + 1 < pair[1].min.0));
-    }
-}
-
-fn any_ranges() -> impl Strategy<Value = Vec<ValueRange>> {
-    let range = (0u64..64, 0u64..9).prop_map(|(min, more)| ValueRange {
-        min: Key(min),
-        max: Key(min + more),
-    });
-    prop::collection::vec(range, 0..8)
 }

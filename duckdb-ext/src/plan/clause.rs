@@ -1,13 +1,14 @@
-//! A `WHERE` clause in terms of our own, as far as it can be read. What cannot be read is [`Filter::Opaque`] and prunes nothing:
-//! DuckDB re-checks every row, so that a filter here may be weaker than the clause and never stronger.
+//! A `WHERE` clause in terms of our own, as far as it can be read. What cannot be read is [`Clause::Opaque`] and prunes nothing:
+//! DuckDB checks every row again, so this may be weaker than the clause and never stronger.
+
+use loom_engine::schema::Op;
 
 use super::datum::{Datum, Interval};
-use super::number::Op;
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Filter {
-    And(Vec<Filter>),
-    Or(Vec<Filter>),
+pub enum Clause {
+    And(Vec<Clause>),
+    Or(Vec<Clause>),
     Compare { term: Term, op: Op, value: Datum },
     In { term: Term, values: Vec<Datum> },
     Opaque,
@@ -46,13 +47,13 @@ pub enum Step {
     },
 }
 
-impl Filter {
+impl Clause {
     /// A comparison, with NULL as SQL has it: no row matches.
-    pub fn compare(term: Term, op: Op, value: Datum) -> Filter {
+    pub fn compare(term: Term, op: Op, value: Datum) -> Clause {
         if value.is_null() {
-            Filter::Or(Vec::new())
+            Clause::Or(Vec::new())
         } else {
-            Filter::Compare { term, op, value }
+            Clause::Compare { term, op, value }
         }
     }
 }

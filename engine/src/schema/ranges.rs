@@ -1,14 +1,15 @@
-//! A set of times or keys as sorted, disjoint, closed ranges.
+//! Sets of times or keys as sorted, disjoint, closed ranges: what a window, a list of values, a filter or a `WHERE` clause means.
 //!
-//! An IN list or a list of windows becomes one such set, so that a predicate costs the logarithm of its length.
+//! A list becomes one set, so that a test of a value costs the logarithm of the list's length.
 
-use crate::types::{Key, Timestamp};
+use crate::types::{Key, TimeRange, Timestamp, ValueRange};
 
 /// A value of a discrete order: ranges that touch are joined.
-pub(crate) trait Discrete: Copy + Ord {
+pub trait Discrete: Copy + Ord {
     const LEAST: Self;
     const GREATEST: Self;
     fn successor(self) -> Option<Self>;
+    fn predecessor(self) -> Option<Self>;
 }
 
 impl Discrete for Timestamp {
@@ -17,6 +18,10 @@ impl Discrete for Timestamp {
 
     fn successor(self) -> Option<Self> {
         self.0.checked_add(1).map(Timestamp)
+    }
+
+    fn predecessor(self) -> Option<Self> {
+        self.0.checked_sub(1).map(Timestamp)
     }
 }
 
@@ -27,19 +32,42 @@ impl Discrete for Key {
     fn successor(self) -> Option<Self> {
         self.0.checked_add(1).map(Key)
     }
+
+    fn predecessor(self) -> Option<Self> {
+        self.0.checked_sub(1).map(Key)
+    }
+}
+
+impl From<ValueRange> for (Key, Key) {
+    fn from(range: ValueRange) -> (Key, Key) {
+        (range.min, range.max)
+    }
+}
+
+impl From<TimeRange> for (Timestamp, Timestamp) {
+    fn from(range: TimeRange) -> (Timestamp, Timestamp) {
+        (range.first, range.last)
+    }
 }
 
 /// Closed ranges, ascending; between two of them lies at least one value that is in neither.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct RangeSet<T> {
+pub struct RangeSet<T> {
     ranges: Vec<(T, T)>,
 }
 
+impl<T: Discrete, R: Into<(T, T)>> From<R> for RangeSet<T> {
+    fn from(range: R) -> RangeSet<T> {
+        RangeSet::new([range])
+    }
+}
+
 impl<T: Discrete> RangeSet<T> {
-    /// The values that lie in one of `ranges`; those whose ends are swapped hold none.
-    pub fn new(ranges: impl IntoIterator<Item = (T, T)>) -> Self {
+    /// The values that lie in one of `ranges`. A range whose ends are swapped is empty.
+    pub fn new(ranges: impl IntoIterator<Item = impl Into<(T, T)>>) -> Self {
         let mut sorted: Vec<(T, T)> = ranges
             .into_iter()
+            .map(Into::into)
             .filter(|(first, last)| first <= last)
             .collect();
         sorted.sort_unstable();
@@ -55,6 +83,67 @@ impl<T: Discrete> RangeSet<T> {
         RangeSet { ranges: joined }
     }
 
+    pub const fn none() -> Self {
+        RangeSet { ranges: Vec::new() }
+    }
+
+    pub fn all() -> Self {
+        RangeSet {
+            ranges: vec![(T::LEAST, T::GREATEST)],
+        }
+    }
+
+    /// The values in all of `sets`; every value where there are no sets.
+    pub fn intersection(sets: impl IntoIterator<Item = Self>) -> Self {
+        let sets = sets.into_iter();
+        sets.reduce(|both, set| both.intersect(&set))
+            .unwrap_or_else(Self::all)
+    }
+
+    /// The values in one of `sets`.
+    pub fn union(sets: impl IntoIterator<Item = Self>) -> Self {
+        RangeSet::new(sets.into_iter().flat_map(|set| set.ranges))
+    }
+
+    /// The values in both.
+    pub fn intersect(&self, other: &Self) -> Self {
+        let (mut left, mut right) = (
+            self.ranges.iter().peekable(),
+            other.ranges.iter().peekable(),
+        );
+        let mut both = Vec::new();
+        while let (Some(&&a), Some(&&b)) = (left.peek(), right.peek()) {
+            let (first, last) = (a.0.max(b.0), a.1.min(b.1));
+            if first <= last {
+                both.push((first, last));
+            }
+            if a.1 < b.1 {
+                left.next();
+            } else {
+                right.next();
+            }
+        }
+        RangeSet { ranges: both }
+    }
+
+    /// The values that do not lie in it.
+    pub fn complement(&self) -> Self {
+        let mut gaps = Vec::with_capacity(self.ranges.len() + 1);
+        let mut next = Some(T::LEAST);
+        for &(first, last) in &self.ranges {
+            gaps.extend(next.zip(first.predecessor()));
+            next = last.successor();
+        }
+        gaps.extend(next.map(|first| (first, T::GREATEST)));
+        // The gap before a range that begins with the least value is empty.
+        RangeSet::new(gaps)
+    }
+
+    /// The ranges, ascending.
+    pub fn ranges(&self) -> &[(T, T)] {
+        &self.ranges
+    }
+
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
@@ -66,6 +155,13 @@ impl<T: Discrete> RangeSet<T> {
     /// Whether every value lies in it.
     pub fn is_all(&self) -> bool {
         self.ranges.as_slice() == [(T::LEAST, T::GREATEST)]
+    }
+
+    /// Whether every value of it lies in `other`.
+    pub fn is_within(&self, other: &Self) -> bool {
+        self.ranges
+            .iter()
+            .all(|&(first, last)| other.covers(first, last))
     }
 
     /// The least and greatest value in it.
@@ -93,38 +189,6 @@ impl<T: Discrete> RangeSet<T> {
             .is_some_and(|(start, end)| start <= first && last <= end)
     }
 
-    /// The values in both.
-    fn intersect(&self, other: &Self) -> Self {
-        let (mut left, mut right) = (
-            self.ranges.iter().peekable(),
-            other.ranges.iter().peekable(),
-        );
-        let mut both = Vec::new();
-        while let (Some(&&a), Some(&&b)) = (left.peek(), right.peek()) {
-            let (first, last) = (a.0.max(b.0), a.1.min(b.1));
-            if first <= last {
-                both.push((first, last));
-            }
-            if a.1 < b.1 {
-                left.next();
-            } else {
-                right.next();
-            }
-        }
-        RangeSet { ranges: both }
-    }
-
-    /// The values in all of `sets`; every value where there are none.
-    pub fn intersection(sets: Vec<Self>) -> Self {
-        let all = RangeSet::new([(T::LEAST, T::GREATEST)]);
-        sets.iter().fold(all, |both, set| both.intersect(set))
-    }
-
-    /// The values in one of `sets`.
-    pub fn union(sets: Vec<Self>) -> Self {
-        RangeSet::new(sets.into_iter().flat_map(|set| set.ranges))
-    }
-
     /// The first range that does not end below `value`.
     #[inline]
     fn at_or_above(&self, value: T) -> Option<(T, T)> {
@@ -149,10 +213,12 @@ mod tests {
     #[test]
     fn ranges_that_touch_are_one() {
         assert_eq!(set(&[(3, 4), (1, 2)]), set(&[(1, 4)]));
-        assert_eq!(set(&[(5, 4)]), set(&[]));
+        assert_eq!(set(&[(5, 4)]), RangeSet::none());
         assert!(set(&[(0, 7), (8, u64::MAX)]).is_all());
         assert!(set(&[(u64::MAX, u64::MAX), (3, u64::MAX)]).covers(Key(3), Key(u64::MAX)));
         assert_eq!(set(&[(1, 2), (9, 9)]).hull(), Some((Key(1), Key(9))));
+        assert!(RangeSet::<Key>::none().complement().is_all());
+        assert!(RangeSet::<Key>::all().complement().is_empty());
     }
 
     proptest! {
@@ -165,17 +231,23 @@ mod tests {
         ) {
             let naive = |ranges: &[(u64, u64)], value| ranges.iter().any(|(a, b)| (*a..=*b).contains(&value));
             let (a, b) = (set(&left), set(&right));
-            let both = RangeSet::intersection(vec![a.clone(), b.clone()]);
-            let either = RangeSet::union(vec![a.clone(), b]);
+            let both = RangeSet::intersection([a.clone(), b.clone()]);
+            let either = RangeSet::union([a.clone(), b.clone()]);
             for value in 0..24 {
                 let (in_a, in_b) = (naive(&left, value), naive(&right, value));
                 prop_assert_eq!(a.contains(Key(value)), in_a);
                 prop_assert_eq!(both.contains(Key(value)), in_a && in_b);
                 prop_assert_eq!(either.contains(Key(value)), in_a || in_b);
+                prop_assert_eq!(a.complement().contains(Key(value)), !in_a);
             }
             let last = first + length;
             prop_assert_eq!(a.overlaps(Key(first), Key(last)), (first..=last).any(|value| naive(&left, value)));
             prop_assert_eq!(a.covers(Key(first), Key(last)), (first..=last).all(|value| naive(&left, value)));
+            prop_assert_eq!(a.is_within(&b), (0..24).all(|value| !naive(&left, value) || naive(&right, value)));
+            prop_assert_eq!(&a.complement().complement(), &a);
+            for set in [a, both, either] {
+                prop_assert!(set.ranges().windows(2).all(|pair| pair[0].1.0 + 1 < pair[1].0.0));
+            }
         }
     }
 }

@@ -1,0 +1,50 @@
+//! One directory's share of a call: its source at one instant, and the values of an index that were asked for.
+
+use std::sync::Arc;
+
+use loom_engine::query::{Predicate, Snapshot};
+use loom_engine::schema::{Index, RangeSet, Source};
+use loom_engine::{Key, ValueRange};
+
+use crate::error::{Problem, Result};
+
+/// The source in one directory, at one instant.
+pub struct Part {
+    /// The directory's path as text.
+    pub dir: String,
+    pub snapshot: Snapshot,
+    pub source: Arc<Source>,
+    pub chosen: Chosen,
+}
+
+/// An index by name, and which of its values are asked for.
+pub struct Chosen {
+    pub index: Option<Arc<Index>>,
+    /// None where no bound was given: then the rows need no value.
+    pub keys: Option<RangeSet<Key>>,
+}
+
+impl Chosen {
+    /// The rows within the bounds.
+    pub fn predicate(&self) -> Predicate {
+        match (&self.index, &self.keys) {
+            (Some(index), Some(keys)) => Predicate::keys(index.id, keys.clone()),
+            _ => Predicate::All,
+        }
+    }
+
+    /// The bounds as one range.
+    pub fn range(&self) -> ValueRange {
+        match self.keys.as_ref().map(RangeSet::hull) {
+            None => ValueRange::ALL,
+            Some(None) => ValueRange::EMPTY,
+            Some(Some((min, max))) => ValueRange { min, max },
+        }
+    }
+
+    pub fn required_index(&self) -> Result<&Arc<Index>> {
+        self.index
+            .as_ref()
+            .ok_or_else(|| Problem::binder("index must be given, and must not be NULL"))
+    }
+}

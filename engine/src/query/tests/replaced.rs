@@ -1,0 +1,93 @@
+//! A directory that is removed and created again at the same path while a reader has it open: by its UUID it is another one.
+
+use std::fs;
+use std::ops::ControlFlow;
+
+use super::world::{Op, Spread, World, options};
+use crate::error::{Error, Result};
+use crate::ingest::Writer;
+use crate::query::{Directory, Poll, Snapshot, raw_scan};
+use crate::types::TimeRange;
+
+const RECORDS: u16 = 800;
+
+/// Several chunks with `RECORDS` of `metric`, and no writer.
+fn stopped(seed: u64) -> World {
+    let push = Op::Push {
+        source: 0,
+        records: RECORDS,
+        spread: Spread::Skewed,
+        seed,
+    };
+    let mut world = World::of(&[push, Op::Fill(30)]);
+    world.close();
+    world
+}
+
+/// How many records of `metric` there are.
+fn count(world: &World, snapshot: &Snapshot) -> Result<u16> {
+    let mut records = 0;
+    let metric = world.sources[0];
+    raw_scan(snapshot, metric, TimeRange::ALL, &Poll::never(), |_| {
+        records += 1;
+        ControlFlow::Continue(())
+    })?;
+    Ok(records)
+}
+
+/// Puts another directory in the place of the world's.
+fn replace(world: &World) {
+    let dir = world.dir.path().join("loom");
+    fs::remove_dir_all(&dir).unwrap();
+    fs::rename(stopped(8).dir.path().join("loom"), &dir).unwrap();
+}
+
+#[test]
+fn a_reader_of_a_replaced_directory_gets_an_error_and_a_new_reader_its_content() {
+    for is_live in [false, true] {
+        let mut world = stopped(7);
+        let dir = world.dir.path().join("loom");
+        if is_live {
+            world.writer = Some(Writer::open(&dir, options(&world.dir)).unwrap());
+        }
+        let position = world.snapshot().position();
+        assert_eq!(count(&world, &world.snapshot()).unwrap(), RECORDS);
+        drop(world.writer.take());
+        replace(&world);
+        for asked in [
+            world.directory.snapshot(),
+            world.directory.snapshot_at(position),
+        ] {
+            let error = asked.err();
+            assert!(
+                matches!(&error, Some(Error::Replaced { path }) if *path == dir),
+                "{error:?}"
+            );
+        }
+        world.directory = Directory::open(&dir).unwrap();
+        assert_eq!(count(&world, &world.snapshot()).unwrap(), RECORDS);
+    }
+}
+
+#[test]
+fn a_snapshot_of_a_replaced_directory_gives_all_its_records_or_an_error() {
+    for is_read_before in [false, true] {
+        let world = stopped(7);
+        let snapshot = world.snapshot();
+        if is_read_before {
+            count(&world, &snapshot).unwrap();
+        }
+        replace(&world);
+        if let Ok(records) = count(&world, &snapshot) {
+            assert_eq!(records, RECORDS);
+        }
+    }
+}
+
+#[test]
+fn a_directory_that_is_gone_is_an_error() {
+    let world = stopped(7);
+    fs::remove_dir_all(world.dir.path().join("loom")).unwrap();
+    let error = world.directory.snapshot().err();
+    assert!(matches!(error, Some(Error::NotLoom { .. })), "{error:?}");
+}
