@@ -83,9 +83,9 @@ impl<L: NodeLogs> NodeReader<L> {
         }
         let (logs, address) = (&self.logs, entry.node);
         let end = logs.end(LogKind::Chunks);
-        let is_below = address.0.checked_add(entry.node_bytes.into());
-        if !is_below.is_some_and(|node_end| node_end <= end.0) || entry.node_bytes > NODE_BYTES_MAX
-        {
+        let node_end = address.0.checked_add(entry.node_bytes.into());
+        let is_stored = node_end.is_some_and(|node_end| node_end <= end.0);
+        if !is_stored || entry.node_bytes > NODE_BYTES_MAX {
             let what = format!(
                 "the entry names a node of {} bytes at {address}, past the chunk index's end {end} or longer than any",
                 entry.node_bytes

@@ -85,3 +85,56 @@ impl Window {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::error::Error;
+
+    /// A log whose bytes are the lower halves of their addresses, and that cannot be read from `damaged` on.
+    struct Log {
+        damaged: u64,
+    }
+
+    impl NodeLogs for Log {
+        fn uuid(&self) -> &[u8; 16] {
+            &[0; 16]
+        }
+
+        fn end(&self, _: LogKind) -> Address {
+            Address(1 << 20)
+        }
+
+        fn read(&self, _: LogKind, address: Address, bytes: &mut [u8]) -> Result<()> {
+            if address.0 + bytes.len() as u64 > self.damaged {
+                return Err(Error::Query("damaged".to_owned()));
+            }
+            for (at, byte) in (address.0..).zip(bytes) {
+                *byte = at as u8;
+            }
+            Ok(())
+        }
+
+        fn path_of(&self, _: LogKind, _: Address) -> PathBuf {
+            PathBuf::new()
+        }
+
+        fn refresh(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn bytes_are_read_although_what_follows_them_cannot_be() {
+        let log = Log { damaged: 30_000 };
+        let mut window = Window::new(LogKind::Times);
+        for address in (0..30_000 - 48).step_by(48) {
+            let bytes = window.read(&log, Address(address), 48).unwrap();
+            let expected: Vec<u8> = (address..address + 48).map(|at| at as u8).collect();
+            assert_eq!(bytes, expected, "at {address}");
+        }
+        assert!(window.read(&log, Address(29_990), 48).is_err());
+    }
+}
