@@ -109,7 +109,7 @@ impl<'a> Stored<'a> {
             StoredNode::Gap if expected.is_gap() => return,
             StoredNode::Gap => {
                 let what = "a roll-up is missing whose chunks hold records".to_owned();
-                (self.next.unwrap_or_default(), Some(what))
+                (self.next.unwrap_or(Address::ZERO), Some(what))
             }
             StoredNode::Node { address, bytes } => {
                 let uuid = &self.reader.meta().uuid;
