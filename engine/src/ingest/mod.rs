@@ -4,6 +4,7 @@
 //! `Logs::publish` makes visible, and nothing here reads what `query` reads with.
 
 mod batch;
+mod boundary;
 mod clock;
 mod columns;
 mod definitions;

@@ -9,18 +9,18 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::{ChunkBuilder, NodeSummary, Pushed as Placed, longest_payload};
-use crate::log::storage::Storage;
+use crate::log::storage::{OsStorage, Storage};
 use crate::log::{DirMeta, Durability, LogStats, Logs, Opening, is_for_space};
 use crate::schema::Catalog;
 use crate::types::{Address, ChunkNo, LogKind, PerLog, SourceId, Timestamp};
 
+use super::boundary;
 use super::clock::{Clock, SystemTimeSource};
 use super::indexer::Indexer;
 use super::intake::Intakes;
 use super::native::Natives;
 use super::options::{WhenFull, WriterOptions};
 use super::recovery::{self, IndexLogs};
-use super::retention;
 use super::summarise::{LatestChunks, Summariser};
 
 /// Counters of a writer since it was opened.
@@ -57,7 +57,8 @@ pub struct Writer {
 impl Writer {
     /// Opens a directory, creating it where there is none, and recovers what its last writer left.
     pub fn open(dir: &Path, options: WriterOptions) -> Result<Self> {
-        Self::open_with(options.log.storage(), dir, options)
+        let storage = OsStorage::new(options.log.group);
+        Self::open_with(Arc::new(storage), dir, options)
     }
 
     /// As `open`, on a storage of the caller's.
@@ -71,7 +72,8 @@ impl Writer {
 
     /// As `open`, but the chunk index and the timestamp index are made anew from the records, whatever they hold.
     pub fn rebuild(dir: &Path, options: WriterOptions) -> Result<Self> {
-        Self::begin(options.log.storage(), dir, &options, IndexLogs::Rebuild)
+        let storage = Arc::new(OsStorage::new(options.log.group));
+        Self::begin(storage, dir, &options, IndexLogs::Rebuild)
     }
 
     fn begin(
@@ -84,7 +86,7 @@ impl Writer {
         loop {
             match Self::recover(open()?, options, index_logs) {
                 Err(error) if options.when_full == WhenFull::Evict && is_for_space(&error) => {
-                    if !retention::evict_oldest(open()?)? {
+                    if !boundary::evict_oldest(open()?)? {
                         return Err(error);
                     }
                     tracing::warn!("{error}; the oldest segment was evicted to make room");

@@ -11,12 +11,13 @@ use super::epoch_view::{Stage, View};
 use super::survey::{Ending, Survey, is_empty, keep, list_all, resume_after, segment_dirs};
 use crate::error::{Error, Result};
 use crate::log::files::catalog_file::{self, CatalogBytes};
-use crate::log::files::counting::CountingStorage;
 use crate::log::files::durable::{self, DurableState, Slots};
 use crate::log::files::lock::LockWatch;
 use crate::log::files::meta::DirMeta;
+use crate::log::files::mirrored::Mirrored;
+use crate::log::files::os_storage::OsStorage;
 use crate::log::files::segment::{SegmentDir, SegmentList, SegmentName};
-use crate::log::files::storage::{OsStorage, Storage};
+use crate::log::files::storage::Storage;
 use crate::log::options::ADDRESS_LIMIT;
 use crate::log::staging::control::{DaemonWord, Word};
 use crate::log::staging::note::StagingNote;
@@ -73,7 +74,7 @@ pub struct LogWords {
 /// A directory, open for reading. Threads share it.
 #[derive(Debug)]
 pub struct LogReader {
-    storage: CountingStorage,
+    storage: Arc<dyn Storage>,
     dir: PathBuf,
     meta: DirMeta,
     segments: PerLog<SegmentDir>,
@@ -85,15 +86,13 @@ pub struct LogReader {
 
 impl LogReader {
     pub fn open(dir: &Path) -> Result<LogReader> {
-        LogReader::open_with(Arc::new(OsStorage), dir)
+        LogReader::open_with(Arc::new(OsStorage::default()), dir)
     }
 
     pub fn open_with(storage: Arc<dyn Storage>, dir: &Path) -> Result<LogReader> {
         let dir = std::path::absolute(dir).map_err(|error| Error::io(dir, error))?;
-        let storage = CountingStorage::new(storage);
-        let meta = DirMeta::require(&storage, &dir)?;
-        let shared: Arc<dyn Storage> = Arc::new(storage.clone());
-        let segments = segment_dirs(&shared, &dir, &meta);
+        let meta = DirMeta::require(&*storage, &dir)?;
+        let segments = segment_dirs(&storage, &dir, &meta);
         let lock = LockWatch::new(&dir);
         let view = Arc::new(View::new(Stage::Unknown));
         Ok(LogReader {
@@ -170,7 +169,7 @@ impl LogReader {
                     tail: protocol::load_tails(|log| staging.tail(log))?,
                     begin,
                     gap_to: None,
-                    live: self.lock.is_held(&self.storage)?,
+                    live: self.lock.is_held(&*self.storage)?,
                     epoch: staging.epoch(),
                 })
             }
@@ -182,7 +181,7 @@ impl LogReader {
                 tail: *tails,
                 begin: slot.begins(),
                 gap_to: *gap_to,
-                live: self.lock.is_held(&self.storage)?,
+                live: self.lock.is_held(&*self.storage)?,
                 epoch: slot.epoch,
             }),
             Stage::Unknown => unreachable!("a refreshed view is known"),
@@ -255,24 +254,21 @@ impl LogReader {
         Ok(self.catalog_files()?.into_merged(&self.meta.uuid))
     }
 
-    /// `loom.json` and its copy, where they do not hold what they should, and why.
-    pub fn damaged_meta(&self) -> Vec<(PathBuf, String)> {
-        self.meta.damaged_files(&self.storage, &self.dir)
-    }
-
-    /// The note that names staging and its copy, where they are damaged, and why.
-    pub fn damaged_note(&self) -> Vec<(PathBuf, Error)> {
-        StagingNote::damaged_files(&self.storage, &self.dir)
+    /// Which of `loom.json`, the note that names staging, and their copies are damaged, and why.
+    pub fn damaged_files(&self) -> Vec<(PathBuf, String)> {
+        let mut damaged = DirMeta::damaged_files(&*self.storage, &self.dir);
+        damaged.extend(StagingNote::damaged_files(&*self.storage, &self.dir));
+        damaged
     }
 
     /// What the catalog's file and its copy hold, each for itself.
     pub fn catalog_files(&self) -> Result<CatalogBytes> {
-        CatalogBytes::read(&self.storage, &self.dir)
+        CatalogBytes::read(&*self.storage, &self.dir)
     }
 
     /// So long is the catalog at least, as the newest slot of `durable` and staging tell; 0 where neither does.
     pub fn told_catalog_bytes(&self) -> Result<u64> {
-        let slot = durable::read(&self.storage, &self.dir, &self.meta.uuid)?;
+        let slot = durable::read(&*self.storage, &self.dir, &self.meta.uuid)?;
         let of_slot = slot.map_or(0, |slot| slot.catalog_bytes);
         match &self.refresh()?.stage {
             Stage::Staged(staging) => {
@@ -284,12 +280,7 @@ impl LogReader {
 
     /// What the slots of `durable` are worth.
     pub fn slots(&self) -> Result<Slots> {
-        durable::look(&self.storage, &self.dir, &self.meta.uuid)
-    }
-
-    /// Whether the directory has the copies of `catalog` and `loom.json` that every start makes.
-    pub fn has_copies(&self) -> bool {
-        self.meta.is_proven(&self.storage, &self.dir)
+        durable::look(&*self.storage, &self.dir, &self.meta.uuid)
     }
 
     /// Whether any log has a segment.
@@ -299,13 +290,13 @@ impl LogReader {
 
     /// Length of the catalog's file, to see whether it grew.
     pub fn catalog_len(&self) -> Result<u64> {
-        catalog_file::file_bytes(&self.storage, &self.dir)
+        catalog_file::file_bytes(&*self.storage, &self.dir)
     }
 
     /// What the daemon says of itself, or of the end that it came to.
     pub fn daemon(&self) -> Result<DaemonWords> {
         let view = self.refresh()?;
-        let alive = self.lock.is_held(&self.storage)?;
+        let alive = self.lock.is_held(&*self.storage)?;
         let mut words = DaemonWords {
             alive,
             ..DaemonWords::default()
@@ -366,7 +357,7 @@ impl LogReader {
         let Stage::Staged(staging) = &view.stage else {
             return Ok(None);
         };
-        let note = StagingNote::read(&self.storage, &self.dir)?;
+        let note = StagingNote::load(&*self.storage, &self.dir)?;
         Ok(note
             .is_some_and(|note| staging.is_named_by(&note))
             .then_some(view))
@@ -379,7 +370,7 @@ impl LogReader {
             // Lists cost as much as all else here, and are seldom needed; that a link leads elsewhere is told in any case.
             self.segments.iter().try_for_each(SegmentDir::refuse_link)?;
             let list = || list_all(&self.segments);
-            let survey = Survey::take(&self.storage, &self.dir, &self.meta, || {
+            let survey = Survey::take(&*self.storage, &self.dir, &self.meta, || {
                 Ok(is_empty(&list()?))
             })?;
             let slot = survey.slot.unwrap_or_default();
@@ -392,7 +383,7 @@ impl LogReader {
                 }
                 Ending::Lost {
                     missing: Some(error),
-                } if self.lock.is_held(&self.storage)? => {
+                } if self.lock.is_held(&*self.storage)? => {
                     return Err(Error::Staging {
                         path: self.dir.clone(),
                         what: format!("{error}, and its writer runs"),
