@@ -7,9 +7,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::log::CATALOG_NAME;
-use crate::schema::{LOSSES_SOURCE, METRICS_SOURCE};
-use crate::types::{Address, Timestamp};
+use crate::types::{Address, CATALOG_NAME, LOSSES_SOURCE, METRICS_SOURCE, Timestamp};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -29,7 +27,7 @@ pub enum Error {
     Replaced { path: PathBuf },
 
     /// The directory was written in another format version.
-    #[error("{} has format version {found}; this build reads version {supported}; read it with the Loom that wrote it, or load its data anew", path.display())]
+    #[error("{} has format version {found}, this build reads version {supported}; use the Loom that wrote it, or load its data into a new directory", path.display())]
     Format {
         path: PathBuf,
         found: u64,
@@ -48,7 +46,7 @@ pub enum Error {
     #[error("{}: damaged: {what}", path.display())]
     Damaged { path: PathBuf, what: String },
 
-    /// A line of the catalog, counted from 0 and told from 1, that does not verify or contradicts those before it. `of_catalog` adds which file.
+    /// A line of the catalog, counted from 0 and shown from 1, that does not verify or contradicts those before it. `of_catalog` adds which file.
     #[error("catalog, line {}: {what}", line + 1)]
     Catalog { line: u64, what: String },
 
@@ -104,8 +102,7 @@ pub enum Error {
 
     /// The range was removed by retention.
     #[error(
-        "{}: retention has evicted what stood at address {address}; what is left begins at {begin}: ask again from there on, or keep more \
-         with max_bytes and max_age",
+        "{}: retention evicted address {address}, the records now begin at {begin}; query from there, or keep more with max_bytes and max_age",
         dir.display()
     )]
     Evicted {
@@ -131,8 +128,8 @@ pub enum Error {
 
     /// A query that must be complete, over a time in which records were lost.
     #[error(
-        "source '{source_name}' is not complete: {what}; loom_losses() lists every loss, and without \
-         complete := true the query answers from what is there"
+        "source '{source_name}' is not complete: {what}; loom_losses() lists every loss; without \
+         complete := true the query answers from the records that are there"
     )]
     Incomplete { source_name: String, what: String },
 
@@ -161,11 +158,11 @@ impl fmt::Display for LockHolder {
             LockHolder::Named(pid) => write!(f, "another writer, process {pid}"),
             LockHolder::NotNamed(pid) => write!(
                 f,
-                "another process; LOCK names process {pid}, which does not run here: `lslocks` tells who holds it"
+                "another process; LOCK names process {pid}, which does not run here: `lslocks` lists the holder"
             ),
-            LockHolder::Unknown => f.write_str(
-                "another process, which LOCK does not name: `lslocks` tells who holds it",
-            ),
+            LockHolder::Unknown => {
+                f.write_str("another process, which LOCK does not name: `lslocks` lists the holder")
+            }
         }
     }
 }
@@ -192,6 +189,13 @@ impl Error {
         }
     }
 
+    pub fn damaged(path: &Path, what: impl Into<String>) -> Error {
+        Error::Damaged {
+            path: path.to_owned(),
+            what: what.into(),
+        }
+    }
+
     /// Whether something cannot be read, or is not what it should be. What else there is may still answer.
     pub fn is_damage(&self) -> bool {
         matches!(
@@ -200,7 +204,7 @@ impl Error {
         )
     }
 
-    /// What is wrong, for one who tells the place himself.
+    /// What is wrong, without the place.
     pub fn what(&self) -> String {
         match self {
             Error::Corrupt { what, .. } | Error::Damaged { what, .. } => what.clone(),
@@ -220,13 +224,11 @@ impl Error {
         }
     }
 
-    /// A catalog that lost lines, and what tells so.
+    /// A catalog that lost lines; `what` says how that is known.
     pub fn cut_catalog(dir: &Path, what: &str) -> Error {
         Error::Damaged {
             path: dir.join(CATALOG_NAME),
-            what: format!(
-                "{what}; no record was changed: put a whole copy of the file in its place"
-            ),
+            what: format!("{what}; the records are unchanged; restore the file from a backup"),
         }
     }
 
@@ -249,10 +251,10 @@ impl<T, E: Into<io::Error>> IoContext<T> for Result<T, E> {
 fn source_hint(name: &str, nearest: &[String]) -> String {
     match name {
         METRICS_SOURCE => {
-            "; a daemon writes it once it runs, unless its [metrics] interval is \"0s\"".to_owned()
+            "; a running daemon writes it, unless its [metrics] interval is \"0s\"".to_owned()
         }
         LOSSES_SOURCE => {
-            "; no loss has a record yet, and the function loom_losses lists those of every kind"
+            "; no loss has a record yet; the function loom_losses lists losses of every kind"
                 .to_owned()
         }
         _ => suggestion(nearest),
@@ -297,7 +299,7 @@ mod tests {
             let (name, nearest) = (name.to_owned(), vec!["r".to_owned()]);
             Error::UnknownSource { name, nearest }.to_string()
         };
-        assert!(error("loom_metrics").contains("a daemon writes it once it runs"));
+        assert!(error("loom_metrics").contains("a running daemon writes it"));
         assert!(error("loom_losses").contains("no loss has a record yet"));
     }
 

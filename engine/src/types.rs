@@ -1,4 +1,4 @@
-//! The quantities that every other module names: addresses, ids, times, keys and sums.
+//! The quantities and names that every other module uses: addresses, ids, times, keys and sums.
 //!
 //! Each is a type of its own so that no signature holds a pair of bare integers. Keys carry the order of the
 //! values they stand for (FORMAT.md, *Keys*), so all pruning compares plain `u64`s.
@@ -7,6 +7,13 @@ use std::fmt;
 use std::ops::{Add, AddAssign, Index, IndexMut};
 
 use serde::{Deserialize, Serialize};
+
+/// The catalog's file in a directory.
+pub const CATALOG_NAME: &str = "catalog";
+/// The built-in source of what was lost.
+pub const LOSSES_SOURCE: &str = "loom_losses";
+/// The built-in source of what a daemon did.
+pub const METRICS_SOURCE: &str = "loom_metrics";
 
 /// A byte position in a log, counted from 0 and never reused.
 #[derive(
@@ -516,8 +523,7 @@ impl Sum {
     #[inline]
     fn add_float(&mut self, value: f64) {
         let Sum::Float { sum, compensation } = self else {
-            debug_assert!(false, "a float is added to a sum of integers");
-            return;
+            unreachable!("the float {value} is added to a sum of integers");
         };
         let total = *sum + value;
         if total.is_finite() {

@@ -325,7 +325,7 @@ fn forget_length_of_catalog(dir: &Path) {
 }
 
 #[test]
-fn a_directory_that_was_given_the_description_of_another_keeps_its_own() {
+fn a_directory_that_was_given_the_description_of_another_is_refused_until_it_has_its_own() {
     let [dir, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let mut writer = Writer::open(dir.path(), options(dir.path())).unwrap();
     let expected = push(&mut writer, 0, 500);
@@ -335,11 +335,19 @@ fn a_directory_that_was_given_the_description_of_another_keeps_its_own() {
     let own = std::fs::read(dir.path().join("loom.json")).unwrap();
     for name in ["loom.json", "loom.json.copy"] {
         std::fs::copy(other.path().join(name), dir.path().join(name)).unwrap();
+        let refusals = [
+            Writer::open(dir.path(), options(dir.path())).err(),
+            LogReader::open(dir.path()).err(),
+        ];
+        for error in refusals {
+            let error = error.unwrap().to_string();
+            assert!(error.contains("it and its copy differ"), "{error}");
+        }
+        std::fs::write(dir.path().join(name), &own).unwrap();
         assert_eq!(sound(dir.path()), expected);
-        let writer = Writer::open(dir.path(), options(dir.path())).unwrap();
-        writer.close().unwrap();
-        assert_eq!(std::fs::read(dir.path().join(name)).unwrap(), own);
     }
+    let writer = Writer::open(dir.path(), options(dir.path())).unwrap();
+    writer.close().unwrap();
     assert_eq!(sound(dir.path()), expected);
 }
 

@@ -170,7 +170,8 @@ fn a_folder_in_place_of_records_is_damage_and_ends_no_check() {
     let dir = loaded(home.path());
     let segment = only_segment(&dir, "records");
     displace(&segment, false);
-    let found = "a folder stands in place of the file: move it away, and put the file itself there if it still exists";
+    let found =
+        "a folder stands in place of the file: move it away, and put the file back if you have it";
     let (code, said) = check(&[&dir, "--repair"]);
     assert_eq!(code, Some(1));
     let named = segment.display();
@@ -195,7 +196,7 @@ fn a_folder_in_place_of_records_is_damage_and_ends_no_check() {
 fn losses_that_wait_for_a_record_are_told_and_damage_of_their_file_is_named() {
     let home = tempfile::tempdir().unwrap();
     let dir = loaded(home.path());
-    let meta = DirMeta::require(&OsStorage, Path::new(&dir)).unwrap();
+    let meta = DirMeta::require(&OsStorage::default(), Path::new(&dir)).unwrap();
     let slots = Slots::of_this_boot(meta.uuid).unwrap();
     let entry = |recorded_at| Entry {
         source: None,

@@ -15,6 +15,7 @@ use loom_engine::{ChunkNo, LogKind};
 
 use crate::memory::Memory;
 use crate::patch::{Region, apply};
+use crate::signed::{Meta, Note, repaired};
 use crate::world::{CHUNK_BYTES, World, chunk_address, log_path, path};
 use crate::{UNREPAIRED, durable, flagged, node, questions, staging, time_entry};
 
@@ -134,6 +135,10 @@ fn repair(world: &World, files: &mut Memory, path: &Path) {
         bytes = relined(uuid, &bytes);
     } else if path == crate::world::path("durable") {
         durable::repair(uuid, &mut bytes);
+    } else if path == crate::world::path("loom.json") {
+        bytes = repaired::<Meta>(&bytes).unwrap_or(bytes);
+    } else if path == crate::world::path("staging") {
+        bytes = repaired::<Note>(&bytes).unwrap_or(bytes);
     }
     files.put(path, bytes);
 }

@@ -25,6 +25,7 @@ pub mod recovery;
 pub mod reply;
 pub mod request;
 pub mod seeds;
+pub mod signed;
 pub mod staging;
 pub mod time_entry;
 pub mod unrecorded;

@@ -10,6 +10,7 @@ use loom_engine::log::storage::FileId;
 use crate::memory::{BOOT_ID, DIRECTORY, Memory, file_id};
 use crate::patch::{Region, apply};
 use crate::questions;
+use crate::signed::{Note, repaired, sign};
 use crate::world::{World, path};
 
 const CONTROL_BYTES: usize = 4096;
@@ -49,6 +50,9 @@ pub fn in_memory() -> &'static Memory {
 pub fn run(input: &[u8]) -> String {
     let mut files = in_memory().clone();
     apply(&mut files, &regions(in_memory()), input);
+    if let Some(note) = files.get(&path("staging")).and_then(repaired::<Note>) {
+        files.put(path("staging"), note);
+    }
     questions::ask(files)
 }
 
@@ -82,17 +86,21 @@ pub fn live(identity: &Identity<'_>) -> Memory {
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect();
-    let note = serde_json::json!({
-        "path": FILE,
-        "device": identity.staged.device,
-        "inode": identity.staged.inode,
-        "directory_device": identity.directory.device,
-        "directory_inode": identity.directory.inode,
-        "uuid": hex,
-        "epoch": EPOCH,
-        "boot_id": identity.boot_id,
-    });
-    files.put(path("staging"), note.to_string().into_bytes());
+    let mut uuid = hex;
+    for at in [8, 13, 18, 23] {
+        uuid.insert(at, '-');
+    }
+    let note = Note {
+        path: FILE.to_owned(),
+        device: identity.staged.device,
+        inode: identity.staged.inode,
+        directory_device: identity.directory.device,
+        directory_inode: identity.directory.inode,
+        uuid,
+        epoch: EPOCH,
+        boot_id: identity.boot_id.to_owned(),
+    };
+    files.put(path("staging"), sign(&note));
     files.put(path(FILE), staging(world));
     files
 }

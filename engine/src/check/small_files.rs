@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use super::report::DamagedFile;
 use crate::error::{Error, Result};
-use crate::log::{CATALOG_COPY_NAME, CATALOG_NAME, CatalogBytes, DurableState, LogReader, Slots};
+use crate::log::{CATALOG_FILE, CatalogBytes, DurableState, LogReader, Slots};
 use crate::unrecorded::{self, Entry, Kept};
 
 /// What a crash leaves where a page was not written; no line holds a NUL.
 const UNWRITTEN: u8 = 0;
-const MENDED: &str = "the next start, or `ingestd check --repair`, writes it anew";
+const MENDED: &str = "the next start, or `ingestd check --repair`, writes it again";
 
 pub struct SmallFiles {
     slots: Slots,
@@ -41,25 +41,18 @@ impl SmallFiles {
 
     /// What is damaged of them; the catalog's lines end at `lines_end`. A directory that no writer got far with has neither `durable` nor a catalog.
     pub fn damaged(&self, reader: &LogReader, lines_end: u64) -> Result<Vec<DamagedFile>> {
-        let mut damaged: Vec<DamagedFile> = (reader.damaged_meta().into_iter())
+        let mut damaged: Vec<DamagedFile> = (reader.damaged_files().into_iter())
             .map(|(path, what)| {
-                damage(
-                    path,
-                    format!("{what}; the other of the two serves meanwhile; {MENDED}"),
-                )
+                let what = format!("{what}; the other of the two serves meanwhile; {MENDED}");
+                damage(path, what)
             })
             .collect();
-        damaged.extend((reader.damaged_note().into_iter()).map(|(path, error)| {
-            let what =
-                "; the other of the two serves meanwhile, and the next start writes both anew";
-            damage(path, error.what() + what)
-        }));
         damaged.extend(self.damaged_catalog(reader, lines_end));
         let path = reader.dir().join("durable");
         match self.slots {
             Slots { newest: None, .. } if reader.has_segments()? => {
-                let what = "none of its slots verifies, so nothing tells how far the logs are durable: the next start makes the index logs anew and \
-                    tells of a gap above the last chunk that verifies; copies of this directory that have the file keep what they have";
+                let what = "none of its slots verifies, so nothing says how far the logs are durable; the next start rebuilds the index logs and \
+                    lists a gap above the last chunk that verifies; if a backup of this directory has the file, put it back first";
                 damaged.push(damage(path, what.to_owned()));
             }
             // A writer that stops writes both, and the second after the first is synced.
@@ -67,7 +60,7 @@ impl SmallFiles {
                 newest: Some(DurableState { clean: true, .. }),
                 sound: 1,
             } => {
-                let what = "one of its two slots does not verify, and the other serves; the next start writes both anew";
+                let what = "one of its two slots does not verify, and the other serves; the next start writes both again";
                 damaged.push(damage(path, what.to_owned()));
             }
             _ => {}
@@ -77,7 +70,7 @@ impl SmallFiles {
 
     fn damaged_catalog(&self, reader: &LogReader, lines_end: u64) -> Vec<DamagedFile> {
         let [path, copy_path] =
-            [CATALOG_NAME, CATALOG_COPY_NAME].map(|name| reader.dir().join(name));
+            [CATALOG_FILE.name, CATALOG_FILE.copy_name].map(|name| reader.dir().join(name));
         let CatalogBytes {
             file,
             copy,
@@ -85,7 +78,7 @@ impl SmallFiles {
         } = &self.files;
         if self.lost_lines(lines_end) {
             let what = format!(
-                "its lines end at byte {lines_end}, short of byte {}, which was durable: put a whole copy of the file in its place",
+                "its lines end at byte {lines_end}, short of byte {}, which was durable; restore the file from a backup",
                 self.told_bytes
             );
             return vec![damage(path, what)];
@@ -102,14 +95,12 @@ impl SmallFiles {
                 format!("{what}; its copy serves meanwhile; {MENDED}"),
             ));
         }
-        let is_whole = match (copy, self.slots.newest) {
-            (None, _) => self.catalog.is_empty() || !reader.has_copies(),
+        let is_whole = match self.slots.newest {
             // A writer that stops leaves it whole; a crash may leave it behind.
-            (Some(copy), Some(DurableState { clean: true, .. })) => *copy == self.catalog,
-            (Some(copy), _) => is_prefix(&self.catalog, copy),
+            Some(DurableState { clean: true, .. }) => *copy == self.catalog,
+            _ => is_prefix(&self.catalog, copy),
         };
         if of_copy.is_some() || !is_whole {
-            let copy = copy.as_deref().unwrap_or_default();
             let what = why(of_copy, copy);
             damaged.push(damage(copy_path, format!("{what}; {MENDED}")));
         }

@@ -102,7 +102,7 @@ impl<'a> Stored<'a> {
             StoredNode::Gap if expected.is_gap() => return,
             StoredNode::Gap => {
                 let what = "a roll-up is missing whose chunks hold records".to_owned();
-                (self.next.unwrap_or_default(), Some(what))
+                (self.next.unwrap_or(Address::ZERO), Some(what))
             }
             StoredNode::Node { address, node } => {
                 let uuid = self.logs.uuid();

@@ -2,6 +2,8 @@
 //!
 //! Decoders call these on foreign bytes; the invariant is that no read leaves its slice.
 
+use crate::proven;
+
 /// What a decoder found wrong with foreign bytes. The caller adds file and address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
@@ -82,7 +84,7 @@ pub(super) fn put_pairs(out: &mut Vec<u8>, pairs: impl Iterator<Item = [u64; 2]>
         let [first, second] = pair.map(|number| number.min(HALF_FULL));
         (first | second << 4) as u8
     }));
-    let bytes = out.get(start..).unwrap_or_default().iter();
+    let bytes = proven::at(out, start..).iter();
     if bytes.fold(false, |full, byte| {
         full | (byte & 15 == 15) | (byte >> 4 == 15)
     }) {

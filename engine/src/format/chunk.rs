@@ -12,6 +12,7 @@ use super::record::{
     RECORD_HEADER_BYTES, RawRecord, record_bytes,
 };
 use super::runs::Run;
+use crate::proven;
 use crate::types::{Address, LogKind, SourceId, Timestamp};
 
 const TRAILER_MAGIC: u32 = 0x4B48_434C;
@@ -69,14 +70,12 @@ impl ChunkBuilder {
 
     /// The chunk's bytes up to `end`.
     pub fn filled(&self) -> &[u8] {
-        self.bytes.get(..self.end).unwrap_or_default()
+        proven::at(&self.bytes, ..self.end)
     }
 
     /// Fills what is left with zeroes, which read as *end*, and returns the whole chunk and its runs. The next call is `clear`.
     pub fn seal(&mut self) -> (&[u8], &[Run]) {
-        if let Some(rest) = self.bytes.get_mut(self.end..) {
-            rest.fill(0);
-        }
+        proven::at_mut(&mut self.bytes, self.end..).fill(0);
         self.end_run();
         (&self.bytes, &self.runs)
     }
@@ -124,11 +123,11 @@ impl ChunkBuilder {
         let Some(PushOutcome::At(first)) = first else {
             return 0;
         };
-        let header = self.bytes.get(first as usize..);
-        let header = header.and_then(|entry| entry.first_chunk::<RECORD_HEADER_BYTES>());
-        let header = header.copied().unwrap_or_default();
+        let header = *proven::at(&self.bytes, first as usize..)
+            .first_chunk::<RECORD_HEADER_BYTES>()
+            .expect("a record that was pushed has its header in the chunk");
         let entry_bytes = record_bytes(payload_bytes);
-        let room = self.bytes.get_mut(self.end..self.limit).unwrap_or_default();
+        let room = proven::at_mut(&mut self.bytes, self.end..self.limit);
         let mut records = 1;
         for (entry, payload) in room.chunks_exact_mut(entry_bytes).zip(payloads) {
             let (head, body) = entry.split_at_mut(RECORD_HEADER_BYTES);
@@ -177,11 +176,10 @@ impl ChunkBuilder {
     fn push_anchor(&mut self, arrival: Timestamp) {
         self.anchor_ns = arrival.0;
         let at = self.end;
-        if let Some(entry) = self.bytes.get_mut(at..at + ANCHOR_ENTRY_BYTES) {
-            let (head, anchor) = entry.split_at_mut(8);
-            head.copy_from_slice(&(ANCHOR_LENGTH << 16).to_le_bytes());
-            anchor.copy_from_slice(&arrival.0.to_le_bytes());
-        }
+        let entry = proven::at_mut(&mut self.bytes, at..at + ANCHOR_ENTRY_BYTES);
+        let (head, anchor) = entry.split_at_mut(8);
+        head.copy_from_slice(&(ANCHOR_LENGTH << 16).to_le_bytes());
+        anchor.copy_from_slice(&arrival.0.to_le_bytes());
         self.end = at + ANCHOR_ENTRY_BYTES;
         self.end_run();
     }
@@ -373,9 +371,7 @@ impl<'a> Iterator for RecordIter<'a> {
 
 /// The last 8 bytes of a sealed chunk: checksum and mark. `chunk` is the whole chunk.
 pub fn seal_trailer(uuid: &[u8; 16], address: Address, chunk: &[u8]) -> [u8; CHUNK_TRAILER_BYTES] {
-    let covered = chunk
-        .get(..chunk.len() - CHUNK_TRAILER_BYTES)
-        .unwrap_or_default();
+    let covered = proven::at(chunk, ..chunk.len() - CHUNK_TRAILER_BYTES);
     let sum = checksum(uuid, LogKind::Records, address, covered);
     (u64::from(sum) | u64::from(TRAILER_MAGIC) << 32).to_le_bytes()
 }

@@ -8,6 +8,7 @@ use super::index_block::IndexBlock;
 use super::record::{CHUNK_BYTES_MAX, RECORD_HEADER_BYTES};
 use super::summary::{Bin, ChildStats, NodeSummary};
 use super::time_entry::FANOUT;
+use crate::proven;
 use crate::types::{Address, ChunkNo, IndexId, LogKind, SourceId, Timestamp};
 
 /// More than a roll-up of 65,000 sources takes; a length that a file claims is held against it before memory is given to it.
@@ -66,15 +67,10 @@ impl<'a> Node<'a> {
             return invalid("a node's length", length as u64);
         }
         let node = Self {
-            bytes: bytes.get(..length).unwrap_or_default(),
+            bytes: proven::at(bytes, ..length),
         };
         let stored = u32_at(bytes, 4);
-        let computed = checksum(
-            uuid,
-            LogKind::Chunks,
-            address,
-            node.bytes.get(8..).unwrap_or_default(),
-        );
+        let computed = checksum(uuid, LogKind::Chunks, address, proven::at(node.bytes, 8..));
         if stored != computed {
             return Err(FormatError::Checksum {
                 what,
@@ -336,7 +332,7 @@ fn partition(table: &[u8], entry_bytes: usize, before: impl Fn(&[u8]) -> bool) -
     let (mut low, mut high) = (0, table.len() / entry_bytes);
     while low < high {
         let middle = (low + high) / 2;
-        if before(table.get(middle * entry_bytes..).unwrap_or_default()) {
+        if before(proven::at(table, middle * entry_bytes..)) {
             low = middle + 1;
         } else {
             high = middle;

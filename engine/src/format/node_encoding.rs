@@ -7,6 +7,7 @@ use super::checksum::checksum;
 use super::index_block::{FLAG_BIN_STATS, FLAG_BINS, FLAG_CHILDREN, FLAG_FLOAT};
 use super::node::{INDEX_ENTRY_BYTES, MAGIC, NODE_HEADER_BYTES, SOURCE_ENTRY_BYTES};
 use super::summary::{BinStats, IndexSummary, NodeSummary, SourceSummary};
+use crate::proven;
 use crate::types::{Address, IndexId, LogKind, SourceId, Sum};
 
 /// A source with fewer records than this in a chunk has no index entries in its summary.
@@ -79,19 +80,12 @@ pub fn encode_node(
     }
     let length = out.len() as u32;
     overwrite(out, 8, &length.to_le_bytes());
-    let sum = checksum(
-        uuid,
-        LogKind::Chunks,
-        address,
-        out.get(8..).unwrap_or_default(),
-    );
+    let sum = checksum(uuid, LogKind::Chunks, address, proven::at(out, 8..));
     overwrite(out, 4, &sum.to_le_bytes());
 }
 
 fn overwrite(out: &mut [u8], at: usize, bytes: &[u8]) {
-    if let Some(place) = out.get_mut(at..at + bytes.len()) {
-        place.copy_from_slice(bytes);
-    }
+    proven::at_mut(out, at..at + bytes.len()).copy_from_slice(bytes);
 }
 
 fn put_u64(out: &mut Vec<u8>, value: u64) {

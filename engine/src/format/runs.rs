@@ -8,6 +8,7 @@ use super::record::{
     ANCHOR_ENTRY_BYTES, ANCHOR_LENGTH, CHUNK_HEADER_BYTES, CHUNK_TRAILER_BYTES,
     RECORD_HEADER_BYTES, record_bytes,
 };
+use crate::proven;
 use crate::types::{SourceId, Timestamp};
 
 /// Records of one source and one length that follow one another in a chunk.
@@ -48,7 +49,7 @@ impl Run {
     #[inline]
     pub fn entries<'a>(&self, chunk: &'a [u8]) -> &'a [u8] {
         let (start, end) = (self.offset, self.offset_of(self.records));
-        chunk.get(start as usize..end as usize).unwrap_or_default()
+        proven::at(chunk, start as usize..end as usize)
     }
 }
 
@@ -56,7 +57,7 @@ impl Run {
 #[inline]
 pub fn walk_runs(chunk: &[u8], mut each: impl FnMut(Run)) -> Result<(), FormatError> {
     let limit = chunk.len().saturating_sub(CHUNK_TRAILER_BYTES);
-    let bytes = chunk.get(..limit).unwrap_or_default();
+    let bytes = proven::at(chunk, ..limit);
     let mut anchor_ns = i64_at(bytes, 0);
     let mut last_ns = i64::MIN;
     let mut at = CHUNK_HEADER_BYTES;

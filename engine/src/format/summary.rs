@@ -7,6 +7,7 @@
 use std::cmp::Ordering;
 use std::ops::{Deref, DerefMut};
 
+use crate::proven;
 use crate::types::{ChunkNo, IndexId, Key, SourceId, Sum, Timestamp, ValueRange};
 
 /// How many of a chunk's greatest values a summary keeps for each index.
@@ -243,9 +244,7 @@ impl<T: Default> Reuse<T> {
         if self.used == self.items.len() {
             self.items.push(T::default());
         }
-        if let Some(tail) = self.items.get_mut(at..=self.used) {
-            tail.rotate_right(1);
-        }
+        proven::at_mut(&mut self.items, at..=self.used).rotate_right(1);
         self.used += 1;
         #[expect(
             clippy::indexing_slicing,
@@ -268,13 +267,13 @@ impl<T> Deref for Reuse<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        self.items.get(..self.used).unwrap_or_default()
+        proven::at(&self.items, ..self.used)
     }
 }
 
 impl<T> DerefMut for Reuse<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        self.items.get_mut(..self.used).unwrap_or_default()
+        proven::at_mut(&mut self.items, ..self.used)
     }
 }
 

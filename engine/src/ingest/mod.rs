@@ -24,6 +24,7 @@ mod summariser;
 mod writer;
 
 // The oldest go.
+mod boundary;
 mod retention;
 
 pub use batch::{Batch, Pushed, REASONS_MAX, Refused};

@@ -4,18 +4,19 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::log::storage::Storage;
+use crate::log::storage::{OsStorage, Storage};
 use crate::log::{Opening, is_for_space};
 
+use super::boundary;
 use super::options::{WhenFull, WriterOptions};
 use super::recovery::IndexLogs;
-use super::retention;
 use super::writer::Writer;
 
 impl Writer {
     /// Opens a directory, creating it where there is none, and recovers what its last writer left.
     pub fn open(dir: &Path, options: WriterOptions) -> Result<Self> {
-        Self::open_with(options.log.storage(), dir, options)
+        let storage = OsStorage::new(options.log.group);
+        Self::open_with(Arc::new(storage), dir, options)
     }
 
     /// As `open`, on a storage of the caller's.
@@ -29,7 +30,8 @@ impl Writer {
 
     /// As `open`, but the chunk index and the timestamp index are rebuilt from the records, whatever they hold.
     pub fn rebuild(dir: &Path, options: WriterOptions) -> Result<Self> {
-        Self::begin(options.log.storage(), dir, &options, IndexLogs::Rebuild)
+        let storage = Arc::new(OsStorage::new(options.log.group));
+        Self::begin(storage, dir, &options, IndexLogs::Rebuild)
     }
 
     fn begin(
@@ -42,7 +44,7 @@ impl Writer {
         loop {
             match Self::recover(open()?, options, index_logs) {
                 Err(error) if options.when_full == WhenFull::Evict && is_for_space(&error) => {
-                    if !retention::evict_oldest(open()?)? {
+                    if !boundary::evict_oldest(open()?)? {
                         return Err(error);
                     }
                     tracing::warn!("{error}; the oldest segment was evicted to make room");

@@ -19,14 +19,20 @@ pub(crate) mod tests;
 mod ticks;
 mod write;
 
+pub use crate::types::CATALOG_NAME;
 pub use files::access::Access;
-pub use files::catalog_file::{COPY_NAME as CATALOG_COPY_NAME, CatalogBytes, NAME as CATALOG_NAME};
+pub use files::catalog_file::{CatalogBytes, FILE as CATALOG_FILE};
 pub use files::durable::{DurableState, Slots};
 pub use files::meta::DirMeta;
-pub use files::storage;
 pub use options::{Durability, LogOptions};
 pub use read::reader::{DaemonWords, LogReader, LogWords, Origin, Tails};
 pub use start::opening::{Opening, Recovered};
 pub use ticks::Ticks;
 pub(crate) use write::fault::is_for_space;
 pub use write::logs::{LogStats, Logs};
+
+/// Files and system calls as the logs see them.
+pub mod storage {
+    pub use super::files::os_storage::{OsStorage, not_opened};
+    pub use super::files::storage::*;
+}

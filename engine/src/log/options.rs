@@ -3,11 +3,8 @@
 //! Chunk and segment sizes are fixed when a directory is made; block sizes and the rest may differ at each start.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::files::group::GroupStorage;
-use super::files::storage::{OsStorage, Storage};
 use crate::error::{Error, Result};
 use crate::format::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
 use crate::types::{Address, LogKind, PerLog};
@@ -58,14 +55,6 @@ impl LogOptions {
     pub fn bytes_min(&self) -> Result<u64> {
         let geometry = Geometry::new(self.chunk_bytes, self.block_bytes, self.segment_bytes)?;
         Ok(geometry.bytes_min())
-    }
-
-    /// The operating system's files, shared with the group where there is one.
-    pub fn storage(&self) -> Arc<dyn Storage> {
-        match self.group {
-            Some(group) => Arc::new(GroupStorage::new(group)),
-            None => Arc::new(OsStorage),
-        }
     }
 }
 

@@ -221,7 +221,7 @@ impl FieldDef {
         let name = &self.name;
         if is_reserved_field(name) {
             return Err(Error::schema(format!(
-                "a field may not be called '{name}': every source has a column of that name"
+                "a field may not be called '{name}'; the name is reserved for a column of every source"
             )));
         }
         if matches!(self.ty, FieldType::Char(0) | FieldType::Bytes(0)) {
@@ -407,7 +407,7 @@ pub(super) mod tests {
 
     #[test]
     fn reserved_names_are_refused_in_any_case() {
-        for name in ["ts", "TS_NS", "Addr", "source"] {
+        for name in ["ts", "TS_NS", "Addr", "source", "dir"] {
             assert!(
                 FieldDef::new(name, FieldType::U8).check().is_err(),
                 "{name}"

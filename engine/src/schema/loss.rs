@@ -11,10 +11,7 @@ use super::field::{FieldDef, FieldType};
 use super::layout::Layout;
 use super::source::SourceDef;
 use crate::error::Result;
-use crate::types::{Key, Timestamp};
-
-/// The source's name.
-pub const LOSSES_SOURCE: &str = "loom_losses";
+use crate::types::{Key, LOSSES_SOURCE, Timestamp};
 
 /// Where on the way in records were lost.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -23,6 +23,7 @@ mod source;
 mod widen;
 
 pub use crate::error::PayloadError;
+pub use crate::types::{LOSSES_SOURCE, METRICS_SOURCE};
 pub use bin_map::BinMap;
 pub use bins::{BINS_MAX, BinsDef};
 pub use catalog::{
@@ -35,12 +36,10 @@ pub use filter::{Expr, FILTER_BYTES_MAX, Filter};
 pub use index::{INDEXES_MAX, Index, IndexDef};
 pub use layout::{FIELDS_MAX, Layout, PAYLOAD_BYTES_MAX, Place, Slot};
 pub use loss::{
-    LOSSES_SOURCE, LossDecoder, LossEncoder, LossReason, LossRecord, LossStage, LossText,
-    losses_source,
+    LossDecoder, LossEncoder, LossReason, LossRecord, LossStage, LossText, losses_source,
 };
 pub use names::{
-    BUILTIN_PREFIX, METRICS_SOURCE, NAME_BYTES_MAX, RESERVED_FIELDS, is_builtin, is_reserved_field,
-    nearest,
+    BUILTIN_PREFIX, NAME_BYTES_MAX, RESERVED_FIELDS, is_builtin, is_reserved_field, nearest,
 };
 pub use number::Number;
 pub use payloads::Payloads;

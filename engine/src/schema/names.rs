@@ -6,10 +6,8 @@ use crate::error::{Error, Result};
 pub const NAME_BYTES_MAX: usize = 255;
 /// Names of sources that are built in start with this.
 pub const BUILTIN_PREFIX: &str = "loom_";
-/// What a daemon did.
-pub const METRICS_SOURCE: &str = "loom_metrics";
-/// The columns that every source has in SQL, which no field may be called, in any case.
-pub const RESERVED_FIELDS: [&str; 4] = ["source", "ts", "ts_ns", "addr"];
+/// The names of columns that every source has in SQL, or will have (`dir`): no field may be called so, in any case.
+pub const RESERVED_FIELDS: [&str; 5] = ["source", "ts", "ts_ns", "addr", "dir"];
 
 /// How many suggestions an error makes.
 const SUGGESTIONS_MAX: usize = 3;

@@ -31,7 +31,7 @@ pub fn read(dir: &Path, uuid: [u8; 16]) -> Result<Kept> {
     let slots = Slots::of_this_boot(uuid)?;
     let mut found = Kept::default();
     for _ in 0..READS_MOST {
-        let file = match OsStorage.open(&path, OpenMode::Read) {
+        let file = match OsStorage::default().open(&path, OpenMode::Read) {
             Err(error) if is_not_found(&error) => return Ok(Kept::none()),
             file => file?,
         };

@@ -47,7 +47,7 @@ impl Slots {
     /// # Errors
     /// The system does not tell which boot this is.
     pub fn of_this_boot(uuid: [u8; 16]) -> Result<Slots> {
-        let boot_id = OsStorage.boot_id()?;
+        let boot_id = OsStorage::default().boot_id()?;
         Ok(Slots { uuid, boot_id })
     }
 

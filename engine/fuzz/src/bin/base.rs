@@ -3,10 +3,10 @@
 
 use std::path::Path;
 
-use loom_engine::Result;
 use loom_engine::ingest::{Writer, WriterOptions};
 use loom_engine::log::LogOptions;
 use loom_engine::schema::{IndexDef, losses_source, parse_sources};
+use loom_engine::{IoContext, Result};
 
 /// Each kind of key, of bins, of time; a source of nothing but bytes.
 const SOURCES: &str = r#"
@@ -50,7 +50,12 @@ name = "raw"
 fn main() -> Result<()> {
     let dir = loom_fuzz::home().join("base");
     let _ = std::fs::remove_dir_all(&dir);
-    write(&dir)
+    write(&dir)?;
+    // Without copies what is damaged is not served by them.
+    for name in ["loom.json.copy", "catalog.copy"] {
+        std::fs::remove_file(dir.join(name)).at(&dir)?;
+    }
+    Ok(())
 }
 
 fn write(dir: &Path) -> Result<()> {

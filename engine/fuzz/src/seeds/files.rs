@@ -61,21 +61,20 @@ fn metas() -> Seeds {
     let text = String::from_utf8_lossy(sound).into_owned();
     let value = |key: &str, value: serde_json::Value| {
         let mut json: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
-        if let Some(place) = json.get_mut(key) {
-            *place = value;
+        if let Some(members) = json.as_object_mut() {
+            members.remove("checksum");
+            members.insert(key.to_owned(), value);
         }
         json.to_string().into_bytes()
     };
     vec![
         seed("sound", &[sound]),
         seed("empty", &[]),
-        seed("half", &[b"{\"format\": 2"]),
+        seed("half", &[b"{\"format\": 3"]),
         seed("another_version", &[b"{\"format\": 1}"]),
-        seed("format_alone", &[b"{\"format\": 2}"]),
-        seed(
-            "checksum",
-            &[text.replace('{', "{\"checksum\": 1,").as_bytes()],
-        ),
+        seed("format_alone", &[b"{\"format\": 3}"]),
+        seed("checksum", &[&value("checksum", 1.into())]),
+        seed("spaced", &[sound, b" "]),
         seed("chunk", &[&value("chunk_bytes", 1000.into())]),
         seed("chunk_larger", &[&value("chunk_bytes", 65_536.into())]),
         seed(
@@ -158,7 +157,7 @@ fn stagings() -> Seeds {
     const BLOCKS: u8 = 3;
     let word = |log: u32, word: u32| 512 * log + 64 * word;
     let note = staging::note();
-    let inode = note.find("\"inode\":").unwrap_or_default() + "\"inode\":".len();
+    let inode = note.find("\"inode\": ").unwrap_or_default() + "\"inode\": ".len();
     vec![
         seed("sound", &[]),
         seed(

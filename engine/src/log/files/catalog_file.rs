@@ -6,43 +6,45 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
+use super::mirrored::{MirroredFile, Pair};
 use super::storage::{OpenMode, Storage, StorageFile, read_file, replace_file, write_at};
 use crate::error::{Error, Result};
 use crate::format::merge_lines;
 use crate::log::sync::{AtomicU64, Ordering};
+use crate::types::CATALOG_NAME;
 
-pub const NAME: &str = "catalog";
-pub const COPY_NAME: &str = "catalog.copy";
+pub const FILE: MirroredFile = MirroredFile {
+    name: CATALOG_NAME,
+    copy_name: "catalog.copy",
+    bytes_max: CATALOG_BYTES_MAX,
+};
 /// Far above what 65,000 sources of many fields take. A writer keeps to it, and a reader gives no more memory to what a directory claims.
 const CATALOG_BYTES_MAX: u64 = 256 << 20;
-/// How long a copy that could not be written is left alone.
-const COPY_AGAIN: Duration = Duration::from_secs(1);
 
 /// What the file and its copy hold.
 #[derive(Debug)]
 pub struct CatalogBytes {
     /// Nothing where there is none, or it cannot be read.
     pub file: Vec<u8>,
-    /// `None` where there is none, or it cannot be read.
-    pub copy: Option<Vec<u8>>,
+    /// As `file`.
+    pub copy: Vec<u8>,
     /// Why the file, or the copy, cannot be read.
     pub unreadable: [Option<Error>; 2],
 }
 
 impl CatalogBytes {
-    /// Reads the copy first: what it tells of was in the file by then.
     pub fn read(storage: &dyn Storage, dir: &Path) -> Result<CatalogBytes> {
-        let read = |name| match read_file(storage, &dir.join(name), CATALOG_BYTES_MAX) {
-            Ok(bytes) => (bytes, None),
-            Err(error) => (None, Some(error)),
+        let Pair { file, copy } = FILE.read(storage, dir);
+        let held = |bytes: Result<Option<Vec<u8>>>| match bytes {
+            Ok(bytes) => (bytes.unwrap_or_default(), None),
+            Err(error) => (Vec::new(), Some(error)),
         };
-        let (copy, of_copy) = read(COPY_NAME);
-        match read(NAME) {
-            (_, Some(error)) if copy.as_ref().is_none_or(Vec::is_empty) => Err(error),
+        let (copy, of_copy) = held(copy);
+        match held(file) {
+            (_, Some(error)) if copy.is_empty() => Err(error),
             (file, of_file) => Ok(CatalogBytes {
-                file: file.unwrap_or_default(),
+                file,
                 copy,
                 unreadable: [of_file, of_copy],
             }),
@@ -51,11 +53,10 @@ impl CatalogBytes {
 
     /// The whole catalog, as far as one of the two has it.
     pub fn merged(&self, uuid: &[u8; 16]) -> Cow<'_, [u8]> {
-        match &self.copy {
-            Some(copy) if !self.file.starts_with(copy) => {
-                Cow::Owned(merge_lines(uuid, &self.file, copy))
-            }
-            _ => Cow::Borrowed(&self.file),
+        if self.file.starts_with(&self.copy) {
+            Cow::Borrowed(&self.file)
+        } else {
+            Cow::Owned(merge_lines(uuid, &self.file, &self.copy))
         }
     }
 
@@ -69,7 +70,7 @@ impl CatalogBytes {
 
 /// Length of the file; 0 where it cannot be opened.
 pub fn file_bytes(storage: &dyn Storage, dir: &Path) -> Result<u64> {
-    (storage.open(&dir.join(NAME), OpenMode::Read)).map_or(Ok(0), |file| file.bytes())
+    (storage.open(&dir.join(FILE.name), OpenMode::Read)).map_or(Ok(0), |file| file.bytes())
 }
 
 /// The writer's end of the file and of its copy.
@@ -82,23 +83,16 @@ pub struct CatalogFile {
     /// Bytes of a line that failed may stand past the end.
     is_torn: bool,
     copy_path: PathBuf,
-    copy: Copy,
-}
-
-#[derive(Debug)]
-enum Copy {
-    /// It holds what the file does.
-    Whole(Arc<dyn StorageFile>),
-    /// It could not be written then, and is made anew with a later line.
-    Behind(Instant),
+    /// `None` where it could not be written: it is written again with the next line.
+    copy: Option<Arc<dyn StorageFile>>,
 }
 
 impl CatalogFile {
     /// Lets the file, durably, and its copy hold `text`: the lines that verify in one of them.
     pub fn begin(storage: Arc<dyn Storage>, dir: &Path, text: &[u8]) -> Result<CatalogFile> {
-        let file = hold(&*storage, &dir.join(NAME), text)?;
-        let copy_path = dir.join(COPY_NAME);
-        let copy = Copy::of(hold(&*storage, &copy_path, text));
+        let file = hold(&*storage, &dir.join(FILE.name), text)?;
+        let copy_path = dir.join(FILE.copy_name);
+        let copy = whole(hold(&*storage, &copy_path, text));
         Ok(CatalogFile {
             file,
             bytes: Arc::new(AtomicU64::new(text.len() as u64)),
@@ -147,12 +141,10 @@ impl CatalogFile {
     /// Nobody waits for the copy, so what fails there fails nothing else. It is not synced: what a loss of power takes of it, the next start gives
     /// back.
     fn append_to_copy(&mut self, at: u64, line: &[u8]) {
-        let written = match &self.copy {
-            Copy::Whole(copy) => write_at(&**copy, line, at).map(|()| Arc::clone(copy)),
-            Copy::Behind(since) if since.elapsed() < COPY_AGAIN => return,
-            Copy::Behind(_) => self.copy_whole(),
-        };
-        self.copy = Copy::of(written);
+        self.copy = whole(match &self.copy {
+            Some(copy) => write_at(&**copy, line, at).map(|()| Arc::clone(copy)),
+            None => self.copy_whole(),
+        });
     }
 
     fn copy_whole(&self) -> Result<Arc<dyn StorageFile>> {
@@ -162,11 +154,10 @@ impl CatalogFile {
 
     /// A clean stop leaves a copy that is whole and synced, where that can be done.
     pub fn finish(&mut self) {
-        let synced = match &self.copy {
-            Copy::Whole(copy) => copy.sync().map(|()| Arc::clone(copy)),
-            Copy::Behind(_) => self.copy_whole(),
-        };
-        self.copy = Copy::of(synced);
+        self.copy = whole(match &self.copy {
+            Some(copy) => copy.sync().map(|()| Arc::clone(copy)),
+            None => self.copy_whole(),
+        });
     }
 
     fn take_back(&mut self) -> Result<()> {
@@ -176,16 +167,13 @@ impl CatalogFile {
     }
 }
 
-impl Copy {
-    fn of(written: Result<Arc<dyn StorageFile>>) -> Copy {
-        match written {
-            Ok(copy) => Copy::Whole(copy),
-            Err(error) => {
-                tracing::warn!("{error}; the catalog is without a copy until it is tried again");
-                Copy::Behind(Instant::now())
-            }
-        }
-    }
+/// The copy, if it holds what the file does.
+fn whole(written: Result<Arc<dyn StorageFile>>) -> Option<Arc<dyn StorageFile>> {
+    written
+        .inspect_err(|error| {
+            tracing::warn!("{error}; the catalog has no copy until the next definition or start")
+        })
+        .ok()
 }
 
 /// The file, open to be appended to, once it holds `text` and nothing else, durably.
@@ -195,13 +183,13 @@ fn hold(storage: &dyn Storage, path: &Path, text: &[u8]) -> Result<Arc<dyn Stora
         Ok(Some(held)) if held.starts_with(text) => {
             match keep(storage, path, text.len() as u64, held.len() as u64) {
                 Ok(file) => return Ok(file),
-                Err(error) => tracing::warn!("{error}; the file is written anew"),
+                Err(error) => tracing::warn!("{error}; the file is written again"),
             }
         }
-        Ok(Some(_)) => tracing::warn!("{shown} lacked lines of the catalog and is written anew"),
+        Ok(Some(_)) => tracing::warn!("{shown} misses lines of the catalog and is written again"),
         Ok(None) if text.is_empty() => {}
-        Ok(None) => tracing::info!("{shown} was not there and is written anew"),
-        Err(error) => tracing::warn!("{error}; the file is written anew"),
+        Ok(None) => tracing::info!("{shown} is missing and is written again"),
+        Err(error) => tracing::warn!("{error}; the file is written again"),
     }
     replace_file(storage, path, text)?;
     storage.open(path, OpenMode::Write)

@@ -218,7 +218,7 @@ impl DurableFile {
         self.file = Some(match written {
             Ok(file) => file,
             Err(error) => {
-                tracing::warn!("{error}; the file is written anew");
+                tracing::warn!("{error}; the file is written again");
                 self.replace(&state)?
             }
         });
@@ -268,18 +268,33 @@ mod tests {
     #[test]
     fn the_newest_slot_wins_and_a_torn_one_leaves_the_one_before() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(read(&OsStorage, dir.path(), &UUID).unwrap(), None);
+        assert_eq!(
+            read(&OsStorage::default(), dir.path(), &UUID).unwrap(),
+            None
+        );
         let catalog_bytes = Arc::new(AtomicU64::new(7));
         let open = |newest| {
             let catalog_bytes = Arc::clone(&catalog_bytes);
-            DurableFile::open(Arc::new(OsStorage), dir.path(), UUID, newest, catalog_bytes).unwrap()
+            DurableFile::open(
+                Arc::new(OsStorage::default()),
+                dir.path(),
+                UUID,
+                newest,
+                catalog_bytes,
+            )
+            .unwrap()
         };
         let mut file = open(None);
-        assert_eq!(read(&OsStorage, dir.path(), &UUID).unwrap(), None);
+        assert_eq!(
+            read(&OsStorage::default(), dir.path(), &UUID).unwrap(),
+            None
+        );
         file.write(1, false, logs(10)).unwrap();
         catalog_bytes.store(70, Ordering::Release);
         file.write(2, true, logs(20)).unwrap();
-        let state = read(&OsStorage, dir.path(), &UUID).unwrap().unwrap();
+        let state = read(&OsStorage::default(), dir.path(), &UUID)
+            .unwrap()
+            .unwrap();
         assert_eq!(
             (state.sequence, state.epoch, state.clean, state.logs),
             (2, 2, true, logs(20))
@@ -292,18 +307,23 @@ mod tests {
             let mut damaged = whole.clone();
             damaged[at] ^= 0x10;
             std::fs::write(&path, &damaged).unwrap();
-            let state = read(&OsStorage, dir.path(), &UUID).unwrap().unwrap();
+            let state = read(&OsStorage::default(), dir.path(), &UUID)
+                .unwrap()
+                .unwrap();
             assert_eq!((state.sequence, state.logs), (1, logs(10)), "byte {at}");
             assert_eq!(state.catalog_bytes, 7);
         }
         std::fs::write(&path, &whole).unwrap();
-        assert_eq!(read(&OsStorage, dir.path(), &[4; 16]).unwrap(), None);
+        assert_eq!(
+            read(&OsStorage::default(), dir.path(), &[4; 16]).unwrap(),
+            None
+        );
 
-        let newest = read(&OsStorage, dir.path(), &UUID).unwrap();
+        let newest = read(&OsStorage::default(), dir.path(), &UUID).unwrap();
         let mut file = open(newest);
         file.write(3, false, logs(30)).unwrap();
         assert_eq!(
-            read(&OsStorage, dir.path(), &UUID)
+            read(&OsStorage::default(), dir.path(), &UUID)
                 .unwrap()
                 .unwrap()
                 .sequence,

@@ -1,19 +1,22 @@
-//! What a directory is, and the text that says so. The files that hold it are `meta_file.rs`'s.
+//! `loom.json`: what a directory is, written when it is made and never changed.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::checked_json;
+use super::mirrored::{Mirrored, MirroredFile, decode_checked};
+use super::storage::{Storage, is_not_found};
 use crate::error::{Error, Result};
 use crate::log::options::check_chunk;
 use crate::types::{LogKind, PerLog};
 
-const FORMAT: u64 = 2;
+const FORMAT: u64 = 3;
 
 /// What never changes about a directory.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(into = "File", try_from = "File")]
 pub struct DirMeta {
     pub uuid: [u8; 16],
     pub chunk_bytes: u32,
@@ -29,6 +32,34 @@ struct File {
     segment_bytes: PerLog<u64>,
 }
 
+impl Mirrored for DirMeta {
+    const FILE: MirroredFile = MirroredFile {
+        name: "loom.json",
+        copy_name: "loom.json.copy",
+        bytes_max: 64 << 10,
+    };
+    const IS_REPLACED: bool = false;
+    const REMEDY: &'static str =
+        "put this directory's own file in both places; it never changes, so any backup has it";
+
+    fn decode(path: &Path, text: &[u8]) -> Result<DirMeta> {
+        #[derive(Deserialize)]
+        struct Version {
+            format: u64,
+        }
+        let version: Version = serde_json::from_slice(text)
+            .map_err(|error| Error::damaged(path, error.to_string()))?;
+        if version.format != FORMAT {
+            return Err(Error::Format {
+                path: path.to_owned(),
+                found: version.format,
+                supported: FORMAT,
+            });
+        }
+        decode_checked(text).map_err(|what| Error::damaged(path, what))
+    }
+}
+
 impl DirMeta {
     pub fn new(chunk_bytes: u32, segment_bytes: PerLog<u64>) -> DirMeta {
         DirMeta {
@@ -38,83 +69,104 @@ impl DirMeta {
         }
     }
 
-    /// What `content` says, which stands at `path`.
-    pub(super) fn decode(path: &Path, content: &[u8]) -> Result<DirMeta> {
-        let damaged = |what: String| Error::Damaged {
-            path: path.to_owned(),
-            what,
+    /// What a directory says it is, which must be one of Loom's.
+    pub fn require(storage: &dyn Storage, dir: &Path) -> Result<DirMeta> {
+        let what = match DirMeta::load(storage, dir) {
+            Ok(Some(meta)) => return Ok(meta),
+            Ok(None) if storage.dir_id(dir).is_err_and(|error| is_not_found(&error)) => {
+                "it does not exist".to_owned()
+            }
+            Ok(None) => format!("it holds no {}", Self::FILE.name),
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotADirectory => {
+                "it is a file".to_owned()
+            }
+            Err(error) => return Err(error),
         };
-        #[derive(Deserialize)]
-        struct Version {
-            format: u64,
+        Err(Error::NotLoom {
+            path: dir.to_owned(),
+            what,
+        })
+    }
+}
+
+impl From<DirMeta> for File {
+    fn from(meta: DirMeta) -> File {
+        File {
+            format: FORMAT,
+            uuid: Uuid::from_bytes(meta.uuid),
+            chunk_bytes: meta.chunk_bytes,
+            segment_bytes: meta.segment_bytes,
         }
-        let version: Version =
-            serde_json::from_slice(content).map_err(|error| damaged(error.to_string()))?;
-        if version.format != FORMAT {
-            return Err(Error::Format {
-                path: path.to_owned(),
-                found: version.format,
-                supported: FORMAT,
-            });
-        }
-        let file: File = checked_json::decode(content).map_err(damaged)?;
-        check_chunk(file.chunk_bytes).map_err(|error| damaged(error.to_string()))?;
+    }
+}
+
+impl TryFrom<File> for DirMeta {
+    type Error = String;
+
+    fn try_from(file: File) -> Result<DirMeta, String> {
+        check_chunk(file.chunk_bytes).map_err(|error| error.to_string())?;
         for log in LogKind::ALL {
             let segment = file.segment_bytes[log];
             if segment == 0 || !segment.is_multiple_of(u64::from(file.chunk_bytes)) {
-                return Err(damaged(format!(
-                    "segments of {segment} bytes for the {log}"
-                )));
+                return Err(format!(
+                    "segment_bytes of the {log} is {segment}, not a multiple of the chunk"
+                ));
             }
         }
-        let File {
-            uuid,
-            chunk_bytes,
-            segment_bytes,
-            ..
-        } = file;
         Ok(DirMeta {
-            uuid: *uuid.as_bytes(),
-            chunk_bytes,
-            segment_bytes,
+            uuid: *file.uuid.as_bytes(),
+            chunk_bytes: file.chunk_bytes,
+            segment_bytes: file.segment_bytes,
         })
-    }
-
-    /// The file's content, as it is written, or as it was written once, without a checksum.
-    pub(super) fn text(&self, with_checksum: bool) -> Vec<u8> {
-        let file = File {
-            format: FORMAT,
-            uuid: Uuid::from_bytes(self.uuid),
-            chunk_bytes: self.chunk_bytes,
-            segment_bytes: self.segment_bytes,
-        };
-        checked_json::encode(&file, with_checksum)
-            .unwrap_or_else(|error| panic!("numbers are always JSON, but {error}"))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::storage::OsStorage;
 
     #[test]
-    fn a_text_says_what_was_written_with_and_without_a_checksum() {
+    fn a_directory_says_what_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(
+            DirMeta::load(&OsStorage::default(), dir.path()).unwrap(),
+            None
+        );
         let meta = DirMeta::new(4096, [1 << 20, 1 << 18, 1 << 16].into());
-        for with_checksum in [true, false] {
-            let text = meta.text(with_checksum);
-            assert_eq!(DirMeta::decode(Path::new("x"), &text).unwrap(), meta);
+        meta.store(&OsStorage::default(), dir.path()).unwrap();
+        assert_eq!(
+            DirMeta::require(&OsStorage::default(), dir.path()).unwrap(),
+            meta
+        );
+    }
+
+    #[test]
+    fn what_is_no_directory_of_loom_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        for (path, why) in [
+            (dir.path().to_owned(), "it holds no loom.json"),
+            (dir.path().join("nowhere"), "it does not exist"),
+            (file, "it is a file"),
+        ] {
+            let error = DirMeta::require(&OsStorage::default(), &path)
+                .unwrap_err()
+                .to_string();
+            let told = format!("{} is not a Loom directory: {why}", path.display());
+            assert_eq!(error, told);
         }
-        assert_ne!(meta.text(true), meta.text(false));
     }
 
     #[test]
     fn another_version_and_damage_are_told_apart() {
         let decode = |text: &str| DirMeta::decode(Path::new("x"), text.as_bytes()).unwrap_err();
         assert!(matches!(
-            decode("{\"format\": 1}"),
-            Error::Format { found: 1, .. }
+            decode("{\"format\": 2}"),
+            Error::Format { found: 2, .. }
         ));
-        assert!(matches!(decode("{\"format\": 2}"), Error::Damaged { .. }));
+        assert!(matches!(decode("{\"format\": 3}"), Error::Damaged { .. }));
         assert!(matches!(decode("{"), Error::Damaged { .. }));
     }
 }

@@ -4,12 +4,11 @@
 
 pub mod access;
 pub mod catalog_file;
-pub mod checked_json;
-pub mod counting;
 pub mod durable;
-pub mod group;
 pub mod lock;
 pub mod meta;
-pub mod meta_file;
+pub mod mirrored;
+pub mod os_storage;
+pub mod own_files;
 pub mod segment;
 pub mod storage;

@@ -407,7 +407,12 @@ mod tests {
     use crate::log::tests::simulated::{Disk, ENOSPC, Fault, Kind, Rule, loom};
 
     fn segments(dir: &Path) -> SegmentDir {
-        let segments = SegmentDir::new(Arc::new(OsStorage), dir, LogKind::Chunks, 1 << 16);
+        let segments = SegmentDir::new(
+            Arc::new(OsStorage::default()),
+            dir,
+            LogKind::Chunks,
+            1 << 16,
+        );
         segments.make().unwrap();
         segments
     }

@@ -12,12 +12,13 @@ use super::survey::{Ending, Survey, is_empty, keep, list_all, resume_after, segm
 use crate::error::{Error, Result};
 use crate::format::{FormatError, verify_chunk, verify_part};
 use crate::log::files::catalog_file::{self, CatalogBytes};
-use crate::log::files::counting::CountingStorage;
 use crate::log::files::durable::{self, DurableState, Slots};
 use crate::log::files::lock::LockWatch;
 use crate::log::files::meta::DirMeta;
+use crate::log::files::mirrored::Mirrored;
+use crate::log::files::os_storage::OsStorage;
 use crate::log::files::segment::{SegmentDir, SegmentList, SegmentName};
-use crate::log::files::storage::{OsStorage, Storage};
+use crate::log::files::storage::Storage;
 use crate::log::options::ADDRESS_LIMIT;
 use crate::log::staging::control::{DaemonWord, Word};
 use crate::log::staging::note::StagingNote;
@@ -94,7 +95,7 @@ pub struct LogWords {
 /// A directory, open for reading. Threads share it.
 #[derive(Debug)]
 pub struct LogReader {
-    storage: CountingStorage,
+    storage: Arc<dyn Storage>,
     dir: PathBuf,
     meta: DirMeta,
     segments: PerLog<SegmentDir>,
@@ -106,15 +107,13 @@ pub struct LogReader {
 
 impl LogReader {
     pub fn open(dir: &Path) -> Result<LogReader> {
-        LogReader::open_with(Arc::new(OsStorage), dir)
+        LogReader::open_with(Arc::new(OsStorage::default()), dir)
     }
 
     pub fn open_with(storage: Arc<dyn Storage>, dir: &Path) -> Result<LogReader> {
         let dir = std::path::absolute(dir).map_err(|error| Error::io(dir, error))?;
-        let storage = CountingStorage::new(storage);
-        let meta = DirMeta::require(&storage, &dir)?;
-        let shared: Arc<dyn Storage> = Arc::new(storage.clone());
-        let segments = segment_dirs(&shared, &dir, &meta);
+        let meta = DirMeta::require(&*storage, &dir)?;
+        let segments = segment_dirs(&storage, &dir, &meta);
         let lock = LockWatch::new(&dir);
         let view = Arc::new(View::new(Stage::Unknown));
         Ok(LogReader {
@@ -139,7 +138,7 @@ impl LogReader {
     /// Fails where the directory is gone, or another one has taken its path since it was opened: the files there then look damaged, or
     /// like no records at all.
     pub fn require_in_place(&self) -> Result<()> {
-        if DirMeta::require(&self.storage, &self.dir)?.uuid == self.meta.uuid {
+        if DirMeta::require(&*self.storage, &self.dir)?.uuid == self.meta.uuid {
             return Ok(());
         }
         Err(Error::Replaced {
@@ -203,7 +202,7 @@ impl LogReader {
                     begin,
                     part_checksum: None,
                     gap_to: None,
-                    live: self.lock.is_held(&self.storage)?,
+                    live: self.lock.is_held(&*self.storage)?,
                     epoch: staging.epoch(),
                 })
             }
@@ -216,7 +215,7 @@ impl LogReader {
                 begin: slot.begins(),
                 part_checksum: slot.part_checksum(self.meta.chunk_bytes),
                 gap_to: *gap_to,
-                live: self.lock.is_held(&self.storage)?,
+                live: self.lock.is_held(&*self.storage)?,
                 epoch: slot.epoch,
             }),
             Stage::Unknown => unreachable!("a refreshed view is known"),
@@ -289,24 +288,21 @@ impl LogReader {
         Ok(self.catalog_files()?.into_merged(&self.meta.uuid))
     }
 
-    /// `loom.json` and its copy, where they do not hold what they should, and why.
-    pub fn damaged_meta(&self) -> Vec<(PathBuf, String)> {
-        self.meta.damaged_files(&self.storage, &self.dir)
-    }
-
-    /// The note that names staging and its copy, where they are damaged, and why.
-    pub fn damaged_note(&self) -> Vec<(PathBuf, Error)> {
-        StagingNote::damaged_files(&self.storage, &self.dir)
+    /// Which of `loom.json`, the note that names staging, and their copies are damaged, and why.
+    pub fn damaged_files(&self) -> Vec<(PathBuf, String)> {
+        let mut damaged = DirMeta::damaged_files(&*self.storage, &self.dir);
+        damaged.extend(StagingNote::damaged_files(&*self.storage, &self.dir));
+        damaged
     }
 
     /// What the catalog's file and its copy hold, each for itself.
     pub fn catalog_files(&self) -> Result<CatalogBytes> {
-        CatalogBytes::read(&self.storage, &self.dir)
+        CatalogBytes::read(&*self.storage, &self.dir)
     }
 
     /// So long is the catalog at least, as the newest slot of `durable` and staging tell; 0 where neither does.
     pub fn told_catalog_bytes(&self) -> Result<u64> {
-        let slot = durable::read(&self.storage, &self.dir, &self.meta.uuid)?;
+        let slot = durable::read(&*self.storage, &self.dir, &self.meta.uuid)?;
         let of_slot = slot.map_or(0, |slot| slot.catalog_bytes);
         match &self.refresh()?.stage {
             Stage::Staged(staging) => {
@@ -318,12 +314,7 @@ impl LogReader {
 
     /// What the slots of `durable` are worth.
     pub fn slots(&self) -> Result<Slots> {
-        durable::look(&self.storage, &self.dir, &self.meta.uuid)
-    }
-
-    /// Whether the directory has the copies of `catalog` and `loom.json` that every start makes.
-    pub fn has_copies(&self) -> bool {
-        self.meta.is_proven(&self.storage, &self.dir)
+        durable::look(&*self.storage, &self.dir, &self.meta.uuid)
     }
 
     /// Whether any log has a segment.
@@ -333,13 +324,13 @@ impl LogReader {
 
     /// Length of the catalog's file, to see whether it grew.
     pub fn catalog_len(&self) -> Result<u64> {
-        catalog_file::file_bytes(&self.storage, &self.dir)
+        catalog_file::file_bytes(&*self.storage, &self.dir)
     }
 
     /// What the daemon says of itself, or of the end that it came to.
     pub fn daemon(&self) -> Result<DaemonWords> {
         let view = self.refresh()?;
-        let alive = self.lock.is_held(&self.storage)?;
+        let alive = self.lock.is_held(&*self.storage)?;
         let mut words = DaemonWords {
             alive,
             ..DaemonWords::default()
@@ -402,7 +393,7 @@ impl LogReader {
         let Stage::Staged(staging) = &view.stage else {
             return Ok(None);
         };
-        let note = StagingNote::read(&self.storage, &self.dir)?;
+        let note = StagingNote::load(&*self.storage, &self.dir)?;
         Ok(note
             .is_some_and(|note| staging.is_named_by(&note))
             .then_some(view))
@@ -415,7 +406,7 @@ impl LogReader {
             // Lists cost as much as all else here, and are seldom needed; that a link leads elsewhere is told in any case.
             self.segments.iter().try_for_each(SegmentDir::refuse_link)?;
             let list = || list_all(&self.segments);
-            let survey = Survey::take(&self.storage, &self.dir, &self.meta, || {
+            let survey = Survey::take(&*self.storage, &self.dir, &self.meta, || {
                 Ok(is_empty(&list()?))
             })?;
             let slot = survey.slot.unwrap_or_default();
@@ -428,7 +419,7 @@ impl LogReader {
                 }
                 Ending::Lost {
                     missing: Some(error),
-                } if self.lock.is_held(&self.storage)? => {
+                } if self.lock.is_held(&*self.storage)? => {
                     return Err(Error::Staging {
                         path: self.dir.clone(),
                         what: format!("{error}, and its writer runs"),

@@ -9,10 +9,12 @@ use crate::error::{Error, Result};
 use crate::format::{CHUNK_TRAILER_BYTES, verify_chunk};
 use crate::log::files::durable::{self, DurableLog, DurableState};
 use crate::log::files::meta::DirMeta;
+use crate::log::files::mirrored::Mirrored;
 use crate::log::files::segment::{SegmentDir, SegmentList};
 use crate::log::files::storage::{Storage, is_not_found};
 use crate::log::staging::attachment::Attachment;
 use crate::log::staging::note::StagingNote;
+use crate::proven;
 use crate::types::{Address, PerLog};
 
 /// How the last writer of a directory ended.
@@ -44,7 +46,7 @@ impl Survey {
         is_empty: impl FnOnce() -> Result<bool>,
     ) -> Result<Survey> {
         // The note before the slot: a writer that begins first writes a slot that supersedes older notes, so one that no slot supersedes is the newest.
-        let note = StagingNote::read(storage, dir)?;
+        let note = StagingNote::load(storage, dir)?;
         let slot = durable::read(storage, dir, &meta.uuid)?;
         let staged = match &note {
             Some(note) if !is_superseded(note, slot.as_ref()) => attach(storage, dir, meta, note)?,
@@ -136,8 +138,8 @@ pub fn keep(
     while is_there(folder.read(list, at, &mut chunk))?
         && verify_chunk(&meta.uuid, at, &chunk).is_ok()
     {
-        let beyond = chunk.get(records.tail.0.saturating_sub(at.0) as usize..);
-        let is_ended = at < records.tail && is_filler(beyond.unwrap_or_default());
+        let is_ended =
+            at < records.tail && is_filler(proven::at(&chunk, (records.tail.0 - at.0) as usize..));
         at += chunk_bytes;
         // A recovery that was cut off itself may have ended the chunk there: what stands above does not follow on what the chunk lost.
         if is_ended {

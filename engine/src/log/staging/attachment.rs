@@ -182,11 +182,14 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::log::files::mirrored::Mirrored;
     use crate::log::storage::{OsStorage, write_at};
 
     /// A staging file of 4 KiB blocks whose words are all 0, and the note that names it.
     fn staged(dir: &Path) -> (Arc<dyn StorageFile>, StagingNote) {
-        let file = OsStorage.open(&dir.join("file"), OpenMode::Create).unwrap();
+        let file = OsStorage::default()
+            .open(&dir.join("file"), OpenMode::Create)
+            .unwrap();
         file.allocate(7 * 4096).unwrap();
         let header = Header {
             uuid: [5; 16],
@@ -194,7 +197,10 @@ mod tests {
             block_bytes: [4096; 3].into(),
         };
         write_at(&*file, &header.encode(), 0).unwrap();
-        let (id, owner) = (file.id().unwrap(), OsStorage.dir_id(dir).unwrap());
+        let (id, owner) = (
+            file.id().unwrap(),
+            OsStorage::default().dir_id(dir).unwrap(),
+        );
         let note = StagingNote {
             path: PathBuf::from("file"),
             device: id.device,
@@ -203,7 +209,7 @@ mod tests {
             directory_inode: owner.inode,
             uuid: Uuid::from_bytes([5; 16]),
             epoch: 9,
-            boot_id: OsStorage.boot_id().unwrap(),
+            boot_id: OsStorage::default().boot_id().unwrap(),
         };
         (file, note)
     }
@@ -212,7 +218,7 @@ mod tests {
     fn a_writer_stopped_between_a_word_and_its_complement_keeps_no_reader_waiting() {
         let dir = tempfile::tempdir().unwrap();
         let (file, note) = staged(dir.path());
-        let attachment = Attachment::open(&OsStorage, dir.path(), &note).unwrap();
+        let attachment = Attachment::open(&OsStorage::default(), dir.path(), &note).unwrap();
         let store = |word: Word, value: u64, complement: u64| {
             let at = control::word_offset(LogKind::Chunks, word);
             write_at(&*file, &value.to_le_bytes(), at).unwrap();
@@ -231,9 +237,14 @@ mod tests {
     fn a_note_is_of_one_directory_and_one_boot() {
         let dir = tempfile::tempdir().unwrap();
         let (_file, note) = staged(dir.path());
-        note.write(&OsStorage, dir.path()).unwrap();
-        let note = StagingNote::read(&OsStorage, dir.path()).unwrap().unwrap();
-        let is_ours = |note: &StagingNote| note.is_of(&OsStorage, dir.path(), &[5; 16]).unwrap();
+        note.store(&OsStorage::default(), dir.path()).unwrap();
+        let note = StagingNote::load(&OsStorage::default(), dir.path())
+            .unwrap()
+            .unwrap();
+        let is_ours = |note: &StagingNote| {
+            note.is_of(&OsStorage::default(), dir.path(), &[5; 16])
+                .unwrap()
+        };
         assert!(is_ours(&note));
         let changes: [fn(&mut StagingNote); 3] = [
             |note| note.boot_id.push('x'),
@@ -252,7 +263,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (file, note) = staged(dir.path());
         let refused = |note: &StagingNote, why: &str| {
-            let error = Attachment::open(&OsStorage, dir.path(), note).unwrap_err();
+            let error = Attachment::open(&OsStorage::default(), dir.path(), note).unwrap_err();
             assert!(error.to_string().contains(why), "{error}");
         };
         let with = |change: fn(&mut StagingNote)| {

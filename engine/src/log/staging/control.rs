@@ -6,6 +6,7 @@
 
 use super::protocol::Protocol;
 use crate::log::sync::Memory;
+use crate::proven;
 use crate::types::{LogKind, PerLog};
 
 pub const CONTROL_BYTES: u64 = 4096;
@@ -117,10 +118,8 @@ impl Header {
     /// What is wrong is said in words that follow the file's name.
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Header, String> {
         let u64_at = |at: usize| {
-            let field = bytes
-                .get(at..at + 8)
-                .and_then(|field| field.first_chunk::<8>());
-            u64::from_le_bytes(field.copied().unwrap_or_default())
+            let field = proven::at(bytes, at..).first_chunk::<8>();
+            u64::from_le_bytes(*field.expect("every field ends in the header"))
         };
         if u64_at(0) != MAGIC {
             return Err("it is not a staging file".to_owned());
@@ -132,7 +131,7 @@ impl Header {
             ));
         }
         let mut uuid = [0; 16];
-        uuid.copy_from_slice(bytes.get(16..32).unwrap_or(&[0; 16]));
+        uuid.copy_from_slice(proven::at(bytes, 16..32));
         Ok(Header {
             uuid,
             epoch: u64_at(32),

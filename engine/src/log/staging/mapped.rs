@@ -78,7 +78,7 @@ impl Staging {
         header: &Header,
         layout: StagingLayout,
     ) -> Result<Staging> {
-        let bytes = usize::try_from(layout.total_bytes()).unwrap_or(usize::MAX);
+        let bytes = layout.total_bytes() as usize;
         let staging = Staging {
             map: file.map(bytes)?,
             layout,

@@ -5,13 +5,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::error::{Error, Result};
-use crate::log::files::checked_json;
-use crate::log::files::storage::{FileId, Storage, read_file, replace_file, unlink_if_present};
-
-pub const NAME: &str = "staging";
-pub const COPY_NAME: &str = "staging.copy";
-const NOTE_BYTES_MAX: u64 = 64 << 10;
+use crate::error::Result;
+use crate::log::files::mirrored::{Mirrored, MirroredFile};
+use crate::log::files::storage::{FileId, Storage};
 
 /// What the note says.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -27,44 +23,18 @@ pub struct StagingNote {
     pub boot_id: String,
 }
 
+impl Mirrored for StagingNote {
+    const FILE: MirroredFile = MirroredFile {
+        name: "staging",
+        copy_name: "staging.copy",
+        bytes_max: 64 << 10,
+    };
+    const IS_REPLACED: bool = true;
+    const REMEDY: &'static str = "the copy does not serve either: while no writer runs, move both away; \
+        what staging alone held is then lost and listed as a gap";
+}
+
 impl StagingNote {
-    /// What the note says, or where it is damaged, its copy; `None` where no writer runs and the last one stopped cleanly.
-    pub fn read(storage: &dyn Storage, dir: &Path) -> Result<Option<StagingNote>> {
-        match held(storage, &dir.join(NAME)) {
-            Ok(note) => Ok(note),
-            Err(error) => match held(storage, &dir.join(COPY_NAME)) {
-                Ok(Some(note)) => Ok(Some(note)),
-                _ => Err(with_remedy(error)),
-            },
-        }
-    }
-
-    /// Whether the note is damaged, or its copy while it is there; then what is wrong.
-    pub fn damaged_files(storage: &dyn Storage, dir: &Path) -> Vec<(PathBuf, Error)> {
-        let is_there = !matches!(held(storage, &dir.join(NAME)), Ok(None));
-        [NAME, COPY_NAME]
-            .map(|name| dir.join(name))
-            .into_iter()
-            .filter(|_| is_there)
-            .filter_map(|path| held(storage, &path).err().map(|error| (path, error)))
-            .collect()
-    }
-
-    /// The copy first: it is never of an older epoch than the note.
-    pub fn write(&self, storage: &dyn Storage, dir: &Path) -> Result<()> {
-        let path = dir.join(NAME);
-        let text =
-            checked_json::encode(self, true).map_err(|error| Error::io(&path, error.into()))?;
-        replace_file(storage, &dir.join(COPY_NAME), &text)?;
-        replace_file(storage, &path, &text)
-    }
-
-    /// After a clean stop. Without the note nobody looks at its copy.
-    pub fn remove(storage: &dyn Storage, dir: &Path) -> Result<()> {
-        unlink_if_present(storage, &dir.join(NAME))?;
-        unlink_if_present(storage, &dir.join(COPY_NAME))
-    }
-
     /// Whether it speaks of this directory, not of one that this is a copy of, and of this boot.
     pub fn is_of(&self, storage: &dyn Storage, dir: &Path, uuid: &[u8; 16]) -> Result<bool> {
         let directory = FileId {
@@ -74,31 +44,6 @@ impl StagingNote {
         Ok(self.uuid.as_bytes() == uuid
             && directory == storage.dir_id(dir)?
             && self.boot_id == storage.boot_id()?)
-    }
-}
-
-/// What a file says, if it is there.
-fn held(storage: &dyn Storage, path: &Path) -> Result<Option<StagingNote>> {
-    let Some(content) = read_file(storage, path, NOTE_BYTES_MAX)? else {
-        return Ok(None);
-    };
-    checked_json::decode(&content)
-        .map(Some)
-        .map_err(|what| Error::Damaged {
-            path: path.to_owned(),
-            what: format!("it does not say where staging is ({what})"),
-        })
-}
-
-fn with_remedy(error: Error) -> Error {
-    match error {
-        Error::Damaged { path, what } => Error::Damaged {
-            path,
-            what: format!(
-                "{what}, nor does its copy; while no writer runs, move it away: what staging alone held is then lost, and told as a gap"
-            ),
-        },
-        other => other,
     }
 }
 
@@ -121,13 +66,13 @@ mod tests {
     }
 
     #[test]
-    fn the_copy_serves_where_the_note_is_damaged_and_not_where_it_is_gone() {
+    fn the_copy_serves_where_the_note_is_damaged_or_gone() {
         let dir = tempfile::tempdir().unwrap();
-        let (storage, note) = (&OsStorage, note());
-        let [path, copy] = [NAME, COPY_NAME].map(|name| dir.path().join(name));
-        let read = || StagingNote::read(storage, dir.path());
+        let (storage, note) = (&OsStorage::default(), note());
+        let [path, copy] = ["staging", "staging.copy"].map(|name| dir.path().join(name));
+        let read = || StagingNote::load(storage, dir.path());
         assert_eq!(read().unwrap(), None);
-        note.write(storage, dir.path()).unwrap();
+        note.store(storage, dir.path()).unwrap();
         assert_eq!(read().unwrap().unwrap(), note);
         let text = std::fs::read(&path).unwrap();
         for at in 0..text.len() {
@@ -138,7 +83,7 @@ mod tests {
                     std::fs::write(hit, &flipped).unwrap();
                     assert_eq!(read().unwrap().unwrap(), note, "{at}");
                     let damaged = StagingNote::damaged_files(storage, dir.path());
-                    assert!(damaged.iter().all(|(path, _)| path == hit));
+                    assert!(damaged.len() == 1 && damaged[0].0 == *hit, "{damaged:?}");
                     std::fs::write(hit, &text).unwrap();
                 }
             }
@@ -147,12 +92,12 @@ mod tests {
             std::fs::write(path, &text[1..]).unwrap();
         }
         let error = read().unwrap_err().to_string();
-        assert!(error.contains("move it away"), "{error}");
+        assert!(error.contains("move both away"), "{error}");
         assert_eq!(StagingNote::damaged_files(storage, dir.path()).len(), 2);
         std::fs::write(&copy, &text).unwrap();
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(read().unwrap(), None);
-        StagingNote::remove(storage, dir.path()).unwrap();
-        assert!(!copy.exists());
+        assert_eq!(read().unwrap().unwrap(), note);
+        StagingNote::FILE.remove(storage, dir.path()).unwrap();
+        assert!(!copy.exists() && read().unwrap().is_none());
     }
 }

@@ -11,11 +11,13 @@ use std::sync::Arc;
 use super::salvage::{put_seal, salvage};
 use crate::error::{Error, Result};
 use crate::format::{checksum, verify_chunk};
-use crate::log::files::access::{refuse_foreign, remove_unfinished};
 use crate::log::files::catalog_file::{CatalogBytes, CatalogFile};
 use crate::log::files::durable::{DurableFile, DurableLog};
 use crate::log::files::lock::WriterLock;
 use crate::log::files::meta::DirMeta;
+use crate::log::files::mirrored::Mirrored;
+use crate::log::files::os_storage::OsStorage;
+use crate::log::files::own_files::{refuse_foreign, remove_unfinished};
 use crate::log::files::segment::{SegmentDir, SegmentList, SegmentName};
 use crate::log::files::storage::{OpenMode, Storage, unlink_if_present};
 use crate::log::options::{Durability, Geometry, LogOptions};
@@ -25,7 +27,7 @@ use crate::log::read::survey::{
 };
 use crate::log::staging::control::{DaemonWord, Word};
 use crate::log::staging::mapped::Staging;
-use crate::log::staging::note;
+use crate::log::staging::note::StagingNote;
 use crate::log::staging::placement::{self, Placed};
 use crate::log::sync::AtomicU64;
 use crate::log::write::flusher::Flusher;
@@ -69,7 +71,8 @@ impl Opening {
     /// Opens a directory, made where it is absent, takes its lock and recovers its bytes. Chunk and segment sizes of a directory that exists
     /// are its own.
     pub fn open(dir: &Path, options: &LogOptions) -> Result<Opening> {
-        Opening::open_with(options.storage(), dir, options)
+        let storage = OsStorage::new(options.group);
+        Opening::open_with(Arc::new(storage), dir, options)
     }
 
     pub fn open_with(
@@ -301,7 +304,7 @@ impl Opening {
             ..starts
         };
         // What the directory and its catalog say has verified by now.
-        self.meta.write(&*self.storage, &self.dir)?;
+        self.meta.store(&*self.storage, &self.dir)?;
         let catalog = CatalogFile::begin(Arc::clone(&self.storage), &self.dir, catalog)?;
         let mut durable = DurableFile::open(
             Arc::clone(&self.storage),
@@ -351,7 +354,7 @@ impl Opening {
         let end = known.records;
         if records > end {
             tracing::warn!(
-                "{}: what was published above address {end} is lost with staging: up to address {records} there is a gap, which loom_losses tells of",
+                "{}: the records from address {end} to {records} were lost with staging; loom_losses lists the gap",
                 self.dir.display()
             );
             // The slot holds the place of these from now on.
@@ -403,7 +406,7 @@ impl Opening {
             };
         }
         staging.tell_daemon(DaemonWord::CatalogBytes, catalog.bytes());
-        note.write(&*self.storage, &self.dir)?;
+        note.store(&*self.storage, &self.dir)?;
         // Only now there is staging that could be lost. Both slots say so before anything is published, so that one that is damaged leaves no clean
         // one behind.
         durable.write(epoch, false, slot)?;
@@ -477,8 +480,8 @@ impl Opening {
         };
         if let Err(error) = removed {
             tracing::warn!(
-                "the staging file of the last run stays, beside '{}': {error}",
-                note::NAME
+                "cannot remove the staging file that '{}' names: {error}",
+                StagingNote::FILE.name
             );
         }
     }
@@ -495,7 +498,7 @@ fn tell_all(staging: &Staging, log: LogKind, head: Address, entry: &DurableLog) 
 
 /// Reads `loom.json`, or writes it into a directory that holds no log yet.
 fn provide_meta(storage: &dyn Storage, dir: &Path, options: &LogOptions) -> Result<DirMeta> {
-    if let Some(meta) = DirMeta::read(storage, dir)? {
+    if let Some(meta) = DirMeta::load(storage, dir)? {
         let asked = (options.chunk_bytes, options.segment_bytes);
         if asked != (meta.chunk_bytes, meta.segment_bytes)
             && asked
@@ -505,7 +508,7 @@ fn provide_meta(storage: &dyn Storage, dir: &Path, options: &LogOptions) -> Resu
                 )
         {
             tracing::warn!(
-                "{}: chunk and segment sizes stay as the directory was made",
+                "{}: the configured chunk and segment sizes are ignored; a directory keeps the sizes that it was created with",
                 dir.display()
             );
         }
@@ -517,7 +520,7 @@ fn provide_meta(storage: &dyn Storage, dir: &Path, options: &LogOptions) -> Resu
         .find(|log| names.iter().any(|name| name == log.dir_name()))
     {
         let what = format!(
-            "it holds {}/ but its loom.json is gone; put that back from a copy of the directory (it never changes), or move the folder away",
+            "it holds {}/ but no loom.json; restore that file from a backup (it never changes), or move the folder away",
             log.dir_name()
         );
         return Err(Error::NotLoom {
@@ -529,7 +532,7 @@ fn provide_meta(storage: &dyn Storage, dir: &Path, options: &LogOptions) -> Resu
         sync_name(storage, parent)?;
     }
     let meta = DirMeta::new(options.chunk_bytes, options.segment_bytes);
-    meta.write(storage, dir)?;
+    meta.store(storage, dir)?;
     Ok(meta)
 }
 

@@ -3,6 +3,7 @@
 use super::*;
 use crate::error::Error;
 use crate::format::verify_chunk;
+use crate::log::files::mirrored::Mirrored;
 use crate::log::staging::control;
 use crate::log::staging::note::StagingNote;
 use crate::log::storage::OsStorage;
@@ -30,7 +31,7 @@ fn a_damaged_note_costs_nothing_that_was_published() {
         std::fs::write(hit, "").unwrap();
         assert_eq!(std::fs::read(other).unwrap(), sound);
         let told = |path: &Path| {
-            let damaged = scene.reader().damaged_note();
+            let damaged = scene.reader().damaged_files();
             damaged.iter().any(|(damaged, _)| damaged == path)
         };
         assert!(told(hit) && !told(other));
@@ -45,11 +46,11 @@ fn a_damaged_note_costs_nothing_that_was_published() {
 
 /// As a reboot: the file may be there, but it is not what was shared then.
 fn change_boot(scene: &Scene) {
-    let mut note = StagingNote::read(&OsStorage, &scene.dir())
+    let mut note = StagingNote::load(&OsStorage::default(), &scene.dir())
         .unwrap()
         .unwrap();
     note.boot_id = "another boot".to_owned();
-    note.write(&OsStorage, &scene.dir()).unwrap();
+    note.store(&OsStorage::default(), &scene.dir()).unwrap();
 }
 
 #[test]

@@ -124,7 +124,7 @@ fn a_second_writer_is_refused_and_does_no_harm() {
 }
 
 #[test]
-fn a_note_that_cannot_be_read_is_refused_until_it_is_moved_away() {
+fn a_note_that_cannot_be_read_is_refused_until_it_and_its_copy_are_moved_away() {
     let scene = Scene::new();
     let mut logs = scene.create(Durability::None);
     append_each(&mut logs, [808, 168, 48]);
@@ -135,19 +135,18 @@ fn a_note_that_cannot_be_read_is_refused_until_it_is_moved_away() {
         std::fs::write(&note, damaged).unwrap();
         std::fs::write(scene.dir().join("staging.copy"), damaged).unwrap();
         let error = Opening::open(&scene.dir(), &scene.options()).unwrap_err();
-        let told = format!(
-            "{}: damaged: it does not say where staging is",
-            note.display()
-        );
+        let told = format!("{}: damaged: ", note.display());
         let error = error.to_string();
         assert!(
-            error.starts_with(&told) && error.contains("move it away"),
+            error.starts_with(&told) && error.contains("move both away"),
             "{error}"
         );
         let of_reader = scene.reader().tails().unwrap_err().to_string();
         assert_eq!(of_reader, error);
     }
-    std::fs::remove_file(&note).unwrap();
+    for name in ["staging", "staging.copy"] {
+        std::fs::remove_file(scene.dir().join(name)).unwrap();
+    }
     let opening = scene.open();
     assert_eq!(opening.how(), Recovered::StagingLost);
     assert_eq!(opening.end(LogKind::Records), Address(808));
@@ -326,7 +325,7 @@ fn a_link_in_place_of_a_folder_or_a_segment_leads_nowhere() {
         let read = reader.read(LogKind::Records, Address(0), &mut [0; 64]);
         read.unwrap_err().to_string()
     };
-    let what = "stands in place of the file: move it away, and put the file itself there if it still exists";
+    let what = "stands in place of the file: move it away, and put the file back if you have it";
     let told = |found: &str| format!("{}: damaged: {found} {what}", segment.display());
     assert_eq!(
         refusal(reader),

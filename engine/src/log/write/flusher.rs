@@ -52,7 +52,7 @@ impl Flusher {
         durable: DurableFile,
         slot: PerLog<DurableLog>,
     ) -> Result<Flusher> {
-        let scratch_bytes = usize::try_from(shared.geometry.chunk_bytes).unwrap_or(usize::MAX);
+        let scratch_bytes = shared.geometry.chunk_bytes as usize;
         let scratch =
             MmapMut::map_anon(scratch_bytes).map_err(|error| Error::io(&shared.dir, error))?;
         Ok(Flusher {

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::log::files::catalog_file::CatalogFile;
 use crate::log::files::lock::WriterLock;
 use crate::log::files::meta::DirMeta;
+use crate::log::files::mirrored::Mirrored;
 use crate::log::files::storage::unlink_if_present;
 use crate::log::read::reader::LogReader;
 use crate::log::staging::control::{DaemonWord, Word};
@@ -452,7 +453,7 @@ impl Logs {
         self.catalog.finish();
         // From here on the clean mark stands; what is left of staging is ignored wherever it is found.
         let Shared { storage, dir, .. } = &*self.shared;
-        StagingNote::remove(&**storage, dir)?;
+        StagingNote::FILE.remove(&**storage, dir)?;
         storage.sync_dir(dir)?;
         unlink_if_present(&**storage, &self.staging_path)
     }

@@ -104,7 +104,7 @@ impl SegmentWriter {
     pub fn refuse(&mut self, at: Address, error: &Error) {
         let first = self.segments.first_of(at);
         tracing::warn!(
-            "{error}; the segment of the {} is written anew",
+            "{error}; the segment of the {} is written to a new file",
             self.segments.log()
         );
         self.current.take_if(|current| current.first == first);

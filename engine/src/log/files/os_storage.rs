@@ -1,0 +1,296 @@
+//! The operating system's files: the storage that every directory outside the simulator is on.
+
+use std::fs::File;
+use std::io;
+use std::num::NonZeroU64;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::access::Access;
+use super::lock;
+use super::storage::{DirLock, FileId, OpenMode, Storage, StorageFile, is_link, write_at};
+use crate::error::{Error, IoContext, Result};
+use crate::log::sync::{AtomicBool, AtomicU64, Ordering};
+use crate::proven;
+
+/// Counts what is read through it.
+#[derive(Clone, Debug, Default)]
+pub struct OsStorage {
+    /// Whose what is made here is; `None`: the owner's alone.
+    access: Option<Access>,
+    bytes_read: Arc<AtomicU64>,
+}
+
+impl OsStorage {
+    /// With a group, what is made here may be read by it, and so queried; only the owner writes.
+    pub fn new(group: Option<u32>) -> OsStorage {
+        OsStorage {
+            access: group.map(|group| Access::new(Some(group))),
+            bytes_read: Arc::default(),
+        }
+    }
+
+    fn share(&self, path: &Path) -> Result<()> {
+        self.access.map_or(Ok(()), |access| access.set(path))
+    }
+}
+
+impl Storage for OsStorage {
+    fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn StorageFile>> {
+        // Without O_NONBLOCK a FIFO in a file's place would block for ever; regular files ignore it.
+        let common = OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let access = match mode {
+            OpenMode::Read => OFlags::RDONLY,
+            OpenMode::Write => OFlags::RDWR,
+            OpenMode::WriteDirect => OFlags::RDWR | OFlags::DIRECT,
+            OpenMode::Create => OFlags::RDWR | OFlags::CREATE,
+            OpenMode::CreateNew => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
+        };
+        let open = |flags| rustix::fs::open(path, common | flags, Mode::RUSR | Mode::WUSR);
+        let (file, direct) = match open(access) {
+            Err(Errno::INVAL) if mode == OpenMode::WriteDirect => (open(OFlags::RDWR), false),
+            file => (file, mode == OpenMode::WriteDirect),
+        };
+        let file = File::from(file.map_err(|errno| not_opened(path, errno.into()))?);
+        match FileType::from_raw_mode(rustix::fs::fstat(&file).at(path)?.st_mode) {
+            FileType::RegularFile => {}
+            FileType::Directory => return Err(not_a_file(path, "a folder")),
+            _ => return Err(not_a_file(path, "something else")),
+        }
+        if matches!(mode, OpenMode::Create | OpenMode::CreateNew) {
+            self.share(path)?;
+        }
+        Ok(Arc::new(OsFile {
+            path: path.to_owned(),
+            file,
+            direct: AtomicBool::new(direct),
+            bytes_read: Arc::clone(&self.bytes_read),
+        }))
+    }
+
+    fn make_dir(&self, path: &Path) -> Result<()> {
+        match rustix::fs::mkdir(path, Mode::RWXU) {
+            // One that is there already may be anything, as yet.
+            Err(Errno::EXIST) => Ok(()),
+            result => result.at(path).and_then(|()| self.share(path)),
+        }
+    }
+
+    fn list(&self, path: &Path) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(path).at(path)? {
+            // A name that is not UTF-8 is none of Loom's.
+            if let Ok(name) = entry.at(path)?.file_name().into_string() {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        rustix::fs::rename(from, to).at(from)
+    }
+
+    fn unlink(&self, path: &Path) -> Result<()> {
+        rustix::fs::unlink(path).at(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> Result<()> {
+        rustix::fs::fsync(open_dir(path)?).at(path)
+    }
+
+    fn dir_id(&self, path: &Path) -> Result<FileId> {
+        let stat = rustix::fs::stat(path).at(path)?;
+        Ok(FileId {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+        })
+    }
+
+    fn lock_dir(&self, path: &Path) -> Result<Option<DirLock>> {
+        let dir = open_dir(path)?;
+        match rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            // Some network file systems lock what is open for writing alone, which no directory is.
+            Err(Errno::BADF | Errno::INVAL | Errno::NOLCK | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                Ok(Some(DirLock::default()))
+            }
+            result => {
+                result.at(path)?;
+                Ok(Some(DirLock { _dir: Some(dir) }))
+            }
+        }
+    }
+
+    fn free_bytes(&self, path: &Path) -> Result<u64> {
+        let stat = rustix::fs::statvfs(path).at(path)?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
+    fn boot_id(&self) -> Result<String> {
+        let path = Path::new("/proc/sys/kernel/random/boot_id");
+        Ok(std::fs::read_to_string(path).at(path)?.trim().to_owned())
+    }
+
+    fn bytes_read(&self) -> u64 {
+        self.bytes_read.load(Ordering::Relaxed)
+    }
+}
+
+fn open_dir(path: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty()).at(path)
+}
+
+/// The error of a file that could not be opened: damage, where something else stands in its place.
+pub fn not_opened(path: &Path, source: io::Error) -> Error {
+    let is_link = || is_link(path).unwrap_or(false);
+    match source.raw_os_error().map(Errno::from_raw_os_error) {
+        // A path that goes round in links gives the same error.
+        Some(Errno::LOOP) if is_link() => {
+            not_a_file(path, "a symbolic link, which Loom follows nowhere,")
+        }
+        Some(Errno::ISDIR) => not_a_file(path, "a folder"),
+        _ => Error::io(path, source),
+    }
+}
+
+/// What Loom finds where a file should be is left alone.
+fn not_a_file(path: &Path, found: &str) -> Error {
+    Error::Damaged {
+        path: path.to_owned(),
+        what: format!(
+            "{found} stands in place of the file: move it away, and put the file back if you have it"
+        ),
+    }
+}
+
+#[derive(Debug)]
+struct OsFile {
+    path: PathBuf,
+    file: File,
+    /// Whether writes go past the page cache. Only the thread that writes this file reads or clears it.
+    direct: AtomicBool,
+    bytes_read: Arc<AtomicU64>,
+}
+
+impl StorageFile for OsFile {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        loop {
+            match rustix::io::pread(&self.file, &mut *buffer, offset) {
+                Err(Errno::INTR) => {}
+                read => {
+                    let bytes = read.at(&self.path)?;
+                    self.bytes_read.fetch_add(bytes as u64, Ordering::Relaxed);
+                    return Ok(bytes);
+                }
+            }
+        }
+    }
+
+    fn will_read(&self, offset: u64, bytes: u64) {
+        // A file system that takes no advice is read all the same.
+        let _taken = rustix::fs::fadvise(
+            &self.file,
+            offset,
+            NonZeroU64::new(bytes),
+            rustix::fs::Advice::WillNeed,
+        );
+    }
+
+    fn pwrite(&self, bytes: &[u8], offset: u64) -> Result<usize> {
+        loop {
+            match rustix::io::pwrite(&self.file, bytes, offset) {
+                Err(Errno::INTR) => {}
+                // Some file systems take the flag at open and refuse the write. A write that was cut short leaves an odd rest, too.
+                Err(Errno::INVAL) if self.direct.swap(false, Ordering::Relaxed) => {
+                    let flags = rustix::fs::fcntl_getfl(&self.file).at(&self.path)?;
+                    rustix::fs::fcntl_setfl(&self.file, flags - OFlags::DIRECT).at(&self.path)?;
+                }
+                result => return result.at(&self.path),
+            }
+        }
+    }
+
+    fn sync(&self) -> Result<()> {
+        rustix::fs::fdatasync(&self.file).at(&self.path)
+    }
+
+    fn allocate(&self, bytes: u64) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        loop {
+            match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, bytes) {
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => return self.fill(bytes),
+                result => return result.at(&self.path),
+            }
+        }
+    }
+
+    fn truncate(&self, bytes: u64) -> Result<()> {
+        rustix::fs::ftruncate(&self.file, bytes).at(&self.path)
+    }
+
+    fn bytes(&self) -> Result<u64> {
+        let stat = rustix::fs::fstat(&self.file).at(&self.path)?;
+        Ok(u64::try_from(stat.st_size).expect("no file has a negative length"))
+    }
+
+    fn id(&self) -> Result<FileId> {
+        let stat = rustix::fs::fstat(&self.file).at(&self.path)?;
+        Ok(FileId {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+        })
+    }
+
+    fn is_removed(&self) -> Result<bool> {
+        Ok(rustix::fs::fstat(&self.file).at(&self.path)?.st_nlink == 0)
+    }
+
+    fn try_lock(&self) -> Result<bool> {
+        match rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            result => {
+                result.at(&self.path)?;
+                lock::mark(&self.file).at(&self.path)
+            }
+        }
+    }
+
+    fn is_locked(&self) -> Result<bool> {
+        lock::is_marked(&self.file).at(&self.path)
+    }
+
+    fn map(&self, bytes: usize) -> Result<Arc<MmapRaw>> {
+        let map = MmapOptions::new().len(bytes).populate().map_raw(&self.file);
+        map.map(Arc::new).at(&self.path)
+    }
+}
+
+impl OsFile {
+    /// What `fallocate` does, for file systems that lack it: zeroes are written past the present end.
+    fn fill(&self, bytes: u64) -> Result<()> {
+        static ZEROES: [u8; 65536] = [0; 65536];
+        let mut end = self.bytes()?;
+        while end < bytes {
+            let piece = ZEROES
+                .len()
+                .min(usize::try_from(bytes - end).unwrap_or(usize::MAX));
+            write_at(self, proven::at(&ZEROES, ..piece), end)?;
+            end += piece as u64;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,137 @@
+//! Which files and folders of a directory are Loom's own, by the names that FORMAT.md lists.
+//!
+//! A directory may hold what is not Loom's, and its owner may have linked a file of theirs into it: nothing else is touched here, and
+//! nothing through a link, for whoever chooses a directory did not choose what it leads to.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{Dir, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::access::Access;
+use super::meta::DirMeta;
+use super::mirrored::Mirrored;
+use super::segment::SegmentName;
+use super::storage::{Storage, UNFINISHED_SUFFIX, is_not_found, unlink_if_present};
+use super::{catalog_file, durable, lock};
+use crate::error::{Error, IoContext, Result};
+use crate::log::staging::note::StagingNote;
+use crate::types::LogKind;
+use crate::unrecorded;
+
+const FILE_NAMES: [&str; 9] = [
+    DirMeta::FILE.name,
+    DirMeta::FILE.copy_name,
+    catalog_file::FILE.name,
+    catalog_file::FILE.copy_name,
+    durable::NAME,
+    StagingNote::FILE.name,
+    StagingNote::FILE.copy_name,
+    lock::NAME,
+    unrecorded::FILE_NAME,
+];
+/// What may stand in a directory that nobody wrote a log to yet, too: a killed daemon's socket, and what the root of a file system holds.
+const PASSING_NAMES: [&str; 2] = ["ingest.sock", "lost+found"];
+
+/// Refuses a directory that somebody uses for something else, before anything in it changes.
+pub fn refuse_foreign(storage: &dyn Storage, dir: &Path) -> Result<()> {
+    let refused = |what: String| {
+        Err(Error::NotLoom {
+            path: dir.to_owned(),
+            what,
+        })
+    };
+    let names = match storage.list(dir) {
+        Err(error) if is_not_found(&error) => return Ok(()),
+        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotADirectory => {
+            return refused(
+                "it is a file; name a directory; it is created if it does not exist".to_owned(),
+            );
+        }
+        names => names?,
+    };
+    // A log without its description is refused under the lock, when nobody can be about to write one.
+    let is_begun = |name: &String| {
+        name == DirMeta::FILE.name || LogKind::ALL.into_iter().any(|log| name == log.dir_name())
+    };
+    if names.iter().any(is_begun) {
+        return Ok(());
+    }
+    let is_own = |name: &&String| {
+        let renamed = name.strip_suffix(UNFINISHED_SUFFIX).unwrap_or(name);
+        FILE_NAMES.contains(&renamed) || PASSING_NAMES.contains(&name.as_str())
+    };
+    match names.iter().filter(|name| !is_own(name)).min() {
+        None => Ok(()),
+        Some(name) => refused(format!(
+            "it holds no {}, but '{name}', which is not Loom's; name an empty directory, or one that does not exist yet",
+            DirMeta::FILE.name
+        )),
+    }
+}
+
+/// Removes files that a writer which was killed had not finished: under their names they never counted. The caller holds the lock.
+pub fn remove_unfinished(storage: &dyn Storage, dir: &Path) -> Result<()> {
+    for name in storage.list(dir)? {
+        let stem = name.strip_suffix(UNFINISHED_SUFFIX);
+        if stem.is_some_and(|stem| FILE_NAMES.contains(&stem)) {
+            unlink_if_present(storage, &dir.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+impl Access {
+    /// Gives the directory and Loom's own files and folders in it their modes and group; what could not be is returned.
+    pub fn set_all(&self, dir: &Path) -> Vec<Error> {
+        let mut failed = Vec::new();
+        // The directory is the one thing that a person named, perhaps by a link.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(dir, flags, Mode::empty()).at(dir);
+        let folder = match opened.and_then(|folder| self.set_open(&folder, dir).map(|()| folder)) {
+            Ok(folder) => folder,
+            Err(error) => return vec![error],
+        };
+        for name in FILE_NAMES {
+            failed.extend(self.set_in(&folder, name, &dir.join(name)).err());
+        }
+        for log in LogKind::ALL {
+            let path = dir.join(log.dir_name());
+            let segments = self
+                .set_folder(&folder, log.dir_name(), &path)
+                .and_then(|segments| {
+                    segments.map_or(Ok(()), |list| self.set_segments(&list, &path, &mut failed))
+                });
+            failed.extend(segments.err());
+        }
+        failed
+    }
+
+    /// The files that are segments, in one of the three folders.
+    fn set_segments(&self, folder: &OwnedFd, path: &Path, failed: &mut Vec<Error>) -> Result<()> {
+        for entry in Dir::read_from(folder).at(path)? {
+            let entry = entry.at(path)?;
+            if let Ok(name) = entry.file_name().to_str()
+                && SegmentName::parse(name).is_some()
+            {
+                failed.extend(self.set_in(folder, name, &path.join(name)).err());
+            }
+        }
+        Ok(())
+    }
+
+    /// One of the three folders, opened; `None` where there is none, or something else has its name.
+    fn set_folder(&self, parent: &OwnedFd, name: &str, path: &Path) -> Result<Option<OwnedFd>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match rustix::fs::openat(parent, name, flags, Mode::empty()) {
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+            folder => {
+                let folder = folder.at(path)?;
+                self.set_open(&folder, path)?;
+                Ok(Some(folder))
+            }
+        }
+    }
+}
