@@ -14,7 +14,6 @@ pub mod schema;
 #[cfg(test)]
 mod tests;
 pub mod types;
-pub mod unrecorded;
 
 pub use error::{Error, IoContext, LockHolder, PayloadError, Result};
 pub use types::{

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use super::report::DamagedFile;
 use crate::error::{Error, Result};
 use crate::log::{CATALOG_COPY_NAME, CATALOG_NAME, CatalogBytes, DurableState, LogReader, Slots};
-use crate::unrecorded::{self, Entry, Kept};
 
 /// What a crash leaves where a page was not written; no line holds a NUL.
 const UNWRITTEN: u8 = 0;
@@ -56,7 +55,7 @@ impl SmallFiles {
         }));
         damaged.extend(self.damaged_catalog(reader, lines_end));
         let path = reader.dir().join("durable");
-        match self.slots {
+        match &self.slots {
             Slots { newest: None, .. } if reader.has_segments()? => {
                 let what = "none of its slots verifies, so nothing tells how far the logs are durable: the next start makes the index logs anew and \
                     tells of a gap above the last chunk that verifies; copies of this directory that have the file keep what they have";
@@ -102,7 +101,7 @@ impl SmallFiles {
                 format!("{what}; its copy serves meanwhile; {MENDED}"),
             ));
         }
-        let is_whole = match (copy, self.slots.newest) {
+        let is_whole = match (copy, &self.slots.newest) {
             (None, _) => self.catalog.is_empty() || !reader.has_copies(),
             // A writer that stops leaves it whole; a crash may leave it behind.
             (Some(copy), Some(DurableState { clean: true, .. })) => *copy == self.catalog,
@@ -114,22 +113,6 @@ impl SmallFiles {
             damaged.push(damage(copy_path, format!("{what}; {MENDED}")));
         }
         damaged
-    }
-}
-
-/// The losses of the file of those that have no record yet, and what is damaged of it.
-pub fn unrecorded_file(
-    reader: &LogReader,
-    found: Result<Kept>,
-) -> Result<(Vec<Entry>, Option<DamagedFile>)> {
-    let path = reader.dir().join(unrecorded::FILE_NAME);
-    match found {
-        Ok(kept) => {
-            let damaged = kept.what().map(|what| damage(path, what.to_owned()));
-            Ok((kept.entries, damaged))
-        }
-        Err(error) if error.is_damage() => Ok((Vec::new(), Some(damage(path, error.what())))),
-        Err(error) => Err(error),
     }
 }
 

@@ -8,6 +8,7 @@ mod checksum;
 mod chunk;
 mod index_block;
 mod line;
+mod loss_table;
 mod node;
 mod node_encode;
 mod runs;
@@ -23,6 +24,7 @@ pub use chunk::{
 };
 pub use index_block::{BinEntry, IndexBlock};
 pub use line::{LINE_PREFIX_BYTES, encode_line, line_content, merge_lines};
+pub use loss_table::{LOSS_ROWS_MAX, LOSS_TABLE_BYTES, LossTable, PendingLoss};
 pub use node::{NODE_BYTES_MAX, Node, SourceStats};
 pub use node_encode::encode_node;
 pub use runs::{Run, walk_runs};

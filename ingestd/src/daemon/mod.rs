@@ -271,7 +271,7 @@ fn prepare(
         ),
         None => None,
     };
-    let mut losses = Losses::open(dir, writer)?;
+    let mut losses = Losses::open(writer)?;
     if config.retention.on_full == OnFull::Refuse {
         losses.define(writer)?;
     }

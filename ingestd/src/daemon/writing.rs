@@ -192,11 +192,8 @@ impl Writing {
             self.meter();
             self.losses.settle(&mut self.writer);
             self.publish(&mut last_tick);
-            self.syncs.answer(
-                &mut self.writer,
-                self.trouble.as_deref(),
-                self.losses.unkept(),
-            );
+            self.syncs
+                .answer(&mut self.writer, self.trouble.as_deref());
             if self.waiting.is_empty()
                 && self.syncs.is_empty()
                 && let Some(peers) = self.stopping.take()
@@ -521,9 +518,6 @@ impl Writing {
         let recorded = self.losses.finish(&mut self.writer);
         let position = self.writer.position();
         let closed = recorded.and_then(|()| self.writer.close());
-        if closed.is_ok() {
-            self.losses.remove();
-        }
         for peer in peers {
             let reply = match &closed {
                 Ok(()) => Reply::Goodbye(peer.account().synced(position)),

@@ -16,9 +16,8 @@ use super::{catalog_file, durable, lock, meta_file};
 use crate::error::{Error, IoContext, Result};
 use crate::log::staging::note;
 use crate::types::LogKind;
-use crate::unrecorded;
 
-const FILE_NAMES: [&str; 9] = [
+const FILE_NAMES: [&str; 8] = [
     meta_file::NAME,
     meta_file::COPY_NAME,
     catalog_file::NAME,
@@ -27,7 +26,6 @@ const FILE_NAMES: [&str; 9] = [
     note::NAME,
     note::COPY_NAME,
     lock::NAME,
-    unrecorded::FILE_NAME,
 ];
 /// What may stand in a directory that nobody wrote a log to yet, too: a killed daemon's socket, and what the root of a file system holds.
 const PASSING_NAMES: [&str; 2] = ["ingest.sock", "lost+found"];
