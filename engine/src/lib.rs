@@ -17,6 +17,6 @@ pub mod types;
 
 pub use error::{Error, IoContext, LockHolder, PayloadError, Result};
 pub use types::{
-    Address, ChunkNo, IndexId, Key, LogKind, SourceId, Sum, TimeRange, Timestamp, ValueKind,
-    ValueRange,
+    Address, ChunkNo, IndexId, Key, LogKind, PerLog, SourceId, Sum, TimeRange, Timestamp,
+    ValueKind, ValueRange,
 };

@@ -4,7 +4,7 @@
 //! values they stand for (FORMAT.md, *Keys*), so all pruning compares plain `u64`s.
 
 use std::fmt;
-use std::ops::{Add, AddAssign};
+use std::ops::{Add, AddAssign, Index, IndexMut};
 
 use serde::{Deserialize, Serialize};
 
@@ -329,6 +329,96 @@ impl fmt::Display for LogKind {
             LogKind::Chunks => "chunk index",
             LogKind::Times => "timestamp index",
         })
+    }
+}
+
+/// One `T` for each of the three logs; in JSON a list of three.
+#[derive(Copy, Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(
+    from = "[T; 3]",
+    into = "[T; 3]",
+    bound = "T: Clone + Serialize + serde::de::DeserializeOwned"
+)]
+pub struct PerLog<T> {
+    pub records: T,
+    pub chunks: T,
+    pub times: T,
+}
+
+impl<T> PerLog<T> {
+    /// What `make` gives for each log, in the order of publication.
+    pub fn new(make: impl FnMut(LogKind) -> T) -> PerLog<T> {
+        LogKind::ALL.map(make).into()
+    }
+
+    /// As `new`, up to the first error.
+    pub fn try_new<E>(mut make: impl FnMut(LogKind) -> Result<T, E>) -> Result<PerLog<T>, E> {
+        Ok(PerLog {
+            records: make(LogKind::Records)?,
+            chunks: make(LogKind::Chunks)?,
+            times: make(LogKind::Times)?,
+        })
+    }
+
+    pub fn map<U>(self, f: impl FnMut(T) -> U) -> PerLog<U> {
+        <[T; 3]>::from(self).map(f).into()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        [&self.records, &self.chunks, &self.times].into_iter()
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        [&mut self.records, &mut self.chunks, &mut self.times].into_iter()
+    }
+}
+
+impl<T> From<[T; 3]> for PerLog<T> {
+    fn from([records, chunks, times]: [T; 3]) -> PerLog<T> {
+        PerLog {
+            records,
+            chunks,
+            times,
+        }
+    }
+}
+
+impl<T> From<PerLog<T>> for [T; 3] {
+    fn from(each: PerLog<T>) -> [T; 3] {
+        [each.records, each.chunks, each.times]
+    }
+}
+
+impl<T> IntoIterator for PerLog<T> {
+    type Item = T;
+    type IntoIter = std::array::IntoIter<T, 3>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        <[T; 3]>::from(self).into_iter()
+    }
+}
+
+impl<T> Index<LogKind> for PerLog<T> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, log: LogKind) -> &T {
+        match log {
+            LogKind::Records => &self.records,
+            LogKind::Chunks => &self.chunks,
+            LogKind::Times => &self.times,
+        }
+    }
+}
+
+impl<T> IndexMut<LogKind> for PerLog<T> {
+    #[inline]
+    fn index_mut(&mut self, log: LogKind) -> &mut T {
+        match log {
+            LogKind::Records => &mut self.records,
+            LogKind::Chunks => &mut self.chunks,
+            LogKind::Times => &mut self.times,
+        }
     }
 }
 

@@ -66,7 +66,7 @@ fn the_bytes_that_are_counted_are_those_the_system_counts() {
     let options = WriterOptions {
         log: LogOptions {
             block_bytes: 1 << 20,
-            segment_bytes: [16 << 20; 3],
+            segment_bytes: [16 << 20; 3].into(),
             staging: Some(dir.path().to_path_buf()),
             ..LogOptions::default()
         },

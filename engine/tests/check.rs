@@ -49,7 +49,7 @@ fn options() -> WriterOptions {
     let log = LogOptions {
         chunk_bytes: 4 << 10,
         block_bytes: 64 << 10,
-        segment_bytes: [256 << 10; 3],
+        segment_bytes: [256 << 10; 3].into(),
         ..LogOptions::default()
     };
     WriterOptions {

@@ -37,7 +37,7 @@ impl Scene {
             log: LogOptions {
                 chunk_bytes: 4096,
                 block_bytes: 64 << 10,
-                segment_bytes: [SEGMENT, 64 << 10, 64 << 10],
+                segment_bytes: [SEGMENT, 64 << 10, 64 << 10].into(),
                 staging: Some(self.root.path().to_owned()),
                 durability,
                 group: None,

@@ -55,7 +55,7 @@ fn options(dir: &Path) -> WriterOptions {
     let log = LogOptions {
         chunk_bytes: 4 << 10,
         block_bytes: 64 << 10,
-        segment_bytes: [256 << 10; 3],
+        segment_bytes: [256 << 10; 3].into(),
         staging: Some(dir.to_owned()),
         ..LogOptions::default()
     };
@@ -104,7 +104,7 @@ fn sound(dir: &Path) -> Vec<Vec<u8>> {
     let tails = reader.tails().unwrap();
     let meta = reader.meta();
     let (catalog, ..) = decode_catalog(&meta.uuid, &reader.catalog_bytes().unwrap()).unwrap();
-    let entries = tails.tail[2].0 / TIME_ENTRY_BYTES as u64;
+    let entries = tails.tail.times.0 / TIME_ENTRY_BYTES as u64;
     let chunks = complete_chunks(entries);
     let read = |log, at: Address, bytes: usize| {
         let mut buffer = vec![0; bytes];
@@ -118,12 +118,12 @@ fn sound(dir: &Path) -> Vec<Vec<u8>> {
     let (mut payloads, mut summariser, mut latest) =
         (Vec::new(), Summariser::default(), LatestChunks::default());
     let chunk_bytes = u64::from(meta.chunk_bytes);
-    for chunk in 0..tails.tail[0].0.div_ceil(chunk_bytes) {
+    for chunk in 0..tails.tail.records.0.div_ceil(chunk_bytes) {
         let start = chunk * chunk_bytes;
         let bytes = read(
             LogKind::Records,
             Address(start),
-            (tails.tail[0].0 - start).min(chunk_bytes) as usize,
+            (tails.tail.records.0 - start).min(chunk_bytes) as usize,
         );
         let records: Vec<_> = RecordIter::new(&bytes, meta.chunk_bytes)
             .map(Result::unwrap)

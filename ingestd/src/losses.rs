@@ -122,9 +122,8 @@ impl Losses {
 
     /// Adds to the cause of that source and reason. False where none is under way.
     fn add(&mut self, cause: (Option<SourceId>, u8), lost: &Lost<'_>, now: Timestamp) -> bool {
-        let is_same = |row: &PendingLoss| {
-            (row.source, row.reason) == cause && row.recorded_at.is_none()
-        };
+        let is_same =
+            |row: &PendingLoss| (row.source, row.reason) == cause && row.recorded_at.is_none();
         let Some(Cause { row, detail }) = self.causes.iter_mut().find(|one| is_same(&one.row))
         else {
             return false;
@@ -176,7 +175,11 @@ impl Losses {
     }
 
     fn record(&mut self, writer: &mut Writer) {
-        if self.causes.iter().all(|cause| cause.row.recorded_at.is_some()) {
+        if self
+            .causes
+            .iter()
+            .all(|cause| cause.row.recorded_at.is_some())
+        {
             return;
         }
         match self.try_record(writer) {
@@ -243,9 +246,11 @@ fn shortened(detail: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
     use loom_engine::ingest::WriterOptions;
     use loom_engine::log::LogOptions;
-    use loom_engine::query::Loss;
+    use loom_engine::query::{Loss, Poll};
     use loom_engine::schema::SourceDef;
 
     use super::*;
@@ -259,7 +264,7 @@ mod tests {
             let log = LogOptions {
                 chunk_bytes: 4096,
                 block_bytes: 64 << 10,
-                segment_bytes: [1 << 20; 3],
+                segment_bytes: [1 << 20; 3].into(),
                 staging: Some(self.root.path().to_owned()),
                 ..LogOptions::default()
             };
@@ -388,6 +393,131 @@ mod tests {
         writer.publish().unwrap();
         losses.finish(&mut writer).unwrap();
         assert_eq!(scene.records(), 399 * 400 / 2);
+    }
+
+    #[test]
+    fn more_causes_than_rows_become_one_and_no_record_is_missed() {
+        let scene = scene();
+        let (mut writer, mut losses, source) = scene.open();
+        for round in 0..3u16 {
+            for number in 0..2 * LOSS_ROWS_MAX as u16 {
+                let source = Some(SourceId(number + 1));
+                losses.note(
+                    &Lost {
+                        source,
+                        ..lost(source.unwrap(), 1)
+                    },
+                    writer.now(),
+                );
+            }
+            losses.keep(&mut writer);
+            assert_eq!(
+                scene.records(),
+                u64::from(round + 1) * 2 * LOSS_ROWS_MAX as u64
+            );
+            losses.try_record(&mut writer).unwrap();
+            // More comes before the records are published, and so before their rows go.
+            losses.note(&lost(source, 0), writer.now());
+            losses.keep(&mut writer);
+            writer.publish().unwrap();
+            losses.settle(&mut writer);
+        }
+        assert!(
+            scene
+                .told()
+                .iter()
+                .any(|loss| loss.reason == "several causes")
+        );
+    }
+
+    #[test]
+    fn readers_count_each_loss_once_while_it_is_recorded() {
+        let scene = scene();
+        let (mut writer, mut losses, source) = scene.open();
+        let [kept, entered] = [AtomicU64::new(0), AtomicU64::new(0)];
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            let reader = threads.spawn(|| {
+                let mut reads = 0;
+                while !is_done.load(Ordering::Acquire) {
+                    let least = kept.load(Ordering::Acquire);
+                    let told = scene.records();
+                    let most = entered.load(Ordering::Acquire);
+                    assert!(
+                        (least..=most).contains(&told),
+                        "{least} <= {told} <= {most}"
+                    );
+                    reads += 1;
+                }
+                reads
+            });
+            for round in 1..=1500 {
+                entered.store(round, Ordering::Release);
+                losses.note(&lost(source, 1), writer.now());
+                losses.keep(&mut writer);
+                kept.store(round, Ordering::Release);
+                if round % 3 == 0 {
+                    losses.try_record(&mut writer).unwrap();
+                }
+                losses.settle(&mut writer);
+                writer.publish().unwrap();
+                std::thread::yield_now();
+            }
+            is_done.store(true, Ordering::Release);
+            assert!(reader.join().unwrap() > 10);
+        });
+        assert_eq!(scene.records(), 1500);
+    }
+
+    #[test]
+    fn what_a_clean_stop_could_not_record_is_recorded_by_the_next_writer() {
+        let scene = scene();
+        let (mut writer, mut losses, source) = scene.open();
+        losses.note(&lost(source, 7), writer.now());
+        losses.keep(&mut writer);
+        writer.close().unwrap();
+        let staged = std::fs::read_dir(scene.root.path()).unwrap();
+        assert_eq!(staged.count(), 1, "the directory alone: staging is gone");
+        assert_eq!(scene.records(), 7);
+        for _ in 0..2 {
+            let (mut writer, mut losses, _) = scene.open();
+            assert_eq!(scene.records(), 7);
+            losses.finish(&mut writer).unwrap();
+            assert_eq!((losses.pending(), scene.records()), (0, 7));
+            writer.close().unwrap();
+            assert_eq!(scene.records(), 7);
+        }
+    }
+
+    #[test]
+    fn what_was_lost_with_staging_is_the_gap_alone() {
+        let scene = scene();
+        let (mut writer, mut losses, source) = scene.open();
+        writer.push(source, &[1; 8]).unwrap();
+        writer.sync_durable().unwrap();
+        losses.note(&lost(source, 7), writer.now());
+        losses.keep(&mut writer);
+        drop((writer, losses));
+        for entry in std::fs::read_dir(scene.root.path()).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_file() {
+                std::fs::remove_file(path).unwrap();
+            }
+        }
+        let check = |when: &str| {
+            let told = scene.told();
+            let reasons: Vec<_> = told.iter().map(|loss| loss.reason.as_str()).collect();
+            let [gap] = &reasons[..] else {
+                panic!("{when}: {told:?}");
+            };
+            assert!(gap.starts_with("lost with staging"), "{when}: {told:?}");
+        };
+        check("without a writer");
+        let (mut writer, mut losses, _) = scene.open();
+        check("after a start");
+        losses.finish(&mut writer).unwrap();
+        writer.close().unwrap();
+        check("after a stop");
     }
 
     #[test]

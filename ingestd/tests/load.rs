@@ -58,7 +58,7 @@ fn records(dir: &Path, name: &str) -> Vec<String> {
     };
     let reader = LogReader::open(dir).unwrap();
     let chunk_bytes = reader.meta().chunk_bytes;
-    let end = reader.tails().unwrap().tail[0];
+    let end = reader.tails().unwrap().tail.records;
     let mut records = Vec::new();
     let mut at = Address(0);
     while at < end {
@@ -359,7 +359,6 @@ fn rows_that_are_refused_stand_in_the_ledger_with_and_without_a_daemon() {
         let losses = lost(dir, "s");
         let records: u64 = losses.iter().map(|(_, records)| records.unwrap()).sum();
         assert_eq!(records, 4, "{losses:?}");
-        assert!(!dir.join("unrecorded").exists());
         assert!(check(dir).unwrap().is_sound());
     }
     assert_eq!(lost(&direct, "another"), []);

@@ -59,7 +59,7 @@ impl Small {
         let log = LogOptions {
             chunk_bytes: CHUNK_BYTES as u32,
             block_bytes: 64 << 10,
-            segment_bytes: [SEGMENT_BYTES; 3],
+            segment_bytes: [SEGMENT_BYTES; 3].into(),
             ..LogOptions::default()
         };
         let options = WriterOptions {

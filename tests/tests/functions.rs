@@ -36,7 +36,7 @@ impl World {
             log: LogOptions {
                 chunk_bytes: 4 << 10,
                 block_bytes: 256 << 10,
-                segment_bytes: [1 << 20; 3],
+                segment_bytes: [1 << 20; 3].into(),
                 staging: Some(root.path().to_path_buf()),
                 ..LogOptions::default()
             },

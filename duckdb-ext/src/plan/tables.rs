@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use loom_engine::Timestamp;
 use loom_engine::query::{Directory, Loss, Poll, Snapshot, SourceTotals, Status};
 use loom_engine::schema::{BinsDef, FieldDef, Index, Source};
+use loom_engine::{PerLog, Timestamp};
 
 use super::arguments::{Ambient, Arguments};
 use super::columns::Column;
@@ -200,7 +200,11 @@ fn field_text(field: &FieldDef) -> String {
 
 /// What a directory and its daemon say of themselves. Addresses are bytes of the record log.
 fn status_entries(status: &Status) -> Vec<(&'static str, String)> {
-    let [records, chunks, times] = status.writer.logs;
+    let PerLog {
+        records,
+        chunks,
+        times,
+    } = status.writer.logs;
     let daemon = match (status.writer.alive, status.writer.stopping) {
         (true, false) => "alive",
         (true, true) => "stopping",

@@ -31,7 +31,6 @@ pub mod request;
 pub mod seeds;
 pub mod staging;
 pub mod time_entry;
-pub mod unrecorded;
 pub mod world;
 
 use std::path::{Path, PathBuf};
@@ -57,7 +56,6 @@ pub const TARGETS: [(&str, Target); 17] = [
     ("request", request::run),
     ("staging", staging::run),
     ("time_entry", time_entry::run),
-    ("unrecorded", unrecorded::run),
 ];
 
 /// What a target answers to bytes that it has nothing to say against.

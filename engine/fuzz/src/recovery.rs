@@ -38,7 +38,7 @@ fn begin(dir: &Path) -> Result<()> {
     let log = LogOptions {
         chunk_bytes: CHUNK_BYTES as u32,
         block_bytes: 64 << 10,
-        segment_bytes: [1 << 20; 3],
+        segment_bytes: [1 << 20; 3].into(),
         staging: Some(dir.to_owned()),
         ..LogOptions::default()
     };

@@ -11,7 +11,7 @@ use loom_model::thread;
 
 use crate::mutant::{Mutant, Swap};
 use crate::protocol;
-use crate::types::{Address, LogKind};
+use crate::types::{Address, LogKind, PerLog};
 
 /// What happens in a run; to look at both at once would take the checker hours.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -191,7 +191,7 @@ impl Log {
 
 struct World {
     scene: Scene,
-    logs: [Log; 3],
+    logs: PerLog<Log>,
 }
 
 impl World {
@@ -202,34 +202,30 @@ impl World {
         };
         World {
             scene,
-            logs: [
-                Log::new(LogKind::Records, BEFORE, Address(0)),
-                Log::new(LogKind::Chunks, summarised, Address(1)),
-                Log::new(LogKind::Times, summarised, Address(1)),
-            ],
+            logs: PerLog {
+                records: Log::new(LogKind::Records, BEFORE, Address(0)),
+                chunks: Log::new(LogKind::Chunks, summarised, Address(1)),
+                times: Log::new(LogKind::Times, summarised, Address(1)),
+            },
         }
-    }
-
-    fn log(&self, kind: LogKind) -> &Log {
-        &self.logs[kind as usize]
     }
 
     fn write<M: Mutant>(&self) {
         match self.scene {
             Scene::Summaries => {
-                for log in &self.logs {
+                for log in self.logs.iter() {
                     log.append::<M>(BEFORE);
                 }
                 if M::SWAP == Swap::PublishTimesFirst {
-                    for log in self.logs.iter().rev() {
-                        log.publish::<M>(BEFORE + 1);
+                    for kind in LogKind::ALL.into_iter().rev() {
+                        self.logs[kind].publish::<M>(BEFORE + 1);
                     }
                 } else {
-                    protocol::publish(|kind| self.log(kind).publish::<M>(BEFORE + 1));
+                    protocol::publish(|kind| self.logs[kind].publish::<M>(BEFORE + 1));
                 }
             }
             Scene::PastSummaries => {
-                let records = self.log(LogKind::Records);
+                let records = &self.logs.records;
                 for at in [BEFORE, BEFORE + 1] {
                     records.append::<M>(at);
                     records.publish::<M>(at + 1);
@@ -245,41 +241,50 @@ impl World {
             Scene::PastSummaries => 3,
         };
         for at in 0..words {
-            self.log(LogKind::Records).flush::<M>(Address(at));
+            self.logs.records.flush::<M>(Address(at));
         }
     }
 
     /// Takes a snapshot and reads from it.
     fn read<M: Mutant>(&self) {
-        let tail = |kind| Ok::<_, Infallible>(self.log(kind).tail.tail::<M>());
+        let tail = |kind| Ok::<_, Infallible>(self.logs[kind].tail.tail::<M>());
         let loaded = if M::SWAP == Swap::LoadRecordsFirst {
             tail(LogKind::Records).and_then(|records| {
                 let chunks = tail(LogKind::Chunks)?;
-                Ok([records, chunks, tail(LogKind::Times)?])
+                let times = tail(LogKind::Times)?;
+                Ok(PerLog {
+                    records,
+                    chunks,
+                    times,
+                })
             })
         } else {
             protocol::load_tails(tail)
         };
-        let Ok([records, chunks, times]) = loaded;
+        let Ok(PerLog {
+            records,
+            chunks,
+            times,
+        }) = loaded;
         match self.scene {
             Scene::Summaries => {
                 // The oldest, whose blocks are reused, and the latest, which may have been published just now.
                 for entry in [Address(0), Address(times.0 - 1)] {
-                    self.log(LogKind::Times).read::<M>(entry);
+                    self.logs.times.read::<M>(entry);
                     assert!(
                         entry < chunks,
                         "a time entry leads to a summary below the tail that is held"
                     );
-                    self.log(LogKind::Chunks).read::<M>(entry);
+                    self.logs.chunks.read::<M>(entry);
                     assert!(
                         entry < records,
                         "a summary leads to records below the tail that is held"
                     );
-                    self.log(LogKind::Records).read::<M>(entry);
+                    self.logs.records.read::<M>(entry);
                 }
             }
             Scene::PastSummaries => {
-                let log = self.log(LogKind::Records);
+                let log = &self.logs.records;
                 for at in [times, Address(records.0 - 1)] {
                     if M::SWAP == Swap::UnjudgedPastSummaries {
                         log.hold_staged(at, log.staged(at).load(Ordering::Relaxed));

@@ -20,7 +20,7 @@ use crate::format::{
 use crate::ingest::{LatestChunks, Natives, Summariser};
 use crate::log::{LogReader, Origin};
 use crate::schema::{Catalog, decode_catalog};
-use crate::types::{Address, ChunkNo, LogKind, Timestamp};
+use crate::types::{Address, ChunkNo, LogKind, PerLog, Timestamp};
 
 use expected::Expected;
 pub use report::{Damage, DamagedFile, Report};
@@ -43,10 +43,13 @@ pub fn check_logs(reader: &LogReader) -> Result<Report> {
     let small_files = SmallFiles::read(reader)?;
     let (catalog, _, lines_end) = decode_catalog(&reader.meta().uuid, &small_files.catalog)
         .map_err(|error| error.of_catalog(reader.dir()))?;
-    let [records, chunks, times] = tails.tail;
-    let [first, ..] = tails.begin;
+    let PerLog {
+        records,
+        chunks,
+        times,
+    } = tails.tail;
     let chunk_bytes = reader.meta().chunk_bytes;
-    let first = first.chunk(chunk_bytes);
+    let first = tails.begin.records.chunk(chunk_bytes);
     let end = records.align_up(chunk_bytes.into()).chunk(chunk_bytes);
     let indexed = complete_chunks(times.0 / TIME_ENTRY_BYTES as u64).min(end.0);
     let mut check = Check {
@@ -144,7 +147,7 @@ impl Check<'_> {
     /// where their index begins, and what it removed is nobody's business any more. Where the records do not begin above the chunk, their
     /// index begins too high: that is damage.
     fn pass_evicted(&mut self, chunk: ChunkNo, end: ChunkNo, error: &Error) -> Result<ChunkNo> {
-        let [begin, ..] = self.reader.tails()?.begin;
+        let begin = self.reader.tails()?.begin.records;
         let begin = begin.chunk(self.chunk_bytes);
         if begin > chunk {
             self.pass(ChunkNo(begin.0 - 1));

@@ -16,7 +16,7 @@ mod summary;
 mod time_entry;
 
 pub use bytes::FormatError;
-pub use checksum::{SLOT_LOG, checksum, checksum_for};
+pub use checksum::{LOSSES_LOG, SLOT_LOG, checksum, checksum_for};
 pub use chunk::{
     CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, CHUNK_HEADER_BYTES, CHUNK_TRAILER_BYTES, ChunkBuilder,
     Pushed, RECORD_HEADER_BYTES, RawRecord, RecordHeader, RecordIter, longest_payload,

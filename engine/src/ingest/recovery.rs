@@ -151,7 +151,7 @@ fn resume_at(opening: &Opening, catalog: &Catalog) -> Result<Address> {
     let resume = opening.resume();
     let wanted = catalog.latest_at().align_up(meta.chunk_bytes.into());
     // A definition stands at most a segment ahead of what survived: the writer had no more allocated.
-    let [segment_bytes, ..] = meta.segment_bytes;
+    let segment_bytes = meta.segment_bytes.records;
     if wanted.0.saturating_sub(resume.0) > 2 * segment_bytes {
         let what =
             format!("it names address {wanted}, far past the end of the record log at {resume}");

@@ -11,7 +11,7 @@ use super::writer::Writer;
 use crate::error::Result;
 use crate::format::{TIME_ENTRY_BYTES, TimeEntry, complete_chunks, entries_before};
 use crate::log::Opening;
-use crate::types::{Address, LogKind};
+use crate::types::{Address, LogKind, PerLog};
 
 /// What may be kept. Each limit holds by itself.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -45,7 +45,7 @@ pub enum Shortfall {
 impl Writer {
     /// Gives up what the limits do not allow to be kept. The segment that is being written stays, whatever they say.
     pub fn evict(&mut self, limits: &Limits) -> Result<Eviction> {
-        let [segment_bytes, ..] = self.meta().segment_bytes;
+        let segment_bytes = self.meta().segment_bytes.records;
         let mut eviction = Eviction::default();
         let mut disk_is_full = limits.disk_is_full && !self.logs.is_evicting();
         let cutoff = limits.age_max.map(|age| {
@@ -73,7 +73,11 @@ impl Writer {
             }
             let first = entries_before(next.chunk(self.chunk_bytes).0);
             let times = Address(first.saturating_mul(TIME_ENTRY_BYTES as u64));
-            self.logs.evict([next, entry.node, times]);
+            self.logs.evict(PerLog {
+                records: next,
+                chunks: entry.node,
+                times,
+            });
             eviction.segments += 1;
             disk_is_full = false;
         }
@@ -116,7 +120,7 @@ impl Writer {
 /// Gives up the oldest segment of records of a directory that has no writer. False where only the one that the log ends in is left, or
 /// where the index logs do not reach past the oldest.
 pub(super) fn evict_oldest(opening: Opening) -> Result<bool> {
-    let [segment_bytes, ..] = opening.meta().segment_bytes;
+    let segment_bytes = opening.meta().segment_bytes.records;
     let begin = opening.begin(LogKind::Records);
     let next = begin.align_down(segment_bytes) + segment_bytes;
     let chunk = next.chunk(opening.meta().chunk_bytes).0;
@@ -127,6 +131,10 @@ pub(super) fn evict_oldest(opening: Opening) -> Result<bool> {
     let ordinal = entries_before(chunk);
     let entry = read_entry(&opening, ordinal)?;
     let times = Address(ordinal * TIME_ENTRY_BYTES as u64);
-    opening.evict([next, entry.node, times])?;
+    opening.evict(PerLog {
+        records: next,
+        chunks: entry.node,
+        times,
+    })?;
     Ok(true)
 }

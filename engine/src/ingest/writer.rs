@@ -12,7 +12,7 @@ use crate::format::{ChunkBuilder, NodeSummary, PendingLoss, Pushed as Placed, lo
 use crate::log::storage::Storage;
 use crate::log::{DirMeta, Durability, LogStats, Logs, Opening, is_for_space};
 use crate::schema::Catalog;
-use crate::types::{Address, ChunkNo, LogKind, SourceId, Timestamp};
+use crate::types::{Address, ChunkNo, LogKind, PerLog, SourceId, Timestamp};
 
 use super::clock::{Clock, SystemTimeSource};
 use super::indexer::Indexer;
@@ -293,8 +293,8 @@ impl Writer {
 
     /// What a chunk takes of the three logs: itself, its summary and the roll-ups that it completes, their entries. Nodes have no
     /// greatest length; one that is longer than this waits, which is rare and harmless.
-    fn room_for_chunk(&self) -> [u64; 3] {
-        [u64::from(self.chunk_bytes), 32 << 10, 4 << 10]
+    fn room_for_chunk(&self) -> PerLog<u64> {
+        [u64::from(self.chunk_bytes), 32 << 10, 4 << 10].into()
     }
 
     #[inline]

@@ -10,7 +10,7 @@ use super::files::group::GroupStorage;
 use super::files::storage::{OsStorage, Storage};
 use crate::error::{Error, Result};
 use crate::format::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
-use crate::types::{Address, LogKind};
+use crate::types::{Address, LogKind, PerLog};
 
 /// When what is written becomes durable.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -32,7 +32,7 @@ pub struct LogOptions {
     /// timestamp index of a 64th, neither below 64 KiB or the chunk.
     pub block_bytes: u64,
     /// File sizes of the three logs: each a multiple of its block, up to 1 TiB.
-    pub segment_bytes: [u64; 3],
+    pub segment_bytes: PerLog<u64>,
     /// The directory that holds the staging file. `None`: `/dev/shm`, or the Loom directory where that is too small.
     pub staging: Option<PathBuf>,
     pub durability: Durability,
@@ -45,7 +45,7 @@ impl Default for LogOptions {
         LogOptions {
             chunk_bytes: 64 << 10,
             block_bytes: 64 << 20,
-            segment_bytes: [1 << 30, 128 << 20, 16 << 20],
+            segment_bytes: [1 << 30, 128 << 20, 16 << 20].into(),
             staging: None,
             durability: Durability::Interval(Duration::from_millis(500)),
             group: None,
@@ -79,12 +79,12 @@ pub const ADDRESS_LIMIT: Address = Address(1 << 62);
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Geometry {
     pub chunk_bytes: u64,
-    pub block_bytes: [u64; 3],
-    pub segment_bytes: [u64; 3],
+    pub block_bytes: PerLog<u64>,
+    pub segment_bytes: PerLog<u64>,
 }
 
 impl Geometry {
-    pub fn new(chunk_bytes: u32, block_bytes: u64, segment_bytes: [u64; 3]) -> Result<Geometry> {
+    pub fn new(chunk_bytes: u32, block_bytes: u64, segment_bytes: PerLog<u64>) -> Result<Geometry> {
         check_chunk(chunk_bytes)?;
         let least = BLOCK_BYTES_MIN.max(u64::from(chunk_bytes));
         if !block_bytes.is_power_of_two() || !(least..=BLOCK_BYTES_MAX).contains(&block_bytes) {
@@ -96,14 +96,13 @@ impl Geometry {
         }
         let geometry = Geometry {
             chunk_bytes: u64::from(chunk_bytes),
-            block_bytes: [
-                block_bytes,
-                (block_bytes / 8).max(least),
-                (block_bytes / 64).max(least),
-            ],
+            block_bytes: [1, 8, 64]
+                .map(|part| (block_bytes / part).max(least))
+                .into(),
             segment_bytes,
         };
-        for (segment, block) in segment_bytes.into_iter().zip(geometry.block_bytes) {
+        for log in LogKind::ALL {
+            let (segment, block) = (geometry.segment_bytes[log], geometry.block_bytes[log]);
             if segment == 0 || segment % block != 0 || segment > SEGMENT_BYTES_MAX {
                 return Err(refused(
                     "segment",
@@ -119,7 +118,7 @@ impl Geometry {
     pub fn fitting(
         chunk_bytes: u32,
         block_bytes: u64,
-        segment_bytes: [u64; 3],
+        segment_bytes: PerLog<u64>,
     ) -> Result<Geometry> {
         let least = BLOCK_BYTES_MIN.max(u64::from(chunk_bytes));
         let mut block = block_bytes.max(least);
@@ -147,11 +146,11 @@ impl Geometry {
     }
 
     pub fn block(&self, log: LogKind) -> u64 {
-        pick(&self.block_bytes, log)
+        self.block_bytes[log]
     }
 
     pub fn segment(&self, log: LogKind) -> u64 {
-        pick(&self.segment_bytes, log)
+        self.segment_bytes[log]
     }
 }
 
@@ -165,36 +164,6 @@ pub fn check_chunk(chunk_bytes: u32) -> Result<()> {
             chunk_bytes.into(),
             &format!("a power of two from {CHUNK_BYTES_MIN} to {CHUNK_BYTES_MAX} bytes"),
         ))
-    }
-}
-
-/// The item of one log.
-pub fn pick<T: Copy>(of_each: &[T; 3], log: LogKind) -> T {
-    let [records, chunks, times] = *of_each;
-    match log {
-        LogKind::Records => records,
-        LogKind::Chunks => chunks,
-        LogKind::Times => times,
-    }
-}
-
-/// The item of one log, by reference.
-pub fn pick_ref<T>(of_each: &[T; 3], log: LogKind) -> &T {
-    let [records, chunks, times] = of_each;
-    match log {
-        LogKind::Records => records,
-        LogKind::Chunks => chunks,
-        LogKind::Times => times,
-    }
-}
-
-/// The item of one log, to change.
-pub fn pick_mut<T>(of_each: &mut [T; 3], log: LogKind) -> &mut T {
-    let [records, chunks, times] = of_each;
-    match log {
-        LogKind::Records => records,
-        LogKind::Chunks => chunks,
-        LogKind::Times => times,
     }
 }
 
@@ -217,13 +186,13 @@ mod tests {
             ..
         } = LogOptions::default();
         let geometry = Geometry::new(chunk_bytes, block_bytes, segment_bytes).unwrap();
-        assert_eq!(geometry.block_bytes, [64 << 20, 8 << 20, 1 << 20]);
+        assert_eq!(geometry.block_bytes, [64 << 20, 8 << 20, 1 << 20].into());
         assert_eq!(geometry.bytes_min(), (2 << 30) + (256 << 20) + (32 << 20));
     }
 
     #[test]
     fn segments_shorter_than_what_is_allocated_ahead_count_as_often_as_they_are() {
-        let geometry = Geometry::new(4096, 1 << 20, [1 << 20, 1 << 20, 1 << 16]).unwrap();
+        let geometry = Geometry::new(4096, 1 << 20, [1 << 20, 1 << 20, 1 << 16].into()).unwrap();
         assert_eq!(geometry.written_bytes(LogKind::Records), 3 << 20);
         assert_eq!(geometry.written_bytes(LogKind::Chunks), 2 << 20);
         assert_eq!(geometry.written_bytes(LogKind::Times), 3 << 16);
@@ -241,20 +210,21 @@ mod tests {
             (4096, 1 << 16, [1 << 15, 1 << 20, 1 << 20], "segment"),
             (4096, 1 << 16, [1 << 20, 0, 1 << 20], "segment"),
         ] {
-            let error = Geometry::new(chunk, block, segments)
+            let error = Geometry::new(chunk, block, segments.into())
                 .unwrap_err()
                 .to_string();
             assert!(error.contains(word), "{error}");
         }
-        assert!(Geometry::new(4096, 1 << 16, [1 << 18; 3]).is_ok());
+        assert!(Geometry::new(4096, 1 << 16, [1 << 18; 3].into()).is_ok());
     }
 
     #[test]
     fn blocks_shrink_to_the_segments_that_a_directory_has() {
-        let geometry = Geometry::fitting(4096, 64 << 20, [1 << 18, 3 << 16, 1 << 16]).unwrap();
-        assert_eq!(geometry.block_bytes, [1 << 18, 1 << 16, 1 << 16]);
-        let geometry = Geometry::fitting(1 << 20, 1 << 16, [1 << 20; 3]).unwrap();
-        assert_eq!(geometry.block_bytes, [1 << 20; 3]);
-        assert!(Geometry::fitting(4096, 1 << 20, [4096; 3]).is_err());
+        let geometry =
+            Geometry::fitting(4096, 64 << 20, [1 << 18, 3 << 16, 1 << 16].into()).unwrap();
+        assert_eq!(geometry.block_bytes, [1 << 18, 1 << 16, 1 << 16].into());
+        let geometry = Geometry::fitting(1 << 20, 1 << 16, [1 << 20; 3].into()).unwrap();
+        assert_eq!(geometry.block_bytes, [1 << 20; 3].into());
+        assert!(Geometry::fitting(4096, 1 << 20, [4096; 3].into()).is_err());
     }
 }

@@ -204,13 +204,11 @@ pub fn read_catalog(reader: &LogReader) -> Result<Catalog> {
 }
 
 fn tail_of_records(tails: &Tails) -> Address {
-    let [records, _, _] = tails.tail;
-    records
+    tails.tail.records
 }
 
 fn begin_of_records(tails: &Tails) -> Address {
-    let [records, _, _] = tails.begin;
-    records
+    tails.begin.records
 }
 
 /// Whether there is nothing but what a crash before the first source left: addresses that hold no records.

@@ -77,21 +77,11 @@ impl SnapshotLogs {
 
     /// The published end of a log when the snapshot was taken; that of the record log may lie past the position.
     pub fn tail(&self, log: LogKind) -> Address {
-        let [records, chunks, times] = self.tails.tail;
-        match log {
-            LogKind::Records => records,
-            LogKind::Chunks => chunks,
-            LogKind::Times => times,
-        }
+        self.tails.tail[log]
     }
 
     pub fn begin(&self, log: LogKind) -> Address {
-        let [records, chunks, times] = self.tails.begin;
-        match log {
-            LogKind::Records => records,
-            LogKind::Chunks => chunks,
-            LogKind::Times => times,
-        }
+        self.tails.begin[log]
     }
 
     /// The first chunk that is retained whole.

@@ -3,7 +3,7 @@
 use super::directory::Directory;
 use crate::error::Result;
 use crate::log::DaemonWords;
-use crate::types::Address;
+use crate::types::{Address, PerLog};
 
 /// One look at a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -11,7 +11,7 @@ pub struct Status {
     pub uuid: [u8; 16],
     pub chunk_bytes: u32,
     /// The sizes of the segments of the three logs.
-    pub segment_bytes: [u64; 3],
+    pub segment_bytes: PerLog<u64>,
     /// Grows with each start of a writer.
     pub epoch: u64,
     /// What the writer says of itself, and the marks of each log.

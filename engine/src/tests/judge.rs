@@ -12,7 +12,7 @@ use crate::log::{Durability, LogReader};
 use crate::query::{
     AggregateSpec, Directory, Loss, Poll, Snapshot, aggregate, indexed_scan, raw_scan,
 };
-use crate::types::{Address, Key, LogKind, SourceId, Sum, TimeRange, ValueKind, ValueRange};
+use crate::types::{Address, Key, SourceId, Sum, TimeRange, ValueKind, ValueRange};
 
 /// A promise that does not hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -48,6 +48,8 @@ pub struct Owed {
     pub begin_most: u64,
     /// Records that readers had seen. What of these is gone must be named.
     pub seen: u64,
+    /// So many records the pending losses count, or more.
+    pub lost: u64,
 }
 
 /// The part of the list that is there.
@@ -65,7 +67,7 @@ pub fn read(disk: &Disk, sent: &[Sent], owed: &Owed) -> Result<Found, Broken> {
         reader => reader.map_err(|error| broken(owed.promise, error.to_string()))?,
     };
     let unread = |error: Error| broken("readable", error.to_string());
-    let begin = reader.tails().map_err(unread)?.begin[0];
+    let begin = reader.tails().map_err(unread)?.begin.records;
     if begin.0 > owed.begin_most {
         return Err(broken(
             "retention",
@@ -107,6 +109,14 @@ pub fn read(disk: &Disk, sent: &[Sent], owed: &Owed) -> Result<Found, Broken> {
         ));
     }
     agree(&snapshot, &found)?;
+    let losses = snapshot.losses(&Poll::never()).map_err(unread)?;
+    let lost: u64 = losses.iter().filter_map(|loss| loss.records).sum();
+    if lost < owed.lost {
+        return Err(broken(
+            "pending losses are kept",
+            format!("{lost} lost records are told, {} are owed", owed.lost),
+        ));
+    }
     Ok(Found { first, end })
 }
 
@@ -274,6 +284,7 @@ pub fn recover_with(
     let owed = Owed {
         promise: "recovered logs go on",
         records: client.sent.len() as u64,
+        lost: owed.lost.max(client.sent.len() as u64),
         ..*owed
     };
     read(disk, &client.sent, &owed).map_err(|broken| broken.when("after more records"))?;
@@ -286,5 +297,5 @@ pub fn recover_with(
 pub fn chunks(disk: &Disk) -> u64 {
     let reader = LogReader::open_with(disk.storage(), &loom()).unwrap();
     let tails = reader.tails().unwrap();
-    tails.tail[LogKind::Records as usize].0 / CHUNK
+    tails.tail.records.0 / CHUNK
 }

@@ -116,9 +116,8 @@ fn summary(report: &Report) -> String {
     }
     if report.pending_losses > 0 {
         let causes = counted(report.pending_losses, "cause");
-        summary += &format!(
-            "; losses of {causes} are pending: the daemon records them in loom_losses"
-        );
+        summary +=
+            &format!("; pending losses of {causes}, which the next start records in loom_losses");
     }
     summary
 }

@@ -8,6 +8,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use loom_engine::PerLog;
 use loom_engine::log::{Durability, LogOptions};
 use loom_engine::schema::{SourceDef, validate_sources};
 use serde::{Deserialize, Deserializer, de};
@@ -147,7 +148,7 @@ impl LogConfig {
     /// What the engine is to be opened with.
     pub fn options(&self) -> LogOptions {
         let defaults = LogOptions::default();
-        let [_, chunks, times] = defaults.segment_bytes;
+        let PerLog { chunks, times, .. } = defaults.segment_bytes;
         let [chunk, block, segment] =
             [&self.chunk, &self.block, &self.segment].map(|size| size.get_ref().0);
         // The index logs have shorter files where the record log has, in whole blocks of theirs.
@@ -159,7 +160,7 @@ impl LogConfig {
         LogOptions {
             chunk_bytes: u32::try_from(chunk).unwrap_or(defaults.chunk_bytes),
             block_bytes: block,
-            segment_bytes: [segment, share(8, chunks), share(64, times)],
+            segment_bytes: [segment, share(8, chunks), share(64, times)].into(),
             staging: (self.staging.get_ref() != Path::new(SHARED_MEMORY))
                 .then(|| self.staging.get_ref().clone()),
             durability: match self.durability {
@@ -452,7 +453,7 @@ bins = { from = 1000, factor = 2, count = 24 }
             (options.chunk_bytes, options.block_bytes),
             (16 << 10, 1 << 20)
         );
-        assert_eq!(options.segment_bytes[0], 256 << 20);
+        assert_eq!(options.segment_bytes.records, 256 << 20);
         assert_eq!(options.staging.as_deref(), Some(Path::new("/tmp")));
         assert_eq!(options.durability, Durability::Batch);
         assert_eq!(config.retention.min_free, FreeSpace::Bytes(10 << 30));
@@ -505,8 +506,8 @@ bins = { from = 1000, factor = 2, count = 24 }
         assert!(error.message.contains(&format!("{least}KiB")), "{error}");
         assert!(config("64KiB", "1MiB").is_ok());
         let of = |segment| config(segment, "1TiB").unwrap().log.options().segment_bytes;
-        assert_eq!(of("4GiB"), [4 << 30, 128 << 20, 16 << 20]);
-        assert_eq!(of("192KiB"), [192 << 10, 64 << 10, 64 << 10]);
+        assert_eq!(of("4GiB"), [4 << 30, 128 << 20, 16 << 20].into());
+        assert_eq!(of("192KiB"), [192 << 10, 64 << 10, 64 << 10].into());
     }
 
     #[test]

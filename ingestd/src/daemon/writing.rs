@@ -192,8 +192,7 @@ impl Writing {
             self.meter();
             self.losses.settle(&mut self.writer);
             self.publish(&mut last_tick);
-            self.syncs
-                .answer(&mut self.writer, self.trouble.as_deref());
+            self.syncs.answer(&mut self.writer, self.trouble.as_deref());
             if self.waiting.is_empty()
                 && self.syncs.is_empty()
                 && let Some(peers) = self.stopping.take()

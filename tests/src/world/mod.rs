@@ -131,7 +131,7 @@ impl<'a> Making<'a> {
             log: LogOptions {
                 chunk_bytes,
                 block_bytes: 1 << 20,
-                segment_bytes: [4 << 20; 3],
+                segment_bytes: [4 << 20; 3].into(),
                 durability: Durability::None,
                 ..LogOptions::default()
             },

@@ -57,7 +57,7 @@ fn write(dir: &Path) -> Result<()> {
     let log = LogOptions {
         chunk_bytes: 4 << 10,
         block_bytes: 1 << 20,
-        segment_bytes: [1 << 20; 3],
+        segment_bytes: [1 << 20; 3].into(),
         ..LogOptions::default()
     };
     let mut writer = Writer::open(

@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::format::{LOSS_TABLE_BYTES, LossTable, PendingLoss, SLOT_LOG, checksum_for};
 use crate::log::options::ADDRESS_LIMIT;
 use crate::log::sync::{AtomicU64, Ordering};
-use crate::types::Address;
+use crate::types::{Address, PerLog};
 
 pub const NAME: &str = "durable";
 const MAGIC: u32 = 0x4C42_5244;
@@ -44,7 +44,7 @@ pub struct DurableState {
     pub sequence: u64,
     pub epoch: u64,
     pub clean: bool,
-    pub logs: [DurableLog; 3],
+    pub logs: PerLog<DurableLog>,
     /// So long is the catalog at least; 0 where nobody said.
     pub catalog_bytes: u64,
     /// Pending losses of a writer that ended. While one runs, staging holds them.
@@ -52,11 +52,11 @@ pub struct DurableState {
 }
 
 impl DurableState {
-    pub fn tails(&self) -> [Address; 3] {
+    pub fn tails(&self) -> PerLog<Address> {
         self.logs.map(|log| log.tail)
     }
 
-    pub fn begins(&self) -> [Address; 3] {
+    pub fn begins(&self) -> PerLog<Address> {
         self.logs.map(|log| log.begin)
     }
 
@@ -67,7 +67,7 @@ impl DurableState {
         body.extend_from_slice(&self.epoch.to_le_bytes());
         body.extend_from_slice(&u32::from(self.clean).to_le_bytes());
         body.extend_from_slice(&[0; 4]);
-        for log in &self.logs {
+        for log in self.logs {
             body.extend_from_slice(&log.tail.0.to_le_bytes());
             body.extend_from_slice(&log.begin.0.to_le_bytes());
             body.extend_from_slice(&log.checksum.to_le_bytes());
@@ -109,7 +109,7 @@ impl DurableState {
                 resume: Address(u64_at(at + 24)?),
             })
         };
-        let logs = [log_at(40)?, log_at(72)?, log_at(104)?];
+        let logs = PerLog::from([log_at(40)?, log_at(72)?, log_at(104)?]);
         let is_sound = |log: &DurableLog| {
             let all = [log.begin, log.tail, log.resume];
             log.begin <= log.tail
@@ -213,7 +213,7 @@ impl DurableFile {
 
     /// Writes and syncs the next slot. The caller has synced what it names. If the medium refuses it, the file is written anew once, with both
     /// slots; the old one is never synced again.
-    pub fn write(&mut self, epoch: u64, end: End<'_>, logs: [DurableLog; 3]) -> Result<()> {
+    pub fn write(&mut self, epoch: u64, end: End<'_>, logs: PerLog<DurableLog>) -> Result<()> {
         let (clean, losses) = match end {
             End::Open => (false, &[][..]),
             End::Clean(losses) => (true, losses),
@@ -272,8 +272,8 @@ mod tests {
 
     const UUID: [u8; 16] = [3; 16];
 
-    fn logs(tail: u64) -> [DurableLog; 3] {
-        [1, 2, 3].map(|log| DurableLog {
+    fn logs(tail: u64) -> PerLog<DurableLog> {
+        PerLog::from([1, 2, 3]).map(|log| DurableLog {
             tail: Address(8 * tail * log),
             begin: Address(8 * log),
             checksum: log as u32,

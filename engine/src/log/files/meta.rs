@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::checked_json;
 use crate::error::{Error, Result};
 use crate::log::options::check_chunk;
-use crate::types::LogKind;
+use crate::types::{LogKind, PerLog};
 
 const FORMAT: u64 = 2;
 
@@ -18,7 +18,7 @@ pub struct DirMeta {
     pub uuid: [u8; 16],
     pub chunk_bytes: u32,
     /// File sizes of the three logs.
-    pub segment_bytes: [u64; 3],
+    pub segment_bytes: PerLog<u64>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -26,11 +26,11 @@ struct File {
     format: u64,
     uuid: Uuid,
     chunk_bytes: u32,
-    segment_bytes: [u64; 3],
+    segment_bytes: PerLog<u64>,
 }
 
 impl DirMeta {
-    pub fn new(chunk_bytes: u32, segment_bytes: [u64; 3]) -> DirMeta {
+    pub fn new(chunk_bytes: u32, segment_bytes: PerLog<u64>) -> DirMeta {
         DirMeta {
             uuid: *Uuid::new_v4().as_bytes(),
             chunk_bytes,
@@ -59,7 +59,8 @@ impl DirMeta {
         }
         let file: File = checked_json::decode(content).map_err(damaged)?;
         check_chunk(file.chunk_bytes).map_err(|error| damaged(error.to_string()))?;
-        for (segment, log) in file.segment_bytes.into_iter().zip(LogKind::ALL) {
+        for log in LogKind::ALL {
+            let segment = file.segment_bytes[log];
             if segment == 0 || segment % u64::from(file.chunk_bytes) != 0 {
                 return Err(damaged(format!(
                     "segments of {segment} bytes for the {log}"
@@ -98,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_text_says_what_was_written_with_and_without_a_checksum() {
-        let meta = DirMeta::new(4096, [1 << 20, 1 << 18, 1 << 16]);
+        let meta = DirMeta::new(4096, [1 << 20, 1 << 18, 1 << 16].into());
         for with_checksum in [true, false] {
             let text = meta.text(with_checksum);
             assert_eq!(DirMeta::decode(Path::new("x"), &text).unwrap(), meta);

@@ -128,7 +128,7 @@ mod tests {
     fn a_directory_says_what_it_is() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(DirMeta::read(&OsStorage, dir.path()).unwrap(), None);
-        let meta = DirMeta::new(4096, [1 << 20, 1 << 18, 1 << 16]);
+        let meta = DirMeta::new(4096, [1 << 20, 1 << 18, 1 << 16].into());
         meta.write(&OsStorage, dir.path()).unwrap();
         assert_eq!(DirMeta::require(&OsStorage, dir.path()).unwrap(), meta);
     }
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn the_copy_serves_where_the_file_does_not_verify() {
         let dir = tempfile::tempdir().unwrap();
-        let meta = DirMeta::new(4096, [1 << 20, 1 << 18, 1 << 16]);
+        let meta = DirMeta::new(4096, [1 << 20, 1 << 18, 1 << 16].into());
         meta.write(&OsStorage, dir.path()).unwrap();
         let [path, copy] = [NAME, COPY_NAME].map(|name| dir.path().join(name));
         let text = std::fs::read(&path).unwrap();
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn a_file_without_a_checksum_and_a_copy_is_sound() {
         let dir = tempfile::tempdir().unwrap();
-        let meta = DirMeta::new(4096, [1 << 20; 3]);
+        let meta = DirMeta::new(4096, [1 << 20; 3].into());
         std::fs::write(dir.path().join(NAME), meta.text(false)).unwrap();
         assert_eq!(DirMeta::require(&OsStorage, dir.path()).unwrap(), meta);
         assert!(meta.damaged_files(&OsStorage, dir.path()).is_empty());

@@ -9,10 +9,9 @@ use crate::error::{Error, Result};
 use crate::log::files::durable::DurableState;
 use crate::log::files::segment::{SegmentDir, SegmentList, SegmentName};
 use crate::log::files::storage::{OpenMode, StorageFile, is_not_found, read_at};
-use crate::log::options::pick_ref;
 use crate::log::staging::attachment::Attachment;
 use crate::log::sync::{AtomicU64, Mutex, Ordering, locked};
-use crate::types::{Address, LogKind};
+use crate::types::{Address, LogKind, PerLog};
 
 #[derive(Debug)]
 pub enum Stage {
@@ -22,7 +21,7 @@ pub enum Stage {
     /// No staging: the slot's state, with the record log as far as recovery would keep it.
     Ended {
         slot: DurableState,
-        tails: [Address; 3],
+        tails: PerLog<Address>,
         /// Where records will go on, if above the end of the chunk that they end in.
         gap_to: Option<Address>,
     },
@@ -33,9 +32,9 @@ pub struct View {
     number: u64,
     pub stage: Stage,
     /// The greatest heads seen, so that what is long evicted is not looked for in staging.
-    heads: [AtomicU64; 3],
+    heads: PerLog<AtomicU64>,
     /// Which segments there were when they were last looked for.
-    lists: [Mutex<Arc<SegmentList>>; 3],
+    lists: PerLog<Mutex<Arc<SegmentList>>>,
 }
 
 /// Views are numbered in this process, for `segment_pool`.
@@ -60,16 +59,16 @@ impl View {
     /// The greatest head seen of a log.
     pub fn head(&self, log: LogKind) -> Address {
         // Relaxed: the head only says where to look first, and it is loaded again after every copy.
-        Address(pick_ref(&self.heads, log).load(Ordering::Relaxed))
+        Address(self.heads[log].load(Ordering::Relaxed))
     }
 
     pub fn set_head(&self, log: LogKind, head: Address) {
-        pick_ref(&self.heads, log).fetch_max(head.0, Ordering::Relaxed);
+        self.heads[log].fetch_max(head.0, Ordering::Relaxed);
     }
 
     /// The segment of that first address, as it was when there was last a look.
     pub fn generation(&self, log: LogKind, first: Address) -> Option<u32> {
-        locked(pick_ref(&self.lists, log)).get(&first).copied()
+        locked(&self.lists[log]).get(&first).copied()
     }
 
     pub fn forget_lists(&self) {
@@ -139,7 +138,7 @@ impl View {
 
     fn open(&self, segments: &SegmentDir, address: Address) -> Result<Arc<dyn StorageFile>> {
         let first = segments.first_of(address);
-        let list = pick_ref(&self.lists, segments.log());
+        let list = &self.lists[segments.log()];
         let mut known = Arc::clone(&*locked(list));
         if let Some(&generation) = known.get(&first) {
             match segments.open(SegmentName { first, generation }, OpenMode::Read) {

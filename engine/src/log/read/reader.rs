@@ -18,12 +18,12 @@ use crate::log::files::lock::LockWatch;
 use crate::log::files::meta::DirMeta;
 use crate::log::files::segment::{SegmentDir, SegmentList, SegmentName};
 use crate::log::files::storage::{OsStorage, Storage};
-use crate::log::options::{ADDRESS_LIMIT, pick};
+use crate::log::options::ADDRESS_LIMIT;
 use crate::log::staging::control::{DaemonWord, Word};
 use crate::log::staging::note::StagingNote;
 use crate::log::staging::protocol;
 use crate::log::sync::{Memory, Mutex, locked};
-use crate::types::{Address, LogKind, Timestamp};
+use crate::types::{Address, LogKind, PerLog, Timestamp};
 
 /// How often a reader looks again when what it was told is replaced under it: a writer begins.
 const ATTEMPTS: u32 = 5;
@@ -31,8 +31,8 @@ const ATTEMPTS: u32 = 5;
 /// Up to where, and from where, a reader may read.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Tails {
-    pub tail: [Address; 3],
-    pub begin: [Address; 3],
+    pub tail: PerLog<Address>,
+    pub begin: PerLog<Address>,
     /// Where a writer would go on, if it would leave a gap above the tail of the records: what stood there was lost with staging.
     pub gap_to: Option<Address>,
     /// Whether a writer lives.
@@ -58,7 +58,7 @@ pub struct DaemonWords {
     pub stalls: u64,
     pub stall_ns: u64,
     pub clock_offset_ns: i64,
-    pub logs: [LogWords; 3],
+    pub logs: PerLog<LogWords>,
 }
 
 /// The five marks of a log.
@@ -77,7 +77,7 @@ pub struct LogReader {
     storage: CountingStorage,
     dir: PathBuf,
     meta: DirMeta,
-    segments: [SegmentDir; 3],
+    segments: PerLog<SegmentDir>,
     lock: LockWatch,
     view: Mutex<Arc<View>>,
     /// Held by the thread that looks for another view.
@@ -118,7 +118,7 @@ impl LogReader {
 
     /// The segment that holds an address, or would.
     pub fn path_of(&self, log: LogKind, address: Address) -> PathBuf {
-        let segments = self.segments_of(log);
+        let segments = &self.segments[log];
         let first = segments.first_of(address);
         let view = Arc::clone(&*locked(&self.view));
         let generation = view.generation(log, first).or_else(|| {
@@ -133,7 +133,7 @@ impl LogReader {
 
     /// The first address from `address` on for whose bytes there is a segment, or staging; `None` where there is none up to the end of all addresses.
     pub fn stored_from(&self, log: LogKind, address: Address) -> Result<Option<Address>> {
-        let segments = self.segments_of(log);
+        let segments = &self.segments[log];
         let first = segments.first_of(address);
         let segment = segments
             .list()?
@@ -203,7 +203,7 @@ impl LogReader {
             view = self.refresh()?;
         }
         let Stage::Staged(staging) = &view.stage else {
-            view.read_segments(self.segments_of(log), address, buffer)
+            view.read_segments(&self.segments[log], address, buffer)
                 .map_err(|error| self.explain(&view, log, address, error))?;
             return Ok(Origin::Segment);
         };
@@ -220,7 +220,7 @@ impl LogReader {
         )?;
         view.set_head(log, head);
         let (below, staged) = buffer.split_at_mut((split.0 - address.0) as usize);
-        view.read_segments(self.segments_of(log), address, below)
+        view.read_segments(&self.segments[log], address, below)
             .map_err(|error| self.explain(&view, log, address, error))?;
         Ok(if staged.is_empty() {
             Origin::Segment
@@ -241,7 +241,7 @@ impl LogReader {
         let end = Address(address.0.saturating_add(bytes));
         let staged = matches!(view.stage, Stage::Staged(_)) && end > view.head(log);
         if !staged {
-            view.will_read(self.segments_of(log), address, bytes);
+            view.will_read(&self.segments[log], address, bytes);
         }
     }
 
@@ -308,7 +308,7 @@ impl LogReader {
             Stage::Staged(staging) => staging.losses(),
             Stage::Ended { slot, tails, .. } => Ok(LossTable {
                 rows: slot.losses.clone(),
-                recorded_below: pick(tails, LogKind::Records),
+                recorded_below: tails.records,
             }),
             Stage::Unknown => unreachable!("a refreshed view is known"),
         }
@@ -329,7 +329,8 @@ impl LogReader {
                 words.stall_ns = staging.daemon_word(DaemonWord::StallNanos)?;
                 words.clock_offset_ns = staging.daemon_word(DaemonWord::ClockOffset)? as i64;
                 words.stopping = staging.daemon_word(DaemonWord::Stopping)? != 0;
-                for (log, of_log) in LogKind::ALL.into_iter().zip(&mut words.logs) {
+                for log in LogKind::ALL {
+                    let of_log = &mut words.logs[log];
                     // The lower ones first: all grow, so their order holds in what is shown.
                     of_log.begin = staging.word(log, Word::Begin)?;
                     of_log.head = staging.word(log, Word::Head)?;
@@ -339,15 +340,13 @@ impl LogReader {
                 }
             }
             Stage::Ended { slot, tails, .. } => {
-                for ((of_log, tail), durable) in words.logs.iter_mut().zip(tails).zip(slot.logs) {
-                    *of_log = LogWords {
-                        begin: durable.begin,
-                        durable: durable.tail,
-                        flushed: *tail,
-                        head: *tail,
-                        tail: *tail,
-                    };
-                }
+                words.logs = PerLog::new(|log| LogWords {
+                    begin: slot.logs[log].begin,
+                    durable: slot.logs[log].tail,
+                    flushed: tails[log],
+                    head: tails[log],
+                    tail: tails[log],
+                });
             }
             Stage::Unknown => unreachable!("a refreshed view is known"),
         }
@@ -424,12 +423,11 @@ impl LogReader {
     }
 
     /// The end that the slot tells of; where staging was lost, `lost` is what segments there are.
-    fn ended(&self, slot: DurableState, lost: Option<&[SegmentList; 3]>) -> Stage {
+    fn ended(&self, slot: DurableState, lost: Option<&PerLog<SegmentList>>) -> Stage {
         let tails = slot.tails();
-        let [records, ..] = tails;
         let resume = resume_after(&slot.logs, &self.meta, lost);
         let chunk_bytes = u64::from(self.meta.chunk_bytes);
-        let gap_to = Some(resume).filter(|resume| *resume > records.align_up(chunk_bytes));
+        let gap_to = Some(resume).filter(|resume| *resume > tails.records.align_up(chunk_bytes));
         Stage::Ended {
             slot,
             tails,
@@ -437,20 +435,11 @@ impl LogReader {
         }
     }
 
-    fn segments_of(&self, log: LogKind) -> &SegmentDir {
-        let [records, chunks, times] = &self.segments;
-        match log {
-            LogKind::Records => records,
-            LogKind::Chunks => chunks,
-            LogKind::Times => times,
-        }
-    }
-
     /// Says `Evicted` of bytes that retention removed while they were wanted.
     fn explain(&self, view: &View, log: LogKind, address: Address, error: Error) -> Error {
         let begin = match &view.stage {
             Stage::Staged(staging) => staging.word(log, Word::Begin).unwrap_or_default(),
-            Stage::Ended { slot, .. } => pick(&slot.begins(), log),
+            Stage::Ended { slot, .. } => slot.begins()[log],
             Stage::Unknown => Address::ZERO,
         };
         if address < begin {

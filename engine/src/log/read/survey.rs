@@ -11,10 +11,9 @@ use crate::log::files::durable::{self, DurableLog, DurableState};
 use crate::log::files::meta::DirMeta;
 use crate::log::files::segment::{SegmentDir, SegmentList};
 use crate::log::files::storage::{Storage, is_not_found};
-use crate::log::options::pick_ref;
 use crate::log::staging::attachment::Attachment;
 use crate::log::staging::note::StagingNote;
-use crate::types::{Address, LogKind};
+use crate::types::{Address, PerLog};
 
 /// How the last writer of a directory ended.
 #[derive(Debug)]
@@ -88,36 +87,35 @@ fn attach(storage: &dyn Storage, dir: &Path, meta: &DirMeta, note: &StagingNote)
 }
 
 /// The segment folders of the three logs.
-pub fn segment_dirs(storage: &Arc<dyn Storage>, dir: &Path, meta: &DirMeta) -> [SegmentDir; 3] {
-    LogKind::ALL.map(|log| {
-        let segment_bytes = *pick_ref(&meta.segment_bytes, log);
+pub fn segment_dirs(storage: &Arc<dyn Storage>, dir: &Path, meta: &DirMeta) -> PerLog<SegmentDir> {
+    PerLog::new(|log| {
+        let segment_bytes = meta.segment_bytes[log];
         SegmentDir::new(Arc::clone(storage), dir, log, segment_bytes)
     })
 }
 
 /// Whether no log has a segment.
-pub fn is_empty(lists: &[SegmentList; 3]) -> bool {
+pub fn is_empty(lists: &PerLog<SegmentList>) -> bool {
     lists.iter().all(SegmentList::is_empty)
 }
 
 /// What segments there are.
-pub fn list_all(segments: &[SegmentDir; 3]) -> Result<[SegmentList; 3]> {
-    let [records, chunks, times] = segments;
-    Ok([records.list()?, chunks.list()?, times.list()?])
+pub fn list_all(segments: &PerLog<SegmentDir>) -> Result<PerLog<SegmentList>> {
+    PerLog::try_new(|log| segments[log].list())
 }
 
 /// The durable state that holds when staging is lost: the slot, with the record log taken further, over the longest run of chunks above it that verify.
 /// Where no slot verifies, the record log begins with its first segment, and the index logs are empty.
 pub fn keep(
-    segments: &[SegmentDir; 3],
-    lists: &[SegmentList; 3],
+    segments: &PerLog<SegmentDir>,
+    lists: &PerLog<SegmentList>,
     meta: &DirMeta,
     slot: Option<&DurableState>,
-) -> Result<[DurableLog; 3]> {
+) -> Result<PerLog<DurableLog>> {
     let mut logs = slot.map_or_else(
         || {
-            lists.each_ref().map(|list| {
-                let first = list.keys().next().copied().unwrap_or_default();
+            PerLog::new(|log| {
+                let first = lists[log].keys().next().copied().unwrap_or_default();
                 DurableLog {
                     tail: first,
                     begin: first,
@@ -127,9 +125,8 @@ pub fn keep(
         },
         |slot| slot.logs,
     );
-    let [records, ..] = &mut logs;
-    let [folder, ..] = segments;
-    let [list, ..] = lists;
+    let records = &mut logs.records;
+    let (folder, list) = (&segments.records, &lists.records);
     let chunk_bytes = u64::from(meta.chunk_bytes);
     let mut chunk = vec![0; meta.chunk_bytes as usize];
     if records.ends_in_gap() {
@@ -162,17 +159,17 @@ pub fn is_there(read: Result<bool>) -> Result<bool> {
 /// The first address at which the record log may go on: a chunk boundary, and past every segment if staging was `lost`, since what was published
 /// above the end must not share its addresses with anything later.
 pub fn resume_after(
-    logs: &[DurableLog; 3],
+    logs: &PerLog<DurableLog>,
     meta: &DirMeta,
-    lost: Option<&[SegmentList; 3]>,
+    lost: Option<&PerLog<SegmentList>>,
 ) -> Address {
-    let [records, ..] = logs;
-    let [segment_bytes, ..] = meta.segment_bytes;
+    let records = &logs.records;
+    let segment_bytes = meta.segment_bytes.records;
     let past_end = records
         .tail
         .max(records.resume)
         .align_up(u64::from(meta.chunk_bytes));
-    match lost.and_then(|[list, ..]| list.keys().next_back()) {
+    match lost.and_then(|lists| lists.records.keys().next_back()) {
         Some(&last) => past_end.max(last + segment_bytes),
         None => past_end,
     }

@@ -212,7 +212,7 @@ mod tests {
         let header = Header {
             uuid: [5; 16],
             epoch: 9,
-            block_bytes: [4096; 3],
+            block_bytes: [4096; 3].into(),
         };
         write_at(&*file, &header.encode(), 0).unwrap();
         let (id, owner) = (file.id().unwrap(), OsStorage.dir_id(dir).unwrap());

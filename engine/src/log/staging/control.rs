@@ -7,7 +7,7 @@
 use super::protocol::Protocol;
 use crate::format::LOSS_TABLE_BYTES;
 use crate::log::sync::Memory;
-use crate::types::LogKind;
+use crate::types::{LogKind, PerLog};
 
 pub const CONTROL_BYTES: u64 = 4096;
 /// Each of the two tables of pending losses has a page, and the blocks follow.
@@ -111,7 +111,7 @@ impl Pair {
 pub struct Header {
     pub uuid: [u8; 16],
     pub epoch: u64,
-    pub block_bytes: [u64; 3],
+    pub block_bytes: PerLog<u64>,
 }
 
 impl Header {
@@ -152,7 +152,7 @@ impl Header {
         Ok(Header {
             uuid,
             epoch: u64_at(32),
-            block_bytes: [u64_at(40), u64_at(48), u64_at(56)],
+            block_bytes: [u64_at(40), u64_at(48), u64_at(56)].into(),
         })
     }
 }
@@ -166,7 +166,7 @@ mod tests {
         let header = Header {
             uuid: [7; 16],
             epoch: 3,
-            block_bytes: [1 << 20, 1 << 17, 1 << 16],
+            block_bytes: [1 << 20, 1 << 17, 1 << 16].into(),
         };
         let bytes = header.encode();
         assert_eq!(Header::decode(&bytes), Ok(header));

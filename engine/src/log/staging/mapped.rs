@@ -11,19 +11,19 @@ use super::control::{self, BLOCKS_OFFSET, DaemonWord, Header, Word};
 use super::protocol;
 use crate::error::Result;
 use crate::log::files::storage::StorageFile;
-use crate::log::options::{Geometry, pick};
+use crate::log::options::Geometry;
 use crate::log::sync::{AtomicU64, Memory, Ordering};
-use crate::types::{Address, LogKind};
+use crate::types::{Address, LogKind, PerLog};
 
 /// Where the blocks stand in the file.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct StagingLayout {
-    block_bytes: [u64; 3],
+    block_bytes: PerLog<u64>,
 }
 
 impl StagingLayout {
     /// `None` for block sizes that no staging has: they may come from a file.
-    pub fn new(block_bytes: [u64; 3]) -> Option<StagingLayout> {
+    pub fn new(block_bytes: PerLog<u64>) -> Option<StagingLayout> {
         let sound = block_bytes
             .iter()
             .all(|block| block.is_power_of_two() && (4096..=1 << 40).contains(block));
@@ -42,12 +42,14 @@ impl StagingLayout {
     }
 
     pub fn block(&self, log: LogKind) -> u64 {
-        pick(&self.block_bytes, log)
+        self.block_bytes[log]
     }
 
     /// Offset in the file of a byte of a log.
     pub fn offset(&self, log: LogKind, address: Address) -> u64 {
-        let [records, chunks, _] = self.block_bytes;
+        let PerLog {
+            records, chunks, ..
+        } = self.block_bytes;
         let first = match log {
             LogKind::Records => 0,
             LogKind::Chunks => 2 * records,
@@ -281,7 +283,7 @@ mod tests {
 
     #[test]
     fn blocks_alternate_and_do_not_overlap() {
-        let layout = StagingLayout::new([1 << 16, 1 << 14, 1 << 13]).unwrap();
+        let layout = StagingLayout::new([1 << 16, 1 << 14, 1 << 13].into()).unwrap();
         let offset = |log, address| layout.offset(log, Address(address));
         assert_eq!(offset(LogKind::Records, 0), BLOCKS_OFFSET);
         assert_eq!(
@@ -299,7 +301,7 @@ mod tests {
             BLOCKS_OFFSET + 2 * ((1 << 16) + (1 << 14) + (1 << 13))
         );
         assert_eq!(layout.run_bytes(LogKind::Times, Address((1 << 13) - 8)), 8);
-        assert_eq!(StagingLayout::new([0, 4096, 4096]), None);
-        assert_eq!(StagingLayout::new([u64::MAX, 4096, 4096]), None);
+        assert_eq!(StagingLayout::new([0, 4096, 4096].into()), None);
+        assert_eq!(StagingLayout::new([u64::MAX, 4096, 4096].into()), None);
     }
 }

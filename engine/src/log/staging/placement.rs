@@ -66,7 +66,7 @@ pub fn place(
         Ok(Some(geometry)) => match site.make(&folder, folder.join(&name), geometry) {
             Ok(placed) => {
                 if geometry != wanted {
-                    let [block, ..] = geometry.block_bytes;
+                    let block = geometry.block_bytes.records;
                     tracing::warn!(
                         "{} is small: the record log is staged in blocks of {block} bytes instead of {}",
                         folder.display(),
@@ -92,7 +92,7 @@ fn shrinking(
     meta: &DirMeta,
 ) -> Result<Option<Geometry>> {
     let free = storage.free_bytes(folder)?;
-    let [mut block, ..] = wanted.block_bytes;
+    let mut block = wanted.block_bytes.records;
     let least = SHRUNK_BLOCK_BYTES_MIN.max(wanted.chunk_bytes).min(block);
     while block >= least {
         let geometry = Geometry::new(meta.chunk_bytes, block, meta.segment_bytes)?;

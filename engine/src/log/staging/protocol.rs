@@ -10,7 +10,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::types::{Address, LogKind};
+use crate::types::{Address, LogKind, PerLog};
 
 /// A word that threads or processes share.
 pub trait Word {
@@ -68,11 +68,15 @@ pub fn publish(mut tell_tail: impl FnMut(LogKind)) {
 }
 
 /// Loads a word of each log in the opposite order of publication; records, chunks, times are returned.
-pub fn load_tails<T, E>(mut load: impl FnMut(LogKind) -> Result<T, E>) -> Result<[T; 3], E> {
+pub fn load_tails<T, E>(mut load: impl FnMut(LogKind) -> Result<T, E>) -> Result<PerLog<T>, E> {
     let times = load(LogKind::Times)?;
     let chunks = load(LogKind::Chunks)?;
     let records = load(LogKind::Records)?;
-    Ok([records, chunks, times])
+    Ok(PerLog {
+        records,
+        chunks,
+        times,
+    })
 }
 
 /// Copies from staging what of `[from, end)` is staged: `copy` is told where to begin and copies up to `end`, `load_head` looks at the head.

@@ -18,7 +18,7 @@ use crate::log::files::lock::WriterLock;
 use crate::log::files::meta::DirMeta;
 use crate::log::files::segment::{SegmentDir, SegmentList, SegmentName};
 use crate::log::files::storage::{OpenMode, Storage, unlink_if_present};
-use crate::log::options::{Durability, Geometry, LogOptions, pick_mut, pick_ref};
+use crate::log::options::{Durability, Geometry, LogOptions};
 use crate::log::read::epoch_view::{Stage, View};
 use crate::log::read::survey::{
     Ending, Survey, is_empty, is_there, keep, list_all, resume_after, segment_dirs,
@@ -32,7 +32,7 @@ use crate::log::write::flusher::Flusher;
 use crate::log::write::log_flusher::{LogFlusher, Release};
 use crate::log::write::logs::{Logs, Parts};
 use crate::log::write::shared::{LogStart, Setup, Shared};
-use crate::types::{Address, LogKind};
+use crate::types::{Address, LogKind, PerLog};
 
 /// What recovery found.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -56,13 +56,13 @@ pub struct Opening {
     survey: Survey,
     how: Recovered,
     /// Tail, begin and the checksum below the tail of each log, as recovered.
-    logs: [DurableLog; 3],
+    logs: PerLog<DurableLog>,
     /// What was refused or dropped and has no record in the log.
     losses: Vec<PendingLoss>,
     /// The last writer appended nothing below, and nothing is there above the end: a gap that it had not told of yet.
     floor: Address,
-    segments: [SegmentDir; 3],
-    lists: [SegmentList; 3],
+    segments: PerLog<SegmentDir>,
+    lists: PerLog<SegmentList>,
     /// Keeps files open from one read to the next.
     view: View,
 }
@@ -116,8 +116,7 @@ impl Opening {
                 keep(&segments, &lists, &meta, survey.slot.as_ref())?,
             ),
         };
-        let [records, ..] = &logs;
-        let losses = pending_losses(&survey, records.tail);
+        let losses = pending_losses(&survey, logs.records.tail);
         if how != Recovered::Clean {
             let synced = survey.slot.clone().unwrap_or_default().tails();
             for ((segments, from), entry) in segments.iter().zip(synced).zip(logs) {
@@ -156,12 +155,12 @@ impl Opening {
 
     /// The lowest address retained.
     pub fn begin(&self, log: LogKind) -> Address {
-        pick_ref(&self.logs, log).begin
+        self.logs[log].begin
     }
 
     /// End of the bytes that were recovered; of the record log perhaps inside a chunk.
     pub fn end(&self, log: LogKind) -> Address {
-        pick_ref(&self.logs, log).tail
+        self.logs[log].tail
     }
 
     /// The first address at which the record log may go on: a chunk boundary, and past every segment if staging was lost, since what was
@@ -174,8 +173,8 @@ impl Opening {
 
     /// How many chunks of the record log between two addresses stand in no segment.
     pub fn missing_chunks(&self, from: Address, to: Address) -> u64 {
-        let [folder, ..] = &self.segments;
-        let [list, ..] = &self.lists;
+        let folder = &self.segments.records;
+        let list = &self.lists.records;
         let in_segment = |first: &Address| {
             let end = first.0.saturating_add(folder.segment_bytes()).min(to.0);
             end.saturating_sub(first.0.max(from.0))
@@ -187,8 +186,8 @@ impl Opening {
 
     /// The segments of the record log from `from` up to the one that holds `to` that do not exist.
     fn absent_segments(&self, from: Address, to: Address) -> Vec<Address> {
-        let [folder, ..] = &self.segments;
-        let [list, ..] = &self.lists;
+        let folder = &self.segments.records;
+        let list = &self.lists.records;
         let end = folder.first_of(to);
         let mut absent = Vec::new();
         let mut first = folder.first_of(from);
@@ -203,9 +202,9 @@ impl Opening {
 
     /// The segment that holds an address, or would.
     pub fn path_of(&self, log: LogKind, address: Address) -> PathBuf {
-        let segments = pick_ref(&self.segments, log);
+        let segments = &self.segments[log];
         let first = segments.first_of(address);
-        let generation = pick_ref(&self.lists, log).get(&first).copied();
+        let generation = self.lists[log].get(&first).copied();
         segments.path_of(SegmentName {
             first,
             generation: generation.unwrap_or(0),
@@ -214,7 +213,7 @@ impl Opening {
 
     /// Reads bytes between a log's begin and end.
     pub fn read(&self, log: LogKind, address: Address, buffer: &mut [u8]) -> Result<()> {
-        let segments = pick_ref(&self.segments, log);
+        let segments = &self.segments[log];
         self.view.read_segments(segments, address, buffer)
     }
 
@@ -241,9 +240,9 @@ impl Opening {
 
     /// A chunk of the record log as far as it was recovered; `None` where that does not verify.
     pub fn sound_chunk(&self, first: Address) -> Result<Option<Vec<u8>>> {
-        let [records, ..] = self.logs;
-        let [folder, ..] = &self.segments;
-        let [list, ..] = &self.lists;
+        let records = self.logs.records;
+        let folder = &self.segments.records;
+        let list = &self.lists.records;
         let uuid = &self.meta.uuid;
         let chunk_bytes = u64::from(self.meta.chunk_bytes);
         let known = records.tail.0.saturating_sub(first.0).min(chunk_bytes);
@@ -259,13 +258,12 @@ impl Opening {
 
     /// Gives up what lies below, for there is no room to begin with all of it. As in a running writer's retention the slot that says so is durable
     /// before a file goes; it needs no space. It is of an epoch of its own, since what staging held is in segments by now.
-    pub fn evict(self, begins: [Address; 3]) -> Result<()> {
+    pub fn evict(self, begins: PerLog<Address>) -> Result<()> {
         let mut slot = self.logs;
         for (entry, begin) in slot.iter_mut().zip(begins) {
             entry.begin = begin.clamp(entry.begin, entry.tail);
         }
-        let [of_records, ..] = &mut slot;
-        of_records.resume = self.resume();
+        slot.records.resume = self.resume();
         let end = match self.how {
             Recovered::Clean | Recovered::Salvaged => End::Clean(&self.losses),
             Recovered::StagingLost => End::Open,
@@ -311,13 +309,16 @@ impl Opening {
                 self.end(log)
             );
         }
-        let starts = [records, chunks, times];
-        // What lies between the end and `records` is a gap. Readers are not told of addresses in it before their entries stand in the index logs.
-        let known = [
-            self.end(LogKind::Records).align_up(chunk_bytes),
+        let starts = PerLog {
+            records,
             chunks,
             times,
-        ];
+        };
+        // What lies between the end and `records` is a gap. Readers are not told of addresses in it before their entries stand in the index logs.
+        let known = PerLog {
+            records: self.end(LogKind::Records).align_up(chunk_bytes),
+            ..starts
+        };
         // What the directory and its catalog say has verified by now.
         self.meta.write(&*self.storage, &self.dir)?;
         let catalog = CatalogFile::begin(Arc::clone(&self.storage), &self.dir, catalog)?;
@@ -330,7 +331,7 @@ impl Opening {
         )?;
         if self.survey.slot.is_none() && self.how == Recovered::Clean {
             // From the first segment on, a directory without a slot is one that lost it.
-            durable.write(0, End::Clean(&[]), [DurableLog::default(); 3])?;
+            durable.write(0, End::Clean(&[]), PerLog::default())?;
         }
         self.seal_last_chunk()?;
         for (segments, start) in self.segments.iter().zip(starts) {
@@ -347,33 +348,33 @@ impl Opening {
 
         let epoch = self.survey.epoch();
         let mut slot = self.logs;
-        for (log, known) in LogKind::ALL.into_iter().zip(known) {
+        for log in LogKind::ALL {
+            let known = known[log];
             let bytes = self.last_bytes(log, known)?;
             let from = known.align_down(chunk_bytes);
             let begin = self.begin(log).min(known);
-            *pick_mut(&mut slot, log) = DurableLog {
+            slot[log] = DurableLog {
                 tail: known,
                 begin,
                 checksum: checksum(&self.meta.uuid, log, from, &bytes),
                 resume: Address::ZERO,
             };
         }
-        let [of_records, ..] = &mut slot;
-        of_records.resume = records;
+        slot.records.resume = records;
         // From here on the slot speaks for all that old staging held: the epoch before has ended, and none has begun.
         durable.write(epoch, End::Clean(&self.losses), slot)?;
         for (segments, entry) in self.segments.iter().zip(slot) {
             // A crash may have come between a begin and what follows from it.
             segments.evict(entry.begin)?;
         }
-        let [end, ..] = known;
+        let end = known.records;
         if records > end {
             tracing::warn!(
                 "{}: what was published above address {end} is lost with staging: up to address {records} there is a gap, which loom_losses tells of",
                 self.dir.display()
             );
             // The slot holds the place of these from now on.
-            let [folder, ..] = &self.segments;
+            let folder = &self.segments.records;
             folder.remove_unwritten(self.end(LogKind::Records), records)?;
             self.lists = list_all(&self.segments)?;
         }
@@ -392,8 +393,8 @@ impl Opening {
     fn start_epoch(
         self,
         epoch: u64,
-        starts: [Address; 3],
-        slot: [DurableLog; 3],
+        starts: PerLog<Address>,
+        slot: PerLog<DurableLog>,
         mut durable: DurableFile,
         catalog: CatalogFile,
     ) -> Result<Logs> {
@@ -404,14 +405,15 @@ impl Opening {
             geometry,
             path,
         } = placement::place(&*self.storage, &self.dir, &self.meta, &self.options, epoch)?;
-        let mut logs = [LogStart::default(); 3];
-        for ((log, at), entry) in LogKind::ALL.into_iter().zip(starts).zip(slot) {
+        let mut logs = PerLog::<LogStart>::default();
+        for log in LogKind::ALL {
+            let (at, entry) = (starts[log], slot[log]);
             let head = at.align_down(u64::from(self.meta.chunk_bytes));
             staging.copy_in(log, head, &self.last_bytes(log, at)?);
             tell_all(&staging, log, head, &entry);
-            let segments = pick_ref(&self.segments, log);
+            let segments = &self.segments[log];
             let allocated = segments.first_of(at) + segments.segment_bytes();
-            *pick_mut(&mut logs, log) = LogStart {
+            logs[log] = LogStart {
                 at,
                 published: entry.tail,
                 head,
@@ -434,8 +436,7 @@ impl Opening {
         durable.write(epoch, End::Open, slot)?;
         durable.write(epoch, End::Open, slot)?;
 
-        let ([of_records, ..], [records, ..]) = (&slot, starts);
-        let absent = self.absent_segments(of_records.begin, records);
+        let absent = self.absent_segments(slot.records.begin, starts.records);
         let setup = Setup {
             storage: self.storage,
             dir: self.dir,
@@ -448,9 +449,10 @@ impl Opening {
             Durability::Batch => Release::Synced,
             Durability::None | Durability::Interval(_) => Release::Written,
         };
-        let [records, chunks, times] = self.segments;
-        let of_log = |segments| LogFlusher::new(&shared, segments, release);
-        let of_logs = [of_log(records)?, of_log(chunks)?, of_log(times)?];
+        let of_logs = PerLog::try_new(|log| {
+            let segments = self.segments[log].clone();
+            LogFlusher::new(&shared, segments, release)
+        })?;
         let flusher = Flusher::new(
             Arc::clone(&shared),
             self.options.durability,
@@ -470,8 +472,8 @@ impl Opening {
 
     /// Fills the chunk that the record log ends in, so that it verifies from now on. One that is damaged already is left to be found so.
     fn seal_last_chunk(&self) -> Result<()> {
-        let [records, ..] = self.logs;
-        let [folder, ..] = &self.segments;
+        let records = self.logs.records;
+        let folder = &self.segments.records;
         let first = records.tail.align_down(u64::from(self.meta.chunk_bytes));
         if first == records.tail {
             return Ok(());

@@ -8,10 +8,9 @@ use crate::format::{CHUNK_TRAILER_BYTES, checksum, seal_trailer};
 use crate::log::files::durable::DurableLog;
 use crate::log::files::meta::DirMeta;
 use crate::log::files::segment::SegmentDir;
-use crate::log::options::pick_mut;
 use crate::log::staging::attachment::Attachment;
 use crate::log::staging::control::Word;
-use crate::types::{Address, LogKind};
+use crate::types::{Address, LogKind, PerLog};
 
 /// Pieces in which it copies.
 const COPY_BYTES: u64 = 8 << 20;
@@ -19,14 +18,10 @@ const COPY_BYTES: u64 = 8 << 20;
 /// Returns the tails that were published; all below them is in segments, durably.
 pub fn salvage(
     staging: &Attachment,
-    segments: &[SegmentDir; 3],
+    segments: &PerLog<SegmentDir>,
     meta: &DirMeta,
-) -> Result<[DurableLog; 3]> {
-    let mut logs = [DurableLog::default(); 3];
-    for segments in segments {
-        *pick_mut(&mut logs, segments.log()) = salvage_log(staging, segments, meta)?;
-    }
-    Ok(logs)
+) -> Result<PerLog<DurableLog>> {
+    PerLog::try_new(|log| salvage_log(staging, &segments[log], meta))
 }
 
 fn salvage_log(staging: &Attachment, segments: &SegmentDir, meta: &DirMeta) -> Result<DurableLog> {

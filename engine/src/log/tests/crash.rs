@@ -12,7 +12,7 @@ fn a_damaged_note_costs_nothing_that_was_published() {
     let mut logs = scene.create(Durability::None);
     append_each(&mut logs, [8 * 1001, 8 * 101, 48 * 9]);
     logs.publish();
-    let published = LogKind::ALL.map(|log| logs.end(log));
+    let published = PerLog::new(|log| logs.end(log));
     drop(logs);
     let [note, copy] = ["staging", "staging.copy"].map(|name| scene.dir().join(name));
     let sound = std::fs::read(&note).unwrap();
@@ -24,7 +24,7 @@ fn a_damaged_note_costs_nothing_that_was_published() {
             assert_eq!(check_all(&scene.reader()).tail, published, "byte {at}");
             let opening = scene.open();
             assert_eq!(opening.how(), Recovered::Salvaged, "byte {at}");
-            assert_eq!(LogKind::ALL.map(|log| opening.end(log)), published);
+            assert_eq!(PerLog::new(|log| opening.end(log)), published);
         }
         std::fs::write(hit, "").unwrap();
         assert_eq!(std::fs::read(other).unwrap(), sound);
@@ -61,7 +61,7 @@ fn what_was_published_survives_a_kill_at_any_fill() {
         } else {
             Durability::Interval(Duration::from_millis(1))
         });
-        let mut published = [Address(0); 3];
+        let mut published = PerLog::<Address>::default();
         for _ in 0..random.below(60) {
             append_each(
                 &mut logs,
@@ -73,7 +73,7 @@ fn what_was_published_survives_a_kill_at_any_fill() {
             );
             if random.below(2) == 0 {
                 logs.publish();
-                published = LogKind::ALL.map(|log| logs.end(log));
+                published = PerLog::new(|log| logs.end(log));
             }
         }
         drop(logs);
@@ -90,15 +90,23 @@ fn what_was_published_survives_a_kill_at_any_fill() {
             // Recovery may itself be killed, and is repeated.
             let opening = scene.open();
             assert_eq!(opening.how(), Recovered::Salvaged);
-            assert_eq!(LogKind::ALL.map(|log| opening.end(log)), published);
+            assert_eq!(PerLog::new(|log| opening.end(log)), published);
         }
         let mut logs = resume(scene.open());
-        let [records, chunks, times] = reader.tails().unwrap().tail;
+        let PerLog {
+            records,
+            chunks,
+            times,
+        } = reader.tails().unwrap().tail;
         assert_eq!(
             (records, chunks, times),
-            (published[0].align_up(CHUNK), published[1], published[2])
+            (
+                published.records.align_up(CHUNK),
+                published.chunks,
+                published.times
+            )
         );
-        check_range(&reader, LogKind::Records, Address(0), published[0]);
+        check_range(&reader, LogKind::Records, Address(0), published.records);
         let mut chunk = vec![0; CHUNK as usize];
         for at in (0..records.0 / CHUNK).map(|n| Address(n * CHUNK)) {
             assert_eq!(
@@ -109,7 +117,7 @@ fn what_was_published_survives_a_kill_at_any_fill() {
         }
         append_each(&mut logs, [BLOCK as usize, 800, 48]);
         logs.publish();
-        let [records_now, ..] = reader.tails().unwrap().tail;
+        let records_now = reader.tails().unwrap().tail.records;
         check_range(&reader, LogKind::Records, records, records_now);
         check_range(&reader, LogKind::Chunks, Address(0), chunks + 800);
         assert_eq!(scene.staging_files().len(), 1);
@@ -152,21 +160,21 @@ fn without_staging_the_durable_part_and_the_run_of_whole_chunks_above_it_are_kep
 
     let reader = scene.reader();
     let tails = check_all(&reader);
-    assert!(tails.tail[0].0 >= 3 * BLOCK, "{tails:?}");
+    assert!(tails.tail.records.0 >= 3 * BLOCK, "{tails:?}");
     assert_eq!(
-        (tails.tail[1], tails.tail[2], tails.live),
+        (tails.tail.chunks, tails.tail.times, tails.live),
         (Address(168), Address(48), false)
     );
     let opening = scene.open();
     assert_eq!(opening.how(), Recovered::StagingLost);
-    assert_eq!(LogKind::ALL.map(|log| opening.end(log)), tails.tail);
-    assert!(opening.resume().0.is_multiple_of(SEGMENT) && opening.resume() > tails.tail[0]);
+    assert_eq!(PerLog::new(|log| opening.end(log)), tails.tail);
+    assert!(opening.resume().0.is_multiple_of(SEGMENT) && opening.resume() > tails.tail.records);
     let resumed = opening.resume();
     let mut logs = resume(opening);
     append_each(&mut logs, [808, 168, 48]);
     logs.publish();
-    check_range(&reader, LogKind::Records, Address(0), tails.tail[0]);
-    assert_eq!(reader.tails().unwrap().tail[0], resumed + 808);
+    check_range(&reader, LogKind::Records, Address(0), tails.tail.records);
+    assert_eq!(reader.tails().unwrap().tail.records, resumed + 808);
     check_range(&reader, LogKind::Records, resumed, resumed + 808);
 }
 
@@ -205,7 +213,7 @@ fn staging_that_is_lost_before_its_epoch_began_held_nothing() {
     // As it was when the new staging was made and no slot told of it.
     std::fs::write(&durable, &ended).unwrap();
     let tails = check_all(&scene.reader()).tail;
-    assert_eq!(tails, [Address(808), Address(168), Address(48)]);
+    assert_eq!(tails, [Address(808), Address(168), Address(48)].into());
     let opening = scene.open();
     assert_eq!(
         (opening.how(), opening.resume()),
@@ -237,7 +245,7 @@ fn staging_of_another_boot_is_never_adopted() {
     change_boot(&scene);
     assert_eq!(
         check_all(&scene.reader()).tail,
-        [Address(808), Address(168), Address(48)]
+        [Address(808), Address(168), Address(48)].into()
     );
     let opening = scene.open();
     assert_eq!(
@@ -270,12 +278,12 @@ fn a_copy_never_adopts_the_staging_of_the_original() {
     let reader = LogReader::open(&copy).unwrap();
     assert_eq!(
         check_all(&reader).tail,
-        [Address(808), Address(168), Address(48)]
+        [Address(808), Address(168), Address(48)].into()
     );
     let opening = Opening::open(&copy, &scene.options()).unwrap();
     assert_eq!(opening.how(), Recovered::StagingLost);
     resume(opening).close().unwrap();
-    assert_eq!(check_all(&scene.reader()).tail[0], Address(888));
+    assert_eq!(check_all(&scene.reader()).tail.records, Address(888));
     append(&mut logs, LogKind::Records, 8);
     logs.close().unwrap();
 }
@@ -300,7 +308,7 @@ fn a_torn_chunk_above_the_durable_tail_ends_the_log() {
     let opening = scene.open();
     assert_eq!(opening.end(LogKind::Records), Address(5 * CHUNK));
     drop(opening);
-    assert_eq!(check_all(&scene.reader()).tail[0], Address(5 * CHUNK));
+    assert_eq!(check_all(&scene.reader()).tail.records, Address(5 * CHUNK));
 }
 
 #[test]
@@ -344,12 +352,12 @@ fn one_damaged_slot_leaves_the_one_before() {
         let mut bytes = whole.clone();
         bytes[slot + 60] ^= 1;
         std::fs::write(&path, &bytes).unwrap();
-        assert_eq!(check_all(&scene.reader()).tail[0], Address(20 * CHUNK));
+        assert_eq!(check_all(&scene.reader()).tail.records, Address(20 * CHUNK));
     }
     std::fs::write(&path, vec![0; 8192]).unwrap();
     assert_eq!(
         check_all(&scene.reader()).tail,
-        [Address(20 * CHUNK), Address(0), Address(0)]
+        [Address(20 * CHUNK), Address(0), Address(0)].into()
     );
     let opening = scene.open();
     assert_eq!(
@@ -368,7 +376,7 @@ fn staging_that_cannot_be_opened_while_the_writer_lives_is_an_error() {
     let error = scene.reader().tails().unwrap_err();
     assert!(matches!(error, Error::Staging { .. }), "{error}");
     drop(logs);
-    assert_eq!(check_all(&scene.reader()).tail[0], Address(808));
+    assert_eq!(check_all(&scene.reader()).tail.records, Address(808));
 }
 
 #[test]
@@ -408,7 +416,7 @@ fn a_file_that_is_cut_short_gives_an_error_that_names_it() {
         .set_len(CHUNK)
         .unwrap();
     let reader = scene.reader();
-    assert_eq!(reader.tails().unwrap().tail[0], Address(2 * CHUNK));
+    assert_eq!(reader.tails().unwrap().tail.records, Address(2 * CHUNK));
     let error = reader
         .read(LogKind::Records, Address(CHUNK), &mut [0; 8])
         .unwrap_err();
@@ -433,7 +441,7 @@ fn readers_see_tails_that_only_grow_while_writers_come_and_go() {
             let (scene, stop, reader) = (&scene, &stop, &shared);
             scope.spawn(move || {
                 let mut random = Random(seed);
-                let mut before = [Address(0); 3];
+                let mut before = PerLog::<Address>::default();
                 while !stop.load(Ordering::Relaxed) {
                     // One that stays open and is shared, and one that comes anew.
                     let fresh = scene.reader();
@@ -523,7 +531,7 @@ fn no_flipped_byte_of_the_small_files_makes_a_panic_or_other_bytes() {
         let tails = check_all(&scene.reader());
         assert_eq!(
             tails.tail,
-            [Address(3 * CHUNK + 808), Address(968), Address(528)]
+            [Address(3 * CHUNK + 808), Address(968), Address(528)].into()
         );
     }
 }
@@ -538,7 +546,7 @@ fn what_is_no_file_in_a_segments_place_is_an_error_and_no_wait() {
     let refused = || {
         let reader = scene.reader();
         let tails = reader.tails().unwrap();
-        assert_eq!(tails.tail[0], Address(2 * SEGMENT));
+        assert_eq!(tails.tail.records, Address(2 * SEGMENT));
         let error = reader
             .read(LogKind::Records, Address(SEGMENT), &mut [0; 8])
             .unwrap_err();
@@ -567,8 +575,8 @@ fn a_reader_that_stays_open_follows_from_epoch_to_epoch() {
         append_each(&mut logs, [BLOCK as usize, 1 << 17, 4800]);
         logs.publish();
         let tails = check_all(&reader);
-        assert!(tails.live && tails.tail[0] > end, "round {round}");
-        end = tails.tail[0];
+        assert!(tails.live && tails.tail.records > end, "round {round}");
+        end = tails.tail.records;
         if round % 2 == 0 {
             drop(logs)
         } else {

@@ -19,7 +19,7 @@ fn what_a_killed_writer_wrote_and_never_synced_is_durable_after_the_next_start()
     let disk = machine.disk.now().lose_power(Luck::Nothing, &mut Random(1));
     let machine = Machine { disk };
     let reader = machine.reader();
-    let [tail, ..] = reader.tails().unwrap().tail;
+    let tail = reader.tails().unwrap().tail.records;
     assert_eq!(tail, Address(7 * BLOCK + CHUNK));
     check_range(
         &reader,

@@ -119,7 +119,7 @@ fn what_cannot_be_read_back_stays_damaged_and_hides_nothing() {
     assert!(!machine.disk.exists(&path));
     logs.close().unwrap();
     let reader = machine.reader();
-    let [tail, ..] = reader.tails().unwrap().tail;
+    let tail = reader.tails().unwrap().tail.records;
     assert_eq!(tail, Address(4 * BLOCK));
     let mut chunk = vec![0; CHUNK as usize];
     for n in 0..tail.0 / CHUNK {
@@ -142,7 +142,7 @@ fn run_with_failure(n: u64, durability: Durability) -> bool {
     machine
         .disk
         .rule(Rule::once(Fault::Fails(EIO), counts).after(n - 1));
-    let mut acknowledged = [Address(0); 3];
+    let mut acknowledged = PerLog::<Address>::default();
     for round in 0..4 {
         append_each(
             &mut logs,
@@ -151,7 +151,7 @@ fn run_with_failure(n: u64, durability: Durability) -> bool {
         if logs.sync().is_err() {
             break;
         }
-        acknowledged = LogKind::ALL.map(|log| logs.tail(log));
+        acknowledged = PerLog::new(|log| logs.tail(log));
         assert!(
             LogKind::ALL
                 .iter()
@@ -238,7 +238,7 @@ fn a_disk_that_is_mounted_read_only_under_a_writer_ends_it_and_no_query() {
         "{error}"
     );
     let tails = check_all(&reader);
-    assert_eq!(tails.tail[0], Address(3 * BLOCK + 808));
+    assert_eq!(tails.tail.records, Address(3 * BLOCK + 808));
     assert_eq!(check_all(&machine.reader()), tails);
     // It cannot be recovered before it may be written again, and is read all the same.
     drop(logs);
@@ -251,7 +251,7 @@ fn a_disk_that_is_mounted_read_only_under_a_writer_ends_it_and_no_query() {
     assert_eq!(check_all(&machine.reader()).tail, tails.tail);
     machine.disk.obey();
     let opening = machine.open();
-    assert_eq!(LogKind::ALL.map(|log| opening.end(log)), tails.tail);
+    assert_eq!(PerLog::new(|log| opening.end(log)), tails.tail);
 }
 
 #[test]
@@ -304,7 +304,7 @@ fn a_segment_that_is_deleted_underneath_is_named_and_hides_no_other() {
     let gone = machine.segment(SEGMENT);
     machine.disk.delete(&gone);
     let reader = machine.reader();
-    let [tail, ..] = reader.tails().unwrap().tail;
+    let tail = reader.tails().unwrap().tail.records;
     for live in [true, false] {
         check_range(&reader, LogKind::Records, Address(0), Address(SEGMENT));
         check_range(&reader, LogKind::Records, Address(2 * SEGMENT), tail);

@@ -27,10 +27,10 @@ fn what_is_published_reads_back_across_many_recycles() {
     for round in 0..10 {
         write_blocks(&mut logs, 5 * (round + 1), round);
         let tails = check_all(&reader);
-        assert_eq!(tails.tail, LogKind::ALL.map(|log| logs.end(log)));
+        assert_eq!(tails.tail, PerLog::new(|log| logs.end(log)));
         assert!(tails.live);
     }
-    assert!(reader.daemon().unwrap().logs[0].head > Address(40 * BLOCK));
+    assert!(reader.daemon().unwrap().logs.records.head > Address(40 * BLOCK));
 }
 
 #[test]
@@ -39,11 +39,11 @@ fn nothing_is_visible_before_it_is_published() {
     let mut logs = scene.create(Durability::None);
     let reader = scene.reader();
     append_each(&mut logs, [800, 160, 48]);
-    assert_eq!(reader.tails().unwrap().tail, [Address(0); 3]);
+    assert_eq!(reader.tails().unwrap().tail, PerLog::<Address>::default());
     logs.publish();
     assert_eq!(
         reader.tails().unwrap().tail,
-        [Address(800), Address(160), Address(48)]
+        [Address(800), Address(160), Address(48)].into()
     );
 }
 
@@ -59,7 +59,8 @@ fn readers_beside_the_writer_find_every_byte_whole_and_tails_that_only_grow() {
                 scope.spawn(move || {
                     // A reader of its own, as another process has it.
                     let reader = scene.reader();
-                    let (mut random, mut before, mut rounds) = (Random(seed), [Address(0); 3], 0);
+                    let (mut random, mut before, mut rounds) =
+                        (Random(seed), PerLog::<Address>::default(), 0);
                     while !stop.load(Ordering::Relaxed) {
                         let tails = reader.tails().unwrap();
                         assert!(
@@ -150,7 +151,7 @@ fn with_batch_durability_a_block_is_reused_only_when_it_is_durable() {
     for _ in 0..100 {
         append(&mut logs, LogKind::Records, 8192);
         logs.publish();
-        let [records, ..] = reader.daemon().unwrap().logs;
+        let records = reader.daemon().unwrap().logs.records;
         assert!(records.head <= records.durable, "{records:?}");
     }
 }
@@ -165,13 +166,13 @@ fn segments_follow_one_another_and_evicted_ones_are_named() {
     let first = scene.segment(LogKind::Records, 0);
     assert!(first.exists() && scene.segment(LogKind::Records, 3 * SEGMENT).exists());
 
-    logs.evict([Address(2 * SEGMENT), Address(0), Address(0)]);
+    logs.evict([Address(2 * SEGMENT), Address(0), Address(0)].into());
     wait_until("the evicted segments are gone", || {
         !first.exists() && !scene.segment(LogKind::Records, SEGMENT).exists()
     });
     assert_eq!(
         check_all(&reader).begin,
-        [Address(2 * SEGMENT), Address(0), Address(0)]
+        [Address(2 * SEGMENT), Address(0), Address(0)].into()
     );
     let error = scene.reader();
     error.tails().unwrap();
@@ -183,7 +184,10 @@ fn segments_follow_one_another_and_evicted_ones_are_named() {
         "{error}"
     );
     logs.close().unwrap();
-    assert_eq!(check_all(&scene.reader()).begin[0], Address(2 * SEGMENT));
+    assert_eq!(
+        check_all(&scene.reader()).begin.records,
+        Address(2 * SEGMENT)
+    );
     assert_eq!(scene.open().begin(LogKind::Records), Address(2 * SEGMENT));
 }
 

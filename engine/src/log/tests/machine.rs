@@ -17,7 +17,7 @@ impl Machine {
         LogOptions {
             chunk_bytes: CHUNK as u32,
             block_bytes: BLOCK,
-            segment_bytes: [SEGMENT; 3],
+            segment_bytes: [SEGMENT; 3].into(),
             staging: Some(shared_memory()),
             durability,
             group: None,

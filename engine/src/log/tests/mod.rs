@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::types::{Address, LogKind};
+use crate::types::{Address, LogKind, PerLog};
 
 const CHUNK: u64 = 4096;
 const BLOCK: u64 = 64 << 10;
@@ -41,7 +41,7 @@ impl Scene {
         LogOptions {
             chunk_bytes: CHUNK as u32,
             block_bytes: BLOCK,
-            segment_bytes: [SEGMENT; 3],
+            segment_bytes: [SEGMENT; 3].into(),
             staging: Some(self.root.path().join("shm")),
             durability: Durability::None,
             group: None,

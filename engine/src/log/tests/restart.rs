@@ -21,7 +21,7 @@ fn a_clean_stop_trims_the_segments_and_leaves_no_staging() {
     let tails = check_all(&scene.reader());
     assert_eq!(
         tails.tail,
-        [Address(SEGMENT + 4904), Address(168), Address(48)]
+        [Address(SEGMENT + 4904), Address(168), Address(48)].into()
     );
     assert!(!tails.live);
 }
@@ -51,8 +51,8 @@ fn appending_goes_on_after_a_clean_stop_at_the_next_chunk() {
     let now = reader.tails().unwrap();
     assert!(now.live && now.epoch > before.epoch);
     check_range(&reader, LogKind::Records, Address(0), Address(4904));
-    check_range(&reader, LogKind::Records, Address(8192), now.tail[0]);
-    check_range(&reader, LogKind::Chunks, Address(0), now.tail[1]);
+    check_range(&reader, LogKind::Records, Address(8192), now.tail.records);
+    check_range(&reader, LogKind::Chunks, Address(0), now.tail.chunks);
     // The chunk that the first run ended in verifies as a whole, filled with zeroes.
     let mut chunk = vec![0; 4096];
     assert_eq!(
@@ -76,7 +76,7 @@ fn sealed_chunks_verify_wherever_they_were_written() {
     }
     logs.close().unwrap();
     let reader = scene.reader();
-    let [tail, ..] = reader.tails().unwrap().tail;
+    let tail = reader.tails().unwrap().tail.records;
     let mut chunk = vec![0; CHUNK as usize];
     for at in (0..tail.0 / CHUNK).map(|n| Address(n * CHUNK)) {
         reader.read(LogKind::Records, at, &mut chunk).unwrap();
@@ -98,7 +98,7 @@ fn index_logs_may_be_cut_and_go_on_from_there() {
     let tails = check_all(&scene.reader());
     assert_eq!(
         tails.tail,
-        [Address(8192), Address(SEGMENT + 808), Address(0)]
+        [Address(8192), Address(SEGMENT + 808), Address(0)].into()
     );
     append_each(&mut logs, [0, BLOCK as usize, 48]);
     logs.close().unwrap();
@@ -353,7 +353,7 @@ fn either_slot_of_a_clean_stop_tells_of_it_alone() {
     let scene = Scene::new();
     let mut logs = scene.create(Durability::None);
     append_each(&mut logs, [8 * 1001, 8 * 101, 48 * 9]);
-    let ends = LogKind::ALL.map(|log| logs.end(log));
+    let ends = PerLog::new(|log| logs.end(log));
     logs.close().unwrap();
     let path = scene.dir().join("durable");
     let sound = std::fs::read(&path).unwrap();
@@ -363,7 +363,7 @@ fn either_slot_of_a_clean_stop_tells_of_it_alone() {
         std::fs::write(&path, &flipped).unwrap();
         let opening = scene.open();
         assert_eq!(opening.how(), Recovered::Clean);
-        assert_eq!(LogKind::ALL.map(|log| opening.end(log)), ends);
+        assert_eq!(PerLog::new(|log| opening.end(log)), ends);
     }
 }
 

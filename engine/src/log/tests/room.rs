@@ -37,7 +37,7 @@ fn a_full_disk_makes_the_writer_wait_and_goes_on_when_it_is_freed() {
         });
         assert!((2 * BLOCK..=SEGMENT).contains(&taken), "{kind:?}: {taken}");
         assert!(logs.stats().stalls > 0);
-        assert_eq!(check_all(&machine.reader()).tail[0], Address(taken));
+        assert_eq!(check_all(&machine.reader()).tail.records, Address(taken));
         if kind == Kind::Write {
             assert!(matches!(logs.sync(), Err(Error::Waiting(_))));
         }
@@ -116,7 +116,7 @@ fn blocks_shrink_where_shared_memory_is_small() {
         machine.disk.set_memory(free);
         let options = LogOptions {
             block_bytes: 4 * MIB,
-            segment_bytes: [8 * MIB; 3],
+            segment_bytes: [8 * MIB; 3].into(),
             ..machine.options(Durability::None)
         };
         let opening = Opening::open_with(machine.disk.storage(), &loom(), &options).unwrap();
@@ -170,7 +170,7 @@ fn a_process_without_files_to_open_waits_for_them() {
     logs.sync().unwrap();
     assert_eq!(logs.trouble(), None);
     assert_eq!(
-        check_all(&machine.reader()).tail[0],
+        check_all(&machine.reader()).tail.records,
         Address(taken + 10 * BLOCK)
     );
     logs.close().unwrap();

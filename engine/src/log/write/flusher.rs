@@ -18,11 +18,11 @@ use super::shared::Shared;
 use crate::error::{Error, Result};
 use crate::format::{PendingLoss, checksum};
 use crate::log::files::durable::{DurableFile, DurableLog, End};
-use crate::log::options::{Durability, pick_mut, pick_ref};
+use crate::log::options::Durability;
 use crate::log::staging::control::Word;
 use crate::log::staging::protocol;
 use crate::log::sync::Ordering;
-use crate::types::{Address, LogKind};
+use crate::types::{Address, LogKind, PerLog};
 
 /// How long the flusher sleeps between two rounds: short while there is work, longer while there is none.
 const NAP_MIN: Duration = Duration::from_millis(2);
@@ -33,10 +33,10 @@ const WARN_EVERY: Duration = Duration::from_secs(10);
 pub struct Flusher {
     shared: Arc<Shared>,
     durability: Durability,
-    logs: [LogFlusher; 3],
+    logs: PerLog<LogFlusher>,
     durable: DurableFile,
     /// What the newest slot says.
-    slot: [DurableLog; 3],
+    slot: PerLog<DurableLog>,
     /// For bytes on their way to a checksum or into a partial chunk; page-aligned, as direct writes need it.
     scratch: MmapMut,
     last_sync: Instant,
@@ -48,9 +48,9 @@ impl Flusher {
     pub fn new(
         shared: Arc<Shared>,
         durability: Durability,
-        logs: [LogFlusher; 3],
+        logs: PerLog<LogFlusher>,
         durable: DurableFile,
-        slot: [DurableLog; 3],
+        slot: PerLog<DurableLog>,
     ) -> Result<Flusher> {
         let scratch_bytes = usize::try_from(shared.geometry.chunk_bytes).unwrap_or(usize::MAX);
         let scratch =
@@ -115,19 +115,15 @@ impl Flusher {
     /// One look at everything. Returns whether there was something to do.
     fn round(&mut self) -> Result<bool, Fault> {
         let ticket = self.shared.requested();
-        let begins = LogKind::ALL.map(|log| self.shared.writer(log).begin.get());
+        let begins = PerLog::new(|log| self.shared.writer(log).begin.get());
         let records_before = self.shared.writer(LogKind::Records).tail.get();
         // In the opposite order of publication, as every reader: what the later logs refer to lies below the tails loaded after theirs.
-        let Ok([records, chunks, times]) =
+        let Ok(mut tails) =
             protocol::load_tails(|log| Ok::<_, Infallible>(self.shared.writer(log).tail.get()));
         // Unless the entries of the gap that this epoch began with were published before `times` was loaded, it may not count as told of.
-        let [slot, ..] = &self.slot;
-        let records = if records_before < slot.resume {
-            records_before
-        } else {
-            records
-        };
-        let tails = [records, chunks, times];
+        if records_before < self.slot.records.resume {
+            tails.records = records_before;
+        }
         let evicts = self
             .slot
             .iter()
@@ -144,15 +140,15 @@ impl Flusher {
         let allocated = self.allocate_ahead();
         let mut busy = false;
         for log in LogKind::ALL {
-            busy |= pick_mut(&mut self.logs, log).write_out(&self.shared, due)?;
+            busy |= self.logs[log].write_out(&self.shared, due)?;
         }
         if self.shared.is_stopping() {
             // What was to be written may not be: nothing is said about it.
             return Ok(busy);
         }
         if let Some(slot) = slot {
-            let [log, ..] = &mut self.logs;
-            log.write_partial(&self.shared, records, &mut self.scratch)?;
+            let log = &mut self.logs.records;
+            log.write_partial(&self.shared, tails.records, &mut self.scratch)?;
             self.sync(slot)?;
             if evicts {
                 for (log, begin) in self.logs.iter().zip(begins) {
@@ -168,7 +164,7 @@ impl Flusher {
         Ok(busy)
     }
 
-    fn is_due(&self, ticket: u64, tails: [Address; 3]) -> bool {
+    fn is_due(&self, ticket: u64, tails: PerLog<Address>) -> bool {
         let news = self
             .slot
             .iter()
@@ -198,10 +194,14 @@ impl Flusher {
     }
 
     /// The slot that will say that the logs are durable up to `tails`.
-    fn describe(&mut self, tails: [Address; 3], begins: [Address; 3]) -> Result<[DurableLog; 3]> {
+    fn describe(
+        &mut self,
+        tails: PerLog<Address>,
+        begins: PerLog<Address>,
+    ) -> Result<PerLog<DurableLog>> {
         let mut slot = self.slot;
-        for ((log, tail), begin) in LogKind::ALL.into_iter().zip(tails).zip(begins) {
-            let entry = pick_mut(&mut slot, log);
+        for log in LogKind::ALL {
+            let (entry, tail, begin) = (&mut slot[log], tails[log], begins[log]);
             if entry.tail != tail {
                 *entry = DurableLog {
                     tail,
@@ -221,7 +221,7 @@ impl Flusher {
         let from = tail.align_down(shared.geometry.chunk_bytes);
         let (bytes, _) = self.scratch.split_at_mut((tail.0 - from.0) as usize);
         if !shared.copy_staged(log, from, bytes) {
-            let segments = pick_ref(&self.logs, log).segments();
+            let segments = self.logs[log].segments();
             let list = segments.list()?;
             if !segments.read(&list, from, bytes)? {
                 return Err(segments.missing(&list, from, "the flusher wrote it and it is gone"));
@@ -231,16 +231,16 @@ impl Flusher {
     }
 
     fn allocate_ahead(&mut self) -> Result<(), Fault> {
-        for log in &mut self.logs {
+        for log in self.logs.iter_mut() {
             log.allocate_ahead(&self.shared)?;
         }
         Ok(())
     }
 
     /// Syncs what was written, then says so in a slot, then in the marks.
-    fn sync(&mut self, slot: [DurableLog; 3]) -> Result<(), Fault> {
-        let written = LogKind::ALL.map(|log| pick_ref(&self.logs, log).next());
-        for log in &mut self.logs {
+    fn sync(&mut self, slot: PerLog<DurableLog>) -> Result<(), Fault> {
+        let written = PerLog::new(|log| self.logs[log].next());
+        for log in self.logs.iter_mut() {
             log.sync(&self.shared)?;
         }
         if slot != self.slot {
@@ -249,7 +249,8 @@ impl Flusher {
         }
         self.slot = slot;
         self.last_sync = Instant::now();
-        for ((log, entry), written) in LogKind::ALL.into_iter().zip(slot).zip(written) {
+        for log in LogKind::ALL {
+            let (entry, written) = (&slot[log], written[log]);
             let marks = self.shared.flusher(log);
             // Told before the block is released, so that no reader sees a head above what it knows to be durable.
             marks.durable.set(entry.tail);

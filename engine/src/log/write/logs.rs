@@ -16,13 +16,12 @@ use crate::log::files::catalog_file::CatalogFile;
 use crate::log::files::lock::WriterLock;
 use crate::log::files::meta::DirMeta;
 use crate::log::files::storage::unlink_if_present;
-use crate::log::options::{pick_mut, pick_ref};
 use crate::log::read::reader::LogReader;
 use crate::log::staging::control::{DaemonWord, LOSS_TABLE_FIRST, Word};
 use crate::log::staging::note::StagingNote;
 use crate::log::staging::protocol;
 use crate::log::sync::{Memory, Ordering};
-use crate::types::{Address, LogKind, Timestamp};
+use crate::types::{Address, LogKind, PerLog, Timestamp};
 
 /// What the logs did since they were opened.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -51,7 +50,7 @@ struct Cursor {
 #[derive(Debug)]
 pub struct Logs {
     shared: Arc<Shared>,
-    cursors: [Cursor; 3],
+    cursors: PerLog<Cursor>,
     flusher: Option<JoinHandle<Flusher>>,
     catalog: CatalogFile,
     losses: LossTable,
@@ -87,7 +86,7 @@ impl Logs {
             staging_path,
             lock,
         } = parts;
-        let cursors = LogKind::ALL.map(|log| {
+        let cursors = PerLog::new(|log| {
             let marks = shared.writer(log);
             let start = marks.appended.get();
             // At the very end of a block the next one is entered like any other.
@@ -120,7 +119,7 @@ impl Logs {
     /// waits; that is counted.
     #[inline]
     pub fn append(&mut self, log: LogKind, bytes: &[u8]) -> Result<Address> {
-        let cursor = pick_mut(&mut self.cursors, log);
+        let cursor = &mut self.cursors[log];
         let address = cursor.end;
         if bytes.len() as u64 <= cursor.limit.0 - address.0 {
             self.shared.staging.copy_in(log, address, bytes);
@@ -145,7 +144,7 @@ impl Logs {
 
     /// How many bytes can be appended now without waiting.
     pub fn room_bytes(&self, log: LogKind) -> u64 {
-        let cursor = pick_ref(&self.cursors, log);
+        let cursor = &self.cursors[log];
         let next = if self.can_enter(log) {
             self.shared.geometry.block(log)
         } else {
@@ -156,12 +155,11 @@ impl Logs {
 
     /// Whether so many bytes of records, chunks and times can be appended now without waiting. While it says no, which counts as one stall, the
     /// flusher is at work on making room.
-    pub fn has_room(&mut self, bytes: [u64; 3]) -> Result<bool> {
+    pub fn has_room(&mut self, bytes: PerLog<u64>) -> Result<bool> {
         let scarce = LogKind::ALL
             .into_iter()
-            .zip(bytes)
-            .find(|(log, bytes)| self.room_bytes(*log) < *bytes);
-        let Some((log, _)) = scarce else {
+            .find(|log| self.room_bytes(*log) < bytes[*log]);
+        let Some(log) = scarce else {
             if let Some(since) = self.full_since.take() {
                 self.stall += since.elapsed();
                 self.tell_stalls();
@@ -183,10 +181,10 @@ impl Logs {
     fn append_across(&mut self, log: LogKind, bytes: &[u8]) -> Result<()> {
         let mut rest = bytes;
         while !rest.is_empty() {
-            if pick_ref(&self.cursors, log).end == pick_ref(&self.cursors, log).limit {
+            if self.cursors[log].end == self.cursors[log].limit {
                 self.enter_block(log)?;
             }
-            let cursor = pick_mut(&mut self.cursors, log);
+            let cursor = &mut self.cursors[log];
             let run = rest.len().min((cursor.limit.0 - cursor.end.0) as usize);
             let (piece, later) = rest.split_at(run);
             self.shared.staging.copy_in(log, cursor.end, piece);
@@ -203,7 +201,7 @@ impl Logs {
             self.wait_for_block(log)?;
         }
         let block = self.shared.geometry.block(log);
-        let cursor = pick_mut(&mut self.cursors, log);
+        let cursor = &mut self.cursors[log];
         let head = Address(cursor.limit.0.saturating_sub(block));
         cursor.limit += block;
         let marks = self.shared.writer(log);
@@ -219,7 +217,7 @@ impl Logs {
 
     fn can_enter(&self, log: LogKind) -> bool {
         let block = self.shared.geometry.block(log);
-        let limit = pick_ref(&self.cursors, log).limit;
+        let limit = self.cursors[log].limit;
         let marks = self.shared.flusher(log);
         marks.released.get().0 >= limit.0.saturating_sub(block)
             && marks.allocated.get() >= limit + block
@@ -246,10 +244,7 @@ impl Logs {
     /// Shows the flusher what is appended, published or not, so that blocks become free.
     fn wake_flusher(&self, log: LogKind) {
         self.shared.staging.settle();
-        self.shared
-            .writer(log)
-            .appended
-            .set(pick_ref(&self.cursors, log).end);
+        self.shared.writer(log).appended.set(self.cursors[log].end);
         if let Some(flusher) = &self.flusher {
             flusher.thread().unpark();
         }
@@ -268,7 +263,7 @@ impl Logs {
     /// Where the next byte will stand, published or not.
     #[inline]
     pub fn end(&self, log: LogKind) -> Address {
-        pick_ref(&self.cursors, log).end
+        self.cursors[log].end
     }
 
     /// Makes all that was appended visible: records, then the chunk index, then the timestamp index, so that whoever finds a reference finds what it
@@ -276,7 +271,7 @@ impl Logs {
     pub fn publish(&mut self) {
         self.shared.staging.settle();
         protocol::publish(|log| {
-            let cursor = pick_mut(&mut self.cursors, log);
+            let cursor = &mut self.cursors[log];
             if cursor.published == cursor.end {
                 return;
             }
@@ -290,7 +285,7 @@ impl Logs {
 
     /// The published end.
     pub fn tail(&self, log: LogKind) -> Address {
-        pick_ref(&self.cursors, log).published
+        self.cursors[log].published
     }
 
     pub fn flushed(&self, log: LogKind) -> Address {
@@ -391,10 +386,10 @@ impl Logs {
     }
 
     /// Gives up what lies below: first readers are told, then the directory, then whole segments go, by and by.
-    pub fn evict(&mut self, begins: [Address; 3]) {
-        for (log, begin) in LogKind::ALL.into_iter().zip(begins) {
+    pub fn evict(&mut self, begins: PerLog<Address>) {
+        for log in LogKind::ALL {
             let marks = self.shared.writer(log);
-            let begin = begin.min(pick_ref(&self.cursors, log).published);
+            let begin = begins[log].min(self.cursors[log].published);
             if begin > marks.begin.get() {
                 self.shared.staging.tell(log, Word::Begin, begin);
                 marks.begin.set(begin);

@@ -11,11 +11,11 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::log::files::meta::DirMeta;
 use crate::log::files::storage::Storage;
-use crate::log::options::{Geometry, pick_ref};
+use crate::log::options::Geometry;
 use crate::log::staging::mapped::Staging;
 use crate::log::staging::protocol;
 use crate::log::sync::{AtomicBool, AtomicU64, Condvar, Memory, Mutex, Ordering, locked};
-use crate::types::{Address, LogKind};
+use crate::types::{Address, LogKind, PerLog};
 
 /// A mark that one thread stores with release and another loads with acquire.
 #[derive(Debug, Default)]
@@ -117,8 +117,8 @@ pub struct Shared {
     /// Segments of the record log that do not exist, though this epoch found addresses above them: gaps, for the most part.
     pub absent: Vec<Address>,
     pub staging: Staging,
-    writer: [WriterMarks; 3],
-    flusher: [FlusherMarks; 3],
+    writer: PerLog<WriterMarks>,
+    flusher: PerLog<FlusherMarks>,
     /// Ordinal of the latest sync that was asked for, and of the latest that is done.
     requested: AtomicU64,
     done: AtomicU64,
@@ -131,7 +131,12 @@ pub struct Shared {
 
 impl Shared {
     /// The writer's and the flusher's marks stand at `logs`; `staging` was laid out by `geometry`.
-    pub fn new(setup: Setup, staging: Staging, geometry: Geometry, logs: [LogStart; 3]) -> Shared {
+    pub fn new(
+        setup: Setup,
+        staging: Staging,
+        geometry: Geometry,
+        logs: PerLog<LogStart>,
+    ) -> Shared {
         let Setup {
             storage,
             dir,
@@ -172,11 +177,11 @@ impl Shared {
     }
 
     pub fn writer(&self, log: LogKind) -> &WriterMarks {
-        pick_ref(&self.writer, log)
+        &self.writer[log]
     }
 
     pub fn flusher(&self, log: LogKind) -> &FlusherMarks {
-        pick_ref(&self.flusher, log)
+        &self.flusher[log]
     }
 
     /// Copies bytes of one block from staging, for the flusher; `false` if they are not there any more, but in their segment.

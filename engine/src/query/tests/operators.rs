@@ -130,11 +130,14 @@ fn records_below_what_is_retained_are_not_seen() {
     let reader = LogReader::open(&world.dir.path().join("loom")).unwrap();
     for chunk in [1, 7, 63, 64, 100, 150] {
         let mut tails = reader.tails().unwrap();
-        tails.begin[0] = Address(chunk * 4096);
-        let snapshot = world.directory.snapshot_of(tails, tails.tail[0]).unwrap();
+        tails.begin.records = Address(chunk * 4096);
+        let snapshot = world
+            .directory
+            .snapshot_of(tails, tails.tail.records)
+            .unwrap();
         let retained: Vec<Record> = all
             .iter()
-            .filter(|record| record.address >= tails.begin[0])
+            .filter(|record| record.address >= tails.begin.records)
             .cloned()
             .collect();
         for source in &world.sources {

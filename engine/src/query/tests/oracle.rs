@@ -58,9 +58,9 @@ pub fn read_records(dir: &Path) -> Vec<Record> {
         decode_catalog(&reader.meta().uuid, &reader.catalog_bytes().unwrap()).unwrap();
     let chunk_bytes = reader.meta().chunk_bytes;
     let mut records = Vec::new();
-    let mut base = tails.begin[0];
-    while base < tails.tail[0] {
-        let length = (tails.tail[0].0 - base.0).min(chunk_bytes.into());
+    let mut base = tails.begin.records;
+    while base < tails.tail.records {
+        let length = (tails.tail.records.0 - base.0).min(chunk_bytes.into());
         let mut bytes = vec![0; length as usize];
         reader.read(LogKind::Records, base, &mut bytes).unwrap();
         for raw in RecordIter::new(&bytes, chunk_bytes) {

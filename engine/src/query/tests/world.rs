@@ -167,7 +167,7 @@ pub fn options(dir: &TempDir) -> WriterOptions {
         log: LogOptions {
             chunk_bytes: CHUNK_BYTES,
             block_bytes: 256 << 10,
-            segment_bytes: [1 << 20; 3],
+            segment_bytes: [1 << 20; 3].into(),
             staging: Some(dir.path().to_path_buf()),
             ..LogOptions::default()
         },
