@@ -208,7 +208,7 @@ mod tests {
     /// A staging file of 4 KiB blocks whose words are all 0, and the note that names it.
     fn staged(dir: &Path) -> (Arc<dyn StorageFile>, StagingNote) {
         let file = OsStorage.open(&dir.join("file"), OpenMode::Create).unwrap();
-        file.allocate(7 * 4096).unwrap();
+        file.allocate(9 * 4096).unwrap();
         let header = Header {
             uuid: [5; 16],
             epoch: 9,
@@ -283,7 +283,7 @@ mod tests {
         };
         refused(&with(|note| note.inode += 1), "another file");
         refused(&with(|note| note.epoch += 1), "epoch");
-        file.truncate(6 * 4096).unwrap();
+        file.truncate(8 * 4096).unwrap();
         refused(&note, "shorter");
         write_at(&*file, &[0xFF; 8], 48).unwrap();
         refused(&note, "block sizes");
