@@ -15,7 +15,6 @@ pub mod schema;
 // Where bytes stand: the three logs, and the nodes in two of them.
 pub mod log;
 mod nodes;
-pub mod unrecorded;
 
 // The way in.
 pub mod ingest;

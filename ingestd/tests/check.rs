@@ -6,11 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use loom_engine::log::DirMeta;
-use loom_engine::log::storage::OsStorage;
-use loom_engine::schema::LossReason;
-use loom_engine::unrecorded::{Entry, FILE_BYTES, FILE_NAME, SLOT_BYTES, Slots};
-use loom_engine::{Address, Timestamp};
+use loom_engine::format::PendingLoss;
+use loom_engine::ingest::{Writer, WriterOptions};
+use loom_engine::log::LogOptions;
+use loom_engine::schema::{LossReason, SourceDef};
 
 fn ingestd(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_ingestd"))
@@ -193,78 +192,60 @@ fn a_folder_in_place_of_records_is_damage_and_ends_no_check() {
 }
 
 #[test]
-fn losses_that_wait_for_a_record_are_told_and_damage_of_their_file_is_named() {
+fn pending_losses_are_counted_and_damage_of_their_table_is_named() {
     let home = tempfile::tempdir().unwrap();
-    let dir = loaded(home.path());
-    let meta = DirMeta::require(&OsStorage::default(), Path::new(&dir)).unwrap();
-    let slots = Slots::of_this_boot(meta.uuid).unwrap();
-    let entry = |recorded_at| Entry {
-        source: None,
+    let dir = home.path().join("loom");
+    let options = || WriterOptions {
+        log: LogOptions {
+            block_bytes: 64 << 10,
+            segment_bytes: [1 << 20; 3].into(),
+            staging: Some(home.path().to_owned()),
+            ..LogOptions::default()
+        },
+        ..WriterOptions::default()
+    };
+    let mut writer = Writer::open(&dir, options()).unwrap();
+    let source = writer.define_source(&SourceDef::new("s")).unwrap();
+    let recorded_at = writer.push(source, &[1; 8]).unwrap();
+    let loss = |recorded_at| PendingLoss {
         reason: LossReason::Overload as u8,
-        from: Timestamp(1),
-        to: Timestamp(2),
-        records: Some(3),
-        bytes: None,
-        detail: String::new(),
         recorded_at,
+        ..PendingLoss::UNKNOWN
     };
-    // At that address stands a record, of another source.
-    let entries = [entry(None), entry(Some(Address(0)))];
-    let write = |sequence, damaged: &[usize]| {
-        let mut file = vec![0; FILE_BYTES];
-        for sequence in 1..=sequence {
-            let slot = slots.encode(sequence, &entries).unwrap();
-            let (_, place) = file.split_at_mut(Slots::offset(sequence) as usize);
-            place[..slot.len()].copy_from_slice(&slot);
-        }
-        damaged.iter().for_each(|at| file[*at] ^= 1);
-        let path = Path::new(&dir).join(FILE_NAME);
-        fs::write(&path, file).unwrap();
-        path
-    };
-    write(2, &[]);
-    let (code, said) = check(&[&dir]);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(
-        said.starts_with("sound: ") && said.contains("; losses of 2 causes wait in unrecorded"),
-        "{said}"
-    );
-    for (damaged, what) in [
-        (
-            &[SLOT_BYTES + 5][..],
-            "one of its two slots does not verify",
-        ),
-        (&[5, SLOT_BYTES + 5], "neither of its slots verifies"),
-    ] {
-        let path = write(2, damaged);
-        let (code, said) = check(&[&dir]);
-        assert_eq!(code, Some(1));
+    writer.set_pending_losses(vec![loss(None), loss(Some(recorded_at)), loss(None)]);
+    let says = |causes: &str| {
+        let (code, said) = check(&[dir.to_str().unwrap()]);
+        assert_eq!(code, Some(0), "{said}");
+        assert!(said.starts_with("sound: "), "{said}");
         assert!(
-            said.starts_with(&format!("damaged: {}: {what}", path.display())),
+            said.contains(&format!("; pending losses of {causes}, ")),
             "{said}"
         );
-        let (code, said) = check(&[&dir, "--repair"]);
-        assert_eq!(code, Some(0), "{said}");
-        assert!(!path.exists());
-    }
-    let path = write(1, &[]);
-    assert_eq!(check(&[&dir]).0, Some(0));
-    fs::remove_file(&path).unwrap();
-    fs::create_dir(&path).unwrap();
-    let (code, said) = check(&[&dir]);
-    assert_eq!(code, Some(1));
-    let told = format!(
-        "damaged: {}: a folder stands in place of the file",
-        path.display()
+    };
+    says("3 causes");
+    writer.publish().unwrap();
+    says("2 causes");
+    // Dropped without being closed, a writer leaves what a kill leaves.
+    drop(writer);
+    says("2 causes");
+    let staged = fs::read_dir(home.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let staged = staged.into_iter().find(|path| path.is_file()).unwrap();
+    let mut bytes = fs::read(&staged).unwrap();
+    bytes[4096..12288].iter_mut().for_each(|byte| *byte ^= 1);
+    fs::write(&staged, bytes).unwrap();
+    let (code, said) = check(&[dir.to_str().unwrap()]);
+    assert_eq!(code, Some(1), "{said}");
+    let named = format!(
+        "damaged: {}: its table of pending losses is damaged",
+        staged.display()
     );
-    assert!(said.starts_with(&told), "{said}");
-    let csv = home.path().join("rows.csv");
-    let output = ingestd(&["load", &dir, "--source", "s", csv.to_str().unwrap()]);
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        said.contains("unrecorded: damaged: a folder stands in place"),
-        "{said}"
-    );
+    assert!(said.starts_with(&named), "{said}");
+    let writer = Writer::open(&dir, options()).unwrap();
+    assert_eq!(writer.pending_losses(), [PendingLoss::UNKNOWN]);
+    writer.close().unwrap();
+    says("1 cause");
 }
 
 #[test]

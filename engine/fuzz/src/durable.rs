@@ -2,7 +2,7 @@
 //!
 //! Input: flags, then what the two slots hold before their zeroes, half of the input each.
 
-use loom_engine::format::{SLOT_LOG, checksum_for};
+use loom_engine::format::{LOSS_TABLE_BYTES, LOSSES_LOG, SLOT_LOG, checksum_for};
 
 use crate::world::{SLOT_BYTES, World, path};
 use crate::{UNREPAIRED, flagged, questions};
@@ -25,9 +25,18 @@ pub fn run(input: &[u8]) -> String {
     questions::ask(files)
 }
 
-/// Makes the checksum of each whole slot right.
+/// Where the table of pending losses stands in a slot.
+const LOSSES_OFFSET: usize = 152;
+
+/// Makes the checksums of each whole slot right, the one of its table of pending losses first.
 pub fn repair(uuid: &[u8; 16], file: &mut [u8]) {
     for (slot, number) in file.chunks_exact_mut(SLOT_BYTES).zip(0u64..) {
+        let sequence = slot.get(8..).and_then(|slot| slot.first_chunk()).copied();
+        let table = slot.get_mut(LOSSES_OFFSET..LOSSES_OFFSET + LOSS_TABLE_BYTES);
+        if let Some((sum, rows)) = table.and_then(|table| table.split_first_chunk_mut::<4>()) {
+            let sequence = u64::from_le_bytes(sequence.unwrap_or_default());
+            *sum = checksum_for(uuid, LOSSES_LOG, sequence, rows).to_le_bytes();
+        }
         if let Some((head, body)) = slot.split_first_chunk_mut::<8>() {
             let sum = checksum_for(uuid, SLOT_LOG, number, body).to_le_bytes();
             if let Some(place) = head.last_chunk_mut::<4>() {

@@ -28,7 +28,6 @@ pub mod seeds;
 pub mod signed;
 pub mod staging;
 pub mod time_entry;
-pub mod unrecorded;
 pub mod world;
 
 use std::path::{Path, PathBuf};
@@ -54,7 +53,6 @@ pub const TARGETS: [(&str, Target); 17] = [
     ("request", request::run),
     ("staging", staging::run),
     ("time_entry", time_entry::run),
-    ("unrecorded", unrecorded::run),
 ];
 
 /// What a target answers to bytes that it has nothing to say against.

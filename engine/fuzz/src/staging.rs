@@ -1,11 +1,13 @@
 //! Staging that a killed writer left: the note that names the file, its control page, and the blocks.
 //!
-//! Input: changes (`patch.rs`) to these regions: the note, the header and the words of the logs in the control page, the staged blocks.
+//! Input: changes (`patch.rs`) to these regions: the note, the header and the words of the logs in the control page, the staged blocks, the
+//! word of the table of pending losses, the table.
 
 use std::sync::LazyLock;
 
-use loom_engine::LogKind;
+use loom_engine::format::{LOSS_TABLE_BYTES, LossTable, PendingLoss};
 use loom_engine::log::storage::FileId;
+use loom_engine::{Address, LogKind};
 
 use crate::memory::{BOOT_ID, DIRECTORY, Memory, file_id};
 use crate::patch::{Region, apply};
@@ -14,10 +16,15 @@ use crate::signed::{Note, repaired, sign};
 use crate::world::{World, path};
 
 const CONTROL_BYTES: usize = 4096;
+/// The two tables of pending losses stand between the control page and the blocks.
+const BLOCKS_OFFSET: usize = 3 * 4096;
+/// The word that names the table that counts.
+const LOSS_TABLE_WORD: usize = 2560 + 64 * 6;
+const LOSS_TABLE_NUMBER: u64 = 2;
 /// Of the three logs. The record log's second half is staged, of the others all that two blocks hold.
 const BLOCK_BYTES: [usize; 3] = [64 << 10, 16 << 10, 4096];
 const MAGIC: u64 = 0x4741_5453_4D4F_4F4C;
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// The words of a log, in their order in the page.
 struct Words {
@@ -63,7 +70,7 @@ pub fn note() -> String {
 }
 
 /// In the order in which the fuzzer names them.
-pub fn regions(live: &Memory) -> [Region; 4] {
+pub fn regions(live: &Memory) -> [Region; 6] {
     let staged = |from, bytes| Region {
         path: path(FILE),
         from,
@@ -73,7 +80,9 @@ pub fn regions(live: &Memory) -> [Region; 4] {
         Region::whole(live, path("staging")),
         staged(0, 64),
         staged(1024, 1536),
-        staged(CONTROL_BYTES, 2 * BLOCK_BYTES.iter().sum::<usize>()),
+        staged(BLOCKS_OFFSET, 2 * BLOCK_BYTES.iter().sum::<usize>()),
+        staged(LOSS_TABLE_WORD, 16),
+        staged(CONTROL_BYTES, LOSS_TABLE_BYTES),
     ]
 }
 
@@ -134,7 +143,16 @@ fn staging(world: &World) -> Vec<u8> {
         put_words(&mut page, &words);
         blocks.extend(staged_blocks(bytes, words.head as usize, block));
     }
+    page.resize(LOSS_TABLE_WORD, 0);
+    page.extend_from_slice(&LOSS_TABLE_NUMBER.to_le_bytes());
+    page.extend_from_slice(&(!LOSS_TABLE_NUMBER).to_le_bytes());
     page.resize(CONTROL_BYTES, 0);
+    let losses = LossTable {
+        rows: vec![PendingLoss::UNKNOWN],
+        recorded_below: Address::ZERO,
+    };
+    page.extend(losses.encode(&world.uuid, LOSS_TABLE_NUMBER));
+    page.resize(BLOCKS_OFFSET, 0);
     page.extend(blocks);
     page
 }

@@ -179,7 +179,6 @@ const BESIDES: [(&str, &[&str]); 16] = [
     ("meta", &["sound", "has format version #", "damaged"]),
     ("capture", &["sound", "neither pcap", "the capture ends"]),
     ("configuration", &["sound", "not UTF-8", "unknown field"]),
-    ("unrecorded", &["sound", "nothing"]),
     (
         "recovery",
         &["sound", "in no segment, and no crash", "its marks of"],

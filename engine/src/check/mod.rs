@@ -18,14 +18,13 @@ use crate::format::{NodeSummary, RecordIter, TIME_ENTRY_BYTES, complete_chunks};
 use crate::ingest::{LatestChunks, Natives, Summariser};
 use crate::log::{LogReader, Origin, Tails};
 use crate::nodes::NodeId;
-use crate::schema::{Catalog, LOSSES_SOURCE, decode_catalog};
+use crate::schema::{Catalog, decode_catalog};
 use crate::types::{Address, ChunkNo, LogKind, PerLog, Timestamp};
-use crate::unrecorded::{self, Entry};
 
 use expected::Expected;
 pub use report::{Damage, DamagedFile, Report};
 use rollups::{Child, Rollups};
-use small_files::{SmallFiles, unrecorded_file};
+use small_files::SmallFiles;
 use stored::{Stored, StoredNode};
 
 /// Reads everything that is published, and reports what it found. Damage is part of the report; an error means that there is none.
@@ -39,8 +38,6 @@ pub fn check(dir: &Path) -> Result<Report> {
 
 /// As `check`, of a directory that is open.
 pub fn check_logs(reader: &LogReader) -> Result<Report> {
-    // Before the tails: what has left the file by then stands below them.
-    let unrecorded = unrecorded::read(reader.dir(), reader.meta().uuid);
     let tails = reader.tails()?;
     let small_files = SmallFiles::read(reader)?;
     let (catalog, _, lines_end) = decode_catalog(&reader.meta().uuid, &small_files.catalog)
@@ -65,13 +62,14 @@ pub fn check_logs(reader: &LogReader) -> Result<Report> {
         last_arrival: Timestamp::MIN,
         unreadable: false,
         lost_lines: small_files.lost_lines(lines_end as u64),
-        unrecorded: Vec::new(),
         report: Report::default(),
     };
     check.report.files = small_files.damaged(reader, lines_end as u64)?;
-    let damaged;
-    (check.unrecorded, damaged) = unrecorded_file(reader, unrecorded)?;
-    check.report.files.extend(damaged);
+    match reader.losses() {
+        Ok(losses) => check.report.pending_losses = losses.unrecorded(records).len() as u64,
+        Err(Error::Staging { path, what }) => check.report.files.push(DamagedFile { path, what }),
+        Err(error) => return Err(error),
+    }
     check.report.damage_count += check.report.files.len() as u64;
     let mut next = first;
     while next < end {
@@ -90,7 +88,6 @@ pub fn check_logs(reader: &LogReader) -> Result<Report> {
             next = check.pass_missing(next, end)?;
         }
     }
-    check.report.unrecorded_losses = check.unrecorded.len() as u64;
     Ok(check.report)
 }
 
@@ -113,8 +110,6 @@ struct Check<'a> {
     unreadable: bool,
     /// The catalog lost lines: that alone is reported, and nothing is held against it.
     lost_lines: bool,
-    /// Losses in their file of which no record was found so far.
-    unrecorded: Vec<Entry>,
     report: Report,
 }
 
@@ -284,13 +279,6 @@ impl Check<'_> {
                 }
             };
             self.report.records += 1;
-            if !self.unrecorded.is_empty() {
-                let losses = self.catalog.find(LOSSES_SOURCE);
-                let is_loss = losses.is_some_and(|losses| losses.id == record.source);
-                let address = Some(chunk + u64::from(record.offset));
-                self.unrecorded
-                    .retain(|entry| !is_loss || entry.recorded_at != address);
-            }
             let source = self.catalog.source(record.source);
             let what = if record.arrival < self.last_arrival {
                 Some("a record arrived before the one below it".to_owned())

@@ -21,8 +21,8 @@ pub struct Report {
     /// Chunks that were lost with staging, and are known to be.
     pub gap_chunks: u64,
     pub records: u64,
-    /// Losses that stand in the file `unrecorded` alone.
-    pub unrecorded_losses: u64,
+    /// Causes of loss that have no record in the log yet.
+    pub pending_losses: u64,
     /// Summaries and roll-ups.
     pub nodes: u64,
     /// What is damaged, as far as the list goes.

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use super::report::DamagedFile;
 use crate::error::{Error, Result};
 use crate::log::{CATALOG_FILE, CatalogBytes, DurableState, LogReader, Slots};
-use crate::unrecorded::{self, Entry, Kept};
 
 /// What a crash leaves where a page was not written; no line holds a NUL.
 const UNWRITTEN: u8 = 0;
@@ -49,7 +48,7 @@ impl SmallFiles {
             .collect();
         damaged.extend(self.damaged_catalog(reader, lines_end));
         let path = reader.dir().join("durable");
-        match self.slots {
+        match &self.slots {
             Slots { newest: None, .. } if reader.has_segments()? => {
                 let what = "none of its slots verifies, so nothing says how far the logs are durable; the next start rebuilds the index logs and \
                     lists a gap above the last chunk that verifies; if a backup of this directory has the file, put it back first";
@@ -95,7 +94,7 @@ impl SmallFiles {
                 format!("{what}; its copy serves meanwhile; {MENDED}"),
             ));
         }
-        let is_whole = match self.slots.newest {
+        let is_whole = match &self.slots.newest {
             // A writer that stops leaves it whole; a crash may leave it behind.
             Some(DurableState { clean: true, .. }) => *copy == self.catalog,
             _ => is_prefix(&self.catalog, copy),
@@ -105,22 +104,6 @@ impl SmallFiles {
             damaged.push(damage(copy_path, format!("{what}; {MENDED}")));
         }
         damaged
-    }
-}
-
-/// The losses of the file of those that have no record yet, and what is damaged of it.
-pub fn unrecorded_file(
-    reader: &LogReader,
-    found: Result<Kept>,
-) -> Result<(Vec<Entry>, Option<DamagedFile>)> {
-    let path = reader.dir().join(unrecorded::FILE_NAME);
-    match found {
-        Ok(kept) => {
-            let damaged = kept.what().map(|what| damage(path, what.to_owned()));
-            Ok((kept.entries, damaged))
-        }
-        Err(error) if error.is_damage() => Ok((Vec::new(), Some(damage(path, error.what())))),
-        Err(error) => Err(error),
     }
 }
 

@@ -4,6 +4,8 @@ use crate::types::{Address, LogKind};
 
 /// The log number under which `durable` slots are checksummed.
 pub const SLOT_LOG: u8 = 3;
+/// The log number under which tables of pending losses are checksummed.
+pub const LOSSES_LOG: u8 = 4;
 
 /// Checksum of `bytes` that stand at `address` of `log` in the directory `uuid`.
 pub fn checksum(uuid: &[u8; 16], log: LogKind, address: Address, bytes: &[u8]) -> u32 {

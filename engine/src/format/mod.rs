@@ -18,15 +18,17 @@ mod node;
 mod node_encoding;
 mod summary;
 
-// The timestamp index, and the catalog.
+// The timestamp index, the catalog, and losses that have no record yet.
 mod line;
+mod loss_table;
 mod time_entry;
 
 pub use bytes::FormatError;
-pub use checksum::{SLOT_LOG, checksum, checksum_for};
+pub use checksum::{LOSSES_LOG, SLOT_LOG, checksum, checksum_for};
 pub use chunk::{ChunkBuilder, PushOutcome, RecordIter, seal_trailer, verify_chunk, verify_part};
 pub use index_block::{BinEntry, IndexBlock};
 pub use line::{LINE_PREFIX_BYTES, encode_line, line_content, merge_lines};
+pub use loss_table::{LOSS_ROWS_MAX, LOSS_TABLE_BYTES, LossTable, PendingLoss};
 pub use node::{NODE_BYTES_MAX, Node, SourceStats};
 pub use node_encoding::encode_node;
 pub use record::{

@@ -4,8 +4,10 @@
 //! staging and moves the tails; `seal` ends the chunk, summarises it while it is warm, and appends its nodes. So a record is
 //! visible after the next `publish`, which the owner calls after each drained batch and at least every 10 ms (`tick`).
 
+use std::path::Path;
+
 use crate::error::{Error, Result};
-use crate::format::{ChunkBuilder, NodeSummary, PushOutcome, longest_payload};
+use crate::format::{ChunkBuilder, NodeSummary, PendingLoss, PushOutcome, longest_payload};
 use crate::log::{DirMeta, Durability, LogStats, Logs, Opening};
 use crate::proven::at;
 use crate::schema::Catalog;
@@ -182,6 +184,24 @@ impl Writer {
     /// Whether the disk takes nothing because it is full.
     pub fn waits_for_space(&self) -> bool {
         self.logs.waits_for_space()
+    }
+
+    /// What was refused or dropped and has no published record. After an opening: what the last writer left to be recorded.
+    pub fn pending_losses(&self) -> &[PendingLoss] {
+        self.logs.losses()
+    }
+
+    /// Replaces the pending losses: when this returns, a kill of the process loses none of them. A row gets the address of its record once
+    /// that is pushed and before it is published, and goes once it is published.
+    ///
+    /// # Panics
+    /// There are more than [`LOSS_ROWS_MAX`](crate::format::LOSS_ROWS_MAX) rows, or one went whose record is not published.
+    pub fn set_pending_losses(&mut self, rows: Vec<PendingLoss>) {
+        self.logs.set_losses(rows);
+    }
+
+    pub fn dir(&self) -> &Path {
+        self.logs.dir()
     }
 
     pub fn meta(&self) -> &DirMeta {

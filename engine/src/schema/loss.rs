@@ -45,6 +45,8 @@ pub enum LossReason {
     Unknown = 7,
     /// No source has the id that it names.
     NoSuchSource = 8,
+    /// More causes came at once than there is room for: these records have several.
+    Several = 9,
 }
 
 impl LossStage {
@@ -60,7 +62,7 @@ impl LossStage {
 }
 
 impl LossReason {
-    const ALL: [LossReason; 8] = [
+    const ALL: [LossReason; 9] = [
         LossReason::Malformed,
         LossReason::TooLong,
         LossReason::SourceClosed,
@@ -69,6 +71,7 @@ impl LossReason {
         LossReason::LogFailed,
         LossReason::Unknown,
         LossReason::NoSuchSource,
+        LossReason::Several,
     ];
 
     pub const fn label(self) -> &'static str {
@@ -81,6 +84,7 @@ impl LossReason {
             LossReason::LogFailed => "log failed",
             LossReason::Unknown => "unknown",
             LossReason::NoSuchSource => "no such source",
+            LossReason::Several => "several causes",
         }
     }
 
@@ -91,7 +95,10 @@ impl LossReason {
             | LossReason::TooLong
             | LossReason::SourceClosed
             | LossReason::NoSuchSource => LossStage::Input,
-            LossReason::Overload | LossReason::DiskFull | LossReason::LogFailed => LossStage::Log,
+            LossReason::Overload
+            | LossReason::DiskFull
+            | LossReason::LogFailed
+            | LossReason::Several => LossStage::Log,
             LossReason::Unknown => LossStage::Crash,
         }
     }

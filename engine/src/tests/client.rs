@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::error::Result;
+use crate::format::PendingLoss;
 use crate::ingest::{Limits, WhenFull, Writer, WriterOptions};
 use crate::log::tests::simulated::{Disk, Marks, loom, shared_memory};
 use crate::log::{Durability, LogOptions};
-use crate::schema::{IndexDef, SourceDef, parse_sources};
+use crate::schema::{IndexDef, LossReason, SourceDef, parse_sources};
 use crate::types::{Address, SourceId};
 
 pub const CHUNK: u64 = 4 << 10;
@@ -138,8 +139,23 @@ impl Client {
         Ok(())
     }
 
+    /// Counts as many lost records as were pushed, as a daemon does before it answers (G1).
+    fn lose(&mut self) {
+        let sent = self.sent.len() as u64;
+        let writer = self.writer();
+        let known = writer.pending_losses().iter().filter_map(|row| row.records);
+        let lost = known.max().map_or(sent, |known| known.max(sent));
+        writer.set_pending_losses(vec![PendingLoss {
+            reason: LossReason::Overload as u8,
+            records: Some(lost),
+            ..PendingLoss::UNKNOWN
+        }]);
+        self.marks.lost.store(lost, Ordering::Release);
+    }
+
     /// Figure 9's `sync`: what was pushed before is visible, and survives this process (G1).
     pub fn sync(&mut self) -> Result<()> {
+        self.lose();
         self.writer().sync()?;
         let sent = self.sent.len() as u64;
         self.marks.published.store(sent, Ordering::Release);

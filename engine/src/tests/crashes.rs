@@ -67,6 +67,7 @@ pub fn owed_after_kill(at: &Boundary) -> Owed {
         records: at.told.published,
         begin_most: at.told.begin,
         seen: at.told.published,
+        lost: at.told.lost,
     }
 }
 
@@ -74,6 +75,8 @@ pub fn owed_after_power_loss(at: &Boundary) -> Owed {
     Owed {
         promise: "G3",
         records: at.told.durable,
+        // What staging held is gone with it.
+        lost: 0,
         ..owed_after_kill(at)
     }
 }

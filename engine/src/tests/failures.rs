@@ -211,6 +211,7 @@ fn a_definition_that_the_disk_refuses_is_not_made_and_can_be_made_again() {
                 records: client.sent.len() as u64,
                 begin_most: 0,
                 seen: 0,
+                lost: client.sent.len() as u64,
             };
             let found = recover(&at.kill(), &client.sent, &owed).unwrap();
             assert_eq!(found.end, owed.records, "{kind:?} {fault:?}");

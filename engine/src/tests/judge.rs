@@ -48,6 +48,8 @@ pub struct Owed {
     pub begin_most: u64,
     /// Records that readers had seen. What of these is gone must be named.
     pub seen: u64,
+    /// So many records the pending losses count, or more.
+    pub lost: u64,
 }
 
 /// The part of the list that is there.
@@ -107,6 +109,14 @@ pub fn read(disk: &Disk, sent: &[Sent], owed: &Owed) -> Result<Found, Broken> {
         ));
     }
     agree(&snapshot, &found)?;
+    let losses = snapshot.losses(&Poll::never()).map_err(unread)?;
+    let lost: u64 = losses.iter().filter_map(|loss| loss.records).sum();
+    if lost < owed.lost {
+        return Err(broken(
+            "pending losses are kept",
+            format!("{lost} lost records are told, {} are owed", owed.lost),
+        ));
+    }
     Ok(Found { first, end })
 }
 
@@ -274,6 +284,7 @@ pub fn recover_with(
     let owed = Owed {
         promise: "recovered logs go on",
         records: client.sent.len() as u64,
+        lost: owed.lost.max(client.sent.len() as u64),
         ..*owed
     };
     read(disk, &client.sent, &owed).map_err(|broken| broken.when("after more records"))?;

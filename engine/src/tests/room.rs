@@ -50,6 +50,7 @@ fn owed(client: &Client, begin_most: u64) -> Owed {
         records: client.sent.len() as u64,
         begin_most,
         seen: client.sent.len() as u64,
+        lost: 0,
     }
 }
 

@@ -62,7 +62,7 @@ impl Args {
             Writer::open
         };
         match open(&self.dir, WriterOptions::default()) {
-            Ok(writer) => sink::close(&self.dir, writer),
+            Ok(writer) => sink::close(writer),
             Err(error @ Error::Locked { .. }) => {
                 bail!("cannot repair: {error}; stop the daemon or load that writes it")
             }
@@ -117,11 +117,10 @@ fn summary(report: &Report) -> String {
             summary += &format!("; {} {what}", counted(count, "chunk"));
         }
     }
-    if report.unrecorded_losses > 0 {
-        let causes = counted(report.unrecorded_losses, "cause");
-        summary += &format!(
-            "; losses of {causes} wait in unrecorded for the daemon to enter them in the log"
-        );
+    if report.pending_losses > 0 {
+        let causes = counted(report.pending_losses, "cause");
+        summary +=
+            &format!("; pending losses of {causes}, which the next start records in loom_losses");
     }
     summary
 }

@@ -25,7 +25,7 @@ pub fn rehearse(dir: &Path, config: &Config) -> Result<Vec<String>, Error> {
         catalog.define_source(source, at)?;
     }
     let meta = reader.meta();
-    let [segment_bytes, ..] = meta.segment_bytes;
+    let segment_bytes = meta.segment_bytes.records;
     for (key, configured, created_bytes) in [
         ("chunk", &config.log.chunk, u64::from(meta.chunk_bytes)),
         ("segment", &config.log.segment, segment_bytes),

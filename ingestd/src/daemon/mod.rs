@@ -253,7 +253,7 @@ fn prepare(
         tracing::info!("{note}");
     }
     let http = bind_metrics(config.metrics.listen)?;
-    let mut losses = Losses::open(dir, writer)?;
+    let mut losses = Losses::open(writer)?;
     if config.retention.on_full == OnFull::Refuse {
         losses.define(writer)?;
     }

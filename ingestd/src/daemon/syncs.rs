@@ -57,24 +57,13 @@ impl Syncs {
         });
     }
 
-    /// Answers what can be answered now that everything taken in is published, unless that failed. While losses are not kept, a kill
-    /// would forget what the answer counts: it waits for them.
+    /// Answers what can be answered now that everything taken in is published, unless that failed.
     pub(super) fn answer(&mut self, recorder: &mut Recorder) {
-        match (recorder.trouble(), recorder.losses.unkept()) {
-            (Some(message), _) => self.fail_fresh(message, Duration::ZERO),
-            (None, Some(message)) => self.fail_fresh(message, TROUBLE_PATIENCE),
-            (None, None) => self.answer_fresh(&mut recorder.writer),
+        match recorder.trouble() {
+            Some(message) => (self.fresh.drain(..)).for_each(|pending| pending.fail(message)),
+            None => self.answer_fresh(&mut recorder.writer),
         }
         self.answer_durable(&recorder.writer);
-    }
-
-    /// Fails those that have waited for so long.
-    fn fail_fresh(&mut self, message: &str, patience: Duration) {
-        let (late, waiting): (Vec<_>, Vec<_>) = std::mem::take(&mut self.fresh)
-            .into_iter()
-            .partition(|pending| pending.since.elapsed() >= patience);
-        self.fresh = waiting;
-        late.into_iter().for_each(|pending| pending.fail(message));
     }
 
     fn answer_fresh(&mut self, writer: &mut Writer) {

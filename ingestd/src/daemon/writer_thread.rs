@@ -177,9 +177,6 @@ impl WriterThread {
         let recorded = losses.finish(&mut writer);
         let position = writer.position();
         let closed = recorded.and_then(|()| writer.close());
-        if closed.is_ok() {
-            losses.remove();
-        }
         for peer in peers {
             let reply = match &closed {
                 Ok(()) => Reply::Goodbye(peer.account().synced(position)),

@@ -26,7 +26,7 @@ impl DirectSink {
             }
             writer => writer?,
         };
-        let losses = Losses::open(dir, &mut writer)?;
+        let losses = Losses::open(&mut writer)?;
         Ok(Self::of(writer, losses))
     }
 
@@ -119,7 +119,6 @@ impl Sink for DirectSink {
         recorded
             .and_then(|()| writer.close())
             .context("cannot close the directory")?;
-        losses.remove();
         Ok(Finished {
             counts,
             reason: String::new(),

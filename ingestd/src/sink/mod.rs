@@ -57,9 +57,9 @@ pub fn open(dir: &Path) -> anyhow::Result<Box<dyn Sink>> {
     }
 }
 
-/// Ends a writer of the directory as a load does: what waits in `unrecorded` has a record then.
-pub fn close(dir: &Path, mut writer: Writer) -> anyhow::Result<()> {
-    match Losses::open(dir, &mut writer) {
+/// Ends a writer of the directory as a load does: pending losses have a record then.
+pub fn close(mut writer: Writer) -> anyhow::Result<()> {
+    match Losses::open(&mut writer) {
         Ok(losses) => Box::new(DirectSink::of(writer, losses)).finish().map(drop),
         Err(error) => {
             writer.close()?;

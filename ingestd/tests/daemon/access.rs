@@ -47,7 +47,7 @@ fn a_group_is_given_what_is_looms_and_nothing_else() {
     set_mode(&dir.join("backup.sh"), 0o700);
     set_mode(&folder.join("catalog"), 0o600);
     fs::hard_link(&key, dir.join("id")).unwrap();
-    fs::hard_link(&key, dir.join("unrecorded.old")).unwrap();
+    fs::hard_link(&key, dir.join("durable.old")).unwrap();
     fs::hard_link(&key, dir.join("chunks/00000000009000000000.0")).unwrap();
     symlink(&key, dir.join("times/00000000009000000000.0")).unwrap();
     fs::write(dir.join("records/readme"), "not Loom's").unwrap();

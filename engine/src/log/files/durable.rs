@@ -10,7 +10,7 @@ use super::storage::{
     OpenMode, Storage, StorageFile, is_not_found, read_at, replace_file, write_at,
 };
 use crate::error::Result;
-use crate::format::{SLOT_LOG, checksum_for};
+use crate::format::{LOSS_TABLE_BYTES, LossTable, PendingLoss, SLOT_LOG, checksum_for};
 use crate::log::options::ADDRESS_LIMIT;
 use crate::log::sync::{AtomicU64, Ordering};
 use crate::types::{Address, PerLog};
@@ -18,6 +18,7 @@ use crate::types::{Address, PerLog};
 pub const NAME: &str = "durable";
 const MAGIC: u32 = 0x4C42_5244;
 const SLOT_BYTES: usize = 4096;
+const _: () = assert!(8 + 144 + LOSS_TABLE_BYTES <= SLOT_BYTES);
 
 /// How far one log is durable.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -38,7 +39,7 @@ impl DurableLog {
 }
 
 /// The content of a slot.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DurableState {
     pub sequence: u64,
     pub epoch: u64,
@@ -46,6 +47,8 @@ pub struct DurableState {
     pub logs: PerLog<DurableLog>,
     /// So long is the catalog at least; 0 where nobody said.
     pub catalog_bytes: u64,
+    /// Pending losses of a writer that ended. While one runs, staging holds them.
+    pub losses: Vec<PendingLoss>,
 }
 
 impl DurableState {
@@ -79,6 +82,11 @@ impl DurableState {
             body.extend_from_slice(&log.resume.0.to_le_bytes());
         }
         body.extend_from_slice(&self.catalog_bytes.to_le_bytes());
+        let losses = LossTable {
+            rows: self.losses.clone(),
+            recorded_below: Address::ZERO,
+        };
+        body.extend_from_slice(&losses.encode(uuid, self.sequence));
         body.resize(SLOT_BYTES - 8, 0);
         let mut slot = Vec::with_capacity(SLOT_BYTES);
         slot.extend_from_slice(&MAGIC.to_le_bytes());
@@ -123,6 +131,7 @@ impl DurableState {
             clean: u32_of(body.get(32..36)?)? == 1,
             logs,
             catalog_bytes: u64_at(136)?,
+            losses: LossTable::decode(uuid, u64_at(0)?, body.get(144..)?)?.rows,
         })
     }
 }
@@ -138,7 +147,7 @@ pub fn read(storage: &dyn Storage, dir: &Path, uuid: &[u8; 16]) -> Result<Option
 }
 
 /// What the slots are worth.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Slots {
     pub newest: Option<DurableState>,
     /// How many verify.
@@ -162,6 +171,15 @@ pub fn look(storage: &dyn Storage, dir: &Path, uuid: &[u8; 16]) -> Result<Slots>
             .max_by_key(|state| state.sequence);
     }
     Ok(slots)
+}
+
+/// Whether the epoch of a slot has ended.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum End<'a> {
+    /// No: staging may hold what comes after the slot.
+    Open,
+    /// Yes: the slot holds everything, with the pending losses.
+    Clean(&'a [PendingLoss]),
 }
 
 /// The file, to write. One thread owns it.
@@ -202,12 +220,17 @@ impl DurableFile {
 
     /// Writes and syncs the next slot. The caller has synced what it names. If the medium refuses it, the file is written anew once, with both
     /// slots; the old one is never synced again.
-    pub fn write(&mut self, epoch: u64, clean: bool, logs: PerLog<DurableLog>) -> Result<()> {
+    pub fn write(&mut self, epoch: u64, end: End<'_>, logs: PerLog<DurableLog>) -> Result<()> {
+        let (clean, losses) = match end {
+            End::Open => (false, &[][..]),
+            End::Clean(losses) => (true, losses),
+        };
         let state = DurableState {
-            sequence: self.newest.map_or(0, |state| state.sequence) + 1,
+            sequence: self.newest.as_ref().map_or(0, |state| state.sequence) + 1,
             epoch,
             clean,
             logs,
+            losses: losses.to_vec(),
             // A line was told of before any record that needs it was published, and so before the tails that are written here were loaded.
             catalog_bytes: self.catalog_bytes.load(Ordering::Acquire),
         };
@@ -284,14 +307,18 @@ mod tests {
             )
             .unwrap()
         };
+        let lost = PendingLoss {
+            records: Some(12),
+            ..PendingLoss::UNKNOWN
+        };
         let mut file = open(None);
         assert_eq!(
             read(&OsStorage::default(), dir.path(), &UUID).unwrap(),
             None
         );
-        file.write(1, false, logs(10)).unwrap();
+        file.write(1, End::Open, logs(10)).unwrap();
         catalog_bytes.store(70, Ordering::Release);
-        file.write(2, true, logs(20)).unwrap();
+        file.write(2, End::Clean(&[lost]), logs(20)).unwrap();
         let state = read(&OsStorage::default(), dir.path(), &UUID)
             .unwrap()
             .unwrap();
@@ -299,7 +326,7 @@ mod tests {
             (state.sequence, state.epoch, state.clean, state.logs),
             (2, 2, true, logs(20))
         );
-        assert_eq!(state.catalog_bytes, 70);
+        assert_eq!((state.catalog_bytes, state.losses), (70, vec![lost]));
 
         let path = dir.path().join(NAME);
         let whole = std::fs::read(&path).unwrap();
@@ -321,7 +348,7 @@ mod tests {
 
         let newest = read(&OsStorage::default(), dir.path(), &UUID).unwrap();
         let mut file = open(newest);
-        file.write(3, false, logs(30)).unwrap();
+        file.write(3, End::Open, logs(30)).unwrap();
         assert_eq!(
             read(&OsStorage::default(), dir.path(), &UUID)
                 .unwrap()

@@ -19,9 +19,8 @@ use super::{catalog_file, durable, lock};
 use crate::error::{Error, IoContext, Result};
 use crate::log::staging::note::StagingNote;
 use crate::types::LogKind;
-use crate::unrecorded;
 
-const FILE_NAMES: [&str; 9] = [
+const FILE_NAMES: [&str; 8] = [
     DirMeta::FILE.name,
     DirMeta::FILE.copy_name,
     catalog_file::FILE.name,
@@ -30,7 +29,6 @@ const FILE_NAMES: [&str; 9] = [
     StagingNote::FILE.name,
     StagingNote::FILE.copy_name,
     lock::NAME,
-    unrecorded::FILE_NAME,
 ];
 /// What may stand in a directory that nobody wrote a log to yet, too: a killed daemon's socket, and what the root of a file system holds.
 const PASSING_NAMES: [&str; 2] = ["ingest.sock", "lost+found"];

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::epoch_view::{Stage, View};
 use super::survey::{Ending, Survey, is_empty, keep, list_all, resume_after, segment_dirs};
 use crate::error::{Error, Result};
-use crate::format::{FormatError, verify_chunk, verify_part};
+use crate::format::{FormatError, LossTable, verify_chunk, verify_part};
 use crate::log::files::catalog_file::{self, CatalogBytes};
 use crate::log::files::durable::{self, DurableState, Slots};
 use crate::log::files::lock::LockWatch;
@@ -327,6 +327,18 @@ impl LogReader {
         catalog_file::file_bytes(&*self.storage, &self.dir)
     }
 
+    /// What was refused or dropped and is not recorded, with up to where the log must be read to find what was.
+    pub fn losses(&self) -> Result<LossTable> {
+        match &self.refresh()?.stage {
+            Stage::Staged(staging) => staging.losses(),
+            Stage::Ended { slot, tails, .. } => Ok(LossTable {
+                rows: slot.losses.clone(),
+                recorded_below: tails.records,
+            }),
+            Stage::Unknown => unreachable!("a refreshed view is known"),
+        }
+    }
+
     /// What the daemon says of itself, or of the end that it came to.
     pub fn daemon(&self) -> Result<DaemonWords> {
         let view = self.refresh()?;
@@ -409,7 +421,7 @@ impl LogReader {
             let survey = Survey::take(&*self.storage, &self.dir, &self.meta, || {
                 Ok(is_empty(&list()?))
             })?;
-            let slot = survey.slot.unwrap_or_default();
+            let slot = survey.slot.clone().unwrap_or_default();
             match survey.ending {
                 Ending::Staged(attachment) => return Ok(Some(Stage::Staged(attachment))),
                 // A writer that begins or stops removes the file that was named a moment before: the next look finds what it left.

@@ -52,7 +52,7 @@ impl Survey {
             Some(note) if !is_superseded(note, slot.as_ref()) => attach(storage, dir, meta, note)?,
             _ => Ending::Lost { missing: None },
         };
-        let is_clean = slot.is_some_and(|slot| slot.clean);
+        let is_clean = slot.as_ref().is_some_and(|slot| slot.clean);
         let ending = match staged {
             Ending::Staged(attachment) => Ending::Staged(attachment),
             // An epoch whose staging is lost published nothing while the newest slot is the clean one that it began from.
@@ -65,7 +65,7 @@ impl Survey {
 
     /// The greatest epoch that the directory knows of.
     pub fn epoch(&self) -> u64 {
-        let of_slot = self.slot.map_or(0, |slot| slot.epoch);
+        let of_slot = self.slot.as_ref().map_or(0, |slot| slot.epoch);
         of_slot.max(self.note.as_ref().map_or(0, |note| note.epoch))
     }
 }

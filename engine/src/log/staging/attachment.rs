@@ -9,6 +9,7 @@ use super::control::{self, DaemonWord, HEADER_BYTES, Header, Pair, Word};
 use super::mapped::StagingLayout;
 use super::note::StagingNote;
 use crate::error::{Error, Result};
+use crate::format::{LOSS_TABLE_BYTES, LossTable};
 use crate::log::files::storage::{FileId, OpenMode, Storage, StorageFile, read_at};
 use crate::log::options::ADDRESS_LIMIT;
 use crate::types::{Address, LogKind};
@@ -21,6 +22,7 @@ const ATTEMPTS: u32 = 64;
 pub struct Attachment {
     file: Arc<dyn StorageFile>,
     id: FileId,
+    uuid: [u8; 16],
     epoch: u64,
     layout: StagingLayout,
 }
@@ -60,6 +62,7 @@ impl Attachment {
         Ok(Attachment {
             file,
             id,
+            uuid: header.uuid,
             epoch: note.epoch,
             layout,
         })
@@ -122,6 +125,24 @@ impl Attachment {
     pub fn daemon_word(&self, word: DaemonWord) -> Result<u64> {
         let pair = self.pair(control::daemon_offset(word))?;
         Ok(pair.agreed().unwrap_or_else(|| pair.lesser()))
+    }
+
+    /// The table of pending losses. A writer stores the next one beside it; the one after that takes its place, so it is looked for again.
+    pub fn losses(&self) -> Result<LossTable> {
+        for _ in 0..ATTEMPTS {
+            let number = self.daemon_word(DaemonWord::LossTable)?;
+            let mut bytes = vec![0; LOSS_TABLE_BYTES];
+            read_whole(&*self.file, &mut bytes, control::loss_table_offset(number))?;
+            match LossTable::decode(&self.uuid, number, &bytes) {
+                Some(table) => return Ok(table),
+                None if self.daemon_word(DaemonWord::LossTable)? == number => break,
+                None => {}
+            }
+        }
+        Err(Error::Staging {
+            path: self.path().to_owned(),
+            what: "its table of pending losses is damaged".to_owned(),
+        })
     }
 
     /// Copies bytes of a log as they stand in staging. Which of them are the log's own the caller learns from the words: the tail before the copy,
@@ -190,7 +211,7 @@ mod tests {
         let file = OsStorage::default()
             .open(&dir.join("file"), OpenMode::Create)
             .unwrap();
-        file.allocate(7 * 4096).unwrap();
+        file.allocate(9 * 4096).unwrap();
         let header = Header {
             uuid: [5; 16],
             epoch: 9,
@@ -273,7 +294,7 @@ mod tests {
         };
         refused(&with(|note| note.inode += 1), "another file");
         refused(&with(|note| note.epoch += 1), "epoch");
-        file.truncate(6 * 4096).unwrap();
+        file.truncate(8 * 4096).unwrap();
         refused(&note, "shorter");
         write_at(&*file, &[0xFF; 8], 48).unwrap();
         refused(&note, "block sizes");

@@ -5,14 +5,19 @@
 //! is what they tell readers.
 
 use super::protocol::Protocol;
+use crate::format::LOSS_TABLE_BYTES;
 use crate::log::sync::Memory;
 use crate::proven;
 use crate::types::{LogKind, PerLog};
 
 pub const CONTROL_BYTES: u64 = 4096;
+/// Each of the two tables of pending losses has a page, and the blocks follow.
+const LOSS_PAGE_BYTES: u64 = 4096;
+const _: () = assert!(LOSS_TABLE_BYTES as u64 <= LOSS_PAGE_BYTES);
+pub const BLOCKS_OFFSET: u64 = CONTROL_BYTES + 2 * LOSS_PAGE_BYTES;
 pub const HEADER_BYTES: usize = 64;
 const MAGIC: u64 = 0x4741_5453_4D4F_4F4C;
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// A word of each log.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -34,16 +39,19 @@ pub enum DaemonWord {
     Stopping = 4,
     /// Length of the catalog's lines that are durable; 0 where nobody said.
     CatalogBytes = 5,
+    /// Number of the table of pending losses that counts.
+    LossTable = 6,
 }
 
 impl DaemonWord {
-    pub const ALL: [DaemonWord; 6] = [
+    pub const ALL: [DaemonWord; 7] = [
         DaemonWord::Heartbeat,
         DaemonWord::Stalls,
         DaemonWord::StallNanos,
         DaemonWord::ClockOffset,
         DaemonWord::Stopping,
         DaemonWord::CatalogBytes,
+        DaemonWord::LossTable,
     ];
 }
 
@@ -55,6 +63,14 @@ pub const fn word_offset(log: LogKind, word: Word) -> u64 {
 /// Where a daemon word stands in the page; its complement follows.
 pub const fn daemon_offset(word: DaemonWord) -> u64 {
     2560 + 64 * word as u64
+}
+
+/// Number of the first table of pending losses of an epoch.
+pub const LOSS_TABLE_FIRST: u64 = 1;
+
+/// Where the table of pending losses of that number stands in the file.
+pub const fn loss_table_offset(number: u64) -> u64 {
+    CONTROL_BYTES + number % 2 * LOSS_PAGE_BYTES
 }
 
 /// A word and its complement as a reader copied them.

@@ -1,4 +1,4 @@
-//! Staging as the writer has it: one mapped file with the control page and two blocks of each log.
+//! Staging as the writer has it: one mapped file with the control page, two tables of pending losses and two blocks of each log.
 //!
 //! All of `log`'s work with raw memory is here. Bounds come from the layout, which is fixed at creation, and are asserted; nothing that is
 //! read from the mapped file decides what is touched.
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use memmap2::MmapRaw;
 
-use super::control::{self, CONTROL_BYTES, DaemonWord, Header, Word};
+use super::control::{self, BLOCKS_OFFSET, DaemonWord, Header, Word};
 use super::protocol;
 use crate::error::Result;
 use crate::log::files::storage::StorageFile;
@@ -38,7 +38,7 @@ impl StagingLayout {
 
     /// Length of the file.
     pub fn total_bytes(&self) -> u64 {
-        CONTROL_BYTES + 2 * self.block_bytes.iter().sum::<u64>()
+        BLOCKS_OFFSET + 2 * self.block_bytes.iter().sum::<u64>()
     }
 
     pub fn block(&self, log: LogKind) -> u64 {
@@ -55,7 +55,7 @@ impl StagingLayout {
             LogKind::Chunks => 2 * records,
             LogKind::Times => 2 * (records + chunks),
         };
-        CONTROL_BYTES + first + address.0 % (2 * self.block(log))
+        BLOCKS_OFFSET + first + address.0 % (2 * self.block(log))
     }
 
     /// Bytes from an address to the end of its block.
@@ -114,6 +114,14 @@ impl Staging {
     pub fn tell_daemon(&self, word: DaemonWord, value: u64) {
         let at = control::daemon_offset(word);
         protocol::tell::<Memory>(self.word(at), self.word(at + 8), value);
+    }
+
+    /// Stores the table of pending losses of that number beside the one before it, and then shows readers that it counts. The writer thread
+    /// stores it.
+    pub fn store_losses(&self, number: u64, table: &[u8]) {
+        let words = self.words(control::loss_table_offset(number), table.len() / 8);
+        store_words(words, table.as_chunks::<8>().0);
+        self.tell_daemon(DaemonWord::LossTable, number);
     }
 
     /// Stores bytes of a log, with relaxed word stores, many of them past the cache; the caller calls `settle` and publishes them. They stay
@@ -277,20 +285,20 @@ mod tests {
     fn blocks_alternate_and_do_not_overlap() {
         let layout = StagingLayout::new([1 << 16, 1 << 14, 1 << 13].into()).unwrap();
         let offset = |log, address| layout.offset(log, Address(address));
-        assert_eq!(offset(LogKind::Records, 0), 4096);
+        assert_eq!(offset(LogKind::Records, 0), BLOCKS_OFFSET);
         assert_eq!(
             offset(LogKind::Records, (1 << 16) + 8),
-            4096 + (1 << 16) + 8
+            BLOCKS_OFFSET + (1 << 16) + 8
         );
-        assert_eq!(offset(LogKind::Records, 2 << 16), 4096);
-        assert_eq!(offset(LogKind::Chunks, 0), 4096 + (2 << 16));
+        assert_eq!(offset(LogKind::Records, 2 << 16), BLOCKS_OFFSET);
+        assert_eq!(offset(LogKind::Chunks, 0), BLOCKS_OFFSET + (2 << 16));
         assert_eq!(
             offset(LogKind::Times, 3 << 13),
-            4096 + (2 << 16) + (2 << 14) + (1 << 13)
+            BLOCKS_OFFSET + (2 << 16) + (2 << 14) + (1 << 13)
         );
         assert_eq!(
             layout.total_bytes(),
-            4096 + 2 * ((1 << 16) + (1 << 14) + (1 << 13))
+            BLOCKS_OFFSET + 2 * ((1 << 16) + (1 << 14) + (1 << 13))
         );
         assert_eq!(layout.run_bytes(LogKind::Times, Address((1 << 13) - 8)), 8);
         assert_eq!(StagingLayout::new([0, 4096, 4096].into()), None);

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use super::salvage::{put_seal, salvage};
 use crate::error::{Error, Result};
-use crate::format::{checksum, verify_chunk};
+use crate::format::{LossTable, PendingLoss, checksum, verify_chunk};
 use crate::log::files::catalog_file::{CatalogBytes, CatalogFile};
-use crate::log::files::durable::{DurableFile, DurableLog};
+use crate::log::files::durable::{DurableFile, DurableLog, End};
 use crate::log::files::lock::WriterLock;
 use crate::log::files::meta::DirMeta;
 use crate::log::files::mirrored::Mirrored;
@@ -25,7 +25,7 @@ use crate::log::read::epoch_view::{Stage, View};
 use crate::log::read::survey::{
     Ending, Survey, is_empty, is_there, keep, list_all, resume_after, segment_dirs,
 };
-use crate::log::staging::control::{DaemonWord, Word};
+use crate::log::staging::control::{DaemonWord, LOSS_TABLE_FIRST, Word};
 use crate::log::staging::mapped::Staging;
 use crate::log::staging::note::StagingNote;
 use crate::log::staging::placement::{self, Placed};
@@ -59,6 +59,8 @@ pub struct Opening {
     how: Recovered,
     /// Tail, begin and the checksum below the tail of each log, as recovered.
     logs: PerLog<DurableLog>,
+    /// What was refused or dropped and has no record in the log.
+    losses: Vec<PendingLoss>,
     /// The last writer appended nothing below, and nothing is there above the end: a gap that it had not told of yet.
     floor: Address,
     segments: PerLog<SegmentDir>,
@@ -103,7 +105,10 @@ impl Opening {
         let (how, logs) = match &survey.ending {
             Ending::Clean => (
                 Recovered::Clean,
-                survey.slot.map_or_else(Default::default, |slot| slot.logs),
+                survey
+                    .slot
+                    .as_ref()
+                    .map_or_else(Default::default, |slot| slot.logs),
             ),
             Ending::Staged(attachment) => {
                 floor = attachment.word(LogKind::Records, Word::Head)?;
@@ -114,8 +119,9 @@ impl Opening {
                 keep(&segments, &lists, &meta, survey.slot.as_ref())?,
             ),
         };
+        let losses = pending_losses(&survey, logs.records.tail);
         if how != Recovered::Clean {
-            let synced = survey.slot.unwrap_or_default().tails();
+            let synced = survey.slot.clone().unwrap_or_default().tails();
             for ((segments, from), entry) in segments.iter().zip(synced).zip(logs) {
                 segments.sync(from, entry.tail)?;
             }
@@ -130,6 +136,7 @@ impl Opening {
             survey,
             how,
             logs,
+            losses,
             floor,
             segments,
             lists,
@@ -221,7 +228,11 @@ impl Opening {
 
     /// The catalog was so long when the newest slot was written, or longer; 0 where nothing tells.
     pub fn told_catalog_bytes(&self) -> Result<u64> {
-        let of_slot = self.survey.slot.map_or(0, |slot| slot.catalog_bytes);
+        let of_slot = self
+            .survey
+            .slot
+            .as_ref()
+            .map_or(0, |slot| slot.catalog_bytes);
         match &self.survey.ending {
             Ending::Staged(staging) => {
                 Ok(of_slot.max(staging.daemon_word(DaemonWord::CatalogBytes)?))
@@ -256,19 +267,27 @@ impl Opening {
             entry.begin = begin.clamp(entry.begin, entry.tail);
         }
         slot.records.resume = self.resume();
-        let is_whole = self.how != Recovered::StagingLost;
+        let end = match self.how {
+            Recovered::Clean | Recovered::Salvaged => End::Clean(&self.losses),
+            Recovered::StagingLost => End::Open,
+        };
         DurableFile::open(
             Arc::clone(&self.storage),
             &self.dir,
             self.meta.uuid,
-            self.survey.slot,
+            self.survey.slot.clone(),
             Arc::new(AtomicU64::new(self.told_catalog_bytes()?)),
         )?
-        .write(self.survey.epoch() + 1, is_whole, slot)?;
+        .write(self.survey.epoch() + 1, end, slot)?;
         for (segments, entry) in self.segments.iter().zip(slot) {
             segments.evict(entry.begin)?;
         }
         Ok(())
+    }
+
+    /// What was refused or dropped and has no record in the log: the next writer is to record it.
+    pub fn losses(&self) -> &[PendingLoss] {
+        &self.losses
     }
 
     /// Begins a new epoch: seals the last chunk, cuts the index logs to `chunks` and `times`, and makes staging. `records` is a chunk boundary at
@@ -310,12 +329,12 @@ impl Opening {
             Arc::clone(&self.storage),
             &self.dir,
             self.meta.uuid,
-            self.survey.slot,
+            self.survey.slot.clone(),
             catalog.shared_bytes(),
         )?;
         if self.survey.slot.is_none() && self.how == Recovered::Clean {
             // From the first segment on, a directory without a slot is one that lost it.
-            durable.write(0, true, PerLog::default())?;
+            durable.write(0, End::Clean(&[]), PerLog::default())?;
         }
         self.seal_last_chunk()?;
         for (segments, start) in self.segments.iter().zip(starts) {
@@ -346,7 +365,7 @@ impl Opening {
         }
         slot.records.resume = records;
         // From here on the slot speaks for all that old staging held: the epoch before has ended, and none has begun.
-        durable.write(epoch, true, slot)?;
+        durable.write(epoch, End::Clean(&self.losses), slot)?;
         for (segments, entry) in self.segments.iter().zip(slot) {
             // A crash may have come between a begin and what follows from it.
             segments.evict(entry.begin)?;
@@ -406,11 +425,19 @@ impl Opening {
             };
         }
         staging.tell_daemon(DaemonWord::CatalogBytes, catalog.bytes());
+        let losses = LossTable {
+            recorded_below: self.end(LogKind::Records),
+            rows: self.losses.clone(),
+        };
+        staging.store_losses(
+            LOSS_TABLE_FIRST,
+            &losses.encode(&self.meta.uuid, LOSS_TABLE_FIRST),
+        );
         note.store(&*self.storage, &self.dir)?;
         // Only now there is staging that could be lost. Both slots say so before anything is published, so that one that is damaged leaves no clean
         // one behind.
-        durable.write(epoch, false, slot)?;
-        durable.write(epoch, false, slot)?;
+        durable.write(epoch, End::Open, slot)?;
+        durable.write(epoch, End::Open, slot)?;
 
         let absent = self.absent_segments(slot.records.begin, starts.records);
         let setup = Setup {
@@ -440,6 +467,7 @@ impl Opening {
             shared,
             flusher,
             catalog,
+            losses,
             staging_path: path,
             lock: self.lock,
         })
@@ -484,6 +512,22 @@ impl Opening {
                 StagingNote::FILE.name
             );
         }
+    }
+}
+
+/// What the last writer refused or dropped and the log has no record of. Where staging is lost, the gap in the log stands for it.
+fn pending_losses(survey: &Survey, records: Address) -> Vec<PendingLoss> {
+    match &survey.ending {
+        Ending::Clean | Ending::Lost { .. } => {
+            (survey.slot.as_ref()).map_or_else(Vec::new, |slot| slot.losses.clone())
+        }
+        Ending::Staged(staging) => match staging.losses() {
+            Ok(losses) => losses.unrecorded(records),
+            Err(error) => {
+                tracing::error!("{error}; loom_losses will hold a loss of unknown number");
+                vec![PendingLoss::UNKNOWN]
+            }
+        },
     }
 }
 

@@ -124,7 +124,7 @@ fn blocks_shrink_where_shared_memory_is_small() {
             .start(Address(0), Address(0), Address(0), b"")
             .unwrap();
         let blocks = staged * MIB + (staged * MIB / 8).max(BLOCK) + (staged * MIB / 64).max(BLOCK);
-        assert_eq!(logs.staging_bytes(), 4096 + 2 * blocks);
+        assert_eq!(logs.staging_bytes(), 3 * 4096 + 2 * blocks);
         assert_eq!(machine.names(&shared_memory()).is_empty(), in_directory);
         append_each(&mut logs, [3 * MIB as usize, 1 << 20, 48]);
         logs.publish();

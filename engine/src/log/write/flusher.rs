@@ -16,8 +16,8 @@ use super::fault::{Fault, is_for_space};
 use super::log_flusher::LogFlusher;
 use super::shared::Shared;
 use crate::error::{Error, Result};
-use crate::format::checksum;
-use crate::log::files::durable::{DurableFile, DurableLog};
+use crate::format::{PendingLoss, checksum};
+use crate::log::files::durable::{DurableFile, DurableLog, End};
 use crate::log::options::Durability;
 use crate::log::staging::control::Word;
 use crate::log::staging::protocol;
@@ -244,7 +244,7 @@ impl Flusher {
             log.sync(&self.shared)?;
         }
         if slot != self.slot {
-            self.durable.write(self.shared.epoch, false, slot)?;
+            self.durable.write(self.shared.epoch, End::Open, slot)?;
             self.shared.counters.syncs.fetch_add(1, Ordering::Relaxed);
         }
         self.slot = slot;
@@ -269,14 +269,18 @@ impl Flusher {
         Ok(())
     }
 
-    /// Cuts every log to its durable tail and records a clean stop there. The writer has synced, and the thread has ended.
-    pub fn finish(mut self) -> Result<()> {
+    /// Cuts every log to its durable tail and records a clean stop there, with what the log has no record of. The writer has synced, and the
+    /// thread has ended.
+    pub fn finish(mut self, losses: &[PendingLoss]) -> Result<()> {
         for (log, entry) in self.logs.iter().zip(self.slot) {
             log.segments().cut(entry.tail)?;
         }
         // Both slots say so: where one is damaged later, the other is not of a time at which staging was needed.
-        self.durable.write(self.shared.epoch, true, self.slot)?;
-        self.durable.write(self.shared.epoch, true, self.slot)
+        for _ in 0..2 {
+            let end = End::Clean(losses);
+            self.durable.write(self.shared.epoch, end, self.slot)?;
+        }
+        Ok(())
     }
 }
 

@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 use super::flusher::Flusher;
 use super::shared::Shared;
 use crate::error::{Error, Result};
+use crate::format::{LossTable, PendingLoss};
 use crate::log::files::catalog_file::CatalogFile;
 use crate::log::files::lock::WriterLock;
 use crate::log::files::meta::DirMeta;
 use crate::log::files::mirrored::Mirrored;
 use crate::log::files::storage::unlink_if_present;
 use crate::log::read::reader::LogReader;
-use crate::log::staging::control::{DaemonWord, Word};
+use crate::log::staging::control::{DaemonWord, LOSS_TABLE_FIRST, Word};
 use crate::log::staging::note::StagingNote;
 use crate::log::staging::protocol;
 use crate::log::sync::{Memory, Ordering};
@@ -53,6 +54,9 @@ pub struct Logs {
     cursors: PerLog<Cursor>,
     flusher: Option<JoinHandle<Flusher>>,
     catalog: CatalogFile,
+    losses: LossTable,
+    /// Of the table of pending losses that staging holds.
+    losses_number: u64,
     staging_path: PathBuf,
     stalls: u64,
     stall: Duration,
@@ -66,6 +70,8 @@ pub struct Parts {
     pub shared: Arc<Shared>,
     pub flusher: Flusher,
     pub catalog: CatalogFile,
+    /// As staging holds them under the first number.
+    pub losses: LossTable,
     pub staging_path: PathBuf,
     pub lock: WriterLock,
 }
@@ -77,6 +83,7 @@ impl Logs {
             shared,
             flusher,
             catalog,
+            losses,
             staging_path,
             lock,
         } = parts;
@@ -99,6 +106,8 @@ impl Logs {
             cursors,
             flusher: Some(flusher),
             catalog,
+            losses,
+            losses_number: LOSS_TABLE_FIRST,
             staging_path,
             stalls: 0,
             stall: Duration::ZERO,
@@ -401,6 +410,35 @@ impl Logs {
         Ok(())
     }
 
+    /// What was refused or dropped and has no published record.
+    pub fn losses(&self) -> &[PendingLoss] {
+        &self.losses.rows
+    }
+
+    /// Replaces the pending losses: when this returns, a kill of the process loses none of them. A row gets the address of its record once
+    /// that is appended and before it is published, and goes once it is published.
+    ///
+    /// # Panics
+    /// There are more rows than a table has, or one went whose record is not published.
+    pub fn set_losses(&mut self, rows: Vec<PendingLoss>) {
+        let stays = |at: &Address| rows.iter().any(|row| row.recorded_at == Some(*at));
+        let old = self.losses.rows.iter().filter_map(|row| row.recorded_at);
+        if let Some(gone) = old.filter(|at| !stays(at)).max() {
+            let tail = self.tail(LogKind::Records);
+            assert!(
+                gone < tail,
+                "a loss recorded at {gone} goes, published is {tail}"
+            );
+            self.losses.recorded_below = self.losses.recorded_below.max(gone + 8);
+        }
+        self.losses.rows = rows;
+        self.losses_number += 1;
+        let table = self
+            .losses
+            .encode(&self.shared.meta.uuid, self.losses_number);
+        self.shared.staging.store_losses(self.losses_number, &table);
+    }
+
     /// Tells readers that the writer lives, and how far its clock is from the wall clock.
     pub fn heartbeat(&self, now: Timestamp, clock_offset_ns: i64) {
         self.shared
@@ -449,7 +487,8 @@ impl Logs {
         let flusher = self
             .stop_flusher()
             .ok_or_else(|| Error::Flusher("its thread panicked".to_owned()))?;
-        flusher.finish()?;
+        let unrecorded = self.losses.unrecorded(self.tail(LogKind::Records));
+        flusher.finish(&unrecorded)?;
         self.catalog.finish();
         // From here on the clean mark stands; what is left of staging is ignored wherever it is found.
         let Shared { storage, dir, .. } = &*self.shared;

@@ -1,14 +1,15 @@
 //! What is missing: the records of `loom_losses`, and the gaps and damaged chunks that the timestamp index tells.
 //!
-//! The ledger of the daemon says what it refused and dropped, in its records and in the file of what has none yet; what a crash took is told by
+//! The ledger of the daemon says what it refused and dropped, in its records and in staging's table of what has none yet; what a crash took is told by
 //! the logs themselves. The cost is bounded by the
 //! number of losses: where there are none, the roots of the forest are all that is read.
 
 use std::ops::ControlFlow;
 
 use super::missing::{MissingRun, missing_runs};
-use super::unrecorded::Ledger;
+use super::pending::Ledger;
 use crate::error::{Error, Result};
+use crate::format::PendingLoss;
 use crate::query::poll::Poll;
 use crate::query::scan::raw_scan::raw_scan;
 use crate::query::snapshot::Snapshot;
@@ -16,7 +17,6 @@ use crate::schema::{
     Catalog, LOSSES_SOURCE, LossDecoder, LossReason, LossStage, LossText, TimeKind,
 };
 use crate::types::{Address, SourceId, TimeRange, Timestamp};
-use crate::unrecorded::Entry;
 
 /// Where losses begin that have no record yet, in a directory whose newest record is this.
 ///
@@ -106,13 +106,13 @@ impl Snapshot {
         }
         let Ledger {
             snapshot,
-            unrecorded,
-            untold,
+            pending,
+            unreadable,
         } = self.ledger_now(poll)?;
-        let of_entry = |entry| Loss::of_entry(entry, snapshot.catalog());
-        losses.extend(unrecorded.iter().map(of_entry));
-        if let Some(error) = untold {
-            losses.push(Loss::untold(&error, snapshot.newest_ts()?));
+        let of_pending = |loss| Loss::of_pending(loss, snapshot.catalog());
+        losses.extend(pending.iter().map(of_pending));
+        if let Some(error) = unreadable {
+            losses.push(Loss::unreadable(&error, snapshot.newest_ts()?));
         }
         if let Some(ledger) = snapshot.catalog().find(LOSSES_SOURCE) {
             let decoder = LossDecoder::new(ledger);
@@ -179,27 +179,27 @@ impl Loss {
         }
     }
 
-    fn of_entry(entry: &Entry, catalog: &Catalog) -> Loss {
-        let source = entry.source.and_then(|id| catalog.source(id));
-        let reason = LossReason::of_number(entry.reason).unwrap_or(LossReason::Unknown);
+    fn of_pending(loss: &PendingLoss, catalog: &Catalog) -> Loss {
+        let source = loss.source.and_then(|id| catalog.source(id));
+        let reason = LossReason::of_number(loss.reason).unwrap_or(LossReason::Unknown);
         Loss {
-            from: entry.from,
-            to: entry.to,
+            from: loss.from,
+            to: loss.to,
             source: source.map(|source| source.name.clone()),
             stage: reason.stage().label().to_owned(),
             reason: reason.label().to_owned(),
-            records: entry.records,
-            bytes: entry.bytes,
+            records: loss.records,
+            bytes: loss.bytes,
         }
     }
 
-    /// What the file of unrecorded losses may hold, where nobody can tell.
-    fn untold(error: &Error, newest: Option<Timestamp>) -> Loss {
+    /// What the table of pending losses may hold, where it cannot be read.
+    fn unreadable(error: &Error, newest: Option<Timestamp>) -> Loss {
         let arrived = TimeRange {
             first: unrecorded_since(newest),
             last: Timestamp::MAX,
         };
-        let reason = format!("losses that are not recorded yet cannot be read: {error}");
+        let reason = format!("pending losses cannot be read: {error}");
         Loss::unknown(arrived, LossStage::Crash, reason)
     }
 

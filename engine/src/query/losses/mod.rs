@@ -2,4 +2,4 @@
 
 pub mod listing;
 pub mod missing;
-pub mod unrecorded;
+pub mod pending;

@@ -30,6 +30,8 @@ pub(crate) struct Marks {
     pub durable: AtomicU64,
     /// Address below which records were given up.
     pub begin: AtomicU64,
+    /// Records that pending losses count.
+    pub lost: AtomicU64,
 }
 
 /// The same at one moment.
@@ -38,6 +40,7 @@ pub(crate) struct Told {
     pub published: u64,
     pub durable: u64,
     pub begin: u64,
+    pub lost: u64,
 }
 
 impl Marks {
@@ -47,6 +50,7 @@ impl Marks {
             published: load(&self.published),
             durable: load(&self.durable),
             begin: load(&self.begin),
+            lost: load(&self.lost),
         }
     }
 }

@@ -1,0 +1,530 @@
+//! Losses on their way into `loom_losses`: gathered for a second, kept where a kill does not reach them, recorded once.
+//!
+//! What is refused or dropped is entered here at once, and stands in staging's table of pending losses before a client learns of it. A record
+//! of it follows as soon as a second has passed and the log has room. Each row is marked with the address of its record before that record is
+//! published, so readers and the next start know which rows the log holds already: none is lost and none counts twice.
+//!
+//! The daemon does so, and a load that writes a directory itself.
+
+use std::time::{Duration, Instant};
+
+use loom_engine::format::{LOSS_ROWS_MAX, PendingLoss};
+use loom_engine::ingest::Writer;
+use loom_engine::query::{Directory, unrecorded_since};
+use loom_engine::schema::{LossEncoder, LossReason, LossRecord, losses_source};
+use loom_engine::{Error, SourceId, Timestamp, proven};
+
+/// How long losses of one cause are gathered into one record.
+const GATHER: Duration = Duration::from_secs(1);
+/// So many causes at a time, and they are recorded without waiting.
+const ROWS_PATIENT_MAX: usize = LOSS_ROWS_MAX / 2;
+/// Causes beyond so many become one. Of those joined one row may have a record that is not published yet, and one more is under way.
+const CAUSES_MAX: usize = LOSS_ROWS_MAX - 2;
+/// The longest reason that is kept, in bytes.
+const DETAIL_BYTES_MAX: usize = 160;
+
+/// Some records that were refused or dropped.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Lost<'a> {
+    pub(crate) source: Option<SourceId>,
+    pub(crate) reason: LossReason,
+    pub(crate) records: u64,
+    /// Payload bytes, where they are known: what could not be read as a record has none.
+    pub(crate) bytes: Option<u64>,
+    pub(crate) detail: &'a str,
+}
+
+/// What one cause took since it was last recorded.
+struct Cause {
+    row: PendingLoss,
+    /// What the last of the records was refused with. A kill forgets it.
+    detail: String,
+}
+
+pub(crate) struct Losses {
+    causes: Vec<Cause>,
+    /// Staging does not hold what `causes` holds.
+    dirty: bool,
+    encoder: LossEncoder,
+    source: Option<SourceId>,
+    recorded: Option<Instant>,
+    /// What the last attempt to record them failed with.
+    trouble: Option<String>,
+}
+
+impl Losses {
+    /// Takes over what the last writer of the directory had no time to record.
+    pub(crate) fn open(writer: &mut Writer) -> Result<Losses, Error> {
+        let now = writer.now();
+        let mut rows = writer.pending_losses().to_vec();
+        if rows.iter().any(|row| row.from == Timestamp::MIN) {
+            let newest = Directory::open(writer.dir())?.snapshot()?.newest_ts()?;
+            for row in &mut rows {
+                row.from = row.from.max(unrecorded_since(newest));
+            }
+        }
+        let taken_over = |row: PendingLoss| Cause {
+            row: PendingLoss {
+                to: row.to.min(now),
+                ..row
+            },
+            detail: String::new(),
+        };
+        Ok(Losses {
+            causes: rows.into_iter().map(taken_over).collect(),
+            dirty: false,
+            encoder: LossEncoder::new()?,
+            source: None,
+            recorded: None,
+            trouble: None,
+        })
+    }
+
+    /// Defines the source now, for a daemon that may have no room to do so once it has losses to record.
+    pub(crate) fn define(&mut self, writer: &mut Writer) -> Result<SourceId, Error> {
+        let id = match self.source {
+            Some(id) => id,
+            None => writer.define_builtin_source(&losses_source())?,
+        };
+        self.source = Some(id);
+        Ok(id)
+    }
+
+    /// Enters records that were lost just now.
+    pub(crate) fn note(&mut self, lost: &Lost<'_>, now: Timestamp) {
+        self.dirty = true;
+        let cause = (lost.source, lost.reason as u8);
+        if self.add(cause, lost, now) {
+            return;
+        }
+        let joined = (None, LossReason::Several as u8);
+        if self.causes.len() >= CAUSES_MAX && self.add(joined, lost, now) {
+            return;
+        }
+        let (source, reason) = if self.causes.len() < CAUSES_MAX {
+            cause
+        } else {
+            joined
+        };
+        self.causes.push(Cause {
+            row: PendingLoss {
+                source,
+                reason,
+                from: now,
+                to: now,
+                records: Some(lost.records),
+                bytes: lost.bytes,
+                recorded_at: None,
+            },
+            detail: shortened(lost.detail).to_owned(),
+        });
+    }
+
+    /// Adds to the cause of that source and reason. False where none is under way.
+    fn add(&mut self, cause: (Option<SourceId>, u8), lost: &Lost<'_>, now: Timestamp) -> bool {
+        let is_same =
+            |row: &PendingLoss| (row.source, row.reason) == cause && row.recorded_at.is_none();
+        let Some(Cause { row, detail }) = self.causes.iter_mut().find(|one| is_same(&one.row))
+        else {
+            return false;
+        };
+        let sum = |one: Option<u64>, other: Option<u64>| Some(one?.saturating_add(other?));
+        row.records = sum(row.records, Some(lost.records));
+        row.bytes = sum(row.bytes, lost.bytes);
+        row.to = now.max(row.to);
+        shortened(lost.detail).clone_into(detail);
+        true
+    }
+
+    /// What is not in the log yet.
+    pub(crate) fn pending(&self) -> u64 {
+        let records = self.causes.iter().filter_map(|cause| cause.row.records);
+        records.fold(0, u64::saturating_add)
+    }
+
+    /// Why losses are not recorded as they should be, if so.
+    pub(crate) fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+
+    /// To be called before what was pushed with them is published, and so before any client learns of it: keeps what is new, and records
+    /// what is due.
+    pub(crate) fn settle(&mut self, writer: &mut Writer) {
+        if self.causes.is_empty() && !self.dirty {
+            return;
+        }
+        let position = writer.position();
+        let before = self.causes.len();
+        self.causes
+            .retain(|cause| !cause.row.is_recorded_below(position));
+        self.dirty |= self.causes.len() != before;
+        self.keep(writer);
+        let due = self.recorded.is_none_or(|at| at.elapsed() >= GATHER);
+        if due || self.causes.len() > ROWS_PATIENT_MAX {
+            self.record(writer);
+        }
+    }
+
+    /// Records everything, for the last time. What the log does not take is left to the next start.
+    pub(crate) fn finish(&mut self, writer: &mut Writer) -> Result<(), Error> {
+        self.record(writer);
+        writer.publish()?;
+        self.recorded = Some(Instant::now());
+        self.settle(writer);
+        Ok(())
+    }
+
+    fn record(&mut self, writer: &mut Writer) {
+        if self
+            .causes
+            .iter()
+            .all(|cause| cause.row.recorded_at.is_some())
+        {
+            return;
+        }
+        match self.try_record(writer) {
+            Ok(()) => self.trouble = None,
+            Err(error) => self.complain(format!("losses cannot be recorded for now: {error}")),
+        }
+    }
+
+    fn try_record(&mut self, writer: &mut Writer) -> Result<(), Error> {
+        let id = self.define(writer)?;
+        let mut payload = Vec::with_capacity(256);
+        for place in 0..self.causes.len() {
+            let Cause { row, detail } = proven::at_mut(&mut self.causes, place);
+            if row.recorded_at.is_some() {
+                continue;
+            }
+            let source = row.source.and_then(|id| writer.catalog().source(id));
+            let record = LossRecord {
+                from: row.from,
+                to: row.to,
+                source: source.map(|source| source.name.as_str()),
+                reason: LossReason::of_number(row.reason).unwrap_or(LossReason::Unknown),
+                records: row.records,
+                bytes: row.bytes,
+                detail: Some(detail.as_str()).filter(|detail| !detail.is_empty()),
+            };
+            payload.clear();
+            self.encoder.encode(&record, &mut payload)?;
+            match writer.try_push(id, &payload)? {
+                Some(address) => row.recorded_at = Some(address),
+                // The log is full: this very loss may be why.
+                None => return Ok(()),
+            }
+            // Before anything else is appended, which could publish the record.
+            self.dirty = true;
+            self.keep(writer);
+        }
+        self.recorded = Some(Instant::now());
+        Ok(())
+    }
+
+    fn keep(&mut self, writer: &mut Writer) {
+        if std::mem::take(&mut self.dirty) {
+            writer.set_pending_losses(self.causes.iter().map(|cause| cause.row).collect());
+        }
+    }
+
+    fn complain(&mut self, message: String) {
+        if self.trouble.as_ref() != Some(&message) {
+            tracing::error!("{message}");
+            self.trouble = Some(message);
+        }
+    }
+}
+
+/// As much of a reason as is kept.
+fn shortened(detail: &str) -> &str {
+    let mut end = detail.len().min(DETAIL_BYTES_MAX);
+    while !detail.is_char_boundary(end) {
+        end -= 1;
+    }
+    detail.split_at(end).0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+    use loom_engine::ingest::WriterOptions;
+    use loom_engine::log::LogOptions;
+    use loom_engine::query::{Loss, Poll};
+    use loom_engine::schema::SourceDef;
+
+    use super::*;
+
+    struct Scene {
+        root: tempfile::TempDir,
+    }
+
+    impl Scene {
+        fn open(&self) -> (Writer, Losses, SourceId) {
+            let log = LogOptions {
+                chunk_bytes: 4096,
+                block_bytes: 64 << 10,
+                segment_bytes: [1 << 20; 3].into(),
+                staging: Some(self.root.path().to_owned()),
+                ..LogOptions::default()
+            };
+            let options = WriterOptions {
+                log,
+                accept_clock: false,
+                ..WriterOptions::default()
+            };
+            let mut writer = Writer::open(&self.dir(), options).unwrap();
+            let source = writer.define_source(&SourceDef::new("x")).unwrap();
+            let losses = Losses::open(&mut writer).unwrap();
+            (writer, losses, source)
+        }
+
+        fn dir(&self) -> std::path::PathBuf {
+            self.root.path().join("loom")
+        }
+
+        fn told(&self) -> Vec<Loss> {
+            let snapshot = Directory::open(&self.dir()).unwrap().snapshot().unwrap();
+            snapshot.losses(&Poll::never()).unwrap()
+        }
+
+        fn records(&self) -> u64 {
+            self.told().iter().filter_map(|loss| loss.records).sum()
+        }
+    }
+
+    fn scene() -> Scene {
+        Scene {
+            root: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn lost(source: SourceId, records: u64) -> Lost<'static> {
+        Lost {
+            source: Some(source),
+            reason: LossReason::Overload,
+            records,
+            bytes: Some(records * 8),
+            detail: "full",
+        }
+    }
+
+    #[test]
+    fn losses_of_one_cause_within_a_second_are_one_record() {
+        let scene = scene();
+        let (mut writer, mut losses, source) = scene.open();
+        for _ in 0..50 {
+            let now = writer.now();
+            losses.note(&lost(source, 3), now);
+            losses.note(
+                &Lost {
+                    reason: LossReason::Malformed,
+                    ..lost(source, 1)
+                },
+                now,
+            );
+            losses.settle(&mut writer);
+            writer.publish().unwrap();
+        }
+        losses.finish(&mut writer).unwrap();
+        assert_eq!(losses.pending(), 0);
+        writer.close().unwrap();
+        let told = scene.told();
+        // The first at once, the others together.
+        assert!(told.len() <= 6, "{told:?}");
+        assert_eq!(scene.records(), 200);
+        let dropped = told.iter().find(|loss| loss.reason == "overload").unwrap();
+        assert_eq!(dropped.source.as_deref(), Some("x"));
+        assert_eq!(dropped.bytes, dropped.records.map(|records| records * 8));
+    }
+
+    #[test]
+    fn a_kill_at_any_step_neither_loses_nor_doubles_a_loss() {
+        for step in 0..5 {
+            let scene = scene();
+            let mut expected = 0;
+            for round in 1..4 {
+                let (mut writer, mut losses, source) = scene.open();
+                losses.settle(&mut writer);
+                writer.publish().unwrap();
+                losses.note(&lost(source, round), writer.now());
+                losses.keep(&mut writer);
+                expected += round;
+                if step >= 1 {
+                    losses.try_record(&mut writer).unwrap();
+                }
+                if step >= 2 {
+                    writer.publish().unwrap();
+                }
+                if step >= 3 {
+                    losses.settle(&mut writer);
+                }
+                if step >= 4 {
+                    losses.note(&lost(source, 1), writer.now());
+                    losses.settle(&mut writer);
+                    expected += 1;
+                }
+                assert_eq!(scene.records(), expected, "live at step {step}");
+                // Dropped without being closed, a writer leaves what a kill leaves.
+                drop((writer, losses));
+                assert_eq!(scene.records(), expected, "dead at step {step}");
+            }
+            let (mut writer, mut losses, _) = scene.open();
+            losses.finish(&mut writer).unwrap();
+            assert_eq!(scene.records(), expected, "killed at step {step}");
+            writer.close().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_full_log_keeps_losses_for_later() {
+        let scene = scene();
+        let (mut writer, mut losses, source) = scene.open();
+        for records in 1..400u64 {
+            losses.note(
+                &Lost {
+                    source: Some(SourceId(records as u16 + 1)),
+                    ..lost(source, records)
+                },
+                writer.now(),
+            );
+        }
+        losses.settle(&mut writer);
+        writer.publish().unwrap();
+        losses.finish(&mut writer).unwrap();
+        assert_eq!(scene.records(), 399 * 400 / 2);
+    }
+
+    #[test]
+    fn more_causes_than_rows_become_one_and_no_record_is_missed() {
+        let scene = scene();
+        let (mut writer, mut losses, source) = scene.open();
+        for round in 0..3u16 {
+            for number in 0..2 * LOSS_ROWS_MAX as u16 {
+                let source = Some(SourceId(number + 1));
+                losses.note(
+                    &Lost {
+                        source,
+                        ..lost(source.unwrap(), 1)
+                    },
+                    writer.now(),
+                );
+            }
+            losses.keep(&mut writer);
+            assert_eq!(
+                scene.records(),
+                u64::from(round + 1) * 2 * LOSS_ROWS_MAX as u64
+            );
+            losses.try_record(&mut writer).unwrap();
+            // More comes before the records are published, and so before their rows go.
+            losses.note(&lost(source, 0), writer.now());
+            losses.keep(&mut writer);
+            writer.publish().unwrap();
+            losses.settle(&mut writer);
+        }
+        assert!(
+            scene
+                .told()
+                .iter()
+                .any(|loss| loss.reason == "several causes")
+        );
+    }
+
+    #[test]
+    fn readers_count_each_loss_once_while_it_is_recorded() {
+        let scene = scene();
+        let (mut writer, mut losses, source) = scene.open();
+        let [kept, entered] = [AtomicU64::new(0), AtomicU64::new(0)];
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            let reader = threads.spawn(|| {
+                let mut reads = 0;
+                while !is_done.load(Ordering::Acquire) {
+                    let least = kept.load(Ordering::Acquire);
+                    let told = scene.records();
+                    let most = entered.load(Ordering::Acquire);
+                    assert!(
+                        (least..=most).contains(&told),
+                        "{least} <= {told} <= {most}"
+                    );
+                    reads += 1;
+                }
+                reads
+            });
+            for round in 1..=1500 {
+                entered.store(round, Ordering::Release);
+                losses.note(&lost(source, 1), writer.now());
+                losses.keep(&mut writer);
+                kept.store(round, Ordering::Release);
+                if round % 3 == 0 {
+                    losses.try_record(&mut writer).unwrap();
+                }
+                losses.settle(&mut writer);
+                writer.publish().unwrap();
+                std::thread::yield_now();
+            }
+            is_done.store(true, Ordering::Release);
+            assert!(reader.join().unwrap() > 10);
+        });
+        assert_eq!(scene.records(), 1500);
+    }
+
+    #[test]
+    fn what_a_clean_stop_could_not_record_is_recorded_by_the_next_writer() {
+        let scene = scene();
+        let (mut writer, mut losses, source) = scene.open();
+        losses.note(&lost(source, 7), writer.now());
+        losses.keep(&mut writer);
+        writer.close().unwrap();
+        let staged = std::fs::read_dir(scene.root.path()).unwrap();
+        assert_eq!(staged.count(), 1, "the directory alone: staging is gone");
+        assert_eq!(scene.records(), 7);
+        for _ in 0..2 {
+            let (mut writer, mut losses, _) = scene.open();
+            assert_eq!(scene.records(), 7);
+            losses.finish(&mut writer).unwrap();
+            assert_eq!((losses.pending(), scene.records()), (0, 7));
+            writer.close().unwrap();
+            assert_eq!(scene.records(), 7);
+        }
+    }
+
+    #[test]
+    fn what_was_lost_with_staging_is_the_gap_alone() {
+        let scene = scene();
+        let (mut writer, mut losses, source) = scene.open();
+        writer.push(source, &[1; 8]).unwrap();
+        writer.sync_durable().unwrap();
+        losses.note(&lost(source, 7), writer.now());
+        losses.keep(&mut writer);
+        drop((writer, losses));
+        for entry in std::fs::read_dir(scene.root.path()).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_file() {
+                std::fs::remove_file(path).unwrap();
+            }
+        }
+        let check = |when: &str| {
+            let told = scene.told();
+            let reasons: Vec<_> = told.iter().map(|loss| loss.reason.as_str()).collect();
+            let [gap] = &reasons[..] else {
+                panic!("{when}: {told:?}");
+            };
+            assert!(gap.starts_with("lost with staging"), "{when}: {told:?}");
+        };
+        check("without a writer");
+        let (mut writer, mut losses, _) = scene.open();
+        check("after a start");
+        losses.finish(&mut writer).unwrap();
+        writer.close().unwrap();
+        check("after a stop");
+    }
+
+    #[test]
+    fn a_long_reason_is_cut_between_characters() {
+        assert_eq!(shortened("short"), "short");
+        let long = "ä".repeat(200);
+        assert_eq!(shortened(&long).len(), DETAIL_BYTES_MAX);
+        assert_eq!(shortened(&format!("x{long}")).len(), DETAIL_BYTES_MAX - 1);
+    }
+}
