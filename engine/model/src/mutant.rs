@@ -2,9 +2,9 @@
 
 use loom_model::sync::atomic::{AtomicU64, Ordering, fence};
 
-use crate::protocol::{Protocol, Word};
+use crate::protocol::{Protocol, SharedWord};
 
-impl Word for AtomicU64 {
+impl SharedWord for AtomicU64 {
     fn load(&self, order: Ordering) -> u64 {
         AtomicU64::load(self, order)
     }

@@ -8,12 +8,12 @@ pub use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use std::sync::atomic::fence;
 
-use super::staging::protocol::{Protocol, Word};
+use super::staging::protocol::{Protocol, SharedWord};
 
 /// The protocol over this machine's memory.
 pub struct Memory;
 
-impl Word for AtomicU64 {
+impl SharedWord for AtomicU64 {
     fn load(&self, order: Ordering) -> u64 {
         AtomicU64::load(self, order)
     }

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::mirrored::{MirroredFile, Pair};
+use super::mirrored::{FileAndCopy, MirroredFile};
 use super::storage::{OpenMode, Storage, StorageFile, read_file, replace_file, write_at};
 use crate::error::{Error, Result};
 use crate::format::merge_lines;
@@ -35,7 +35,7 @@ pub struct CatalogBytes {
 
 impl CatalogBytes {
     pub fn read(storage: &dyn Storage, dir: &Path) -> Result<CatalogBytes> {
-        let Pair { file, copy } = FILE.read(storage, dir);
+        let FileAndCopy { file, copy } = FILE.read(storage, dir);
         let held = |bytes: Result<Option<Vec<u8>>>| match bytes {
             Ok(bytes) => (bytes.unwrap_or_default(), None),
             Err(error) => (Vec::new(), Some(error)),

@@ -20,17 +20,17 @@ pub struct MirroredFile {
 }
 
 /// What the two hold; `None` where one is gone.
-pub struct Pair {
+pub struct FileAndCopy {
     pub file: Result<Option<Vec<u8>>>,
     pub copy: Result<Option<Vec<u8>>>,
 }
 
 impl MirroredFile {
     /// Reads the copy first: what it holds of a growing file was in the file by then.
-    pub fn read(&self, storage: &dyn Storage, dir: &Path) -> Pair {
+    pub fn read(&self, storage: &dyn Storage, dir: &Path) -> FileAndCopy {
         let read = |name| read_file(storage, &dir.join(name), self.bytes_max);
         let copy = read(self.copy_name);
-        Pair {
+        FileAndCopy {
             file: read(self.name),
             copy,
         }

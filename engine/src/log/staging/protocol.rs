@@ -13,14 +13,14 @@ use std::sync::atomic::Ordering;
 use crate::types::{Address, LogKind, PerLog};
 
 /// A word that threads or processes share.
-pub trait Word {
+pub trait SharedWord {
     fn load(&self, order: Ordering) -> u64;
     fn store(&self, value: u64, order: Ordering);
 }
 
 /// How strongly each step is ordered. The logs use the defaults; a model weakens them.
 pub trait Protocol {
-    type Word: Word;
+    type Word: SharedWord;
 
     /// Of a mark between the writer thread and the flusher thread; pairs with `MARK_LOAD`.
     const MARK_STORE: Ordering = Ordering::Release;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::fault::Fault;
-use super::run_writers::{Lanes, RUNS_MAX};
+use super::run_writers::{RUNS_MAX, RunWriters};
 use super::segment_writer::SegmentWriter;
 use super::shared::Shared;
 use super::staged_run::StagedRun;
@@ -38,7 +38,7 @@ pub struct LogFlusher {
     /// All below it is written; in the record log a chunk boundary.
     next: Address,
     /// For the record log, whose runs are long.
-    lanes: Option<Lanes>,
+    writers: Option<RunWriters>,
     /// All of an index log below it was kept warm.
     warmed: Address,
     /// For what is read to be kept warm; empty in the record log.
@@ -48,18 +48,18 @@ pub struct LogFlusher {
 impl LogFlusher {
     pub fn new(shared: &Arc<Shared>, segments: SegmentDir, release: Release) -> Result<LogFlusher> {
         let log = segments.log();
-        let lanes = match log {
-            LogKind::Records => Some(Lanes::start(shared)?),
+        let writers = match log {
+            LogKind::Records => Some(RunWriters::start(shared)?),
             LogKind::Chunks | LogKind::Times => None,
         };
-        let scratch_bytes = if lanes.is_some() { 0 } else { WARM_BYTES };
+        let scratch_bytes = if writers.is_some() { 0 } else { WARM_BYTES };
         let next = shared.flusher(log).flushed.get();
         Ok(LogFlusher {
             log,
             files: SegmentWriter::new(segments),
             release,
             next,
-            lanes,
+            writers,
             warmed: next,
             scratch: vec![0; scratch_bytes],
         })
@@ -162,17 +162,17 @@ impl LogFlusher {
         }
     }
 
-    /// Writes some of what is complete: one run, or as many at once as there are lanes for.
+    /// Writes some of what is complete: one run, or as many at once as there are writers for.
     fn write_runs(&mut self, shared: &Shared, complete: Address) -> Result<(), Fault> {
         let run = self.run_at(shared, self.next, complete);
-        match self.lanes.take() {
-            Some(lanes) if self.next + (run.bytes as u64) < complete => {
-                let result = self.write_in_lanes(shared, &lanes, complete);
-                self.lanes = Some(lanes);
+        match self.writers.take() {
+            Some(writers) if self.next + (run.bytes as u64) < complete => {
+                let result = self.write_together(shared, &writers, complete);
+                self.writers = Some(writers);
                 result
             }
-            lanes => {
-                self.lanes = lanes;
+            writers => {
+                self.writers = writers;
                 self.write_run(shared, run)
             }
         }
@@ -198,11 +198,11 @@ impl LogFlusher {
         Ok(())
     }
 
-    /// Keeps the lanes busy until all is written or a run fails; none is under way when this returns.
-    fn write_in_lanes(
+    /// Keeps the writers busy until all is written or a run fails; none is under way when this returns.
+    fn write_together(
         &mut self,
         shared: &Shared,
-        lanes: &Lanes,
+        writers: &RunWriters,
         complete: Address,
     ) -> Result<(), Fault> {
         let mut handed = self.next;
@@ -219,14 +219,14 @@ impl LogFlusher {
             {
                 let run = self.run_at(shared, handed, complete);
                 let file = self.files.file(shared, handed, self.written(shared))?;
-                lanes.begin(run, file)?;
+                writers.begin(run, file)?;
                 handed += run.bytes as u64;
                 under_way += 1;
             }
             if under_way == 0 {
                 break;
             }
-            let run = lanes.next_ended()?;
+            let run = writers.next_ended()?;
             under_way -= 1;
             match run.result {
                 Ok(()) => ended.push(run.run),

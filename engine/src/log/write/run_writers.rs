@@ -28,19 +28,19 @@ pub struct Ended {
 }
 
 #[derive(Debug)]
-pub struct Lanes {
+pub struct RunWriters {
     /// `None` only while it is dropped.
     jobs: Option<Sender<Job>>,
     ended: Receiver<Ended>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Lanes {
-    pub fn start(shared: &Arc<Shared>) -> Result<Lanes> {
+impl RunWriters {
+    pub fn start(shared: &Arc<Shared>) -> Result<RunWriters> {
         let dir = &shared.dir;
         let (jobs, waiting) = unbounded::<Job>();
         let (done, ended) = unbounded::<Ended>();
-        let mut lanes = Lanes {
+        let mut writers = RunWriters {
             jobs: Some(jobs),
             ended,
             threads: Vec::new(),
@@ -48,12 +48,12 @@ impl Lanes {
         for number in 0..THREADS {
             let (shared, waiting, done) = (Arc::clone(shared), waiting.clone(), done.clone());
             let thread = std::thread::Builder::new()
-                .name(format!("loom-lane-{number}"))
+                .name(format!("loom-writer-{number}"))
                 .spawn(move || waiting.iter().for_each(|job| work(&shared, &job, &done)))
                 .map_err(|error| Error::io(dir, error))?;
-            lanes.threads.push(thread);
+            writers.threads.push(thread);
         }
-        Ok(lanes)
+        Ok(writers)
     }
 
     /// Hands out a run; `next_ended` gives it back.
@@ -72,7 +72,7 @@ impl Lanes {
     }
 }
 
-impl Drop for Lanes {
+impl Drop for RunWriters {
     fn drop(&mut self) {
         self.jobs = None;
         for thread in self.threads.drain(..) {
