@@ -227,7 +227,7 @@ class Soak:
     def wait_quiet(self):
         """Waits until every loss is in the log."""
         for _ in range(600):
-            if loom_client.connect(self.directory).status()["unrecorded_losses"] == 0:
+            if loom_client.connect(self.directory).status()["pending_losses"] == 0:
                 return
             time.sleep(0.05)
         raise Failed("losses are not recorded after half a minute")

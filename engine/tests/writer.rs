@@ -248,7 +248,7 @@ fn the_index_logs_are_rebuilt_from_the_records() {
 fn assert_catalog_refused(dir: &Path, what: &str) {
     let refused = Writer::open(dir, options(dir)).err();
     let told = refused.unwrap().to_string();
-    let named = told.contains("catalog") && told.contains("whole copy");
+    let named = told.contains("catalog") && told.contains("from a backup");
     assert!(named && told.contains(what), "{told}, not {what}");
 }
 

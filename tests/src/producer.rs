@@ -287,7 +287,7 @@ pub fn losses_recorded(dir: &Path) -> Result<()> {
     let recorded = crate::daemon::wait_until(|| {
         let status: serde_json::Value = serde_json::from_str(&client.status()?)?;
         let left = status
-            .get("unrecorded_losses")
+            .get("pending_losses")
             .context("no number of unrecorded losses")?;
         Ok(left.as_u64() == Some(0))
     })?;

@@ -35,6 +35,9 @@ pub fn repair(uuid: &[u8; 16], file: &mut [u8]) {
         let table = slot.get_mut(LOSSES_OFFSET..LOSSES_OFFSET + LOSS_TABLE_BYTES);
         if let Some((sum, rows)) = table.and_then(|table| table.split_first_chunk_mut::<4>()) {
             let sequence = u64::from_le_bytes(sequence.unwrap_or_default());
+            if let Some(number) = rows.get_mut(4..12) {
+                number.copy_from_slice(&sequence.to_le_bytes());
+            }
             *sum = checksum_for(uuid, LOSSES_LOG, sequence, rows).to_le_bytes();
         }
         if let Some((head, body)) = slot.split_first_chunk_mut::<8>() {

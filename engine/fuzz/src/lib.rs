@@ -36,7 +36,7 @@ use std::path::{Path, PathBuf};
 pub type Target = fn(&[u8]) -> String;
 
 /// Every target, by the name of its program and of its folder in `corpus/`.
-pub const TARGETS: [(&str, Target); 17] = [
+pub const TARGETS: [(&str, Target); 16] = [
     ("capture", capture::run),
     ("catalog", catalog::run),
     ("chunk", chunk::run),

@@ -11,7 +11,8 @@ use loom_engine::log::storage::{FileId, OpenMode, Storage, StorageFile};
 use loom_engine::{Error, Result};
 use memmap2::MmapRaw;
 
-use crate::world::DIR;
+/// Where it stands in memory.
+pub const DIR: &str = "/world";
 
 /// The name of this boot, which staging must bear.
 pub const BOOT_ID: &str = "in memory";

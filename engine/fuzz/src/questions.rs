@@ -14,8 +14,8 @@ use loom_engine::query::{
 use loom_engine::schema::Source;
 use loom_engine::{Error, IndexId, Key, Result, TimeRange, Timestamp, ValueRange};
 
+use crate::memory::DIR;
 use crate::memory::Memory;
-use crate::world::DIR;
 use crate::{SOUND, label};
 
 /// A scan that meets so many chunks in a row which cannot be read has told enough: a file may claim any number of them.

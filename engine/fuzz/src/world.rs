@@ -6,10 +6,8 @@ use std::sync::LazyLock;
 use loom_engine::format::{TIME_ENTRY_BYTES, TimeEntry};
 use loom_engine::{Address, ChunkNo, LogKind};
 
-use crate::memory::Memory;
+use crate::memory::{DIR, Memory};
 
-/// Where it stands in memory.
-pub const DIR: &str = "/world";
 pub const CHUNK_BYTES: usize = 4096;
 /// A slot of `durable`.
 pub const SLOT_BYTES: usize = 4096;

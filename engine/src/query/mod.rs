@@ -40,7 +40,7 @@ pub use aggregate::indexed_aggregate::{
 };
 pub use aggregate::quantile::Quantile;
 pub use directory::{Directory, read_catalog};
-pub use losses::listing::{Loss, unrecorded_since};
+pub use losses::listing::{Loss, pending_since};
 pub use poll::Poll;
 pub use predicate::{Predicate, Subject};
 pub use scan::chunk_cursor::{RecordView, Row};

@@ -1,8 +1,8 @@
 //! From values to a payload: the mirror of `Layout`. What a field cannot hold exactly is refused, but floats round.
 
 use super::field::{FieldDef, FieldType};
+use super::layout::TimeKind;
 use super::layout::{LENGTH_BYTES, Layout, PAYLOAD_BYTES_MAX, Place};
-use super::source::TimeKind;
 use crate::error::{Error, Result};
 use crate::proven;
 use crate::types::Timestamp;

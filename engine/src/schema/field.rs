@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::names::{check_name, is_reserved_field, shown};
+use super::names::{check_name, is_reserved_field, nearest, shown};
 use crate::error::{Error, Result};
 use crate::types::ValueKind;
 
@@ -312,6 +312,26 @@ pub(super) mod label_keys {
         }
         Ok(labels)
     }
+}
+
+/// A field by its name, or an error that suggests others.
+pub(super) fn find_field<'a>(fields: &'a [FieldDef], name: &str) -> Result<(usize, &'a FieldDef)> {
+    if let Some(found) = fields
+        .iter()
+        .enumerate()
+        .find(|(_, field)| field.name == name)
+    {
+        return Ok(found);
+    }
+    let near = nearest(name, fields.iter().map(|field| field.name.as_str()));
+    let hint = match near.first() {
+        Some(field) => format!("; did you mean '{field}'?"),
+        None => String::new(),
+    };
+    Err(Error::schema(format!(
+        "there is no field '{}'{hint}",
+        shown(name, 64)
+    )))
 }
 
 #[cfg(test)]

@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use super::bin_map::BinMap;
 use super::bins::BinsDef;
-use super::field::FieldDef;
+use super::field::{FieldDef, find_field};
 use super::filter::Filter;
 use super::layout::Layout;
-use super::names::{check_name, nearest, shown};
+use super::names::check_name;
 use super::payloads::Payloads;
 use crate::error::{Error, Result};
 use crate::types::{Address, IndexId, Key, SourceId, ValueKind};
@@ -93,26 +93,6 @@ impl Rule {
             bins: BinMap::new(&def.bins, kind)?,
         })
     }
-}
-
-/// A field by its name, or an error that suggests others.
-pub(super) fn find_field<'a>(fields: &'a [FieldDef], name: &str) -> Result<(usize, &'a FieldDef)> {
-    if let Some(found) = fields
-        .iter()
-        .enumerate()
-        .find(|(_, field)| field.name == name)
-    {
-        return Ok(found);
-    }
-    let near = nearest(name, fields.iter().map(|field| field.name.as_str()));
-    let hint = match near.first() {
-        Some(field) => format!("; did you mean '{field}'?"),
-        None => String::new(),
-    };
-    Err(Error::schema(format!(
-        "there is no field '{}'{hint}",
-        shown(name, 64)
-    )))
 }
 
 /// An index of a source, open or closed.
@@ -273,7 +253,7 @@ fn is_auto(bins: &BinsDef) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::field::FieldType;
-    use super::super::source::TimeKind;
+    use super::super::layout::TimeKind;
     use super::*;
 
     fn fields() -> Vec<FieldDef> {

@@ -4,11 +4,23 @@
 //! length of each variable-length field, and their bytes. Every accessor takes payloads from anywhere: one that is
 //! too short for its layout reads as NULL and never panics. `key` and `own_time` are called for every record.
 
+use serde::{Deserialize, Serialize};
+
 use super::field::{FieldDef, FieldType};
 use super::payloads::Payloads;
-use super::source::TimeKind;
 use crate::error::{Error, PayloadError, Result};
 use crate::types::{Key, Timestamp};
+
+/// Which time a record's `ts` is.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TimeKind {
+    /// When it arrived.
+    #[default]
+    Arrival,
+    /// The one that it brings before its payload (paper §5.2).
+    Own,
+}
 
 /// The longest payload that a record's header can express, in bytes.
 pub const PAYLOAD_BYTES_MAX: usize = 65_528;

@@ -34,7 +34,7 @@ pub use encoder::{FieldValue, PayloadEncoder};
 pub use field::{FieldDef, FieldType, LABELS_MAX};
 pub use filter::{Expr, FILTER_BYTES_MAX, Filter};
 pub use index::{INDEXES_MAX, Index, IndexDef};
-pub use layout::{FIELDS_MAX, Layout, PAYLOAD_BYTES_MAX, Place, Slot};
+pub use layout::{FIELDS_MAX, Layout, PAYLOAD_BYTES_MAX, Place, Slot, TimeKind};
 pub use loss::{
     LossDecoder, LossEncoder, LossReason, LossRecord, LossStage, LossText, losses_source,
 };
@@ -44,5 +44,5 @@ pub use names::{
 pub use number::Number;
 pub use payloads::Payloads;
 pub use ranges::{Discrete, RangeSet};
-pub use source::{Overload, SourceDef, TimeKind, parse_sources, validate_sources};
+pub use source::{Overload, SourceDef, parse_sources, validate_sources};
 pub use widen::Widening;

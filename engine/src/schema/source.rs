@@ -5,20 +5,9 @@ use toml::de::{DeTable, DeValue};
 
 use super::field::FieldDef;
 use super::index::{INDEXES_MAX, IndexDef};
-use super::layout::Layout;
+use super::layout::{Layout, TimeKind};
 use super::names::{check_name, is_builtin, shown};
 use crate::error::{Error, Result};
-
-/// Which time a record's `ts` is.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TimeKind {
-    /// When it arrived.
-    #[default]
-    Arrival,
-    /// The one that it brings before its payload (paper §5.2).
-    Own,
-}
 
 /// What happens to a source's records when the log does not keep up.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]

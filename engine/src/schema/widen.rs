@@ -4,7 +4,7 @@
 
 use super::field::FieldDef;
 use super::layout::Layout;
-use super::source::TimeKind;
+use super::layout::TimeKind;
 use crate::error::{Error, Result};
 use crate::proven;
 

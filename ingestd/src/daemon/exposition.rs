@@ -67,10 +67,10 @@ pub(super) fn render(status: &DaemonStatus) -> String {
             seconds(status.log_stall_ns),
         ),
         (
-            "loom_unrecorded_losses",
+            "loom_pending_losses",
             "gauge",
             "Records that were refused or dropped and are not in loom_losses yet.",
-            status.unrecorded_losses as f64,
+            status.pending_losses as f64,
         ),
         (
             "loom_trouble",

@@ -208,7 +208,7 @@ impl Recorder {
             records_durable: self.writer.durable().0,
             segment_bytes: self.writer.segment_bytes(),
             evicted_segments: self.retention.evicted_segments(),
-            unrecorded_losses: self.losses.pending(),
+            pending_losses: self.losses.pending(),
             log_stalls: log.stalls,
             log_stall_ns: u64::try_from(log.stall.as_nanos()).unwrap_or(u64::MAX),
             waiting_connections: self.waiting_connections,

@@ -20,7 +20,7 @@ pub struct DaemonStatus {
     /// Segments of the record log that retention removed since the daemon started.
     pub evicted_segments: u64,
     /// Records that were refused or dropped and are not in `loom_losses` yet.
-    pub unrecorded_losses: u64,
+    pub pending_losses: u64,
     /// How often, and for how long, appending waited for the disk.
     pub log_stalls: u64,
     pub log_stall_ns: u64,

@@ -1,13 +1,9 @@
 //! What the daemon alone reads: its configuration, and losses that are not records yet.
 
-use super::{Seeds, seed, with};
-use crate::UNREPAIRED;
-use crate::memory::BOOT_ID;
+use super::{Seeds, seed};
 
 pub fn all() -> Vec<(&'static str, Seeds)> {
-    vec![
-        ("configuration", configurations()),
-    ]
+    vec![("configuration", configurations())]
 }
 
 const SOUND: &str = r#"[log]

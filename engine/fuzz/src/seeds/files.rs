@@ -108,7 +108,8 @@ fn metas() -> Seeds {
 fn slots() -> Seeds {
     let world = World::base();
     let file = world.files.get(&path("durable")).unwrap_or_default();
-    const USED: usize = 144;
+    // Up to the header of the table of pending losses.
+    const USED: usize = 184;
     let slot = |number: usize| {
         let from = number * SLOT_BYTES;
         file.get(from..from + USED).unwrap_or_default().to_vec()
@@ -141,6 +142,11 @@ fn slots() -> Seeds {
         seed("far_tail", &[&[0], &at(RECORDS_TAIL, (1 << 62) - 4096)]),
         seed("beyond", &[&[0], &at(RECORDS_TAIL, u64::MAX)]),
         seed("no_records", &[&[0], &at(RECORDS_TAIL, 0)]),
+        // The checksum below the tail is of another tail.
+        seed(
+            "tail_in_a_chunk",
+            &[&[0], &at(RECORDS_TAIL, 73 * 4096 + 808)],
+        ),
         seed("odd_tail", &[&[0], &at(RECORDS_TAIL, 5001)]),
         seed("late_begin", &[&[0], &at(RECORDS_BEGIN, 8192)]),
         seed("odd_begin", &[&[0], &at(RECORDS_BEGIN, 77)]),
@@ -155,6 +161,8 @@ fn stagings() -> Seeds {
     const HEADER: u8 = 1;
     const WORDS: u8 = 2;
     const BLOCKS: u8 = 3;
+    const LOSSES_WORD: u8 = 4;
+    const LOSSES: u8 = 5;
     let word = |log: u32, word: u32| 512 * log + 64 * word;
     let note = staging::note();
     let inode = note.find("\"inode\": ").unwrap_or_default() + "\"inode\": ".len();
@@ -171,6 +179,14 @@ fn stagings() -> Seeds {
         seed("odd_file", &[&change(BLOCKS, ODD, 0, &[])]),
         seed("short_file", &[&change(BLOCKS, CUT, 9000, &[])]),
         seed("no_header", &[&change(HEADER, CUT, 7, &[])]),
+        seed("losses_damaged", &[&change(LOSSES, NUMBER, 40, &[ONES])]),
+        seed(
+            "losses_gone",
+            &[
+                &change(LOSSES_WORD, NUMBER, 0, &[7]),
+                &change(LOSSES_WORD, NUMBER, 8, &[7]),
+            ],
+        ),
         seed("magic", &[&change(HEADER, NUMBER, 0, &[ZEROES])]),
         seed("version", &[&change(HEADER, STEP, 8, &[1])]),
         seed("epoch", &[&change(HEADER, STEP, 32, &[1])]),

@@ -21,7 +21,7 @@ use crate::types::{Address, SourceId, TimeRange, Timestamp};
 /// Where losses begin that have no record yet, in a directory whose newest record is this.
 ///
 /// They are gathered for a second before they are recorded, and a log without room for that has none for records either.
-pub fn unrecorded_since(newest: Option<Timestamp>) -> Timestamp {
+pub fn pending_since(newest: Option<Timestamp>) -> Timestamp {
     const GATHERED_NS: i64 = 2_000_000_000;
     newest.map_or(Timestamp::MIN, |newest| {
         Timestamp(newest.0.saturating_sub(GATHERED_NS))
@@ -196,7 +196,7 @@ impl Loss {
     /// What the table of pending losses may hold, where it cannot be read.
     fn unreadable(error: &Error, newest: Option<Timestamp>) -> Loss {
         let arrived = TimeRange {
-            first: unrecorded_since(newest),
+            first: pending_since(newest),
             last: Timestamp::MAX,
         };
         let reason = format!("pending losses cannot be read: {error}");
@@ -234,25 +234,9 @@ impl Loss {
 
 /// A time in UTC, to the nanosecond.
 fn rfc3339(time: Timestamp) -> String {
-    const SECOND_NS: i64 = 1_000_000_000;
-    const DAY_S: i64 = 86_400;
-    let (seconds, ns) = (time.0.div_euclid(SECOND_NS), time.0.rem_euclid(SECOND_NS));
-    let (days, second) = (seconds.div_euclid(DAY_S), seconds.rem_euclid(DAY_S));
-    // Days are counted from 1 March of the year 0, so that a leap day is the last of its year.
-    let days = days + 719_468;
-    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = (month_from_march + 2) % 12 + 1;
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    let (hour, minute) = (second / 3600, second / 60 % 60);
-    format!(
-        "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{:02}.{ns:09}Z",
-        second % 60
-    )
+    let time = jiff::Timestamp::from_nanosecond(time.0.into());
+    let time = time.expect("every i64 of nanoseconds is a time between the years 1677 and 2262");
+    format!("{time:.9}")
 }
 
 #[cfg(test)]

@@ -6,8 +6,9 @@ use crate::error::{Error, Result};
 use crate::schema::field::FieldDef;
 use crate::schema::index::Index;
 use crate::schema::layout::Layout;
+use crate::schema::layout::TimeKind;
 use crate::schema::names::nearest;
-use crate::schema::source::{Overload, SourceDef, TimeKind};
+use crate::schema::source::{Overload, SourceDef};
 use crate::types::{Address, SourceId};
 
 /// A source, open or closed.

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::schema::field::{FieldDef, label_keys};
 use crate::schema::index::IndexDef;
-use crate::schema::source::{Overload, TimeKind};
+use crate::schema::layout::TimeKind;
+use crate::schema::source::Overload;
 use crate::types::{Address, IndexId, SourceId, ValueKind};
 
 /// One event. `at` is the address from which it holds: the start of a chunk.

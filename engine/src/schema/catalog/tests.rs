@@ -6,7 +6,8 @@ use super::*;
 use crate::schema::bins::BinsDef;
 use crate::schema::field::{FieldDef, FieldType};
 use crate::schema::index::IndexDef;
-use crate::schema::source::{Overload, SourceDef, TimeKind};
+use crate::schema::layout::TimeKind;
+use crate::schema::source::{Overload, SourceDef};
 use crate::types::{Key, ValueKind};
 
 pub(super) const UUID: [u8; 16] = *b"a directory's id";

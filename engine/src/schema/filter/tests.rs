@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::schema::comparison::Op;
 use crate::schema::encoder::{FieldValue, PayloadEncoder};
+use crate::schema::layout::TimeKind;
 use crate::schema::ranges::RangeSet;
-use crate::schema::source::TimeKind;
 use crate::types::Key;
 
 fn fields() -> Vec<FieldDef> {

@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 use std::path::Path;
-use std::time::SystemTime;
 
 use super::figures::{Figures, rounded};
 use super::peer::Answer;
@@ -86,23 +85,7 @@ pub fn render(lines: &[Line], sizes: &str, disk: &Path) -> String {
 
 /// The date in UTC, as RFC 3339 writes it.
 fn today() -> String {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let day = since.map_or(0, |since| since.as_secs() / 86_400) as i64;
-    // Years are counted from March, so that the leap day is the last of a year.
-    let shifted = day + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let day_of_month = of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 {
-        from_march + 3
-    } else {
-        from_march - 9
-    };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day_of_month:02}")
+    jiff::Timestamp::now().strftime("%Y-%m-%d").to_string()
 }
 
 fn machine(disk: &Path) -> String {
