@@ -18,7 +18,7 @@ use loom_engine::{Error, SourceId, Timestamp, proven};
 const GATHER: Duration = Duration::from_secs(1);
 /// So many causes at a time, and they are recorded without waiting.
 const ROWS_PATIENT_MAX: usize = LOSS_ROWS_MAX / 2;
-/// Causes beyond so many become one. Of those joined one row may have a record that is not published yet, and one more is under way.
+/// Causes beyond so many become one: of those joined one row may have a record that is not published yet, and one more gathers.
 const CAUSES_MAX: usize = LOSS_ROWS_MAX - 2;
 /// The longest reason that is kept, in bytes.
 const DETAIL_BYTES_MAX: usize = 160;
@@ -39,6 +39,22 @@ struct Cause {
     row: PendingLoss,
     /// What the last of the records was refused with. A kill forgets it.
     detail: String,
+}
+
+impl Cause {
+    /// Whether it gathers losses of that source and reason: none is added once it has a record.
+    fn is_of(&self, source: Option<SourceId>, reason: u8) -> bool {
+        (self.row.source, self.row.reason) == (source, reason) && self.row.recorded_at.is_none()
+    }
+
+    fn add(&mut self, other: &PendingLoss) {
+        let sum = |one: Option<u64>, other: Option<u64>| Some(one?.saturating_add(other?));
+        let row = &mut self.row;
+        row.records = sum(row.records, other.records);
+        row.bytes = sum(row.bytes, other.bytes);
+        row.from = row.from.min(other.from);
+        row.to = row.to.max(other.to);
+    }
 }
 
 pub(crate) struct Losses {
@@ -70,9 +86,20 @@ impl Losses {
             },
             detail: String::new(),
         };
+        let mut causes: Vec<Cause> = Vec::with_capacity(rows.len());
+        for row in rows {
+            // A kill may leave a cause twice, once with a record that was never published.
+            match causes
+                .iter_mut()
+                .find(|known| known.is_of(row.source, row.reason))
+            {
+                Some(known) => known.add(&row),
+                None => causes.push(taken_over(row)),
+            }
+        }
         Ok(Losses {
-            causes: rows.into_iter().map(taken_over).collect(),
-            dirty: false,
+            causes,
+            dirty: true,
             encoder: LossEncoder::new()?,
             source: None,
             recorded: None,
@@ -93,47 +120,37 @@ impl Losses {
     /// Enters records that were lost just now.
     pub(crate) fn note(&mut self, lost: &Lost<'_>, now: Timestamp) {
         self.dirty = true;
-        let cause = (lost.source, lost.reason as u8);
-        if self.add(cause, lost, now) {
-            return;
-        }
-        let joined = (None, LossReason::Several as u8);
-        if self.causes.len() >= CAUSES_MAX && self.add(joined, lost, now) {
-            return;
-        }
-        let (source, reason) = if self.causes.len() < CAUSES_MAX {
-            cause
-        } else {
-            joined
+        let mut row = PendingLoss {
+            source: lost.source,
+            reason: lost.reason as u8,
+            from: now,
+            to: now,
+            records: Some(lost.records),
+            bytes: lost.bytes,
+            recorded_at: None,
         };
-        self.causes.push(Cause {
-            row: PendingLoss {
-                source,
-                reason,
-                from: now,
-                to: now,
-                records: Some(lost.records),
-                bytes: lost.bytes,
-                recorded_at: None,
-            },
-            detail: shortened(lost.detail).to_owned(),
-        });
+        let mut known = self.gathering(&row);
+        if known.is_none() && self.causes.len() >= CAUSES_MAX {
+            (row.source, row.reason) = (None, LossReason::Several as u8);
+            known = self.gathering(&row);
+        }
+        let detail = shortened(lost.detail);
+        match known.map(|place| proven::at_mut(&mut self.causes, place)) {
+            Some(cause) => {
+                cause.add(&row);
+                detail.clone_into(&mut cause.detail);
+            }
+            None => self.causes.push(Cause {
+                row,
+                detail: detail.to_owned(),
+            }),
+        }
     }
 
-    /// Adds to the cause of that source and reason. False where none is under way.
-    fn add(&mut self, cause: (Option<SourceId>, u8), lost: &Lost<'_>, now: Timestamp) -> bool {
-        let is_same =
-            |row: &PendingLoss| (row.source, row.reason) == cause && row.recorded_at.is_none();
-        let Some(Cause { row, detail }) = self.causes.iter_mut().find(|one| is_same(&one.row))
-        else {
-            return false;
-        };
-        let sum = |one: Option<u64>, other: Option<u64>| Some(one?.saturating_add(other?));
-        row.records = sum(row.records, Some(lost.records));
-        row.bytes = sum(row.bytes, lost.bytes);
-        row.to = now.max(row.to);
-        shortened(lost.detail).clone_into(detail);
-        true
+    /// The place of the cause that a row adds to, if it has no record yet.
+    fn gathering(&self, row: &PendingLoss) -> Option<usize> {
+        let mut causes = self.causes.iter();
+        causes.position(|cause| cause.is_of(row.source, row.reason))
     }
 
     /// What is not in the log yet.
@@ -153,12 +170,7 @@ impl Losses {
         if self.causes.is_empty() && !self.dirty {
             return;
         }
-        let position = writer.position();
-        let before = self.causes.len();
-        self.causes
-            .retain(|cause| !cause.row.is_recorded_below(position));
-        self.dirty |= self.causes.len() != before;
-        self.keep(writer);
+        self.keep_pending(writer);
         let due = self.recorded.is_none_or(|at| at.elapsed() >= GATHER);
         if due || self.causes.len() > ROWS_PATIENT_MAX {
             self.record(writer);
@@ -167,19 +179,18 @@ impl Losses {
 
     /// Records everything, for the last time. What the log does not take is left to the next start.
     pub(crate) fn finish(&mut self, writer: &mut Writer) -> Result<(), Error> {
+        writer.publish()?;
+        self.keep_pending(writer);
         self.record(writer);
         writer.publish()?;
-        self.recorded = Some(Instant::now());
-        self.settle(writer);
+        self.keep_pending(writer);
         Ok(())
     }
 
+    /// Records what gathers, once all that was recorded before is published: so the table has room for the rows of both.
     fn record(&mut self, writer: &mut Writer) {
-        if self
-            .causes
-            .iter()
-            .all(|cause| cause.row.recorded_at.is_some())
-        {
+        let mut rows = self.causes.iter().map(|cause| cause.row);
+        if self.causes.is_empty() || rows.any(|row| row.recorded_at.is_some()) {
             return;
         }
         match self.try_record(writer) {
@@ -219,6 +230,16 @@ impl Losses {
         }
         self.recorded = Some(Instant::now());
         Ok(())
+    }
+
+    /// Keeps in staging what has no published record.
+    pub(crate) fn keep_pending(&mut self, writer: &mut Writer) {
+        let position = writer.position();
+        let before = self.causes.len();
+        self.causes
+            .retain(|cause| !cause.row.is_recorded_below(position));
+        self.dirty |= self.causes.len() != before;
+        self.keep(writer);
     }
 
     fn keep(&mut self, writer: &mut Writer) {
@@ -401,14 +422,8 @@ mod tests {
         let (mut writer, mut losses, source) = scene.open();
         for round in 0..3u16 {
             for number in 0..2 * LOSS_ROWS_MAX as u16 {
-                let source = Some(SourceId(number + 1));
-                losses.note(
-                    &Lost {
-                        source,
-                        ..lost(source.unwrap(), 1)
-                    },
-                    writer.now(),
-                );
+                let one = lost(SourceId(number + 1), 1);
+                losses.note(&one, writer.now());
             }
             losses.keep(&mut writer);
             assert_eq!(
@@ -427,6 +442,30 @@ mod tests {
                 .told()
                 .iter()
                 .any(|loss| loss.reason == "several causes")
+        );
+    }
+
+    #[test]
+    fn causes_that_come_one_by_one_without_a_publish_find_room() {
+        let scene = scene();
+        let (mut writer, mut losses, source) = scene.open();
+        for number in 0..4 * LOSS_ROWS_MAX as u16 {
+            losses.note(&lost(SourceId(number + 1), 1), writer.now());
+            losses.settle(&mut writer);
+            losses.note(&lost(source, 1), writer.now());
+            losses.settle(&mut writer);
+        }
+        drop((writer, losses));
+        assert_eq!(scene.records(), 8 * LOSS_ROWS_MAX as u64);
+        let (mut writer, mut losses, _) = scene.open();
+        for number in 0..4 * LOSS_ROWS_MAX as u16 {
+            losses.note(&lost(SourceId(number + 1), 1), writer.now());
+            losses.settle(&mut writer);
+        }
+        losses.finish(&mut writer).unwrap();
+        assert_eq!(
+            (losses.pending(), scene.records()),
+            (0, 12 * LOSS_ROWS_MAX as u64)
         );
     }
 

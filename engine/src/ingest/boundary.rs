@@ -6,8 +6,8 @@ use crate::log::Opening;
 use crate::nodes::{NodeId, NodeReader};
 use crate::types::{Address, ChunkNo, LogKind, PerLog, Timestamp};
 
-/// How many chunks before one with a damaged entry are asked.
-const NEIGHBOURS_MAX: u64 = 64;
+/// How many chunks on either side of one with a damaged entry are asked: the entries of more than a page of the file.
+const NEIGHBOURS_MAX: u64 = 128;
 
 /// Where the index logs begin when the records begin at some chunk.
 pub(super) struct Boundary {
@@ -22,10 +22,12 @@ pub(super) struct Boundary {
 }
 
 impl Boundary {
-    /// What the entry of `chunk` says. A damaged entry must not stop retention, or the disk fills up: the entry of the nearest chunk before it
-    /// that is sound serves, and without one the chunk index keeps its begin, and age alone gives up nothing.
+    /// What the entry of `chunk` says; entries are complete below `end`. A damaged entry must not stop retention, or the disk fills up: the
+    /// nearest sound entry before it gives the node, or else the chunk index keeps its begin; the nearest after it gives the arrival, or else
+    /// age alone gives up nothing.
     pub fn find(
         chunk: ChunkNo,
+        end: ChunkNo,
         begins: PerLog<Address>,
         mut read: impl FnMut(NodeId) -> Result<TimeEntry>,
     ) -> Boundary {
@@ -33,14 +35,17 @@ impl Boundary {
         let (node, arrival, damage) = match read(own) {
             Ok(found) => (found.node, found.first_arrival, None),
             Err(damage) => {
+                let summary = |chunk| NodeId::summary(ChunkNo(chunk));
                 let before = (chunk.0.saturating_sub(NEIGHBOURS_MAX)..chunk.0)
                     .rev()
-                    .map(|chunk| NodeId::summary(ChunkNo(chunk)))
+                    .map(summary)
                     .take_while(|id| id.entry() >= begins.times)
                     .find_map(|id| read(id).ok());
-                let (node, arrival) = before.map_or((begins.chunks, Timestamp::MAX), |before| {
-                    (before.node, before.last_arrival)
-                });
+                let after = (chunk.0 + 1..end.0.min(chunk.0 + NEIGHBOURS_MAX))
+                    .map(summary)
+                    .find_map(|id| read(id).ok());
+                let node = before.map_or(begins.chunks, |before| before.node);
+                let arrival = after.map_or(Timestamp::MAX, |after| after.first_arrival);
                 (node, arrival, Some(damage))
             }
         };
@@ -76,11 +81,12 @@ pub(super) fn evict_oldest(opening: Opening) -> Result<bool> {
     let next = begins.records.align_down(segment_bytes) + segment_bytes;
     let chunk = next.chunk(opening.meta().chunk_bytes).0;
     let entries = opening.end(LogKind::Times).0 / TIME_ENTRY_BYTES as u64;
-    if next >= opening.end(LogKind::Records) || chunk >= complete_chunks(entries) {
+    let end = complete_chunks(entries);
+    if next >= opening.end(LogKind::Records) || chunk >= end {
         return Ok(false);
     }
     let mut nodes = NodeReader::new(&opening);
-    let boundary = Boundary::find(ChunkNo(chunk), begins, |id| nodes.entry(id));
+    let boundary = Boundary::find(ChunkNo(chunk), ChunkNo(end), begins, |id| nodes.entry(id));
     boundary.warn_of_damage();
     opening.evict(boundary.begins(next))?;
     Ok(true)

@@ -87,12 +87,13 @@ impl Writer {
     fn boundary(&mut self, at: Address) -> Result<Option<Boundary>> {
         let entries = self.logs.tail(LogKind::Times).0 / TIME_ENTRY_BYTES as u64;
         let chunk = at.chunk(self.chunk_bytes).0;
-        if at > self.logs.flushed(LogKind::Records) || chunk >= complete_chunks(entries) {
+        let end = complete_chunks(entries);
+        if at > self.logs.flushed(LogKind::Records) || chunk >= end {
             return Ok(None);
         }
         let reader = self.logs.reader()?;
         let begins = PerLog::new(|log| self.logs.begin(log));
-        let boundary = Boundary::find(ChunkNo(chunk), begins, |id| {
+        let boundary = Boundary::find(ChunkNo(chunk), ChunkNo(end), begins, |id| {
             let address = id.entry();
             let mut bytes = [0; TIME_ENTRY_BYTES];
             reader.read(LogKind::Times, address, &mut bytes)?;

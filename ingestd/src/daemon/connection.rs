@@ -164,6 +164,8 @@ impl Connection {
                     self.hand_over()?;
                     continue;
                 }
+                // The daemon stops, and what this client still asks for holds up the others.
+                _ if self.peer.is_overdue() => return Err(End::Broken),
                 command => {
                     if let Some(reply) = commands::carry_out(command, &self.inbox, &self.peer)? {
                         self.answer(&reply)?;

@@ -150,6 +150,11 @@ impl Peer {
         }
     }
 
+    /// Whether the daemon waits for the client no more.
+    pub(super) fn is_overdue(&self) -> bool {
+        self.answers().overdue
+    }
+
     /// Ends the connection both ways; its thread sees the end of the stream.
     pub(super) fn disconnect(&self) {
         // It fails where the client has closed already, which is what is wanted.

@@ -110,6 +110,11 @@ impl Recorder {
         Ok(())
     }
 
+    /// Keeps losses where a kill does not reach them, before a client learns of them.
+    pub(super) fn keep_losses(&mut self) {
+        self.losses.keep_pending(&mut self.writer);
+    }
+
     /// Enters in the ledger, among the losses and in the connection's account what became of a push.
     fn enter(&mut self, peer: &Peer, source: SourceId, fate: Fate) -> Outcome {
         let mut counts = fate.counts;

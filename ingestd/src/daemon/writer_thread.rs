@@ -152,7 +152,10 @@ impl WriterThread {
                             return Some(frames);
                         }
                         // Its other pushes are taken in: they came before the connection is cut.
-                        Outcome::NoSuchSource => no_such_source(&peer, *source),
+                        Outcome::NoSuchSource => {
+                            self.recorder.keep_losses();
+                            no_such_source(&peer, *source);
+                        }
                     }
                 }
             }

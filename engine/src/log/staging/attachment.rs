@@ -8,10 +8,12 @@ use std::sync::Arc;
 use super::control::{self, DaemonWord, HEADER_BYTES, Header, Pair, Word};
 use super::mapped::StagingLayout;
 use super::note::StagingNote;
+use super::protocol::Protocol;
 use crate::error::{Error, Result};
 use crate::format::{LOSS_TABLE_BYTES, LossTable};
 use crate::log::files::storage::{FileId, OpenMode, Storage, StorageFile, read_at};
 use crate::log::options::ADDRESS_LIMIT;
+use crate::log::sync::Memory;
 use crate::types::{Address, LogKind};
 
 /// How often a word is read again before the writer counts as stopped between the word and its complement.
@@ -133,11 +135,14 @@ impl Attachment {
             let number = self.daemon_word(DaemonWord::LossTable)?;
             let mut bytes = vec![0; LOSS_TABLE_BYTES];
             read_whole(&*self.file, &mut bytes, control::loss_table_offset(number))?;
-            match LossTable::decode(&self.uuid, number, &bytes) {
-                Some(table) => return Ok(table),
-                None if self.daemon_word(DaemonWord::LossTable)? == number => break,
-                None => {}
+            if let Some(table) = LossTable::decode(&self.uuid, number, &bytes) {
+                return Ok(table);
             }
+            Memory::fence_after_copy();
+            if self.daemon_word(DaemonWord::LossTable)? == number {
+                break;
+            }
+            std::thread::yield_now();
         }
         Err(Error::Staging {
             path: self.path().to_owned(),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use memmap2::MmapRaw;
 
 use super::control::{self, BLOCKS_OFFSET, DaemonWord, Header, Word};
-use super::protocol;
+use super::protocol::{self, Protocol};
 use crate::error::Result;
 use crate::log::files::storage::StorageFile;
 use crate::log::options::Geometry;
@@ -120,6 +120,9 @@ impl Staging {
     /// stores it.
     pub fn store_losses(&self, number: u64, table: &[u8]) {
         let words = self.words(control::loss_table_offset(number), table.len() / 8);
+        // Behind the number of the table before: who copies a byte of this one, and looks at the number again, sees that one. Pairs with the
+        // fence in `Attachment::losses`.
+        Memory::fence_after_head();
         store_words(words, table.as_chunks::<8>().0);
         self.tell_daemon(DaemonWord::LossTable, number);
     }

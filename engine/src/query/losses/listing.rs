@@ -148,7 +148,12 @@ impl Loss {
         }
     }
 
+    /// The gap stands for the losses that were pending with it, too.
     fn of_gap(from: Address, to: Address, arrived: TimeRange) -> Loss {
+        let arrived = TimeRange {
+            first: pending_since(Some(arrived.first)),
+            ..arrived
+        };
         let reason = format!("lost with staging, from address {from} to {to}");
         Loss::unknown(arrived, LossStage::Crash, reason)
     }

@@ -9,7 +9,7 @@ use crate::ingest::Writer;
 use crate::nodes::NodeId;
 use crate::query::forest::cached_nodes::CachedNodes;
 use crate::query::losses::missing::missing_runs;
-use crate::query::{Directory, Loss, Poll, Snapshot};
+use crate::query::{Directory, Loss, Poll, Snapshot, pending_since};
 use crate::schema::{LossEncoder, LossReason, LossRecord, losses_source};
 use crate::types::{ChunkNo, SourceId, TimeRange, Timestamp};
 
@@ -163,7 +163,10 @@ fn what_was_lost_with_staging_is_a_gap_between_the_records_around_it() {
     let snapshot = world.snapshot();
     assert_eq!(losses(&snapshot), foretold);
     let [gap] = losses(&snapshot).try_into().unwrap();
-    assert_eq!((gap.from, gap.to), (before, Timestamp::MAX));
+    // Losses that were pending are gone with staging: the gap stands for them too.
+    let pending = pending_since(Some(before));
+    assert!(pending < before);
+    assert_eq!((gap.from, gap.to), (pending, Timestamp::MAX));
     assert_eq!((&gap.source, gap.records, gap.bytes), (&None, None, None));
     assert_eq!(gap.stage, "crash");
 
@@ -175,7 +178,7 @@ fn what_was_lost_with_staging_is_a_gap_between_the_records_around_it() {
     world.apply(&Op::Publish);
     let snapshot = world.snapshot();
     let [gap] = losses(&snapshot).try_into().unwrap();
-    assert_eq!(gap.from, before);
+    assert_eq!(gap.from, pending);
     assert!(gap.to >= after && gap.to < snapshot.newest_ts().unwrap().unwrap());
     assert_eq!(found_missing(&snapshot), naive_missing(&snapshot));
     assert!(!naive_missing(&snapshot).is_empty());
@@ -183,7 +186,8 @@ fn what_was_lost_with_staging_is_a_gap_between_the_records_around_it() {
         let range = TimeRange { first, last };
         snapshot.require_complete(id, range, &Poll::never())
     };
-    complete(Timestamp::MIN, Timestamp(before.0 - 1)).unwrap();
+    complete(Timestamp::MIN, Timestamp(pending.0 - 1)).unwrap();
+    complete(pending, pending).unwrap_err();
     complete(Timestamp(gap.to.0 + 1), Timestamp::MAX).unwrap();
     complete(before, before).unwrap_err();
     let error = complete(gap.to, gap.to).unwrap_err().to_string();
