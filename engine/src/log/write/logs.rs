@@ -429,7 +429,7 @@ impl Logs {
                 gone < tail,
                 "a loss recorded at {gone} goes, published is {tail}"
             );
-            self.losses.recorded_below = self.losses.recorded_below.max(gone + 8);
+            self.losses.recorded_below = tail;
         }
         self.losses.rows = rows;
         self.losses_number += 1;
