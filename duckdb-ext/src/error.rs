@@ -90,7 +90,7 @@ pub fn guard<T>(callback: Callback, body: impl FnOnce() -> Result<T>) -> Result<
                 .downcast_ref::<&str>()
                 .map(|text| (*text).to_owned())
                 .or_else(|| panic.downcast_ref::<String>().cloned())
-                .unwrap_or_default();
+                .unwrap_or_else(|| "the panic has no text".to_owned());
             // Dropping a payload may itself panic; it is leaked instead.
             std::mem::forget(panic);
             Err(Problem::Input(format!(

@@ -31,7 +31,7 @@ pub fn all() -> Vec<Macro> {
 /// A comment, and the statement below it.
 fn parse(text: &str) -> Option<Macro> {
     let (before, statement) = text.split_once(BEGIN)?;
-    let comment = before.rsplit("\n\n").next().unwrap_or(before);
+    let (_, comment) = before.rsplit_once("\n\n").unwrap_or(("", before));
     let lines = comment.lines().filter_map(|line| line.strip_prefix("-- "));
     let (name, rest) = statement.split_once('(')?;
     let (parameters, body) = rest.split_once(") AS ")?;

@@ -86,7 +86,10 @@ pub fn latest() -> Vec<Record> {
             let stats = match &*shared.state.lock().unwrap_or_else(PoisonError::into_inner) {
                 State::Finished(stats) => *stats,
                 // Gone without an end: it never ran.
-                State::Running(scan) => scan.upgrade().map(|scan| scan.stats()).unwrap_or_default(),
+                State::Running(scan) => match scan.upgrade() {
+                    Some(scan) => scan.stats(),
+                    None => ScanStats::default(),
+                },
             };
             Record {
                 scan: shared.scan,

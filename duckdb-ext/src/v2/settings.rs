@@ -67,12 +67,13 @@ pub fn threads(context: &Context) -> usize {
 pub fn require_external_access(context: &Context) -> Result<()> {
     let allowed =
         setting(context, "enable_external_access").and_then(|value| value.get::<bool>().ok()?);
-    if allowed == Some(false) {
-        return Err(Problem::Io(
+    match allowed {
+        Some(true) => Ok(()),
+        Some(false) => Err(Problem::Io(
             "cannot read a Loom directory: access to files is disabled by the setting enable_external_access".to_owned(),
-        ));
+        )),
+        None => Err(Problem::missing("the setting enable_external_access")),
     }
-    Ok(())
 }
 
 fn setting(context: &Context, name: &str) -> Option<Value> {

@@ -27,8 +27,11 @@ pub fn run(input: &[u8]) -> String {
 
 /// Makes the checksum of a node right, if there is room for one.
 pub fn repair(uuid: &[u8; 16], at: Address, bytes: &mut [u8]) {
-    let length = Node::length_hint(bytes) as usize;
-    let Some(covered) = bytes.get(8..length) else {
+    let length = bytes.get(8..12).and_then(|length| length.first_chunk());
+    let Some(length) = length.map(|length| u32::from_le_bytes(*length)) else {
+        return;
+    };
+    let Some(covered) = bytes.get(8..length as usize) else {
         return;
     };
     let sum = checksum(uuid, LogKind::Chunks, at, covered).to_le_bytes();

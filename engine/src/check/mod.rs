@@ -167,7 +167,7 @@ impl Check<'_> {
     fn indexed_chunk(&mut self, chunk: ChunkNo) -> Result<()> {
         let stored = self.stored.node(NodeId::summary(chunk), &mut self.report)?;
         let complete = match &stored {
-            StoredNode::Gap => {
+            StoredNode::Gap { .. } => {
                 self.report.gap_chunks += 1;
                 self.rollups.add(chunk, Child::None)
             }

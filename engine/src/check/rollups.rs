@@ -3,6 +3,7 @@
 use crate::format::{FANOUT, NodeSummary};
 use crate::ingest::Merger;
 use crate::nodes::NodeId;
+use crate::proven::at_mut;
 use crate::types::ChunkNo;
 
 /// What a chunk gives to the roll-ups above it.
@@ -58,9 +59,7 @@ impl Rollups {
                 self.open.push(Open { node, certain });
             }
             let (below, from_here) = self.open.split_at_mut(below);
-            let Some(rollup) = from_here.first_mut() else {
-                break;
-            };
+            let rollup = at_mut(from_here, 0);
             if ordinal.is_multiple_of(FANOUT) {
                 rollup.node.clear(NodeId::at(level, chunk).first_chunk());
                 rollup.certain = true;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use super::report::DamagedFile;
 use crate::error::{Error, Result};
 use crate::log::{CATALOG_FILE, CatalogBytes, DurableState, LogReader, Slots};
+use crate::proven::at;
 
 /// What a crash leaves where a page was not written; no line holds a NUL.
 const UNWRITTEN: u8 = 0;
@@ -113,7 +114,7 @@ fn damage(path: PathBuf, what: String) -> DamagedFile {
 
 /// Whether a copy holds nothing but what the catalog begins with, or ends in a line that a crash left unwritten.
 fn is_prefix(catalog: &[u8], copy: &[u8]) -> bool {
-    let rest = copy.get(lines_alike(catalog, copy).1..).unwrap_or_default();
+    let rest = at(copy, lines_alike(catalog, copy).1..);
     let line = rest.split_inclusive(|byte| *byte == b'\n').next();
     line.is_none_or(|line| !line.ends_with(b"\n") || line.contains(&UNWRITTEN))
 }

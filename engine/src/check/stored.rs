@@ -21,8 +21,8 @@ pub(super) struct Stored<'a> {
 pub(super) enum StoredNode {
     /// A node that verifies.
     Node { address: Address, node: OpenNode },
-    /// No node, as its records were lost.
-    Gap,
+    /// No node, as its records were lost. It would stand at `address`.
+    Gap { address: Address },
     /// Something that was found damaged, and reported.
     Damaged,
 }
@@ -62,7 +62,9 @@ impl<'a> Stored<'a> {
                 report.damage(self.logs.reader, LogKind::Times, address, what.to_owned());
                 return Ok(StoredNode::Damaged);
             }
-            return Ok(StoredNode::Gap);
+            return Ok(StoredNode::Gap {
+                address: entry.node,
+            });
         }
         report.nodes += 1;
         match self.nodes.open_at(&entry) {
@@ -70,7 +72,9 @@ impl<'a> Stored<'a> {
                 address: entry.node,
                 node,
             }),
-            Ok(None) => Ok(StoredNode::Gap),
+            Ok(None) => Ok(StoredNode::Gap {
+                address: entry.node,
+            }),
             Err(error) => self.damaged(LogKind::Chunks, entry.node, error, report),
         }
     }
@@ -99,10 +103,10 @@ impl<'a> Stored<'a> {
     pub(super) fn compare(&self, node: &StoredNode, expected: &Expected<'_>, report: &mut Report) {
         let (address, what) = match node {
             StoredNode::Damaged => return,
-            StoredNode::Gap if expected.is_gap() => return,
-            StoredNode::Gap => {
+            StoredNode::Gap { .. } if expected.is_gap() => return,
+            StoredNode::Gap { address } => {
                 let what = "a roll-up is missing whose chunks hold records".to_owned();
-                (self.next.unwrap_or(Address::ZERO), Some(what))
+                (*address, Some(what))
             }
             StoredNode::Node { address, node } => {
                 let uuid = self.logs.uuid();

@@ -27,26 +27,35 @@ pub(super) fn invalid<T>(what: &'static str, value: u64) -> Result<T, FormatErro
     Err(FormatError::Invalid { what, value })
 }
 
-/// `N` bytes at `at`, or zeroes where they are not there. For accessors whose bounds `decode` has proven.
+/// The `N` bytes at `at`, which `decode` has proven to be there.
+#[inline]
+#[track_caller]
 pub(super) fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    match bytes.get(at..).and_then(|rest| rest.first_chunk::<N>()) {
-        Some(found) => *found,
-        None => [0; N],
-    }
+    *proven::at(bytes, at..at + N)
+        .first_chunk()
+        .expect("the part has N bytes")
 }
 
+#[inline]
+#[track_caller]
 pub(super) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes(array(bytes, at))
 }
 
+#[inline]
+#[track_caller]
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(array(bytes, at))
 }
 
+#[inline]
+#[track_caller]
 pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(array(bytes, at))
 }
 
+#[inline]
+#[track_caller]
 pub(super) fn i64_at(bytes: &[u8], at: usize) -> i64 {
     i64::from_le_bytes(array(bytes, at))
 }
@@ -102,8 +111,9 @@ pub(super) struct Pairs<'a> {
 }
 
 impl<'a> Pairs<'a> {
+    /// `count` pairs; none where the bytes are fewer.
     pub(super) fn new(bytes: &'a [u8], count: usize) -> Self {
-        let (halves, excesses) = bytes.split_at_checked(count).unwrap_or_default();
+        let (halves, excesses) = bytes.split_at_checked(count).unwrap_or((&[], &[]));
         Self {
             halves: halves.iter(),
             excesses,
@@ -151,6 +161,12 @@ pub(super) fn ones(mut mask: u64) -> impl Iterator<Item = u8> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    #[should_panic = "2..10 is out of bounds, there are 9"]
+    fn a_number_that_was_proven_and_is_not_there_stops_with_the_place() {
+        u64_at(&[0; 9], 2);
+    }
 
     proptest! {
         #[test]

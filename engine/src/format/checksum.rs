@@ -14,14 +14,10 @@ pub fn checksum(uuid: &[u8; 16], log: LogKind, address: Address, bytes: &[u8]) -
 
 /// The same for a place that is in none of the three logs.
 pub fn checksum_for(uuid: &[u8; 16], log: u8, address: u64, bytes: &[u8]) -> u32 {
-    let mut prefix = [0u8; 25];
-    let (id, rest) = prefix.split_at_mut(16);
-    id.copy_from_slice(uuid);
-    if let Some((kind, place)) = rest.split_first_mut() {
-        *kind = log;
-        place.copy_from_slice(&address.to_le_bytes());
-    }
-    crc32c::crc32c_append(crc32c::crc32c(&prefix), bytes)
+    let sum = crc32c::crc32c(uuid);
+    let sum = crc32c::crc32c_append(sum, &[log]);
+    let sum = crc32c::crc32c_append(sum, &address.to_le_bytes());
+    crc32c::crc32c_append(sum, bytes)
 }
 
 #[cfg(test)]

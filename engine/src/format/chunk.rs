@@ -90,14 +90,9 @@ impl ChunkBuilder {
             return self.push_closely(source, arrival, payload);
         }
         let header = u64::from(source.0) | (payload.len() as u64) << 16 | delta << 32;
-        let Some((head, body)) = self
-            .bytes
-            .get_mut(at..end)
-            .and_then(|entry| entry.split_first_chunk_mut::<RECORD_HEADER_BYTES>())
-        else {
-            return PushOutcome::NoRoom;
-        };
-        *head = header.to_le_bytes();
+        let (head, body) =
+            proven::at_mut(&mut self.bytes, at..end).split_at_mut(RECORD_HEADER_BYTES);
+        head.copy_from_slice(&header.to_le_bytes());
         copy_padded(body, payload);
         if self.run.source != source || usize::from(self.run.payload_bytes) != payload.len() {
             self.begin_run(source, payload.len() as u16);
@@ -166,9 +161,8 @@ impl ChunkBuilder {
 
     fn begin(&mut self, arrival: Timestamp) {
         self.anchor_ns = arrival.0;
-        if let Some(head) = self.bytes.first_chunk_mut::<8>() {
-            *head = arrival.0.to_le_bytes();
-        }
+        proven::at_mut(&mut self.bytes, ..CHUNK_HEADER_BYTES)
+            .copy_from_slice(&arrival.0.to_le_bytes());
         self.end = CHUNK_HEADER_BYTES;
         self.limit = self.bytes.len() - CHUNK_TRAILER_BYTES;
     }
@@ -215,16 +209,15 @@ const NO_RUN: Run = Run {
     anchor: Timestamp(0),
 };
 
-/// Lays a payload over `body`, which is as long but for the padding, and fills the padding with zeroes. Payloads of up to 64 bytes take a few
+/// Lays a payload over `body`, which is as long apart from the padding, and fills the padding with zeroes. Payloads of up to 64 bytes take a few
 /// moves that overlap where they must: a call to `memcpy` costs more than they do.
 #[inline]
 fn copy_padded(body: &mut [u8], payload: &[u8]) {
+    // An empty payload has no padding.
     if let Some(last) = body.last_chunk_mut::<8>() {
         *last = [0; 8];
     }
-    let Some(body) = body.get_mut(..payload.len()) else {
-        return;
-    };
+    let body = proven::at_mut(body, ..payload.len());
     match payload.len() {
         33..=64 => copy_ends::<32>(body, payload),
         17..=32 => copy_ends::<16>(body, payload),
@@ -233,17 +226,12 @@ fn copy_padded(body: &mut [u8], payload: &[u8]) {
     }
 }
 
-/// Copies the first and the last `N` bytes, which are all there are.
+/// Copies the first and the last `N` bytes, which are all there are. Both slices have the same length.
 #[inline]
 fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) {
-    if let (Some(first), Some(last)) = (from.first_chunk::<N>(), from.last_chunk::<N>()) {
-        if let Some(place) = to.first_chunk_mut::<N>() {
-            *place = *first;
-        }
-        if let Some(place) = to.last_chunk_mut::<N>() {
-            *place = *last;
-        }
-    }
+    let last = from.len() - N;
+    proven::at_mut(to, ..N).copy_from_slice(proven::at(from, ..N));
+    proven::at_mut(to, last..).copy_from_slice(proven::at(from, last..));
 }
 
 /// Walks the records of a chunk in log order. Ends at the *end* entry, at the bytes' end, or with one error.
@@ -262,11 +250,12 @@ impl<'a> RecordIter<'a> {
     /// `bytes` are the chunk's from its start, up to the published end where that lies inside the chunk.
     pub fn new(bytes: &'a [u8], chunk_bytes: u32) -> Self {
         let limit = chunk_bytes as usize - CHUNK_TRAILER_BYTES;
-        let bytes = bytes.get(..limit).unwrap_or(bytes);
+        let bytes = proven::at(bytes, ..limit.min(bytes.len()));
         Self {
             bytes,
             at: CHUNK_HEADER_BYTES,
-            anchor_ns: i64_at(bytes, 0),
+            // Bytes that end in the header hold no record.
+            anchor_ns: bytes.first_chunk().map_or(0, |ns| i64::from_le_bytes(*ns)),
             last_ns: i64::MIN,
             length: 0,
             entry_bytes: RECORD_HEADER_BYTES,
@@ -292,7 +281,9 @@ impl<'a> RecordIter<'a> {
     #[inline(always)]
     fn step<R>(&mut self, found: impl FnOnce(RawRecord<'a>) -> R) -> Step<R> {
         loop {
-            let rest = self.bytes.get(self.at..).unwrap_or_default();
+            let Some(rest) = self.bytes.get(self.at..) else {
+                return Step::End;
+            };
             let Some((head, body)) = rest.split_first_chunk::<RECORD_HEADER_BYTES>() else {
                 return Step::End;
             };

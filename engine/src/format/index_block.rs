@@ -69,6 +69,9 @@ impl<'a> IndexBlock<'a> {
                 bin_count: 0,
             });
         }
+        let Some((_, mut rest)) = block.split_at_checked(INDEX_BLOCK_BYTES) else {
+            return short(block.len(), INDEX_BLOCK_BYTES);
+        };
         // What holds no value has a block of no bytes.
         if u64_at(block, 0) == 0 {
             return invalid("an index block without values", block.len() as u64);
@@ -79,7 +82,6 @@ impl<'a> IndexBlock<'a> {
         let has = |flag| flags & flag != 0;
         let children = child_mask.count_ones() as usize;
         let lengths = [
-            INDEX_BLOCK_BYTES,
             (top_count * 12).next_multiple_of(8),
             if has(FLAG_CHILDREN) {
                 children * CHILD_COLUMN_BYTES
@@ -97,19 +99,14 @@ impl<'a> IndexBlock<'a> {
                 0
             },
         ];
-        let mut rest = block;
-        let mut parts = [block; 5];
+        let mut parts = [block; 4];
         for (part, length) in parts.iter_mut().zip(lengths) {
             let Some((front, back)) = rest.split_at_checked(length) else {
-                return Err(FormatError::Short {
-                    what: "an index block",
-                    have: rest.len(),
-                    need: length,
-                });
+                return short(rest.len(), length);
             };
             (*part, rest) = (front, back);
         }
-        let [_, tops, columns, masks, stats] = parts;
+        let [tops, columns, masks, stats] = parts;
         Ok(Self {
             index,
             count: u64_at(block, 0),
@@ -140,7 +137,7 @@ impl<'a> IndexBlock<'a> {
         self.count == 0 || self.flags & FLAG_BINS != 0 && self.flags & FLAG_BIN_STATS != 0
     }
 
-    /// Whether `children` tells of every child in the mask.
+    /// Whether `children` describes every child in the mask.
     pub fn has_children(&self) -> bool {
         self.count == 0 || self.flags & FLAG_CHILDREN != 0
     }
@@ -164,7 +161,7 @@ impl<'a> IndexBlock<'a> {
                 BinEntry {
                     bin: bin as u16,
                     count,
-                    mask: u64_at(block.masks, i * 8),
+                    mask: block.mask(i),
                     stats: block.bin_stats(i),
                 }
             })
@@ -186,6 +183,15 @@ impl<'a> IndexBlock<'a> {
             max: Key(u64_at(columns, (2 * count + i) * 8)),
             sum: sum_at(columns, 3 * count * 8 + i * 16, float),
         })
+    }
+
+    /// 0 for a chunk, which has no children.
+    fn mask(&self, ordinal: usize) -> u64 {
+        if self.masks.is_empty() {
+            0
+        } else {
+            u64_at(self.masks, ordinal * 8)
+        }
     }
 
     fn is_float(&self) -> bool {
@@ -258,6 +264,11 @@ impl<'a> IndexBlock<'a> {
         }
         Ok(())
     }
+}
+
+fn short<T>(have: usize, need: usize) -> Result<T, FormatError> {
+    let what = "an index block";
+    Err(FormatError::Short { what, have, need })
 }
 
 fn sum_at(bytes: &[u8], at: usize, float: bool) -> Sum {

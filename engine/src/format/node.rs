@@ -2,6 +2,8 @@
 //!
 //! `Node::decode` proves checksum, bounds, order and sums of everything once; the accessors behind it cannot fail.
 
+use std::ops::Range;
+
 use super::bytes::{FormatError, array, i64_at, invalid, ones, u16_at, u32_at, u64_at};
 use super::checksum::checksum;
 use super::index_block::IndexBlock;
@@ -52,8 +54,11 @@ impl<'a> Node<'a> {
     /// Reads the node at `address` of the chunk index. `bytes` may go on behind it.
     pub fn decode(uuid: &[u8; 16], address: Address, bytes: &'a [u8]) -> Result<Self, FormatError> {
         let what = "a node";
-        let length = u32_at(bytes, 8) as usize;
-        if bytes.len() < NODE_HEADER_BYTES || bytes.len() < length {
+        let length = match bytes.first_chunk::<NODE_HEADER_BYTES>() {
+            Some(header) => u32_at(header, 8) as usize,
+            None => NODE_HEADER_BYTES,
+        };
+        if bytes.len() < length.max(NODE_HEADER_BYTES) {
             return Err(FormatError::Short {
                 what,
                 have: bytes.len(),
@@ -82,14 +87,9 @@ impl<'a> Node<'a> {
         Ok(node)
     }
 
-    /// A node whose very bytes, no more and no fewer, `decode` has accepted before. Other bytes do no harm, but give nonsense.
+    /// A node whose very bytes, no more and no fewer, `decode` has accepted before. Of other bytes the accessors panic or give nonsense.
     pub fn assume_decoded(bytes: &'a [u8]) -> Self {
         Self { bytes }
-    }
-
-    /// The length of the node that begins with these bytes, unverified; for reading it whole.
-    pub fn length_hint(bytes: &[u8]) -> u32 {
-        u32_at(bytes, 8)
     }
 
     pub fn level(&self) -> u8 {
@@ -148,9 +148,7 @@ impl<'a> Node<'a> {
             entry_order(entry) < wanted
         });
         let entry = table.get(found..found + INDEX_ENTRY_BYTES)?;
-        (entry_order(entry) == wanted)
-            .then(|| self.index_block(entry))
-            .and_then(Result::ok)
+        (entry_order(entry) == wanted).then(|| self.proven_block(entry))
     }
 
     /// Every (source, index) of which the node knows something.
@@ -158,9 +156,7 @@ impl<'a> Node<'a> {
         let node = *self;
         node.index_table()
             .chunks_exact(INDEX_ENTRY_BYTES)
-            .filter_map(move |entry| {
-                Some((SourceId(u16_at(entry, 0)), node.index_block(entry).ok()?))
-            })
+            .map(move |entry| (SourceId(u16_at(entry, 0)), node.proven_block(entry)))
     }
 
     /// The node as the writer's data, to go on accumulating from. Greatest values are a chunk's alone and are left out.
@@ -217,18 +213,15 @@ impl<'a> Node<'a> {
 
     fn source_table(&self) -> &'a [u8] {
         let end = NODE_HEADER_BYTES + self.source_count() * SOURCE_ENTRY_BYTES;
-        self.bytes.get(NODE_HEADER_BYTES..end).unwrap_or_default()
+        proven::at(self.bytes, NODE_HEADER_BYTES..end)
     }
 
     fn index_table(&self) -> &'a [u8] {
         let start = NODE_HEADER_BYTES + self.source_count() * SOURCE_ENTRY_BYTES;
-        self.bytes.get(start..self.tables_end()).unwrap_or_default()
+        proven::at(self.bytes, start..self.tables_end())
     }
 
     fn source_stats(&self, entry: &[u8]) -> SourceStats<'a> {
-        let child_mask = u64_at(entry, 64);
-        let columns_at = u32_at(entry, 72) as usize;
-        let columns_bytes = child_mask.count_ones() as usize * SOURCE_COLUMN_BYTES;
         let previous = u64_at(entry, 48);
         SourceStats {
             source: SourceId(u16_at(entry, 0)),
@@ -242,11 +235,16 @@ impl<'a> Node<'a> {
             previous_chunk: (previous != u64::MAX).then_some(ChunkNo(previous)),
             first: u32_at(entry, 56),
             last: u32_at(entry, 60),
-            child_mask,
-            columns: self
-                .bytes
-                .get(columns_at..columns_at + columns_bytes)
-                .unwrap_or_default(),
+            child_mask: child_mask(entry),
+            columns: proven::at(self.bytes, columns(entry)),
+        }
+    }
+
+    /// The index block of an entry, once `prove` has parsed them all.
+    fn proven_block(&self, entry: &[u8]) -> IndexBlock<'a> {
+        match self.index_block(entry) {
+            Ok(block) => block,
+            Err(error) => panic!("a node that was decoded before does not verify: {error}"),
         }
     }
 
@@ -274,6 +272,10 @@ impl<'a> Node<'a> {
         }
         let (mut previous, mut total_bytes) = (0, 0u64);
         for entry in self.source_table().chunks_exact(SOURCE_ENTRY_BYTES) {
+            let child_mask = child_mask(entry);
+            if self.bytes.get(columns(entry)).is_none() || (self.level() > 0) != (child_mask != 0) {
+                return invalid("the child columns of a source", child_mask);
+            }
             let stats = self.source_stats(entry);
             if stats.source.0 <= previous {
                 return invalid("the order of a node's sources", stats.source.0.into());
@@ -282,10 +284,6 @@ impl<'a> Node<'a> {
             total_bytes = total_bytes.saturating_add(stats.bytes);
             if total_bytes > capacity || stats.records > stats.bytes / RECORD_BYTES_MIN {
                 return invalid("the number of records of a source", stats.records);
-            }
-            let columns = stats.child_mask.count_ones() as usize * SOURCE_COLUMN_BYTES;
-            if stats.columns.len() != columns || (self.level() > 0) != (stats.child_mask != 0) {
-                return invalid("the child columns of a source", stats.child_mask);
             }
             let of_children = stats
                 .children()
@@ -316,6 +314,17 @@ impl<'a> Node<'a> {
         }
         Ok(())
     }
+}
+
+/// Of an entry of the source table: the children that hold the source.
+fn child_mask(entry: &[u8]) -> u64 {
+    u64_at(entry, 64)
+}
+
+/// Of an entry of the source table: where in the node the columns of its children stand.
+fn columns(entry: &[u8]) -> Range<usize> {
+    let start = u32_at(entry, 72) as usize;
+    start..start + child_mask(entry).count_ones() as usize * SOURCE_COLUMN_BYTES
 }
 
 /// (source, index) as one number.

@@ -3,7 +3,7 @@
 //! Summaries are made from runs, so that the records of a batch, or of the only source that is busy, cost a comparison each. A run
 //! says what `RecordIter`, its naive form, says of its records.
 
-use super::bytes::{FormatError, array, i64_at, invalid, u64_at};
+use super::bytes::{FormatError, array, invalid, u64_at};
 use super::record::{
     ANCHOR_ENTRY_BYTES, ANCHOR_LENGTH, CHUNK_HEADER_BYTES, CHUNK_TRAILER_BYTES,
     RECORD_HEADER_BYTES, record_bytes,
@@ -58,7 +58,8 @@ impl Run {
 pub fn walk_runs(chunk: &[u8], mut each: impl FnMut(Run)) -> Result<(), FormatError> {
     let limit = chunk.len().saturating_sub(CHUNK_TRAILER_BYTES);
     let bytes = proven::at(chunk, ..limit);
-    let mut anchor_ns = i64_at(bytes, 0);
+    // Bytes that end in the header hold no record.
+    let mut anchor_ns = bytes.first_chunk().map_or(0, |ns| i64::from_le_bytes(*ns));
     let mut last_ns = i64::MIN;
     let mut at = CHUNK_HEADER_BYTES;
     while let Some(mut header) = header_at(bytes, at) {

@@ -43,9 +43,8 @@ impl TimeEntry {
         }
         // The level moves behind the checksum, which takes the first four bytes.
         bytes.copy_within(0..4, 4);
-        if let Some((head, covered)) = bytes.split_first_chunk_mut::<4>() {
-            *head = checksum(uuid, LogKind::Times, address, covered).to_le_bytes();
-        }
+        let (head, covered) = bytes.split_at_mut(4);
+        head.copy_from_slice(&checksum(uuid, LogKind::Times, address, covered).to_le_bytes());
         bytes
     }
 
@@ -58,7 +57,8 @@ impl TimeEntry {
                 need: TIME_ENTRY_BYTES,
             });
         };
-        let (stored, covered) = (u32_at(entry, 0), entry.get(4..).unwrap_or_default());
+        let (stored, covered) = entry.split_at(4);
+        let stored = u32_at(stored, 0);
         let computed = checksum(uuid, LogKind::Times, address, covered);
         if stored != computed {
             return Err(FormatError::Checksum {

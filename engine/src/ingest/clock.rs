@@ -40,12 +40,11 @@ impl TimeSource for SystemTimeSource {
     }
 
     fn wall(&self) -> Timestamp {
-        // Before 1970 the difference is an error that says by how much.
-        let ns = match SystemTime::now().duration_since(UNIX_EPOCH) {
-            Ok(after) => i64::try_from(after.as_nanos()),
-            Err(before) => i64::try_from(before.duration().as_nanos()).map(|ns| -ns),
-        };
-        Timestamp(ns.unwrap_or(i64::MAX))
+        // Before 1970 the difference is an error that says by how much. Times beyond the format's are its extremes.
+        Timestamp(match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
+            Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |ns| -ns),
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 //! Scratch memory is reused: a chunk costs no allocation. The tests hold every loop against a naive form of it.
 
 use crate::format::{Bin, BinStats, IndexSummary, TOP_VALUES, Top};
-use crate::proven::at_mut;
+use crate::proven::{at, at_mut};
 use crate::schema::{BinMap, Index};
 use crate::types::{Key, Sum, Timestamp, ValueRange};
 
@@ -71,7 +71,10 @@ impl Columns {
     /// Which record holds a key, by the key's number.
     #[inline]
     fn holder(&self, nth: u32) -> u32 {
-        self.holders.get(nth as usize).copied().unwrap_or(nth)
+        if self.holders.is_empty() {
+            return nth;
+        }
+        *at(&self.holders, nth as usize)
     }
 
     /// Keeps the greatest values, descending, of equal ones those that came first, with their numbers as offsets. Returns the extremes.

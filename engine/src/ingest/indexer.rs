@@ -8,6 +8,7 @@ use crate::format::{
     FANOUT, NodeSummary, TIME_ENTRY_BYTES, TimeEntry, encode_node, entries_before,
 };
 use crate::log::Logs;
+use crate::proven::at_mut;
 use crate::schema::Catalog;
 use crate::types::{Address, ChunkNo, IndexId, LogKind, SourceId, Timestamp};
 
@@ -32,7 +33,7 @@ pub struct Indexer {
     open: Vec<NodeSummary>,
     merger: Merger,
     buffer: Vec<u8>,
-    /// Indexes by closures that ended with an earlier writer: chunks that were indexed since lack them, so no roll-up answers for them.
+    /// Indexes by closures that ended with an earlier writer: chunks that were indexed since are without them, so no roll-up answers for them.
     ended: Vec<IndexId>,
 }
 
@@ -76,7 +77,7 @@ impl Indexer {
         self.roll_up(logs, catalog, None)
     }
 
-    /// Adds a chunk's summary, or its lack, to the roll-ups above it and appends those that are complete.
+    /// Adds a chunk's summary, or that there is none, to the roll-ups above it and appends those that are complete.
     fn roll_up(
         &mut self,
         logs: &mut Logs,
@@ -110,9 +111,7 @@ impl Indexer {
                 open.push(NodeSummary::new(level));
             }
             let (below, from_here) = open.split_at_mut(below_count);
-            let Some(rollup) = from_here.first_mut() else {
-                break;
-            };
+            let rollup = at_mut(from_here, 0);
             if ordinal.is_multiple_of(FANOUT) {
                 rollup.clear(ChunkNo(ordinal * FANOUT.pow(level.into()) / FANOUT));
             }

@@ -21,12 +21,12 @@ pub fn require_recorded(opening: &Opening, catalog: &Catalog, first: ChunkNo) ->
     let chunk_bytes = opening.meta().chunk_bytes;
     let mut chunk_no = first;
     while chunk_no.address(chunk_bytes) < opening.end(LogKind::Records) {
-        let chunk = opening.sound_chunk(chunk_no.address(chunk_bytes))?;
-        let chunk = chunk.unwrap_or_default();
-        // What follows an entry that makes no sense cannot be read: the chunk is passed over as damaged later.
-        RecordIter::new(&chunk, chunk_bytes)
-            .map_while(|record| record.ok())
-            .try_for_each(|record| require(opening, catalog, record.source))?;
+        // A damaged chunk is passed over later, and one with an entry that makes no sense, from there on.
+        if let Some(chunk) = opening.sound_chunk(chunk_no.address(chunk_bytes))? {
+            RecordIter::new(&chunk, chunk_bytes)
+                .map_while(|record| record.ok())
+                .try_for_each(|record| require(opening, catalog, record.source))?;
+        }
         chunk_no = ChunkNo(chunk_no.0 + 1);
     }
     Ok(())

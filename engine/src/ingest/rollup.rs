@@ -100,6 +100,11 @@ impl Merger {
     fn merge_bins(&mut self, parent: &mut IndexSummary, child_bit: u64, index: &IndexSummary) {
         self.bins.clear();
         self.stats.clear();
+        // A node that was read back may be without statistics; a parent has them of all its bins, or of none.
+        let has_stats = has_stats(parent) && has_stats(index);
+        if !has_stats {
+            parent.bin_stats.clear();
+        }
         let mut place = 0;
         for (ordinal, new) in index.bins.iter().enumerate() {
             place += below(at(&parent.bins, place..), new.bin);
@@ -107,14 +112,13 @@ impl Merger {
                 .bins
                 .get_mut(place)
                 .filter(|known| known.bin == new.bin);
-            let stats = index.bin_stats.get(ordinal);
+            let stats = has_stats.then(|| at(&index.bin_stats, ordinal));
             match known {
                 Some(known) => {
                     known.count += new.count;
                     known.mask |= child_bit;
-                    // As in `put`.
-                    if let (Some(known), Some(stats)) = (parent.bin_stats.get_mut(place), stats) {
-                        add_stats(known, stats);
+                    if let Some(stats) = stats {
+                        add_stats(at_mut(&mut parent.bin_stats, place), stats);
                     }
                     place += 1;
                 }
@@ -151,14 +155,14 @@ impl Merger {
             if let Some(bin) = below.filter(|bin| bin.bin > new.bin).copied() {
                 old -= 1;
                 *at_mut(&mut parent.bins, place) = bin;
-                if let Some(stats) = parent.bin_stats.get(old).copied() {
-                    put(&mut parent.bin_stats, place, stats);
+                if !parent.bin_stats.is_empty() {
+                    parent.bin_stats.copy_within(old..=old, place);
                 }
             } else {
                 *at_mut(&mut parent.bins, place) = new;
                 self.bins.pop();
                 if let Some(stats) = self.stats.pop() {
-                    put(&mut parent.bin_stats, place, stats);
+                    *at_mut(&mut parent.bin_stats, place) = stats;
                 }
             }
         }
@@ -184,11 +188,9 @@ fn below(bins: &[Bin], bin: u16) -> usize {
     below + rest.iter().filter(|other| other.bin < bin).count()
 }
 
-/// Statistics have no place where a child that was read back is without them: its bytes are not proven.
-fn put(list: &mut [BinStats], place: usize, stats: BinStats) {
-    if let Some(slot) = list.get_mut(place) {
-        *slot = stats;
-    }
+/// Whether there are statistics of each bin; also where there is no bin.
+fn has_stats(index: &IndexSummary) -> bool {
+    index.bin_stats.len() == index.bins.len()
 }
 
 fn hull(a: ValueRange, b: ValueRange) -> ValueRange {
@@ -251,6 +253,28 @@ mod tests {
             index.range = hull(index.range, ValueRange { min: key, max: key });
         }
         node
+    }
+
+    #[test]
+    fn a_rollup_has_statistics_of_all_its_bins_or_of_none() {
+        let mut bare = chunk(&[3, 5], 1);
+        bare.sources[0].indexes[0].bin_stats.clear();
+        let with = |values: &[u16]| chunk(values, 2);
+        for children in [
+            [with(&[4]), bare.clone(), with(&[3, 4, 9])],
+            [bare.clone(), with(&[4]), with(&[3])],
+            [with(&[3, 5]), with(&[9]), bare],
+        ] {
+            let mut rollup = NodeSummary::new(1);
+            let mut merger = Merger::default();
+            for (child, node) in (0u8..).zip(&children) {
+                merger.add_child(&mut rollup, child, node);
+            }
+            let index = &rollup.sources[0].indexes[0];
+            assert!(index.bin_stats.is_empty(), "{:?}", index.bin_stats);
+            let binned: u64 = index.bins.iter().map(|bin| bin.count).sum();
+            assert_eq!(binned, index.count);
+        }
     }
 
     proptest! {

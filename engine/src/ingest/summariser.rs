@@ -119,14 +119,12 @@ impl Summariser {
 
     #[inline]
     fn gather(&mut self, run: Run) {
-        let known = self
-            .group_of
-            .get(usize::from(run.source.0))
-            .copied()
-            .unwrap_or(0);
-        match self.groups.get_mut((known as usize).wrapping_sub(1)) {
-            Some(group) => group.runs.push(run),
-            None => self.begin_group(run),
+        match self.group_of.get(usize::from(run.source.0)).copied() {
+            Some(known @ 1..) => {
+                let group = at_mut(&mut self.groups, known as usize - 1);
+                group.runs.push(run);
+            }
+            _ => self.begin_group(run),
         }
     }
 
@@ -190,9 +188,8 @@ impl OfChunk<'_> {
         let end = self.address + self.chunk.len() as u64;
         let indexes = || {
             source
-                .map(|source| source.indexes.as_slice())
-                .unwrap_or_default()
-                .iter()
+                .into_iter()
+                .flat_map(|source| &source.indexes)
                 .filter(|index| index.covers(self.address, end))
         };
         times.clear();
@@ -201,8 +198,9 @@ impl OfChunk<'_> {
         }
         (out.first_ts, out.last_ts) = (out.first_arrival, out.last_arrival);
         if own_time.is_some() {
-            out.first_ts = times.iter().copied().min().unwrap_or(out.first_ts);
-            out.last_ts = times.iter().copied().max().unwrap_or(out.last_ts);
+            let extremes = times.iter().min().zip(times.iter().max());
+            let (first, last) = extremes.expect("a group has a record");
+            (out.first_ts, out.last_ts) = (*first, *last);
         }
         for index in indexes() {
             if self.load_keys(index, layout, runs, columns) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::bins::BinsDef;
 use crate::error::{Error, Result};
+use crate::proven::at;
 use crate::types::{Key, ValueKind};
 
 const SIGN: u64 = 1 << 63;
@@ -124,10 +125,7 @@ impl BinMap {
             Bins::AutoUnsigned => Key(magnitude_lower(bin - 1)),
             Bins::AutoSigned => signed_lower(bin),
             Bins::AutoFloat => float_lower(bin),
-            Bins::Edges(edges) => {
-                let edge = edges.get(usize::from(bin) - 1);
-                edge.map_or(self.greatest(), |&key| Key(key))
-            }
+            Bins::Edges(edges) => Key(*at(edges, usize::from(bin) - 1)),
         }
     }
 

@@ -46,7 +46,7 @@ impl BinsDef {
                         "bins: step is {step}; it must be above 0"
                     )));
                 }
-                linear(from, step, checked_count(count)?)
+                linear(from, step, checked_count(count as usize)?)
             }
             &BinsDef::Geometric {
                 from,
@@ -58,10 +58,10 @@ impl BinsDef {
                         "bins: from is {from} and factor {factor}; from must be above 0, factor above 1"
                     )));
                 }
-                geometric(from, factor, checked_count(count)?)
+                geometric(from, factor, checked_count(count as usize)?)
             }
             BinsDef::Edges(edges) => {
-                checked_count(edges.len().saturating_sub(1).try_into().unwrap_or(u32::MAX))?;
+                checked_count(edges.len().saturating_sub(1))?;
                 edges.clone()
             }
         };
@@ -74,9 +74,9 @@ impl BinsDef {
     }
 }
 
-fn checked_count(count: u32) -> Result<u32> {
-    if (1..=BINS_MAX).contains(&count) {
-        return Ok(count);
+fn checked_count(count: usize) -> Result<u32> {
+    if (1..=BINS_MAX as usize).contains(&count) {
+        return Ok(count as u32);
     }
     Err(Error::schema(format!(
         "bins: {count} bins are declared; 1 to {BINS_MAX} are allowed"

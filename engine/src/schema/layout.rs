@@ -259,9 +259,9 @@ impl Layout {
             .map(|bytes| Timestamp(i64::from_le_bytes(*bytes)))
     }
 
-    /// The payload without its own time: what SQL shows of a source without fields.
+    /// The payload without its own time: what SQL shows of a source without fields. Empty where the payload is cut short.
     pub fn body<'a>(&self, payload: &'a [u8]) -> &'a [u8] {
-        payload.get(self.body_offset()..).unwrap_or_default()
+        payload.get(self.body_offset()..).unwrap_or(&[])
     }
 
     /// Whether the field is NULL; also where this layout does not have it.
@@ -299,7 +299,7 @@ impl Layout {
     /// The bytes of the variable-length fields in order, NULL ones too; fewer where the payload is cut short.
     #[inline]
     pub fn var_fields<'a>(&self, payload: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
-        let mut rest = payload.get(self.fixed_bytes()..).unwrap_or_default();
+        let mut rest = payload.get(self.fixed_bytes()..).unwrap_or(&[]);
         self.var_lengths(payload).map_while(move |bytes| {
             let (field, after) = rest.split_at_checked(bytes)?;
             rest = after;
@@ -329,11 +329,12 @@ impl Layout {
             .is_some_and(|loader| loader.load_keys(payloads, keys))
     }
 
+    /// None where the payload is cut short.
     #[inline]
     fn var_lengths<'a>(&self, payload: &'a [u8]) -> impl Iterator<Item = usize> + use<'a> {
         let lengths = payload
             .get(self.lengths_offset..self.fixed_bytes())
-            .unwrap_or_default();
+            .unwrap_or(&[]);
         lengths
             .as_chunks()
             .0

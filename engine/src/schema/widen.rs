@@ -22,8 +22,11 @@ impl Widening {
     ///
     /// # Errors
     /// An added field that cannot be NULL.
+    ///
+    /// # Panics
+    /// The source has fewer fields.
     pub fn new(time: TimeKind, fields: &[FieldDef], known: usize) -> Result<Widening> {
-        let (before, added) = fields.split_at_checked(known).unwrap_or((fields, &[]));
+        let (before, added) = fields.split_at(known);
         if let Some(field) = added.iter().find(|field| !field.nullable) {
             return Err(Error::schema(format!(
                 "the field '{}' was added, which cannot be NULL; define the source again with all fields",
@@ -59,11 +62,9 @@ impl Widening {
         let fixed = body + old.null_bytes();
         let nulls = part(body, fixed);
         out.extend_from_slice(part(0, body));
-        out.extend(null_bits.iter().enumerate().map(|(at, added)| {
-            // The old layout may have fewer null bytes.
-            let before = nulls.get(at).copied().unwrap_or(0);
-            before | added
-        }));
+        // The old layout may have fewer null bytes.
+        let before = nulls.iter().chain(std::iter::repeat(&0));
+        out.extend(before.zip(null_bits).map(|(before, added)| before | added));
         out.extend_from_slice(part(fixed, old.lengths_offset()));
         out.resize(start + new.lengths_offset(), 0);
         out.extend_from_slice(part(old.lengths_offset(), old.fixed_bytes()));

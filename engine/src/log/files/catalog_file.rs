@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::mirrored::{FileAndCopy, MirroredFile};
-use super::storage::{OpenMode, Storage, StorageFile, read_file, replace_file, write_at};
+use super::storage::{OpenMode, Storage, StorageFile, read_at, read_file, replace_file, write_at};
 use crate::error::{Error, Result};
 use crate::format::merge_lines;
 use crate::log::sync::{AtomicU64, Ordering};
@@ -148,8 +148,17 @@ impl CatalogFile {
     }
 
     fn copy_whole(&self) -> Result<Arc<dyn StorageFile>> {
-        let text = read_file(&*self.storage, self.file.path(), CATALOG_BYTES_MAX)?;
-        hold(&*self.storage, &self.copy_path, &text.unwrap_or_default())
+        // From the open file: its name may lead nowhere by now, and then the copy is all that is left.
+        let mut text = vec![0; self.bytes() as usize];
+        let read = read_at(&*self.file, &mut text, 0)?;
+        if read < text.len() {
+            let what = format!(
+                "it ends at byte {read} of {}; the next start restores it from its copy",
+                text.len()
+            );
+            return Err(Error::damaged(self.file.path(), what));
+        }
+        hold(&*self.storage, &self.copy_path, &text)
     }
 
     /// A clean stop leaves a copy that is whole and synced, where that can be done.

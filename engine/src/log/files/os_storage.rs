@@ -149,7 +149,7 @@ fn open_dir(path: &Path) -> Result<OwnedFd> {
 
 /// The error of a file that could not be opened: damage, where something else stands in its place.
 pub fn not_opened(path: &Path, source: io::Error) -> Error {
-    let is_link = || is_link(path).unwrap_or(false);
+    let is_link = || matches!(is_link(path), Ok(true));
     match source.raw_os_error().map(Errno::from_raw_os_error) {
         // A path that goes round in links gives the same error.
         Some(Errno::LOOP) if is_link() => {
@@ -280,14 +280,12 @@ impl StorageFile for OsFile {
 }
 
 impl OsFile {
-    /// What `fallocate` does, for file systems that lack it: zeroes are written past the present end.
+    /// What `fallocate` does, for file systems without it: zeroes are written past the present end.
     fn fill(&self, bytes: u64) -> Result<()> {
         static ZEROES: [u8; 65536] = [0; 65536];
         let mut end = self.bytes()?;
         while end < bytes {
-            let piece = ZEROES
-                .len()
-                .min(usize::try_from(bytes - end).unwrap_or(usize::MAX));
+            let piece = (bytes - end).min(ZEROES.len() as u64) as usize;
             write_at(self, proven::at(&ZEROES, ..piece), end)?;
             end += piece as u64;
         }

@@ -239,9 +239,7 @@ impl SegmentDir {
                 return Ok(false);
             };
             let offset = address.0 - first.0;
-            let run = usize::try_from(self.segment_bytes - offset)
-                .unwrap_or(usize::MAX)
-                .min(rest.len());
+            let run = (self.segment_bytes - offset).min(rest.len() as u64) as usize;
             let (piece, later) = rest.split_at_mut(run);
             let file = self.open(SegmentName { first, generation }, OpenMode::Read)?;
             if read_at(&*file, piece, offset)? != piece.len() {
@@ -260,9 +258,7 @@ impl SegmentDir {
         while !rest.is_empty() {
             let first = self.first_of(address);
             let offset = address.0 - first.0;
-            let run = usize::try_from(self.segment_bytes - offset)
-                .unwrap_or(usize::MAX)
-                .min(rest.len());
+            let run = (self.segment_bytes - offset).min(rest.len() as u64) as usize;
             let (piece, later) = rest.split_at(run);
             let file = self.provide(first, OpenMode::Write)?;
             write_at(&*file, piece, offset)?;

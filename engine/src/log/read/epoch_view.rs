@@ -89,9 +89,7 @@ impl View {
         let mut rest = buffer;
         while !rest.is_empty() {
             let (file, offset) = self.segment(segments, address)?;
-            let run = usize::try_from(segments.segment_bytes() - offset)
-                .unwrap_or(usize::MAX)
-                .min(rest.len());
+            let run = (segments.segment_bytes() - offset).min(rest.len() as u64) as usize;
             let (piece, later) = rest.split_at_mut(run);
             let read = read_at(&*file, piece, offset)?;
             if read < piece.len() {

@@ -117,7 +117,8 @@ pub fn keep(
     let mut logs = slot.map_or_else(
         || {
             PerLog::new(|log| {
-                let first = lists[log].keys().next().copied().unwrap_or_default();
+                let first = lists[log].keys().next().copied();
+                let first = first.unwrap_or(Address::ZERO);
                 DurableLog {
                     tail: first,
                     begin: first,

@@ -156,9 +156,8 @@ impl Attachment {
         let mut address = address;
         let mut rest = buffer;
         while !rest.is_empty() {
-            let run = usize::try_from(self.layout.run_bytes(log, address))
-                .unwrap_or(usize::MAX)
-                .min(rest.len());
+            let in_block = self.layout.run_bytes(log, address);
+            let run = in_block.min(rest.len() as u64) as usize;
             let (piece, later) = rest.split_at_mut(run);
             read_whole(&*self.file, piece, self.layout.offset(log, address))?;
             address += run as u64;

@@ -158,14 +158,15 @@ impl Site<'_> {
     }
 }
 
-/// Removes staging files that name this very directory in their names. That one stays is no harm.
+/// Removes staging files that name this very directory in their names. One that stays does no harm.
 fn remove_orphans(storage: &dyn Storage, folder: &Path, prefix: &str) {
-    for name in storage.list(folder).unwrap_or_default() {
-        if name.starts_with(prefix) {
-            let path = folder.join(name);
-            if let Err(error) = unlink_if_present(storage, &path) {
-                tracing::warn!("an old staging file stays: {error}");
-            }
-        }
+    let removed = storage.list(folder).and_then(|names| {
+        let orphans = names.iter().filter(|name| name.starts_with(prefix));
+        orphans
+            .map(|name| unlink_if_present(storage, &folder.join(name)))
+            .fold(Ok(()), Result::and)
+    });
+    if let Err(error) = removed {
+        tracing::warn!("an old staging file may stay: {error}");
     }
 }

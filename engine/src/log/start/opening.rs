@@ -498,14 +498,12 @@ impl Opening {
         let Some(note) = &self.survey.note else {
             return;
         };
-        let is_ours = note
-            .is_of(&*self.storage, &self.dir, &self.meta.uuid)
-            .unwrap_or(false);
-        let removed = if is_ours {
-            unlink_if_present(&*self.storage, &self.dir.join(&note.path))
-        } else {
-            Ok(())
-        };
+        let storage = &*self.storage;
+        let is_ours = note.is_of(storage, &self.dir, &self.meta.uuid);
+        let removed = is_ours.and_then(|is_ours| match is_ours {
+            true => unlink_if_present(storage, &self.dir.join(&note.path)),
+            false => Ok(()),
+        });
         if let Err(error) = removed {
             tracing::warn!(
                 "cannot remove the staging file that '{}' names: {error}",

@@ -10,6 +10,7 @@ use crate::log::files::meta::DirMeta;
 use crate::log::files::segment::SegmentDir;
 use crate::log::staging::attachment::Attachment;
 use crate::log::staging::control::Word;
+use crate::proven::at_mut;
 use crate::types::{Address, LogKind, PerLog};
 
 /// Pieces in which it copies.
@@ -106,9 +107,8 @@ impl Marks {
 /// Puts the trailer of its bytes and place on a whole chunk.
 pub fn put_seal(uuid: &[u8; 16], address: Address, chunk: &mut [u8]) {
     let trailer = seal_trailer(uuid, address, chunk);
-    if let Some(place) = chunk.last_chunk_mut::<CHUNK_TRAILER_BYTES>() {
-        *place = trailer;
-    }
+    let place = chunk.len() - CHUNK_TRAILER_BYTES;
+    at_mut(chunk, place..).copy_from_slice(&trailer);
 }
 
 /// Seals the chunks of `piece`, which begins at `at`, that end at or below the tail.

@@ -310,6 +310,19 @@ fn catalog_lines_are_appended_and_a_torn_one_is_cut() {
 }
 
 #[test]
+fn a_catalog_whose_name_is_gone_is_copied_from_the_open_file() {
+    let scene = Scene::new();
+    let [path, copy] = ["catalog", "catalog.copy"].map(|name| scene.dir().join(name));
+    std::fs::create_dir_all(&copy).unwrap();
+    let mut logs = scene.create(Durability::None);
+    logs.append_catalog("one\n").unwrap();
+    std::fs::remove_file(path).unwrap();
+    std::fs::remove_dir(&copy).unwrap();
+    logs.append_catalog("two\n").unwrap();
+    assert_eq!(std::fs::read(copy).unwrap(), b"one\ntwo\n");
+}
+
+#[test]
 fn a_link_in_place_of_a_folder_or_a_segment_leads_nowhere() {
     let scene = Scene::new();
     let mut logs = scene.create(Durability::None);

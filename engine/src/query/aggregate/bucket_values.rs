@@ -46,10 +46,8 @@ impl Totals {
         }
         self.count += keys.len() as u64;
         self.sum.merge(&Sum::of_keys(kind, keys));
-        let least = keys.iter().copied().min();
-        let greatest = keys.iter().copied().max();
-        self.range.min = self.range.min.min(least.unwrap_or(Key::MAX));
-        self.range.max = self.range.max.max(greatest.unwrap_or(Key::MIN));
+        self.range.min = keys.iter().copied().fold(self.range.min, Key::min);
+        self.range.max = keys.iter().copied().fold(self.range.max, Key::max);
     }
 
     /// Adds the totals that a node claims; false if they are of another kind of value.

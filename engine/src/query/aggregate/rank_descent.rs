@@ -56,14 +56,16 @@ impl<'a> RankDescent<'a> {
         keys: Arc<RangeSet<Key>>,
         targets: Vec<RankTarget>,
     ) -> Self {
-        let first = targets.first().map(|target| target.time.first);
-        let last = targets.last().map(|target| target.time.last);
+        let times = match (targets.first(), targets.last()) {
+            (Some(first), Some(last)) => TimeRange {
+                first: first.time.first,
+                last: last.time.last,
+            },
+            _ => TimeRange::EMPTY,
+        };
         RankDescent {
             question,
-            times: TimeRange {
-                first: first.unwrap_or(Timestamp::MAX),
-                last: last.unwrap_or(Timestamp::MIN),
-            },
+            times,
             keys,
             targets,
             answered: Answered::default(),

@@ -260,9 +260,12 @@ impl ChunkCursor {
         loop {
             let record = at_mut(&mut self.bytes, start..start + have);
             let origin = self.logs.read(LogKind::Records, address, record)?;
-            let header = record.first_chunk::<RECORD_HEADER_BYTES>();
-            let payload_bytes = header.map(|header| RecordHeader::decode(*header).payload_bytes);
-            let need = RECORD_HEADER_BYTES + usize::from(payload_bytes.unwrap_or(0));
+            let Some(header) = record.first_chunk::<RECORD_HEADER_BYTES>() else {
+                // Too near the end for any record, as `record` finds.
+                return Ok(origin);
+            };
+            let header = RecordHeader::decode(*header);
+            let need = RECORD_HEADER_BYTES + usize::from(header.payload_bytes);
             self.guess_bytes = need.clamp(self.guess_bytes, GUESS_BYTES_MOST);
             if need <= have || need > room {
                 return Ok(origin);

@@ -93,7 +93,8 @@ impl Catalog {
     }
 
     pub(super) fn next_index(&self) -> IndexId {
-        IndexId(u32::try_from(self.index_sources.len() + 1).unwrap_or(u32::MAX))
+        let id = u32::try_from(self.index_sources.len() + 1);
+        IndexId(id.expect("a catalog has a limit of bytes, and so of indexes"))
     }
 
     fn edit(&mut self, id: SourceId) -> Result<&mut Source> {

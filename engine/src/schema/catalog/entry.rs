@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::proven;
 use crate::schema::field::FieldDef;
 use crate::schema::index::Index;
 use crate::schema::layout::Layout;
@@ -49,8 +50,8 @@ impl Source {
     /// The layout of the record at an address.
     pub fn layout_at(&self, address: Address) -> &Arc<Layout> {
         let past = self.layouts.partition_point(|(since, _)| *since <= address);
-        let found = self.layouts.get(past.saturating_sub(1));
-        found.map_or(&self.latest, |(_, layout)| layout)
+        let (_, layout) = proven::at(&self.layouts, past.saturating_sub(1));
+        layout
     }
 
     /// The layout of records to come.

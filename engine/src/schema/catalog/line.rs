@@ -9,6 +9,7 @@ use std::path::Path;
 use super::{Catalog, Event};
 use crate::error::{Error, Result};
 use crate::format;
+use crate::proven::at;
 
 /// What a crash leaves where a page was not written; no event holds a NUL.
 const UNWRITTEN: [u8; 4] = [0; 4];
@@ -26,14 +27,12 @@ pub fn decode_catalog(uuid: &[u8; 16], text: &[u8]) -> Result<(Catalog, usize, u
     let mut catalog = Catalog::new();
     let (mut line_no, mut valid_bytes, mut rest) = (0u64, 0, text);
     while let Some(end) = rest.iter().position(|&byte| byte == b'\n') {
-        let Some((line, after)) = rest.split_at_checked(end + 1) else {
-            break;
-        };
+        let (line, after) = rest.split_at(end + 1);
         let damaged = |what| Error::Catalog {
             line: line_no,
             what,
         };
-        match decode_line(uuid, line_no, line.strip_suffix(b"\n").unwrap_or(line)) {
+        match decode_line(uuid, line_no, at(line, ..end)) {
             Ok(event) => catalog
                 .apply(&event)
                 .map_err(|error| damaged(error.to_string()))?,

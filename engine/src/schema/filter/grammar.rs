@@ -72,10 +72,9 @@ pub(super) fn parse(text: &str) -> Result<Node, String> {
     preceded(multispace0, |input: &mut &str| filter(input, 0))
         .parse(text)
         .map_err(|error| {
-            let column = 1 + text
-                .get(..error.offset())
-                .map_or(0, |before| before.chars().count());
-            let found = match text.get(error.offset()..).unwrap_or_default() {
+            let (before, rest) = text.split_at(error.offset());
+            let column = 1 + before.chars().count();
+            let found = match rest {
                 "" => "the end".to_owned(),
                 found => format!("'{}'", shown(found, 16)),
             };

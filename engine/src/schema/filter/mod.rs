@@ -13,6 +13,7 @@ use super::field::{FieldDef, FieldType};
 use super::layout::Layout;
 use super::names::shown;
 use crate::error::{Error, Result};
+use crate::proven::at;
 
 /// The longest filter, in bytes.
 pub const FILTER_BYTES_MAX: usize = 16 << 10;
@@ -79,7 +80,10 @@ fn holds(expr: &Expr, layout: &Layout, payload: &[u8]) -> bool {
 
 /// A `char` without its padding.
 pub(super) fn until_nul(bytes: &[u8]) -> &[u8] {
-    bytes.split(|&byte| byte == 0).next().unwrap_or_default()
+    match bytes.iter().position(|&byte| byte == 0) {
+        Some(end) => at(bytes, ..end),
+        None => bytes,
+    }
 }
 
 #[cfg(test)]

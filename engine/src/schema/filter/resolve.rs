@@ -155,13 +155,14 @@ impl<'a> Column<'a> {
         };
         let Some(value) = self.def.label_value(text).or_else(unlabelled) else {
             let near = nearest(text, labels.values().map(String::as_str));
-            let hint = near
-                .first()
-                .map(|label| format!("; did you mean '{label}'?"));
+            let hint = match near.first() {
+                Some(label) => format!("; did you mean '{label}'?"),
+                None => String::new(),
+            };
             return Err(Error::schema(format!(
                 "'{name}' has no label '{}'{}",
                 shown(text, 64),
-                hint.unwrap_or_default()
+                hint
             )));
         };
         match op {
