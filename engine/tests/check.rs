@@ -274,6 +274,89 @@ fn what_is_lost_of_the_files_beside_the_logs_is_found() {
     named("catalog.copy", Some(&[&catalog[..], b"x\n"].concat()));
 }
 
+#[test]
+fn a_summary_that_stands_in_for_a_damaged_chunk_leaves_a_sound_rollup() {
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("loom");
+    let push_many = |writer: &mut Writer, ids: &[SourceId]| {
+        for ordinal in 0..9_000u64 {
+            // Of events, a chunk has too few for bins and enough for statistics.
+            let (source, payload) = match ordinal % 10 {
+                0 => (1, [1i64.to_le_bytes(), 2.5f64.to_le_bytes()].concat()),
+                _ => (0, [&ordinal.to_le_bytes()[..], &[1]].concat()),
+            };
+            writer.push(ids[source], &payload).unwrap();
+        }
+    };
+    let (mut writer, ids) = open(&dir);
+    push_many(&mut writer, &ids);
+    writer.close().unwrap();
+    let path = segments(&dir, LogKind::Records).remove(0);
+    let mut records = fs::read(&path).unwrap();
+    records[3 * 4096 + 20] ^= 1;
+    fs::write(&path, records).unwrap();
+    let (mut writer, ids) = open(&dir);
+    push_many(&mut writer, &ids);
+    writer.close().unwrap();
+    let report = check(&dir).unwrap();
+    let damaged: Vec<_> = report.damage.iter().map(|damage| damage.log).collect();
+    assert_eq!(damaged, [LogKind::Records], "{:#?}", report.damage);
+    assert!(report.chunks > 64);
+}
+
+/// What `check` reports of the files beside the logs: name and what is wrong.
+fn reported(dir: &Path) -> Vec<(String, String)> {
+    let report = check(dir).unwrap();
+    let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+    (report.files.iter())
+        .map(|file| (name(&file.path), file.what.clone()))
+        .collect()
+}
+
+#[test]
+fn a_killed_writer_without_its_slots_goes_on_from_staging_and_nothing_is_lost() {
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("loom");
+    let (mut writer, ids) = open(&dir);
+    push(&mut writer, &ids, 0, 3_000);
+    writer.publish().unwrap();
+    drop(writer);
+    fs::remove_file(dir.join("durable")).unwrap();
+    let [(name, what)] = reported(&dir).try_into().unwrap();
+    assert_eq!(name, "durable");
+    assert!(what.contains("staging") && !what.contains("gap"), "{what}");
+    let (writer, _) = open(&dir);
+    writer.close().unwrap();
+    assert_eq!(sound(&dir).records, 3_000);
+}
+
+#[test]
+fn a_note_that_a_killed_writer_left_is_missed() {
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("loom");
+    let (mut writer, ids) = open(&dir);
+    push(&mut writer, &ids, 0, 3_000);
+    writer.publish().unwrap();
+    assert_eq!(reported(&dir), []);
+    drop(writer);
+    assert_eq!(reported(&dir), []);
+    let [path, copy_path] = ["staging", "staging.copy"].map(|name| dir.join(name));
+    let note = fs::read(&path).unwrap();
+    for path in [&path, &copy_path] {
+        fs::remove_file(path).unwrap();
+        let [(name, what)] = reported(&dir).try_into().unwrap();
+        assert_eq!(dir.join(name), *path);
+        assert!(what.contains("it is missing; its copy"), "{what}");
+        fs::write(path, &note).unwrap();
+    }
+    for path in [&path, &copy_path] {
+        fs::remove_file(path).unwrap();
+    }
+    let [(name, what)] = reported(&dir).try_into().unwrap();
+    assert_eq!(name, "staging");
+    assert!(what.contains("restore one of them"), "{what}");
+}
+
 /// Lets a node say something else, with a checksum that verifies.
 fn forge(dir: &Path, at: Address, change: impl FnOnce(&mut [u8])) {
     let uuid = LogReader::open(dir).unwrap().meta().uuid;

@@ -13,7 +13,8 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use loom_engine::format::{
-    FANOUT, Node, NodeSummary, RecordIter, TIME_ENTRY_BYTES, TimeEntry, complete_chunks, entry_of,
+    FANOUT, Node, NodeSummary, RECORD_HEADER_BYTES, RecordIter, TIME_ENTRY_BYTES, TimeEntry,
+    complete_chunks, entry_of,
 };
 use loom_engine::ingest::{Batch, LatestChunks, Summariser, Writer, WriterOptions};
 use loom_engine::log::{Durability, LogOptions, LogReader};
@@ -324,6 +325,40 @@ fn forget_length_of_catalog(dir: &Path) {
     staging.write_all_at(&[0; 16], 2880).unwrap();
 }
 
+/// Flips a bit of the source id of the record in staging that bears this payload.
+fn flip_source_in_staging(dir: &Path, payload: &[u8]) {
+    let note = std::fs::read(dir.join("staging")).unwrap();
+    let note: serde_json::Value = serde_json::from_slice(&note).unwrap();
+    let path = dir.join(note["path"].as_str().unwrap());
+    let mut staging = std::fs::read(&path).unwrap();
+    let windows = &mut staging.windows(payload.len());
+    let at = windows.position(|bytes| bytes == payload).unwrap();
+    staging[at - RECORD_HEADER_BYTES + 1] ^= 2;
+    // The same file, as the note names it.
+    let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &staging, 0).unwrap();
+}
+
+#[test]
+fn a_flipped_source_id_in_staging_costs_its_chunk_and_no_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut unsynced = options(dir.path());
+    unsynced.log.durability = Durability::None;
+    let mut writer = Writer::open(dir.path(), unsynced).unwrap();
+    let pushed = push(&mut writer, 0, 1_500);
+    writer.publish().unwrap();
+    drop(writer);
+    // In the last chunk, of which there is no summary.
+    flip_source_in_staging(dir.path(), &pushed[1_490]);
+    for _ in 0..2 {
+        let writer = Writer::open(dir.path(), options(dir.path())).unwrap();
+        writer.close().unwrap();
+        let snapshot = Directory::open(dir.path()).unwrap().snapshot().unwrap();
+        let [loss] = snapshot.losses(&Poll::never()).unwrap().try_into().unwrap();
+        assert!(loss.reason.starts_with("damaged from address"), "{loss:?}");
+    }
+}
+
 #[test]
 fn a_directory_that_was_given_the_description_of_another_is_refused_until_it_has_its_own() {
     let [dir, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
@@ -378,10 +413,10 @@ fn a_catalog_that_lacks_a_source_of_records_is_refused_though_no_slot_tells_its_
         std::fs::write(&path, kept.collect::<Vec<_>>().concat()).unwrap();
         assert_catalog_refused(
             dir.path(),
-            "source 2 is missing, of which there are records",
+            "source 2 is missing, and there are records of it",
         );
         std::fs::write(&path, "").unwrap();
-        assert_catalog_refused(dir.path(), "of which there are records");
+        assert_catalog_refused(dir.path(), "there are records of it");
         std::fs::write(&path, &whole).unwrap();
         let writer = Writer::open(dir.path(), options(dir.path())).unwrap();
         writer.close().unwrap();

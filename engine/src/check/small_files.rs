@@ -1,4 +1,4 @@
-//! The files beside the logs: what each says, held against its copy and against what `durable` tells of it.
+//! The files beside the logs: what each says, compared with its copy and with what `durable` says of it.
 
 use std::path::PathBuf;
 
@@ -42,17 +42,19 @@ impl SmallFiles {
     /// What is damaged of them; the catalog's lines end at `lines_end`. A directory that no writer got far with has neither `durable` nor a catalog.
     pub fn damaged(&self, reader: &LogReader, lines_end: u64) -> Result<Vec<DamagedFile>> {
         let mut damaged: Vec<DamagedFile> = (reader.damaged_files().into_iter())
-            .map(|(path, what)| {
-                let what = format!("{what}; the other of the two serves meanwhile; {MENDED}");
-                damage(path, what)
-            })
+            .map(|(path, what)| damage(path, format!("{what}; its copy is used instead; {MENDED}")))
             .collect();
+        damaged.extend(missing_notes(reader)?);
         damaged.extend(self.damaged_catalog(reader, lines_end));
         let path = reader.dir().join("durable");
         match &self.slots {
+            Slots { newest: None, .. } if reader.has_staging()? => {
+                let what = "it is missing, or none of its slots verifies; staging holds what it would say, and the next start writes it again";
+                damaged.push(damage(path, what.to_owned()));
+            }
             Slots { newest: None, .. } if reader.has_segments()? => {
-                let what = "none of its slots verifies, so nothing says how far the logs are durable; the next start rebuilds the index logs and \
-                    lists a gap above the last chunk that verifies; if a backup of this directory has the file, put it back first";
+                let what = "it is missing, or none of its slots verifies, so the durable end of the logs is not known; the next start rebuilds \
+                    the index logs and lists a gap above the last chunk that verifies; if a backup has the file, restore it first";
                 damaged.push(damage(path, what.to_owned()));
             }
             // A writer that stops writes both, and the second after the first is synced.
@@ -92,7 +94,7 @@ impl SmallFiles {
             let what = why(of_file, file);
             damaged.push(damage(
                 path,
-                format!("{what}; its copy serves meanwhile; {MENDED}"),
+                format!("{what}; its copy is used instead; {MENDED}"),
             ));
         }
         let is_whole = match &self.slots.newest {
@@ -106,6 +108,18 @@ impl SmallFiles {
         }
         damaged
     }
+}
+
+/// The note of staging, or its copy, where a writer left both and one is gone.
+fn missing_notes(reader: &LogReader) -> Result<Option<DamagedFile>> {
+    let missing = reader.missing_notes()?;
+    let what = match missing.len() {
+        1 => format!("it is missing; its copy is used instead; {MENDED}"),
+        _ => "it and its copy are missing, although the last writer did not stop cleanly; the next start loses what staging alone holds, and \
+            lists a gap; restore one of them from a backup first"
+            .to_owned(),
+    };
+    Ok(missing.into_iter().next().map(|path| damage(path, what)))
 }
 
 fn damage(path: PathBuf, what: String) -> DamagedFile {

@@ -19,7 +19,7 @@ const CHILD_COLUMNS_VALUES_MIN: u64 = 4;
 
 /// Appends the node's bytes, for a node at `address` of the chunk index, to `out`, which must be empty.
 ///
-/// `covers` tells whether an index covered every chunk of the node; one that did not gets no entry in a roll-up.
+/// `covers` says whether an index covered every chunk of the node; one that did not gets no entry in a roll-up.
 pub fn encode_node(
     uuid: &[u8; 16],
     address: Address,
@@ -59,12 +59,12 @@ pub fn encode_node(
     for (source, index) in entries() {
         let block_at = out.len();
         if index.count > 0 {
-            put_index_block(
-                out,
-                index,
-                rollup,
-                rollup || source.records >= BINS_RECORDS_MIN,
-            );
+            let bins = if rollup {
+                has_bins_of_all(index)
+            } else {
+                source.records >= BINS_RECORDS_MIN
+            };
+            put_index_block(out, index, rollup, bins);
         }
         let mut entry = [0u8; INDEX_ENTRY_BYTES];
         let place = (block_at as u64) | ((out.len() - block_at) as u64) << 32;
@@ -82,6 +82,11 @@ pub fn encode_node(
     overwrite(out, 8, &length.to_le_bytes());
     let sum = checksum(uuid, LogKind::Chunks, address, proven::at(out, 8..));
     overwrite(out, 4, &sum.to_le_bytes());
+}
+
+/// Whether every value is in a bin. Some are not where the summary of a damaged chunk stood in for its records and had left its bins out.
+fn has_bins_of_all(index: &IndexSummary) -> bool {
+    index.bins.iter().map(|bin| bin.count).sum::<u64>() == index.count
 }
 
 fn overwrite(out: &mut [u8], at: usize, bytes: &[u8]) {

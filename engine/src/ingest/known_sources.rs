@@ -1,7 +1,8 @@
 //! Whether the catalog is the one that the records were written with.
 //!
-//! A definition is synced before any record of it is stored. So where the log holds a source and the catalog does not, the catalog lost lines, even if nothing says
-//! how long it was; a writer that began with it would give the ids of lost sources to new ones.
+//! A definition is synced before any record of it is stored. So where the log holds a source and the catalog does not, the catalog lost lines if nothing
+//! says how long it was; a writer that began with it would give the ids of lost sources to new ones. Where the catalog is as long as it was, the records
+//! were changed before they got a checksum, in staging.
 
 use crate::error::{Error, Result};
 use crate::format::{NodeSummary, RecordIter};
@@ -21,22 +22,30 @@ pub fn require_recorded(opening: &Opening, catalog: &Catalog, first: ChunkNo) ->
     let chunk_bytes = opening.meta().chunk_bytes;
     let mut chunk_no = first;
     while chunk_no.address(chunk_bytes) < opening.end(LogKind::Records) {
-        // A damaged chunk is passed over later, and one with an entry that makes no sense, from there on.
-        if let Some(chunk) = opening.sound_chunk(chunk_no.address(chunk_bytes))? {
-            RecordIter::new(&chunk, chunk_bytes)
-                .map_while(|record| record.ok())
-                .try_for_each(|record| require(opening, catalog, record.source))?;
+        // A damaged chunk is passed over later.
+        if let Some(chunk) = opening.sound_chunk(chunk_no.address(chunk_bytes))?
+            && let Some(source) = unknown_source(&chunk, chunk_bytes, catalog)
+        {
+            require(opening, catalog, source)?;
         }
         chunk_no = ChunkNo(chunk_no.0 + 1);
     }
     Ok(())
 }
 
+/// The first source of a chunk that the catalog does not define. What follows an entry that makes no sense cannot be read.
+pub fn unknown_source(chunk: &[u8], chunk_bytes: u32, catalog: &Catalog) -> Option<SourceId> {
+    RecordIter::new(chunk, chunk_bytes)
+        .map_while(|record| record.ok())
+        .map(|record| record.source)
+        .find(|source| catalog.source(*source).is_none())
+}
+
 fn require(opening: &Opening, catalog: &Catalog, source: SourceId) -> Result<()> {
     match catalog.source(source) {
         Some(_) => Ok(()),
         None => {
-            let what = format!("source {source} is missing, of which there are records");
+            let what = format!("source {source} is missing, and there are records of it");
             Err(Error::cut_catalog(opening.dir(), &what))
         }
     }

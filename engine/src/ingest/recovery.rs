@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::format::{
     FANOUT, Node, NodeSummary, TIME_ENTRY_BYTES, complete_chunks, entries_before, verify_chunk,
 };
-use crate::log::{CATALOG_NAME, LogReader, Logs, Opening, Origin};
+use crate::log::{CATALOG_NAME, LogReader, Logs, Opening, Origin, Recovered};
 use crate::nodes::{NodeId, NodeLogs, NodeReader};
 use crate::schema::{Catalog, Event, decode_whole_catalog, encode_line};
 use crate::types::{Address, ChunkNo, LogKind, SourceId, Timestamp};
@@ -65,6 +65,8 @@ pub(super) fn recover(opening: Opening, index_logs: IndexLogs) -> Result<Recover
     let uuid = opening.meta().uuid;
     let catalog_bytes = opening.catalog_bytes()?;
     let catalog_bytes_least = opening.told_catalog_bytes()?;
+    // With staging went what the catalog grew to since the newest slot.
+    let is_length_known = catalog_bytes_least > 0 && opening.how() != Recovered::StagingLost;
     let (mut catalog, lines, valid_bytes) =
         decode_whole_catalog(opening.dir(), &uuid, &catalog_bytes, catalog_bytes_least)?;
     let mut indexed = match index_logs {
@@ -75,7 +77,9 @@ pub(super) fn recover(opening: Opening, index_logs: IndexLogs) -> Result<Recover
         match indexed.open_rollups(&opening, &catalog) {
             Err(unsound) => indexed = indexed.cut(&opening, unsound)?,
             Ok(open) => {
-                known_sources::require_indexed(&opening, &catalog, &open)?;
+                if !is_length_known {
+                    known_sources::require_indexed(&opening, &catalog, &open)?;
+                }
                 match indexed.find_latest(&opening, &open, &catalog) {
                     Err(unsound) => indexed = indexed.cut(&opening, unsound)?,
                     Ok(latest) => break (open, latest),
@@ -119,7 +123,9 @@ pub(super) fn recover(opening: Opening, index_logs: IndexLogs) -> Result<Recover
         });
     }
     // So few chunks are missing that each can be looked at.
-    known_sources::require_recorded(&opening, &catalog, indexed.chunks)?;
+    if !is_length_known {
+        known_sources::require_recorded(&opening, &catalog, indexed.chunks)?;
+    }
     let (sound_lines, _torn) = catalog_bytes.split_at(valid_bytes);
     let mut logs = opening.start(
         resume,
@@ -204,22 +210,30 @@ impl RecoveredDirectory {
                     .add_missing(&mut self.logs, &self.catalog, Missing::Gap)?;
                 continue;
             }
-            let summarised = match read {
-                Ok(_) => verify_chunk(&uuid, address, &chunk)
-                    .and_then(|()| {
-                        let (latest, none) = (&mut self.latest, Natives::new());
-                        summariser.summarise(
-                            &self.catalog,
-                            &none,
-                            latest,
-                            chunk_no,
-                            &chunk,
-                            &mut summary,
-                        )
-                    })
-                    .map_err(|error| error.to_string()),
+            let sound = match read {
+                Ok(_) => verify_chunk(&uuid, address, &chunk).map_err(|error| error.to_string()),
                 Err(error) => Err(error.to_string()),
             };
+            let known = sound.and_then(|()| {
+                match known_sources::unknown_source(&chunk, chunk_bytes, &self.catalog) {
+                    None => Ok(()),
+                    Some(source) => Err(format!(
+                        "a record names source {source}, which nobody defined: its bytes changed in staging, before they had a checksum"
+                    )),
+                }
+            });
+            let summarised = known.and_then(|()| {
+                let (latest, none) = (&mut self.latest, Natives::new());
+                let summarised = summariser.summarise(
+                    &self.catalog,
+                    &none,
+                    latest,
+                    chunk_no,
+                    &chunk,
+                    &mut summary,
+                );
+                summarised.map_err(|error| error.to_string())
+            });
             match summarised {
                 Ok(()) => {
                     self.newest = self
@@ -229,7 +243,7 @@ impl RecoveredDirectory {
                 }
                 Err(what) => {
                     tracing::error!(
-                        "chunk {chunk_no} at address {address} is damaged and was passed over: {what}"
+                        "chunk {chunk_no} at address {address} is damaged; queries skip it and loom_losses lists it: {what}"
                     );
                     self.indexer
                         .add_missing(&mut self.logs, &self.catalog, Missing::Damaged)?;

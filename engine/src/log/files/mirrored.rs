@@ -36,6 +36,16 @@ impl MirroredFile {
         }
     }
 
+    /// Which of the two do not exist.
+    pub fn missing(&self, storage: &dyn Storage, dir: &Path) -> Vec<PathBuf> {
+        let FileAndCopy { file, copy } = self.read(storage, dir);
+        [(self.name, file), (self.copy_name, copy)]
+            .into_iter()
+            .filter(|(_, held)| matches!(held, Ok(None)))
+            .map(|(name, _)| dir.join(name))
+            .collect()
+    }
+
     /// Removes the file first, for readers begin with it.
     pub fn remove(&self, storage: &dyn Storage, dir: &Path) -> Result<()> {
         unlink_if_present(storage, &dir.join(self.name))?;

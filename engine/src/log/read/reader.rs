@@ -288,11 +288,32 @@ impl LogReader {
         Ok(self.catalog_files()?.into_merged(&self.meta.uuid))
     }
 
-    /// Which of `loom.json`, the note that names staging, and their copies are damaged, and why.
+    /// Which of `loom.json`, the note that names staging, and their copies are damaged, and why. Each has a copy that serves.
     pub fn damaged_files(&self) -> Vec<(PathBuf, String)> {
         let mut damaged = DirMeta::damaged_files(&*self.storage, &self.dir);
         damaged.extend(StagingNote::damaged_files(&*self.storage, &self.dir));
         damaged
+    }
+
+    /// Which of the note and its copy are missing although the newest slot says that an epoch has begun and not ended. A writer stores and removes
+    /// them one by one, so while one is at work, one of the two may be missing.
+    pub fn missing_notes(&self) -> Result<Vec<PathBuf>> {
+        let is_held = self.lock.is_held(&*self.storage)?;
+        let slot = durable::read(&*self.storage, &self.dir, &self.meta.uuid)?;
+        if slot.is_none_or(|slot| slot.clean) {
+            return Ok(Vec::new());
+        }
+        let missing = StagingNote::FILE.missing(&*self.storage, &self.dir);
+        Ok(if is_held && missing.len() == 1 {
+            Vec::new()
+        } else {
+            missing
+        })
+    }
+
+    /// Whether staging holds what is published, of a writer that runs or was killed.
+    pub fn has_staging(&self) -> Result<bool> {
+        Ok(matches!(self.refresh()?.stage, Stage::Staged(_)))
     }
 
     /// What the catalog's file and its copy hold, each for itself.
@@ -434,7 +455,9 @@ impl LogReader {
                 } if self.lock.is_held(&*self.storage)? => {
                     return Err(Error::Staging {
                         path: self.dir.clone(),
-                        what: format!("{error}, and its writer runs"),
+                        what: format!(
+                            "{error}; the daemon runs: stop it, which saves what it holds, and start it again"
+                        ),
                     });
                 }
                 _ if before.is_ended_at(&slot) => return Ok(None),

@@ -34,10 +34,7 @@ impl Attachment {
     pub fn open(storage: &dyn Storage, dir: &Path, note: &StagingNote) -> Result<Attachment> {
         let path = dir.join(&note.path);
         let file = storage.open(&path, OpenMode::Read)?;
-        let unfit = |what: String| Error::Staging {
-            path: path.clone(),
-            what,
-        };
+        let unfit = |what: String| unusable(&path, &what);
         let id = file.id()?;
         if id
             != (FileId {
@@ -57,7 +54,8 @@ impl Attachment {
             .ok_or_else(|| unfit("its block sizes are damaged".to_owned()))?;
         if file.bytes()? < layout.total_bytes() {
             return Err(unfit(format!(
-                "it is shorter than its {} bytes",
+                "it has {} bytes, its header says {}",
+                file.bytes()?,
                 layout.total_bytes()
             )));
         }
@@ -104,10 +102,12 @@ impl Attachment {
         if value < ADDRESS_LIMIT && value.0.is_multiple_of(8) {
             return Ok(value);
         }
-        Err(Error::Staging {
-            path: self.path().to_owned(),
-            what: format!("its {word:?} of the {log} is damaged"),
-        })
+        Err(self.damaged(&format!("its mark {word:?} of the {log} is damaged")))
+    }
+
+    /// The error of content that cannot be what a writer stored.
+    pub fn damaged(&self, what: &str) -> Error {
+        unusable(self.path(), what)
     }
 
     /// The tail of a log, which lies at most two blocks above its head: who believed one that lies higher would read the same blocks again and
@@ -118,10 +118,9 @@ impl Attachment {
         if tail.0.saturating_sub(head.0) <= 2 * self.layout.block(log) {
             return Ok(tail);
         }
-        Err(Error::Staging {
-            path: self.path().to_owned(),
-            what: format!("its Tail of the {log}, {tail}, lies too far above its Head, {head}"),
-        })
+        Err(self.damaged(&format!(
+            "its Tail of the {log}, {tail}, lies too far above its Head, {head}"
+        )))
     }
 
     pub fn daemon_word(&self, word: DaemonWord) -> Result<u64> {
@@ -146,7 +145,8 @@ impl Attachment {
         }
         Err(Error::Staging {
             path: self.path().to_owned(),
-            what: "its table of pending losses is damaged".to_owned(),
+            what: "its table of pending losses is damaged; the next start records a loss of unknown number in its place"
+                .to_owned(),
         })
     }
 
@@ -190,14 +190,22 @@ fn read_whole(file: &dyn StorageFile, buffer: &mut [u8], offset: u64) -> Result<
     if read == buffer.len() {
         return Ok(());
     }
-    Err(Error::Staging {
-        path: file.path().to_owned(),
+    let what = format!(
+        "it ends at byte {} and should have byte {}",
+        offset + read as u64,
+        offset + buffer.len() as u64
+    );
+    Err(unusable(file.path(), &what))
+}
+
+/// The error of a file that cannot serve as staging. Records may be lost with it, so moving it away is the user's decision.
+fn unusable(path: &Path, what: &str) -> Error {
+    Error::Staging {
+        path: path.to_owned(),
         what: format!(
-            "it ends at byte {}, short of byte {}; if no daemon runs, remove it: what it alone held is then told as a gap",
-            offset + read as u64,
-            offset + buffer.len() as u64
+            "{what}; stop the daemon if one runs, and move the file away: what it alone held is then lost and listed as a gap"
         ),
-    })
+    }
 }
 
 #[cfg(test)]
@@ -289,7 +297,11 @@ mod tests {
         let (file, note) = staged(dir.path());
         let refused = |note: &StagingNote, why: &str| {
             let error = Attachment::open(&OsStorage::default(), dir.path(), note).unwrap_err();
-            assert!(error.to_string().contains(why), "{error}");
+            let error = error.to_string();
+            assert!(
+                error.contains(why) && error.contains("move the file away"),
+                "{error}"
+            );
         };
         let with = |change: fn(&mut StagingNote)| {
             let mut note = note.clone();
@@ -299,7 +311,7 @@ mod tests {
         refused(&with(|note| note.inode += 1), "another file");
         refused(&with(|note| note.epoch += 1), "epoch");
         file.truncate(8 * 4096).unwrap();
-        refused(&note, "shorter");
+        refused(&note, "its header says");
         write_at(&*file, &[0xFF; 8], 48).unwrap();
         refused(&note, "block sizes");
         write_at(&*file, &[0; 8], 0).unwrap();

@@ -3,7 +3,7 @@
 //! Everything that is staged and not known to be durable is written, flushed or not: the writer may have died of a sync that failed, and
 //! then only staging is sure to hold it. It can be repeated: the same bytes go to the same places.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::{CHUNK_TRAILER_BYTES, checksum, seal_trailer};
 use crate::log::files::durable::DurableLog;
 use crate::log::files::meta::DirMeta;
@@ -37,7 +37,7 @@ fn salvage_log(staging: &Attachment, segments: &SegmentDir, meta: &DirMeta) -> R
         .max(marks.head)
         .min(tail);
     if tail.0 - from.0 > 2 * staging.layout().block(log) {
-        return Err(marks.damaged(staging, log));
+        return Err(staging.damaged(&format!("its marks of the {log} lie too far apart")));
     }
     let mut at = from;
     while at < tail {
@@ -88,19 +88,10 @@ impl Marks {
             marks.durable = Address::ZERO;
         }
         if marks.begin <= marks.tail {
-            Ok(marks)
-        } else {
-            Err(marks.damaged(staging, log))
+            return Ok(marks);
         }
-    }
-
-    fn damaged(&self, staging: &Attachment, log: LogKind) -> Error {
-        let what =
-            format!("its marks of the {log} are damaged; remove it to go on from what is durable");
-        Error::Staging {
-            path: staging.path().to_owned(),
-            what,
-        }
+        let what = format!("its Begin of the {log} lies above its Tail");
+        Err(staging.damaged(&what))
     }
 }
 

@@ -107,16 +107,16 @@ impl Snapshot {
         let Ledger {
             snapshot,
             pending,
+            catalog,
             unreadable,
         } = self.ledger_now(poll)?;
-        let of_pending = |loss| Loss::of_pending(loss, snapshot.catalog());
-        losses.extend(pending.iter().map(of_pending));
+        losses.extend((pending.iter()).map(|loss| Loss::of_pending(loss, &catalog)));
         if let Some(error) = unreadable {
             losses.push(Loss::unreadable(&error, snapshot.newest_ts()?));
         }
         if let Some(ledger) = snapshot.catalog().find(LOSSES_SOURCE) {
             let decoder = LossDecoder::new(ledger);
-            // A loss is recorded after it happened, so older records tell of older losses.
+            // A loss is recorded after it happened, so older records are of older losses.
             let range = TimeRange {
                 first,
                 last: Timestamp::MAX,

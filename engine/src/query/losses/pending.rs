@@ -1,15 +1,20 @@
 //! Losses that have no record yet, and the log that holds the records of the others, as of one instant.
 
+use std::sync::Arc;
+
 use crate::error::{Error, Result};
 use crate::format::PendingLoss;
 use crate::query::poll::Poll;
 use crate::query::snapshot::Snapshot;
+use crate::schema::Catalog;
 
 /// Every loss is in one of the two.
-pub(super) struct Ledger {
+pub(in crate::query) struct Ledger {
     /// Holds the records of losses.
     pub snapshot: Snapshot,
     pub pending: Vec<PendingLoss>,
+    /// Has the source of each pending loss.
+    pub catalog: Arc<Catalog>,
     /// Why the table of pending losses cannot be read, if so.
     pub unreadable: Option<Error>,
 }
@@ -24,8 +29,13 @@ impl Snapshot {
     /// recorded since.
     pub(super) fn ledger_now(&self, poll: &Poll<'_>) -> Result<Ledger> {
         poll.check()?;
-        let directory = self.directory();
-        let mut snapshot = directory.snapshot()?;
+        self.directory().snapshot()?.ledger()
+    }
+
+    /// The ledger, once this snapshot is taken. The catalog is read last: a source is defined before a loss of it is kept.
+    pub(in crate::query) fn ledger(self) -> Result<Ledger> {
+        let directory = Arc::clone(self.directory());
+        let mut snapshot = self;
         let (pending, unreadable) = match directory.reader().losses() {
             Ok(table) => {
                 if table.recorded_below > snapshot.logs().position() {
@@ -38,6 +48,7 @@ impl Snapshot {
         Ok(Ledger {
             snapshot,
             pending,
+            catalog: directory.catalog()?,
             unreadable,
         })
     }

@@ -5,12 +5,13 @@ use std::path::Path;
 
 use super::world::{Op, Spread, World, options};
 use crate::error::Error;
+use crate::format::PendingLoss;
 use crate::ingest::Writer;
 use crate::nodes::NodeId;
 use crate::query::forest::cached_nodes::CachedNodes;
 use crate::query::losses::missing::missing_runs;
 use crate::query::{Directory, Loss, Poll, Snapshot, pending_since};
-use crate::schema::{LossEncoder, LossReason, LossRecord, losses_source};
+use crate::schema::{LossEncoder, LossReason, LossRecord, losses_source, parse_sources};
 use crate::types::{ChunkNo, SourceId, TimeRange, Timestamp};
 
 const CHUNK_BYTES: u64 = 4 << 10;
@@ -148,6 +149,26 @@ fn recorded_losses_are_told_and_make_their_source_incomplete_in_their_time_alone
     // An own time says nothing about arrival: whatever its source lost counts.
     complete(event, 5, 6).unwrap_err();
     complete(event, 6, 5).unwrap();
+}
+
+#[test]
+fn a_pending_loss_has_the_name_of_a_source_that_is_defined_while_it_is_asked_for() {
+    let mut world = World::of(&[batch(1)]);
+    let early = world.snapshot();
+    let [def] = parse_sources("[[source]]\nname = 'late'")
+        .unwrap()
+        .try_into()
+        .unwrap();
+    let late = world.writer().define_source(&def).unwrap();
+    let pending = PendingLoss {
+        source: Some(late),
+        ..PendingLoss::UNKNOWN
+    };
+    world.writer().set_pending_losses(vec![pending]);
+    assert!(early.catalog().source(late).is_none());
+    let ledger = early.ledger().unwrap();
+    assert_eq!(ledger.pending, [pending]);
+    assert_eq!(ledger.catalog.source(late).unwrap().name, "late");
 }
 
 #[test]
