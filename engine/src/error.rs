@@ -23,7 +23,7 @@ pub enum Error {
     NotLoom { path: PathBuf, what: String },
 
     /// Another directory has taken the path of one that is open.
-    #[error("another Loom directory has replaced '{}' since it was opened; open it again, or repeat the query", path.display())]
+    #[error("another Loom directory has replaced '{}' since it was opened; repeat the query, or open the directory again", path.display())]
     Replaced { path: PathBuf },
 
     /// The directory was written in another format version.
@@ -77,7 +77,7 @@ pub enum Error {
     TooLong { bytes: usize, limit: usize },
 
     /// Both staged blocks wait for the disk.
-    #[error("both staged blocks are full; the disk does not keep up")]
+    #[error("both staged blocks are full; the disk is too slow for the records that arrive")]
     Full,
 
     /// Another process holds the lock of this directory.
@@ -93,11 +93,11 @@ pub enum Error {
     Options(String),
 
     /// The disk takes nothing for now, for want of space or the like; the flusher goes on trying.
-    #[error("the flusher waits: {0}")]
+    #[error("cannot write to disk now, and tries again: {0}")]
     Waiting(String),
 
-    /// The background flusher failed; nothing more can be stored.
-    #[error("the flusher stopped: {0}")]
+    /// The background flusher failed; nothing more can be stored until the next start.
+    #[error("writing to disk failed for good: {0}; start again")]
     Flusher(String),
 
     /// The range was removed by retention.
@@ -112,11 +112,13 @@ pub enum Error {
     },
 
     /// The range was lost with staging and is known to be missing.
-    #[error("the range from address {from} to {to} is a gap: its records were lost with staging")]
+    #[error(
+        "the range from address {from} to {to} is a gap: its records were lost with the staging file"
+    )]
     Gap { from: Address, to: Address },
 
     /// A read past the published end.
-    #[error("address {address} lies past the published end {tail}")]
+    #[error("address {address} is past the published end {tail}")]
     PastTail { address: Address, tail: Address },
 
     /// The log's newest record is further ahead of the wall clock than is credible.

@@ -384,7 +384,7 @@ fn a_summary_that_verifies_and_lies_is_found() {
     assert_eq!((damage.log, damage.address), (LogKind::Chunks, Address(0)));
     assert_eq!(
         damage.what,
-        "what it says of source 1 is not what its records say"
+        "its statistics of source 1 differ from its records"
     );
 }
 

@@ -268,12 +268,12 @@ fn a_catalog_that_lost_lines_is_refused_at_a_start_and_a_whole_one_goes_on() {
         if cut < whole.len() {
             std::fs::write(&path, &whole[..cut]).unwrap();
             std::fs::write(&copy, &whole[..cut]).unwrap();
-            assert_catalog_refused(dir.path(), "was durable");
+            assert_catalog_refused(dir.path(), "were durable");
         }
     }
     std::fs::remove_file(&path).unwrap();
     std::fs::remove_file(&copy).unwrap();
-    assert_catalog_refused(dir.path(), "was durable");
+    assert_catalog_refused(dir.path(), "were durable");
     std::fs::write(&path, &whole).unwrap();
     let writer = Writer::open(dir.path(), options(dir.path())).unwrap();
     writer.close().unwrap();
@@ -404,7 +404,7 @@ fn a_catalog_that_lacks_a_source_of_records_is_refused_though_no_slot_tells_its_
         std::fs::remove_file(dir.path().join("catalog.copy")).unwrap();
         let whole = std::fs::read(&path).unwrap();
         std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
-        assert_catalog_refused(dir.path(), "was durable");
+        assert_catalog_refused(dir.path(), "were durable");
         forget_length_of_catalog(dir.path());
         let name = b"\"name\":\"event\"";
         let kept = whole

@@ -170,7 +170,7 @@ fn a_folder_in_place_of_records_is_damage_and_ends_no_check() {
     let segment = only_segment(&dir, "records");
     displace(&segment, false);
     let found =
-        "a folder stands in place of the file: move it away, and put the file back if you have it";
+        "a folder stands in place of the file: move it away, and restore the file if you have it";
     let (code, said) = check(&[&dir, "--repair"]);
     assert_eq!(code, Some(1));
     let named = segment.display();

@@ -151,7 +151,10 @@ fn several_directories_make_one_catalog() -> Result<()> {
     for version in Version::ALL {
         let mut session = Session::open_in(version, place.path(), Database::Memory)?;
         let error = told(session.attach(Path::new("*.loom"), None))?;
-        ensure!(error.contains("name must be given"), "{error}");
+        ensure!(
+            error.contains("give name, the name of the catalog"),
+            "{error}"
+        );
         session.attach(Path::new("*.loom"), Some("all"))?;
         let counts =
             "SELECT (SELECT count(*) FROM \"all\".both), (SELECT count(*) FROM \"all\".mine)";

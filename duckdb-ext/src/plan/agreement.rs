@@ -54,7 +54,7 @@ fn of_sources(most: &Source, other: &Source) -> Option<String> {
     };
     if most.own_time() != other.own_time() {
         return Some(format!(
-            "it has {} in the first, {} in the second",
+            "it has {} in the first and {} in the second",
             time(most),
             time(other)
         ));

@@ -67,7 +67,7 @@ impl AttachPlan {
             (None, [path]) => default_name(path),
             (None, _) => {
                 return Err(Problem::binder(
-                    "name must be given where dir means several directories: it is the name of the catalog",
+                    "dir names several directories; give name, the name of the catalog",
                 ));
             }
         };

@@ -76,7 +76,7 @@ fn matches(given: &str, pattern: &Path, stop: &dyn Fn() -> bool) -> Result<Vec<P
     }
     match (found, directories.is_empty()) {
         (0, _) => Err(Problem::Io(format!(
-            "nothing matches '{given}'; give the path of a Loom directory, or a glob that matches one"
+            "no path matches '{given}'; give the path of a Loom directory, or a glob that matches one"
         ))),
         (found, true) => Err(Problem::Io(format!(
             "'{given}' matches {found} {}, and none is a Loom directory, which has a file loom.json; give the path of one",
@@ -135,7 +135,7 @@ mod tests {
             names(&["*.csv"])
                 .unwrap_err()
                 .to_string()
-                .contains("nothing matches")
+                .contains("no path matches")
         );
         assert_eq!(names(&["no such"]), expected(&["no such"]));
         assert_eq!(

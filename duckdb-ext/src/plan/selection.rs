@@ -134,7 +134,7 @@ impl Selection {
                     keys: None,
                 }),
                 _ => Err(Problem::binder(format!(
-                    "v_min and v_max bound the values of an index; give index too, loom_indexes('{dir}') lists them"
+                    "v_min and v_max bound the values of an index; give index too; loom_indexes('{dir}') lists them"
                 ))),
             };
         };
@@ -186,15 +186,19 @@ pub fn unknown(error: Error, dir: &str) -> Problem {
             } else {
                 ""
             };
-            Problem::binder(format!(
-                "{error}{hint}; loom_sources('{dir}') lists the sources"
-            ))
+            listed(&format!("{error}{hint}"), "sources", dir)
         }
-        Error::UnknownIndex { .. } => {
-            Problem::binder(format!("{error}; loom_indexes('{dir}') lists the indexes"))
-        }
+        Error::UnknownIndex { .. } => listed(&error.to_string(), "indexes", dir),
         _ => error.into(),
     }
+}
+
+/// What is wrong, and the function that lists what there is. The first may end with a question.
+fn listed(what: &str, names: &str, dir: &str) -> Problem {
+    let end = if what.ends_with('?') { "" } else { ";" };
+    Problem::binder(format!(
+        "{what}{end} loom_{names}('{dir}') lists the {names}"
+    ))
 }
 
 fn incomplete(error: Error, dir: &str) -> Problem {
@@ -217,7 +221,7 @@ fn snapshot(path: &Path, dir: &str, at: Option<u64>) -> Result<Snapshot> {
     let snapshot = directory
         .snapshot_at(position)
         .map_err(|error| match error {
-            Error::Query(_) => refused("it is past what is published".to_owned()),
+            Error::Query(_) => refused("it is past the published end".to_owned()),
             Error::Evicted { begin, .. } => {
                 refused(format!("retention has removed everything below {begin}"))
             }
@@ -242,7 +246,7 @@ fn bound(
     let ty = index.value_field().map(ty);
     let Some(domain) = ty.and_then(Domain::of) else {
         return Err(Problem::binder(format!(
-            "{name}: index '{}' has no values to compare, it only counts records; leave out {name}",
+            "{name}: index '{}' only counts records and has no values; omit {name}",
             index.name
         )));
     };

@@ -45,8 +45,9 @@ const DECODERS: [(&str, &[&str]); 27] = [
 ];
 
 /// Messages that no file of the corpus can reach, and why.
-const BEYOND: [(&str, &str); 19] = [
+const BEYOND: [(&str, &str); 20] = [
     ("an event is always JSON", "a broken invariant of our own"),
+    ("was decoded before does not", "a broken invariant of our own"),
     (
         "numbers and texts are always JSON",
         "a broken invariant of our own",
@@ -62,13 +63,13 @@ const BEYOND: [(&str, &str); 19] = [
     ("it does not exist", "of the path, not of a file"),
     ("it is a file", "of the path, not of what it says"),
     ("it and its copy differ", "the base has no copies"),
-    ("it is gone", "of a copy, which the base does not have"),
+    ("it is missing", "of a copy, which the base does not have"),
     ("; the file is written again", "a warning of a start"),
     (
         "its lines end at byte",
         "of what is told elsewhere: the target `catalog` asserts it of every input",
     ),
-    ("sources, the limit", "65,000 sources take megabytes"),
+    ("sources, which is the limit", "65,000 sources take megabytes"),
     (
         "the catalog would hold more than",
         "8 million fields take megabytes",
@@ -87,10 +88,10 @@ const BEYOND: [(&str, &str); 19] = [
         "of the file, not of what it says",
     ),
     (
-        ", its place is that of level",
+        ", but it stands in the place of level",
         "every question is answered from the records instead",
     ),
-    (", past the chunk index's end", "the same"),
+    (", past the end of the chunk index", "the same"),
     (" (level, first chunk", "the same"),
 ];
 
@@ -189,7 +190,7 @@ const BESIDES: [(&str, &[&str]); 15] = [
         "directory",
         &[
             "sound",
-            "a chunk's mark",
+            "the magic number of a chunk",
             "checksum of a chunk",
             "checksum of a node",
             "checksum of a time entry",
@@ -197,7 +198,7 @@ const BESIDES: [(&str, &[&str]); 15] = [
             "the file ends at byte #",
             "not a regular file",
             "catalog: damaged",
-            "it names no source",
+            "it defines no source",
             "check: ",
             "a record's length",
             "leads to a chunk without the source",

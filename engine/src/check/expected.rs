@@ -82,7 +82,7 @@ fn describe(expected: &Node<'_>, found: &Node<'_>, natives: &BTreeSet<IndexId>) 
     if header(expected) != header(found) {
         let (expected, found) = (header(expected), header(found));
         return Some(format!(
-            "it says {found:?} where its records say {expected:?}"
+            "it says {found:?}, but its records give {expected:?}"
         ));
     }
     let sources = |node: &Node<'_>| -> Vec<(SourceId, String)> {
@@ -101,7 +101,7 @@ fn describe(expected: &Node<'_>, found: &Node<'_>, natives: &BTreeSet<IndexId>) 
     };
     if let Some((source, _)) = first_difference(sources(expected), sources(found)) {
         return Some(format!(
-            "what it says of source {source} is not what its records say"
+            "its statistics of source {source} differ from its records"
         ));
     }
     let indexes = |node: &Node<'_>| -> Vec<((SourceId, IndexId), String)> {
@@ -121,7 +121,7 @@ fn describe(expected: &Node<'_>, found: &Node<'_>, natives: &BTreeSet<IndexId>) 
     };
     let ((source, index), _) = first_difference(indexes(expected), indexes(found))?;
     Some(format!(
-        "what it says of index {} of source {source} is not what its records say",
+        "its statistics of index {} of source {source} differ from its records",
         index.0
     ))
 }

@@ -131,7 +131,7 @@ impl Check<'_> {
         let to = stored.map_or(end, |from| from.chunk(self.chunk_bytes).min(end));
         if to > next {
             let chunks = to.0 - next.0;
-            let what = format!("{chunks} more chunks are gone with their segments");
+            let what = format!("{chunks} more chunks are missing with their segments");
             self.damage(address, what);
             self.pass(ChunkNo(to.0 - 1));
         }
@@ -148,7 +148,7 @@ impl Check<'_> {
             self.pass(ChunkNo(begin.0 - 1));
             return Ok(begin.min(end));
         }
-        let what = format!("its records are retained and their index is not: {error}");
+        let what = format!("its records are retained, but their index is not: {error}");
         self.damage(chunk.address(self.chunk_bytes), what);
         self.pass(chunk);
         self.unreadable = true;
@@ -281,7 +281,7 @@ impl Check<'_> {
             self.report.records += 1;
             let source = self.catalog.source(record.source);
             let what = if record.arrival < self.last_arrival {
-                Some("a record arrived before the one below it".to_owned())
+                Some("a record arrived before the previous one".to_owned())
             } else if self.lost_lines {
                 None
             } else if let Some(source) = source {
@@ -292,7 +292,7 @@ impl Check<'_> {
             } else {
                 let id = record.source;
                 Some(format!(
-                    "a record is of source {id}, which is missing in the catalog"
+                    "a record names source {id}, which the catalog does not define"
                 ))
             };
             self.last_arrival = record.arrival;

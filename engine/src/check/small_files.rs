@@ -80,7 +80,7 @@ impl SmallFiles {
         } = &self.files;
         if self.lost_lines(lines_end) {
             let what = format!(
-                "its lines end at byte {lines_end}, short of byte {}, which was durable; restore the file from a backup",
+                "its lines end at byte {lines_end} of {} that were durable; restore the file from a backup",
                 self.told_bytes
             );
             return vec![damage(path, what)];
@@ -137,7 +137,7 @@ fn is_prefix(catalog: &[u8], copy: &[u8]) -> bool {
 fn differs(catalog: &[u8], file: &[u8]) -> String {
     let (lines, bytes) = lines_alike(catalog, file);
     if file.is_empty() {
-        "it is empty or gone".to_owned()
+        "it is empty or missing".to_owned()
     } else if file.len() == bytes {
         format!("it ends after line {lines}")
     } else {

@@ -58,7 +58,7 @@ impl<'a> Stored<'a> {
         }
         if entry.node_bytes == 0 {
             if entry.damaged {
-                let what = "its chunk did not verify when a writer began, and has no summary";
+                let what = "its chunk was damaged when a writer started, and has no summary";
                 report.damage(self.logs.reader, LogKind::Times, address, what.to_owned());
                 return Ok(StoredNode::Damaged);
             }
@@ -105,7 +105,7 @@ impl<'a> Stored<'a> {
             StoredNode::Damaged => return,
             StoredNode::Gap { .. } if expected.is_gap() => return,
             StoredNode::Gap { address } => {
-                let what = "a roll-up is missing whose chunks hold records".to_owned();
+                let what = "a roll-up is missing, but its chunks hold records".to_owned();
                 (*address, Some(what))
             }
             StoredNode::Node { address, node } => {

@@ -19,7 +19,7 @@ pub enum FormatError {
         stored: u32,
         computed: u32,
     },
-    #[error("{what} is not what the format allows: {value}")]
+    #[error("{what} is invalid: {value}")]
     Invalid { what: &'static str, value: u64 },
 }
 

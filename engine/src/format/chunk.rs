@@ -312,7 +312,7 @@ impl<'a> RecordIter<'a> {
             };
             let arrival_ns = self.anchor_ns.saturating_add(i64::from(delta));
             if arrival_ns < self.last_ns {
-                return self.fail("an arrival time that decreases", header);
+                return self.fail("an arrival time before the previous one", header);
             }
             self.last_ns = arrival_ns;
             let offset = self.at as u32;
@@ -379,7 +379,7 @@ pub fn verify_chunk(uuid: &[u8; 16], address: Address, chunk: &[u8]) -> Result<(
     };
     let trailer = u64_at(trailer, 0);
     if u32_at(&trailer.to_le_bytes(), 4) != TRAILER_MAGIC {
-        return invalid("a chunk's mark", trailer >> 32);
+        return invalid("the magic number of a chunk", trailer >> 32);
     }
     expect_checksum("a chunk", trailer as u32, uuid, address, covered)
 }

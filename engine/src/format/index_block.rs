@@ -74,7 +74,10 @@ impl<'a> IndexBlock<'a> {
         };
         // What holds no value has a block of no bytes.
         if u64_at(block, 0) == 0 {
-            return invalid("an index block without values", block.len() as u64);
+            return invalid(
+                "the length of an index block without values",
+                block.len() as u64,
+            );
         }
         let flags = u16_at(block, 40);
         let (top_count, bin_count) = (usize::from(u16_at(block, 42)), u32_at(block, 44) as usize);
@@ -234,7 +237,10 @@ impl<'a> IndexBlock<'a> {
             return if self.bin_count == 0 {
                 Ok(())
             } else {
-                invalid("bins without their flag", self.bin_count as u64)
+                invalid(
+                    "the number of bins without the flag for bins",
+                    self.bin_count as u64,
+                )
             };
         }
         let (mut told, mut bin, mut total) = (0, 0u64, 0u64);
@@ -254,13 +260,13 @@ impl<'a> IndexBlock<'a> {
             });
         }
         if total != self.count {
-            return invalid("the bins' total", total);
+            return invalid("the total of the bins", total);
         }
         let counted = self
             .children()
             .fold(0u64, |sum, child| sum.saturating_add(child.count));
         if self.child_mask != 0 && self.has_children() && counted != self.count {
-            return invalid("the children's total", counted);
+            return invalid("the total of the children", counted);
         }
         Ok(())
     }

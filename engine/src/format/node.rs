@@ -66,7 +66,7 @@ impl<'a> Node<'a> {
             });
         }
         if u32_at(bytes, 0) != MAGIC {
-            return invalid("a node's mark", u32_at(bytes, 0).into());
+            return invalid("the magic number of a node", u32_at(bytes, 0).into());
         }
         if length < NODE_HEADER_BYTES || !length.is_multiple_of(8) {
             return invalid("a node's length", length as u64);
@@ -295,7 +295,7 @@ impl<'a> Node<'a> {
                 .previous_chunk
                 .is_some_and(|chunk| chunk >= self.first_chunk())
             {
-                return invalid("a chain that does not lead back", u64_at(entry, 48));
+                return invalid("the previous chunk of a source", u64_at(entry, 48));
             }
         }
         let mut previous = None;

@@ -80,7 +80,7 @@ pub fn walk_runs(chunk: &[u8], mut each: impl FnMut(Run)) -> Result<(), FormatEr
             return invalid("a record's length", length.into());
         }
         if anchor_ns.saturating_add((header >> 32) as i64) < last_ns {
-            return invalid("an arrival time that decreases", header);
+            return invalid("an arrival time before the previous one", header);
         }
         let offset = at as u32;
         let mut records = 0;

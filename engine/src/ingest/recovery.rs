@@ -114,8 +114,8 @@ pub(super) fn recover(opening: Opening, index_logs: IndexLogs) -> Result<Recover
     let missing = opening.missing_chunks(first_missing, resume);
     if missing > GAP_CHUNKS_MAX {
         let what = format!(
-            "{missing} chunks below {resume}, where records are said to go on, are in no segment, and no crash leaves so many; move away \
-             what says so, a segment of another directory, 'staging' or 'durable', to go on without it"
+            "{missing} chunks below {resume}, where records should continue, are in no segment, and no crash leaves so many; move away \
+             the file that is wrong: a segment of another directory, 'staging' or 'durable'"
         );
         return Err(Error::Damaged {
             path: opening.dir().join(LogKind::Records.dir_name()),
@@ -161,8 +161,9 @@ fn resume_at(opening: &Opening, catalog: &Catalog) -> Result<Address> {
     // A definition stands at most a segment ahead of what survived: the writer had no more allocated.
     let segment_bytes = meta.segment_bytes.records;
     if wanted.0.saturating_sub(resume.0) > 2 * segment_bytes {
-        let what =
-            format!("it names address {wanted}, far past the end of the record log at {resume}");
+        let what = format!(
+            "it names address {wanted}, far past the end of the record log at {resume}; restore it from a backup"
+        );
         return Err(Error::Damaged {
             path: opening.dir().join(CATALOG_NAME),
             what,
@@ -204,7 +205,7 @@ impl RecoveredDirectory {
                     .unwrap_or(records_end)
                     .clamp(next, records_end.max(next));
                 tracing::error!(
-                    "chunk {chunk_no} at address {address} and all up to address {stored_from} are lost: nothing is there"
+                    "chunk {chunk_no} at address {address} and everything up to address {stored_from} are lost: the segments are missing or empty"
                 );
                 self.indexer
                     .add_missing(&mut self.logs, &self.catalog, Missing::Gap)?;
@@ -314,8 +315,8 @@ impl Indexed {
         let times = opening.end(LogKind::Times);
         if nothing.times_end() > times {
             let what = format!(
-                "its records are said to begin at address {begin}, past the end of its timestamp index at {times}, and no retention does that; \
-                 move away what says so, 'staging' or 'durable', to go on without it"
+                "its records begin at address {begin} by 'staging' or 'durable', past the end of its timestamp index at {times}; move away the file that is \
+                 wrong"
             );
             return Err(Error::Damaged {
                 path: opening.dir().to_owned(),
@@ -419,7 +420,7 @@ impl Indexed {
                 .is_err()
         {
             tracing::error!(
-                "chunk {chunk_no} at address {address} is damaged; its summary stands in for it"
+                "chunk {chunk_no} at address {address} is damaged; roll-ups use its stored summary instead"
             );
             return node.to_summary();
         }

@@ -59,7 +59,7 @@ impl<L: NodeLogs> NodeReader<L> {
         let entry = verified(logs, &mut self.entries, address, TIME_ENTRY_BYTES, decode)?;
         if (entry.level, entry.first_chunk) != (id.level, id.first_chunk()) {
             let what = format!(
-                "the entry names level {} and chunk {}, its place is that of level {} and chunk {}",
+                "the entry names level {} and chunk {}, but it stands in the place of level {} and chunk {}",
                 entry.level,
                 entry.first_chunk,
                 id.level,
@@ -87,7 +87,7 @@ impl<L: NodeLogs> NodeReader<L> {
         let is_stored = node_end.is_some_and(|node_end| node_end <= end.0);
         if !is_stored || entry.node_bytes > NODE_BYTES_MAX {
             let what = format!(
-                "the entry names a node of {} bytes at {address}, past the chunk index's end {end} or longer than any",
+                "the entry names a node of {} bytes at {address}, past the end of the chunk index at {end} or longer than any node",
                 entry.node_bytes
             );
             let id = NodeId::at(entry.level, entry.first_chunk);

@@ -47,7 +47,7 @@ impl Directory {
         let (begin, tail) = (tails.begin.records, tails.tail.records);
         if position > tail {
             return Err(Error::Query(format!(
-                "position {position} is past what is published, {tail}; take one from loom_snapshot"
+                "position {position} is past the published end {tail}; take one from loom_snapshot"
             )));
         }
         if position < begin {
@@ -97,7 +97,8 @@ impl Directory {
         if is_empty && !is_all_gap(snapshot.logs())? {
             return Err(Error::Damaged {
                 path: self.path().join(CATALOG_NAME),
-                what: "it names no source, and there are records; put a whole copy of the file in its place".to_owned(),
+                what: "it defines no source, but there are records; restore the file from a backup"
+                    .to_owned(),
             });
         }
         Ok(snapshot)

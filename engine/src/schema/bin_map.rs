@@ -55,12 +55,12 @@ impl BinMap {
         for edge in &edges {
             let Some(key) = edge.key(kind) else {
                 return Err(Error::schema(format!(
-                    "bins: the edge {edge} lies outside what the field can hold"
+                    "bins: the edge {edge} is outside the range of the field"
                 )));
             };
             if keys.last().is_some_and(|&previous| previous >= key.0) {
                 return Err(Error::schema(format!(
-                    "bins: edges must ascend; {edge} does not lie above the edge before it{}",
+                    "bins: edges must ascend; {edge} is not above the edge before it{}",
                     if kind == ValueKind::Float {
                         ""
                     } else {

@@ -55,7 +55,7 @@ impl BinsDef {
             } => {
                 if from.to_f64() <= 0.0 || factor.to_f64() <= 1.0 {
                     return Err(Error::schema(format!(
-                        "bins: from is {from} and factor {factor}; from must be above 0, factor above 1"
+                        "bins: from is {from} and factor is {factor}; from must be above 0 and factor above 1"
                     )));
                 }
                 geometric(from, factor, checked_count(count as usize)?)

@@ -76,10 +76,14 @@ impl PayloadEncoder {
         match (self.layout.has_own_time(), own) {
             (true, Some(time)) => out.extend_from_slice(&time.0.to_le_bytes()),
             (false, None) => {}
-            (true, None) => return Err(Error::schema("the record has no time of its own")),
+            (true, None) => {
+                return Err(Error::schema(
+                    "the record has no own time, and its source needs one",
+                ));
+            }
             (false, Some(_)) => {
                 return Err(Error::schema(
-                    "the source goes by arrival; a record brings no time",
+                    "the source uses arrival times; its records cannot have their own",
                 ));
             }
         }
@@ -110,7 +114,9 @@ impl PayloadEncoder {
             let is_null = *value == FieldValue::Null;
             if slot.null_bit.is_none() {
                 if is_null {
-                    return Err(self.misfit(field, "is NULL, which it may not be".to_owned()));
+                    return Err(
+                        self.misfit(field, "is NULL and the field is not nullable".to_owned())
+                    );
                 }
                 continue;
             }
@@ -219,7 +225,7 @@ fn append_value(ty: FieldType, value: &FieldValue, out: &mut Vec<u8>) -> Result<
             let bytes = bytes_of(ty, value)?;
             if bytes.len() != usize::from(width) {
                 return Err(format!(
-                    "is {ty} and takes exactly that, not {} bytes",
+                    "is {ty} and needs exactly {width} bytes, not {}",
                     bytes.len()
                 ));
             }
@@ -245,7 +251,7 @@ fn append_text(width: usize, text: &[u8], out: &mut Vec<u8>) -> Result<(), Misfi
         .map_or(0, |last| last + 1);
     if text.iter().take(end).any(|&byte| byte == 0) {
         return Err(format!(
-            "is char[{width}], whose text ends at the first NUL; it has one inside"
+            "is char[{width}], whose text ends at the first NUL byte; the text has one inside"
         ));
     }
     out.extend_from_slice(text);

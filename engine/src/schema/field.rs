@@ -226,7 +226,7 @@ impl FieldDef {
         }
         if matches!(self.ty, FieldType::Char(0) | FieldType::Bytes(0)) {
             return Err(Error::schema(format!(
-                "field '{name}' has the type {} of no bytes",
+                "field '{name}' has the type {}, which has no bytes",
                 self.ty
             )));
         }
@@ -301,7 +301,7 @@ pub(super) mod label_keys {
         for (key, label) in BTreeMap::<String, String>::deserialize(from)? {
             let value: i128 = key.parse().map_err(|_| {
                 D::Error::custom(format!(
-                    "labels are written {{ NUMBER = \"LABEL\" }}; {key:?} is no number"
+                    "labels are written {{ NUMBER = \"LABEL\" }}; {key:?} is not a number"
                 ))
             })?;
             if labels.insert(value, label).is_some() {
@@ -398,7 +398,11 @@ pub(super) mod tests {
         assert_eq!(serde_json::to_string(&field).unwrap(), json);
         let bad =
             serde_json::from_str::<FieldDef>(r#"{"name":"op","type":"u8","labels":{"x":"GET"}}"#);
-        assert!(bad.unwrap_err().to_string().contains("\"x\" is no number"));
+        assert!(
+            bad.unwrap_err()
+                .to_string()
+                .contains("\"x\" is not a number")
+        );
         let twice = r#"{"name":"op","type":"u8","labels":{"1":"GET","01":"SET"}}"#;
         assert!(serde_json::from_str::<FieldDef>(twice).is_err());
     }

@@ -70,7 +70,7 @@ impl Rule {
         let Some(name) = &def.value else {
             if def.bins != BinsDef::Auto {
                 return Err(Error::schema(
-                    "bins are declared, but no value to put in them",
+                    "bins are declared without a value; give the field whose values they divide",
                 ));
             }
             let bins = BinMap::new(&BinsDef::Auto, ValueKind::Unsigned)?;
@@ -156,7 +156,7 @@ impl Index {
         check_name("index", &def.name)?;
         if def.value.is_some() || def.filter.is_some() {
             return Err(Error::schema(format!(
-                "index '{}' is a function: it has neither value nor filter",
+                "index '{}' is a function and cannot have a value or a filter",
                 def.name
             )));
         }
@@ -286,7 +286,7 @@ mod tests {
         );
         assert!(refused(Some("more"), None, auto).contains("utf8"));
         assert!(refused(Some("latncy"), None, auto).contains("did you mean 'latency'?"));
-        assert!(refused(None, None, "[1, 2]").contains("no value to put in them"));
+        assert!(refused(None, None, "[1, 2]").contains("without a value"));
         assert!(refused(Some("latency"), None, "[2, 1]").contains("edges must ascend"));
         assert!(refused(None, Some("more = 'x'"), auto).contains("variable length"));
         assert!(IndexDef::new("", None).check(&fields()).is_err());

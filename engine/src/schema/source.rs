@@ -121,7 +121,7 @@ fn check_fields(fields: &[FieldDef]) -> Result<(), (Part, Error)> {
         field.check().map_err(|error| (Part::Field(i), error))?;
         // SQL knows no case in the names of columns.
         if !seen.insert(field.name.to_ascii_lowercase()) {
-            let message = format!("there are two fields '{}' (SQL knows no case)", field.name);
+            let message = format!("there are two fields '{}' (SQL ignores case)", field.name);
             return Err((Part::Field(i), Error::Schema(message)));
         }
     }

@@ -29,7 +29,7 @@ impl Widening {
         let (before, added) = fields.split_at(known);
         if let Some(field) = added.iter().find(|field| !field.nullable) {
             return Err(Error::schema(format!(
-                "the field '{}' was added, which cannot be NULL; define the source again with all fields",
+                "the field '{}' was added and cannot be NULL; send a value for each field",
                 field.name
             )));
         }

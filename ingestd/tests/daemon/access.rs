@@ -146,7 +146,7 @@ fn a_directory_that_is_used_for_something_else_is_refused_and_stays_as_it_is() {
 
     let done = ingestd().arg("run").arg(&input).output().unwrap();
     let said = String::from_utf8(done.stderr).unwrap();
-    assert!(said.contains("it is a file; name a directory"), "{said}");
+    assert!(said.contains("it is a file; give a directory"), "{said}");
 }
 
 #[test]

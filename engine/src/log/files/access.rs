@@ -56,7 +56,7 @@ impl Access {
         };
         if is_file(&found) && found.st_nlink > 1 {
             tracing::warn!(
-                "{} has {} names (hard links), so its mode and group stay as they are; put a copy in its place",
+                "{} has {} names (hard links), so its mode and group are not changed; replace it by a copy",
                 path.display(),
                 found.st_nlink
             );

@@ -122,7 +122,7 @@ impl CatalogFile {
         let at = self.bytes();
         if at + line.len() as u64 > CATALOG_BYTES_MAX {
             let what = format!(
-                "the catalog would have more than {CATALOG_BYTES_MAX} bytes, the limit; define what is new in a new directory"
+                "the catalog would exceed its limit of {CATALOG_BYTES_MAX} bytes; use a new directory for new definitions"
             );
             return Err(Error::Schema(what));
         }
@@ -133,7 +133,7 @@ impl CatalogFile {
             self.is_torn = false;
             self.append_to_copy(at, line.as_bytes());
         } else if let Err(error) = self.take_back() {
-            tracing::warn!("{error}; the line that failed is taken back later");
+            tracing::warn!("{error}; the incomplete line is removed later");
         }
         written
     }
@@ -195,7 +195,9 @@ fn hold(storage: &dyn Storage, path: &Path, text: &[u8]) -> Result<Arc<dyn Stora
                 Err(error) => tracing::warn!("{error}; the file is written again"),
             }
         }
-        Ok(Some(_)) => tracing::warn!("{shown} misses lines of the catalog and is written again"),
+        Ok(Some(_)) => {
+            tracing::warn!("{shown}: lines of the catalog are missing; the file is written again")
+        }
         Ok(None) if text.is_empty() => {}
         Ok(None) => tracing::info!("{shown} is missing and is written again"),
         Err(error) => tracing::warn!("{error}; the file is written again"),

@@ -40,7 +40,7 @@ impl Mirrored for DirMeta {
     };
     const IS_REPLACED: bool = false;
     const REMEDY: &'static str =
-        "put this directory's own file in both places; it never changes, so any backup has it";
+        "restore loom.json and loom.json.copy from a backup of this directory; they never change";
 
     fn decode(path: &Path, text: &[u8]) -> Result<DirMeta> {
         #[derive(Deserialize)]

@@ -110,7 +110,7 @@ pub trait Mirrored: Serialize + DeserializeOwned + PartialEq {
         let differ = matches!((&file, &copy), (Ok(Some(file)), Ok(Some(copy))) if file != copy);
         let what = |found: Result<Option<Self>>| match found {
             Err(error) => Some(error.what()),
-            Ok(None) if !Self::IS_REPLACED => Some("it is gone".to_owned()),
+            Ok(None) if !Self::IS_REPLACED => Some("it is missing".to_owned()),
             Ok(Some(_)) if differ && !Self::IS_REPLACED => {
                 Some("it and its copy differ".to_owned())
             }
@@ -130,7 +130,10 @@ fn held<T: Mirrored>(storage: &dyn Storage, path: &Path) -> Result<Option<T>> {
     };
     let value = T::decode(path, &text)?;
     if encode_checked(&value) != text {
-        return Err(Error::damaged(path, "it is not as it was written"));
+        return Err(Error::damaged(
+            path,
+            "it has other bytes than a writer writes",
+        ));
     }
     Ok(Some(value))
 }

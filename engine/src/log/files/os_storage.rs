@@ -153,7 +153,7 @@ pub fn not_opened(path: &Path, source: io::Error) -> Error {
     match source.raw_os_error().map(Errno::from_raw_os_error) {
         // A path that goes round in links gives the same error.
         Some(Errno::LOOP) if is_link() => {
-            not_a_file(path, "a symbolic link, which Loom follows nowhere,")
+            not_a_file(path, "a symbolic link, which Loom does not follow,")
         }
         Some(Errno::ISDIR) => not_a_file(path, "a folder"),
         _ => Error::io(path, source),
@@ -165,7 +165,7 @@ fn not_a_file(path: &Path, found: &str) -> Error {
     Error::Damaged {
         path: path.to_owned(),
         what: format!(
-            "{found} stands in place of the file: move it away, and put the file back if you have it"
+            "{found} stands in place of the file: move it away, and restore the file if you have it"
         ),
     }
 }

@@ -45,7 +45,7 @@ pub fn refuse_foreign(storage: &dyn Storage, dir: &Path) -> Result<()> {
         Err(error) if is_not_found(&error) => return Ok(()),
         Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotADirectory => {
             return refused(
-                "it is a file; name a directory; it is created if it does not exist".to_owned(),
+                "it is a file; give a directory, which is created if it does not exist".to_owned(),
             );
         }
         names => names?,
@@ -64,7 +64,7 @@ pub fn refuse_foreign(storage: &dyn Storage, dir: &Path) -> Result<()> {
     match names.iter().filter(|name| !is_own(name)).min() {
         None => Ok(()),
         Some(name) => refused(format!(
-            "it holds no {}, but '{name}', which is not Loom's; name an empty directory, or one that does not exist yet",
+            "it holds no {}, but '{name}', which is not Loom's; give an empty directory, or one that does not exist",
             DirMeta::FILE.name
         )),
     }

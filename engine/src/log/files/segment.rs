@@ -128,7 +128,7 @@ impl SegmentDir {
         if self.storage.is_link(&self.path)? {
             return Err(Error::Damaged {
                 path: self.path.clone(),
-                what: "a symbolic link stands in place of a folder, and Loom follows none: move it away, and put the folder itself there"
+                what: "a symbolic link, which Loom does not follow, stands in place of the folder: move it away, and put the folder itself there"
                     .to_owned(),
             });
         }

@@ -129,7 +129,7 @@ pub fn read_file(storage: &dyn Storage, path: &Path, bytes_max: u64) -> Result<O
     };
     let bytes = file.bytes()?;
     if bytes > bytes_max {
-        let what = format!("it has {bytes} bytes, more than the {bytes_max} that it can have");
+        let what = format!("it has {bytes} bytes; the limit is {bytes_max}");
         return Err(Error::Damaged {
             path: path.to_owned(),
             what,

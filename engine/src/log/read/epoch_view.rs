@@ -94,7 +94,7 @@ impl View {
             let read = read_at(&*file, piece, offset)?;
             if read < piece.len() {
                 let what = format!(
-                    "the file ends at byte {}, short of byte {}",
+                    "the file ends at byte {} and should have byte {}",
                     offset + read as u64,
                     offset + piece.len() as u64
                 );

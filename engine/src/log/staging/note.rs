@@ -30,7 +30,7 @@ impl Mirrored for StagingNote {
         bytes_max: 64 << 10,
     };
     const IS_REPLACED: bool = true;
-    const REMEDY: &'static str = "the copy does not serve either: while no writer runs, move both away; \
+    const REMEDY: &'static str = "its copy is damaged too: stop the daemon if one runs, and move both away; \
         what staging alone held is then lost and listed as a gap";
 }
 

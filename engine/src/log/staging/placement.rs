@@ -68,7 +68,7 @@ pub fn place(
                 if geometry != wanted {
                     let block = geometry.block_bytes.records;
                     tracing::warn!(
-                        "{} is small: the record log is staged in blocks of {block} bytes instead of {}",
+                        "{} has little room: the record log is staged in blocks of {block} bytes instead of {}",
                         folder.display(),
                         options.block_bytes
                     );
@@ -77,10 +77,10 @@ pub fn place(
             }
             Err(error) => error.to_string(),
         },
-        Ok(None) => format!("{} is too small", folder.display()),
+        Ok(None) => format!("there is too little room in {}", folder.display()),
         Err(error) => error.to_string(),
     };
-    tracing::warn!("staging goes to {}: {refusal}", dir.display());
+    tracing::warn!("staging is placed in {} instead: {refusal}", dir.display());
     site.make(dir, PathBuf::from(&name), wanted)
 }
 

@@ -483,7 +483,7 @@ impl Opening {
         }
         let Some(mut chunk) = self.sound_chunk(first)? else {
             tracing::warn!(
-                "{}: the last chunk, at address {first}, is damaged and stays as it is",
+                "{}: the last chunk, at address {first}, is damaged and is kept as it is",
                 self.dir.display()
             );
             return Ok(());

@@ -338,11 +338,11 @@ fn a_link_in_place_of_a_folder_or_a_segment_leads_nowhere() {
         let read = reader.read(LogKind::Records, Address(0), &mut [0; 64]);
         read.unwrap_err().to_string()
     };
-    let what = "stands in place of the file: move it away, and put the file back if you have it";
+    let what = "stands in place of the file: move it away, and restore the file if you have it";
     let told = |found: &str| format!("{}: damaged: {found} {what}", segment.display());
     assert_eq!(
         refusal(reader),
-        told("a symbolic link, which Loom follows nowhere,")
+        told("a symbolic link, which Loom does not follow,")
     );
     std::fs::remove_file(&segment).unwrap();
     std::fs::create_dir(&segment).unwrap();

@@ -76,7 +76,10 @@ impl Flusher {
                 Ok(busy) => {
                     if self.shared.recovered() {
                         self.warned = None;
-                        tracing::info!("{}: the flusher writes again", self.shared.dir.display());
+                        tracing::info!(
+                            "{}: writing to disk works again",
+                            self.shared.dir.display()
+                        );
                     }
                     nap = if busy { NAP_MIN } else { NAP_MAX.min(nap * 2) };
                 }
@@ -86,7 +89,10 @@ impl Flusher {
                     continue;
                 }
                 Err(Fault::Final(error)) => {
-                    tracing::error!("{}: the flusher stops: {error}", self.shared.dir.display());
+                    tracing::error!(
+                        "{}: writing to disk failed for good, and the daemon must be restarted: {error}",
+                        self.shared.dir.display()
+                    );
                     self.shared.fail(error.to_string());
                     break;
                 }
@@ -101,7 +107,10 @@ impl Flusher {
         self.shared.trouble(error.to_string(), is_for_space(error));
         if self.warned.is_none_or(|at| at.elapsed() >= WARN_EVERY) {
             self.warned = Some(Instant::now());
-            tracing::warn!("{}: the flusher waits: {error}", self.shared.dir.display());
+            tracing::warn!(
+                "{}: cannot write to disk now, and tries again: {error}",
+                self.shared.dir.display()
+            );
         }
         // A writer that waits asks again and again, and each answer costs system calls.
         let since = Instant::now();

@@ -106,7 +106,7 @@ impl LogFlusher {
             .and_then(Draft::publish)
             .map_err(Fault::Passing)?;
         // Said when it is done: while nothing can be made it is tried again and again, and told as trouble.
-        tracing::warn!("{refused}; another file has taken the segment's place");
+        tracing::warn!("{refused}; another file has replaced the segment");
         Ok(())
     }
 

@@ -54,7 +54,7 @@ fn read_back(shared: &Shared, segments: &SegmentDir, at: Address, piece: &mut [u
             .is_ok_and(|is_there| is_there);
         if !is_read || (is_sealed && verify_chunk(&shared.meta.uuid, address, chunk).is_err()) {
             tracing::error!(
-                "{}: the {} is damaged at address {address}: the bytes could not be read back",
+                "{}: the {} is damaged at address {address}: the bytes cannot be read back",
                 shared.dir.display(),
                 segments.log()
             );

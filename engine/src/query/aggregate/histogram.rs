@@ -75,7 +75,7 @@ impl Histogram {
             .filter(|_| questions.iter().all(|question| question.shares_bins))
         else {
             return Err(Error::Query(
-                "the index has other bins in one directory than in another".to_owned(),
+                "the index has different bins in two directories; query them one by one".to_owned(),
             ));
         };
         let bins = first.bins.clone();

@@ -39,7 +39,7 @@ impl IndexQuestion {
             };
             if bins.kind() != value.kind() {
                 return Err(Error::Query(
-                    "the index has values of one kind in one directory, of another in the next"
+                    "the index has another kind of value in each of two directories; query them one by one"
                         .to_owned(),
                 ));
             }

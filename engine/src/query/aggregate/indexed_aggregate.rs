@@ -80,7 +80,7 @@ pub fn aggregate_together(
     };
     if !asked.iter().all(|(_, other)| alike(other)) {
         return Err(Error::Query(
-            "what is aggregated together must be asked alike".to_owned(),
+            "questions that are answered together must have the same form".to_owned(),
         ));
     }
     let places: Vec<_> = asked

@@ -61,7 +61,7 @@ impl QuestionSet<'_> {
         if times(buckets) == times(again) {
             return Ok(());
         }
-        let what = "two descents find other buckets";
+        let what = "two directories give different buckets";
         Err(contradiction(&self.first().logs, what))
     }
 }

@@ -147,7 +147,9 @@ impl<'a> RankSearch<'a> {
         for (wanted, target) in batch.iter().zip(target_of) {
             let key = at_mut(&mut targets, target)
                 .of_rank(wanted.range.rank)
-                .ok_or_else(|| self.contradiction("other values are found than were counted"))?;
+                .ok_or_else(|| {
+                    self.contradiction("different values are found than were counted")
+                })?;
             found.push(FoundRank {
                 row: wanted.row,
                 column: wanted.column,

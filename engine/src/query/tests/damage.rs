@@ -248,7 +248,7 @@ fn a_catalog_that_is_gone_or_damaged_with_its_copy_is_named() {
         fs::write(path, &fewer).unwrap();
     }
     let error = ask(&dir).unwrap_err().to_string();
-    assert!(error.contains("which was durable"), "{error}");
+    assert!(error.contains("that were durable"), "{error}");
     fs::write(&file, &bytes).unwrap();
     assert_eq!(ask(&dir).unwrap(), expected);
 }

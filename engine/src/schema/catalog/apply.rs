@@ -18,7 +18,7 @@ impl Catalog {
         let at = event.at();
         if at < self.latest_at {
             return Err(Error::schema(format!(
-                "an event at address {at} cannot follow one at {}",
+                "an event at address {at} stands after one at {}",
                 self.latest_at
             )));
         }
@@ -63,7 +63,7 @@ impl Catalog {
             }
             Event::SourceReopened { source, .. } => {
                 if self.known(*source)?.is_open() {
-                    return Err(Error::schema(format!("source {source} is open already")));
+                    return Err(Error::schema(format!("source {source} is already open")));
                 }
                 self.edit(*source)?.closed_at = None;
             }
@@ -87,7 +87,7 @@ impl Catalog {
         match u16::try_from(self.sources.len() + 1) {
             Ok(id) if self.sources.len() < SOURCES_MAX => Ok(SourceId(id)),
             _ => Err(Error::schema(format!(
-                "the directory has {SOURCES_MAX} sources, the limit"
+                "the directory has {SOURCES_MAX} sources, which is the limit"
             ))),
         }
     }
@@ -125,7 +125,7 @@ impl Catalog {
         let next = self.next_source()?;
         if id != next {
             return Err(Error::schema(format!(
-                "source {id} cannot follow; {next} is next"
+                "source {id} is out of order; {next} is next"
             )));
         }
         def.check()?;
@@ -147,7 +147,7 @@ impl Catalog {
         let source = self.known_open(id)?;
         if fields.is_empty() || source.fields.is_empty() {
             return Err(Error::schema(format!(
-                "source '{}': fields are added to a source that has some",
+                "source '{}': fields can only be added to a source that has fields",
                 source.name
             )));
         }
@@ -200,14 +200,14 @@ impl Catalog {
         let next = self.next_index();
         if id != next {
             return Err(Error::schema(format!(
-                "index {id} cannot follow; {next} is next"
+                "index {id} is out of order; {next} is next"
             )));
         }
         let entry = self.known_open(source)?;
         let name = &entry.name;
         if entry.open_indexes().any(|index| index.name == def.name) {
             return Err(Error::schema(format!(
-                "source '{name}' has an open index '{}' already; close it first",
+                "source '{name}' already has an open index '{}'; close it first",
                 def.name
             )));
         }
@@ -236,7 +236,7 @@ impl Catalog {
         let index = self.known_index(id)?;
         if !index.is_open() {
             return Err(Error::schema(format!(
-                "index '{}' is closed already",
+                "index '{}' is already closed",
                 index.name
             )));
         }

@@ -50,7 +50,7 @@ impl Catalog {
                 return Ok((index.id, None));
             }
             return Err(Error::schema(format!(
-                "source '{}' has an index '{}' that is defined otherwise; close it first",
+                "source '{}' has an index '{}' with another definition; close it first",
                 entry.name, def.name
             )));
         }
@@ -138,9 +138,9 @@ impl Catalog {
 /// The events that turn a source into what a new definition of it says; an error where that is another source.
 fn amendments(source: &Source, def: &SourceDef, at: Address) -> Result<Vec<Event>> {
     let (id, name) = (source.id, &source.name);
-    let refused = |what: String| Err(Error::schema(format!("source '{name}' exists and {what}")));
+    let refused = |what: String| Err(Error::schema(format!("source '{name}' exists: {what}")));
     if source.time != def.time {
-        return refused("goes by another time, which cannot change".to_owned());
+        return refused("its time cannot change; give the new source another name".to_owned());
     }
     let mut events = Vec::new();
     if !source.is_open() {
@@ -156,13 +156,13 @@ fn amendments(source: &Source, def: &SourceDef, at: Address) -> Result<Vec<Event
     for (position, (old, new)) in source.fields.iter().zip(&def.fields).enumerate() {
         if old.name != new.name {
             return refused(format!(
-                "has '{}' where the definition has '{}'; fields can only be added at the end",
+                "it has the field '{}' where the definition has '{}'; add new fields at the end",
                 old.name, new.name
             ));
         }
         if (old.ty, old.nullable) != (new.ty, new.nullable) {
             return refused(format!(
-                "its field '{}' is {}, which cannot become {}; a source of another name can have it",
+                "its field '{}' is {} and cannot become {}; give the new source another name",
                 old.name,
                 described(old),
                 described(new)
@@ -186,14 +186,17 @@ fn amendments(source: &Source, def: &SourceDef, at: Address) -> Result<Vec<Event
     }
     if let Some(missing) = source.fields.get(def.fields.len()) {
         return refused(format!(
-            "has the field '{}' besides; a definition repeats all fields",
+            "the definition is without its field '{}'; repeat all fields that it has",
             missing.name
         ));
     }
     match def.fields.get(source.fields.len()..) {
         Some([]) | None => {}
         Some(_) if source.fields.is_empty() => {
-            return refused("has no fields; none can be added".to_owned());
+            return refused(
+                "it has no fields, and none can be added; give the new source another name"
+                    .to_owned(),
+            );
         }
         Some(added) => {
             events.push(Event::FieldsAdded {

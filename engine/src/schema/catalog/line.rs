@@ -65,8 +65,7 @@ pub fn decode_whole_catalog(
     let decoded = decode_catalog(uuid, text).map_err(|error| error.of_catalog(dir))?;
     let (_, _, valid_bytes) = decoded;
     if (valid_bytes as u64) < told {
-        let what =
-            format!("its lines end at byte {valid_bytes}, short of byte {told}, which was durable");
+        let what = format!("its lines end at byte {valid_bytes} of {told} that were durable");
         return Err(Error::cut_catalog(dir, &what));
     }
     Ok(decoded)
@@ -74,7 +73,7 @@ pub fn decode_whole_catalog(
 
 fn decode_line(uuid: &[u8; 16], line_no: u64, line: &[u8]) -> Result<Event, String> {
     let json = format::line_content(uuid, line_no, line)?;
-    serde_json::from_slice(json).map_err(|error| format!("it is no known event: {error}"))
+    serde_json::from_slice(json).map_err(|error| format!("it is not a known event: {error}"))
 }
 
 fn is_torn(line: &[u8]) -> bool {
@@ -176,7 +175,8 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(
-            message.contains("line 1: it is no known event") && message.contains("source_renamed")
+            message.contains("line 1: it is not a known event")
+                && message.contains("source_renamed")
         );
     }
 

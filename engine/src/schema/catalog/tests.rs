@@ -150,19 +150,19 @@ fn another_source_of_the_same_name_is_refused_and_changes_nothing() {
             .to_string();
         assert!(message.contains(part), "{message}");
     };
-    refused(|def| def.time = TimeKind::Own, "another time");
+    refused(|def| def.time = TimeKind::Own, "its time cannot change");
     refused(
         |def| def.fields[0].ty = FieldType::U32,
-        "'latency' is u64, which cannot become u32",
+        "'latency' is u64 and cannot become u32",
     );
     refused(
         |def| def.fields[0].nullable = true,
         "cannot become u64, nullable",
     );
-    refused(|def| def.fields.swap(0, 1), "only be added at the end");
+    refused(|def| def.fields.swap(0, 1), "add new fields at the end");
     refused(
         |def| drop(def.fields.pop().and_then(|_| def.indexes.pop())),
-        "'op' besides",
+        "without its field 'op'",
     );
     refused(
         |def| drop(def.fields[1].labels.insert(1, "PUT".to_owned())),
@@ -198,7 +198,7 @@ fn another_source_of_the_same_name_is_refused_and_changes_nothing() {
             .define_source(&new, at(0))
             .unwrap_err()
             .to_string()
-            .contains("cannot follow")
+            .contains("stands after")
     );
     assert_eq!(told(&catalog), before);
     new.fields.truncate(2);

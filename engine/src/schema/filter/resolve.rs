@@ -136,7 +136,7 @@ impl<'a> Column<'a> {
         match value.map(Into::into) {
             Ok(value) if value.is_finite() => Ok(Number::Float(value)),
             _ => Err(Error::schema(format!(
-                "'{}' is {}, which cannot hold so great a number",
+                "'{}' is {}, which cannot hold a number of this size",
                 self.def.name, self.def.ty
             ))),
         }
