@@ -1,7 +1,7 @@
 //! What a record costs the thread that pushes it: `cargo run --release -p loom-engine --example ingest_cost -- --help`.
 //!
 //! Prints one line a case: its thread's CPU time a record, bytes on disk a record, stalls. Cases are repeated in turn, so that runs of
-//! two builds of this program can be interleaved, and the median and both extremes are told.
+//! two builds of this program can be interleaved, and the median and both extremes are printed.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 

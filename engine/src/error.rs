@@ -92,7 +92,7 @@ pub enum Error {
     #[error("{0}")]
     Options(String),
 
-    /// The disk takes nothing for now, for want of space or the like; the flusher goes on trying.
+    /// The disk takes nothing now, because space or the like is missing; the flusher goes on trying.
     #[error("cannot write to disk now, and tries again: {0}")]
     Waiting(String),
 

@@ -124,9 +124,9 @@ impl fmt::Display for IndexId {
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// The earliest time that can be told.
+    /// The earliest time that can be expressed.
     pub const MIN: Timestamp = Timestamp(i64::MIN);
-    /// The latest time that can be told.
+    /// The latest time that can be expressed.
     pub const MAX: Timestamp = Timestamp(i64::MAX);
 }
 

@@ -95,7 +95,7 @@ fn the_bytes_that_are_counted_are_those_the_system_counts() {
     assert_eq!(all.chunks_read, all.chunks_total, "{all:?}");
     assert!(all.bytes_read >= records * 16, "{all:?}");
 
-    // A few records, from the last chunk alone; its greatest values tell where they stand.
+    // A few records, from the last chunk alone; its greatest values show where they stand.
     let (rows, few, read) = scanned(&directory, records - 2);
     assert_eq!(rows, 3);
     assert_eq!(few.bytes_read, read, "{few:?}");

@@ -155,7 +155,7 @@ fn bytes_stay_within_the_limit_and_what_is_left_is_whole_live_killed_stopped_and
         }
         assert_eq!(assert_sound(&scene, source, written), oldest);
         writer = scene.open(Durability::None);
-        // The chain of a source all of whose records went begins anew.
+        // The chain of a source all of whose records went begins again.
         writer.push(rare, &round.to_le_bytes()).unwrap();
         writer.publish().unwrap();
         assert_eq!(numbers(&scene.snapshot(), rare).unwrap(), [round]);

@@ -295,7 +295,7 @@ fn a_start_mends_what_one_of_two_copies_lost() {
                 let at = step * whole.len() / 6;
                 let mut flipped = whole.clone();
                 flipped[at] ^= 4;
-                // The other may lack what comes later, if that is whole here.
+                // What comes later may be missing in the other, if that is whole here.
                 if name == "catalog" && step == 0 {
                     let first_line = whole.iter().position(|byte| *byte == b'\n').unwrap() + 1;
                     std::fs::write(other, &whole[..first_line]).unwrap();
@@ -315,7 +315,7 @@ fn a_start_mends_what_one_of_two_copies_lost() {
     assert_eq!(sound(dir.path()), expected);
 }
 
-/// Takes back what staging tells of the catalog's length, as if a writer had left it that tells nothing.
+/// Removes the length of the catalog from staging, as if a writer had stored none.
 fn forget_length_of_catalog(dir: &Path) {
     use std::os::unix::fs::FileExt;
     let note = std::fs::read(dir.join("staging")).unwrap();
@@ -388,7 +388,7 @@ fn a_directory_that_was_given_the_description_of_another_is_refused_until_it_has
 
 #[test]
 fn a_catalog_that_lacks_a_source_of_records_is_refused_though_no_slot_tells_its_length() {
-    // Events stand in a chunk that a roll-up tells of, and then in the last chunk too, which only the records tell of.
+    // Events stand in a chunk that a roll-up covers, and then in the last chunk too, which only the records show.
     for rounds in [60, 1] {
         let dir = tempfile::tempdir().unwrap();
         let mut unsynced = options(dir.path());

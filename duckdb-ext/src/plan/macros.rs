@@ -20,7 +20,7 @@ pub struct Macro {
 pub struct MacroParameter {
     pub name: String,
     /// Its default is NULL.
-    pub may_lack: bool,
+    pub is_optional: bool,
 }
 
 /// In the order of the file.
@@ -59,7 +59,7 @@ fn parameter(text: &str) -> Option<MacroParameter> {
     };
     matches!(default, None | Some("NULL")).then(|| MacroParameter {
         name: name.to_owned(),
-        may_lack: default.is_some(),
+        is_optional: default.is_some(),
     })
 }
 
@@ -83,7 +83,7 @@ mod tests {
             .unwrap();
         assert!(!quantile.is_table);
         assert_eq!(quantile.parameters.len(), 8);
-        assert!(!quantile.parameters[3].may_lack);
-        assert!(quantile.parameters[7].may_lack);
+        assert!(!quantile.parameters[3].is_optional);
+        assert!(quantile.parameters[7].is_optional);
     }
 }

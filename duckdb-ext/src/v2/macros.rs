@@ -22,7 +22,7 @@ fn register(extension: &Extension, found: Macro) -> duckdb_neo::Result<()> {
     let mut signature = SignatureBuilder::new().documentation(docs);
     for parameter in found.parameters {
         let declared = FunctionParameter::new::<Any>(parameter.name);
-        signature = signature.param(match parameter.may_lack {
+        signature = signature.param(match parameter.is_optional {
             true => declared.default_value(None::<String>),
             false => declared,
         });

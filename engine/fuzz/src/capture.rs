@@ -1,4 +1,4 @@
-//! Captures, pcap and pcapng: where packets begin and end, and what their headers tell.
+//! Captures, pcap and pcapng: where packets begin and end, and what their headers say.
 //!
 //! Input: the file. That rows are made of what is found here is Arrow's part, and is tested where it is at home.
 

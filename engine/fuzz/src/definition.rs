@@ -31,7 +31,7 @@ pub fn run(input: &[u8]) -> String {
     defined.map_or_else(|error| label(&error), |()| SOUND.to_owned())
 }
 
-/// Defines the sources of a document, and appends the lines that tell of it to the catalog's file.
+/// Defines the sources of a document, and appends the lines that record it to the catalog's file.
 fn define(catalog: &mut Catalog, file: &mut String, toml: &str) -> Result<()> {
     for def in parse_sources(toml)? {
         let before = catalog.event_count();

@@ -1,4 +1,4 @@
-//! The slots of `durable`: where the logs end when no staging tells.
+//! The slots of `durable`: where the logs end without staging.
 //!
 //! Input: flags, then what the two slots hold before their zeroes, half of the input each.
 

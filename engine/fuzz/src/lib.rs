@@ -71,7 +71,7 @@ pub fn flagged(input: &[u8]) -> (u8, &[u8]) {
         .map_or((0, input), |(flags, rest)| (*flags, rest))
 }
 
-/// An error without its numbers, by which inputs are told apart.
+/// An error without its numbers, by which inputs are distinguished.
 pub fn label(error: &impl ToString) -> String {
     let mut label = String::new();
     let mut in_number = false;

@@ -18,7 +18,7 @@ use crate::memory::DIR;
 use crate::memory::Memory;
 use crate::{SOUND, label};
 
-/// A scan that meets so many chunks in a row which cannot be read has told enough: a file may claim any number of them.
+/// A scan that meets so many chunks in a row which cannot be read has shown enough: a file may claim any number of them.
 const FAILURES_MOST: u32 = 100;
 
 /// What was wrong: the labels of all errors that came, in order, between bars.

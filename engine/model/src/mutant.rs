@@ -28,7 +28,7 @@ pub enum Swap {
     ReleaseBeforeWrite,
     /// The writer stores the bytes of a block's next use before it moves the head.
     BytesBeforeHead,
-    /// The writer shows the flusher a tail before it tells readers of it.
+    /// The writer shows the flusher a tail before it shows it to readers.
     MarkBeforeTail,
     /// The reader does not look at the head after it copied what lies past the last summary.
     UnjudgedPastSummaries,

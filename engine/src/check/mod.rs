@@ -251,7 +251,7 @@ impl Check<'_> {
             let meta = self.reader.meta();
             let mut verified = self.tails.verify_chunk(meta, address, &self.chunk);
             if verified.is_err() {
-                // Its segment may have been given up, or written anew, while it was read.
+                // Its segment may have been given up, or written again, while it was read.
                 self.reader.relist();
                 match self.reader.read(LogKind::Records, address, &mut self.chunk) {
                     Err(error @ Error::Evicted { .. }) => return Err(error),

@@ -14,7 +14,7 @@ const MENDED: &str = "the next start, or `ingestd check --repair`, writes it aga
 pub struct SmallFiles {
     slots: Slots,
     /// So long is the catalog at least.
-    told_bytes: u64,
+    bytes_least: u64,
     files: CatalogBytes,
     /// As far as the file or its copy has it.
     pub catalog: Vec<u8>,
@@ -24,11 +24,11 @@ impl SmallFiles {
     pub fn read(reader: &LogReader) -> Result<SmallFiles> {
         // Before the catalog, which only grows.
         let slots = reader.slots()?;
-        let told_bytes = reader.told_catalog_bytes()?;
+        let bytes_least = reader.catalog_bytes_least()?;
         let files = reader.catalog_files()?;
         Ok(SmallFiles {
             slots,
-            told_bytes,
+            bytes_least,
             catalog: files.merged(&reader.meta().uuid).into_owned(),
             files,
         })
@@ -36,7 +36,7 @@ impl SmallFiles {
 
     /// Whether the catalog's lines, which end there, are fewer than they were.
     pub fn lost_lines(&self, lines_end: u64) -> bool {
-        lines_end < self.told_bytes
+        lines_end < self.bytes_least
     }
 
     /// What is damaged of them; the catalog's lines end at `lines_end`. A directory that no writer got far with has neither `durable` nor a catalog.
@@ -81,7 +81,7 @@ impl SmallFiles {
         if self.lost_lines(lines_end) {
             let what = format!(
                 "its lines end at byte {lines_end} of {} that were durable; restore the file from a backup",
-                self.told_bytes
+                self.bytes_least
             );
             return vec![damage(path, what)];
         }

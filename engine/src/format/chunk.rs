@@ -30,7 +30,7 @@ pub enum PushOutcome {
 pub struct ChunkBuilder {
     bytes: Box<[u8]>,
     end: usize,
-    /// What `walk_runs` would find, but for the last run.
+    /// What `walk_runs` would find, except the last run.
     runs: Vec<Run>,
     run: Run,
     /// Where the trailer begins; 0 while the chunk is empty, so that the first record finds no room and is looked at closely.

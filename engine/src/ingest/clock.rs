@@ -98,7 +98,7 @@ impl<S: TimeSource> Clock<S> {
         ((u128::from(ticks) * u128::from(rate)) >> RATE_SHIFT) as i64
     }
 
-    /// Once a second compares with wall time and sets the slew anew. Returns by how much wall time is ahead, in ns.
+    /// Once a second compares with wall time and sets a new slew. Returns by how much wall time is ahead, in ns.
     pub fn discipline(&mut self) -> Option<i64> {
         (self.elapsed_ns(self.rate) >= SECOND_NS).then(|| self.correct())
     }

@@ -64,7 +64,7 @@ pub(super) enum IndexLogs {
 pub(super) fn recover(opening: Opening, index_logs: IndexLogs) -> Result<RecoveredDirectory> {
     let uuid = opening.meta().uuid;
     let catalog_bytes = opening.catalog_bytes()?;
-    let catalog_bytes_least = opening.told_catalog_bytes()?;
+    let catalog_bytes_least = opening.catalog_bytes_least()?;
     // With staging went what the catalog grew to since the newest slot.
     let is_length_known = catalog_bytes_least > 0 && opening.how() != Recovered::StagingLost;
     let (mut catalog, lines, valid_bytes) =
@@ -89,7 +89,7 @@ pub(super) fn recover(opening: Opening, index_logs: IndexLogs) -> Result<Recover
     };
     let first_missing = indexed.chunks.address(indexed.chunk_bytes);
     let closing = first_missing.max(catalog.latest_at());
-    // An index by closure ended with its writer, and nobody can tell its values any more.
+    // An index by closure ended with its writer, and nobody knows its values any more.
     let native: Vec<_> = catalog
         .sources()
         .flat_map(|source| source.open_indexes())

@@ -52,7 +52,7 @@ pub struct Summariser {
 }
 
 impl Summariser {
-    /// Fills `out` with the summary of chunk `chunk_no`, whose bytes are `chunk`, and moves `latest` on. Where they are no chunk, it says so
+    /// Fills `out` with the summary of chunk `chunk_no`, whose bytes are `chunk`, and moves `latest` on. Where they are not a chunk, it returns the error
     /// and nothing moves on.
     pub fn summarise(
         &mut self,

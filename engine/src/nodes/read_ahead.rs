@@ -74,7 +74,7 @@ impl Window {
         bytes.resize(wanted.max(length), 0);
         let read = logs.read(self.log, address, &mut bytes);
         if bytes.len() > length && read.is_err() {
-            // What stands behind may be damaged, which is no harm to what is asked for.
+            // What stands behind may be damaged, which does no harm to what is asked for.
             bytes.truncate(length);
             logs.read(self.log, address, &mut bytes)?;
         } else {

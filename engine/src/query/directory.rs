@@ -123,7 +123,7 @@ impl Directory {
 /// One that is damaged together with its copy, or shorter than the directory says.
 pub fn read_catalog(reader: &LogReader) -> Result<Catalog> {
     // Before the catalog, which only grows.
-    let bytes_least = reader.told_catalog_bytes()?;
+    let bytes_least = reader.catalog_bytes_least()?;
     let bytes = reader.catalog_bytes()?;
     let uuid = &reader.meta().uuid;
     let (catalog, _, _) = decode_whole_catalog(reader.dir(), uuid, &bytes, bytes_least)?;

@@ -17,7 +17,7 @@ use crate::types::{Key, LOSSES_SOURCE, Timestamp};
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum LossStage {
-    /// Before the log: what arrived is no record of its source.
+    /// Before the log: what arrived is not a record of its source.
     Input = 1,
     /// The log had no room, or failed.
     Log = 2,

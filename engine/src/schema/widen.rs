@@ -46,7 +46,7 @@ impl Widening {
         })
     }
 
-    /// Appends to `out` what `payload` is in the new layout. False, with nothing appended, where it is no payload of the old one.
+    /// Appends to `out` what `payload` is in the new layout. False, with nothing appended, where it is not a payload of the old one.
     pub fn widen(&self, payload: &[u8], out: &mut Vec<u8>) -> bool {
         let Widening {
             old,

@@ -1,4 +1,4 @@
-//! A client that keeps a list of what it pushed, and of what it was told of it.
+//! A client that keeps a list of what it pushed, and of what it was answered.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

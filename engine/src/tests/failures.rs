@@ -37,7 +37,7 @@ fn run_with(fault: Fault, times: u64, after: u64, random: &mut Random) -> Result
         return Ok(());
     };
     let sent = &run.client.sent;
-    // A line of the catalog is written anew before its file is synced again.
+    // A line of the catalog is written again before its file is synced again.
     let again = disk.synced_again();
     if let Some(path) = again.iter().find(|path| !path.ends_with("catalog")) {
         let (kind, path) = (Kind::Sync, path.clone());

@@ -114,7 +114,7 @@ pub fn read(disk: &Disk, sent: &[Sent], owed: &Owed) -> Result<Found, Broken> {
     if lost < owed.lost {
         return Err(broken(
             "pending losses are kept",
-            format!("{lost} lost records are told, {} are owed", owed.lost),
+            format!("{lost} lost records are reported, {} are owed", owed.lost),
         ));
     }
     Ok(Found { first, end })
@@ -222,14 +222,14 @@ fn agree(snapshot: &Snapshot, records: &Records) -> Result<(), Broken> {
     Ok(())
 }
 
-/// The first gap that is told.
+/// The first gap that is reported.
 fn first_gap(disk: &Disk) -> Result<Option<Loss>> {
     let reader = LogReader::open_with(disk.storage(), &loom())?;
     let losses = Directory::of(reader).snapshot()?.losses(&Poll::never())?;
     Ok(losses.into_iter().find(|loss| loss.stage == "crash"))
 }
 
-/// A crash that left staging where it was lost nothing, and none is told.
+/// A crash that left staging where it was lost nothing, and none is reported.
 pub fn tells_no_gap(disk: &Disk) -> Result<(), Broken> {
     let promise = "no false loss";
     match first_gap(disk).map_err(|error| broken(promise, error.to_string()))? {

@@ -1,4 +1,4 @@
-//! The whole engine on a simulated disk: what a client was told holds after its process died, after the power was gone, and after a disk
+//! The whole engine on a simulated disk: what a client was answered holds after its process died, after the power was gone, and after a disk
 //! that failed, at any operation of the run.
 //!
 //! One run is remembered at each of its operations; from each, what a kill and what a loss of power leaves is recovered and held against the

@@ -78,7 +78,7 @@ pub fn file_bytes(storage: &dyn Storage, dir: &Path) -> Result<u64> {
 pub struct CatalogFile {
     storage: Arc<dyn Storage>,
     file: Arc<dyn StorageFile>,
-    /// Length of the lines that are durable. The slots of `durable` tell it too.
+    /// Length of the lines that are durable. The slots of `durable` hold it too.
     bytes: Arc<AtomicU64>,
     /// Bytes of a line that failed may stand past the end.
     is_torn: bool,

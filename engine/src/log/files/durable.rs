@@ -1,6 +1,6 @@
 //! `durable`: two slots, written alternately, that say up to where the logs survive a crash of the host.
 //!
-//! A slot is written only after everything that it names is synced, and it is synced itself before anybody is told. Of the two, the
+//! A slot is written only after everything that it names is synced, and it is synced itself before anybody relies on it. Of the two, the
 //! greater verifying sequence wins, so a slot torn in mid-write leaves the one before it.
 
 use std::path::{Path, PathBuf};
@@ -27,12 +27,12 @@ pub struct DurableLog {
     pub begin: Address,
     /// Checksum of the bytes from the last multiple of the chunk size to the tail.
     pub checksum: u32,
-    /// Where records go on above a gap of which no entry tells yet: nothing between the tail and here counts. Not above the tail if there is none.
+    /// Where records go on above a gap that has no entries yet: nothing between the tail and here counts. Not above the tail if there is none.
     pub resume: Address,
 }
 
 impl DurableLog {
-    /// Whether a gap above the tail is not told of yet.
+    /// Whether a gap above the tail has no entries yet.
     pub fn ends_in_gap(&self) -> bool {
         self.resume > self.tail
     }
@@ -218,7 +218,7 @@ impl DurableFile {
         })
     }
 
-    /// Writes and syncs the next slot. The caller has synced what it names. If the medium refuses it, the file is written anew once, with both
+    /// Writes and syncs the next slot. The caller has synced what it names. If the medium refuses it, the file is written again once, with both
     /// slots; the old one is never synced again.
     pub fn write(&mut self, epoch: u64, end: End<'_>, logs: PerLog<DurableLog>) -> Result<()> {
         let (clean, losses) = match end {
@@ -231,7 +231,7 @@ impl DurableFile {
             clean,
             logs,
             losses: losses.to_vec(),
-            // A line was told of before any record that needs it was published, and so before the tails that are written here were loaded.
+            // The length was stored before any record that needs it was published, and so before the tails that are written here were loaded.
             catalog_bytes: self.catalog_bytes.load(Ordering::Acquire),
         };
         let written = match self.file.take() {

@@ -50,7 +50,7 @@ impl WriterLock {
                 holder: holder(&*file),
             });
         };
-        // For people alone: that it cannot be written is no reason not to start.
+        // For people only: a start goes on if it cannot be written.
         let named = file
             .truncate(0)
             .and_then(|()| write_at(&*file, format!("{}\n", std::process::id()).as_bytes(), 0));
@@ -64,7 +64,7 @@ impl WriterLock {
     }
 }
 
-/// Who holds the lock, as far as the file tells.
+/// Who holds the lock, as far as the file says.
 fn holder(file: &dyn StorageFile) -> LockHolder {
     let named = || {
         let mut text = [0; 16];

@@ -180,7 +180,7 @@ impl SegmentDir {
         };
         let name = SegmentName { first, generation };
         let file = match self.open(name, OpenMode::Write) {
-            // What an index log lacks is made anew from the records. The record log does not go on beside records that may only have been put
+            // What is missing from an index log is rebuilt from the records. The record log does not go on beside records that may only have been put
             // elsewhere.
             Err(error @ Error::Damaged { .. }) if self.log != LogKind::Records => {
                 tracing::warn!("{error}; a new file is written beside it");
@@ -189,7 +189,7 @@ impl SegmentDir {
             file => file?,
         };
         if file.bytes()? < self.segment_bytes {
-            // What is written there is synced before anybody is told, and its length with it.
+            // What is written there is synced before anybody relies on it, and its length with it.
             file.allocate(self.segment_bytes)?;
         }
         self.storage.sync_dir(&self.path)?;
@@ -285,7 +285,7 @@ impl SegmentDir {
         Ok(())
     }
 
-    /// Removes a segment. What is no file of ours keeps its place.
+    /// Removes a segment. What is not a file of ours keeps its place.
     fn remove(&self, name: SegmentName) -> Result<()> {
         match unlink_if_present(&*self.storage, &self.path_of(name)) {
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::IsADirectory => Ok(()),
@@ -376,7 +376,7 @@ impl SegmentDir {
         }
     }
 
-    /// Opens a segment to write; `None` where what stands in its place is no file of ours, and so holds nothing of the log.
+    /// Opens a segment to write; `None` where what stands in its place is not a file of ours, and so holds nothing of the log.
     fn own(&self, name: SegmentName) -> Result<Option<Arc<dyn StorageFile>>> {
         match self.open(name, OpenMode::Write) {
             Err(Error::Damaged { .. }) => Ok(None),

@@ -27,7 +27,7 @@ pub enum OpenMode {
     CreateNew,
 }
 
-/// What tells one file from any other on this machine.
+/// What distinguishes one file from any other on this machine.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct FileId {
     pub device: u64,
@@ -172,7 +172,7 @@ pub fn replace_file(storage: &dyn Storage, path: &Path, content: &[u8]) -> Resul
     }
 }
 
-/// Removes a file; that it does not exist is no error.
+/// Removes a file; one that does not exist is not an error.
 pub fn unlink_if_present(storage: &dyn Storage, path: &Path) -> Result<()> {
     match storage.unlink(path) {
         Err(error) if is_not_found(&error) => Ok(()),

@@ -51,7 +51,7 @@ impl View {
         }
     }
 
-    /// Whether this is the end that `slot` tells of.
+    /// Whether this is the end that `slot` describes.
     pub fn is_ended_at(&self, slot: &DurableState) -> bool {
         matches!(&self.stage, Stage::Ended { slot: own, .. } if own.sequence == slot.sequence && own.clean == slot.clean)
     }
@@ -112,7 +112,7 @@ impl View {
 
     /// Says that bytes of one segment are read soon.
     pub fn will_read(&self, segments: &SegmentDir, address: Address, bytes: u64) {
-        // What cannot be opened is told when it is read.
+        // What cannot be opened is reported when it is read.
         if let Ok((file, offset)) = self.segment(segments, address) {
             file.will_read(offset, bytes);
         }

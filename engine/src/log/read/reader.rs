@@ -26,7 +26,7 @@ use crate::log::staging::protocol;
 use crate::log::sync::{Memory, Mutex, locked};
 use crate::types::{Address, LogKind, PerLog, Timestamp};
 
-/// How often a reader looks again when what it was told is replaced under it: a writer begins.
+/// How often a reader looks again when what it found is replaced under it: a writer begins.
 const ATTEMPTS: u32 = 5;
 
 /// Up to where, and from where, a reader may read.
@@ -321,8 +321,8 @@ impl LogReader {
         CatalogBytes::read(&*self.storage, &self.dir)
     }
 
-    /// So long is the catalog at least, as the newest slot of `durable` and staging tell; 0 where neither does.
-    pub fn told_catalog_bytes(&self) -> Result<u64> {
+    /// So long is the catalog at least, as the newest slot of `durable` and staging say; 0 where neither does.
+    pub fn catalog_bytes_least(&self) -> Result<u64> {
         let slot = durable::read(&*self.storage, &self.dir, &self.meta.uuid)?;
         let of_slot = slot.map_or(0, |slot| slot.catalog_bytes);
         match &self.refresh()?.stage {
@@ -436,7 +436,7 @@ impl LogReader {
     fn look(&self, before: &View) -> Result<Option<Stage>> {
         let mut attempt = 1;
         loop {
-            // Lists cost as much as all else here, and are seldom needed; that a link leads elsewhere is told in any case.
+            // Lists cost as much as all else here, and are seldom needed; that a link leads elsewhere is reported in any case.
             self.segments.iter().try_for_each(SegmentDir::refuse_link)?;
             let list = || list_all(&self.segments);
             let survey = Survey::take(&*self.storage, &self.dir, &self.meta, || {
@@ -472,7 +472,7 @@ impl LogReader {
         }
     }
 
-    /// The end that the slot tells of; where staging was lost, `lost` is what segments there are.
+    /// The end that the slot describes; where staging was lost, `lost` is what segments there are.
     fn ended(&self, slot: DurableState, lost: Option<&PerLog<SegmentList>>) -> Stage {
         let tails = slot.tails();
         let resume = resume_after(&slot.logs, &self.meta, lost);

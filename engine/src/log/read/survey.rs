@@ -38,7 +38,7 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// `is_empty` says whether the three logs have no segment; it is asked where nothing else tells.
+    /// `is_empty` says whether the three logs have no segment; it is asked where nothing else says so.
     pub fn take(
         storage: &dyn Storage,
         dir: &Path,
@@ -151,7 +151,7 @@ pub fn keep(
     Ok(logs)
 }
 
-/// What stands in a segment's place and is no file holds nothing that could verify.
+/// What stands in a segment's place and is not a file holds nothing that could verify.
 pub fn is_there(read: Result<bool>) -> Result<bool> {
     match read {
         Err(Error::Damaged { .. }) => Ok(false),

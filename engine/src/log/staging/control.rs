@@ -2,7 +2,7 @@
 //!
 //! A word is stored with its complement (`protocol::tell`). Readers in other processes copy both with `pread`, which promises no atomicity, and read again
 //! until they agree. The writer and the flusher never load from the page: their own truth is in memory (`shared.rs`), the page
-//! is what they tell readers.
+//! is what they show readers.
 
 use super::protocol::Protocol;
 use crate::format::LOSS_TABLE_BYTES;

@@ -104,13 +104,13 @@ impl Staging {
         self.layout
     }
 
-    /// Tells readers a word of a log. Each word has one thread that stores it.
+    /// Shows readers a word of a log. Each word has one thread that stores it.
     pub fn tell(&self, log: LogKind, word: Word, value: Address) {
         let at = control::word_offset(log, word);
         protocol::tell::<Memory>(self.word(at), self.word(at + 8), value.0);
     }
 
-    /// Tells readers a word of the daemon.
+    /// Shows readers a word of the daemon.
     pub fn tell_daemon(&self, word: DaemonWord, value: u64) {
         let at = control::daemon_offset(word);
         protocol::tell::<Memory>(self.word(at), self.word(at + 8), value);

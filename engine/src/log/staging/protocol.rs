@@ -79,7 +79,7 @@ pub fn load_tails<T, E>(mut load: impl FnMut(LogKind) -> Result<T, E>) -> Result
     })
 }
 
-/// Copies from staging what of `[from, end)` is staged: `copy` is told where to begin and copies up to `end`, `load_head` looks at the head.
+/// Copies from staging what of `[from, end)` is staged: `copy` gets where to begin and copies up to `end`, `load_head` looks at the head.
 /// Returns where the copy begins that holds; what lies before it is in segments for good. `head` is the greatest head seen before; it is moved on.
 pub fn copy_staged<P: Protocol, E>(
     from: Address,

@@ -61,7 +61,7 @@ pub struct Opening {
     logs: PerLog<DurableLog>,
     /// What was refused or dropped and has no record in the log.
     losses: Vec<PendingLoss>,
-    /// The last writer appended nothing below, and nothing is there above the end: a gap that it had not told of yet.
+    /// The last writer appended nothing below, and nothing is there above the end: a gap without entries yet.
     floor: Address,
     segments: PerLog<SegmentDir>,
     lists: PerLog<SegmentList>,
@@ -93,7 +93,7 @@ impl Opening {
         let lock = WriterLock::take(&*storage, &dir)?;
         remove_unfinished(&*storage, &dir)?;
         let meta = provide_meta(&*storage, &dir, options)?;
-        // Whoever wrote `loom.json` may have died before its name was durable, and folders without it are no directory.
+        // Whoever wrote `loom.json` may have died before its name was durable, and folders without it are not a Loom directory.
         storage.sync_dir(&dir)?;
         let segments = segment_dirs(&storage, &dir, &meta);
         segments.iter().try_for_each(SegmentDir::make)?;
@@ -226,8 +226,8 @@ impl Opening {
         Ok(bytes.into_merged(&self.meta.uuid))
     }
 
-    /// The catalog was so long when the newest slot was written, or longer; 0 where nothing tells.
-    pub fn told_catalog_bytes(&self) -> Result<u64> {
+    /// The catalog was so long when the newest slot was written, or longer; 0 where nothing says so.
+    pub fn catalog_bytes_least(&self) -> Result<u64> {
         let of_slot = self
             .survey
             .slot
@@ -259,7 +259,7 @@ impl Opening {
         Ok(is_sound.then_some(chunk))
     }
 
-    /// Gives up what lies below, for there is no room to begin with all of it. As in a running writer's retention the slot that says so is durable
+    /// Gives up what lies below, because there is no room to begin with all of it. As in a running writer's retention the slot that says so is durable
     /// before a file goes; it needs no space. It is of an epoch of its own, since what staging held is in segments by now.
     pub fn evict(self, begins: PerLog<Address>) -> Result<()> {
         let mut slot = self.logs;
@@ -276,7 +276,7 @@ impl Opening {
             &self.dir,
             self.meta.uuid,
             self.survey.slot.clone(),
-            Arc::new(AtomicU64::new(self.told_catalog_bytes()?)),
+            Arc::new(AtomicU64::new(self.catalog_bytes_least()?)),
         )?
         .write(self.survey.epoch() + 1, end, slot)?;
         for (segments, entry) in self.segments.iter().zip(slot) {
@@ -317,7 +317,7 @@ impl Opening {
             chunks,
             times,
         };
-        // What lies between the end and `records` is a gap. Readers are not told of addresses in it before their entries stand in the index logs.
+        // What lies between the end and `records` is a gap. Readers see no address in it before its entry stands in the index logs.
         let known = PerLog {
             records: self.end(LogKind::Records).align_up(chunk_bytes),
             ..starts
@@ -413,7 +413,7 @@ impl Opening {
             let (at, entry) = (starts[log], slot[log]);
             let head = at.align_down(u64::from(self.meta.chunk_bytes));
             staging.copy_in(log, head, &self.last_bytes(log, at)?);
-            tell_all(&staging, log, head, &entry);
+            store_all(&staging, log, head, &entry);
             let segments = &self.segments[log];
             let allocated = segments.first_of(at) + segments.segment_bytes();
             logs[log] = LogStart {
@@ -529,8 +529,8 @@ fn pending_losses(survey: &Survey, records: Address) -> Vec<PendingLoss> {
     }
 }
 
-/// Tells readers of a new staging file where a log stands.
-fn tell_all(staging: &Staging, log: LogKind, head: Address, entry: &DurableLog) {
+/// Stores in a new staging file where a log stands.
+fn store_all(staging: &Staging, log: LogKind, head: Address, entry: &DurableLog) {
     staging.tell(log, Word::Head, head);
     staging.tell(log, Word::Begin, entry.begin);
     for word in [Word::Tail, Word::Flushed, Word::Durable] {

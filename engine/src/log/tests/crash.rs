@@ -212,7 +212,7 @@ fn staging_that_is_lost_before_its_epoch_began_held_nothing() {
     drop(resume(scene.open()));
     let begun = std::fs::read(&durable).unwrap();
     scene.lose_staging();
-    // As it was when the new staging was made and no slot told of it.
+    // As it was when the new staging was made and no slot named it.
     std::fs::write(&durable, &ended).unwrap();
     let tails = check_all(&scene.reader()).tail;
     assert_eq!(tails, [Address(808), Address(168), Address(48)].into());
@@ -445,7 +445,7 @@ fn readers_see_tails_that_only_grow_while_writers_come_and_go() {
                 let mut random = Random(seed);
                 let mut before = PerLog::<Address>::default();
                 while !stop.load(Ordering::Relaxed) {
-                    // One that stays open and is shared, and one that comes anew.
+                    // One that stays open and is shared, and one that comes new.
                     let fresh = scene.reader();
                     let reader = if random.below(4) == 0 { &fresh } else { reader };
                     let tails = reader.tails().unwrap().tail;

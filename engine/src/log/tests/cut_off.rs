@@ -115,7 +115,7 @@ fn a_kill_leaves_staging_or_what_it_held_at_any_step_of_a_start_and_of_a_stop() 
     logs.publish();
     let disk = machine.disk.now().kill();
     let machine = Machine { disk };
-    // What a crash left of a segment that was being written anew.
+    // What a crash left of a segment that was being written again.
     let draft = loom().join("records/00000000000000000000.1.new");
     drop(
         machine

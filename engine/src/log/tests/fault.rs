@@ -1,4 +1,4 @@
-//! A disk that refuses: the logs on a simulated one, which fails, shortens or delays what it is told.
+//! A disk that refuses: the logs on a simulated one, which fails, shortens or delays what it is asked.
 
 use super::machine::{Machine, on_disk};
 use super::simulated::{EIO, ENOSPC, EROFS, Fault, Kind, Luck, Op, Rule, loom};

@@ -59,7 +59,7 @@ fn a_flusher_without_space_tries_at_leisure_however_often_it_is_asked() {
         .disk
         .rule(Rule::always(Fault::Fails(ENOSPC), on_disk(Kind::Allocate)));
     let chunk = expected(LogKind::Records, Address(0), CHUNK as usize);
-    wait_until("the blocks are full for want of space", || {
+    wait_until("the blocks are full because space is missing", || {
         let full = logs.try_append(LogKind::Records, &chunk).is_err();
         logs.publish();
         full && logs.waits_for_space()

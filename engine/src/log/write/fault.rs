@@ -8,7 +8,7 @@ use crate::error::Error;
 
 #[derive(Debug)]
 pub enum Fault {
-    /// For want of something that may come back: space, quota, open files, memory. The flusher tries again.
+    /// Something is missing that may come back: space, quota, open files, memory. The flusher tries again.
     Passing(Error),
     /// Anything else.
     Final(Error),

@@ -2,7 +2,7 @@
 //!
 //! It writes straight from staging, whole chunks of the record log past the page cache, each sealed on the way; the index logs, small, go
 //! through the page cache so that they stay warm. A mark moves only when the system call that it stands for has returned. What fails for
-//! want of space or the like is tried again while the writer waits. A file that the medium refuses is written anew, once; what fails then ends the
+//! want of space or the like is tried again while the writer waits. A file that the medium refuses is written again, once; what fails then ends the
 //! flusher. A failed sync is never repeated.
 
 use std::convert::Infallible;
@@ -67,7 +67,7 @@ impl Flusher {
         })
     }
 
-    /// Works until it is told to stop or fails for good.
+    /// Works until it must stop or fails for good.
     pub fn run(mut self) -> Flusher {
         let _guard = PanicGuard(Arc::clone(&self.shared));
         let mut nap = NAP_MIN;
@@ -102,7 +102,7 @@ impl Flusher {
         self
     }
 
-    /// Tells of a failure that may pass, and lets some time pass before the next try.
+    /// Reports a failure that may pass, and lets some time pass before the next try.
     fn wait_out(&mut self, error: &Error) {
         self.shared.trouble(error.to_string(), is_for_space(error));
         if self.warned.is_none_or(|at| at.elapsed() >= WARN_EVERY) {
@@ -129,7 +129,7 @@ impl Flusher {
         // In the opposite order of publication, as every reader: what the later logs refer to lies below the tails loaded after theirs.
         let Ok(mut tails) =
             protocol::load_tails(|log| Ok::<_, Infallible>(self.shared.writer(log).tail.get()));
-        // Unless the entries of the gap that this epoch began with were published before `times` was loaded, it may not count as told of.
+        // Unless the entries of the gap that this epoch began with were published before `times` was loaded, it may not count as known.
         if records_before < self.slot.records.resume {
             tails.records = records_before;
         }
@@ -261,7 +261,7 @@ impl Flusher {
         for log in LogKind::ALL {
             let (entry, written) = (&slot[log], written[log]);
             let marks = self.shared.flusher(log);
-            // Told before the block is released, so that no reader sees a head above what it knows to be durable.
+            // Stored before the block is released, so that no reader sees a head above what it knows to be durable.
             marks.durable.set(entry.tail);
             self.shared.staging.tell(log, Word::Durable, entry.tail);
             // What is written may be above the slot's tail by now. It is released only if it must be: an append that fills a block by itself
@@ -293,7 +293,7 @@ impl Flusher {
     }
 }
 
-/// Tells the writer if the thread dies of a broken invariant, so that it does not wait for ever.
+/// Lets the writer know if the thread dies of a broken invariant, so that it does not wait for ever.
 struct PanicGuard(Arc<Shared>);
 
 impl Drop for PanicGuard {

@@ -105,7 +105,7 @@ impl LogFlusher {
             .draft(first)
             .and_then(Draft::publish)
             .map_err(Fault::Passing)?;
-        // Said when it is done: while nothing can be made it is tried again and again, and told as trouble.
+        // Said when it is done: while nothing can be made it is tried again and again, and reported as trouble.
         tracing::warn!("{refused}; another file has replaced the segment");
         Ok(())
     }
@@ -154,7 +154,7 @@ impl LogFlusher {
         let segments = self.files.segments();
         let Ok(list) = segments.list() else { return };
         while self.next.0 - self.warmed.0 >= step {
-            // Each reading opens its files anew: two in a row through one open file count once.
+            // Each reading opens its files again: two in a row through one open file count once.
             for _ in 0..2 {
                 let _whether = segments.read(&list, self.warmed, &mut self.scratch);
             }

@@ -77,7 +77,7 @@ pub struct Parts {
 }
 
 impl Logs {
-    /// Starts the flusher. All marks stand where appending begins, but for those of what is published before a gap.
+    /// Starts the flusher. All marks stand where appending begins, except those of what is published before a gap.
     pub fn new(parts: Parts) -> Result<Logs> {
         let Parts {
             shared,
@@ -319,7 +319,7 @@ impl Logs {
         Ok(())
     }
 
-    /// Publishes and asks for a sync without waiting for it; `is_synced` tells when it is done.
+    /// Publishes and asks for a sync without waiting for it; `is_synced` says when it is done.
     pub fn request_sync(&mut self) -> u64 {
         self.publish();
         let ticket = self.shared.request_sync();
@@ -387,7 +387,7 @@ impl Logs {
             .any(|log| self.shared.flusher(log).evicted.get() < self.begin(log))
     }
 
-    /// Gives up what lies below: first readers are told, then the directory, then whole segments go, by and by.
+    /// Gives up what lies below: first readers see it, then the directory records it, then whole segments go, by and by.
     pub fn evict(&mut self, begins: PerLog<Address>) {
         for log in LogKind::ALL {
             let marks = self.shared.writer(log);
@@ -439,7 +439,7 @@ impl Logs {
         self.shared.staging.store_losses(self.losses_number, &table);
     }
 
-    /// Tells readers that the writer lives, and how far its clock is from the wall clock.
+    /// Shows readers that the writer lives, and how far its clock is from the wall clock.
     pub fn heartbeat(&self, now: Timestamp, clock_offset_ns: i64) {
         self.shared
             .staging

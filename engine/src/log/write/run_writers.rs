@@ -76,7 +76,7 @@ impl Drop for RunWriters {
     fn drop(&mut self) {
         self.jobs = None;
         for thread in self.threads.drain(..) {
-            // A panic was told where its run ended.
+            // A panic was reported where its run ended.
             let _ = thread.join();
         }
     }

@@ -20,7 +20,7 @@ pub struct SegmentWriter {
     current: Option<SegmentFile>,
     /// Written since their last sync.
     unsynced: Vec<SegmentFile>,
-    /// First addresses of segments of which nobody knows what is on the medium; they are written anew before anything else.
+    /// First addresses of segments of which nobody knows what is on the medium; they are written again before anything else.
     suspect: Vec<Address>,
 }
 
@@ -114,7 +114,7 @@ impl SegmentWriter {
         }
     }
 
-    /// Syncs every file that was written since the last time. One whose sync fails is never synced again: its segment is written anew.
+    /// Syncs every file that was written since the last time. One whose sync fails is never synced again: its segment is written again.
     pub fn sync(&mut self, shared: &Shared, written: Address) -> Result<(), Fault> {
         for unsynced in std::mem::take(&mut self.unsynced) {
             match unsynced.file.sync() {

@@ -67,7 +67,7 @@ pub struct FlusherMarks {
 enum Trouble {
     #[default]
     None,
-    /// Out of space or the like: it tries again. Counted, so that a waiter can tell a failure that came after its request.
+    /// Out of space or the like: it tries again. Counted, so that a waiter can recognise a failure that came after its request.
     Waiting {
         message: String,
         failures: u64,
@@ -203,7 +203,7 @@ impl Shared {
         split
     }
 
-    /// The writer asks for a sync of all that it published; `is_done` tells when it happened.
+    /// The writer asks for a sync of all that it published; `is_done` says when it happened.
     pub fn request_sync(&self) -> u64 {
         // Release pairs with the acquire in `requested`: the flusher that sees the request sees the tails stored before it.
         self.requested.fetch_add(1, Ordering::Release) + 1

@@ -1,7 +1,7 @@
 //! A predicate over a node: which of its children may hold a match, and of which every record is one.
 //!
 //! AND intersects masks, OR joins them. A summary is treated as a node with one child, the chunk itself (bit 0), so that one
-//! algebra serves every level. `may` has every child that holds a match; `all` has no child that holds a record that is none.
+//! algebra serves every level. `may` has every child that holds a match; `all` has no child that holds a record that does not match.
 
 use crate::format::{BinEntry, IndexBlock, Node, SourceStats};
 use crate::query::predicate::Test;

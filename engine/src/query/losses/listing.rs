@@ -1,6 +1,6 @@
-//! What is missing: the records of `loom_losses`, and the gaps and damaged chunks that the timestamp index tells.
+//! What is missing: the records of `loom_losses`, and the gaps and damaged chunks that the timestamp index marks.
 //!
-//! The ledger of the daemon says what it refused and dropped, in its records and in staging's table of what has none yet; what a crash took is told by
+//! The ledger of the daemon says what it refused and dropped, in its records and in staging's table of what has none yet; what a crash took is shown by
 //! the logs themselves. The cost is bounded by the
 //! number of losses: where there are none, the roots of the forest are all that is read.
 
@@ -56,7 +56,7 @@ impl Snapshot {
     }
 
     /// Succeeds where no record of the source is known to be missing in the range. A source with its own time is held to all of its losses:
-    /// when they arrived says nothing about the times that they bore. What retention removed is no loss.
+    /// when they arrived says nothing about the times that they bore. What retention removed is not a loss.
     ///
     /// # Errors
     /// [`Error::Incomplete`] names the first loss; further as [`Snapshot::losses`].

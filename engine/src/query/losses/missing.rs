@@ -31,7 +31,7 @@ pub(crate) struct MissingRun {
 /// All of a snapshot, ascending.
 ///
 /// # Errors
-/// A chunk of which neither its entry nor its own bytes tell, eviction meanwhile, [`crate::Error::Interrupted`].
+/// A chunk of which neither its entry nor its own bytes say anything, eviction meanwhile, [`crate::Error::Interrupted`].
 pub(crate) fn missing_runs(logs: &Arc<SnapshotLogs>, poll: &Poll<'_>) -> Result<Vec<MissingRun>> {
     let mut search = Search {
         reader: CachedNodes::new(Arc::clone(logs)),
@@ -78,7 +78,7 @@ impl Search {
             Ok(false) => return Ok(()),
             Ok(true) => {}
             Err(error) if !error.is_damage() => return Err(error),
-            // It is there if it verifies. Else nobody can tell, and a scan of it fails too.
+            // It is there if it verifies. Else nobody knows, and a scan of it fails too.
             Err(_) if id.level == 0 => return self.cursor.load(ChunkNo(id.ordinal)),
             Err(_) => {}
         }

@@ -210,7 +210,7 @@ impl ChunkCursor {
         }
     }
 
-    /// Reads the records at these offsets alone; of a chunk that must be verified first, all of it. False: the offsets tell too little, and the
+    /// Reads the records at these offsets alone; of a chunk that must be verified first, all of it. False: the offsets say too little, and the
     /// chunk must be looked through. `span` is the arrival of the chunk's first and last record.
     pub fn load_records(
         &mut self,

@@ -1,4 +1,4 @@
-//! How many rows a scan gives, from summaries where they tell.
+//! How many rows a scan gives, from summaries where they can.
 //!
 //! A child of which every record satisfies the predicate adds its count, one of which none may is left out, any other is opened; so
 //! `count(*)` over a window reads the chunks on its edges only.

@@ -58,7 +58,7 @@ pub(crate) fn payloads_of<'a>(run: &Run, chunk: &'a [u8]) -> Payloads<'a> {
     }
 }
 
-/// Of the keys from `from` on leaves those in a range, in their order. There is no branch for each: which they are is anybody's guess.
+/// Of the keys from `from` on leaves those in a range, in their order. There is no branch for each: which they are cannot be predicted.
 pub(crate) fn keep_within(keys: &mut Vec<Key>, from: usize, range: ValueRange) {
     if range == ValueRange::ALL {
         return;

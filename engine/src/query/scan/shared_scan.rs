@@ -1,7 +1,7 @@
 //! A scan that several threads share: one hands out chunks in log order, each reads and filters chunks of its own.
 //!
 //! [`Scan::next`] prunes as it goes, from the roll-ups alone; a thread's `ChunkReader` looks at the chunk's summary where greatest
-//! values may tell the records, and then reads those alone.
+//! values may name the records, and then reads those alone.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -46,7 +46,7 @@ struct Filters {
 }
 
 impl Filters {
-    /// Whether every row of a chunk satisfies them, as far as two rows tell: arrival times do not decrease.
+    /// Whether every row of a chunk satisfies them, as far as two rows show: arrival times do not decrease.
     fn hold_for_all(&self, time: TimeKind, rows: &[Row]) -> bool {
         let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
             return true;
@@ -198,7 +198,7 @@ impl Scan {
     }
 }
 
-/// Whether every record that matches the index's filter has a value, so that its entries tell where matches are.
+/// Whether every record that matches the index's filter has a value, so that its entries show where matches are.
 fn holds_every_match(source: &Source, index: &Index) -> bool {
     let Some(field) = index.value_field() else {
         return true;

@@ -1,4 +1,4 @@
-//! What is told of missing records: the ledger's own, gaps after lost staging, chunks that were found damaged.
+//! What is reported of missing records: the ledger's own, gaps after lost staging, chunks that were found damaged.
 
 use std::fs;
 use std::path::Path;
@@ -177,7 +177,7 @@ fn what_was_lost_with_staging_is_a_gap_between_the_records_around_it() {
     world.writer().sync_durable().unwrap();
     let before = world.snapshot().newest_ts().unwrap().unwrap();
     lose_staging(&mut world);
-    // A reader tells of it before the next writer leaves it out.
+    // A reader reports it before the next writer leaves it out.
     let dir = world.dir.path().join("loom");
     let foretold = losses(&Directory::open(&dir).unwrap().snapshot().unwrap());
     reopen(&mut world);
@@ -366,7 +366,7 @@ fn where_gaps_are_a_damaged_index_tells_them_or_names_what_it_cannot_tell() {
                 assert_eq!(losses, before, "{}", file.display());
                 told += 1;
             }
-            // Of a gap whose entry is gone nothing is left that could tell.
+            // Of a gap whose entry is gone nothing is left that could say so.
             Err(error) => {
                 assert!(log == "times" && error.is_damage(), "{error}");
                 assert!(error.to_string().contains("records"), "{error}");

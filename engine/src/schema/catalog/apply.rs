@@ -1,5 +1,5 @@
 //! What an event does to the catalog, and which may follow what was before: each is checked in full before anything changes, whether
-//! the writer made it or a file tells it.
+//! the writer made it or a file holds it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

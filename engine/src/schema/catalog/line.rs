@@ -1,8 +1,8 @@
 //! The lines of the catalog file (FORMAT.md, *Catalog*): a checksum that covers the directory and the line's number,
 //! and an event.
 //!
-//! A line counts once it is complete. Only the last one can be torn, by a crash while it was written; nobody was told
-//! of it then. Everything else that does not verify is damage.
+//! A line counts once it is complete. Only the last one can be torn, by a crash while it was written; nobody relied on
+//! it then. Everything else that does not verify is damage.
 
 use std::path::Path;
 
@@ -55,17 +55,18 @@ pub fn decode_catalog(uuid: &[u8; 16], text: &[u8]) -> Result<(Catalog, usize, u
     Ok((catalog, line_no as usize, valid_bytes))
 }
 
-/// The same, of the directory `dir`, which says elsewhere that the lines take `told` bytes at least.
+/// The same, of the directory `dir`, which says elsewhere that the lines take `bytes_least` bytes at least.
 pub fn decode_whole_catalog(
     dir: &Path,
     uuid: &[u8; 16],
     text: &[u8],
-    told: u64,
+    bytes_least: u64,
 ) -> Result<(Catalog, usize, usize)> {
     let decoded = decode_catalog(uuid, text).map_err(|error| error.of_catalog(dir))?;
     let (_, _, valid_bytes) = decoded;
-    if (valid_bytes as u64) < told {
-        let what = format!("its lines end at byte {valid_bytes} of {told} that were durable");
+    if (valid_bytes as u64) < bytes_least {
+        let what =
+            format!("its lines end at byte {valid_bytes} of {bytes_least} that were durable");
         return Err(Error::cut_catalog(dir, &what));
     }
     Ok(decoded)

@@ -2,7 +2,7 @@
 //!
 //! `Content` is the bytes of a file, cheap to copy. `Medium` is all files and names, each with what a reader of the page cache sees and what
 //! a loss of power leaves. `Disk` is the storage: it puts rules about failures before the medium, and remembers, where it is asked to, the
-//! medium as it was before each operation, so that one run tells what a crash at any point of it would have left.
+//! medium as it was before each operation, so that one run shows what a crash at any point of it would have left.
 
 mod content;
 mod disk;

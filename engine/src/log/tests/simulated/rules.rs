@@ -1,4 +1,4 @@
-//! What a simulated disk does other than it is told: fails, shortens, tears, delays or lies about operations that fit a rule.
+//! What a simulated disk does other than it is asked: fails, shortens, tears, delays or lies about operations that fit a rule.
 
 use std::fmt;
 use std::path::PathBuf;
