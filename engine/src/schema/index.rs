@@ -123,26 +123,8 @@ impl Index {
         fields: &[FieldDef],
         since: Address,
     ) -> Result<Index> {
-        let Rule {
-            value,
-            filter,
-            bins,
-        } = Rule::new(def, fields)?;
-        let (name, def, kind) = (def.name.clone(), def.clone(), bins.kind());
-        let (until, native) = (None, false);
-        Ok(Index {
-            id,
-            source,
-            name,
-            def,
-            kind,
-            bins,
-            since,
-            until,
-            value,
-            filter,
-            native,
-        })
+        let rule = Rule::new(def, fields)?;
+        Ok(Index::of_rule(id, source, def, rule, false, since))
     }
 
     /// An index whose keys a closure of the writing process makes.
@@ -160,21 +142,35 @@ impl Index {
                 def.name
             )));
         }
-        let bins = BinMap::new(&def.bins, kind)?;
-        let (name, def, until) = (def.name.clone(), def.clone(), None);
-        Ok(Index {
-            id,
-            source,
-            name,
-            def,
-            kind,
-            bins,
-            since,
-            until,
+        let rule = Rule {
             value: None,
             filter: None,
-            native: true,
-        })
+            bins: BinMap::new(&def.bins, kind)?,
+        };
+        Ok(Index::of_rule(id, source, def, rule, true, since))
+    }
+
+    fn of_rule(
+        id: IndexId,
+        source: SourceId,
+        def: &IndexDef,
+        rule: Rule,
+        native: bool,
+        since: Address,
+    ) -> Index {
+        Index {
+            id,
+            source,
+            name: def.name.clone(),
+            def: def.clone(),
+            kind: rule.bins.kind(),
+            bins: rule.bins,
+            since,
+            until: None,
+            value: rule.value,
+            filter: rule.filter,
+            native,
+        }
     }
 
     /// The record's key: `None` where the filter does not match, the value is NULL, or the layout is older than the

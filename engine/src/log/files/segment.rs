@@ -386,13 +386,18 @@ impl SegmentDir {
 
     /// The error for bytes that a segment should hold and does not.
     pub fn missing(&self, list: &SegmentList, address: Address, what: &str) -> Error {
-        let first = self.first_of(address);
-        let generation = list.get(&first).copied().unwrap_or(0);
         Error::Corrupt {
-            path: self.path_of(SegmentName { first, generation }),
+            path: self.path_at(list, address),
             address,
             what: what.to_owned(),
         }
+    }
+
+    /// The segment that holds an address, or would.
+    pub fn path_at(&self, list: &SegmentList, address: Address) -> PathBuf {
+        let first = self.first_of(address);
+        let generation = list.get(&first).copied().unwrap_or(0);
+        self.path_of(SegmentName { first, generation })
     }
 }
 

@@ -18,7 +18,7 @@ use crate::log::files::meta::DirMeta;
 use crate::log::files::mirrored::Mirrored;
 use crate::log::files::os_storage::OsStorage;
 use crate::log::files::own_files::{refuse_foreign, remove_unfinished};
-use crate::log::files::segment::{SegmentDir, SegmentList, SegmentName};
+use crate::log::files::segment::{SegmentDir, SegmentList};
 use crate::log::files::storage::{OpenMode, Storage, unlink_if_present};
 use crate::log::options::{Durability, Geometry, LogOptions};
 use crate::log::read::epoch_view::{Stage, View};
@@ -205,13 +205,7 @@ impl Opening {
 
     /// The segment that holds an address, or would.
     pub fn path_of(&self, log: LogKind, address: Address) -> PathBuf {
-        let segments = &self.segments[log];
-        let first = segments.first_of(address);
-        let generation = self.lists[log].get(&first).copied();
-        segments.path_of(SegmentName {
-            first,
-            generation: generation.unwrap_or(0),
-        })
+        self.segments[log].path_at(&self.lists[log], address)
     }
 
     /// Reads bytes between a log's begin and end.
