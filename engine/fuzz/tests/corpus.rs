@@ -75,7 +75,7 @@ const BEYOND: [(&str, &str); 20] = [
         "8 million fields take megabytes",
     ),
     (
-        "' has the type",
+        ", which has no bytes",
         "what has no bytes is not even read as a type",
     ),
     ("' has more than", "65,536 labels take a megabyte"),
