@@ -48,7 +48,8 @@ impl Cause {
     }
 
     fn add(&mut self, other: &PendingLoss) {
-        let sum = |one: Option<u64>, other: Option<u64>| Some(one?.saturating_add(other?));
+        // A sum that no u64 holds is unknown, as one of unknown parts is.
+        let sum = |one: Option<u64>, other: Option<u64>| one?.checked_add(other?);
         let row = &mut self.row;
         row.records = sum(row.records, other.records);
         row.bytes = sum(row.bytes, other.bytes);
@@ -153,9 +154,10 @@ impl Losses {
         causes.position(|cause| cause.is_of(row.source, row.reason))
     }
 
-    /// What is not in the log yet.
+    /// What is not in the log yet, as far as the number is known.
     pub(crate) fn pending(&self) -> u64 {
         let records = self.causes.iter().filter_map(|cause| cause.row.records);
+        // Rows of a killed daemon come from a file.
         records.fold(0, u64::saturating_add)
     }
 
@@ -253,6 +255,14 @@ impl Losses {
             tracing::error!("{message}");
             self.trouble = Some(message);
         }
+    }
+}
+
+/// The reason for a payload that the writer refused with this error.
+pub(crate) fn reason_of_refusal(error: &Error) -> LossReason {
+    match error {
+        Error::TooLong { .. } => LossReason::TooLong,
+        _ => LossReason::Malformed,
     }
 }
 

@@ -55,11 +55,10 @@ impl Args {
 
 /// Messages for people go to standard error.
 pub(super) fn log_to_stderr() {
-    // A second subscriber, in tests, is refused and not wanted.
-    let _ = tracing_subscriber::fmt()
+    tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_target(false)
-        .try_init();
+        .init();
 }
 
 /// The signals that come from now on.

@@ -35,7 +35,8 @@ pub(super) fn may_share(group: Option<u32>) -> Result<(), String> {
         return Ok(());
     };
     let own = rustix::process::getegid();
-    let others = rustix::process::getgroups().unwrap_or_default();
+    let others = rustix::process::getgroups()
+        .map_err(|error| format!("cannot read the groups of this daemon's user: {error}"))?;
     if own == group || others.contains(&group) || rustix::process::geteuid().is_root() {
         return Ok(());
     }

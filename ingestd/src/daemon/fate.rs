@@ -7,6 +7,7 @@ use loom_engine::schema::{LossReason, Overload, is_builtin};
 use loom_engine::{Error, SourceId};
 
 use super::payload_batch::PayloadBatch;
+use crate::losses::reason_of_refusal;
 use crate::protocol::{Counts, Shape};
 
 pub(super) struct Fate {
@@ -124,14 +125,15 @@ impl Fate {
             failure: None,
         };
         if let Some(last) = pushed.refused.last() {
-            let reason = match last.reason {
-                Error::TooLong { .. } => LossReason::TooLong,
-                _ => LossReason::Malformed,
-            };
+            assert!(
+                pushed.stored_bytes <= taken_bytes,
+                "{} payload bytes were stored of {taken_bytes}",
+                pushed.stored_bytes
+            );
             fate.losses.push(Loss {
-                reason,
+                reason: reason_of_refusal(&last.reason),
                 records: pushed.refused_count,
-                bytes: taken_bytes.saturating_sub(pushed.stored_bytes),
+                bytes: taken_bytes - pushed.stored_bytes,
                 detail: last.reason.to_string(),
             });
         }

@@ -264,6 +264,15 @@ fn prepare(
     })
 }
 
+/// Waits for a thread to end. One that panicked does not keep the others from ending in good order.
+fn join(thread: JoinHandle<()>) {
+    let handle = thread.thread().clone();
+    if thread.join().is_err() {
+        let name = handle.name().expect("each thread of the daemon has a name");
+        tracing::error!("the thread {name} has panicked; report this, with the lines above");
+    }
+}
+
 fn bind_metrics(address: Option<SocketAddr>) -> Result<Option<TcpListener>, DaemonError> {
     address
         .map(|address| {

@@ -18,7 +18,7 @@ use super::metrics::{Load, Metrics};
 use super::payload_batch::PayloadBatch;
 use super::peer::Peer;
 use super::retention::Retention;
-use super::status::{DaemonStatus, SourceStatus};
+use super::status::{DaemonStatus, SourceStatus, nanos};
 use crate::config::Config;
 use crate::losses::{Losses, Lost};
 use crate::protocol::Counts;
@@ -202,7 +202,7 @@ impl Recorder {
             });
         DaemonStatus {
             pid: std::process::id(),
-            uptime_ns: u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            uptime_ns: nanos(self.started.elapsed()),
             connections: self.connections.load(Ordering::Relaxed),
             durability: match self.durability {
                 Durability::None => "none".to_owned(),
@@ -215,7 +215,7 @@ impl Recorder {
             evicted_segments: self.retention.evicted_segments(),
             pending_losses: self.losses.pending(),
             log_stalls: log.stalls,
-            log_stall_ns: u64::try_from(log.stall.as_nanos()).unwrap_or(u64::MAX),
+            log_stall_ns: nanos(log.stall),
             waiting_connections: self.waiting_connections,
             trouble: self.gravest_trouble(),
             sources: sources.collect(),

@@ -122,20 +122,22 @@ impl Retention {
     }
 
     /// How many bytes of the disk are free, where that is less than is wanted.
-    fn scarce_bytes(&self) -> Option<u64> {
+    fn scarce_bytes(&mut self) -> Option<u64> {
         let disk = match rustix::fs::statvfs(&self.dir) {
             Ok(disk) => disk,
             Err(error) => {
-                tracing::debug!("{}: {error}", self.dir.display());
+                self.warn(&format!(
+                    "cannot read how full the disk is: {error}; min_free has no effect meanwhile"
+                ));
                 return None;
             }
         };
+        // A file system may claim any number of blocks.
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
         let wanted = match self.config.min_free {
             FreeSpace::Bytes(bytes) => bytes,
             FreeSpace::Percent(percent) => {
-                let total = disk.f_blocks.saturating_mul(disk.f_frsize);
-                (total as f64 * percent / 100.0) as u64
+                (disk.f_blocks as f64 * disk.f_frsize as f64 * percent / 100.0) as u64
             }
         };
         (free < wanted).then_some(free)

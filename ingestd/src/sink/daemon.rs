@@ -89,8 +89,12 @@ impl Sink for DaemonSink {
             .sync_durable()
             .context("the daemon did not confirm the load")?;
         let mut counts = synced.counts;
-        counts.received -= self.noted.min(counts.received);
-        counts.refused -= self.noted.min(counts.refused);
+        for count in [&mut counts.received, &mut counts.refused] {
+            *count = count.checked_sub(self.noted).with_context(|| {
+                let noted = self.noted;
+                format!("the daemon confirmed {noted} refused rows and counts {count}; its counts are wrong")
+            })?;
+        }
         Ok(Finished {
             counts,
             reason: synced.reason,

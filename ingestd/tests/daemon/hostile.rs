@@ -189,6 +189,10 @@ fn thousands_of_connections_are_told_so_and_cost_no_other_client_anything() {
             let mut stream = stream;
             let mut said = Vec::new();
             let _ = stream.read_to_end(&mut said);
+            // One that was held and never said hello may be cut off by now, and then there was room.
+            if said.is_empty() {
+                continue;
+            }
             let header = Header::decode(&said, REPLY_BODY_BYTES_MAX)
                 .unwrap()
                 .unwrap();

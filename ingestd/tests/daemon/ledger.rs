@@ -98,6 +98,35 @@ fn what_was_refused_and_dropped_is_told_by_the_log_after_a_stop() {
 }
 
 #[test]
+fn metrics_that_find_the_log_full_are_in_the_next_records() {
+    let here = Here::start(&format!("[metrics]\ninterval = '1ms'\n{}", dropping()));
+    let counts = overload(&here.client());
+    // Null bits, then interval_ns, received, stored, refused, dropped: of the whole daemon bit 4 is set, for it has no name.
+    let number = |payload: &[u8], at: usize| {
+        let bytes = payload[1 + 8 * at..][..8].try_into().unwrap();
+        u64::from_le_bytes(bytes)
+    };
+    for is_whole in [false, true] {
+        eventually(|| {
+            let records = payloads(here.path(), "loom_metrics");
+            let of_kind = records
+                .iter()
+                .filter(|record| (record[0] & 16 != 0) == is_whole);
+            let mut sums = Counts::default();
+            for record in of_kind {
+                sums.add(Counts {
+                    received: number(record, 1),
+                    stored: number(record, 2),
+                    refused: number(record, 3),
+                    dropped: number(record, 4),
+                });
+            }
+            (sums == counts).then_some(())
+        });
+    }
+}
+
+#[test]
 fn the_identity_is_exact_after_kills() {
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("loom.toml");

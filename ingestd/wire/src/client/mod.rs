@@ -184,7 +184,8 @@ impl Client {
     /// buffer has to be sent first.
     #[inline]
     pub fn push(&self, source: SourceId, payload: &[u8]) -> Result<(), ClientError> {
-        let limit = self.welcome.payload_bytes_max as usize;
+        // The daemon's word alone does not make a length fit into its two bytes.
+        let limit = (self.welcome.payload_bytes_max as usize).min(usize::from(u16::MAX));
         if payload.len() > limit {
             return Err(ClientError::PayloadTooLong {
                 bytes: payload.len(),
@@ -410,6 +411,7 @@ impl Shared {
                     .0
             };
         }
+        // The client ends, and nobody is left to report an error to.
         let _ = outgoing.send();
     }
 }

@@ -147,8 +147,7 @@ impl Config {
 impl LogConfig {
     /// What the engine is to be opened with.
     pub fn options(&self) -> LogOptions {
-        let defaults = LogOptions::default();
-        let PerLog { chunks, times, .. } = defaults.segment_bytes;
+        let PerLog { chunks, times, .. } = LogOptions::default().segment_bytes;
         let [chunk, block, segment] =
             [&self.chunk, &self.block, &self.segment].map(|size| size.get_ref().0);
         // The index logs have shorter files where the record log has, in whole blocks of theirs.
@@ -158,7 +157,7 @@ impl LogConfig {
             whole.min(most)
         };
         LogOptions {
-            chunk_bytes: u32::try_from(chunk).unwrap_or(defaults.chunk_bytes),
+            chunk_bytes: u32::try_from(chunk).expect("a configuration has chunks of at most 1 MiB"),
             block_bytes: block,
             segment_bytes: [segment, share(8, chunks), share(64, times)].into(),
             staging: (self.staging.get_ref() != Path::new(SHARED_MEMORY))

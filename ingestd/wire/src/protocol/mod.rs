@@ -7,6 +7,7 @@ mod frame;
 mod reply;
 mod request;
 
+pub(crate) use frame::fill_length;
 pub use frame::{
     ErrorCode, FRAME_BYTES_MAX, HEADER_BYTES, Header, Malformed, REPLY_BODY_BYTES_MAX,
     REQUEST_BODY_BYTES_MAX,
