@@ -76,6 +76,11 @@ impl Args {
                 last: Timestamp::MAX,
             },
         };
+        if time.is_empty() {
+            bail!(
+                "no time lies from --from up to --to, which is excluded; give a --to after --from"
+            );
+        }
         let rows = export(
             &snapshot,
             &Export {
@@ -103,7 +108,21 @@ impl Args {
             .and_then(|field| source.fields.get(field));
         let range = match (field, &self.min, &self.max) {
             (_, None, None) => None,
-            (Some(field), min, max) => Some(parse_range(min.as_deref(), max.as_deref(), field)?),
+            (Some(field), min, max) => {
+                let range = parse_range(min.as_deref(), max.as_deref(), field)?;
+                if range.is_empty() {
+                    let bounds = [("--min", min), ("--max", max)];
+                    let bounds =
+                        bounds.map(|(flag, bound)| Some(format!(" {flag} {}", bound.as_ref()?)));
+                    bail!(
+                        "no value of field '{}' ({}) lies within{}; widen the range",
+                        field.name,
+                        field.ty,
+                        bounds.into_iter().flatten().collect::<String>()
+                    );
+                }
+                Some(range)
+            }
             (None, ..) => bail!(
                 "cannot apply --min and --max to index '{name}': it counts records and has no value; omit them"
             ),

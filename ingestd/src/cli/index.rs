@@ -5,9 +5,12 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use clap::Subcommand;
+use loom_engine::schema::BinsDef;
+use serde::Serialize;
 
 use super::catalog::{Editor, read_catalog};
 use super::stdout::show;
+use super::table::Column::Text;
 use super::table::Table;
 
 /// Add, close and list indexes, with or without a running daemon
@@ -119,7 +122,8 @@ fn list(dir: &std::path::Path, source: Option<&str>) -> anyhow::Result<String> {
     {
         return Err(catalog.unknown_source(name).into());
     }
-    let mut table = Table::new(&["source", "index", "value", "where", "bins", "state"]);
+    let none = || "-".to_owned();
+    let mut table = Table::new(["source", "index", "value", "where", "bins", "state"].map(Text));
     let chosen = catalog
         .sources()
         .filter(|found| source.is_none_or(|name| found.name == name));
@@ -129,9 +133,9 @@ fn list(dir: &std::path::Path, source: Option<&str>) -> anyhow::Result<String> {
         table.row([
             source.name.clone(),
             index.name.clone(),
-            index.def.value.clone().unwrap_or_default(),
-            index.def.filter.clone().unwrap_or_default(),
-            format!("{}", index.bins.len()),
+            index.def.value.clone().unwrap_or_else(none),
+            index.def.filter.clone().unwrap_or_else(none),
+            bins(&index.def.bins)?,
             if index.until.is_none() {
                 "open"
             } else {
@@ -141,6 +145,13 @@ fn list(dir: &std::path::Path, source: Option<&str>) -> anyhow::Result<String> {
         ]);
     }
     Ok(table.render())
+}
+
+/// As a configuration writes them, `auto` without its quotes.
+fn bins(bins: &BinsDef) -> anyhow::Result<String> {
+    let mut text = String::new();
+    bins.serialize(toml::ser::ValueSerializer::new(&mut text))?;
+    Ok(text.trim_matches('"').to_owned())
 }
 
 #[cfg(test)]
@@ -166,6 +177,19 @@ mod tests {
         assert_eq!(table["bins"]["count"].as_integer(), Some(8));
         assert!(!text(Some("auto")).contains("bins"));
         assert!(text(Some("[1, 2, 3]")).contains("[1, 2, 3]"));
+    }
+
+    #[test]
+    fn bins_are_shown_as_they_are_defined() {
+        for text in [
+            "\"auto\"",
+            "{ from = 1000, factor = 2, count = 24 }",
+            "[0, 10, 100]",
+        ] {
+            let def: toml::Table = format!("bins = {text}").parse().unwrap();
+            let def: BinsDef = def["bins"].clone().try_into().unwrap();
+            assert_eq!(bins(&def).unwrap(), text.trim_matches('"'));
+        }
     }
 
     #[test]

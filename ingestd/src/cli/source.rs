@@ -9,6 +9,7 @@ use loom_engine::schema::{Source, parse_sources};
 
 use super::catalog::{Editor, read_catalog};
 use super::stdout::show;
+use super::table::Column::{Number, Text};
 use super::table::Table;
 
 /// Add, close and list sources, with or without a running daemon
@@ -60,7 +61,13 @@ impl Args {
                 Editor::open_existing(&dir)?.close_source(&source)?
             }
             SourceCommand::List { dir } => {
-                let mut table = Table::new(&["source", "id", "time", "state", "fields"]);
+                let mut table = Table::new([
+                    Text("source"),
+                    Number("id"),
+                    Text("time"),
+                    Text("state"),
+                    Text("fields"),
+                ]);
                 for source in read_catalog(&dir)?.sources() {
                     table.row(row(source));
                 }

@@ -1,6 +1,5 @@
 //! `ingestd status`: the state of the daemon and of each source, once.
 
-use std::fmt::Write;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,6 +11,7 @@ use ingestd::daemon::DaemonStatus;
 use loom_engine::query::Directory;
 
 use super::stdout::show;
+use super::table::Column::{Number, Text};
 use super::table::{Table, count};
 
 /// Show the state of the daemon, and how many records of each source it stored, refused and dropped since it started
@@ -58,7 +58,12 @@ fn from_the_directory(dir: &Path, alive: &str) -> anyhow::Result<String> {
     } else {
         "not running"
     };
-    let mut table = Table::new(&["source", "records", "in the log", "state"]);
+    let mut table = Table::new([
+        Text("source"),
+        Number("records"),
+        Number("in the log"),
+        Text("state"),
+    ]);
     for source in snapshot.catalog().sources() {
         let totals = snapshot.source_totals(source.id)?;
         table.row([
@@ -82,8 +87,7 @@ pub(super) fn heading(status: &DaemonStatus) -> String {
     let mut text = String::new();
     let up = Duration::from_secs(Duration::from_nanos(status.uptime_ns).as_secs());
     let mut line = |key: &str, value: String| {
-        // Writing to a string does not fail.
-        let _ = writeln!(text, "{key:<12} {value}");
+        text += &format!("{key:<12} {value}\n");
     };
     line(
         "daemon",
@@ -120,8 +124,13 @@ pub(super) fn heading(status: &DaemonStatus) -> String {
 }
 
 fn sources(status: &DaemonStatus) -> String {
-    let mut table = Table::new(&[
-        "source", "received", "stored", "refused", "dropped", "payload",
+    let mut table = Table::new([
+        Text("source"),
+        Number("received"),
+        Number("stored"),
+        Number("refused"),
+        Number("dropped"),
+        Number("payload"),
     ]);
     for source in &status.sources {
         table.row([

@@ -7,6 +7,7 @@ use ingestd::config::Config;
 use ingestd::counted;
 use ingestd::daemon::definitions::rehearse;
 use ingestd::daemon::other_staging;
+use loom_engine::Error;
 
 use super::stdout::say;
 
@@ -81,22 +82,16 @@ impl Args {
                 return Ok(ExitCode::from(EX_CONFIG));
             }
         };
-        let mut notes = Vec::new();
-        match &self.dir {
-            Some(dir) if !dir.join("loom.json").exists() => notes.push(format!(
-                "{} is not a Loom directory yet; 'ingestd run' creates it",
-                dir.display()
-            )),
-            Some(dir) => match rehearse(dir, &config) {
-                Ok(found) => notes = found,
-                Err(error) => {
-                    let dir = dir.display();
-                    eprintln!("ingestd: {path}: {dir} does not take this configuration: {error}");
-                    return Ok(ExitCode::from(EX_CONFIG));
-                }
-            },
-            None => {}
-        }
+        let rehearsed = self.dir.as_ref().map(|dir| (dir, rehearse(dir, &config)));
+        let mut notes = match rehearsed {
+            None => Vec::new(),
+            Some((dir, Err(error @ Error::Schema(_)))) => {
+                let dir = dir.display();
+                eprintln!("ingestd: {path} does not fit the Loom directory {dir}: {error}");
+                return Ok(ExitCode::from(EX_CONFIG));
+            }
+            Some((_, notes)) => notes?,
+        };
         let sources = counted(config.sources.len() as u64, "source");
         say(format_args!("{path}: sound, with {sources}"))?;
         notes.extend(other_staging(config.log.staging.get_ref(), None));

@@ -15,6 +15,7 @@ pub mod definitions;
 mod error;
 mod exposition;
 mod fate;
+mod home;
 mod http;
 mod ledger;
 mod leftovers;
@@ -49,6 +50,7 @@ use crate::config::{AccessConfig, Config, LogConfig, MetricsConfig, OnFull};
 use crate::losses::Losses;
 use crate::protocol::{DurabilityWord, REQUEST_BODY_BYTES_MAX, Welcome};
 use crate::socket::SOCKET_NAME;
+use home::Home;
 use http::Http;
 use listener::Listener;
 use message::{Inbox, Message};
@@ -97,7 +99,8 @@ impl Daemon {
             when_full,
         };
         let distrusted = access::distrusted(dir);
-        let mut writer = Writer::open(dir, options)?;
+        let mut writer = Writer::open(dir, options)
+            .map_err(|error| DaemonError::of_start(error, config.retention.on_full))?;
         for note in distrusted {
             tracing::warn!("{note}");
         }
@@ -124,6 +127,7 @@ impl Daemon {
         let thread = WriterThread::new(Recorder::new(
             writer,
             prepared.losses,
+            Home::of(dir).map_err(io)?,
             Retention::new(dir, config.retention.clone()),
             Metrics::new(config.metrics.interval.0),
             durability,
@@ -249,7 +253,7 @@ fn prepare(
     for note in notes {
         tracing::warn!("{note}");
     }
-    if let Some(note) = other_staging(config.log.staging.get_ref(), Some(writer.meta().uuid)) {
+    for note in other_staging(config.log.staging.get_ref(), Some(writer.meta().uuid)) {
         tracing::info!("{note}");
     }
     let http = bind_metrics(config.metrics.listen)?;

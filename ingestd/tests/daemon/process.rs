@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ingestd::client::{Client, ClientError};
-use ingestd::daemon::other_staging;
+use ingestd::daemon::{DaemonStatus, other_staging};
 use loom_engine::SourceId;
 
-use super::support::{NUMBERS, SMALL, There, eventually, numbers, payloads};
+use super::support::{NUMBERS, SMALL, There, eventually, ingestd, numbers, payloads};
 
 fn write_config(dir: &Path, text: &str) -> String {
     let path = dir.join("loom.toml");
@@ -195,6 +195,53 @@ fn readers_follow_a_daemon_across_restarts() {
 }
 
 #[test]
+fn a_daemon_whose_directory_is_moved_away_says_so_once_and_confirms_nothing_until_it_is_back() {
+    let root = tempfile::tempdir().unwrap();
+    let (dir, away) = (root.path().join("loom"), root.path().join("away"));
+    let log = root.path().join("log");
+    let child = ingestd()
+        .arg("run")
+        .arg(&dir)
+        .stderr(std::fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let there = There::of(child, &dir);
+    let client = there.client();
+    let source = client.define_one(NUMBERS).unwrap();
+    let trouble = || {
+        let status = DaemonStatus::from_json(&client.status().unwrap()).unwrap();
+        status.trouble
+    };
+    let named = format!("the Loom directory {} was", dir.display());
+    let is_named = |trouble: Option<String>| trouble.filter(|text| text.contains(&named));
+    for what in ["removed or moved away", "replaced by another directory"] {
+        std::fs::rename(&dir, &away).unwrap();
+        if what.starts_with("replaced") {
+            std::fs::create_dir(&dir).unwrap();
+        }
+        let message = eventually(|| is_named(trouble()));
+        assert!(message.contains(what) && message.contains("move it back"));
+        client.push(source, &1u64.to_le_bytes()).unwrap();
+        let refused = client.sync().unwrap_err().to_string();
+        assert_eq!(refused, message);
+        if dir.exists() {
+            std::fs::remove_dir(&dir).unwrap();
+        }
+        std::fs::rename(&away, &dir).unwrap();
+        eventually(|| trouble().is_none().then_some(()));
+        client.sync().unwrap();
+    }
+    assert_eq!(numbers(&dir), [1, 1]);
+    there.signal("-TERM");
+    assert!(there.wait());
+    let log = std::fs::read_to_string(&log).unwrap();
+    let errors = log.lines().filter(|line| line.contains("ERROR"));
+    let errors: Vec<_> = errors.collect();
+    assert_eq!(errors.len(), 2, "{log}");
+    assert!(errors.iter().all(|line| line.contains(&named)), "{log}");
+}
+
+#[test]
 fn staging_files_are_named_except_the_directorys_own() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("loom");
@@ -205,24 +252,33 @@ fn staging_files_are_named_except_the_directorys_own() {
         &format!("[log]\nstaging = '{}'", staging.display()),
     );
     let config = write_config(root.path(), &format!("{log}{NUMBERS}"));
-    assert_eq!(other_staging(&staging, None), None);
+    assert_eq!(other_staging(&staging, None), [""; 0]);
     let there = There::start(&dir, &["--config", &config]);
     let own = there.client().welcome().uuid;
     std::fs::write(staging.join("loom-of-somebody-else"), "x").unwrap();
-    assert_eq!(other_staging(&staging, Some(own)), None);
+    assert_eq!(other_staging(&staging, Some(own)), [""; 0]);
     there.signal("-KILL");
     assert!(!there.wait());
     let left = std::fs::read_dir(&staging).unwrap();
     let left = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let left = left.max_by_key(String::len).unwrap();
     for other in [None, Some([7; 16])] {
-        let named = other_staging(&staging, other).unwrap();
-        assert!(named.contains(&left), "{named}");
-        assert!(!named.contains("somebody"), "{named}");
-        assert!(named.contains("directory is gone"), "{named}");
+        let [line] = &other_staging(&staging, other)[..] else {
+            panic!("one file is left");
+        };
+        let file = staging.join(&left).display().to_string();
+        assert!(line.contains(&file), "{line}");
+        let (_, find) = line.split_once("'find / ").unwrap();
+        let (find, _) = find.split_once('\'').unwrap();
+        let found = std::process::Command::new("find")
+            .arg(root.path())
+            .args(find.split(' '))
+            .output();
+        let found = String::from_utf8(found.unwrap().stdout).unwrap();
+        assert_eq!(Path::new(found.trim_end()), dir, "{line}");
     }
     let again = There::start(&dir, &["--config", &config]);
     again.signal("-TERM");
     assert!(again.wait());
-    assert_eq!(other_staging(&staging, None), None);
+    assert_eq!(other_staging(&staging, None), [""; 0]);
 }
