@@ -197,7 +197,7 @@ impl Losses {
         }
         match self.try_record(writer) {
             Ok(()) => self.trouble = None,
-            Err(error) => self.complain(format!("losses cannot be recorded for now: {error}")),
+            Err(error) => self.complain(format!("cannot record losses in loom_losses: {error}; they stay counted and are recorded later")),
         }
     }
 

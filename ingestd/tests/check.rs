@@ -326,7 +326,7 @@ fn what_is_printed_to_nobody_or_to_a_full_disk_ends_in_no_panic() {
     let (code, said) = printed_to(full.into());
     assert_eq!(code, Some(1));
     assert!(
-        said.starts_with("ingestd: standard output: No space"),
+        said.starts_with("ingestd: cannot write to standard output: No space"),
         "{said}"
     );
 }

@@ -15,9 +15,11 @@ use super::table::Table;
 
 /// Add, close and list indexes, with or without a running daemon
 #[derive(clap::Args)]
-#[command(
-    after_help = "Examples:\n  ingestd index add /var/lib/loom --source redis_request --index slow --value latency_ns --where \"op = 'SET'\"\n  ingestd index close /var/lib/loom --source redis_request --index slow\n  ingestd index list /var/lib/loom"
-)]
+#[command(after_help = "\
+Examples:
+  ingestd index add /var/lib/loom --source redis_request --index slow --value latency_ns
+  ingestd index close /var/lib/loom --source redis_request --index slow
+  ingestd index list /var/lib/loom")]
 pub struct Args {
     #[command(subcommand)]
     command: IndexCommand,
@@ -25,42 +27,54 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum IndexCommand {
-    /// Add an index for the records that arrive from now on
+    /// Add an index to a source
+    ///
+    /// The index describes the records that arrive from now on. Queries scan the earlier ones.
+    #[command(after_help = "\
+Example:
+  ingestd index add /var/lib/loom --source redis_request --index slow_sets --value latency_ns \\
+    --where \"op = 'SET'\" --bins \"{ from = 1000, factor = 2, count = 24 }\"")]
     Add {
-        /// The Loom directory
+        /// Loom directory
         dir: PathBuf,
-        /// The source of the index
+        /// Source of the index
         #[arg(long, value_name = "NAME")]
         source: String,
-        /// The name of the index
+        /// Name of the index
         #[arg(long, value_name = "NAME")]
         index: String,
-        /// The field to summarise; without it, the index counts records
+        /// Field to summarise; without it, the index counts records
         #[arg(long, value_name = "FIELD")]
         value: Option<String>,
-        /// The records to include, as in "op = 'SET'"; without it, all
+        /// Filter of the records to include; without it, all
         #[arg(long = "where", value_name = "FILTER")]
         filter: Option<String>,
-        /// The bins, as in the configuration: "{ from = 1000, factor = 2, count = 24 }" or "[0, 10, 100]"
+        /// Bins as in the configuration: a table or a list of edges; without it, automatic ones
         #[arg(long, value_name = "TOML")]
         bins: Option<String>,
     },
-    /// Close an index; queries can still use it for the records that it covers
+    /// Close an index
+    ///
+    /// Queries still use it for the records that it describes. Records that arrive from now on are not added to it.
+    #[command(
+        after_help = "Example:\n  ingestd index close /var/lib/loom --source redis_request --index slow"
+    )]
     Close {
-        /// The Loom directory
+        /// Loom directory
         dir: PathBuf,
-        /// The source of the index
+        /// Source of the index
         #[arg(long, value_name = "NAME")]
         source: String,
-        /// The name of the index
+        /// Name of the index
         #[arg(long, value_name = "NAME")]
         index: String,
     },
     /// List the indexes of one source, or of all
+    #[command(after_help = "Example:\n  ingestd index list /var/lib/loom --source redis_request")]
     List {
-        /// The Loom directory
+        /// Loom directory
         dir: PathBuf,
-        /// The source; without it, all
+        /// Source; without it, all
         #[arg(long, value_name = "NAME")]
         source: Option<String>,
     },

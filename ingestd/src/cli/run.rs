@@ -16,18 +16,23 @@ const CHECK: Duration = Duration::from_millis(500);
 /// How soon a further signal is the same request: `timeout` signals the process and its group, and so may whoever stops a group.
 const SAME_REQUEST: Duration = Duration::from_secs(1);
 
-/// Run the daemon on a Loom directory until SIGTERM or SIGINT; SIGHUP reads the configuration again
+/// Run the daemon on a Loom directory
+///
+/// It runs in the foreground and logs to standard error. SIGTERM or SIGINT stops it, and then all records are on disk. SIGHUP makes it read
+/// the configuration again.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Example:\n  ingestd run /var/lib/loom --config /etc/loom.toml\n\n`ingestd validate --help` shows every key of the configuration."
-)]
+#[command(after_help = "\
+Example:
+  ingestd run /var/lib/loom --config /etc/loom.toml
+
+'ingestd validate --help' shows every key of the configuration.")]
 pub struct Args {
-    /// The Loom directory; created if it does not exist
+    /// Loom directory; created if it does not exist
     dir: PathBuf,
-    /// The configuration (TOML); without it, all defaults hold and clients define the sources
+    /// Configuration (TOML); without it, every key has its default and clients define the sources
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Start although the newest record is more than a day ahead of the clock
+    /// Start even if the newest record is more than a day ahead of the clock
     #[arg(long)]
     accept_clock: bool,
 }
@@ -92,7 +97,7 @@ pub(super) fn stop(daemon: Daemon, signals: &Receiver<i32>) -> anyhow::Result<()
         .spawn(move || {
             while let Ok(signal) = impatient.recv() {
                 if signal != SIGHUP && first.elapsed() >= SAME_REQUEST {
-                    tracing::warn!("stopped at once by a second signal; the next start recovers");
+                    tracing::warn!("a second signal ended the daemon at once; the next start recovers its records");
                     std::process::exit(1);
                 }
             }
@@ -128,13 +133,13 @@ fn reload(daemon: &Daemon, path: Option<&Path>) -> anyhow::Result<()> {
                 for note in notes? {
                     tracing::warn!("{note}");
                 }
-                tracing::info!("{} is in effect", path.display());
+                tracing::info!("the configuration {} is in effect", path.display());
                 return Ok(());
             }
         },
     };
     tracing::error!(
-        "refused {}: {refused}; the configuration stays as it was",
+        "cannot apply the configuration {}: {refused}; the previous one stays in effect",
         path.display()
     );
     Ok(())

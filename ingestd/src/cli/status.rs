@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ingestd::client::{Client, ClientError};
 use ingestd::config::ByteSize;
+use ingestd::counted;
 use ingestd::daemon::DaemonStatus;
 use loom_engine::query::Directory;
 
@@ -14,11 +15,13 @@ use super::stdout::show;
 use super::table::Column::{Number, Text};
 use super::table::{Table, count};
 
-/// Show the state of the daemon, and how many records of each source it stored, refused and dropped since it started
+/// Show the state of the daemon and the counts of each source
+///
+/// The counts are since the daemon started. If none runs, it shows what each source holds.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  ingestd status /var/lib/loom")]
 pub struct Args {
-    /// The Loom directory
+    /// Loom directory
     dir: PathBuf,
 }
 
@@ -92,31 +95,39 @@ pub(super) fn heading(status: &DaemonStatus) -> String {
     line(
         "daemon",
         format!(
-            "running as process {}, up {}, {} connections",
+            "running as process {} for {}, with {}",
             status.pid,
             clock(up),
-            status.connections
+            counted(status.connections, "connection")
         ),
     );
     let behind = status.records_end.saturating_sub(status.records_durable);
     line(
         "record log",
         format!(
-            "{} B, {} B of it not yet durable (durability {})",
+            "{} B, of which {} B are not durable yet (durability {})",
             count(status.records_end),
             count(behind),
             status.durability
         ),
     );
-    line(
-        "disk",
-        format!(
-            "delayed the writer {} times, {:.1} s in total; {} connections wait now",
-            status.log_stalls,
-            Duration::from_nanos(status.log_stall_ns).as_secs_f64(),
-            status.waiting_connections
+    let stalls = match status.log_stalls {
+        0 => "the writer never waited for the disk".to_owned(),
+        stalls => format!(
+            "the writer waited for the disk {}, {:.1} s in total",
+            counted(stalls, "time"),
+            Duration::from_nanos(status.log_stall_ns).as_secs_f64()
         ),
-    );
+    };
+    line("stalls", stalls);
+    if status.waiting_connections > 0 {
+        let waiting = counted(status.waiting_connections, "connection");
+        line("waiting", format!("{waiting}, because the log is full"));
+    }
+    if status.pending_losses > 0 {
+        let lost = counted(status.pending_losses, "lost record");
+        line("losses", format!("{lost} not in loom_losses yet"));
+    }
     if let Some(trouble) = &status.trouble {
         line("trouble", trouble.clone());
     }

@@ -19,11 +19,11 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Moves to the corner and clears the terminal.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Show rate, bytes, lag and losses of each source once a second, until Ctrl-C
+/// Show rates and losses of each source every second, until Ctrl-C
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  ingestd top /var/lib/loom")]
 pub struct Args {
-    /// The Loom directory
+    /// Loom directory
     dir: PathBuf,
 }
 

@@ -11,7 +11,7 @@ use loom_engine::Error;
 
 use super::stdout::say;
 
-/// What `sysexits.h` calls a configuration error.
+/// The exit status that `sysexits.h` calls a configuration error.
 const EX_CONFIG: u8 = 78;
 
 const AFTER_HELP: &str = r#"Example:
@@ -19,30 +19,30 @@ const AFTER_HELP: &str = r#"Example:
 
 Every key, with its default; sources, limits and the group are examples:
   [log]
-  chunk = "64KiB"           # unit of indexing; fixed when the directory is created
-  block = "64MiB"           # unit of eviction; two are staged
-  segment = "1GiB"          # size of a file of the record log, which has at least two; fixed when the directory is created
-  staging = "/dev/shm"      # if everything fits there with 10 % to spare, else the Loom directory
-  durability = "500ms"      # fsync at most this late; or "batch" (acknowledge after fsync), or "none"
+  chunk = "64KiB"           # size of a chunk; fixed when the directory is created
+  block = "64MiB"           # size of a staged block; two are in memory
+  segment = "1GiB"          # size of a file of the record log; fixed when the directory is created
+  staging = "/dev/shm"      # folder of the staging file; if it does not fit there, the Loom directory
+  durability = "500ms"      # how late records are synced at most; "batch": a sync waits for the disk; "none": no syncs
 
   [retention]
-  max_bytes = "50GiB"       # of all log files on the disk; unlimited unless given
-  max_age = "24h"           # of the newest record in a file; unlimited unless given
-  min_free = "5%"           # of the disk, or a size; when less is free,
+  max_bytes = "50GiB"       # size of all log files; unlimited if omitted
+  max_age = "24h"           # age of the newest record of a file; unlimited if omitted
+  min_free = "5%"           # share of the disk that stays free, or a size; if less is free:
   on_full = "evict"         # "evict" removes the oldest file, "refuse" refuses and counts new records
 
   [metrics]
-  listen = "127.0.0.1:9464" # serves /metrics, /livez and /readyz on loopback; off unless given
-  interval = "10s"          # how often the source loom_metrics gets records; "0s" for never
+  listen = "127.0.0.1:9464" # serves /metrics, /livez and /readyz on loopback; off if omitted
+  interval = "10s"          # period of the records in loom_metrics; "0s": none
 
   [access]
-  group = "telemetry"       # may read and query the directory; none unless given
-  socket = "owner"          # who may push; or "group"
+  group = "telemetry"       # a group that may query the directory; none if omitted
+  socket = "owner"          # who may push: "owner" or "group"
 
   [[source]]
   name = "redis_request"
   time = "arrival"          # or "own": each record carries its own time
-  on_overload = "block"     # or "drop_new"
+  on_overload = "block"     # if the log is full, producers wait; "drop_new" drops and counts new records
   [[source.field]]
   name = "latency_ns"
   type = "u64"
@@ -56,15 +56,16 @@ Every key, with its default; sources, limits and the group are examples:
   where = "op = 'SET'"
   bins = { from = 1000, factor = 2, count = 24 }"#;
 
-/// Check a configuration, and with DIR whether the daemon of that directory would take it
+/// Check a configuration, alone or with a Loom directory
 ///
-/// Exit 0 when it is sound, 78 when it is not, with the line or the source that is wrong.
+/// It reports the line or the source that is wrong. With DIR it also checks that a daemon can use DIR and that the configuration fits its
+/// sources. The exit status is 0 if the configuration is sound, 78 if it is not, and 1 if a daemon cannot use DIR.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
-    /// A Loom directory: compare the configuration with its catalog
+    /// Loom directory, or a path where a daemon is to create one
     dir: Option<PathBuf>,
-    /// The configuration (TOML)
+    /// Configuration (TOML)
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
 }

@@ -55,7 +55,7 @@ pub(super) fn distrusted(dir: &Path) -> Vec<String> {
     let (name, user) = (dir.display(), rustix::process::geteuid().as_raw());
     if found.uid() != user {
         notes.push(format!(
-            "{name} belongs to user {}, who may replace any file that this daemon of user {user} keeps there; run 'chown {user} {name}'",
+            "{name} belongs to user {}, who can replace every file that this daemon, of user {user}, writes there; run 'chown {user} {name}'",
             found.uid()
         ));
     }

@@ -116,7 +116,7 @@ fn define(
 
 /// Reads the TOML of one index; that it fits its source is checked where it is defined.
 pub(crate) fn parse_index(toml: &str) -> Result<IndexDef, Error> {
-    toml::from_str(toml).map_err(|error| Error::schema(error.to_string().trim_end()))
+    toml::from_str(toml).map_err(|error| Error::schema(error.message()))
 }
 
 fn code_of(error: &Error) -> ErrorCode {

@@ -90,14 +90,13 @@ impl Connection {
             Err(End::Malformed(malformed)) => (ErrorCode::Malformed, malformed.to_string()),
             Err(End::Version(version)) => (
                 ErrorCode::Version,
-                format!(
-                    "protocol version {version} is unknown; this daemon speaks version {VERSION}"
-                ),
+                format!("protocol version {version} is unknown; use a client of version {VERSION}"),
             ),
             Err(End::Broken) => return self.peer.disconnect(),
             Err(End::WriterGone) => (
                 ErrorCode::Failed,
-                "the daemon's writer has failed; its log says why".to_owned(),
+                "the daemon's writer thread has failed; its log says why; start the daemon again"
+                    .to_owned(),
             ),
         };
         // Frames before a malformed one count. A writer that is gone takes none, and the client learns that already.

@@ -89,7 +89,7 @@ pub fn close_index(writer: &mut Writer, source: &str, name: &str) -> Result<(), 
 /// A source that clients may change: built-in ones are the daemon's own.
 pub(super) fn find<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Source, Error> {
     if is_builtin(name) {
-        let what = format!("source '{name}' is built in and cannot be changed");
+        let what = format!("source '{name}' is built in and cannot be changed; use another name");
         return Err(Error::Schema(what));
     }
     let found = catalog.find(name).map(Arc::as_ref);

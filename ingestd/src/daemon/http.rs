@@ -170,11 +170,11 @@ fn answer(head: &str, inbox: &Inbox) -> (&'static str, &'static str, String) {
     let mut words = head.split_ascii_whitespace();
     let (method, target) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
     if method != "GET" && method != "HEAD" {
-        let body = "only GET is answered here\n".to_owned();
+        let body = "use GET or HEAD\n".to_owned();
         return ("405 Method Not Allowed", TEXT, body);
     }
     let failed = |why: &str| ("503 Service Unavailable", TEXT, format!("{why}\n"));
-    let gone = "the writer thread has failed";
+    let gone = "the writer thread has failed; start the daemon again";
     match target.split('?').next().unwrap_or("") {
         "/livez" if inbox.is_alive() => ("200 OK", TEXT, "alive\n".to_owned()),
         "/livez" => failed(gone),
@@ -194,7 +194,7 @@ fn answer(head: &str, inbox: &Inbox) -> (&'static str, &'static str, String) {
             Err(_) => failed(gone),
         },
         _ => {
-            let body = "there are /metrics, /livez and /readyz\n".to_owned();
+            let body = "not found; use /metrics, /livez or /readyz\n".to_owned();
             ("404 Not Found", TEXT, body)
         }
     }

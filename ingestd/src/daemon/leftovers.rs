@@ -17,7 +17,7 @@ pub fn other_staging(folder: &Path, own: Option<[u8; 16]>) -> Vec<String> {
             let path = entry.path();
             (own.as_deref() != Some(uuid)).then(|| {
                 format!(
-                    "the staging file {} belongs to another Loom directory, which 'find / -type d -inum {inode}' shows; \
+                    "staging file {} is of another Loom directory, which 'find / -type d -inum {inode}' shows; \
                      remove the file only if that directory no longer exists",
                     path.display()
                 )

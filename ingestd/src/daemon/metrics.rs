@@ -102,8 +102,12 @@ impl Metrics {
         self.tried = Instant::now();
         match self.try_record(writer, ledger, load) {
             Ok(()) => {}
-            Err(Error::Full) => tracing::debug!("loom_metrics waits: the log is full"),
-            Err(error) => tracing::warn!("cannot record loom_metrics for now: {error}"),
+            Err(Error::Full) => tracing::debug!(
+                "loom_metrics: the log is full; the next records cover this interval too"
+            ),
+            Err(error) => tracing::warn!(
+                "cannot record loom_metrics: {error}; the next records cover this interval too"
+            ),
         }
     }
 

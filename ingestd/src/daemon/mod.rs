@@ -195,15 +195,15 @@ impl Daemon {
         let mut notes = Vec::new();
         if self.log.options() != config.log.options() {
             notes.push(
-                "[log] has changed: the next start takes it over, except chunk and segment, which stay"
+                "[log] has changed; restart the daemon to apply it (chunk and segment never change)"
                     .to_owned(),
             );
         }
         if self.access != config.access {
-            notes.push("[access] has changed: the next start takes it over".to_owned());
+            notes.push("[access] has changed; restart the daemon to apply it".to_owned());
         }
         if self.metrics.listen != config.metrics.listen {
-            notes.push("[metrics] listen has changed: the next start takes it over".to_owned());
+            notes.push("[metrics] listen has changed; restart the daemon to apply it".to_owned());
         }
         let config = config.clone();
         let from_writer = self

@@ -70,10 +70,8 @@ impl Sink for DaemonSink {
     }
 
     fn note_refused(&mut self, source: SourceId, rows: u32, reason: &str) -> anyhow::Result<()> {
-        let name = self
-            .names
-            .get(&source)
-            .context("rows were refused for a source that is not defined")?;
+        let name = self.names.get(&source);
+        let name = name.expect("a load defines its source before it refuses rows");
         self.client.report_refused(name, rows, reason)?;
         self.noted += u64::from(rows);
         Ok(())
@@ -87,7 +85,7 @@ impl Sink for DaemonSink {
         let synced = self
             .client
             .sync_durable()
-            .context("the daemon did not confirm the load")?;
+            .context("the daemon did not confirm that the records are stored")?;
         let mut counts = synced.counts;
         for count in [&mut counts.received, &mut counts.refused] {
             *count = count.checked_sub(self.noted).with_context(|| {

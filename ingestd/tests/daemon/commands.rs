@@ -238,9 +238,25 @@ fn errors_are_one_sentence_with_a_remedy() {
 #[test]
 fn each_command_shows_an_example() {
     for command in [
-        "run", "demo", "source", "index", "status", "top", "check", "validate",
+        "run",
+        "demo",
+        "load",
+        "export",
+        "source",
+        "source add",
+        "source close",
+        "source list",
+        "index",
+        "index add",
+        "index close",
+        "index list",
+        "status",
+        "top",
+        "check",
+        "validate",
     ] {
-        let help = stdout(&[command, "--help"]);
+        let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();
+        let help = stdout(&words);
         assert!(help.contains("Example"), "{command}: {help}");
     }
 }
