@@ -314,13 +314,13 @@ mod tests {
             self.root.path().join("loom")
         }
 
-        fn told(&self) -> Vec<Loss> {
+        fn listed(&self) -> Vec<Loss> {
             let snapshot = Directory::open(&self.dir()).unwrap().snapshot().unwrap();
             snapshot.losses(&Poll::never()).unwrap()
         }
 
         fn records(&self) -> u64 {
-            self.told().iter().filter_map(|loss| loss.records).sum()
+            self.listed().iter().filter_map(|loss| loss.records).sum()
         }
     }
 
@@ -360,11 +360,14 @@ mod tests {
         losses.finish(&mut writer).unwrap();
         assert_eq!(losses.pending(), 0);
         writer.close().unwrap();
-        let told = scene.told();
+        let listed = scene.listed();
         // The first at once, the others together.
-        assert!(told.len() <= 6, "{told:?}");
+        assert!(listed.len() <= 6, "{listed:?}");
         assert_eq!(scene.records(), 200);
-        let dropped = told.iter().find(|loss| loss.reason == "overload").unwrap();
+        let dropped = listed
+            .iter()
+            .find(|loss| loss.reason == "overload")
+            .unwrap();
         assert_eq!(dropped.source.as_deref(), Some("x"));
         assert_eq!(dropped.bytes, dropped.records.map(|records| records * 8));
     }
@@ -449,7 +452,7 @@ mod tests {
         }
         assert!(
             scene
-                .told()
+                .listed()
                 .iter()
                 .any(|loss| loss.reason == "several causes")
         );
@@ -488,11 +491,11 @@ mod tests {
             let reader = threads.spawn(|| {
                 for _ in 0..60 {
                     let least = kept.load(Ordering::Acquire);
-                    let told = scene.records();
+                    let counted = scene.records();
                     let most = entered.load(Ordering::Acquire);
                     assert!(
-                        (least..=most).contains(&told),
-                        "{least} <= {told} <= {most}"
+                        (least..=most).contains(&counted),
+                        "{least} <= {counted} <= {most}"
                     );
                 }
             });
@@ -551,12 +554,12 @@ mod tests {
             }
         }
         let check = |when: &str| {
-            let told = scene.told();
-            let reasons: Vec<_> = told.iter().map(|loss| loss.reason.as_str()).collect();
+            let listed = scene.listed();
+            let reasons: Vec<_> = listed.iter().map(|loss| loss.reason.as_str()).collect();
             let [gap] = &reasons[..] else {
-                panic!("{when}: {told:?}");
+                panic!("{when}: {listed:?}");
             };
-            assert!(gap.starts_with("lost with staging"), "{when}: {told:?}");
+            assert!(gap.starts_with("lost with staging"), "{when}: {listed:?}");
         };
         check("without a writer");
         let (mut writer, mut losses, _) = scene.open();

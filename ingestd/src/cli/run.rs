@@ -13,7 +13,8 @@ use signal_hook::iterator::Signals;
 
 /// How often the daemon's own threads are looked after.
 const CHECK: Duration = Duration::from_millis(500);
-/// How soon a further signal is the same request: `timeout` signals the process and its group, and so may whoever stops a group.
+/// A further signal within this time is the same request: `timeout` signals the process and its group, and others that stop a group may
+/// do so too.
 const SAME_REQUEST: Duration = Duration::from_secs(1);
 
 /// Run the daemon on a Loom directory

@@ -73,7 +73,7 @@ fn rates(
     ]);
     let now = wall_clock();
     for source in &status.sources {
-        // A source that was not there before came into being within the interval; at first there is no interval.
+        // A source that was missing before was created within the interval. The first round has no interval.
         let earlier = before.get(&source.id);
         let per_s = |now: u64, then: Option<u64>| match then {
             Some(then) => {

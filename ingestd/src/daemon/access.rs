@@ -70,7 +70,7 @@ pub(super) fn distrusted(dir: &Path) -> Vec<String> {
 
 /// Creates the directory's socket, in place of one that a killed daemon left.
 ///
-/// Its mode is set before it has a name, so there is no moment in which others could connect.
+/// Its mode is set before it has a name, so others cannot connect at any moment.
 pub(super) fn bind(
     dir: &Path,
     access: &AccessConfig,
@@ -118,8 +118,8 @@ pub(super) fn bind(
     Ok(UnixListener::from(socket))
 }
 
-/// Whether the process at the other end may push: the owner of the daemon and root, or whoever the socket's own mode
-/// lets in where a group may push.
+/// Whether the process at the other end may push. That is the daemon's user and root; where a group may push, the mode of the socket
+/// decides.
 pub(super) fn may_push(stream: &UnixStream, access: &AccessConfig) -> bool {
     if access.socket == SocketAccess::Group {
         return true;

@@ -11,7 +11,7 @@ use super::message::{Gone, Inbox};
 use super::peer::Peer;
 use crate::protocol::{ErrorCode, Reply, Request, RequestId};
 
-/// Carries a request out, after everything that the connection sent before, and returns the reply; None if it is no command.
+/// Carries a request out, after everything that the connection sent before, and returns the reply; None if it is a hello, a push or a sync.
 pub(super) fn carry_out(
     request: Request<'_>,
     inbox: &Inbox,

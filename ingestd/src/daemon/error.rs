@@ -32,7 +32,7 @@ pub enum DaemonError {
 }
 
 impl DaemonError {
-    /// Why a directory cannot be opened; for want of room, with what to do.
+    /// Why a directory cannot be opened. If the disk has too little room, with a remedy.
     pub(super) fn of_start(error: EngineError, on_full: OnFull) -> DaemonError {
         match &error {
             EngineError::Io { source, .. }

@@ -146,7 +146,7 @@ impl Recorder {
         fate.outcome
     }
 
-    /// What is due besides pushes, before each publish: the directory, room on the disk, the daemon's metrics, and losses.
+    /// Does what is due before each publish, apart from pushes: looks after the directory, room on the disk, the daemon's metrics, and losses.
     pub(super) fn keep_house(&mut self) {
         self.home.look();
         if let Err(error) = self.retention.enforce(&mut self.writer) {

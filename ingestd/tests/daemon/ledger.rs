@@ -80,8 +80,8 @@ fn what_was_refused_and_dropped_is_told_by_the_log_after_a_stop() {
     // Seen live too, recorded or not, and each time while it is recorded.
     let begun = std::time::Instant::now();
     while begun.elapsed() < std::time::Duration::from_millis(2500) {
-        let told = lost(here.path()).values().sum::<u64>();
-        assert_eq!(told, counts.refused + counts.dropped);
+        let listed = lost(here.path()).values().sum::<u64>();
+        assert_eq!(listed, counts.refused + counts.dropped);
         assert_incomplete(here.path());
     }
     let dir = here.stop();
@@ -142,9 +142,9 @@ fn the_identity_is_exact_after_kills() {
         there.signal("-KILL");
         there.wait();
         // Readers find it without a daemon.
-        let told = lost(&loom);
+        let listed = lost(&loom);
         let wanted = (total.dropped, total.refused);
-        assert_eq!((told["overload"], told["malformed"]), wanted);
+        assert_eq!((listed["overload"], listed["malformed"]), wanted);
         assert_incomplete(&loom);
     }
     let there = There::start(&loom, &arguments);
@@ -172,10 +172,10 @@ fn records_for_a_source_that_does_not_exist_are_losses_of_no_source_and_the_othe
     client.push(numbers_id, &2u64.to_le_bytes()).unwrap();
     let error = client.sync().unwrap_err();
     assert!(error.to_string().contains("no source"), "{error}");
-    let told = eventually(|| losses(here.path()).pop());
-    assert_eq!((told.source, told.records), (None, Some(1)));
+    let listed = eventually(|| losses(here.path()).pop());
+    assert_eq!((listed.source, listed.records), (None, Some(1)));
     assert_eq!(
-        (told.stage.as_str(), told.reason.as_str()),
+        (listed.stage.as_str(), listed.reason.as_str()),
         ("input", "no such source")
     );
     // The loss is kept before the records beside it are published.
@@ -201,8 +201,12 @@ fn the_built_in_sources_are_the_daemons_own() {
         .define("[[source]]\nname = 'loom_losses'\n")
         .unwrap_err();
     assert!(error.to_string().contains("built in"), "{error}");
-    let told = eventually(|| Some(losses(here.path())).filter(|told| told.len() > before.len()));
-    assert!(told.iter().all(|loss| loss.records == Some(1)), "{told:?}");
+    let listed =
+        eventually(|| Some(losses(here.path())).filter(|listed| listed.len() > before.len()));
+    assert!(
+        listed.iter().all(|loss| loss.records == Some(1)),
+        "{listed:?}"
+    );
     eventually(|| {
         let snapshot = Directory::open(here.path()).unwrap().snapshot().unwrap();
         snapshot.source("loom_metrics").ok()

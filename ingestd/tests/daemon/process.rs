@@ -1,4 +1,4 @@
-//! The daemon as a process: killed, told to stop, told to read its configuration again.
+//! The daemon as a process: killed, stopped, and made to read its configuration again; and when its directory is moved.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ fn write_config(dir: &Path, text: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Pushes numbers, with a sync now and then, until the daemon is gone; `acknowledged` tells how far syncs returned.
+/// Pushes numbers, with a sync now and then, until the daemon is gone; `acknowledged` is how far syncs returned.
 fn push_until_gone(
     client: &Client,
     source: SourceId,
@@ -214,20 +214,30 @@ fn a_daemon_whose_directory_is_moved_away_says_so_once_and_confirms_nothing_unti
     };
     let named = format!("the Loom directory {} was", dir.display());
     let is_named = |trouble: Option<String>| trouble.filter(|text| text.contains(&named));
+    let mv = |from: &Path, to: &Path| std::fs::rename(from, to).unwrap();
+    // In one step, so that the daemon sees one change.
+    let swap = |one: &Path, other: &Path| {
+        let exchange = rustix::fs::RenameFlags::EXCHANGE;
+        rustix::fs::renameat_with(rustix::fs::CWD, one, rustix::fs::CWD, other, exchange).unwrap();
+    };
     for what in ["removed or moved away", "replaced by another directory"] {
-        std::fs::rename(&dir, &away).unwrap();
-        if what.starts_with("replaced") {
-            std::fs::create_dir(&dir).unwrap();
+        let is_swapped = what.starts_with("replaced");
+        if is_swapped {
+            std::fs::create_dir(&away).unwrap();
+            swap(&dir, &away);
+        } else {
+            mv(&dir, &away);
         }
         let message = eventually(|| is_named(trouble()));
         assert!(message.contains(what) && message.contains("move it back"));
         client.push(source, &1u64.to_le_bytes()).unwrap();
         let refused = client.sync().unwrap_err().to_string();
         assert_eq!(refused, message);
-        if dir.exists() {
-            std::fs::remove_dir(&dir).unwrap();
+        if is_swapped {
+            swap(&away, &dir);
+        } else {
+            mv(&away, &dir);
         }
-        std::fs::rename(&away, &dir).unwrap();
         eventually(|| trouble().is_none().then_some(()));
         client.sync().unwrap();
     }

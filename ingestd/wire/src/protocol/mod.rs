@@ -1,7 +1,7 @@
 //! The bytes on the socket, as `PROTOCOL.md` specifies them: pure encoding and decoding, no I/O.
 //!
-//! Bytes come from anybody who may connect: every decoder checks each length against what is there, allocates
-//! nothing in proportion to a claimed length, and answers with an error, never a panic.
+//! Any process that can connect sends bytes. So every decoder checks each length against the bytes that are there, allocates nothing in
+//! proportion to a claimed length, and returns an error, never a panic.
 
 mod frame;
 mod reply;
