@@ -105,9 +105,13 @@ impl Fate {
             }
             Err(error) => {
                 let detail = error.to_string();
+                let counts = Counts {
+                    dropped: payloads.records,
+                    ..Counts::default()
+                };
                 return Fate {
                     failure: Some(error),
-                    ..Fate::dropped(payloads, LossReason::LogFailed, detail)
+                    ..Fate::lost(payloads, counts, LossReason::LogFailed, detail)
                 };
             }
         };
@@ -159,28 +163,22 @@ impl Fate {
 
     /// The fate of payloads that are all refused.
     pub(super) fn refused(payloads: &PayloadBatch<'_>, reason: LossReason, detail: String) -> Fate {
-        Fate {
-            counts: Counts {
-                refused: payloads.records,
-                ..Counts::default()
-            },
-            ..Fate::lost(payloads, reason, detail)
-        }
+        let counts = Counts {
+            refused: payloads.records,
+            ..Counts::default()
+        };
+        Fate::lost(payloads, counts, reason, detail)
     }
 
-    fn dropped(payloads: &PayloadBatch<'_>, reason: LossReason, detail: String) -> Fate {
+    /// The fate of payloads that are all lost; `counts` says whether they were refused or dropped.
+    fn lost(
+        payloads: &PayloadBatch<'_>,
+        counts: Counts,
+        reason: LossReason,
+        detail: String,
+    ) -> Fate {
         Fate {
-            counts: Counts {
-                dropped: payloads.records,
-                ..Counts::default()
-            },
-            ..Fate::lost(payloads, reason, detail)
-        }
-    }
-
-    fn lost(payloads: &PayloadBatch<'_>, reason: LossReason, detail: String) -> Fate {
-        Fate {
-            counts: Counts::default(),
+            counts,
             stored_bytes: 0,
             losses: vec![Loss {
                 reason,
