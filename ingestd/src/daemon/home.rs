@@ -1,6 +1,7 @@
 //! Whether the directory is still where the daemon opened it. Once it is removed or moved, nobody finds what the daemon records.
 //!
-//! The writer thread looks regularly; syncs fail and the status says why until the directory is back.
+//! The writer thread looks regularly. After that, syncs fail and the status says why until the daemon is started again, even if the directory
+//! comes back: files may be missing from the time between.
 
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +15,7 @@ pub(super) struct Home {
     dir: PathBuf,
     id: Id,
     looked: Instant,
-    /// What is wrong, while something is.
+    /// What has happened to the directory.
     trouble: Option<String>,
 }
 
@@ -36,32 +37,26 @@ impl Home {
         self.trouble.as_deref()
     }
 
-    /// Looks when it is time to, and logs a change.
+    /// Looks when it is time to, and logs once that the directory is gone.
     pub(super) fn look(&mut self) {
-        if self.looked.elapsed() < LOOK {
+        if self.trouble.is_some() || self.looked.elapsed() < LOOK {
             return;
         }
         self.looked = Instant::now();
-        let found = match id_of(&self.dir) {
-            Ok(id) if id == self.id => None,
-            Ok(_) => Some("was replaced by another directory".to_owned()),
+        let what = match id_of(&self.dir) {
+            Ok(id) if id == self.id => return,
+            Ok(_) => "was replaced by another directory".to_owned(),
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                Some("was removed or moved away".to_owned())
+                "was removed or moved away".to_owned()
             }
-            Err(error) => Some(format!("cannot be reached: {error}")),
+            Err(error) => format!("cannot be reached: {error}"),
         };
-        let dir = self.dir.display();
-        let trouble = found.map(|what| {
-            format!(
-                "the Loom directory {dir} {what}, so new records are lost; move it back, or stop this daemon and start it again"
-            )
-        });
-        match (&self.trouble, &trouble) {
-            (before, Some(now)) if before.as_ref() != Some(now) => tracing::error!("{now}"),
-            (Some(_), None) => tracing::info!("the Loom directory {dir} is back"),
-            _ => {}
-        }
-        self.trouble = trouble;
+        let message = format!(
+            "the Loom directory {} {what}; move it back if you can, and restart this daemon: until then new records may be lost",
+            self.dir.display()
+        );
+        tracing::error!("{message}");
+        self.trouble = Some(message);
     }
 }
 
