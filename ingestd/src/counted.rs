@@ -11,8 +11,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_is_no_plural() {
-        let told = [0, 1, 2].map(|count| counted(count, "row"));
-        assert_eq!(told, ["0 rows", "1 row", "2 rows"]);
+    fn one_is_singular() {
+        let shown = [0, 1, 2].map(|count| counted(count, "row"));
+        assert_eq!(shown, ["0 rows", "1 row", "2 rows"]);
     }
 }

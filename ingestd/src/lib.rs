@@ -9,6 +9,8 @@ pub mod input;
 mod losses;
 pub mod output;
 pub mod sink;
+mod wall_clock;
 
 pub use counted::counted;
 pub use loom_wire::{client, config, protocol, socket};
+pub use wall_clock::wall_clock;

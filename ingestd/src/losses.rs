@@ -48,7 +48,8 @@ impl Cause {
     }
 
     fn add(&mut self, other: &PendingLoss) {
-        let sum = |one: Option<u64>, other: Option<u64>| Some(one?.saturating_add(other?));
+        // A sum that no u64 holds is unknown, as one of unknown parts is.
+        let sum = |one: Option<u64>, other: Option<u64>| one?.checked_add(other?);
         let row = &mut self.row;
         row.records = sum(row.records, other.records);
         row.bytes = sum(row.bytes, other.bytes);
@@ -153,9 +154,10 @@ impl Losses {
         causes.position(|cause| cause.is_of(row.source, row.reason))
     }
 
-    /// What is not in the log yet.
+    /// What is not in the log yet, as far as the number is known.
     pub(crate) fn pending(&self) -> u64 {
         let records = self.causes.iter().filter_map(|cause| cause.row.records);
+        // Rows of a killed daemon come from a file.
         records.fold(0, u64::saturating_add)
     }
 
@@ -195,7 +197,7 @@ impl Losses {
         }
         match self.try_record(writer) {
             Ok(()) => self.trouble = None,
-            Err(error) => self.complain(format!("losses cannot be recorded for now: {error}")),
+            Err(error) => self.complain(format!("cannot record losses in loom_losses: {error}; they stay counted and are recorded later")),
         }
     }
 
@@ -256,6 +258,14 @@ impl Losses {
     }
 }
 
+/// The reason for a payload that the writer refused with this error.
+pub(crate) fn reason_of_refusal(error: &Error) -> LossReason {
+    match error {
+        Error::TooLong { .. } => LossReason::TooLong,
+        _ => LossReason::Malformed,
+    }
+}
+
 /// As much of a reason as is kept.
 fn shortened(detail: &str) -> &str {
     let mut end = detail.len().min(DETAIL_BYTES_MAX);
@@ -304,13 +314,13 @@ mod tests {
             self.root.path().join("loom")
         }
 
-        fn told(&self) -> Vec<Loss> {
+        fn listed(&self) -> Vec<Loss> {
             let snapshot = Directory::open(&self.dir()).unwrap().snapshot().unwrap();
             snapshot.losses(&Poll::never()).unwrap()
         }
 
         fn records(&self) -> u64 {
-            self.told().iter().filter_map(|loss| loss.records).sum()
+            self.listed().iter().filter_map(|loss| loss.records).sum()
         }
     }
 
@@ -350,11 +360,14 @@ mod tests {
         losses.finish(&mut writer).unwrap();
         assert_eq!(losses.pending(), 0);
         writer.close().unwrap();
-        let told = scene.told();
+        let listed = scene.listed();
         // The first at once, the others together.
-        assert!(told.len() <= 6, "{told:?}");
+        assert!(listed.len() <= 6, "{listed:?}");
         assert_eq!(scene.records(), 200);
-        let dropped = told.iter().find(|loss| loss.reason == "overload").unwrap();
+        let dropped = listed
+            .iter()
+            .find(|loss| loss.reason == "overload")
+            .unwrap();
         assert_eq!(dropped.source.as_deref(), Some("x"));
         assert_eq!(dropped.bytes, dropped.records.map(|records| records * 8));
     }
@@ -439,7 +452,7 @@ mod tests {
         }
         assert!(
             scene
-                .told()
+                .listed()
                 .iter()
                 .any(|loss| loss.reason == "several causes")
         );
@@ -478,11 +491,11 @@ mod tests {
             let reader = threads.spawn(|| {
                 for _ in 0..60 {
                     let least = kept.load(Ordering::Acquire);
-                    let told = scene.records();
+                    let counted = scene.records();
                     let most = entered.load(Ordering::Acquire);
                     assert!(
-                        (least..=most).contains(&told),
-                        "{least} <= {told} <= {most}"
+                        (least..=most).contains(&counted),
+                        "{least} <= {counted} <= {most}"
                     );
                 }
             });
@@ -541,12 +554,12 @@ mod tests {
             }
         }
         let check = |when: &str| {
-            let told = scene.told();
-            let reasons: Vec<_> = told.iter().map(|loss| loss.reason.as_str()).collect();
+            let listed = scene.listed();
+            let reasons: Vec<_> = listed.iter().map(|loss| loss.reason.as_str()).collect();
             let [gap] = &reasons[..] else {
-                panic!("{when}: {told:?}");
+                panic!("{when}: {listed:?}");
             };
-            assert!(gap.starts_with("lost with staging"), "{when}: {told:?}");
+            assert!(gap.starts_with("lost with staging"), "{when}: {listed:?}");
         };
         check("without a writer");
         let (mut writer, mut losses, _) = scene.open();

@@ -121,8 +121,8 @@ fn each_place_is_told_once_without_a_pointer_to_check_itself() {
     assert_eq!(code, Some(1));
     let first = said.lines().next().unwrap();
     let named = segment.display();
-    let told = format!("damaged: {named}: chunk index, address 0: the segment file is gone");
-    assert_eq!(first, told);
+    let line = format!("damaged: {named}: chunk index, address 0: the segment file is gone");
+    assert_eq!(first, line);
     let (_, said) = check(&[home.path().join("nowhere").to_str().unwrap()]);
     assert!(said.trim_end().ends_with("it does not exist"), "{said}");
 }
@@ -174,15 +174,15 @@ fn a_folder_in_place_of_records_is_damage_and_ends_no_check() {
     let (code, said) = check(&[&dir, "--repair"]);
     assert_eq!(code, Some(1));
     let named = segment.display();
-    let told = format!("damaged: {named}: record log, address 0: {found}\n");
-    assert!(said.starts_with(&told), "{said}");
+    let line = format!("damaged: {named}: record log, address 0: {found}\n");
+    assert!(said.starts_with(&line), "{said}");
     // The log ends in that segment: what is appended would stand beside records that may be put back.
     let csv = home.path().join("rows.csv");
     let output = ingestd(&["load", &dir, "--source", "s", csv.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8(output.stderr).unwrap();
-    let told = format!("ingestd: {named}: damaged: {found}\n");
-    assert!(said.ends_with(&told), "{said}");
+    let line = format!("ingestd: {named}: damaged: {found}\n");
+    assert!(said.ends_with(&line), "{said}");
     fs::remove_dir(&segment).unwrap();
     fs::rename(segment.with_file_name("elsewhere"), &segment).unwrap();
     loaded(home.path());
@@ -298,10 +298,10 @@ fn a_catalog_that_lost_lines_is_told_alone() {
         for args in [&[&*dir][..], &[&dir, "--repair"]] {
             let (code, said) = check(args);
             assert_eq!(code, Some(1), "{said}");
-            let told = format!("damaged: {}: its lines end at byte ", path.display());
+            let line = format!("damaged: {}: its lines end at byte ", path.display());
             let damaged = said.lines().filter(|line| line.starts_with("damaged: "));
             assert_eq!(damaged.count(), 1, "{said}");
-            assert!(said.starts_with(&told), "{said}");
+            assert!(said.starts_with(&line), "{said}");
         }
     }
 }
@@ -326,7 +326,7 @@ fn what_is_printed_to_nobody_or_to_a_full_disk_ends_in_no_panic() {
     let (code, said) = printed_to(full.into());
     assert_eq!(code, Some(1));
     assert!(
-        said.starts_with("ingestd: standard output: No space"),
+        said.starts_with("ingestd: cannot write to standard output: No space"),
         "{said}"
     );
 }

@@ -219,6 +219,15 @@ fn errors_name_the_thing_and_leave_no_file() {
     let wrong = fails(&["--source", "s", "--index", "n", "--min", "x"], 1);
     assert_eq!(wrong, "ingestd: 'x' is not a value of field 'n' (i32)\n");
     fails(&["--source", "s", "--min", "1"], 2);
+    let t = "2026-01-01T00:00:00Z";
+    let no_time = fails(&["--source", "s", "--from", t, "--to", t], 1);
+    assert!(no_time.contains("--to after --from"), "{no_time}");
+    let index = ["--source", "s", "--index", "n"];
+    for bounds in [&["--min", "9", "--max", "1"][..], &["--max", "-1e30"]] {
+        let no_value = fails(&[&index[..], bounds].concat(), 1);
+        let named = format!("field 'n' (i32) lies within {}", bounds.join(" "));
+        assert!(no_value.contains(&named), "{no_value}");
+    }
     fails(&["--source", "s", "--from", "yesterday"], 2);
     let nowhere = home.path("no/such/dir.parquet");
     let output = home.run(

@@ -35,6 +35,7 @@ const CASES: [(&str, &[&str]); 7] = [
             "EFBIG",
             "remounted read-only",
             "a segment deleted underneath",
+            "the directory moved, removed or replaced",
             "an fsync of five seconds",
         ],
     ),

@@ -24,6 +24,7 @@ pub use files::access::Access;
 pub use files::catalog_file::{CatalogBytes, FILE as CATALOG_FILE};
 pub use files::durable::{DurableState, Slots};
 pub use files::meta::DirMeta;
+pub use files::own_files::refuse_foreign;
 pub use options::{Durability, LogOptions};
 pub use read::reader::{DaemonWords, LogReader, LogWords, Origin, Tails};
 pub use start::opening::{Opening, Recovered};

@@ -101,7 +101,7 @@ class Client:
         self._receive(0x81)
 
     def define(self, toml):
-        """Defines the [[source]] tables of a TOML text; {name: id}. What exists already is no error."""
+        """Defines the [[source]] tables of a TOML text; {name: id}. A source that exists is not an error."""
         body, ids, at = self._ask(0x05, toml.encode(), 0x85), {}, 6
         while at < len(body):
             number, length = struct.unpack_from("<HH", body, at)

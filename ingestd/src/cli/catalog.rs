@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use ingestd::client::{Client, ClientError};
 use ingestd::daemon::definitions;
+use loom_engine::Error;
 use loom_engine::ingest::{Writer, WriterOptions};
 use loom_engine::log::{LogOptions, LogReader};
 use loom_engine::query;
@@ -41,13 +42,13 @@ impl Editor {
 
     /// The same, of a directory that exists.
     pub(super) fn open_existing(dir: &Path) -> anyhow::Result<Editor> {
-        if !dir.join("loom.json").exists() {
-            bail!(
-                "{0} is not a Loom directory; create one with 'ingestd run {0}'",
-                dir.display()
-            );
+        match LogReader::open(dir) {
+            Err(error @ Error::NotLoom { .. }) => {
+                bail!("{error}; create one with 'ingestd run {}'", dir.display())
+            }
+            // The writer or the daemon reports what else is wrong.
+            _ => Editor::open(dir),
         }
-        Editor::open(dir)
     }
 
     pub(super) fn define(self, toml: &str) -> anyhow::Result<()> {

@@ -11,19 +11,21 @@ use loom_engine::{Error, LogKind};
 
 use super::stdout::say;
 
-/// Verify every checksum and pointer, and compare the index logs with the records
+/// Verify every checksum and pointer of a Loom directory
 ///
-/// Exit 0 if the directory is sound, 1 if it is damaged, with each damage in a line. Works while a daemon runs.
+/// It also compares the index logs with the records, prints a line for each damage, and changes nothing. A daemon may run meanwhile. The exit
+/// status is 0 if the directory is sound, and 1 if it is damaged.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   ingestd check /var/lib/loom
   ingestd check /var/lib/loom --repair")]
 pub struct Args {
-    /// The Loom directory
+    /// Loom directory
     dir: PathBuf,
 
-    /// Rebuild damaged index logs from the records, and rewrite the files beside the logs as a start does. Stop the daemon first. Damaged records stay
+    /// Rebuild damaged index logs from the records, and rewrite damaged files beside the logs; stop the daemon first. Damaged records stay as
+    /// they are
     #[arg(long)]
     repair: bool,
 }
@@ -82,7 +84,7 @@ fn show_damage(report: &Report) -> anyhow::Result<()> {
     let shown = report.damage.len() + report.files.len();
     let more = report.damage_count - shown as u64;
     if more > 0 {
-        say(format_args!("damaged: {} more", counted(more, "place")))?;
+        say(format_args!("damaged: {}", counted(more, "more place")))?;
     }
     Ok(())
 }

@@ -18,24 +18,24 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use super::run::{catch_signals, log_to_stderr, stop};
 use super::stdout::say;
 
-/// Record generated traffic of a Redis host
+/// Generate example data with a daemon of its own
 ///
-/// Runs a daemon on DIR and feeds it requests, system calls and packets. Among them are six needles: a mangled packet that causes a slow
-/// system call and a slow request.
+/// Runs a daemon on DIR that records generated requests, system calls and packets of a Redis host. Among them are six needles: a mangled
+/// packet that causes a slow system call and a slow request. Query DIR meanwhile or later; the demo keeps it.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  ingestd demo /tmp/loom --seconds 60 --rate 2000000 --truth /tmp/truth.jsonl"
 )]
 pub struct Args {
-    /// Loom directory; created where it does not exist, and kept
+    /// Loom directory; created if it does not exist
     dir: PathBuf,
-    /// How many seconds to run
+    /// Seconds to run
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
     /// Records per second, of the three sources together
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     rate: u64,
-    /// File for the ids and times of the six needles, one JSON object per line
+    /// Write the ids and times of the six needles to this file, one JSON object per line
     #[arg(long, value_name = "FILE")]
     truth: Option<PathBuf>,
 }

@@ -14,8 +14,8 @@ use super::stdout::say;
 
 /// Export records of a source to a Parquet file
 ///
-/// The columns are `ts` (nanoseconds, UTC) and the source's fields; labels become text. The rows are in log order. The file appears when
-/// it is complete, and a daemon may write meanwhile.
+/// The columns are `ts` (nanoseconds, UTC) and the fields of the source; labels become text. The rows have the order of the log. The file
+/// appears when it is complete. A daemon may write meanwhile.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:
@@ -32,23 +32,23 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
 
-    /// First time, included, as RFC 3339
+    /// Export records from this time on (RFC 3339)
     #[arg(long, value_name = "T", value_parser = time)]
     from: Option<Timestamp>,
 
-    /// Last time, excluded, as RFC 3339
+    /// Export records before this time (RFC 3339); the time itself is excluded
     #[arg(long, value_name = "T", value_parser = time)]
     to: Option<Timestamp>,
 
-    /// Export only records of this index: its filter matches, and its value lies between --min and --max
+    /// Export only records that this index describes: those that its filter matches
     #[arg(long, value_name = "NAME")]
     index: Option<String>,
 
-    /// Least value of the index, included
+    /// Least value of the index's field, included
     #[arg(long, value_name = "V", requires = "index", allow_hyphen_values = true)]
     min: Option<String>,
 
-    /// Greatest value of the index, included
+    /// Greatest value of the index's field, included
     #[arg(long, value_name = "V", requires = "index", allow_hyphen_values = true)]
     max: Option<String>,
 }
@@ -76,6 +76,11 @@ impl Args {
                 last: Timestamp::MAX,
             },
         };
+        if time.is_empty() {
+            bail!(
+                "no time lies from --from up to --to, which is excluded; give a --to after --from"
+            );
+        }
         let rows = export(
             &snapshot,
             &Export {
@@ -103,7 +108,21 @@ impl Args {
             .and_then(|field| source.fields.get(field));
         let range = match (field, &self.min, &self.max) {
             (_, None, None) => None,
-            (Some(field), min, max) => Some(parse_range(min.as_deref(), max.as_deref(), field)?),
+            (Some(field), min, max) => {
+                let range = parse_range(min.as_deref(), max.as_deref(), field)?;
+                if range.is_empty() {
+                    let bounds = [("--min", min), ("--max", max)];
+                    let bounds =
+                        bounds.map(|(flag, bound)| Some(format!(" {flag} {}", bound.as_ref()?)));
+                    bail!(
+                        "no value of field '{}' ({}) lies within{}; widen the range",
+                        field.name,
+                        field.ty,
+                        bounds.into_iter().flatten().collect::<String>()
+                    );
+                }
+                Some(range)
+            }
             (None, ..) => bail!(
                 "cannot apply --min and --max to index '{name}': it counts records and has no value; omit them"
             ),

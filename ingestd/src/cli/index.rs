@@ -5,16 +5,21 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use clap::Subcommand;
+use loom_engine::schema::BinsDef;
+use serde::Serialize;
 
 use super::catalog::{Editor, read_catalog};
 use super::stdout::show;
+use super::table::Column::Text;
 use super::table::Table;
 
 /// Add, close and list indexes, with or without a running daemon
 #[derive(clap::Args)]
-#[command(
-    after_help = "Examples:\n  ingestd index add /var/lib/loom --source redis_request --index slow --value latency_ns --where \"op = 'SET'\"\n  ingestd index close /var/lib/loom --source redis_request --index slow\n  ingestd index list /var/lib/loom"
-)]
+#[command(after_help = "\
+Examples:
+  ingestd index add /var/lib/loom --source redis_request --index slow --value latency_ns
+  ingestd index close /var/lib/loom --source redis_request --index slow
+  ingestd index list /var/lib/loom")]
 pub struct Args {
     #[command(subcommand)]
     command: IndexCommand,
@@ -22,42 +27,54 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum IndexCommand {
-    /// Add an index for the records that arrive from now on
+    /// Add an index to a source
+    ///
+    /// The index describes the records that arrive from now on. Queries scan the earlier ones.
+    #[command(after_help = "\
+Example:
+  ingestd index add /var/lib/loom --source redis_request --index slow_sets --value latency_ns \\
+    --where \"op = 'SET'\" --bins \"{ from = 1000, factor = 2, count = 24 }\"")]
     Add {
-        /// The Loom directory
+        /// Loom directory
         dir: PathBuf,
-        /// The source of the index
+        /// Source of the index
         #[arg(long, value_name = "NAME")]
         source: String,
-        /// The name of the index
+        /// Name of the index
         #[arg(long, value_name = "NAME")]
         index: String,
-        /// The field to summarise; without it, the index counts records
+        /// Field to summarise; without it, the index counts records
         #[arg(long, value_name = "FIELD")]
         value: Option<String>,
-        /// The records to include, as in "op = 'SET'"; without it, all
+        /// Filter of the records to include; without it, all
         #[arg(long = "where", value_name = "FILTER")]
         filter: Option<String>,
-        /// The bins, as in the configuration: "{ from = 1000, factor = 2, count = 24 }" or "[0, 10, 100]"
+        /// Bins as in the configuration: a table or a list of edges; without it, automatic ones
         #[arg(long, value_name = "TOML")]
         bins: Option<String>,
     },
-    /// Close an index; queries can still use it for the records that it covers
+    /// Close an index
+    ///
+    /// Queries still use it for the records that it describes. Records that arrive from now on are not added to it.
+    #[command(
+        after_help = "Example:\n  ingestd index close /var/lib/loom --source redis_request --index slow"
+    )]
     Close {
-        /// The Loom directory
+        /// Loom directory
         dir: PathBuf,
-        /// The source of the index
+        /// Source of the index
         #[arg(long, value_name = "NAME")]
         source: String,
-        /// The name of the index
+        /// Name of the index
         #[arg(long, value_name = "NAME")]
         index: String,
     },
     /// List the indexes of one source, or of all
+    #[command(after_help = "Example:\n  ingestd index list /var/lib/loom --source redis_request")]
     List {
-        /// The Loom directory
+        /// Loom directory
         dir: PathBuf,
-        /// The source; without it, all
+        /// Source; without it, all
         #[arg(long, value_name = "NAME")]
         source: Option<String>,
     },
@@ -119,7 +136,8 @@ fn list(dir: &std::path::Path, source: Option<&str>) -> anyhow::Result<String> {
     {
         return Err(catalog.unknown_source(name).into());
     }
-    let mut table = Table::new(&["source", "index", "value", "where", "bins", "state"]);
+    let none = || "-".to_owned();
+    let mut table = Table::new(["source", "index", "value", "where", "bins", "state"].map(Text));
     let chosen = catalog
         .sources()
         .filter(|found| source.is_none_or(|name| found.name == name));
@@ -129,9 +147,9 @@ fn list(dir: &std::path::Path, source: Option<&str>) -> anyhow::Result<String> {
         table.row([
             source.name.clone(),
             index.name.clone(),
-            index.def.value.clone().unwrap_or_default(),
-            index.def.filter.clone().unwrap_or_default(),
-            format!("{}", index.bins.len()),
+            index.def.value.clone().unwrap_or_else(none),
+            index.def.filter.clone().unwrap_or_else(none),
+            bins(&index.def.bins)?,
             if index.until.is_none() {
                 "open"
             } else {
@@ -141,6 +159,13 @@ fn list(dir: &std::path::Path, source: Option<&str>) -> anyhow::Result<String> {
         ]);
     }
     Ok(table.render())
+}
+
+/// As a configuration writes them, `auto` without its quotes.
+fn bins(bins: &BinsDef) -> anyhow::Result<String> {
+    let mut text = String::new();
+    bins.serialize(toml::ser::ValueSerializer::new(&mut text))?;
+    Ok(text.trim_matches('"').to_owned())
 }
 
 #[cfg(test)]
@@ -166,6 +191,19 @@ mod tests {
         assert_eq!(table["bins"]["count"].as_integer(), Some(8));
         assert!(!text(Some("auto")).contains("bins"));
         assert!(text(Some("[1, 2, 3]")).contains("[1, 2, 3]"));
+    }
+
+    #[test]
+    fn bins_are_shown_as_they_are_defined() {
+        for text in [
+            "\"auto\"",
+            "{ from = 1000, factor = 2, count = 24 }",
+            "[0, 10, 100]",
+        ] {
+            let def: toml::Table = format!("bins = {text}").parse().unwrap();
+            let def: BinsDef = def["bins"].clone().try_into().unwrap();
+            assert_eq!(bins(&def).unwrap(), text.trim_matches('"'));
+        }
     }
 
     #[test]

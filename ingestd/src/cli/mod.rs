@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_is_told_once() {
+    fn a_cause_is_named_once() {
         let cause = std::io::Error::other("no space");
         let engine = loom_engine::Error::io("dir/LOCK", cause);
         let error = Err::<(), _>(engine)

@@ -13,21 +13,27 @@ use signal_hook::iterator::Signals;
 
 /// How often the daemon's own threads are looked after.
 const CHECK: Duration = Duration::from_millis(500);
-/// How soon a further signal is the same request: `timeout` signals the process and its group, and so may whoever stops a group.
+/// A further signal within this time is the same request: `timeout` signals the process and its group, and others that stop a group may
+/// do so too.
 const SAME_REQUEST: Duration = Duration::from_secs(1);
 
-/// Run the daemon on a Loom directory until SIGTERM or SIGINT; SIGHUP reads the configuration again
+/// Run the daemon on a Loom directory
+///
+/// It runs in the foreground and logs to standard error. SIGTERM or SIGINT stops it, and then all records are on disk. SIGHUP makes it read
+/// the configuration again.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Example:\n  ingestd run /var/lib/loom --config /etc/loom.toml\n\n`ingestd validate --help` shows every key of the configuration."
-)]
+#[command(after_help = "\
+Example:
+  ingestd run /var/lib/loom --config /etc/loom.toml
+
+'ingestd validate --help' shows every key of the configuration.")]
 pub struct Args {
-    /// The Loom directory; created if it does not exist
+    /// Loom directory; created if it does not exist
     dir: PathBuf,
-    /// The configuration (TOML); without it, all defaults hold and clients define the sources
+    /// Configuration (TOML); without it, every key has its default and clients define the sources
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Start although the newest record is more than a day ahead of the clock
+    /// Start even if the newest record is more than a day ahead of the clock
     #[arg(long)]
     accept_clock: bool,
 }
@@ -55,11 +61,10 @@ impl Args {
 
 /// Messages for people go to standard error.
 pub(super) fn log_to_stderr() {
-    // A second subscriber, in tests, is refused and not wanted.
-    let _ = tracing_subscriber::fmt()
+    tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_target(false)
-        .try_init();
+        .init();
 }
 
 /// The signals that come from now on.
@@ -93,7 +98,7 @@ pub(super) fn stop(daemon: Daemon, signals: &Receiver<i32>) -> anyhow::Result<()
         .spawn(move || {
             while let Ok(signal) = impatient.recv() {
                 if signal != SIGHUP && first.elapsed() >= SAME_REQUEST {
-                    tracing::warn!("stopped at once by a second signal; the next start recovers");
+                    tracing::warn!("a second signal ended the daemon at once; the next start recovers its records");
                     std::process::exit(1);
                 }
             }
@@ -129,13 +134,13 @@ fn reload(daemon: &Daemon, path: Option<&Path>) -> anyhow::Result<()> {
                 for note in notes? {
                     tracing::warn!("{note}");
                 }
-                tracing::info!("{} is in effect", path.display());
+                tracing::info!("the configuration {} is in effect", path.display());
                 return Ok(());
             }
         },
     };
     tracing::error!(
-        "refused {}: {refused}; the configuration stays as it was",
+        "cannot apply the configuration {}: {refused}; the previous one stays in effect",
         path.display()
     );
     Ok(())

@@ -9,13 +9,16 @@ use loom_engine::schema::{Source, parse_sources};
 
 use super::catalog::{Editor, read_catalog};
 use super::stdout::show;
+use super::table::Column::{Number, Text};
 use super::table::Table;
 
 /// Add, close and list sources, with or without a running daemon
 #[derive(clap::Args)]
-#[command(
-    after_help = "Examples:\n  ingestd source add /var/lib/loom --fields sources.toml\n  ingestd source close /var/lib/loom --source redis_request\n  ingestd source list /var/lib/loom"
-)]
+#[command(after_help = "\
+Examples:
+  ingestd source add /var/lib/loom --fields sources.toml
+  ingestd source close /var/lib/loom --source redis_request
+  ingestd source list /var/lib/loom")]
 pub struct Args {
     #[command(subcommand)]
     command: SourceCommand,
@@ -23,25 +26,32 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum SourceCommand {
-    /// Define the sources of a TOML file; existing sources get its new fields and indexes
+    /// Add the sources of a TOML file
+    ///
+    /// Sources that exist get the fields and indexes that are new. Closed sources are opened again.
+    #[command(after_help = "Example:\n  ingestd source add /var/lib/loom --fields sources.toml")]
     Add {
-        /// The Loom directory
+        /// Loom directory; created if it does not exist
         dir: PathBuf,
-        /// The definitions: TOML with [[source]] tables, as in the configuration
+        /// TOML file with [[source]] tables, as in the configuration
         #[arg(long, value_name = "FILE")]
         fields: PathBuf,
     },
-    /// Close a source: it takes no more records, and queries still read those it holds
+    /// Close a source
+    ///
+    /// New records of the source are refused and counted. Queries still read its records. 'ingestd source add' opens it again.
+    #[command(after_help = "Example:\n  ingestd source close /var/lib/loom --source redis_request")]
     Close {
-        /// The Loom directory
+        /// Loom directory
         dir: PathBuf,
-        /// The source to close
+        /// Source to close
         #[arg(long, value_name = "NAME")]
         source: String,
     },
     /// List the sources and their fields
+    #[command(after_help = "Example:\n  ingestd source list /var/lib/loom")]
     List {
-        /// The Loom directory
+        /// Loom directory
         dir: PathBuf,
     },
 }
@@ -60,7 +70,13 @@ impl Args {
                 Editor::open_existing(&dir)?.close_source(&source)?
             }
             SourceCommand::List { dir } => {
-                let mut table = Table::new(&["source", "id", "time", "state", "fields"]);
+                let mut table = Table::new([
+                    Text("source"),
+                    Number("id"),
+                    Text("time"),
+                    Text("state"),
+                    Text("fields"),
+                ]);
                 for source in read_catalog(&dir)?.sources() {
                     table.row(row(source));
                 }

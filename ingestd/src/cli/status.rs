@@ -1,6 +1,5 @@
 //! `ingestd status`: the state of the daemon and of each source, once.
 
-use std::fmt::Write;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -8,17 +7,21 @@ use std::time::Duration;
 
 use ingestd::client::{Client, ClientError};
 use ingestd::config::ByteSize;
+use ingestd::counted;
 use ingestd::daemon::DaemonStatus;
 use loom_engine::query::Directory;
 
 use super::stdout::show;
+use super::table::Column::{Number, Text};
 use super::table::{Table, count};
 
-/// Show the state of the daemon, and how many records of each source it stored, refused and dropped since it started
+/// Show the state of the daemon and the counts of each source
+///
+/// The counts are since the daemon started. If none runs, it shows what each source holds.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  ingestd status /var/lib/loom")]
 pub struct Args {
-    /// The Loom directory
+    /// Loom directory
     dir: PathBuf,
 }
 
@@ -58,7 +61,12 @@ fn from_the_directory(dir: &Path, alive: &str) -> anyhow::Result<String> {
     } else {
         "not running"
     };
-    let mut table = Table::new(&["source", "records", "in the log", "state"]);
+    let mut table = Table::new([
+        Text("source"),
+        Number("records"),
+        Number("in the log"),
+        Text("state"),
+    ]);
     for source in snapshot.catalog().sources() {
         let totals = snapshot.source_totals(source.id)?;
         table.row([
@@ -82,37 +90,44 @@ pub(super) fn heading(status: &DaemonStatus) -> String {
     let mut text = String::new();
     let up = Duration::from_secs(Duration::from_nanos(status.uptime_ns).as_secs());
     let mut line = |key: &str, value: String| {
-        // Writing to a string does not fail.
-        let _ = writeln!(text, "{key:<12} {value}");
+        text += &format!("{key:<12} {value}\n");
     };
     line(
         "daemon",
         format!(
-            "running as process {}, up {}, {} connections",
+            "running as process {} for {}, with {}",
             status.pid,
             clock(up),
-            status.connections
+            counted(status.connections, "connection")
         ),
     );
     let behind = status.records_end.saturating_sub(status.records_durable);
     line(
         "record log",
         format!(
-            "{} B, {} B of it not yet durable (durability {})",
+            "{} B, of which {} B are not durable yet (durability {})",
             count(status.records_end),
             count(behind),
             status.durability
         ),
     );
-    line(
-        "disk",
-        format!(
-            "delayed the writer {} times, {:.1} s in total; {} connections wait now",
-            status.log_stalls,
-            Duration::from_nanos(status.log_stall_ns).as_secs_f64(),
-            status.waiting_connections
+    let stalls = match status.log_stalls {
+        0 => "the writer never waited for the disk".to_owned(),
+        stalls => format!(
+            "the writer waited for the disk {}, {:.1} s in total",
+            counted(stalls, "time"),
+            Duration::from_nanos(status.log_stall_ns).as_secs_f64()
         ),
-    );
+    };
+    line("stalls", stalls);
+    if status.waiting_connections > 0 {
+        let waiting = counted(status.waiting_connections, "connection");
+        line("waiting", format!("{waiting}, because the log is full"));
+    }
+    if status.pending_losses > 0 {
+        let lost = counted(status.pending_losses, "lost record");
+        line("losses", format!("{lost} not in loom_losses yet"));
+    }
     if let Some(trouble) = &status.trouble {
         line("trouble", trouble.clone());
     }
@@ -120,8 +135,13 @@ pub(super) fn heading(status: &DaemonStatus) -> String {
 }
 
 fn sources(status: &DaemonStatus) -> String {
-    let mut table = Table::new(&[
-        "source", "received", "stored", "refused", "dropped", "payload",
+    let mut table = Table::new([
+        Text("source"),
+        Number("received"),
+        Number("stored"),
+        Number("refused"),
+        Number("dropped"),
+        Number("payload"),
     ]);
     for source in &status.sources {
         table.row([

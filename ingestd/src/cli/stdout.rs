@@ -15,6 +15,6 @@ pub(super) fn show(text: impl Display) -> anyhow::Result<()> {
     let mut out = stdout().lock();
     match write!(out, "{text}").and_then(|()| out.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        written => written.context("standard output"),
+        written => written.context("cannot write to standard output"),
     }
 }

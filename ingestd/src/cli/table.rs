@@ -1,40 +1,48 @@
-//! Plain tables for a terminal: the first column to the left, numbers to the right.
+//! Plain tables for a terminal: text to the left, numbers to the right.
 
-/// Rows of cells, as wide as the widest of each column.
-pub(super) struct Table {
-    rows: Vec<Vec<String>>,
+/// What a column holds, and its name.
+#[derive(Copy, Clone)]
+pub(super) enum Column {
+    Text(&'static str),
+    Number(&'static str),
+}
+use Column::{Number, Text};
+
+/// Rows of `N` cells; a column is as wide as its widest cell.
+pub(super) struct Table<const N: usize> {
+    columns: [Column; N],
+    rows: Vec<[String; N]>,
 }
 
-impl Table {
-    pub(super) fn new(header: &[&str]) -> Self {
+impl<const N: usize> Table<N> {
+    pub(super) fn new(columns: [Column; N]) -> Self {
+        let header = columns.map(|(Text(name) | Number(name))| name.to_owned());
         Table {
-            rows: vec![header.iter().map(|name| (*name).to_owned()).collect()],
+            columns,
+            rows: vec![header],
         }
     }
 
-    pub(super) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(cells.into_iter().collect());
+    pub(super) fn row(&mut self, cells: [String; N]) {
+        self.rows.push(cells);
     }
 
-    /// The table, with a newline after each row. Control characters of names are shown, not sent.
+    /// The table, with a newline after each row.
     pub(super) fn render(&self) -> String {
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..columns)
-            .map(|column| {
-                let cells = self.rows.iter().filter_map(|row| row.get(column));
-                cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-            })
-            .collect();
+        let mut widths = [0; N];
+        for row in &self.rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = cell.chars().count().max(*width);
+            }
+        }
         let mut text = String::new();
         for row in &self.rows {
-            let mut line = String::new();
-            for (i, (cell, width)) in row.iter().zip(&widths).enumerate() {
-                let padding = " ".repeat(width - cell.chars().count());
-                match i {
-                    0 => line.extend([cell.as_str(), &padding]),
-                    _ => line.extend(["  ", &padding, cell.as_str()]),
-                }
-            }
+            let cells = row.iter().zip(self.columns).zip(widths);
+            let cells = cells.map(|((cell, column), width)| match column {
+                Text(_) => format!("{cell:<width$}"),
+                Number(_) => format!("{cell:>width$}"),
+            });
+            let line = cells.collect::<Vec<_>>().join("  ");
             text.push_str(line.trim_end());
             text.push('\n');
         }
@@ -61,9 +69,13 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
-        let mut table = Table::new(&["source", "stored"]);
-        table.row(["x".to_owned(), count(1_234_567)]);
-        assert_eq!(table.render(), "source     stored\nx       1,234,567\n");
+        let mut table = Table::new([Text("source"), Number("stored"), Text("fields")]);
+        table.row(["x".to_owned(), count(1_234_567), "a, b, c".to_owned()]);
+        table.row(["y".to_owned(), count(7), "a".to_owned()]);
+        assert_eq!(
+            table.render(),
+            "source     stored  fields\nx       1,234,567  a, b, c\ny               7  a\n"
+        );
     }
 
     #[test]

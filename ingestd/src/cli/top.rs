@@ -4,24 +4,26 @@ use std::collections::HashMap;
 use std::io::{IsTerminal, Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use ingestd::client::Client;
 use ingestd::config::ByteSize;
 use ingestd::daemon::{DaemonStatus, SourceStatus};
+use ingestd::wall_clock;
 
 use super::status::heading;
+use super::table::Column::{Number, Text};
 use super::table::{Table, count};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Moves to the corner and clears the terminal.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Show rate, bytes, lag and losses of each source once a second, until Ctrl-C
+/// Show rates and losses of each source every second, until Ctrl-C
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  ingestd top /var/lib/loom")]
 pub struct Args {
-    /// The Loom directory
+    /// Loom directory
     dir: PathBuf,
 }
 
@@ -55,22 +57,23 @@ impl Args {
     }
 }
 
-fn rates(status: &DaemonStatus, before: &HashMap<u16, SourceStatus>, elapsed: Duration) -> Table {
-    let mut table = Table::new(&[
-        "source",
-        "records/s",
-        "payload/s",
-        "lag",
-        "stored",
-        "refused",
-        "dropped",
+fn rates(
+    status: &DaemonStatus,
+    before: &HashMap<u16, SourceStatus>,
+    elapsed: Duration,
+) -> Table<7> {
+    let mut table = Table::new([
+        Text("source"),
+        Number("records/s"),
+        Number("payload/s"),
+        Number("lag"),
+        Number("stored"),
+        Number("refused"),
+        Number("dropped"),
     ]);
-    let now_ns = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_nanos() as i64;
+    let now = wall_clock();
     for source in &status.sources {
-        // A source that was not there before came into being within the interval; at first there is no interval.
+        // A source that was missing before was created within the interval. The first round has no interval.
         let earlier = before.get(&source.id);
         let per_s = |now: u64, then: Option<u64>| match then {
             Some(then) => {
@@ -78,9 +81,10 @@ fn rates(status: &DaemonStatus, before: &HashMap<u16, SourceStatus>, elapsed: Du
             }
             None => 0,
         };
+        // A clock that was set back since the last push shows no lag.
         let lag = source
             .last_push_ns
-            .map(|last| Duration::from_nanos(now_ns.saturating_sub(last).max(0) as u64));
+            .map(|last| Duration::from_nanos(now.0.saturating_sub(last).max(0) as u64));
         table.row([
             source.name.clone(),
             count(per_s(

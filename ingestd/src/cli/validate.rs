@@ -3,69 +3,38 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use ingestd::config::Config;
+use ingestd::config::{Config, EXAMPLE};
 use ingestd::counted;
 use ingestd::daemon::definitions::rehearse;
 use ingestd::daemon::other_staging;
+use loom_engine::Error;
 
 use super::stdout::say;
 
-/// What `sysexits.h` calls a configuration error.
+/// The exit status that `sysexits.h` calls a configuration error.
 const EX_CONFIG: u8 = 78;
 
-const AFTER_HELP: &str = r#"Example:
-  ingestd validate /var/lib/loom --config /etc/loom.toml
-
-Every key, with its default; sources, limits and the group are examples:
-  [log]
-  chunk = "64KiB"           # unit of indexing; fixed when the directory is created
-  block = "64MiB"           # unit of eviction; two are staged
-  segment = "1GiB"          # size of a file of the record log, which has at least two; fixed when the directory is created
-  staging = "/dev/shm"      # if everything fits there with 10 % to spare, else the Loom directory
-  durability = "500ms"      # fsync at most this late; or "batch" (acknowledge after fsync), or "none"
-
-  [retention]
-  max_bytes = "50GiB"       # of all log files on the disk; unlimited unless given
-  max_age = "24h"           # of the newest record in a file; unlimited unless given
-  min_free = "5%"           # of the disk, or a size; when less is free,
-  on_full = "evict"         # "evict" removes the oldest file, "refuse" refuses and counts new records
-
-  [metrics]
-  listen = "127.0.0.1:9464" # serves /metrics, /livez and /readyz on loopback; off unless given
-  interval = "10s"          # how often the source loom_metrics gets records; "0s" for never
-
-  [access]
-  group = "telemetry"       # may read and query the directory; none unless given
-  socket = "owner"          # who may push; or "group"
-
-  [[source]]
-  name = "redis_request"
-  time = "arrival"          # or "own": each record carries its own time
-  on_overload = "block"     # or "drop_new"
-  [[source.field]]
-  name = "latency_ns"
-  type = "u64"
-  [[source.field]]
-  name = "op"
-  type = "u8"
-  labels = { 1 = "GET", 2 = "SET" }
-  [[source.index]]
-  name = "set_latency"
-  value = "latency_ns"
-  where = "op = 'SET'"
-  bins = { from = 1000, factor = 2, count = 24 }"#;
-
-/// Check a configuration, and with DIR whether the daemon of that directory would take it
+/// Check a configuration, alone or with a Loom directory
 ///
-/// Exit 0 when it is sound, 78 when it is not, with the line or the source that is wrong.
+/// It reports the line or the source that is wrong. With DIR it also checks that a daemon can use DIR and that the configuration fits its
+/// sources. The exit status is 0 if the configuration is sound, 78 if it is not, and 1 if a daemon cannot use DIR.
 #[derive(clap::Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = after_help())]
 pub struct Args {
-    /// A Loom directory: compare the configuration with its catalog
+    /// Loom directory, or a path where a daemon is to create one
     dir: Option<PathBuf>,
-    /// The configuration (TOML)
+    /// Configuration (TOML)
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
+}
+
+fn after_help() -> String {
+    let example = EXAMPLE.replace('\n', "\n  ");
+    format!(
+        "Example:\n  ingestd validate /var/lib/loom --config /etc/loom.toml\n\n\
+         Every key, with its default; sources, limits and the group are examples:\n  {}",
+        example.trim_end()
+    )
 }
 
 impl Args {
@@ -81,22 +50,16 @@ impl Args {
                 return Ok(ExitCode::from(EX_CONFIG));
             }
         };
-        let mut notes = Vec::new();
-        match &self.dir {
-            Some(dir) if !dir.join("loom.json").exists() => notes.push(format!(
-                "{} is not a Loom directory yet; 'ingestd run' creates it",
-                dir.display()
-            )),
-            Some(dir) => match rehearse(dir, &config) {
-                Ok(found) => notes = found,
-                Err(error) => {
-                    let dir = dir.display();
-                    eprintln!("ingestd: {path}: {dir} does not take this configuration: {error}");
-                    return Ok(ExitCode::from(EX_CONFIG));
-                }
-            },
-            None => {}
-        }
+        let rehearsed = self.dir.as_ref().map(|dir| (dir, rehearse(dir, &config)));
+        let mut notes = match rehearsed {
+            None => Vec::new(),
+            Some((dir, Err(error @ Error::Schema(_)))) => {
+                let dir = dir.display();
+                eprintln!("ingestd: {path} does not fit the Loom directory {dir}: {error}");
+                return Ok(ExitCode::from(EX_CONFIG));
+            }
+            Some((_, notes)) => notes?,
+        };
         let sources = counted(config.sources.len() as u64, "source");
         say(format_args!("{path}: sound, with {sources}"))?;
         notes.extend(other_staging(config.log.staging.get_ref(), None));

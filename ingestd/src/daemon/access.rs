@@ -35,7 +35,8 @@ pub(super) fn may_share(group: Option<u32>) -> Result<(), String> {
         return Ok(());
     };
     let own = rustix::process::getegid();
-    let others = rustix::process::getgroups().unwrap_or_default();
+    let others = rustix::process::getgroups()
+        .map_err(|error| format!("cannot read the groups of this daemon's user: {error}"))?;
     if own == group || others.contains(&group) || rustix::process::geteuid().is_root() {
         return Ok(());
     }
@@ -54,7 +55,7 @@ pub(super) fn distrusted(dir: &Path) -> Vec<String> {
     let (name, user) = (dir.display(), rustix::process::geteuid().as_raw());
     if found.uid() != user {
         notes.push(format!(
-            "{name} belongs to user {}, who may replace any file that this daemon of user {user} keeps there; run 'chown {user} {name}'",
+            "{name} belongs to user {}, who can replace every file that this daemon, of user {user}, writes there; run 'chown {user} {name}'",
             found.uid()
         ));
     }
@@ -69,7 +70,7 @@ pub(super) fn distrusted(dir: &Path) -> Vec<String> {
 
 /// Creates the directory's socket, in place of one that a killed daemon left.
 ///
-/// Its mode is set before it has a name, so there is no moment in which others could connect.
+/// Its mode is set before it has a name, so others cannot connect at any moment.
 pub(super) fn bind(
     dir: &Path,
     access: &AccessConfig,
@@ -117,8 +118,8 @@ pub(super) fn bind(
     Ok(UnixListener::from(socket))
 }
 
-/// Whether the process at the other end may push: the owner of the daemon and root, or whoever the socket's own mode
-/// lets in where a group may push.
+/// Whether the process at the other end may push. That is the daemon's user and root; where a group may push, the mode of the socket
+/// decides.
 pub(super) fn may_push(stream: &UnixStream, access: &AccessConfig) -> bool {
     if access.socket == SocketAccess::Group {
         return true;

@@ -42,8 +42,7 @@ pub(super) fn render(catalog: &Catalog) -> String {
         .sources()
         .map(|source| view_of_source(source))
         .collect();
-    // Names and numbers only: it cannot fail.
-    serde_json::to_string(&sources).unwrap_or_default()
+    serde_json::to_string(&sources).expect("names and numbers are always JSON")
 }
 
 fn view_of_source(source: &Source) -> SourceView<'_> {

@@ -11,7 +11,7 @@ use super::message::{Gone, Inbox};
 use super::peer::Peer;
 use crate::protocol::{ErrorCode, Reply, Request, RequestId};
 
-/// Carries a request out, after everything that the connection sent before, and returns the reply; None if it is no command.
+/// Carries a request out, after everything that the connection sent before, and returns the reply; None if it is a hello, a push or a sync.
 pub(super) fn carry_out(
     request: Request<'_>,
     inbox: &Inbox,
@@ -116,7 +116,7 @@ fn define(
 
 /// Reads the TOML of one index; that it fits its source is checked where it is defined.
 pub(crate) fn parse_index(toml: &str) -> Result<IndexDef, Error> {
-    toml::from_str(toml).map_err(|error| Error::schema(error.to_string().trim_end()))
+    toml::from_str(toml).map_err(|error| Error::schema(error.message()))
 }
 
 fn code_of(error: &Error) -> ErrorCode {

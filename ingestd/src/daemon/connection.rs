@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
+use loom_engine::proven;
 
 use super::buffer::{Buffer, Item};
 use super::commands;
@@ -89,18 +90,18 @@ impl Connection {
             Err(End::Malformed(malformed)) => (ErrorCode::Malformed, malformed.to_string()),
             Err(End::Version(version)) => (
                 ErrorCode::Version,
-                format!(
-                    "protocol version {version} is unknown; this daemon speaks version {VERSION}"
-                ),
+                format!("protocol version {version} is unknown; use a client of version {VERSION}"),
             ),
             Err(End::Broken) => return self.peer.disconnect(),
             Err(End::WriterGone) => (
                 ErrorCode::Failed,
-                "the daemon's writer has failed; its log says why".to_owned(),
+                "the daemon's writer thread has failed; its log says why; start the daemon again"
+                    .to_owned(),
             ),
         };
-        // Frames before a malformed one count.
+        // Frames before a malformed one count. A writer that is gone takes none, and the client learns that already.
         let _ = self.hand_over();
+        // A client that does not take the answer is disconnected like any other.
         let _ = self.peer.answer_patiently(&Reply::Error {
             request: None,
             code,
@@ -124,8 +125,12 @@ impl Connection {
 
     /// Reads what there is, as much as fits. False at the end of the stream.
     fn read(&mut self) -> Result<bool, End> {
-        let room = self.buffer.bytes.get_mut(self.filled..).unwrap_or_default();
-        debug_assert!(!room.is_empty(), "a frame always fits into a buffer");
+        let room = proven::at_mut(&mut self.buffer.bytes, self.filled..);
+        assert!(
+            !room.is_empty(),
+            "a frame fits into a buffer, but {} bytes hold no whole one",
+            self.filled
+        );
         loop {
             match (&self.peer.stream).read(room) {
                 Ok(0) => return Ok(false),
@@ -142,7 +147,7 @@ impl Connection {
     /// Decodes the whole frames that are there. Pushes and syncs become items; other requests are carried out.
     fn decode(&mut self) -> Result<(), End> {
         while let Some((header, body)) = self.next_frame()? {
-            let bytes = self.buffer.bytes.get(body.clone()).unwrap_or_default();
+            let bytes = proven::at(&self.buffer.bytes, body.clone());
             match Request::decode(header, bytes)? {
                 Request::Hello { version, .. } => self.greet(version)?,
                 _ if !self.greeted => return Err(Malformed::NotLoom.into()),
@@ -179,11 +184,7 @@ impl Connection {
 
     /// The next frame that is whole: its header, and where its body stands.
     fn next_frame(&self) -> Result<Option<(Header, std::ops::Range<usize>)>, Malformed> {
-        let rest = self
-            .buffer
-            .bytes
-            .get(self.decoded..self.filled)
-            .unwrap_or_default();
+        let rest = proven::at(&self.buffer.bytes, self.decoded..self.filled);
         let Some(header) = Header::decode(rest, REQUEST_BODY_BYTES_MAX) else {
             return Ok(None);
         };
@@ -223,12 +224,8 @@ impl Connection {
             self.buffer.bytes.copy_within(undecoded, 0);
         } else {
             let mut next = self.free_buffer()?;
-            if let (Some(to), Some(from)) = (
-                next.bytes.get_mut(..length),
-                self.buffer.bytes.get(undecoded),
-            ) {
-                to.copy_from_slice(from);
-            }
+            proven::at_mut(&mut next.bytes, ..length)
+                .copy_from_slice(proven::at(&self.buffer.bytes, undecoded));
             let full = std::mem::replace(&mut self.buffer, next);
             self.inbox.send(Message::Frames(Frames {
                 peer: Arc::clone(&self.peer),

@@ -7,16 +7,29 @@ use std::path::Path;
 use std::sync::Arc;
 
 use loom_engine::ingest::Writer;
-use loom_engine::log::LogReader;
+use loom_engine::log::storage::OsStorage;
+use loom_engine::log::{LogReader, refuse_foreign};
 use loom_engine::query::read_catalog;
 use loom_engine::schema::{Catalog, IndexDef, Source, SourceDef, is_builtin};
-use loom_engine::{Error, IndexId, SourceId};
+use loom_engine::{Error, IndexId, LogKind, SourceId};
 
 use crate::config::{ByteSize, Config};
 
-/// Whether the daemon would take a configuration on this directory, and what of it would not take effect. Changes nothing.
+/// Whether the daemon would start on this directory with a configuration, and what of it would not take effect. Changes nothing.
+///
+/// # Errors
+/// `Schema` if the catalog contradicts the configuration; others if the directory is not one that a daemon would open or create.
 pub fn rehearse(dir: &Path, config: &Config) -> Result<Vec<String>, Error> {
-    let reader = LogReader::open(dir)?;
+    refuse_foreign(&OsStorage::default(), dir)?;
+    let is_begun = |log: LogKind| dir.join(log.dir_name()).exists();
+    let reader = match LogReader::open(dir) {
+        Err(Error::NotLoom { .. }) if !LogKind::ALL.into_iter().any(is_begun) => {
+            let dir = dir.display();
+            let note = format!("{dir} is not a Loom directory yet; 'ingestd run {dir}' creates it");
+            return Ok(vec![note]);
+        }
+        reader => reader?,
+    };
     let mut catalog = read_catalog(&reader)?;
     let mut notes = Vec::new();
     let wanted = wanted(&config.sources, &catalog, &mut notes);
@@ -76,7 +89,7 @@ pub fn close_index(writer: &mut Writer, source: &str, name: &str) -> Result<(), 
 /// A source that clients may change: built-in ones are the daemon's own.
 pub(super) fn find<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Source, Error> {
     if is_builtin(name) {
-        let what = format!("source '{name}' is built in and cannot be changed");
+        let what = format!("source '{name}' is built in and cannot be changed; use another name");
         return Err(Error::Schema(what));
     }
     let found = catalog.find(name).map(Arc::as_ref);

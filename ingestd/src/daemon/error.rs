@@ -1,17 +1,25 @@
 //! Why a daemon does not start, refuses a configuration, or has ended.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use loom_engine::Error as EngineError;
 use thiserror::Error;
+
+use crate::config::OnFull;
 
 #[derive(Debug, Error)]
 pub enum DaemonError {
     #[error(transparent)]
-    Engine(#[from] loom_engine::Error),
+    Engine(#[from] EngineError),
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
+    #[error("{source}; {remedy}")]
+    NoRoom {
+        source: EngineError,
+        remedy: &'static str,
+    },
     #[error("{0}")]
     Group(String),
     #[error("cannot serve metrics on {address}: {source}; change [metrics] listen")]
@@ -21,4 +29,28 @@ pub enum DaemonError {
     },
     #[error("the daemon's writer thread has failed; its log says why; start the daemon again")]
     WriterGone,
+}
+
+impl DaemonError {
+    /// Why a directory cannot be opened. If the disk has too little room, with a remedy.
+    pub(super) fn of_start(error: EngineError, on_full: OnFull) -> DaemonError {
+        match &error {
+            EngineError::Io { source, .. }
+                if matches!(
+                    source.kind(),
+                    ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge
+                ) => {}
+            _ => return error.into(),
+        }
+        let remedy = match on_full {
+            OnFull::Evict => "retention left no older file to remove; free some space",
+            OnFull::Refuse => {
+                "free some space, or set [retention] on_full = \"evict\", which removes the oldest records"
+            }
+        };
+        DaemonError::NoRoom {
+            source: error,
+            remedy,
+        }
+    }
 }

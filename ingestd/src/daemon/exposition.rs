@@ -1,7 +1,5 @@
 //! A daemon's status as Prometheus reads it: the text format, version 0.0.4.
 
-use std::fmt::Write;
-
 use super::status::{DaemonStatus, SourceStatus};
 
 /// A counter of one source.
@@ -81,8 +79,7 @@ pub(super) fn render(status: &DaemonStatus) -> String {
     ];
     for (name, kind, help, value) in whole {
         describe(&mut text, name, kind, help);
-        // Writing to a string does not fail.
-        let _ = writeln!(text, "{name} {value}");
+        text += &format!("{name} {value}\n");
     }
     let by_source: [(&str, &str, OfSource); 5] = [
         (
@@ -114,19 +111,15 @@ pub(super) fn render(status: &DaemonStatus) -> String {
     for (name, help, value) in by_source {
         describe(&mut text, name, "counter", help);
         for source in &status.sources {
-            let _ = writeln!(
-                text,
-                "{name}{{source=\"{}\"}} {}",
-                escaped(&source.name),
-                value(source)
-            );
+            let (label, value) = (escaped(&source.name), value(source));
+            text += &format!("{name}{{source=\"{label}\"}} {value}\n");
         }
     }
     text
 }
 
 fn describe(text: &mut String, name: &str, kind: &str, help: &str) {
-    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    *text += &format!("# HELP {name} {help}\n# TYPE {name} {kind}\n");
 }
 
 /// A label's value: backslash, quote and newline are written with a backslash.

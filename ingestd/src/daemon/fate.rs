@@ -7,6 +7,7 @@ use loom_engine::schema::{LossReason, Overload, is_builtin};
 use loom_engine::{Error, SourceId};
 
 use super::payload_batch::PayloadBatch;
+use crate::losses::reason_of_refusal;
 use crate::protocol::{Counts, Shape};
 
 pub(super) struct Fate {
@@ -104,9 +105,13 @@ impl Fate {
             }
             Err(error) => {
                 let detail = error.to_string();
+                let counts = Counts {
+                    dropped: payloads.records,
+                    ..Counts::default()
+                };
                 return Fate {
                     failure: Some(error),
-                    ..Fate::dropped(payloads, LossReason::LogFailed, detail)
+                    ..Fate::lost(payloads, counts, LossReason::LogFailed, detail)
                 };
             }
         };
@@ -124,14 +129,15 @@ impl Fate {
             failure: None,
         };
         if let Some(last) = pushed.refused.last() {
-            let reason = match last.reason {
-                Error::TooLong { .. } => LossReason::TooLong,
-                _ => LossReason::Malformed,
-            };
+            assert!(
+                pushed.stored_bytes <= taken_bytes,
+                "{} payload bytes were stored of {taken_bytes}",
+                pushed.stored_bytes
+            );
             fate.losses.push(Loss {
-                reason,
+                reason: reason_of_refusal(&last.reason),
                 records: pushed.refused_count,
-                bytes: taken_bytes.saturating_sub(pushed.stored_bytes),
+                bytes: taken_bytes - pushed.stored_bytes,
                 detail: last.reason.to_string(),
             });
         }
@@ -157,28 +163,22 @@ impl Fate {
 
     /// The fate of payloads that are all refused.
     pub(super) fn refused(payloads: &PayloadBatch<'_>, reason: LossReason, detail: String) -> Fate {
-        Fate {
-            counts: Counts {
-                refused: payloads.records,
-                ..Counts::default()
-            },
-            ..Fate::lost(payloads, reason, detail)
-        }
+        let counts = Counts {
+            refused: payloads.records,
+            ..Counts::default()
+        };
+        Fate::lost(payloads, counts, reason, detail)
     }
 
-    fn dropped(payloads: &PayloadBatch<'_>, reason: LossReason, detail: String) -> Fate {
+    /// The fate of payloads that are all lost; `counts` says whether they were refused or dropped.
+    fn lost(
+        payloads: &PayloadBatch<'_>,
+        counts: Counts,
+        reason: LossReason,
+        detail: String,
+    ) -> Fate {
         Fate {
-            counts: Counts {
-                dropped: payloads.records,
-                ..Counts::default()
-            },
-            ..Fate::lost(payloads, reason, detail)
-        }
-    }
-
-    fn lost(payloads: &PayloadBatch<'_>, reason: LossReason, detail: String) -> Fate {
-        Fate {
-            counts: Counts::default(),
+            counts,
             stored_bytes: 0,
             losses: vec![Loss {
                 reason,

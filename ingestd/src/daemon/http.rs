@@ -8,7 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use loom_engine::proven;
+
 use super::exposition;
+use super::join;
 use super::message::Inbox;
 
 /// The longest head of a request, in bytes.
@@ -22,6 +25,7 @@ const RETRY: Duration = Duration::from_millis(50);
 
 pub(super) struct Http {
     address: SocketAddr,
+    listener: Arc<TcpListener>,
     stopping: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
@@ -30,11 +34,12 @@ impl Http {
     /// Serves from now on.
     pub(super) fn start(listener: TcpListener, inbox: Inbox) -> io::Result<Http> {
         let address = listener.local_addr()?;
+        let listener = Arc::new(listener);
         let stopping = Arc::new(AtomicBool::new(false));
         let thread = std::thread::Builder::new()
             .name("loom-http".to_owned())
             .spawn({
-                let stopping = Arc::clone(&stopping);
+                let (listener, stopping) = (Arc::clone(&listener), Arc::clone(&stopping));
                 move || {
                     let open = Arc::new(AtomicUsize::new(0));
                     for stream in listener.incoming() {
@@ -54,6 +59,7 @@ impl Http {
             })?;
         Ok(Http {
             address,
+            listener,
             stopping,
             thread,
         })
@@ -66,9 +72,10 @@ impl Http {
 
     pub(super) fn stop(self) {
         self.stopping.store(true, Ordering::SeqCst);
-        // Wakes the thread, which then sees that it is to end.
-        let _ = TcpStream::connect_timeout(&self.address, PATIENCE);
-        let _ = self.thread.join();
+        // Wakes the thread that accepts.
+        let woken = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+        woken.expect("a socket that listens can be shut down");
+        join(self.thread);
     }
 }
 
@@ -124,7 +131,7 @@ fn serve(mut stream: TcpStream, inbox: &Inbox) -> io::Result<()> {
         stream.set_write_timeout(Some(left(deadline)?))?;
         match stream.write(rest) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            written => rest = rest.get(written?..).unwrap_or_default(),
+            written => rest = proven::at(rest, written?..),
         }
     }
     Ok(())
@@ -151,7 +158,7 @@ fn read_head(stream: &mut TcpStream, deadline: Instant) -> io::Result<String> {
         match stream.read(&mut piece) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            read => head.extend_from_slice(piece.get(..read?).unwrap_or_default()),
+            read => head.extend_from_slice(proven::at(&piece, ..read?)),
         }
     }
     Ok(String::from_utf8_lossy(&head).into_owned())
@@ -163,11 +170,11 @@ fn answer(head: &str, inbox: &Inbox) -> (&'static str, &'static str, String) {
     let mut words = head.split_ascii_whitespace();
     let (method, target) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
     if method != "GET" && method != "HEAD" {
-        let body = "only GET is answered here\n".to_owned();
+        let body = "use GET or HEAD\n".to_owned();
         return ("405 Method Not Allowed", TEXT, body);
     }
     let failed = |why: &str| ("503 Service Unavailable", TEXT, format!("{why}\n"));
-    let gone = "the writer thread has failed";
+    let gone = "the writer thread has failed; start the daemon again";
     match target.split('?').next().unwrap_or("") {
         "/livez" if inbox.is_alive() => ("200 OK", TEXT, "alive\n".to_owned()),
         "/livez" => failed(gone),
@@ -187,7 +194,7 @@ fn answer(head: &str, inbox: &Inbox) -> (&'static str, &'static str, String) {
             Err(_) => failed(gone),
         },
         _ => {
-            let body = "there are /metrics, /livez and /readyz\n".to_owned();
+            let body = "not found; use /metrics, /livez or /readyz\n".to_owned();
             ("404 Not Found", TEXT, body)
         }
     }

@@ -1,6 +1,8 @@
 //! What became of every record that reached the daemon, by source: `received = stored + refused + dropped` at any
 //! time, for a batch is entered whole once its fate is known.
 
+use std::collections::BTreeMap;
+
 use loom_engine::{SourceId, Timestamp};
 
 use crate::protocol::Counts;
@@ -18,33 +20,27 @@ pub struct SourceAccount {
 /// The accounts of all sources, by id.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    accounts: Vec<SourceAccount>,
+    accounts: BTreeMap<SourceId, SourceAccount>,
 }
 
 impl Ledger {
     /// Enters what became of some records of a source.
     pub fn enter(&mut self, source: SourceId, counts: Counts, stored_bytes: u64, at: Timestamp) {
-        debug_assert_eq!(
+        assert_eq!(
             counts.received,
-            counts.stored + counts.refused + counts.dropped
+            counts.stored + counts.refused + counts.dropped,
+            "received = stored + refused + dropped"
         );
-        let place = usize::from(source.0);
-        if self.accounts.len() <= place {
-            self.accounts.resize(place + 1, SourceAccount::default());
-        }
-        if let Some(account) = self.accounts.get_mut(place) {
-            account.counts.add(counts);
-            account.stored_bytes += stored_bytes;
-            account.last_push = Some(at);
-        }
+        let account = self.accounts.entry(source).or_default();
+        account.counts.add(counts);
+        account.stored_bytes += stored_bytes;
+        account.last_push = Some(at);
     }
 
     /// The account of a source; zeroes where nothing came for it.
     pub fn account(&self, source: SourceId) -> SourceAccount {
-        self.accounts
-            .get(usize::from(source.0))
-            .copied()
-            .unwrap_or_default()
+        let account = self.accounts.get(&source);
+        account.map_or_else(SourceAccount::default, |account| *account)
     }
 }
 

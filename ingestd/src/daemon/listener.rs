@@ -12,6 +12,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use super::access::may_push;
 use super::connection::Connection;
+use super::join;
 use super::message::Inbox;
 use super::peer::Peer;
 use crate::config::AccessConfig;
@@ -90,9 +91,10 @@ impl Listener {
     pub(super) fn stop(self) -> Vec<Arc<Peer>> {
         let deadline = Instant::now() + STOP_PATIENCE;
         self.registry.stopping.store(true, Ordering::SeqCst);
-        // Wakes the thread that accepts; it fails only where the socket is closed already.
-        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
-        let _ = self.thread.join();
+        // Wakes the thread that accepts.
+        let woken = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+        woken.expect("a socket that listens can be shut down");
+        join(self.thread);
         let open: Vec<Open> = self
             .registry
             .connections()
@@ -107,8 +109,7 @@ impl Listener {
         }
         open.into_iter()
             .map(|open| {
-                // A connection that panicked has handed over what it could.
-                let _ = open.thread.join();
+                join(open.thread);
                 open.peer
             })
             .collect()

@@ -52,7 +52,7 @@ pub(super) struct Outlet {
     alive: Arc<AtomicBool>,
 }
 
-/// The writer thread is no more.
+/// The writer thread has ended.
 #[derive(Debug)]
 pub(super) struct Gone;
 

@@ -1,5 +1,6 @@
 //! `loom_metrics`: what the daemon did, as records of a built-in source: one for each source that was busy, and one for the whole.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use loom_engine::ingest::Writer;
@@ -9,16 +10,19 @@ use loom_engine::schema::{
 };
 use loom_engine::{Error, SourceId};
 
-use super::ledger::Ledger;
+use super::ledger::{Ledger, SourceAccount};
+use super::status::nanos;
 use crate::protocol::Counts;
 
 pub(super) struct Metrics {
     /// Zero: nothing is recorded.
     interval: Duration,
-    last: Instant,
-    /// The counts of each source, by id, when they were last recorded.
-    before: Vec<Counts>,
-    bytes_before: Vec<u64>,
+    /// When records were last attempted, and when the last of them were written.
+    tried: Instant,
+    recorded: Instant,
+    /// The account of each source when it was last recorded.
+    before: BTreeMap<SourceId, SourceAccount>,
+    all_before: SourceAccount,
     log_before: LogStats,
     source: Option<SourceId>,
 }
@@ -49,9 +53,10 @@ impl Metrics {
     pub(super) fn new(interval: Duration) -> Metrics {
         Metrics {
             interval,
-            last: Instant::now(),
-            before: Vec::new(),
-            bytes_before: Vec::new(),
+            tried: Instant::now(),
+            recorded: Instant::now(),
+            before: BTreeMap::new(),
+            all_before: SourceAccount::default(),
             log_before: LogStats::default(),
             source: None,
         }
@@ -88,15 +93,21 @@ fn metrics_source() -> SourceDef {
 }
 
 impl Metrics {
-    /// Records what was done since the last time, when it is time to and there is something to report.
+    /// Records what was done since the last time, when it is time to and there is something to report. What finds the log full is in the
+    /// next records, whose interval is longer.
     pub(super) fn record(&mut self, writer: &mut Writer, ledger: &Ledger, load: Load) {
-        let elapsed = self.last.elapsed();
-        if self.interval.is_zero() || elapsed < self.interval {
+        if self.interval.is_zero() || self.tried.elapsed() < self.interval {
             return;
         }
-        self.last = Instant::now();
-        if let Err(error) = self.try_record(writer, ledger, load, elapsed) {
-            tracing::debug!("loom_metrics: {error}");
+        self.tried = Instant::now();
+        match self.try_record(writer, ledger, load) {
+            Ok(()) => {}
+            Err(Error::Full) => tracing::debug!(
+                "loom_metrics: the log is full; the next records cover this interval too"
+            ),
+            Err(error) => tracing::warn!(
+                "cannot record loom_metrics: {error}; the next records cover this interval too"
+            ),
         }
     }
 
@@ -105,34 +116,30 @@ impl Metrics {
         writer: &mut Writer,
         ledger: &Ledger,
         load: Load,
-        elapsed: Duration,
     ) -> Result<(), Error> {
+        let elapsed = self.recorded.elapsed();
         let mut busy = Vec::new();
-        let mut total = Period {
-            elapsed,
-            counts: Counts::default(),
-            bytes: 0,
-        };
+        let mut all = SourceAccount::default();
         let sources = writer.catalog().sources();
         for source in sources.filter(|source| !is_builtin(&source.name)) {
-            let period = self.period(ledger, source.id, elapsed);
+            let account = ledger.account(source.id);
+            all.counts.add(account.counts);
+            all.stored_bytes += account.stored_bytes;
+            let before = self.before.entry(source.id).or_default();
+            let period = Period::between(before, &account, elapsed);
             if period.counts.received > 0 {
-                total.counts.add(period.counts);
-                total.bytes += period.bytes;
-                busy.push((source.id, source.name.clone(), period));
+                busy.push((source.id, source.name.clone(), account, period));
             }
         }
-        for (id, _, period) in &busy {
-            self.note(*id, period);
-        }
         let log = writer.stats().log;
-        let before = std::mem::replace(&mut self.log_before, log);
         let whole = Whole {
-            stalls: log.stalls - before.stalls,
-            stall: log.stall.saturating_sub(before.stall),
+            stalls: log.stalls - self.log_before.stalls,
+            stall: log.stall - self.log_before.stall,
             load,
         };
-        if busy.is_empty() && whole.stalls == 0 && load.waiting == 0 {
+        let total = Period::between(&self.all_before, &all, elapsed);
+        if total.counts.received == 0 && whole.stalls == 0 && load.waiting == 0 {
+            self.recorded = Instant::now();
             return Ok(());
         }
         let def = metrics_source();
@@ -143,45 +150,29 @@ impl Metrics {
         self.source = Some(id);
         let mut encoder = PayloadEncoder::new(def.time, &def.fields)?;
         let mut payload = Vec::with_capacity(128);
-        for (_, name, period) in &busy {
+        let mut push = |values: &[FieldValue<'_>]| -> Result<(), Error> {
             payload.clear();
-            encoder.encode(None, &values(period, None, Some(name)), &mut payload)?;
-            writer.try_push(id, &payload)?;
+            encoder.encode(None, values, &mut payload)?;
+            writer.try_push(id, &payload)?.ok_or(Error::Full)?;
+            Ok(())
+        };
+        for (source, name, account, period) in &busy {
+            push(&values(period, None, Some(name)))?;
+            self.before.insert(*source, *account);
         }
-        payload.clear();
-        encoder.encode(None, &values(&total, Some(&whole), None), &mut payload)?;
-        writer.try_push(id, &payload)?;
+        push(&values(&total, Some(&whole), None))?;
+        (self.all_before, self.log_before) = (all, log);
+        self.recorded = Instant::now();
         Ok(())
     }
+}
 
-    fn period(&self, ledger: &Ledger, source: SourceId, elapsed: Duration) -> Period {
-        let account = ledger.account(source);
-        let place = usize::from(source.0);
-        let before = self.before.get(place).copied().unwrap_or_default();
-        let bytes_before = self.bytes_before.get(place).copied();
+impl Period {
+    fn between(before: &SourceAccount, now: &SourceAccount, elapsed: Duration) -> Period {
         Period {
             elapsed,
-            counts: Counts {
-                received: account.counts.received - before.received,
-                stored: account.counts.stored - before.stored,
-                refused: account.counts.refused - before.refused,
-                dropped: account.counts.dropped - before.dropped,
-            },
-            bytes: account.stored_bytes - bytes_before.unwrap_or(0),
-        }
-    }
-
-    fn note(&mut self, source: SourceId, period: &Period) {
-        let place = usize::from(source.0);
-        if self.before.len() <= place {
-            self.before.resize(place + 1, Counts::default());
-            self.bytes_before.resize(place + 1, 0);
-        }
-        if let Some(counts) = self.before.get_mut(place) {
-            counts.add(period.counts);
-        }
-        if let Some(bytes) = self.bytes_before.get_mut(place) {
-            *bytes += period.bytes;
+            counts: now.counts.since(before.counts),
+            bytes: now.stored_bytes - before.stored_bytes,
         }
     }
 }
@@ -191,7 +182,6 @@ fn values<'a>(
     whole: Option<&Whole>,
     source: Option<&'a str>,
 ) -> [FieldValue<'a>; 11] {
-    let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let of_whole = |number: fn(&Whole) -> u64| {
         whole.map_or(FieldValue::Null, |whole| FieldValue::U64(number(whole)))
     };
@@ -203,7 +193,7 @@ fn values<'a>(
         FieldValue::U64(period.counts.dropped),
         FieldValue::U64(period.bytes),
         of_whole(|whole| whole.stalls),
-        of_whole(|whole| u64::try_from(whole.stall.as_nanos()).unwrap_or(u64::MAX)),
+        of_whole(|whole| nanos(whole.stall)),
         of_whole(|whole| whole.load.connections),
         of_whole(|whole| whole.load.waiting),
         source.map_or(FieldValue::Null, |name| FieldValue::Bytes(name.as_bytes())),

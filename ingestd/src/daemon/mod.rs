@@ -15,6 +15,7 @@ pub mod definitions;
 mod error;
 mod exposition;
 mod fate;
+mod home;
 mod http;
 mod ledger;
 mod leftovers;
@@ -49,6 +50,7 @@ use crate::config::{AccessConfig, Config, LogConfig, MetricsConfig, OnFull};
 use crate::losses::Losses;
 use crate::protocol::{DurabilityWord, REQUEST_BODY_BYTES_MAX, Welcome};
 use crate::socket::SOCKET_NAME;
+use home::Home;
 use http::Http;
 use listener::Listener;
 use message::{Inbox, Message};
@@ -97,7 +99,8 @@ impl Daemon {
             when_full,
         };
         let distrusted = access::distrusted(dir);
-        let mut writer = Writer::open(dir, options)?;
+        let mut writer = Writer::open(dir, options)
+            .map_err(|error| DaemonError::of_start(error, config.retention.on_full))?;
         for note in distrusted {
             tracing::warn!("{note}");
         }
@@ -124,6 +127,7 @@ impl Daemon {
         let thread = WriterThread::new(Recorder::new(
             writer,
             prepared.losses,
+            Home::of(dir).map_err(io)?,
             Retention::new(dir, config.retention.clone()),
             Metrics::new(config.metrics.interval.0),
             durability,
@@ -191,15 +195,15 @@ impl Daemon {
         let mut notes = Vec::new();
         if self.log.options() != config.log.options() {
             notes.push(
-                "[log] has changed: the next start takes it over, except chunk and segment, which stay"
+                "[log] has changed; restart the daemon to apply it (chunk and segment never change)"
                     .to_owned(),
             );
         }
         if self.access != config.access {
-            notes.push("[access] has changed: the next start takes it over".to_owned());
+            notes.push("[access] has changed; restart the daemon to apply it".to_owned());
         }
         if self.metrics.listen != config.metrics.listen {
-            notes.push("[metrics] listen has changed: the next start takes it over".to_owned());
+            notes.push("[metrics] listen has changed; restart the daemon to apply it".to_owned());
         }
         let config = config.clone();
         let from_writer = self
@@ -249,7 +253,7 @@ fn prepare(
     for note in notes {
         tracing::warn!("{note}");
     }
-    if let Some(note) = other_staging(config.log.staging.get_ref(), Some(writer.meta().uuid)) {
+    for note in other_staging(config.log.staging.get_ref(), Some(writer.meta().uuid)) {
         tracing::info!("{note}");
     }
     let http = bind_metrics(config.metrics.listen)?;
@@ -262,6 +266,15 @@ fn prepare(
         http,
         socket: access::bind(dir, &config.access, group)?,
     })
+}
+
+/// Waits for a thread to end. One that panicked does not keep the others from ending in good order.
+fn join(thread: JoinHandle<()>) {
+    let handle = thread.thread().clone();
+    if thread.join().is_err() {
+        let name = handle.name().expect("each thread of the daemon has a name");
+        tracing::error!("the thread {name} has panicked; report this, with the lines above");
+    }
 }
 
 fn bind_metrics(address: Option<SocketAddr>) -> Result<Option<TcpListener>, DaemonError> {

@@ -27,6 +27,12 @@ impl<'a> PayloadBatch<'a> {
         }
     }
 
+    /// One by one. The protocol has decoded them, so each is whole.
+    fn payloads(&self) -> impl Iterator<Item = &'a [u8]> {
+        let payloads = self.batch().payloads();
+        payloads.map(|payload| payload.expect("a push that was decoded has whole payloads"))
+    }
+
     /// The bytes of the payloads alone.
     pub(super) fn payload_bytes(&self) -> u64 {
         self.shape.payload_bytes(self.bytes.len(), self.records)
@@ -37,9 +43,8 @@ impl<'a> PayloadBatch<'a> {
         match self.shape {
             Shape::Fixed { record_bytes } => records as usize * usize::from(record_bytes),
             Shape::Framed => {
-                let batch = self.batch();
-                let first = batch.payloads().take(records as usize);
-                first.flatten().map(|payload| 2 + payload.len()).sum()
+                let first = self.payloads().take(records as usize);
+                first.map(|payload| 2 + payload.len()).sum()
             }
         }
     }
@@ -51,13 +56,15 @@ impl<'a> PayloadBatch<'a> {
         let widening = Widening::new(source.time, &source.fields, known)?;
         let mut framed = Vec::with_capacity(2 * self.bytes.len());
         let mut widened = Vec::new();
-        for payload in self.batch().payloads() {
+        for payload in self.payloads() {
             widened.clear();
-            let fits = payload.is_ok_and(|payload| widening.widen(payload, &mut widened));
-            let length = u16::try_from(widened.len()).ok().filter(|_| fits);
-            framed.extend_from_slice(&length.unwrap_or(0).to_le_bytes());
-            if length.is_some() {
-                framed.extend_from_slice(&widened);
+            let fits = widening.widen(payload, &mut widened);
+            match u16::try_from(widened.len()) {
+                Ok(length) if fits => {
+                    framed.extend_from_slice(&length.to_le_bytes());
+                    framed.extend_from_slice(&widened);
+                }
+                _ => framed.extend_from_slice(&[0, 0]),
             }
         }
         Ok(framed)

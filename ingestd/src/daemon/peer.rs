@@ -44,7 +44,7 @@ pub(super) struct PeerAccount {
     pub(super) reason: String,
     /// Batches and calls of this connection that wait for room in the log.
     pub(super) waiting: usize,
-    /// How many fields each source had when the connection learnt of it: its payloads have that layout.
+    /// How many fields each source had when the connection learned of it: its payloads have that layout.
     fields_known: BTreeMap<SourceId, usize>,
 }
 

@@ -13,12 +13,13 @@ use loom_engine::{Error, SourceId};
 
 use super::definitions;
 use super::fate::{Fate, Outcome};
+use super::home::Home;
 use super::ledger::Ledger;
 use super::metrics::{Load, Metrics};
 use super::payload_batch::PayloadBatch;
 use super::peer::Peer;
 use super::retention::Retention;
-use super::status::{DaemonStatus, SourceStatus};
+use super::status::{DaemonStatus, SourceStatus, nanos};
 use crate::config::Config;
 use crate::losses::{Losses, Lost};
 use crate::protocol::Counts;
@@ -30,6 +31,7 @@ pub(super) struct Recorder {
     /// How many connections wait for room in the log.
     pub(super) waiting_connections: u64,
     ledger: Ledger,
+    home: Home,
     retention: Retention,
     metrics: Metrics,
     started: Instant,
@@ -42,6 +44,7 @@ impl Recorder {
     pub(super) fn new(
         writer: Writer,
         losses: Losses,
+        home: Home,
         retention: Retention,
         metrics: Metrics,
         durability: Durability,
@@ -53,6 +56,7 @@ impl Recorder {
             durability,
             waiting_connections: 0,
             ledger: Ledger::default(),
+            home,
             retention,
             metrics,
             started: Instant::now(),
@@ -142,8 +146,9 @@ impl Recorder {
         fate.outcome
     }
 
-    /// What is due besides pushes, before each publish: room on the disk, the daemon's metrics, and losses.
+    /// Does what is due before each publish, apart from pushes: looks after the directory, room on the disk, the daemon's metrics, and losses.
     pub(super) fn keep_house(&mut self) {
+        self.home.look();
         if let Err(error) = self.retention.enforce(&mut self.writer) {
             self.report(&error);
         }
@@ -168,9 +173,9 @@ impl Recorder {
         }
     }
 
-    /// Why the log's latest operation failed, if it did.
+    /// Why what was just taken in is not safe: the directory is gone, or the log's latest operation failed.
     pub(super) fn trouble(&self) -> Option<&str> {
-        self.trouble.as_deref()
+        self.home.trouble().or(self.trouble.as_deref())
     }
 
     /// Takes over another configuration, or none of it. Returns what does not take effect.
@@ -202,7 +207,7 @@ impl Recorder {
             });
         DaemonStatus {
             pid: std::process::id(),
-            uptime_ns: u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            uptime_ns: nanos(self.started.elapsed()),
             connections: self.connections.load(Ordering::Relaxed),
             durability: match self.durability {
                 Durability::None => "none".to_owned(),
@@ -215,7 +220,7 @@ impl Recorder {
             evicted_segments: self.retention.evicted_segments(),
             pending_losses: self.losses.pending(),
             log_stalls: log.stalls,
-            log_stall_ns: u64::try_from(log.stall.as_nanos()).unwrap_or(u64::MAX),
+            log_stall_ns: nanos(log.stall),
             waiting_connections: self.waiting_connections,
             trouble: self.gravest_trouble(),
             sources: sources.collect(),
@@ -224,11 +229,10 @@ impl Recorder {
 
     /// What is wrong now, the gravest first.
     fn gravest_trouble(&self) -> Option<String> {
-        let others = [self.retention.refusal(), self.losses.trouble()];
-        self.trouble
-            .clone()
-            .or_else(|| self.writer.trouble())
-            .or_else(|| others.into_iter().flatten().next().map(str::to_owned))
+        let others = self.retention.refusal().or(self.losses.trouble());
+        let own = self.trouble().map(str::to_owned);
+        own.or_else(|| self.writer.trouble())
+            .or_else(|| others.map(str::to_owned))
     }
 
     /// Keeps an error for the status and the syncs, and logs it when it is new.

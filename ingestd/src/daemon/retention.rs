@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use loom_engine::Error;
 use loom_engine::ingest::{Eviction, Limits, Shortfall, Writer};
+use rustix::io::Errno;
 
 use crate::config::{ByteSize, FreeSpace, OnFull, RetentionConfig};
 use crate::counted;
@@ -87,16 +88,19 @@ impl Retention {
         let refuses = is_full && self.config.on_full == OnFull::Refuse;
         let refusal = refuses.then(|| match scarce {
             Some(free) => format!(
-                "the disk is full: {} are free, less than min_free, and on_full is \"refuse\"",
+                "the disk is full: only {} are free, less than min_free, and on_full is \"refuse\"; free some space",
                 ByteSize(free).approximately()
             ),
-            None => "the disk is full, and on_full is \"refuse\"".to_owned(),
+            None => "the disk is full, and on_full is \"refuse\"; free some space".to_owned(),
         });
         match (&self.refusal, &refusal) {
             (None, Some(_)) => {
                 self.warn("the disk is full: new records are refused and counted; free some space")
             }
-            (Some(_), None) => tracing::info!("{}: records are taken again", self.dir.display()),
+            (Some(_), None) => tracing::info!(
+                "{}: the disk has room again, and new records are stored",
+                self.dir.display()
+            ),
             _ => {}
         }
         self.refusal = refusal;
@@ -116,26 +120,30 @@ impl Retention {
         } else if eviction.shortfall == Some(Shortfall::Current) {
             let least = ByteSize(segment_bytes).approximately();
             self.warn(&format!(
-                "max_bytes cannot be kept: the files being written and those allocated after them take {least}; raise max_bytes, or lower segment"
+                "max_bytes is too small: the files that are being written and the next ones take {least}; raise max_bytes, or lower segment"
             ));
         }
     }
 
     /// How many bytes of the disk are free, where that is less than is wanted.
-    fn scarce_bytes(&self) -> Option<u64> {
+    fn scarce_bytes(&mut self) -> Option<u64> {
         let disk = match rustix::fs::statvfs(&self.dir) {
             Ok(disk) => disk,
+            // `Home` reports a directory that is gone.
+            Err(Errno::NOENT) => return None,
             Err(error) => {
-                tracing::debug!("{}: {error}", self.dir.display());
+                self.warn(&format!(
+                    "cannot read how full the disk is: {error}; min_free has no effect meanwhile"
+                ));
                 return None;
             }
         };
+        // A file system may claim any number of blocks.
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
         let wanted = match self.config.min_free {
             FreeSpace::Bytes(bytes) => bytes,
             FreeSpace::Percent(percent) => {
-                let total = disk.f_blocks.saturating_mul(disk.f_frsize);
-                (total as f64 * percent / 100.0) as u64
+                (disk.f_blocks as f64 * disk.f_frsize as f64 * percent / 100.0) as u64
             }
         };
         (free < wanted).then_some(free)

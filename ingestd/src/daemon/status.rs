@@ -1,5 +1,7 @@
 //! The status of a daemon: the JSON document of `PROTOCOL.md`, written here and read by `ingestd status` and `top`.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 /// A daemon's state at one moment. Counts are since it started.
@@ -49,14 +51,18 @@ pub struct SourceStatus {
 
 impl DaemonStatus {
     pub fn to_json(&self) -> String {
-        // Names and numbers only: it cannot fail.
-        serde_json::to_string(self).unwrap_or_default()
+        serde_json::to_string(self).expect("names and numbers are always JSON")
     }
 
     /// Reads a daemon's answer; keys of a later version are passed over.
     pub fn from_json(json: &str) -> Result<DaemonStatus, serde_json::Error> {
         serde_json::from_str(json)
     }
+}
+
+/// A duration as documents and records hold it.
+pub(super) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).expect("a daemon runs for less than 584 years")
 }
 
 #[cfg(test)]

@@ -6,11 +6,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::RecvTimeoutError;
-use loom_engine::{Error, SourceId};
+use crossbeam_channel::{RecvTimeoutError, TrySendError};
+use loom_engine::{Error, SourceId, proven};
 
 use super::backlog::Backlog;
 use super::buffer::Item;
+use super::connection::BUFFERS_PER_CONNECTION;
 use super::fate::Outcome;
 use super::message::{Call, Frames, Message, Outlet};
 use super::payload_batch::PayloadBatch;
@@ -141,7 +142,7 @@ impl WriterThread {
                     let rest = range.start + frames.taken_bytes..range.end;
                     let payloads = PayloadBatch {
                         shape: *shape,
-                        bytes: frames.buffer.bytes.get(rest).unwrap_or_default(),
+                        bytes: proven::at(&frames.buffer.bytes, rest),
                         records: records - frames.taken_records,
                     };
                     match self.recorder.push(&peer, *source, &payloads) {
@@ -166,7 +167,11 @@ impl WriterThread {
         let mut buffer = frames.buffer;
         buffer.items.clear();
         // A connection that has ended takes no buffers back.
-        let _ = peer.free.try_send(buffer);
+        let returned = peer.free.try_send(buffer);
+        assert!(
+            !matches!(returned, Err(TrySendError::Full(_))),
+            "a connection has {BUFFERS_PER_CONNECTION} buffers, and all came back before this one"
+        );
         None
     }
 

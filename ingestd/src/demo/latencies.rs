@@ -1,6 +1,7 @@
 //! Tables of random latencies, for generated telemetry.
 
 use fastrand::Rng;
+use loom_engine::proven;
 
 /// How many latencies a table holds; a power of two.
 const TABLE: usize = 1 << 16;
@@ -24,12 +25,8 @@ impl Latencies {
     #[inline]
     pub(super) fn pick(&self, random: &mut Rng) -> u64 {
         let bits = random.u64(..);
-        let latency = self
-            .0
-            .get((bits >> 48) as usize % TABLE)
-            .copied()
-            .unwrap_or_default();
-        u64::from(latency) + (bits & 127)
+        let latency = proven::at(&self.0, (bits >> 48) as usize % TABLE);
+        u64::from(*latency) + (bits & 127)
     }
 }
 

@@ -58,7 +58,7 @@ pub struct DemoOptions {
 
 /// What was generated.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct Generated {
     pub elapsed: Duration,
     pub counts: Counts,
     pub needles: Vec<Needle>,
@@ -73,7 +73,11 @@ pub enum DemoError {
 }
 
 /// Generates until the time is over or `stop` is set, and returns when everything is durable.
-pub fn run(client: &Client, options: &DemoOptions, stop: &AtomicBool) -> Result<Report, DemoError> {
+pub fn run(
+    client: &Client,
+    options: &DemoOptions,
+    stop: &AtomicBool,
+) -> Result<Generated, DemoError> {
     let mut truth = Truth::create(options.truth.clone())?;
     let mut generator = Generator::new(options.seed, options.rate as f64);
     let mut needles = Needles::plan(&mut generator.random, options.duration);
@@ -87,19 +91,19 @@ pub fn run(client: &Client, options: &DemoOptions, stop: &AtomicBool) -> Result<
         over = elapsed >= options.duration || stop.load(Ordering::Relaxed);
         let target = elapsed.min(options.duration).min(made + CATCH_UP);
         generator.fill(target, &mut feed.batches);
-        let late = elapsed.saturating_sub(target);
+        let late = elapsed - target;
         if let Some(needle) = needles.advance(elapsed, late, &mut generator, &mut feed.batches) {
             truth.append(needle)?;
         }
         made = target;
         feed.push(client)?;
         // Sleeps to the next tick of the schedule, so that one late tick delays no other.
-        let ticks = made.as_micros() / TICK.as_micros() + 1;
-        let next = TICK.saturating_mul(u32::try_from(ticks).unwrap_or(u32::MAX));
+        let past_tick = Duration::from_nanos_u128(made.as_nanos() % TICK.as_nanos());
+        let next = made - past_tick + TICK;
         std::thread::sleep(next.saturating_sub(start.elapsed()));
     }
     let synced = client.sync_durable()?;
-    Ok(Report {
+    Ok(Generated {
         elapsed: start.elapsed(),
         counts: synced.counts,
         needles: needles.into_done(),

@@ -1,13 +1,14 @@
 //! The six needles: a mangled packet, the `recvfrom` that waits for it, and the request that is slow for that.
 
 use std::io::{self, Write};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use fastrand::Rng;
 use serde::Serialize;
 
 use super::generator::{Batches, Generator};
 use super::sources::REDIS_PORT;
+use crate::wall_clock;
 
 /// How many there are, as in the paper's Figure 3.
 pub const NEEDLES: usize = 6;
@@ -79,7 +80,7 @@ impl Needles {
         generator: &mut Generator,
         batches: &mut Batches,
     ) -> Option<&Needle> {
-        let now = wall_clock_ns();
+        let now = wall_clock().0;
         self.state = match std::mem::replace(&mut self.state, State::Idle) {
             State::Idle => {
                 self.due.pop_if(|due| {
@@ -159,13 +160,6 @@ impl Needle {
     pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "{}", serde_json::to_string(self)?)
     }
-}
-
-fn wall_clock_ns() -> i64 {
-    let since_epoch = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
-    i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

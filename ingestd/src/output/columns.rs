@@ -9,8 +9,8 @@ use arrow::array::{
 use arrow::datatypes::{
     self as types, ArrowPrimitiveType, DataType, Field, Schema, SchemaRef, TimeUnit,
 };
-use loom_engine::Timestamp;
 use loom_engine::schema::{FieldDef, FieldType, Layout, Source};
+use loom_engine::{Timestamp, proven};
 
 /// Collects records into batches.
 pub(super) struct Columns {
@@ -153,9 +153,10 @@ fn numbers<T: ArrowPrimitiveType, const W: usize>(
 
 impl<T: ArrowPrimitiveType, const W: usize> Column for Numbers<T, W> {
     fn append(&mut self, bytes: Option<&[u8]>) {
-        let bytes = bytes.and_then(|bytes| bytes.first_chunk());
-        self.values
-            .append_option(bytes.map(|bytes| (self.decode)(*bytes)));
+        self.values.append_option(bytes.map(|bytes| {
+            let bytes = bytes.first_chunk();
+            (self.decode)(*bytes.expect("the layout gives as many bytes as the type has"))
+        }));
     }
 
     fn finish(&mut self) -> ArrayRef {
@@ -185,9 +186,12 @@ impl Column for BinaryBuilder {
 
 impl Column for FixedSizeBinaryBuilder {
     fn append(&mut self, bytes: Option<&[u8]>) {
-        // The layout gives exactly the field's width.
-        if bytes.is_none_or(|bytes| self.append_value(bytes).is_err()) {
-            self.append_null();
+        match bytes {
+            None => self.append_null(),
+            Some(bytes) => {
+                let appended = self.append_value(bytes);
+                appended.expect("the layout gives as many bytes as the type has");
+            }
         }
     }
 
@@ -205,7 +209,9 @@ struct Texts {
 impl Column for Texts {
     fn append(&mut self, bytes: Option<&[u8]>) {
         let text = bytes.map(|bytes| match self.ty {
-            FieldType::Char(_) => bytes.split(|byte| *byte == 0).next().unwrap_or_default(),
+            FieldType::Char(_) => {
+                memchr::memchr(0, bytes).map_or(bytes, |end| proven::at(bytes, ..end))
+            }
             _ => bytes,
         });
         self.texts.append_option(text.map(String::from_utf8_lossy));
@@ -224,9 +230,10 @@ struct Labels {
 
 impl Column for Labels {
     fn append(&mut self, bytes: Option<&[u8]>) {
-        let Some(number) = bytes.and_then(|bytes| integer(self.field.ty, bytes)) else {
+        let Some(bytes) = bytes else {
             return self.texts.append_null();
         };
+        let number = integer(self.field.ty, bytes);
         match self.field.labels.get(&number) {
             Some(label) => self.texts.append_value(label),
             None => self.texts.append_value(number.to_string()),
@@ -238,18 +245,18 @@ impl Column for Labels {
     }
 }
 
-fn integer(ty: FieldType, bytes: &[u8]) -> Option<i128> {
+/// The value of an integer field of up to 8 bytes.
+fn integer(ty: FieldType, bytes: &[u8]) -> i128 {
     let mut wide = [0; 8];
-    let width = ty.fixed_bytes().filter(|width| *width <= 8)?;
-    wide.get_mut(..width)?.copy_from_slice(bytes.get(..width)?);
+    proven::at_mut(&mut wide, ..bytes.len()).copy_from_slice(bytes);
     let unsigned = u64::from_le_bytes(wide);
-    let unused = 64 - 8 * width as u32;
-    Some(match ty {
+    let unused = 64 - 8 * bytes.len() as u32;
+    match ty {
         FieldType::I8 | FieldType::I16 | FieldType::I32 | FieldType::I64 => {
             i128::from((unsigned << unused).cast_signed() >> unused)
         }
         _ => i128::from(unsigned),
-    })
+    }
 }
 
 #[cfg(test)]
@@ -258,13 +265,9 @@ mod tests {
 
     #[test]
     fn integers_of_every_width_keep_their_sign() {
-        assert_eq!(integer(FieldType::I8, &[0xff]), Some(-1));
-        assert_eq!(integer(FieldType::U8, &[0xff]), Some(255));
-        assert_eq!(integer(FieldType::I64, &[0xff; 8]), Some(-1));
-        assert_eq!(
-            integer(FieldType::U64, &[0xff; 8]),
-            Some(i128::from(u64::MAX))
-        );
-        assert_eq!(integer(FieldType::I32, &[0]), None);
+        assert_eq!(integer(FieldType::I8, &[0xff]), -1);
+        assert_eq!(integer(FieldType::U8, &[0xff]), 255);
+        assert_eq!(integer(FieldType::I64, &[0xff; 8]), -1);
+        assert_eq!(integer(FieldType::U64, &[0xff; 8]), i128::from(u64::MAX));
     }
 }

@@ -13,10 +13,12 @@ pub fn parse_range(
     max: Option<&str>,
     field: &FieldDef,
 ) -> anyhow::Result<ValueRange> {
-    let kind = field
-        .ty
-        .kind()
-        .with_context(|| format!("field '{}' ({}) has no order", field.name, field.ty))?;
+    let kind = field.ty.kind().with_context(|| {
+        format!(
+            "field '{}' ({}) has no order; omit --min and --max",
+            field.name, field.ty
+        )
+    })?;
     let bound = |text: &str| parse(text, field, kind);
     let at_least = match min.map(bound).transpose()? {
         None => ValueRange::ALL,

@@ -70,10 +70,8 @@ impl Sink for DaemonSink {
     }
 
     fn note_refused(&mut self, source: SourceId, rows: u32, reason: &str) -> anyhow::Result<()> {
-        let name = self
-            .names
-            .get(&source)
-            .context("rows were refused for a source that is not defined")?;
+        let name = self.names.get(&source);
+        let name = name.expect("a load defines its source before it refuses rows");
         self.client.report_refused(name, rows, reason)?;
         self.noted += u64::from(rows);
         Ok(())
@@ -87,10 +85,14 @@ impl Sink for DaemonSink {
         let synced = self
             .client
             .sync_durable()
-            .context("the daemon did not confirm the load")?;
+            .context("the daemon did not confirm that the records are stored")?;
         let mut counts = synced.counts;
-        counts.received -= self.noted.min(counts.received);
-        counts.refused -= self.noted.min(counts.refused);
+        for count in [&mut counts.received, &mut counts.refused] {
+            *count = count.checked_sub(self.noted).with_context(|| {
+                let noted = self.noted;
+                format!("the daemon confirmed {noted} refused rows and counts {count}; its counts are wrong")
+            })?;
+        }
         Ok(Finished {
             counts,
             reason: synced.reason,

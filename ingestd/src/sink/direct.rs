@@ -9,8 +9,8 @@ use loom_engine::{Error, SourceId};
 
 use super::{Finished, Sink};
 use crate::input::InputBatch;
-use crate::losses::{Losses, Lost};
-use crate::protocol::Counts;
+use crate::losses::{Losses, Lost, reason_of_refusal};
+use crate::protocol::{Counts, Shape};
 
 pub(super) struct DirectSink {
     writer: Writer,
@@ -70,16 +70,17 @@ impl Sink for DirectSink {
         };
         let pushed = self.writer.push_batch(source, &payloads)?;
         if let Some(last) = pushed.refused.last() {
-            let reason = match last.reason {
-                Error::TooLong { .. } => LossReason::TooLong,
-                _ => LossReason::Malformed,
-            };
-            let payload_bytes = (batch.bytes.len() as u64).saturating_sub(2 * batch.rows);
+            let payload_bytes = Shape::Framed.payload_bytes(batch.bytes.len(), batch.rows);
+            assert!(
+                pushed.stored_bytes <= payload_bytes,
+                "{} payload bytes were stored of {payload_bytes}",
+                pushed.stored_bytes
+            );
             self.note(&Lost {
                 source: Some(source),
-                reason,
+                reason: reason_of_refusal(&last.reason),
                 records: pushed.refused_count,
-                bytes: Some(payload_bytes.saturating_sub(pushed.stored_bytes)),
+                bytes: Some(payload_bytes - pushed.stored_bytes),
                 detail: &last.reason.to_string(),
             });
         }

@@ -44,7 +44,7 @@ pub trait Sink {
 #[derive(Clone, Debug, Default)]
 pub struct Finished {
     pub counts: Counts,
-    /// Why the last of the refused was, where `push` did not tell; else empty.
+    /// Why the last of them was refused, if `push` did not return it; else empty.
     pub reason: String,
 }
 

@@ -48,11 +48,17 @@ fn change_the_catalog(dir: &Path, fields: &str) {
         "{sources}"
     );
     let indexes = stdout(&["index", "list", dir, "--source", "numbers"]);
+    let words = |line: &str| {
+        line.split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let indexes: Vec<_> = indexes.lines().map(words).collect();
+    let defined = |line: &str| indexes.contains(&words(line));
+    assert!(defined("numbers n n - auto open"), "{indexes:?}");
     assert!(
-        indexes
-            .lines()
-            .any(|line| line.starts_with("numbers") && line.contains("n < 100")),
-        "{indexes}"
+        defined("numbers small n n < 100 [0, 10, 100] open"),
+        "{indexes:?}"
     );
     stdout(&[
         "index", "close", dir, "--source", "numbers", "--index", "small",
@@ -178,6 +184,43 @@ fn a_configuration_is_validated_against_the_catalog_of_a_directory() {
 }
 
 #[test]
+fn a_configuration_is_validated_for_what_a_daemon_would_open_and_nothing_else() {
+    let root = tempfile::tempdir().unwrap();
+    let config = root.path().join("loom.toml");
+    let file = config.to_str().unwrap();
+    std::fs::write(&config, format!("{SMALL}{NUMBERS}")).unwrap();
+    let foreign = root.path().to_str().unwrap();
+    for (dir, why) in [(foreign, "is not Loom's"), (file, "it is a file")] {
+        let refused = stderr_of_failure(&["validate", dir, "--config", file], 1);
+        let named = format!("{dir} is not a Loom directory");
+        assert!(
+            refused.contains(&named) && refused.contains(why),
+            "{refused}"
+        );
+        let by_daemon = stderr_of_failure(&["run", dir, "--config", file], 1);
+        assert_eq!(refused, by_daemon);
+    }
+    let loom = root.path().join("loom");
+    let dir = loom.to_str().unwrap();
+    std::fs::create_dir(&loom).unwrap();
+    let empty = stdout(&["validate", dir, "--config", file]);
+    assert!(empty.contains("not a Loom directory yet"), "{empty}");
+    let fields = root.path().join("fields.toml");
+    std::fs::write(&fields, NUMBERS).unwrap();
+    let fields = fields.to_str().unwrap();
+    stdout(&["source", "add", dir, "--fields", fields]);
+    let retyped = NUMBERS.replace("'u64'", "'i64'");
+    std::fs::write(&config, format!("{SMALL}{retyped}")).unwrap();
+    // The copy says what the directory is, as it does for a daemon.
+    std::fs::remove_file(loom.join("loom.json")).unwrap();
+    let refused = stderr_of_failure(&["validate", dir, "--config", file], 78);
+    assert!(refused.contains("field 'n'"), "{refused}");
+    std::fs::remove_file(loom.join("loom.json.copy")).unwrap();
+    let lost = stderr_of_failure(&["validate", dir, "--config", file], 1);
+    assert!(lost.contains("loom.json"), "{lost}");
+}
+
+#[test]
 fn errors_are_one_sentence_with_a_remedy() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().to_str().unwrap();
@@ -195,9 +238,25 @@ fn errors_are_one_sentence_with_a_remedy() {
 #[test]
 fn each_command_shows_an_example() {
     for command in [
-        "run", "demo", "source", "index", "status", "top", "check", "validate",
+        "run",
+        "demo",
+        "load",
+        "export",
+        "source",
+        "source add",
+        "source close",
+        "source list",
+        "index",
+        "index add",
+        "index close",
+        "index list",
+        "status",
+        "top",
+        "check",
+        "validate",
     ] {
-        let help = stdout(&[command, "--help"]);
+        let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();
+        let help = stdout(&words);
         assert!(help.contains("Example"), "{command}: {help}");
     }
 }

@@ -1,4 +1,4 @@
-//! The demo: what it generates, and what its truth file tells.
+//! The demo: what it generates, and what its truth file lists.
 
 use std::path::Path;
 

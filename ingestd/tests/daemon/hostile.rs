@@ -180,7 +180,7 @@ fn thousands_of_connections_are_told_so_and_cost_no_other_client_anything() {
     let client = there.client();
     let source = client.define_one(NUMBERS).unwrap();
     let mut held = Vec::new();
-    let mut told = 0;
+    let mut refused = 0;
     for n in 0..CONNECTIONS {
         let stream = UnixStream::connect(loom.join("ingest.sock")).unwrap();
         if held.len() < CONNECTIONS_MAX - 1 {
@@ -189,11 +189,15 @@ fn thousands_of_connections_are_told_so_and_cost_no_other_client_anything() {
             let mut stream = stream;
             let mut said = Vec::new();
             let _ = stream.read_to_end(&mut said);
+            // One that was held and never said hello may be cut off by now, and then there was room.
+            if said.is_empty() {
+                continue;
+            }
             let header = Header::decode(&said, REPLY_BODY_BYTES_MAX)
                 .unwrap()
                 .unwrap();
             let reply = Reply::decode(header, &said[HEADER_BYTES..]).unwrap();
-            told += usize::from(matches!(
+            refused += usize::from(matches!(
                 reply,
                 Reply::Error {
                     code: ErrorCode::TooManyConnections,
@@ -206,7 +210,10 @@ fn thousands_of_connections_are_told_so_and_cost_no_other_client_anything() {
             client.sync().unwrap();
         }
     }
-    assert!(told > CONNECTIONS - 2 * CONNECTIONS_MAX, "{told} were told");
+    assert!(
+        refused > CONNECTIONS - 2 * CONNECTIONS_MAX,
+        "{refused} were refused"
+    );
     let kib = own_kib(there.child.id(), "RssAnon:");
     assert!(kib < 256 << 10, "{kib} KiB");
     drop(held);
@@ -216,7 +223,7 @@ fn thousands_of_connections_are_told_so_and_cost_no_other_client_anything() {
     assert!(there.wait());
 }
 
-/// Appends so many definitions to the catalog of a directory that nobody writes, as a daemon would have, but for the waiting.
+/// Appends so many definitions to the catalog of a directory that nobody writes, as a daemon would, without the waiting.
 fn define_directly(dir: &Path, count: usize) {
     let reader = LogReader::open(dir).unwrap();
     let uuid = reader.meta().uuid;

@@ -205,6 +205,10 @@ fn a_start_on_a_full_file_system_evicts_where_that_is_the_policy() {
     std::fs::write(small.at.path().join("ballast"), ballast).unwrap();
     let error = start("refuse").err().unwrap().to_string();
     assert!(error.contains("No space left"), "{error}");
+    assert!(
+        error.contains("free some space, or set [retention] on_full"),
+        "{error}"
+    );
     assert_eq!(assert_suffix(&dir, 2_000_000), 0);
     let daemon = start("evict").unwrap();
     assert!(assert_suffix(&dir, 2_000_000) > 0);
@@ -239,7 +243,7 @@ fn a_directory_that_has_no_room_is_refused_at_the_start_and_says_why() {
     assert_eq!(output.status.code(), Some(1));
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(
-        error.contains("File too large") && error.contains("loom"),
+        error.contains("File too large") && error.contains("free some space"),
         "{error}"
     );
 }

@@ -1,13 +1,13 @@
-//! The daemon as a process: killed, told to stop, told to read its configuration again.
+//! The daemon as a process: killed, stopped, and made to read its configuration again; and when its directory is moved.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ingestd::client::{Client, ClientError};
-use ingestd::daemon::other_staging;
+use ingestd::daemon::{DaemonStatus, other_staging};
 use loom_engine::SourceId;
 
-use super::support::{NUMBERS, SMALL, There, eventually, numbers, payloads};
+use super::support::{NUMBERS, SMALL, There, eventually, ingestd, numbers, payloads};
 
 fn write_config(dir: &Path, text: &str) -> String {
     let path = dir.join("loom.toml");
@@ -15,7 +15,7 @@ fn write_config(dir: &Path, text: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Pushes numbers, with a sync now and then, until the daemon is gone; `acknowledged` tells how far syncs returned.
+/// Pushes numbers, with a sync now and then, until the daemon is gone; `acknowledged` is how far syncs returned.
 fn push_until_gone(
     client: &Client,
     source: SourceId,
@@ -195,6 +195,61 @@ fn readers_follow_a_daemon_across_restarts() {
 }
 
 #[test]
+fn a_daemon_whose_directory_is_moved_away_says_so_once_and_confirms_nothing_until_it_is_restarted()
+{
+    for what in ["removed or moved away", "replaced by another directory"] {
+        let root = tempfile::tempdir().unwrap();
+        let (dir, away) = (root.path().join("loom"), root.path().join("away"));
+        let log = root.path().join("log");
+        let child = ingestd()
+            .arg("run")
+            .arg(&dir)
+            .stderr(std::fs::File::create(&log).unwrap())
+            .spawn()
+            .unwrap();
+        let there = There::of(child, &dir);
+        let client = there.client();
+        let source = client.define_one(NUMBERS).unwrap();
+        client.push(source, &1u64.to_le_bytes()).unwrap();
+        client.sync().unwrap();
+        std::fs::rename(&dir, &away).unwrap();
+        if what.starts_with("replaced") {
+            std::fs::create_dir(&dir).unwrap();
+        }
+        let message = eventually(|| {
+            let status = client.status().unwrap();
+            DaemonStatus::from_json(&status).unwrap().trouble
+        });
+        let named = format!("the Loom directory {} was", dir.display());
+        assert!(message.starts_with(&named), "{message}");
+        assert!(message.contains("restart this daemon"), "{message}");
+        for back in [false, true] {
+            if back {
+                if dir.exists() {
+                    std::fs::remove_dir(&dir).unwrap();
+                }
+                std::fs::rename(&away, &dir).unwrap();
+            }
+            client.push(source, &2u64.to_le_bytes()).unwrap();
+            assert_eq!(client.sync().unwrap_err().to_string(), message);
+        }
+        there.signal("-TERM");
+        // A flusher that found no place for a file makes the stop fail.
+        there.wait();
+        let log = std::fs::read_to_string(&log).unwrap();
+        assert_eq!(log.matches(&named).count(), 1, "{log}");
+        let again = There::start(&dir, &[]);
+        assert_eq!(numbers(&dir)[0], 1, "{log}");
+        let client = again.client();
+        client.push(source, &3u64.to_le_bytes()).unwrap();
+        client.sync().unwrap();
+        again.signal("-TERM");
+        assert!(again.wait());
+        assert_eq!(numbers(&dir).last(), Some(&3));
+    }
+}
+
+#[test]
 fn staging_files_are_named_except_the_directorys_own() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("loom");
@@ -205,24 +260,33 @@ fn staging_files_are_named_except_the_directorys_own() {
         &format!("[log]\nstaging = '{}'", staging.display()),
     );
     let config = write_config(root.path(), &format!("{log}{NUMBERS}"));
-    assert_eq!(other_staging(&staging, None), None);
+    assert_eq!(other_staging(&staging, None), [""; 0]);
     let there = There::start(&dir, &["--config", &config]);
     let own = there.client().welcome().uuid;
     std::fs::write(staging.join("loom-of-somebody-else"), "x").unwrap();
-    assert_eq!(other_staging(&staging, Some(own)), None);
+    assert_eq!(other_staging(&staging, Some(own)), [""; 0]);
     there.signal("-KILL");
     assert!(!there.wait());
     let left = std::fs::read_dir(&staging).unwrap();
     let left = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let left = left.max_by_key(String::len).unwrap();
     for other in [None, Some([7; 16])] {
-        let named = other_staging(&staging, other).unwrap();
-        assert!(named.contains(&left), "{named}");
-        assert!(!named.contains("somebody"), "{named}");
-        assert!(named.contains("directory is gone"), "{named}");
+        let [line] = &other_staging(&staging, other)[..] else {
+            panic!("one file is left");
+        };
+        let file = staging.join(&left).display().to_string();
+        assert!(line.contains(&file), "{line}");
+        let (_, find) = line.split_once("'find / ").unwrap();
+        let (find, _) = find.split_once('\'').unwrap();
+        let found = std::process::Command::new("find")
+            .arg(root.path())
+            .args(find.split(' '))
+            .output();
+        let found = String::from_utf8(found.unwrap().stdout).unwrap();
+        assert_eq!(Path::new(found.trim_end()), dir, "{line}");
     }
     let again = There::start(&dir, &["--config", &config]);
     again.signal("-TERM");
     assert!(again.wait());
-    assert_eq!(other_staging(&staging, None), None);
+    assert_eq!(other_staging(&staging, None), [""; 0]);
 }

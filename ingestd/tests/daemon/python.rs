@@ -71,7 +71,7 @@ for wrong in [(1,), {"n": 1, "what": 2}]:
         raise AssertionError(wrong)
     except ValueError:
         pass
-# Of a list, what stands before a bad row is pushed; whatever is wrong with a row is told in one kind of error.
+# Of a list, what stands before a bad row is pushed; every fault of a row raises one kind of error.
 for bad in [(-1, 1), ("x", 1), (1, "NONE"), (None, 1), 7, (1, 2, 3)]:
     try:
         loom.push("fixed", [(60000, 1), (60001, 2), bad, (60002, 1)])
@@ -85,7 +85,7 @@ try:
 except loom_client.LoomError:
     pass
 assert loom.status()["sources"][0]["stored"] == 50012
-# A connection that is gone is told in the same way, whatever notices it.
+# A connection that is gone raises the same error in every call.
 other = loom_client.connect(sys.argv[1])
 other.socket.shutdown(2)
 for call in [other.sync, other.catalog, lambda: other.push("fixed", [(1, 1)]), other.flush]:

@@ -59,7 +59,7 @@ fn payloads_of_a_layout_that_has_grown_are_refused_until_the_source_is_defined_a
         "[[source.field]]\nname = 'note'\ntype = 'u64'\n[[source.index]]",
     );
     here.client().define(&wider).unwrap();
-    // As long as a payload of the new layout, so that its length alone does not tell.
+    // As long as a payload of the new layout, so that its length alone does not show the layout.
     old.push(source, &[2u8; 16]).unwrap();
     let counts = old.sync().unwrap();
     assert_eq!((counts.counts.stored, counts.counts.refused), (1, 1));

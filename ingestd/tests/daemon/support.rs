@@ -78,6 +78,11 @@ impl There {
             .stderr(Stdio::inherit())
             .spawn()
             .unwrap();
+        There::of(child, dir)
+    }
+
+    /// A process that was just started; waits until it listens.
+    pub fn of(child: Child, dir: &Path) -> There {
         let there = There {
             child,
             dir: dir.to_owned(),

@@ -1,4 +1,4 @@
-//! The client library for producers in Rust: declare sources, push payloads, learn what became of them.
+//! The client library for producers in Rust: declare sources, push payloads, and read what became of them.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), loom_wire::client::ClientError> {
@@ -111,7 +111,7 @@ impl Client {
         Client::connect_with(dir, ClientOptions::default())
     }
 
-    /// Connects with options of one's own.
+    /// Connects with the given options.
     pub fn connect_with(dir: &Path, options: ClientOptions) -> Result<Client, ClientError> {
         let stream = with_socket_path(dir, |path| UnixStream::connect(path)).map_err(|error| {
             use io::ErrorKind::{ConnectionRefused, NotADirectory, NotFound};
@@ -155,12 +155,12 @@ impl Client {
         })
     }
 
-    /// What the daemon said of itself and the directory.
+    /// The daemon's answer to the hello: its limits, and the directory's UUID.
     pub fn welcome(&self) -> &Welcome {
         &self.welcome
     }
 
-    /// Defines every `[[source]]` of a TOML document and returns their ids in its order. What exists already is no
+    /// Defines every `[[source]]` of a TOML document and returns their ids in its order. A source that exists is not an
     /// error; fields may be added after the existing ones.
     pub fn define(&self, toml: &str) -> Result<Vec<(SourceId, String)>, ClientError> {
         self.check_document(toml)?;
@@ -184,7 +184,8 @@ impl Client {
     /// buffer has to be sent first.
     #[inline]
     pub fn push(&self, source: SourceId, payload: &[u8]) -> Result<(), ClientError> {
-        let limit = self.welcome.payload_bytes_max as usize;
+        // The daemon's word alone does not make a length fit into its two bytes.
+        let limit = (self.welcome.payload_bytes_max as usize).min(usize::from(u16::MAX));
         if payload.len() > limit {
             return Err(ClientError::PayloadTooLong {
                 bytes: payload.len(),
@@ -337,7 +338,7 @@ impl Client {
 }
 
 impl Drop for Client {
-    /// Sends what the buffer holds. Whether it arrived only a sync can tell.
+    /// Sends what the buffer holds. Only a sync shows whether it arrived.
     fn drop(&mut self) {
         {
             let mut outgoing = self.shared.outgoing();
@@ -410,6 +411,7 @@ impl Shared {
                     .0
             };
         }
+        // The client ends, and nobody is left to report an error to.
         let _ = outgoing.send();
     }
 }

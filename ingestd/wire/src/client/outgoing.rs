@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use loom_engine::SourceId;
 
 use super::ClientError;
-use crate::protocol::{REQUEST_BODY_BYTES_MAX, Request, Shape};
+use crate::protocol::{REQUEST_BODY_BYTES_MAX, Request, Shape, fill_length};
 
 /// A push longer than this is split: a frame leaves room for its header and the size of its payloads.
 const PUSH_BYTES_MAX: usize = REQUEST_BODY_BYTES_MAX - 8;
@@ -50,7 +50,7 @@ impl Outgoing {
     /// Appends one payload to the open frame, or to a new one where the open one is of another kind.
     #[inline]
     pub(super) fn push(&mut self, source: SourceId, payload: &[u8]) {
-        let length = payload.len() as u16;
+        let length = u16::try_from(payload.len()).expect("the client has checked the length");
         match self.open {
             Some(open)
                 if open.source == source
@@ -191,7 +191,7 @@ impl Outgoing {
 
     fn close_frame(&mut self) {
         if let Some(open) = self.open.take() {
-            Shape::finish(open.start, &mut self.bytes);
+            fill_length(&mut self.bytes, open.start);
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::protocol::{HEADER_BYTES, Header, REPLY_BODY_BYTES_MAX, Reply, Request
 
 pub(super) struct Replies {
     stream: BufReader<UnixStream>,
-    last_request: u32,
+    next_request: RequestId,
     body: Vec<u8>,
     ended: Option<ClientError>,
 }
@@ -17,7 +17,7 @@ impl Replies {
     pub(super) fn new(stream: UnixStream) -> Self {
         Replies {
             stream: BufReader::new(stream),
-            last_request: 0,
+            next_request: RequestId::MIN,
             body: Vec::new(),
             ended: None,
         }
@@ -30,8 +30,10 @@ impl Replies {
 
     /// The number of the next request.
     pub(super) fn next_request(&mut self) -> RequestId {
-        self.last_request = self.last_request.wrapping_add(1).max(1);
-        RequestId::new(self.last_request).unwrap_or(RequestId::MIN)
+        let request = self.next_request;
+        // After the greatest number the first comes again: one request is under way at a time.
+        self.next_request = request.checked_add(1).unwrap_or(RequestId::MIN);
+        request
     }
 
     /// Waits for the answer to `request`.

@@ -16,6 +16,9 @@ use toml::Spanned;
 
 pub use units::{ByteSize, FreeSpace, Span};
 
+/// A configuration with every key: all values are the defaults, except for limits, the group and sources.
+pub const EXAMPLE: &str = include_str!("example.toml");
+
 /// Everything a configuration file says.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -73,7 +76,7 @@ pub enum OnFull {
     Refuse,
 }
 
-/// `[access]`: who may read and push besides the owner.
+/// `[access]`: who may read and push, apart from the owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AccessConfig {
@@ -147,8 +150,7 @@ impl Config {
 impl LogConfig {
     /// What the engine is to be opened with.
     pub fn options(&self) -> LogOptions {
-        let defaults = LogOptions::default();
-        let PerLog { chunks, times, .. } = defaults.segment_bytes;
+        let PerLog { chunks, times, .. } = LogOptions::default().segment_bytes;
         let [chunk, block, segment] =
             [&self.chunk, &self.block, &self.segment].map(|size| size.get_ref().0);
         // The index logs have shorter files where the record log has, in whole blocks of theirs.
@@ -158,7 +160,7 @@ impl LogConfig {
             whole.min(most)
         };
         LogOptions {
-            chunk_bytes: u32::try_from(chunk).unwrap_or(defaults.chunk_bytes),
+            chunk_bytes: u32::try_from(chunk).expect("a configuration has chunks of at most 1 MiB"),
             block_bytes: block,
             segment_bytes: [segment, share(8, chunks), share(64, times)].into(),
             staging: (self.staging.get_ref() != Path::new(SHARED_MEMORY))
@@ -388,49 +390,14 @@ fn one_line(message: &str) -> String {
 mod tests {
     use super::*;
 
-    /// The configuration of the documentation: all values but the limits and the source are the defaults.
-    const DOCUMENTED: &str = r#"
-[log]
-chunk = "64KiB"
-block = "64MiB"
-staging = "/dev/shm"
-durability = "500ms"
-
-[retention]
-max_bytes = "50GiB"
-max_age = "24h"
-min_free = "5%"
-on_full = "evict"
-
-[[source]]
-name = "redis_request"
-time = "arrival"
-on_overload = "block"
-[[source.field]]
-name = "latency_ns"
-type = "u64"
-[[source.field]]
-name = "op"
-type = "u8"
-labels = { 1 = "GET", 2 = "SET" }
-[[source.index]]
-name = "latency"
-value = "latency_ns"
-[[source.index]]
-name = "set_latency"
-value = "latency_ns"
-where = "op = 'SET'"
-bins = { from = 1000, factor = 2, count = 24 }
-"#;
-
     fn refused(from: &str, to: &str) -> ConfigError {
-        assert!(DOCUMENTED.contains(from), "{from}");
-        Config::parse(&DOCUMENTED.replace(from, to)).unwrap_err()
+        assert!(EXAMPLE.contains(from), "{from}");
+        Config::parse(&EXAMPLE.replace(from, to)).unwrap_err()
     }
 
     #[test]
     fn what_is_not_given_has_the_documented_default() {
-        let written = Config::parse(DOCUMENTED).unwrap();
+        let written = Config::parse(EXAMPLE).unwrap();
         let empty = Config::parse("").unwrap();
         assert_eq!(written.log.options(), empty.log.options());
         assert_eq!(empty.log.options(), LogOptions::default());
@@ -467,12 +434,12 @@ bins = { from = 1000, factor = 2, count = 24 }
     #[test]
     fn each_mistake_is_named_with_its_line() {
         for (from, to, line, word) in [
-            ("chunk =", "chnk =", 3, "chnk"),
+            ("chunk =", "chnk =", 2, "chnk"),
             ("[retention]", "[retain]", 8, "retain"),
-            ("\"64KiB\"", "\"64 kilo\"", 3, "not a size"),
-            ("\"64KiB\"", "\"60KiB\"", 3, "power of two"),
-            ("\"64KiB\"", "64", 3, "string"),
-            ("\"64MiB\"", "\"4KiB\"", 4, "power of two"),
+            ("\"64KiB\"", "\"64 kilo\"", 2, "not a size"),
+            ("\"64KiB\"", "\"60KiB\"", 2, "power of two"),
+            ("\"64KiB\"", "64", 2, "string"),
+            ("\"64MiB\"", "\"4KiB\"", 3, "power of two"),
             ("\"/dev/shm\"", "\"shm\"", 5, "absolute"),
             ("\"500ms\"", "\"soon\"", 6, "not a durability"),
             ("\"500ms\"", "\"0ms\"", 6, "not a durability"),
@@ -482,9 +449,9 @@ bins = { from = 1000, factor = 2, count = 24 }
             ("\"24h\"", "\"1 fortnight\"", 10, "not a duration"),
             ("\"5%\"", "\"500%\"", 11, "0%"),
             ("\"evict\"", "\"erase\"", 12, "erase"),
-            ("\"arrival\"", "\"departure\"", 16, "departure"),
-            ("\"redis_request\"", "\"loom_x\"", 14, "built in"),
-            ("op = 'SET'", "op = 'DEL'", 28, "DEL"),
+            ("\"arrival\"", "\"departure\"", 24, "departure"),
+            ("\"redis_request\"", "\"loom_x\"", 22, "built in"),
+            ("op = 'SET'", "op = 'DEL'", 33, "DEL"),
             ("on_full = \"evict\"", "on_full = ", 12, ""),
         ] {
             let error = refused(from, to);

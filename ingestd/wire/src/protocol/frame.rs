@@ -1,6 +1,6 @@
 //! A frame's header, the cursor that decodes a body, and what can be wrong with either.
 
-use loom_engine::SourceId;
+use loom_engine::{SourceId, proven};
 use thiserror::Error;
 
 /// Bytes before a frame's body.
@@ -110,17 +110,19 @@ pub(super) fn write_frame(
     let [s0, s1] = source.map_or(0, |source| source.0).to_le_bytes();
     out.extend_from_slice(&[0, 0, 0, 0, kind, 0, s0, s1]);
     body(out);
-    let body_bytes = (out.len() - start - HEADER_BYTES) as u32;
-    if let Some(place) = out.get_mut(start..start + 4) {
-        place.copy_from_slice(&body_bytes.to_le_bytes());
-    }
+    fill_length(out, start);
+}
+
+/// Fills in the length of the frame that starts at `start` and reaches to the end of `out`.
+pub(crate) fn fill_length(out: &mut [u8], start: usize) {
+    let body_bytes = proven::at(out, start + HEADER_BYTES..).len();
+    let body_bytes = u32::try_from(body_bytes).expect("a frame is shorter than 4 GiB");
+    proven::at_mut(out, start..start + 4).copy_from_slice(&body_bytes.to_le_bytes());
 }
 
 /// Appends a text: its length in two bytes, then itself. Cuts what is longer than 65,535 bytes, at a character.
 pub(super) fn write_text(out: &mut Vec<u8>, text: &str) {
-    let text = text
-        .get(..text.floor_char_boundary(u16::MAX as usize))
-        .unwrap_or_default();
+    let (text, _) = text.split_at(text.floor_char_boundary(usize::from(u16::MAX)));
     out.extend_from_slice(&(text.len() as u16).to_le_bytes());
     out.extend_from_slice(text.as_bytes());
 }

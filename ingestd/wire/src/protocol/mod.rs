@@ -1,12 +1,13 @@
 //! The bytes on the socket, as `PROTOCOL.md` specifies them: pure encoding and decoding, no I/O.
 //!
-//! Bytes come from anybody who may connect: every decoder checks each length against what is there, allocates
-//! nothing in proportion to a claimed length, and answers with an error, never a panic.
+//! Any process that can connect sends bytes. So every decoder checks each length against the bytes that are there, allocates nothing in
+//! proportion to a claimed length, and returns an error, never a panic.
 
 mod frame;
 mod reply;
 mod request;
 
+pub(crate) use frame::fill_length;
 pub use frame::{
     ErrorCode, FRAME_BYTES_MAX, HEADER_BYTES, Header, Malformed, REPLY_BODY_BYTES_MAX,
     REQUEST_BODY_BYTES_MAX,

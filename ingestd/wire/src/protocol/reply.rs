@@ -96,6 +96,16 @@ impl Counts {
         self.refused += other.refused;
         self.dropped += other.dropped;
     }
+
+    /// What came after `before`, which were the counts of the same records earlier.
+    pub fn since(self, before: Counts) -> Counts {
+        Counts {
+            received: self.received - before.received,
+            stored: self.stored - before.stored,
+            refused: self.refused - before.refused,
+            dropped: self.dropped - before.dropped,
+        }
+    }
 }
 
 impl Reply {

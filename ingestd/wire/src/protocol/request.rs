@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use loom_engine::SourceId;
 
-use super::frame::{Cursor, Header, Malformed, write_frame, write_text};
+use super::frame::{Cursor, Header, Malformed, fill_length, write_frame, write_text};
 
 /// How a hello begins.
 pub const MAGIC: [u8; 8] = *b"LOOMSOCK";
@@ -28,7 +28,14 @@ impl Shape {
     pub fn payload_bytes(self, bytes: usize, records: u64) -> u64 {
         match self {
             Shape::Fixed { .. } => bytes as u64,
-            Shape::Framed => (bytes as u64).saturating_sub(2 * records),
+            Shape::Framed => {
+                let lengths = 2 * records;
+                assert!(
+                    lengths <= bytes as u64,
+                    "{records} framed payloads take more than {bytes} bytes"
+                );
+                bytes as u64 - lengths
+            }
         }
     }
 }
@@ -230,7 +237,7 @@ impl<'a> Request<'a> {
 
 impl Shape {
     /// Appends what stands before the payloads of a push: the frame's header, its length still 0, and the size of
-    /// fixed payloads. [`Shape::finish`] fills the length in.
+    /// fixed payloads. [`fill_length`] fills the length in.
     pub(crate) fn begin(self, source: SourceId, out: &mut Vec<u8>) {
         match self {
             Shape::Fixed { record_bytes } => {
@@ -242,21 +249,13 @@ impl Shape {
             Shape::Framed => write_frame(out, PUSH_FRAMED, Some(source), |_| {}),
         }
     }
-
-    /// Fills in the length of the frame that starts at `start` and reaches to the end of `out`.
-    pub(crate) fn finish(start: usize, out: &mut [u8]) {
-        let body_bytes = out.len().saturating_sub(start + super::HEADER_BYTES) as u32;
-        if let Some(place) = out.get_mut(start..start + 4) {
-            place.copy_from_slice(&body_bytes.to_le_bytes());
-        }
-    }
 }
 
 fn encode_push(out: &mut Vec<u8>, push: Push<'_>) {
     let start = out.len();
     push.shape.begin(push.source, out);
     out.extend_from_slice(push.bytes);
-    Shape::finish(start, out);
+    fill_length(out, start);
 }
 
 fn decode_hello(mut cursor: Cursor<'_>) -> Result<Request<'_>, Malformed> {
@@ -281,18 +280,18 @@ fn decode_fixed(source: SourceId, body: &[u8]) -> Result<Request<'_>, Malformed>
     let record_bytes = cursor.u16()?;
     cursor.zeroes::<2>()?;
     let bytes = cursor.remainder();
-    let whole = bytes.len().checked_rem(usize::from(record_bytes)) == Some(0);
-    if !whole {
+    let each = usize::from(record_bytes);
+    let Some(0) = bytes.len().checked_rem(each) else {
         return Err(Malformed::Ragged {
             bytes: bytes.len(),
-            record_bytes: usize::from(record_bytes),
+            record_bytes: each,
         });
-    }
+    };
     Ok(Request::Push(Push {
         source,
         shape: Shape::Fixed { record_bytes },
         bytes,
-        records: (bytes.len() / usize::from(record_bytes).max(1)) as u64,
+        records: (bytes.len() / each) as u64,
     }))
 }
 
