@@ -75,12 +75,6 @@ pub(crate) fn convert(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Cel
     }
 }
 
-/// Nanoseconds since the Unix epoch: of timestamps of any unit and zone, dates, integers and texts.
-pub(crate) fn convert_own_time(column: &ArrayRef, name: &str) -> anyhow::Result<Cells> {
-    let field = FieldDef::new(name, FieldType::TimestampNs);
-    timestamps(&plain(column)?, &field)
-}
-
 fn var(values: LargeBinaryArray, nulls: Option<NullBuffer>) -> Cells {
     Cells {
         values: Values::Var(values),
@@ -98,12 +92,12 @@ fn plain(column: &ArrayRef) -> anyhow::Result<ArrayRef> {
     }
 }
 
-fn cast(column: &dyn Array, to: &DataType) -> anyhow::Result<ArrayRef> {
+pub(super) fn cast(column: &dyn Array, to: &DataType) -> anyhow::Result<ArrayRef> {
     cast_with_options(column, to, &CAST)
         .with_context(|| format!("values of type {} cannot become {to}", column.data_type()))
 }
 
-fn is_text(ty: &DataType) -> bool {
+pub(super) fn is_text(ty: &DataType) -> bool {
     matches!(
         ty,
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
@@ -197,7 +191,10 @@ fn primitive<T: Number>(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<C
     Ok(fixed(values.as_primitive::<T>(), failed))
 }
 
-fn fixed<T: ArrowPrimitiveType>(values: &PrimitiveArray<T>, failed: Vec<(usize, String)>) -> Cells {
+pub(super) fn fixed<T: ArrowPrimitiveType>(
+    values: &PrimitiveArray<T>,
+    failed: Vec<(usize, String)>,
+) -> Cells {
     Cells {
         values: Values::Fixed(values.values().inner().clone()),
         nulls: values.nulls().cloned(),
@@ -205,7 +202,7 @@ fn fixed<T: ArrowPrimitiveType>(values: &PrimitiveArray<T>, failed: Vec<(usize, 
     }
 }
 
-fn from_texts<T: ArrowPrimitiveType>(
+pub(super) fn from_texts<T: ArrowPrimitiveType>(
     column: &ArrayRef,
     field: &FieldDef,
     parse: impl Fn(&str) -> Option<T::Native>,
@@ -218,7 +215,7 @@ fn from_texts<T: ArrowPrimitiveType>(
 }
 
 /// The rows that had a value and have none now.
-fn failures(
+pub(super) fn failures(
     column: &ArrayRef,
     is_failed: impl Fn(usize) -> bool,
     field: &FieldDef,

@@ -10,6 +10,7 @@ use anyhow::{Context, bail, ensure};
 use loom_engine::schema::SourceDef;
 
 use super::blocks::{Blocks, input_name};
+use super::compression::{Compression, inner_name};
 use super::panics::decode;
 use super::plan::{LoadOptions, Plan, define};
 use super::unpacking::Unpacking;
@@ -22,7 +23,7 @@ pub struct Input {
     def: SourceDef,
     files: VecDeque<PathBuf>,
     /// A pipe can be opened once only, and is kept from when it was looked at.
-    pipe: Option<(PathBuf, Box<dyn Reader>)>,
+    pipe: Option<(PathBuf, Box<dyn Reader>, Vec<String>)>,
     current: Option<Current>,
     notes: Vec<String>,
     noted: BTreeSet<String>,
@@ -36,6 +37,7 @@ struct Current {
     plan: Plan,
     /// Rows that were read and are not all framed.
     unpacking: Option<Unpacking>,
+    is_stream: bool,
     next_row: u64,
     bytes: u64,
 }
@@ -57,10 +59,10 @@ pub fn open(
         if options.declared.is_some() {
             break;
         }
-        let reader = open_one(path, format, &options)?;
+        let (reader, notes) = open_one(path, format, &options)?;
         columns.push(reader.columns().to_vec());
         if is_stream(path) {
-            pipe = Some((path.clone(), reader));
+            pipe = Some((path.clone(), reader, notes));
         }
     }
     let (def, notes) = define(&options, &columns)?;
@@ -88,13 +90,16 @@ fn is_stream(path: &Path) -> bool {
     path == Path::new("-") || fs::metadata(path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
 }
 
+/// A reader of one input, and notes about it.
 fn open_one(
     path: &Path,
     format: Option<Format>,
     options: &LoadOptions,
-) -> anyhow::Result<Box<dyn Reader>> {
+) -> anyhow::Result<(Box<dyn Reader>, Vec<String>)> {
     let mut blocks = Blocks::open(path)?;
-    let format = match format.or_else(|| Format::of_name(path)) {
+    let compression = blocks.unpack()?;
+    let inner = inner_name(path);
+    let format = match format.or_else(|| Format::of_name(inner)) {
         Some(format) => format,
         None => {
             blocks.fill_to(8)?;
@@ -107,11 +112,16 @@ fn open_one(
             }
         }
     };
-    let declared = options.declared_names();
     let name = blocks.name().to_owned();
-    decode(&name, || {
-        format.read(blocks, declared.as_deref(), options.payload_bytes_max)
-    })
+    let mut notes = Vec::new();
+    if let Some(named) = Compression::of_name(path).filter(|_| compression.is_none()) {
+        let program = named.program();
+        notes.push(format!(
+            "{name} is not compressed with {program}, whatever its name says; it is read as it is"
+        ));
+    }
+    let reader = decode(&name, || format.read(blocks, inner, options))?;
+    Ok((reader, notes))
 }
 
 impl Input {
@@ -162,25 +172,34 @@ impl Input {
                 continue;
             };
             let first_row = current.next_row;
+            if first_row == 1
+                && let Some(own_time) = &current.plan.framer.own_time
+                && let Some(column) = rows.columns.get(own_time.column)
+            {
+                let looked = decode(name, || own_time.look(column, name, current.is_stream));
+                self.notes.extend(looked?);
+            }
             current.next_row += rows.count as u64;
             current.unpacking = Some(Unpacking::new(rows, first_row));
         }
     }
 
     fn begin(&mut self, path: &Path) -> anyhow::Result<Current> {
-        let mut reader = match self.pipe.take_if(|(kept, _)| kept == path) {
-            Some((_, reader)) => reader,
+        let (mut reader, mut notes) = match self.pipe.take_if(|(kept, ..)| kept == path) {
+            Some((_, reader, notes)) => (reader, notes),
             None => open_one(path, self.format, &self.options)?,
         };
         let name = input_name(path);
         let mut plan = Plan::new(&self.options, &self.def, reader.columns(), &name)?;
         reader.select(std::mem::take(&mut plan.wanted));
+        self.notes.append(&mut notes);
         self.notes.append(&mut plan.notes);
         Ok(Current {
             name,
             reader,
             plan,
             unpacking: None,
+            is_stream: is_stream(path),
             next_row: 1,
             bytes: fs::metadata(path).map_or(0, |meta| meta.len()),
         })

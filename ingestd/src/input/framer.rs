@@ -10,7 +10,8 @@ use arrow::array::{Array, ArrayRef};
 use arrow::buffer::NullBuffer;
 use loom_engine::schema::{FieldDef, Layout, Place, Slot, SourceDef};
 
-use super::cells::{Values, convert, convert_own_time, missing};
+use super::cells::{Values, convert, missing};
+use super::own_time::OwnTime;
 use super::rows::{InputBatch, Rows};
 
 /// The width of the length before each payload.
@@ -27,9 +28,7 @@ pub(crate) struct FieldSource {
 pub(crate) struct Framer {
     layout: Layout,
     fields: Vec<FieldSource>,
-    /// The column of own times.
-    own_time: Option<usize>,
-    own_time_name: String,
+    pub own_time: Option<OwnTime>,
     pub payload_bytes_max: usize,
 }
 
@@ -37,15 +36,13 @@ impl Framer {
     pub(crate) fn new(
         def: &SourceDef,
         fields: Vec<FieldSource>,
-        own_time: Option<(usize, String)>,
+        own_time: Option<OwnTime>,
         payload_bytes_max: usize,
     ) -> anyhow::Result<Framer> {
-        let (own_time, own_time_name) = own_time.unzip();
         Ok(Framer {
             layout: Layout::new(def.time, &def.fields)?,
             fields,
             own_time,
-            own_time_name: own_time_name.unwrap_or_default(),
             payload_bytes_max,
         })
     }
@@ -61,12 +58,12 @@ impl Framer {
             stride: FRAME_BYTES + fixed_bytes,
             bytes: vec![0; (FRAME_BYTES + fixed_bytes) * rows.count],
         };
-        if let Some(column) = self.own_time {
+        if let Some(own_time) = &self.own_time {
             let column = rows
                 .columns
-                .get(column)
+                .get(own_time.column)
                 .context("the column of times is missing")?;
-            self.write_own_time(column, &mut strides, &mut refused)?;
+            write_own_time(own_time, column, &mut strides, &mut refused)?;
         }
         let mut variable = Vec::new();
         for (source, slot) in self.fields.iter().zip(self.layout.slots()) {
@@ -91,28 +88,6 @@ impl Framer {
             refused: refused.into_iter().map(numbered).collect(),
             ..InputBatch::default()
         })
-    }
-
-    fn write_own_time(
-        &self,
-        column: &ArrayRef,
-        strides: &mut Strides,
-        refused: &mut BTreeMap<usize, String>,
-    ) -> anyhow::Result<()> {
-        let name = &self.own_time_name;
-        let cells = convert_own_time(column, name).with_context(|| format!("column '{name}'"))?;
-        for (row, reason) in cells.failed {
-            refused.entry(row).or_insert(reason);
-        }
-        for row in null_rows(cells.nulls.as_ref()) {
-            refused
-                .entry(row)
-                .or_insert_with(|| format!("its time, column '{name}', is NULL"));
-        }
-        if let Values::Fixed(values) = cells.values {
-            strides.scatter::<8>(FRAME_BYTES, &values);
-        }
-        Ok(())
     }
 
     /// Writes a fixed-width field, or the lengths of a variable-length one, whose bytes it returns.
@@ -186,6 +161,28 @@ impl Framer {
         }
         out
     }
+}
+
+fn write_own_time(
+    own_time: &OwnTime,
+    column: &ArrayRef,
+    strides: &mut Strides,
+    refused: &mut BTreeMap<usize, String>,
+) -> anyhow::Result<()> {
+    let name = &own_time.name;
+    let cells = own_time.convert(column)?;
+    for (row, reason) in cells.failed {
+        refused.entry(row).or_insert(reason);
+    }
+    for row in null_rows(cells.nulls.as_ref()) {
+        refused
+            .entry(row)
+            .or_insert_with(|| format!("its time, column '{name}', is NULL"));
+    }
+    if let Values::Fixed(values) = cells.values {
+        strides.scatter::<8>(FRAME_BYTES, &values);
+    }
+    Ok(())
 }
 
 fn null_rows(nulls: Option<&NullBuffer>) -> impl Iterator<Item = usize> {
@@ -275,6 +272,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::input::TimeForm;
 
     const TYPES: [FieldType; 12] = [
         FieldType::U8,
@@ -396,7 +394,11 @@ mod tests {
                 field: field.clone(),
                 column: Some(at),
             });
-            let time = own.then(|| (types.len(), "time".to_owned()));
+            let time = own.then(|| OwnTime {
+                column: types.len(),
+                name: "time".to_owned(),
+                form: TimeForm::Usual,
+            });
             let framer = Framer::new(&def, sources.collect(), time, 65_512).unwrap();
             let given = Rows { columns, count: rows.len(), bad: Vec::new() };
             let batch = framer.frame(given, 1).unwrap();

@@ -5,7 +5,9 @@ use loom_engine::schema::{BinsDef, FieldDef, FieldType, IndexDef, Overload, Sour
 
 use super::Wanted;
 use super::columns::{Column, field_name, field_names, merge};
+use super::csv::CsvOptions;
 use super::framer::{FieldSource, Framer};
+use super::own_time::{OwnTime, TimeForm};
 
 /// What a load is to do.
 #[derive(Clone, Debug)]
@@ -16,6 +18,10 @@ pub struct LoadOptions {
     pub declared: Option<SourceDef>,
     /// The column of own times, which is then no field.
     pub ts_column: Option<String>,
+    /// How times are written there.
+    pub ts_form: TimeForm,
+    /// How CSV is written.
+    pub csv: CsvOptions,
     /// Columns that get an index of their name with `auto` bins.
     pub indexes: Vec<String>,
     /// The longest payload of a record.
@@ -28,6 +34,8 @@ impl LoadOptions {
             source: source.into(),
             declared: None,
             ts_column: None,
+            ts_form: TimeForm::Usual,
+            csv: CsvOptions::default(),
             indexes: Vec::new(),
             payload_bytes_max: 65_512,
         }
@@ -186,9 +194,17 @@ impl Plan {
         let mut own_time = None;
         if let Some(ts) = ts {
             let Some(column) = columns.iter().position(|column| column.name == ts) else {
-                bail!("cannot load {input}: it has no column '{ts}', which --ts names");
+                let given: Vec<_> = columns.iter().map(|column| column.name.as_str()).collect();
+                bail!(
+                    "cannot load {input}: it has no column '{ts}', which --ts names; its columns are {}",
+                    given.join(", ")
+                );
             };
-            own_time = Some((wanted.len(), ts.to_owned()));
+            own_time = Some(OwnTime {
+                column: wanted.len(),
+                name: ts.to_owned(),
+                form: options.ts_form.clone(),
+            });
             wanted.push(Wanted {
                 column,
                 as_json: false,
