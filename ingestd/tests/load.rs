@@ -174,7 +174,7 @@ fn errors_are_one_sentence_and_make_no_directory() {
     );
     let help = run(&["load", "--help"]);
     assert_eq!(help.status.code(), Some(0));
-    assert!(stdout(&help).contains("Example:"));
+    assert!(stdout(&help).contains("Examples:"));
 }
 
 /// Polls until `done` or half a minute has gone.

@@ -165,7 +165,7 @@ fn every_member_of_a_compressed_file_is_read() {
 /// Rows that pack badly, so that a damaged byte in the middle has rows before it.
 fn many_rows() -> String {
     let mut random = 1_u64;
-    let rows = (0..200_000).map(|row| {
+    let rows = (0..150_000).map(|row| {
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
@@ -203,7 +203,7 @@ fn the_rows_before_damage_in_compressed_data_are_stored_and_the_file_is_named() 
             let counts = String::from_utf8(loaded.output.stdout.clone()).unwrap();
             let stored = counts.split("stored=").nth(1).unwrap();
             let stored: u64 = stored.split(' ').next().unwrap().parse().unwrap();
-            assert!((1000..200_000).contains(&stored), "{program}: {counts}");
+            assert!((100..150_000).contains(&stored), "{program}: {counts}");
         }
     }
 }
@@ -232,16 +232,19 @@ fn a_name_that_promises_compression_is_noted_where_it_is_wrong() {
 
 #[test]
 fn what_unpacks_without_end_takes_bounded_memory() {
-    let Some((program, ending)) = programs().pop() else {
+    let Some((program, ending)) = programs()
+        .into_iter()
+        .find(|(program, _)| *program == "zstd")
+    else {
         return;
     };
     let place = Place::new();
     let mut bomb = b"n\n1\n".to_vec();
-    bomb.resize(600 << 20, b'x');
+    bomb.resize(400 << 20, b'x');
     let file = place.file(&format!("a.csv.{ending}"), &packed(program, &bomb).unwrap());
     drop(bomb);
     let output = Command::new("sh")
-        .args(["-c", "ulimit -v 1000000 && exec \"$0\" \"$@\""])
+        .args(["-c", "ulimit -v 400000 && exec \"$0\" \"$@\""])
         .arg(env!("CARGO_BIN_EXE_ingestd"))
         .arg("load")
         .arg(place.dir())
