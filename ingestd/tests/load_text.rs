@@ -354,7 +354,7 @@ fn a_column_without_times_is_one_message_and_leaves_no_source() {
     let rows: String = (0..500).map(|row| format!("name{row},{row}\n")).collect();
     let place = Place::new();
     let file = place.file("a.csv", format!("name,n\n{rows}").as_bytes());
-    let instance = "none of its first 500 values is a time, for instance 'name0'; ";
+    let instance = "none of 500 values is a time, for instance 'name0'; ";
     for (args, words) in [
         (
             &[][..],
@@ -422,4 +422,74 @@ fn a_slow_pipe_is_sampled_for_two_seconds_from_its_first_row() {
         ],
     );
     assert_eq!(loaded.fields().unwrap(), ["a f64?", "b utf8?"]);
+}
+
+#[test]
+fn the_files_of_others_load_as_their_table_says() {
+    let two = "received=2 stored=2 refused=0 dropped=0";
+    let apache = ["--ts", "when", "--ts-format", "%d/%b/%Y:%H:%M:%S %z"];
+    let cases: [(&str, &[&str], &str, &[&str], &[&str]); 11] = [
+        (
+            "access.csv.gz",
+            &apache,
+            two,
+            &["status i64", "path utf8"],
+            &[],
+        ),
+        (
+            "array.json",
+            &[],
+            two,
+            &["n f64", "tags json", "at timestamp_ns?"],
+            &["key 'tags' becomes json"],
+        ),
+        ("blank_line.csv", &[], ALL, &["n i64?"], &[]),
+        (
+            "cut_short.csv.gz",
+            &[],
+            "received=186 stored=186 refused=0 dropped=0",
+            &["n i64?", "s utf8?"],
+            &["its gzip data ends too early: the file is cut short; get it again"],
+        ),
+        ("documents.json.xz", &[], two, &["n i64"], &[]),
+        (
+            "headerless.tsv",
+            &[],
+            two,
+            &["column0 i64", "column1 utf8", "column2 timestamp_ns"],
+            &["its columns are named column0, column1, column2; use --header"],
+        ),
+        ("members.csv.gz", &[], ALL, &["n i64", "s utf8"], &[]),
+        (
+            "milliseconds.csv",
+            &["--ts", "t", "--ts-unit", "ms"],
+            two,
+            &["n i64"],
+            &[],
+        ),
+        (
+            "nested.jsonl.zst",
+            &[],
+            ALL,
+            &["id i64", "user.name utf8?", "user.geo.x i64?"],
+            &[],
+        ),
+        ("quotes.csv.bz2", &[], ALL, &["n i64", "text utf8?"], &[]),
+        (
+            "semicolons.csv",
+            &[],
+            two,
+            &["n i64", "ratio utf8", "city utf8"],
+            &["are separated by ';', as it seems"],
+        ),
+    ];
+    let inputs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/inputs");
+    let table = fs::read_to_string(inputs.join("README.md")).unwrap();
+    for (name, args, counts, fields, said) in cases {
+        let place = Place::new();
+        let loaded = place.load(args, &inputs.join(name));
+        loaded.gives(counts, said);
+        assert_eq!(loaded.fields().unwrap(), fields, "{name}");
+        assert!(table.contains(&format!("| `{name}` |")), "{name}");
+    }
 }

@@ -10,7 +10,7 @@ use anyhow::{Context, bail, ensure};
 use loom_engine::schema::SourceDef;
 
 use super::blocks::{Blocks, input_name};
-use super::compression::{Compression, inner_name};
+use super::compression::{Compression, Seen, inner_name};
 use super::panics::decode;
 use super::plan::{LoadOptions, Plan, define};
 use super::unpacking::Unpacking;
@@ -102,12 +102,18 @@ fn open_one(
     let format = match format.or_else(|| Format::of_name(inner)) {
         Some(format) => format,
         None => {
-            blocks.fill_to(8)?;
+            blocks.fill_to(10)?;
+            let name = blocks.name();
+            if let Seen::Compressed(inner) = Compression::of_bytes(blocks.data(), true) {
+                let program = inner.program();
+                bail!(
+                    "cannot read {name}: it is compressed twice; unpack it once, then with '{program} -d' again"
+                );
+            }
             match Format::of_bytes(blocks.data()) {
                 Some(format) => format,
                 None => bail!(
-                    "cannot tell the format of {} from its name or first bytes; name it with --format",
-                    blocks.name()
+                    "cannot tell the format of {name} from its name or first bytes; name it with --format"
                 ),
             }
         }

@@ -195,7 +195,6 @@ pub(super) fn inferred(input: &str, rows: u64, columns: &[Column]) -> String {
 /// What a sample held.
 pub(super) struct Sampled {
     pub rows: u64,
-    pub bytes: usize,
     /// It was the whole input.
     pub all: bool,
 }
@@ -236,9 +235,5 @@ pub(super) fn sample(
             }
         }
     };
-    Ok(Sampled {
-        rows,
-        bytes: read,
-        all,
-    })
+    Ok(Sampled { rows, all })
 }

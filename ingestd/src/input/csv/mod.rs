@@ -62,7 +62,7 @@ impl Csv {
         let expected = options.csv.delimiter.or(named).unwrap_or(b',');
         if first.delimiter != expected && first.cells.len() > 1 {
             csv.notes.push(format!(
-                "the columns of {} are read as separated by {}; name another with --delimiter",
+                "the columns of {} are separated by {}, as it seems; name another delimiter with --delimiter",
                 blocks.name(),
                 delimiter::shown(first.delimiter)
             ));
@@ -463,8 +463,9 @@ mod tests {
         let loaded = csv("a;b\n1,5;x\n2,5;y\n");
         assert_eq!(loaded.lines(), ["1,5|x", "2,5|y"]);
         assert!(
-            loaded.notes[0]
-                .ends_with("are read as separated by ';'; name another with --delimiter"),
+            loaded.notes[0].ends_with(
+                "are separated by ';', as it seems; name another delimiter with --delimiter"
+            ),
             "{:?}",
             loaded.notes
         );

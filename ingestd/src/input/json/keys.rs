@@ -28,13 +28,18 @@ pub(super) fn infer(
     mut shape: Shape,
 ) -> anyhow::Result<(Vec<Column>, Vec<String>)> {
     let mut keys = Keys::default();
-    let Sampled { rows, bytes, all } =
-        sample(blocks, |data, ended| match shape.next(data, ended) {
-            Step::Row(object, bytes) => Some((bytes, keys.see(object))),
-            Step::Blank(bytes) | Step::Bad(_, bytes) => Some((bytes, false)),
-            Step::TooLong | Step::More => None,
-        })?;
-    if rows == 0 && bytes > 0 {
+    let mut others = 0_u64;
+    let Sampled { rows, all } = sample(blocks, |data, ended| {
+        let (is_row, bytes) = match shape.next(data, ended) {
+            Step::Row(text, bytes) => (keys.see(text), bytes),
+            Step::Bad(_, bytes) => (false, bytes),
+            Step::Blank(bytes) => return Some((bytes, false)),
+            Step::TooLong | Step::More => return None,
+        };
+        others += u64::from(!is_row);
+        Some((bytes, is_row))
+    })?;
+    if rows == 0 && (others > 0 || !all) {
         bail!(
             "cannot infer fields from {}: none of its first values is a JSON object",
             blocks.name()
