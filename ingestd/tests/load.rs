@@ -432,6 +432,39 @@ fn an_input_of_which_nothing_is_stored_makes_its_source_and_what_it_refused_stan
     assert_eq!(records(&dir, "s").len(), 1);
 }
 
+#[test]
+fn a_file_that_fails_with_no_row_stored_makes_no_source_and_counts_for_the_one_that_exists() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("loom");
+    let cut_short = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/inputs/cut_short.csv.gz");
+    let (first, fields) = (home.path().join("a.csv"), home.path().join("new.toml"));
+    fs::write(&first, "n,s\n1,2\n").unwrap();
+    let field = |name: &str| format!("[[source.field]]\nname = '{name}'\ntype = 'i64'\n");
+    let toml = format!("[[source]]\nname = 'new'\n{}{}", field("n"), field("s"));
+    fs::write(&fields, toml).unwrap();
+    let load = |source: &str, file: &Path, more: &[&str]| {
+        let args = ["load", dir.to_str().unwrap(), "--source", source];
+        run(&[&args[..], &[file.to_str().unwrap()], more].concat())
+    };
+    assert!(load("s", &first, &[]).status.success());
+    for (source, more) in [
+        ("s", &[][..]),
+        ("new", &["--fields", fields.to_str().unwrap()]),
+    ] {
+        let output = load(source, &cut_short, more);
+        let counts = "received=186 stored=0 refused=186 dropped=0\n";
+        assert_eq!(stdout(&output), counts, "{}", stderr(&output));
+        let said = stderr(&output);
+        assert!(said.contains("the file is cut short"), "{said}");
+    }
+    let records = |name: &str| -> Option<u64> {
+        let losses = lost(&dir, name);
+        losses.into_iter().map(|(_, records)| records).sum()
+    };
+    assert_eq!(records("s"), Some(186));
+    assert!(source(&dir, "new").is_none());
+}
+
 /// Rows of a text of 100 KB, which both formats hold once.
 fn one_text_for_all(path: &Path) {
     let long = "x".repeat(100_000);

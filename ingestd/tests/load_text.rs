@@ -7,7 +7,10 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+use arrow::ipc::writer::FileWriter;
 use loom_engine::log::LogReader;
 use loom_engine::query::read_catalog;
 use tempfile::TempDir;
@@ -136,15 +139,42 @@ fn a_compressed_file_and_standard_input_load_as_what_they_hold() {
         let loaded = place.load(&[], &file);
         loaded.gives(ALL, &[]);
         assert_eq!(loaded.fields().unwrap(), ["n i64", "s utf8"], "{program}");
-        let stdin = File::open(&file).unwrap().into();
-        place
-            .load_from(&["--format", "csv"], Path::new("-"), stdin)
-            .gives(ALL, &[]);
+        let mut cat = Command::new("cat")
+            .arg(&file)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pipe = cat.stdout.take().unwrap().into();
+        for stdin in [File::open(&file).unwrap().into(), pipe] {
+            place
+                .load_from(&["--format", "csv"], Path::new("-"), stdin)
+                .gives(ALL, &[]);
+        }
+        cat.wait().unwrap();
         // The first bytes say it, not the name; those inside say the format.
         let json = packed(program, b"{\"n\":1,\"s\":\"a\"}\n").unwrap();
         place
             .load(&[], &place.file("unnamed", &json))
             .gives("received=1 stored=1 refused=0 dropped=0", &[]);
+    }
+}
+
+#[test]
+fn a_compressed_arrow_file_is_unpacked_before_it_is_read() {
+    let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..3));
+    let batch = RecordBatch::try_from_iter([("n", numbers)]).unwrap();
+    let mut arrow = Vec::new();
+    let mut writer = FileWriter::try_new(&mut arrow, &batch.schema()).unwrap();
+    writer.write(&batch).unwrap();
+    writer.finish().unwrap();
+    for (program, ending) in programs() {
+        let place = Place::new();
+        let bytes = packed(program, &arrow).unwrap();
+        let named = place.file(&format!("a.arrow.{ending}"), &bytes);
+        let unnamed = place.file("a", &bytes);
+        for file in [named, unnamed] {
+            place.load(&[], &file).gives(ALL, &[]);
+        }
     }
 }
 

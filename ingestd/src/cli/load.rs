@@ -145,19 +145,21 @@ impl Args {
         };
         // A new directory is only made once the input is known to be one.
         let mut sink = None;
+        let mut existing = None;
         if self.dir.exists() {
             let opened = sink::open(&self.dir)?;
             options.payload_bytes_max = opened.payload_bytes_max();
-            if options.declared.is_none() {
-                options.declared = opened.existing(&self.source)?;
-            }
+            existing = opened.existing(&self.source)?;
             sink = Some(opened);
         }
+        let exists = existing.is_some();
+        options.declared = options.declared.or(existing);
         let stop = stop_signal()?;
         let events = read_in_background(self.files.clone(), self.format, options);
         let mut load = Load {
             dir: &self.dir,
             sink,
+            exists,
             wanted: None,
             source: None,
             refused: 0,
@@ -202,6 +204,8 @@ impl Args {
 struct Load<'a> {
     dir: &'a Path,
     sink: Option<Box<dyn Sink>>,
+    /// The directory had the source before.
+    exists: bool,
     /// The source as the input has it, once the input is open.
     wanted: Option<SourceDef>,
     /// It is defined with the first row, or at the end of an input without rows, so that what is no input leaves nothing behind.
@@ -296,12 +300,13 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// The source is there at the end, also of an input of which nothing was stored. An input that failed before its first row leaves none.
+    /// The source is there at the end, also of an input of which nothing was stored. An input that failed before its first row makes none.
     fn complete(&mut self, failed: bool) -> anyhow::Result<()> {
-        if failed && self.source.is_none() {
+        if !failed {
+            self.defined()?;
+        } else if self.source.is_none() && !self.exists {
             return Ok(());
         }
-        self.defined()?;
         self.note_refused()
     }
 

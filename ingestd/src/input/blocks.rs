@@ -203,14 +203,14 @@ impl Blocks {
     pub(crate) fn into_seekable(mut self) -> anyhow::Result<File> {
         let mut file = match (self.bytes_total, &self.unpacked) {
             (Some(_), None) => self.file,
-            _ => self.spooled()?,
+            _ => self.spooled(UNPACKED_FILE_BYTES_MAX)?,
         };
         file.rewind()?;
         Ok(file)
     }
 
-    /// All bytes, in a file that has no name.
-    fn spooled(&mut self) -> anyhow::Result<File> {
+    /// All bytes, in a file that has no name; an error if a compressed file unpacks to more than `unpacked_bytes_max`.
+    fn spooled(&mut self, unpacked_bytes_max: u64) -> anyhow::Result<File> {
         let failed = |name: &str| {
             let folder = std::env::temp_dir();
             format!(
@@ -227,10 +227,9 @@ impl Blocks {
             self.consume(self.data().len());
             if let Some((compression, _)) = &self.unpacked {
                 ensure!(
-                    bytes <= UNPACKED_FILE_BYTES_MAX,
-                    "cannot read {}: it unpacks to more than {} GiB, the limit for its format; unpack it with '{} -d' and load the result",
+                    bytes <= unpacked_bytes_max,
+                    "cannot read {}: it unpacks to more than {unpacked_bytes_max} bytes, the limit for its format; unpack it with '{} -d' and load the result",
                     self.name,
-                    UNPACKED_FILE_BYTES_MAX >> 30,
                     compression.program()
                 );
             }
@@ -312,6 +311,47 @@ mod tests {
         assert_eq!(blocks.data(), b"abc");
         drop(writer);
         assert!(!blocks.fill().unwrap());
+    }
+
+    /// Blocks of a file that is compressed.
+    fn packed(bytes: &[u8]) -> (tempfile::NamedTempFile, Blocks) {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&zstd::encode_all(bytes, 1).unwrap())
+            .unwrap();
+        let mut blocks = Blocks::open(file.path()).unwrap();
+        assert_eq!(blocks.unpack().unwrap(), Some(Compression::Zstd));
+        (file, blocks)
+    }
+
+    #[test]
+    fn a_compressed_file_is_copied_unpacked_up_to_a_limit() {
+        let bytes = vec![b'x'; 3 * BLOCK_BYTES];
+        let mut copy = Vec::new();
+        let mut file = packed(&bytes).1.into_seekable().unwrap();
+        file.read_to_end(&mut copy).unwrap();
+        assert!(copy == bytes);
+        let spooled = packed(&bytes).1.spooled(2_000_000);
+        let error = spooled.err().unwrap().to_string();
+        assert!(
+            error.contains("it unpacks to more than 2000000 bytes, the limit for its format; unpack it with 'zstd -d'"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn progress_goes_by_the_bytes_on_disk() {
+        let text: Vec<u8> = (0..8 * BLOCK_BYTES as u64)
+            .map(|at| (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8)
+            .collect();
+        let (_file, mut blocks) = packed(&text);
+        let mut last = 0.0;
+        while blocks.fill().unwrap() {
+            let fraction = blocks.fraction().unwrap();
+            assert!((last..=1.0).contains(&fraction), "{last} {fraction}");
+            last = fraction;
+            blocks.consume(usize::MAX);
+        }
+        assert_eq!(last, 1.0);
     }
 
     #[test]

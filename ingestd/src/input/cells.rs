@@ -84,7 +84,7 @@ fn var(values: LargeBinaryArray, nulls: Option<NullBuffer>) -> Cells {
 }
 
 /// The column without dictionaries and runs.
-fn plain(column: &ArrayRef) -> anyhow::Result<ArrayRef> {
+pub(super) fn plain(column: &ArrayRef) -> anyhow::Result<ArrayRef> {
     match column.data_type() {
         DataType::Dictionary(_, values) => cast(column, values),
         DataType::RunEndEncoded(_, values) => cast(column, values.data_type()),

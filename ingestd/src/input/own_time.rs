@@ -96,7 +96,9 @@ impl OwnTime {
         let field = FieldDef::new(&self.name, FieldType::TimestampNs);
         let cells = match &self.form {
             TimeForm::Usual => cells::convert(column, &field),
-            TimeForm::Unit(unit) => numbers(column, &field, *unit),
+            TimeForm::Unit(unit) => {
+                cells::plain(column).and_then(|column| numbers(&column, &field, *unit))
+            }
             TimeForm::Format(format) => {
                 cells::from_texts::<Int64Type>(column, &field, |text| formatted(format, text).ok())
             }
