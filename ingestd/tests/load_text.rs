@@ -454,11 +454,15 @@ fn a_slow_pipe_is_sampled_for_two_seconds_from_its_first_row() {
     assert_eq!(loaded.fields().unwrap(), ["a f64?", "b utf8?"]);
 }
 
+/// A file, arguments, the counts, the fields, and what is said on standard error.
+type Case<'a> = (&'a str, Words<'a>, &'a str, Words<'a>, Words<'a>);
+type Words<'a> = &'a [&'a str];
+
 #[test]
 fn the_files_of_others_load_as_their_table_says() {
     let two = "received=2 stored=2 refused=0 dropped=0";
     let apache = ["--ts", "when", "--ts-format", "%d/%b/%Y:%H:%M:%S %z"];
-    let cases: [(&str, &[&str], &str, &[&str], &[&str]); 11] = [
+    let cases: [Case; 11] = [
         (
             "access.csv.gz",
             &apache,
