@@ -66,6 +66,10 @@ pub struct Args {
     /// TOML file that declares the source as a [[source]]; without it, load infers the fields
     #[arg(long, value_name = "FILE")]
     fields: Option<PathBuf>,
+
+    /// Add the input's new columns to a source that exists, as nullable fields; without it, they are left out
+    #[arg(long)]
+    add_fields: bool,
 }
 
 /// What the input's thread reports.
@@ -83,6 +87,7 @@ impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let mut options = LoadOptions::new(&self.source);
         options.ts_column.clone_from(&self.ts);
+        options.add_fields = self.add_fields;
         options.indexes.clone_from(&self.index);
         options.declared = match &self.fields {
             Some(path) => Some(self.declared(path)?),

@@ -64,6 +64,11 @@ impl Blocks {
         self.bytes_total.is_none()
     }
 
+    /// The length of a regular file.
+    pub(crate) fn bytes_total(&self) -> Option<u64> {
+        self.bytes_total
+    }
+
     pub(crate) fn fraction(&self) -> Option<f64> {
         let total = self.bytes_total.filter(|total| *total > 0)?;
         Some(self.bytes_consumed as f64 / total as f64)

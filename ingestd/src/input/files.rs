@@ -11,7 +11,7 @@ use loom_engine::schema::SourceDef;
 
 use super::blocks::{Blocks, input_name};
 use super::panics::decode;
-use super::plan::{LoadOptions, Plan, define};
+use super::plan::{Definition, LoadOptions, Plan, define};
 use super::unpacking::Unpacking;
 use super::{Format, InputBatch, Reader};
 
@@ -19,7 +19,7 @@ use super::{Format, InputBatch, Reader};
 pub struct Input {
     options: LoadOptions,
     format: Option<Format>,
-    def: SourceDef,
+    definition: Definition,
     files: VecDeque<PathBuf>,
     /// A pipe can be opened once only, and is kept from when it was looked at.
     pipe: Option<(PathBuf, Box<dyn Reader>)>,
@@ -54,7 +54,7 @@ pub fn open(
     let mut pipe = None;
     let mut columns = Vec::new();
     for path in files {
-        if options.declared.is_some() {
+        if !options.takes_fields() {
             break;
         }
         let reader = open_one(path, format, &options)?;
@@ -63,7 +63,8 @@ pub fn open(
             pipe = Some((path.clone(), reader));
         }
     }
-    let (def, notes) = define(&options, &columns)?;
+    let mut definition = define(&options, &columns)?;
+    let notes = std::mem::take(&mut definition.notes);
     let lengths = files
         .iter()
         .map(|path| fs::metadata(path).ok().filter(fs::Metadata::is_file));
@@ -73,7 +74,7 @@ pub fn open(
     Ok(Input {
         options,
         format,
-        def,
+        definition,
         files: files.iter().cloned().collect(),
         pipe,
         current: None,
@@ -110,14 +111,19 @@ fn open_one(
     let declared = options.declared_names();
     let name = blocks.name().to_owned();
     decode(&name, || {
-        format.read(blocks, declared.as_deref(), options.payload_bytes_max)
+        format.read(
+            blocks,
+            declared.as_deref(),
+            options.takes_fields(),
+            options.payload_bytes_max,
+        )
     })
 }
 
 impl Input {
     /// The source that the payloads are of.
     pub fn source(&self) -> &SourceDef {
-        &self.def
+        &self.definition.def
     }
 
     /// The next batch; waits where a pipe has given nothing yet. `None` at the end of the last file.
@@ -134,8 +140,8 @@ impl Input {
             };
             let name = &current.name;
             if let Some(unpacking) = &mut current.unpacking {
-                let framed = decode(name, || unpacking.next(&current.plan.framer));
                 let from = unpacking.next_row();
+                let framed = decode(name, || unpacking.next(&mut current.plan.framer));
                 let Some(mut batch) =
                     framed.with_context(|| format!("cannot convert {name} from row {from} on"))?
                 else {
@@ -150,6 +156,7 @@ impl Input {
             }
             let Some(rows) = decode(name, || current.reader.next())? else {
                 self.notes.extend(current.reader.take_notes());
+                self.notes.extend(current.plan.framer.out_of_range(name));
                 self.bytes_done += current.bytes;
                 self.current = None;
                 if self.files.is_empty() && !self.notes.is_empty() {
@@ -173,7 +180,7 @@ impl Input {
             None => open_one(path, self.format, &self.options)?,
         };
         let name = input_name(path);
-        let mut plan = Plan::new(&self.options, &self.def, reader.columns(), &name)?;
+        let mut plan = Plan::new(&self.options, &self.definition, reader.columns(), &name)?;
         reader.select(std::mem::take(&mut plan.wanted));
         self.notes.append(&mut plan.notes);
         Ok(Current {

@@ -55,16 +55,21 @@ impl Format {
         }
     }
 
-    /// Opens an input of this format. Types are inferred unless `declared` names what the source has.
+    /// Opens an input of this format. `declared` names what the source has; `infer` asks for the types of all columns.
     pub(super) fn read(
         self,
         blocks: Blocks,
         declared: Option<&[String]>,
+        infer: bool,
         payload_bytes_max: usize,
     ) -> anyhow::Result<Box<dyn Reader>> {
         Ok(match self {
-            Format::Csv => Box::new(Csv::open(blocks, declared.is_none())?),
-            Format::Json => Box::new(JsonLines::open(blocks, declared)?),
+            Format::Csv => Box::new(Csv::open(blocks, infer)?),
+            Format::Json => Box::new(JsonLines::open(
+                blocks,
+                declared.unwrap_or_default(),
+                infer,
+            )?),
             Format::Parquet => Box::new(Parquet::open(blocks)?),
             Format::Arrow => Box::new(ArrowIpc::open(blocks)?),
             Format::Pcap => Box::new(Pcap::open(blocks, payload_bytes_max)?),

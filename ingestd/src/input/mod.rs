@@ -23,6 +23,7 @@ mod plan;
 // Columns become payloads, some rows at a time.
 mod cells;
 mod framer;
+mod nested;
 mod rows;
 mod unpacking;
 // One file after the other.

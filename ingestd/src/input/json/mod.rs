@@ -17,7 +17,6 @@ use super::Wanted;
 use super::blocks::Blocks;
 use super::columns::{Column, field_name};
 use super::text_rows::{Step, TextFormat, TextReader, unended};
-use keys::infer;
 use object::{Values, parse_object};
 
 /// How many different keys are kept, so that hostile input cannot fill memory.
@@ -35,28 +34,32 @@ pub(super) struct JsonLines {
 }
 
 impl JsonLines {
-    /// Infers columns from the first lines, unless the names of those to look for are given.
+    /// Looks for the keys that are `declared`, and for those of the first lines if it is to `infer` them.
     pub(super) fn open(
         mut blocks: Blocks,
-        declared: Option<&[String]>,
+        declared: &[String],
+        infer: bool,
     ) -> anyhow::Result<TextReader<JsonLines>> {
-        let columns = match declared {
-            None => {
-                blocks.fill()?;
-                let mut bytes = blocks.data().iter();
-                if bytes.find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
-                    bail!(
-                        "cannot read {} as JSON lines: it holds an array; write one object per line, for instance with jq -c '.[]'",
-                        blocks.name()
-                    );
-                }
-                infer(&mut blocks)?
+        let mut columns = Vec::new();
+        if infer {
+            blocks.fill()?;
+            let mut bytes = blocks.data().iter();
+            if bytes.find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
+                bail!(
+                    "cannot read {} as JSON lines: it holds an array; write one object per line, for instance with jq -c '.[]'",
+                    blocks.name()
+                );
             }
-            Some(names) => {
-                let column = |name: &String| Column::new(name, FieldType::Json, true);
-                names.iter().map(column).collect()
+            columns = keys::infer(&mut blocks)?;
+        }
+        for name in declared {
+            if !columns
+                .iter()
+                .any(|column| field_name(&column.name) == *name)
+            {
+                columns.push(Column::new(name, FieldType::Json, true));
             }
-        };
+        }
         let keys = columns.iter().map(|column| column.name.clone());
         let json = JsonLines {
             keys: keys.zip(0..).collect(),

@@ -47,7 +47,7 @@ impl Parquet {
         let fields = loaded.schema().fields().iter().enumerate();
         let columns = fields.map(|(root, field)| {
             let nullable = field.is_nullable() && !has_no_nulls(meta, root);
-            Column::of_arrow(field.name(), field.data_type(), nullable)
+            Column::of_arrow(field.name(), field.data_type(), nullable, None)
         });
         Ok(Parquet {
             columns: columns.collect(),
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn decimals_and_lists_become_json_and_are_noted() {
+    fn what_has_no_field_type_becomes_a_number_or_json_and_is_noted() {
         let decimals = Decimal128Array::from(vec![Some(-12_345), None]);
         let whole = Decimal128Array::from(vec![999_999_999_999_999_999, -1]);
         let zoned = TimestampSecondArray::from(vec![0, -1]).with_timezone("Europe/Berlin");
@@ -349,7 +349,7 @@ mod tests {
         );
         assert_eq!(
             loaded.fields(),
-            ["price json?", "whole i64", "list json?", "nested json"]
+            ["price f64?", "whole i64", "list json?", "nested json"]
         );
         assert_eq!(
             loaded.lines(),
@@ -360,7 +360,7 @@ mod tests {
         );
         assert_eq!(loaded.notes.len(), 3);
         assert!(
-            loaded.notes[0].starts_with("column 'price' of type Decimal128(10, 2) becomes json")
+            loaded.notes[0].starts_with("column 'price' of type Decimal128(10, 2) becomes f64")
         );
     }
 
@@ -407,7 +407,7 @@ mod tests {
         assert_eq!(rows, [2, 3, 4]);
         assert_eq!(
             loaded.notes,
-            ["column 'left' is left out: source 's' has no such field"]
+            ["column 'left' is left out: source 's' has no such field; add it with --add-fields"]
         );
     }
 
