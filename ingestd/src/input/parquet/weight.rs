@@ -194,7 +194,7 @@ mod tests {
         writer.write(&batch).unwrap();
         writer.close().unwrap();
         let meta = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new()).unwrap();
-        let views = Schema::new(super::super::views(meta.schema().fields()));
+        let views = Schema::new(super::super::meta::views(meta.schema().fields()));
         let group = meta.metadata().row_group(0);
         [&views, meta.schema()].map(|schema| batch_rows(&file, group, 0..1, schema))
     }
