@@ -32,6 +32,8 @@ mod files;
 #[cfg(test)]
 mod damaged_input;
 #[cfg(test)]
+mod foreign;
+#[cfg(test)]
 mod testing;
 
 use std::time::Duration;

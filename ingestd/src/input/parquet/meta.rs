@@ -223,3 +223,120 @@ fn view_of(ty: &DataType) -> DataType {
         ty => ty.clone(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{ArrayRef, Int64Array, ListArray, RecordBatch, StringArray};
+    use arrow::datatypes::Int32Type;
+    use parquet::arrow::ArrowWriter;
+    use parquet::file::metadata::ParquetMetaDataWriter;
+
+    use super::*;
+    use crate::input::Format;
+    use crate::input::testing::{load, options, try_load};
+
+    /// A file whose footer says something else.
+    fn with_footer(change: impl FnOnce(ParquetMetaData) -> ParquetMetaData) -> Vec<u8> {
+        let lists = [Some(vec![Some(1), Some(2)]), None, Some(vec![])];
+        let lists = ListArray::from_iter_primitive::<Int32Type, _, _>(lists);
+        let columns: [(&str, ArrayRef); 3] = [
+            ("n", Arc::new(Int64Array::from(vec![7, 7, 8]))),
+            ("text", Arc::new(StringArray::from(vec!["a", "a", "b"]))),
+            ("list", Arc::new(lists)),
+        ];
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        let mut file = Vec::new();
+        let mut writer = ArrowWriter::try_new(&mut file, batch.schema(), None).unwrap();
+        writer.write(&batch).unwrap();
+        let meta = change(writer.close().unwrap());
+        let footer_bytes = file.last_chunk::<8>().unwrap();
+        let footer_bytes = u32::from_le_bytes(*footer_bytes.first_chunk().unwrap());
+        file.truncate(file.len() - 8 - footer_bytes as usize);
+        ParquetMetaDataWriter::new(&mut file, &meta)
+            .finish()
+            .unwrap();
+        file
+    }
+
+    fn with_groups(
+        meta: ParquetMetaData,
+        change: impl Fn(RowGroupMetaData) -> RowGroupMetaData,
+    ) -> ParquetMetaData {
+        let groups = meta.row_groups().iter().cloned().map(change).collect();
+        ParquetMetaData::new(meta.file_metadata().clone(), groups)
+    }
+
+    /// A footer that counts so many rows, whatever its row groups do.
+    fn counting(mut file: Vec<u8>, rows: u8) -> Vec<u8> {
+        // The third field, 64 bits as a zigzag varint, before a list of structs.
+        let is_count = |bytes: &[u8]| matches!(bytes, [0x16, _, 0x19, 0x0c | 0x1c]);
+        let at = file.windows(4).rposition(is_count).unwrap();
+        file[at + 1] = 2 * rows;
+        file
+    }
+
+    const ROWS: [&str; 3] = ["7|a|[1,2]", "7|a|-", "8|b|[]"];
+
+    #[test]
+    fn a_dictionary_at_byte_zero_is_none() {
+        let file = with_footer(|meta| {
+            with_groups(meta, |group| {
+                let chunk = |chunk: &ColumnChunkMetaData| {
+                    let start = chunk.byte_range().0 as i64;
+                    let builder = chunk.clone().into_builder().set_data_page_offset(start);
+                    builder.set_dictionary_page_offset(Some(0)).build().unwrap()
+                };
+                let columns = group.columns().iter().map(chunk).collect();
+                group
+                    .into_builder()
+                    .set_column_metadata(columns)
+                    .build()
+                    .unwrap()
+            })
+        });
+        assert_eq!(load(&file, Format::Parquet, options()).lines(), ROWS);
+    }
+
+    #[test]
+    fn the_rows_of_row_groups_come_whatever_the_footer_counts() {
+        let file = counting(with_footer(|meta| meta), 0);
+        let loaded = load(&file, Format::Parquet, options());
+        assert_eq!(loaded.lines(), ROWS);
+        let counts = "its footer counts 0 rows and its row groups 3";
+        assert!(
+            loaded.notes.iter().any(|note| note.contains(counts)),
+            "{:?}",
+            loaded.notes
+        );
+    }
+
+    #[test]
+    fn rows_that_are_there_and_not_counted_or_counted_and_not_there_are_errors() {
+        let grouped = |rows: u8| {
+            let count = |group: RowGroupMetaData| {
+                group
+                    .into_builder()
+                    .set_num_rows(rows.into())
+                    .build()
+                    .unwrap()
+            };
+            counting(with_footer(|meta| with_groups(meta, count)), rows)
+        };
+        let none =
+            |meta: ParquetMetaData| ParquetMetaData::new(meta.file_metadata().clone(), Vec::new());
+        for (file, expected) in [
+            (
+                grouped(0),
+                "a row group counts no rows, and its column 'n' has 3 values",
+            ),
+            (grouped(9), "ends 6 rows before its count"),
+            (
+                counting(with_footer(none), 3),
+                "its footer counts 3 rows, and its row groups none",
+            ),
+        ] {
+            let error = try_load(&file, Format::Parquet, options()).err().unwrap();
+            assert!(format!("{error:#}").contains(expected), "{error:#}");
+        }
+    }
+}
