@@ -408,3 +408,40 @@ fn json(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Cells> {
 pub(crate) fn missing(rows: usize) -> ArrayRef {
     new_null_array(&DataType::Null, rows)
 }
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::Decimal128Array;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// What `columns` relies on where it gives a decimal an f64.
+        #[test]
+        fn a_decimal_of_fifteen_digits_is_the_f64_nearest_to_it(
+            digits in -999_999_999_999_999_i64..=999_999_999_999_999,
+            fewer in 0_u32..15,
+            scale in -22_i8..=22,
+        ) {
+            let digits = digits / 10_i64.pow(fewer);
+            let nearest: f64 = format!("{digits}e{}", -i32::from(scale)).parse().unwrap();
+            let decimals = Decimal128Array::from(vec![i128::from(digits)]);
+            let decimals = decimals.with_data_type(DataType::Decimal128(38, scale));
+            let decimals: ArrayRef = Arc::new(decimals);
+            let mut columns = vec![cast(&decimals, &DataType::Decimal256(76, scale)).unwrap()];
+            if scale.abs() <= 18 {
+                columns.push(cast(&decimals, &DataType::Decimal64(18, scale)).unwrap());
+            }
+            columns.push(decimals);
+            for column in columns {
+                let cells = convert(&column, &FieldDef::new("f", FieldType::F64)).unwrap();
+                let Values::Fixed(bytes) = cells.values else {
+                    panic!("an f64 has a width");
+                };
+                let kept = f64::from_le_bytes(bytes.as_slice().try_into().unwrap());
+                prop_assert_eq!(kept, nearest);
+            }
+        }
+    }
+}

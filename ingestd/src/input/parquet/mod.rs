@@ -181,7 +181,7 @@ mod tests {
     use arrow::array::{
         Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, DictionaryArray,
         FixedSizeBinaryArray, Float32Array, Float64Array, Int8Array, Int32Array, Int64Array,
-        ListArray, RecordBatch, StringArray, StringViewArray, StructArray,
+        ListArray, NullArray, RecordBatch, StringArray, StringViewArray, StructArray,
         TimestampMicrosecondArray, TimestampSecondArray, UInt64Array,
     };
     use arrow::datatypes::{Field, Int32Type, Int64Type};
@@ -427,6 +427,41 @@ mod tests {
     }
 
     #[test]
+    fn a_nullable_field_without_a_column_or_with_nulls_alone_is_null() {
+        let types = [
+            "i64",
+            "u8",
+            "bool",
+            "timestamp_ns",
+            "char[3]",
+            "bytes[2]",
+            "utf8",
+            "bytes",
+            "json",
+        ];
+        let mut fields = String::from("[[source.field]]\nname = \"a\"\ntype = \"i32\"\n");
+        for (at, ty) in types.iter().enumerate() {
+            for name in [format!("missing{at}"), format!("null{at}")] {
+                fields += &format!(
+                    "[[source.field]]\nname = \"{name}\"\ntype = \"{ty}\"\nnullable = true\n"
+                );
+            }
+        }
+        let names: Vec<String> = (0..types.len()).map(|at| format!("null{at}")).collect();
+        let mut columns: Vec<(&str, ArrayRef)> =
+            vec![("a", Arc::new(Int32Array::from(vec![7, 8])))];
+        columns.extend(
+            names
+                .iter()
+                .map(|name| -> (&str, ArrayRef) { (name, Arc::new(NullArray::new(2))) }),
+        );
+        let loaded = loaded(columns, declared(&fields));
+        assert!(loaded.refused.is_empty(), "{:?}", loaded.refused);
+        let nulls = "|-".repeat(2 * types.len());
+        assert_eq!(loaded.lines(), [format!("7{nulls}"), format!("8{nulls}")]);
+    }
+
+    #[test]
     fn a_record_that_is_too_long_is_refused() {
         let texts = ["x".repeat(65_510), "y".repeat(65_511), "z".repeat(200_000)];
         let loaded = loaded(
@@ -474,7 +509,7 @@ mod tests {
             .err()
             .unwrap();
         assert!(
-            format!("{error:#}").contains("field 'b': values of type Binary"),
+            format!("{error:#}").contains("from row 1 on: field 'b': values of type Binary"),
             "{error:#}"
         );
     }
