@@ -224,7 +224,7 @@ fn ranges<O: OffsetSizeTrait>(offsets: &[O], sizes: &[O], values: &ArrayRef) -> 
     let sum = |end: usize| upto.get(end).copied().unwrap_or(0);
     let list = |(from, size): (&O, &O)| {
         let from = from.as_usize();
-        sum(from + size.as_usize()) - sum(from) + 2
+        sum(from + size.as_usize()).saturating_sub(sum(from)) + 2
     };
     offsets.iter().zip(sizes).map(list).collect()
 }

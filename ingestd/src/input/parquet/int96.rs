@@ -17,7 +17,7 @@ use parquet::arrow::arrow_reader::{
 };
 use parquet::basic::Type;
 
-use super::meta::with_schema;
+use super::views::with_schema;
 
 const NANOS_A_MILLI: i128 = 1_000_000;
 

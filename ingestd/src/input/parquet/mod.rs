@@ -1,8 +1,10 @@
 //! Parquet files: row groups read one after the other in batches of bounded weight, with only the columns that are asked for.
 
+mod claims;
 mod int96;
 mod meta;
 mod pages;
+mod views;
 mod weight;
 
 use std::fs::File;
@@ -59,7 +61,7 @@ impl Parquet {
             columns: meta::columns(&loaded),
             rows_read: 0,
             rows_total: u64::try_from(rows_total).unwrap_or(0),
-            meta: meta::with_views(&loaded),
+            meta: views::with_views(&loaded),
             file,
             roots: Vec::new(),
             order: Vec::new(),
