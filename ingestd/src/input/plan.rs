@@ -308,3 +308,58 @@ fn is_text(ty: FieldType) -> bool {
         FieldType::Utf8 | FieldType::Char(_) | FieldType::VarBytes
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+    use arrow::ipc::writer::StreamWriter;
+
+    use crate::input::testing::{declared, load, options};
+    use crate::input::{Format, LoadOptions};
+
+    #[test]
+    fn added_fields_stand_behind_those_that_are_there_and_take_no_column_of_times() {
+        let fields = "time = \"own\"\n[[source.field]]\nname = \"n\"\ntype = \"u8\"\n";
+        let options = LoadOptions {
+            add_fields: true,
+            ts_column: Some("ts".to_owned()),
+            ..declared(fields)
+        };
+        let csv = b"ts,late,n,index\n5,x,1,2\n";
+        let json = b"{\"ts\":5,\"late\":\"x\",\"n\":1,\"index\":2}\n";
+        for (bytes, format) in [(&csv[..], Format::Csv), (json, Format::Json)] {
+            let loaded = load(bytes, format, options.clone());
+            assert_eq!(loaded.fields(), ["n u8", "late utf8?", "index i64?"]);
+            assert_eq!(loaded.lines(), ["5|1|x|2"], "{format:?}");
+            let added = |name, ty| format!("field '{name}' of type {ty} is added to source 's'");
+            assert_eq!(loaded.notes, [added("late", "utf8"), added("index", "i64")]);
+        }
+    }
+
+    #[test]
+    fn columns_of_one_name_are_all_kept_also_where_one_holds_the_times() {
+        let column = |value| -> ArrayRef { Arc::new(Int64Array::from(vec![value])) };
+        let columns = [("t", 5), ("a", 1), ("t", 6), ("A", 2), ("a", 3)];
+        let columns = columns.map(|(name, value)| (name, column(value)));
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        let mut stream = Vec::new();
+        let mut writer = StreamWriter::try_new(&mut stream, &batch.schema()).unwrap();
+        writer.write(&batch).unwrap();
+        writer.finish().unwrap();
+        let options = LoadOptions {
+            ts_column: Some("t".to_owned()),
+            ..options()
+        };
+        let loaded = load(&stream, Format::Arrow, options);
+        assert_eq!(loaded.fields(), ["a i64", "t i64", "A_1 i64", "a_2 i64"]);
+        assert_eq!(loaded.lines(), ["5|1|6|2|3"]);
+        let notes = loaded.notes.iter().map(|note| note.split(':').next());
+        let expected = [
+            "column 'A' becomes field 'A_1'",
+            "column 'a' becomes field 'a_2'",
+        ];
+        assert!(notes.eq(expected.map(Some)), "{:?}", loaded.notes);
+    }
+}

@@ -53,10 +53,8 @@ impl JsonLines {
             columns = keys::infer(&mut blocks)?;
         }
         for name in declared {
-            if !columns
-                .iter()
-                .any(|column| field_name(&column.name) == *name)
-            {
+            let is_it = |column: &Column| column.name == *name || field_name(&column.name) == *name;
+            if !columns.iter().any(is_it) {
                 columns.push(Column::new(name, FieldType::Json, true));
             }
         }
