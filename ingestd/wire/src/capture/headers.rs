@@ -4,7 +4,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use etherparse::{EtherType, Ipv6ExtensionSlice, LaxIpv6Slice, LaxNetSlice, LaxSlicedPacket};
+use etherparse::{EtherType, LaxIpv6Slice, LaxNetSlice, LaxSlicedPacket};
 
 /// How a packet begins, by the numbers of tcpdump.org's list of link types.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -139,11 +139,25 @@ fn of_net(sliced: &LaxSlicedPacket<'_>) -> Option<Headers> {
 
 /// Whether a packet is whole, or the first of its fragments, which has the ports.
 fn is_first(packet: &LaxIpv6Slice<'_>) -> bool {
-    let mut extensions = packet.extensions().clone().into_iter();
-    extensions.all(|extension| match extension {
-        Ipv6ExtensionSlice::Fragment(fragment) => fragment.fragment_offset().value() == 0,
-        _ => true,
-    })
+    let next = packet.header().next_header().0;
+    !packet.payload().fragmented || fragment_offset(next, packet.extensions().slice()) == Some(0)
+}
+
+/// Where a fragment stands in its packet, by the extension headers of IPv6; the first of them is of this type. The iterator of etherparse
+/// reads past the end of headers that were cut.
+fn fragment_offset(mut next: u8, mut headers: &[u8]) -> Option<u16> {
+    loop {
+        let bytes = match next {
+            // Hop-by-hop options, routing, destination options, mobility, HIP, shim6.
+            0 | 43 | 60 | 135 | 139 | 140 => 8 + 8 * usize::from(*headers.get(1)?),
+            // Authentication.
+            51 => 8 + 4 * usize::from(*headers.get(1)?),
+            44 => return be_u16(headers, 2).map(|offset| offset >> 3),
+            _ => return None,
+        };
+        next = *headers.first()?;
+        headers = headers.get(bytes..)?;
+    }
 }
 
 fn be_u16(bytes: &[u8], at: usize) -> Option<u16> {
@@ -251,9 +265,35 @@ mod tests {
         packet.extend([0, 53, 0x30, 0x39, 0, 200, 0, 0]);
         let headers = dissect(LinkType::Ip, &packet);
         assert_eq!((headers.protocol, headers.src_port), (Some(17), Some(53)));
+        // Behind options of either kind too.
+        let mut behind = packet.clone();
+        (behind[5], behind[6]) = (32, 0);
+        behind.splice(40..40, [60, 0, 1, 4, 0, 0, 0, 0, 44, 0, 1, 4, 0, 0, 0, 0]);
+        let headers = dissect(LinkType::Ip, &behind);
+        assert_eq!((headers.protocol, headers.src_port), (Some(17), Some(53)));
         packet[42..44].copy_from_slice(&[0x00, 0x10]);
         let headers = dissect(LinkType::Ip, &packet);
         assert_eq!((headers.protocol, headers.src_port), (Some(17), None));
+    }
+
+    #[test]
+    fn extension_headers_that_are_cut_or_claim_too_much_are_read_as_far_as_they_go() {
+        let mut packet = vec![0x60, 0, 0, 0, 0, 40, 0, 64];
+        packet.extend([Ipv6Addr::LOCALHOST.octets(); 2].concat());
+        packet.extend([44, 0, 1, 4, 0, 0, 0, 0]);
+        packet.extend([60, 0, 0, 1, 0, 0, 0, 9]);
+        packet.extend([51, 0, 1, 4, 0, 0, 0, 0]);
+        packet.extend([17, 2, 0, 0, 0, 0, 0, 0, 0, 53, 0x30, 0x39, 0, 200, 0, 0]);
+        for at in 40..packet.len() {
+            for byte in [0, 1, 2, 6, 44, 51, 60, 255] {
+                let mut changed = packet.clone();
+                changed[at] = byte;
+                for end in 40..=changed.len() {
+                    let headers = dissect(LinkType::Ip, &changed[..end]);
+                    assert_eq!(headers.src_addr, Some(Addr::V6(Ipv6Addr::LOCALHOST)));
+                }
+            }
+        }
     }
 
     #[test]
