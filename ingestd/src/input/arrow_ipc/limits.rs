@@ -3,6 +3,8 @@
 //! `messages` has every message checked before anything is made of it, so that what the library then reserves is bounded by the length of
 //! the input or by a limit that the message names.
 
+use std::collections::HashMap;
+
 use anyhow::{Context, bail, ensure};
 use arrow::ipc::{self, MessageHeader};
 use flatbuffers::VerifierOptions;
@@ -33,10 +35,34 @@ pub(super) fn verifier(bytes: usize) -> VerifierOptions {
     }
 }
 
-/// What the dictionaries hold that are kept.
+/// What the dictionaries hold that are kept, by their ids.
 #[derive(Default)]
-pub(super) struct Dictionaries {
-    bytes: std::collections::HashMap<i64, u64>,
+pub(super) struct Dictionaries(HashMap<i64, Held>);
+
+/// Bytes as they stand in the input, and unpacked.
+#[derive(Copy, Clone, Default)]
+struct Held {
+    packed: u64,
+    unpacked: u64,
+}
+
+impl Held {
+    fn and(self, other: Held) -> Held {
+        Held {
+            packed: self.packed.saturating_add(other.packed),
+            unpacked: self.unpacked.saturating_add(other.unpacked),
+        }
+    }
+
+    fn check(self, what: &str) -> anyhow::Result<()> {
+        ensure!(
+            self.unpacked <= self.packed.max(UNPACKED_BYTES_MAX),
+            "{what} to {} MiB; the limit is {} MiB; write it with smaller record batches",
+            self.unpacked >> 20,
+            UNPACKED_BYTES_MAX >> 20
+        );
+        Ok(())
+    }
 }
 
 impl Dictionaries {
@@ -51,15 +77,15 @@ impl Dictionaries {
                 let dictionary = message.header_as_dictionary_batch();
                 let dictionary = dictionary.context("a dictionary has no header")?;
                 let values = dictionary.data().context("a dictionary has no values")?;
-                let unpacked = check_batch(values, body)?;
-                let kept = self.bytes.entry(dictionary.id()).or_default();
-                let before = if dictionary.isDelta() { *kept } else { 0 };
-                *kept = before.saturating_add(unpacked);
-                let all = self
-                    .bytes
-                    .values()
-                    .fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
-                unpacked_within(all, body.len() as u64, "its dictionaries unpack")
+                let held = check_batch(values, body)?;
+                let kept = self.0.entry(dictionary.id()).or_default();
+                *kept = if dictionary.isDelta() {
+                    kept.and(held)
+                } else {
+                    held
+                };
+                let all = self.0.values().copied().fold(Held::default(), Held::and);
+                all.check("its dictionaries unpack")
             }
             MessageHeader::NONE => Ok(()),
             other => bail!("it holds a message of type {other:?}; a stream has batches alone"),
@@ -68,7 +94,7 @@ impl Dictionaries {
 }
 
 /// What a batch unpacks to.
-fn check_batch(batch: ipc::RecordBatch<'_>, body: &[u8]) -> anyhow::Result<u64> {
+fn check_batch(batch: ipc::RecordBatch<'_>, body: &[u8]) -> anyhow::Result<Held> {
     let is_packed = batch.compression().is_some();
     let mut unpacked = 0u64;
     for buffer in batch.buffers().into_iter().flatten() {
@@ -84,7 +110,11 @@ fn check_batch(batch: ipc::RecordBatch<'_>, body: &[u8]) -> anyhow::Result<u64> 
         };
         unpacked = unpacked.saturating_add(bytes);
     }
-    unpacked_within(unpacked, body.len() as u64, "a batch unpacks")?;
+    let held = Held {
+        packed: body.len() as u64,
+        unpacked,
+    };
+    held.check("a batch unpacks")?;
     let most = ROWS_MAX.max(unpacked.saturating_mul(ROWS_A_BYTE));
     let nodes = batch
         .nodes()
@@ -98,15 +128,5 @@ fn check_batch(batch: ipc::RecordBatch<'_>, body: &[u8]) -> anyhow::Result<u64> 
             body.len()
         );
     }
-    Ok(unpacked)
-}
-
-fn unpacked_within(bytes: u64, packed: u64, what: &str) -> anyhow::Result<()> {
-    ensure!(
-        bytes <= packed.max(UNPACKED_BYTES_MAX),
-        "{what} to {} MiB; the limit is {} MiB; write it with smaller record batches",
-        bytes >> 20,
-        UNPACKED_BYTES_MAX >> 20
-    );
-    Ok(())
+    Ok(held)
 }
