@@ -97,6 +97,10 @@ pub struct Args {
     /// TOML file that declares the source as a [[source]]; without it, load infers the fields
     #[arg(long, value_name = "FILE")]
     fields: Option<PathBuf>,
+
+    /// Add the input's new columns to a source that exists, as nullable fields; without it, they are left out
+    #[arg(long)]
+    add_fields: bool,
 }
 
 /// A delimiter of CSV by what the command line says.
@@ -138,6 +142,7 @@ impl Args {
                 (header, _) => Some(header),
             },
         };
+        options.add_fields = self.add_fields;
         options.indexes.clone_from(&self.index);
         options.declared = match &self.fields {
             Some(path) => Some(self.declared(path)?),

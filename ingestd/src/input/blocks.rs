@@ -95,6 +95,11 @@ impl Blocks {
         self.bytes_total.is_none()
     }
 
+    /// How many bytes there are: nobody knows of a pipe, nor of what a compressed file unpacks to.
+    pub(crate) fn bytes_total(&self) -> Option<u64> {
+        self.bytes_total.filter(|_| self.unpacked.is_none())
+    }
+
     pub(crate) fn fraction(&self) -> Option<f64> {
         let total = self.bytes_total.filter(|total| *total > 0)?;
         let read = match self.unpacked {

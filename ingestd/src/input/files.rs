@@ -12,7 +12,7 @@ use loom_engine::schema::SourceDef;
 use super::blocks::{Blocks, input_name};
 use super::compression::{Compression, Seen, inner_name};
 use super::panics::decode;
-use super::plan::{LoadOptions, Plan, define};
+use super::plan::{Definition, LoadOptions, Plan, define};
 use super::unpacking::Unpacking;
 use super::{Format, InputBatch, Reader};
 
@@ -20,7 +20,7 @@ use super::{Format, InputBatch, Reader};
 pub struct Input {
     options: LoadOptions,
     format: Option<Format>,
-    def: SourceDef,
+    definition: Definition,
     files: VecDeque<PathBuf>,
     /// A pipe can be opened once only, and is kept from when it was looked at.
     pipe: Option<(PathBuf, Box<dyn Reader>, Vec<String>)>,
@@ -56,7 +56,7 @@ pub fn open(
     let mut pipe = None;
     let mut columns = Vec::new();
     for path in files {
-        if options.declared.is_some() {
+        if !options.takes_fields() {
             break;
         }
         let (reader, notes) = open_one(path, format, &options)?;
@@ -65,7 +65,8 @@ pub fn open(
             pipe = Some((path.clone(), reader, notes));
         }
     }
-    let (def, notes) = define(&options, &columns)?;
+    let mut definition = define(&options, &columns)?;
+    let notes = std::mem::take(&mut definition.notes);
     let lengths = files
         .iter()
         .map(|path| fs::metadata(path).ok().filter(fs::Metadata::is_file));
@@ -75,7 +76,7 @@ pub fn open(
     Ok(Input {
         options,
         format,
-        def,
+        definition,
         files: files.iter().cloned().collect(),
         pipe,
         current: None,
@@ -133,7 +134,7 @@ fn open_one(
 impl Input {
     /// The source that the payloads are of.
     pub fn source(&self) -> &SourceDef {
-        &self.def
+        &self.definition.def
     }
 
     /// The next batch; waits where a pipe has given nothing yet. `None` at the end of the last file.
@@ -150,8 +151,8 @@ impl Input {
             };
             let name = &current.name;
             if let Some(unpacking) = &mut current.unpacking {
-                let framed = decode(name, || unpacking.next(&current.plan.framer));
                 let from = unpacking.next_row();
+                let framed = decode(name, || unpacking.next(&mut current.plan.framer));
                 let Some(mut batch) =
                     framed.with_context(|| format!("cannot convert {name} from row {from} on"))?
                 else {
@@ -166,6 +167,7 @@ impl Input {
             }
             let Some(rows) = decode(name, || current.reader.next())? else {
                 self.notes.extend(current.reader.take_notes());
+                self.notes.extend(current.plan.framer.out_of_range(name));
                 self.bytes_done += current.bytes;
                 self.current = None;
                 if self.files.is_empty() && !self.notes.is_empty() {
@@ -196,7 +198,7 @@ impl Input {
             None => open_one(path, self.format, &self.options)?,
         };
         let name = input_name(path);
-        let mut plan = Plan::new(&self.options, &self.def, reader.columns(), &name)?;
+        let mut plan = Plan::new(&self.options, &self.definition, reader.columns(), &name)?;
         reader.select(std::mem::take(&mut plan.wanted));
         self.notes.append(&mut notes);
         self.notes.append(&mut plan.notes);

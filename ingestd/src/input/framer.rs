@@ -10,9 +10,10 @@ use arrow::array::{Array, ArrayRef};
 use arrow::buffer::NullBuffer;
 use loom_engine::schema::{FieldDef, Layout, Place, Slot, SourceDef};
 
-use super::cells::{Values, convert, missing};
+use super::cells::{Cells, Values, convert, missing};
 use super::own_time::OwnTime;
 use super::rows::{InputBatch, Rows};
+use crate::counted;
 
 /// The width of the length before each payload.
 const FRAME_BYTES: usize = 2;
@@ -30,6 +31,8 @@ pub(crate) struct Framer {
     fields: Vec<FieldSource>,
     pub own_time: Option<OwnTime>,
     pub payload_bytes_max: usize,
+    /// For each field, how many times became NULL because nanoseconds do not reach them.
+    out_of_range: Vec<u64>,
 }
 
 impl Framer {
@@ -41,14 +44,29 @@ impl Framer {
     ) -> anyhow::Result<Framer> {
         Ok(Framer {
             layout: Layout::new(def.time, &def.fields)?,
+            out_of_range: vec![0; fields.len()],
             fields,
             own_time,
             payload_bytes_max,
         })
     }
 
+    /// A note for each field of which times became NULL, and no more about them.
+    pub(crate) fn out_of_range(&mut self, input: &str) -> Vec<String> {
+        let counts = self.out_of_range.iter_mut().map(std::mem::take);
+        let fields = self.fields.iter().zip(counts);
+        let note = |(source, count): (&FieldSource, u64)| {
+            format!(
+                "{} of field '{}' in {input} became NULL: nanoseconds reach from 1677-09-21 to 2262-04-11",
+                counted(count, "time"),
+                source.field.name
+            )
+        };
+        fields.filter(|(_, count)| *count > 0).map(note).collect()
+    }
+
     /// Makes a payload of each row that it does not refuse.
-    pub(crate) fn frame(&self, rows: Rows, first_row: u64) -> anyhow::Result<InputBatch> {
+    pub(crate) fn frame(&mut self, rows: Rows, first_row: u64) -> anyhow::Result<InputBatch> {
         let mut refused: BTreeMap<usize, String> = BTreeMap::new();
         for (row, reason) in rows.bad.iter().cloned() {
             refused.entry(row).or_insert(reason);
@@ -66,14 +84,19 @@ impl Framer {
             write_own_time(own_time, column, &mut strides, &mut refused)?;
         }
         let mut variable = Vec::new();
-        for (source, slot) in self.fields.iter().zip(self.layout.slots()) {
+        let mut out_of_range = std::mem::take(&mut self.out_of_range);
+        let fields = self.fields.iter().zip(self.layout.slots());
+        for ((source, slot), out_of_range) in fields.zip(&mut out_of_range) {
             let column = match source.column.and_then(|column| rows.columns.get(column)) {
                 Some(column) => column,
                 None => &missing(rows.count),
             };
-            let values = self.write_field(source, slot, column, &mut strides, &mut refused)?;
-            variable.extend(values);
+            let cells = convert(column, &source.field)
+                .with_context(|| format!("field '{}'", source.field.name))?;
+            *out_of_range += cells.out_of_range as u64;
+            variable.extend(self.write_field(source, slot, cells, &mut strides, &mut refused));
         }
+        self.out_of_range = out_of_range;
         let bytes = if variable.is_empty() && refused.is_empty() {
             strides.fill(0, &(fixed_bytes as u16).to_le_bytes());
             strides.bytes
@@ -95,12 +118,11 @@ impl Framer {
         &self,
         source: &FieldSource,
         slot: &Slot,
-        column: &ArrayRef,
+        cells: Cells,
         strides: &mut Strides,
         refused: &mut BTreeMap<usize, String>,
-    ) -> anyhow::Result<Option<Values>> {
+    ) -> Option<Values> {
         let name = &source.field.name;
-        let cells = convert(column, &source.field).with_context(|| format!("field '{name}'"))?;
         for (row, reason) in cells.failed {
             refused.entry(row).or_insert(reason);
         }
@@ -128,7 +150,7 @@ impl Framer {
             strides.set_bit(row, null_byte, bit % 8);
             strides.zero(row, offset, width.unwrap_or(2));
         }
-        Ok(matches!(cells.values, Values::Var(_)).then_some(cells.values))
+        matches!(cells.values, Values::Var(_)).then_some(cells.values)
     }
 
     /// Puts fixed and variable parts together, without the refused rows.
@@ -399,7 +421,7 @@ mod tests {
                 name: "time".to_owned(),
                 form: TimeForm::Usual,
             });
-            let framer = Framer::new(&def, sources.collect(), time, 65_512).unwrap();
+            let mut framer = Framer::new(&def, sources.collect(), time, 65_512).unwrap();
             let given = Rows { columns, count: rows.len(), bad: Vec::new() };
             let batch = framer.frame(given, 1).unwrap();
 

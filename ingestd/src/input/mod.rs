@@ -24,6 +24,7 @@ mod plan;
 // Columns become payloads, some rows at a time.
 mod cells;
 mod framer;
+mod nested;
 mod own_time;
 mod rows;
 mod unpacking;
@@ -32,6 +33,8 @@ mod files;
 
 #[cfg(test)]
 mod damaged_input;
+#[cfg(test)]
+mod foreign;
 #[cfg(test)]
 mod testing;
 

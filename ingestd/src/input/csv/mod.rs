@@ -44,7 +44,7 @@ pub(super) struct Csv {
 }
 
 impl Csv {
-    /// Reads the header, and infers the types of the columns unless the source is declared: then all are text.
+    /// Reads the header, and infers the types of the columns if the source takes fields from them: else all are text.
     pub(super) fn open(
         mut blocks: Blocks,
         name: &Path,
@@ -68,13 +68,13 @@ impl Csv {
             ));
         }
         match options.declared_names() {
-            None => csv.infer(&mut blocks, &first, options)?,
-            Some(names) => {
+            Some(names) if !options.takes_fields() => {
                 let strange = first.is_strange_to(&names);
                 let header = options.csv.header.unwrap_or(!strange);
                 csv.name_columns(&mut blocks, &first, header, options)?;
                 csv.note_header(&blocks, options.csv.header.is_none() && strange, false);
             }
+            _ => csv.infer(&mut blocks, &first, options)?,
         }
         Ok(TextReader::new(blocks, csv))
     }

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 use super::Wanted;
 use super::blocks::Blocks;
-use super::columns::Column;
+use super::columns::{Column, field_name};
 use super::plan::LoadOptions;
 use super::text_rows::{Step, TextFormat, TextReader};
 use keys::infer;
@@ -35,20 +35,23 @@ pub(super) struct Json {
 }
 
 impl Json {
-    /// Infers columns from the first objects, unless the source is declared.
+    /// Looks for the keys that are declared, and for those of the first objects if the source takes fields from them.
     pub(super) fn open(
         mut blocks: Blocks,
         options: &LoadOptions,
     ) -> anyhow::Result<TextReader<Json>> {
         blocks.skip_byte_order_mark()?;
         let shape = Shape::of(&mut blocks)?;
-        let (columns, notes) = match options.declared_names() {
-            None => infer(&mut blocks, shape)?,
-            Some(names) => {
-                let column = |name: &String| Column::new(name, FieldType::Json, true);
-                (names.iter().map(column).collect(), Vec::new())
-            }
+        let (mut columns, notes) = match options.takes_fields() {
+            true => infer(&mut blocks, shape)?,
+            false => (Vec::new(), Vec::new()),
         };
+        for name in options.declared_names().iter().flatten() {
+            let is_it = |column: &Column| column.name == *name || field_name(&column.name) == *name;
+            if !columns.iter().any(is_it) {
+                columns.push(Column::new(name, FieldType::Json, true));
+            }
+        }
         let json = Json {
             shape,
             names: KnownNames::new(&columns),
