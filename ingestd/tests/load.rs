@@ -6,12 +6,8 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arrow::array::{ArrayRef, DictionaryArray, RecordBatch, StringArray};
-use arrow::datatypes::Int32Type;
-use arrow::ipc::writer::FileWriter;
 use ingestd::config::Config;
 use ingestd::daemon::Daemon;
 use loom_engine::check::check;
@@ -20,9 +16,6 @@ use loom_engine::log::LogReader;
 use loom_engine::query::{Directory, Poll};
 use loom_engine::schema::{Source, decode_catalog};
 use loom_engine::{Address, LogKind};
-use parquet::arrow::ArrowWriter;
-use parquet::basic::Compression;
-use parquet::file::properties::{EnabledStatistics, WriterProperties};
 
 fn ingestd(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ingestd"));
@@ -174,7 +167,7 @@ fn errors_are_one_sentence_and_make_no_directory() {
     );
     let help = run(&["load", "--help"]);
     assert_eq!(help.status.code(), Some(0));
-    assert!(stdout(&help).contains("Example:"));
+    assert!(stdout(&help).contains("Examples:"));
 }
 
 /// Polls until `done` or half a minute has gone.
@@ -418,7 +411,7 @@ fn an_input_of_which_nothing_is_stored_makes_its_source_and_what_it_refused_stan
     assert!(load("declared", "", &fields).status.success());
     assert_eq!(source(&dir, "declared").unwrap().fields.len(), 1);
 
-    let refused = load("late", "a,t\n1,never\n2,\n", &["--ts", "t"]);
+    let refused = load("late", "a,t\n1,\n2,\n", &["--ts", "t"]);
     assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
     assert!(records(&dir, "late").is_empty());
     let told = lost(&dir, "late");
@@ -432,69 +425,85 @@ fn an_input_of_which_nothing_is_stored_makes_its_source_and_what_it_refused_stan
     assert_eq!(records(&dir, "s").len(), 1);
 }
 
-/// Rows of a text of 100 KB, which both formats hold once.
-fn one_text_for_all(path: &Path) {
-    let long = "x".repeat(100_000);
-    let column: DictionaryArray<Int32Type> = std::iter::repeat_n(long.as_str(), 20_000).collect();
-    let column: ArrayRef = Arc::new(column);
-    let batch = RecordBatch::try_from_iter([("text", column)]).unwrap();
-    let file = fs::File::create(path).unwrap();
-    if path
-        .extension()
-        .is_some_and(|extension| extension == "arrow")
-    {
-        let mut writer = FileWriter::try_new(file, &batch.schema()).unwrap();
-        writer.write(&batch).unwrap();
-        writer.finish().unwrap();
-    } else {
-        let mut writer = ArrowWriter::try_new(file, batch.schema(), None).unwrap();
-        writer.write(&batch).unwrap();
-        writer.close().unwrap();
+#[test]
+fn a_file_that_fails_with_no_row_stored_makes_no_source_and_counts_for_the_one_that_exists() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("loom");
+    let cut_short = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/inputs/cut_short.csv.gz");
+    let (first, fields) = (home.path().join("a.csv"), home.path().join("new.toml"));
+    fs::write(&first, "n,s\n1,2\n").unwrap();
+    let field = |name: &str| format!("[[source.field]]\nname = '{name}'\ntype = 'i64'\n");
+    let toml = format!("[[source]]\nname = 'new'\n{}{}", field("n"), field("s"));
+    fs::write(&fields, toml).unwrap();
+    let load = |source: &str, file: &Path, more: &[&str]| {
+        let args = ["load", dir.to_str().unwrap(), "--source", source];
+        run(&[&args[..], &[file.to_str().unwrap()], more].concat())
+    };
+    assert!(load("s", &first, &[]).status.success());
+    for (source, more) in [
+        ("s", &[][..]),
+        ("new", &["--fields", fields.to_str().unwrap()]),
+    ] {
+        let output = load(source, &cut_short, more);
+        let counts = "received=186 stored=0 refused=186 dropped=0\n";
+        assert_eq!(stdout(&output), counts, "{}", stderr(&output));
+        let said = stderr(&output);
+        assert!(said.contains("the file is cut short"), "{said}");
     }
-}
-
-/// Pages of a text of 1 MB each, which compression makes short.
-fn pages_of_nothing(path: &Path) {
-    let properties = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(Default::default()))
-        .set_dictionary_enabled(false)
-        .set_statistics_enabled(EnabledStatistics::None)
-        .set_write_batch_size(1)
-        .build();
-    let long: ArrayRef = Arc::new(StringArray::from(vec!["x".repeat(1_000_000); 10]));
-    let batch = RecordBatch::try_from_iter([("text", long)]).unwrap();
-    let file = fs::File::create(path).unwrap();
-    let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(properties)).unwrap();
-    for _ in 0..200 {
-        writer.write(&batch).unwrap();
-    }
-    writer.close().unwrap();
+    let records = |name: &str| -> Option<u64> {
+        let losses = lost(&dir, name);
+        losses.into_iter().map(|(_, records)| records).sum()
+    };
+    assert_eq!(records("s"), Some(186));
+    assert!(source(&dir, "new").is_none());
 }
 
 #[test]
-fn a_load_stays_within_its_memory_whatever_a_file_unpacks_to() {
-    let root = tempfile::tempdir().unwrap();
-    let loom = root.path().join("loom");
-    let path = |name: &str| root.path().join(name);
-    one_text_for_all(&path("one_text.parquet"));
-    one_text_for_all(&path("one_text.arrow"));
-    pages_of_nothing(&path("pages.parquet"));
-    for (name, rows) in [
-        ("one_text.parquet", 20_000),
-        ("one_text.arrow", 20_000),
-        ("pages.parquet", 2000),
-    ] {
-        let path = path(name);
-        assert!(fs::metadata(&path).unwrap().len() < 1 << 20, "{name}");
-        let output = Command::new("sh")
-            .args(["-c", "ulimit -v 1500000 && exec \"$0\" \"$@\""])
-            .arg(env!("CARGO_BIN_EXE_ingestd"))
-            .args(["load", loom.to_str().unwrap(), "--source", "s"])
-            .arg(&path)
-            .output()
-            .unwrap();
-        let told = stdout(&output);
-        let counts = format!("received={rows} stored=0 refused={rows} dropped=0");
-        assert!(told.contains(&counts), "{name}: {told}{}", stderr(&output));
+fn add_fields_extends_a_source_that_exists_with_and_without_a_daemon() {
+    let home = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = home.path().join(name);
+        fs::write(&path, text).unwrap();
+        path
+    };
+    let first = file("first.csv", "n,s\n1,x\n");
+    let second = file("second.csv", "n,s,late\n2,y,2.5\n");
+    let third = file("third.jsonl", "{\"s\":\"z\",\"n\":4,\"later\":true}\n");
+    let load = |dir: &Path, file: &Path, more: &[&str]| {
+        let [dir, file] = [dir, file].map(|path| path.to_str().unwrap());
+        let output = run(&[&["load", dir, "--source", "s", file], more].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        stderr(&output).to_owned()
+    };
+    let direct = home.path().join("direct");
+    let through = home.path().join("through");
+    let daemon = Daemon::start(&through, &Config::default(), false).unwrap();
+    for dir in [&direct, &through] {
+        load(dir, &first, &[]);
+        let left_out = load(dir, &second, &[]);
+        let note =
+            "column 'late' is left out: source 's' has no such field; add it with --add-fields";
+        assert!(left_out.contains(note), "{left_out}");
+        assert_eq!(source(dir, "s").unwrap().fields.len(), 2);
+        let added = load(dir, &second, &["--add-fields"]);
+        let note = "field 'late' of type f64 is added to source 's'";
+        assert!(added.contains(note), "{added}");
+        assert!(!added.contains("left out"), "{added}");
+        load(dir, &third, &["--add-fields"]);
+    }
+    daemon.stop().unwrap();
+    for dir in [&direct, &through] {
+        let fields = source(dir, "s").unwrap().fields;
+        let fields: Vec<String> = fields
+            .iter()
+            .map(|field| format!("{} {} {}", field.name, field.ty, field.nullable))
+            .collect();
+        let [n, s] = ["n i64 false", "s utf8 false"];
+        assert_eq!(fields, [n, s, "late f64 true", "later bool true"]);
+        let [one, two] = ["0100000000000000 78", "0200000000000000 79"];
+        let two_late = format!("{two} 0000000000000440");
+        let four = "0400000000000000 7a - 01";
+        assert_eq!(records(dir, "s"), [one, two, &two_late, four]);
+        assert!(check(dir).unwrap().is_sound());
     }
 }

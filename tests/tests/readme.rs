@@ -1,4 +1,4 @@
-//! README.md's two sessions and its Python lines run as written, in a folder where the paths that they name exist. Every path in the
+//! README.md's two sessions, its Python lines and its pipe from DuckDB run as written, in a folder where the paths that they name exist. Every path in the
 //! documents for developers exists.
 
 use std::collections::BTreeSet;
@@ -80,6 +80,23 @@ fn the_readme_records_from_python_and_finds_the_record() -> Result<()> {
         );
     }
     ensure!(!said.contains("/cart"), "180 is below 1000:\n{said}");
+    Ok(())
+}
+
+#[test]
+fn duckdb_feeds_a_load_as_the_readme_says() -> Result<()> {
+    let readme = std::fs::read_to_string(machine::root().join("README.md"))?;
+    let place = clone()?;
+    let pipe = fenced(&readme, "sh")
+        .find(|block| block.starts_with("duckdb -c \"COPY"))
+        .context("README.md has no pipe from DuckDB")?;
+    std::fs::write(place.path().join("a.csv"), "# comment\nn,s\n1,n/a\n2,x\n")?;
+    let steps = format!("export PATH=$PWD/target/release:$PATH\n{pipe}");
+    let said = run(place.path(), "bash", &["-euo", "pipefail", "-c", &steps])?;
+    ensure!(
+        said.contains("received=2 stored=2 refused=0 dropped=0"),
+        "{said}"
+    );
     Ok(())
 }
 

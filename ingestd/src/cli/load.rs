@@ -18,7 +18,7 @@ use loom_engine::SourceId;
 use loom_engine::schema::{SourceDef, TimeKind, parse_sources};
 
 use ingestd::counted;
-use ingestd::input::{self, Format, InputBatch, LoadOptions};
+use ingestd::input::{self, CsvOptions, Format, InputBatch, LoadOptions, TimeForm, TimeUnit};
 use ingestd::sink::{self, Finished, Sink};
 
 use super::stdout::say;
@@ -32,13 +32,19 @@ const NAMED_MAX: u64 = 1000;
 
 /// Load files into a source
 ///
-/// Reads CSV, JSON lines, Parquet, Arrow IPC, pcap and pcapng. The rows go through the daemon that runs on DIR; without a daemon, load writes
-/// DIR itself. It creates DIR and the source where they do not exist. The last line of standard output counts the rows. The exit status
-/// is 1 if a row was refused.
+/// Reads CSV, JSON, Parquet, Arrow IPC, pcap and pcapng, also compressed with gzip, zstd, bzip2 or xz. The rows go through the daemon that
+/// runs on DIR; without a daemon, load writes DIR itself. It creates DIR and the source where they do not exist. The last line of standard
+/// output counts the rows. The exit status is 1 if a row was refused.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Example:
-  ingestd load /var/lib/loom --source trades --ts time --index price trades.parquet")]
+Examples:
+  ingestd load DIR --source trades --ts time --index price trades.parquet
+  ingestd load DIR --source access --ts when --ts-format '%d/%b/%Y:%H:%M:%S %z' access.csv.gz
+  journalctl -o json | ingestd load DIR --source journal --format json -
+
+DuckDB reads what load does not, such as comment lines, other quotes, other texts for NULL, other encodings, and selects and converts:
+  duckdb -c \"COPY (SELECT * FROM read_csv('a.csv', comment = '#', nullstr = 'n/a')) TO '/dev/stdout' (FORMAT csv)\" |
+    ingestd load DIR --source a --format csv -")]
 pub struct Args {
     /// Loom directory
     dir: PathBuf,
@@ -51,9 +57,22 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     source: String,
 
-    /// Column that holds each row's time: a timestamp, or integer nanoseconds; it does not become a field
+    /// Column that holds each row's time: a timestamp, a date, or integer nanoseconds; it does not become a field
     #[arg(long, value_name = "COLUMN")]
     ts: Option<String>,
+
+    /// Unit of the numbers in the column of --ts, counted from 1970; they may have a fraction
+    #[arg(long, value_name = "UNIT", value_enum, requires = "ts")]
+    ts_unit: Option<TimeUnit>,
+
+    /// Format of the texts in the column of --ts, as strptime has it: '%d.%m.%Y %H:%M:%S%.f'; UTC without %z
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        requires = "ts",
+        conflicts_with = "ts_unit"
+    )]
+    ts_format: Option<String>,
 
     /// Add an index with default bins on this column; may be repeated
     #[arg(long, value_name = "COLUMN")]
@@ -63,9 +82,37 @@ pub struct Args {
     #[arg(long, value_enum)]
     format: Option<Format>,
 
+    /// The first row of CSV names the columns, whatever it looks like
+    #[arg(long, conflicts_with = "no_header")]
+    header: bool,
+
+    /// The first row of CSV holds values: columns are named column0, column1, …, or as the fields of the source
+    #[arg(long)]
+    no_header: bool,
+
+    /// Character between the columns of CSV, or 'tab'; without it, load chooses among comma, tab, ';' and '|'
+    #[arg(long, value_name = "CHARACTER", value_parser = delimiter)]
+    delimiter: Option<u8>,
+
     /// TOML file that declares the source as a [[source]]; without it, load infers the fields
     #[arg(long, value_name = "FILE")]
     fields: Option<PathBuf>,
+
+    /// Add the input's new columns to a source that exists, as nullable fields; without it, they are left out
+    #[arg(long)]
+    add_fields: bool,
+}
+
+/// A delimiter of CSV by what the command line says.
+fn delimiter(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        b"tab" | b"\\t" => Ok(b'\t'),
+        [byte] if byte.is_ascii() && !b"\"\r\n".contains(byte) => Ok(*byte),
+        _ => Err(
+            "a delimiter is one ASCII character, neither a quote nor a line break, or 'tab'"
+                .to_owned(),
+        ),
+    }
 }
 
 /// What the input's thread reports.
@@ -83,6 +130,19 @@ impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let mut options = LoadOptions::new(&self.source);
         options.ts_column.clone_from(&self.ts);
+        options.ts_form = match (self.ts_unit, &self.ts_format) {
+            (Some(unit), _) => TimeForm::Unit(unit),
+            (None, Some(format)) => TimeForm::Format(format.clone()),
+            (None, None) => TimeForm::Usual,
+        };
+        options.csv = CsvOptions {
+            delimiter: self.delimiter,
+            header: match (self.header, self.no_header) {
+                (false, false) => None,
+                (header, _) => Some(header),
+            },
+        };
+        options.add_fields = self.add_fields;
         options.indexes.clone_from(&self.index);
         options.declared = match &self.fields {
             Some(path) => Some(self.declared(path)?),
@@ -90,19 +150,21 @@ impl Args {
         };
         // A new directory is only made once the input is known to be one.
         let mut sink = None;
+        let mut existing = None;
         if self.dir.exists() {
             let opened = sink::open(&self.dir)?;
             options.payload_bytes_max = opened.payload_bytes_max();
-            if options.declared.is_none() {
-                options.declared = opened.existing(&self.source)?;
-            }
+            existing = opened.existing(&self.source)?;
             sink = Some(opened);
         }
+        let exists = existing.is_some();
+        options.declared = options.declared.or(existing);
         let stop = stop_signal()?;
         let events = read_in_background(self.files.clone(), self.format, options);
         let mut load = Load {
             dir: &self.dir,
             sink,
+            exists,
             wanted: None,
             source: None,
             refused: 0,
@@ -147,6 +209,8 @@ impl Args {
 struct Load<'a> {
     dir: &'a Path,
     sink: Option<Box<dyn Sink>>,
+    /// The directory had the source before.
+    exists: bool,
     /// The source as the input has it, once the input is open.
     wanted: Option<SourceDef>,
     /// It is defined with the first row, or at the end of an input without rows, so that what is no input leaves nothing behind.
@@ -241,10 +305,12 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// The source is there at the end, also of an input of which nothing was stored; of one that failed, for the rows that it refused.
+    /// The source is there at the end, also of an input of which nothing was stored. An input that failed before its first row makes none.
     fn complete(&mut self, failed: bool) -> anyhow::Result<()> {
         if !failed {
             self.defined()?;
+        } else if self.source.is_none() && !self.exists {
+            return Ok(());
         }
         self.note_refused()
     }

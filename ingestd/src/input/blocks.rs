@@ -1,4 +1,4 @@
-//! The bytes of a file or pipe, a block at a time, with what is not consumed carried over to the next.
+//! The bytes of a file or pipe, a block at a time, unpacked where they are compressed, with what is not consumed carried over to the next.
 //!
 //! A pipe gives what has arrived, so a reader that turns each fill into one batch neither waits for more nor makes
 //! batches of one row while bytes queue up: batches grow with the load by themselves.
@@ -9,21 +9,32 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::compression::{Compression, Seen};
 
 /// How much one fill asks for.
 const BLOCK_BYTES: usize = 1 << 20;
+/// The most bytes that a compressed file unpacks to on disk, where its format has to be read at any place.
+const UNPACKED_FILE_BYTES_MAX: u64 = 16 << 30;
+
+/// What some programs write before text in UTF-8.
+pub(super) const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 pub(crate) struct Blocks {
     file: File,
+    /// What the file unpacks to, from where it was seen to be compressed; it reads the same open file.
+    unpacked: Option<(Compression, Box<dyn Read + Send>)>,
     name: String,
     buffer: Vec<u8>,
     start: usize,
     end: usize,
     ended: bool,
+    /// Why nothing can be read behind what was read.
+    failed: Option<String>,
     bytes_consumed: u64,
-    /// Of a regular file; a pipe has no length.
+    /// Of a regular file, as it lies on disk; a pipe has no length.
     bytes_total: Option<u64>,
 }
 
@@ -44,14 +55,34 @@ impl Blocks {
         }
         Ok(Blocks {
             file,
+            unpacked: None,
             name,
             buffer: Vec::new(),
             start: 0,
             end: 0,
             ended: false,
+            failed: None,
             bytes_consumed: 0,
             bytes_total: meta.is_file().then_some(meta.len()),
         })
+    }
+
+    /// Unpacks from here on, if the first bytes are those of a compression. Called before anything is consumed.
+    pub(crate) fn unpack(&mut self) -> anyhow::Result<Option<Compression>> {
+        let compression = loop {
+            match Compression::of_bytes(self.data(), self.ended) {
+                Seen::Plain => return Ok(None),
+                Seen::Compressed(compression) => break compression,
+                Seen::Unclear => self.fill()?,
+            };
+        };
+        let first = self.data().to_vec();
+        let reader = self.file.try_clone();
+        let reader = reader.and_then(|file| compression.unpack(first, file));
+        let reader = reader.with_context(|| format!("cannot unpack {}", self.name))?;
+        self.unpacked = Some((compression, reader));
+        (self.start, self.end, self.ended) = (0, 0, false);
+        Ok(Some(compression))
     }
 
     /// What messages call it.
@@ -64,9 +95,18 @@ impl Blocks {
         self.bytes_total.is_none()
     }
 
+    /// How many bytes there are: nobody knows of a pipe, nor of what a compressed file unpacks to.
+    pub(crate) fn bytes_total(&self) -> Option<u64> {
+        self.bytes_total.filter(|_| self.unpacked.is_none())
+    }
+
     pub(crate) fn fraction(&self) -> Option<f64> {
         let total = self.bytes_total.filter(|total| *total > 0)?;
-        Some(self.bytes_consumed as f64 / total as f64)
+        let read = match self.unpacked {
+            Some(_) => (&self.file).stream_position().ok()?,
+            None => self.bytes_consumed,
+        };
+        Some(read as f64 / total as f64)
     }
 
     /// The bytes that were read and not consumed.
@@ -85,8 +125,11 @@ impl Blocks {
         self.ended
     }
 
-    /// Reads once more, waiting where nothing has come. False at the end.
+    /// Reads once more, waiting where nothing has come. False at the end. What failed once fails again.
     pub(crate) fn fill(&mut self) -> anyhow::Result<bool> {
+        if let Some(why) = &self.failed {
+            bail!("{why}");
+        }
         if self.ended {
             return Ok(false);
         }
@@ -99,14 +142,29 @@ impl Blocks {
             self.buffer.resize(self.end + BLOCK_BYTES, 0);
         }
         let space = self.buffer.get_mut(self.end..).unwrap_or_default();
-        let read = loop {
-            match self.file.read(space) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                read => break read.with_context(|| format!("cannot read {}", self.name))?,
-            }
+        let (read, stopped) = match &mut self.unpacked {
+            None => read_once(&mut self.file, space),
+            Some((_, reader)) if self.bytes_total.is_none() => read_once(reader, space),
+            // Decoders give little at a time.
+            Some((_, reader)) => read_all(reader, space),
         };
         self.end += read;
-        self.ended = read == 0;
+        match stopped {
+            None => {}
+            Some(Ok(())) => self.ended = true,
+            Some(Err(error)) => {
+                let why = match &self.unpacked {
+                    Some((compression, _)) if error.raw_os_error().is_none() => {
+                        compression.explained(&error)
+                    }
+                    _ => error.to_string(),
+                };
+                let why = self
+                    .failed
+                    .insert(format!("cannot read {}: {why}", self.name));
+                ensure!(read > 0, "{why}");
+            }
+        }
         Ok(read > 0)
     }
 
@@ -118,6 +176,18 @@ impl Blocks {
             }
         }
         Ok(true)
+    }
+
+    /// Consumes the byte order mark of a text, if it has one.
+    pub(crate) fn skip_byte_order_mark(&mut self) -> anyhow::Result<()> {
+        while self.data().len() < BYTE_ORDER_MARK.len()
+            && BYTE_ORDER_MARK.starts_with(self.data())
+            && self.fill()?
+        {}
+        if self.data().starts_with(BYTE_ORDER_MARK) {
+            self.consume(BYTE_ORDER_MARK.len());
+        }
+        Ok(())
     }
 
     /// Whether a fill would return at once, within the time given.
@@ -133,35 +203,73 @@ impl Blocks {
         poll(&mut polled, Some(&wait)).is_ok_and(|ready| ready > 0)
     }
 
-    /// A file that can be read at any place, from its beginning: the file itself, or a pipe's bytes in a nameless
-    /// temporary one.
+    /// A file that can be read at any place, from its beginning: the file itself, or the bytes of a pipe or of a compressed file in a
+    /// nameless temporary one.
     pub(crate) fn into_seekable(mut self) -> anyhow::Result<File> {
-        let mut file = match self.bytes_total {
-            Some(_) => self.file,
-            None => {
-                let copied = self.spooled();
-                copied.with_context(|| {
-                    let folder = std::env::temp_dir();
-                    format!(
-                        "cannot copy {} to a temporary file in '{}' (TMPDIR names the folder)",
-                        self.name,
-                        folder.display()
-                    )
-                })?
-            }
+        let mut file = match (self.bytes_total, &self.unpacked) {
+            (Some(_), None) => self.file,
+            _ => self.spooled(UNPACKED_FILE_BYTES_MAX)?,
         };
         file.rewind()?;
         Ok(file)
     }
 
-    /// All of a pipe, in a file that has no name.
-    fn spooled(&mut self) -> io::Result<File> {
-        let mut spooled = tempfile::tempfile()?;
-        io::Write::write_all(&mut spooled, self.data())?;
-        self.consume(self.data().len());
-        io::copy(&mut self.file, &mut spooled)?;
-        Ok(spooled)
+    /// All bytes, in a file that has no name; an error if a compressed file unpacks to more than `unpacked_bytes_max`.
+    fn spooled(&mut self, unpacked_bytes_max: u64) -> anyhow::Result<File> {
+        let failed = |name: &str| {
+            let folder = std::env::temp_dir();
+            format!(
+                "cannot copy {name} to a temporary file in '{}' (TMPDIR names the folder)",
+                folder.display()
+            )
+        };
+        let mut spooled = tempfile::tempfile().with_context(|| failed(&self.name))?;
+        let mut bytes = 0;
+        loop {
+            let written = io::Write::write_all(&mut spooled, self.data());
+            written.with_context(|| failed(&self.name))?;
+            bytes += self.data().len() as u64;
+            self.consume(self.data().len());
+            if let Some((compression, _)) = &self.unpacked {
+                ensure!(
+                    bytes <= unpacked_bytes_max,
+                    "cannot read {}: it unpacks to more than {unpacked_bytes_max} bytes, the limit for its format; unpack it with '{} -d' and load the result",
+                    self.name,
+                    compression.program()
+                );
+            }
+            if !self.fill()? {
+                return Ok(spooled);
+            }
+        }
     }
+}
+
+/// How much was read, and why no more follows: the end, or an error.
+type ReadBytes = (usize, Option<io::Result<()>>);
+
+fn read_once(reader: &mut impl Read, space: &mut [u8]) -> ReadBytes {
+    loop {
+        match reader.read(space) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return (0, Some(Err(error))),
+            Ok(0) => return (0, Some(Ok(()))),
+            Ok(read) => return (read, None),
+        }
+    }
+}
+
+/// Reads until the space is full.
+fn read_all(reader: &mut impl Read, space: &mut [u8]) -> ReadBytes {
+    let mut read = 0;
+    while let Some(space) = space.get_mut(read..).filter(|space| !space.is_empty()) {
+        let (more, stopped) = read_once(reader, space);
+        read += more;
+        if stopped.is_some() {
+            return (read, stopped);
+        }
+    }
+    (read, None)
 }
 
 /// What messages call the input at a path.
@@ -208,6 +316,47 @@ mod tests {
         assert_eq!(blocks.data(), b"abc");
         drop(writer);
         assert!(!blocks.fill().unwrap());
+    }
+
+    /// Blocks of a file that is compressed.
+    fn packed(bytes: &[u8]) -> (tempfile::NamedTempFile, Blocks) {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&zstd::encode_all(bytes, 1).unwrap())
+            .unwrap();
+        let mut blocks = Blocks::open(file.path()).unwrap();
+        assert_eq!(blocks.unpack().unwrap(), Some(Compression::Zstd));
+        (file, blocks)
+    }
+
+    #[test]
+    fn a_compressed_file_is_copied_unpacked_up_to_a_limit() {
+        let bytes = vec![b'x'; 3 * BLOCK_BYTES];
+        let mut copy = Vec::new();
+        let mut file = packed(&bytes).1.into_seekable().unwrap();
+        file.read_to_end(&mut copy).unwrap();
+        assert!(copy == bytes);
+        let spooled = packed(&bytes).1.spooled(2_000_000);
+        let error = spooled.err().unwrap().to_string();
+        assert!(
+            error.contains("it unpacks to more than 2000000 bytes, the limit for its format; unpack it with 'zstd -d'"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn progress_goes_by_the_bytes_on_disk() {
+        let text: Vec<u8> = (0..8 * BLOCK_BYTES as u64)
+            .map(|at| (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8)
+            .collect();
+        let (_file, mut blocks) = packed(&text);
+        let mut last = 0.0;
+        while blocks.fill().unwrap() {
+            let fraction = blocks.fraction().unwrap();
+            assert!((last..=1.0).contains(&fraction), "{last} {fraction}");
+            last = fraction;
+            blocks.consume(usize::MAX);
+        }
+        assert_eq!(last, 1.0);
     }
 
     #[test]

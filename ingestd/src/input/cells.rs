@@ -1,7 +1,8 @@
 //! One column of values as the bytes of one field, with the rows that do not fit and why.
 //!
 //! A column of the field's own type is passed on without a copy. Any other is converted value by value, and a value
-//! that would not come out the same (too large, a fraction, no such label) fails its row instead of changing.
+//! that would not come out the same (too large, a fraction, no such label) fails its row instead of changing. Times that
+//! nanoseconds do not reach become NULL where the field allows that, and are counted.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -9,17 +10,17 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use arrow::array::{
-    Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, LargeBinaryArray,
-    LargeBinaryBuilder, LargeStringArray, PrimitiveArray, new_null_array,
+    Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, LargeBinaryArray, LargeStringArray,
+    PrimitiveArray, new_null_array,
 };
 use arrow::buffer::{Buffer, NullBuffer};
 use arrow::compute::kernels::cmp::distinct;
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{self as types, DataType, Field, TimeUnit};
-use arrow::json::writer::{EncoderOptions, make_encoder};
+use arrow::datatypes::{self as types, DataType, TimeUnit};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use loom_engine::schema::{FieldDef, FieldType};
 
+use super::nested::{Encoded, encoded};
 use super::text;
 
 /// The values of one field, one for each row.
@@ -29,6 +30,8 @@ pub(crate) struct Cells {
     pub nulls: Option<NullBuffer>,
     /// Rows that have a value which is not one of the field, with the reason. They count among the nulls.
     pub failed: Vec<(usize, String)>,
+    /// How many times lie out of the range of nanoseconds and are among the nulls.
+    pub out_of_range: usize,
 }
 
 pub(crate) enum Values {
@@ -46,6 +49,9 @@ const CAST: CastOptions<'static> = CastOptions {
 /// Converts a column; an error means that no value of the column's type can ever fit.
 pub(crate) fn convert(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Cells> {
     let column = &plain(column)?;
+    if *column.data_type() == DataType::Null {
+        return Ok(nulls(column.len(), field.ty));
+    }
     match field.ty {
         FieldType::U8 => primitive::<types::UInt8Type>(column, field),
         FieldType::U16 => primitive::<types::UInt16Type>(column, field),
@@ -62,35 +68,39 @@ pub(crate) fn convert(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Cel
         FieldType::Char(width) => chars(column, field, usize::from(width)),
         FieldType::Bytes(width) => fixed_bytes(column, field, usize::from(width)),
         FieldType::Utf8 => {
-            let texts = texts(column)?;
-            let nulls = texts.nulls().cloned();
-            Ok(var(LargeBinaryArray::from(texts), nulls))
+            let (texts, failed) = texts(column, field)?;
+            Ok(var(LargeBinaryArray::from(texts), failed))
         }
-        FieldType::VarBytes => {
-            let bytes = bytes(column)?;
-            let nulls = bytes.nulls().cloned();
-            Ok(var(bytes, nulls))
-        }
+        FieldType::VarBytes => Ok(var(bytes(column)?, Vec::new())),
         FieldType::Json => json(column, field),
     }
 }
 
-/// Nanoseconds since the Unix epoch: of timestamps of any unit and zone, dates, integers and texts.
-pub(crate) fn convert_own_time(column: &ArrayRef, name: &str) -> anyhow::Result<Cells> {
-    let field = FieldDef::new(name, FieldType::TimestampNs);
-    timestamps(&plain(column)?, &field)
+fn var(values: LargeBinaryArray, failed: Vec<(usize, String)>) -> Cells {
+    Cells {
+        nulls: values.nulls().cloned(),
+        values: Values::Var(values),
+        failed,
+        out_of_range: 0,
+    }
 }
 
-fn var(values: LargeBinaryArray, nulls: Option<NullBuffer>) -> Cells {
+/// As many NULLs of a type.
+fn nulls(rows: usize, ty: FieldType) -> Cells {
+    let values = match ty.fixed_bytes() {
+        Some(width) => Values::Fixed(vec![0; rows * width].into()),
+        None => Values::Var(LargeBinaryArray::new_null(rows)),
+    };
     Cells {
-        values: Values::Var(values),
-        nulls,
+        values,
+        nulls: Some(NullBuffer::new_null(rows)),
         failed: Vec::new(),
+        out_of_range: 0,
     }
 }
 
 /// The column without dictionaries and runs.
-fn plain(column: &ArrayRef) -> anyhow::Result<ArrayRef> {
+pub(super) fn plain(column: &ArrayRef) -> anyhow::Result<ArrayRef> {
     match column.data_type() {
         DataType::Dictionary(_, values) => cast(column, values),
         DataType::RunEndEncoded(_, values) => cast(column, values.data_type()),
@@ -98,12 +108,12 @@ fn plain(column: &ArrayRef) -> anyhow::Result<ArrayRef> {
     }
 }
 
-fn cast(column: &dyn Array, to: &DataType) -> anyhow::Result<ArrayRef> {
+pub(super) fn cast(column: &dyn Array, to: &DataType) -> anyhow::Result<ArrayRef> {
     cast_with_options(column, to, &CAST)
         .with_context(|| format!("values of type {} cannot become {to}", column.data_type()))
 }
 
-fn is_text(ty: &DataType) -> bool {
+pub(super) fn is_text(ty: &DataType) -> bool {
     matches!(
         ty,
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
@@ -197,15 +207,19 @@ fn primitive<T: Number>(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<C
     Ok(fixed(values.as_primitive::<T>(), failed))
 }
 
-fn fixed<T: ArrowPrimitiveType>(values: &PrimitiveArray<T>, failed: Vec<(usize, String)>) -> Cells {
+pub(super) fn fixed<T: ArrowPrimitiveType>(
+    values: &PrimitiveArray<T>,
+    failed: Vec<(usize, String)>,
+) -> Cells {
     Cells {
         values: Values::Fixed(values.values().inner().clone()),
         nulls: values.nulls().cloned(),
         failed,
+        out_of_range: 0,
     }
 }
 
-fn from_texts<T: ArrowPrimitiveType>(
+pub(super) fn from_texts<T: ArrowPrimitiveType>(
     column: &ArrayRef,
     field: &FieldDef,
     parse: impl Fn(&str) -> Option<T::Native>,
@@ -218,7 +232,7 @@ fn from_texts<T: ArrowPrimitiveType>(
 }
 
 /// The rows that had a value and have none now.
-fn failures(
+pub(super) fn failures(
     column: &ArrayRef,
     is_failed: impl Fn(usize) -> bool,
     field: &FieldDef,
@@ -263,13 +277,21 @@ fn timestamps(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Cells> {
         ty if is_text(ty) => {
             return from_texts::<types::Int64Type>(column, field, text::parse_timestamp_ns);
         }
-        ty if ty.is_integer() || *ty == A::Null => cast(column, &A::Int64)?,
+        // Whole decimals are nanoseconds that may be too many for 64 bits.
+        ty if ty.is_integer() || matches!(ty, A::Decimal128(_, 0)) => cast(column, &A::Int64)?,
         ty => bail!(
             "values of type {ty} are not times; use a timestamp, a date or integer nanoseconds"
         ),
     };
+    let values = values.as_primitive::<types::Int64Type>();
+    if field.nullable {
+        return Ok(Cells {
+            out_of_range: values.null_count() - column.null_count(),
+            ..fixed(values, Vec::new())
+        });
+    }
     let failed = failures(column, |row| values.is_null(row), field)?;
-    Ok(fixed(values.as_primitive::<types::Int64Type>(), failed))
+    Ok(fixed(values, failed))
 }
 
 fn bools(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Cells> {
@@ -283,7 +305,7 @@ fn bools(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Cells> {
                 .map(|text| text::parse_bool(text?))
                 .collect()
         }
-        ty if ty.is_integer() || *ty == DataType::Null => {
+        ty if ty.is_integer() => {
             let numbers = cast(column, &DataType::Int64)?;
             let numbers = numbers.as_primitive::<types::Int64Type>().iter();
             numbers
@@ -298,35 +320,43 @@ fn bools(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Cells> {
         values: Values::Fixed(bytes.into()),
         nulls: values.nulls().cloned(),
         failed,
+        out_of_range: 0,
     })
 }
 
-/// Texts as they are, and anything else as Arrow prints it.
-fn texts(column: &ArrayRef) -> anyhow::Result<LargeStringArray> {
+/// Texts as they are, nested values as JSON, and anything else as Arrow prints it.
+fn texts(
+    column: &ArrayRef,
+    field: &FieldDef,
+) -> anyhow::Result<(LargeStringArray, Vec<(usize, String)>)> {
     let ty = column.data_type();
     if is_bytes(ty) {
         // The cast checks UTF-8 and would turn what is not into NULL unseen; `bytes` keeps it.
         bail!("values of type {ty} may not be text; declare the field as bytes");
     }
     if ty.is_nested() || matches!(ty, DataType::Interval(_)) {
-        let encoded = encoded(column)?;
-        return Ok(cast(&encoded, &DataType::LargeUtf8)?.as_string().clone());
+        let Encoded { values, failed } = encoded(column, &field.name)?;
+        let texts = cast(&values, &DataType::LargeUtf8)?;
+        return Ok((texts.as_string().clone(), failed));
     }
-    Ok(cast(column, &DataType::LargeUtf8)?.as_string().clone())
+    let texts = cast(column, &DataType::LargeUtf8)?;
+    Ok((texts.as_string().clone(), Vec::new()))
 }
 
 fn bytes(column: &ArrayRef) -> anyhow::Result<LargeBinaryArray> {
     let ty = column.data_type();
-    if !is_bytes(ty) && !is_text(ty) && *ty != DataType::Null {
+    if !is_bytes(ty) && !is_text(ty) {
         bail!("values of type {ty} cannot become bytes");
     }
     Ok(cast(column, &DataType::LargeBinary)?.as_binary().clone())
 }
 
 fn chars(column: &ArrayRef, field: &FieldDef, width: usize) -> anyhow::Result<Cells> {
-    let texts = LargeBinaryArray::from(texts(column)?);
+    let (texts, failed) = texts(column, field)?;
     let fits = |text: &[u8]| text.len() <= width && !text.contains(&0);
-    padded(&texts, field, width, fits)
+    let mut cells = padded(&LargeBinaryArray::from(texts), field, width, fits)?;
+    cells.failed.extend(failed);
+    Ok(cells)
 }
 
 fn fixed_bytes(column: &ArrayRef, field: &FieldDef, width: usize) -> anyhow::Result<Cells> {
@@ -352,68 +382,64 @@ fn padded(
         values: Values::Fixed(out.into()),
         nulls: values.nulls().cloned(),
         failed,
+        out_of_range: 0,
     })
 }
 
 /// JSON texts as they are (after a look whether they are JSON), and anything else encoded.
 fn json(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Cells> {
     if !is_text(column.data_type()) {
-        let encoded = encoded(column)?;
-        let nulls = encoded.nulls().cloned();
-        return Ok(var(encoded, nulls));
+        let Encoded { values, failed } = encoded(column, &field.name)?;
+        return Ok(var(values, failed));
     }
-    let texts = texts(column)?;
-    let mut failed = Vec::new();
+    let (texts, mut failed) = texts(column, field)?;
     for (row, text) in texts.iter().enumerate() {
         let Some(text) = text else { continue };
         if serde_json::from_str::<serde::de::IgnoredAny>(text).is_err() {
             failed.push((row, misfit(field, text)));
         }
     }
-    let nulls = texts.nulls().cloned();
-    Ok(Cells {
-        values: Values::Var(LargeBinaryArray::from(texts)),
-        nulls,
-        failed,
-    })
-}
-
-/// Each value as JSON; a type that JSON writing does not know as a string of how Arrow prints it.
-fn encoded(column: &ArrayRef) -> anyhow::Result<LargeBinaryArray> {
-    let mut out = LargeBinaryBuilder::new();
-    let field = Arc::new(Field::new("value", column.data_type().clone(), true));
-    let options = EncoderOptions::default().with_explicit_nulls(true);
-    let mut value = Vec::new();
-    let nulls = column.logical_nulls();
-    let is_null = |row| {
-        nulls
-            .as_ref()
-            .is_some_and(|nulls: &NullBuffer| nulls.is_null(row))
-    };
-    if let Ok(mut encoder) = make_encoder(&field, column, &options) {
-        for row in 0..column.len() {
-            if is_null(row) {
-                out.append_null();
-                continue;
-            }
-            value.clear();
-            encoder.encode(row, &mut value);
-            out.append_value(&value);
-        }
-        return Ok(out.finish());
-    }
-    let formatter = ArrayFormatter::try_new(column, &CAST.format_options)?;
-    for row in 0..column.len() {
-        if is_null(row) {
-            out.append_null();
-        } else {
-            out.append_value(serde_json::to_string(&formatter.value(row).to_string())?);
-        }
-    }
-    Ok(out.finish())
+    Ok(var(LargeBinaryArray::from(texts), failed))
 }
 
 /// A column of NULLs, for fields that the input has no column for.
 pub(crate) fn missing(rows: usize) -> ArrayRef {
     new_null_array(&DataType::Null, rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::Decimal128Array;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// What `columns` relies on where it gives a decimal an f64.
+        #[test]
+        fn a_decimal_of_fifteen_digits_is_the_f64_nearest_to_it(
+            digits in -999_999_999_999_999_i64..=999_999_999_999_999,
+            fewer in 0_u32..15,
+            scale in -22_i8..=22,
+        ) {
+            let digits = digits / 10_i64.pow(fewer);
+            let nearest: f64 = format!("{digits}e{}", -i32::from(scale)).parse().unwrap();
+            let decimals = Decimal128Array::from(vec![i128::from(digits)]);
+            let decimals = decimals.with_data_type(DataType::Decimal128(38, scale));
+            let decimals: ArrayRef = Arc::new(decimals);
+            let mut columns = vec![cast(&decimals, &DataType::Decimal256(76, scale)).unwrap()];
+            if scale.abs() <= 18 {
+                columns.push(cast(&decimals, &DataType::Decimal64(18, scale)).unwrap());
+            }
+            columns.push(decimals);
+            for column in columns {
+                let cells = convert(&column, &FieldDef::new("f", FieldType::F64)).unwrap();
+                let Values::Fixed(bytes) = cells.values else {
+                    panic!("an f64 has a width");
+                };
+                let kept = f64::from_le_bytes(bytes.as_slice().try_into().unwrap());
+                prop_assert_eq!(kept, nearest);
+            }
+        }
+    }
 }

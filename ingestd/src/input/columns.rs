@@ -3,7 +3,7 @@
 //! Every input names its columns and the field type that keeps them; this file decides once, for all inputs, how
 //! they are called in the source. Nothing here touches values.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use arrow::datatypes::DataType;
 use loom_engine::schema::{FieldType, is_reserved_field};
@@ -30,8 +30,14 @@ impl Column {
         }
     }
 
-    pub(crate) fn of_arrow(name: &str, ty: &DataType, nullable: bool) -> Column {
-        let (field, note) = field_of(ty);
+    /// `digits` is how many the values of a decimal have, where that is known to be fewer than its type allows.
+    pub(crate) fn of_arrow(
+        name: &str,
+        ty: &DataType,
+        nullable: bool,
+        digits: Option<u8>,
+    ) -> Column {
+        let (field, note) = field_of(ty, digits.unwrap_or(u8::MAX));
         Column {
             note: note.map(|note| format!("column '{name}' of type {ty} becomes {note}")),
             ..Column::new(name, field, nullable || *ty == DataType::Null)
@@ -39,13 +45,24 @@ impl Column {
     }
 }
 
-/// The field names of columns, in order, and notes about those that changed.
-pub(crate) fn field_names<'a>(
-    columns: impl Iterator<Item = &'a str>,
-) -> (Vec<String>, Vec<String>) {
+/// A column of an input: its name, and how many columns of that name stand before it.
+pub(crate) type Key = (String, usize);
+
+/// The keys of columns, in order.
+pub(crate) fn keys<'a>(columns: impl Iterator<Item = &'a str>) -> Vec<Key> {
+    let mut seen: HashMap<&str, usize> = HashMap::new();
+    let key = |name: &'a str| {
+        let before = seen.entry(name).or_default();
+        *before += 1;
+        (name.to_owned(), *before - 1)
+    };
+    columns.map(key).collect()
+}
+
+/// The field names of columns, in order.
+pub(crate) fn field_names<'a>(columns: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut taken = HashSet::new();
     let mut names = Vec::new();
-    let mut notes = Vec::new();
     for (ordinal, column) in columns.enumerate() {
         let mut name = field_name(column);
         if name.is_empty() {
@@ -57,14 +74,16 @@ pub(crate) fn field_names<'a>(
             copy += 1;
             name = format!("{base}_{copy}");
         }
-        if name != column {
-            notes.push(format!(
-                "column '{column}' becomes field '{name}': the name is reserved or taken"
-            ));
-        }
         names.push(name);
     }
-    (names, notes)
+    names
+}
+
+/// For the user, where a field is not called as its column.
+pub(crate) fn renamed(column: &str, field: &str) -> Option<String> {
+    (column != field).then(|| {
+        format!("column '{column}' becomes field '{field}': the name is reserved or taken")
+    })
 }
 
 /// The field name of one column by itself: reserved names get an underscore.
@@ -76,7 +95,7 @@ pub(crate) fn field_name(column: &str) -> String {
 }
 
 /// The field type that keeps an Arrow type, and what it becomes where that is not the same.
-fn field_of(ty: &DataType) -> (FieldType, Option<&'static str>) {
+fn field_of(ty: &DataType, digits: u8) -> (FieldType, Option<&'static str>) {
     use DataType as A;
     let same = |ty| (ty, None);
     match ty {
@@ -99,26 +118,39 @@ fn field_of(ty: &DataType) -> (FieldType, Option<&'static str>) {
             Ok(bytes) if bytes > 0 => same(FieldType::Bytes(bytes)),
             _ => same(FieldType::VarBytes),
         },
-        A::Decimal32(digits, 0)
-        | A::Decimal64(digits, 0)
-        | A::Decimal128(digits, 0)
-        | A::Decimal256(digits, 0)
-            if *digits <= 18 =>
-        {
-            same(FieldType::I64)
-        }
-        A::Dictionary(_, values) => field_of(values),
-        A::RunEndEncoded(_, values) => field_of(values.data_type()),
+        A::Decimal32(most, scale)
+        | A::Decimal64(most, scale)
+        | A::Decimal128(most, scale)
+        | A::Decimal256(most, scale) => decimal(digits.min(*most), *scale),
+        A::Dictionary(_, values) => field_of(values, digits),
+        A::RunEndEncoded(_, values) => field_of(values.data_type(), digits),
         _ => (FieldType::Json, Some("json: no field type keeps it")),
     }
 }
 
-/// The fields that keep the columns of several files: the union of names, each wide enough for all of them.
+/// A decimal of 15 digits comes out of an f64 as it went in, if the power of ten is exact too.
+fn decimal(digits: u8, scale: i8) -> (FieldType, Option<&'static str>) {
+    match scale {
+        0 if digits <= 18 => (FieldType::I64, None),
+        -22..=22 if digits <= 15 => (FieldType::F64, Some("f64, which keeps its digits")),
+        _ => (
+            FieldType::Json,
+            Some("json: it may have more digits than the 15 that f64 keeps"),
+        ),
+    }
+}
+
+/// The fields that keep the columns of several files: the union of names, each wide enough for all of them. Columns that have one name in
+/// one file stay apart.
 pub(crate) fn merge(files: &[Vec<Column>]) -> Vec<Column> {
     let mut merged: Vec<Column> = Vec::new();
+    let mut places: HashMap<Key, usize> = HashMap::new();
     for (ordinal, file) in files.iter().enumerate() {
-        for column in file {
-            match merged.iter_mut().find(|known| known.name == column.name) {
+        let mut given = HashSet::new();
+        for (column, key) in file.iter().zip(keys(names(file))) {
+            let place = *places.entry(key).or_insert(merged.len());
+            given.insert(place);
+            match merged.get_mut(place) {
                 Some(known) => {
                     known.ty = wider(known.ty, column.ty);
                     known.nullable |= column.nullable;
@@ -129,11 +161,16 @@ pub(crate) fn merge(files: &[Vec<Column>]) -> Vec<Column> {
                 }),
             }
         }
-        for known in &mut merged {
-            known.nullable |= !file.iter().any(|column| column.name == known.name);
+        for (place, known) in merged.iter_mut().enumerate() {
+            known.nullable |= !given.contains(&place);
         }
     }
     merged
+}
+
+/// The names of columns, in order.
+pub(crate) fn names(columns: &[Column]) -> impl Iterator<Item = &str> {
+    columns.iter().map(|column| column.name.as_str())
 }
 
 fn wider(one: FieldType, other: FieldType) -> FieldType {
@@ -175,11 +212,15 @@ mod tests {
     #[test]
     fn reserved_and_repeated_names_change_and_are_noted() {
         let columns = ["ts", "TS_NS", "value", "Value", "", "ts_"];
-        let (names, notes) = field_names(columns.into_iter());
+        let names = field_names(columns.into_iter());
         assert_eq!(
             names,
             ["ts_", "TS_NS_", "value", "Value_1", "column4", "ts__1"]
         );
+        let notes = columns.iter().zip(&names);
+        let notes: Vec<_> = notes
+            .filter_map(|(column, field)| renamed(column, field))
+            .collect();
         assert_eq!(notes.len(), 5);
         assert_eq!(
             notes[0],
@@ -190,7 +231,7 @@ mod tests {
     #[test]
     fn types_without_a_field_type_become_json_and_are_noted() {
         let list = DataType::List(Arc::new(Field::new_list_field(DataType::Int32, true)));
-        let column = Column::of_arrow("tags", &list, false);
+        let column = Column::of_arrow("tags", &list, false, None);
         assert_eq!(column.ty, FieldType::Json);
         assert!(
             column
@@ -198,17 +239,39 @@ mod tests {
                 .unwrap()
                 .starts_with("column 'tags' of type List(")
         );
-        assert_eq!(
-            Column::of_arrow("price", &DataType::Decimal128(10, 2), false).ty,
-            FieldType::Json
-        );
-        let whole = Column::of_arrow("n", &DataType::Decimal128(18, 0), false);
-        assert_eq!((whole.ty, whole.note), (FieldType::I64, None));
         let zoned = DataType::Timestamp(TimeUnit::Second, Some("+02:00".into()));
         assert_eq!(
-            Column::of_arrow("t", &zoned, false).ty,
+            Column::of_arrow("t", &zoned, false, None).ty,
             FieldType::TimestampNs
         );
+    }
+
+    #[test]
+    fn a_decimal_becomes_a_number_that_keeps_its_digits_or_json() {
+        for (most, scale, digits, expected) in [
+            (18, 0, None, FieldType::I64),
+            (19, 0, None, FieldType::Json),
+            (38, 0, Some(18), FieldType::I64),
+            (15, 2, None, FieldType::F64),
+            (15, -22, None, FieldType::F64),
+            (15, 23, None, FieldType::Json),
+            (16, 2, None, FieldType::Json),
+            (38, 10, Some(15), FieldType::F64),
+        ] {
+            let ty = DataType::Decimal128(most, scale);
+            let column = Column::of_arrow("price", &ty, false, digits);
+            assert_eq!(column.ty, expected, "{ty} of {digits:?} digits");
+            assert_eq!(column.note.is_none(), expected == FieldType::I64);
+        }
+    }
+
+    #[test]
+    fn columns_of_one_name_stay_apart_and_meet_those_of_other_files() {
+        let column = |ty| Column::new("a", ty, false);
+        let first = vec![column(FieldType::I64), column(FieldType::Utf8)];
+        let merged = merge(&[first, vec![column(FieldType::F64)]]);
+        let fields: Vec<_> = merged.iter().map(|c| (c.ty, c.nullable)).collect();
+        assert_eq!(fields, [(FieldType::F64, false), (FieldType::Utf8, true)]);
     }
 
     #[test]

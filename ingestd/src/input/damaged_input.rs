@@ -1,5 +1,6 @@
 //! Inputs with bytes changed, and cut short: rows come or are refused, an error says why, and nothing panics.
 
+use std::io::Read;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
@@ -50,6 +51,34 @@ fn no_json_panics() {
         Format::Json,
         b"{\"n\": 1, \"text\": \"a\\u00e4\", \"deep\": {\"x\": [1, null]}}\n{\"n\": -2.5e3, \"text\": null}\n{}\n",
     );
+}
+
+#[test]
+fn no_json_document_panics() {
+    damage_all(
+        Format::Json,
+        b"[\n {\"n\": 1, \"o\": {\"k\": {\"x\": [1]}, \"t\": \"a\\\"]}\"}},\n {\"n\": 2.5, \"o\": null}, {}]\n",
+    );
+}
+
+#[test]
+fn no_compressed_input_panics() {
+    let csv = b"n,text,at\n1,abc,2024-01-02\n2,def,2024-01-03\n";
+    let mut gzip = flate2::read::GzEncoder::new(&csv[..], flate2::Compression::best());
+    let mut bzip2 = bzip2::read::BzEncoder::new(&csv[..], bzip2::Compression::best());
+    let mut xz = liblzma::read::XzEncoder::new(&csv[..], 6);
+    let packers: [&mut dyn Read; 3] = [&mut gzip, &mut bzip2, &mut xz];
+    let mut files = vec![zstd::encode_all(&csv[..], 19).unwrap()];
+    for packer in packers {
+        let mut file = Vec::new();
+        packer.read_to_end(&mut file).unwrap();
+        files.push(file);
+    }
+    for file in files {
+        let loaded = try_load(&file, Format::Csv, options()).unwrap();
+        assert_eq!(loaded.rows.len(), 2);
+        damage_all(Format::Csv, &file);
+    }
 }
 
 /// Numbers and texts, each with a NULL.

@@ -10,8 +10,9 @@ use anyhow::{Context, bail, ensure};
 use loom_engine::schema::SourceDef;
 
 use super::blocks::{Blocks, input_name};
+use super::compression::{Compression, Seen, inner_name};
 use super::panics::decode;
-use super::plan::{LoadOptions, Plan, define};
+use super::plan::{Definition, LoadOptions, Plan, define};
 use super::unpacking::Unpacking;
 use super::{Format, InputBatch, Reader};
 
@@ -19,10 +20,10 @@ use super::{Format, InputBatch, Reader};
 pub struct Input {
     options: LoadOptions,
     format: Option<Format>,
-    def: SourceDef,
+    definition: Definition,
     files: VecDeque<PathBuf>,
     /// A pipe can be opened once only, and is kept from when it was looked at.
-    pipe: Option<(PathBuf, Box<dyn Reader>)>,
+    pipe: Option<(PathBuf, Box<dyn Reader>, Vec<String>)>,
     current: Option<Current>,
     notes: Vec<String>,
     noted: BTreeSet<String>,
@@ -36,6 +37,7 @@ struct Current {
     plan: Plan,
     /// Rows that were read and are not all framed.
     unpacking: Option<Unpacking>,
+    is_stream: bool,
     next_row: u64,
     bytes: u64,
 }
@@ -54,16 +56,17 @@ pub fn open(
     let mut pipe = None;
     let mut columns = Vec::new();
     for path in files {
-        if options.declared.is_some() {
+        if !options.takes_fields() {
             break;
         }
-        let reader = open_one(path, format, &options)?;
+        let (reader, notes) = open_one(path, format, &options)?;
         columns.push(reader.columns().to_vec());
         if is_stream(path) {
-            pipe = Some((path.clone(), reader));
+            pipe = Some((path.clone(), reader, notes));
         }
     }
-    let (def, notes) = define(&options, &columns)?;
+    let mut definition = define(&options, &columns)?;
+    let notes = std::mem::take(&mut definition.notes);
     let lengths = files
         .iter()
         .map(|path| fs::metadata(path).ok().filter(fs::Metadata::is_file));
@@ -73,7 +76,7 @@ pub fn open(
     Ok(Input {
         options,
         format,
-        def,
+        definition,
         files: files.iter().cloned().collect(),
         pipe,
         current: None,
@@ -88,36 +91,50 @@ fn is_stream(path: &Path) -> bool {
     path == Path::new("-") || fs::metadata(path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
 }
 
+/// A reader of one input, and notes about it.
 fn open_one(
     path: &Path,
     format: Option<Format>,
     options: &LoadOptions,
-) -> anyhow::Result<Box<dyn Reader>> {
+) -> anyhow::Result<(Box<dyn Reader>, Vec<String>)> {
     let mut blocks = Blocks::open(path)?;
-    let format = match format.or_else(|| Format::of_name(path)) {
+    let compression = blocks.unpack()?;
+    let inner = inner_name(path);
+    let format = match format.or_else(|| Format::of_name(inner)) {
         Some(format) => format,
         None => {
-            blocks.fill_to(8)?;
+            blocks.fill_to(10)?;
+            let name = blocks.name();
+            if let Seen::Compressed(inner) = Compression::of_bytes(blocks.data(), true) {
+                let program = inner.program();
+                bail!(
+                    "cannot read {name}: it is compressed twice; unpack it once, then with '{program} -d' again"
+                );
+            }
             match Format::of_bytes(blocks.data()) {
                 Some(format) => format,
                 None => bail!(
-                    "cannot tell the format of {} from its name or first bytes; name it with --format",
-                    blocks.name()
+                    "cannot tell the format of {name} from its name or first bytes; name it with --format"
                 ),
             }
         }
     };
-    let declared = options.declared_names();
     let name = blocks.name().to_owned();
-    decode(&name, || {
-        format.read(blocks, declared.as_deref(), options.payload_bytes_max)
-    })
+    let mut notes = Vec::new();
+    if let Some(named) = Compression::of_name(path).filter(|_| compression.is_none()) {
+        let program = named.program();
+        notes.push(format!(
+            "{name} is not compressed with {program}, whatever its name says; it is read as it is"
+        ));
+    }
+    let reader = decode(&name, || format.read(blocks, inner, options))?;
+    Ok((reader, notes))
 }
 
 impl Input {
     /// The source that the payloads are of.
     pub fn source(&self) -> &SourceDef {
-        &self.def
+        &self.definition.def
     }
 
     /// The next batch; waits where a pipe has given nothing yet. `None` at the end of the last file.
@@ -134,8 +151,8 @@ impl Input {
             };
             let name = &current.name;
             if let Some(unpacking) = &mut current.unpacking {
-                let framed = decode(name, || unpacking.next(&current.plan.framer));
                 let from = unpacking.next_row();
+                let framed = decode(name, || unpacking.next(&mut current.plan.framer));
                 let Some(mut batch) =
                     framed.with_context(|| format!("cannot convert {name} from row {from} on"))?
                 else {
@@ -150,6 +167,7 @@ impl Input {
             }
             let Some(rows) = decode(name, || current.reader.next())? else {
                 self.notes.extend(current.reader.take_notes());
+                self.notes.extend(current.plan.framer.out_of_range(name));
                 self.bytes_done += current.bytes;
                 self.current = None;
                 if self.files.is_empty() && !self.notes.is_empty() {
@@ -162,25 +180,34 @@ impl Input {
                 continue;
             };
             let first_row = current.next_row;
+            if first_row == 1
+                && let Some(own_time) = &current.plan.framer.own_time
+                && let Some(column) = rows.columns.get(own_time.column)
+            {
+                let looked = decode(name, || own_time.look(column, name, current.is_stream));
+                self.notes.extend(looked?);
+            }
             current.next_row += rows.count as u64;
             current.unpacking = Some(Unpacking::new(rows, first_row));
         }
     }
 
     fn begin(&mut self, path: &Path) -> anyhow::Result<Current> {
-        let mut reader = match self.pipe.take_if(|(kept, _)| kept == path) {
-            Some((_, reader)) => reader,
+        let (mut reader, mut notes) = match self.pipe.take_if(|(kept, ..)| kept == path) {
+            Some((_, reader, notes)) => (reader, notes),
             None => open_one(path, self.format, &self.options)?,
         };
         let name = input_name(path);
-        let mut plan = Plan::new(&self.options, &self.def, reader.columns(), &name)?;
+        let mut plan = Plan::new(&self.options, &self.definition, reader.columns(), &name)?;
         reader.select(std::mem::take(&mut plan.wanted));
+        self.notes.append(&mut notes);
         self.notes.append(&mut plan.notes);
         Ok(Current {
             name,
             reader,
             plan,
             unpacking: None,
+            is_stream: is_stream(path),
             next_row: 1,
             bytes: fs::metadata(path).map_or(0, |meta| meta.len()),
         })

@@ -4,18 +4,19 @@ use std::path::Path;
 
 use super::Reader;
 use super::arrow_ipc::{ArrowIpc, FILE_MAGIC};
-use super::blocks::Blocks;
+use super::blocks::{BYTE_ORDER_MARK, Blocks};
 use super::csv::Csv;
-use super::json::JsonLines;
+use super::json::Json;
 use super::parquet::Parquet;
 use super::pcap::Pcap;
+use super::plan::LoadOptions;
 
 /// The formats that are read.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Format {
-    /// Comma- (or tab-, semicolon-, bar-) separated values with a header row
+    /// Comma- (or tab-, semicolon-, bar-) separated values
     Csv,
-    /// One JSON object per line
+    /// JSON objects: one per line, in an array, or one after the other
     #[value(alias = "jsonl", alias = "ndjson")]
     Json,
     Parquet,
@@ -50,24 +51,26 @@ impl Format {
             [0xd4 | 0x4d, 0xc3 | 0x3c, 0xb2, 0xa1, ..]
             | [0xa1, 0xb2, 0xc3 | 0x3c, 0xd4 | 0x4d, ..]
             | [0x0a, 0x0d, 0x0d, 0x0a, ..] => Some(Format::Pcap),
-            [b'{', ..] => Some(Format::Json),
-            _ => None,
+            _ => {
+                let text = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
+                matches!(text.trim_ascii_start(), [b'{' | b'[', ..]).then_some(Format::Json)
+            }
         }
     }
 
-    /// Opens an input of this format. Types are inferred unless `declared` names what the source has.
+    /// Opens an input of this format and name.
     pub(super) fn read(
         self,
         blocks: Blocks,
-        declared: Option<&[String]>,
-        payload_bytes_max: usize,
+        name: &Path,
+        options: &LoadOptions,
     ) -> anyhow::Result<Box<dyn Reader>> {
         Ok(match self {
-            Format::Csv => Box::new(Csv::open(blocks, declared.is_none())?),
-            Format::Json => Box::new(JsonLines::open(blocks, declared)?),
+            Format::Csv => Box::new(Csv::open(blocks, name, options)?),
+            Format::Json => Box::new(Json::open(blocks, options)?),
             Format::Parquet => Box::new(Parquet::open(blocks)?),
             Format::Arrow => Box::new(ArrowIpc::open(blocks)?),
-            Format::Pcap => Box::new(Pcap::open(blocks, payload_bytes_max)?),
+            Format::Pcap => Box::new(Pcap::open(blocks, options.payload_bytes_max)?),
         })
     }
 }
@@ -91,6 +94,9 @@ mod tests {
             Format::of_bytes(&0xa1b2_3c4d_u32.to_be_bytes()),
             Some(Format::Pcap)
         );
+        for json in [&b"{\"a\""[..], b" [\n {\"", b"\xEF\xBB\xBF{\"a\":"] {
+            assert_eq!(Format::of_bytes(json), Some(Format::Json));
+        }
         assert_eq!(Format::of_bytes(b"a,b\n"), None);
         assert_eq!(Format::of_bytes(b""), None);
     }

@@ -10,8 +10,10 @@ use arrow::array::{Array, ArrayRef};
 use arrow::buffer::NullBuffer;
 use loom_engine::schema::{FieldDef, Layout, Place, Slot, SourceDef};
 
-use super::cells::{Values, convert, convert_own_time, missing};
+use super::cells::{Cells, Values, convert, missing};
+use super::own_time::OwnTime;
 use super::rows::{InputBatch, Rows};
+use crate::counted;
 
 /// The width of the length before each payload.
 const FRAME_BYTES: usize = 2;
@@ -27,31 +29,44 @@ pub(crate) struct FieldSource {
 pub(crate) struct Framer {
     layout: Layout,
     fields: Vec<FieldSource>,
-    /// The column of own times.
-    own_time: Option<usize>,
-    own_time_name: String,
+    pub own_time: Option<OwnTime>,
     pub payload_bytes_max: usize,
+    /// For each field, how many times became NULL because nanoseconds do not reach them.
+    out_of_range: Vec<u64>,
 }
 
 impl Framer {
     pub(crate) fn new(
         def: &SourceDef,
         fields: Vec<FieldSource>,
-        own_time: Option<(usize, String)>,
+        own_time: Option<OwnTime>,
         payload_bytes_max: usize,
     ) -> anyhow::Result<Framer> {
-        let (own_time, own_time_name) = own_time.unzip();
         Ok(Framer {
             layout: Layout::new(def.time, &def.fields)?,
+            out_of_range: vec![0; fields.len()],
             fields,
             own_time,
-            own_time_name: own_time_name.unwrap_or_default(),
             payload_bytes_max,
         })
     }
 
+    /// A note for each field of which times became NULL, and no more about them.
+    pub(crate) fn out_of_range(&mut self, input: &str) -> Vec<String> {
+        let counts = self.out_of_range.iter_mut().map(std::mem::take);
+        let fields = self.fields.iter().zip(counts);
+        let note = |(source, count): (&FieldSource, u64)| {
+            format!(
+                "{} of field '{}' in {input} became NULL: nanoseconds reach from 1677-09-21 to 2262-04-11",
+                counted(count, "time"),
+                source.field.name
+            )
+        };
+        fields.filter(|(_, count)| *count > 0).map(note).collect()
+    }
+
     /// Makes a payload of each row that it does not refuse.
-    pub(crate) fn frame(&self, rows: Rows, first_row: u64) -> anyhow::Result<InputBatch> {
+    pub(crate) fn frame(&mut self, rows: Rows, first_row: u64) -> anyhow::Result<InputBatch> {
         let mut refused: BTreeMap<usize, String> = BTreeMap::new();
         for (row, reason) in rows.bad.iter().cloned() {
             refused.entry(row).or_insert(reason);
@@ -61,22 +76,27 @@ impl Framer {
             stride: FRAME_BYTES + fixed_bytes,
             bytes: vec![0; (FRAME_BYTES + fixed_bytes) * rows.count],
         };
-        if let Some(column) = self.own_time {
+        if let Some(own_time) = &self.own_time {
             let column = rows
                 .columns
-                .get(column)
+                .get(own_time.column)
                 .context("the column of times is missing")?;
-            self.write_own_time(column, &mut strides, &mut refused)?;
+            write_own_time(own_time, column, &mut strides, &mut refused)?;
         }
         let mut variable = Vec::new();
-        for (source, slot) in self.fields.iter().zip(self.layout.slots()) {
+        let mut out_of_range = std::mem::take(&mut self.out_of_range);
+        let fields = self.fields.iter().zip(self.layout.slots());
+        for ((source, slot), out_of_range) in fields.zip(&mut out_of_range) {
             let column = match source.column.and_then(|column| rows.columns.get(column)) {
                 Some(column) => column,
                 None => &missing(rows.count),
             };
-            let values = self.write_field(source, slot, column, &mut strides, &mut refused)?;
-            variable.extend(values);
+            let cells = convert(column, &source.field)
+                .with_context(|| format!("field '{}'", source.field.name))?;
+            *out_of_range += cells.out_of_range as u64;
+            variable.extend(self.write_field(source, slot, cells, &mut strides, &mut refused));
         }
+        self.out_of_range = out_of_range;
         let bytes = if variable.is_empty() && refused.is_empty() {
             strides.fill(0, &(fixed_bytes as u16).to_le_bytes());
             strides.bytes
@@ -93,39 +113,16 @@ impl Framer {
         })
     }
 
-    fn write_own_time(
-        &self,
-        column: &ArrayRef,
-        strides: &mut Strides,
-        refused: &mut BTreeMap<usize, String>,
-    ) -> anyhow::Result<()> {
-        let name = &self.own_time_name;
-        let cells = convert_own_time(column, name).with_context(|| format!("column '{name}'"))?;
-        for (row, reason) in cells.failed {
-            refused.entry(row).or_insert(reason);
-        }
-        for row in null_rows(cells.nulls.as_ref()) {
-            refused
-                .entry(row)
-                .or_insert_with(|| format!("its time, column '{name}', is NULL"));
-        }
-        if let Values::Fixed(values) = cells.values {
-            strides.scatter::<8>(FRAME_BYTES, &values);
-        }
-        Ok(())
-    }
-
     /// Writes a fixed-width field, or the lengths of a variable-length one, whose bytes it returns.
     fn write_field(
         &self,
         source: &FieldSource,
         slot: &Slot,
-        column: &ArrayRef,
+        cells: Cells,
         strides: &mut Strides,
         refused: &mut BTreeMap<usize, String>,
-    ) -> anyhow::Result<Option<Values>> {
+    ) -> Option<Values> {
         let name = &source.field.name;
-        let cells = convert(column, &source.field).with_context(|| format!("field '{name}'"))?;
         for (row, reason) in cells.failed {
             refused.entry(row).or_insert(reason);
         }
@@ -153,7 +150,7 @@ impl Framer {
             strides.set_bit(row, null_byte, bit % 8);
             strides.zero(row, offset, width.unwrap_or(2));
         }
-        Ok(matches!(cells.values, Values::Var(_)).then_some(cells.values))
+        matches!(cells.values, Values::Var(_)).then_some(cells.values)
     }
 
     /// Puts fixed and variable parts together, without the refused rows.
@@ -186,6 +183,28 @@ impl Framer {
         }
         out
     }
+}
+
+fn write_own_time(
+    own_time: &OwnTime,
+    column: &ArrayRef,
+    strides: &mut Strides,
+    refused: &mut BTreeMap<usize, String>,
+) -> anyhow::Result<()> {
+    let name = &own_time.name;
+    let cells = own_time.convert(column)?;
+    for (row, reason) in cells.failed {
+        refused.entry(row).or_insert(reason);
+    }
+    for row in null_rows(cells.nulls.as_ref()) {
+        refused
+            .entry(row)
+            .or_insert_with(|| format!("its time, column '{name}', is NULL"));
+    }
+    if let Values::Fixed(values) = cells.values {
+        strides.scatter::<8>(FRAME_BYTES, &values);
+    }
+    Ok(())
 }
 
 fn null_rows(nulls: Option<&NullBuffer>) -> impl Iterator<Item = usize> {
@@ -275,6 +294,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::input::TimeForm;
 
     const TYPES: [FieldType; 12] = [
         FieldType::U8,
@@ -396,8 +416,12 @@ mod tests {
                 field: field.clone(),
                 column: Some(at),
             });
-            let time = own.then(|| (types.len(), "time".to_owned()));
-            let framer = Framer::new(&def, sources.collect(), time, 65_512).unwrap();
+            let time = own.then(|| OwnTime {
+                column: types.len(),
+                name: "time".to_owned(),
+                form: TimeForm::Usual,
+            });
+            let mut framer = Framer::new(&def, sources.collect(), time, 65_512).unwrap();
             let given = Rows { columns, count: rows.len(), bad: Vec::new() };
             let batch = framer.frame(given, 1).unwrap();
 

@@ -6,6 +6,7 @@
 
 // Bytes, and the format that they have.
 mod blocks;
+mod compression;
 mod format;
 // A reader for each format turns bytes into columns.
 mod arrow_ipc;
@@ -23,6 +24,8 @@ mod plan;
 // Columns become payloads, some rows at a time.
 mod cells;
 mod framer;
+mod nested;
+mod own_time;
 mod rows;
 mod unpacking;
 // One file after the other.
@@ -31,13 +34,17 @@ mod files;
 #[cfg(test)]
 mod damaged_input;
 #[cfg(test)]
+mod foreign;
+#[cfg(test)]
 mod testing;
 
 use std::time::Duration;
 
 use columns::Column;
+pub use csv::CsvOptions;
 pub use files::{Input, open};
 pub use format::Format;
+pub use own_time::{TimeForm, TimeUnit};
 pub use plan::LoadOptions;
 pub use rows::InputBatch;
 use rows::Rows;
@@ -51,8 +58,8 @@ const BATCH_BYTES: usize = 1 << 20;
 const ROW_BYTES_MAX: usize = 4 << 20;
 /// How many rows of a pipe types are inferred from.
 const SAMPLE_ROWS: u64 = 20_480;
-/// How long a pipe is listened to before types are inferred from the rows that came.
-const SAMPLE_WAIT: Duration = Duration::from_millis(100);
+/// How long a pipe is listened to, from its first row on, before types are inferred from the rows that came.
+const SAMPLE_WAIT: Duration = Duration::from_secs(2);
 
 /// One open file or pipe of one format.
 trait Reader: Send {

@@ -37,6 +37,9 @@ const PROTOCOLS: [(u16, &str); 16] = [
     (0x88f7, "PTP"),
 ];
 
+/// The column of what was captured, cut to what a record holds.
+pub(crate) const PACKET: &str = "packet";
+
 /// The columns of a capture.
 pub(crate) fn columns() -> Vec<Column> {
     let labels: BTreeMap<i128, String> = PROTOCOLS
@@ -57,7 +60,7 @@ pub(crate) fn columns() -> Vec<Column> {
         Column::new("tcp_flags", FieldType::U8, true),
         Column::new("captured_bytes", FieldType::U32, false),
         Column::new("wire_bytes", FieldType::U32, false),
-        Column::new("packet", FieldType::VarBytes, false),
+        Column::new(PACKET, FieldType::VarBytes, false),
     ]
 }
 
@@ -65,6 +68,8 @@ pub(crate) fn columns() -> Vec<Column> {
 #[derive(Default)]
 pub(crate) struct PacketBuilder {
     packet_bytes_max: usize,
+    /// How many packets were longer than that.
+    pub cut: u64,
     captured: Int64Builder,
     interface: StringBuilder,
     protocol: UInt16Builder,
@@ -106,6 +111,7 @@ impl PacketBuilder {
         self.captured_bytes.append_value(bytes.len() as u32);
         self.wire_bytes.append_value(packet.wire_bytes);
         let kept = bytes.len().min(self.packet_bytes_max);
+        self.cut += u64::from(kept < bytes.len());
         self.packet
             .append_value(bytes.get(..kept).unwrap_or_default());
     }
@@ -122,7 +128,7 @@ impl PacketBuilder {
             ("tcp_flags", Arc::new(self.tcp_flags.finish())),
             ("captured_bytes", Arc::new(self.captured_bytes.finish())),
             ("wire_bytes", Arc::new(self.wire_bytes.finish())),
-            ("packet", Arc::new(self.packet.finish())),
+            (PACKET, Arc::new(self.packet.finish())),
         ];
         Ok(RecordBatch::try_from_iter(columns)?)
     }

@@ -9,9 +9,10 @@ use loom_wire::capture::headers::LinkType;
 
 use super::blocks::Blocks;
 use super::columns::Column;
-use super::packet::{PacketBuilder, columns};
+use super::packet::{PACKET, PacketBuilder, columns};
 use super::rows::Rows;
 use super::{BATCH_BYTES, BATCH_ROWS, Reader, Wanted};
+use crate::counted;
 
 pub(crate) struct Pcap {
     blocks: Blocks,
@@ -19,6 +20,8 @@ pub(crate) struct Pcap {
     columns: Vec<Column>,
     wanted: Vec<usize>,
     packet_bytes_max: usize,
+    /// Packets whose bytes were cut, until that is noted.
+    cut: u64,
     /// The file was damaged and is not read further.
     stopped: bool,
 }
@@ -51,6 +54,7 @@ impl Pcap {
             columns: columns(),
             wanted: Vec::new(),
             packet_bytes_max: PacketBuilder::packet_bytes_max(payload_bytes_max),
+            cut: 0,
             stopped: false,
         })
     }
@@ -86,6 +90,7 @@ impl Pcap {
             }
         }
         self.blocks.consume(read);
+        self.cut += builder.cut;
         let mut rows = Rows::of_batch(&builder.finish()?, &self.wanted)?;
         rows.bad = bad;
         Ok(rows)
@@ -115,6 +120,22 @@ impl Reader for Pcap {
 
     fn fraction(&self) -> Option<f64> {
         self.blocks.fraction()
+    }
+
+    /// Cut packets are counted at the end.
+    fn take_notes(&mut self) -> Vec<String> {
+        let at_end = self.stopped || self.blocks.ended() && self.blocks.data().is_empty();
+        let is_kept = |column: &usize| self.columns.get(*column).is_some_and(|c| c.name == PACKET);
+        if !at_end || self.cut == 0 || !self.wanted.iter().any(is_kept) {
+            return Vec::new();
+        }
+        let cut = std::mem::take(&mut self.cut);
+        vec![format!(
+            "{} of {} longer than a record holds: field 'packet' keeps the first {} bytes, captured_bytes the true length",
+            counted(cut, "packet"),
+            self.blocks.name(),
+            self.packet_bytes_max
+        )]
     }
 
     fn row_noun(&self) -> &'static str {
@@ -405,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_longer_than_a_record_is_cut() {
+    fn a_packet_longer_than_a_record_is_cut_and_counted() {
         let mut packet = tcp();
         packet.resize(70_000, 1);
         let loaded = capture(&classic(
@@ -418,6 +439,20 @@ mod tests {
         let row = &loaded.rows[0];
         assert_eq!(row[8].as_deref(), Some("70000"));
         assert!(row[10].as_ref().unwrap().len() / 2 > 65_000);
+        let [note] = loaded.notes.as_slice() else {
+            panic!("{:?}", loaded.notes);
+        };
+        assert!(note.starts_with("1 packet of '") && note.contains("longer than a record holds"));
+    }
+
+    #[test]
+    fn frame_checksums_do_not_hide_the_link_type() {
+        // Four bytes of checksum behind each frame, as bits 28 to 31 and 26 say.
+        let link = 0x4400_0001;
+        let packet = [tcp(), vec![0xde, 0xad, 0xbe, 0xef]].concat();
+        let file = classic(0xa1b2_c3d4, u32::to_be_bytes, link, &[(0, 0, &packet)]);
+        let line = capture(&file).lines().remove(0);
+        assert!(line.starts_with("0|-|6|127.0.0.1|10.0.0.2|6379|"), "{line}");
     }
 
     #[test]

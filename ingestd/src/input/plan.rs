@@ -1,11 +1,15 @@
 //! What an input's columns become in a source: a definition for a new source, or a match with the one that is there.
 
+use std::collections::HashMap;
+
 use anyhow::{bail, ensure};
 use loom_engine::schema::{BinsDef, FieldDef, FieldType, IndexDef, Overload, SourceDef, TimeKind};
 
 use super::Wanted;
-use super::columns::{Column, field_name, field_names, merge};
+use super::columns::{Column, Key, field_name, field_names, keys, merge, names, renamed};
+use super::csv::CsvOptions;
 use super::framer::{FieldSource, Framer};
+use super::own_time::{OwnTime, TimeForm};
 
 /// What a load is to do.
 #[derive(Clone, Debug)]
@@ -14,8 +18,14 @@ pub struct LoadOptions {
     pub source: String,
     /// The source as declared or as it exists; inferred where there is none.
     pub declared: Option<SourceDef>,
+    /// Columns that the source of `declared` has no field for become fields of it.
+    pub add_fields: bool,
     /// The column of own times, which is then no field.
     pub ts_column: Option<String>,
+    /// How times are written there.
+    pub ts_form: TimeForm,
+    /// How CSV is written.
+    pub csv: CsvOptions,
     /// Columns that get an index of their name with `auto` bins.
     pub indexes: Vec<String>,
     /// The longest payload of a record.
@@ -27,7 +37,10 @@ impl LoadOptions {
         LoadOptions {
             source: source.into(),
             declared: None,
+            add_fields: false,
             ts_column: None,
+            ts_form: TimeForm::Usual,
+            csv: CsvOptions::default(),
             indexes: Vec::new(),
             payload_bytes_max: 65_512,
         }
@@ -39,17 +52,33 @@ impl LoadOptions {
         let fields = declared.fields.iter().map(|field| field.name.clone());
         Some(fields.chain(self.ts_column.clone()).collect())
     }
+
+    /// Whether all files are looked at before the first is read, since the source takes fields from their columns.
+    pub(super) fn takes_fields(&self) -> bool {
+        self.declared.is_none() || self.add_fields
+    }
 }
 
-/// The source to load into, from the columns of all files, and notes about them.
-pub(super) fn define(
-    options: &LoadOptions,
-    files: &[Vec<Column>],
-) -> anyhow::Result<(SourceDef, Vec<String>)> {
-    let (mut def, notes) = match &options.declared {
-        Some(declared) => (declared.clone(), Vec::new()),
+/// The source to load into.
+pub(super) struct Definition {
+    pub def: SourceDef,
+    /// The fields of all files' columns; `None` where each file's names stand for themselves.
+    pub fields: Option<HashMap<Key, String>>,
+    pub notes: Vec<String>,
+}
+
+/// The source to load into, from the columns of all files where it takes fields from them.
+pub(super) fn define(options: &LoadOptions, files: &[Vec<Column>]) -> anyhow::Result<Definition> {
+    let mut definition = match &options.declared {
+        Some(declared) if options.add_fields => extend(options, declared, &merge(files)),
+        Some(declared) => Definition {
+            def: declared.clone(),
+            fields: None,
+            notes: Vec::new(),
+        },
         None => infer(options, &merge(files))?,
     };
+    let def = &mut definition.def;
     let name = &def.name;
     match (def.time, &options.ts_column) {
         (TimeKind::Own, None) => {
@@ -86,10 +115,10 @@ pub(super) fn define(
         }
     }
     def.validate()?;
-    Ok((def, notes))
+    Ok(definition)
 }
 
-fn infer(options: &LoadOptions, columns: &[Column]) -> anyhow::Result<(SourceDef, Vec<String>)> {
+fn infer(options: &LoadOptions, columns: &[Column]) -> anyhow::Result<Definition> {
     let ts = options.ts_column.as_deref();
     if columns.is_empty() {
         bail!(
@@ -98,25 +127,14 @@ fn infer(options: &LoadOptions, columns: &[Column]) -> anyhow::Result<(SourceDef
         );
     }
     if let Some(ts) = ts {
-        let names: Vec<_> = columns.iter().map(|column| column.name.as_str()).collect();
+        let names: Vec<_> = names(columns).collect();
         ensure!(
             names.contains(&ts),
             "cannot take times from column '{ts}' (--ts): there is no such column; the columns are {}",
             names.join(", ")
         );
     }
-    let kept: Vec<_> = columns
-        .iter()
-        .filter(|column| Some(column.name.as_str()) != ts)
-        .collect();
-    let (names, mut notes) = field_names(kept.iter().map(|column| column.name.as_str()));
-    notes.extend(kept.iter().filter_map(|column| column.note.clone()));
-    let fields = kept.iter().zip(names).map(|(column, name)| FieldDef {
-        name,
-        ty: column.ty,
-        nullable: column.nullable,
-        labels: column.labels.clone(),
-    });
+    let named = fields_of(columns, ts);
     let def = SourceDef {
         name: options.source.clone(),
         time: if ts.is_some() {
@@ -125,10 +143,89 @@ fn infer(options: &LoadOptions, columns: &[Column]) -> anyhow::Result<(SourceDef
             TimeKind::Arrival
         },
         on_overload: Overload::Block,
-        fields: fields.collect(),
+        fields: named.iter().map(|named| named.field.clone()).collect(),
         indexes: Vec::new(),
     };
-    Ok((def, notes))
+    let renames = named.iter().filter_map(Named::renamed);
+    let becomes = named.iter().filter_map(|named| named.note.clone());
+    Ok(Definition {
+        def,
+        notes: renames.chain(becomes).collect(),
+        fields: Some(names_of(named)),
+    })
+}
+
+/// A source that exists, with fields for the columns that it has none for. They are nullable: what is there already has no values of them.
+fn extend(options: &LoadOptions, declared: &SourceDef, columns: &[Column]) -> Definition {
+    let mut def = declared.clone();
+    let mut notes = Vec::new();
+    let named = fields_of(columns, options.ts_column.as_deref());
+    for new in &named {
+        if declared
+            .fields
+            .iter()
+            .any(|known| known.name == new.field.name)
+        {
+            continue;
+        }
+        let FieldDef { name, ty, .. } = &new.field;
+        notes.push(format!(
+            "field '{name}' of type {ty} is added to source '{}'",
+            def.name
+        ));
+        notes.extend(new.renamed());
+        notes.extend(new.note.clone());
+        def.fields.push(FieldDef {
+            nullable: true,
+            ..new.field.clone()
+        });
+    }
+    Definition {
+        def,
+        notes,
+        fields: Some(names_of(named)),
+    }
+}
+
+/// The field that a column becomes.
+struct Named {
+    key: Key,
+    field: FieldDef,
+    note: Option<String>,
+}
+
+impl Named {
+    fn renamed(&self) -> Option<String> {
+        renamed(&self.key.0, &self.field.name)
+    }
+}
+
+/// The fields of columns, except the first of the name `ts`.
+fn fields_of(columns: &[Column], ts: Option<&str>) -> Vec<Named> {
+    let keyed = columns.iter().zip(keys(names(columns)));
+    let kept: Vec<_> = keyed.filter(|(_, key)| !is_ts(key, ts)).collect();
+    let names = field_names(kept.iter().map(|(column, _)| column.name.as_str()));
+    let fields = kept.into_iter().zip(names);
+    let named = |((column, key), name): ((&Column, Key), String)| Named {
+        key,
+        field: FieldDef {
+            name,
+            ty: column.ty,
+            nullable: column.nullable,
+            labels: column.labels.clone(),
+        },
+        note: column.note.clone(),
+    };
+    fields.map(named).collect()
+}
+
+fn names_of(named: Vec<Named>) -> HashMap<Key, String> {
+    let names = named.into_iter().map(|named| (named.key, named.field.name));
+    names.collect()
+}
+
+fn is_ts((name, before): &Key, ts: Option<&str>) -> bool {
+    *before == 0 && Some(name.as_str()) == ts
 }
 
 /// How the columns of one file fill the fields of a source.
@@ -141,29 +238,27 @@ pub(super) struct Plan {
 impl Plan {
     pub(super) fn new(
         options: &LoadOptions,
-        def: &SourceDef,
+        definition: &Definition,
         columns: &[Column],
         input: &str,
     ) -> anyhow::Result<Plan> {
+        let Definition { def, fields, .. } = definition;
         let ts = options.ts_column.as_deref();
-        let is_ts = |column: &&Column| Some(column.name.as_str()) == ts;
-        let (names, _) = field_names(
-            columns
-                .iter()
-                .filter(|column| !is_ts(column))
-                .map(|c| c.name.as_str()),
-        );
-        let mut names = names.into_iter();
-        let names: Vec<Option<String>> = columns
-            .iter()
-            .map(|column| if is_ts(&column) { None } else { names.next() })
-            .collect();
+        let by_itself;
+        let known = match fields {
+            Some(fields) => fields,
+            None => {
+                by_itself = names_of(fields_of(columns, ts));
+                &by_itself
+            }
+        };
+        let keys = keys(names(columns));
+        let field_name = |key| if is_ts(key, ts) { None } else { known.get(key) };
+        let names: Vec<Option<&String>> = keys.iter().map(field_name).collect();
         let mut wanted = Vec::new();
         let mut fields = Vec::new();
         for field in &def.fields {
-            let column = names
-                .iter()
-                .position(|name| name.as_ref() == Some(&field.name));
+            let column = names.iter().position(|name| *name == Some(&field.name));
             if column.is_none() && !field.nullable {
                 let given: Vec<_> = columns.iter().map(|column| column.name.as_str()).collect();
                 bail!(
@@ -186,9 +281,17 @@ impl Plan {
         let mut own_time = None;
         if let Some(ts) = ts {
             let Some(column) = columns.iter().position(|column| column.name == ts) else {
-                bail!("cannot load {input}: it has no column '{ts}', which --ts names");
+                let given: Vec<_> = columns.iter().map(|column| column.name.as_str()).collect();
+                bail!(
+                    "cannot load {input}: it has no column '{ts}', which --ts names; its columns are {}",
+                    given.join(", ")
+                );
             };
-            own_time = Some((wanted.len(), ts.to_owned()));
+            own_time = Some(OwnTime {
+                column: wanted.len(),
+                name: ts.to_owned(),
+                form: options.ts_form.clone(),
+            });
             wanted.push(Wanted {
                 column,
                 as_json: false,
@@ -197,11 +300,13 @@ impl Plan {
         }
         let left_out = names.iter().enumerate().filter_map(|(column, name)| {
             let used = wanted.iter().any(|wanted| wanted.column == column);
-            name.as_ref().filter(|_| !used)
+            name.filter(|_| !used)
         });
         let notes = left_out.map(|name| {
             let source = &def.name;
-            format!("column '{name}' is left out: source '{source}' has no such field")
+            format!(
+                "column '{name}' is left out: source '{source}' has no such field; add it with --add-fields"
+            )
         });
         let notes = notes.collect();
         let framer = Framer::new(def, fields, own_time, options.payload_bytes_max)?;
@@ -218,4 +323,59 @@ fn is_text(ty: FieldType) -> bool {
         ty,
         FieldType::Utf8 | FieldType::Char(_) | FieldType::VarBytes
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+    use arrow::ipc::writer::StreamWriter;
+
+    use crate::input::testing::{declared, load, options};
+    use crate::input::{Format, LoadOptions};
+
+    #[test]
+    fn added_fields_stand_behind_those_that_are_there_and_take_no_column_of_times() {
+        let fields = "time = \"own\"\n[[source.field]]\nname = \"n\"\ntype = \"u8\"\n";
+        let options = LoadOptions {
+            add_fields: true,
+            ts_column: Some("ts".to_owned()),
+            ..declared(fields)
+        };
+        let csv = b"ts,late,n,index\n5,x,1,2\n";
+        let json = b"{\"ts\":5,\"late\":\"x\",\"n\":1,\"index\":2}\n";
+        for (bytes, format) in [(&csv[..], Format::Csv), (json, Format::Json)] {
+            let loaded = load(bytes, format, options.clone());
+            assert_eq!(loaded.fields(), ["n u8", "late utf8?", "index i64?"]);
+            assert_eq!(loaded.lines(), ["5|1|x|2"], "{format:?}");
+            let added = |name, ty| format!("field '{name}' of type {ty} is added to source 's'");
+            assert_eq!(loaded.notes, [added("late", "utf8"), added("index", "i64")]);
+        }
+    }
+
+    #[test]
+    fn columns_of_one_name_are_all_kept_also_where_one_holds_the_times() {
+        let column = |value| -> ArrayRef { Arc::new(Int64Array::from(vec![value])) };
+        let columns = [("t", 5), ("a", 1), ("t", 6), ("A", 2), ("a", 3)];
+        let columns = columns.map(|(name, value)| (name, column(value)));
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        let mut stream = Vec::new();
+        let mut writer = StreamWriter::try_new(&mut stream, &batch.schema()).unwrap();
+        writer.write(&batch).unwrap();
+        writer.finish().unwrap();
+        let options = LoadOptions {
+            ts_column: Some("t".to_owned()),
+            ..options()
+        };
+        let loaded = load(&stream, Format::Arrow, options);
+        assert_eq!(loaded.fields(), ["a i64", "t i64", "A_1 i64", "a_2 i64"]);
+        assert_eq!(loaded.lines(), ["5|1|6|2|3"]);
+        let notes = loaded.notes.iter().map(|note| note.split(':').next());
+        let expected = [
+            "column 'A' becomes field 'A_1'",
+            "column 'a' becomes field 'a_2'",
+        ];
+        assert!(notes.eq(expected.map(Some)), "{:?}", loaded.notes);
+    }
 }

@@ -35,6 +35,36 @@ pub fn parse_timestamp_ns(text: &str) -> Option<i64> {
     string_to_timestamp_nanos(text).ok()
 }
 
+/// A decimal number times ten to the power of `digits`. Digits behind that are dropped.
+pub(crate) fn parse_decimal(text: &str, digits: u32) -> Option<i64> {
+    let text = text.trim();
+    if text.contains(['e', 'E']) {
+        let float: f64 = text.parse().ok()?;
+        // Written out, it has neither an exponent nor digits that the number does not have.
+        return parse_decimal(&format!("{float}"), digits).filter(|_| float.is_finite());
+    }
+    let (negative, number) = match text.strip_prefix('-') {
+        Some(number) => (true, number),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let all_digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    if number.len() <= 1 && !all_digits(number)
+        || number.is_empty()
+        || !all_digits(whole)
+        || !all_digits(fraction)
+    {
+        return None;
+    }
+    let kept = fraction.bytes().chain(std::iter::repeat(b'0'));
+    let mut all = whole.bytes().chain(kept.take(digits as usize));
+    let scaled = all.try_fold(0_i128, |sum, digit| {
+        let sum = sum * 10 + i128::from(digit - b'0');
+        (sum <= 1 << 64).then_some(sum)
+    })?;
+    i64::try_from(if negative { -scaled } else { scaled }).ok()
+}
+
 /// What the texts of one column have in common so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
@@ -198,6 +228,31 @@ mod tests {
         assert_eq!(parse_integer::<i64>("12.5"), None);
         assert_eq!(parse_integer::<u8>("1e2"), Some(100));
         assert_eq!(parse_integer::<u8>("1e3"), None);
+    }
+
+    #[test]
+    fn decimals_are_scaled_exactly() {
+        for (text, digits, scaled) in [
+            ("1700000000.123456", 9, Some(1_700_000_000_123_456_000)),
+            ("1700000000.1234567891", 9, Some(1_700_000_000_123_456_789)),
+            ("1700000000123", 6, Some(1_700_000_000_123_000_000)),
+            ("-0.5", 9, Some(-500_000_000)),
+            ("+1.", 3, Some(1000)),
+            (".5", 3, Some(500)),
+            ("1.7e9", 9, Some(1_700_000_000_000_000_000)),
+            ("12.9", 0, Some(12)),
+            ("9223372036.854775807", 9, Some(i64::MAX)),
+            ("9223372036.854775808", 9, None),
+            ("99999999999999999999999999999999999999999", 0, None),
+            (".", 9, None),
+            ("", 9, None),
+            ("-", 9, None),
+            ("1 2", 9, None),
+            ("1e999", 9, None),
+            ("12:30", 9, None),
+        ] {
+            assert_eq!(parse_decimal(text, digits), scaled, "{text}");
+        }
     }
 
     #[test]

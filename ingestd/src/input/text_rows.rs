@@ -1,4 +1,4 @@
-//! Rows of text: what CSV and JSON lines share. A format finds the rows among the bytes at hand; here each row becomes one text for each
+//! Rows of text: what CSV and JSON share. A format finds the rows among the bytes at hand; here each row becomes one text for each
 //! column that is wanted.
 //!
 //! A row that cannot be read costs no other row, and one without an end costs no memory.
@@ -13,6 +13,7 @@ use super::blocks::Blocks;
 use super::columns::Column;
 use super::rows::Rows;
 use super::{BATCH_BYTES, ROW_BYTES_MAX, Reader, SAMPLE_ROWS, SAMPLE_WAIT, Wanted};
+use crate::counted;
 
 /// How much of a regular file types are inferred from.
 const SAMPLE_BYTES: usize = 16 << 20;
@@ -31,6 +32,9 @@ pub(super) trait TextFormat: Send {
 
     /// Appends the row's value of one column, or NULL.
     fn append(row: &Self::Row<'_>, wanted: &Wanted, texts: &mut LargeStringBuilder);
+
+    /// Called when the input ends, before the last notes are taken.
+    fn end(&mut self) {}
 
     /// Notes for the user since the last call.
     fn take_notes(&mut self) -> Vec<String>;
@@ -159,6 +163,7 @@ impl<F: TextFormat> Reader for TextReader<F> {
             }
             // Bytes that are left over are blank lines up to here, or the beginning of a row.
             if !self.blocks.fill()? && self.blocks.data().is_empty() {
+                self.format.end();
                 return Ok(None);
             }
         }
@@ -173,10 +178,23 @@ impl<F: TextFormat> Reader for TextReader<F> {
     }
 }
 
+/// Says which fields the first rows of a pipe give.
+pub(super) fn inferred(input: &str, rows: u64, columns: &[Column]) -> String {
+    let field = |column: &Column| {
+        let null = if column.nullable { " or NULL" } else { "" };
+        format!("{} {}{null}", column.name, column.ty)
+    };
+    let fields: Vec<String> = columns.iter().map(field).collect();
+    format!(
+        "the fields are inferred from the first {} of {input}: {}; declare others with --fields",
+        counted(rows, "row"),
+        fields.join(", ")
+    )
+}
+
 /// What a sample held.
 pub(super) struct Sampled {
     pub rows: u64,
-    pub bytes: usize,
     /// It was the whole input.
     pub all: bool,
 }
@@ -188,7 +206,7 @@ pub(super) fn sample(
     mut look: impl FnMut(&[u8], bool) -> Option<(usize, bool)>,
 ) -> anyhow::Result<Sampled> {
     let (mut rows, mut read) = (0, 0);
-    let deadline = Instant::now() + SAMPLE_WAIT;
+    let mut deadline = None;
     let all = loop {
         if rows >= SAMPLE_ROWS && blocks.is_stream() || read >= SAMPLE_BYTES {
             break false;
@@ -202,17 +220,20 @@ pub(super) fn sample(
             None if blocks.ended() => break true,
             None if data.len() > ROW_BYTES_MAX => break false,
             None => {
-                let wait = deadline.saturating_duration_since(Instant::now());
-                if rows > 0 && blocks.is_stream() && !blocks.ready(wait) {
-                    break false;
+                if rows > 0 && blocks.is_stream() {
+                    let deadline = *deadline.get_or_insert_with(|| Instant::now() + SAMPLE_WAIT);
+                    let wait = deadline.saturating_duration_since(Instant::now());
+                    if wait.is_zero() || !blocks.ready(wait) {
+                        break false;
+                    }
                 }
-                blocks.fill()?;
+                match blocks.fill() {
+                    // The rows before the damage are loaded; then the error comes again.
+                    Err(_) if rows > 0 => break false,
+                    filled => filled?,
+                };
             }
         }
     };
-    Ok(Sampled {
-        rows,
-        bytes: read,
-        all,
-    })
+    Ok(Sampled { rows, all })
 }

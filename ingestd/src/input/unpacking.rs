@@ -1,9 +1,12 @@
 //! How long the values of arrays are once each row has a copy of its own: dictionaries, runs and views may hold one value for any
-//! number of rows.
+//! number of rows, and nested values take more room as JSON.
 
-use arrow::array::{Array, ArrayRef, AsArray, FixedSizeListArray, MapArray};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, OffsetSizeTrait, downcast_run_array};
 use arrow::buffer::OffsetBuffer;
-use arrow::datatypes::{DataType, Int16Type, Int32Type, Int64Type};
+use arrow::datatypes::DataType;
 
 use super::framer::Framer;
 use super::rows::{InputBatch, Rows};
@@ -12,6 +15,9 @@ use super::rows::{InputBatch, Rows};
 const UNPACKED_BYTES_MAX: u64 = 64 << 20;
 /// A row that is longer is refused as it is; no record is.
 const ROW_BYTES_MAX: u64 = 1 << 20;
+
+/// About what a number takes as text.
+const NUMBER_BYTES: u64 = 16;
 
 /// Rows that are framed some at a time.
 pub(super) struct Unpacking {
@@ -48,7 +54,7 @@ impl Unpacking {
     }
 
     /// The next payloads; `None` when all rows were framed or refused.
-    pub(super) fn next(&mut self, framer: &Framer) -> anyhow::Result<Option<InputBatch>> {
+    pub(super) fn next(&mut self, framer: &mut Framer) -> anyhow::Result<Option<InputBatch>> {
         let from = self.framed;
         let first_row = self.next_row();
         if from == self.rows.count {
@@ -60,10 +66,9 @@ impl Unpacking {
             .zip(long)
             .map(|(row, bytes)| {
                 let limit = framer.payload_bytes_max;
-                (
-                    row,
-                    format!("its values have {bytes} bytes; the limit is {limit}"),
-                )
+                let reason =
+                    format!("the record would have about {bytes} bytes; the limit is {limit}");
+                (row, reason)
             })
             .collect();
         if !refused.is_empty() {
@@ -94,107 +99,154 @@ impl Unpacking {
 fn lengths(column: &ArrayRef) -> Option<Vec<u64>> {
     use DataType as A;
     match column.data_type() {
-        A::Utf8View => Some(column.as_string_view().lengths().map(u64::from).collect()),
-        A::BinaryView => Some(column.as_binary_view().lengths().map(u64::from).collect()),
-        A::Dictionary(_, _) => {
-            let dictionary = column.as_any_dictionary();
-            let values = all_lengths(dictionary.values());
-            if values.is_empty() {
-                return None;
-            }
-            let keys = dictionary.normalized_keys().into_iter();
-            Some(
-                keys.map(|key| values.get(key).copied().unwrap_or(0))
-                    .collect(),
-            )
+        A::Utf8View | A::BinaryView | A::Dictionary(_, _) | A::RunEndEncoded(_, _) => {
+            Some(all_lengths(column))
         }
-        A::RunEndEncoded(ends, _) => {
-            let values = match ends.data_type() {
-                A::Int16 => column.as_run::<Int16Type>().values(),
-                A::Int32 => column.as_run::<Int32Type>().values(),
-                A::Int64 => column.as_run::<Int64Type>().values(),
-                _ => return None,
-            };
-            let longest = all_lengths(values).into_iter().max().unwrap_or(0);
-            Some(vec![longest; column.len()])
-        }
-        A::List(_) => {
-            let list = column.as_list::<i32>();
-            Some(sums(list.offsets(), &lengths(list.values())?))
-        }
-        A::LargeList(_) => {
-            let list = column.as_list::<i64>();
-            Some(sums(list.offsets(), &lengths(list.values())?))
-        }
-        A::Map(_, _) => {
-            let map: &MapArray = column.as_map();
-            let entries: ArrayRef = std::sync::Arc::new(map.entries().clone());
-            Some(sums(map.offsets(), &lengths(&entries)?))
-        }
-        A::FixedSizeList(_, _) => {
-            let list: &FixedSizeListArray = column.as_fixed_size_list();
-            let values = lengths(list.values())?;
-            let each = usize::try_from(list.value_length()).unwrap_or(0).max(1);
-            Some(
-                values
-                    .chunks(each)
-                    .map(|values| values.iter().sum())
-                    .collect(),
-            )
-        }
-        A::Struct(_) => {
-            let parts: Vec<Vec<u64>> = column
-                .as_struct()
-                .columns()
-                .iter()
-                .filter_map(lengths)
-                .collect();
-            let row = |row| parts.iter().filter_map(|part| part.get(row)).sum();
-            (!parts.is_empty()).then(|| (0..column.len()).map(row).collect())
-        }
+        // They become JSON.
+        ty if ty.is_nested() => Some(all_lengths(column)),
         _ => None,
     }
 }
 
-/// The length of each value, also of those that are held as long as they are.
-fn all_lengths(values: &ArrayRef) -> Vec<u64> {
+/// About how long each value is as text, and no more than ten times that.
+fn all_lengths(column: &ArrayRef) -> Vec<u64> {
     use DataType as A;
-    let held = match values.data_type() {
-        A::Utf8 => Some(of_offsets(values.as_string::<i32>().offsets())),
-        A::LargeUtf8 => Some(of_offsets(values.as_string::<i64>().offsets())),
-        A::Binary => Some(of_offsets(values.as_binary::<i32>().offsets())),
-        A::LargeBinary => Some(of_offsets(values.as_binary::<i64>().offsets())),
-        A::FixedSizeBinary(width) => Some(vec![u64::try_from(*width).unwrap_or(0); values.len()]),
-        _ => lengths(values),
-    };
-    held.unwrap_or_else(|| {
-        // Of what is nested: as if each value were all of it.
-        let whole = if values.data_type().is_nested() {
-            values.get_array_memory_size()
-        } else {
-            16
-        };
-        vec![whole as u64; values.len()]
-    })
+    match column.data_type() {
+        A::Utf8 => of_offsets(column.as_string::<i32>().offsets()),
+        A::LargeUtf8 => of_offsets(column.as_string::<i64>().offsets()),
+        A::Binary => of_offsets(column.as_binary::<i32>().offsets()),
+        A::LargeBinary => of_offsets(column.as_binary::<i64>().offsets()),
+        A::Utf8View => column.as_string_view().lengths().map(u64::from).collect(),
+        A::BinaryView => column.as_binary_view().lengths().map(u64::from).collect(),
+        A::FixedSizeBinary(width) => vec![u64::try_from(*width).unwrap_or(0); column.len()],
+        A::Dictionary(_, _) => {
+            let dictionary = column.as_any_dictionary();
+            let values = all_lengths(dictionary.values());
+            match values.is_empty() {
+                true => vec![NUMBER_BYTES; column.len()],
+                false => picked(&values, dictionary.normalized_keys()),
+            }
+        }
+        A::RunEndEncoded(_, _) => downcast_run_array! {
+            column => {
+                let rows = 0..column.len();
+                picked(
+                    &all_lengths(column.values()),
+                    rows.map(|row| column.get_physical_index(row)),
+                )
+            }
+            _ => Vec::new()
+        },
+        A::List(_) => sums(
+            column.as_list::<i32>().offsets(),
+            column.as_list::<i32>().values(),
+        ),
+        A::LargeList(_) => sums(
+            column.as_list::<i64>().offsets(),
+            column.as_list::<i64>().values(),
+        ),
+        A::Map(_, _) => {
+            let map = column.as_map();
+            let entries: ArrayRef = Arc::new(map.entries().clone());
+            sums(map.offsets(), &entries)
+        }
+        A::ListView(_) => {
+            let list = column.as_list_view::<i32>();
+            ranges(list.offsets(), list.sizes(), list.values())
+        }
+        A::LargeListView(_) => {
+            let list = column.as_list_view::<i64>();
+            ranges(list.offsets(), list.sizes(), list.values())
+        }
+        A::FixedSizeList(_, _) => {
+            let list = column.as_fixed_size_list();
+            let each = u64::try_from(list.value_length()).unwrap_or(0);
+            let ends = (0..=list.len() as u64).map(|row| row * each);
+            between(ends, list.values())
+        }
+        A::Struct(fields) => {
+            let mut rows = vec![2; column.len()];
+            for (field, values) in fields.iter().zip(column.as_struct().columns()) {
+                let name = field.name().len() as u64 + 4;
+                for (row, length) in rows.iter_mut().zip(all_lengths(values)) {
+                    *row = length.saturating_add(name).saturating_add(*row);
+                }
+            }
+            rows
+        }
+        A::Union(fields, _) => {
+            let union = column.as_union();
+            let child = |(id, _)| (id, all_lengths(union.child(id)));
+            let children: HashMap<i8, Vec<u64>> = fields.iter().map(child).collect();
+            let row = |row| {
+                let child = children.get(&union.type_id(row))?;
+                child.get(union.value_offset(row)).copied()
+            };
+            (0..column.len()).map(|at| row(at).unwrap_or(0)).collect()
+        }
+        _ => vec![NUMBER_BYTES; column.len()],
+    }
 }
 
-fn of_offsets<O: arrow::array::OffsetSizeTrait>(offsets: &OffsetBuffer<O>) -> Vec<u64> {
+fn of_offsets<O: OffsetSizeTrait>(offsets: &OffsetBuffer<O>) -> Vec<u64> {
     offsets.lengths().map(|length| length as u64).collect()
 }
 
-fn sums<O: arrow::array::OffsetSizeTrait>(offsets: &OffsetBuffer<O>, values: &[u64]) -> Vec<u64> {
-    let ends = offsets.iter().zip(offsets.iter().skip(1));
-    let row = |(from, to): (&O, &O)| values.get(from.as_usize()..to.as_usize());
-    ends.map(|ends| row(ends).unwrap_or_default().iter().sum())
+fn picked(values: &[u64], places: impl IntoIterator<Item = usize>) -> Vec<u64> {
+    let places = places.into_iter();
+    places
+        .map(|place| values.get(place).copied().unwrap_or(0))
         .collect()
+}
+
+/// The lengths of lists, of which each begins where the one before it ends.
+fn sums<O: OffsetSizeTrait>(offsets: &OffsetBuffer<O>, values: &ArrayRef) -> Vec<u64> {
+    let [first, last] = [offsets.first(), offsets.last()].map(|offset| offset.as_usize());
+    let ends = offsets.iter().map(|end| (end.as_usize() - first) as u64);
+    between(ends, &values.slice(first, last - first))
+}
+
+/// The lengths of lists between one end and the next.
+fn between(ends: impl Iterator<Item = u64>, values: &ArrayRef) -> Vec<u64> {
+    let upto = sums_upto(values);
+    let at = |end: u64| usize::try_from(end).ok().and_then(|end| upto.get(end));
+    let sums: Vec<u64> = ends.map(|end| at(end).copied().unwrap_or(0)).collect();
+    let next = sums.iter().skip(1);
+    sums.iter()
+        .zip(next)
+        .map(|(from, to)| to - from + 2)
+        .collect()
+}
+
+/// The lengths of lists that may share values.
+fn ranges<O: OffsetSizeTrait>(offsets: &[O], sizes: &[O], values: &ArrayRef) -> Vec<u64> {
+    let upto = sums_upto(values);
+    let sum = |end: usize| upto.get(end).copied().unwrap_or(0);
+    let list = |(from, size): (&O, &O)| {
+        let from = from.as_usize();
+        sum(from + size.as_usize()).saturating_sub(sum(from)) + 2
+    };
+    offsets.iter().zip(sizes).map(list).collect()
+}
+
+/// The length of all values before each, and of all, with a comma for each.
+fn sums_upto(values: &ArrayRef) -> Vec<u64> {
+    let mut sum = 0u64;
+    let lengths = all_lengths(values).into_iter().map(|length| {
+        sum = sum.saturating_add(length).saturating_add(1);
+        sum
+    });
+    std::iter::once(0).chain(lengths).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use arrow::array::{DictionaryArray, Int64Array, ListArray, StringArray, StringViewArray};
-    use arrow::datatypes::Field;
+    use arrow::array::{
+        DictionaryArray, Int64Array, ListArray, NullArray, RunArray, StringArray, StringViewArray,
+    };
+    use arrow::datatypes::{Field, Int32Type};
     use loom_engine::schema::{FieldDef, FieldType, SourceDef};
 
     use super::*;
@@ -211,7 +263,7 @@ mod tests {
             field,
             column: Some(1),
         };
-        let framer = Framer::new(&def, vec![source], None, 65_512).unwrap();
+        let mut framer = Framer::new(&def, vec![source], None, 65_512).unwrap();
         let rows = Rows {
             count: column.len(),
             columns: vec![Arc::new(Int64Array::from(vec![0; column.len()])), column],
@@ -220,7 +272,7 @@ mod tests {
         let mut unpacking = Unpacking::new(rows, 1);
         let mut taken = Vec::new();
         let mut next_row = 1;
-        while let Some(batch) = unpacking.next(&framer).unwrap() {
+        while let Some(batch) = unpacking.next(&mut framer).unwrap() {
             assert_eq!(batch.first_row, next_row);
             next_row += batch.received();
             taken.push((batch.rows, batch.refused.len()));
@@ -254,6 +306,24 @@ mod tests {
         texts[4] = &long;
         let views: ArrayRef = Arc::new(StringViewArray::from(texts));
         assert_eq!(taken(views, FieldType::Utf8), [(3, 0), (0, 2), (5, 0)]);
+    }
+
+    #[test]
+    fn a_list_that_takes_no_room_and_becomes_long_json_is_refused() {
+        let nulls: ArrayRef = Arc::new(NullArray::new(100_003));
+        let field = Arc::new(Field::new_list_field(DataType::Null, true));
+        let lengths = OffsetBuffer::from_lengths([2, 100_000, 1]);
+        let lists: ArrayRef = Arc::new(ListArray::new(field, lengths, nulls, None));
+        assert_eq!(taken(lists, FieldType::Json), [(1, 0), (0, 1), (1, 0)]);
+    }
+
+    #[test]
+    fn a_long_run_refuses_its_own_rows_alone() {
+        let long = "x".repeat(2 << 20);
+        let values = StringArray::from(vec!["short", &long, "last"]);
+        let ends = arrow::array::Int32Array::from(vec![2, 4, 5]);
+        let runs: ArrayRef = Arc::new(RunArray::<Int32Type>::try_new(&ends, &values).unwrap());
+        assert_eq!(taken(runs, FieldType::Utf8), [(2, 0), (0, 2), (1, 0)]);
     }
 
     #[test]

@@ -1,74 +1,139 @@
-//! The header row of CSV: the delimiter, and the names of the columns.
+//! The first row of CSV: the names of the columns, or values of columns without names.
 
 use std::collections::HashSet;
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
+use loom_engine::schema::FieldType;
 
 use super::super::ROW_BYTES_MAX;
 use super::super::blocks::Blocks;
-use super::super::text_rows::first_line;
+use super::super::columns::field_name;
+use super::super::plan::LoadOptions;
+use super::super::text::Sample;
+use super::delimiter;
 use super::row::{Found, find};
+use crate::counted;
 
-/// What a header row says.
-pub(super) struct Header {
-    /// The one of four that the row holds most of.
+/// The first row, which is not consumed.
+pub(super) struct FirstRow {
     pub delimiter: u8,
-    /// The columns; no two have one name.
-    pub names: Vec<String>,
-    /// Which columns are not called as the row calls them.
-    pub notes: Vec<String>,
+    /// Its values, without quotes.
+    pub cells: Vec<String>,
+    /// Its length with its line break.
+    pub bytes: usize,
 }
 
-impl Header {
-    /// Consumes the header row.
-    pub(super) fn read(blocks: &mut Blocks) -> anyhow::Result<Header> {
+impl FirstRow {
+    /// Waits for the first row. The delimiter is the one given, or the one that rows show, with the file's name as a hint.
+    pub(super) fn read(
+        blocks: &mut Blocks,
+        given: Option<u8>,
+        named: Option<u8>,
+    ) -> anyhow::Result<FirstRow> {
         let mut spans = Vec::new();
         loop {
-            let (data, name) = (blocks.data(), blocks.name());
-            let line = data.get(..first_line(data)).unwrap_or_default();
-            let count = |delimiter: &u8| line.iter().filter(|byte| *byte == delimiter).count();
-            // The last of equals wins, so that a single column has commas.
-            let candidates = b"|;\t,".iter();
-            let delimiter = *candidates.max_by_key(|byte| count(byte)).unwrap_or(&b',');
-            match find(data, delimiter, blocks.ended(), &mut spans) {
+            let blank = blocks
+                .data()
+                .iter()
+                .take_while(|byte| b"\r\n".contains(byte));
+            blocks.consume(blank.count());
+            let (data, ended, name) = (blocks.data(), blocks.ended(), blocks.name());
+            let delimiter = given.unwrap_or_else(|| delimiter::of_rows(data, ended, named));
+            match find(data, delimiter, ended, &mut spans) {
                 Found::Row { bytes, .. } => {
                     let row = data.get(..bytes).unwrap_or_default();
                     let Ok(row) = std::str::from_utf8(row) else {
                         bail!(
-                            "cannot read the header row of {name}: it is not UTF-8; convert the file"
+                            "cannot read the first row of {name}: it is not UTF-8; convert the file"
                         );
                     };
-                    let text = |span: &super::row::Span| row.get(span.start..span.end);
+                    let cell = |span: &super::row::Span| row.get(span.start..span.end);
                     let unescaped = |text: &str| text.replace("\"\"", "\"").trim().to_owned();
-                    let names = spans.iter().filter_map(text).map(unescaped);
-                    let mut names: Vec<String> = names.collect();
-                    let notes = number_repeated(&mut names);
-                    blocks.consume(bytes);
-                    return Ok(Header {
+                    let cells = spans.iter().filter_map(cell).map(unescaped).collect();
+                    return Ok(FirstRow {
                         delimiter,
-                        names,
-                        notes,
+                        cells,
+                        bytes,
                     });
                 }
-                Found::More if blocks.ended() => {
+                Found::More if ended => {
                     bail!("cannot read {name} as CSV: it is empty; CSV begins with a header row")
                 }
                 Found::More if data.len() <= ROW_BYTES_MAX => {
                     blocks.fill()?;
                 }
                 Found::More => bail!(
-                    "cannot read the header row of {name}: it is longer than {ROW_BYTES_MAX} bytes; is the file CSV?"
+                    "cannot read the first row of {name}: it is longer than {ROW_BYTES_MAX} bytes; is the file CSV?"
                 ),
                 Found::Malformed(reason) => {
-                    bail!("cannot read the header row of {name}: {reason}; correct its quotes")
+                    bail!("cannot read the first row of {name}: {reason}; correct its quotes")
                 }
             }
         }
     }
+
+    /// Whether it holds values rather than names, by the columns below it: a value of each column that is not text, and one at least.
+    pub(super) fn fits_the_rows(&self, below: &[Sample]) -> bool {
+        let no_rows = below.iter().all(|sample| sample.rows() == 0);
+        let mut typed = 0;
+        for (cell, sample) in self.cells.iter().zip(below) {
+            if !no_rows && sample.field_type() == FieldType::Utf8 {
+                continue;
+            }
+            let mut both = sample.clone();
+            if !cell.is_empty() {
+                both.see(cell);
+                typed += 1;
+            }
+            if both.field_type() == FieldType::Utf8 {
+                return false;
+            }
+        }
+        typed > 0
+    }
+
+    /// Whether it holds values, by the source to load into: it names no field, and holds a number or a time.
+    pub(super) fn is_strange_to(&self, fields: &[String]) -> bool {
+        let names_one = |cell: &String| fields.contains(cell) || fields.contains(&field_name(cell));
+        let is_value = |cell: &String| {
+            let mut sample = Sample::new();
+            sample.see(cell);
+            sample.field_type() != FieldType::Utf8
+        };
+        !self.cells.iter().any(names_one) && self.cells.iter().any(is_value)
+    }
+
+    /// The names of the columns in their order, where no row names them: those of the source's fields, else `column0` and so on.
+    pub(super) fn names_by_place(
+        &self,
+        blocks: &Blocks,
+        options: &LoadOptions,
+    ) -> anyhow::Result<Vec<String>> {
+        let mut names: Vec<String> = (0..self.cells.len())
+            .map(|place| format!("column{place}"))
+            .collect();
+        let Some(def) = &options.declared else {
+            return Ok(names);
+        };
+        let is_ts = |name: &&mut String| Some(&**name) == options.ts_column.as_ref();
+        let others: Vec<&mut String> = names.iter_mut().filter(|name| !is_ts(name)).collect();
+        ensure!(
+            others.len() == def.fields.len(),
+            "cannot load {} into source '{}': its rows have {} and no header, the source has {}; declare a field for each column",
+            blocks.name(),
+            def.name,
+            counted(self.cells.len() as u64, "column"),
+            counted(def.fields.len() as u64, "field")
+        );
+        for (name, field) in others.into_iter().zip(&def.fields) {
+            name.clone_from(&field.name);
+        }
+        Ok(names)
+    }
 }
 
 /// Gives a name that an earlier column has, in any case, a number, as DuckDB does: `a`, `a_1`. Returns notes about it.
-fn number_repeated(names: &mut [String]) -> Vec<String> {
+pub(super) fn number_repeated(names: &mut [String]) -> Vec<String> {
     let mut taken: HashSet<String> = names.iter().map(|name| name.to_lowercase()).collect();
     let mut seen = HashSet::new();
     let mut notes = Vec::new();

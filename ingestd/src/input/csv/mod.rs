@@ -1,11 +1,14 @@
-//! CSV with a header row: a block of bytes becomes columns of text.
+//! CSV, with or without a header row: a block of bytes becomes columns of text.
 //!
-//! `header` reads the first row, `row` finds the others. A row that is malformed costs no other row.
+//! `delimiter` finds what stands between columns, `header` reads the first row, `row` finds the others. A row that is malformed costs no
+//! other row.
 
+mod delimiter;
 mod header;
 mod row;
 
 use std::fmt::Write;
+use std::path::Path;
 
 use arrow::array::LargeStringBuilder;
 use loom_engine::schema::FieldType;
@@ -13,51 +16,86 @@ use loom_engine::schema::FieldType;
 use super::Wanted;
 use super::blocks::Blocks;
 use super::columns::Column;
+use super::plan::LoadOptions;
 use super::text::Sample;
-use super::text_rows::{Sampled, Step, TextFormat, TextReader, first_line, sample, unended};
-use header::Header;
+use super::text_rows::{
+    Sampled, Step, TextFormat, TextReader, first_line, inferred, sample, unended,
+};
+use header::{FirstRow, number_repeated};
 use row::{Found, Span, find};
 
 use crate::counted;
 
+/// What the user says of CSV; what is `None` is found out.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct CsvOptions {
+    pub delimiter: Option<u8>,
+    /// Whether the first row names the columns.
+    pub header: Option<bool>,
+}
+
 pub(super) struct Csv {
     delimiter: u8,
     columns: Vec<Column>,
-    /// Notes about the header.
+    /// Notes about the first row, the delimiter and the types.
     notes: Vec<String>,
     /// The fields of the row at hand.
     spans: Vec<Span>,
 }
 
 impl Csv {
-    /// Reads the header, and infers the types of the columns unless `infer` is false: then all are text.
-    pub(super) fn open(mut blocks: Blocks, infer: bool) -> anyhow::Result<TextReader<Csv>> {
-        blocks.fill_to(3)?;
-        if blocks.data().starts_with(b"\xEF\xBB\xBF") {
-            blocks.consume(3);
-        }
-        let header = Header::read(&mut blocks)?;
-        let text = |name: &String| Column::new(name, FieldType::Utf8, true);
+    /// Reads the header, and infers the types of the columns if the source takes fields from them: else all are text.
+    pub(super) fn open(
+        mut blocks: Blocks,
+        name: &Path,
+        options: &LoadOptions,
+    ) -> anyhow::Result<TextReader<Csv>> {
+        blocks.skip_byte_order_mark()?;
+        let named = delimiter::of_name(name);
+        let first = FirstRow::read(&mut blocks, options.csv.delimiter, named)?;
         let mut csv = Csv {
-            delimiter: header.delimiter,
-            columns: header.names.iter().map(text).collect(),
-            notes: header.notes,
+            delimiter: first.delimiter,
+            columns: Vec::new(),
+            notes: Vec::new(),
             spans: Vec::new(),
         };
-        if infer {
-            csv.infer(&mut blocks)?;
+        let expected = options.csv.delimiter.or(named).unwrap_or(b',');
+        if first.delimiter != expected && first.cells.len() > 1 {
+            csv.notes.push(format!(
+                "the columns of {} are separated by {}, as it seems; name another delimiter with --delimiter",
+                blocks.name(),
+                delimiter::shown(first.delimiter)
+            ));
+        }
+        match options.declared_names() {
+            Some(names) if !options.takes_fields() => {
+                let strange = first.is_strange_to(&names);
+                let header = options.csv.header.unwrap_or(!strange);
+                csv.name_columns(&mut blocks, &first, header, options)?;
+                csv.note_header(&blocks, options.csv.header.is_none() && strange, false);
+            }
+            _ => csv.infer(&mut blocks, &first, options)?,
         }
         Ok(TextReader::new(blocks, csv))
     }
 
-    /// Gives each column the narrowest type that keeps its first values.
-    fn infer(&mut self, blocks: &mut Blocks) -> anyhow::Result<()> {
-        let mut samples = vec![Sample::new(); self.columns.len()];
+    /// Names the columns and gives each the narrowest type that keeps its first values.
+    fn infer(
+        &mut self,
+        blocks: &mut Blocks,
+        first: &FirstRow,
+        options: &LoadOptions,
+    ) -> anyhow::Result<()> {
+        let mut samples = vec![Sample::new(); first.cells.len()];
         let mut spans = Vec::new();
+        let mut is_first = true;
         let Sampled { rows, all, .. } = sample(blocks, |data, ended| {
+            if std::mem::take(&mut is_first) {
+                return Some((first.bytes, false));
+            }
             match find(data, self.delimiter, ended, &mut spans) {
                 Found::Row { bytes, .. } => {
-                    let is_row = spans.len() == samples.len() && !is_blank(data, bytes);
+                    let is_row = spans.len() == samples.len() && !is_blank(data, bytes, &samples);
                     if is_row {
                         for (sample, span) in samples.iter_mut().zip(&spans) {
                             see(sample, data, *span);
@@ -69,7 +107,20 @@ impl Csv {
                 Found::More => None,
             }
         })?;
-        if rows == 0 && all {
+        let fits = first.fits_the_rows(&samples);
+        let header = options.csv.header.unwrap_or(!fits);
+        let all_text = samples
+            .iter()
+            .all(|sample| sample.field_type() == FieldType::Utf8);
+        if !header {
+            for (sample, cell) in samples.iter_mut().zip(&first.cells) {
+                see(sample, cell.as_bytes(), Span::all_of(cell));
+            }
+        }
+        self.name_columns(blocks, first, header, options)?;
+        let unsaid = options.csv.header.is_none();
+        self.note_header(blocks, unsaid && fits, unsaid && all_text && rows > 0);
+        if rows == 0 && all && header {
             self.notes.push(format!(
                 "{} has a header and no rows: its columns become text; name their types with --fields",
                 blocks.name()
@@ -80,7 +131,52 @@ impl Csv {
             // Rows behind the sample may hold NULLs.
             column.nullable = !all || sample.nulls() > 0 || sample.rows() == 0;
         }
+        if blocks.is_stream() && !all {
+            self.notes.push(inferred(
+                blocks.name(),
+                rows + u64::from(!header),
+                &self.columns,
+            ));
+        }
         Ok(())
+    }
+
+    /// Takes the names from the first row, which is consumed then, or from the places of the columns.
+    fn name_columns(
+        &mut self,
+        blocks: &mut Blocks,
+        first: &FirstRow,
+        header: bool,
+        options: &LoadOptions,
+    ) -> anyhow::Result<()> {
+        let names = match header {
+            false => first.names_by_place(blocks, options)?,
+            true => {
+                let mut names = first.cells.clone();
+                self.notes.extend(number_repeated(&mut names));
+                blocks.consume(first.bytes);
+                names
+            }
+        };
+        let text = |name: &String| Column::new(name, FieldType::Utf8, true);
+        self.columns = names.iter().map(text).collect();
+        Ok(())
+    }
+
+    /// Notes what was assumed of the first row without being told.
+    fn note_header(&mut self, blocks: &Blocks, as_values: bool, as_names: bool) {
+        let name = blocks.name();
+        if as_values {
+            let names: Vec<&str> = self.columns.iter().map(|column| &*column.name).collect();
+            self.notes.push(format!(
+                "the first row of {name} is read as values, and its columns are named {}; use --header if that row names them",
+                names.join(", ")
+            ));
+        } else if as_names {
+            self.notes.push(format!(
+                "the first row of {name} is read as the names of its columns; use --no-header if it holds values"
+            ));
+        }
     }
 }
 
@@ -103,14 +199,14 @@ impl TextFormat for Csv {
             Found::Malformed(reason) => return Step::Bad(reason.to_owned(), first_line(data)),
             Found::More => return unended(data),
         };
-        if is_blank(data, bytes) {
+        if is_blank(data, bytes, &self.columns) {
             return Step::Blank(bytes);
         }
         let (found, expected) = (self.spans.len(), self.columns.len());
         let reason = match std::str::from_utf8(data.get(..bytes).unwrap_or_default()) {
             _ if found != expected => {
                 format!(
-                    "it has {}; the header has {expected}",
+                    "it has {}; the first row has {expected}",
                     counted(found as u64, "column")
                 )
             }
@@ -155,9 +251,9 @@ fn see(sample: &mut Sample, data: &[u8], span: Span) {
     }
 }
 
-/// A line without anything is no row.
-fn is_blank(data: &[u8], bytes: usize) -> bool {
-    matches!(data.get(..bytes), Some(b"\n" | b"\r\n"))
+/// A line without anything is no row, except of a single column: then it is a row with an empty value.
+fn is_blank<C>(data: &[u8], bytes: usize, columns: &[C]) -> bool {
+    columns.len() > 1 && matches!(data.get(..bytes), Some(b"\n" | b"\r\n"))
 }
 
 #[cfg(test)]
@@ -165,7 +261,7 @@ mod tests {
     use proptest::prelude::*;
 
     use crate::input::testing::{Loaded, declared, load, options, try_load};
-    use crate::input::{Format, ROW_BYTES_MAX};
+    use crate::input::{CsvOptions, Format, LoadOptions, ROW_BYTES_MAX};
 
     fn csv(text: &str) -> Loaded {
         load(text.as_bytes(), Format::Csv, options())
@@ -208,7 +304,7 @@ mod tests {
         assert_eq!(loaded.lines(), ["1|2", "9|10", "13|14"]);
         let rows: Vec<u64> = loaded.refused.iter().map(|(row, _)| *row).collect();
         assert_eq!(rows, [2, 3, 4, 6]);
-        assert_eq!(loaded.refused[0].1, "it has 1 column; the header has 2");
+        assert_eq!(loaded.refused[0].1, "it has 1 column; the first row has 2");
         assert_eq!(
             loaded.refused[3].1,
             "text follows a closing quote; double the quotes within a field"
@@ -244,7 +340,8 @@ mod tests {
             loaded.refused,
             [
                 (2, "'256' does not fit field 'a' of type u8".to_owned()),
-                (4, "'GET' does not fit field 'a' of type u8".to_owned())
+                (4, "'GET' does not fit field 'a' of type u8".to_owned()),
+                (5, "field 'a' is NULL and not nullable".to_owned())
             ]
         );
     }
@@ -277,6 +374,111 @@ mod tests {
         let loaded = csv("a,b\n");
         assert_eq!(loaded.fields(), ["a utf8?", "b utf8?"]);
         assert!(loaded.rows.is_empty());
+    }
+
+    #[test]
+    fn a_blank_line_is_an_empty_value_of_a_single_column_and_no_row_of_several() {
+        let loaded = csv("a\n1\n\n3\n");
+        assert_eq!(loaded.fields(), ["a i64?"]);
+        assert_eq!(loaded.lines(), ["1", "-", "3"]);
+        assert_eq!(csv("\n\na,b\n1,2\n\n3,4\n").lines(), ["1|2", "3|4"]);
+    }
+
+    #[test]
+    fn a_first_row_of_values_is_a_row_and_is_noted() {
+        let loaded = csv("1,x,2024-01-01\n2,y,2024-01-02\n");
+        assert_eq!(
+            loaded.fields(),
+            ["column0 i64", "column1 utf8", "column2 timestamp_ns"]
+        );
+        assert_eq!(loaded.lines().len(), 2);
+        assert!(
+            loaded.notes[0].ends_with(
+                "is read as values, and its columns are named column0, column1, column2; use --header if that row names them"
+            ),
+            "{:?}",
+            loaded.notes
+        );
+        assert_eq!(csv("7\n").lines(), ["7"]);
+        for text in ["a,b\n1,2\n", "a,2020\n1,x\n", "1,b\n2,3\n", "a,b\n"] {
+            let loaded = csv(text);
+            let header = text.split('\n').next().unwrap();
+            let names = loaded.fields().into_iter();
+            let names: Vec<String> = names
+                .map(|field| field.split(' ').next().unwrap().to_owned())
+                .collect();
+            assert_eq!(names.join(","), header, "{text}");
+        }
+        let loaded = csv("name,city\nx,y\n");
+        assert_eq!(loaded.lines(), ["x|y"]);
+        assert!(
+            loaded.notes[0].ends_with(
+                "is read as the names of its columns; use --no-header if it holds values"
+            ),
+            "{:?}",
+            loaded.notes
+        );
+    }
+
+    #[test]
+    fn a_header_is_what_the_user_says_it_is() {
+        let with = |header| LoadOptions {
+            csv: CsvOptions {
+                header: Some(header),
+                delimiter: None,
+            },
+            ..options()
+        };
+        let loaded = load(b"1,2\n3,4\n", Format::Csv, with(true));
+        assert_eq!(loaded.fields(), ["1 i64", "2 i64"]);
+        let loaded = load(b"a,b\n3,4\n", Format::Csv, with(false));
+        assert_eq!(loaded.fields(), ["column0 utf8", "column1 utf8"]);
+        assert_eq!(loaded.lines(), ["a|b", "3|4"]);
+        assert!(loaded.notes.is_empty(), "{:?}", loaded.notes);
+    }
+
+    #[test]
+    fn values_without_a_header_fill_the_fields_of_a_source_in_their_order() {
+        let fields = "[[source.field]]\nname = \"n\"\ntype = \"u8\"\n\
+                      [[source.field]]\nname = \"s\"\ntype = \"utf8\"\n";
+        let loaded = load(b"1,x\n2,y\n", Format::Csv, declared(fields));
+        assert_eq!(loaded.lines(), ["1|x", "2|y"]);
+        assert!(
+            loaded.notes[0].contains("named n, s;"),
+            "{:?}",
+            loaded.notes
+        );
+        let named = load(b"s,n\nx,1\n", Format::Csv, declared(fields));
+        assert_eq!(named.lines(), ["1|x"]);
+        let error = try_load(b"1,x,2\n", Format::Csv, declared(fields));
+        let error = error.err().unwrap().to_string();
+        assert!(
+            error.contains("its rows have 3 columns and no header, the source has 2 fields"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn the_delimiter_is_found_and_noted_or_given() {
+        let loaded = csv("a;b\n1,5;x\n2,5;y\n");
+        assert_eq!(loaded.lines(), ["1,5|x", "2,5|y"]);
+        assert!(
+            loaded.notes[0].ends_with(
+                "are separated by ';', as it seems; name another delimiter with --delimiter"
+            ),
+            "{:?}",
+            loaded.notes
+        );
+        let given = LoadOptions {
+            csv: CsvOptions {
+                delimiter: Some(b'^'),
+                header: None,
+            },
+            ..options()
+        };
+        let loaded = load(b"a^b,c\n1^2\n", Format::Csv, given);
+        assert_eq!(loaded.fields(), ["a i64", "b,c i64"]);
+        assert!(loaded.notes.is_empty(), "{:?}", loaded.notes);
     }
 
     #[test]

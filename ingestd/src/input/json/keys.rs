@@ -1,60 +1,76 @@
 //! The keys of the first objects of an input, and the columns that keep their values.
+//!
+//! A key whose values are all objects becomes a column for each key of theirs: `a.b`. Objects that look like tables of data, with very
+//! many keys, stay JSON, as arrays do.
 
 use std::collections::HashMap;
 
 use anyhow::bail;
-use loom_engine::schema::FieldType;
+use loom_engine::schema::{FIELDS_MAX, FieldType, NAME_BYTES_MAX};
 use serde_json::value::RawValue;
 
 use super::super::blocks::Blocks;
 use super::super::columns::Column;
 use super::super::text::Sample;
-use super::super::text_rows::{Sampled, sample};
-use super::object::parse_object;
-use super::{KEYS_MAX, next_line};
+use super::super::text_rows::{Sampled, Step, inferred, sample};
+use super::KEYS_MAX;
+use super::object::{Names, parse_object};
+use super::shape::Shape;
 
-/// Looks at the first lines without consuming them.
-pub(super) fn infer(blocks: &mut Blocks) -> anyhow::Result<Vec<Column>> {
+/// Objects with more keys stay JSON.
+const INNER_KEYS_MAX: usize = 64;
+/// Objects within so many objects stay JSON.
+const DEPTH_MAX: usize = 8;
+
+/// Looks at the first objects without consuming them. Returns the columns, and notes about them.
+pub(super) fn infer(
+    blocks: &mut Blocks,
+    mut shape: Shape,
+) -> anyhow::Result<(Vec<Column>, Vec<String>)> {
     let mut keys = Keys::default();
-    let Sampled { rows, bytes, all } = sample(blocks, |data, ended| {
-        let (line, bytes) = next_line(data, ended)?;
-        Some((bytes, keys.see(line)))
+    let mut others = 0_u64;
+    let Sampled { rows, all } = sample(blocks, |data, ended| {
+        let (is_row, bytes) = match shape.next(data, ended) {
+            Step::Row(text, bytes) => (keys.see(text), bytes),
+            Step::Bad(_, bytes) => (false, bytes),
+            Step::Blank(bytes) => return Some((bytes, false)),
+            Step::TooLong | Step::More => return None,
+        };
+        others += u64::from(!is_row);
+        Some((bytes, is_row))
     })?;
-    if rows == 0 && bytes > 0 {
+    if rows == 0 && (others > 0 || !all) {
         bail!(
-            "cannot infer fields from {}: none of its first lines is a JSON object",
+            "cannot infer fields from {}: none of its first values is a JSON object",
             blocks.name()
         );
     }
-    let samples = keys.samples.iter();
-    Ok(samples.map(|sample| sample.column(rows, all)).collect())
+    let mut columns = keys.columns(rows, all, true);
+    if columns.len() > FIELDS_MAX {
+        columns = keys.columns(rows, all, false);
+    }
+    let notes = match blocks.is_stream() && !all {
+        true => vec![inferred(blocks.name(), rows, &columns)],
+        false => Vec::new(),
+    };
+    Ok((columns, notes))
 }
 
-/// The keys that were seen, in the order in which lines name them.
+/// The keys that were seen, in the order in which objects name them: an outer one before its inner ones.
 #[derive(Default)]
 struct Keys {
-    ordinals: HashMap<String, usize>,
+    numbers: HashMap<String, usize>,
     samples: Vec<KeySample>,
 }
 
 impl Keys {
-    /// Whether a line is an object; one that is none leaves nothing behind.
-    fn see(&mut self, line: &[u8]) -> bool {
+    /// Whether a text is an object; one that is none leaves nothing behind.
+    fn see(&mut self, text: &[u8]) -> bool {
         let known = self.samples.len();
         let mut values = Vec::with_capacity(known);
-        let parsed = parse_object(line, &mut values, |key| {
-            let ordinal = self.ordinals.get(key).copied();
-            if ordinal.is_none() && self.samples.len() < KEYS_MAX {
-                let ordinal = self.samples.len();
-                self.samples.push(KeySample::new(key));
-                self.ordinals.insert(key.to_owned(), ordinal);
-                return Some(ordinal);
-            }
-            ordinal
-        });
-        if parsed.is_err() {
+        if parse_object(text, &mut values, self).is_err() {
             self.samples.truncate(known);
-            self.ordinals.retain(|_, ordinal| *ordinal < known);
+            self.numbers.retain(|_, number| *number < known);
             return false;
         }
         for (sample, value) in self.samples.iter_mut().zip(&values) {
@@ -64,15 +80,89 @@ impl Keys {
         }
         true
     }
+
+    /// The columns of so many rows, with objects taken apart or not.
+    fn columns(&self, rows: u64, all: bool, apart: bool) -> Vec<Column> {
+        let mut inner = vec![Inner::default(); self.samples.len()];
+        for sample in &self.samples {
+            if let Some(inner) = sample.outer.and_then(|outer| inner.get_mut(outer)) {
+                inner.keys += 1;
+                inner.name_bytes_max = inner.name_bytes_max.max(sample.name.len());
+            }
+        }
+        // Whether each was taken apart; an outer key stands before its inner ones.
+        let mut taken: Vec<bool> = Vec::new();
+        let mut columns = Vec::new();
+        for (sample, inner) in self.samples.iter().zip(inner) {
+            let reached = match sample.outer {
+                Some(outer) => taken.get(outer) == Some(&true) || sample.at_top,
+                None => true,
+            };
+            let fits = (1..=INNER_KEYS_MAX).contains(&inner.keys)
+                && inner.name_bytes_max <= NAME_BYTES_MAX;
+            let is_taken = apart && reached && fits && sample.holds_objects_only();
+            taken.push(is_taken);
+            if reached && !is_taken {
+                columns.push(sample.column(rows, all));
+            }
+        }
+        columns
+    }
+}
+
+/// The keys of the objects of one key.
+#[derive(Clone, Default)]
+struct Inner {
+    keys: usize,
+    name_bytes_max: usize,
+}
+
+impl Names for Keys {
+    fn number(&mut self, parent: Option<usize>, key: &str) -> Option<usize> {
+        let outer = parent.and_then(|parent| self.samples.get(parent));
+        let name = outer.map(|outer| format!("{}.{key}", outer.name));
+        let depth = outer.map_or(0, |outer| outer.depth + 1);
+        let name = name.as_deref().unwrap_or(key);
+        if let Some(number) = self.numbers.get(name) {
+            if let Some(sample) = self.samples.get_mut(*number) {
+                sample.at_top |= parent.is_none();
+                sample.outer = sample.outer.or(parent);
+            }
+            return Some(*number);
+        }
+        if self.samples.len() >= KEYS_MAX {
+            return None;
+        }
+        let number = self.samples.len();
+        self.numbers.insert(name.to_owned(), number);
+        self.samples.push(KeySample {
+            outer: parent,
+            depth,
+            at_top: parent.is_none(),
+            ..KeySample::new(name)
+        });
+        Some(number)
+    }
+
+    fn is_taken_apart(&self, number: usize) -> bool {
+        let sample = self.samples.get(number);
+        sample.is_some_and(|sample| sample.depth < DEPTH_MAX)
+    }
 }
 
 /// What the values of one key have in common.
 struct KeySample {
     name: String,
+    /// The key of the objects that this one was first found in.
+    outer: Option<usize>,
+    depth: usize,
+    /// It is a key of a row too, under this name.
+    at_top: bool,
     /// Numbers and booleans.
     bare: Sample,
     strings: Sample,
-    nested: u64,
+    arrays: u64,
+    objects: u64,
     nulls: u64,
     rows: u64,
 }
@@ -81,9 +171,13 @@ impl KeySample {
     fn new(name: &str) -> KeySample {
         KeySample {
             name: name.to_owned(),
+            outer: None,
+            depth: 0,
+            at_top: false,
             bare: Sample::new(),
             strings: Sample::new(),
-            nested: 0,
+            arrays: 0,
+            objects: 0,
             nulls: 0,
             rows: 0,
         }
@@ -92,17 +186,23 @@ impl KeySample {
     fn see(&mut self, value: &RawValue) {
         self.rows += 1;
         match value.get().as_bytes().first() {
-            Some(b'{' | b'[') => self.nested += 1,
+            Some(b'{') => self.objects += 1,
+            Some(b'[') => self.arrays += 1,
             Some(b'n') => self.nulls += 1,
             Some(b'"') => self.strings.see(value.get().trim_matches('"')),
             _ => self.bare.see(value.get()),
         }
     }
 
+    fn holds_objects_only(&self) -> bool {
+        self.objects > 0 && self.objects + self.nulls == self.rows
+    }
+
     fn column(&self, rows: u64, all: bool) -> Column {
         let bare = self.bare.rows() > 0;
         let strings = self.strings.rows() > 0;
-        let ty = match (self.nested > 0, bare, strings) {
+        let nested = self.arrays + self.objects > 0;
+        let ty = match (nested, bare, strings) {
             (false, true, false) => self.bare.number_type(),
             (false, false, true) if self.strings.is_timestamp() => Some(FieldType::TimestampNs),
             (false, false, true) => Some(FieldType::Utf8),

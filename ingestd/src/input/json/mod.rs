@@ -1,75 +1,69 @@
-//! JSON lines: one object a line; keys become columns of text, nested values stay the JSON that they are.
+//! JSON objects, one per line or in documents; keys become columns of text, arrays stay the JSON that they are.
 //!
-//! Each line is parsed by itself, so that a malformed one costs no other. `object` takes a line apart, `keys` infers columns.
+//! Each object is parsed by itself, so that a malformed one costs no other. `shape` finds objects, `object` takes one apart, `keys`
+//! infers columns, `names` finds the column of each key.
 
 mod keys;
+mod names;
 mod object;
+mod shape;
 
-use std::collections::{BTreeSet, HashMap};
-
-use anyhow::bail;
 use arrow::array::LargeStringBuilder;
 use loom_engine::schema::FieldType;
-use memchr::memchr;
 use serde_json::value::RawValue;
 
 use super::Wanted;
 use super::blocks::Blocks;
 use super::columns::{Column, field_name};
-use super::text_rows::{Step, TextFormat, TextReader, unended};
+use super::plan::LoadOptions;
+use super::text_rows::{Step, TextFormat, TextReader};
 use keys::infer;
+use names::KnownNames;
 use object::{Values, parse_object};
+use shape::{Position, Shape};
 
 /// How many different keys are kept, so that hostile input cannot fill memory.
 const KEYS_MAX: usize = 4096;
 
-pub(super) struct JsonLines {
+pub(super) struct Json {
+    shape: Shape,
     columns: Vec<Column>,
-    /// The column of each key.
-    keys: HashMap<String, usize>,
-    /// Keys that are not columns, and those of them that are not noted yet.
-    unknown: BTreeSet<String>,
-    unnoted: Vec<String>,
-    /// Lines begun so far, blank ones too, as an editor counts them.
-    lines: u64,
+    names: KnownNames,
+    /// Where the next row begins.
+    position: Position,
+    notes: Vec<String>,
 }
 
-impl JsonLines {
-    /// Infers columns from the first lines, unless the names of those to look for are given.
+impl Json {
+    /// Looks for the keys that are declared, and for those of the first objects if the source takes fields from them.
     pub(super) fn open(
         mut blocks: Blocks,
-        declared: Option<&[String]>,
-    ) -> anyhow::Result<TextReader<JsonLines>> {
-        let columns = match declared {
-            None => {
-                blocks.fill()?;
-                let mut bytes = blocks.data().iter();
-                if bytes.find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
-                    bail!(
-                        "cannot read {} as JSON lines: it holds an array; write one object per line, for instance with jq -c '.[]'",
-                        blocks.name()
-                    );
-                }
-                infer(&mut blocks)?
-            }
-            Some(names) => {
-                let column = |name: &String| Column::new(name, FieldType::Json, true);
-                names.iter().map(column).collect()
-            }
+        options: &LoadOptions,
+    ) -> anyhow::Result<TextReader<Json>> {
+        blocks.skip_byte_order_mark()?;
+        let shape = Shape::of(&mut blocks)?;
+        let (mut columns, notes) = match options.takes_fields() {
+            true => infer(&mut blocks, shape)?,
+            false => (Vec::new(), Vec::new()),
         };
-        let keys = columns.iter().map(|column| column.name.clone());
-        let json = JsonLines {
-            keys: keys.zip(0..).collect(),
+        for name in options.declared_names().iter().flatten() {
+            let is_it = |column: &Column| column.name == *name || field_name(&column.name) == *name;
+            if !columns.iter().any(is_it) {
+                columns.push(Column::new(name, FieldType::Json, true));
+            }
+        }
+        let json = Json {
+            shape,
+            names: KnownNames::new(&columns),
             columns,
-            unknown: BTreeSet::new(),
-            unnoted: Vec::new(),
-            lines: 0,
+            position: Position::START,
+            notes,
         };
         Ok(TextReader::new(blocks, json))
     }
 }
 
-impl TextFormat for JsonLines {
+impl TextFormat for Json {
     type Row<'a> = Values<'a>;
 
     fn columns(&self) -> &[Column] {
@@ -77,34 +71,35 @@ impl TextFormat for JsonLines {
     }
 
     fn next_row<'a>(&'a mut self, data: &'a [u8], ended: bool) -> Step<Values<'a>> {
-        let Some((line, bytes)) = next_line(data, ended) else {
-            let step = unended(data);
-            self.lines += u64::from(matches!(step, Step::TooLong));
-            return step;
-        };
-        self.lines += 1;
-        if is_blank(line) {
-            return Step::Blank(bytes);
-        }
-        let mut values = Vec::with_capacity(self.columns.len());
-        let parsed = parse_object(line, &mut values, |key| {
-            // A key may be a field under the name that it gets there.
-            let column = self
-                .keys
-                .get(key)
-                .or_else(|| self.keys.get(&field_name(key)));
-            if column.is_none()
-                && self.unknown.len() + self.keys.len() < KEYS_MAX
-                && !self.unknown.contains(key)
-            {
-                self.unknown.insert(key.to_owned());
-                self.unnoted.push(key.to_owned());
+        let here = self.position;
+        let step = self.shape.next(data, ended);
+        match &step {
+            Step::Row(_, bytes) | Step::Blank(bytes) | Step::Bad(_, bytes) => {
+                let read = data.get(..*bytes).unwrap_or_default();
+                match self.shape {
+                    Shape::Lines => self.position.next_line(),
+                    Shape::Documents(_) => self.position.advance(read),
+                }
             }
-            column.copied()
-        });
-        match parsed {
-            Ok(()) => Step::Row(values, bytes),
-            Err(error) => Step::Bad(explained(&error, self.lines), bytes),
+            Step::TooLong => self.position.next_line(),
+            Step::More => {}
+        }
+        let (object, bytes) = match step {
+            Step::Row(object, bytes) => (object, bytes),
+            Step::Blank(bytes) => return Step::Blank(bytes),
+            Step::Bad(reason, bytes) => return Step::Bad(reason, bytes),
+            Step::TooLong => return Step::TooLong,
+            Step::More => return Step::More,
+        };
+        let mut values = Vec::with_capacity(self.columns.len());
+        match parse_object(object, &mut values, &mut self.names) {
+            Ok(()) => {
+                if values.len() > self.columns.len() {
+                    self.names.count_left_out(&values);
+                }
+                Step::Row(values, bytes)
+            }
+            Err(error) => Step::Bad(here.explained(&error), bytes),
         }
     }
 
@@ -129,31 +124,16 @@ impl TextFormat for JsonLines {
     }
 
     fn take_notes(&mut self) -> Vec<String> {
+        let left_out = self.names.take_left_out().into_iter();
         let note = |key| format!("key '{key}' is left out: the source has no such field");
-        self.unnoted.drain(..).map(note).collect()
+        let mut notes = std::mem::take(&mut self.notes);
+        notes.extend(left_out.map(note));
+        notes
     }
-}
 
-/// The line at the beginning of the data, without its break, and its length with it.
-fn next_line(data: &[u8], ended: bool) -> Option<(&[u8], usize)> {
-    match memchr(b'\n', data) {
-        Some(end) => Some((data.get(..end)?, end + 1)),
-        None => (ended && !data.is_empty()).then_some((data, data.len())),
+    fn end(&mut self) {
+        self.notes.extend(self.names.total_left_out());
     }
-}
-
-fn is_blank(line: &[u8]) -> bool {
-    line.iter().all(u8::is_ascii_whitespace)
-}
-
-/// What is wrong with a line, which the parser takes for the first, and where.
-fn explained(error: &serde_json::Error, line: u64) -> String {
-    let text = error.to_string();
-    let what = text
-        .rsplit_once(" at line ")
-        .map_or(&*text, |(what, _)| what);
-    let column = error.column();
-    format!("it is not a JSON object: {what} at line {line}, column {column}")
 }
 
 #[cfg(test)]
@@ -223,17 +203,126 @@ mod tests {
         );
         assert_eq!(
             loaded.notes,
-            ["key 'zz' is left out: the source has no such field"]
+            [
+                "key 'zz' is left out: the source has no such field",
+                "2 values left out: 2 of key 'zz'"
+            ]
         );
     }
 
     #[test]
-    fn an_array_is_an_error_that_says_what_to_do() {
-        let error = try_load(b" [{\"a\":1}]", Format::Json, options())
-            .err()
-            .unwrap()
-            .to_string();
-        assert!(error.contains("write one object per line"), "{error}");
+    fn arrays_and_objects_of_several_lines_are_rows() {
+        let pretty = "\n[\n  {\n    \"a\": 1,\n    \"s\": \"x\"\n  },\n  {\n    \"a\": 2,\n    \"s\": \"y\"\n  }\n]\n";
+        let objects = "{\n  \"a\": 1,\n  \"s\": \"x\"\n}\n{\n  \"a\": 2, \"s\": \"y\"\n}";
+        let compact = "[{\"a\":1,\"s\":\"x\"},{\"a\":2,\"s\":\"y\"}]";
+        let marked = "\u{feff}{\"a\":1,\"s\":\"x\"}\n{\"a\":2,\"s\":\"y\"}\n";
+        for text in [pretty, objects, compact, marked] {
+            let loaded = json(text);
+            assert_eq!(loaded.fields(), ["a i64", "s utf8"], "{text}");
+            assert_eq!(loaded.lines(), ["1|x", "2|y"], "{text}");
+            assert!(loaded.refused.is_empty(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_bad_element_costs_no_other_and_its_place_is_right() {
+        let loaded =
+            json("[\n {\"a\": 1},\n {\"a\": 2 3},\n 4, {\"a\": \"5\n\"},\n {\"a\": 6},\n {\"a\"");
+        assert_eq!(loaded.lines(), ["1", "6"]);
+        let refused = loaded.refused;
+        let rows: Vec<u64> = refused.iter().map(|(row, _)| *row).collect();
+        assert_eq!(rows, [2, 3, 4, 6]);
+        assert!(
+            refused[0].1.ends_with("at line 3, column 10"),
+            "{refused:?}"
+        );
+        assert_eq!(refused[1].1, "it is not a JSON object");
+        assert!(
+            refused[3].1.contains("the file is cut short"),
+            "{refused:?}"
+        );
+        let unended = json("[{\"a\":1},{\"a\":2}");
+        assert_eq!(unended.lines(), ["1", "2"]);
+        assert_eq!(
+            unended.refused,
+            [(
+                3,
+                "the array does not end: the file is cut short".to_owned()
+            )]
+        );
+    }
+
+    #[test]
+    fn keys_of_objects_become_fields_and_arrays_stay_json() {
+        let loaded = json(concat!(
+            r#"{"o":{"k":1,"in":{"x":"a"},"l":[{"y":1}]},"p":{},"q":{"z":1},"h.s":1}"#,
+            "\n",
+            r#"{"o":{"k":2,"in":{"x":"b"},"l":[]},"p":{},"q":7,"h":{"s":2}}"#,
+            "\n",
+            r#"{"o":null,"p":{},"q":null,"h.s":3}"#,
+            "\n",
+        ));
+        assert_eq!(
+            loaded.fields(),
+            [
+                "o.k i64?",
+                "o.in.x utf8?",
+                "o.l json?",
+                "p json",
+                "q json?",
+                "h.s i64"
+            ]
+        );
+        assert_eq!(
+            loaded.lines(),
+            [
+                "1|a|[{\"y\":1}]|{}|{\"z\":1}|1",
+                "2|b|[]|{}|7|2",
+                "-|-|-|{}|-|3"
+            ]
+        );
+        assert!(loaded.refused.is_empty());
+    }
+
+    #[test]
+    fn an_object_of_very_many_keys_or_levels_stays_json() {
+        let keys: Vec<String> = (0..100).map(|key| format!("\"k{key}\":1")).collect();
+        let loaded = json(&format!("{{\"o\":{{{}}}}}\n", keys.join(",")));
+        assert_eq!(loaded.fields(), ["o json"]);
+        let deep = format!("{}1{}\n", "{\"a\":".repeat(50), "}".repeat(50));
+        let loaded = json(&deep);
+        assert_eq!(loaded.fields(), ["a.a.a.a.a.a.a.a.a json"]);
+        assert_eq!(loaded.rows.len(), 1);
+    }
+
+    #[test]
+    fn objects_fill_the_dotted_fields_of_a_declared_source_and_what_is_left_out_is_counted() {
+        let fields = "[[source.field]]\nname = \"o.k\"\ntype = \"i64\"\nnullable = true\n";
+        let text =
+            "{\"o\":{\"k\":1,\"x\":1}}\n{\"o.k\":2}\n{\"o\":3}\n{\"o\":null}\n{\"o\":{\"x\":2}}\n";
+        let loaded = load(text.as_bytes(), Format::Json, declared(fields));
+        assert_eq!(loaded.lines(), ["1", "2", "-", "-", "-"]);
+        assert_eq!(
+            loaded.notes.last().unwrap(),
+            "3 values left out: 2 of key 'o.x', 1 of key 'o'"
+        );
+    }
+
+    #[test]
+    fn integers_beside_fractions_are_floats_and_none_is_refused() {
+        let loaded = json("{\"a\":1}\n{\"a\":2.5}\n{\"a\":3}\n");
+        assert_eq!(loaded.fields(), ["a f64"]);
+        assert_eq!(loaded.lines(), ["1", "2.5", "3"]);
+    }
+
+    #[test]
+    fn an_element_that_is_too_long_costs_no_other() {
+        let mut text = b"[{\"a\":1},{\"a\":[\"".to_vec();
+        text.resize(text.len() + 3 * ROW_BYTES_MAX, b'x');
+        text.extend_from_slice(b"\\\"\"]},{\"a\":2}]");
+        let loaded = load(&text, Format::Json, options());
+        assert_eq!(loaded.lines(), ["1", "2"]);
+        assert_eq!(loaded.refused.len(), 1);
     }
 
     #[test]

@@ -1,24 +1,26 @@
 //! Parquet files: row groups read one after the other in batches of bounded weight, with only the columns that are asked for.
 
+mod claims;
+mod int96;
+mod meta;
 mod pages;
+mod views;
 mod weight;
 
 use std::fs::File;
-use std::sync::Arc;
 
-use anyhow::Context;
-use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema};
+use anyhow::{Context, ensure};
+use arrow::array::RecordBatch;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
-    ParquetRecordBatchReaderBuilder,
+    ArrowReaderMetadata, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
 };
-use parquet::file::metadata::ParquetMetaData;
 
 use super::blocks::Blocks;
 use super::columns::Column;
 use super::rows::Rows;
 use super::{Reader, Wanted};
+use int96::Millis;
 use weight::batch_rows;
 
 pub(crate) struct Parquet {
@@ -30,92 +32,90 @@ pub(crate) struct Parquet {
     roots: Vec<usize>,
     /// Position among these of each column that is asked for.
     order: Vec<usize>,
-    /// The row group that comes after the reader's.
+    /// The second reading of INT96.
+    millis: Option<Millis>,
+    /// The row group that comes after the one at hand.
     next_group: usize,
-    reader: Option<ParquetRecordBatchReader>,
+    group: Option<Group>,
     rows_read: u64,
     rows_total: u64,
+    notes: Vec<String>,
+}
+
+/// A row group that is being read.
+struct Group {
+    reader: ParquetRecordBatchReader,
+    millis: Option<ParquetRecordBatchReader>,
+    /// How many of its rows did not come yet.
+    rows_left: u64,
 }
 
 impl Parquet {
     pub(crate) fn open(blocks: Blocks) -> anyhow::Result<Parquet> {
         let name = blocks.name().to_owned();
         let file = blocks.into_seekable()?;
-        let loaded = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new())
-            .with_context(|| format!("cannot read {name} as a Parquet file"))?;
-        let meta = loaded.metadata();
-        let fields = loaded.schema().fields().iter().enumerate();
-        let columns = fields.map(|(root, field)| {
-            let nullable = field.is_nullable() && !has_no_nulls(meta, root);
-            Column::of_arrow(field.name(), field.data_type(), nullable)
-        });
+        let (loaded, notes) =
+            meta::load(&file).with_context(|| format!("cannot read {name} as a Parquet file"))?;
+        let rows_total = loaded.metadata().file_metadata().num_rows();
         Ok(Parquet {
-            columns: columns.collect(),
+            columns: meta::columns(&loaded),
             rows_read: 0,
-            rows_total: u64::try_from(meta.file_metadata().num_rows()).unwrap_or(0),
-            meta: with_views(&loaded),
+            rows_total: u64::try_from(rows_total).unwrap_or(0),
+            meta: views::with_views(&loaded),
             file,
             roots: Vec::new(),
             order: Vec::new(),
+            millis: None,
             next_group: 0,
-            reader: None,
+            group: None,
+            notes: notes.iter().map(|note| format!("{name}: {note}")).collect(),
             name,
         })
     }
-}
 
-/// The same with texts and bytes as views, of which any number of rows may share a value's bytes.
-fn with_views(meta: &ArrowReaderMetadata) -> ArrowReaderMetadata {
-    let schema = Schema::new(views(meta.schema().fields()));
-    let options = ArrowReaderOptions::new().with_schema(Arc::new(schema));
-    let viewed = ArrowReaderMetadata::try_new(Arc::clone(meta.metadata()), options);
-    viewed.unwrap_or_else(|_| meta.clone())
-}
-
-pub(super) fn views(fields: &Fields) -> Fields {
-    fields.iter().map(view).collect()
-}
-
-fn view(field: &FieldRef) -> FieldRef {
-    let ty = view_of(field.data_type());
-    Arc::new(Field::clone(field).with_data_type(ty))
-}
-
-fn view_of(ty: &DataType) -> DataType {
-    use DataType as A;
-    match ty {
-        A::List(item) => A::List(view(item)),
-        A::LargeList(item) => A::LargeList(view(item)),
-        A::FixedSizeList(item, length) => A::FixedSizeList(view(item), *length),
-        A::Map(entry, sorted) => A::Map(view(entry), *sorted),
-        A::Struct(fields) => A::Struct(views(fields)),
-        A::Utf8 | A::LargeUtf8 => A::Utf8View,
-        A::Binary | A::LargeBinary => A::BinaryView,
-        A::Dictionary(_, values) if **values == A::Utf8 || **values == A::LargeUtf8 => A::Utf8View,
-        A::Dictionary(_, values) if **values == A::Binary || **values == A::LargeBinary => {
-            A::BinaryView
+    fn next_rows(&mut self) -> anyhow::Result<Option<Rows>> {
+        loop {
+            if let Some(group) = &mut self.group {
+                if let Some(batch) = group.reader.next().transpose()? {
+                    return self.rows(&batch).map(Some);
+                }
+                ensure!(
+                    group.rows_left == 0,
+                    "row group {} ends {} rows before its count",
+                    self.next_group,
+                    group.rows_left
+                );
+            }
+            self.group = self.next_group()?;
+            if self.group.is_none() {
+                return Ok(None);
+            }
         }
-        ty => ty.clone(),
     }
-}
 
-/// Whether the statistics of every row group say that a column without children holds no NULL.
-fn has_no_nulls(meta: &ParquetMetaData, root: usize) -> bool {
-    let schema = meta.file_metadata().schema_descr();
-    let mut leaves =
-        (0..schema.num_columns()).filter(|leaf| schema.get_column_root_idx(*leaf) == root);
-    let (Some(leaf), None) = (leaves.next(), leaves.next()) else {
-        return false;
-    };
-    !meta.row_groups().is_empty()
-        && meta.row_groups().iter().all(|group| {
-            let chunk = group.columns().get(leaf);
-            chunk.and_then(|chunk| chunk.statistics()?.null_count_opt()) == Some(0)
+    /// The rows of a batch of the group at hand.
+    fn rows(&mut self, batch: &RecordBatch) -> anyhow::Result<Rows> {
+        let mut columns = batch.columns().to_vec();
+        let mut bad = Vec::new();
+        let group = self.group.as_mut().context("a batch has no row group")?;
+        if let (Some(millis), Some(reader)) = (&self.millis, &mut group.millis) {
+            let again = reader.next().context("INT96 columns end early")??;
+            bad = millis.mend(&mut columns, &self.roots, &again)?;
+        }
+        let count = batch.num_rows();
+        let left = group.rows_left.checked_sub(count as u64);
+        group.rows_left = left.context("a row group has more rows than it counts")?;
+        self.rows_read += count as u64;
+        let column = |place: &usize| columns.get(*place).cloned();
+        let columns: Option<_> = self.order.iter().map(column).collect();
+        Ok(Rows {
+            columns: columns.context("a batch has fewer columns than its schema")?,
+            count,
+            bad,
         })
-}
+    }
 
-impl Parquet {
-    fn next_group(&mut self) -> anyhow::Result<Option<ParquetRecordBatchReader>> {
+    fn next_group(&mut self) -> anyhow::Result<Option<Group>> {
         let Some(group) = self.meta.metadata().row_groups().get(self.next_group) else {
             return Ok(None);
         };
@@ -132,8 +132,15 @@ impl Parquet {
             .with_row_groups(vec![self.next_group])
             .with_projection(mask)
             .with_batch_size(rows);
+        let again = |millis: &Millis| millis.reader(self.file.try_clone()?, self.next_group, rows);
+        let rows_left = u64::try_from(group.num_rows())?;
+        let group = Group {
+            reader: builder.build()?,
+            millis: self.millis.as_ref().map(again).transpose()?,
+            rows_left,
+        };
         self.next_group += 1;
-        Ok(Some(builder.build()?))
+        Ok(Some(group))
     }
 }
 
@@ -152,18 +159,16 @@ impl Reader for Parquet {
     }
 
     fn next(&mut self) -> anyhow::Result<Option<Rows>> {
-        let after = format!("cannot read {} after row {}", self.name, self.rows_read);
-        loop {
-            let batch = self.reader.as_mut().and_then(Iterator::next);
-            if let Some(batch) = batch.transpose().context(after.clone())? {
-                self.rows_read += batch.num_rows() as u64;
-                return Rows::of_batch(&batch, &self.order).map(Some);
-            }
-            self.reader = self.next_group().context(after.clone())?;
-            if self.reader.is_none() {
-                return Ok(None);
-            }
+        if self.next_group == 0 {
+            self.millis = Millis::new(&self.meta, &self.roots)?;
         }
+        let after = self.rows_read;
+        let rows = self.next_rows();
+        rows.with_context(|| format!("cannot read {} after row {after}", self.name))
+    }
+
+    fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
     }
 
     fn fraction(&self) -> Option<f64> {
@@ -178,7 +183,7 @@ mod tests {
     use arrow::array::{
         Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, DictionaryArray,
         FixedSizeBinaryArray, Float32Array, Float64Array, Int8Array, Int32Array, Int64Array,
-        ListArray, RecordBatch, StringArray, StringViewArray, StructArray,
+        ListArray, NullArray, RecordBatch, StringArray, StringViewArray, StructArray,
         TimestampMicrosecondArray, TimestampSecondArray, UInt64Array,
     };
     use arrow::datatypes::{Field, Int32Type, Int64Type};
@@ -306,10 +311,22 @@ mod tests {
     }
 
     #[test]
-    fn times_out_of_the_range_of_nanoseconds_are_refused() {
+    fn times_out_of_the_range_of_nanoseconds_become_null_or_refuse_their_row() {
         let far = TimestampSecondArray::from(vec![0, 9_300_000_000, i64::MAX]);
-        let far = far.with_timezone("UTC");
-        let loaded = loaded(vec![("t", Arc::new(far))], options());
+        let far: ArrayRef = Arc::new(far.with_timezone("UTC"));
+        let days: ArrayRef = Arc::new(Date32Array::from(vec![0, 2_932_896, -1]));
+        let columns = vec![("t", Arc::clone(&far)), ("d", days)];
+        let nulled = loaded(columns, options());
+        assert_eq!(nulled.fields(), ["t timestamp_ns?", "d timestamp_ns?"]);
+        assert_eq!(nulled.lines(), ["0|0", "-|-", "-|-86400000000000"]);
+        assert!(nulled.refused.is_empty());
+        let [of_t, of_d] = nulled.notes.as_slice() else {
+            panic!("{:?}", nulled.notes);
+        };
+        assert!(of_t.starts_with("2 times of field 't' in '"), "{of_t}");
+        assert!(of_d.starts_with("1 time of field 'd' in '"), "{of_d}");
+        let fields = "[[source.field]]\nname = \"t\"\ntype = \"timestamp_ns\"\n";
+        let loaded = loaded(vec![("t", far)], declared(fields));
         assert_eq!(loaded.lines(), ["0"]);
         assert_eq!(loaded.refused.len(), 2);
         assert!(
@@ -320,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn decimals_and_lists_become_json_and_are_noted() {
+    fn what_has_no_field_type_becomes_a_number_or_json_and_is_noted() {
         let decimals = Decimal128Array::from(vec![Some(-12_345), None]);
         let whole = Decimal128Array::from(vec![999_999_999_999_999_999, -1]);
         let zoned = TimestampSecondArray::from(vec![0, -1]).with_timezone("Europe/Berlin");
@@ -349,7 +366,7 @@ mod tests {
         );
         assert_eq!(
             loaded.fields(),
-            ["price json?", "whole i64", "list json?", "nested json"]
+            ["price f64?", "whole i64", "list json?", "nested json"]
         );
         assert_eq!(
             loaded.lines(),
@@ -360,7 +377,7 @@ mod tests {
         );
         assert_eq!(loaded.notes.len(), 3);
         assert!(
-            loaded.notes[0].starts_with("column 'price' of type Decimal128(10, 2) becomes json")
+            loaded.notes[0].starts_with("column 'price' of type Decimal128(10, 2) becomes f64")
         );
     }
 
@@ -407,8 +424,43 @@ mod tests {
         assert_eq!(rows, [2, 3, 4]);
         assert_eq!(
             loaded.notes,
-            ["column 'left' is left out: source 's' has no such field"]
+            ["column 'left' is left out: source 's' has no such field; add it with --add-fields"]
         );
+    }
+
+    #[test]
+    fn a_nullable_field_without_a_column_or_with_nulls_alone_is_null() {
+        let types = [
+            "i64",
+            "u8",
+            "bool",
+            "timestamp_ns",
+            "char[3]",
+            "bytes[2]",
+            "utf8",
+            "bytes",
+            "json",
+        ];
+        let mut fields = String::from("[[source.field]]\nname = \"a\"\ntype = \"i32\"\n");
+        for (at, ty) in types.iter().enumerate() {
+            for name in [format!("missing{at}"), format!("null{at}")] {
+                fields += &format!(
+                    "[[source.field]]\nname = \"{name}\"\ntype = \"{ty}\"\nnullable = true\n"
+                );
+            }
+        }
+        let names: Vec<String> = (0..types.len()).map(|at| format!("null{at}")).collect();
+        let mut columns: Vec<(&str, ArrayRef)> =
+            vec![("a", Arc::new(Int32Array::from(vec![7, 8])))];
+        columns.extend(
+            names
+                .iter()
+                .map(|name| -> (&str, ArrayRef) { (name, Arc::new(NullArray::new(2))) }),
+        );
+        let loaded = loaded(columns, declared(&fields));
+        assert!(loaded.refused.is_empty(), "{:?}", loaded.refused);
+        let nulls = "|-".repeat(2 * types.len());
+        assert_eq!(loaded.lines(), [format!("7{nulls}"), format!("8{nulls}")]);
     }
 
     #[test]
@@ -459,7 +511,7 @@ mod tests {
             .err()
             .unwrap();
         assert!(
-            format!("{error:#}").contains("field 'b': values of type Binary"),
+            format!("{error:#}").contains("from row 1 on: field 'b': values of type Binary"),
             "{error:#}"
         );
     }

@@ -26,7 +26,11 @@ pub(super) struct Page {
     kind: i64,
     /// Unpacked, or as it stands in the file if that is more.
     pub bytes: u64,
-    packed_bytes: u64,
+    pub packed_bytes: u64,
+    /// Where it begins behind its header.
+    pub at: u64,
+    /// How much of it is levels that are not packed.
+    pub levels_bytes: u64,
     /// NULLs too; 0 for a page without rows.
     pub values: u64,
     encoding: i64,
@@ -48,22 +52,23 @@ pub(super) fn for_each_page(
     file: &File,
     chunk: &ColumnChunkMetaData,
     rows: Option<u64>,
-    mut see: impl FnMut(Page),
+    mut see: impl FnMut(Page) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let (mut at, length) = chunk.byte_range();
     let end = at.checked_add(length).context("its byte range overflows")?;
     let mut values = 0;
     while at < end {
-        let Some((page, header_bytes)) = header_at(file, at)? else {
+        let Some((mut page, header_bytes)) = header_at(file, at)? else {
             // Some writers count a few bytes too many.
             if rows.is_some_and(|rows| values >= rows) {
                 return Ok(());
             }
             bail!("there is no page header at byte {at}");
         };
-        see(page);
+        page.at = at.saturating_add(header_bytes as u64);
+        see(page)?;
         values += page.values;
-        at = at.saturating_add(header_bytes as u64 + page.packed_bytes);
+        at = page.at.saturating_add(page.packed_bytes);
     }
     Ok(())
 }
@@ -123,6 +128,10 @@ impl Compact<'_> {
             match (id, kind) {
                 (1, 4..=6) => page.values = u64::try_from(reader.signed()?).ok()?,
                 (id, 4..=6) if id == encoding_id => page.encoding = reader.signed()?,
+                // Levels stand before the values in the second version.
+                (5 | 6, 4..=6) if of == 8 => {
+                    page.levels_bytes += u64::from(u32::try_from(reader.signed()?).ok()?);
+                }
                 _ => reader.pass_over(kind, DEPTH_MAX)?,
             }
             Some(())

@@ -12,6 +12,7 @@ use parquet::basic::Type;
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 
 use super::super::BATCH_ROWS;
+use super::claims::check_claims;
 use super::pages::{Page, for_each_page};
 
 /// What a batch weighs, unless a single row weighs more.
@@ -30,6 +31,16 @@ pub(super) fn batch_rows(
     leaves: impl Iterator<Item = usize>,
     schema: &Schema,
 ) -> anyhow::Result<usize> {
+    let leaves: Vec<usize> = leaves.collect();
+    let chunks: Option<Vec<_>> = leaves
+        .iter()
+        .map(|leaf| group.columns().get(*leaf))
+        .collect();
+    check_claims(
+        file,
+        &chunks.context("a column is missing")?,
+        ROW_WEIGHT_MAX,
+    )?;
     let rows = u64::try_from(group.num_rows()).unwrap_or(0);
     let mut total = [0u64; SIZES];
     let mut repeated = 0u64;
@@ -102,6 +113,7 @@ fn column_weights(
             from = to;
         }
         copied = copied.max(copied_bytes(chunk, page, shares));
+        Ok(())
     })?;
     let row = VALUE_BYTES
         .saturating_add(width(chunk))
@@ -124,6 +136,7 @@ fn repeated_weight(file: &File, chunk: &ColumnChunkMetaData, shares: bool) -> an
         bytes = bytes.saturating_add(page.bytes);
         values = values.saturating_add(page.values);
         copied = copied.max(copied_bytes(chunk, page, shares));
+        Ok(())
     })?;
     let value = VALUE_BYTES
         .saturating_add(width(chunk))
@@ -194,7 +207,7 @@ mod tests {
         writer.write(&batch).unwrap();
         writer.close().unwrap();
         let meta = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new()).unwrap();
-        let views = Schema::new(super::super::views(meta.schema().fields()));
+        let views = Schema::new(super::super::views::views(meta.schema().fields()));
         let group = meta.metadata().row_group(0);
         [&views, meta.schema()].map(|schema| batch_rows(&file, group, 0..1, schema))
     }

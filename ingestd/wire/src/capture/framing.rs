@@ -125,8 +125,8 @@ impl Classic {
             order,
             nanos_a_tick,
             header_bytes,
-            // The upper bits describe frame checksums.
-            link: LinkType::new(order.u32(data, 20)? & 0x0fff_ffff),
+            // The upper six bits say whether frames end with a checksum, and how long it is.
+            link: LinkType::new(order.u32(data, 20)? & 0x03ff_ffff),
         })
     }
 

@@ -4,7 +4,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use etherparse::{EtherType, LaxNetSlice, LaxSlicedPacket};
+use etherparse::{EtherType, LaxIpv6Slice, LaxNetSlice, LaxSlicedPacket};
 
 /// How a packet begins, by the numbers of tcpdump.org's list of link types.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -73,8 +73,13 @@ fn dissect_link(link: LinkType, bytes: &[u8]) -> Option<Headers> {
     }
 }
 
-/// What follows a link header with an EtherType; VLAN tags are passed over.
-fn ether(ether_type: u16, bytes: &[u8]) -> Option<Headers> {
+/// What follows a link header with an EtherType. VLAN tags are passed over here, since etherparse stops at the fourth.
+fn ether(mut ether_type: u16, mut bytes: &[u8]) -> Option<Headers> {
+    while let 0x8100 | 0x88a8 | 0x9100 = ether_type
+        && let (Some(inner), Some(rest)) = (be_u16(bytes, 2), bytes.get(4..))
+    {
+        (ether_type, bytes) = (inner, rest);
+    }
     let sliced = LaxSlicedPacket::from_ether_type(EtherType(ether_type), bytes);
     if sliced.net.is_some() {
         return of_net(&sliced);
@@ -107,7 +112,7 @@ fn of_net(sliced: &LaxSlicedPacket<'_>) -> Option<Headers> {
             let header = packet.header();
             headers.src_addr = Some(Addr::V6(header.source_addr()));
             headers.dst_addr = Some(Addr::V6(header.destination_addr()));
-            !packet.payload().fragmented
+            is_first(packet)
         }
         LaxNetSlice::Arp(arp) => {
             headers.protocol = Some(EtherType::ARP.0);
@@ -130,6 +135,29 @@ fn of_net(sliced: &LaxSlicedPacket<'_>) -> Option<Headers> {
         }
     }
     Some(headers)
+}
+
+/// Whether a packet is whole, or the first of its fragments, which has the ports.
+fn is_first(packet: &LaxIpv6Slice<'_>) -> bool {
+    let next = packet.header().next_header().0;
+    !packet.payload().fragmented || fragment_offset(next, packet.extensions().slice()) == Some(0)
+}
+
+/// Where a fragment stands in its packet, by the extension headers of IPv6; the first of them is of this type. The iterator of etherparse
+/// reads past the end of headers that were cut.
+fn fragment_offset(mut next: u8, mut headers: &[u8]) -> Option<u16> {
+    loop {
+        let bytes = match next {
+            // Hop-by-hop options, routing, destination options, mobility, HIP, shim6.
+            0 | 43 | 60 | 135 | 139 | 140 => 8 + 8 * usize::from(*headers.get(1)?),
+            // Authentication.
+            51 => 8 + 4 * usize::from(*headers.get(1)?),
+            44 => return be_u16(headers, 2).map(|offset| offset >> 3),
+            _ => return None,
+        };
+        next = *headers.first()?;
+        headers = headers.get(bytes..)?;
+    }
 }
 
 fn be_u16(bytes: &[u8], at: usize) -> Option<u16> {
@@ -170,6 +198,13 @@ mod tests {
         let mut tagged = [0; 18];
         tagged[12..14].copy_from_slice(&[0x81, 0x00]);
         tagged[16] = 8;
+        let mut four_tags = [0; 30];
+        for (tag, ether_type) in [0x88a8_u16, 0x8100, 0x9100, 0x8100, 0x0800]
+            .into_iter()
+            .enumerate()
+        {
+            four_tags[12 + 4 * tag..][..2].copy_from_slice(&ether_type.to_be_bytes());
+        }
         let mut sll = [0; 16];
         sll[14] = 8;
         let mut sll2 = [0; 20];
@@ -177,6 +212,7 @@ mod tests {
         for (link, bytes) in [
             (1, behind(&ethernet)),
             (1, behind(&tagged)),
+            (1, behind(&four_tags)),
             (0, behind(&[2, 0, 0, 0])),
             (108, behind(&[0, 0, 0, 2])),
             (101, behind(&[])),
@@ -219,6 +255,45 @@ mod tests {
         assert_eq!((headers.protocol, headers.src_port), (Some(17), None));
         packet[6..8].copy_from_slice(&[0x20, 0x00]);
         assert_eq!(dissect(LinkType::Ip, &packet).src_port, Some(53));
+    }
+
+    #[test]
+    fn the_first_fragment_of_ipv6_has_ports_and_later_ones_have_none() {
+        let mut packet = vec![0x60, 0, 0, 0, 0, 16, 44, 64];
+        packet.extend([Ipv6Addr::LOCALHOST.octets(); 2].concat());
+        packet.extend([17, 0, 0, 1, 0, 0, 0, 9]);
+        packet.extend([0, 53, 0x30, 0x39, 0, 200, 0, 0]);
+        let headers = dissect(LinkType::Ip, &packet);
+        assert_eq!((headers.protocol, headers.src_port), (Some(17), Some(53)));
+        // Behind options of either kind too.
+        let mut behind = packet.clone();
+        (behind[5], behind[6]) = (32, 0);
+        behind.splice(40..40, [60, 0, 1, 4, 0, 0, 0, 0, 44, 0, 1, 4, 0, 0, 0, 0]);
+        let headers = dissect(LinkType::Ip, &behind);
+        assert_eq!((headers.protocol, headers.src_port), (Some(17), Some(53)));
+        packet[42..44].copy_from_slice(&[0x00, 0x10]);
+        let headers = dissect(LinkType::Ip, &packet);
+        assert_eq!((headers.protocol, headers.src_port), (Some(17), None));
+    }
+
+    #[test]
+    fn extension_headers_that_are_cut_or_claim_too_much_are_read_as_far_as_they_go() {
+        let mut packet = vec![0x60, 0, 0, 0, 0, 40, 0, 64];
+        packet.extend([Ipv6Addr::LOCALHOST.octets(); 2].concat());
+        packet.extend([44, 0, 1, 4, 0, 0, 0, 0]);
+        packet.extend([60, 0, 0, 1, 0, 0, 0, 9]);
+        packet.extend([51, 0, 1, 4, 0, 0, 0, 0]);
+        packet.extend([17, 2, 0, 0, 0, 0, 0, 0, 0, 53, 0x30, 0x39, 0, 200, 0, 0]);
+        for at in 40..packet.len() {
+            for byte in [0, 1, 2, 6, 44, 51, 60, 255] {
+                let mut changed = packet.clone();
+                changed[at] = byte;
+                for end in 40..=changed.len() {
+                    let headers = dissect(LinkType::Ip, &changed[..end]);
+                    assert_eq!(headers.src_addr, Some(Addr::V6(Ipv6Addr::LOCALHOST)));
+                }
+            }
+        }
     }
 
     #[test]

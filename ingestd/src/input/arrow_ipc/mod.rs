@@ -1,25 +1,28 @@
 //! Arrow IPC, in its two forms: streams, decoded as bytes come, and files, whose footer says where batches stand.
+//!
+//! `messages` finds the messages of either form, `limits` holds each to what its bytes account for, and the library makes batches of them.
 
-use std::fs::File;
-use std::io::BufReader;
+mod limits;
+mod messages;
+
+use std::sync::Arc;
 
 use anyhow::Context;
 use arrow::array::RecordBatch;
-use arrow::buffer::Buffer;
 use arrow::datatypes::Schema;
-use arrow::ipc::reader::{FileReader, StreamDecoder};
+use arrow::ipc::reader::FileDecoder;
 
 use super::blocks::Blocks;
 use super::columns::Column;
 use super::rows::Rows;
 use super::{BATCH_ROWS, Reader, Wanted};
-
-/// What a file, unlike a stream, begins with.
-pub(crate) const FILE_MAGIC: &[u8] = b"ARROW1";
+pub(crate) use messages::FILE_MAGIC;
+use messages::Messages;
 
 pub(crate) struct ArrowIpc {
     name: String,
-    form: Form,
+    messages: Messages,
+    decoder: FileDecoder,
     columns: Vec<Column>,
     wanted: Vec<usize>,
     /// The batch at hand and how many of its rows were given.
@@ -27,98 +30,47 @@ pub(crate) struct ArrowIpc {
     rows_read: u64,
 }
 
-enum Form {
-    File {
-        reader: Box<FileReader<BufReader<File>>>,
-        read: usize,
-    },
-    Stream {
-        blocks: Blocks,
-        decoder: Box<StreamDecoder>,
-    },
-}
-
 impl ArrowIpc {
-    pub(crate) fn open(mut blocks: Blocks) -> anyhow::Result<ArrowIpc> {
+    pub(crate) fn open(blocks: Blocks) -> anyhow::Result<ArrowIpc> {
         let name = blocks.name().to_owned();
-        blocks.fill_to(FILE_MAGIC.len())?;
-        if blocks.data().starts_with(FILE_MAGIC) {
-            let reader = FileReader::try_new_buffered(blocks.into_seekable()?, None)
-                .with_context(|| format!("cannot read {name} as an Arrow file"))?;
-            let columns = columns_of(&reader.schema());
-            let form = Form::File {
-                reader: Box::new(reader),
-                read: 0,
-            };
-            return Ok(ArrowIpc::new(name, form, columns, None));
-        }
-        let mut decoder = StreamDecoder::new();
-        let batch = decode(&mut blocks, &mut decoder, true)?;
-        let Some(schema) = decoder.schema() else {
-            anyhow::bail!("cannot read {name} as an Arrow stream: it holds no schema");
-        };
-        let form = Form::Stream {
-            blocks,
-            decoder: Box::new(decoder),
-        };
-        Ok(ArrowIpc::new(name, form, columns_of(&schema), batch))
-    }
-
-    fn new(name: String, form: Form, columns: Vec<Column>, batch: Option<RecordBatch>) -> ArrowIpc {
-        ArrowIpc {
+        let (schema, version, messages) =
+            Messages::open(blocks).with_context(|| format!("cannot read {name} as Arrow IPC"))?;
+        let columns = columns_of(&schema);
+        Ok(ArrowIpc {
             name,
-            form,
+            messages,
+            decoder: FileDecoder::new(Arc::new(schema), version),
             columns,
             wanted: Vec::new(),
-            batch: batch.map(|batch| (batch, 0)),
+            batch: None,
             rows_read: 0,
-        }
+        })
     }
 
     fn next_batch(&mut self) -> anyhow::Result<Option<RecordBatch>> {
-        let after = || format!("cannot read {} after row {}", self.name, self.rows_read);
-        match &mut self.form {
-            Form::File { reader, read } => {
-                *read += 1;
-                reader.next().transpose().with_context(after)
+        while let Some(message) = self.messages.next()? {
+            if message.is_dictionary {
+                self.decoder
+                    .read_dictionary(&message.block, &message.bytes)?;
+                continue;
             }
-            Form::Stream { blocks, decoder } => decode(blocks, decoder, false).with_context(after),
+            let batch = self
+                .decoder
+                .read_record_batch(&message.block, &message.bytes)?;
+            if batch.is_some() {
+                return Ok(batch);
+            }
         }
+        Ok(None)
     }
 }
 
 fn columns_of(schema: &Schema) -> Vec<Column> {
     let fields = schema.fields().iter();
     let column = |field: &arrow::datatypes::FieldRef| {
-        Column::of_arrow(field.name(), field.data_type(), field.is_nullable())
+        Column::of_arrow(field.name(), field.data_type(), field.is_nullable(), None)
     };
     fields.map(column).collect()
-}
-
-/// Feeds the decoder until it gives a batch, or, if that is all that is asked for, the schema.
-fn decode(
-    blocks: &mut Blocks,
-    decoder: &mut StreamDecoder,
-    schema_only: bool,
-) -> anyhow::Result<Option<RecordBatch>> {
-    loop {
-        let mut bytes = Buffer::from(blocks.data());
-        let given = bytes.len();
-        let batch = decoder.decode(&mut bytes);
-        blocks.consume(given - bytes.len());
-        if let Some(batch) = batch? {
-            return Ok(Some(batch));
-        }
-        if schema_only && decoder.schema().is_some() {
-            return Ok(None);
-        }
-        if !blocks.fill()? {
-            decoder
-                .finish()
-                .context("the stream ends within a message")?;
-            return Ok(None);
-        }
-    }
 }
 
 impl Reader for ArrowIpc {
@@ -141,7 +93,12 @@ impl Reader for ArrowIpc {
                     return Rows::of_batch(&part, &self.wanted).map(Some);
                 }
             }
-            match self.next_batch()? {
+            // The batch that was given goes before the next comes.
+            self.batch = None;
+            let next = self.next_batch().with_context(|| {
+                format!("cannot read {} after row {}", self.name, self.rows_read)
+            })?;
+            match next {
                 Some(batch) => self.batch = Some((batch, 0)),
                 None => return Ok(None),
             }
@@ -149,10 +106,7 @@ impl Reader for ArrowIpc {
     }
 
     fn fraction(&self) -> Option<f64> {
-        match &self.form {
-            Form::File { reader, read } => Some(*read as f64 / reader.num_batches().max(1) as f64),
-            Form::Stream { blocks, .. } => blocks.fraction(),
-        }
+        self.messages.fraction()
     }
 }
 

@@ -1,0 +1,147 @@
+//! The names that keys of an input have: those of its columns, of the objects that they are taken from, and those that are left out.
+
+use std::collections::HashMap;
+
+use super::super::columns::{Column, field_name};
+use super::KEYS_MAX;
+use super::object::{Names, Values};
+use crate::counted;
+
+/// How many keys are named in the count at the end.
+const LISTED_MAX: usize = 10;
+
+/// The names of an input whose columns are known. The first numbers are those of the columns.
+pub(super) struct KnownNames {
+    numbers: HashMap<String, usize>,
+    names: Vec<Name>,
+    columns: usize,
+    /// Keys that are left out and not noted yet.
+    unnoted: Vec<usize>,
+    scratch: String,
+}
+
+struct Name {
+    text: String,
+    /// Columns are made of the keys of its objects.
+    has_inner: bool,
+    /// How many values were left out.
+    left_out: u64,
+}
+
+impl KnownNames {
+    pub(super) fn new(columns: &[Column]) -> KnownNames {
+        let mut known = KnownNames {
+            numbers: HashMap::new(),
+            names: Vec::new(),
+            columns: columns.len(),
+            unnoted: Vec::new(),
+            scratch: String::new(),
+        };
+        for column in columns {
+            known.add(&column.name);
+        }
+        for column in columns {
+            for (at, _) in column.name.match_indices('.') {
+                let (outer, _) = column.name.split_at(at);
+                let number = match known.numbers.get(outer) {
+                    Some(number) => *number,
+                    None => known.add(outer),
+                };
+                if let Some(name) = known.names.get_mut(number) {
+                    name.has_inner = true;
+                }
+            }
+        }
+        known
+    }
+
+    fn add(&mut self, text: &str) -> usize {
+        let number = self.names.len();
+        self.names.push(Name {
+            text: text.to_owned(),
+            has_inner: false,
+            left_out: 0,
+        });
+        self.numbers.insert(text.to_owned(), number);
+        number
+    }
+
+    /// Counts the values of a row that no column keeps.
+    pub(super) fn count_left_out(&mut self, values: &Values<'_>) {
+        for (number, value) in values.iter().enumerate().skip(self.columns) {
+            let (Some(value), Some(name)) = (value, self.names.get_mut(number)) else {
+                continue;
+            };
+            let text = value.get();
+            if text == "null" || name.has_inner && text.starts_with('{') {
+                continue;
+            }
+            if name.left_out == 0 {
+                self.unnoted.push(number);
+            }
+            name.left_out += 1;
+        }
+    }
+
+    /// The keys of which a value was left out since the last call.
+    pub(super) fn take_left_out(&mut self) -> Vec<&str> {
+        let numbers = std::mem::take(&mut self.unnoted);
+        let names = numbers.into_iter();
+        names
+            .filter_map(|number| Some(&*self.names.get(number)?.text))
+            .collect()
+    }
+
+    /// How many values were left out, with the keys that have most; `None` if none was.
+    pub(super) fn total_left_out(&self) -> Option<String> {
+        let mut names: Vec<&Name> = self.names.iter().collect();
+        names.retain(|name| name.left_out > 0);
+        names.sort_by_key(|name| std::cmp::Reverse(name.left_out));
+        let values: u64 = names.iter().map(|name| name.left_out).sum();
+        let listed = names.iter().take(LISTED_MAX);
+        let mut listed: Vec<String> = listed
+            .map(|name| format!("{} of key '{}'", name.left_out, name.text))
+            .collect();
+        if names.len() > LISTED_MAX {
+            listed.push(format!("others of {} more keys", names.len() - LISTED_MAX));
+        }
+        (values > 0).then(|| {
+            let values = counted(values, "value");
+            format!("{values} left out: {}", listed.join(", "))
+        })
+    }
+}
+
+impl Names for KnownNames {
+    fn number(&mut self, parent: Option<usize>, key: &str) -> Option<usize> {
+        let name = match parent.and_then(|parent| self.names.get(parent)) {
+            None => key,
+            Some(outer) => {
+                self.scratch.clear();
+                self.scratch.push_str(&outer.text);
+                self.scratch.push('.');
+                self.scratch.push_str(key);
+                &self.scratch
+            }
+        };
+        if let Some(number) = self.numbers.get(name) {
+            return Some(*number);
+        }
+        if self.numbers.len() >= KEYS_MAX {
+            return None;
+        }
+        let name = name.to_owned();
+        // A key may be a field under the name that it gets there.
+        match self.numbers.get(&field_name(&name)).copied() {
+            Some(number) => {
+                self.numbers.insert(name, number);
+                Some(number)
+            }
+            None => Some(self.add(&name)),
+        }
+    }
+
+    fn is_taken_apart(&self, number: usize) -> bool {
+        self.names.get(number).is_some_and(|name| name.has_inner)
+    }
+}

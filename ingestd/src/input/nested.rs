@@ -1,0 +1,329 @@
+//! Values of any Arrow type as JSON, for fields that hold what has no field type of its own.
+//!
+//! `arrow-json` writes most of them, and calls back here for what it writes otherwise or not at all: NULLs among the values of a
+//! dictionary, maps whose keys are not texts, unions, and times that no calendar holds. `cells` is the only caller. Each value comes out as
+//! JSON, or its row has a reason why not.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Context;
+use arrow::array::{
+    Array, ArrayRef, AsArray, LargeBinaryArray, LargeBinaryBuilder, MapArray, UnionArray,
+    downcast_dictionary_array,
+};
+use arrow::datatypes::{ArrowNativeType, DataType, Field, FieldRef};
+use arrow::error::ArrowError;
+use arrow::json::writer::{Encoder, EncoderFactory, EncoderOptions, NullableEncoder, make_encoder};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+
+/// A column as JSON.
+pub(super) struct Encoded {
+    pub values: LargeBinaryArray,
+    /// Rows that have no JSON, with the reason. They count among the nulls.
+    pub failed: Vec<(usize, String)>,
+}
+
+/// Encodes each value of a column for a field. An error means that no value of its type has JSON.
+pub(super) fn encoded(column: &ArrayRef, field_name: &str) -> anyhow::Result<Encoded> {
+    let field = Arc::new(Field::new("value", column.data_type().clone(), true));
+    let failure = Failure::default();
+    let options = EncoderOptions::default()
+        .with_explicit_nulls(true)
+        .with_encoder_factory(Arc::new(Others(failure.clone())));
+    let mut encoder = make_encoder(&field, column, &options)
+        .with_context(|| format!("values of type {} cannot become json", column.data_type()))?;
+    let nulls = column.logical_nulls();
+    let (mut out, mut failed, mut value) = (LargeBinaryBuilder::new(), Vec::new(), Vec::new());
+    for row in 0..column.len() {
+        if nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
+            out.append_null();
+            continue;
+        }
+        value.clear();
+        encoder.encode(row, &mut value);
+        match failure.take() {
+            None => out.append_value(&value),
+            Some(reason) => {
+                out.append_null();
+                failed.push((
+                    row,
+                    format!("field '{field_name}' cannot hold its value: {reason}"),
+                ));
+            }
+        }
+    }
+    Ok(Encoded {
+        values: out.finish(),
+        failed,
+    })
+}
+
+/// Why a part of the value at hand has no JSON; encoders have no other way to say so.
+#[derive(Clone, Debug, Default)]
+struct Failure(Arc<Mutex<Option<String>>>);
+
+impl Failure {
+    fn note(&self, error: &ArrowError) {
+        let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        first.get_or_insert_with(|| error.to_string());
+    }
+
+    fn take(&self) -> Option<String> {
+        let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        first.take()
+    }
+}
+
+/// The types that `arrow-json` leaves to others.
+#[derive(Debug)]
+struct Others(Failure);
+
+impl EncoderFactory for Others {
+    fn make_default_encoder<'a>(
+        &self,
+        field: &'a FieldRef,
+        array: &'a dyn Array,
+        options: &'a EncoderOptions,
+    ) -> Result<Option<NullableEncoder<'a>>, ArrowError> {
+        let encoder: Box<dyn Encoder + 'a> = match array.data_type() {
+            DataType::Dictionary(_, _) => downcast_dictionary_array! {
+                array => {
+                    let keys = array.keys();
+                    Box::new(Shared {
+                        key: Box::new(move |row| keys.value(row).as_usize()),
+                        values: make_encoder(field, array.values(), options)?,
+                    })
+                }
+                _ => return Ok(None)
+            },
+            DataType::Map(_, _) => {
+                let map = array.as_map();
+                let keys = ArrayFormatter::try_new(map.keys(), &PRINTED)?;
+                let values = make_encoder(field, map.values(), options)?;
+                let failure = self.0.clone();
+                Box::new(Map {
+                    map,
+                    keys,
+                    values,
+                    failure,
+                })
+            }
+            DataType::Union(fields, _) => {
+                let array = array.as_union();
+                let child = |(id, field): (i8, &'a FieldRef)| {
+                    Ok((id, make_encoder(field, array.child(id), options)?))
+                };
+                let children = fields
+                    .iter()
+                    .map(child)
+                    .collect::<Result<_, ArrowError>>()?;
+                Box::new(Union { array, children })
+            }
+            ty if ty.is_temporal() => Box::new(Time {
+                values: ArrayFormatter::try_new(array, &PRINTED)?,
+                failure: self.0.clone(),
+            }),
+            _ => return Ok(None),
+        };
+        // What is NULL within them, they write as such.
+        Ok(Some(NullableEncoder::new(encoder, array.nulls().cloned())))
+    }
+}
+
+const PRINTED: FormatOptions<'static> = FormatOptions::new();
+
+fn encode(encoder: &mut NullableEncoder<'_>, at: usize, out: &mut Vec<u8>) {
+    if encoder.is_null(at) {
+        out.extend_from_slice(b"null");
+    } else {
+        encoder.encode(at, out);
+    }
+}
+
+/// What a value is printed as, as a JSON string.
+fn encode_printed(values: &ArrayFormatter<'_>, at: usize, failure: &Failure, out: &mut Vec<u8>) {
+    let mut printed = String::new();
+    let written = values.value(at).write(&mut printed);
+    let quoted = written.and_then(|()| {
+        serde_json::to_writer(out, &printed)
+            .map_err(|error| ArrowError::JsonError(error.to_string()))
+    });
+    if let Err(error) = quoted {
+        failure.note(&error);
+    }
+}
+
+/// Values that rows share.
+struct Shared<'a> {
+    key: Box<dyn Fn(usize) -> usize + 'a>,
+    values: NullableEncoder<'a>,
+}
+
+impl Encoder for Shared<'_> {
+    fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
+        encode(&mut self.values, (self.key)(row), out);
+    }
+}
+
+/// An object whose names are what the keys are printed as.
+struct Map<'a> {
+    map: &'a MapArray,
+    keys: ArrayFormatter<'a>,
+    values: NullableEncoder<'a>,
+    failure: Failure,
+}
+
+impl Encoder for Map<'_> {
+    fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
+        let [from, to] = [row, row + 1].map(|end| {
+            let end = self.map.offsets().get(end);
+            end.and_then(|end| usize::try_from(*end).ok()).unwrap_or(0)
+        });
+        out.push(b'{');
+        for at in from..to {
+            if at > from {
+                out.push(b',');
+            }
+            encode_printed(&self.keys, at, &self.failure, out);
+            out.push(b':');
+            encode(&mut self.values, at, out);
+        }
+        out.push(b'}');
+    }
+}
+
+/// The value of whichever type a row has.
+struct Union<'a> {
+    array: &'a UnionArray,
+    children: Vec<(i8, NullableEncoder<'a>)>,
+}
+
+impl Encoder for Union<'_> {
+    fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
+        let id = self.array.type_id(row);
+        match self.children.iter_mut().find(|(child, _)| *child == id) {
+            Some((_, child)) => encode(child, self.array.value_offset(row), out),
+            None => out.extend_from_slice(b"null"),
+        }
+    }
+}
+
+/// Dates, times and durations, as a string.
+struct Time<'a> {
+    values: ArrayFormatter<'a>,
+    failure: Failure,
+}
+
+impl Encoder for Time<'_> {
+    fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
+        encode_printed(&self.values, row, &self.failure, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{
+        DictionaryArray, Int32Array, Int32Builder, Int64Array, ListArray, MapBuilder, StringArray,
+        StringBuilder, StructArray, Time64MicrosecondArray, UnionArray,
+    };
+    use arrow::buffer::{OffsetBuffer, ScalarBuffer};
+    use arrow::datatypes::{Int32Type, UnionFields};
+
+    use super::*;
+
+    /// What each row becomes; `-` for NULL.
+    fn lines(column: ArrayRef) -> Vec<String> {
+        let encoded = encoded(&column, "f").unwrap();
+        assert!(encoded.failed.is_empty(), "{:?}", encoded.failed);
+        let line = |value: Option<&[u8]>| {
+            let Some(value) = value else {
+                return "-".to_owned();
+            };
+            serde_json::from_slice::<serde_json::Value>(value).unwrap();
+            String::from_utf8(value.to_vec()).unwrap()
+        };
+        encoded.values.iter().map(line).collect()
+    }
+
+    fn listed(values: ArrayRef, lengths: &[usize]) -> ArrayRef {
+        let field = Arc::new(Field::new_list_field(values.data_type().clone(), true));
+        let offsets = OffsetBuffer::from_lengths(lengths.iter().copied());
+        Arc::new(ListArray::new(field, offsets, values, None))
+    }
+
+    #[test]
+    fn a_null_among_the_values_of_a_dictionary_is_null() {
+        let keys = Int32Array::from(vec![Some(0), Some(1), None, Some(2)]);
+        let texts: ArrayRef = Arc::new(StringArray::from(vec![Some("a"), None, Some("")]));
+        let numbers: ArrayRef = Arc::new(Int64Array::from(vec![Some(7), None, Some(0)]));
+        for (values, expected) in [
+            (texts, [r#"["a",null]"#, r#"[null,""]"#]),
+            (numbers, ["[7,null]", "[null,0]"]),
+        ] {
+            let dictionary = DictionaryArray::<Int32Type>::new(keys.clone(), values);
+            assert_eq!(lines(listed(Arc::new(dictionary), &[2, 2])), expected);
+        }
+        let none: ArrayRef = Arc::new(StringArray::from(Vec::<&str>::new()));
+        let keys = Int32Array::from(vec![None, None]);
+        let nulls: ArrayRef = Arc::new(DictionaryArray::<Int32Type>::new(keys, none));
+        assert_eq!(lines(listed(nulls, &[2])), ["[null,null]"]);
+    }
+
+    #[test]
+    fn keys_of_a_map_are_strings_whatever_their_type() {
+        let mut map = MapBuilder::new(None, Int32Builder::new(), StringBuilder::new());
+        map.keys().append_value(-1);
+        map.values().append_value("a \"b\"");
+        map.keys().append_value(2);
+        map.values().append_null();
+        map.append(true).unwrap();
+        map.append(false).unwrap();
+        map.append(true).unwrap();
+        let map: ArrayRef = Arc::new(map.finish());
+        assert_eq!(lines(map), [r#"{"-1":"a \"b\"","2":null}"#, "-", "{}"]);
+        let mut named = MapBuilder::new(None, StringBuilder::new(), Int32Builder::new());
+        named.keys().append_value("a \"b\"");
+        named.values().append_value(1);
+        named.append(true).unwrap();
+        assert_eq!(lines(Arc::new(named.finish())), [r#"{"a \"b\"":1}"#]);
+    }
+
+    #[test]
+    fn a_union_is_the_value_that_a_row_has() {
+        let fields = UnionFields::try_new(
+            vec![1, 5],
+            vec![
+                Field::new("number", DataType::Int32, true),
+                Field::new("text", DataType::Utf8, true),
+            ],
+        )
+        .unwrap();
+        let numbers: ArrayRef = Arc::new(Int32Array::from(vec![Some(3), None]));
+        let texts: ArrayRef = Arc::new(StringArray::from(vec!["x, \"y\""]));
+        let ids = ScalarBuffer::from(vec![5_i8, 1, 1]);
+        let offsets = ScalarBuffer::from(vec![0, 0, 1]);
+        let union = UnionArray::try_new(fields, ids, Some(offsets), vec![numbers, texts]).unwrap();
+        let union: ArrayRef = Arc::new(union);
+        assert_eq!(lines(Arc::clone(&union)), [r#""x, \"y\"""#, "3", "-"]);
+        assert_eq!(lines(listed(union, &[3])), [r#"["x, \"y\"",3,null]"#]);
+    }
+
+    #[test]
+    fn a_time_that_no_clock_shows_refuses_its_row() {
+        let times = Time64MicrosecondArray::from(vec![Some(3_723_000_001), Some(-1), None]);
+        let times: ArrayRef = Arc::new(times);
+        let encoded = encoded(&times, "f").unwrap();
+        assert_eq!(encoded.values.value(0), br#""01:02:03.000001""#);
+        assert_eq!(encoded.values.null_count(), 2);
+        let [(1, reason)] = encoded.failed.as_slice() else {
+            panic!("{:?}", encoded.failed);
+        };
+        assert!(reason.contains("-1"), "{reason}");
+        let within = StructArray::from(vec![(
+            Arc::new(Field::new("at", times.data_type().clone(), true)),
+            times,
+        )]);
+        let within: ArrayRef = Arc::new(within);
+        assert_eq!(super::encoded(&within, "f").unwrap().failed.len(), 1);
+    }
+}

@@ -1,0 +1,301 @@
+//! What the footer of a Parquet file says of its rows and columns, and what other writers get wrong there.
+//!
+//! `parquet` is the only caller. Statistics are believed where they decide about a field's type; each value is held to the type all the same.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use anyhow::{Context, ensure};
+use arrow::datatypes::{DataType, FieldRef, TimeUnit};
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
+use parquet::file::metadata::{
+    ColumnChunkMetaData, FileMetaData, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData,
+};
+use parquet::file::statistics::Statistics;
+
+use super::super::columns::Column;
+
+/// A footer, with notes about what was wrong in it.
+pub(super) fn load(file: &File) -> anyhow::Result<(ArrowReaderMetadata, Vec<String>)> {
+    let read = ParquetMetaDataReader::new().parse_and_finish(file)?;
+    let (meta, notes) = mended(read)?;
+    let loaded = ArrowReaderMetadata::try_new(Arc::new(meta), ArrowReaderOptions::new())?;
+    Ok((loaded, notes))
+}
+
+/// Some writers say that a dictionary stands at byte 0 where there is none, or count no rows but those of row groups.
+fn mended(meta: ParquetMetaData) -> anyhow::Result<(ParquetMetaData, Vec<String>)> {
+    let groups = meta.row_groups().iter().cloned().map(without_page_zero);
+    let groups = groups.collect::<anyhow::Result<Vec<_>>>()?;
+    let counts = groups
+        .iter()
+        .map(|group| u64::try_from(group.num_rows()).ok());
+    let rows = counts
+        .sum::<Option<u64>>()
+        .and_then(|rows| i64::try_from(rows).ok());
+    let rows = rows.context("its row groups count less than no rows")?;
+    let file = meta.file_metadata();
+    let counted = file.num_rows();
+    ensure!(
+        rows > 0 || counted <= 0,
+        "its footer counts {counted} rows, and its row groups none"
+    );
+    let mut notes = Vec::new();
+    if rows != counted {
+        notes.push(format!(
+            "its footer counts {counted} rows and its row groups {rows}; the rows of all row groups are read"
+        ));
+    }
+    let file = FileMetaData::new(
+        file.version(),
+        rows,
+        file.created_by().map(str::to_owned),
+        file.key_value_metadata().cloned(),
+        file.schema_descr_ptr(),
+        file.column_orders().cloned(),
+    );
+    Ok((ParquetMetaData::new(file, groups), notes))
+}
+
+fn without_page_zero(group: RowGroupMetaData) -> anyhow::Result<RowGroupMetaData> {
+    let is_none =
+        |chunk: &ColumnChunkMetaData| chunk.dictionary_page_offset().is_some_and(|at| at <= 0);
+    if group.num_rows() == 0 {
+        for chunk in group.columns() {
+            ensure!(
+                chunk.num_values() <= 0,
+                "a row group counts no rows, and its column '{}' has {} values",
+                chunk.column_path().string(),
+                chunk.num_values()
+            );
+        }
+    }
+    if !group.columns().iter().any(is_none) {
+        return Ok(group);
+    }
+    let mend = |chunk: &ColumnChunkMetaData| match is_none(chunk) {
+        true => {
+            let builder = chunk.clone().into_builder();
+            builder.set_dictionary_page_offset(None).build()
+        }
+        false => Ok(chunk.clone()),
+    };
+    let columns = group.columns().iter().map(mend).collect::<Result<_, _>>()?;
+    Ok(group.into_builder().set_column_metadata(columns).build()?)
+}
+
+/// The columns, as narrow as the statistics of all row groups allow.
+pub(super) fn columns(loaded: &ArrowReaderMetadata) -> Vec<Column> {
+    let meta = loaded.metadata();
+    let fields = loaded.schema().fields().iter().enumerate();
+    let column = |(root, field): (usize, &FieldRef)| {
+        let ty = field.data_type();
+        let leaf = only_leaf(meta, root);
+        let extremes = leaf.and_then(|leaf| extremes(meta, leaf));
+        let digits = extremes.map(|values| values.map(digits).into_iter().max().unwrap_or(0));
+        // A time that nanoseconds do not reach becomes NULL.
+        let is_time = matches!(
+            ty,
+            DataType::Timestamp(_, _) | DataType::Date32 | DataType::Date64
+        );
+        let reached = |values: [i128; 2]| values.into_iter().all(|value| is_reached(ty, value));
+        let is_whole = leaf.is_some_and(|leaf| has_no_nulls(meta, leaf))
+            && (!is_time || extremes.is_some_and(reached));
+        Column::of_arrow(field.name(), ty, field.is_nullable() && !is_whole, digits)
+    };
+    fields.map(column).collect()
+}
+
+/// The leaf of a column without children.
+fn only_leaf(meta: &ParquetMetaData, root: usize) -> Option<usize> {
+    let schema = meta.file_metadata().schema_descr();
+    let mut leaves =
+        (0..schema.num_columns()).filter(|leaf| schema.get_column_root_idx(*leaf) == root);
+    leaves.next().filter(|_| leaves.next().is_none())
+}
+
+/// Whether the statistics of every row group say that a leaf holds no NULL.
+fn has_no_nulls(meta: &ParquetMetaData, leaf: usize) -> bool {
+    let nulls =
+        |group: &RowGroupMetaData| group.columns().get(leaf)?.statistics()?.null_count_opt();
+    !meta.row_groups().is_empty()
+        && meta
+            .row_groups()
+            .iter()
+            .all(|group| nulls(group) == Some(0))
+}
+
+/// The least and the greatest value of a leaf, if every row group says them, as the file stores them.
+fn extremes(meta: &ParquetMetaData, leaf: usize) -> Option<[i128; 2]> {
+    let mut all: Option<[i128; 2]> = None;
+    for group in meta.row_groups() {
+        let chunk = group.columns().get(leaf)?;
+        let statistics = chunk.statistics()?;
+        let nulls = statistics
+            .null_count_opt()
+            .and_then(|nulls| i64::try_from(nulls).ok());
+        if nulls == Some(chunk.num_values()) {
+            continue;
+        }
+        let [least, greatest] = extremes_of(chunk, statistics)?;
+        let [low, high] = all.unwrap_or([least, greatest]);
+        all = Some([low.min(least), high.max(greatest)]);
+    }
+    all
+}
+
+fn extremes_of(chunk: &ColumnChunkMetaData, statistics: &Statistics) -> Option<[i128; 2]> {
+    match statistics {
+        Statistics::Int32(of) => Some([i128::from(*of.min_opt()?), i128::from(*of.max_opt()?)]),
+        Statistics::Int64(of) => Some([i128::from(*of.min_opt()?), i128::from(*of.max_opt()?)]),
+        Statistics::FixedLenByteArray(of) if !statistics.is_min_max_deprecated() => {
+            let width = usize::try_from(chunk.column_descr().type_length()).ok()?;
+            let signed = |bytes: &[u8]| {
+                let mut value = [if *bytes.first()? < 0x80 { 0 } else { 0xff }; 16];
+                let start = 16_usize.checked_sub(bytes.len())?;
+                value.get_mut(start..)?.copy_from_slice(bytes);
+                (bytes.len() == width).then_some(i128::from_be_bytes(value))
+            };
+            Some([signed(of.min_bytes_opt()?)?, signed(of.max_bytes_opt()?)?])
+        }
+        _ => None,
+    }
+}
+
+fn digits(value: i128) -> u8 {
+    value
+        .unsigned_abs()
+        .checked_ilog10()
+        .map_or(1, |log| log as u8 + 1)
+}
+
+/// Whether nanoseconds reach a value of a type of times.
+fn is_reached(ty: &DataType, value: i128) -> bool {
+    let nanos = match ty {
+        DataType::Date32 => 86_400_000_000_000,
+        DataType::Timestamp(TimeUnit::Second, _) => 1_000_000_000,
+        DataType::Timestamp(TimeUnit::Millisecond, _) | DataType::Date64 => 1_000_000,
+        DataType::Timestamp(TimeUnit::Microsecond, _) => 1000,
+        _ => return true,
+    };
+    value
+        .checked_mul(nanos)
+        .is_some_and(|nanos| i64::try_from(nanos).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{ArrayRef, Int64Array, ListArray, RecordBatch, StringArray};
+    use arrow::datatypes::Int32Type;
+    use parquet::arrow::ArrowWriter;
+    use parquet::file::metadata::ParquetMetaDataWriter;
+
+    use super::*;
+    use crate::input::Format;
+    use crate::input::testing::{load, options, try_load};
+
+    /// A file whose footer says something else.
+    fn with_footer(change: impl FnOnce(ParquetMetaData) -> ParquetMetaData) -> Vec<u8> {
+        let lists = [Some(vec![Some(1), Some(2)]), None, Some(vec![])];
+        let lists = ListArray::from_iter_primitive::<Int32Type, _, _>(lists);
+        let columns: [(&str, ArrayRef); 3] = [
+            ("n", Arc::new(Int64Array::from(vec![7, 7, 8]))),
+            ("text", Arc::new(StringArray::from(vec!["a", "a", "b"]))),
+            ("list", Arc::new(lists)),
+        ];
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        let mut file = Vec::new();
+        let mut writer = ArrowWriter::try_new(&mut file, batch.schema(), None).unwrap();
+        writer.write(&batch).unwrap();
+        let meta = change(writer.close().unwrap());
+        let footer_bytes = file.last_chunk::<8>().unwrap();
+        let footer_bytes = u32::from_le_bytes(*footer_bytes.first_chunk().unwrap());
+        file.truncate(file.len() - 8 - footer_bytes as usize);
+        ParquetMetaDataWriter::new(&mut file, &meta)
+            .finish()
+            .unwrap();
+        file
+    }
+
+    fn with_groups(
+        meta: ParquetMetaData,
+        change: impl Fn(RowGroupMetaData) -> RowGroupMetaData,
+    ) -> ParquetMetaData {
+        let groups = meta.row_groups().iter().cloned().map(change).collect();
+        ParquetMetaData::new(meta.file_metadata().clone(), groups)
+    }
+
+    /// A footer that counts so many rows, whatever its row groups do.
+    fn counting(mut file: Vec<u8>, rows: u8) -> Vec<u8> {
+        // The third field, 64 bits as a zigzag varint, before a list of structs.
+        let is_count = |bytes: &[u8]| matches!(bytes, [0x16, _, 0x19, 0x0c | 0x1c]);
+        let at = file.windows(4).rposition(is_count).unwrap();
+        file[at + 1] = 2 * rows;
+        file
+    }
+
+    const ROWS: [&str; 3] = ["7|a|[1,2]", "7|a|-", "8|b|[]"];
+
+    #[test]
+    fn a_dictionary_at_byte_zero_is_none() {
+        let file = with_footer(|meta| {
+            with_groups(meta, |group| {
+                let chunk = |chunk: &ColumnChunkMetaData| {
+                    let start = chunk.byte_range().0 as i64;
+                    let builder = chunk.clone().into_builder().set_data_page_offset(start);
+                    builder.set_dictionary_page_offset(Some(0)).build().unwrap()
+                };
+                let columns = group.columns().iter().map(chunk).collect();
+                group
+                    .into_builder()
+                    .set_column_metadata(columns)
+                    .build()
+                    .unwrap()
+            })
+        });
+        assert_eq!(load(&file, Format::Parquet, options()).lines(), ROWS);
+    }
+
+    #[test]
+    fn the_rows_of_row_groups_come_whatever_the_footer_counts() {
+        let file = counting(with_footer(|meta| meta), 0);
+        let loaded = load(&file, Format::Parquet, options());
+        assert_eq!(loaded.lines(), ROWS);
+        let counts = "its footer counts 0 rows and its row groups 3";
+        assert!(
+            loaded.notes.iter().any(|note| note.contains(counts)),
+            "{:?}",
+            loaded.notes
+        );
+    }
+
+    #[test]
+    fn rows_that_are_there_and_not_counted_or_counted_and_not_there_are_errors() {
+        let grouped = |rows: u8| {
+            let count = |group: RowGroupMetaData| {
+                group
+                    .into_builder()
+                    .set_num_rows(rows.into())
+                    .build()
+                    .unwrap()
+            };
+            counting(with_footer(|meta| with_groups(meta, count)), rows)
+        };
+        let none =
+            |meta: ParquetMetaData| ParquetMetaData::new(meta.file_metadata().clone(), Vec::new());
+        for (file, expected) in [
+            (
+                grouped(0),
+                "a row group counts no rows, and its column 'n' has 3 values",
+            ),
+            (grouped(9), "ends 6 rows before its count"),
+            (
+                counting(with_footer(none), 3),
+                "its footer counts 3 rows, and its row groups none",
+            ),
+        ] {
+            let error = try_load(&file, Format::Parquet, options()).err().unwrap();
+            assert!(format!("{error:#}").contains(expected), "{error:#}");
+        }
+    }
+}

@@ -1,0 +1,529 @@
+//! `ingestd load` with text of others: compressed files, times of any form, CSV and JSON as programs write them. The files of
+//! `tests/inputs/` are loaded as they are.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+use arrow::ipc::writer::FileWriter;
+use loom_engine::log::LogReader;
+use loom_engine::query::read_catalog;
+use tempfile::TempDir;
+
+/// A Loom directory that does not exist yet, in a folder for files.
+struct Place {
+    home: TempDir,
+}
+
+struct Loaded {
+    output: Output,
+    dir: PathBuf,
+}
+
+impl Place {
+    fn new() -> Place {
+        Place {
+            home: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.home.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.home.path().join("loom")
+    }
+
+    /// Loads into the source `s`.
+    fn load(&self, args: &[&str], file: &Path) -> Loaded {
+        self.load_from(args, file, Stdio::null())
+    }
+
+    fn load_from(&self, args: &[&str], file: &Path, stdin: Stdio) -> Loaded {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ingestd"));
+        command.arg("load").arg(self.dir()).args(["--source", "s"]);
+        let output = command.args(args).arg(file).stdin(stdin).output().unwrap();
+        Loaded {
+            output,
+            dir: self.dir(),
+        }
+    }
+}
+
+impl Loaded {
+    fn said(&self) -> String {
+        String::from_utf8(self.output.stderr.clone()).unwrap()
+    }
+
+    /// Holds the last line, and that nothing is on standard error, or only what has these words, a line each.
+    #[track_caller]
+    fn gives(&self, counts: &str, said: &[&str]) -> &Loaded {
+        let stdout = String::from_utf8(self.output.stdout.clone()).unwrap();
+        assert_eq!(stdout.lines().last(), Some(counts), "{}", self.said());
+        self.says(said)
+    }
+
+    #[track_caller]
+    fn says(&self, said: &[&str]) -> &Loaded {
+        let errors = self.said();
+        assert_eq!(errors.lines().count(), said.len(), "{errors}");
+        for (line, words) in errors.lines().zip(said) {
+            assert!(line.contains(words), "'{words}' is not in '{line}'");
+        }
+        self
+    }
+
+    /// The fields as `name type`, with a question mark where they are nullable; `None` if there is no such source.
+    fn fields(&self) -> Option<Vec<String>> {
+        let catalog = read_catalog(&LogReader::open(&self.dir).ok()?).unwrap();
+        let source = catalog.find("s")?;
+        let nullable = |nullable| if nullable { "?" } else { "" };
+        let fields = source.fields.iter();
+        let shown = fields.map(|f| format!("{} {}{}", f.name, f.ty, nullable(f.nullable)));
+        Some(shown.collect())
+    }
+}
+
+const CSV: &str = "n,s\n1,a\n2,b\n3,c\n";
+const ALL: &str = "received=3 stored=3 refused=0 dropped=0";
+
+/// The bytes as a program of this name packs them; `None` where it is missing.
+fn packed(program: &str, bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut child = Command::new(program)
+        .arg("-c")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .ok()?;
+    let mut stdin = child.stdin.take()?;
+    let bytes = bytes.to_vec();
+    let writing = std::thread::spawn(move || stdin.write_all(&bytes));
+    let output = child.wait_with_output().unwrap();
+    writing.join().unwrap().unwrap();
+    Some(output.stdout)
+}
+
+/// Each program that packs, with the ending of its files; those that are missing are skipped.
+fn programs() -> Vec<(&'static str, &'static str)> {
+    let all = [
+        ("gzip", "gz"),
+        ("zstd", "zst"),
+        ("bzip2", "bz2"),
+        ("xz", "xz"),
+    ];
+    let (there, missing): (Vec<_>, Vec<_>) = all
+        .into_iter()
+        .partition(|(program, _)| packed(program, b"").is_some());
+    for (program, _) in missing {
+        println!("skipped because `{program}` is missing");
+    }
+    there
+}
+
+#[test]
+fn a_compressed_file_and_standard_input_load_as_what_they_hold() {
+    for (program, ending) in programs() {
+        let place = Place::new();
+        let file = place.file(
+            &format!("a.csv.{ending}"),
+            &packed(program, CSV.as_bytes()).unwrap(),
+        );
+        let loaded = place.load(&[], &file);
+        loaded.gives(ALL, &[]);
+        assert_eq!(loaded.fields().unwrap(), ["n i64", "s utf8"], "{program}");
+        let mut cat = Command::new("cat")
+            .arg(&file)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pipe = cat.stdout.take().unwrap().into();
+        for stdin in [File::open(&file).unwrap().into(), pipe] {
+            place
+                .load_from(&["--format", "csv"], Path::new("-"), stdin)
+                .gives(ALL, &[]);
+        }
+        cat.wait().unwrap();
+        // The first bytes say it, not the name; those inside say the format.
+        let json = packed(program, b"{\"n\":1,\"s\":\"a\"}\n").unwrap();
+        place
+            .load(&[], &place.file("unnamed", &json))
+            .gives("received=1 stored=1 refused=0 dropped=0", &[]);
+    }
+}
+
+#[test]
+fn a_compressed_arrow_file_is_unpacked_before_it_is_read() {
+    let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..3));
+    let batch = RecordBatch::try_from_iter([("n", numbers)]).unwrap();
+    let mut arrow = Vec::new();
+    let mut writer = FileWriter::try_new(&mut arrow, &batch.schema()).unwrap();
+    writer.write(&batch).unwrap();
+    writer.finish().unwrap();
+    for (program, ending) in programs() {
+        let place = Place::new();
+        let bytes = packed(program, &arrow).unwrap();
+        let named = place.file(&format!("a.arrow.{ending}"), &bytes);
+        let unnamed = place.file("a", &bytes);
+        for file in [named, unnamed] {
+            place.load(&[], &file).gives(ALL, &[]);
+        }
+    }
+}
+
+#[test]
+fn every_member_of_a_compressed_file_is_read() {
+    for (program, ending) in programs() {
+        let place = Place::new();
+        let parts = ["n,s\n1,a\n2", ",b\n", "3,c\n"];
+        let members: Vec<Vec<u8>> = parts
+            .iter()
+            .map(|part| packed(program, part.as_bytes()).unwrap())
+            .collect();
+        let file = place.file(&format!("a.csv.{ending}"), &members.concat());
+        place.load(&[], &file).gives(ALL, &[]);
+    }
+}
+
+/// Rows that pack badly, so that a damaged byte in the middle has rows before it.
+fn many_rows() -> String {
+    let mut random = 1_u64;
+    let rows = (0..150_000).map(|row| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        format!("{row},{random:016x}\n")
+    });
+    format!("n,s\n{}", rows.collect::<String>())
+}
+
+#[test]
+fn the_rows_before_damage_in_compressed_data_are_stored_and_the_file_is_named() {
+    let text = many_rows();
+    for (program, ending) in programs() {
+        let whole = packed(program, text.as_bytes()).unwrap();
+        let mut damaged = whole.clone();
+        let middle = damaged.len() / 2;
+        damaged[middle..middle + 64].fill(0x55);
+        for (bytes, words) in [
+            (&whole[..middle], "the file is cut short; get it again"),
+            (&damaged[..], "data is damaged: "),
+        ] {
+            let place = Place::new();
+            let file = place.file(&format!("a.csv.{ending}"), bytes);
+            let loaded = place.load(&[], &file);
+            let said = loaded.said();
+            assert_eq!(loaded.output.status.code(), Some(1), "{program}: {said}");
+            assert!(
+                said.contains(&format!(
+                    "cannot read '{}': its {program} data ",
+                    file.display()
+                )),
+                "{said}"
+            );
+            // Damage may show up only where a checksum follows it; the row there may be refused for what it holds.
+            assert!(said.contains(words), "{program}: {said}");
+            let counts = String::from_utf8(loaded.output.stdout.clone()).unwrap();
+            let stored = counts.split("stored=").nth(1).unwrap();
+            let stored: u64 = stored.split(' ').next().unwrap().parse().unwrap();
+            assert!((100..150_000).contains(&stored), "{program}: {counts}");
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_damaged_before_its_first_row_leaves_nothing_behind() {
+    for (program, ending) in programs() {
+        let whole = packed(program, CSV.as_bytes()).unwrap();
+        let place = Place::new();
+        let file = place.file(&format!("a.csv.{ending}"), &whole[..14]);
+        let loaded = place.load(&[], &file);
+        loaded.says(&["the file is cut short"]);
+        assert!(!loaded.dir.exists(), "{program}");
+    }
+}
+
+#[test]
+fn a_name_that_promises_compression_is_noted_where_it_is_wrong() {
+    let place = Place::new();
+    let file = place.file("a.csv.gz", CSV.as_bytes());
+    place.load(&[], &file).gives(
+        ALL,
+        &["is not compressed with gzip, whatever its name says"],
+    );
+}
+
+#[test]
+fn what_unpacks_without_end_takes_bounded_memory() {
+    let Some((program, ending)) = programs()
+        .into_iter()
+        .find(|(program, _)| *program == "zstd")
+    else {
+        return;
+    };
+    let place = Place::new();
+    let mut bomb = b"n\n1\n".to_vec();
+    bomb.resize(400 << 20, b'x');
+    let file = place.file(&format!("a.csv.{ending}"), &packed(program, &bomb).unwrap());
+    drop(bomb);
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -v 400000 && exec \"$0\" \"$@\""])
+        .arg(env!("CARGO_BIN_EXE_ingestd"))
+        .arg("load")
+        .arg(place.dir())
+        .args(["--source", "s"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(
+        said,
+        "received=2 stored=1 refused=1 dropped=0\n",
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// The own times of the only source's records, by export to nothing but their count: the summary's bounds.
+fn times(loaded: &Loaded) -> Vec<i64> {
+    use loom_engine::LogKind;
+    use loom_engine::format::RecordIter;
+    let reader = LogReader::open(&loaded.dir).unwrap();
+    let catalog = read_catalog(&reader).unwrap();
+    let source = catalog.find("s").unwrap();
+    let chunk_bytes = reader.meta().chunk_bytes;
+    let end = reader.tails().unwrap().tail.records;
+    let mut chunk = vec![0; end.0 as usize];
+    reader
+        .read(LogKind::Records, loom_engine::Address(0), &mut chunk)
+        .unwrap();
+    let layout = source.layout_at(loom_engine::Address(0));
+    RecordIter::new(&chunk, chunk_bytes)
+        .map(|record| record.unwrap())
+        .filter(|record| record.source == source.id)
+        .map(|record| layout.own_time(record.payload).unwrap().0)
+        .collect()
+}
+
+#[test]
+fn times_are_read_in_the_unit_and_the_format_that_the_user_names() {
+    for (args, text, expected) in [
+        (
+            &["--ts-unit", "s"][..],
+            "1700000000.25",
+            1_700_000_000_250_000_000,
+        ),
+        (
+            &["--ts-unit", "ms"],
+            "1700000000123.5",
+            1_700_000_000_123_500_000,
+        ),
+        (&["--ts-unit", "us"], "-1", -1000),
+        (&["--ts-unit", "ns"], "12", 12),
+        (
+            &["--ts-format", "%d/%b/%Y:%H:%M:%S %z"],
+            "02/Jan/2024:03:04:05 +0100",
+            1_704_161_045_000_000_000,
+        ),
+        (
+            &["--ts-format", "%d.%m.%Y %H:%M:%S%.f"],
+            "02.01.2024 03:04:05.5",
+            1_704_164_645_500_000_000,
+        ),
+        (
+            &["--ts-format", "%Y%m%d"],
+            "20240102",
+            1_704_153_600_000_000_000,
+        ),
+    ] {
+        let place = Place::new();
+        let csv = place.file("a.csv", format!("t,n\n{text},1\n").as_bytes());
+        let json = place.file(
+            "a.jsonl",
+            format!("{{\"t\":\"{text}\",\"n\":1}}\n").as_bytes(),
+        );
+        for file in [csv, json] {
+            let loaded = place.load(&[&["--ts", "t"], args].concat(), &file);
+            loaded.gives("received=1 stored=1 refused=0 dropped=0", &[]);
+            assert!(
+                times(&loaded).iter().all(|time| *time == expected),
+                "{text}: {:?}",
+                times(&loaded)
+            );
+        }
+    }
+}
+
+#[test]
+fn integers_that_would_be_times_of_1970_are_warned_of() {
+    for (text, unit) in [
+        ("1700000000", "seconds: use --ts-unit s"),
+        ("1700000000123", "milliseconds: use --ts-unit ms"),
+        ("1700000000123456", "microseconds: use --ts-unit us"),
+    ] {
+        let place = Place::new();
+        let file = place.file("a.csv", format!("t,n\n{text},1\n").as_bytes());
+        place
+            .load(&["--ts", "t"], &file)
+            .gives("received=1 stored=1 refused=0 dropped=0", &[unit]);
+    }
+    let place = Place::new();
+    let file = place.file("a.csv", b"t,n\n1700000000123456789,1\n5,2\n2024-01-01,3\n");
+    place.load(&["--ts", "t"], &file).gives(ALL, &[]);
+}
+
+#[test]
+fn a_column_without_times_is_one_message_and_leaves_no_source() {
+    let rows: String = (0..500).map(|row| format!("name{row},{row}\n")).collect();
+    let place = Place::new();
+    let file = place.file("a.csv", format!("name,n\n{rows}").as_bytes());
+    let instance = "none of 500 values is a time, for instance 'name0'; ";
+    for (args, words) in [
+        (
+            &[][..],
+            "name another column, or describe its values with --ts-unit or --ts-format",
+        ),
+        (&["--ts-unit", "ms"], "they are no numbers of milliseconds"),
+        (
+            &["--ts-format", "%Y"],
+            "--ts-format '%Y' does not read them: ",
+        ),
+    ] {
+        let loaded = place.load(&[&["--ts", "name"], args].concat(), &file);
+        loaded.says(&[&format!("{instance}{words}")]);
+        assert_eq!(loaded.output.status.code(), Some(1));
+        assert!(!loaded.dir.exists());
+    }
+    let known = place.file("b.csv", b"n\n1\n");
+    place.load(&[], &known);
+    let loaded = place.load(&["--source", "other", "--ts", "name"], &file);
+    assert_ne!(loaded.output.status.code(), Some(0));
+}
+
+#[test]
+fn a_slow_pipe_is_sampled_for_two_seconds_from_its_first_row() {
+    let place = Place::new();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ingestd"))
+        .arg("load")
+        .arg(place.dir())
+        .args(["--source", "s", "--format", "json", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"{\"a\":1}\n").unwrap();
+    stdin.flush().unwrap();
+    // The writer is slower than a reader that takes what is there.
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    stdin.write_all(b"{\"a\":2.5,\"b\":\"x\"}\n").unwrap();
+    stdin.flush().unwrap();
+    let made = || place.dir().join("staging").exists();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while !made() {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "the source is not made"
+        );
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    stdin
+        .write_all(b"{\"a\":3,\"c\":0}\n{\"c\":1,\"a\":4}\n")
+        .unwrap();
+    drop(stdin);
+    let loaded = Loaded {
+        output: child.wait_with_output().unwrap(),
+        dir: place.dir(),
+    };
+    loaded.gives(
+        "received=4 stored=4 refused=0 dropped=0",
+        &[
+            "the fields are inferred from the first 2 rows of standard input: a f64 or NULL, b utf8 or NULL; declare others with --fields",
+            "key 'c' is left out: the source has no such field",
+            "2 values left out: 2 of key 'c'",
+        ],
+    );
+    assert_eq!(loaded.fields().unwrap(), ["a f64?", "b utf8?"]);
+}
+
+/// A file, arguments, the counts, the fields, and what is said on standard error.
+type Case<'a> = (&'a str, Words<'a>, &'a str, Words<'a>, Words<'a>);
+type Words<'a> = &'a [&'a str];
+
+#[test]
+fn the_files_of_others_load_as_their_table_says() {
+    let two = "received=2 stored=2 refused=0 dropped=0";
+    let apache = ["--ts", "when", "--ts-format", "%d/%b/%Y:%H:%M:%S %z"];
+    let cases: [Case; 11] = [
+        (
+            "access.csv.gz",
+            &apache,
+            two,
+            &["status i64", "path utf8"],
+            &[],
+        ),
+        (
+            "array.json",
+            &[],
+            two,
+            &["n f64", "tags json", "at timestamp_ns?"],
+            &["key 'tags' becomes json"],
+        ),
+        ("blank_line.csv", &[], ALL, &["n i64?"], &[]),
+        (
+            "cut_short.csv.gz",
+            &[],
+            "received=186 stored=186 refused=0 dropped=0",
+            &["n i64?", "s utf8?"],
+            &["its gzip data ends too early: the file is cut short; get it again"],
+        ),
+        ("documents.json.xz", &[], two, &["n i64"], &[]),
+        (
+            "headerless.tsv",
+            &[],
+            two,
+            &["column0 i64", "column1 utf8", "column2 timestamp_ns"],
+            &["its columns are named column0, column1, column2; use --header"],
+        ),
+        ("members.csv.gz", &[], ALL, &["n i64", "s utf8"], &[]),
+        (
+            "milliseconds.csv",
+            &["--ts", "t", "--ts-unit", "ms"],
+            two,
+            &["n i64"],
+            &[],
+        ),
+        (
+            "nested.jsonl.zst",
+            &[],
+            ALL,
+            &["id i64", "user.name utf8?", "user.geo.x i64?"],
+            &[],
+        ),
+        ("quotes.csv.bz2", &[], ALL, &["n i64", "text utf8?"], &[]),
+        (
+            "semicolons.csv",
+            &[],
+            two,
+            &["n i64", "ratio utf8", "city utf8"],
+            &["are separated by ';', as it seems"],
+        ),
+    ];
+    let inputs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/inputs");
+    let table = fs::read_to_string(inputs.join("README.md")).unwrap();
+    for (name, args, counts, fields, said) in cases {
+        let place = Place::new();
+        let loaded = place.load(args, &inputs.join(name));
+        loaded.gives(counts, said);
+        assert_eq!(loaded.fields().unwrap(), fields, "{name}");
+        assert!(table.contains(&format!("| `{name}` |")), "{name}");
+    }
+}
