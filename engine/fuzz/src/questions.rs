@@ -126,7 +126,7 @@ fn ask_index(
             threads: 1,
         };
         let asked = [(snapshot, source.id, index)];
-        let histogram = Histogram::new(&asked, spec, &Poll::never());
+        let histogram = Histogram::new(&asked, spec);
         if let Some(mut histogram) = errors.of(histogram) {
             while let Some(Some(_)) = errors.of(histogram.next(&Poll::never())) {}
         }

@@ -36,9 +36,11 @@ mod tests;
 pub use aggregate::bucket::Bucket;
 pub use aggregate::histogram::{BinValues, Histogram, HistogramRow, HistogramSpec};
 pub use aggregate::indexed_aggregate::{
-    AggregateRow, AggregateSpec, aggregate, aggregate_together,
+    Aggregate, AggregateRow, AggregateSpec, aggregate, aggregate_together,
 };
 pub use aggregate::quantile::Quantile;
+pub use aggregate::record_counts::{CountRow, CountSpec, RecordCounts};
+pub use aggregate::top::{TopRow, TopSpec, top};
 pub use directory::{Directory, read_catalog};
 pub use losses::listing::{Loss, pending_since};
 pub use poll::Poll;

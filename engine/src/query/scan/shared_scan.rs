@@ -175,7 +175,7 @@ impl Scan {
         });
     }
 
-    pub(super) fn logs(&self) -> &Arc<SnapshotLogs> {
+    pub(in crate::query) fn logs(&self) -> &Arc<SnapshotLogs> {
         &self.logs
     }
 
