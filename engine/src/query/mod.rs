@@ -26,8 +26,8 @@ mod scan_counters;
 
 // What is answered.
 mod aggregate;
+mod end_arrivals;
 mod losses;
-mod newest_arrival;
 mod source_totals;
 
 #[cfg(test)]
