@@ -140,7 +140,7 @@ fn columns(bucketed: bool, values: Values, quantiles: &[Quantile]) -> Vec<Column
     columns
 }
 
-fn quantiles(arguments: &Arguments) -> Result<Vec<Quantile>> {
+pub fn quantiles(arguments: &Arguments) -> Result<Vec<Quantile>> {
     let mut quantiles: Vec<Quantile> = Vec::new();
     for q in arguments.doubles("quantiles")?.unwrap_or_default() {
         let quantile =

@@ -9,6 +9,7 @@ use super::attach::{self, AttachPlan};
 use super::chunks::{self, ChunksPlan};
 use super::clause::Clause;
 use super::columns::Column;
+use super::estimate::{self, EstimatePlan};
 use super::heat::{self, HeatPlan};
 use super::histogram::{self, HistogramPlan};
 use super::parameters::{DIR, INDEX, N, Parameter, SOURCE};
@@ -102,6 +103,16 @@ pub const FUNCTIONS: &[Function] = &[
         positional: &[DIR, SOURCE, N],
         named: &[],
         bind: |arguments, ambient| Ok(Bound::Tail(TailPlan::bind(arguments, ambient)?)),
+    },
+    Function {
+        name: "loom_estimate",
+        description: "What a scan would read of a source, and with an index what its aggregate and its quantiles would read, in chunks and bytes; as the summaries say, and without reading them.",
+        examples: &[
+            "FROM loom_estimate('telemetry.loom', 'requests', index := 'latency', bucket := INTERVAL 1 SECOND, last := INTERVAL 1 HOUR)",
+        ],
+        positional: &[DIR, SOURCE],
+        named: estimate::PARAMETERS,
+        bind: |arguments, ambient| Ok(Bound::Estimate(EstimatePlan::bind(arguments, ambient)?)),
     },
     Function {
         name: "loom_sources",
@@ -223,6 +234,7 @@ pub enum Bound {
     Heat(HeatPlan),
     Rate(RatePlan),
     Top(TopPlan),
+    Estimate(EstimatePlan),
     Chunks(ChunksPlan),
     Table(Vec<Column>, DirectoryTable),
     Attach(Vec<Column>, AttachPlan),
@@ -239,6 +251,7 @@ impl Bound {
             Bound::Heat(plan) => plan.columns(),
             Bound::Rate(plan) => plan.columns(),
             Bound::Top(plan) => plan.columns(),
+            Bound::Estimate(plan) => plan.columns(),
             Bound::Chunks(plan) => plan.columns(),
             Bound::Table(columns, _) | Bound::Attach(columns, _) | Bound::ScanStats(columns) => {
                 columns
@@ -294,6 +307,9 @@ impl Bound {
             Bound::Heat(plan) => Work::Table(TableRun::of(plan.start(ambient)?, projected.clone())),
             Bound::Rate(plan) => Work::Table(TableRun::of(plan.start(ambient)?, projected.clone())),
             Bound::Top(plan) => Work::Top(plan.start(&projected, ambient)?),
+            Bound::Estimate(plan) => {
+                Work::Table(TableRun::new(plan.rows(ambient)?, projected.clone()))
+            }
             Bound::Chunks(plan) => {
                 Work::Table(TableRun::of(plan.start(ambient)?, projected.clone()))
             }

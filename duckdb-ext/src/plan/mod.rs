@@ -14,6 +14,7 @@ pub mod clause;
 pub mod columns;
 pub mod datum;
 pub mod directory;
+pub mod estimate;
 pub mod functions;
 pub mod heat;
 pub mod histogram;

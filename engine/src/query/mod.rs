@@ -34,6 +34,7 @@ mod source_totals;
 mod tests;
 
 pub use aggregate::bucket::Bucket;
+pub use aggregate::estimate::{Estimate, estimate_aggregate};
 pub use aggregate::histogram::{BinValues, Histogram, HistogramRow, HistogramSpec};
 pub use aggregate::indexed_aggregate::{
     Aggregate, AggregateRow, AggregateSpec, aggregate, aggregate_together,

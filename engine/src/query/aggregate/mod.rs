@@ -23,3 +23,6 @@ pub mod histogram;
 pub mod indexed_aggregate;
 pub mod record_counts;
 pub mod top;
+
+// What they would cost.
+pub mod estimate;

@@ -179,6 +179,11 @@ impl Scan {
         &self.logs
     }
 
+    /// A visitor that chooses the chunks of the scan.
+    pub(in crate::query) fn pruning(&self) -> impl Visitor + '_ {
+        &self.prune
+    }
+
     /// What chunks are chosen by.
     pub(super) fn prune_test(&self) -> &Test {
         &self.prune.test
