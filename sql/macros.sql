@@ -12,10 +12,11 @@ CREATE OR REPLACE TEMP MACRO loom_position(dir) AS (
 );
 
 -- The least value that at least the fraction q of an index's values does not exceed: loom_quantile(dir, 'request', 'latency', 0.9999).
-CREATE OR REPLACE TEMP MACRO loom_quantile(dir, source, index, q, t_from := NULL, t_to := NULL, last := NULL, at := NULL) AS (
+-- With approx := true it is at most the width of a bin off, and much faster over long windows.
+CREATE OR REPLACE TEMP MACRO loom_quantile(dir, source, index, q, t_from := NULL, t_to := NULL, last := NULL, approx := NULL, at := NULL) AS (
     SELECT COLUMNS('^p[0-9]')
     FROM loom_aggregate(dir, source::VARCHAR, index::VARCHAR, quantiles := [q::DOUBLE], t_from := t_from::TIMESTAMPTZ,
-        t_to := t_to::TIMESTAMPTZ, last := last::INTERVAL, at := "at")
+        t_to := t_to::TIMESTAMPTZ, last := last::INTERVAL, approx := approx::BOOLEAN, at := "at")
 );
 
 -- The records whose value of an index is v_min or greater.
@@ -38,35 +39,29 @@ CREATE OR REPLACE TEMP MACRO loom_near(dir, source, hits, width, at := NULL) AS 
         ON found.ts >= around.hit - width::INTERVAL AND found.ts < around.hit + width::INTERVAL;
 
 -- The records of a window, each with the latest record of another source up to its time, which is at most
--- lookback (a minute) before the window: a STRUCT named latest. Without a window both sources are read whole.
-CREATE OR REPLACE TEMP MACRO loom_asof(dir, source, other, t_from := NULL, t_to := NULL, lookback := NULL, at := NULL) AS TABLE
+-- lookback (a second) before the window: a STRUCT named latest. A longer lookback reads as much more of the other source. Without a window
+-- both sources are read whole.
+CREATE OR REPLACE TEMP MACRO loom_asof(dir, source, other, t_from := NULL, t_to := NULL, last := NULL, lookback := NULL, at := NULL) AS TABLE
     SELECT found.*, latest
-    FROM loom_scan(dir, source::VARCHAR, t_from := t_from::TIMESTAMPTZ, t_to := t_to::TIMESTAMPTZ, at := "at") AS found
+    FROM loom_scan(dir, source::VARCHAR, t_from := t_from::TIMESTAMPTZ, t_to := t_to::TIMESTAMPTZ, last := last::INTERVAL, at := "at") AS found
     ASOF LEFT JOIN loom_scan(dir, other::VARCHAR, t_to := t_to::TIMESTAMPTZ, at := "at",
-        t_from := t_from::TIMESTAMPTZ - coalesce(lookback::INTERVAL, INTERVAL 1 MINUTE)) AS latest
+        t_from := t_from::TIMESTAMPTZ - coalesce(lookback::INTERVAL, INTERVAL 1 SECOND),
+        last := last::INTERVAL + coalesce(lookback::INTERVAL, INTERVAL 1 SECOND)) AS latest
         ON found.ts_ns >= latest.ts_ns;
 
--- The number of values of an index in each bucket, their rate per second, and their extremes and average.
-CREATE OR REPLACE TEMP MACRO loom_rates(dir, source, index, bucket, t_from := NULL, t_to := NULL, last := NULL, at := NULL) AS TABLE
-    SELECT found.bucket, found.count, found.count / epoch(bucket::INTERVAL) AS per_second, found.min, found.avg, found.max
-    FROM loom_aggregate(dir, source::VARCHAR, index::VARCHAR, bucket := bucket::INTERVAL, t_from := t_from::TIMESTAMPTZ,
-        t_to := t_to::TIMESTAMPTZ, last := last::INTERVAL, at := "at") AS found
-    ORDER BY found.bucket;
-
--- The usual quantiles of an index over time.
-CREATE OR REPLACE TEMP MACRO loom_percentiles(dir, source, index, bucket, t_from := NULL, t_to := NULL, last := NULL, at := NULL) AS TABLE
+-- The usual quantiles of an index over time; approx as for loom_quantile.
+CREATE OR REPLACE TEMP MACRO loom_percentiles(dir, source, index, bucket, t_from := NULL, t_to := NULL, last := NULL, approx := NULL, at := NULL) AS TABLE
     SELECT found.bucket, found.count, found.p50, found.p90, found.p99, found.p99_9, found.max
     FROM loom_aggregate(dir, source::VARCHAR, index::VARCHAR, bucket := bucket::INTERVAL, quantiles := [0.5, 0.9, 0.99, 0.999],
-        t_from := t_from::TIMESTAMPTZ, t_to := t_to::TIMESTAMPTZ, last := last::INTERVAL, at := "at") AS found
+        t_from := t_from::TIMESTAMPTZ, t_to := t_to::TIMESTAMPTZ, last := last::INTERVAL, approx := approx::BOOLEAN, at := "at") AS found
     ORDER BY found.bucket;
 
--- A heat map: one row for each bucket, one character for each power of two from the least value on. A darker character has more values,
--- on a logarithmic scale that all buckets share; a dot has none. The first character begins at least; values below 1 count as 1.
+-- A heat map as text: one row for each bucket, one character for each power of two from the least value on. A darker character has more
+-- values, on a logarithmic scale that all buckets share; a dot has none. The first character begins at least; values below 1 count as 1.
 CREATE OR REPLACE TEMP MACRO loom_heatmap(dir, source, index, bucket, t_from := NULL, t_to := NULL, last := NULL, at := NULL) AS TABLE
     WITH cells AS MATERIALIZED (
-        SELECT found.bucket AS span, floor(log2(greatest(coalesce(found.lower, 1)::DOUBLE, 1)))::INTEGER AS band,
-            sum(found.count)::BIGINT AS n
-        FROM loom_histogram(dir, source::VARCHAR, index::VARCHAR, bucket := bucket::INTERVAL, t_from := t_from::TIMESTAMPTZ,
+        SELECT found.t1 AS span, floor(log2(greatest(found.lower, 1)))::INTEGER AS band, sum(found.count)::BIGINT AS n
+        FROM loom_heat(dir, source::VARCHAR, index::VARCHAR, bucket := bucket::INTERVAL, bands := 65_536, t_from := t_from::TIMESTAMPTZ,
             t_to := t_to::TIMESTAMPTZ, last := last::INTERVAL, at := "at") AS found
         GROUP BY ALL
     ), grid AS (

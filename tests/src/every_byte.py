@@ -115,7 +115,14 @@ class Looker:
         for function in ("loom_sources", "loom_indexes", "loom_status", "loom_losses", "loom_snapshot"):
             self.ask(f"SELECT COLUMNS(*)::VARCHAR FROM {function}('{directory}')", directory)
         self.ask(f"SELECT COLUMNS(*)::VARCHAR FROM loom_chunks('{directory}', source := 'r')", directory)
-        self.ask(f"SELECT COLUMNS(*)::VARCHAR FROM loom_histogram('{directory}', 'r', 'n')", directory)
+        for call in ("loom_histogram('{}', 'r', 'n')", "loom_heat('{}', 'r', 'n')", "loom_estimate('{}', 'r', index := 'n')"):
+            self.ask(f"SELECT COLUMNS(*)::VARCHAR FROM {call.format(directory)}", directory)
+        rows = self.ask(f"SELECT addr, n, mark FROM loom_top('{directory}', 'r', 'n', 50)", directory)
+        if not isinstance(rows, str):
+            self.hold(rows)
+        rows = self.ask(f"SELECT sum(count) FROM loom_rate('{directory}', 'r')", directory)
+        if confined and not isinstance(rows, str) and rows != [(len(self.written),)]:
+            raise Wrong(f"rate: {rows}")
         if self.connection.execute("SELECT 42").fetchall() != [(42,)]:
             raise Wrong("the session is gone")
 

@@ -371,6 +371,9 @@ fn losses_are_listed_and_make_complete_queries_fail_in_their_window_alone() -> R
             format!(
                 "loom_histogram('{dir}', 'r', 'n', bucket := INTERVAL 1 SECOND, complete := true)"
             ),
+            format!("loom_heat('{dir}', 'r', 'n', complete := true)"),
+            format!("loom_rate('{dir}', 'r', complete := true)"),
+            format!("loom_top('{dir}', 'r', 'n', 3, complete := true)"),
             format!("loom_scan(['{dir}'], 'r', t_to := now(), complete := true)"),
         ] {
             let told = said(&mut session, &format!("SELECT count(*) FROM {call}"));
@@ -408,6 +411,10 @@ fn a_directory_that_is_gone_is_told_by_its_path() -> Result<()> {
         for call in [
             format!("loom_tail('{gone}', 'r', 1)"),
             format!("loom_histogram('{gone}', 'r', 'n')"),
+            format!("loom_heat('{gone}', 'r', 'n')"),
+            format!("loom_rate('{gone}', 'r')"),
+            format!("loom_top('{gone}', 'r', 'n', 1)"),
+            format!("loom_estimate('{gone}', 'r')"),
             format!("loom_chunks('{gone}')"),
             format!("loom_losses(['{gone}'])"),
         ] {

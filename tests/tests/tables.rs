@@ -1,10 +1,12 @@
 //! Sources as tables: a catalog with a view for each source, in both DuckDB versions, which leaves the user's own databases alone.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use loom_tests::daemon::ingestd;
 use loom_tests::duckdb::{Database, Session, Version};
+use loom_tests::machine;
 use tempfile::TempDir;
 
 /// Loads one more source of `rows` records: field `n` counts from 0, and is indexed.
@@ -68,6 +70,7 @@ fn a_source_is_a_view_whatever_its_name() -> Result<()> {
         session.attach(&quoted, None)?;
         session.query("USE \"a run's \"\"1\"\"\"")?;
         let mut tables = column(&mut session, "SHOW TABLES")?;
+        tables.retain(|name| !name.contains("__"));
         tables.sort();
         // Names that differ in case alone are one name to DuckDB.
         let mut expected = names.map(str::to_owned);
@@ -121,25 +124,74 @@ fn attaching_again_shows_what_came_and_drops_what_went() -> Result<()> {
     let place = tempfile::tempdir()?;
     let dir = directory(&place, "run", &[("old", 1), ("kept", 2)])?;
     let mut session = Session::open(Version::V2)?;
-    let tables = "SELECT view_name FROM duckdb_views() WHERE database_name = 'run' AND schema_name = 'main' ORDER BY ALL";
+    let tables = "SELECT view_name FROM duckdb_views() WHERE database_name = 'run' AND schema_name = 'main' AND view_name NOT LIKE '%heat' ORDER BY ALL";
     session.attach(&dir, None)?;
     session.query("CREATE VIEW run.mine AS SELECT 1")?;
-    assert_eq!(column(&mut session, tables)?, ["kept", "mine", "old"]);
+    assert_eq!(
+        column(&mut session, tables)?,
+        ["kept", "kept__n", "mine", "old", "old__n"]
+    );
     load(&dir, "new", 3)?;
     session.query("USE run")?;
     let rows = session.attach(&dir, None)?;
     let named: Vec<_> = rows.into_iter().filter_map(|row| row[1].clone()).collect();
-    assert_eq!(named, ["old", "kept", "new"]);
+    assert_eq!(named[..4], ["old", "kept", "new", "old__n"]);
     assert_eq!(
         column(&mut session, tables)?,
-        ["kept", "mine", "new", "old"]
+        ["kept", "kept__n", "mine", "new", "new__n", "old", "old__n"]
     );
     // Another directory has taken the path.
     std::fs::remove_dir_all(&dir)?;
     directory(&place, "run", &[("kept", 4)])?;
     session.attach(&dir, None)?;
-    assert_eq!(column(&mut session, tables)?, ["kept", "mine"]);
+    assert_eq!(column(&mut session, tables)?, ["kept", "kept__n", "mine"]);
     assert_eq!(session.value("SELECT count(*) FROM kept")?, "4");
+    Ok(())
+}
+
+#[test]
+fn an_index_is_a_view_by_second_that_adds_up_and_reads_what_is_asked_for() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    // A source that has the name of a view of another's index.
+    let dir = directory(&place, "run", &[("r", 60_000), ("r__n", 10)])?;
+    for version in Version::ALL {
+        let mut session = Session::open(version)?;
+        session.attach(&dir, None)?;
+        assert_eq!(session.value("SELECT count(*) FROM run.r__n")?, "10");
+        let by_second = "SELECT count(*), sum(count), sum(sum) = (SELECT sum(n) FROM run.r), max(max) FROM run.r__n_1";
+        assert_eq!(
+            column(&mut session, by_second)?,
+            ["60", "60000", "true", "59999"]
+        );
+        let window = "bucket >= '2026-01-01 00:00:10+00' AND bucket < '2026-01-01 00:00:12+00'";
+        let some = format!("SELECT count(*), sum(count), min(min) FROM run.r__n_1 WHERE {window}");
+        assert_eq!(column(&mut session, &some)?, ["2", "2000", "10000"]);
+        if version == Version::V2 {
+            let read = "SELECT chunks_read <= 4 AND chunks_total > 20 FROM loom_scan_stats() ORDER BY scan DESC LIMIT 1";
+            assert_eq!(session.value(read)?, "true");
+        }
+        let heat = "SELECT sum(count), count(DISTINCT t1) FROM run.r__n__heat";
+        assert_eq!(column(&mut session, heat)?, ["60000", "60"]);
+    }
+    Ok(())
+}
+
+#[test]
+fn the_setting_loom_dir_holds_for_all_connections() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = directory(&place, "run", &[("r", 7)])?;
+    let script = "
+import duckdb, sys
+db = duckdb.connect(config={'allow_unsigned_extensions': 'true'})
+db.execute(f\"LOAD '{sys.argv[1]}'\")
+db.execute(f\"SET loom_dir = '{sys.argv[2]}'\")
+print(db.cursor().execute(\"SELECT count(*) FROM loom_scan('r')\").fetchall())";
+    let output = Command::new(machine::python()?)
+        .args(["-c", script])
+        .args([Version::V2.extension(), dir])
+        .output()?;
+    let answer = String::from_utf8(output.stdout)?;
+    assert_eq!(answer.trim(), "[(7,)]", "{:?}", output.stderr);
     Ok(())
 }
 

@@ -21,19 +21,21 @@ pub enum Fill {
         field: usize,
         labels: Option<Labels>,
     },
+    /// The directory's path.
+    Dir(String),
     Unknown,
 }
 
 impl Fill {
     /// Those of an output, in its order.
-    pub fn all(shown: &[Shown], source: &Source) -> Vec<Fill> {
+    pub fn all(shown: &[Shown], source: &Source, dir: &str) -> Vec<Fill> {
         shown
             .iter()
-            .map(|shown| Fill::new(*shown, source))
+            .map(|shown| Fill::new(*shown, source, dir))
             .collect()
     }
 
-    pub fn new(shown: Shown, source: &Source) -> Fill {
+    pub fn new(shown: Shown, source: &Source, dir: &str) -> Fill {
         match shown {
             Shown::Source => Fill::Source,
             Shown::Ts => Fill::Ts,
@@ -48,12 +50,18 @@ impl Fill {
                     .map(Labels::of);
                 Fill::Field { field, labels }
             }
+            Shown::Dir => Fill::Dir(dir.to_owned()),
             Shown::Unknown => Fill::Unknown,
         }
     }
 
     pub fn needs_records(&self) -> bool {
-        !matches!(self, Fill::Source | Fill::Unknown)
+        !matches!(self, Fill::Source | Fill::Dir(_) | Fill::Unknown)
+    }
+
+    /// Whether it is the same in all rows of a directory and not in all of a call.
+    pub fn differs_by_directory(&self) -> bool {
+        matches!(self, Fill::Dir(_))
     }
 }
 
@@ -93,6 +101,31 @@ pub fn constants<V: RawVectors>(
     Ok(())
 }
 
+/// Writes the directory of all `rows` rows of the output, which are of one.
+pub fn one_dir<V: RawVectors>(out: &mut Output<'_, V>, rows: usize, fills: &[Fill]) -> Result<()> {
+    for (position, fill) in fills.iter().enumerate() {
+        if let Fill::Dir(dir) = fill {
+            out.constant(position, dir, rows)?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes the directory of some rows of an output that has rows of several.
+pub fn dirs<V: RawVectors>(
+    out: &mut Output<'_, V>,
+    from: usize,
+    rows: usize,
+    fills: &[Fill],
+) -> Result<()> {
+    for (position, fill) in fills.iter().enumerate() {
+        if let Fill::Dir(dir) = fill {
+            out.repeated(position, from, rows, dir.as_bytes())?;
+        }
+    }
+    Ok(())
+}
+
 fn write<V: RawVectors>(
     out: &mut Output<'_, V>,
     at: At,
@@ -100,7 +133,7 @@ fn write<V: RawVectors>(
     fill: &Fill,
 ) -> Result<()> {
     match fill {
-        Fill::Source | Fill::Unknown => Ok(()),
+        Fill::Source | Fill::Dir(_) | Fill::Unknown => Ok(()),
         Fill::Ts => group::ts(out, at, group),
         Fill::TsNs => group::ts_ns(out, at, group),
         Fill::Addr => group::addr(out, at, group),

@@ -9,4 +9,5 @@ pub mod memory;
 pub mod scan;
 pub mod tail;
 pub mod text;
+pub mod top;
 pub mod vectors;

@@ -58,9 +58,9 @@ struct Claim {
 impl ScanRun {
     pub fn new(parts: Vec<ScanPart>, source: String, stop: &dyn Fn() -> bool) -> Result<ScanRun> {
         let poll = Poll::new(stop);
-        let reads = parts
-            .iter()
-            .any(|part| part.fills.iter().any(Fill::needs_records));
+        let is_one = parts.len() == 1;
+        let reads = |fill: &Fill| fill.needs_records() || !is_one && fill.differs_by_directory();
+        let reads = parts.iter().any(|part| part.fills.iter().any(reads));
         let mut rows = if reads { None } else { Some(0) };
         for part in &parts {
             if let Some(before) = rows {
@@ -174,6 +174,10 @@ impl ScanWorker {
         };
         if let Some(part) = run.parts.first() {
             fill::constants(out, &run.source, filled, &part.fills)?;
+        }
+        let part = self.reader.as_ref().map_or(0, |(part, _)| *part);
+        if let Some(part) = run.parts.get(part) {
+            fill::one_dir(out, filled, &part.fills)?;
         }
         Ok(filled)
     }

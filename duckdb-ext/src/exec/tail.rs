@@ -67,6 +67,7 @@ impl TailPart {
         let rows = proven::at(step.rows.rows, self.next_row..self.next_row + taken);
         let group = Group::new(step.rows, rows);
         fill::group(out, from, group, &self.fills)?;
+        fill::dirs(out, from, taken, &self.fills)?;
         self.next_row += taken;
         Ok(taken)
     }

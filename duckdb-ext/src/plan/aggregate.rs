@@ -1,31 +1,30 @@
 //! `loom_aggregate`: exact statistics of an index's values over a window, whole or by buckets of time.
 
-use loom_engine::TimeRange;
-use loom_engine::query::{AggregateRow, AggregateSpec, Bucket, Poll, Quantile, aggregate_together};
+use loom_engine::query::{Aggregate, AggregateRow, AggregateSpec, Bucket, Poll, Quantile};
 
 use super::arguments::{Ambient, Arguments};
 use super::bucket;
+use super::buckets::{Buckets, Window};
 use super::columns::Column;
 use super::parameters::{
-    APPROX, AT, BUCKET, COMPLETE, LAST, Parameter, QUANTILES, T_FROM, T_TO, V_MAX, V_MIN,
+    APPROX, AT, BUCKET, COMPLETE, LAST, PARTIAL, POINTS, Parameter, QUANTILES, T_FROM, T_TO, V_MAX,
+    V_MIN,
 };
 use super::part::Part;
-use super::selection::{Selection, newest};
+use super::selection::Selection;
 use super::stats;
-use super::time::TimeArguments;
 use super::types::SqlType;
 use super::values::Values;
 use crate::error::{Problem, Result};
-use crate::exec::cells::Cell;
+use crate::exec::cells::{Cell, Pieces};
 
 pub const PARAMETERS: &[Parameter] = &[
-    T_FROM, T_TO, LAST, BUCKET, QUANTILES, APPROX, V_MIN, V_MAX, AT, COMPLETE,
+    T_FROM, T_TO, LAST, BUCKET, POINTS, PARTIAL, QUANTILES, APPROX, V_MIN, V_MAX, AT, COMPLETE,
 ];
 
 pub struct AggregatePlan {
     selection: Selection,
-    times: TimeArguments,
-    bucket: Option<Bucket>,
+    pub buckets: Buckets,
     quantiles: Vec<Quantile>,
     approx: bool,
     columns: Vec<Column>,
@@ -35,17 +34,14 @@ pub struct AggregatePlan {
 impl AggregatePlan {
     pub fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<AggregatePlan> {
         let (selection, parts) = Selection::bind(arguments, ambient)?;
-        let times = arguments.times()?;
-        times.range(None)?;
+        let buckets = Buckets::bind(arguments, None)?;
         let values = Values::of(&parts)?;
         let quantiles = quantiles(arguments)?;
-        let bucket = bucket::of(arguments)?;
         Ok(AggregatePlan {
-            columns: columns(bucket.is_some(), values, &quantiles),
+            columns: columns(buckets.is_bucketed(), values, &quantiles),
             approx: arguments.boolean("approx")?.unwrap_or(false),
             selection,
-            times,
-            bucket,
+            buckets,
             quantiles,
             values,
         })
@@ -55,37 +51,57 @@ impl AggregatePlan {
         &self.columns
     }
 
-    pub fn rows(&self, ambient: &Ambient<'_>) -> Result<Vec<Vec<Cell>>> {
+    /// Begins an execution.
+    pub fn start(&self, ambient: &Ambient<'_>) -> Result<AggregatePieces> {
         let parts = self.selection.now(ambient)?;
-        let newest = newest(&parts, &self.times)?;
-        let time = self.times.range(newest)?;
-        self.selection
-            .require_complete(&parts, &time.into(), ambient)?;
+        let window = self.buckets.now(&self.selection, &parts, ambient)?;
         let asked = parts
             .iter()
-            .map(|part| Ok((part.snapshot.clone(), self.spec(part, time, ambient)?)))
+            .map(|part| Ok((part.snapshot.clone(), self.spec(part, window, ambient)?)))
             .collect::<Result<Vec<_>>>()?;
-        let rows = aggregate_together(&asked, &Poll::new(ambient.stop))?;
-        for part in &parts {
-            stats::remember(&part.dir, &part.source.name, part.snapshot.stats());
-        }
-        Ok(rows
-            .iter()
-            .map(|row| cells(self.values, self.bucket, row))
-            .collect())
+        Ok(AggregatePieces {
+            aggregate: Aggregate::new(&asked)?,
+            bucket: window.bucket,
+            values: self.values,
+            parts,
+        })
     }
 
-    fn spec(&self, part: &Part, time: TimeRange, ambient: &Ambient<'_>) -> Result<AggregateSpec> {
+    fn spec(&self, part: &Part, window: Window, ambient: &Ambient<'_>) -> Result<AggregateSpec> {
         Ok(AggregateSpec {
             source: part.source.id,
             index: part.chosen.required_index()?.id,
-            time,
+            time: window.time,
             value: part.chosen.range(),
-            bucket: self.bucket,
+            bucket: window.bucket,
             quantiles: self.quantiles.clone(),
             approx: self.approx,
             threads: ambient.threads,
         })
+    }
+}
+
+/// The rows of an execution, some buckets a piece.
+pub struct AggregatePieces {
+    aggregate: Aggregate,
+    bucket: Option<Bucket>,
+    values: Values,
+    parts: Vec<Part>,
+}
+
+impl Pieces for AggregatePieces {
+    fn next(&mut self, poll: &Poll<'_>) -> Result<Option<Vec<Vec<Cell>>>> {
+        let Some(rows) = self.aggregate.next(poll)? else {
+            return Ok(None);
+        };
+        let cells = |row| cells(self.values, self.bucket, row);
+        Ok(Some(rows.iter().map(cells).collect()))
+    }
+}
+
+impl Drop for AggregatePieces {
+    fn drop(&mut self) {
+        stats::remember_all(&self.parts);
     }
 }
 
@@ -124,7 +140,7 @@ fn columns(bucketed: bool, values: Values, quantiles: &[Quantile]) -> Vec<Column
     columns
 }
 
-fn quantiles(arguments: &Arguments) -> Result<Vec<Quantile>> {
+pub fn quantiles(arguments: &Arguments) -> Result<Vec<Quantile>> {
     let mut quantiles: Vec<Quantile> = Vec::new();
     for q in arguments.doubles("quantiles")?.unwrap_or_default() {
         let quantile =

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use super::access::Access;
 use super::datum::{Datum, Interval};
 use super::paths::Given;
 use super::time::TimeArguments;
@@ -16,6 +17,7 @@ pub struct Ambient<'a> {
     pub stop: &'a dyn Fn() -> bool,
     /// So many threads may work at it.
     pub threads: usize,
+    pub access: Access,
 }
 
 #[derive(Debug)]
@@ -104,9 +106,13 @@ impl Arguments {
 
     /// A count that must be given.
     pub fn required_count(&self, name: &str) -> Result<u64> {
+        self.count(name)?.ok_or_else(|| missing(name))
+    }
+
+    pub fn count(&self, name: &str) -> Result<Option<u64>> {
         match self.get(name) {
-            None => Err(missing(name)),
-            Some(Datum::Int(value)) => u64::try_from(*value).map_err(|_| {
+            None => Ok(None),
+            Some(Datum::Int(value)) => u64::try_from(*value).map(Some).map_err(|_| {
                 Problem::binder(format!("{name} must not be negative: it is {value}"))
             }),
             Some(other) => Err(mismatch(name, "BIGINT", other)),
@@ -253,6 +259,7 @@ mod tests {
             loom_dir: Some("/set".into()),
             stop: &|| false,
             threads: 1,
+            access: Access::All,
         };
         let directories = |datum| arguments(&[("dir", datum)]).directories(&ambient);
         let given = |paths: &[&str]| Given::new(paths.iter().map(|path| (*path).into()).collect());

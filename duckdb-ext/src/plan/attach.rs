@@ -1,12 +1,13 @@
-//! Sources as tables: the statements that create an in-memory catalog with a view for each source of a directory. DuckDB 2 runs them
-//! in place of a pragma; the table function `loom_attach` lists them.
+//! Sources as tables: the statements that create an in-memory catalog with a view for each source of a directory, and two for each of its indexes,
+//! which a dashboard can live on. DuckDB 2 runs them in place of a pragma; the table function `loom_attach` lists them.
 //!
 //! No statement writes into a catalog that is a file, whatever its name.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use loom_engine::schema::is_builtin;
+use loom_engine::schema::{Source, is_builtin};
 
 use super::arguments::{Ambient, Arguments};
 use super::columns::Column;
@@ -30,17 +31,30 @@ const SCHEMA: &str = "main";
 /// A variable that exists during one statement.
 const CHECKED: &str = "loom_attach_checked";
 
+/// Of the views of indexes: a dashboard asks for them all the time, and bins answer in a hundredth of it.
+const QUANTILES: &str = ", quantiles := [0.5, 0.9, 0.99, 0.999, 0.9999], approx := true";
+
 /// The part of a directory's name that its catalog's default name leaves out.
 const SUFFIX: &str = ".loom";
 
 /// A view's schema and name.
 pub type ViewName = (&'static str, String);
 
-/// What a view shows: a source, and the directories that have it, in SQL.
-pub struct ViewSource {
+/// A source, and the directories that have it, in SQL.
+struct ViewSource {
     source: String,
     dirs: String,
+    /// Open in all of these directories.
+    indexes: Vec<IndexShown>,
 }
+
+struct IndexShown {
+    name: String,
+    has_values: bool,
+}
+
+/// A view's name, and the query that it stands for.
+pub type View = (ViewName, String);
 
 /// The columns of the table function.
 pub fn columns() -> Vec<Column> {
@@ -57,7 +71,7 @@ impl AttachPlan {
     pub fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<AttachPlan> {
         // A view goes on meaning these directories where the process changes its own.
         let given = arguments.directories(ambient)?.absolute()?;
-        let paths = given.paths(ambient.stop)?;
+        let paths = given.paths(ambient)?;
         for path in &paths {
             directory::open(path)?;
         }
@@ -74,50 +88,81 @@ impl AttachPlan {
         Ok(AttachPlan { given, catalog })
     }
 
-    /// The views of the sources as they are now.
-    pub fn views(&self, ambient: &Ambient<'_>) -> Result<Vec<(ViewName, ViewSource)>> {
-        let paths = self.given.paths(ambient.stop)?;
-        // In the order in which they were first met, each with the directories that have it.
-        let mut sources: Vec<(String, Vec<&PathBuf>)> = Vec::new();
+    /// The views of the sources as they are now: first one of each source, then those of indexes, which give way to a source of the same name.
+    pub fn views(&self, ambient: &Ambient<'_>) -> Result<Vec<View>> {
+        let sources = self.sources(ambient)?;
+        let mut taken = BTreeSet::new();
+        let mut views = Vec::new();
+        for (shown, number) in sources.iter().zip(1..) {
+            let schema = match is_builtin(&shown.source) {
+                true => BUILTIN_SCHEMA,
+                false => SCHEMA,
+            };
+            let name = free_name(&mut taken, schema, shown.source.clone(), number);
+            let (dirs, source) = (&shown.dirs, literal(&shown.source));
+            views.push((name, format!("FROM loom_scan({dirs}, {source})")));
+        }
+        let asked = sources.iter().filter(|shown| !is_builtin(&shown.source));
+        let asked = asked.flat_map(|shown| shown.indexes.iter().map(move |index| (shown, index)));
+        for ((shown, index), number) in asked.zip(1..) {
+            let (dirs, source) = (&shown.dirs, literal(&shown.source));
+            let call = format!(
+                "{dirs}, {source}, {}, bucket := INTERVAL 1 SECOND",
+                literal(&index.name)
+            );
+            let base = format!("{}__{}", shown.source, index.name);
+            let name = free_name(&mut taken, SCHEMA, base.clone(), number);
+            views.push((name, format!("FROM loom_aggregate({call}{QUANTILES})")));
+            if index.has_values {
+                let name = free_name(&mut taken, SCHEMA, format!("{base}__heat"), number);
+                views.push((name, format!("FROM loom_heat({call})")));
+            }
+        }
+        Ok(views)
+    }
+
+    /// In the order in which they are first met, each with the directories that have it.
+    fn sources(&self, ambient: &Ambient<'_>) -> Result<Vec<ViewSource>> {
+        let paths = self.given.paths(ambient)?;
+        let mut sources: Vec<(Arc<Source>, Vec<&PathBuf>, Vec<IndexShown>)> = Vec::new();
         let mut places: HashMap<String, usize> = HashMap::new();
         for path in &paths {
             let snapshot = directory::open(path)?.snapshot()?;
             for source in snapshot.catalog().sources() {
                 let place = *places.entry(source.name.clone()).or_insert(sources.len());
+                let indexes = open_indexes(source);
                 match sources.get_mut(place) {
-                    Some((_, holders)) => holders.push(path),
-                    None => sources.push((source.name.clone(), vec![path])),
+                    Some((_, holders, known)) => {
+                        holders.push(path);
+                        known.retain(|index| {
+                            let mut others = indexes.iter();
+                            others.any(|other| other.name == index.name)
+                        });
+                    }
+                    None => sources.push((Arc::clone(source), vec![path], indexes)),
                 }
             }
         }
-        let mut taken = BTreeSet::new();
-        let views = sources.into_iter().zip(1..).map(
-            |((source, holders), number)| -> Result<(ViewName, ViewSource)> {
-                let schema = match is_builtin(&source) {
-                    true => BUILTIN_SCHEMA,
-                    false => SCHEMA,
-                };
-                // SQL ignores the case of names; the older source keeps the name.
-                let mut name = source.clone();
-                while !taken.insert((schema, name.to_lowercase())) {
-                    name = format!("{name}_{number}");
+        let shown = sources.into_iter().map(|(source, holders, indexes)| {
+            // What was given, where all of it has the source: a glob then goes on meaning what it matches.
+            let dirs = match holders.len() == paths.len() {
+                true => list(self.given.texts().iter().map(String::as_str)),
+                false => {
+                    let texts = holders.iter().map(|path| text(path));
+                    list(texts.collect::<Result<Vec<_>>>()?.into_iter())
                 }
-                // What was given, where all of it has the source: a glob then goes on meaning what it matches.
-                let dirs = match holders.len() == paths.len() {
-                    true => list(self.given.texts().iter().map(String::as_str)),
-                    false => {
-                        let texts = holders.iter().map(|path| text(path));
-                        list(texts.collect::<Result<Vec<_>>>()?.into_iter())
-                    }
-                };
-                Ok(((schema, name), ViewSource { source, dirs }))
-            },
-        );
-        views.collect()
+            };
+            Ok(ViewSource {
+                source: source.name.clone(),
+                dirs,
+                indexes,
+            })
+        });
+        shown.collect()
     }
 
     /// In the order in which they are to run.
-    pub fn statements(&self, views: &[(ViewName, ViewSource)], gone: &[ViewName]) -> Vec<String> {
+    pub fn statements(&self, views: &[View], gone: &[ViewName]) -> Vec<String> {
         let catalog = identifier(&self.catalog);
         let mut statements = vec![
             self.check(),
@@ -130,10 +175,11 @@ impl AttachPlan {
             gone.iter()
                 .map(|view| format!("DROP VIEW IF EXISTS {}", path(view))),
         );
-        statements.extend(views.iter().map(|(view, shown)| {
-            let (path, dirs, source) = (path(view), &shown.dirs, literal(&shown.source));
-            format!("CREATE OR REPLACE VIEW {path} AS FROM loom_scan({dirs}, {source})")
-        }));
+        statements.extend(
+            views
+                .iter()
+                .map(|(view, query)| format!("CREATE OR REPLACE VIEW {} AS {query}", path(view))),
+        );
         statements
     }
 
@@ -161,7 +207,7 @@ impl AttachPlan {
     }
 
     /// For the pragma: one text, which ends with a query of the tables that are there now.
-    pub fn script(&self, views: &[(ViewName, ViewSource)], gone: &[ViewName]) -> String {
+    pub fn script(&self, views: &[View], gone: &[ViewName]) -> String {
         let catalog = literal(&self.catalog);
         let names: Vec<String> = views
             .iter()
@@ -175,6 +221,29 @@ impl AttachPlan {
         ));
         statements.join(";\n")
     }
+}
+
+fn open_indexes(source: &Source) -> Vec<IndexShown> {
+    let open = source.indexes.iter().filter(|index| index.is_open());
+    let shown = open.map(|index| IndexShown {
+        name: index.name.clone(),
+        has_values: index.value_field().is_some(),
+    });
+    shown.collect()
+}
+
+/// The name, or where it is taken one with the number. SQL ignores the case of names.
+fn free_name(
+    taken: &mut BTreeSet<ViewName>,
+    schema: &'static str,
+    name: String,
+    number: usize,
+) -> ViewName {
+    let mut name = name;
+    while !taken.insert((schema, name.to_lowercase())) {
+        name = format!("{name}_{number}");
+    }
+    (schema, name)
 }
 
 fn text(path: &Path) -> Result<&str> {
@@ -225,16 +294,12 @@ mod tests {
             given: Given::new(vec!["/it's/a \"run\".loom".to_owned()]).unwrap(),
             catalog: "my \"run\"".to_owned(),
         };
-        let shown = |source: &str, dirs: &[&str]| {
-            let shown = ViewSource {
-                source: source.to_owned(),
-                dirs: list(dirs.iter().copied()),
-            };
-            ((SCHEMA, source.to_owned()), shown)
-        };
+        let shown = |source: &str, query: &str| ((SCHEMA, source.to_owned()), query.to_owned());
+        let dirs = list(["/a", "/it's"].into_iter());
+        let source = literal("o'x\"y");
         let views = [
-            shown("a.b", &["/it's/a \"run\".loom"]),
-            shown("o'x\"y", &["/a", "/it's"]),
+            shown("a.b", "FROM x"),
+            shown("o'x\"y", &format!("FROM loom_scan({dirs}, {source})")),
         ];
         let gone = [(BUILTIN_SCHEMA, "select".to_owned())];
         let statements = attachment.statements(&views, &gone);
@@ -244,7 +309,7 @@ mod tests {
                 "ATTACH IF NOT EXISTS ':memory:' AS \"my \"\"run\"\"\" (READ_WRITE)",
                 "CREATE SCHEMA IF NOT EXISTS \"my \"\"run\"\"\".loom",
                 "DROP VIEW IF EXISTS \"my \"\"run\"\"\".loom.\"select\"",
-                "CREATE OR REPLACE VIEW \"my \"\"run\"\"\".main.\"a.b\" AS FROM loom_scan('/it''s/a \"run\".loom', 'a.b')",
+                "CREATE OR REPLACE VIEW \"my \"\"run\"\"\".main.\"a.b\" AS FROM x",
                 "CREATE OR REPLACE VIEW \"my \"\"run\"\"\".main.\"o'x\"\"y\" AS FROM loom_scan(['/a', '/it''s'], 'o''x\"y')",
             ]
         );

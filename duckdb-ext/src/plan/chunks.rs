@@ -62,7 +62,7 @@ impl ChunksPlan {
     }
 
     fn directories(&self, ambient: &Ambient<'_>) -> Result<Vec<Listed>> {
-        let paths = self.given.paths(ambient.stop)?;
+        let paths = self.given.paths(ambient)?;
         paths.into_iter().map(|path| self.list(path)).collect()
     }
 

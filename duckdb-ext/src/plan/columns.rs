@@ -1,4 +1,4 @@
-//! The columns of `loom_scan`: `source`, `ts`, `ts_ns`, the source's fields, `addr`. `source` is first because `count(*)` asks
+//! The columns of `loom_scan`: `source`, `ts`, `ts_ns`, the source's fields, `addr`, `dir`. `source` is first because `count(*)` asks
 //! for the first column alone, and it is known without reading a record.
 
 use loom_engine::schema::FieldDef;
@@ -31,6 +31,7 @@ pub enum Shown {
     /// All of a raw source's payload.
     Payload,
     Addr,
+    Dir,
     /// A column that DuckDB makes up; nothing is written.
     Unknown,
 }
@@ -55,6 +56,7 @@ pub fn of_fields(fields: &[FieldDef]) -> Vec<Column> {
             .map(|field| Column::new(&field.name, of_field(field))),
     );
     columns.push(Column::new("addr", SqlType::U64));
+    columns.push(Column::new("dir", SqlType::Text));
     columns
 }
 
@@ -73,6 +75,7 @@ pub fn shown(column: usize, fields: usize) -> Shown {
             }
         }
         _ if column == BEFORE_FIELDS + middle => Shown::Addr,
+        _ if column == BEFORE_FIELDS + middle + 1 => Shown::Dir,
         _ => Shown::Unknown,
     }
 }
@@ -84,15 +87,15 @@ mod tests {
     #[test]
     fn columns_are_numbered_as_declared() {
         let shown_of = |fields: usize| {
-            (0..fields.max(1) + 5)
+            (0..fields.max(1) + 6)
                 .map(|column| shown(column, fields))
                 .collect::<Vec<_>>()
         };
         use Shown::*;
         assert_eq!(
             shown_of(2),
-            [Source, Ts, TsNs, Field(0), Field(1), Addr, Unknown]
+            [Source, Ts, TsNs, Field(0), Field(1), Addr, Dir, Unknown]
         );
-        assert_eq!(shown_of(0), [Source, Ts, TsNs, Payload, Addr, Unknown]);
+        assert_eq!(shown_of(0), [Source, Ts, TsNs, Payload, Addr, Dir, Unknown]);
     }
 }

@@ -7,17 +7,23 @@ use super::aggregate::{self, AggregatePlan};
 use super::arguments::{Ambient, Arguments};
 use super::attach::{self, AttachPlan};
 use super::chunks::{self, ChunksPlan};
+use super::clause::Clause;
 use super::columns::Column;
+use super::estimate::{self, EstimatePlan};
+use super::heat::{self, HeatPlan};
 use super::histogram::{self, HistogramPlan};
 use super::parameters::{DIR, INDEX, N, Parameter, SOURCE};
+use super::rate::{self, RatePlan};
 use super::scan::{self, ScanPlan};
 use super::tables::{self, DirectoryTable};
 use super::tail::TailPlan;
+use super::top::{self, TopPlan};
 use super::types::SqlType;
 use crate::error::Result;
 use crate::exec::cells::TableRun;
 use crate::exec::scan::{ScanRun, ScanWorker};
 use crate::exec::tail::TailRun;
+use crate::exec::top::TopRun;
 use crate::exec::vectors::{Output, RawVectors};
 
 pub struct Function {
@@ -63,12 +69,50 @@ pub const FUNCTIONS: &[Function] = &[
         bind: |arguments, ambient| Ok(Bound::Histogram(HistogramPlan::bind(arguments, ambient)?)),
     },
     Function {
+        name: "loom_heat",
+        description: "The number of values of an index of a source in each cell of time and value, for a heat map: from t1 to t2, from lower to upper. Empty cells are omitted.",
+        examples: &[
+            "FROM loom_heat('telemetry.loom', 'requests', 'latency', last := INTERVAL 1 HOUR, points := 200)",
+        ],
+        positional: &[DIR, SOURCE, INDEX],
+        named: heat::PARAMETERS,
+        bind: |arguments, ambient| Ok(Bound::Heat(HeatPlan::bind(arguments, ambient)?)),
+    },
+    Function {
+        name: "loom_rate",
+        description: "The number of records of a source in each bucket of time, and per second. It needs no index.",
+        examples: &[
+            "FROM loom_rate('telemetry.loom', 'requests', bucket := INTERVAL 1 SECOND, last := INTERVAL 5 MINUTE)",
+        ],
+        positional: &[DIR, SOURCE],
+        named: rate::PARAMETERS,
+        bind: |arguments, ambient| Ok(Bound::Rate(RatePlan::bind(arguments, ambient)?)),
+    },
+    Function {
+        name: "loom_top",
+        description: "The n records of a source with the greatest values of an index, the greatest first; of equal values the oldest first.",
+        examples: &["FROM loom_top('telemetry.loom', 'requests', 'latency', 10)"],
+        positional: &[DIR, SOURCE, INDEX, N],
+        named: top::PARAMETERS,
+        bind: |arguments, ambient| Ok(Bound::Top(TopPlan::bind(arguments, ambient)?)),
+    },
+    Function {
         name: "loom_tail",
         description: "The latest n records of a source of a Loom directory, newest first; records of several directories are ordered by arrival.",
         examples: &["FROM loom_tail('telemetry.loom', 'requests', 10)"],
         positional: &[DIR, SOURCE, N],
         named: &[],
         bind: |arguments, ambient| Ok(Bound::Tail(TailPlan::bind(arguments, ambient)?)),
+    },
+    Function {
+        name: "loom_estimate",
+        description: "What a scan would read of a source, and with an index what its aggregate and its quantiles would read, in chunks and bytes; as the summaries say, and without reading them.",
+        examples: &[
+            "FROM loom_estimate('telemetry.loom', 'requests', index := 'latency', bucket := INTERVAL 1 SECOND, last := INTERVAL 1 HOUR)",
+        ],
+        positional: &[DIR, SOURCE],
+        named: estimate::PARAMETERS,
+        bind: |arguments, ambient| Ok(Bound::Estimate(EstimatePlan::bind(arguments, ambient)?)),
     },
     Function {
         name: "loom_sources",
@@ -187,6 +231,10 @@ pub enum Bound {
     Tail(TailPlan),
     Aggregate(AggregatePlan),
     Histogram(HistogramPlan),
+    Heat(HeatPlan),
+    Rate(RatePlan),
+    Top(TopPlan),
+    Estimate(EstimatePlan),
     Chunks(ChunksPlan),
     Table(Vec<Column>, DirectoryTable),
     Attach(Vec<Column>, AttachPlan),
@@ -200,6 +248,10 @@ impl Bound {
             Bound::Tail(plan) => plan.columns(),
             Bound::Aggregate(plan) => plan.columns(),
             Bound::Histogram(plan) => plan.columns(),
+            Bound::Heat(plan) => plan.columns(),
+            Bound::Rate(plan) => plan.columns(),
+            Bound::Top(plan) => plan.columns(),
+            Bound::Estimate(plan) => plan.columns(),
             Bound::Chunks(plan) => plan.columns(),
             Bound::Table(columns, _) | Bound::Attach(columns, _) | Bound::ScanStats(columns) => {
                 columns
@@ -212,15 +264,32 @@ impl Bound {
         match self {
             Bound::Scan(plan) => Some(plan.rows_estimate()),
             Bound::Tail(plan) => Some(plan.rows_estimate()),
+            Bound::Top(plan) => Some(plan.rows_estimate()),
             _ => None,
         }
     }
 
-    /// The scan that a `WHERE` clause may be offered to.
-    pub fn scan(&self) -> Option<&ScanPlan> {
+    /// Whether a `WHERE` clause says what need not be read.
+    pub fn prunes(&self) -> bool {
+        matches!(
+            self,
+            Bound::Scan(_)
+                | Bound::Aggregate(_)
+                | Bound::Histogram(_)
+                | Bound::Heat(_)
+                | Bound::Rate(_)
+        )
+    }
+
+    /// Takes the `WHERE` clause, to prune by and no more: each offer stands for all before it.
+    pub fn offer(&self, clause: Clause) {
         match self {
-            Bound::Scan(plan) => Some(plan),
-            _ => None,
+            Bound::Scan(plan) => plan.offer(clause),
+            Bound::Aggregate(plan) => plan.buckets.offer(clause),
+            Bound::Histogram(plan) => plan.buckets.offer(clause),
+            Bound::Heat(plan) => plan.buckets.offer(clause),
+            Bound::Rate(plan) => plan.buckets.offer(clause),
+            _ => {}
         }
     }
 
@@ -230,10 +299,16 @@ impl Bound {
             Bound::Scan(plan) => Work::Scan(plan.start(&projected, ambient)?),
             Bound::Tail(plan) => Work::Tail(plan.start(&projected, ambient)?),
             Bound::Aggregate(plan) => {
-                Work::Table(TableRun::new(plan.rows(ambient)?, projected.clone()))
+                Work::Table(TableRun::of(plan.start(ambient)?, projected.clone()))
             }
             Bound::Histogram(plan) => {
                 Work::Table(TableRun::of(plan.start(ambient)?, projected.clone()))
+            }
+            Bound::Heat(plan) => Work::Table(TableRun::of(plan.start(ambient)?, projected.clone())),
+            Bound::Rate(plan) => Work::Table(TableRun::of(plan.start(ambient)?, projected.clone())),
+            Bound::Top(plan) => Work::Top(plan.start(&projected, ambient)?),
+            Bound::Estimate(plan) => {
+                Work::Table(TableRun::new(plan.rows(ambient)?, projected.clone()))
             }
             Bound::Chunks(plan) => {
                 Work::Table(TableRun::of(plan.start(ambient)?, projected.clone()))
@@ -271,6 +346,7 @@ pub struct Running {
 enum Work {
     Scan(ScanRun),
     Tail(TailRun),
+    Top(TopRun),
     Table(TableRun),
 }
 
@@ -278,7 +354,7 @@ impl Running {
     pub fn threads(&self) -> usize {
         match &self.work {
             Work::Scan(run) => run.threads(),
-            Work::Tail(_) | Work::Table(_) => 1,
+            Work::Tail(_) | Work::Top(_) | Work::Table(_) => 1,
         }
     }
 
@@ -286,7 +362,7 @@ impl Running {
     pub fn progress(&self) -> f64 {
         match &self.work {
             Work::Scan(run) => run.progress().clamp(0.0, 1.0),
-            Work::Tail(_) | Work::Table(_) => 0.0,
+            Work::Tail(_) | Work::Top(_) | Work::Table(_) => 0.0,
         }
     }
 
@@ -294,7 +370,7 @@ impl Running {
         Worker {
             scan: match &self.work {
                 Work::Scan(run) => Some(run.worker()),
-                Work::Tail(_) | Work::Table(_) => None,
+                Work::Tail(_) | Work::Top(_) | Work::Table(_) => None,
             },
         }
     }
@@ -323,6 +399,7 @@ impl Worker {
         let rows = match (&running.work, &mut self.scan) {
             (Work::Scan(run), Some(worker)) => worker.fill(run, &mut out, &poll)?,
             (Work::Tail(run), _) => run.fill(&mut out, &poll)?,
+            (Work::Top(run), _) => run.fill(&mut out)?,
             (Work::Table(run), _) => run.fill(&mut out, &poll)?,
             (Work::Scan(_), None) => unreachable!("the worker of a scan scans"),
         };

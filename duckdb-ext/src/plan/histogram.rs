@@ -6,24 +6,23 @@ use loom_engine::schema::BinMap;
 use super::agreement;
 use super::arguments::{Ambient, Arguments};
 use super::bucket;
+use super::buckets::Buckets;
 use super::columns::Column;
-use super::parameters::{AT, BUCKET, COMPLETE, LAST, Parameter, T_FROM, T_TO};
+use super::parameters::{AT, BUCKET, COMPLETE, LAST, PARTIAL, POINTS, Parameter, T_FROM, T_TO};
 use super::part::Part;
-use super::selection::{Selection, newest};
+use super::selection::Selection;
 use super::stats;
-use super::time::TimeArguments;
 use super::types::SqlType;
 use super::values::Values;
 use crate::error::Result;
 use crate::exec::cells::{Cell, Pieces};
 
-pub const PARAMETERS: &[Parameter] = &[T_FROM, T_TO, LAST, BUCKET, AT, COMPLETE];
+pub const PARAMETERS: &[Parameter] = &[T_FROM, T_TO, LAST, BUCKET, POINTS, PARTIAL, AT, COMPLETE];
 
 /// A bound call.
 pub struct HistogramPlan {
     selection: Selection,
-    times: TimeArguments,
-    bucket: Option<Bucket>,
+    pub buckets: Buckets,
     columns: Vec<Column>,
     values: Values,
 }
@@ -32,15 +31,12 @@ impl HistogramPlan {
     pub fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<HistogramPlan> {
         let (selection, parts) = Selection::bind(arguments, ambient)?;
         agreement::bins(&parts)?;
-        let times = arguments.times()?;
-        times.range(None)?;
+        let buckets = Buckets::bind(arguments, None)?;
         let values = Values::of(&parts)?;
-        let bucket = bucket::of(arguments)?;
         Ok(HistogramPlan {
-            columns: columns(bucket.is_some(), values),
+            columns: columns(buckets.is_bucketed(), values),
             selection,
-            times,
-            bucket,
+            buckets,
             values,
         })
     }
@@ -53,10 +49,7 @@ impl HistogramPlan {
     pub fn start(&self, ambient: &Ambient<'_>) -> Result<HistogramPieces> {
         let parts = self.selection.now(ambient)?;
         agreement::bins(&parts)?;
-        let newest = newest(&parts, &self.times)?;
-        let time = self.times.range(newest)?;
-        self.selection
-            .require_complete(&parts, &time.into(), ambient)?;
+        let window = self.buckets.now(&self.selection, &parts, ambient)?;
         let asked = parts
             .iter()
             .map(|part| {
@@ -65,14 +58,13 @@ impl HistogramPlan {
             })
             .collect::<Result<Vec<_>>>()?;
         let spec = HistogramSpec {
-            time,
-            bucket: self.bucket,
+            time: window.time,
+            bucket: window.bucket,
             threads: ambient.threads,
         };
-        let histogram = Histogram::new(&asked, spec, &Poll::new(ambient.stop))?;
         Ok(HistogramPieces {
-            histogram,
-            bucket: self.bucket,
+            histogram: Histogram::new(&asked, spec)?,
+            bucket: window.bucket,
             values: self.values,
             parts,
         })
@@ -100,9 +92,7 @@ impl Pieces for HistogramPieces {
 
 impl Drop for HistogramPieces {
     fn drop(&mut self) {
-        for part in &self.parts {
-            stats::remember(&part.dir, &part.source.name, part.snapshot.stats());
-        }
+        stats::remember_all(&self.parts);
     }
 }
 

@@ -70,6 +70,26 @@ pub const BUCKET: Parameter = parameter(
     SqlType::Interval,
     "one row for each span of this length, aligned as time_bucket does",
 );
+pub const POINTS: Parameter = parameter(
+    "points",
+    SqlType::I64,
+    "in place of bucket: the narrowest round bucket that gives at most so many rows for the window",
+);
+pub const PARTIAL: Parameter = parameter(
+    "partial",
+    SqlType::Bool,
+    "false: leave out buckets that the window or retention cuts, and the newest",
+);
+pub const BANDS: Parameter = parameter(
+    "bands",
+    SqlType::I64,
+    "at most so many ranges of values; 40 if it is not given",
+);
+pub const LEAST: Parameter = parameter(
+    "least",
+    SqlType::Bool,
+    "true: the records with the least values, the least first",
+);
 pub const QUANTILES: Parameter = parameter(
     "quantiles",
     SqlType::F64List,

@@ -42,6 +42,18 @@ impl Chosen {
         }
     }
 
+    /// The index, which must have values; `else_do` says what to use where it has none.
+    pub fn required_values(&self, else_do: &str) -> Result<&Arc<Index>> {
+        let index = self.required_index()?;
+        if index.value_field().is_none() {
+            return Err(Problem::binder(format!(
+                "index '{}' has no values, it only counts records; {else_do}",
+                index.name
+            )));
+        }
+        Ok(index)
+    }
+
     pub fn required_index(&self) -> Result<&Arc<Index>> {
         self.index
             .as_ref()

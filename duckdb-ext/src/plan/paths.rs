@@ -3,6 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
+use super::access::Access;
+use super::arguments::Ambient;
 use crate::error::{Problem, Result};
 
 /// Paths and globs as they were given; never none.
@@ -42,15 +44,19 @@ impl Given {
     }
 
     /// The directories that are meant now, in the order given, those of a glob by name.
-    pub fn paths(&self, stop: &dyn Fn() -> bool) -> Result<Vec<PathBuf>> {
+    ///
+    /// # Errors
+    /// A path that may not be read, a glob that matches no Loom directory that may be, an interrupt.
+    pub fn paths(&self, ambient: &Ambient<'_>) -> Result<Vec<PathBuf>> {
         let mut paths = Vec::new();
         for given in &self.0 {
             let path = at_home(given);
             // A name that holds glob characters and exists is that name.
             if !given.contains(['*', '?', '[']) || path.exists() {
+                ambient.access.require(&path)?;
                 paths.push(path);
             } else {
-                paths.extend(matches(given, &path, stop)?);
+                paths.extend(matches(given, &path, ambient)?);
             }
         }
         Ok(paths)
@@ -58,21 +64,27 @@ impl Given {
 }
 
 /// The Loom directories among what a glob matches, of which there must be one.
-fn matches(given: &str, pattern: &Path, stop: &dyn Fn() -> bool) -> Result<Vec<PathBuf>> {
+fn matches(given: &str, pattern: &Path, ambient: &Ambient<'_>) -> Result<Vec<PathBuf>> {
     let walk = glob::glob(&pattern.to_string_lossy())
         .map_err(|error| Problem::binder(format!("dir: '{given}' is not a glob: {error}")))?;
     let mut found = 0;
     let mut directories = Vec::new();
     for path in walk {
-        if stop() {
+        if (ambient.stop)() {
             return Err(Problem::Interrupted);
         }
         let path =
             path.map_err(|error| Problem::Io(format!("cannot search '{given}': {error}")))?;
+        if !ambient.access.allows(&path) {
+            continue;
+        }
         found += 1;
         if path.join("loom.json").exists() {
             directories.push(path);
         }
+    }
+    if found == 0 && ambient.access != Access::All {
+        ambient.access.require(pattern)?;
     }
     match (found, directories.is_empty()) {
         (0, _) => Err(Problem::Io(format!(
@@ -100,6 +112,15 @@ mod tests {
     use super::*;
     use std::fs;
 
+    fn ambient(stop: &dyn Fn() -> bool) -> Ambient<'_> {
+        Ambient {
+            loom_dir: None,
+            stop,
+            threads: 1,
+            access: Access::All,
+        }
+    }
+
     fn given(paths: &[&str]) -> Given {
         Given::new(paths.iter().map(|path| (*path).to_owned()).collect()).unwrap()
     }
@@ -117,7 +138,7 @@ mod tests {
         let text = |name: &str| root.join(name).display().to_string();
         let names = |patterns: &[&str]| {
             let patterns: Vec<String> = patterns.iter().map(|name| text(name)).collect();
-            Given(patterns).paths(&|| false)
+            Given(patterns).paths(&ambient(&|| false))
         };
         let expected = |names: &[&str]| Ok(names.iter().map(|name| root.join(name)).collect());
         assert_eq!(names(&["*"]), expected(&["a.loom", "b.loom"]));
@@ -139,7 +160,7 @@ mod tests {
         );
         assert_eq!(names(&["no such"]), expected(&["no such"]));
         assert_eq!(
-            Given(vec![text("*")]).paths(&|| true),
+            Given(vec![text("*")]).paths(&ambient(&|| true)),
             Err(Problem::Interrupted)
         );
     }
@@ -148,6 +169,9 @@ mod tests {
     fn an_empty_path_is_refused() {
         assert!(Given::new(Vec::new()).is_err());
         assert!(Given::new(vec!["x".into(), String::new()]).is_err());
-        assert_eq!(given(&["/x"]).paths(&|| false), Ok(vec!["/x".into()]));
+        assert_eq!(
+            given(&["/x"]).paths(&ambient(&|| false)),
+            Ok(vec!["/x".into()])
+        );
     }
 }

@@ -93,7 +93,7 @@ impl Reader<'_> {
                     ty => Subject::Number(field, Domain::of(ty)?),
                 })
             }
-            Shown::Source | Shown::Payload | Shown::Addr | Shown::Unknown => None,
+            Shown::Source | Shown::Payload | Shown::Addr | Shown::Dir | Shown::Unknown => None,
         }
     }
 

@@ -81,7 +81,7 @@ impl ScanPlan {
         for part in &parts {
             let scan = Scan::new(&part.snapshot, self.spec(part, &offered, newest)?)?;
             running.push(ScanPart {
-                fills: Fill::all(&shown, &part.source),
+                fills: Fill::all(&shown, &part.source, &part.dir),
                 stats: ScanEntry::begin(&part.dir, &part.source.name, &scan),
                 chunks_before,
                 scan,

@@ -51,7 +51,7 @@ impl Selection {
 
     /// What is published now, or was at the position asked for, and the source in it.
     pub fn now(&self, ambient: &Ambient<'_>) -> Result<Vec<Part>> {
-        let paths = self.given.paths(ambient.stop)?;
+        let paths = self.given.paths(ambient)?;
         if let (Some(_), [_, _, ..]) = (self.at, paths.as_slice()) {
             return Err(Problem::binder(format!(
                 "at is a position in one directory, but the call reads {}; query each directory by itself",

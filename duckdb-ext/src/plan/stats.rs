@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use loom_engine::query::{Scan, ScanStats};
 
+use super::part::Part;
+
 /// Scans that are remembered.
 const LATEST: usize = 256;
 
@@ -70,6 +72,13 @@ impl ScanEntry {
 /// Remembers work that is done already.
 pub fn remember(dir: &str, source: &str, stats: ScanStats) {
     ScanEntry::add(dir, source, State::Finished(stats));
+}
+
+/// Remembers what the snapshots of some parts came to.
+pub fn remember_all(parts: &[Part]) {
+    for part in parts {
+        remember(&part.dir, &part.source.name, part.snapshot.stats());
+    }
 }
 
 /// The latest scans, the oldest first.

@@ -40,7 +40,7 @@ impl DirectoryTable {
         rows: fn(&About<'_>) -> Result<Rows>,
     ) -> Result<DirectoryTable> {
         let given = arguments.directories(ambient)?;
-        for path in given.paths(ambient.stop)? {
+        for path in given.paths(ambient)? {
             directory::open(&path)?;
         }
         Ok(DirectoryTable { given, rows })
@@ -95,7 +95,7 @@ impl DirectoryTable {
 
     pub fn rows(&self, ambient: &Ambient<'_>) -> Result<Rows> {
         let mut rows = Vec::new();
-        for path in self.given.paths(ambient.stop)? {
+        for path in self.given.paths(ambient)? {
             let directory = directory::open(&path)?;
             let about = About {
                 dir: &path.display().to_string(),

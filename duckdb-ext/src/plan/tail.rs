@@ -48,7 +48,7 @@ impl TailPlan {
         let mut running = Vec::with_capacity(parts.len());
         for part in &parts {
             let scan = RawScan::new(&part.snapshot, part.source.id, TimeRange::ALL)?;
-            let fills = Fill::all(&shown, &part.source);
+            let fills = Fill::all(&shown, &part.source, &part.dir);
             let stats = ScanEntry::pending(&part.dir, &part.source.name);
             running.push(TailPart::new(scan, fills, stats));
         }

@@ -8,6 +8,7 @@ use duckdb::ffi;
 use super::value::{LogicalType, OwnedValue};
 use super::vectors::Vectors;
 use crate::error::{Callback, Problem, Result, guard};
+use crate::plan::access::Access;
 use crate::plan::arguments::{Ambient, Arguments};
 use crate::plan::functions::{Bound, FUNCTIONS, Function, Running, Worker};
 
@@ -16,6 +17,7 @@ const AMBIENT: Ambient<'static> = Ambient {
     loom_dir: None,
     stop: &|| false,
     threads: 1,
+    access: Access::All,
 };
 
 /// # Safety

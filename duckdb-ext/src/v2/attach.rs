@@ -10,7 +10,6 @@ use duckdb_neo::pragma_function::{PragmaFunctionBuilder, PragmaQueryCallbacks};
 use duckdb_neo::signature::{FunctionDocumentationBuilder, FunctionParameter, SignatureBuilder};
 
 use super::errors::problem;
-use super::settings;
 use super::table::within;
 use super::value::{datum, logical_type};
 use crate::error::{Callback, Problem};
@@ -49,7 +48,6 @@ struct Attach {
 impl PragmaQueryCallbacks for Attach {
     fn query(&self, context: &Context, given: BindArguments<'_>) -> duckdb_neo::Result<String> {
         within(Callback::Attach, context, |ambient| {
-            settings::require_external_access(context)?;
             let mut arguments = Arguments::of("loom_attach");
             for (at, parameter) in PARAMETERS.iter().enumerate() {
                 let value = given.value(at).map_err(problem)?;

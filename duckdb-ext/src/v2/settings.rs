@@ -6,7 +6,9 @@ use duckdb_neo::extension::Extension;
 use duckdb_neo::value::Value;
 use duckdb_neo::{DuckDBType, ToValue};
 
-use crate::error::{Problem, Result};
+use super::value::datum;
+use crate::plan::access::Access;
+use crate::plan::datum::Datum;
 
 /// More threads than this wait for the disk or for memory rather than work.
 const THREADS_MOST: i64 = 16;
@@ -33,6 +35,8 @@ pub fn register_all(extension: &Extension) -> duckdb_neo::Result<()> {
         String::logical_type(link)?,
         AsGiven,
     )
+    // Clients open further connections, a cursor of Python's for one: they read the same directory.
+    .default_scope(SettingScope::Global)
     .register(extension)?;
     CustomOptionBuilder::new(
         "loom_pushdown",
@@ -63,17 +67,24 @@ pub fn threads(context: &Context) -> usize {
     threads.map_or(1, |threads| threads.clamp(1, THREADS_MOST) as usize)
 }
 
-/// A Loom directory is files outside the database: where DuckDB's own readers may not read, neither may we.
-pub fn require_external_access(context: &Context) -> Result<()> {
-    let allowed =
+/// All directories, or where external access is disabled those in `allowed_directories`.
+pub fn access(context: &Context) -> Access {
+    let external =
         setting(context, "enable_external_access").and_then(|value| value.get::<bool>().ok()?);
-    match allowed {
-        Some(true) => Ok(()),
-        Some(false) => Err(Problem::Io(
-            "cannot read a Loom directory: access to files is disabled by the setting enable_external_access".to_owned(),
-        )),
-        None => Err(Problem::missing("the setting enable_external_access")),
+    // A setting that cannot be read opens nothing.
+    if external == Some(true) {
+        return Access::All;
     }
+    let allowed = setting(context, "allowed_directories");
+    let allowed = allowed.and_then(|value| datum(&value, &|| false).ok());
+    let folders = match &allowed {
+        Some(Datum::List(folders)) => folders.as_slice(),
+        _ => &[],
+    };
+    Access::within(folders.iter().filter_map(|folder| match folder {
+        Datum::Text(folder) => Some(folder.as_str()),
+        _ => None,
+    }))
 }
 
 fn setting(context: &Context, name: &str) -> Option<Value> {

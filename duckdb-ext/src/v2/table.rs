@@ -89,15 +89,6 @@ struct Callbacks {
     positional: &'static [Parameter],
 }
 
-impl Callbacks {
-    fn require_access(&self, context: &Context) -> Result<()> {
-        if self.function.positional.is_empty() {
-            return Ok(());
-        }
-        settings::require_external_access(context)
-    }
-}
-
 /// Runs a callback with what it depends on.
 pub fn within<T>(
     callback: Callback,
@@ -109,6 +100,7 @@ pub fn within<T>(
         loom_dir: settings::loom_dir(context),
         stop: &stop,
         threads: settings::threads(context),
+        access: settings::access(context),
     };
     guard(callback, || body(&ambient)).map_err(error)
 }
@@ -140,7 +132,6 @@ impl TableFunctionCallbacks for Callbacks {
         handle: BindFunctionHandle<'_>,
     ) -> duckdb_neo::Result<Bound> {
         within(Callback::Bind, context, |ambient| {
-            self.require_access(context)?;
             let mut arguments = Arguments::of(self.function.name);
             for (parameter, argument) in self
                 .positional
@@ -165,7 +156,6 @@ impl TableFunctionCallbacks for Callbacks {
         columns: InitColumnData<'_>,
     ) -> duckdb_neo::Result<(Option<Running>, Option<usize>)> {
         within(Callback::Init, context, |ambient| {
-            self.require_access(context)?;
             let running = bound.start(projection(&columns)?, ambient)?;
             let threads = running.threads();
             Ok((Some(running), Some(threads)))
@@ -237,12 +227,12 @@ impl TableFilterPushdownCallbacks for Callbacks {
         offered: PushdownData<'_>,
     ) -> duckdb_neo::Result<()> {
         guard(Callback::Pushdown, || {
-            let Some(scan) = bound.scan().filter(|_| settings::pushdown(context)) else {
+            if !bound.prunes() || !settings::pushdown(context) {
                 return Ok(());
-            };
+            }
             let reader = Reader {
                 column: &|reference| offered.get_column_index(reference).ok(),
-                records: scan.rows_estimate(),
+                records: bound.rows_estimate().unwrap_or_default(),
                 stop: &|| interrupted(context),
             };
             let count = offered.filter_count().map_err(problem)?;
@@ -255,7 +245,7 @@ impl TableFilterPushdownCallbacks for Callbacks {
             if interrupted(context) {
                 return Err(Problem::Interrupted);
             }
-            scan.offer(filter);
+            bound.offer(filter);
             Ok(())
         })
         .map_err(error)

@@ -49,6 +49,11 @@ QUESTIONS = (
     "FROM loom_aggregate('{dir}', 'event', 'level', bucket := INTERVAL 1 MILLISECOND, v_min := 10)",
     "FROM loom_histogram('{dir}', 'event', 'level')",
     "FROM loom_histogram('{dir}', 'metric', 'size', bucket := INTERVAL 1 SECOND)",
+    "FROM loom_heat('{dir}', 'metric', 'size', points := 20, bands := 9)",
+    "FROM loom_rate('{dir}', 'event', bucket := INTERVAL 1 MILLISECOND, partial := false)",
+    "FROM loom_top('{dir}', 'metric', 'size', 20)",
+    "FROM loom_top('{dir}', 'event', 'level', 7, least := true)",
+    "FROM loom_estimate('{dir}', 'metric', index := 'size', bucket := INTERVAL 1 SECOND)",
 )
 
 # What is asked of the sound directory after each damaged one, and once in a while.

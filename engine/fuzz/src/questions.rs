@@ -8,8 +8,9 @@ use std::sync::Arc;
 use loom_engine::check::check_logs;
 use loom_engine::log::LogReader;
 use loom_engine::query::{
-    AggregateSpec, Bucket, ChunkList, Directory, Histogram, HistogramSpec, Poll, Predicate,
-    Quantile, Scan, ScanSpec, Snapshot, aggregate, indexed_scan, raw_scan,
+    AggregateSpec, Bucket, ChunkList, CountSpec, Directory, Histogram, HistogramSpec, Poll,
+    Predicate, Quantile, RecordCounts, Scan, ScanSpec, Snapshot, TopSpec, aggregate, indexed_scan,
+    raw_scan, top,
 };
 use loom_engine::schema::Source;
 use loom_engine::{Error, IndexId, Key, Result, TimeRange, Timestamp, ValueRange};
@@ -126,10 +127,27 @@ fn ask_index(
             threads: 1,
         };
         let asked = [(snapshot, source.id, index)];
-        let histogram = Histogram::new(&asked, spec, &Poll::never());
+        let histogram = Histogram::new(&asked, spec);
         if let Some(mut histogram) = errors.of(histogram) {
             while let Some(Some(_)) = errors.of(histogram.next(&Poll::never())) {}
         }
+    }
+    for (rows, least) in [(5, false), (300, true)] {
+        let spec = TopSpec {
+            time: TimeRange::ALL,
+            rows,
+            least,
+            threads: 1,
+        };
+        errors.of(top(&[(snapshot, source.id, index)], spec, &Poll::never()));
+    }
+    let spec = CountSpec {
+        time: lately,
+        bucket: Bucket::nanos(200_000),
+        threads: 1,
+    };
+    if let Some(mut counts) = errors.of(RecordCounts::new(&[(snapshot, source.id)], spec)) {
+        while let Some(Some(_)) = errors.of(counts.next(&Poll::never())) {}
     }
     let predicate = Predicate::value(index, high);
     scan(snapshot, source, predicate, errors);

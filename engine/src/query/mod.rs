@@ -26,19 +26,22 @@ mod scan_counters;
 
 // What is answered.
 mod aggregate;
+mod end_arrivals;
 mod losses;
-mod newest_arrival;
 mod source_totals;
 
 #[cfg(test)]
 mod tests;
 
 pub use aggregate::bucket::Bucket;
+pub use aggregate::estimate::{Estimate, estimate_aggregate};
 pub use aggregate::histogram::{BinValues, Histogram, HistogramRow, HistogramSpec};
 pub use aggregate::indexed_aggregate::{
-    AggregateRow, AggregateSpec, aggregate, aggregate_together,
+    Aggregate, AggregateRow, AggregateSpec, aggregate, aggregate_together,
 };
 pub use aggregate::quantile::Quantile;
+pub use aggregate::record_counts::{CountRow, CountSpec, RecordCounts};
+pub use aggregate::top::{TopRow, TopSpec, top};
 pub use directory::{Directory, read_catalog};
 pub use losses::listing::{Loss, pending_since};
 pub use poll::Poll;

@@ -59,6 +59,11 @@ impl Bucket {
         saturated(self.bounds_ns(ts).0.div_euclid(1000)).0
     }
 
+    /// The start of the bucket after the one that holds `ts`, in microseconds. The bucket must be valid.
+    pub fn end_us(self, ts: Timestamp) -> i64 {
+        saturated(self.bounds_ns(ts).1.div_euclid(1000)).0
+    }
+
     /// The start of the bucket that holds `ts`, and that of the next.
     fn bounds_ns(self, ts: Timestamp) -> (i128, i128) {
         match self {

@@ -11,7 +11,13 @@ use crate::schema::BinMap;
 use crate::types::{Key, Sum, TimeRange, Timestamp, ValueKind, ValueRange};
 
 /// More buckets than this are refused: their rows alone would take a gigabyte.
-const BUCKETS_MOST: usize = 1 << 22;
+pub(crate) const BUCKETS_MOST: usize = 1 << 22;
+
+pub(crate) fn too_many_buckets() -> Error {
+    Error::Query(format!(
+        "more than {BUCKETS_MOST} buckets hold values; give a wider bucket or a shorter time"
+    ))
+}
 
 /// Count, sum and extremes of some values of one index.
 #[derive(Copy, Clone, PartialEq, Debug)]
@@ -250,9 +256,7 @@ impl ValuesByBucket {
             return Ok(nearest);
         }
         if self.buckets.len() == BUCKETS_MOST {
-            return Err(Error::Query(format!(
-                "more than {BUCKETS_MOST} buckets hold values; give a wider bucket or a shorter time"
-            )));
+            return Err(too_many_buckets());
         }
         let time = match self.bucket {
             Some(bucket) => bucket.range_of(ts),

@@ -1,12 +1,13 @@
 //! The histogram of an index over a time range, by bucket: how many values each bin holds, and what it keeps of them.
 //!
-//! Nodes answer with the bins that they hold, what they cannot is scanned: the descents are the indexed aggregate's. Buckets are
-//! answered in groups, so that memory is bounded however many there are.
+//! Nodes answer with the bins that they hold, what they cannot is scanned: the descents are the indexed aggregate's. The window is answered
+//! slice by slice and each slice's buckets in groups, so that memory is bounded however many there are.
 
 use super::bucket::Bucket;
 use super::bucket_values::{BinDetail, BucketValues, ValuesByBucket};
 use super::index_question::IndexQuestion;
 use super::question_set::{QuestionSet, span};
+use super::time_slices::TimeSlices;
 use crate::error::{Error, Result};
 use crate::proven::at;
 use crate::query::poll::Poll;
@@ -49,7 +50,8 @@ pub struct Histogram {
     spec: HistogramSpec,
     bins: BinMap,
     detail: BinDetail,
-    /// Buckets that hold a value, by time; without buckets the one of all times.
+    slices: TimeSlices,
+    /// Buckets of the latest slice that hold a value, by time; without buckets the one of all times.
     buckets: Vec<BucketValues>,
     /// Of them, those that were answered.
     answered: usize,
@@ -59,16 +61,8 @@ impl Histogram {
     /// The values of several snapshots' indexes are counted as those of one.
     ///
     /// # Errors
-    /// An unknown index, indexes whose bins differ, a bucket that makes no sense, damage, eviction,
-    /// [`crate::Error::Interrupted`].
-    pub fn new(
-        asked: &[(&Snapshot, SourceId, IndexId)],
-        spec: HistogramSpec,
-        poll: &Poll<'_>,
-    ) -> Result<Histogram> {
-        if let Some(bucket) = spec.bucket {
-            bucket.validate()?;
-        }
+    /// An unknown index, indexes whose bins differ, a bucket that makes no sense, damage, eviction.
+    pub fn new(asked: &[(&Snapshot, SourceId, IndexId)], spec: HistogramSpec) -> Result<Histogram> {
         let questions = IndexQuestion::prepare(asked, ValueRange::ALL)?;
         let Some(first) = questions
             .first()
@@ -79,20 +73,20 @@ impl Histogram {
             ));
         };
         let bins = first.bins.clone();
-        let buckets = match spec.bucket {
-            Some(_) => asked_of(&questions, &spec).values(spec.time, BinDetail::Nothing, poll)?,
-            None => ValuesByBucket::new(None, &bins, BinDetail::Nothing).into_buckets(),
-        };
+        let sources = asked
+            .iter()
+            .map(|&(snapshot, source, _)| (snapshot, source));
         Ok(Histogram {
             detail: if bins.is_auto() {
                 BinDetail::Bins
             } else {
                 BinDetail::BinTotals
             },
+            slices: TimeSlices::of(sources, spec.bucket, spec.time)?,
             questions,
             spec,
             bins,
-            buckets,
+            buckets: Vec::new(),
             answered: 0,
         })
     }
@@ -106,13 +100,23 @@ impl Histogram {
     /// # Errors
     /// Damage, eviction, [`crate::Error::Interrupted`].
     pub fn next(&mut self, poll: &Poll<'_>) -> Result<Option<Vec<HistogramRow>>> {
+        while self.answered == self.buckets.len() {
+            let Some(time) = self.slices.next() else {
+                return Ok(None);
+            };
+            self.buckets = match self.spec.bucket {
+                Some(_) => {
+                    asked_of(&self.questions, &self.spec).values(time, BinDetail::Nothing, poll)?
+                }
+                None => ValuesByBucket::new(None, &self.bins, BinDetail::Nothing).into_buckets(),
+            };
+            self.slices.found(self.buckets.len());
+            self.answered = 0;
+        }
         let left = at(&self.buckets, self.answered..);
         let asked = asked_of(&self.questions, &self.spec);
         let (asked, group) = asked.at_once(left.len(), self.detail);
         let buckets = at(left, ..group.min(left.len()));
-        if buckets.is_empty() {
-            return Ok(None);
-        }
         let time = self.spec.time.intersect(span(buckets));
         let binned = asked.values(time, self.detail, poll)?;
         asked.expect_same(buckets, &binned)?;

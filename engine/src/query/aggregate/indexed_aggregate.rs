@@ -1,8 +1,8 @@
 //! The indexed aggregate (paper §4.3): count, sum, extremes and quantiles of an index over a time range, by bucket, exact.
 //!
-//! Several directories are asked one after the other and add to the same buckets. A first descent gives the totals. Quantiles need counts by
-//! bin too: at once where there is one bucket, and group by group where there are many, so that memory is bounded. `RankSearch` settles what the
-//! bins leave open.
+//! Several directories are asked one after the other and add to the same buckets, slice by slice of the window where there are buckets. A first
+//! descent gives a slice's totals. Quantiles need counts by bin too: at once where there is one bucket, and group by group where there are many,
+//! so that memory is bounded. `RankSearch` settles what the bins leave open.
 
 use super::bucket::Bucket;
 use super::bucket_values::{BinDetail, BucketValues};
@@ -10,6 +10,7 @@ use super::index_question::IndexQuestion;
 use super::quantile::{Quantile, refuse_repeated};
 use super::question_set::{QuestionSet, span};
 use super::rank_search::{RankSearch, WantedRank};
+use super::time_slices::TimeSlices;
 use crate::error::{Error, Result};
 use crate::proven::at_mut;
 use crate::query::poll::Poll;
@@ -55,8 +56,7 @@ pub fn aggregate(
     spec: &AggregateSpec,
     poll: &Poll<'_>,
 ) -> Result<Vec<AggregateRow>> {
-    let questions = IndexQuestion::prepare(&[(snapshot, spec.source, spec.index)], spec.value)?;
-    answer(&questions, spec, poll)
+    Aggregate::new(&[(snapshot.clone(), spec.clone())])?.collect(poll)
 }
 
 /// Aggregates the values of several snapshots' indexes as those of one, as exactly. The specs differ in source and index only.
@@ -67,66 +67,107 @@ pub fn aggregate_together(
     asked: &[(Snapshot, AggregateSpec)],
     poll: &Poll<'_>,
 ) -> Result<Vec<AggregateRow>> {
-    let Some((_, spec)) = asked.first() else {
-        return Err(Error::Query("there is nothing to aggregate".to_owned()));
-    };
-    let alike = |other: &AggregateSpec| {
-        let own = AggregateSpec {
-            source: spec.source,
-            index: spec.index,
-            ..other.clone()
-        };
-        own == *spec
-    };
-    if !asked.iter().all(|(_, other)| alike(other)) {
-        return Err(Error::Query(
-            "questions that are answered together must have the same form".to_owned(),
-        ));
-    }
-    let places: Vec<_> = asked
-        .iter()
-        .map(|(snapshot, spec)| (snapshot, spec.source, spec.index))
-        .collect();
-    answer(&IndexQuestion::prepare(&places, spec.value)?, spec, poll)
+    Aggregate::new(asked)?.collect(poll)
 }
 
-fn answer(
-    questions: &[IndexQuestion],
-    spec: &AggregateSpec,
-    poll: &Poll<'_>,
-) -> Result<Vec<AggregateRow>> {
-    refuse_repeated(&spec.quantiles)?;
-    if let Some(bucket) = spec.bucket {
-        bucket.validate()?;
+/// An aggregate that is being answered, some buckets a step.
+pub struct Aggregate {
+    questions: Vec<IndexQuestion>,
+    spec: AggregateSpec,
+    slices: TimeSlices,
+}
+
+impl Aggregate {
+    /// The values of several snapshots' indexes are aggregated as those of one. The specs differ in source and index only.
+    ///
+    /// # Errors
+    /// As [`aggregate_together`].
+    pub fn new(asked: &[(Snapshot, AggregateSpec)]) -> Result<Aggregate> {
+        let Some((_, spec)) = asked.first() else {
+            return Err(Error::Query("there is nothing to aggregate".to_owned()));
+        };
+        let alike = |other: &AggregateSpec| {
+            let own = AggregateSpec {
+                source: spec.source,
+                index: spec.index,
+                ..other.clone()
+            };
+            own == *spec
+        };
+        if !asked.iter().all(|(_, other)| alike(other)) {
+            return Err(Error::Query(
+                "questions that are answered together must have the same form".to_owned(),
+            ));
+        }
+        refuse_repeated(&spec.quantiles)?;
+        let places: Vec<_> = asked
+            .iter()
+            .map(|(snapshot, spec)| (snapshot, spec.source, spec.index))
+            .collect();
+        let questions = IndexQuestion::prepare(&places, spec.value)?;
+        let sources = asked.iter().map(|(snapshot, spec)| (snapshot, spec.source));
+        Ok(Aggregate {
+            questions,
+            slices: TimeSlices::of(sources, spec.bucket, spec.time)?,
+            spec: spec.clone(),
+        })
     }
-    let at_once = !spec.quantiles.is_empty() && spec.bucket.is_none();
-    let detail = if at_once {
-        BinDetail::Bins
-    } else {
-        BinDetail::Nothing
-    };
-    let asked = QuestionSet {
-        questions,
-        bucket: spec.bucket,
-        threads: spec.threads,
-    };
-    let buckets = asked.values(spec.time, detail, poll)?;
-    let mut rows: Vec<AggregateRow> = buckets.iter().map(|bucket| row(bucket, spec)).collect();
-    if spec.quantiles.is_empty() {
-        return Ok(rows);
+
+    /// The next rows, by time; `None` after the last.
+    ///
+    /// # Errors
+    /// Damage, eviction, [`crate::Error::Interrupted`].
+    pub fn next(&mut self, poll: &Poll<'_>) -> Result<Option<Vec<AggregateRow>>> {
+        while let Some(time) = self.slices.next() {
+            let rows = self.rows(time, poll)?;
+            self.slices.found(rows.len());
+            if !rows.is_empty() {
+                return Ok(Some(rows));
+            }
+        }
+        Ok(None)
     }
-    if at_once {
-        quantiles(&asked, spec, &buckets, &mut rows, poll)?;
-        return Ok(rows);
+
+    fn collect(mut self, poll: &Poll<'_>) -> Result<Vec<AggregateRow>> {
+        let mut rows = Vec::new();
+        while let Some(more) = self.next(poll)? {
+            rows.extend(more);
+        }
+        Ok(rows)
     }
-    let (asked, group) = asked.at_once(buckets.len(), BinDetail::Bins);
-    for (buckets, rows) in buckets.chunks(group).zip(rows.chunks_mut(group)) {
-        let time = spec.time.intersect(span(buckets));
-        let binned = asked.values(time, BinDetail::Bins, poll)?;
-        asked.expect_same(buckets, &binned)?;
-        quantiles(&asked, spec, &binned, rows, poll)?;
+
+    /// Those of one slice.
+    fn rows(&self, time: TimeRange, poll: &Poll<'_>) -> Result<Vec<AggregateRow>> {
+        let spec = &self.spec;
+        let at_once = !spec.quantiles.is_empty() && spec.bucket.is_none();
+        let detail = if at_once {
+            BinDetail::Bins
+        } else {
+            BinDetail::Nothing
+        };
+        let asked = QuestionSet {
+            questions: &self.questions,
+            bucket: spec.bucket,
+            threads: spec.threads,
+        };
+        let buckets = asked.values(time, detail, poll)?;
+        let mut rows: Vec<AggregateRow> = buckets.iter().map(|bucket| row(bucket, spec)).collect();
+        if spec.quantiles.is_empty() {
+            return Ok(rows);
+        }
+        if at_once {
+            quantiles(&asked, spec, &buckets, &mut rows, poll)?;
+            return Ok(rows);
+        }
+        let (asked, group) = asked.at_once(buckets.len(), BinDetail::Bins);
+        for (buckets, rows) in buckets.chunks(group).zip(rows.chunks_mut(group)) {
+            let time = time.intersect(span(buckets));
+            let binned = asked.values(time, BinDetail::Bins, poll)?;
+            asked.expect_same(buckets, &binned)?;
+            quantiles(&asked, spec, &binned, rows, poll)?;
+        }
+        Ok(rows)
     }
-    Ok(rows)
 }
 
 fn row(bucket: &BucketValues, spec: &AggregateSpec) -> AggregateRow {

@@ -175,8 +175,13 @@ impl Scan {
         });
     }
 
-    pub(super) fn logs(&self) -> &Arc<SnapshotLogs> {
+    pub(in crate::query) fn logs(&self) -> &Arc<SnapshotLogs> {
         &self.logs
+    }
+
+    /// A visitor that chooses the chunks of the scan.
+    pub(in crate::query) fn pruning(&self) -> impl Visitor + '_ {
+        &self.prune
     }
 
     /// What chunks are chosen by.

@@ -17,6 +17,8 @@ fn check_totals(world: &World, all: &[Record]) {
     let snapshot = world.snapshot();
     let newest = all.last().map(|record| record.arrival);
     assert_eq!(snapshot.newest_ts().unwrap(), newest);
+    let oldest = all.first().map(|record| record.arrival);
+    assert_eq!(snapshot.oldest_ts().unwrap(), oldest);
     for source in &world.sources {
         let own: Vec<&Record> = all
             .iter()

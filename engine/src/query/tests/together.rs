@@ -1,12 +1,14 @@
 //! Several directories asked as one, and histograms, agree with the oracle over all their records.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 
 use super::oracle::{self, OracleRow};
 use super::world::{World, any_ops};
 use crate::query::{
-    AggregateSpec, Bucket, Histogram, HistogramRow, HistogramSpec, Poll, Quantile, Snapshot,
-    aggregate_together,
+    AggregateSpec, Bucket, CountRow, CountSpec, Histogram, HistogramRow, HistogramSpec, Poll,
+    Quantile, RecordCounts, Snapshot, TopSpec, aggregate_together, top,
 };
 use crate::types::{IndexId, SourceId, TimeRange, Timestamp, ValueKind, ValueRange};
 
@@ -112,7 +114,7 @@ fn check_histogram(places: &[Place<'_>], time: TimeRange, bucket: Option<Bucket>
         bucket,
         threads: 2,
     };
-    let mut histogram = Histogram::new(&asked, spec, &Poll::never()).unwrap();
+    let mut histogram = Histogram::new(&asked, spec).unwrap();
     let bins = histogram.bins().clone();
     let mut found: Vec<HistogramRow> = Vec::new();
     while let Some(rows) = histogram.next(&Poll::never()).unwrap() {
@@ -138,6 +140,83 @@ fn check_histogram(places: &[Place<'_>], time: TimeRange, bucket: Option<Bucket>
     assert_eq!(found.next(), None);
 }
 
+/// Records by bucket, of any value or none.
+fn check_counts(places: &[Place<'_>], time: TimeRange, bucket: Bucket) {
+    let mut expected: BTreeMap<Timestamp, u64> = BTreeMap::new();
+    for place in places {
+        let records = place.world.records();
+        let records = records
+            .iter()
+            .filter(|record| record.source == place.source);
+        for record in records.filter(|record| time.contains(record.ts)) {
+            *expected
+                .entry(bucket.range_of(record.ts).first)
+                .or_default() += 1;
+        }
+    }
+    let expected: Vec<CountRow> = expected
+        .into_iter()
+        .map(|(bucket, count)| CountRow { bucket, count })
+        .collect();
+    let asked: Vec<_> = places
+        .iter()
+        .map(|place| (&place.snapshot, place.source))
+        .collect();
+    for threads in [1, 3] {
+        let spec = CountSpec {
+            time,
+            bucket,
+            threads,
+        };
+        let mut counts = RecordCounts::new(&asked, spec).unwrap();
+        let mut found = Vec::new();
+        while let Some(rows) = counts.next(&Poll::never()).unwrap() {
+            found.extend(rows);
+        }
+        assert_eq!(found, expected);
+    }
+}
+
+/// The records with the greatest and the least values, with equal values in log order.
+fn check_top(places: &[Place<'_>], time: TimeRange, rows: u64) {
+    let mut all = Vec::new();
+    for (part, place) in places.iter().enumerate() {
+        let records = place.world.records();
+        let records = records
+            .iter()
+            .filter(|record| record.source == place.source);
+        all.extend(
+            records
+                .filter(|record| time.contains(record.ts))
+                .filter_map(|record| {
+                    Some((record.key(place.index)?, part, record.address, record.ts))
+                }),
+        );
+    }
+    let asked: Vec<_> = places
+        .iter()
+        .map(|place| (&place.snapshot, place.source, place.index))
+        .collect();
+    for least in [false, true] {
+        all.sort_by_key(|&(key, part, address, _)| {
+            (if least { key.0 } else { !key.0 }, part, address)
+        });
+        let spec = TopSpec {
+            time,
+            rows,
+            least,
+            threads: 2,
+        };
+        let found = top(&asked, spec, &Poll::never()).unwrap();
+        let found: Vec<_> = found
+            .iter()
+            .map(|row| (row.key, row.part, row.row.address(row.base), row.row.ts))
+            .collect();
+        let expected: Vec<_> = all.iter().copied().take(rows as usize).collect();
+        assert_eq!(found, expected, "least: {least}, rows: {rows}");
+    }
+}
+
 fn check(places: &[Place<'_>]) {
     if places.is_empty() {
         return;
@@ -151,12 +230,18 @@ fn check(places: &[Place<'_>]) {
         Some(Bucket::Months(5)),
     ];
     for time in [TimeRange::ALL, window] {
+        for rows in [0, 1, 7, 60, u64::MAX] {
+            check_top(places, time, rows);
+        }
         for bucket in buckets {
             // Times of any value at all are too far apart for short buckets of all of them to be few.
             if time == TimeRange::ALL && bucket.is_some_and(|bucket| bucket != Bucket::Months(5)) {
                 continue;
             }
             check_aggregate(places, time, bucket);
+            if let Some(bucket) = bucket {
+                check_counts(places, time, bucket);
+            }
             let first = &places[0];
             let bins = |place: &Place<'_>| place.snapshot.index(place.index).unwrap().bins.clone();
             if places.iter().all(|place| bins(place) == bins(first)) {
@@ -205,7 +290,7 @@ fn what_cannot_be_counted_together_is_refused() {
             .iter()
             .map(|place| (&place.snapshot, place.source, place.index))
             .collect();
-        Histogram::new(&asked, spec, &Poll::never()).map(|_| ())
+        Histogram::new(&asked, spec).map(|_| ())
     };
     assert!(asked(&[&level]).is_ok());
     assert!(

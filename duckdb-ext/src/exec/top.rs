@@ -1,0 +1,63 @@
+//! A running `loom_top`: records of many chunks, each a chunk of its own to the writers of vectors.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use loom_engine::proven;
+use loom_engine::query::{Rows, TopRow};
+use loom_engine::schema::Source;
+
+use super::fill::{self, Fill};
+use super::group::Group;
+use super::vectors::{CAPACITY, Output, RawVectors};
+use crate::error::Result;
+
+pub struct TopRun {
+    rows: Vec<TopRow>,
+    parts: Vec<TopPart>,
+    source: String,
+    /// The row that is written next.
+    next: Mutex<usize>,
+}
+
+/// What the rows of one directory need.
+pub struct TopPart {
+    pub source: Arc<Source>,
+    /// The columns of the output, in its order.
+    pub fills: Vec<Fill>,
+}
+
+impl TopRun {
+    pub fn new(rows: Vec<TopRow>, parts: Vec<TopPart>, source: String) -> TopRun {
+        TopRun {
+            rows,
+            parts,
+            source,
+            next: Mutex::new(0),
+        }
+    }
+
+    /// Writes up to a vector of rows. 0: there are no more.
+    pub fn fill<V: RawVectors>(&self, out: &mut Output<'_, V>) -> Result<usize> {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = proven::at(&self.rows, *next..);
+        let given = proven::at(left, ..left.len().min(CAPACITY));
+        for (at, found) in given.iter().enumerate() {
+            let part = proven::at(&self.parts, found.part);
+            let alone = std::slice::from_ref(&found.row);
+            let chunk = Rows {
+                base: found.base,
+                bytes: &found.bytes,
+                layout: part.source.layout_at(found.base),
+                rows: alone,
+                stride: None,
+            };
+            fill::group(out, at, Group::new(chunk, alone), &part.fills)?;
+            fill::dirs(out, at, 1, &part.fills)?;
+        }
+        if let Some(part) = self.parts.first() {
+            fill::constants(out, &self.source, given.len(), &part.fills)?;
+        }
+        *next += given.len();
+        Ok(given.len())
+    }
+}

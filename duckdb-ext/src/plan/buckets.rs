@@ -1,0 +1,350 @@
+//! The window of a call and its buckets: `bucket` or `points`, `partial`, and what a `WHERE` clause on the column `bucket` leaves of them.
+
+use std::sync::{Mutex, PoisonError};
+
+use loom_engine::query::Bucket;
+use loom_engine::schema::Op;
+use loom_engine::{TimeRange, Timestamp, ValueRange};
+
+use super::arguments::{Ambient, Arguments};
+use super::bounds::time_range;
+use super::bucket;
+use super::clause::Clause;
+use super::part::Part;
+use super::selection::{Selection, newest};
+use super::time::TimeArguments;
+use crate::error::{Problem, Result};
+
+/// What `points` is to functions that always have buckets.
+pub const POINTS_DEFAULT: u64 = 300;
+
+/// The declared number of the column `bucket`.
+const COLUMN: usize = 0;
+
+const SECOND_NS: i64 = 1_000_000_000;
+const MINUTE_NS: i64 = 60 * SECOND_NS;
+const HOUR_NS: i64 = 60 * MINUTE_NS;
+const DAY_NS: i64 = 24 * HOUR_NS;
+
+/// As they were given.
+#[derive(Clone, Copy)]
+enum Width {
+    /// No buckets: one row for the whole window.
+    Whole,
+    Given(Bucket),
+    /// The narrowest round bucket that gives at most so many.
+    Points(u64),
+}
+
+/// The time arguments of a bound call.
+pub struct Buckets {
+    times: TimeArguments,
+    width: Width,
+    partial: bool,
+    /// The `WHERE` clause as last offered: each offer stands for all before it.
+    offered: Mutex<Clause>,
+}
+
+/// The times that an execution reads, and its buckets.
+#[derive(Clone, Copy)]
+pub struct Window {
+    pub time: TimeRange,
+    pub bucket: Option<Bucket>,
+}
+
+impl Window {
+    /// Of a call that always has buckets.
+    pub fn bucketed(self) -> (TimeRange, Bucket) {
+        let bucket = self.bucket.expect("the call was bound with points");
+        (self.time, bucket)
+    }
+}
+
+impl Buckets {
+    /// `points` is what the function takes where neither `bucket` nor `points` is given: `None` for one row.
+    pub fn bind(arguments: &Arguments, points: Option<u64>) -> Result<Buckets> {
+        let times = arguments.times()?;
+        times.range(None)?;
+        let width = match (bucket::of(arguments)?, arguments.count("points")?) {
+            (Some(_), Some(_)) => {
+                return Err(Problem::binder(
+                    "bucket and points both choose the buckets; give one of them",
+                ));
+            }
+            (Some(bucket), None) => Width::Given(bucket),
+            (None, Some(0)) => {
+                return Err(Problem::binder("points must be 1 or more"));
+            }
+            (None, Some(points)) => Width::Points(points),
+            (None, None) => points.map_or(Width::Whole, Width::Points),
+        };
+        let partial = arguments.boolean("partial")?.unwrap_or(true);
+        if !partial && matches!(width, Width::Whole) {
+            return Err(Problem::binder(
+                "partial leaves out buckets, and there are none; give bucket or points",
+            ));
+        }
+        Ok(Buckets {
+            times,
+            width,
+            partial,
+            offered: Mutex::new(Clause::Opaque),
+        })
+    }
+
+    pub fn is_bucketed(&self) -> bool {
+        !matches!(self.width, Width::Whole)
+    }
+
+    /// Takes the `WHERE` clause, to choose buckets by and no more.
+    pub fn offer(&self, clause: Clause) {
+        *self.offered.lock().unwrap_or_else(PoisonError::into_inner) = clause;
+    }
+
+    /// Of one execution. Fails where the call asks for a complete window and records of it are missing.
+    pub fn now(
+        &self,
+        selection: &Selection,
+        parts: &[Part],
+        ambient: &Ambient<'_>,
+    ) -> Result<Window> {
+        let mut time = self.times.range(newest(parts, &self.times)?)?;
+        let bucket = match self.width {
+            Width::Whole => None,
+            Width::Given(bucket) => Some(bucket),
+            Width::Points(points) => Some(round(points, held(time, parts)?)),
+        };
+        if let Some(bucket) = bucket {
+            if !self.partial {
+                time = whole_buckets(bucket, time, parts)?;
+            }
+            let offered = self.offered.lock().unwrap_or_else(PoisonError::into_inner);
+            time = time.intersect(buckets_of(&offered, bucket));
+        }
+        selection.require_complete(parts, &time.into(), ambient)?;
+        Ok(Window { time, bucket })
+    }
+}
+
+/// The window, its open ends where the source's records end.
+fn held(time: TimeRange, parts: &[Part]) -> Result<TimeRange> {
+    if time.first > Timestamp::MIN && time.last < Timestamp::MAX {
+        return Ok(time);
+    }
+    let mut held = TimeRange::EMPTY;
+    for part in parts {
+        let totals = part.snapshot.source_totals(part.source.id)?;
+        if let (Some(first), Some(last)) = (totals.first_ts, totals.last_ts) {
+            held.first = held.first.min(first);
+            held.last = held.last.max(last);
+        }
+    }
+    Ok(TimeRange {
+        first: match time.first {
+            Timestamp::MIN => held.first,
+            first => first,
+        },
+        last: match time.last {
+            Timestamp::MAX => held.last,
+            last => last,
+        },
+    })
+}
+
+/// The narrowest round bucket of which at most `points` touch the window.
+fn round(points: u64, time: TimeRange) -> Bucket {
+    let small = (0..9).flat_map(|digits| [1, 2, 5].map(|first| first * 10i64.pow(digits)));
+    let seconds = [1, 2, 5, 10, 15, 30].map(|count| count * SECOND_NS);
+    let minutes = [1, 2, 5, 10, 15, 30].map(|count| count * MINUTE_NS);
+    let hours = [1, 2, 3, 6, 12].map(|count| count * HOUR_NS);
+    let days = [1, 2, 7, 14].map(|count| count * DAY_NS);
+    // A bucket of less than a microsecond would begin where another does.
+    let nanos = small
+        .filter(|width| *width >= 1000)
+        .chain(seconds)
+        .chain(minutes)
+        .chain(hours)
+        .chain(days);
+    let months = [1, 3, 6, 12, 60, 120, 600].map(Bucket::Months);
+    let widest = Bucket::Months(12_000);
+    let mut widths = nanos.map(Bucket::nanos).chain(months);
+    widths
+        .find(|bucket| time.is_empty() || touched(*bucket, time) <= i128::from(points))
+        .unwrap_or(widest)
+}
+
+/// How many buckets touch the window, or one or two more where they are of unequal length.
+fn touched(bucket: Bucket, time: TimeRange) -> i128 {
+    let (first, last) = (bucket.range_of(time.first), bucket.range_of(time.last));
+    let length = |range: TimeRange| i128::from(range.last.0) - i128::from(range.first.0) + 1;
+    let whole = TimeRange {
+        first: first.first,
+        last: last.last,
+    };
+    let shortest = match bucket {
+        Bucket::Nanos { .. } => length(first).max(length(last)),
+        Bucket::Months(months) => i128::from(months) * 28 * i128::from(DAY_NS),
+    };
+    (length(whole) + shortest - 1) / shortest
+}
+
+/// Without the buckets that the window cuts, the newest, and one of which retention has removed records.
+fn whole_buckets(bucket: Bucket, time: TimeRange, parts: &[Part]) -> Result<TimeRange> {
+    let mut kept = time;
+    let from = bucket.range_of(time.first);
+    if time.first > Timestamp::MIN && from.first < time.first {
+        kept.first = after(from);
+    }
+    let to = bucket.range_of(time.last);
+    if time.last < Timestamp::MAX && to.last > time.last {
+        kept.last = before(to);
+    }
+    let mut newest = None;
+    for Part {
+        snapshot, source, ..
+    } in parts
+    {
+        let totals = || snapshot.source_totals(source.id);
+        newest = newest.max(match source.own_time() {
+            true => totals()?.last_ts,
+            false => snapshot.newest_ts()?,
+        });
+        let oldest = match source.own_time() {
+            _ if snapshot.begin().0 == 0 => None,
+            true => totals()?.first_ts,
+            false => snapshot.oldest_ts()?,
+        };
+        if let Some(oldest) = oldest {
+            kept.first = kept.first.max(after(bucket.range_of(oldest)));
+        }
+    }
+    if let Some(newest) = newest {
+        kept.last = kept.last.min(before(bucket.range_of(newest)));
+    }
+    Ok(kept)
+}
+
+fn after(bucket: TimeRange) -> Timestamp {
+    Timestamp(bucket.last.0.saturating_add(1))
+}
+
+fn before(bucket: TimeRange) -> Timestamp {
+    Timestamp(bucket.first.0.saturating_sub(1))
+}
+
+/// The times of the buckets that a clause may let through, as one range of whole buckets.
+fn buckets_of(clause: &Clause, bucket: Bucket) -> TimeRange {
+    let starts = starts_of(clause);
+    if starts.is_empty() {
+        return starts;
+    }
+    let cut = |time: Timestamp| bucket.range_of(time);
+    TimeRange {
+        first: match starts.first {
+            Timestamp::MIN => Timestamp::MIN,
+            first => cut(first).first,
+        },
+        last: match starts.last {
+            Timestamp::MAX => Timestamp::MAX,
+            last => cut(last).last,
+        },
+    }
+}
+
+/// The hull of the starts that a clause may let through.
+fn starts_of(clause: &Clause) -> TimeRange {
+    let hull = |one: TimeRange, other: TimeRange| TimeRange {
+        first: one.first.min(other.first),
+        last: one.last.max(other.last),
+    };
+    match clause {
+        Clause::And(parts) => {
+            let parts = parts.iter().map(starts_of);
+            parts.fold(TimeRange::ALL, TimeRange::intersect)
+        }
+        Clause::Or(parts) => parts.iter().map(starts_of).fold(TimeRange::EMPTY, hull),
+        Clause::Compare { term, op, value } if term.column == COLUMN => {
+            time_range(&term.steps, *op, value).map_or(TimeRange::ALL, times)
+        }
+        Clause::In { term, values } if term.column == COLUMN => {
+            let found = values.iter().filter(|value| !value.is_null());
+            let found = found.map(|value| time_range(&term.steps, Op::Eq, value));
+            found.fold(TimeRange::EMPTY, |all, one| {
+                hull(all, one.map_or(TimeRange::ALL, times))
+            })
+        }
+        Clause::Compare { .. } | Clause::In { .. } | Clause::Opaque => TimeRange::ALL,
+    }
+}
+
+fn times(keys: ValueRange) -> TimeRange {
+    TimeRange {
+        first: Timestamp(keys.min.to_i64()),
+        last: Timestamp(keys.max.to_i64()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::clause::Term;
+    use crate::plan::datum::Datum;
+
+    fn window(first_ns: i64, last_ns: i64) -> TimeRange {
+        TimeRange {
+            first: Timestamp(first_ns),
+            last: Timestamp(last_ns),
+        }
+    }
+
+    #[test]
+    fn points_choose_the_narrowest_round_bucket() {
+        let hour = window(0, HOUR_NS - 1);
+        let width = |points, time| round(points, time);
+        assert_eq!(width(300, hour), Bucket::nanos(15 * SECOND_NS));
+        assert_eq!(width(360, hour), Bucket::nanos(10 * SECOND_NS));
+        assert_eq!(width(60, hour), Bucket::nanos(MINUTE_NS));
+        // A window that begins within a minute touches one more.
+        let late = window(SECOND_NS, HOUR_NS + SECOND_NS - 1);
+        assert_eq!(width(60, late), Bucket::nanos(2 * MINUTE_NS));
+        assert_eq!(width(12, window(0, 365 * DAY_NS)), Bucket::Months(3));
+        assert_eq!(width(300, TimeRange::EMPTY), Bucket::nanos(1000));
+        assert_eq!(width(1, TimeRange::ALL), Bucket::Months(12_000));
+        for points in [1, 2, 7, 100, 1000] {
+            for length in [1, 999, 60 * SECOND_NS, 400 * DAY_NS] {
+                let time = window(123_456_789, 123_456_789 + length);
+                let bucket = round(points, time);
+                assert!(
+                    touched(bucket, time) <= i128::from(points) || bucket == Bucket::Months(12_000)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_clause_on_the_bucket_is_rounded_outward_to_whole_buckets() {
+        let bucket = Bucket::nanos(MINUTE_NS);
+        let compare = |op, seconds: i64| Clause::Compare {
+            term: Term {
+                column: COLUMN,
+                steps: Vec::new(),
+            },
+            op,
+            value: Datum::TimestampTz(seconds * 1_000_000),
+        };
+        let between = Clause::And(vec![compare(Op::Ge, 90), compare(Op::Lt, 300)]);
+        // 60 s to 300 s: the bucket that 90 s cuts may be let through, that of 300 s may not.
+        assert_eq!(
+            buckets_of(&between, bucket),
+            window(MINUTE_NS, 5 * MINUTE_NS - 1)
+        );
+        let either = Clause::Or(vec![compare(Op::Eq, 60), compare(Op::Eq, 180)]);
+        assert_eq!(
+            buckets_of(&either, bucket),
+            window(MINUTE_NS, 4 * MINUTE_NS - 1)
+        );
+        let elsewhere = Clause::And(vec![Clause::Opaque, compare(Op::Gt, 60)]);
+        assert_eq!(buckets_of(&elsewhere, bucket).last, Timestamp::MAX);
+        assert!(buckets_of(&Clause::Or(Vec::new()), bucket).is_empty());
+    }
+}

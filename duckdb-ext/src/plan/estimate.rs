@@ -1,0 +1,119 @@
+//! `loom_estimate`: what a scan, an aggregate and quantiles would read, before they are run.
+
+use loom_engine::query::{
+    AggregateSpec, Estimate, Poll, Predicate, Quantile, Scan, ScanSpec, estimate_aggregate,
+};
+
+use super::aggregate::quantiles;
+use super::arguments::{Ambient, Arguments};
+use super::buckets::{Buckets, Window};
+use super::columns::Column;
+use super::parameters::{
+    APPROX, AT, BUCKET, COMPLETE, INDEX, LAST, PARTIAL, POINTS, Parameter, QUANTILES, T_FROM, T_TO,
+    V_MAX, V_MIN,
+};
+use super::part::Part;
+use super::selection::Selection;
+use super::tables::columns;
+use super::types::SqlType;
+use crate::error::Result;
+use crate::exec::cells::Cell;
+
+pub const PARAMETERS: &[Parameter] = &[
+    T_FROM, T_TO, LAST, INDEX, V_MIN, V_MAX, BUCKET, POINTS, PARTIAL, QUANTILES, APPROX, AT,
+    COMPLETE,
+];
+
+/// A bound call.
+pub struct EstimatePlan {
+    selection: Selection,
+    buckets: Buckets,
+    quantiles: Vec<Quantile>,
+    approx: bool,
+    columns: Vec<Column>,
+}
+
+impl EstimatePlan {
+    pub fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<EstimatePlan> {
+        let (selection, _) = Selection::bind(arguments, ambient)?;
+        let mut quantiles = quantiles(arguments)?;
+        if quantiles.is_empty() {
+            quantiles = vec![Quantile::new(0.5)?, Quantile::new(0.99)?];
+        }
+        Ok(EstimatePlan {
+            selection,
+            buckets: Buckets::bind(arguments, None)?,
+            quantiles,
+            approx: arguments.boolean("approx")?.unwrap_or(false),
+            columns: columns(&[
+                ("operation", SqlType::Text),
+                ("chunks", SqlType::U64),
+                ("bytes", SqlType::U64),
+            ]),
+        })
+    }
+
+    pub fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    /// One row for each operation.
+    pub fn rows(&self, ambient: &Ambient<'_>) -> Result<Vec<Vec<Cell>>> {
+        let parts = self.selection.now(ambient)?;
+        let window = self.buckets.now(&self.selection, &parts, ambient)?;
+        let poll = Poll::new(ambient.stop);
+        let mut scan = Estimate::default();
+        for part in &parts {
+            let found = Scan::new(&part.snapshot, scan_spec(part, window))?.estimate(&poll)?;
+            scan.chunks += found.chunks;
+            scan.bytes += found.bytes;
+        }
+        let mut rows = vec![row("scan", scan)];
+        if parts.iter().all(|part| part.chosen.index.is_some()) {
+            for (operation, quantiles) in [("aggregate", &[][..]), ("quantiles", &self.quantiles)] {
+                let asked = parts
+                    .iter()
+                    .map(|part| {
+                        let spec = AggregateSpec {
+                            source: part.source.id,
+                            index: part.chosen.required_index()?.id,
+                            time: window.time,
+                            value: part.chosen.range(),
+                            bucket: window.bucket,
+                            quantiles: quantiles.to_vec(),
+                            approx: self.approx,
+                            threads: ambient.threads,
+                        };
+                        Ok((part.snapshot.clone(), spec))
+                    })
+                    .collect::<Result<Vec<_>>>()?;
+                rows.push(row(operation, estimate_aggregate(&asked, &poll)?));
+            }
+        }
+        Ok(rows)
+    }
+}
+
+fn scan_spec(part: &Part, window: Window) -> ScanSpec {
+    let index = part.chosen.index.iter();
+    ScanSpec {
+        source: part.source.id,
+        exact: Predicate::and([
+            Predicate::times(window.time.into()),
+            part.chosen.predicate(),
+        ]),
+        prune: Predicate::All,
+        index_filters: index
+            .filter(|index| index.filter().is_some())
+            .map(|index| index.id)
+            .collect(),
+    }
+}
+
+fn row(operation: &str, estimate: Estimate) -> Vec<Cell> {
+    vec![
+        Cell::from(operation),
+        Cell::from(estimate.chunks),
+        Cell::from(estimate.bytes),
+    ]
+}

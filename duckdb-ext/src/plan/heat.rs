@@ -1,0 +1,255 @@
+//! `loom_heat`: how many values of an index lie in each cell of time and value, for pictures. A cell is some bins of an index in a bucket, so its
+//! count is exact, and the same cells come back as the window moves.
+
+use loom_engine::query::{
+    AggregateSpec, Bucket, Histogram, HistogramRow, HistogramSpec, Poll, aggregate_together,
+};
+use loom_engine::schema::BinMap;
+use loom_engine::{Key, TimeRange, Timestamp, ValueKind, ValueRange};
+
+use super::agreement;
+use super::arguments::{Ambient, Arguments};
+use super::buckets::{Buckets, POINTS_DEFAULT};
+use super::columns::Column;
+use super::parameters::{
+    AT, BANDS, BUCKET, COMPLETE, LAST, PARTIAL, POINTS, Parameter, T_FROM, T_TO,
+};
+use super::part::Part;
+use super::selection::Selection;
+use super::stats;
+use super::tables::columns;
+use super::types::SqlType;
+use crate::error::{Problem, Result};
+use crate::exec::cells::{Cell, Pieces};
+
+pub const PARAMETERS: &[Parameter] = &[
+    T_FROM, T_TO, LAST, BUCKET, POINTS, PARTIAL, BANDS, AT, COMPLETE,
+];
+
+const BANDS_DEFAULT: u64 = 40;
+/// An index has no more bins.
+const BANDS_MOST: u64 = 65_536;
+
+/// A bound call.
+pub struct HeatPlan {
+    selection: Selection,
+    pub buckets: Buckets,
+    bands: u64,
+    columns: Vec<Column>,
+}
+
+impl HeatPlan {
+    pub fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<HeatPlan> {
+        let (selection, parts) = Selection::bind(arguments, ambient)?;
+        agreement::bins(&parts)?;
+        let bands = arguments.count("bands")?.unwrap_or(BANDS_DEFAULT);
+        if !(1..=BANDS_MOST).contains(&bands) {
+            return Err(Problem::binder(format!(
+                "bands must be from 1 to {BANDS_MOST}: it is {bands}"
+            )));
+        }
+        for part in &parts {
+            part.chosen
+                .required_values("loom_rate counts records without one")?;
+        }
+        Ok(HeatPlan {
+            selection,
+            buckets: Buckets::bind(arguments, Some(POINTS_DEFAULT))?,
+            bands,
+            columns: columns(&[
+                ("t1", SqlType::TimestampTz),
+                ("t2", SqlType::TimestampTz),
+                ("lower", SqlType::F64),
+                ("upper", SqlType::F64),
+                ("count", SqlType::I64),
+            ]),
+        })
+    }
+
+    pub fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    /// Begins an execution.
+    pub fn start(&self, ambient: &Ambient<'_>) -> Result<HeatPieces> {
+        let parts = self.selection.now(ambient)?;
+        agreement::bins(&parts)?;
+        let window = self.buckets.now(&self.selection, &parts, ambient)?;
+        let (time, bucket) = window.bucketed();
+        let poll = Poll::new(ambient.stop);
+        let held = values_held(&parts, time, ambient.threads, &poll)?;
+        let asked = parts
+            .iter()
+            .map(|part| {
+                let index = part.chosen.required_index()?.id;
+                Ok((&part.snapshot, part.source.id, index))
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let spec = HistogramSpec {
+            time,
+            bucket: Some(bucket),
+            threads: ambient.threads,
+        };
+        let histogram = Histogram::new(&asked, spec)?;
+        Ok(HeatPieces {
+            bands: Bands::new(histogram.bins(), held, self.bands),
+            histogram,
+            bucket,
+            parts,
+        })
+    }
+}
+
+/// The least and the greatest value.
+fn values_held(
+    parts: &[Part],
+    time: TimeRange,
+    threads: usize,
+    poll: &Poll<'_>,
+) -> Result<ValueRange> {
+    let spec = |part: &Part| -> Result<AggregateSpec> {
+        Ok(AggregateSpec {
+            source: part.source.id,
+            index: part.chosen.required_index()?.id,
+            time,
+            value: ValueRange::ALL,
+            bucket: None,
+            quantiles: Vec::new(),
+            approx: false,
+            threads,
+        })
+    };
+    let asked = parts
+        .iter()
+        .map(|part| Ok((part.snapshot.clone(), spec(part)?)))
+        .collect::<Result<Vec<_>>>()?;
+    let rows = aggregate_together(&asked, poll)?;
+    let range = rows.first().and_then(|row| row.min.zip(row.max));
+    Ok(range.map_or(ValueRange::EMPTY, |(min, max)| ValueRange { min, max }))
+}
+
+/// Some bins in a row each: as many as a power of two, so that their edges stay where they are while values come.
+struct Bands {
+    bins: BinMap,
+    held: ValueRange,
+    /// Bins of a band.
+    width: u16,
+    /// A bin with which a band begins: of `auto` bins one that begins with a power of two.
+    origin: u16,
+}
+
+impl Bands {
+    fn new(bins: &BinMap, held: ValueRange, most: u64) -> Bands {
+        let octave = match bins.kind() {
+            ValueKind::Unsigned => Key::from_u64(32),
+            ValueKind::Signed => Key::from_i64(32),
+            ValueKind::Float => Key::from_f64(32.0),
+        };
+        let mut bands = Bands {
+            origin: if bins.is_auto() { bins.bin(octave) } else { 1 },
+            bins: bins.clone(),
+            held,
+            width: 1,
+        };
+        if held.min <= held.max {
+            let (first, last) = (bins.bin(held.min), bins.bin(held.max));
+            while bands.of(last) - bands.of(first) >= most as i64 && bands.width < 1 << 15 {
+                bands.width *= 2;
+            }
+        }
+        bands
+    }
+
+    fn of(&self, bin: u16) -> i64 {
+        (i64::from(bin) - i64::from(self.origin)).div_euclid(i64::from(self.width))
+    }
+
+    /// Where a band begins and ends; a band without an end of its own ends with the values.
+    fn edges(&self, band: i64) -> (f64, f64) {
+        let first = i64::from(self.origin) + band * i64::from(self.width);
+        let begins = |bin: i64| {
+            let bin = u16::try_from(bin).ok().filter(|bin| *bin > 0)?;
+            (usize::from(bin) < self.bins.len()).then(|| self.bins.lower(bin))
+        };
+        let lower = begins(first).unwrap_or(self.held.min);
+        let upper = begins(first + i64::from(self.width)).unwrap_or(self.held.max);
+        (self.number(lower), self.number(upper))
+    }
+
+    fn number(&self, key: Key) -> f64 {
+        match self.bins.kind() {
+            ValueKind::Unsigned => key.to_u64() as f64,
+            ValueKind::Signed => key.to_i64() as f64,
+            ValueKind::Float => key.to_f64(),
+        }
+    }
+}
+
+/// The rows of an execution, some buckets a piece.
+pub struct HeatPieces {
+    histogram: Histogram,
+    bands: Bands,
+    bucket: Bucket,
+    parts: Vec<Part>,
+}
+
+impl HeatPieces {
+    fn cell(&self, start: Timestamp, band: i64, count: u64) -> Vec<Cell> {
+        let (lower, upper) = self.bands.edges(band);
+        vec![
+            Cell::Int(self.bucket.start_us(start).into()),
+            Cell::Int(self.bucket.end_us(start).into()),
+            Cell::Float(lower),
+            Cell::Float(upper),
+            Cell::from(count),
+        ]
+    }
+}
+
+impl Pieces for HeatPieces {
+    fn next(&mut self, poll: &Poll<'_>) -> Result<Option<Vec<Vec<Cell>>>> {
+        let Some(rows) = self.histogram.next(poll)? else {
+            return Ok(None);
+        };
+        let place = |row: &HistogramRow| (row.bucket, self.bands.of(row.bin));
+        let cells = rows.chunk_by(|one, other| place(one) == place(other));
+        let cells = cells.filter_map(|rows| {
+            let (start, band) = place(rows.first()?);
+            let count = rows.iter().map(|row| row.count).sum();
+            Some(self.cell(start?, band, count))
+        });
+        Ok(Some(cells.collect()))
+    }
+}
+
+impl Drop for HeatPieces {
+    fn drop(&mut self) {
+        stats::remember_all(&self.parts);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use loom_engine::schema::BinsDef;
+
+    fn bands(values: [u64; 2], most: u64) -> Vec<(f64, f64)> {
+        let bins = BinMap::new(&BinsDef::Auto, ValueKind::Unsigned).unwrap();
+        let [min, max] = values.map(Key::from_u64);
+        let bands = Bands::new(&bins, ValueRange { min, max }, most);
+        let of = |key| bands.of(bins.bin(key));
+        (of(min)..=of(max)).map(|band| bands.edges(band)).collect()
+    }
+
+    #[test]
+    fn bands_are_few_follow_each_other_and_keep_their_edges() {
+        for most in [1, 2, 9, 40, 1000] {
+            let some = bands([1000, 900_000], most);
+            assert!(some.len() as u64 <= most, "{} of {most}", some.len());
+            assert!(some[0].0 <= 1000.0 && some[some.len() - 1].1 > 900_000.0);
+            assert!(some.windows(2).all(|pair| pair[0].1 == pair[1].0));
+        }
+        let (before, after) = (bands([1000, 900_000], 40), bands([1000, 1_000_000], 40));
+        assert!(before.iter().all(|band| after.contains(band)));
+    }
+}
