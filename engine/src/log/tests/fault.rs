@@ -50,6 +50,8 @@ fn a_failed_sync_acknowledges_nothing_and_is_never_repeated() {
         .disk
         .rule(Rule::always(Fault::Fails(EIO), on_disk(Kind::Sync)));
     assert!(matches!(logs.sync(), Err(Error::Flusher(_))));
+    // Whoever asks for the state is answered too, not only the next append.
+    assert!(logs.trouble().is_some());
     machine.disk.obey();
     let syncs = machine.count(on_disk(Kind::Sync));
     assert!(matches!(logs.sync(), Err(Error::Flusher(_))));

@@ -338,9 +338,9 @@ impl Logs {
         Ok(false)
     }
 
-    /// Why the flusher waits, if it does: no space, for one.
+    /// Why nothing is flushed, if that is so: the flusher waits, for space for one, or has ended for good.
     pub fn trouble(&self) -> Option<String> {
-        self.shared.waiting().map(|(_, message)| message)
+        self.shared.stopped_by()
     }
 
     /// Whether the flusher waits for space on the disk.

@@ -298,6 +298,14 @@ impl Shared {
         }
     }
 
+    /// Why nothing is flushed, while it waits or since it has ended.
+    pub fn stopped_by(&self) -> Option<String> {
+        match &*locked(&self.trouble) {
+            Trouble::Waiting { message, .. } | Trouble::Failed(message) => Some(message.clone()),
+            Trouble::None => None,
+        }
+    }
+
     /// Whether the flusher waits for space on the disk.
     pub fn waits_for_space(&self) -> bool {
         let trouble = locked(&self.trouble);
