@@ -5,6 +5,8 @@ use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
+use crate::plan::directory;
+
 pub type Result<T> = std::result::Result<T, Problem>;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -57,6 +59,12 @@ impl From<loom_engine::Error> for Problem {
             | Error::Query(_) => Problem::Binder(error.to_string()),
             Error::Incomplete { .. } => Problem::Input(error.to_string()),
             Error::Interrupted => Problem::Interrupted,
+            Error::Evicted { ref dir, .. } => Problem::Io(match directory::oldest_utc(dir) {
+                Some(oldest) => {
+                    format!("{error}; the oldest record is now of {oldest}: ask from a later time")
+                }
+                None => error.to_string(),
+            }),
             other => Problem::Io(other.to_string()),
         }
     }

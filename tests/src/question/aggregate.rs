@@ -3,7 +3,7 @@
 use super::Question;
 use super::given::Given;
 use crate::seed::Seed;
-use crate::table::{Kind, Table};
+use crate::table::{Kind, Table, instant};
 
 const QUANTILES: [(&str, &str); 7] = [
     ("0.0", "p0"),
@@ -35,6 +35,14 @@ pub fn draw(seed: &mut Seed, table: &Table) -> Question {
         bucket = format!("time_bucket({width}, ts) AS bucket, ");
         group = " GROUP BY bucket ORDER BY bucket";
     }
+    // What the column is compared with reads little, and must leave the answer as it is.
+    let since = (!bucket.is_empty() && seed.chance(50)).then(|| a_time(seed, table));
+    let having = since
+        .as_ref()
+        .map_or(String::new(), |time| format!(" HAVING bucket >= {time}"));
+    let since = since.map_or(String::new(), |time| format!(" WHERE bucket >= {time}"));
+    let group = group.replace(" ORDER BY", &format!("{having} ORDER BY"));
+    let group = group.as_str();
     let (mut answers, mut names) = (Vec::new(), Vec::new());
     for (quantile, column) in QUANTILES {
         if seed.chance(30) {
@@ -46,7 +54,10 @@ pub fn draw(seed: &mut Seed, table: &Table) -> Question {
         arguments.push_str(&format!(", quantiles := [{}]", names.join(", ")));
     }
     if !column.kind.is_number() {
-        let order = group.trim_start_matches(" GROUP BY bucket");
+        let order = match bucket.is_empty() {
+            true => String::new(),
+            false => format!("{since} ORDER BY bucket"),
+        };
         let shown = if group.is_empty() { "" } else { "bucket, " };
         let columns: Vec<&str> = QUANTILES
             .iter()
@@ -75,10 +86,10 @@ pub fn draw(seed: &mut Seed, table: &Table) -> Question {
             table.dir,
             table.source,
             index.name,
-            if group.is_empty() {
-                ""
+            if bucket.is_empty() {
+                String::new()
             } else {
-                " ORDER BY bucket"
+                format!("{since} ORDER BY bucket")
             }
         ),
         plain: format!(
@@ -90,6 +101,69 @@ pub fn draw(seed: &mut Seed, table: &Table) -> Question {
         ),
         inexact: Some(if bucket.is_empty() { [1, 4] } else { [2, 5] }),
     }
+}
+
+/// `loom_rate`: records by bucket.
+pub fn rate(seed: &mut Seed, table: &Table) -> Question {
+    let mut given = Given::default();
+    if seed.chance(60) {
+        given.times(seed, table);
+    }
+    let width = a_bucket(seed, table);
+    let (arguments, condition) = (given.arguments(), given.condition());
+    Question {
+        loom: format!(
+            "SELECT bucket, count FROM loom_rate('{}', '{}', bucket := {width}{arguments}) ORDER BY bucket",
+            table.dir, table.source
+        ),
+        plain: format!(
+            "SELECT time_bucket({width}, ts) AS bucket, count(*) FROM plain WHERE {condition} GROUP BY bucket ORDER BY bucket"
+        ),
+        inexact: None,
+    }
+}
+
+/// `loom_top`: the greatest values, or the least; `None` where no index has numbers.
+pub fn top(seed: &mut Seed, table: &Table) -> Option<Question> {
+    let mut valued = table.valued();
+    valued.retain(|(_, column)| column.kind.is_number());
+    if valued.is_empty() {
+        return None;
+    }
+    let (index, column) = seed.pick(&valued.iter().collect::<Vec<_>>()).clone();
+    let mut given = Given::default();
+    if seed.chance(60) {
+        given.times(seed, table);
+    }
+    given.filter(&index);
+    let arguments = given.arguments();
+    let rows = seed.between(0, 3000);
+    let (least, order) = match seed.chance(40) {
+        true => (", least := true", ""),
+        false => ("", " DESC"),
+    };
+    // The two zeros of a float are equal and differ in print.
+    let name = &column.name;
+    let shown = match column.kind {
+        Kind::Float => format!("{name} + 0"),
+        _ => name.clone(),
+    };
+    Some(Question {
+        loom: format!(
+            "SELECT {shown} FROM loom_top('{}', '{}', '{}', {rows}{least}{arguments})",
+            table.dir, table.source, index.name
+        ),
+        plain: format!(
+            "SELECT {shown} FROM plain WHERE {name} IS NOT NULL AND {} ORDER BY {name}{order} LIMIT {rows}",
+            given.condition()
+        ),
+        inexact: None,
+    })
+}
+
+/// A time of the table, or one beside it.
+fn a_time(seed: &mut Seed, table: &Table) -> String {
+    instant(table.times.near(seed))
 }
 
 /// Buckets that cut the table into a few to a few thousand parts, or by the calendar.

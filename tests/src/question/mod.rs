@@ -27,8 +27,10 @@ const DEPTH: u32 = 3;
 impl Question {
     /// The next question about the table.
     pub fn draw(seed: &mut Seed, table: &Table) -> Question {
-        match seed.between(0, 18) {
+        match seed.between(0, 21) {
             0..4 if !table.valued().is_empty() => aggregate::draw(seed, table),
+            18 => aggregate::rate(seed, table),
+            19 | 20 => aggregate::top(seed, table).unwrap_or_else(|| counts(seed, table)),
             4..8 => digest(seed, table),
             8 => rows_in_order(seed, table),
             9 => buckets(seed, table),

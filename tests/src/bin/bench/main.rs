@@ -9,6 +9,7 @@ mod dataset;
 mod figures;
 mod ingest;
 mod live;
+mod load;
 mod options;
 mod payloads;
 mod peer;
@@ -46,6 +47,7 @@ fn main() -> Result<ExitCode> {
     part(Part::Shapes, &|| speed::shapes(folder, &sizes));
     part(Part::Socket, &|| socket::through_the_socket(folder, &sizes));
     part(Part::Stores, &|| speed::stores(folder, &sizes));
+    part(Part::Load, &|| load::files(folder, &sizes));
     part(Part::Lengths, &|| speed::lengths(folder, &sizes));
     if options.wants(Part::Queries) || options.wants(Part::Ablation) {
         report.part(Part::Queries, &|| queries(&options, &sizes));

@@ -55,6 +55,8 @@ pub enum Part {
     Socket,
     /// Other stores
     Stores,
+    /// Files of other formats
+    Load,
     /// Other lengths of records; in the full run
     Lengths,
     /// P4 to P7
