@@ -249,7 +249,7 @@ mod tests {
             assert!(some[0].0 <= 1000.0 && some[some.len() - 1].1 > 900_000.0);
             assert!(some.windows(2).all(|pair| pair[0].1 == pair[1].0));
         }
-        let (before, after) = (bands([1000, 900_000], 40), bands([1000, 1_000_000], 40));
+        let (before, after) = (bands([1000, 600_000], 40), bands([1000, 650_000], 40));
         assert!(before.iter().all(|band| after.contains(band)));
     }
 }

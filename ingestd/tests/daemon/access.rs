@@ -130,7 +130,7 @@ fn a_directory_that_is_used_for_something_else_is_refused_and_stays_as_it_is() {
         assert!(!done.status.success(), "{command}");
         assert!(
             said.contains(
-                "it holds no loom.json, but 'letter', which is not Loom's; name an empty directory"
+                "it holds no loom.json, but 'letter', which is not Loom's; give an empty directory"
             ),
             "{said}"
         );
