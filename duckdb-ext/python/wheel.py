@@ -16,6 +16,7 @@ PARTS = [
     (ROOT / "dist/duckdb-v2.0.0/loom.duckdb_extension", "extensions/duckdb-v2.0.0/loom.duckdb_extension", "make build"),
     (ROOT / "dist/duckdb-v1/loom.duckdb_extension", "extensions/duckdb-v1/loom.duckdb_extension", "make build"),
     (ROOT / "sql/macros.sql", "macros.sql", "git checkout sql/macros.sql"),
+    (HERE / "page/dist", "explore/page", "make wheel"),
 ]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import duckdb
 
-HERE = Path(__file__).resolve().parent
+HERE = Path(__file__).parent
 MACROS = HERE / "macros.sql"
 
 _OLDEST = (1, 2)
