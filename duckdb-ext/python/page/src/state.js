@@ -3,11 +3,15 @@
 //   last       seconds that the window follows the newest record; 0: everything
 //   span       { from, to } of a window that stands still; null while it follows
 //   selection  { from, to } and, where values are chosen, { index, vMin, vMax }; null without one
+//   zoomed     whether `span` was chosen, not only held for a selection
 //   rows       the source whose rows are listed, if it is not `source`
 
 import { instant } from "./sql.js";
 
-export const state = { dir: null, source: null, index: null, last: 60, span: null, selection: null, rows: null, utc: false };
+export const state = { dir: null, source: null, index: null, last: 60, span: null, selection: null, rows: null, utc: false, zoomed: false };
+
+/** Whether the window follows the newest record. */
+export const following = () => state.span === null;
 
 const time = (us) => instant(us).slice(1, -4).replace(" ", "T") + "Z";
 

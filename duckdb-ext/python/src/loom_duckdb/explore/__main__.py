@@ -82,10 +82,12 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _listen(address: str, port: int) -> tuple[socket.socket, bool]:
     """Open the listening socket, and say whether only this machine can reach it."""
+    if not 0 <= port <= 65535:
+        raise RuntimeError(f"cannot listen on port {port}: not a port; use a number up to 65535, or 0 for a free one")
     try:
         family, _, _, _, place = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listener = socket.create_server(place[:2], family=family)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         raise RuntimeError(f"cannot listen on {address} port {port}: {error}; choose another with --address, --port") from error
     return listener, ipaddress.ip_address(place[0]).is_loopback
 

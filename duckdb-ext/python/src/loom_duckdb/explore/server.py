@@ -28,7 +28,6 @@ from loom_duckdb.explore.database import Database, Query, RefusedError
 PAGE = files("loom_duckdb.explore") / "page"
 TOKEN_HEADER = "x-loom-token"  # noqa: S105 - the name of a header, not a secret
 _LOOK_EVERY_S = 0.1
-_STOP_WAIT_S = 2.0
 
 _HEADERS = {
     "cache-control": "no-store",
@@ -111,21 +110,22 @@ def application(database: Database, token: str | None, timeout_s: float) -> Star
         return await _answer(request, Query(sql))
 
     async def _answer(request: Request, asked: Query) -> Response:
-        future = workers.submit(database.run, asked)
-        waiting.add(future)
-        future.add_done_callback(waiting.discard)
+        work = workers.submit(database.run, asked)
+        waiting.add(work)
+        work.add_done_callback(waiting.discard)
+        answer = asyncio.wrap_future(work)
+        # An error that comes after the caller was answered has been reported already.
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout_s
-        while not await _done(future, _LOOK_EVERY_S):
-            late = clock() >= deadline
-            if late or await request.is_disconnected():
+        while not (await asyncio.wait({answer}, timeout=_LOOK_EVERY_S))[0]:
+            if clock() >= deadline or await request.is_disconnected():
                 asked.stop()
-                if not future.cancel() and not late:
-                    await _done(future, _STOP_WAIT_S)
+                work.cancel()
                 return _error(504, f"the query took longer than {timeout_s:g} s and was stopped; choose a shorter window")
         try:
             # Making JSON of many rows takes a while, in which other requests are to be served.
-            return Response(await asyncio.to_thread(future.result().json), media_type="application/json")
+            return Response(await asyncio.to_thread(answer.result().json), media_type="application/json")
         except RefusedError as error:
             return _error(403, str(error))
         except (duckdb.Error, OSError, MemoryError, OverflowError) as error:
@@ -140,15 +140,6 @@ def application(database: Database, token: str | None, timeout_s: float) -> Star
         ],
         middleware=[Middleware(Guard, token=token)],
     )
-
-
-async def _done(future: Future[Answer], wait_s: float) -> bool:
-    wrapped = asyncio.wrap_future(future)
-    done, _ = await asyncio.wait({wrapped}, timeout=wait_s)
-    if done:
-        # The caller looks at the outcome through `future`.
-        wrapped.cancelled() or wrapped.exception()
-    return bool(done)
 
 
 def _error(status: int, message: str) -> JSONResponse:
