@@ -25,7 +25,7 @@ test: build .venv/complete
 
 # The Python package, with both extension files and the explorer's page; `make build` first makes the files that are missing.
 wheel: .clients-venv/complete $(EXTENSIONS)
-	@command -v npm >/dev/null || { echo "make: no npm; install Node.js 20 or later with npm (Debian, Ubuntu: nodejs npm)." >&2; exit 1; }
+	@command -v npm >/dev/null || { echo "make: no npm; install Node.js 18 or later with npm (Debian, Ubuntu: nodejs npm)." >&2; exit 1; }
 	cd duckdb-ext/python/page && npm ci --no-audit --no-fund --ignore-scripts --silent && npm run --silent build
 	cd duckdb-ext/python && ../../.clients-venv/bin/hatchling build --target wheel --directory ../../dist
 

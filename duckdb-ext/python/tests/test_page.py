@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 import loom_duckdb
 
 SCREENSHOTS = Path(__file__).resolve().parents[3] / "target" / "screenshots"
+CHROMIUM = Path("/usr/bin/chromium")
 PATIENCE_MS = 60_000
 expect.set_options(timeout=PATIENCE_MS)
 
@@ -23,8 +24,9 @@ Start = Callable[..., Explorer]
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    assert CHROMIUM.exists(), "the tests drive Debian's Chromium; run 'apt-get install chromium'"
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
         browser.close()
 
@@ -310,13 +312,13 @@ def test_the_page_fits_and_its_picture_is_kept(browser: Browser, watching: Explo
         us, value = db.execute(f"SELECT epoch_us(ts), latency_ns FROM {top}").fetchall()[0]
         (newest,) = db.execute(f"SELECT epoch_us(max(last_ts)) FROM loom_sources('{live}')").fetchall()[0]
     to = min(us + 20_000_000, newest)
-    chosen = {"from": to - 60_000_000, "to": to, "sel_from": us - 1_000_000, "sel_to": us + 1_000_000}
+    chosen = {"from": to - 60_000_000, "to": to, "sel_from": us - 2_000_000, "sel_to": us + 2_000_000}
     times = "&".join(f"{name}={datetime.fromtimestamp(at / 1e6, UTC):%Y-%m-%dT%H:%M:%S.%f}Z" for name, at in chosen.items())
-    size = {"width": width, "height": 900 if width == 1280 else 1080}
+    size = {"width": width, "height": 1080}
     with browser.new_context(viewport=size, color_scheme=scheme, timezone_id="Europe/Zurich") as context:
         page = context.new_page()
         page.set_default_timeout(PATIENCE_MS)
-        page.goto(f"{watching.url}#source=redis_request&index=latency&{times}&v_min={int(value * 0.6)}&v_max={int(value * 1.2)}")
+        page.goto(f"{watching.url}#source=redis_request&index=latency&{times}&v_min={int(value * 0.06)}&v_max={int(value * 1.2)}")
         selected(page)
         assert counted(page) >= 1
         expect(page.locator("#heat")).to_have_attribute("data-state", "shown")

@@ -6,11 +6,14 @@ import { evicted } from "./selection.js";
 import { following, state } from "./state.js";
 import { daemon } from "./world.js";
 
+const CHOOSERS = ["window", "live", "zone"];
+
 const by = (id) => document.getElementById(id);
 
 /** Fills the header, the choosers and the notice. */
 export function showHeader(world) {
   const mark = daemon(world);
+  for (const id of [...CHOOSERS, "daemon"]) by(id).hidden = false;
   Object.assign(by("daemon"), { textContent: mark.text }).dataset.state = mark.state;
   for (const button of by("window").children) button.setAttribute("aria-pressed", String(following() && Number(button.dataset.last) === state.last));
   by("live").textContent = following() ? (world.alive ? "● Live" : "● Following") : "▶ Go live";
@@ -20,7 +23,9 @@ export function showHeader(world) {
   const own = world.indexes.filter(({ source }) => source === state.source);
   options(by("index"), own.map(({ index, value, filter }) => [index, `${index}${value === index ? "" : ` (${value}${filter ? ` where ${filter}` : ""})`}`]), state.index);
   by("index-label").hidden = own.length === 0;
-  by("hint").textContent ||= own.length === 0 && state.source ? `No index on ${state.source}. Add one: ingestd index add ${state.dir} --source ${state.source} --index NAME --value FIELD` : "";
+  by("source-label").hidden = world.sources.length === 0;
+  by("hint").hidden = own.length > 0;
+  by("hint").textContent = `No index on ${state.source}, so only its rate is drawn. Add one for the records to come: ingestd index add ${state.dir} --source ${state.source} --index NAME --value FIELD`;
   const gone = state.span && world.span ? evicted(world, state.span) : null;
   by("notice").hidden = gone === null;
   by("notice").textContent = { all: `Retention has removed this window. The oldest record is from ${clock(world.oldest ?? 0, 3)}, ${day(world.oldest ?? 0)}.`, part: `Retention has removed the records of this window before ${clock(world.oldest ?? 0, 3)}, ${day(world.oldest ?? 0)}.` }[gone] ?? "";
@@ -59,6 +64,6 @@ export function showEmpty(world) {
 /** Says why the directory cannot be read. */
 export function showUnreadable(message) {
   showOnly("empty");
-  by("empty").replaceChildren(make("h1", {}, "Cannot read the directory"), make("p", {}, message), make("p", {}, "The page tries again every two seconds."));
-  Object.assign(by("daemon"), { textContent: "" }).dataset.state = "";
+  for (const id of [...CHOOSERS, "source-label", "index-label", "notice", "daemon"]) by(id).hidden = true;
+  by("empty").replaceChildren(make("h1", {}, "Cannot read the directory"), make("p", {}, message), make("p", {}, "A daemon creates a Loom directory, and the page shows it then:"), make("pre", {}, `ingestd run ${state.dir}`));
 }

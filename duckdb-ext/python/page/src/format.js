@@ -32,6 +32,7 @@ export function short(value) {
 }
 
 export const whole = (value) => Number(value).toLocaleString("en-US");
+export const plural = (records) => `${whole(records)} ${Number(records) === 1 ? "record" : "records"}`;
 
 const parts = (options) => {
   const of = (timeZone) => new Intl.DateTimeFormat("en-GB", { hourCycle: "h23", ...options, timeZone });

@@ -73,7 +73,7 @@ export class Frame {
       line(context, x, MARGIN.top, x, this.bottom);
       const text = tick(us, step);
       const half = context.measureText(text).width / 2;
-      if (this.axis && x + half < this.width) context.fillText(text, x, this.bottom + 7);
+      if (this.axis && x + half < this.width - 6) context.fillText(text, x, this.bottom + 7);
     }
   }
 

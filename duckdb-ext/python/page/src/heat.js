@@ -15,7 +15,7 @@ export function drawHeat(frame, context, { cells, label, losses }) {
     const floor = Number.isFinite(positive) ? positive : 1;
     const held = frame.held?.domain;
     const keeps = frame.held?.log && held[0] <= floor && held[1] >= most && held[1] / held[0] <= 4 * (most / floor);
-    frame.held = keeps ? frame.held : { log, domain: [floor, Math.max(most, floor * 2)] };
+    frame.held = keeps ? frame.held : { log, domain: [floor, Math.max(most, floor * 2) * (most / floor) ** 0.05] };
     frame.y = scaleLog(frame.held.domain, [frame.bottom, MARGIN.top]).clamp(true);
   } else {
     frame.held = null;

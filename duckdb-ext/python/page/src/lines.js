@@ -4,12 +4,12 @@ import { scaleLinear, scaleLog } from "d3-scale";
 import { line as path } from "d3-shape";
 import { MARGIN, colour } from "./frame.js";
 
-/** The width of a bucket: the least distance between two. */
-export function bucketWidth(starts) {
+/** The width of a bucket: the least distance between two; of a lone one, a 300th of the window. */
+export function bucketWidth(starts, span) {
   const sorted = [...new Set(starts)].sort((a, b) => a - b);
   let width = Infinity;
   for (let at = 1; at < sorted.length; at++) width = Math.min(width, sorted[at] - sorted[at - 1]);
-  return Number.isFinite(width) ? width : 1e6;
+  return Number.isFinite(width) ? width : (span.to - span.from) / 300;
 }
 
 /**
@@ -50,9 +50,18 @@ export function drawLines(frame, context, { series, width, log, label, losses })
     context.beginPath();
     draw(each.points);
     context.stroke();
+    context.fillStyle = each.colour;
+    for (const [bucket, value] of alone(each.points)) {
+      context.beginPath();
+      context.arc(frame.x(bucket + width / 2), frame.y(value), 2, 0, 7);
+      context.fill();
+    }
   }
   context.restore();
 }
+
+/** The points without a neighbour, which a line does not show. */
+const alone = (points) => points.filter(([, value], at) => value !== null && (points[at - 1]?.[1] ?? null) === null && (points[at + 1]?.[1] ?? null) === null);
 
 /** Ticks of a logarithmic axis: powers of ten, with 2 and 5 (or 1.5, 3, 7) where there is room. */
 export function logTicks([least, most], count) {

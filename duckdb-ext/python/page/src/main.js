@@ -15,6 +15,7 @@ import { look } from "./world.js";
 const REFRESH_MS = 2000;
 const WINDOWS = [[60, "1 min"], [300, "5 min"], [3600, "1 h"], [0, "All"]];
 const SPAN_MIN_US = 1000;
+const ALL_MIN_US = 1e6;
 
 const by = (id) => document.getElementById(id);
 const selection = new Selection(by("selection"), { clear: clearSelection, zoom: zoomToSelection, list: listSource });
@@ -31,7 +32,7 @@ let refreshes = 0;
 function windowOf() {
   if (state.span) return state.span;
   const { from, to } = world.span;
-  return { from: state.last === 0 ? Math.min(from, to - SPAN_MIN_US) : to - state.last * 1e6, to };
+  return { from: state.last === 0 ? Math.min(from, to - ALL_MIN_US) : to - state.last * 1e6, to };
 }
 
 /** Fills in what the state leaves open, and corrects what the directory does not have. */
@@ -92,14 +93,14 @@ async function askPictures(signal) {
   const key = pictureKey();
   const names = world.sources.filter(({ first_ts }) => first_ts !== null).map(({ name }) => name);
   const [rate, losses, quantiles, heat] = await Promise.all([
-    ask(sql.rate(dir, names, span), signal),
+    ask(sql.rate(dir, names, span, world.alive), signal),
     ask(sql.losses(dir, span), signal),
-    index === null ? null : ask(sql.quantiles(dir, source, index, span), signal),
-    index === null ? null : ask(sql.heat(dir, source, index, span), signal),
+    index === null ? null : ask(sql.quantiles(dir, source, index, span, world.alive), signal),
+    index === null ? null : ask(sql.heat(dir, source, index, span, world.alive), signal),
   ]);
   if (brushing) return;
   drawn = { key, span, names, rate, losses, quantiles, heat };
-  const width = bucketWidth(rate.rows.map(({ bucket }) => bucket)) / 1e6;
+  const width = bucketWidth(rate.rows.map(({ bucket }) => bucket), span) / 1e6;
   const seconds = width * new Set(rate.rows.map(({ bucket }) => bucket)).size;
   world.usual = new Map(names.map((name) => [name, rate.rows.reduce((sum, row) => sum + (row.source === name ? row.count : 0), 0) / (seconds || 1)]));
   draw(drawn, world);
@@ -218,9 +219,13 @@ async function restore() {
 
 async function main() {
   const { directories } = await about();
-  by("dir").append(...directories.map((dir) => make("option", { value: dir }, dir)));
+  // The name alone, unless two directories share it.
+  const name = (dir) => dir.split("/").at(-1);
+  const names = new Map(directories.map((dir) => [dir, directories.filter((other) => name(other) === name(dir)).length > 1 ? dir : name(dir)]));
+  by("dir").append(...directories.map((dir) => make("option", { value: dir, title: dir }, names.get(dir))));
   if (directories.length === 1) by("dir").dataset.one = "";
   by("dir").disabled = directories.length === 1;
+  by("dir").title = directories.length === 1 ? directories[0] : "Loom directory";
   start();
   await restore();
 }

@@ -3,7 +3,7 @@
 // `shown` is what was asked: { span, names, rate, losses, quantiles, heat }, the last two null where the source has no index.
 
 import { key, make, SqlDrawer } from "./dom.js";
-import { clock, places, short, valueFormat, whole } from "./format.js";
+import { clock, places, plural, short, valueFormat, whole } from "./format.js";
 import { colour, Frame } from "./frame.js";
 import { drawHeat, ramp } from "./heat.js";
 import { bucketWidth, drawLines, seriesColour } from "./lines.js";
@@ -66,7 +66,7 @@ function drawRate() {
   const { frame } = pictures.rate;
   const context = frame.begin(span);
   const starts = [...new Set(rate.rows.map(({ bucket }) => bucket))].sort((a, b) => a - b);
-  const width = bucketWidth(starts);
+  const width = bucketWidth(starts, span);
   const grid = starts.length ? Array.from({ length: Math.min(Math.round((starts.at(-1) - starts[0]) / width) + 1, 2000) }, (_, at) => starts[0] + at * width) : [];
   const bySource = new Map(names.map((name) => [name, new Map()]));
   for (const row of rate.rows) bySource.get(row.source)?.set(row.bucket, row.per_second);
@@ -85,7 +85,7 @@ function drawQuantiles() {
   const { frame, heading } = pictures.quantiles;
   const context = frame.begin(span);
   const starts = quantiles.rows.map(({ bucket }) => bucket);
-  const width = bucketWidth(starts);
+  const width = bucketWidth(starts, span);
   const series = QUANTILES.map(([column]) => ({
     points: quantiles.rows.flatMap((row, at) => [
       ...(at > 0 && row.bucket - starts[at - 1] > width * 1.5 ? [[row.bucket - width, null]] : []),
@@ -140,8 +140,8 @@ function drawLegends() {
   const bar = make("i", { className: "ramp" });
   bar.style.background = ramp();
   const cell = us === null ? null : shown.heat.rows.find(({ t1, t2, lower, upper }) => us >= t1 && us < t2 && hovered.value >= lower && hovered.value < upper);
-  const read = us === null || hovered.value === null ? "" : `${at}, ${cell ? `${write(cell.lower)} – ${write(cell.upper)}: ${whole(cell.count)} records` : write(hovered.value)}`;
-  replace(pictures.heat.legend, [make("span", {}, "1", bar, `${whole(pictures.heat.frame.peak ?? 1)} records`), read && make("span", {}, read)]);
+  const read = us === null || hovered.value === null ? "" : `${at}, ${cell ? `${write(cell.lower)} – ${write(cell.upper)}: ${plural(cell.count)}` : write(hovered.value)}`;
+  replace(pictures.heat.legend, [make("span", {}, "1", bar, plural(pictures.heat.frame.peak ?? 1)), make("span", {}, read || (state.selection ? "" : "drag to read the records behind an area"))]);
 }
 
 /** Loss entries of the legend: how many records are known to be missing in the window, and how many gaps of unknown size. */

@@ -2,7 +2,7 @@
 
 import { query } from "./api.js";
 import { make, SqlDrawer } from "./dom.js";
-import { clock, day, duration, places, short, valueFormat, whole } from "./format.js";
+import { clock, day, duration, places, plural, short, valueFormat, whole } from "./format.js";
 import * as sql from "./sql.js";
 import { state } from "./state.js";
 
@@ -88,7 +88,7 @@ export class Selection {
   }
 
   total(records, gone, world) {
-    this.count.textContent = `${whole(records)} ${Number(records) === 1 ? "record" : "records"}`;
+    this.count.textContent = plural(records);
     const kept = gone === "part" ? ` Retention has removed those before ${clock(world.oldest, 3)}.` : "";
     const more = Number(records) > sql.ROWS ? `The first ${whole(sql.ROWS)} are listed, in the order of arrival. Narrow the selection to see others.` : "";
     this.foot.textContent = (more + kept).trim();
@@ -103,7 +103,7 @@ export class Selection {
       const times = usual > 0 ? rate / usual : null;
       const compared = times === null ? "" : times < 0.67 || times > 1.5 ? `, ${times >= 10 ? Math.round(times) : times.toFixed(1)}× as usual` : ", as usual";
       const listed = source === (state.rows ?? state.source);
-      const chip = make("button", { type: "button", onclick: () => this.actions.list(source) }, source, make("small", {}, `${whole(records)} records, ${short(rate)}/s${compared}`));
+      const chip = make("button", { type: "button", onclick: () => this.actions.list(source) }, source, make("small", {}, `${plural(records)}, ${short(rate)}/s${compared}`));
       chip.setAttribute("aria-pressed", String(listed));
       return chip;
     });

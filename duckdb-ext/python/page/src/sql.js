@@ -16,30 +16,33 @@ export function instant(us) {
 
 const window_ = ({ from, to }) => `t_from := ${instant(from)}, t_to := ${instant(to)}`;
 
+// While records come in, the newest bucket is still filling, and a picture would end with a drop.
+const points = (live) => `points := ${POINTS}${live ? ", partial := false" : ""}`;
+
 export const directory = {
   sources: (dir) => `SELECT name, records, first_ts, last_ts, state FROM loom_sources(${text(dir)})`,
   indexes: (dir) => `SELECT source, index, value, filter FROM loom_indexes(${text(dir)}) WHERE state = 'open'`,
   status: (dir) => `SELECT key, value, epoch_us(now()) AS now FROM loom_status(${text(dir)})`,
 };
 
-export const rate = (dir, sources, span) =>
+export const rate = (dir, sources, span, live) =>
   sources
     .map(
       (source) =>
         `SELECT ${text(source)} AS source, bucket, count, per_second\n` +
-        `FROM loom_rate(${text(dir)}, ${text(source)}, ${window_(span)},\n    points := ${POINTS}, partial := false)`,
+        `FROM loom_rate(${text(dir)}, ${text(source)}, ${window_(span)},\n    ${points(live)})`,
     )
     .join("\nUNION ALL\n");
 
-export const quantiles = (dir, source, index, span) =>
+export const quantiles = (dir, source, index, span, live) =>
   `SELECT bucket, p50, p99, p99_9, max\n` +
   `FROM loom_aggregate(${text(dir)}, ${text(source)}, ${text(index)}, ${window_(span)},\n` +
-  `    points := ${POINTS}, partial := false, quantiles := [0.5, 0.99, 0.999], approx := true)`;
+  `    ${points(live)}, quantiles := [0.5, 0.99, 0.999], approx := true)`;
 
-export const heat = (dir, source, index, span) =>
+export const heat = (dir, source, index, span, live) =>
   `SELECT t1, t2, lower, upper, count\n` +
   `FROM loom_heat(${text(dir)}, ${text(source)}, ${text(index)}, ${window_(span)},\n` +
-  `    points := ${POINTS}, bands := ${BANDS}, partial := false)`;
+  `    ${points(live)}, bands := ${BANDS})`;
 
 export const losses = (dir, span) =>
   `SELECT from_ts, to_ts, source, stage, reason, records\nFROM loom_losses(${text(dir)})\n` +
