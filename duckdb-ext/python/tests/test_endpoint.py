@@ -13,6 +13,7 @@ import pytest
 from conftest import RECORDS, Explorer, until
 
 from loom_duckdb.explore import limits
+from loom_duckdb.explore.database import Database, Query
 
 Start = Callable[..., Explorer]
 
@@ -83,7 +84,6 @@ def test_what_is_not_one_select_is_refused(shown: Explorer, shop: Path, sql: str
         "FROM '{other}/request'",
         "FROM query('CREATE TABLE x (i INTEGER)')",
         "FROM enable_logging()",
-        "WITH made AS (INSERT INTO x VALUES (1) RETURNING *) FROM made",
         "FROM os",
         "SELEC 1",
     ],
@@ -215,6 +215,14 @@ def test_a_directory_that_a_daemon_makes_later_is_read_then(explore: Start, shop
     options = ["--source", "request", "--ts", "ts", str(shop.parent / "request.parquet")]
     subprocess.run([ingestd, "load", str(later), *options], check=True, capture_output=True)
     until(lambda: early.query(f"SELECT records FROM loom_sources('{later}')")[1].get("columns") == [[RECORDS]])
+
+
+def test_a_select_that_writes_is_refused_even_where_a_table_exists(shop: Path) -> None:
+    database = Database([shop])
+    database._connection.execute("CREATE TABLE x (i INTEGER)")
+    with pytest.raises(duckdb.Error, match="read-only"):
+        database.run(Query("WITH made AS (INSERT INTO x VALUES (1) RETURNING i) FROM made"))
+    assert database.run(Query("SELECT count(*) FROM x")).columns == [[0]]
 
 
 def test_the_database_is_locked(shown: Explorer) -> None:

@@ -178,6 +178,27 @@ def test_another_source_in_the_time_of_a_selection_is_listed(page: Page, watchin
     assert counted(page) == count
 
 
+def test_zooming_makes_the_selection_the_window(page: Page, watching: Explorer) -> None:
+    page.goto(watching.url)
+    drawn(page)
+    drag(page, 0.5, 0.2, 0.6, 0.8)
+    selected(page)
+    page.get_by_text("Zoom to selection").click()
+    refreshed(page)
+    chosen = selected(page)
+    assert (chosen["from"], chosen["to"]) == (chosen["sel_from"], chosen["sel_to"])
+    page.keyboard.press("Escape")
+    expect(page.locator("#selection")).to_be_hidden()
+    assert f"from={chosen['from']}" in page.url, "the window stays"
+    page.locator("#live").click()
+    assert "from=" not in page.url
+
+
+def test_the_page_works_with_the_token_of_its_address(page: Page, explore: Start, shop: Path) -> None:
+    page.goto(explore(shop, "--address", "0.0.0.0").url)  # noqa: S104
+    expect(page.locator("#heat")).to_have_attribute("data-state", "shown")
+
+
 def test_losses_are_drawn(page: Page, watching: Explorer) -> None:
     page.goto(f"{watching.url}#last=0")
     drawn(page)

@@ -72,6 +72,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
     address, port = listener.getsockname()[:2]
     host = f"[{address}]" if ":" in address else address
+    if ipaddress.ip_address(address).is_unspecified:
+        host = socket.gethostname()
     url = f"http://{host}:{port}/" + (f"?token={token}" if token else "")
     print(f"explore: {url}", flush=True)
     if not arguments.no_browser:
