@@ -2,11 +2,14 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
-.PHONY: check build test fuzz lint deny bench bench-live demo clean
+.PHONY: check build test test-clients wheel fuzz lint deny bench bench-live demo clean
 
 CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR := $(abspath $(CARGO_TARGET_DIR))
 CARGO ?= cargo
+INGESTD ?= $(CARGO_TARGET_DIR)/release/ingestd
+EXTENSIONS := dist/duckdb-v2.0.0/loom.duckdb_extension dist/duckdb-v1/loom.duckdb_extension
+WHEEL := dist/loom_duckdb-0.1.0-py3-none-linux_x86_64.whl
 
 check:
 	@tests/prerequisites.sh
@@ -19,6 +22,24 @@ test: build .venv/complete
 	$(CARGO) test --release --locked --workspace --no-fail-fast
 	$(CARGO) test --release --locked --manifest-path engine/model/Cargo.toml
 	CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)/fuzz" $(CARGO) test --release --locked --manifest-path engine/fuzz/Cargo.toml
+
+# The Python package, with both extension files and the explorer's page; `make build` first makes the files that are missing.
+wheel: .clients-venv/complete $(EXTENSIONS)
+	@command -v npm >/dev/null || { echo "make: no npm; install Node.js 18 or later with npm (Debian, Ubuntu: nodejs npm)." >&2; exit 1; }
+	cd duckdb-ext/python/page && npm ci --no-audit --no-fund --ignore-scripts --silent && npm run --silent build
+	cd duckdb-ext/python && ../../.clients-venv/bin/hatchling build --target wheel --directory ../../dist
+
+$(EXTENSIONS):
+	$(MAKE) --no-print-directory build
+
+# The wheel in environments of its own, with DuckDB 2.0.0 and 1.5.6. INGESTD: another daemon than the release build.
+test-clients: wheel .clients-venv/complete .clients-venv-v1/complete
+	.clients-venv/bin/ruff check duckdb-ext/python
+	.clients-venv/bin/ruff format --check duckdb-ext/python
+	.clients-venv/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
+	.clients-venv-v1/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
+	INGESTD="$(INGESTD)" .clients-venv-v1/bin/python -m pytest duckdb-ext/python/tests/test_wheel.py
+	INGESTD="$(INGESTD)" .clients-venv/bin/python -m pytest duckdb-ext/python/tests
 
 # Each fuzz target for 15 seconds; `make fuzz SECONDS=3600 TARGETS='node duckdb'` for longer, or some.
 fuzz: check .venv/complete
@@ -55,7 +76,7 @@ demo:
 
 clean:
 	$(CARGO) clean
-	rm -rf dist .venv .bench-venv
+	rm -rf dist .venv .bench-venv .clients-venv .clients-venv-v1
 
 .venv/complete: tests/requirements.txt
 	@tests/prerequisites.sh
@@ -67,4 +88,16 @@ clean:
 	@tests/prerequisites.sh
 	python3 -m venv --clear .bench-venv
 	.bench-venv/bin/pip install --quiet --disable-pip-version-check --requirement tests/bench-requirements.txt
+	@touch $@
+
+.clients-venv/complete: tests/clients-requirements.txt
+	@tests/prerequisites.sh
+	python3 -m venv --clear .clients-venv
+	.clients-venv/bin/pip install --quiet --disable-pip-version-check --requirement tests/clients-requirements.txt
+	@touch $@
+
+.clients-venv-v1/complete: tests/clients-v1-requirements.txt
+	@tests/prerequisites.sh
+	python3 -m venv --clear .clients-venv-v1
+	.clients-venv-v1/bin/pip install --quiet --disable-pip-version-check --requirement tests/clients-v1-requirements.txt
 	@touch $@

@@ -1,0 +1,69 @@
+// What stands around the pictures: the header, the choosers, the notice, and the page in place of pictures where there is nothing to show.
+
+import { make } from "./dom.js";
+import { clock, day, zoneName } from "./format.js";
+import { evicted } from "./selection.js";
+import { following, state } from "./state.js";
+import { daemon } from "./world.js";
+
+const CHOOSERS = ["window", "live", "zone"];
+
+const by = (id) => document.getElementById(id);
+
+/** Fills the header, the choosers and the notice. */
+export function showHeader(world) {
+  const mark = daemon(world);
+  for (const id of [...CHOOSERS, "daemon"]) by(id).hidden = false;
+  Object.assign(by("daemon"), { textContent: mark.text }).dataset.state = mark.state;
+  for (const button of by("window").children) button.setAttribute("aria-pressed", String(following() && Number(button.dataset.last) === state.last));
+  by("live").textContent = following() ? (world.alive ? "● Live" : "● Following") : "▶ Go live";
+  by("live").dataset.on = String(following() && world.alive);
+  by("zone").textContent = zoneName();
+  options(by("source"), world.sources.map(({ name }) => [name, name]), state.source);
+  const own = world.indexes.filter(({ source }) => source === state.source);
+  options(by("index"), own.map(({ index, value, filter }) => [index, `${index}${value === index ? "" : ` (${value}${filter ? ` where ${filter}` : ""})`}`]), state.index);
+  by("index-label").hidden = own.length === 0;
+  by("source-label").hidden = world.sources.length === 0;
+  by("hint").hidden = own.length > 0;
+  by("hint").textContent = `No index on ${state.source}, so only its rate is drawn. Add one for the records to come: ingestd index add ${state.dir} --source ${state.source} --index NAME --value FIELD`;
+  const gone = state.span && world.span ? evicted(world, state.span) : null;
+  by("notice").hidden = gone === null;
+  by("notice").textContent = { all: `Retention has removed this window. The oldest record is from ${clock(world.oldest ?? 0, 3)}, ${day(world.oldest ?? 0)}.`, part: `Retention has removed the records of this window before ${clock(world.oldest ?? 0, 3)}, ${day(world.oldest ?? 0)}.` }[gone] ?? "";
+  document.title = `${state.source ?? "Loom"} · ${state.dir.split("/").at(-1)}`;
+  document.documentElement.dataset.daemon = mark.state;
+}
+
+function options(select, pairs, chosen) {
+  const wanted = JSON.stringify(pairs);
+  if (select.dataset.pairs !== wanted) {
+    select.dataset.pairs = wanted;
+    select.replaceChildren(...pairs.map(([value, text]) => make("option", { value }, text)));
+  }
+  select.value = chosen ?? "";
+}
+
+/** Shows the part `main` or `empty` of the page. */
+export function showOnly(id) {
+  for (const each of ["main", "empty"]) by(each).hidden = each !== id;
+}
+
+/** Says how records come into a directory without any. */
+export function showEmpty(world) {
+  showOnly("empty");
+  const dir = state.dir;
+  const start = world.alive ? [] : [make("p", {}, "Start a daemon:"), make("pre", {}, `ingestd run ${dir}`)];
+  by("empty").replaceChildren(
+    make("h1", {}, "No records yet"),
+    make("p", {}, world.sources.length ? `Sources: ${world.sources.map(({ name }) => name).join(", ")}. The pictures appear with the first record.` : "The directory has no source. The pictures appear with the first record."),
+    ...start,
+    make("p", {}, "Load a file, or push from a program:"),
+    make("pre", {}, `ingestd load ${dir} --source NAME FILE`),
+  );
+}
+
+/** Says why the directory cannot be read. */
+export function showUnreadable(message) {
+  showOnly("empty");
+  for (const id of [...CHOOSERS, "source-label", "index-label", "notice", "daemon"]) by(id).hidden = true;
+  by("empty").replaceChildren(make("h1", {}, "Cannot read the directory"), make("p", {}, message), make("p", {}, "A daemon creates a Loom directory, and the page shows it then:"), make("pre", {}, `ingestd run ${state.dir}`));
+}

@@ -1,0 +1,65 @@
+// How times, values and counts are written. A field's name says its unit: latency_ns, wire_bytes.
+
+import { state } from "./state.js";
+
+const UNITS = [
+  [/(^|_)(ns|nanos)$/, 1e-9],
+  [/(^|_)(us|micros)$/, 1e-6],
+  [/(^|_)(ms|millis)$/, 1e-3],
+];
+const SECONDS = [["s", 1], ["ms", 1e-3], ["µs", 1e-6], ["ns", 1e-9]];
+const SI = [["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3], ["", 1]];
+
+const digits = (value) => String(Number(value.toPrecision(3)));
+
+/** Writes values of a field, by the unit in its name. */
+export function valueFormat(field) {
+  const scale = UNITS.find(([name]) => name.test(field))?.[1];
+  if (scale) {
+    return (value) => {
+      const seconds = value * scale;
+      const [unit, size] = SECONDS.find(([, least]) => Math.abs(seconds) >= least * 0.9995) ?? SECONDS.at(-1);
+      return `${digits(seconds / size)} ${unit}`;
+    };
+  }
+  return /(^|_)bytes$/.test(field) ? (value) => `${short(value)}${Math.abs(value) < 1000 ? " " : ""}B` : short;
+}
+
+/** 12,345,678 as 12.3 M. */
+export function short(value) {
+  const [unit, size] = SI.find(([, least]) => Math.abs(value) >= least * 0.9995) ?? SI.at(-1);
+  return `${digits(value / size)}${unit && ` ${unit}`}`;
+}
+
+export const whole = (value) => Number(value).toLocaleString("en-US");
+export const plural = (records) => `${whole(records)} ${Number(records) === 1 ? "record" : "records"}`;
+
+const parts = (options) => {
+  const of = (timeZone) => new Intl.DateTimeFormat("en-GB", { hourCycle: "h23", ...options, timeZone });
+  const zones = { local: of(undefined), utc: of("UTC") };
+  return (us) => zones[state.utc ? "utc" : "local"].format(new Date(Math.floor(us / 1000)));
+};
+const clockOf = parts({ hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const dayOf = parts({ day: "numeric", month: "short" });
+
+const fraction = (us, places) => (places === 0 ? "" : `.${String(((us % 1e6) + 1e6) % 1e6).padStart(6, "0").slice(0, places)}`);
+
+/** The time of day with so many places of a second. */
+export const clock = (us, places = 0) => clockOf(us) + fraction(us, places);
+export const day = dayOf;
+
+/** Places of a second that tell apart two times `us` apart. */
+export const places = (us) => (us >= 1e6 ? 0 : us >= 1e3 ? 3 : 6);
+
+/** A label of the time axis whose ticks are `step` apart. */
+export const tick = (us, step) => (clockOf(us) === "00:00:00" && step >= 1e6 ? dayOf(us) : step >= 60e6 ? clockOf(us).slice(0, 5) : clock(us, places(step)));
+
+export function duration(us) {
+  const seconds = us / 1e6;
+  if (seconds < 1) return valueFormat("us")(us);
+  if (seconds < 120) return `${digits(seconds)} s`;
+  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
+  return seconds < 172800 ? `${digits(seconds / 3600)} h` : `${Math.round(seconds / 86400)} days`;
+}
+
+export const zoneName = () => (state.utc ? "UTC" : Intl.DateTimeFormat().resolvedOptions().timeZone.split("/").at(-1).replaceAll("_", " "));

@@ -1,0 +1,233 @@
+// The page: chooses what to ask, asks every two seconds while it follows, and draws all pictures at once.
+
+import { about, query } from "./api.js";
+import { showEmpty, showHeader, showOnly, showUnreadable } from "./around.js";
+import { make } from "./dom.js";
+import { MARGIN } from "./frame.js";
+import { bucketWidth } from "./lines.js";
+import { draw, drawOverlays, hover, onChoose, pictures, release } from "./pictures.js";
+import { Selection } from "./selection.js";
+import * as sql from "./sql.js";
+import { following, readAddress, state, writeAddress } from "./state.js";
+import { startTheme } from "./theme.js";
+import { look } from "./world.js";
+
+const REFRESH_MS = 2000;
+const WINDOWS = [[60, "1 min"], [300, "5 min"], [3600, "1 h"], [0, "All"]];
+const SPAN_MIN_US = 1000;
+const ALL_MIN_US = 1e6;
+
+const by = (id) => document.getElementById(id);
+const selection = new Selection(by("selection"), { clear: clearSelection, zoom: zoomToSelection, list: listSource });
+
+let world = null;
+let drawn = null; // what the pictures show, with the key of what was asked
+let brushing = false;
+let asked = null;
+let timer = null;
+let refreshes = 0;
+
+// ---- asking
+
+function windowOf() {
+  if (state.span) return state.span;
+  const { from, to } = world.span;
+  return { from: state.last === 0 ? Math.min(from, to - ALL_MIN_US) : to - state.last * 1e6, to };
+}
+
+/** Fills in what the state leaves open, and corrects what the directory does not have. */
+function settle() {
+  const names = world.sources.map(({ name }) => name);
+  if (!names.includes(state.source)) {
+    state.source = world.indexes.find(({ source }) => names.includes(source))?.source ?? names[0] ?? null;
+    state.index = null;
+  }
+  const own = world.indexes.filter(({ source }) => source === state.source).map(({ index }) => index);
+  if (!own.includes(state.index)) state.index = own[0] ?? null;
+  if (state.rows !== null && !names.includes(state.rows)) state.rows = null;
+}
+
+async function ask(text, signal) {
+  try {
+    return { sql: text, ...(await query(text, signal)) };
+  } catch (error) {
+    if (signal.aborted) throw error;
+    return { sql: text, rows: [], error: error.message };
+  }
+}
+
+/** Asks for everything and draws it. A later call gives up an earlier one; a drag of the pointer outlives both. */
+async function refresh() {
+  clearTimeout(timer);
+  asked?.abort();
+  const { signal } = (asked = new AbortController());
+  const began = performance.now();
+  try {
+    const seen = await look(state.dir, signal);
+    seen.usual = world?.usual ?? seen.usual;
+    world = seen;
+    settle();
+    if (world.span === null) showEmpty(world);
+    else showOnly("main");
+    if (world.span !== null && (following() || drawn === null || drawn.key !== pictureKey())) await askPictures(signal);
+    showHeader(world);
+  } catch (error) {
+    if (signal.aborted) return;
+    drawn = null;
+    showUnreadable(error.message);
+  }
+  document.documentElement.dataset.refreshes = String(++refreshes);
+  if (!signal.aborted) timer = setTimeout(tick, Math.max(REFRESH_MS - (performance.now() - began), 250));
+}
+
+function tick() {
+  if (brushing || document.hidden) timer = setTimeout(tick, 250);
+  else refresh();
+}
+
+const pictureKey = () => JSON.stringify([state.dir, state.source, state.index, state.span]);
+
+async function askPictures(signal) {
+  const { dir, source, index } = state;
+  const span = windowOf();
+  const key = pictureKey();
+  const names = world.sources.filter(({ first_ts }) => first_ts !== null).map(({ name }) => name);
+  const [rate, losses, quantiles, heat] = await Promise.all([
+    ask(sql.rate(dir, names, span, world.alive), signal),
+    ask(sql.losses(dir, span), signal),
+    index === null ? null : ask(sql.quantiles(dir, source, index, span, world.alive), signal),
+    index === null ? null : ask(sql.heat(dir, source, index, span, world.alive), signal),
+  ]);
+  if (brushing) return;
+  drawn = { key, span, names, rate, losses, quantiles, heat };
+  const width = bucketWidth(rate.rows.map(({ bucket }) => bucket), span) / 1e6;
+  const seconds = width * new Set(rate.rows.map(({ bucket }) => bucket)).size;
+  world.usual = new Map(names.map((name) => [name, rate.rows.reduce((sum, row) => sum + (row.source === name ? row.count : 0), 0) / (seconds || 1)]));
+  draw(drawn, world);
+}
+
+// ---- choosing
+
+function change(changes) {
+  Object.assign(state, changes);
+  writeAddress();
+  selection.show(world);
+  refresh();
+}
+
+function chooseSource(source) {
+  release("quantiles", "heat");
+  change({ source, index: null, selection: null, rows: null });
+}
+
+function chooseWindow(last) {
+  release("rate", "quantiles", "heat");
+  change({ last, span: null, selection: null, rows: null, zoomed: false });
+}
+
+function clearSelection() {
+  if (state.selection === null && state.span === null) return;
+  change({ selection: null, rows: null, span: state.zoomed ? state.span : null });
+}
+
+function zoomToSelection() {
+  const { from, to } = state.selection;
+  change({ span: { from, to: Math.max(to, from + SPAN_MIN_US) }, zoomed: true });
+}
+
+function listSource(source) {
+  state.rows = source === state.source ? null : source;
+  writeAddress();
+  selection.show(world);
+}
+
+/** The times and values of a box in pixels, rounded to what a pixel can tell. */
+function chosenBy(frame, { x, y }, values) {
+  const round = (value, step) => Math.round(value / step) * step;
+  const perPixel = (drawn.span.to - drawn.span.from) / (frame.right - MARGIN.left);
+  const step = 10 ** Math.max(Math.floor(Math.log10(perPixel)), 0);
+  const from = round(frame.x.invert(x[0]), step);
+  const box = { from, to: Math.max(round(frame.x.invert(x[1]), step), from + step) };
+  if (!values) return box;
+  const exact = (value) => Number(value.toPrecision(3));
+  return { ...box, index: state.index, vMin: exact(frame.y.invert(y[1])), vMax: exact(frame.y.invert(y[0])) };
+}
+
+function start() {
+  onChoose(chooseSource);
+  for (const [name, { figure, frame }] of Object.entries(pictures)) {
+    const values = name === "heat";
+    frame.listen({
+      hover(us, y) {
+        if (!brushing) hover(us === null ? null : { us, value: values && y !== null ? frame.y.invert(y) : null });
+      },
+      brush(box, done) {
+        brushing = !done;
+        figure.dataset.brushing = String(brushing);
+        const chosen = chosenBy(frame, box, values);
+        if (!done) return drawOverlays(chosen);
+        state.span ??= drawn.span;
+        drawn.key = JSON.stringify([state.dir, state.source, state.index, state.span]);
+        change({ selection: chosen, rows: null });
+      },
+      click() {
+        brushing = false;
+        if (state.selection) clearSelection();
+      },
+    });
+  }
+  by("window").append(...WINDOWS.map(([last, text]) => Object.assign(make("button", { type: "button", onclick: () => chooseWindow(last) }, text))));
+  WINDOWS.forEach(([last], at) => (by("window").children[at].dataset.last = last));
+  by("live").addEventListener("click", () => (following() ? change({ span: drawn?.span ?? null }) : change({ span: null, selection: null, rows: null, zoomed: false })));
+  by("source").addEventListener("change", (event) => chooseSource(event.target.value));
+  by("index").addEventListener("change", (event) => {
+    release("quantiles", "heat");
+    change({ index: event.target.value, selection: null, rows: null });
+  });
+  by("dir").addEventListener("change", (event) => {
+    drawn = world = null;
+    Object.assign(state, { dir: event.target.value, source: null, index: null, span: null, selection: null, rows: null });
+    writeAddress();
+    by("selection").hidden = true;
+    refresh();
+  });
+  by("zone").addEventListener("click", () => {
+    state.utc = !state.utc;
+    writeAddress();
+    if (world) showHeader(world);
+    draw();
+    selection.show(world);
+  });
+  startTheme(by("theme"), () => draw());
+  addEventListener("resize", () => draw());
+  addEventListener("hashchange", restore);
+  addEventListener("keydown", (event) => {
+    if (event.key === "Escape") clearSelection();
+  });
+}
+
+/** Shows what the address says. */
+async function restore() {
+  readAddress();
+  if (state.dir === null || ![...by("dir").options].some(({ value }) => value === state.dir)) state.dir = by("dir").options[0].value;
+  by("dir").value = state.dir;
+  state.zoomed = state.span !== null && state.selection === null;
+  drawn = null;
+  await refresh();
+  if (world) selection.show(world);
+}
+
+async function main() {
+  const { directories } = await about();
+  // The name alone, unless two directories share it.
+  const name = (dir) => dir.split("/").at(-1);
+  const names = new Map(directories.map((dir) => [dir, directories.filter((other) => name(other) === name(dir)).length > 1 ? dir : name(dir)]));
+  by("dir").append(...directories.map((dir) => make("option", { value: dir, title: dir }, names.get(dir))));
+  if (directories.length === 1) by("dir").dataset.one = "";
+  by("dir").disabled = directories.length === 1;
+  by("dir").title = directories.length === 1 ? directories[0] : "Loom directory";
+  start();
+  await restore();
+}
+
+main().catch((error) => showUnreadable(error.message));

@@ -1,0 +1,170 @@
+// The three pictures: the rates of all sources, the quantiles of an index and its heat map, with their legends and SQL.
+//
+// `shown` is what was asked: { span, names, rate, losses, quantiles, heat }, the last two null where the source has no index.
+
+import { key, make, SqlDrawer } from "./dom.js";
+import { clock, places, plural, short, valueFormat, whole } from "./format.js";
+import { colour, Frame } from "./frame.js";
+import { drawHeat, ramp } from "./heat.js";
+import { bucketWidth, drawLines, seriesColour } from "./lines.js";
+import { state } from "./state.js";
+
+const QUANTILES = [["p50", "p50"], ["p99", "p99"], ["p99_9", "p99.9"], ["max", "max"]];
+const RATE_HEIGHT = 136;
+const RATE_HEIGHT_ALONE = 290;
+
+export const pictures = {
+  rate: picture("rate", "Records per second", RATE_HEIGHT, false),
+  quantiles: picture("quantiles", "Quantiles", 156, false),
+  heat: picture("heat", "Heat map", 272, true),
+};
+
+let shown = null;
+let world = null;
+let hovered = null;
+let choose = () => {};
+
+/** Calls `choose(source)` when somebody clicks a source in the legend. */
+export function onChoose(given) {
+  choose = given;
+}
+
+/** Forgets the scales that keep still while data come in: others are chosen now. */
+export function release(...names) {
+  for (const name of names) pictures[name].frame.held = null;
+}
+
+/** Draws all pictures of an answer, or again those of the last one. */
+export function draw(answer = shown, known = world) {
+  [shown, world] = [answer, known];
+  if (!shown || pictures.rate.figure.clientWidth === 0) return;
+  const indexed = shown.quantiles !== null;
+  for (const { figure } of [pictures.quantiles, pictures.heat]) figure.hidden = !indexed;
+  pictures.rate.frame.axis = !indexed;
+  pictures.rate.frame.height = indexed ? RATE_HEIGHT : RATE_HEIGHT_ALONE;
+  drawRate();
+  if (indexed) drawQuantiles(), drawHeatMap();
+  drawOverlays();
+}
+
+/** Moves the crosshair: to { us, value }, or away with null. */
+export function hover(at) {
+  hovered = at;
+  if (shown) drawOverlays();
+}
+
+function finish({ figure, frame, drawer }, answer, empty) {
+  drawer.show(answer.sql);
+  frame.note.hidden = !answer.error && !empty;
+  frame.note.className = answer.error ? "note bad" : "note";
+  frame.note.textContent = answer.error ?? empty ?? "";
+  figure.dataset.state = answer.error ? "failed" : empty ? "empty" : "shown";
+}
+
+function drawRate() {
+  const { span, rate, names, losses } = shown;
+  const { frame } = pictures.rate;
+  const context = frame.begin(span);
+  const starts = [...new Set(rate.rows.map(({ bucket }) => bucket))].sort((a, b) => a - b);
+  const width = bucketWidth(starts, span);
+  const grid = starts.length ? Array.from({ length: Math.min(Math.round((starts.at(-1) - starts[0]) / width) + 1, 2000) }, (_, at) => starts[0] + at * width) : [];
+  const bySource = new Map(names.map((name) => [name, new Map()]));
+  for (const row of rate.rows) bySource.get(row.source)?.set(row.bucket, row.per_second);
+  shown.rateOf = (name, us) => bySource.get(name)?.get(Math.floor((us - (starts[0] ?? 0)) / width) * width + (starts[0] ?? 0));
+  const series = names.map((name, at) => ({
+    points: grid.map((bucket) => [bucket, bySource.get(name).get(bucket) ?? 0]),
+    colour: seriesColour(at),
+    wide: name === state.source,
+  }));
+  drawLines(frame, context, { series, width, log: false, label: short, losses: losses.rows });
+  finish(pictures.rate, rate, rate.rows.length === 0 && !rate.error ? "No record lies in this window." : null);
+}
+
+function drawQuantiles() {
+  const { span, quantiles, losses } = shown;
+  const { frame, heading } = pictures.quantiles;
+  const context = frame.begin(span);
+  const starts = quantiles.rows.map(({ bucket }) => bucket);
+  const width = bucketWidth(starts, span);
+  const series = QUANTILES.map(([column]) => ({
+    points: quantiles.rows.flatMap((row, at) => [
+      ...(at > 0 && row.bucket - starts[at - 1] > width * 1.5 ? [[row.bucket - width, null]] : []),
+      [row.bucket, row[column] === null ? null : Number(row[column])],
+    ]),
+    colour: colour(`q-${column}`),
+    wide: column === "p99",
+  }));
+  const values = series.flatMap(({ points }) => points.map(([, value]) => value)).filter((value) => value !== null);
+  const log = values.length > 0 && values.every((value) => value > 0);
+  drawLines(frame, context, { series, width, log, label: format(), losses: losses.rows });
+  heading.textContent = `${state.source} ${state.index}`;
+  finish(pictures.quantiles, quantiles, null);
+  shown.quantileOf = (us) => quantiles.rows.find(({ bucket }) => us >= bucket && us < bucket + width);
+}
+
+function drawHeatMap() {
+  const { span, heat, losses } = shown;
+  const { frame, heading } = pictures.heat;
+  const context = frame.begin(span);
+  drawHeat(frame, context, { cells: heat.rows, label: format(), losses: losses.rows });
+  heading.textContent = `${state.source} ${state.index}, records by value`;
+  finish(pictures.heat, heat, heat.rows.length === 0 && !heat.error ? "The index has no value in this window." : null);
+}
+
+const format = () => valueFormat(world.field(state.source, state.index));
+
+export function drawOverlays(box = state.selection) {
+  const only = (frame) => (frame === pictures.heat.frame ? box : box && { from: box.from, to: box.to });
+  for (const { figure, frame } of Object.values(pictures)) if (!figure.hidden && frame.x) frame.overlay(only(frame), hovered?.us ?? null);
+  drawLegends();
+}
+
+function drawLegends() {
+  const us = hovered?.us ?? null;
+  const at = us === null ? "" : clock(us, places((shown.span.to - shown.span.from) / 300));
+  const rates = shown.names.map((name, order) => {
+    const value = us === null ? world.usual.get(name) : shown.rateOf(name, us);
+    const button = make("button", { type: "button", onclick: () => choose(name) });
+    button.setAttribute("aria-pressed", String(name === state.source));
+    button.append(key(seriesColour(order), name, " ", make("b", {}, value === undefined ? "–" : `${short(value)}/s`)));
+    return button;
+  });
+  replace(pictures.rate.legend, [...rates, ...lossKey(), at && make("span", {}, at)]);
+  if (shown.quantiles === null) return;
+  const row = us === null ? shown.quantiles.rows.at(-1) : shown.quantileOf(us);
+  const write = format();
+  replace(
+    pictures.quantiles.legend,
+    QUANTILES.map(([column, name]) => key(colour(`q-${column}`), name, " ", make("b", {}, row ? write(Number(row[column])) : "–"))),
+  );
+  const bar = make("i", { className: "ramp" });
+  bar.style.background = ramp();
+  const cell = us === null ? null : shown.heat.rows.find(({ t1, t2, lower, upper }) => us >= t1 && us < t2 && hovered.value >= lower && hovered.value < upper);
+  const read = us === null || hovered.value === null ? "" : `${at}, ${cell ? `${write(cell.lower)} – ${write(cell.upper)}: ${plural(cell.count)}` : write(hovered.value)}`;
+  replace(pictures.heat.legend, [make("span", {}, "1", bar, plural(pictures.heat.frame.peak ?? 1)), make("span", {}, read || (state.selection ? "" : "drag to read the records behind an area"))]);
+}
+
+/** Loss entries of the legend: how many records are known to be missing in the window, and how many gaps of unknown size. */
+function lossKey() {
+  const { rows } = shown.losses;
+  if (shown.losses.error) return [make("span", {}, `losses unknown: ${shown.losses.error}`)];
+  if (rows.length === 0) return [];
+  const known = rows.reduce((sum, { records }) => sum + Number(records ?? 0), 0);
+  const gaps = rows.filter(({ records }) => records === null).length;
+  const words = [known > 0 && `${whole(known)} lost`, gaps > 0 && `${gaps} ${gaps === 1 ? "gap" : "gaps"} of unknown size`].filter(Boolean).join(", ");
+  const reasons = [...new Set(rows.map(({ source, stage, reason }) => `${source ?? "all sources"}: ${reason} (${stage})`))].join("\n");
+  return [make("span", { title: reasons }, make("i", { className: "hatch" }), make("b", {}, words))];
+}
+
+const replace = (element, children) => element.replaceChildren(...children.filter(Boolean));
+
+function picture(id, title, height, axis) {
+  const figure = document.getElementById(id);
+  const frame = new Frame(figure, height, axis);
+  const drawer = new SqlDrawer();
+  const heading = make("h2", {}, title);
+  const legend = make("div", { className: "legend" });
+  frame.head.append(heading, legend, drawer.button);
+  frame.head.after(drawer.drawer);
+  return { figure, frame, drawer, heading, legend };
+}

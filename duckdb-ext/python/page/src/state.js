@@ -1,0 +1,60 @@
+// What the page shows, and its form in the address after '#', which restores it elsewhere.
+//
+//   last       seconds that the window follows the newest record; 0: everything
+//   span       { from, to } of a window that stands still; null while it follows
+//   selection  { from, to } and, where values are chosen, { index, vMin, vMax }; null without one
+//   zoomed     whether `span` was chosen, not only held for a selection
+//   rows       the source whose rows are listed, if it is not `source`
+
+import { instant } from "./sql.js";
+
+export const state = { dir: null, source: null, index: null, last: 60, span: null, selection: null, rows: null, utc: false, zoomed: false };
+
+/** Whether the window follows the newest record. */
+export const following = () => state.span === null;
+
+const time = (us) => instant(us).slice(1, -4).replace(" ", "T") + "Z";
+
+function parseTime(given) {
+  const found = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?Z$/.exec(given ?? "");
+  if (!found) return null;
+  const ms = Date.parse(`${found[1]}Z`);
+  return Number.isNaN(ms) ? null : ms * 1000 + Number((found[2] ?? "").padEnd(6, "0"));
+}
+
+function parseSpan(from, to) {
+  const span = { from: parseTime(from), to: parseTime(to) };
+  return span.from !== null && span.to !== null && span.from < span.to ? span : null;
+}
+
+/** Takes over what the address says; what it does not say stays or becomes the default. */
+export function readAddress() {
+  const given = new URLSearchParams(location.hash.slice(1));
+  const last = Number(given.get("last") ?? 60);
+  state.dir = given.get("dir") ?? state.dir;
+  state.source = given.get("source");
+  state.index = given.get("index");
+  state.last = Number.isFinite(last) && last >= 0 ? last : 60;
+  state.span = parseSpan(given.get("from"), given.get("to"));
+  state.selection = parseSpan(given.get("sel_from"), given.get("sel_to"));
+  state.rows = given.get("rows");
+  state.utc = given.get("zone") === "utc";
+  const [vMin, vMax] = [Number(given.get("v_min") ?? NaN), Number(given.get("v_max") ?? NaN)];
+  if (state.selection && state.index && Number.isFinite(vMin) && Number.isFinite(vMax)) Object.assign(state.selection, { index: state.index, vMin, vMax });
+}
+
+/** Writes the state into the address, without a new entry in the history. */
+export function writeAddress() {
+  const { dir, source, index, last, span, selection, rows, utc } = state;
+  const written = new URLSearchParams();
+  const put = (name, value) => value !== null && value !== undefined && value !== "" && written.set(name, value);
+  put("dir", dir);
+  put("source", source);
+  put("index", index);
+  put("last", last);
+  if (span) put("from", time(span.from)), put("to", time(span.to));
+  if (selection) put("sel_from", time(selection.from)), put("sel_to", time(selection.to)), put("v_min", selection.vMin), put("v_max", selection.vMax);
+  put("rows", rows);
+  if (utc) put("zone", "utc");
+  history.replaceState(null, "", `#${written.toString().replaceAll("%3A", ":").replaceAll("%2F", "/")}`);
+}

@@ -1,0 +1,23 @@
+// Light, dark, or as the system says; kept in this browser.
+
+const KEY = "loom-theme";
+const NAMES = ["auto", "light", "dark"];
+const system = matchMedia("(prefers-color-scheme: dark)");
+
+let chosen = NAMES.includes(localStorage.getItem(KEY)) ? localStorage.getItem(KEY) : "auto";
+
+/** Shows the theme on the page and on its button, and calls `changed` whenever it becomes another. */
+export function startTheme(button, changed) {
+  const apply = () => {
+    document.documentElement.dataset.theme = chosen === "auto" ? (system.matches ? "dark" : "light") : chosen;
+    button.textContent = { auto: "Auto", light: "Light", dark: "Dark" }[chosen];
+    changed();
+  };
+  button.addEventListener("click", () => {
+    chosen = NAMES[(NAMES.indexOf(chosen) + 1) % NAMES.length];
+    localStorage.setItem(KEY, chosen);
+    apply();
+  });
+  system.addEventListener("change", apply);
+  apply();
+}

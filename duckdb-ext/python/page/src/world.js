@@ -1,0 +1,39 @@
+// What is known of a directory: its sources, indexes and daemon, asked anew with each refresh.
+
+import { query } from "./api.js";
+import { clock, day, duration } from "./format.js";
+import * as sql from "./sql.js";
+
+const SILENT_US = 5e6;
+
+/** Asks for a directory. Throws where it cannot be read. */
+export async function look(dir, signal) {
+  const [sources, indexes, status] = await Promise.all(Object.values(sql.directory).map((ask) => query(ask(dir), signal).then(({ rows }) => rows)));
+  const value = (key) => status.find((row) => row.key === key)?.value;
+  const seen = sources.filter(({ name, first_ts }) => first_ts !== null && !name.startsWith("loom_"));
+  const all = sources.filter(({ first_ts }) => first_ts !== null);
+  return {
+    sources: sources.filter(({ name }) => !name.startsWith("loom_")),
+    indexes: indexes.filter(({ value: field }) => field !== null),
+    field: (source, index) => indexes.find((row) => row.source === source && row.index === index)?.value ?? index,
+    oldest: all.length ? Math.min(...all.map(({ first_ts }) => first_ts)) : null,
+    span: seen.length ? { from: Math.min(...seen.map(({ first_ts }) => first_ts)), to: Math.max(...seen.map(({ last_ts }) => last_ts)) + 1 } : null,
+    evicts: Number(value("begin") ?? 0) > 0,
+    alive: value("daemon") === "alive",
+    heartbeat: value("heartbeat_ns") === undefined ? null : Number(BigInt(value("heartbeat_ns")) / 1000n),
+    now: status[0]?.now ?? Date.now() * 1000,
+    usual: new Map(),
+  };
+}
+
+/** The daemon's state in words, for the mark in the header. */
+export function daemon(world) {
+  const at = (us) => `${clock(us)}${day(us) === day(world.now) ? "" : `, ${day(us)}`}`;
+  const ago = (us) => duration(Math.max(world.now - us, 0));
+  if (world.alive && world.heartbeat !== null && world.now - world.heartbeat > SILENT_US) {
+    return { state: "gone", text: `daemon has not responded since ${at(world.heartbeat)}, ${ago(world.heartbeat)} ago` };
+  }
+  if (world.alive) return { state: "alive", text: "recording" };
+  const last = world.span?.to;
+  return { state: "gone", text: last ? `no daemon is running; last record ${at(last)}, ${ago(last)} ago` : "no daemon is running" };
+}

@@ -1,0 +1,98 @@
+"""`python -m loom_duckdb.explore DIR`: checks the arguments, starts the server and opens the browser."""
+
+import argparse
+import ipaddress
+import resource
+import secrets
+import socket
+import sys
+import webbrowser
+from pathlib import Path
+
+import duckdb
+
+from loom_duckdb.files import is_native
+
+DEFAULT_PORT = 8686
+
+
+def main() -> int:
+    """Run until interrupted, and return the exit status."""
+    arguments = _parser().parse_args()
+    try:
+        return _run(arguments)
+    except (RuntimeError, OSError, duckdb.Error) as error:
+        print(f"explore: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m loom_duckdb.explore",
+        description="Show Loom directories live in a browser",
+        epilog="Example: python -m loom_duckdb.explore /var/lib/loom",
+    )
+    parser.add_argument("dir", nargs="+", type=Path, help="Loom directory; the page reads no other")
+    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help=f"port, {DEFAULT_PORT} by default; 0 takes a free one")
+    parser.add_argument(
+        "--address", default="127.0.0.1", help="address to listen on; others than loopback require a token, which is printed"
+    )
+    parser.add_argument("--timeout", type=float, default=10, metavar="SECONDS", help="longest time of a query, 10 by default")
+    parser.add_argument("--no-browser", action="store_true", help="only print the address")
+    return parser
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if not is_native(duckdb.__version__):
+        raise RuntimeError(
+            f"cannot start with duckdb {duckdb.__version__}: only with 2.0.0 does Loom stay in the directories that it was given; "
+            "run 'pip install duckdb==2.0.0'"
+        )
+    try:
+        import uvicorn
+
+        from loom_duckdb.explore import limits
+        from loom_duckdb.explore.database import Database
+        from loom_duckdb.explore.server import application
+    except ModuleNotFoundError as error:
+        raise RuntimeError(f"the package {error.name} is missing; run 'pip install loom_duckdb[explore]'") from error
+
+    directories = []
+    for given in arguments.dir:
+        if not given.is_dir():
+            raise RuntimeError(f"cannot open Loom directory '{given}': no such directory; create it with 'ingestd run {given}'")
+        directories.append(given.resolve())
+
+    listener, loopback = _listen(arguments.address, arguments.port)
+    token = None if loopback else secrets.token_urlsafe(24)
+    resource.setrlimit(resource.RLIMIT_DATA, (limits.PROCESS_BYTES_MAX, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+    app = application(Database(directories), token, arguments.timeout)
+
+    address, port = listener.getsockname()[:2]
+    host = f"[{address}]" if ":" in address else address
+    if ipaddress.ip_address(address).is_unspecified:
+        host = socket.gethostname()
+    url = f"http://{host}:{port}/" + (f"?token={token}" if token else "")
+    print(f"explore: {url}", flush=True)
+    if not arguments.no_browser:
+        webbrowser.open(url)
+    uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[listener])
+    return 0
+
+
+def _listen(address: str, port: int) -> tuple[socket.socket, bool]:
+    """Open the listening socket, and say whether only this machine can reach it."""
+    if not 0 <= port <= 65535:
+        raise RuntimeError(f"cannot listen on port {port}: not a port; use a number up to 65535, or 0 for a free one")
+    try:
+        family, _, _, _, place = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listener = socket.create_server(place[:2], family=family)
+    except OSError as error:
+        raise RuntimeError(f"cannot listen on {address} port {port}: {error}; choose another with --address, --port") from error
+    return listener, ipaddress.ip_address(place[0]).is_loopback
+
+
+if __name__ == "__main__":
+    sys.exit(main())

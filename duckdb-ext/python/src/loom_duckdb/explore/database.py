@@ -1,0 +1,94 @@
+"""The one DuckDB behind the page: it reads the directories that it was given, and nothing else.
+
+The settings are locked before the first query. A query is one SELECT by DuckDB's own parser, runs in a transaction that cannot write, and
+is interrupted when its caller gives up.
+"""
+
+import threading
+import time
+from pathlib import Path
+
+import duckdb
+
+import loom_duckdb
+from loom_duckdb.connection import quoted
+from loom_duckdb.explore import limits
+from loom_duckdb.explore.answer import Answer, collect
+
+_INTERRUPT_EVERY_S = 0.05
+
+
+class RefusedError(Exception):
+    """A text that is not one SELECT statement."""
+
+
+class Query:
+    """One query of one caller. `stop` may come from another thread, before it starts, while it runs or after it ended."""
+
+    def __init__(self, sql: str) -> None:
+        """Take the text; `Database.run` judges it."""
+        self.sql = sql
+        self.stopped = threading.Event()
+        self.ended = threading.Event()
+
+    def stop(self) -> None:
+        """End the query soon."""
+        self.stopped.set()
+
+
+class Database:
+    """A DuckDB in memory with Loom loaded, closed to every file outside `directories`."""
+
+    def __init__(self, directories: list[Path]) -> None:
+        """Open it. Raises RuntimeError or duckdb.Error where the extension cannot be loaded."""
+        self.directories = directories
+        self._connection = loom_duckdb.connect()
+        paths = ", ".join(quoted(str(directory)) for directory in directories)
+        for setting in (
+            "TimeZone = 'UTC'",
+            f"memory_limit = {quoted(limits.DUCKDB_MEMORY)}",
+            "temp_directory = ''",
+            "autoinstall_known_extensions = false",
+            "autoload_known_extensions = false",
+            # Else `FROM name` could read a variable of this process.
+            "python_enable_replacements = false",
+            f"allowed_directories = [{paths}]",
+            "enable_external_access = false",
+            "lock_configuration = true",
+        ):
+            self._connection.execute(f"SET {setting}")
+
+    def run(self, query: Query) -> Answer:
+        """Run one SELECT. Raises RefusedError, or duckdb.Error as DuckDB words it."""
+        cursor = self._connection.cursor()
+        watch = threading.Thread(target=_interrupt_when_stopped, args=(query, cursor), daemon=True)
+        watch.start()
+        try:
+            _check(cursor, query.sql)
+            # A SELECT may hold an INSERT in a WITH; such a transaction refuses that too.
+            cursor.execute("BEGIN TRANSACTION READ ONLY")
+            began = time.perf_counter()
+            relation = cursor.sql(query.sql)
+            answer = collect(relation, query.stopped)
+            answer.ms = round((time.perf_counter() - began) * 1000, 1)
+            return answer
+        finally:
+            query.ended.set()
+            watch.join()
+            cursor.close()
+
+
+def _check(cursor: duckdb.DuckDBPyConnection, sql: str) -> None:
+    statements = cursor.extract_statements(sql)
+    if len(statements) != 1:
+        raise RefusedError(f"the explorer runs one statement at a time, not {len(statements)}; send one SELECT")
+    kind = statements[0].type
+    if kind != duckdb.StatementType.SELECT:
+        raise RefusedError(f"the explorer only reads: it refuses {kind.name}; send a SELECT")
+
+
+def _interrupt_when_stopped(query: Query, cursor: duckdb.DuckDBPyConnection) -> None:
+    # An interrupt that comes between two steps of a query is lost, so it is repeated.
+    while not query.ended.wait(_INTERRUPT_EVERY_S):
+        if query.stopped.is_set():
+            cursor.interrupt()

@@ -1,0 +1,11 @@
+"""What one query, and all of them together, may use. Each limit is reported by name when a query meets it."""
+
+QUERIES_AT_ONCE = 4
+QUERIES_WAITING_MAX = 32
+SQL_BYTES_MAX = 64 * 1024
+ROWS_MAX = 20_000
+ANSWER_BYTES_MAX = 8 * 1024 * 1024
+DUCKDB_MEMORY = "1GiB"
+
+# All of the process, as some functions of DuckDB allocate outside its own limit.
+PROCESS_BYTES_MAX = 4 * 1024**3

@@ -1,0 +1,146 @@
+"""The web server: the page, the directories' names, and answers to queries.
+
+A request is admitted if its Host is an address or a name of this machine, so that no name that somebody else controls leads here, and if it
+has the token where there is one. A query that takes too long, or whose caller has gone, is stopped.
+"""
+
+import asyncio
+import ipaddress
+import json
+import secrets
+import socket
+from concurrent.futures import Future, ThreadPoolExecutor
+from importlib.resources import files
+
+import duckdb
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from loom_duckdb.explore import limits
+from loom_duckdb.explore.answer import Answer
+from loom_duckdb.explore.database import Database, Query, RefusedError
+
+PAGE = files("loom_duckdb.explore") / "page"
+TOKEN_HEADER = "x-loom-token"  # noqa: S105 - the name of a header, not a secret
+_LOOK_EVERY_S = 0.1
+
+_HEADERS = {
+    "cache-control": "no-store",
+    "content-security-policy": "default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+
+
+class Guard:
+    """Middleware that admits a request or refuses it, and gives every response the headers of `_HEADERS`."""
+
+    def __init__(self, app: ASGIApp, token: str | None) -> None:
+        """Require `token`, unless it is None."""
+        self.app, self.token = app, token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: dict) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] += [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
+            await send(message)
+
+        refused = self._refusal(Request(scope))
+        await (refused or self.app)(scope, receive, send_with_headers)
+
+    def _refusal(self, request: Request) -> Response | None:
+        if not own_host(request.headers.get("host", "")):
+            return _error(403, "the Host header names neither an address nor this machine; open the explorer by its address")
+        given = request.headers.get(TOKEN_HEADER) or request.query_params.get("token", "")
+        open_path = request.url.path.startswith("/static/")
+        if self.token and not open_path and not secrets.compare_digest(given.encode(), self.token.encode()):
+            return _error(401, "the token is missing or wrong; open the address that the explorer printed when it started")
+        return None
+
+
+def own_host(header: str) -> bool:
+    """Whether a Host header holds an IP address or one of this machine's names."""
+    host = header.rpartition(":")[0] if header.rpartition(":")[2].isdigit() else header
+    try:
+        ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return host.lower() in {"localhost", socket.gethostname().lower(), socket.getfqdn().lower()}
+    return True
+
+
+def application(database: Database, token: str | None, timeout_s: float) -> Starlette:
+    """Build the server for `database`. A query is stopped after `timeout_s`, the time that it waits for others included."""
+    workers = ThreadPoolExecutor(limits.QUERIES_AT_ONCE, thread_name_prefix="query")
+    waiting: set[Future[Answer]] = set()
+
+    async def page(_: Request) -> Response:
+        return FileResponse(str(PAGE / "index.html"))
+
+    async def about(_: Request) -> Response:
+        return JSONResponse({"directories": [str(directory) for directory in database.directories]})
+
+    async def query(request: Request) -> Response:
+        # A page of another origin can send a form, but not JSON.
+        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+            return _error(415, "the body is not JSON; send content-type: application/json")
+        body = b""
+        async for part in request.stream():
+            body += part
+            if len(body) > limits.SQL_BYTES_MAX:
+                return _error(413, f"the query is longer than {limits.SQL_BYTES_MAX} bytes; send a shorter one")
+        try:
+            sql = json.loads(body)["sql"]
+        except (ValueError, KeyError, TypeError):
+            sql = None
+        if not isinstance(sql, str):
+            return _error(400, 'the body is not a query; send {"sql": "SELECT …"}')
+        if len(waiting) >= limits.QUERIES_AT_ONCE + limits.QUERIES_WAITING_MAX:
+            return _error(503, "the explorer is busy: too many queries wait; try again")
+        return await _answer(request, Query(sql))
+
+    async def _answer(request: Request, asked: Query) -> Response:
+        work = workers.submit(database.run, asked)
+        waiting.add(work)
+        work.add_done_callback(waiting.discard)
+        answer = asyncio.wrap_future(work)
+        # An error that comes after the caller was answered has been reported already.
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + timeout_s
+        while not (await asyncio.wait({answer}, timeout=_LOOK_EVERY_S))[0]:
+            if clock() >= deadline or await request.is_disconnected():
+                asked.stop()
+                work.cancel()
+                return _error(504, f"the query took longer than {timeout_s:g} s and was stopped; choose a shorter window")
+        try:
+            # Making JSON of many rows takes a while, in which other requests are to be served.
+            return Response(await asyncio.to_thread(answer.result().json), media_type="application/json")
+        except RefusedError as error:
+            return _error(403, str(error))
+        except (duckdb.Error, OSError, MemoryError, OverflowError) as error:
+            return _error(400, str(error) or type(error).__name__)
+
+    return Starlette(
+        routes=[
+            Route("/", page),
+            Route("/about", about),
+            Route("/query", query, methods=["POST"]),
+            Mount("/static", StaticFiles(directory=str(PAGE), check_dir=False)),
+        ],
+        middleware=[Middleware(Guard, token=token)],
+    )
+
+
+def _error(status: int, message: str) -> JSONResponse:
+    return JSONResponse({"error": message}, status)

@@ -1,0 +1,349 @@
+"""The explorer's page in Chromium: live pictures, a brush, addresses that restore it, and each state of a directory."""
+
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import duckdb
+import pytest
+from conftest import Explorer, records, until
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+import loom_duckdb
+
+SCREENSHOTS = Path(__file__).resolve().parents[3] / "target" / "screenshots"
+CHROMIUM = Path("/usr/bin/chromium")
+PATIENCE_MS = 60_000
+expect.set_options(timeout=PATIENCE_MS)
+
+Start = Callable[..., Explorer]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    assert CHROMIUM.exists(), "the tests drive Debian's Chromium; run 'apt-get install chromium'"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """Open an empty page, whose errors fail the test."""
+    errors: list[str] = []
+    with browser.new_context(viewport={"width": 1280, "height": 900}, timezone_id="Europe/Zurich") as context:
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        yield page
+    assert errors == []
+
+
+@pytest.fixture(scope="module")
+def watching(explore: Start, live: Path) -> Explorer:
+    return explore(live, "--timeout", "30")
+
+
+def refreshes(page: Page) -> int:
+    return int(page.locator("html").get_attribute("data-refreshes") or 0)
+
+
+def drawn(page: Page) -> None:
+    """Wait until the page has drawn what it asked for."""
+    page.wait_for_selector("html[data-refreshes]", state="attached")
+
+
+def refreshed(page: Page) -> None:
+    """Wait for one more refresh."""
+    before = refreshes(page)
+    until(lambda: refreshes(page) > before)
+
+
+def drag(page: Page, left: float, top: float, right: float, bottom: float, *, release: bool = True) -> None:
+    """Drag over the heat map, by fractions of its width and height."""
+    box = page.locator("#heat canvas.over").bounding_box()
+    page.mouse.move(box["x"] + box["width"] * left, box["y"] + box["height"] * top)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * right, box["y"] + box["height"] * bottom, steps=5)
+    if release:
+        page.mouse.up()
+
+
+def selected(page: Page) -> dict[str, str]:
+    """Wait for the selection's rows, and return what the address says."""
+    page.wait_for_selector("#selection[data-state=shown]")
+    return {name: values[0] for name, values in parse_qs(urlsplit(page.url).fragment).items()}
+
+
+def counted(page: Page) -> int:
+    return int(re.sub(r"\D", "", page.locator("#selection .title strong").inner_text()))
+
+
+def test_the_pictures_change_while_data_come_in(page: Page, watching: Explorer) -> None:
+    page.goto(watching.url)
+    expect(page.locator("#daemon")).to_have_text("recording")
+    for picture in ("rate", "quantiles", "heat"):
+        expect(page.locator(f"#{picture}")).to_have_attribute("data-state", "shown")
+    pictures = [page.locator(f"#{picture} canvas").first for picture in ("rate", "quantiles", "heat")]
+    before = [picture.screenshot() for picture in pictures]
+    refreshed(page)
+    refreshed(page)
+    assert all(picture.screenshot() != old for picture, old in zip(pictures, before, strict=True))
+
+
+def test_a_brush_gives_exactly_the_rows_that_sql_gives(page: Page, watching: Explorer, live: Path) -> None:
+    page.goto(f"{watching.url}#last=0")
+    drawn(page)
+    drag(page, 0.3, 0.1, 0.75, 0.6)
+    chosen = selected(page)
+    plain = (
+        f"FROM loom_scan('{live}', 'redis_request') WHERE ts >= '{chosen['sel_from']}' AND ts < '{chosen['sel_to']}' "
+        f"AND latency_ns >= {chosen['v_min']} AND latency_ns <= {chosen['v_max']}"
+    )
+    with loom_duckdb.connect() as db:
+        db.execute("SET TimeZone = 'Europe/Zurich'")
+        (count,) = db.execute(f"SELECT count(*) {plain}").fetchall()[0]
+        listed = db.execute(
+            f"SELECT strftime(ts, '%H:%M:%S.%f') || lpad((ts_ns % 1000)::VARCHAR, 3, '0'), id::VARCHAR {plain} LIMIT 1000"
+        ).fetchall()
+    assert count > 0
+    assert counted(page) == count
+    rows = page.locator("#selection tbody tr")
+    assert rows.count() == min(count, 1000)
+    shown = [tuple(row.split("\t")[:2]) for row in page.locator("#selection tbody").inner_text().splitlines()]
+    assert shown == listed
+
+
+def test_the_address_restores_a_selection(page: Page, watching: Explorer) -> None:
+    page.goto(watching.url)
+    drawn(page)
+    drag(page, 0.4, 0.2, 0.6, 0.8)
+    selected(page)
+
+    def seen() -> tuple[str, int, list[str]]:
+        texts = page.locator("#selection .what, #selection td, #rate pre, #quantiles pre, #heat pre").all_text_contents()
+        return page.url, counted(page), texts
+
+    before = seen()
+    page.goto("about:blank")
+    page.goto(before[0])
+    selected(page)
+    assert seen() == before
+
+
+def test_nothing_moves_under_a_brush_and_clearing_it_goes_on(page: Page, watching: Explorer) -> None:
+    page.goto(watching.url)
+    drawn(page)
+    drag(page, 0.4, 0.2, 0.6, 0.8, release=False)
+    picture, before = page.locator("#heat canvas").first.screenshot(), refreshes(page)
+    # Two refreshes would come in this time.
+    page.wait_for_timeout(5_000)
+    assert refreshes(page) <= before + 1, "the one that was under way may end"
+    assert page.locator("#heat canvas").first.screenshot() == picture
+    page.mouse.up()
+    selected(page)
+    page.keyboard.press("Escape")
+    expect(page.locator("#selection")).to_be_hidden()
+    refreshed(page)
+    refreshed(page)
+    assert page.locator("#heat canvas").first.screenshot() != picture
+
+
+def test_the_sql_of_a_picture_runs_as_it_is_shown(page: Page, watching: Explorer) -> None:
+    page.goto(watching.url)
+    drawn(page)
+    with loom_duckdb.connect() as db:
+        for picture in ("rate", "quantiles", "heat"):
+            page.locator(f"#{picture} .quiet").click()
+            assert db.execute(page.locator(f"#{picture} pre").inner_text()).fetchall()
+
+
+def test_another_source_in_the_time_of_a_selection_is_listed(page: Page, watching: Explorer, live: Path) -> None:
+    page.goto(watching.url)
+    drawn(page)
+    drag(page, 0.5, 0.2, 0.6, 0.8)
+    selected(page)
+    page.locator("#selection .around button", has_text="packet").click()
+    expect(page.locator("#selection .what")).to_contain_text("packet")
+    chosen = selected(page)
+    assert chosen["rows"] == "packet"
+    with loom_duckdb.connect() as db:
+        count = db.execute(
+            f"SELECT count(*) FROM loom_scan('{live}', 'packet') WHERE ts >= '{chosen['sel_from']}' AND ts < '{chosen['sel_to']}'"
+        ).fetchall()[0][0]
+    assert counted(page) == count
+
+
+def test_zooming_makes_the_selection_the_window(page: Page, watching: Explorer) -> None:
+    page.goto(watching.url)
+    drawn(page)
+    drag(page, 0.5, 0.2, 0.6, 0.8)
+    selected(page)
+    page.get_by_text("Zoom to selection").click()
+    refreshed(page)
+    chosen = selected(page)
+    assert (chosen["from"], chosen["to"]) == (chosen["sel_from"], chosen["sel_to"])
+    page.keyboard.press("Escape")
+    expect(page.locator("#selection")).to_be_hidden()
+    assert f"from={chosen['from']}" in page.url, "the window stays"
+    page.locator("#live").click()
+    assert "from=" not in page.url
+
+
+def test_the_page_works_with_the_token_of_its_address(page: Page, explore: Start, shop: Path) -> None:
+    page.goto(explore(shop, "--address", "0.0.0.0").url)  # noqa: S104
+    expect(page.locator("#heat")).to_have_attribute("data-state", "shown")
+
+
+def test_losses_are_drawn(page: Page, watching: Explorer) -> None:
+    page.goto(f"{watching.url}#last=0")
+    drawn(page)
+    expect(page.locator("#rate .legend")).to_contain_text("2 lost")
+
+
+def test_times_are_in_the_zone_of_the_browser_or_in_utc(page: Page, watching: Explorer) -> None:
+    page.goto(f"{watching.url}#sel_from=2026-03-01T00:00:00Z&sel_to=2026-03-01T00:00:01Z&source=packet")
+    expect(page.locator("#selection .what")).to_contain_text("01:00:00.00")
+    page.locator("#zone").click()
+    expect(page.locator("#selection .what")).to_contain_text("00:00:00.00")
+    assert "zone=utc" in page.url
+
+
+def test_a_source_without_an_index_shows_its_rate_and_its_rows(
+    page: Page, explore: Start, ingestd: str, shop: Path, tmp_path: Path
+) -> None:
+    directory = tmp_path / "plain.loom"
+    subprocess.run(
+        [ingestd, "load", str(directory), "--source", "plain", "--ts", "ts", str(shop.parent / "request.parquet")],
+        check=True,
+        capture_output=True,
+    )
+    page.goto(explore(directory).url)
+    expect(page.locator("#rate")).to_have_attribute("data-state", "shown")
+    expect(page.locator("#heat")).to_be_hidden()
+    expect(page.locator("#hint")).to_contain_text("No index on plain")
+    box = page.locator("#rate canvas.over").bounding_box()
+    page.mouse.move(box["x"] + 1000, box["y"] + 40)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 1100, box["y"] + 60, steps=3)
+    page.mouse.up()
+    chosen = selected(page)
+    with loom_duckdb.connect() as db:
+        plain = f"SELECT count(*) FROM loom_scan('{directory}', 'plain') WHERE ts >= '{chosen['sel_from']}' AND ts < '{chosen['sel_to']}'"
+        assert counted(page) == db.execute(plain).fetchall()[0][0] > 0
+
+
+def test_an_empty_directory_says_what_to_do_until_records_come(
+    page: Page, explore: Start, ingestd: str, tmp_path: Path, shop: Path
+) -> None:
+    directory = tmp_path / "new.loom"
+    with subprocess.Popen([ingestd, "run", str(directory)], stderr=subprocess.DEVNULL) as run:
+        try:
+            until(lambda: (directory / "ingest.sock").exists())
+            page.goto(explore(directory).url)
+            expect(page.locator("#empty")).to_contain_text("No records yet")
+            expect(page.locator("#empty")).to_contain_text(f"ingestd load {directory}")
+            subprocess.run(
+                [
+                    ingestd,
+                    "load",
+                    str(directory),
+                    "--source",
+                    "request",
+                    "--ts",
+                    "ts",
+                    "--index",
+                    "latency_us",
+                    str(shop.parent / "request.parquet"),
+                ],
+                check=True,
+                capture_output=True,
+            )
+            expect(page.locator("#heat")).to_have_attribute("data-state", "shown")
+            expect(page.locator("#empty")).to_be_hidden()
+        finally:
+            run.terminate()
+
+
+def test_a_daemon_that_ends_is_reported_with_the_time(page: Page, explore: Start, ingestd: str, tmp_path: Path) -> None:
+    directory = tmp_path / "ends.loom"
+    with subprocess.Popen(
+        [ingestd, "demo", str(directory), "--seconds", "600", "--rate", "5000"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as demo:
+        try:
+            with loom_duckdb.connect() as db:
+                until(lambda: records(db, directory, "packet") > 0)
+            page.goto(explore(directory).url)
+            expect(page.locator("#daemon")).to_have_text("recording")
+        finally:
+            demo.kill()
+    expect(page.locator("#daemon")).to_contain_text(re.compile(r"no daemon is running; last record \d\d:\d\d:\d\d, .* ago"))
+    expect(page.locator("#heat")).to_have_attribute("data-state", "shown")
+
+
+def test_a_million_records_are_counted_and_the_first_listed(page: Page, explore: Start, ingestd: str, tmp_path: Path) -> None:
+    duckdb.connect().execute(
+        f"""COPY (SELECT TIMESTAMP '2026-03-01' + to_microseconds(i * 10) AS ts, (i % 100)::UTINYINT AS n
+            FROM range(1_200_000) AS numbers(i)) TO '{tmp_path}/many.parquet'"""
+    )
+    directory = tmp_path / "many.loom"
+    command = [ingestd, "load", str(directory), "--source", "many", "--ts", "ts", "--index", "n", str(tmp_path / "many.parquet")]
+    subprocess.run(command, check=True, capture_output=True)
+    shown = explore(directory, "--timeout", "60")
+    page.goto(f"{shown.url}#last=0&source=many&index=n&sel_from=2026-03-01T00:00:00Z&sel_to=2026-03-01T00:00:11Z&v_min=0&v_max=98")
+    selected(page)
+    assert counted(page) == 1_089_000
+    assert page.locator("#selection tbody tr").count() == 1000
+    expect(page.locator("#selection .foot")).to_contain_text("The first 1,000 are listed")
+
+
+def test_a_selection_that_retention_has_removed_is_named(page: Page, explore: Start, ingestd: str, tmp_path: Path) -> None:
+    directory = tmp_path / "short.loom"
+    config = tmp_path / "short.toml"
+    config.write_text('[log]\nsegment = "1MiB"\nblock = "1MiB"\n[retention]\nmax_bytes = "24MiB"\n')
+    duckdb.connect().execute(
+        f"""COPY (SELECT TIMESTAMP '2026-03-01' + to_microseconds(i * 100) AS ts, repeat('x', 200) AS filler, i AS n
+            FROM range(200_000) AS numbers(i)) TO '{tmp_path}/short.parquet'"""
+    )
+    with subprocess.Popen([ingestd, "run", str(directory), "--config", str(config)], stderr=subprocess.PIPE, text=True) as run:
+        try:
+            until(lambda: (directory / "ingest.sock").exists() or run.poll() is not None)
+            assert run.poll() is None, run.stderr.read()
+            load = [ingestd, "load", str(directory), "--source", "filled", "--ts", "ts", "--index", "n", str(tmp_path / "short.parquet")]
+            subprocess.run(load, check=True, capture_output=True)
+            with loom_duckdb.connect() as db:
+                begin = f"SELECT value::UBIGINT > 0 FROM loom_status('{directory}') WHERE key = 'begin'"
+                until(lambda: db.execute(begin).fetchall() == [(True,)])
+            page.goto(f"{explore(directory).url}#last=0&source=filled&index=n&sel_from=2026-03-01T00:00:00Z&sel_to=2026-03-01T00:00:00.5Z")
+            expect(page.locator("#selection .title strong")).to_have_text("Removed")
+            expect(page.locator("#selection .foot")).to_contain_text("Retention has removed these records. The oldest")
+        finally:
+            run.kill()
+
+
+@pytest.mark.parametrize("width", [1280, 1920])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_fits_and_its_picture_is_kept(browser: Browser, watching: Explorer, live: Path, width: int, scheme: str) -> None:
+    with loom_duckdb.connect() as db:
+        top = f"loom_top('{live}', 'redis_request', 'latency', 1, last := INTERVAL 2 MINUTE)"
+        us, value = db.execute(f"SELECT epoch_us(ts), latency_ns FROM {top}").fetchall()[0]
+        (newest,) = db.execute(f"SELECT epoch_us(max(last_ts)) FROM loom_sources('{live}')").fetchall()[0]
+    to = min(us + 20_000_000, newest)
+    chosen = {"from": to - 60_000_000, "to": to, "sel_from": us - 2_000_000, "sel_to": us + 2_000_000}
+    times = "&".join(f"{name}={datetime.fromtimestamp(at / 1e6, UTC):%Y-%m-%dT%H:%M:%S.%f}Z" for name, at in chosen.items())
+    size = {"width": width, "height": 1080}
+    with browser.new_context(viewport=size, color_scheme=scheme, timezone_id="Europe/Zurich") as context:
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        page.goto(f"{watching.url}#source=redis_request&index=latency&{times}&v_min={int(value * 0.06)}&v_max={int(value * 1.2)}")
+        selected(page)
+        assert counted(page) >= 1
+        expect(page.locator("#heat")).to_have_attribute("data-state", "shown")
+        assert page.locator("html").get_attribute("data-theme") == scheme
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=SCREENSHOTS / f"explorer-{width}-{scheme}.png")

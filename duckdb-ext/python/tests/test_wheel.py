@@ -1,0 +1,117 @@
+"""The wheel as people use it, in the DuckDB that the environment has: 2.0.0 or 1.5.6."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+from conftest import RECORDS
+
+import loom_duckdb
+
+NATIVE = duckdb.__version__ == "2.0.0"
+
+
+def test_connect_attaches_a_directory_and_its_views_give_the_records(shop: Path) -> None:
+    with loom_duckdb.connect(shop) as db:
+        assert db.execute("SELECT count(*), max(latency_us) FROM shop.request").fetchall() == [(RECORDS, 999)]
+
+
+def test_connect_attaches_a_list_under_a_name(shop: Path) -> None:
+    with loom_duckdb.connect([shop, shop], name="pair") as db:
+        assert db.execute("SELECT count(*) FROM pair.request").fetchall() == [(2 * RECORDS,)]
+
+
+def test_connect_passes_options_and_opens_a_database_for_reading(shop: Path, tmp_path: Path) -> None:
+    database = tmp_path / "own.duckdb"
+    duckdb.connect(str(database)).execute("CREATE TABLE known AS SELECT 7 AS id").close()
+    with loom_duckdb.connect(shop, database=database, read_only=True, threads=1) as db:
+        assert db.execute("SELECT current_setting('threads')").fetchall() == [(1,)]
+        assert db.execute("SELECT latency_us FROM shop.request JOIN known USING (id)").fetchall() == [(7,)]
+
+
+def test_the_macros_are_there(shop: Path) -> None:
+    with loom_duckdb.connect() as db:
+        assert db.execute(f"SELECT loom_quantile('{shop}', 'request', 'latency_us', 0.5)").fetchall() == [(499,)]
+
+
+def test_pandas_gets_every_value(shop: Path) -> None:
+    with loom_duckdb.connect(shop) as db:
+        frame = db.sql("SELECT id, latency_us, ts FROM shop.request ORDER BY id").df()
+    assert len(frame) == RECORDS
+    assert (frame.id % 1000 == frame.latency_us).all()
+    assert str(frame.ts[1] - frame.ts[0]) == "0 days 00:00:00.001000"
+
+
+@pytest.mark.skipif(not NATIVE, reason="the environment of DuckDB 1.5 has no polars")
+def test_polars_gets_every_value(shop: Path) -> None:
+    with loom_duckdb.connect(shop) as db:
+        frame = db.sql("SELECT id, latency_us FROM shop.request").pl()
+    assert frame.height == RECORDS
+    assert frame.filter(frame["id"] % 1000 != frame["latency_us"]).is_empty()
+
+
+def test_a_connection_of_the_user_is_loaded_too(shop: Path) -> None:
+    with duckdb.connect(config={"allow_unsigned_extensions": "true"}) as db:
+        loom_duckdb.load(db)
+        assert db.execute(f"SELECT count(*) FROM loom_scan('{shop}', 'request')").fetchall() == [(RECORDS,)]
+
+
+def test_a_connection_without_unsigned_extensions_is_refused_with_the_remedy() -> None:
+    with duckdb.connect() as db, pytest.raises(RuntimeError, match=r"loom_duckdb\.connect\(\)"):
+        loom_duckdb.load(db)
+
+
+def test_a_missing_directory_is_named() -> None:
+    with pytest.raises(duckdb.Error, match=r"nowhere\.loom"):
+        loom_duckdb.connect("nowhere.loom")
+
+
+def test_the_statements_for_a_tool_load_and_attach(shop: Path) -> None:
+    with duckdb.connect(config={"allow_unsigned_extensions": "true"}) as db:
+        db.execute(loom_duckdb.init_sql(shop))
+        assert db.execute("SELECT count(*) FROM shop.request").fetchall() == [(RECORDS,)]
+        assert db.execute(f"SELECT loom_position('{shop}') > 0").fetchall() == [(True,)]
+
+
+def test_a_directory_with_a_quote_in_its_name_is_attached(shop: Path, tmp_path: Path) -> None:
+    (tmp_path / "it's.loom").symlink_to(shop)
+    with loom_duckdb.connect(tmp_path / "it's.loom", name="quoted") as db:
+        assert db.execute("SELECT count(*) FROM quoted.request").fetchall() == [(RECORDS,)]
+
+
+@pytest.mark.parametrize(
+    ("version", "folder"),
+    [
+        ("2.0.0", "duckdb-v2.0.0"),
+        ("v2.0.0", "duckdb-v2.0.0"),
+        ("1.2.0", "duckdb-v1"),
+        ("1.5.6", "duckdb-v1"),
+        ("2.0.1", "duckdb-v1"),
+        ("v2.1.0-dev7", "duckdb-v1"),
+    ],
+)
+def test_each_version_gets_the_file_that_fits(version: str, folder: str) -> None:
+    path = loom_duckdb.extension_path(version)
+    assert path.parent.name == folder
+    assert path.is_file()
+
+
+@pytest.mark.parametrize("version", ["1.1.3", "0.10.0", "new"])
+def test_a_version_that_no_file_fits_is_refused(version: str) -> None:
+    with pytest.raises(RuntimeError, match=f"no extension file for DuckDB .?{version}"):
+        loom_duckdb.extension_path(version)
+
+
+@pytest.mark.skipif(not NATIVE, reason="only DuckDB 2.0.0 can load both files")
+def test_the_file_of_earlier_versions_loads_in_a_later_one(shop: Path) -> None:
+    with duckdb.connect(config={"allow_unsigned_extensions": "true"}) as db:
+        db.execute(loom_duckdb.init_sql(shop, duckdb_version="1.5.6"))
+        assert db.execute("SELECT count(*) FROM shop.request").fetchall() == [(RECORDS,)]
+
+
+def test_the_package_under_test_is_the_installed_wheel() -> None:
+    assert "site-packages" in str(loom_duckdb.extension_path())
+    listed = subprocess.run([sys.executable, "-m", "pip", "list"], check=True, capture_output=True, text=True).stdout
+    assert "loom_duckdb" in listed
