@@ -47,7 +47,10 @@ const DECODERS: [(&str, &[&str]); 27] = [
 /// Messages that no file of the corpus can reach, and why.
 const BEYOND: [(&str, &str); 20] = [
     ("an event is always JSON", "a broken invariant of our own"),
-    ("was decoded before does not", "a broken invariant of our own"),
+    (
+        "was decoded before does not",
+        "a broken invariant of our own",
+    ),
     (
         "numbers and texts are always JSON",
         "a broken invariant of our own",
@@ -69,7 +72,10 @@ const BEYOND: [(&str, &str); 20] = [
         "its lines end at byte",
         "of what is told elsewhere: the target `catalog` asserts it of every input",
     ),
-    ("sources, which is the limit", "65,000 sources take megabytes"),
+    (
+        "sources, which is the limit",
+        "65,000 sources take megabytes",
+    ),
     (
         "the catalog would hold more than",
         "8 million fields take megabytes",
