@@ -195,6 +195,11 @@ impl Arguments {
         let is_null = self.given.iter().any(|(name, _)| *name == "dir");
         let why = match self.get("source") {
             _ if is_null => format!("dir is NULL; write {function}(dir, ...)"),
+            Some(Datum::Text(source))
+                if Path::new(source).exists() && self.get("index").is_some() =>
+            {
+                format!("an argument is missing; write {function}('{source}', source, index, ...)")
+            }
             Some(Datum::Text(source)) if Path::new(source).exists() => format!(
                 "no directory is given: '{source}' was taken for the source; write {function}('{source}', source)"
             ),

@@ -49,6 +49,8 @@ pub struct Buckets {
 #[derive(Clone, Copy)]
 pub struct Window {
     pub time: TimeRange,
+    /// What the parameters ask for, of which a `WHERE` clause may leave less.
+    pub asked: TimeRange,
     pub bucket: Option<Bucket>,
 }
 
@@ -114,15 +116,22 @@ impl Buckets {
             Width::Given(bucket) => Some(bucket),
             Width::Points(points) => Some(round(points, held(time, parts)?)),
         };
+        if let Some(bucket) = bucket
+            && !self.partial
+        {
+            time = whole_buckets(bucket, time, parts)?;
+        }
+        let asked = time;
         if let Some(bucket) = bucket {
-            if !self.partial {
-                time = whole_buckets(bucket, time, parts)?;
-            }
             let offered = self.offered.lock().unwrap_or_else(PoisonError::into_inner);
             time = time.intersect(buckets_of(&offered, bucket));
         }
         selection.require_complete(parts, &time.into(), ambient)?;
-        Ok(Window { time, bucket })
+        Ok(Window {
+            time,
+            asked,
+            bucket,
+        })
     }
 }
 

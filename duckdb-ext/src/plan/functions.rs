@@ -106,7 +106,7 @@ pub const FUNCTIONS: &[Function] = &[
     },
     Function {
         name: "loom_estimate",
-        description: "What a scan would read of a source, and with an index what its aggregate and its quantiles would read, in chunks and bytes; as the summaries say, and without reading them.",
+        description: "About what a scan of a source would read, and with an index what its aggregate and its quantiles would read, in chunks and bytes: the summaries say it, no record is read.",
         examples: &[
             "FROM loom_estimate('telemetry.loom', 'requests', index := 'latency', bucket := INTERVAL 1 SECOND, last := INTERVAL 1 HOUR)",
         ],

@@ -77,7 +77,8 @@ impl HeatPlan {
         let window = self.buckets.now(&self.selection, &parts, ambient)?;
         let (time, bucket) = window.bucketed();
         let poll = Poll::new(ambient.stop);
-        let held = values_held(&parts, time, ambient.threads, &poll)?;
+        // Bands depend on the window alone: a filter changes no edge.
+        let held = values_held(&parts, window.asked, ambient.threads, &poll)?;
         let asked = parts
             .iter()
             .map(|part| {
@@ -133,7 +134,7 @@ struct Bands {
     bins: BinMap,
     held: ValueRange,
     /// Bins of a band.
-    width: u16,
+    width: u32,
     /// A bin with which a band begins: of `auto` bins one that begins with a power of two.
     origin: u16,
 }
@@ -153,8 +154,12 @@ impl Bands {
         };
         if held.min <= held.max {
             let (first, last) = (bins.bin(held.min), bins.bin(held.max));
-            while bands.of(last) - bands.of(first) >= most as i64 && bands.width < 1 << 15 {
+            while bands.of(last) - bands.of(first) >= most as i64 {
                 bands.width *= 2;
+                if bands.width as usize >= bins.len() {
+                    // One band holds all, wherever the others would begin.
+                    bands.origin = 0;
+                }
             }
         }
         bands
@@ -164,16 +169,25 @@ impl Bands {
         (i64::from(bin) - i64::from(self.origin)).div_euclid(i64::from(self.width))
     }
 
-    /// Where a band begins and ends; a band without an end of its own ends with the values.
+    /// Where a band begins, and the end that it does not hold. A band without an end of its own ends behind the greatest value; NaN and
+    /// infinity have none behind them.
     fn edges(&self, band: i64) -> (f64, f64) {
         let first = i64::from(self.origin) + band * i64::from(self.width);
         let begins = |bin: i64| {
             let bin = u16::try_from(bin).ok().filter(|bin| *bin > 0)?;
             (usize::from(bin) < self.bins.len()).then(|| self.bins.lower(bin))
         };
-        let lower = begins(first).unwrap_or(self.held.min);
-        let upper = begins(first + i64::from(self.width)).unwrap_or(self.held.max);
-        (self.number(lower), self.number(upper))
+        let lower =
+            begins(first).map_or_else(|| self.number(self.held.min), |key| self.number(key));
+        let upper = match begins(first + i64::from(self.width)) {
+            Some(end) => self.number(end),
+            None => match (self.bins.kind(), self.number(self.held.max)) {
+                (ValueKind::Float, greatest) if greatest.is_finite() => greatest.next_up(),
+                (ValueKind::Float, _) => f64::INFINITY,
+                (_, greatest) => (greatest + 1.0).max(greatest.next_up()),
+            },
+        };
+        (lower, upper)
     }
 
     fn number(&self, key: Key) -> f64 {
@@ -242,6 +256,16 @@ mod tests {
     }
 
     #[test]
+    fn one_band_holds_values_of_both_signs() {
+        let bins = BinMap::new(&BinsDef::Auto, ValueKind::Float).unwrap();
+        let [min, max] = [-300.0, f64::NAN].map(Key::from_f64);
+        let bands = Bands::new(&bins, ValueRange { min, max }, 1);
+        let band = bands.of(bins.bin(min));
+        assert_eq!(band, bands.of(bins.bin(max)));
+        assert_eq!(bands.edges(band), (-300.0, f64::INFINITY));
+    }
+
+    #[test]
     fn bands_are_few_follow_each_other_and_keep_their_edges() {
         for most in [1, 2, 9, 40, 1000] {
             let some = bands([1000, 900_000], most);
@@ -249,6 +273,8 @@ mod tests {
             assert!(some[0].0 <= 1000.0 && some[some.len() - 1].1 > 900_000.0);
             assert!(some.windows(2).all(|pair| pair[0].1 == pair[1].0));
         }
+        let greatest = bands([5, u64::MAX], 3);
+        assert!(greatest[greatest.len() - 1].1 > u64::MAX as f64);
         let (before, after) = (bands([1000, 600_000], 40), bands([1000, 650_000], 40));
         assert!(before.iter().all(|band| after.contains(band)));
     }

@@ -48,8 +48,7 @@ fn register(
     let mut signature = SignatureBuilder::new();
     // DuckDB finds a description by its overload's positional parameters; where named ones get in its way, it shows the only one
     // that a function has with all overloads.
-    let is_whole = positional.len() == function.positional.len();
-    if function.named.is_empty() || is_whole || positional.len() > 2 {
+    if function.named.is_empty() || positional.len() == function.positional.len() {
         let docs = FunctionDocumentationBuilder::new()
             .description(function.documentation())
             .add_category("loom");

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use loom_engine::ingest::Writer;
 use loom_engine::log::Durability;
@@ -38,7 +38,12 @@ pub(super) struct Recorder {
     connections: Arc<AtomicU64>,
     /// Why the log's latest operation failed, if it did.
     trouble: Option<String>,
+    /// The error that was logged last, and when.
+    logged: Option<(String, Instant)>,
 }
+
+/// How often an error is logged that goes on.
+const LOG_EVERY: Duration = Duration::from_secs(10);
 
 impl Recorder {
     pub(super) fn new(
@@ -62,6 +67,7 @@ impl Recorder {
             started: Instant::now(),
             connections,
             trouble: None,
+            logged: None,
         }
     }
 
@@ -235,12 +241,17 @@ impl Recorder {
             .or_else(|| others.map(str::to_owned))
     }
 
-    /// Keeps an error for the status and the syncs, and logs it when it is new.
+    /// Keeps an error for the status and the syncs, and logs it when it is new, or was not logged for a while: each batch may meet it.
     fn report(&mut self, error: &Error) {
         let message = error.to_string();
-        if self.trouble.as_ref() != Some(&message) {
+        let is_known = self
+            .logged
+            .as_ref()
+            .is_some_and(|(before, at)| *before == message && at.elapsed() < LOG_EVERY);
+        if !is_known {
             tracing::error!("{message}");
-            self.trouble = Some(message);
+            self.logged = Some((message.clone(), Instant::now()));
         }
+        self.trouble = Some(message);
     }
 }

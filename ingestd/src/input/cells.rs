@@ -156,7 +156,11 @@ macro_rules! floats {
     ($($ty:ident),*) => {$(
         impl Number for types::$ty {
             fn parse(text: &str) -> Option<Self::Native> {
-                text.trim().parse().ok()
+                let text = text.trim();
+                let value: Self::Native = text.parse().ok()?;
+                // A number that overflows is none; infinity is written with letters.
+                let overflows = value.is_infinite() && text.bytes().any(|byte| byte.is_ascii_digit());
+                (!overflows).then_some(value)
             }
             fn from_label(_: i128) -> Option<Self::Native> {
                 None
@@ -196,11 +200,19 @@ fn primitive<T: Number>(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<C
         _ => column,
     };
     let values = cast(numbers, &T::DATA_TYPE)?;
-    let exact = !T::INTEGER || numbers.data_type().is_integer() || *ty == A::Boolean;
+    let exact = match (T::INTEGER, numbers.data_type()) {
+        (_, A::Boolean) => true,
+        (true, from) => from.is_integer(),
+        // Fifteen digits are exact in an f64.
+        (false, A::Decimal64(digits, _) | A::Decimal128(digits, _) | A::Decimal256(digits, _)) => {
+            *digits <= 15
+        }
+        (false, from) => !from.is_integer(),
+    };
     let failed = if exact {
         failures(column, |row| values.is_null(row), field)?
     } else {
-        // A cast to an integer drops a fraction; the cast back shows it.
+        // A cast to an integer drops a fraction, one to a float digits; the cast back shows it.
         let back = distinct(&cast(&values, numbers.data_type())?, numbers)?;
         failures(column, |row| values.is_null(row) || back.value(row), field)?
     };
@@ -413,6 +425,25 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_number_that_a_float_rounds_or_cannot_hold_is_refused() {
+        let decimals = Decimal128Array::from(vec![125, 1_234_567_890_123_456_725]);
+        let decimals = decimals.with_data_type(DataType::Decimal128(20, 2));
+        let integers =
+            PrimitiveArray::<types::Int64Type>::from(vec![5, (1 << 60) + 1, 1 << 60, i64::MAX]);
+        let texts = LargeStringArray::from(vec!["inf", "1e999", "-2.5", "-1e400"]);
+        let columns: [(ArrayRef, &[usize]); 3] = [
+            (Arc::new(decimals), &[1]),
+            (Arc::new(integers), &[1, 3]),
+            (Arc::new(texts), &[1, 3]),
+        ];
+        for (column, refused) in columns {
+            let cells = convert(&column, &FieldDef::new("f", FieldType::F64)).unwrap();
+            let failed: Vec<usize> = cells.failed.iter().map(|(row, _)| *row).collect();
+            assert_eq!(failed, refused, "{column:?}");
+        }
+    }
 
     proptest! {
         /// What `columns` relies on where it gives a decimal an f64.

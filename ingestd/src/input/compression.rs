@@ -47,12 +47,20 @@ const MARKS: [(Compression, &[u8]); 4] = [
     (Bzip2, b"BZh?1AY&SY"),
 ];
 const EMPTY_BZIP2: &[u8] = b"BZh?\x17\x72\x45\x38\x50\x90";
+/// A frame of zstd that readers skip, of which the first byte is from 0x50 to 0x5F; `pzstd` begins with one.
+const SKIPPED_ZSTD: &[u8] = b"?\x2A\x4D\x18";
 
 impl Compression {
     /// By the first bytes; `ended`: there are no more.
     pub(super) fn of_bytes(bytes: &[u8], ended: bool) -> Seen {
         let mut unclear = false;
-        for (compression, mark) in MARKS.into_iter().chain([(Bzip2, EMPTY_BZIP2)]) {
+        let skipped = bytes.first().filter(|byte| (0x50..=0x5F).contains(*byte));
+        let skipped = skipped.map(|_| (Zstd, SKIPPED_ZSTD));
+        for (compression, mark) in MARKS
+            .into_iter()
+            .chain([(Bzip2, EMPTY_BZIP2)])
+            .chain(skipped)
+        {
             let fits = |(byte, mark): (&u8, &u8)| byte == mark || *mark == b'?';
             if !bytes.iter().zip(mark).all(fits) {
                 continue;
@@ -151,7 +159,9 @@ mod tests {
             (b"\xFD7zXZ\0\0", Seen::Compressed(Xz)),
             (b"BZh91AY&SY", Seen::Compressed(Bzip2)),
             (b"BZh1\x17\x72\x45\x38\x50\x90", Seen::Compressed(Bzip2)),
+            (b"\x50\x2A\x4D\x18", Seen::Compressed(Zstd)),
             (b"BZh,b\n1,2\n", Seen::Plain),
+            (b"PAR1", Seen::Plain),
             (b"a", Seen::Plain),
             (b"", Seen::Unclear),
             (b"B", Seen::Unclear),

@@ -190,7 +190,10 @@ fn staging_that_is_cut_short_under_a_reader_is_an_error_and_ends_no_process() ->
         .context("a daemon starts on staging of no bytes")?
         .to_string();
     let name = staging.display().to_string();
-    ensure!(said.contains(&name) && said.contains("move the file away"), "{said}");
+    ensure!(
+        said.contains(&name) && said.contains("move the file away"),
+        "{said}"
+    );
     std::fs::remove_file(&staging)?;
     let daemon = Daemon::start(&place.dir, &place.config(CONFIG))?;
     let holding = Holding::of(&place.dir)?;
