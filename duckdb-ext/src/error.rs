@@ -3,9 +3,10 @@
 
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::OnceLock;
 
-use crate::plan::directory;
+use loom_engine::query::Directory;
 
 pub type Result<T> = std::result::Result<T, Problem>;
 
@@ -59,7 +60,7 @@ impl From<loom_engine::Error> for Problem {
             | Error::Query(_) => Problem::Binder(error.to_string()),
             Error::Incomplete { .. } => Problem::Input(error.to_string()),
             Error::Interrupted => Problem::Interrupted,
-            Error::Evicted { ref dir, .. } => Problem::Io(match directory::oldest_utc(dir) {
+            Error::Evicted { ref dir, .. } => Problem::Io(match oldest_utc(dir) {
                 Some(oldest) => {
                     format!("{error}; the oldest record is now of {oldest}: ask from a later time")
                 }
@@ -68,6 +69,18 @@ impl From<loom_engine::Error> for Problem {
             other => Problem::Io(other.to_string()),
         }
     }
+}
+
+/// When the oldest retained record of a directory arrived, as SQL writes times; `None` where that cannot be read.
+fn oldest_utc(dir: &Path) -> Option<String> {
+    let oldest = Directory::open(dir)
+        .ok()?
+        .snapshot()
+        .ok()?
+        .oldest_ts()
+        .ok()??;
+    let time = jiff::Timestamp::from_nanosecond(oldest.0.into()).ok()?;
+    Some(time.strftime("'%Y-%m-%d %H:%M:%S%.6f+00'").to_string())
 }
 
 /// The places where DuckDB calls in.

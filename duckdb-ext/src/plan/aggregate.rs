@@ -2,7 +2,8 @@
 
 use loom_engine::query::{Aggregate, AggregateRow, AggregateSpec, Bucket, Poll, Quantile};
 
-use super::arguments::{Ambient, Arguments};
+use super::ambient::Ambient;
+use super::arguments::Arguments;
 use super::bucket;
 use super::buckets::{Buckets, Window};
 use super::columns::Column;

@@ -3,22 +3,11 @@
 
 use std::path::Path;
 
-use super::access::Access;
+use super::ambient::Ambient;
 use super::datum::{Datum, Interval};
 use super::paths::Given;
 use super::time::TimeArguments;
 use crate::error::{Problem, Result};
-
-/// What a call depends on beside its arguments.
-pub struct Ambient<'a> {
-    /// The setting `loom_dir`, where the adapter has settings.
-    pub loom_dir: Option<String>,
-    /// Whether the user has interrupted the query.
-    pub stop: &'a dyn Fn() -> bool,
-    /// So many threads may work at it.
-    pub threads: usize,
-    pub access: Access,
-}
 
 #[derive(Debug)]
 pub struct Arguments {
@@ -225,6 +214,7 @@ fn mismatch(name: &str, ty: &str, found: &Datum) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::access::Access;
 
     fn arguments(given: &[(&'static str, Datum)]) -> Arguments {
         Arguments {

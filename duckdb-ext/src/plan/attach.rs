@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use loom_engine::schema::{Source, is_builtin};
 
-use super::arguments::{Ambient, Arguments};
+use super::ambient::Ambient;
+use super::arguments::Arguments;
 use super::columns::Column;
 use super::directory;
 use super::parameters::Parameter;

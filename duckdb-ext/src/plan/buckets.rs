@@ -6,7 +6,8 @@ use loom_engine::query::Bucket;
 use loom_engine::schema::Op;
 use loom_engine::{TimeRange, Timestamp, ValueRange};
 
-use super::arguments::{Ambient, Arguments};
+use super::ambient::Ambient;
+use super::arguments::Arguments;
 use super::bounds::time_range;
 use super::bucket;
 use super::clause::Clause;

@@ -8,7 +8,8 @@ use loom_engine::query::{ChunkList, ChunkSource, Poll, Snapshot};
 use loom_engine::schema::Source;
 use loom_engine::{SourceId, Timestamp};
 
-use super::arguments::{Ambient, Arguments};
+use super::ambient::Ambient;
+use super::arguments::Arguments;
 use super::columns::Column;
 use super::directory;
 use super::parameters::{Parameter, SOURCE};

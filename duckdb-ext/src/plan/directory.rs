@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use loom_engine::query::Directory;
 
-use super::time::micros;
 use crate::error::{Problem, Result};
 
 /// More would keep too many files and caches open for sessions that visit many directories.
@@ -42,16 +41,4 @@ pub fn open(path: &Path) -> Result<Arc<Directory>> {
     }
     open.push(Arc::clone(&directory));
     Ok(directory)
-}
-
-/// When the oldest retained record of a directory arrived, as SQL writes times; `None` where that cannot be read.
-pub fn oldest_utc(path: &Path) -> Option<String> {
-    let oldest = Directory::open(path)
-        .ok()?
-        .snapshot()
-        .ok()?
-        .oldest_ts()
-        .ok()??;
-    let micros = jiff::Timestamp::from_microsecond(micros(oldest.0)).ok()?;
-    Some(micros.strftime("'%Y-%m-%d %H:%M:%S%.6f+00'").to_string())
 }

@@ -5,7 +5,8 @@ use loom_engine::query::{
 };
 
 use super::aggregate::quantiles;
-use super::arguments::{Ambient, Arguments};
+use super::ambient::Ambient;
+use super::arguments::Arguments;
 use super::buckets::{Buckets, Window};
 use super::columns::Column;
 use super::parameters::{

@@ -4,7 +4,8 @@
 use loom_engine::query::Poll;
 
 use super::aggregate::{self, AggregatePlan};
-use super::arguments::{Ambient, Arguments};
+use super::ambient::Ambient;
+use super::arguments::Arguments;
 use super::attach::{self, AttachPlan};
 use super::chunks::{self, ChunksPlan};
 use super::clause::Clause;

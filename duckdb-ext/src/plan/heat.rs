@@ -8,7 +8,8 @@ use loom_engine::schema::BinMap;
 use loom_engine::{Key, TimeRange, Timestamp, ValueKind, ValueRange};
 
 use super::agreement;
-use super::arguments::{Ambient, Arguments};
+use super::ambient::Ambient;
+use super::arguments::Arguments;
 use super::buckets::{Buckets, POINTS_DEFAULT};
 use super::columns::Column;
 use super::parameters::{

@@ -4,7 +4,8 @@ use loom_engine::query::{Bucket, Histogram, HistogramRow, HistogramSpec, Poll};
 use loom_engine::schema::BinMap;
 
 use super::agreement;
-use super::arguments::{Ambient, Arguments};
+use super::ambient::Ambient;
+use super::arguments::Arguments;
 use super::bucket;
 use super::buckets::Buckets;
 use super::columns::Column;

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::access::Access;
-use super::arguments::Ambient;
+use super::ambient::Ambient;
 use crate::error::{Problem, Result};
 
 /// Paths and globs as they were given; never none.

@@ -2,7 +2,8 @@
 
 use loom_engine::query::{Bucket, CountRow, CountSpec, Poll, RecordCounts};
 
-use super::arguments::{Ambient, Arguments};
+use super::ambient::Ambient;
+use super::arguments::Arguments;
 use super::buckets::{Buckets, POINTS_DEFAULT};
 use super::columns::Column;
 use super::parameters::{AT, BUCKET, COMPLETE, LAST, PARTIAL, POINTS, Parameter, T_FROM, T_TO};

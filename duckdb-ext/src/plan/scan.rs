@@ -6,7 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use loom_engine::Timestamp;
 use loom_engine::query::{Predicate, Scan, ScanSpec};
 
-use super::arguments::{Ambient, Arguments};
+use super::ambient::Ambient;
+use super::arguments::Arguments;
 use super::clause::Clause;
 use super::columns::{self, Column};
 use super::parameters::{

@@ -9,7 +9,8 @@ use loom_engine::schema::{Domain, FieldDef, FieldType, Index, Number, Op, RangeS
 use loom_engine::{Error, Key, TimeRange, Timestamp, proven};
 
 use super::agreement;
-use super::arguments::{Ambient, Arguments};
+use super::ambient::Ambient;
+use super::arguments::Arguments;
 use super::columns::{self, Shown};
 use super::datum::Datum;
 use super::directory;

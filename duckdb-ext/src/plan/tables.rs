@@ -6,7 +6,8 @@ use loom_engine::query::{Directory, Loss, Poll, Snapshot, SourceTotals, Status};
 use loom_engine::schema::{BinsDef, FieldDef, Index, Source};
 use loom_engine::{PerLog, Timestamp};
 
-use super::arguments::{Ambient, Arguments};
+use super::ambient::Ambient;
+use super::arguments::Arguments;
 use super::columns::Column;
 use super::datum::TIMESTAMP_INFINITY;
 use super::directory;

@@ -3,7 +3,8 @@
 use loom_engine::TimeRange;
 use loom_engine::query::RawScan;
 
-use super::arguments::{Ambient, Arguments};
+use super::ambient::Ambient;
+use super::arguments::Arguments;
 use super::columns::{self, Column};
 use super::scan::records;
 use super::selection::Selection;

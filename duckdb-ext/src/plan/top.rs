@@ -2,7 +2,8 @@
 
 use loom_engine::query::{Poll, TopSpec, top};
 
-use super::arguments::{Ambient, Arguments};
+use super::ambient::Ambient;
+use super::arguments::Arguments;
 use super::columns::{self, Column};
 use super::parameters::{AT, COMPLETE, LAST, LEAST, Parameter, T_FROM, T_TO};
 use super::selection::{Selection, newest};

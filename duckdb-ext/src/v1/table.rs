@@ -9,7 +9,8 @@ use super::value::{LogicalType, OwnedValue};
 use super::vectors::Vectors;
 use crate::error::{Callback, Problem, Result, guard};
 use crate::plan::access::Access;
-use crate::plan::arguments::{Ambient, Arguments};
+use crate::plan::ambient::Ambient;
+use crate::plan::arguments::Arguments;
 use crate::plan::functions::{Bound, FUNCTIONS, Function, Running, Worker};
 
 /// C API v1 has no way to learn of an interrupt, nor of how many threads the user allows.

@@ -41,11 +41,10 @@ mod testing;
 use std::time::Duration;
 
 use columns::Column;
-pub use csv::CsvOptions;
 pub use files::{Input, open};
 pub use format::Format;
 pub use own_time::{TimeForm, TimeUnit};
-pub use plan::LoadOptions;
+pub use plan::{CsvOptions, LoadOptions};
 pub use rows::InputBatch;
 use rows::Rows;
 pub use text::parse_timestamp_ns;

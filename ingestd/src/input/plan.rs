@@ -7,9 +7,16 @@ use loom_engine::schema::{BinsDef, FieldDef, FieldType, IndexDef, Overload, Sour
 
 use super::Wanted;
 use super::columns::{Column, Key, field_name, field_names, keys, merge, names, renamed};
-use super::csv::CsvOptions;
 use super::framer::{FieldSource, Framer};
 use super::own_time::{OwnTime, TimeForm};
+
+/// What the user says of CSV; what is `None` is found out.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct CsvOptions {
+    pub delimiter: Option<u8>,
+    /// Whether the first row names the columns.
+    pub header: Option<bool>,
+}
 
 /// What a load is to do.
 #[derive(Clone, Debug)]

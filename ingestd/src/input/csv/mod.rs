@@ -26,14 +26,6 @@ use row::{Found, Span, find};
 
 use crate::counted;
 
-/// What the user says of CSV; what is `None` is found out.
-#[derive(Copy, Clone, Debug, Default)]
-pub struct CsvOptions {
-    pub delimiter: Option<u8>,
-    /// Whether the first row names the columns.
-    pub header: Option<bool>,
-}
-
 pub(super) struct Csv {
     delimiter: u8,
     columns: Vec<Column>,

@@ -1,0 +1,14 @@
+//! What a call depends on beside its arguments: settings, the user's patience and the threads there are. The adapters give it.
+
+use super::access::Access;
+
+/// What a call depends on beside its arguments.
+pub struct Ambient<'a> {
+    /// The setting `loom_dir`, where the adapter has settings.
+    pub loom_dir: Option<String>,
+    /// Whether the user has interrupted the query.
+    pub stop: &'a dyn Fn() -> bool,
+    /// So many threads may work at it.
+    pub threads: usize,
+    pub access: Access,
+}
