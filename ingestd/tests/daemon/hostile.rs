@@ -15,7 +15,7 @@ use loom_engine::schema::{SOURCES_MAX, SourceDef, decode_catalog, encode_line};
 use super::connections::{answers, hello};
 use super::support::{Here, NUMBERS, SMALL, There, eventually, numbers, payloads};
 
-/// All paths below a folder; a segment that is still being allocated has its final name.
+/// All paths below a folder except segments, whose names begin with a digit: the flusher makes them when it wants.
 fn below(dir: &Path) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     for entry in std::fs::read_dir(dir).unwrap() {
@@ -23,8 +23,10 @@ fn below(dir: &Path) -> BTreeSet<PathBuf> {
         if entry.file_type().unwrap().is_dir() {
             found.extend(below(&entry.path()));
         }
-        let path = entry.path().into_os_string().into_string().unwrap();
-        found.insert(path.strip_suffix(".new").unwrap_or(&path).into());
+        let name = entry.file_name().into_string().unwrap();
+        if !name.starts_with(|first: char| first.is_ascii_digit()) {
+            found.insert(entry.path());
+        }
     }
     found
 }
