@@ -91,7 +91,7 @@ pub const FUNCTIONS: &[Function] = &[
     },
     Function {
         name: "loom_top",
-        description: "The n records of a source with the greatest values of an index, the greatest first; of equal values the oldest first.",
+        description: "The n records of a source with the greatest values of an index, the greatest first; of equal values those that arrived first.",
         examples: &["FROM loom_top('telemetry.loom', 'requests', 'latency', 10)"],
         positional: &[DIR, SOURCE, INDEX, N],
         named: top::PARAMETERS,

@@ -15,7 +15,7 @@ use super::columns::Column;
 use super::parameters::{
     AT, BANDS, BUCKET, COMPLETE, LAST, PARTIAL, POINTS, Parameter, T_FROM, T_TO,
 };
-use super::part::Part;
+use super::part::{self, Part};
 use super::selection::Selection;
 use super::stats;
 use super::tables::columns;
@@ -80,13 +80,7 @@ impl HeatPlan {
         let poll = Poll::new(ambient.stop);
         // Bands depend on the window alone: a filter changes no edge.
         let held = values_held(&parts, window.asked, ambient.threads, &poll)?;
-        let asked = parts
-            .iter()
-            .map(|part| {
-                let index = part.chosen.required_index()?.id;
-                Ok((&part.snapshot, part.source.id, index))
-            })
-            .collect::<Result<Vec<_>>>()?;
+        let asked = part::indexed(&parts)?;
         let spec = HistogramSpec {
             time,
             bucket: Some(bucket),

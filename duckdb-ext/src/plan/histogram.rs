@@ -10,7 +10,7 @@ use super::bucket;
 use super::buckets::Buckets;
 use super::columns::Column;
 use super::parameters::{AT, BUCKET, COMPLETE, LAST, PARTIAL, POINTS, Parameter, T_FROM, T_TO};
-use super::part::Part;
+use super::part::{self, Part};
 use super::selection::Selection;
 use super::stats;
 use super::types::SqlType;
@@ -51,13 +51,7 @@ impl HistogramPlan {
         let parts = self.selection.now(ambient)?;
         agreement::bins(&parts)?;
         let window = self.buckets.now(&self.selection, &parts, ambient)?;
-        let asked = parts
-            .iter()
-            .map(|part| {
-                let index = part.chosen.required_index()?.id;
-                Ok((&part.snapshot, part.source.id, index))
-            })
-            .collect::<Result<Vec<_>>>()?;
+        let asked = part::indexed(&parts)?;
         let spec = HistogramSpec {
             time: window.time,
             bucket: window.bucket,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use loom_engine::query::{Predicate, Snapshot};
 use loom_engine::schema::{Index, RangeSet, Source};
-use loom_engine::{Key, ValueRange};
+use loom_engine::{IndexId, Key, SourceId, ValueRange};
 
 use crate::error::{Problem, Result};
 
@@ -15,6 +15,15 @@ pub struct Part {
     pub snapshot: Snapshot,
     pub source: Arc<Source>,
     pub chosen: Chosen,
+}
+
+/// What an operator over an index is asked of, one for each directory.
+pub fn indexed(parts: &[Part]) -> Result<Vec<(&Snapshot, SourceId, IndexId)>> {
+    let asked = parts.iter().map(|part| {
+        let index = part.chosen.required_index()?.id;
+        Ok((&part.snapshot, part.source.id, index))
+    });
+    asked.collect()
 }
 
 /// An index by name, and which of its values are asked for.

@@ -6,6 +6,7 @@ use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::columns::{self, Column};
 use super::parameters::{AT, COMPLETE, LAST, LEAST, Parameter, T_FROM, T_TO};
+use super::part;
 use super::selection::{Selection, newest};
 use super::stats;
 use super::time::TimeArguments;
@@ -58,13 +59,7 @@ impl TopPlan {
         let time = self.times.range(newest(&parts, &self.times)?)?;
         self.selection
             .require_complete(&parts, &time.into(), ambient)?;
-        let asked = parts
-            .iter()
-            .map(|part| {
-                let index = part.chosen.required_index()?.id;
-                Ok((&part.snapshot, part.source.id, index))
-            })
-            .collect::<Result<Vec<_>>>()?;
+        let asked = part::indexed(&parts)?;
         let spec = TopSpec {
             time,
             rows: self.rows,

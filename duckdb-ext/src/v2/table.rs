@@ -233,7 +233,8 @@ impl TableFilterPushdownCallbacks for Callbacks {
             }
             let reader = Reader {
                 column: &|reference| offered.get_column_index(reference).ok(),
-                records: bound.rows_estimate().unwrap_or_default(),
+                // What gives no records has none to weigh a long list against.
+                records: bound.rows_estimate().unwrap_or(0),
                 stop: &|| interrupted(context),
             };
             let count = offered.filter_count().map_err(problem)?;

@@ -114,7 +114,7 @@ fn open_one(
             match Format::of_bytes(blocks.data()) {
                 Some(format) => format,
                 None => bail!(
-                    "cannot tell the format of {name} from its name or first bytes; name it with --format"
+                    "cannot recognise the format of {name} by its name or first bytes; give it with --format"
                 ),
             }
         }

@@ -155,7 +155,7 @@ impl Csv {
         Ok(())
     }
 
-    /// Notes what was assumed of the first row without being told.
+    /// Notes what was assumed of the first row where no option says it.
     fn note_header(&mut self, blocks: &Blocks, as_values: bool, as_names: bool) {
         let name = blocks.name();
         if as_values {
