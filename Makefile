@@ -33,7 +33,7 @@ $(EXTENSIONS):
 	$(MAKE) --no-print-directory build
 
 # The wheel, dashboards and other clients in environments of their own. INGESTD: another daemon than the release build.
-test-clients: wheel .clients-venv/complete .clients-venv-v1/complete .superset-venv/complete
+test-clients: wheel .clients-venv/complete .clients-venv-v1/complete .superset-venv/complete .dashboards-venv/complete
 	.clients-venv/bin/ruff check duckdb-ext/python sql/dashboards
 	.clients-venv/bin/ruff format --check duckdb-ext/python sql/dashboards
 	.clients-venv/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
@@ -41,7 +41,8 @@ test-clients: wheel .clients-venv/complete .clients-venv-v1/complete .superset-v
 	INGESTD="$(INGESTD)" .clients-venv-v1/bin/python -m pytest duckdb-ext/python/tests/test_wheel.py
 	INGESTD="$(INGESTD)" .clients-venv/bin/python -m pytest duckdb-ext/python/tests
 	.superset-venv/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
-	INGESTD="$(INGESTD)" SUPERSET="$(abspath .superset-venv/bin/superset)" .clients-venv/bin/python -m pytest sql/dashboards
+	.dashboards-venv/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
+	INGESTD="$(INGESTD)" .clients-venv/bin/python -m pytest sql/dashboards
 
 # Each fuzz target for 15 seconds; `make fuzz SECONDS=3600 TARGETS='node duckdb'` for longer, or some.
 fuzz: check .venv/complete
@@ -78,7 +79,7 @@ demo:
 
 clean:
 	$(CARGO) clean
-	rm -rf dist .venv .bench-venv .clients-venv .clients-venv-v1 .superset-venv
+	rm -rf dist .venv .bench-venv .clients-venv .clients-venv-v1 .superset-venv .dashboards-venv
 
 .venv/complete: tests/requirements.txt
 	@tests/prerequisites.sh
@@ -108,4 +109,10 @@ clean:
 	@tests/prerequisites.sh
 	python3 -m venv --clear .superset-venv
 	.superset-venv/bin/pip install --quiet --disable-pip-version-check --requirement tests/superset-requirements.txt
+	@touch $@
+
+.dashboards-venv/complete: tests/dashboards-requirements.txt
+	@tests/prerequisites.sh
+	python3 -m venv --clear .dashboards-venv
+	.dashboards-venv/bin/pip install --quiet --disable-pip-version-check --requirement tests/dashboards-requirements.txt
 	@touch $@

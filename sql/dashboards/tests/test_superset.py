@@ -1,6 +1,6 @@
 """Superset with the settings and the dashboard of this repository, while data come in: in UTC, and in a zone with an offset.
 
-SUPERSET names the program, in an environment of its own.
+It runs from `.superset-venv`.
 """
 
 import os
@@ -14,25 +14,23 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from conftest import CHROMIUM, DASHBOARDS, SCREENSHOTS
+from conftest import CHROMIUM, DASHBOARDS, PATIENCE_MS, ROOT, SCREENSHOTS, answers
 from daemon import until
 from playwright.sync_api import Page, Response, sync_playwright
 
 CHARTS = {"echarts_area": "bucket", "echarts_timeseries_line": "bucket", "heatmap_v2": "t1", "table": "ts"}
 """The charts of the dashboard by their kind, and the columns of their times."""
 RATE, SLOW = "echarts_area", "table"
-PATIENCE_MS = 60_000
+PROGRAMS = ROOT / ".superset-venv" / "bin"
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory, live: Path) -> dict[str, str]:
     """Set Superset up as README.md says. Return the environment in which it runs."""
-    program = Path(os.environ.get("SUPERSET", ""))
-    assert program.is_file(), "set SUPERSET to the program, such as .superset-venv/bin/superset"
     place = tmp_path_factory.mktemp("superset")
     environment = {
         **os.environ,
-        "PATH": f"{program.parent}:{os.environ['PATH']}",
+        "PATH": f"{PROGRAMS}:{os.environ['PATH']}",
         "FLASK_APP": "superset.app:create_app",
         "LOOM_DIR": str(live),
         "SUPERSET_CONFIG_PATH": str(DASHBOARDS / "superset" / "superset_config.py"),
@@ -43,7 +41,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, live: Path) -> dict[str, str]
     subprocess.run([sys.executable, DASHBOARDS / "superset" / "make_zip.py", dashboard], check=True)
     admin = ["--username", "admin", "--password", "admin", "--firstname", "Loom", "--lastname", "Test", "--email", "loom@example.org"]
     for command in (["db", "upgrade"], ["fab", "create-admin", *admin], ["init"], ["import-dashboards", "-p", dashboard, "-u", "admin"]):
-        done = subprocess.run([program, *command], env=environment, capture_output=True, text=True)
+        done = subprocess.run([PROGRAMS / "superset", *command], env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
     return environment
 
@@ -55,19 +53,13 @@ def address(request: pytest.FixtureRequest, home: dict[str, str]) -> Iterator[st
         port = free.getsockname()[1]
     command = ["gunicorn", "--workers", "1", "--threads", "8", "--bind", f"127.0.0.1:{port}", "superset.app:create_app()"]
     with subprocess.Popen(
-        command, env={**home, "TZ": request.param}, executable=Path(os.environ["SUPERSET"]).parent / "gunicorn", stderr=subprocess.DEVNULL
+        command, env={**home, "TZ": request.param}, executable=PROGRAMS / "gunicorn", stderr=subprocess.DEVNULL
     ) as server:
         try:
             until(lambda: answers(port))
             yield f"http://127.0.0.1:{port}"
         finally:
             server.terminate()
-
-
-def answers(port: int) -> bool:
-    """Whether a server listens."""
-    with socket.socket() as client:
-        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 class Dashboard:

@@ -79,7 +79,7 @@ def init_sql(dir: Directory | Sequence[Directory] | None = None, *, name: str | 
 def lock_sql(dir: Directory | Sequence[Directory]) -> str:
     """Return the statements that close a database with Loom loaded to all files outside `dir`, and then lock its settings, as one text.
 
-    `dir` is a path, a glob or a list of them; a glob stands for what matches now. Run them after `init_sql`, and after settings of your own.
+    `dir` is a path, a glob or a list of them; a glob stands for what matches now. Run them after `init_sql` and after your own settings.
     DuckDB 2.0.0 confines Loom's functions too; before, Loom's functions read every Loom directory.
     """
     return "".join(
