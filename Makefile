@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
-.PHONY: check build test test-clients wheel fuzz lint deny bench bench-live demo clean
+.PHONY: check build test test-clients test-dashboards wheel fuzz lint deny bench bench-live demo clean
 
 CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR := $(abspath $(CARGO_TARGET_DIR))
@@ -32,17 +32,30 @@ wheel: .clients-venv/complete $(EXTENSIONS)
 $(EXTENSIONS):
 	$(MAKE) --no-print-directory build
 
-# The wheel, dashboards and other clients in environments of their own. INGESTD: another daemon than the release build.
-test-clients: wheel .clients-venv/complete .clients-venv-v1/complete .superset-venv/complete .dashboards-venv/complete
-	.clients-venv/bin/ruff check duckdb-ext/python sql/dashboards
-	.clients-venv/bin/ruff format --check duckdb-ext/python sql/dashboards
+# Superset, Grafana's SQL, Streamlit, notebooks, Java, Node.js and Go on a live directory: a part of test-clients.
+test-clients: test-dashboards
+test-dashboards: wheel .clients-venv/complete .superset-venv/complete .dashboards-venv/complete
+	.clients-venv/bin/ruff check sql/dashboards
+	.clients-venv/bin/ruff format --check sql/dashboards
+	for venv in .clients-venv .superset-venv .dashboards-venv; do \
+		$$venv/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL) || exit 1; \
+	done
+	INGESTD="$(INGESTD)" .clients-venv/bin/python -m pytest sql/dashboards
+
+.superset-venv/complete .dashboards-venv/complete: .%-venv/complete: tests/%-requirements.txt
+	@tests/prerequisites.sh
+	python3 -m venv --clear .$*-venv
+	.$*-venv/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
+
+# The wheel in environments of its own, with DuckDB 2.0.0 and 1.5.6. INGESTD: another daemon than the release build.
+test-clients: wheel .clients-venv/complete .clients-venv-v1/complete
+	.clients-venv/bin/ruff check duckdb-ext/python
+	.clients-venv/bin/ruff format --check duckdb-ext/python
 	.clients-venv/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
 	.clients-venv-v1/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
 	INGESTD="$(INGESTD)" .clients-venv-v1/bin/python -m pytest duckdb-ext/python/tests/test_wheel.py
 	INGESTD="$(INGESTD)" .clients-venv/bin/python -m pytest duckdb-ext/python/tests
-	.superset-venv/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
-	.dashboards-venv/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
-	INGESTD="$(INGESTD)" .clients-venv/bin/python -m pytest sql/dashboards
 
 # Each fuzz target for 15 seconds; `make fuzz SECONDS=3600 TARGETS='node duckdb'` for longer, or some.
 fuzz: check .venv/complete
@@ -79,7 +92,8 @@ demo:
 
 clean:
 	$(CARGO) clean
-	rm -rf dist .venv .bench-venv .clients-venv .clients-venv-v1 .superset-venv .dashboards-venv
+	rm -rf .superset-venv .dashboards-venv
+	rm -rf dist .venv .bench-venv .clients-venv .clients-venv-v1
 
 .venv/complete: tests/requirements.txt
 	@tests/prerequisites.sh
@@ -103,16 +117,4 @@ clean:
 	@tests/prerequisites.sh
 	python3 -m venv --clear .clients-venv-v1
 	.clients-venv-v1/bin/pip install --quiet --disable-pip-version-check --requirement tests/clients-v1-requirements.txt
-	@touch $@
-
-.superset-venv/complete: tests/superset-requirements.txt
-	@tests/prerequisites.sh
-	python3 -m venv --clear .superset-venv
-	.superset-venv/bin/pip install --quiet --disable-pip-version-check --requirement tests/superset-requirements.txt
-	@touch $@
-
-.dashboards-venv/complete: tests/dashboards-requirements.txt
-	@tests/prerequisites.sh
-	python3 -m venv --clear .dashboards-venv
-	.dashboards-venv/bin/pip install --quiet --disable-pip-version-check --requirement tests/dashboards-requirements.txt
 	@touch $@
