@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
-.PHONY: check build test test-clients test-dashboards wheel fuzz lint deny bench bench-live demo clean
+.PHONY: check build test test-clients wheel fuzz lint deny bench bench-live demo clean
 
 CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR := $(abspath $(CARGO_TARGET_DIR))
@@ -32,22 +32,6 @@ wheel: .clients-venv/complete $(EXTENSIONS)
 $(EXTENSIONS):
 	$(MAKE) --no-print-directory build
 
-# Superset, Grafana's SQL, Streamlit, notebooks, Java, Node.js and Go on a live directory: a part of test-clients.
-test-clients: test-dashboards
-test-dashboards: wheel .clients-venv/complete .superset-venv/complete .dashboards-venv/complete
-	.clients-venv/bin/ruff check sql/dashboards
-	.clients-venv/bin/ruff format --check sql/dashboards
-	for venv in .clients-venv .superset-venv .dashboards-venv; do \
-		$$venv/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL) || exit 1; \
-	done
-	INGESTD="$(INGESTD)" .clients-venv/bin/python -m pytest sql/dashboards
-
-.superset-venv/complete .dashboards-venv/complete: .%-venv/complete: tests/%-requirements.txt
-	@tests/prerequisites.sh
-	python3 -m venv --clear .$*-venv
-	.$*-venv/bin/pip install --quiet --disable-pip-version-check --requirement $<
-	@touch $@
-
 # The wheel in environments of its own, with DuckDB 2.0.0 and 1.5.6. INGESTD: another daemon than the release build.
 test-clients: wheel .clients-venv/complete .clients-venv-v1/complete
 	.clients-venv/bin/ruff check duckdb-ext/python
@@ -76,6 +60,23 @@ deny:
 	@for manifest in Cargo.toml engine/model/Cargo.toml engine/fuzz/Cargo.toml; do \
 		$(CARGO) deny --locked --manifest-path $$manifest --config deny.toml check $(or $(CHECKS),licenses bans sources) || exit 1; \
 	done
+
+# Superset, Grafana's SQL, Streamlit, notebooks, Java, Node.js and Go on a live directory: a part of test-clients.
+.PHONY: test-dashboards
+test-clients: test-dashboards
+test-dashboards: wheel .clients-venv/complete .superset-venv/complete .dashboards-venv/complete
+	.clients-venv/bin/ruff check sql/dashboards
+	.clients-venv/bin/ruff format --check sql/dashboards
+	for venv in .clients-venv .superset-venv .dashboards-venv; do \
+		$$venv/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL) || exit 1; \
+	done
+	INGESTD="$(INGESTD)" .clients-venv/bin/python -m pytest sql/dashboards
+
+.superset-venv/complete .dashboards-venv/complete: .%-venv/complete: tests/%-requirements.txt
+	@tests/prerequisites.sh
+	python3 -m venv --clear .$*-venv
+	.$*-venv/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
 
 # Small by default; `make bench FULL=1` takes far longer and keeps its table in the repository. OPTIONS: see `bench --help`.
 bench: build .bench-venv/complete
