@@ -175,7 +175,7 @@ def test_a_chart_reads_a_few_chunks_for_each_of_its_seconds(dashboard: Dashboard
     scans = [row for row in dashboard.scans(before) if row["source"] == "redis_request"]
     assert scans
     assert all(row["chunks_total"] > 1000 for row in scans), scans
-    assert sum(row["chunks_read"] for row in scans) <= 4 * seconds + 20, scans
+    assert sum(row["chunks_read"] for row in scans) <= 3 * seconds + 10, scans
 
 
 @pytest.mark.parametrize(
