@@ -5,6 +5,7 @@
 mod catalog;
 mod check;
 mod demo;
+mod explore;
 mod export;
 mod index;
 mod load;
@@ -33,6 +34,7 @@ enum Command {
     Run(run::Args),
     Demo(demo::Args),
     Load(load::Args),
+    Explore(explore::Args),
     Export(export::Args),
     Source(source::Args),
     Index(index::Args),
@@ -48,6 +50,7 @@ impl Command {
             Command::Run(args) => args.run(),
             Command::Demo(args) => args.run(),
             Command::Load(args) => args.run(),
+            Command::Explore(args) => args.run(),
             Command::Export(args) => args.run(),
             Command::Source(args) => args.run(),
             Command::Index(args) => args.run(),
