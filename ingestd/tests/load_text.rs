@@ -557,7 +557,7 @@ type Words<'a> = &'a [&'a str];
 fn the_files_of_others_load_as_their_table_says() {
     let two = "received=2 stored=2 refused=0 dropped=0";
     let apache = ["--ts", "when", "--ts-format", "%d/%b/%Y:%H:%M:%S %z"];
-    let cases: [Case; 11] = [
+    let cases: [Case; 13] = [
         (
             "access.csv.gz",
             &apache,
@@ -573,6 +573,20 @@ fn the_files_of_others_load_as_their_table_says() {
             &["key 'tags' becomes json"],
         ),
         ("blank_line.csv", &[], ALL, &["n i64?"], &[]),
+        (
+            "concatenated.json",
+            &[],
+            "received=5 stored=5 refused=0 dropped=0",
+            &["a i64?"],
+            &[],
+        ),
+        (
+            "padded.csv.gz",
+            &[],
+            two,
+            &["at timestamp_ns?", "share f64?"],
+            &[],
+        ),
         (
             "cut_short.csv.gz",
             &[],

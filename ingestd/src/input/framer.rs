@@ -178,7 +178,11 @@ impl Framer {
         }
         for row in null_rows(cells.nulls.as_ref()) {
             let Some(bit) = slot.null_bit else {
-                let reason = || format!("field '{name}' is NULL and not nullable");
+                let reason = || {
+                    format!(
+                        "field '{name}' is NULL and not nullable; load into a source where it is"
+                    )
+                };
                 refused.entry(row).or_insert_with(reason);
                 continue;
             };

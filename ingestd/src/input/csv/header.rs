@@ -18,6 +18,8 @@ use crate::counted;
 /// The first row, which is not consumed.
 pub(super) struct FirstRow {
     pub delimiter: u8,
+    /// Neither the user nor the file says the delimiter; rows show it.
+    pub is_guess: bool,
     /// Its values, without quotes.
     pub cells: Vec<String>,
     /// Its length with its line break.
@@ -59,6 +61,7 @@ impl FirstRow {
                     let cells = spans.iter().filter_map(cell).map(unescaped).collect();
                     return Ok(FirstRow {
                         delimiter,
+                        is_guess: given.is_none(),
                         cells,
                         bytes,
                     });

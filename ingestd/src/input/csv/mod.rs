@@ -51,8 +51,7 @@ impl Csv {
             notes: Vec::new(),
             spans: Vec::new(),
         };
-        let expected = options.csv.delimiter.or(named).unwrap_or(b',');
-        if first.delimiter != expected && first.cells.len() > 1 {
+        if first.is_guess && first.delimiter != named.unwrap_or(b',') && first.cells.len() > 1 {
             csv.notes.push(format!(
                 "the columns of {} are separated by {}, as it seems; name another delimiter with --delimiter",
                 blocks.name(),
@@ -330,7 +329,10 @@ mod tests {
             [
                 (2, "'256' does not fit field 'a' of type u8".to_owned()),
                 (4, "'GET' does not fit field 'a' of type u8".to_owned()),
-                (5, "field 'a' is NULL and not nullable".to_owned())
+                (
+                    5,
+                    "field 'a' is NULL and not nullable; load into a source where it is".to_owned()
+                )
             ]
         );
     }
@@ -344,7 +346,10 @@ mod tests {
         assert_eq!(
             loaded.refused,
             [
-                (2, "field 'a' is NULL and not nullable".to_owned()),
+                (
+                    2,
+                    "field 'a' is NULL and not nullable; load into a source where it is".to_owned()
+                ),
                 (3, "'abc' does not fit field 'b' of type char[2]".to_owned())
             ]
         );
