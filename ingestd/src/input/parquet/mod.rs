@@ -191,7 +191,7 @@ mod tests {
     use parquet::file::properties::WriterProperties;
 
     use crate::input::testing::{Loaded, declared, load, options, try_load};
-    use crate::input::{Format, LoadOptions};
+    use crate::input::{Format, LoadOptions, TimeForm, TimeUnit};
 
     /// A Parquet file of these columns, in row groups of 100 rows.
     fn parquet(columns: Vec<(&str, ArrayRef)>) -> Vec<u8> {
@@ -405,6 +405,24 @@ mod tests {
             loaded.notes,
             ["column 'addr' becomes field 'addr_': the name is reserved"]
         );
+    }
+
+    #[test]
+    fn numbers_with_a_fraction_are_times_of_the_unit_that_is_named_and_of_no_other() {
+        let with = |ts_form| LoadOptions {
+            ts_column: Some("at".to_owned()),
+            ts_form,
+            ..options()
+        };
+        let file = parquet(vec![
+            ("n", Arc::new(Int32Array::from(vec![1]))),
+            ("at", Arc::new(Float64Array::from(vec![1_700_000_000.5]))),
+        ]);
+        let error = try_load(&file, Format::Parquet, with(TimeForm::Usual));
+        let error = format!("{:#}", error.err().unwrap());
+        assert!(error.ends_with("name it with --ts-unit"), "{error}");
+        let loaded = load(&file, Format::Parquet, with(TimeForm::Unit(TimeUnit::S)));
+        assert_eq!(loaded.lines(), ["1700000000500000000|1"]);
     }
 
     #[test]
