@@ -94,7 +94,8 @@ impl TextFormat for Json {
         let inner = text
             .strip_prefix('"')
             .and_then(|text| text.strip_suffix('"'));
-        let is_escaped = memchr(b'\\', text.as_bytes()).is_some();
+        let may_be_escaped = inner.is_some() || wanted.as_json;
+        let is_escaped = may_be_escaped && memchr(b'\\', text.as_bytes()).is_some();
         match inner {
             _ if text == "null" => texts.append_null(),
             _ if is_escaped && has_half_a_pair(text) => {

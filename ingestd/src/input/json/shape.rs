@@ -78,10 +78,15 @@ impl Objects {
         };
         match &step {
             Step::Row(_, bytes) | Step::Blank(bytes) | Step::Bad(_, bytes) => {
-                let read = data.get(..*bytes).unwrap_or_default();
-                self.position.advance(read);
+                match &self.shape {
+                    // Most lines are an object, and are not looked through again.
+                    Shape::Lines(lines) if lines.line_bytes == *bytes => self.position.next_line(),
+                    _ => self
+                        .position
+                        .advance(data.get(..*bytes).unwrap_or_default()),
+                }
             }
-            Step::TooLong => self.position.advance(b"\n"),
+            Step::TooLong => self.position.next_line(),
             Step::More => {}
         }
         match step {
@@ -120,6 +125,8 @@ fn first_of_several(data: &[u8]) -> Option<usize> {
 struct Lines {
     /// Bytes of the line at hand behind the objects that were found on it; 0 at the beginning of a line.
     left: usize,
+    /// The length of the line that was looked at last, with its break, from where that began.
+    line_bytes: usize,
 }
 
 impl Lines {
@@ -137,6 +144,7 @@ impl Lines {
             },
             left => left,
         };
+        self.line_bytes = bytes;
         let whole = data.get(..bytes).unwrap_or_default();
         let line = whole.strip_suffix(b"\n").unwrap_or(whole);
         if line.first() == Some(&RECORD_SEPARATOR) {
@@ -310,6 +318,12 @@ struct Position {
 }
 
 impl Position {
+    /// Behind a whole line.
+    fn next_line(&mut self) {
+        self.line += 1;
+        self.before = 0;
+    }
+
     fn advance(&mut self, bytes: &[u8]) {
         match memrchr(b'\n', bytes) {
             None => self.before += bytes.len(),
