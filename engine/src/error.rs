@@ -7,6 +7,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
 use crate::types::{Address, CATALOG_NAME, LOSSES_SOURCE, METRICS_SOURCE, Timestamp};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -189,6 +191,16 @@ impl Error {
             path: path.into(),
             source,
         }
+    }
+
+    /// Whether the disk, a quota or the limit of a file is exhausted.
+    pub fn is_for_space(&self) -> bool {
+        const WANTS: [Errno; 3] = [Errno::NOSPC, Errno::DQUOT, Errno::FBIG];
+        let Error::Io { source, .. } = self else {
+            return false;
+        };
+        let code = source.raw_os_error();
+        WANTS.iter().any(|errno| code == Some(errno.raw_os_error()))
     }
 
     pub fn damaged(path: &Path, what: impl Into<String>) -> Error {

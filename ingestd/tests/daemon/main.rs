@@ -17,5 +17,7 @@ mod ledger;
 mod overload;
 mod process;
 mod python;
+#[path = "../small_disk/mod.rs"]
+mod small_disk;
 mod socket;
 mod support;
