@@ -20,6 +20,8 @@ pub enum ProbeError {
     Tracefs { tracepoint: String, detail: String },
     #[error("cannot load the program '{program}' into the kernel: {detail}")]
     Program { program: String, detail: String },
+    #[error("cannot record process {0}: no process has this id")]
+    NoProcess(u32),
     #[error("cannot read or write a map of the kernel: {0}")]
     Map(#[from] aya::maps::MapError),
     #[error("cannot read what the kernel counted: {0}")]

@@ -78,8 +78,16 @@ impl Syscalls {
         }
         for pid in &self.pids {
             processes.insert(pid, BY_PID, 0)?;
+            if !std::path::Path::new(&format!("/proc/{pid}")).exists() {
+                return Err(ProbeError::NoProcess(*pid));
+            }
         }
         Ok(probe)
+    }
+
+    /// Whether all processes that were to be recorded by their ids, and those that followed them, have ended.
+    pub fn is_over(probe: &mut Probe) -> Result<bool, ProbeError> {
+        Ok(probe.hash::<u32, u32>("processes")?.keys().next().is_none())
     }
 
     /// How many calls are under way; of a probe that is disarmed.

@@ -8,6 +8,7 @@ mod demo;
 mod export;
 mod index;
 mod load;
+mod record;
 mod run;
 mod source;
 mod status;
@@ -33,6 +34,7 @@ enum Command {
     Run(run::Args),
     Demo(demo::Args),
     Load(load::Args),
+    Record(record::Args),
     Export(export::Args),
     Source(source::Args),
     Index(index::Args),
@@ -48,6 +50,7 @@ impl Command {
             Command::Run(args) => args.run(),
             Command::Demo(args) => args.run(),
             Command::Load(args) => args.run(),
+            Command::Record(args) => args.run(),
             Command::Export(args) => args.run(),
             Command::Source(args) => args.run(),
             Command::Index(args) => args.run(),
