@@ -20,6 +20,9 @@ use crate::input::{Format, LoadOptions};
 
 /// How long the capture waits for packets before it looks for other things to do.
 const TICK: Duration = Duration::from_millis(20);
+/// The kernel hands a block of packets to `tcpdump` when it is full, or after a second. So long a recording goes on once it is asked to
+/// end, so that it has all packets of the time before.
+const BLOCK: Duration = Duration::from_millis(1100);
 /// How often `tcpdump` is asked what was dropped.
 const SECOND: Duration = Duration::from_secs(1);
 /// The kernel's buffer for the capture, in KiB.
@@ -118,7 +121,7 @@ impl Dropped {
     }
 }
 
-/// Stores packets until their stream ends. `stop` ends `tcpdump`, which then ends the stream.
+/// Stores packets until their stream ends. `stop` ends `tcpdump` in time, which then ends the stream.
 fn follow(
     program: &Program,
     messages: &Receiver<Line>,
@@ -129,13 +132,17 @@ fn follow(
     let batches = rows.read()?;
     let mut dropped = Dropped::default();
     let mut asked = Instant::now();
+    let mut end_at = None;
     let mut is_ending = false;
     loop {
-        if !is_ending && stop.load(Ordering::Relaxed) {
+        if end_at.is_none() && stop.load(Ordering::Relaxed) {
+            end_at = Some(Instant::now() + BLOCK);
+        }
+        if !is_ending && end_at.is_some_and(|end_at| Instant::now() >= end_at) {
             is_ending = true;
             program.signal(Signal::TERM);
         }
-        if !is_ending && asked.elapsed() >= SECOND {
+        if end_at.is_none() && asked.elapsed() >= SECOND {
             asked = Instant::now();
             program.signal(Signal::USR1);
             for count in messages
