@@ -41,7 +41,10 @@ impl Scene {
 
     /// Starts a recording, and returns when its sources are there and it records.
     fn start(&self, args: &[&str], source: &str) -> Child {
-        let mut command = self.command(args);
+        self.started(self.command(args), source)
+    }
+
+    fn started(&self, mut command: Command, source: &str) -> Child {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let until = Instant::now() + Duration::from_secs(60);
@@ -301,6 +304,46 @@ fn exactly_the_packets_that_were_sent_are_recorded_into_a_daemon_that_runs() {
     numbers.sort_unstable();
     assert!(numbers.into_iter().eq(0..5000), "{}", stderr(&output));
     assert!(scene.is_complete("packet"));
+}
+
+#[test]
+fn an_interface_that_disappears_is_named() {
+    if !may_record() {
+        return;
+    }
+    let scene = scene();
+    let script =
+        "ip link add loom0 type veth peer name loom1 && ip link set loom0 up && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args([
+        "-n",
+        "sh",
+        "-c",
+        script,
+        "sh",
+        env!("CARGO_BIN_EXE_ingestd"),
+        "record",
+    ]);
+    command.arg(&scene.dir).args(["packets", "-i", "loom0"]);
+    let child = scene.started(command, "packet");
+    let removed = Command::new("nsenter")
+        .args([
+            "-n",
+            "-t",
+            &child.id().to_string(),
+            "ip",
+            "link",
+            "del",
+            "loom0",
+        ])
+        .status();
+    assert!(removed.unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = stderr(&output);
+    assert!(said.contains("tcpdump ended by itself"), "{said}");
+    assert!(said.contains("The interface disappeared"), "{said}");
+    assert_eq!(stdout(&output), "");
 }
 
 #[test]

@@ -152,6 +152,5 @@ fn ending(last: &Last, under_way: u64) -> Ending {
     Ending {
         why: last.why.map(str::to_owned),
         notes,
-        ..Ending::default()
     }
 }

@@ -24,7 +24,7 @@ use anyhow::{Context, anyhow, bail};
 use loom_engine::schema::SourceDef;
 
 use crate::client::{Client, ClientError, ClientOptions};
-use crate::protocol::ErrorCode;
+use crate::protocol::{Counts, ErrorCode};
 pub use blockio::blockio;
 pub use command::{OutputFormat, command};
 use loom_probes::{Capability, drop_all_except};
@@ -55,12 +55,17 @@ pub struct Recorded {
     pub source: String,
     pub tally: Arc<Tally>,
     pub ending: anyhow::Result<Ending>,
+    /// What the daemon did with the records; `None` if it is gone.
+    pub counts: Option<Counts>,
 }
+
+/// How a capture ended, and what the daemon did with its records.
+type Ended = (anyhow::Result<Ending>, Option<Counts>);
 
 struct Running {
     source: String,
     tally: Arc<Tally>,
-    thread: JoinHandle<anyhow::Result<Ending>>,
+    thread: JoinHandle<Ended>,
 }
 
 /// A recording under way.
@@ -103,18 +108,7 @@ impl Recording {
             let stop = Arc::clone(&stop);
             let thread = std::thread::Builder::new()
                 .name("loom-record".to_owned())
-                .spawn(move || {
-                    // Whoever records has all capabilities or few; none but these are used from here on.
-                    let _ =
-                        drop_all_except(&[Capability::Bpf, Capability::SysNice, Capability::Kill]);
-                    let ended = capture.run(&outlet, &stop);
-                    let counts = outlet.finish();
-                    let ending = ended?;
-                    Ok(Ending {
-                        counts: counts?,
-                        ..ending
-                    })
-                })
+                .spawn(move || run(capture, &outlet, &stop))
                 .context("cannot start a thread")?;
             recording.captures.push(Running {
                 source,
@@ -151,19 +145,60 @@ impl Recording {
     }
 
     /// Ends all captures, and stores what they took.
-    pub fn stop(self) -> Vec<Recorded> {
+    pub fn stop(mut self) -> Vec<Recorded> {
         self.stop.store(true, Ordering::Relaxed);
-        let join = |running: Running| Recorded {
-            ending: running.thread.join().unwrap_or_else(|_| {
-                Err(anyhow!(
-                    "the thread that recorded it has panicked; report this, with the lines above"
-                ))
-            }),
-            source: running.source,
-            tally: running.tally,
+        let join = |running: Running| {
+            let (ending, counts) = running.thread.join().unwrap_or_else(|_| {
+                (
+                    Err(anyhow!("the thread that recorded it has panicked")),
+                    None,
+                )
+            });
+            Recorded {
+                source: running.source,
+                tally: running.tally,
+                ending,
+                counts,
+            }
         };
-        self.captures.into_iter().map(join).collect()
+        std::mem::take(&mut self.captures)
+            .into_iter()
+            .map(join)
+            .collect()
     }
+}
+
+impl Drop for Recording {
+    /// Captures of a recording that could not be started whole end too.
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs one capture to its end, and says at once how it ended, if by itself: the others go on.
+fn run(capture: Box<dyn Capture>, outlet: &Outlet, stop: &AtomicBool) -> Ended {
+    // Whoever records has all capabilities or few; none but these are used from here on.
+    let _ = drop_all_except(&[Capability::Bpf, Capability::SysNice, Capability::Kill]);
+    let mut ending = capture.run(outlet, stop);
+    let counts = match outlet.finish() {
+        Ok(counts) => Some(counts),
+        Err(error) => {
+            ending = ending.and(Err(error));
+            None
+        }
+    };
+    let name = outlet.source();
+    match &ending {
+        Ok(ending) => {
+            if let Some(why) = &ending.why {
+                tracing::warn!("source '{name}': {why}");
+            }
+        }
+        Err(error) => {
+            tracing::error!("source '{name}': {error:#}; what was recorded until then is kept");
+        }
+    }
+    (ending, counts)
 }
 
 /// Connects to the daemon of the directory as the recorder of a source.

@@ -27,6 +27,11 @@ impl Outlet {
         }
     }
 
+    /// The name of the source.
+    pub(super) fn source(&self) -> &str {
+        &self.name
+    }
+
     /// Hands over payloads.
     pub(super) fn push(&self, shape: Shape, payloads: &[u8], records: u64) -> anyhow::Result<()> {
         let pushed = self.client.push_batch(self.source, shape, payloads);

@@ -39,6 +39,7 @@ pub struct Packets {
 }
 
 struct PacketCapture {
+    interface: Option<String>,
     program: Program,
     messages: Receiver<Line>,
     rows: Rows,
@@ -65,6 +66,7 @@ impl Packets {
         options.indexes = vec!["wire_bytes".to_owned()];
         let rows = Rows::open(program.output(), Format::Pcap, options)?;
         Ok(Box::new(PacketCapture {
+            interface: self.interface.clone(),
             program,
             messages,
             rows,
@@ -86,11 +88,19 @@ impl Capture for PacketCapture {
 
     fn run(self: Box<Self>, outlet: &Outlet, stop: &AtomicBool) -> anyhow::Result<Ending> {
         let PacketCapture {
+            interface,
             mut program,
             messages,
             rows,
         } = *self;
-        let mut dropped = follow(&program, &messages, rows, outlet, stop)?;
+        let mut dropped = follow(
+            &program,
+            interface.as_deref(),
+            &messages,
+            rows,
+            outlet,
+            stop,
+        )?;
         let is_asked = stop.load(Ordering::Relaxed);
         let status = program.wait_a_little()?;
         let mut last_words = String::new();
@@ -124,6 +134,7 @@ impl Dropped {
 /// Stores packets until their stream ends. `stop` ends `tcpdump` in time, which then ends the stream.
 fn follow(
     program: &Program,
+    interface: Option<&str>,
     messages: &Receiver<Line>,
     rows: Rows,
     outlet: &Outlet,
@@ -132,6 +143,7 @@ fn follow(
     let batches = rows.read()?;
     let mut dropped = Dropped::default();
     let mut asked = Instant::now();
+    let mut was_up = true;
     let mut end_at = None;
     let mut is_ending = false;
     loop {
@@ -145,6 +157,14 @@ fn follow(
         if end_at.is_none() && asked.elapsed() >= SECOND {
             asked = Instant::now();
             program.signal(Signal::USR1);
+            let is_up = interface.is_none_or(is_up);
+            if was_up && !is_up {
+                tracing::warn!(
+                    "interface '{}' is down; its packets are recorded again when it is up",
+                    interface.unwrap_or_default()
+                );
+            }
+            was_up = is_up;
             for count in messages
                 .try_iter()
                 .filter_map(|line| dropped_in(&line.text))
@@ -158,6 +178,14 @@ fn follow(
             Err(RecvTimeoutError::Disconnected) => return Ok(dropped),
         }
     }
+}
+
+/// Whether the kernel says that the interface is up, or says nothing of it.
+fn is_up(interface: &str) -> bool {
+    let flags = std::fs::read_to_string(format!("/sys/class/net/{interface}/flags"));
+    let flags = flags.unwrap_or_default();
+    let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16);
+    flags.map_or(true, |flags| flags & 1 == 1)
 }
 
 /// Returns when `tcpdump` captures; fails with what it said if it does not.
@@ -198,6 +226,11 @@ fn is_count(line: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn loopback_is_up_and_what_is_not_known_is_not_down() {
+        assert!(is_up("lo") && is_up("no-such-interface"));
+    }
 
     #[test]
     fn what_tcpdump_counts_is_read_from_both_of_its_forms() {

@@ -2,8 +2,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::protocol::Counts;
-
 /// Counts that a capture keeps while it runs. They guard no other memory.
 #[derive(Debug, Default)]
 pub struct Tally {
@@ -48,6 +46,4 @@ pub struct Ending {
     pub why: Option<String>,
     /// Sentences about the recording that are no losses.
     pub notes: Vec<String>,
-    /// What the daemon did with the records.
-    pub counts: Counts,
 }
