@@ -68,6 +68,23 @@ deny:
 		$(CARGO) deny --locked --manifest-path $$manifest --config deny.toml check $(or $(CHECKS),licenses bans sources) || exit 1; \
 	done
 
+# Superset, Grafana's SQL, Streamlit, notebooks, Java, Node.js and Go on a live directory: a part of test-clients.
+.PHONY: test-dashboards
+test-clients: test-dashboards
+test-dashboards: wheel .clients-venv/complete .superset-venv/complete .dashboards-venv/complete
+	.clients-venv/bin/ruff check sql/dashboards
+	.clients-venv/bin/ruff format --check sql/dashboards
+	for venv in .clients-venv .superset-venv .dashboards-venv; do \
+		$$venv/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL) || exit 1; \
+	done
+	INGESTD="$(INGESTD)" .clients-venv/bin/python -m pytest sql/dashboards
+
+.superset-venv/complete .dashboards-venv/complete: .%-venv/complete: tests/%-requirements.txt
+	@tests/prerequisites.sh
+	python3 -m venv --clear .$*-venv
+	.$*-venv/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
+
 # Small by default; `make bench FULL=1` takes far longer and keeps its table in the repository. OPTIONS: see `bench --help`.
 bench: build .bench-venv/complete
 	"$(CARGO_TARGET_DIR)/release/bench" $(if $(FULL),--full --out tests/BENCHMARKS.md) $(OPTIONS)
@@ -83,6 +100,7 @@ demo:
 
 clean:
 	$(CARGO) clean
+	rm -rf .superset-venv .dashboards-venv
 	rm -rf dist .venv .bench-venv .clients-venv .clients-venv-v1
 
 .venv/complete: tests/requirements.txt

@@ -5,6 +5,7 @@
 mod catalog;
 mod check;
 mod demo;
+mod explore;
 mod export;
 mod index;
 mod load;
@@ -35,6 +36,7 @@ enum Command {
     Demo(demo::Args),
     Load(load::Args),
     Record(record::Args),
+    Explore(explore::Args),
     Export(export::Args),
     Source(source::Args),
     Index(index::Args),
@@ -51,6 +53,7 @@ impl Command {
             Command::Demo(args) => args.run(),
             Command::Load(args) => args.run(),
             Command::Record(args) => args.run(),
+            Command::Explore(args) => args.run(),
             Command::Export(args) => args.run(),
             Command::Source(args) => args.run(),
             Command::Index(args) => args.run(),

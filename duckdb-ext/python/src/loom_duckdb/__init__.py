@@ -8,7 +8,7 @@
 `python -m loom_duckdb.explore DIR` shows a directory live in a browser.
 """
 
-from loom_duckdb.connection import connect, init_sql, load
+from loom_duckdb.connection import connect, init_sql, load, lock_sql
 from loom_duckdb.files import extension_path
 
-__all__ = ["connect", "extension_path", "init_sql", "load"]
+__all__ = ["connect", "extension_path", "init_sql", "load", "lock_sql"]
