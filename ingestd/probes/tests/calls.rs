@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -23,7 +24,11 @@ fn program() {
     };
     thread::scope(|scope| {
         for _ in 0..threads {
-            scope.spawn(|| (0..calls / threads).for_each(|_| drop(rustix::process::getppid())));
+            scope.spawn(|| {
+                (0..calls / threads).for_each(|_| {
+                    let _ = rustix::process::getppid();
+                })
+            });
         }
     });
 }
@@ -137,6 +142,34 @@ fn each_call_of_four_threads_is_drained_once() {
         assert_eq!(payload[32..34], getppid.to_le_bytes());
         assert_eq!(payload[36..40], pid.to_le_bytes());
     }
+}
+
+#[test]
+fn calls_beside_64_busy_threads_are_drained_once() {
+    let _alone = alone();
+    let filter = Syscalls {
+        names: vec![own_name()],
+        ..getppid()
+    };
+    let Some(mut probe) = open(&filter) else {
+        return;
+    };
+    probe.arm().unwrap();
+    let is_over = AtomicBool::new(false);
+    let (payloads, counts, _) = thread::scope(|scope| {
+        for _ in 0..64 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let recorded = record(probe, start(100_000, 4));
+        is_over.store(true, Ordering::Relaxed);
+        recorded
+    });
+    assert_eq!(payloads.len(), 100_000, "{counts:?}");
+    assert_eq!(counts.lost(), 0);
 }
 
 #[test]

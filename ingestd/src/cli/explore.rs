@@ -50,7 +50,9 @@ impl Args {
             ),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                bail!("cannot start the explorer: there is no {PYTHON}; install Python 3.11 or later")
+                bail!(
+                    "cannot start the explorer: there is no {PYTHON}; install Python 3.11 or later"
+                )
             }
             Err(error) => return Err(error).context(format!("cannot run {PYTHON}")),
         }

@@ -69,9 +69,7 @@ pub(super) fn drain(
                 let records = batch.len() / usize::from(kind.payload_bytes);
                 outlet.push(shape, &batch, records as u64)
             }
-            Drained::Lost(records) => {
-                outlet.lost(records, "the ring buffer in the kernel was full")
-            }
+            Drained::Lost(records) => outlet.lost(records, "the kernel had no room for them"),
         });
         // The drainer learns from the closed queue that nobody takes more.
         drop(queue);

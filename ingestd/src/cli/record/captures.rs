@@ -102,7 +102,7 @@ pub(super) enum What {
 }
 
 #[derive(Copy, Clone, Debug, clap::ValueEnum)]
-enum Format {
+pub(super) enum Format {
     Lines,
     Json,
 }
