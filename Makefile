@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
-.PHONY: check build test test-clients wheel fuzz lint deny bench bench-live demo clean
+.PHONY: check build test test-clients wheel probes fuzz lint deny bench bench-live demo clean
 
 CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR := $(abspath $(CARGO_TARGET_DIR))
@@ -40,6 +40,13 @@ test-clients: wheel .clients-venv/complete .clients-venv-v1/complete
 	.clients-venv-v1/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
 	INGESTD="$(INGESTD)" .clients-venv-v1/bin/python -m pytest duckdb-ext/python/tests/test_wheel.py
 	INGESTD="$(INGESTD)" .clients-venv/bin/python -m pytest duckdb-ext/python/tests
+
+# The eBPF programs' objects, which are kept beside their sources; needs clang, llvm-strip and libbpf's headers.
+probes:
+	@for program in clang llvm-strip; do \
+		command -v $$program >/dev/null || { echo "make: no $$program; install clang, llvm and libbpf-dev." >&2; exit 1; }; \
+	done
+	ingestd/probes/build
 
 # Each fuzz target for 15 seconds; `make fuzz SECONDS=3600 TARGETS='node duckdb'` for longer, or some.
 fuzz: check .venv/complete

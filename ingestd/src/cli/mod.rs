@@ -9,6 +9,7 @@ mod explore;
 mod export;
 mod index;
 mod load;
+mod record;
 mod run;
 mod source;
 mod status;
@@ -34,6 +35,7 @@ enum Command {
     Run(run::Args),
     Demo(demo::Args),
     Load(load::Args),
+    Record(record::Args),
     Explore(explore::Args),
     Export(export::Args),
     Source(source::Args),
@@ -50,6 +52,7 @@ impl Command {
             Command::Run(args) => args.run(),
             Command::Demo(args) => args.run(),
             Command::Load(args) => args.run(),
+            Command::Record(args) => args.run(),
             Command::Explore(args) => args.run(),
             Command::Export(args) => args.run(),
             Command::Source(args) => args.run(),

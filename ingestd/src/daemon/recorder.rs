@@ -120,6 +120,28 @@ impl Recorder {
         Ok(())
     }
 
+    /// Enters records that a client never had, and keeps them before the client is answered. The ledger does not count them: they did not
+    /// reach the daemon.
+    pub(super) fn enter_lost(
+        &mut self,
+        source: &str,
+        records: u64,
+        reason: &str,
+    ) -> Result<(), Error> {
+        let source = definitions::find(self.writer.catalog(), source)?.id;
+        let lost = Lost {
+            source: Some(source),
+            reason: LossReason::BufferFull,
+            records,
+            bytes: None,
+            detail: reason,
+        };
+        let now = self.writer.now();
+        self.losses.note(&lost, now);
+        self.losses.settle(&mut self.writer);
+        Ok(())
+    }
+
     /// Keeps losses where a kill does not reach them, before a client learns of them.
     pub(super) fn keep_losses(&mut self) {
         self.losses.keep_pending(&mut self.writer);

@@ -279,6 +279,18 @@ impl Client {
         .map(drop)
     }
 
+    /// Enters records of a source in the daemon's ledger that were lost before this client had them, in the kernel. They are in no count of
+    /// what the daemon received; a query that asks for a complete source fails.
+    pub fn report_lost(&self, source: &str, records: u64, reason: &str) -> Result<(), ClientError> {
+        self.request(|request| Request::Lost {
+            request,
+            records,
+            source,
+            reason,
+        })
+        .map(drop)
+    }
+
     /// The sources and indexes of the directory, as the JSON of `PROTOCOL.md`.
     pub fn catalog(&self) -> Result<String, ClientError> {
         match self.request(|request| Request::Catalog { request })? {

@@ -101,6 +101,13 @@ pub enum Request<'a> {
         source: &'a str,
         reason: &'a str,
     },
+    /// Records of a source were lost before the client had them.
+    Lost {
+        request: RequestId,
+        records: u64,
+        source: &'a str,
+        reason: &'a str,
+    },
 }
 
 const HELLO: u8 = 0x01;
@@ -114,6 +121,7 @@ const CLOSE_INDEX: u8 = 0x08;
 const CATALOG: u8 = 0x09;
 const STATUS: u8 = 0x0A;
 const REFUSED: u8 = 0x0B;
+const LOST: u8 = 0x0D;
 
 impl<'a> Request<'a> {
     /// Decodes the frame with this header and body; the body must have the header's length.
@@ -134,6 +142,7 @@ impl<'a> Request<'a> {
             CATALOG => "catalog",
             STATUS => "status",
             REFUSED => "refused",
+            LOST => "lost",
             unknown => return Err(Malformed::UnknownKind(unknown)),
         };
         let mut cursor = Cursor::new(name, body);
@@ -173,6 +182,12 @@ impl<'a> Request<'a> {
             REFUSED => Request::Refused {
                 request,
                 records: cursor.u32()?,
+                source: cursor.text()?,
+                reason: cursor.document()?,
+            },
+            LOST => Request::Lost {
+                request,
+                records: cursor.u64()?,
                 source: cursor.text()?,
                 reason: cursor.document()?,
             },
@@ -226,6 +241,17 @@ impl<'a> Request<'a> {
                 source,
                 reason,
             } => write_frame(out, REFUSED, None, |body| {
+                body.extend_from_slice(&request.get().to_le_bytes());
+                body.extend_from_slice(&records.to_le_bytes());
+                write_text(body, source);
+                body.extend_from_slice(reason.as_bytes());
+            }),
+            Request::Lost {
+                request,
+                records,
+                source,
+                reason,
+            } => write_frame(out, LOST, None, |body| {
                 body.extend_from_slice(&request.get().to_le_bytes());
                 body.extend_from_slice(&records.to_le_bytes());
                 write_text(body, source);
@@ -359,6 +385,15 @@ mod tests {
                     bytes: b.as_bytes(), records: b.len() as u64,
                 }),
             };
+            let mut frame = Vec::new();
+            sent.encode(&mut frame);
+            prop_assert_eq!(decode(&frame), Ok(sent));
+        }
+
+        #[test]
+        fn a_report_of_losses_survives_its_encoding(number in 1u32.., records: u64, a in "\\PC{0,40}", b in "\\PC{0,200}") {
+            let request = RequestId::new(number).unwrap();
+            let sent = Request::Lost { request, records, source: &a, reason: &b };
             let mut frame = Vec::new();
             sent.encode(&mut frame);
             prop_assert_eq!(decode(&frame), Ok(sent));
