@@ -6,9 +6,11 @@ mod catalog;
 mod check;
 mod demo;
 mod export;
+mod generate;
 mod index;
 mod load;
 mod run;
+mod service;
 mod source;
 mod status;
 mod stdout;
@@ -18,7 +20,7 @@ mod validate;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Record complete high-frequency telemetry in a Loom directory
 #[derive(Parser)]
@@ -40,6 +42,7 @@ enum Command {
     Top(top::Args),
     Check(check::Args),
     Validate(validate::Args),
+    Generate(generate::Args),
 }
 
 impl Command {
@@ -55,6 +58,7 @@ impl Command {
             Command::Top(args) => args.run(),
             Command::Check(args) => args.run(),
             Command::Validate(args) => args.run(),
+            Command::Generate(args) => args.run(),
         }
     }
 }
@@ -65,6 +69,11 @@ pub fn main() -> ExitCode {
         eprintln!("ingestd: {}", sentence(&error));
         ExitCode::FAILURE
     })
+}
+
+/// What `clap` knows of the command line.
+fn definition() -> clap::Command {
+    CommandLine::command()
 }
 
 /// An error and its causes, each once: many errors name their cause themselves.
