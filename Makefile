@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
-.PHONY: check build test test-clients wheel probes fuzz lint deny bench bench-live demo clean
+.PHONY: check build test test-clients test-dashboards package package-test wheel probes fuzz lint deny bench bench-live demo clean
 
 CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR := $(abspath $(CARGO_TARGET_DIR))
@@ -32,8 +32,18 @@ wheel: .clients-venv/complete $(EXTENSIONS)
 $(EXTENSIONS):
 	$(MAKE) --no-print-directory build
 
+# The Debian package and the tarball, beside the wheel. INGESTD: another daemon than the release build.
+package: wheel
+	python3 ingestd/packaging/package.py "$(INGESTD)" dist
+
+# Each package in a place that holds nothing else.
+package-test: package .venv/complete
+	.clients-venv/bin/ruff check ingestd/packaging
+	.clients-venv/bin/ruff format --check ingestd/packaging
+	INGESTD="$(abspath $(INGESTD))" .clients-venv/bin/python -m pytest -c duckdb-ext/python/pyproject.toml ingestd/packaging/tests
+
 # The wheel in environments of its own, with DuckDB 2.0.0 and 1.5.6. INGESTD: another daemon than the release build.
-test-clients: wheel .clients-venv/complete .clients-venv-v1/complete
+test-clients: package-test .clients-venv-v1/complete
 	.clients-venv/bin/ruff check duckdb-ext/python
 	.clients-venv/bin/ruff format --check duckdb-ext/python
 	.clients-venv/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)

@@ -7,10 +7,12 @@ mod check;
 mod demo;
 mod explore;
 mod export;
+mod generate;
 mod index;
 mod load;
 mod record;
 mod run;
+mod service;
 mod source;
 mod status;
 mod stdout;
@@ -20,7 +22,7 @@ mod validate;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Record complete high-frequency telemetry in a Loom directory
 #[derive(Parser)]
@@ -44,6 +46,7 @@ enum Command {
     Top(top::Args),
     Check(check::Args),
     Validate(validate::Args),
+    Generate(generate::Args),
 }
 
 impl Command {
@@ -61,6 +64,7 @@ impl Command {
             Command::Top(args) => args.run(),
             Command::Check(args) => args.run(),
             Command::Validate(args) => args.run(),
+            Command::Generate(args) => args.run(),
         }
     }
 }
@@ -71,6 +75,11 @@ pub fn main() -> ExitCode {
         eprintln!("ingestd: {}", sentence(&error));
         ExitCode::FAILURE
     })
+}
+
+/// What `clap` knows of the command line.
+fn definition() -> clap::Command {
+    CommandLine::command()
 }
 
 /// An error and its causes, each once: many errors name their cause themselves.

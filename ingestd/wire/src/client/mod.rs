@@ -44,6 +44,8 @@ use replies::Replies;
 pub enum ClientError {
     #[error("no daemon runs on {}; start one with 'ingestd run {}'", .0.display(), .0.display())]
     NotRunning(PathBuf),
+    #[error("this user may not push to {}; join the daemon's [access] group, which also needs socket = \"group\"", .0.display())]
+    NotAllowed(PathBuf),
     #[error("{message}")]
     Daemon { code: ErrorCode, message: String },
     /// The daemon stopped in good order; what it took of this client's records is durable.
@@ -114,11 +116,12 @@ impl Client {
     /// Connects with the given options.
     pub fn connect_with(dir: &Path, options: ClientOptions) -> Result<Client, ClientError> {
         let stream = with_socket_path(dir, |path| UnixStream::connect(path)).map_err(|error| {
-            use io::ErrorKind::{ConnectionRefused, NotADirectory, NotFound};
+            use io::ErrorKind::{ConnectionRefused, NotADirectory, NotFound, PermissionDenied};
             match error.kind() {
                 NotFound | NotADirectory | ConnectionRefused => {
                     ClientError::NotRunning(dir.to_owned())
                 }
+                PermissionDenied => ClientError::NotAllowed(dir.to_owned()),
                 _ => ClientError::from(error),
             }
         })?;
