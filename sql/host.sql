@@ -118,6 +118,7 @@ CREATE OR REPLACE MACRO host_authorize(session, question) AS (
     END
     FROM (
         SELECT CASE WHEN length(question::VARCHAR) > 1_000_000 THEN 'it is longer than a million characters'
+            WHEN contains(question::VARCHAR, chr(0)) THEN 'it has a zero byte'
             ELSE host_refusal(json_serialize_sql(question::VARCHAR)) END AS refusal
     )
 );

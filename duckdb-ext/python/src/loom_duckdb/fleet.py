@@ -132,8 +132,10 @@ class Fleet:
         names, missing = list(described.hosts), described.missing
         while True:
             bins, found = self._ask(
-                lambda host: "SELECT lower, upper, count FROM "
-                f"host_histogram({quoted(source)}, {quoted(index)}{_parameters(window, described.position(host))})",
+                lambda host: (
+                    "SELECT lower, upper, count FROM "
+                    f"host_histogram({quoted(source)}, {quoted(index)}{_parameters(window, described.position(host))})"
+                ),
                 names,
                 missing,
             )
@@ -159,7 +161,9 @@ class Fleet:
             raise FleetError(f"no source {source!r} on {', '.join(without)}; sql('FROM host_sources()') lists those that exist")
         if index is not None:
             if without := sorted(name for name, (_, _, definition) in hosts.items() if definition is None):
-                raise FleetError(f"no index {index!r} of {source!r} on {', '.join(without)}; sql('FROM host_indexes()') lists those that exist")
+                raise FleetError(
+                    f"no index {index!r} of {source!r} on {', '.join(without)}; sql('FROM host_indexes()') lists those that exist"
+                )
             by_definition: dict[tuple[Any, ...], list[str]] = {}
             for name, (_, _, definition) in sorted(hosts.items()):
                 by_definition.setdefault(tuple(definition), []).append(name)
@@ -230,7 +234,9 @@ def _values(source: str, index: str, name: str, ranks: list[Any], window: Mappin
 
 def _parameters(parameters: Mapping[str, Any], position: int) -> str:
     """Write named parameters, after others."""
-    return "".join(f", {_identifier(name)} := {_constant(value)}" for name, value in {**parameters, "at": position}.items() if value is not None)
+    return "".join(
+        f", {_identifier(name)} := {_constant(value)}" for name, value in {**parameters, "at": position}.items() if value is not None
+    )
 
 
 def _constant(value: Any) -> str:
