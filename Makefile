@@ -32,14 +32,17 @@ wheel: .clients-venv/complete $(EXTENSIONS)
 $(EXTENSIONS):
 	$(MAKE) --no-print-directory build
 
-# The wheel in environments of its own, with DuckDB 2.0.0 and 1.5.6. INGESTD: another daemon than the release build.
-test-clients: wheel .clients-venv/complete .clients-venv-v1/complete
-	.clients-venv/bin/ruff check duckdb-ext/python
-	.clients-venv/bin/ruff format --check duckdb-ext/python
+# The wheel in environments of its own, with DuckDB 2.0.0 and 1.5.6, and a fleet with 1.5.5, the latest that Quack has a build for.
+# INGESTD: another daemon than the release build.
+test-clients: wheel .clients-venv/complete .clients-venv-v1/complete .fleet-venv/complete
+	.clients-venv/bin/ruff check duckdb-ext/python tests/fleet
+	.clients-venv/bin/ruff format --check duckdb-ext/python tests/fleet
 	.clients-venv/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
 	.clients-venv-v1/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
 	INGESTD="$(INGESTD)" .clients-venv-v1/bin/python -m pytest duckdb-ext/python/tests/test_wheel.py
 	INGESTD="$(INGESTD)" .clients-venv/bin/python -m pytest duckdb-ext/python/tests
+	.fleet-venv/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
+	INGESTD="$(INGESTD)" .fleet-venv/bin/python -m pytest -q tests/fleet
 
 # Each fuzz target for 15 seconds; `make fuzz SECONDS=3600 TARGETS='node duckdb'` for longer, or some.
 fuzz: check .venv/complete
@@ -76,7 +79,7 @@ demo:
 
 clean:
 	$(CARGO) clean
-	rm -rf dist .venv .bench-venv .clients-venv .clients-venv-v1
+	rm -rf dist .venv .bench-venv .clients-venv .clients-venv-v1 .fleet-venv
 
 .venv/complete: tests/requirements.txt
 	@tests/prerequisites.sh
@@ -100,4 +103,10 @@ clean:
 	@tests/prerequisites.sh
 	python3 -m venv --clear .clients-venv-v1
 	.clients-venv-v1/bin/pip install --quiet --disable-pip-version-check --requirement tests/clients-v1-requirements.txt
+	@touch $@
+
+.fleet-venv/complete: tests/fleet-requirements.txt
+	@tests/prerequisites.sh
+	python3 -m venv --clear .fleet-venv
+	.fleet-venv/bin/pip install --quiet --disable-pip-version-check --requirement tests/fleet-requirements.txt
 	@touch $@

@@ -25,14 +25,15 @@ CREATE OR REPLACE TEMP MACRO fleet_ask(question) AS TABLE
 CREATE OR REPLACE TEMP MACRO fleet_live() AS fleet_plan(getvariable('fleet_hosts'), MAP {}::MAP(VARCHAR, UBIGINT));
 SET VARIABLE fleet = fleet_live();
 
--- SET VARIABLE fleet = fleet_frozen(): the questions from here on read each host at the position that it has now.
-CREATE OR REPLACE TEMP MACRO fleet_frozen() AS (
-    SELECT fleet_plan(getvariable('fleet_hosts'), map(list(host), list(position))) FROM fleet_ask('FROM host_snapshot()')
+-- SET VARIABLE fleet = fleet_frozen(): the questions from here on read each host at the position that it has now. The question is a
+-- parameter because DuckDB asks constant ones when it creates a macro.
+CREATE OR REPLACE TEMP MACRO fleet_frozen(question := 'FROM host_snapshot()') AS (
+    SELECT fleet_plan(getvariable('fleet_hosts'), map(list(host), list(position))) FROM fleet_ask(question)
 );
 
--- Each source, on how many hosts it is and how much it has; differs names the fields that not every host has with the same type.
-CREATE OR REPLACE TEMP MACRO fleet_sources() AS TABLE
-    WITH found AS (FROM fleet_ask('FROM host_sources()')),
+-- Each source, or the one that is named: on how many hosts it is and how much it has; differs names the fields that not every host has with the same type.
+CREATE OR REPLACE TEMP MACRO fleet_sources(source := NULL) AS TABLE
+    WITH found AS (FROM fleet_ask('FROM host_sources()' || CASE WHEN source IS NULL THEN '' ELSE ' WHERE name = ' || fleet_quoted(source) END)),
         fields AS (SELECT name, unnest(string_split(fields, ', ')) AS field, host FROM found),
         sources AS (SELECT name, count(*) AS hosts, sum(records)::BIGINT AS records, min(first_ts) AS first_ts, max(last_ts) AS last_ts
             FROM found GROUP BY name),

@@ -7,13 +7,13 @@ import contextlib
 import os
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import duckdb
+import duckdb_cli
 import pytest
 
 import loom_duckdb
@@ -65,7 +65,7 @@ def serve(directory: Path, place: Path, port: int, token: str = TOKEN, scripts: 
     (place / "token").write_text(token + "\n")
     (place / "load.sql").write_text(f"LOAD '{loom_duckdb.extension_path()}';\n{_load('httpfs')};\n{_load('quack')};\n")
     command = [scripts / "serve.sh", directory, str(port), place / "token", place / "load.sql"]
-    environment = {**os.environ, "DUCKDB": str(Path(sys.executable).parent / "duckdb")}
+    environment = {**os.environ, "DUCKDB": str(Path(duckdb_cli.__file__).parent / "duckdb")}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from conftest import ROOT, TOKEN, CountingProxy, Host, client, requests
 
 import loom_duckdb
+
+from conftest import ROOT, TOKEN, CountingProxy, Host, client, requests
 
 QUANTILES = [0.0, 0.5, 0.9, 0.99, 0.9999, 1.0]
 

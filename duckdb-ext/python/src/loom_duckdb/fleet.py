@@ -4,10 +4,13 @@ A question is SQL text over `host_scan` and its kin. It goes to all hosts at the
 come back with the column `host`. A host that fails is named: in an error, or in the answer's `missing`. It is never left out in silence.
 """
 
+import functools
 import importlib.util
 import math
+import queue
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -17,9 +20,7 @@ import duckdb
 import pyarrow
 
 from loom_duckdb.connection import quoted
-from loom_duckdb.merge import differences, merged_aggregate, merged_quantiles, wanted_bins
-
-THREADS = 32
+from loom_duckdb.merge import Rank, differences, merged_aggregate, merged_quantiles, wanted_bins
 
 
 class FleetError(RuntimeError):
@@ -38,9 +39,9 @@ class Fleet:
     """Hosts by name, and the questions to them.
 
     `hosts` maps names to addresses such as `"quack:localhost:9494"`; `token` is one for all, or maps names to tokens. If a host fails,
-    a question raises FleetError; with `allow_missing`, the answer comes from the other hosts and says which are missing.
-    `timeout_s` bounds how long a host may be silent. An address that is not on loopback is asked by TLS; `ca_cert_file` names the
-    certificates to trust, and `tls` asks addresses on loopback by TLS too.
+    a question raises FleetError; with `allow_missing`, the answer comes from the other hosts and says which are missing. A host that
+    has not answered a question after `timeout_s` has failed. An address that is not on loopback is asked by TLS, with `tls` every one;
+    `ca_cert_file` names the certificates to trust.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Fleet:
         token: str | Mapping[str, str],
         *,
         allow_missing: bool = False,
-        timeout_s: int = 30,
+        timeout_s: float = 30,
         tls: bool = False,
         ca_cert_file: str | None = None,
     ) -> None:
@@ -61,13 +62,15 @@ class Fleet:
         if without := sorted(self.hosts.keys() - self.tokens.keys()):
             raise FleetError(f"no token for {', '.join(without)}; give token='…', or a token for each host")
         self.allow_missing = allow_missing
+        self.timeout_s = timeout_s
         self.tls = tls
+        # Each host is asked from a thread of its own, by a cursor, which has the global settings only.
         self._connection = duckdb.connect()
         for name in ("httpfs", "quack"):
             self._connection.execute(_load(name))
-        self._connection.execute(f"SET TimeZone = 'UTC'; SET http_timeout = {int(timeout_s)}; SET http_retries = 0")
+        self._connection.execute("SET GLOBAL TimeZone = 'UTC'; SET GLOBAL http_retries = 0")
         if ca_cert_file is not None:
-            self._connection.execute(f"SET ca_cert_file = {quoted(ca_cert_file)}; SET enable_server_cert_verification = true")
+            self._connection.execute(f"SET GLOBAL ca_cert_file = {quoted(ca_cert_file)}; SET GLOBAL enable_server_cert_verification = true")
 
     def sql(self, question: str) -> Answer:
         """Ask every host one SELECT over `host_scan` and its kin."""
@@ -142,9 +145,8 @@ class Fleet:
             ranks = wanted_bins(self._connection, bins.table, quantiles)
             if not ranks:
                 return Answer(pyarrow.table({"quantile": list(quantiles), "value": [None] * len(quantiles)}), bins.missing)
-            values, answered = self._ask(
-                lambda host: _values(source, index, described.field, ranks, window, described.position(host)), found, bins.missing
-            )
+            by_value = functools.partial(_values, source, index, described, ranks, window)
+            values, answered = self._ask(by_value, found, bins.missing)
             if answered == found:
                 return Answer(merged_quantiles(self._connection, ranks, values.table), values.missing)
             # A host failed between the rounds: the ranks are those of the others.
@@ -178,28 +180,43 @@ class Fleet:
         """Ask the hosts `names` at the same time; return their rows and the names of those that answered."""
         failed = dict(missing or {})
         tables: dict[str, pyarrow.Table] = {}
-        with ThreadPoolExecutor(max_workers=min(len(names), THREADS) or 1) as threads:
-            for name, asked in [(name, threads.submit(self._ask_one, self._connection.cursor(), name, question(name))) for name in names]:
-                try:
-                    tables[name] = asked.result()
-                except duckdb.Error as error:
-                    failed[name] = _reason(error)
+        answers: queue.SimpleQueue[tuple[str, pyarrow.Table | str]] = queue.SimpleQueue()
+        asked = {name: self._connection.cursor() for name in names}
+        for name, cursor in asked.items():
+            # Quack has no timeout: the thread of a host that stays silent is left alone, and must not keep the program from ending.
+            threading.Thread(target=self._ask_one, args=(cursor, name, question(name), answers), daemon=True).start()
+        deadline = time.monotonic() + self.timeout_s
+        while asked:
+            try:
+                name, answer = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                for name, cursor in asked.items():
+                    cursor.interrupt()
+                    failed[name] = f"silent for {self.timeout_s} s"
+                break
+            del asked[name]
+            if isinstance(answer, str):
+                failed[name] = answer
+            else:
+                tables[name] = answer
         if failed and not self.allow_missing:
             reasons = "; ".join(f"{name} ({self.hosts[name]}): {reason}" for name, reason in sorted(failed.items()))
             raise FleetError(f"no answer from {reasons}; Fleet(…, allow_missing=True) answers without")
         if not tables:
             raise FleetError(f"no host answered: {'; '.join(f'{name}: {reason}' for name, reason in sorted(failed.items()))}")
-        rows = [table.add_column(0, "host", pyarrow.array([name] * len(table), pyarrow.string())) for name, table in tables.items()]
+        rows = [table.add_column(0, "host", pyarrow.array([name] * len(table), pyarrow.string())) for name, table in sorted(tables.items())]
         try:
-            return Answer(pyarrow.concat_tables(rows, promote_options="default"), failed), list(tables)
+            return Answer(pyarrow.concat_tables(rows, promote_options="default"), failed), [name for name in names if name in tables]
         except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
             raise FleetError(f"the hosts' answers have columns of different types: {error}; cast them in the question") from error
 
-    def _ask_one(self, cursor: duckdb.DuckDBPyConnection, name: str, question: str) -> pyarrow.Table:
+    def _ask_one(self, cursor: duckdb.DuckDBPyConnection, name: str, question: str, answers: queue.SimpleQueue[Any]) -> None:
         options = ", disable_ssl := false" if self.tls else ""
-        with cursor:
+        try:
             asked = cursor.execute(f"FROM quack_query(?, ?, token := ?{options})", [self.hosts[name], question, self.tokens[name]])
-            return asked.to_arrow_table()
+            answers.put((name, asked.to_arrow_table()))
+        except duckdb.Error as error:
+            answers.put((name, _reason(error)))
 
 
 @dataclass(frozen=True)
@@ -219,15 +236,16 @@ class _Described:
         return next(definition[0] for _, _, definition in self.hosts.values() if definition is not None)
 
 
-def _values(source: str, index: str, name: str, ranks: list[Any], window: Mapping[str, Any], position: int) -> str:
-    """Write the question for how often each value of the wanted bins occurs."""
+def _values(source: str, index: str, described: _Described, ranks: Sequence[Rank], window: Mapping[str, Any], host: str) -> str:
+    """Write the question to a host for how often each value of the wanted bins occurs."""
     parts = []
     for lower, upper in sorted({(rank.lower, rank.upper) for rank in ranks}, key=str):
         options = {**window, "index": index, "v_min": lower, "v_max": upper}
+        scan = f"host_scan({quoted(source)}{_parameters(options, described.position(host))})"
         bounds = [f"value >= {_constant(lower)}"] * (lower is not None) + [f"value < {_constant(upper)}"] * (upper is not None)
+        inside = " AND ".join(bounds) or "true"
         parts.append(
-            f"SELECT value, count(*) AS n FROM (SELECT {_identifier(name)} AS value "
-            f"FROM host_scan({quoted(source)}{_parameters(options, position)})) WHERE {' AND '.join(bounds) or 'true'} GROUP BY value"
+            f"SELECT value, count(*) AS n FROM (SELECT {_identifier(described.field)} AS value FROM {scan}) WHERE {inside} GROUP BY value"
         )
     return " UNION ALL ".join(parts)
 
