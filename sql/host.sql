@@ -62,9 +62,9 @@ CREATE OR REPLACE MACRO host_functions() AS [
     'year', 'month', 'day', 'hour', 'minute', 'second', 'millisecond', 'microsecond', 'dayofweek', 'dayname',
     'abs', 'ceil', 'ceiling', 'floor', 'round', 'trunc', 'sign', 'sqrt', 'ln', 'log', 'log2', 'log10', 'exp', 'pow', 'power', 'mod',
     'greatest', 'least', 'isnan', 'isinf', 'isfinite', 'hash', 'if', 'ifnull', 'nullif', 'coalesce',
-    'lower', 'upper', 'length', 'len', 'substr', 'substring', 'left', 'right', 'trim', 'ltrim', 'rtrim', 'replace', 'contains',
-    'starts_with', 'ends_with', 'prefix', 'suffix', 'strpos', 'instr', 'position', 'split_part', 'concat', 'concat_ws',
-    'regexp_matches', 'regexp_extract', 'regexp_replace', 'hex', 'octet_length', 'encode', 'decode',
+    'lower', 'upper', 'length', 'len', 'substr', 'substring', 'left', 'right', 'trim', 'ltrim', 'rtrim', 'contains',
+    'starts_with', 'ends_with', 'prefix', 'suffix', 'strpos', 'instr', 'position', 'split_part', 'concat',
+    'regexp_matches', 'regexp_extract', 'hex', 'octet_length', 'encode', 'decode',
     'list_value', 'struct_pack', 'row', 'struct_extract', 'struct_extract_at', 'array_extract', 'list_extract', 'list_contains',
     'list_transform', 'list_apply', 'list_filter', 'list_sort', 'list_slice', 'array_slice', 'list_min', 'list_max', 'list_sum', 'list_distinct',
     'json_extract', 'json_extract_string', 'json_value', '->', '->>', 'error'

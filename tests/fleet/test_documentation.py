@@ -1,0 +1,42 @@
+"""The statements of *Many hosts* in `sql/README.md` run as they stand there, but for the ports."""
+
+import re
+
+from conftest import ROOT, TOKEN, Host, client
+
+PAGE = (ROOT / "sql/README.md").read_text()
+SECTION = PAGE[PAGE.index("## Many hosts\n") : PAGE.index("## Connectors\n")]
+
+
+def here(text: str, pair: dict[str, Host]) -> str:
+    """Put the ports and the token of the test in place of the page's."""
+    addresses = {"quack:localhost:9494": pair["left"].address, "quack:localhost:9495": pair["right"].address}
+    for address, real in addresses.items():
+        text = text.replace(address, real)
+    return text.replace("a-token-of-your-own", TOKEN)
+
+
+def test_the_statements_of_the_page_run(pair: dict[str, Host]) -> None:
+    statements = here("\n".join(re.findall(r"```duckdb\n(.*?)```", SECTION, re.DOTALL)), pair)
+    statements = statements.replace(".read sql/fleet.sql\n", (ROOT / "sql/fleet.sql").read_text())
+    db = client()
+    assert "fleet_near" in statements
+    for statement in db.extract_statements(statements):
+        rows = db.execute(statement).to_arrow_table()
+        if statement.query.strip().startswith(("FROM", "SELECT")):
+            assert rows.num_rows > 0, statement.query
+
+
+def test_the_python_of_the_page_runs(pair: dict[str, Host]) -> None:
+    (text,) = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
+    names: dict[str, object] = {}
+    exec(here(text, pair), names)  # noqa: S102
+    assert len(names["fleet"].hosts) == 2
+
+
+def test_the_page_names_every_macro() -> None:
+    for script in ("host.sql", "fleet.sql"):
+        macros = re.findall(r"MACRO (\w+)\([^;]*?\) AS TABLE", (ROOT / "sql" / script).read_text())
+        assert len(macros) > 4
+        for name in macros:
+            assert f"`{name}" in SECTION, name
