@@ -5,8 +5,10 @@ INGESTD names the daemon's program. Everything is real: daemons, served DuckDBs 
 
 import contextlib
 import os
+import shutil
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,9 +17,11 @@ from pathlib import Path
 import duckdb
 import duckdb_cli
 import pytest
+from pyspark.sql import SparkSession
 
 import loom_duckdb
 from loom_duckdb.fleet import _load
+from loom_duckdb.spark import LoomDataSource
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "a-token-for-tests-0123456789"
@@ -158,6 +162,27 @@ def three(tmp_path_factory: pytest.TempPathFactory, ingestd: str, hosted: Callab
         with loom_duckdb.connect() as db:
             until(lambda: all(records(db, place / f"{name}.loom") > 5_000 for name in "abc"))
         yield {name: hosted(place / f"{name}.loom") for name in "abc"}
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Run Spark with two tasks at a time, in this Python, with the data source."""
+    if "CI" not in os.environ and shutil.which("java") is None:
+        pytest.skip("java is missing")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "localhost")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.python.filterPushdown.enabled", "true")
+        .getOrCreate()
+    )
+    session.dataSource.register(LoomDataSource)
+    yield session
+    session.stop()
 
 
 def records(db: duckdb.DuckDBPyConnection, directory: Path) -> int:

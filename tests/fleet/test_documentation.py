@@ -1,6 +1,9 @@
 """The statements of *Many hosts* in `sql/README.md` run as they stand there, but for the ports."""
 
 import re
+from pathlib import Path
+
+from pyspark.sql import SparkSession
 
 from conftest import ROOT, TOKEN, Host, client
 
@@ -28,10 +31,19 @@ def test_the_statements_of_the_page_run(pair: dict[str, Host]) -> None:
 
 
 def test_the_python_of_the_page_runs(pair: dict[str, Host]) -> None:
-    (text,) = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
+    text = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)[0]
+    assert "Fleet(" in text
     names: dict[str, object] = {}
     exec(here(text, pair), names)  # noqa: S102
     assert len(names["fleet"].hosts) == 2
+
+
+def test_the_spark_of_the_page_runs(pair: dict[str, Host], spark: SparkSession, tmp_path: Path) -> None:
+    text = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)[1]
+    (tmp_path / "token").write_text(TOKEN + "\n")
+    names: dict[str, object] = {"spark": spark}
+    exec(here(text, pair).replace('"token_file": "token"', f'"token_file": "{tmp_path}/token"'), names)  # noqa: S102
+    assert names["requests"].rdd.getNumPartitions() == 8
 
 
 def test_the_page_names_every_macro() -> None:

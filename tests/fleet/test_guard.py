@@ -195,7 +195,9 @@ def test_a_harmless_question_is_answered(victim: tuple[Host, dict[str, str]], qu
     assert victim[0].ask(question) == [(answer,)]
 
 
-@pytest.mark.parametrize("name", ["duckdb_settings", "duckdb_secrets", "duckdb_functions", "whoami", "host_sources", "loom_sources", "request"])
+@pytest.mark.parametrize(
+    "name", ["duckdb_settings", "duckdb_secrets", "duckdb_functions", "whoami", "host_sources", "loom_sources", "request"]
+)
 def test_a_name_that_a_question_defines_means_nothing_outside_of_its_scope(victim: tuple[Host, dict[str, str]], name: str) -> None:
     with pytest.raises(duckdb.Error, match=f"Table with name {name} does not exist"):
         victim[0].ask(f"SELECT * FROM (WITH {name} AS (SELECT 1) SELECT 1) AS a, {name}")

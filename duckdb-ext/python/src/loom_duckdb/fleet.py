@@ -6,11 +6,10 @@ come back with the column `host`. A host that fails is named: in an error, or in
 
 import functools
 import importlib.util
-import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -21,6 +20,7 @@ import pyarrow
 
 from loom_duckdb.connection import quoted
 from loom_duckdb.merge import Rank, differences, merged_aggregate, merged_quantiles, wanted_bins
+from loom_duckdb.parameters import constant, identifier, parameters
 
 
 class FleetError(RuntimeError):
@@ -76,15 +76,20 @@ class Fleet:
         """Ask every host one SELECT over `host_scan` and its kin."""
         return self._ask(lambda _: question, list(self.hosts))[0]
 
+    def batches(self, name: str, question: str, rows: int) -> Iterator[pyarrow.RecordBatch]:
+        """Ask one host, and return its answer in batches of so many rows. Raises `duckdb.Error`."""
+        with self._connection.cursor() as cursor:
+            yield from self._sent(cursor, name, question).to_arrow_reader(rows)
+
     def scan(
         self,
         source: str,
         columns: Sequence[str] | None = None,
         *,
         where: str | None = None,
-        **parameters: Any,
+        **options: Any,
     ) -> Answer:
-        """Return a source's records on all hosts; `parameters` are those of `host_scan`, such as `t_from`, `index` and `v_min`.
+        """Return a source's records on all hosts; `options` are those of `host_scan`, such as `t_from`, `index` and `v_min`.
 
         Raises FleetError where hosts have different fields among `columns`.
         """
@@ -92,23 +97,25 @@ class Fleet:
         known = {name: fields for name, (_, fields, _) in described.hosts.items()}
         if found := differences(known, columns):
             raise FleetError(f"the hosts' source {source!r} differs: {'; '.join(found)}; name columns that all have")
-        chosen = "*" if columns is None else ", ".join(_identifier(name) for name in columns)
+        chosen = "*" if columns is None else ", ".join(identifier(name) for name in columns)
         filtered = "" if where is None else f" WHERE {where}"
         return self._ask(
-            lambda host: f"SELECT {chosen} FROM host_scan({quoted(source)}{_parameters(parameters, described.position(host))}){filtered}",
+            lambda host: (
+                f"SELECT {chosen} FROM host_scan({quoted(source)}{parameters({**options, 'at': described.position(host)})}){filtered}"
+            ),
             list(described.hosts),
             described.missing,
         )[0]
 
-    def aggregate(self, source: str, index: str, *, bucket: str | None = None, **parameters: Any) -> Answer:
+    def aggregate(self, source: str, index: str, *, bucket: str | None = None, **options: Any) -> Answer:
         """Return exact count, sum, min, max and avg of an index over all hosts; with `bucket`, such as `"1 minute"`, a row for each.
 
-        `parameters` are `t_from`, `t_to`, `v_min` and `v_max`.
+        `options` are `t_from`, `t_to`, `v_min` and `v_max`.
         """
         described = self._describe(source, index)
-        options = {**parameters, "bucket": bucket}
+        options = {**options, "bucket": bucket}
         answer, _ = self._ask(
-            lambda host: f"FROM host_aggregate({quoted(source)}, {quoted(index)}{_parameters(options, described.position(host))})",
+            lambda host: f"FROM host_aggregate({quoted(source)}, {quoted(index)}{parameters({**options, 'at': described.position(host)})})",
             list(described.hosts),
             described.missing,
         )
@@ -137,7 +144,7 @@ class Fleet:
             bins, found = self._ask(
                 lambda host: (
                     "SELECT lower, upper, count FROM "
-                    f"host_histogram({quoted(source)}, {quoted(index)}{_parameters(window, described.position(host))})"
+                    f"host_histogram({quoted(source)}, {quoted(index)}{parameters({**window, 'at': described.position(host)})})"
                 ),
                 names,
                 missing,
@@ -211,12 +218,14 @@ class Fleet:
             raise FleetError(f"the hosts' answers have columns of different types: {error}; cast them in the question") from error
 
     def _ask_one(self, cursor: duckdb.DuckDBPyConnection, name: str, question: str, answers: queue.SimpleQueue[Any]) -> None:
-        options = ", disable_ssl := false" if self.tls else ""
         try:
-            asked = cursor.execute(f"FROM quack_query(?, ?, token := ?{options})", [self.hosts[name], question, self.tokens[name]])
-            answers.put((name, asked.to_arrow_table()))
+            answers.put((name, self._sent(cursor, name, question).to_arrow_table()))
         except duckdb.Error as error:
             answers.put((name, _reason(error)))
+
+    def _sent(self, cursor: duckdb.DuckDBPyConnection, name: str, question: str) -> duckdb.DuckDBPyConnection:
+        options = ", disable_ssl := false" if self.tls else ""
+        return cursor.execute(f"FROM quack_query(?, ?, token := ?{options})", [self.hosts[name], question, self.tokens[name]])
 
 
 @dataclass(frozen=True)
@@ -241,36 +250,13 @@ def _values(source: str, index: str, described: _Described, ranks: Sequence[Rank
     parts = []
     for lower, upper in sorted({(rank.lower, rank.upper) for rank in ranks}, key=str):
         options = {**window, "index": index, "v_min": lower, "v_max": upper}
-        scan = f"host_scan({quoted(source)}{_parameters(options, described.position(host))})"
-        bounds = [f"value >= {_constant(lower)}"] * (lower is not None) + [f"value < {_constant(upper)}"] * (upper is not None)
+        scan = f"host_scan({quoted(source)}{parameters({**options, 'at': described.position(host)})})"
+        bounds = [f"value >= {constant(lower)}"] * (lower is not None) + [f"value < {constant(upper)}"] * (upper is not None)
         inside = " AND ".join(bounds) or "true"
         parts.append(
-            f"SELECT value, count(*) AS n FROM (SELECT {_identifier(described.field)} AS value FROM {scan}) WHERE {inside} GROUP BY value"
+            f"SELECT value, count(*) AS n FROM (SELECT {identifier(described.field)} AS value FROM {scan}) WHERE {inside} GROUP BY value"
         )
     return " UNION ALL ".join(parts)
-
-
-def _parameters(parameters: Mapping[str, Any], position: int) -> str:
-    """Write named parameters, after others."""
-    return "".join(
-        f", {_identifier(name)} := {_constant(value)}" for name, value in {**parameters, "at": position}.items() if value is not None
-    )
-
-
-def _constant(value: Any) -> str:
-    if isinstance(value, datetime):
-        if value.tzinfo is None:
-            raise FleetError(f"the time {value} has no time zone; add one, such as tzinfo=datetime.UTC")
-        return f"{quoted(value.isoformat())}::TIMESTAMPTZ"
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_constant, value))}]"
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"{quoted(str(value))}::DOUBLE"
-    return quoted(value) if isinstance(value, str) else str(value)
-
-
-def _identifier(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _definition(way: tuple[Any, ...]) -> str:
