@@ -26,6 +26,8 @@ from loom_duckdb.spark import LoomDataSource
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "a-token-for-tests-0123456789"
 RECORDS = 400_000
+# The program itself: PyPI's command of that name is a script that starts it.
+DUCKDB = str(Path(duckdb_cli.__file__).parent / "duckdb")
 
 
 class Host:
@@ -67,10 +69,15 @@ class Host:
 def serve(directory: Path, place: Path, port: int, token: str = TOKEN, scripts: Path = ROOT / "sql") -> subprocess.Popen:
     """Start `sql/serve.sh`; its output is a pipe."""
     (place / "token").write_text(token + "\n")
-    (place / "load.sql").write_text(f"LOAD '{loom_duckdb.extension_path()}';\n{_load('httpfs')};\n{_load('quack')};\n")
+    write_loads(place / "load.sql")
     command = [scripts / "serve.sh", directory, str(port), place / "token", place / "load.sql"]
-    environment = {**os.environ, "DUCKDB": str(Path(duckdb_cli.__file__).parent / "duckdb")}
+    environment = {**os.environ, "DUCKDB": DUCKDB}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+
+
+def write_loads(file: Path) -> None:
+    """Write the statements that load Loom and Quack."""
+    file.write_text(f"LOAD '{loom_duckdb.extension_path()}';\n{_load('httpfs')};\n{_load('quack')};\n")
 
 
 def client() -> duckdb.DuckDBPyConnection:

@@ -1,11 +1,13 @@
 """The statements of *Many hosts* in `sql/README.md` run as they stand there, but for the ports."""
 
+import os
 import re
+import subprocess
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from conftest import ROOT, TOKEN, Host, client
+from conftest import DUCKDB, ROOT, TOKEN, Host, client, free_port, write_loads
 
 PAGE = (ROOT / "sql/README.md").read_text()
 SECTION = PAGE[PAGE.index("## Many hosts\n") : PAGE.index("## Connectors\n")]
@@ -43,7 +45,7 @@ def test_the_spark_of_the_page_runs(pair: dict[str, Host], spark: SparkSession, 
     (tmp_path / "token").write_text(TOKEN + "\n")
     names: dict[str, object] = {"spark": spark}
     exec(here(text, pair).replace('"token_file": "token"', f'"token_file": "{tmp_path}/token"'), names)  # noqa: S102
-    assert names["requests"].rdd.getNumPartitions() == 8
+    assert names["requests"].rdd.getNumPartitions() == 4
 
 
 def test_the_page_names_every_macro() -> None:
@@ -52,3 +54,15 @@ def test_the_page_names_every_macro() -> None:
         assert len(macros) > 4
         for name in macros:
             assert f"`{name}" in SECTION, name
+
+
+def test_the_example_of_three_finds_the_slow_host(ingestd: str, tmp_path: Path) -> None:
+    write_loads(tmp_path / "load.sql")
+    environment = {**os.environ, "INGESTD": ingestd, "DUCKDB": DUCKDB, "PORT": str(free_port()), "TMPDIR": str(tmp_path)}
+    command = [ROOT / "sql/fleet_of_three.sh", tmp_path / "load.sql"]
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    assert ended.returncode == 0, ended
+    found = re.findall(r"(ada|bob|eve) +│ (\d+) ", ended.stdout)
+    assert found == [("eve", "200")], ended.stdout
+    # It ends what it started, and leaves nothing.
+    assert [each.name for each in tmp_path.iterdir()] == ["load.sql"]
