@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
-.PHONY: check build test test-clients test-dashboards package package-test wheel probes fuzz lint deny bench bench-live demo clean
+.PHONY: check build test test-clients test-dashboards test-fleet package package-test wheel probes fuzz lint deny bench bench-live demo clean
 
 CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR := $(abspath $(CARGO_TARGET_DIR))
@@ -43,7 +43,7 @@ package-test: package .venv/complete
 	INGESTD="$(abspath $(INGESTD))" .clients-venv/bin/python -m pytest -c duckdb-ext/python/pyproject.toml ingestd/packaging/tests
 
 # The wheel in environments of its own, with DuckDB 2.0.0 and 1.5.6. INGESTD: another daemon than the release build.
-test-clients: package-test .clients-venv-v1/complete
+test-clients: package-test test-dashboards test-fleet .clients-venv-v1/complete
 	.clients-venv/bin/ruff check duckdb-ext/python
 	.clients-venv/bin/ruff format --check duckdb-ext/python
 	.clients-venv/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
@@ -79,8 +79,6 @@ deny:
 	done
 
 # Superset, Grafana's SQL, Streamlit, notebooks, Java, Node.js and Go on a live directory: a part of test-clients.
-.PHONY: test-dashboards
-test-clients: test-dashboards
 test-dashboards: wheel .clients-venv/complete .superset-venv/complete .dashboards-venv/complete
 	.clients-venv/bin/ruff check sql/dashboards
 	.clients-venv/bin/ruff format --check sql/dashboards
@@ -89,7 +87,14 @@ test-dashboards: wheel .clients-venv/complete .superset-venv/complete .dashboard
 	done
 	INGESTD="$(INGESTD)" .clients-venv/bin/python -m pytest sql/dashboards
 
-.superset-venv/complete .dashboards-venv/complete: .%-venv/complete: tests/%-requirements.txt
+# A fleet, with DuckDB 1.5.5, the latest that Quack has a build for; and Spark: a part of test-clients.
+test-fleet: wheel .clients-venv/complete .fleet-venv/complete
+	.clients-venv/bin/ruff check tests/fleet
+	.clients-venv/bin/ruff format --check tests/fleet
+	.fleet-venv/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
+	INGESTD="$(INGESTD)" .fleet-venv/bin/python -m pytest tests/fleet
+
+.bench-venv/complete .clients-venv/complete .superset-venv/complete .dashboards-venv/complete .fleet-venv/complete: .%-venv/complete: tests/%-requirements.txt
 	@tests/prerequisites.sh
 	python3 -m venv --clear .$*-venv
 	.$*-venv/bin/pip install --quiet --disable-pip-version-check --requirement $<
@@ -110,8 +115,7 @@ demo:
 
 clean:
 	$(CARGO) clean
-	rm -rf .superset-venv .dashboards-venv
-	rm -rf dist .venv .bench-venv .clients-venv .clients-venv-v1
+	rm -rf dist .venv .bench-venv .clients-venv .clients-venv-v1 .superset-venv .dashboards-venv .fleet-venv
 
 .venv/complete: tests/requirements.txt
 	@tests/prerequisites.sh
@@ -119,20 +123,9 @@ clean:
 	.venv/bin/pip install --quiet --disable-pip-version-check --requirement tests/requirements.txt
 	@touch $@
 
-.bench-venv/complete: tests/bench-requirements.txt
-	@tests/prerequisites.sh
-	python3 -m venv --clear .bench-venv
-	.bench-venv/bin/pip install --quiet --disable-pip-version-check --requirement tests/bench-requirements.txt
-	@touch $@
-
-.clients-venv/complete: tests/clients-requirements.txt
-	@tests/prerequisites.sh
-	python3 -m venv --clear .clients-venv
-	.clients-venv/bin/pip install --quiet --disable-pip-version-check --requirement tests/clients-requirements.txt
-	@touch $@
-
 .clients-venv-v1/complete: tests/clients-v1-requirements.txt
 	@tests/prerequisites.sh
 	python3 -m venv --clear .clients-venv-v1
 	.clients-venv-v1/bin/pip install --quiet --disable-pip-version-check --requirement tests/clients-v1-requirements.txt
 	@touch $@
+
