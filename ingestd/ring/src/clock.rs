@@ -2,34 +2,38 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// What a producer puts before a record as its own time.
+/// What a producer puts before each record as its own time.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum ClockKind {
+    /// Nothing: the source's records have their arrival time.
+    None = 0,
     /// Nanoseconds since the Unix epoch, `CLOCK_REALTIME`.
-    Realtime = 0,
+    Realtime = 1,
     /// Ticks of the invariant time-stamp counter, which the daemon converts.
-    TimeStampCounter = 1,
+    TimeStampCounter = 2,
 }
 
 impl ClockKind {
     /// `None` for one that this machine does not have, or this version does not know.
     pub fn of_word(word: u64) -> Option<ClockKind> {
         match word {
-            0 => Some(ClockKind::Realtime),
-            1 if cfg!(target_arch = "x86_64") => Some(ClockKind::TimeStampCounter),
+            0 => Some(ClockKind::None),
+            1 => Some(ClockKind::Realtime),
+            2 if cfg!(target_arch = "x86_64") => Some(ClockKind::TimeStampCounter),
             _ => None,
         }
     }
 
-    /// The time now, in the unit of this clock.
+    /// The stamp of a record that is pushed now, in the unit of this clock.
     #[inline]
-    pub(crate) fn now(self) -> u64 {
+    pub(crate) fn stamp(self) -> Option<u64> {
         match self {
-            ClockKind::TimeStampCounter => time_stamp(),
+            ClockKind::None => None,
+            ClockKind::TimeStampCounter => Some(time_stamp()),
             ClockKind::Realtime => {
                 let time = clock_gettime(ClockId::Realtime);
-                (time.tv_sec * 1_000_000_000 + time.tv_nsec) as u64
+                Some((time.tv_sec * 1_000_000_000 + time.tv_nsec) as u64)
             }
         }
     }

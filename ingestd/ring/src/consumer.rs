@@ -16,34 +16,30 @@ use crate::layout::{
 use crate::memory::Shared;
 use crate::protocol::{self, Memory};
 
+/// What the producer puts before its records, and how it becomes time.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Stamps {
+    None,
+    Realtime,
+    Ticks(Calibration),
+}
+
 pub struct Consumer {
     memory: Shared,
     /// All below it is copied.
     head: u64,
     /// What was published when the consumer looked last; checked.
     published: u64,
-    calibration: Option<Calibration>,
+    stamps: Stamps,
     dropped: u64,
     created: Instant,
 }
 
-/// What a look at the next record gave.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Taken {
-    /// So many bytes stand in the buffer now.
-    Record(usize),
-    /// The next record has so many bytes, and the buffer fewer.
-    NoRoom(usize),
-    /// All that was published at the last look is taken.
-    Empty,
-}
-
 impl Consumer {
-    /// Creates a ring and the descriptor to hand over. With a calibration, the producer stamps with the time-stamp counter. A capacity of 0 is
-    /// the default.
+    /// Creates a ring and the descriptor to hand over. A capacity of 0 is the default.
     pub fn create(
         capacity_bytes: u64,
-        calibration: Option<Calibration>,
+        stamps: Stamps,
         when_full: WhenFull,
     ) -> Result<(Consumer, OwnedFd), RingError> {
         let (memory, descriptor) = Shared::create(capacity_bytes)?;
@@ -51,11 +47,11 @@ impl Consumer {
             memory,
             head: 0,
             published: 0,
-            calibration: None,
+            stamps,
             dropped: 0,
             created: Instant::now(),
         };
-        if let Some(calibration) = calibration {
+        if let Stamps::Ticks(calibration) = stamps {
             consumer.calibrate(calibration);
         }
         for (offset, word) in [
@@ -75,14 +71,13 @@ impl Consumer {
         self.memory.capacity_bytes()
     }
 
-    /// Whether the producer stamps with ticks that need a calibration.
-    pub fn needs_calibration(&self) -> bool {
-        self.calibration.is_some()
-    }
-
-    /// Converts ticks along this line from now on, and leaves it in the ring for whoever finds the ring after a crash.
+    /// Converts ticks along this line from now on, and leaves it in the ring for whoever finds the ring after a crash. Rings with other stamps
+    /// need none.
     pub fn calibrate(&mut self, calibration: Calibration) {
-        self.calibration = Some(calibration);
+        let Stamps::Ticks(line) = &mut self.stamps else {
+            return;
+        };
+        *line = calibration;
         let Calibration {
             ticks,
             time_ns,
@@ -109,12 +104,12 @@ impl Consumer {
         Ok(tail)
     }
 
-    /// Copies the next record below the last look into the front of `buffer`, its ticks turned into time.
+    /// The next record below the last look; `None` if all of them are taken.
     #[inline]
-    pub fn take(&mut self, buffer: &mut [u8]) -> Result<Taken, Broken> {
+    pub fn next(&self) -> Result<Option<RecordHead>, Broken> {
         let at = self.head;
         if at == self.published {
-            return Ok(Taken::Empty);
+            return Ok(None);
         }
         let word = self.memory.load_word(at);
         let head = RecordHead::decode(word, self.clock()).ok_or(Broken::Head { at, word })?;
@@ -126,25 +121,34 @@ impl Consumer {
                 published,
             });
         }
-        let record_bytes = usize::from(head.bytes);
-        let Some(record) = buffer.get_mut(..record_bytes) else {
-            return Ok(Taken::NoRoom(record_bytes));
-        };
-        self.copy_record(at + WORD_BYTES as u64, record);
-        if let Some(calibration) = self.calibration.filter(|_| head.has_ticks)
+        Ok(Some(head))
+    }
+
+    /// Copies the record that `next` found, its ticks turned into time, and goes on behind it.
+    ///
+    /// # Panics
+    /// `record` has not the length of that record.
+    #[inline]
+    pub fn take(&mut self, head: RecordHead, record: &mut [u8]) {
+        assert_eq!(record.len(), usize::from(head.bytes), "the record's length");
+        self.copy_record(self.head + WORD_BYTES as u64, record);
+        if let Stamps::Ticks(calibration) = self.stamps
             && let Some(time) = record.first_chunk_mut()
         {
             let ticks = u64::from_le_bytes(*time);
             *time = calibration.time_ns(ticks).to_le_bytes();
         }
-        self.head = at + bytes;
-        Ok(Taken::Record(record_bytes))
+        self.head += head.slot_bytes();
     }
 
-    /// Gives the place of all that was taken back to the producer; returns the position up to which everything is taken.
-    pub fn give_back(&mut self) -> u64 {
-        protocol::give_back(&self.memory, self.head);
+    /// The position up to which everything is taken.
+    pub fn taken(&self) -> u64 {
         self.head
+    }
+
+    /// Gives the place of all that was taken back to the producer.
+    pub fn give_back(&mut self) {
+        protocol::give_back(&self.memory, self.head);
     }
 
     /// How many records the producer has dropped since the last call.
@@ -170,9 +174,10 @@ impl Consumer {
     }
 
     fn clock(&self) -> ClockKind {
-        match self.calibration {
-            Some(_) => ClockKind::TimeStampCounter,
-            None => ClockKind::Realtime,
+        match self.stamps {
+            Stamps::None => ClockKind::None,
+            Stamps::Realtime => ClockKind::Realtime,
+            Stamps::Ticks(_) => ClockKind::TimeStampCounter,
         }
     }
 

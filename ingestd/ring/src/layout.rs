@@ -71,18 +71,14 @@ pub const fn slot_bytes(record_bytes: usize) -> usize {
 /// The word before a record.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct RecordHead {
-    /// Length of the record, its own time included.
+    /// Length of the record, its stamp included.
     pub bytes: u16,
-    /// The record begins with ticks of the ring's clock, which the daemon turns into nanoseconds.
-    pub has_ticks: bool,
 }
-
-const TICKS: u64 = 1 << 16;
 
 impl RecordHead {
     #[inline]
     pub fn encode(self) -> u64 {
-        u64::from(self.bytes) | if self.has_ticks { TICKS } else { 0 }
+        u64::from(self.bytes)
     }
 
     /// `None` if no producer writes such a word.
@@ -90,12 +86,10 @@ impl RecordHead {
     pub fn decode(word: u64, clock: ClockKind) -> Option<RecordHead> {
         let head = RecordHead {
             bytes: word as u16,
-            has_ticks: word & TICKS != 0,
         };
         let bytes = usize::from(head.bytes);
-        let possible = !head.has_ticks
-            || (clock == ClockKind::TimeStampCounter && bytes >= WORD_BYTES);
-        (head.encode() == word && bytes <= RECORD_BYTES_MAX && possible).then_some(head)
+        let has_stamp = clock == ClockKind::None || bytes >= WORD_BYTES;
+        (head.encode() == word && bytes <= RECORD_BYTES_MAX && has_stamp).then_some(head)
     }
 
     #[inline]
@@ -114,7 +108,7 @@ mod tests {
         #[test]
         fn a_word_is_a_record_or_nothing(word: u64) {
             for word in [word, word & 0x1_FFFF, word & 0x3_FFFF] {
-                for clock in [ClockKind::Realtime, ClockKind::TimeStampCounter] {
+                for clock in [ClockKind::None, ClockKind::Realtime] {
                     if let Some(head) = RecordHead::decode(word, clock) {
                         prop_assert_eq!(head.encode(), word);
                         prop_assert!(head.slot_bytes() >= 8 + u64::from(head.bytes));

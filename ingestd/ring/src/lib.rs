@@ -19,8 +19,12 @@ mod protocol;
 #[cfg(test)]
 mod tests;
 
-pub use clock::{Calibration, ClockKind};
-pub use consumer::{Consumer, Taken};
+pub use clock::Calibration;
+pub use consumer::{Consumer, Stamps};
 pub use error::{Broken, PushError, RingError};
-pub use layout::{CAPACITY_BYTES_DEFAULT, CAPACITY_BYTES_MAX, CAPACITY_BYTES_MIN, WhenFull};
+pub use fork::Opener;
+pub use layout::{
+    CAPACITY_BYTES_DEFAULT, CAPACITY_BYTES_MAX, CAPACITY_BYTES_MIN, RecordHead, WhenFull,
+    capacity_of,
+};
 pub use producer::Producer;

@@ -54,27 +54,24 @@ impl Producer {
         self.when_full
     }
 
-    /// Pushes a record as it is.
+    /// Pushes a record, behind a stamp of the ring's clock if its source has own time.
     #[inline]
     pub fn push(&mut self, record: &[u8]) -> Result<(), PushError> {
-        self.claim(record.len())?;
-        let at = self.claim.tail();
-        self.store_record(at + WORD_BYTES as u64, record);
-        self.publish(record.len(), false);
-        Ok(())
-    }
-
-    /// Pushes a record with the time of this call as its own time before it.
-    #[inline]
-    pub fn push_stamped(&mut self, record: &[u8]) -> Result<(), PushError> {
-        let bytes = WORD_BYTES + record.len();
+        let stamp = self.clock.stamp();
+        let stamp_bytes = if stamp.is_some() { WORD_BYTES } else { 0 };
+        let bytes = stamp_bytes + record.len();
         self.claim(bytes)?;
-        let at = self.claim.tail();
-        let has_ticks = self.clock == ClockKind::TimeStampCounter;
-        let word = WORD_BYTES as u64;
-        self.memory.store_word(at + word, self.clock.now());
-        self.store_record(at + 2 * word, record);
-        self.publish(bytes, has_ticks);
+        let head = RecordHead {
+            bytes: bytes as u16,
+        };
+        let mut at = self.claim.tail();
+        for word in [Some(head.encode()), stamp].into_iter().flatten() {
+            self.memory.store_word(at, word);
+            at += WORD_BYTES as u64;
+        }
+        self.store_record(at, record);
+        self.claim.publish(&self.memory, head.slot_bytes());
+        self.pushed += 1;
         Ok(())
     }
 
@@ -149,18 +146,6 @@ impl Producer {
             }
             self.memory.store_word(at, u64::from_ne_bytes(last));
         }
-    }
-
-    #[inline]
-    fn publish(&mut self, record_bytes: usize, has_ticks: bool) {
-        let head = RecordHead {
-            bytes: record_bytes as u16,
-            has_ticks,
-        };
-        self.memory
-            .store_word(self.claim.tail(), head.encode());
-        self.claim.publish(&self.memory, head.slot_bytes());
-        self.pushed += 1;
     }
 }
 

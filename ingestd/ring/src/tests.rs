@@ -6,17 +6,18 @@ use crate::*;
 
 const CAPACITY: u64 = CAPACITY_BYTES_MIN;
 
-fn ring(when_full: WhenFull) -> (Consumer, Producer) {
-    let (consumer, descriptor) = Consumer::create(CAPACITY, None, when_full).unwrap();
+fn ring(stamps: Stamps) -> (Consumer, Producer) {
+    let (consumer, descriptor) = Consumer::create(CAPACITY, stamps, WhenFull::Wait).unwrap();
     (consumer, Producer::open(descriptor).unwrap())
 }
 
 fn taken(consumer: &mut Consumer) -> Vec<Vec<u8>> {
-    let mut buffer = vec![0; 1 << 16];
     let mut records = Vec::new();
     consumer.look().unwrap();
-    while let Taken::Record(bytes) = consumer.take(&mut buffer).unwrap() {
-        records.push(buffer[..bytes].to_vec());
+    while let Some(head) = consumer.next().unwrap() {
+        let mut record = vec![0; head.bytes.into()];
+        consumer.take(head, &mut record);
+        records.push(record);
     }
     consumer.give_back();
     records
@@ -24,7 +25,7 @@ fn taken(consumer: &mut Consumer) -> Vec<Vec<u8>> {
 
 #[test]
 fn records_of_any_length_come_out_as_they_went_in() {
-    let (mut consumer, mut producer) = ring(WhenFull::Wait);
+    let (mut consumer, mut producer) = ring(Stamps::None);
     for round in 0..300usize {
         let lengths = [0, 1, 7, 8, 9, 48, round * 61];
         let sent = lengths.map(|length| vec![round as u8; length]);
@@ -47,7 +48,7 @@ fn records_of_any_length_come_out_as_they_went_in() {
 
 #[test]
 fn a_full_ring_takes_no_record_until_place_is_given_back() {
-    let (mut consumer, mut producer) = ring(WhenFull::Drop);
+    let (mut consumer, mut producer) = ring(Stamps::None);
     let mut pushed = 0;
     while producer.push(&[1; 56]).is_ok() {
         pushed += 1;
@@ -70,30 +71,28 @@ fn ticks_become_the_time_of_the_calibration() {
         time_ns: 1_000_000_000,
         rate: 0,
     };
-    let (mut consumer, descriptor) =
-        Consumer::create(CAPACITY, Some(calibration), WhenFull::Wait).unwrap();
-    let mut producer = Producer::open(descriptor).unwrap();
-    producer.push_stamped(b"x").unwrap();
+    let (mut consumer, mut producer) = ring(Stamps::Ticks(calibration));
+    producer.push(b"x").unwrap();
     let expected = [&1_000_000_000i64.to_le_bytes()[..], b"x"].concat();
     assert_eq!(taken(&mut consumer), [expected]);
 }
 
 #[test]
 fn without_a_counter_the_stamp_is_the_time_of_day() {
-    let (mut consumer, mut producer) = ring(WhenFull::Wait);
+    let (mut consumer, mut producer) = ring(Stamps::Realtime);
     let now = || {
         let since = std::time::UNIX_EPOCH.elapsed().unwrap();
         i64::try_from(since.as_nanos()).unwrap()
     };
     let before = now();
-    producer.push_stamped(b"").unwrap();
+    producer.push(b"").unwrap();
     let stamp = i64::from_le_bytes(taken(&mut consumer)[0][..].try_into().unwrap());
     assert!((before..=now()).contains(&stamp));
 }
 
 #[test]
 fn a_closed_ring_takes_nothing_more() {
-    let (mut consumer, mut producer) = ring(WhenFull::Wait);
+    let (mut consumer, mut producer) = ring(Stamps::None);
     producer.push(b"before").unwrap();
     consumer.close();
     assert_eq!(producer.push(b"after"), Err(PushError::Closed));
@@ -102,7 +101,7 @@ fn a_closed_ring_takes_nothing_more() {
 
 #[test]
 fn what_the_producer_left_outlives_it() {
-    let (mut consumer, mut producer) = ring(WhenFull::Wait);
+    let (mut consumer, mut producer) = ring(Stamps::None);
     producer.push(b"last words").unwrap();
     drop(producer);
     assert_eq!(taken(&mut consumer), [b"last words"]);
@@ -116,14 +115,14 @@ fn what_is_no_ring_is_not_mapped() {
         Err(RingError::NotARing(_))
     ));
     assert!(matches!(
-        Consumer::create(12_345, None, WhenFull::Wait),
+        Consumer::create(12_345, Stamps::None, WhenFull::Wait),
         Err(RingError::Capacity(12_345))
     ));
 }
 
 #[test]
 fn two_threads_pass_a_million_records_in_order() {
-    let (mut consumer, mut producer) = ring(WhenFull::Wait);
+    let (mut consumer, mut producer) = ring(Stamps::None);
     std::thread::scope(|scope| {
         scope.spawn(move || {
             for n in 0..1_000_000u64 {
