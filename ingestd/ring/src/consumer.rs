@@ -7,8 +7,9 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use crate::broken::Broken;
 use crate::clock::{Calibration, ClockKind};
-use crate::error::{Broken, RingError};
+use crate::error::RingError;
 use crate::layout::{
     CALIBRATION_OFFSET, CAPACITY_OFFSET, CLOCK_OFFSET, CLOSED_OFFSET, DROPPED_OFFSET, MAGIC, MAGIC_OFFSET, RecordHead, VERSION, VERSION_OFFSET, WHEN_FULL_OFFSET,
     WORD_BYTES, WhenFull,

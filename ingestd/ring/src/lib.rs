@@ -8,23 +8,22 @@
 //! - [`memory`] maps the pages. All access is by atomic words, for the other side may be another process.
 //! - [`Producer`] and [`Consumer`] are the two ends. The consumer trusts nothing that it reads: what is not possible is [`Broken`].
 
+mod broken;
 mod clock;
 mod consumer;
 mod error;
 mod fork;
-mod layout;
+pub mod layout;
 mod memory;
 mod producer;
 mod protocol;
 #[cfg(test)]
 mod tests;
 
+pub use broken::Broken;
 pub use clock::Calibration;
 pub use consumer::{Consumer, Stamps};
-pub use error::{Broken, PushError, RingError};
+pub use error::{PushError, RingError};
 pub use fork::Opener;
-pub use layout::{
-    CAPACITY_BYTES_DEFAULT, CAPACITY_BYTES_MAX, CAPACITY_BYTES_MIN, RecordHead, WhenFull,
-    capacity_of,
-};
+pub use layout::{RecordHead, WhenFull, capacity_of};
 pub use producer::Producer;

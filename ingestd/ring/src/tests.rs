@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
+use crate::layout::CAPACITY_BYTES_MIN;
 use crate::*;
 
 const CAPACITY: u64 = CAPACITY_BYTES_MIN;

@@ -17,5 +17,6 @@ mod ledger;
 mod overload;
 mod process;
 mod python;
+mod rings;
 mod socket;
 mod support;
