@@ -64,7 +64,14 @@ fn next(steps: &mut &[u8]) -> Option<Step> {
         kind @ 0..=1 => {
             let (word, rest) = rest.split_first_chunk()?;
             let word = u64::from_le_bytes(*word);
-            (if kind == 0 { Step::Tail(word) } else { Step::Dropped(word) }, rest)
+            (
+                if kind == 0 {
+                    Step::Tail(word)
+                } else {
+                    Step::Dropped(word)
+                },
+                rest,
+            )
         }
         2 => {
             let (place, rest) = rest.split_first_chunk()?;

@@ -167,7 +167,11 @@ fn consume<M: Mutant>(ring: &Ring<M>) {
         }
         while head < tail {
             let word = ring.load_word(head);
-            assert_eq!(word, expected(head), "the word at {head} is what was pushed there");
+            assert_eq!(
+                word,
+                expected(head),
+                "the word at {head} is what was pushed there"
+            );
             head += WORD_BYTES;
         }
         give_back(ring, head);

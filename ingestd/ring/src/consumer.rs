@@ -11,8 +11,8 @@ use crate::broken::Broken;
 use crate::clock::{Calibration, ClockKind};
 use crate::error::RingError;
 use crate::layout::{
-    CALIBRATION_OFFSET, CAPACITY_OFFSET, CLOCK_OFFSET, CLOSED_OFFSET, DROPPED_OFFSET, MAGIC, MAGIC_OFFSET, RecordHead, VERSION, VERSION_OFFSET, WHEN_FULL_OFFSET,
-    WORD_BYTES, WhenFull,
+    CALIBRATION_OFFSET, CAPACITY_OFFSET, CLOCK_OFFSET, CLOSED_OFFSET, DROPPED_OFFSET, MAGIC,
+    MAGIC_OFFSET, RecordHead, VERSION, VERSION_OFFSET, WHEN_FULL_OFFSET, WORD_BYTES, WhenFull,
 };
 use crate::memory::Shared;
 use crate::protocol::{self, Memory};
@@ -93,7 +93,9 @@ impl Consumer {
     pub fn look(&mut self) -> Result<u64, Broken> {
         let tail = protocol::published(&self.memory);
         let capacity = self.memory.capacity_bytes();
-        let possible = tail.checked_sub(self.head).is_some_and(|bytes| bytes <= capacity);
+        let possible = tail
+            .checked_sub(self.head)
+            .is_some_and(|bytes| bytes <= capacity);
         if !possible || tail < self.published || !tail.is_multiple_of(WORD_BYTES as u64) {
             return Err(Broken::Tail {
                 tail,
@@ -183,9 +185,7 @@ impl Consumer {
     }
 
     fn store(&self, offset: usize, word: u64) {
-        self.memory
-            .word(offset)
-            .store(word, Ordering::Relaxed);
+        self.memory.word(offset).store(word, Ordering::Relaxed);
     }
 
     /// Copies the words from a position on; each is loaded once.

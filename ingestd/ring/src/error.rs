@@ -26,7 +26,9 @@ pub enum PushError {
     Full,
     #[error("the daemon has closed the ring; connect again")]
     Closed,
-    #[error("this process is a fork of the one that connected to the daemon; connect again in the child")]
+    #[error(
+        "this process is a fork of the one that connected to the daemon; connect again in the child"
+    )]
     Forked,
     #[error("a record of {bytes} bytes is longer than the limit of a ring's record, {limit}")]
     TooLong { bytes: usize, limit: usize },

@@ -33,7 +33,10 @@ pub const CAPACITY_BYTES_DEFAULT: u64 = 8 << 20;
 pub const RECORD_BYTES_MAX: usize = 65_528;
 pub const WORD_BYTES: usize = 8;
 
-const _: () = assert!(cfg!(target_endian = "little"), "words of a ring are little-endian");
+const _: () = assert!(
+    cfg!(target_endian = "little"),
+    "words of a ring are little-endian"
+);
 const _: () = assert!(slot_bytes(RECORD_BYTES_MAX) <= CAPACITY_BYTES_MIN as usize);
 
 /// What the producer does with a record that finds the ring full, as the source's `on_overload` says.
@@ -59,7 +62,8 @@ pub fn capacity_of(asked: u64) -> Result<u64, RingError> {
     } else {
         asked
     };
-    let sound = bytes.is_power_of_two() && (CAPACITY_BYTES_MIN..=CAPACITY_BYTES_MAX).contains(&bytes);
+    let sound =
+        bytes.is_power_of_two() && (CAPACITY_BYTES_MIN..=CAPACITY_BYTES_MAX).contains(&bytes);
     sound.then_some(bytes).ok_or(RingError::Capacity(asked))
 }
 
@@ -84,9 +88,7 @@ impl RecordHead {
     /// `None` if no producer writes such a word.
     #[inline]
     pub fn decode(word: u64, clock: ClockKind) -> Option<RecordHead> {
-        let head = RecordHead {
-            bytes: word as u16,
-        };
+        let head = RecordHead { bytes: word as u16 };
         let bytes = usize::from(head.bytes);
         let has_stamp = clock == ClockKind::None || bytes >= WORD_BYTES;
         (head.encode() == word && bytes <= RECORD_BYTES_MAX && has_stamp).then_some(head)
@@ -124,7 +126,9 @@ mod tests {
         assert_eq!(capacity_of(0).unwrap(), CAPACITY_BYTES_DEFAULT);
         assert_eq!(capacity_of(1 << 20).unwrap(), 1 << 20);
         for wrong in [1, 4096, (1 << 20) + 8, 1 << 27, u64::MAX] {
-            assert!(matches!(capacity_of(wrong), Err(RingError::Capacity(asked)) if asked == wrong));
+            assert!(
+                matches!(capacity_of(wrong), Err(RingError::Capacity(asked)) if asked == wrong)
+            );
         }
     }
 }

@@ -12,7 +12,9 @@ use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::error::RingError;
-use crate::layout::{CAPACITY_OFFSET, HEAD_OFFSET, RECORDS_OFFSET, TAIL_OFFSET, WORD_BYTES, capacity_of};
+use crate::layout::{
+    CAPACITY_OFFSET, HEAD_OFFSET, RECORDS_OFFSET, TAIL_OFFSET, WORD_BYTES, capacity_of,
+};
 use crate::protocol::{Mark, Memory};
 
 pub struct Shared {
@@ -103,7 +105,11 @@ impl Shared {
 fn map(file: &File, bytes: usize) -> Result<MmapRaw, RingError> {
     let map = MmapOptions::new().len(bytes).map_raw(file);
     let map = map.map_err(|error: io::Error| RingError::Map(error))?;
-    assert_eq!(map.len(), bytes, "a mapping has the length that was asked for");
+    assert_eq!(
+        map.len(),
+        bytes,
+        "a mapping has the length that was asked for"
+    );
     Ok(map)
 }
 

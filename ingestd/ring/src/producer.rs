@@ -9,8 +9,8 @@ use crate::clock::ClockKind;
 use crate::error::{PushError, RingError};
 use crate::fork::Opener;
 use crate::layout::{
-    CLOCK_OFFSET, CLOSED_OFFSET, DROPPED_OFFSET, MAGIC, MAGIC_OFFSET,
-    RECORD_BYTES_MAX, RecordHead, VERSION, VERSION_OFFSET, WHEN_FULL_OFFSET, WORD_BYTES, WhenFull,
+    CLOCK_OFFSET, CLOSED_OFFSET, DROPPED_OFFSET, MAGIC, MAGIC_OFFSET, RECORD_BYTES_MAX, RecordHead,
+    VERSION, VERSION_OFFSET, WHEN_FULL_OFFSET, WORD_BYTES, WhenFull,
 };
 use crate::memory::Shared;
 use crate::protocol::{self, Claim, Memory};

@@ -111,10 +111,7 @@ fn what_the_producer_left_outlives_it() {
 #[test]
 fn what_is_no_ring_is_not_mapped() {
     let file: OwnedFd = tempfile::tempfile().unwrap().into();
-    assert!(matches!(
-        Producer::open(file),
-        Err(RingError::NotARing(_))
-    ));
+    assert!(matches!(Producer::open(file), Err(RingError::NotARing(_))));
     assert!(matches!(
         Consumer::create(12_345, Stamps::None, WhenFull::Wait),
         Err(RingError::Capacity(12_345))

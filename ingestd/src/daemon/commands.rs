@@ -18,10 +18,9 @@ pub(super) fn carry_out(
     peer: &Arc<Peer>,
 ) -> Result<Option<Reply>, Gone> {
     let (request, done) = match request {
-        Request::Hello { .. }
-        | Request::Push(_)
-        | Request::Sync { .. }
-        | Request::Ring { .. } => return Ok(None),
+        Request::Hello { .. } | Request::Push(_) | Request::Sync { .. } | Request::Ring { .. } => {
+            return Ok(None);
+        }
         Request::Define { request, toml } => (request, define(inbox, peer, request, toml)?),
         Request::CloseSource { request, source } => {
             let source = source.to_owned();

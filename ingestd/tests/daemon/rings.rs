@@ -30,7 +30,10 @@ fn what_is_pushed_into_a_ring_is_visible_after_a_sync_in_order_and_counted() {
     let source = client.define_one(NUMBERS).unwrap();
     push_numbers(&mut client, source, 0..300_000);
     let synced = client.sync().unwrap();
-    assert_eq!((synced.counts.received, synced.counts.stored), (300_000, 300_000));
+    assert_eq!(
+        (synced.counts.received, synced.counts.stored),
+        (300_000, 300_000)
+    );
     assert!(numbers(here.path()).into_iter().eq(0..300_000));
     push_numbers(&mut client, source, 300_000..300_007);
     assert_eq!(client.close().unwrap().counts.stored, 300_007);
@@ -41,7 +44,8 @@ fn what_is_pushed_into_a_ring_is_visible_after_a_sync_in_order_and_counted() {
 #[test]
 fn records_of_any_length_and_the_time_of_their_push_go_through_a_ring() {
     let here = Here::start(SMALL);
-    let toml = "[[source]]\nname = 'texts'\ntime = 'own'\n[[source.field]]\nname = 't'\ntype = 'utf8'\n";
+    let toml =
+        "[[source]]\nname = 'texts'\ntime = 'own'\n[[source.field]]\nname = 't'\ntype = 'utf8'\n";
     let mut client = RingClient::connect(here.path()).unwrap();
     let source = client.define_one(toml).unwrap();
     let now = || std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as i64;
@@ -59,7 +63,10 @@ fn records_of_any_length_and_the_time_of_their_push_go_through_a_ring() {
         let time = i64::from_le_bytes(*time);
         // The log's clock and the time of day differ by as much as it slews.
         let slack = 5_000_000;
-        assert!((before - slack..after + slack).contains(&time), "{before} {time} {after}");
+        assert!(
+            (before - slack..after + slack).contains(&time),
+            "{before} {time} {after}"
+        );
         assert!(time >= last, "one producer's stamps ascend");
         last = time;
         assert_eq!(rest[2..], *text.as_bytes());
@@ -86,7 +93,10 @@ fn a_full_ring_waits_or_drops_as_its_source_says_and_each_drop_is_counted() {
     let counts = client.close().unwrap().counts;
     assert_eq!(counts.received, 1_000_000);
     assert_eq!(counts.received, counts.stored + counts.dropped);
-    assert!(counts.dropped > 0, "a push is faster than a look every 500 µs");
+    assert!(
+        counts.dropped > 0,
+        "a push is faster than a look every 500 µs"
+    );
     assert!(payloads(here.path(), "waiting").len() == 500_000);
     let stored = numbers(here.path());
     assert_eq!(stored.len() as u64, counts.stored - 500_000);
@@ -117,9 +127,11 @@ fn records_in_a_ring_outlive_the_death_of_their_producer() {
     });
     let status = here.daemon().status().unwrap();
     assert_eq!(status.sources[0].received, 1000);
-    assert!(eventually(|| Some(numbers(here.path())).filter(|found| found.len() == 1000))
-        .into_iter()
-        .eq(0..1000));
+    assert!(
+        eventually(|| Some(numbers(here.path())).filter(|found| found.len() == 1000))
+            .into_iter()
+            .eq(0..1000)
+    );
 }
 
 /// Run by the test above in a process of its own; alone it does nothing.
@@ -131,7 +143,8 @@ fn a_producer_that_is_killed() {
     let mut client = RingClient::connect(dir.as_ref()).unwrap();
     let source = client.define_one(NUMBERS).unwrap();
     push_numbers(&mut client, source, 0..1000);
-    rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
+    rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)
+        .unwrap();
 }
 
 #[test]
@@ -191,9 +204,16 @@ fn everything_that_a_sync_acknowledged_survives_a_kill_of_the_daemon() {
         assert!(!there.wait());
         let again = There::start(&dir, &[]);
         let stored = numbers(&dir).split_off(before);
-        assert!(stored.len() as u64 >= acknowledged, "{} of {acknowledged}", stored.len());
+        assert!(
+            stored.len() as u64 >= acknowledged,
+            "{} of {acknowledged}",
+            stored.len()
+        );
         assert!(stored.len() as u64 <= pushed);
-        assert!(stored.iter().copied().eq(0..stored.len() as u64), "in order, without a hole");
+        assert!(
+            stored.iter().copied().eq(0..stored.len() as u64),
+            "in order, without a hole"
+        );
         before += stored.len();
         again.signal("-TERM");
         assert!(again.wait());
@@ -214,13 +234,28 @@ fn a_ring_is_refused_by_name() {
         }
         _ => panic!("a ring of {capacity} bytes was not refused for '{why}'"),
     };
-    refused(SourceId(77), 0, ErrorCode::NotFound, "no open source has the id 77");
+    refused(
+        SourceId(77),
+        0,
+        ErrorCode::NotFound,
+        "no open source has the id 77",
+    );
     let source = client.define_one(NUMBERS).unwrap();
-    refused(source, 12_345, ErrorCode::Definition, "a ring of 12345 bytes");
+    refused(
+        source,
+        12_345,
+        ErrorCode::Definition,
+        "a ring of 12345 bytes",
+    );
     let rings: Vec<_> = (0..16)
         .map(|_| client.open_ring(source, 64 << 20).unwrap())
         .collect();
-    refused(source, SMALL_RING, ErrorCode::TooManyConnections, "over the limit");
+    refused(
+        source,
+        SMALL_RING,
+        ErrorCode::TooManyConnections,
+        "over the limit",
+    );
     drop((rings, client));
     let client = here.client();
     eventually(|| client.open_ring(source, 64 << 20).ok());

@@ -194,9 +194,8 @@ fn replies() -> Seeds {
 fn rings() -> Seeds {
     let tail = |word: u64| [&[0][..], &word.to_le_bytes()].concat();
     let dropped = |word: u64| [&[1][..], &word.to_le_bytes()].concat();
-    let word = |place: u16, word: u64| {
-        [&[2][..], &place.to_le_bytes(), &word.to_le_bytes()].concat()
-    };
+    let word =
+        |place: u16, word: u64| [&[2][..], &place.to_le_bytes(), &word.to_le_bytes()].concat();
     let look = [3];
     let record = word(0, 16);
     vec![

@@ -200,7 +200,10 @@ impl loom_client {
             Ok(Err(Failure::NotUtf8)) => "the definition is not UTF-8".to_owned(),
             // The reason is the one of `loom_connect`.
             Ok(Err(Failure::NotConnected)) => return FAILED,
-            Err(_) => "the client library has panicked; report this, with the lines on standard error".to_owned(),
+            Err(_) => {
+                "the client library has panicked; report this, with the lines on standard error"
+                    .to_owned()
+            }
         };
         self.fail(&why)
     }

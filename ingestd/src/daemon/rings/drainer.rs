@@ -75,7 +75,9 @@ impl Drainer {
     /// Takes orders; waits for the first as long as there is nothing else to do. False once nobody can give any.
     fn take_orders(&mut self, pause: Duration) -> Result<bool, Gone> {
         let first = if self.rings.is_empty() && self.waiting.is_empty() {
-            self.orders.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            self.orders
+                .recv()
+                .map_err(|_| RecvTimeoutError::Disconnected)
         } else {
             self.orders.recv_timeout(pause)
         };
@@ -95,7 +97,11 @@ impl Drainer {
         match order {
             Order::Open(ring) => self.rings.push(Drained { ring, goal: None }),
             Order::Drain { peer, end, done } => {
-                for drained in self.rings.iter_mut().filter(|one| one.ring.peer_id() == peer) {
+                for drained in self
+                    .rings
+                    .iter_mut()
+                    .filter(|one| one.ring.peer_id() == peer)
+                {
                     if end {
                         drained.ring.close();
                     }
@@ -147,7 +153,9 @@ impl Drainer {
     fn answer(&mut self) {
         let rings = &mut self.rings;
         self.waiting.retain(|waiting| {
-            let mut own = rings.iter().filter(|one| one.ring.peer_id() == waiting.peer);
+            let mut own = rings
+                .iter()
+                .filter(|one| one.ring.peer_id() == waiting.peer);
             if own.any(|one| one.goal.is_some()) {
                 return true;
             }

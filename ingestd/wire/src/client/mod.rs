@@ -132,8 +132,8 @@ impl Client {
 
     /// Connects with the given options.
     pub fn connect_with(dir: &Path, options: ClientOptions) -> Result<Client, ClientError> {
-        let opener = Opener::this_process()
-            .map_err(|error| ClientError::from(io::Error::from(error)))?;
+        let opener =
+            Opener::this_process().map_err(|error| ClientError::from(io::Error::from(error)))?;
         let stream = with_socket_path(dir, |path| UnixStream::connect(path)).map_err(|error| {
             use io::ErrorKind::{ConnectionRefused, NotADirectory, NotFound};
             match error.kind() {

@@ -121,7 +121,6 @@ impl RingClient {
     pub fn close(mut self) -> Result<Synced, ClientError> {
         self.sync()
     }
-
 }
 
 impl Drop for RingClient {

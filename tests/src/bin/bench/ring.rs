@@ -148,14 +148,20 @@ fn into_the_log(daemon: &Daemon, payloads: &Payloads, sizes: &Sizes) -> Result<L
     let mut rates = Figures::default();
     let mut paid: [Figures; 2] = Default::default();
     for _ in 0..sizes.runs {
-        let before = [cpu(daemon.id(), "loom-writer")?, cpu(daemon.id(), "loom-rings")?];
+        let before = [
+            cpu(daemon.id(), "loom-writer")?,
+            cpu(daemon.id(), "loom-rings")?,
+        ];
         let watch = Stopwatch::start();
         for _ in 0..records / payloads.len() {
             push_all(&mut client, source, payloads)?;
         }
         client.sync()?;
         rates.push(records as f64 / 1e6 / watch.cost().wall.as_secs_f64());
-        let after = [cpu(daemon.id(), "loom-writer")?, cpu(daemon.id(), "loom-rings")?];
+        let after = [
+            cpu(daemon.id(), "loom-writer")?,
+            cpu(daemon.id(), "loom-rings")?,
+        ];
         for ((figures, before), after) in paid.iter_mut().zip(before).zip(after) {
             figures.push(after.saturating_sub(before).as_nanos() as f64 / records as f64);
         }
@@ -168,7 +174,9 @@ fn into_the_log(daemon: &Daemon, payloads: &Payloads, sizes: &Sizes) -> Result<L
         loom: format!("{rates} M/s"),
         loom_cpu: format!("{writer} ns of the writer thread, {drainer} ns of the drainer a record"),
         owed: "≥ 10 M/s".to_owned(),
-        how: format!("{records} records of 48 B; visible to queries at the end, durable within 500 ms"),
+        how: format!(
+            "{records} records of 48 B; visible to queries at the end, durable within 500 ms"
+        ),
         ..Line::default()
     })
 }
@@ -185,7 +193,10 @@ fn cpu(process: u32, name: &str) -> Result<Duration> {
         let task = task?.path();
         if fs::read_to_string(task.join("comm"))?.trim() == name {
             let text = fs::read_to_string(task.join("schedstat"))?;
-            let ns = text.split_whitespace().next().context("an empty schedstat")?;
+            let ns = text
+                .split_whitespace()
+                .next()
+                .context("an empty schedstat")?;
             spent += Duration::from_nanos(ns.parse()?);
         }
     }
