@@ -38,7 +38,11 @@ class RingClient:
             function = getattr(self.library, name)
             function.restype, function.argtypes = result, arguments
         self.client = client()
-        self._check(self.library.loom_connect(os.fsencode(directory), ring_bytes, ctypes.byref(self.client)))
+        try:
+            self._check(self.library.loom_connect(os.fsencode(directory), ring_bytes, ctypes.byref(self.client)))
+        except LoomError:
+            self.close()
+            raise
 
     def define(self, toml):
         """Defines the first [[source]] of a TOML text, and opens a ring for it; its number."""
