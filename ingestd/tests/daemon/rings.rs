@@ -134,17 +134,13 @@ fn records_in_a_ring_outlive_a_producer_that_is_killed_at_any_point() {
         let mut pushed = 0;
         while pushed < round * 12_345 {
             let line = lines.next().unwrap().unwrap();
-            pushed = line
-                .strip_prefix("pushed ")
-                .map_or(pushed, |n| n.parse().unwrap());
+            pushed = pushed.max(pushed_by(&line));
         }
         child.kill().unwrap();
         child.wait().unwrap();
         // What the pipe still holds was pushed too.
         for line in lines.map_while(Result::ok) {
-            pushed = line
-                .strip_prefix("pushed ")
-                .map_or(pushed, |n| n.parse().unwrap());
+            pushed = pushed.max(pushed_by(&line));
         }
         eventually(|| (here.daemon().status().unwrap().connections == 0).then_some(()));
         here.client().sync().unwrap();
@@ -160,6 +156,12 @@ fn records_in_a_ring_outlive_a_producer_that_is_killed_at_any_point() {
         );
         before += stored.len();
     }
+}
+
+/// What a line of the producer says; a kill may cut it off.
+fn pushed_by(line: &str) -> u64 {
+    let number = line.strip_prefix("pushed ").unwrap_or_default();
+    number.parse().unwrap_or(0)
 }
 
 /// Run by the test above in a process of its own; alone it does nothing.

@@ -4,6 +4,11 @@
 //! Each call converts its arguments, calls the Rust client, and turns an error into a code and a text that stays with the client. No panic
 //! reaches the caller: it becomes an error too.
 
+#![expect(
+    non_camel_case_types,
+    reason = "types of C are written as C writes them"
+)]
+
 use std::ffi::{CStr, CString, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
