@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
-.PHONY: check build test test-clients wheel fuzz lint deny bench bench-live demo clean
+.PHONY: check build test test-clients test-dashboards test-fleet package package-test wheel probes fuzz lint deny bench bench-live demo clean
 
 CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR := $(abspath $(CARGO_TARGET_DIR))
@@ -32,14 +32,31 @@ wheel: .clients-venv/complete $(EXTENSIONS)
 $(EXTENSIONS):
 	$(MAKE) --no-print-directory build
 
+# The Debian package and the tarball, beside the wheel. INGESTD: another daemon than the release build.
+package: wheel
+	python3 ingestd/packaging/package.py "$(INGESTD)" dist
+
+# Each package in a place that holds nothing else.
+package-test: package .venv/complete
+	.clients-venv/bin/ruff check ingestd/packaging
+	.clients-venv/bin/ruff format --check ingestd/packaging
+	INGESTD="$(abspath $(INGESTD))" .clients-venv/bin/python -m pytest -c duckdb-ext/python/pyproject.toml ingestd/packaging/tests
+
 # The wheel in environments of its own, with DuckDB 2.0.0 and 1.5.6. INGESTD: another daemon than the release build.
-test-clients: wheel .clients-venv/complete .clients-venv-v1/complete
+test-clients: package-test test-dashboards test-fleet .clients-venv-v1/complete
 	.clients-venv/bin/ruff check duckdb-ext/python
 	.clients-venv/bin/ruff format --check duckdb-ext/python
 	.clients-venv/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
 	.clients-venv-v1/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
 	INGESTD="$(INGESTD)" .clients-venv-v1/bin/python -m pytest duckdb-ext/python/tests/test_wheel.py
 	INGESTD="$(INGESTD)" .clients-venv/bin/python -m pytest duckdb-ext/python/tests
+
+# The eBPF programs' objects, which are kept beside their sources; needs clang, llvm-strip and libbpf's headers.
+probes:
+	@for program in clang llvm-strip; do \
+		command -v $$program >/dev/null || { echo "make: no $$program; install clang, llvm and libbpf-dev." >&2; exit 1; }; \
+	done
+	ingestd/probes/build
 
 # Each fuzz target for 15 seconds; `make fuzz SECONDS=3600 TARGETS='node duckdb'` for longer, or some.
 fuzz: check .venv/complete
@@ -61,6 +78,28 @@ deny:
 		$(CARGO) deny --locked --manifest-path $$manifest --config deny.toml check $(or $(CHECKS),licenses bans sources) || exit 1; \
 	done
 
+# Superset, Grafana's SQL, Streamlit, notebooks, Java, Node.js and Go on a live directory: a part of test-clients.
+test-dashboards: wheel .clients-venv/complete .superset-venv/complete .dashboards-venv/complete
+	.clients-venv/bin/ruff check sql/dashboards
+	.clients-venv/bin/ruff format --check sql/dashboards
+	for venv in .clients-venv .superset-venv .dashboards-venv; do \
+		$$venv/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL) || exit 1; \
+	done
+	INGESTD="$(INGESTD)" .clients-venv/bin/python -m pytest sql/dashboards
+
+# A fleet, with DuckDB 1.5.5, the latest that Quack has a build for; and Spark: a part of test-clients.
+test-fleet: wheel .clients-venv/complete .fleet-venv/complete
+	.clients-venv/bin/ruff check tests/fleet
+	.clients-venv/bin/ruff format --check tests/fleet
+	.fleet-venv/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
+	INGESTD="$(INGESTD)" .fleet-venv/bin/python -m pytest tests/fleet
+
+.bench-venv/complete .clients-venv/complete .superset-venv/complete .dashboards-venv/complete .fleet-venv/complete: .%-venv/complete: tests/%-requirements.txt
+	@tests/prerequisites.sh
+	python3 -m venv --clear .$*-venv
+	.$*-venv/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
+
 # Small by default; `make bench FULL=1` takes far longer and keeps its table in the repository. OPTIONS: see `bench --help`.
 bench: build .bench-venv/complete
 	"$(CARGO_TARGET_DIR)/release/bench" $(if $(FULL),--full --out tests/BENCHMARKS.md) $(OPTIONS)
@@ -76,7 +115,7 @@ demo:
 
 clean:
 	$(CARGO) clean
-	rm -rf dist .venv .bench-venv .clients-venv .clients-venv-v1
+	rm -rf dist .venv .bench-venv .clients-venv .clients-venv-v1 .superset-venv .dashboards-venv .fleet-venv
 
 .venv/complete: tests/requirements.txt
 	@tests/prerequisites.sh
@@ -84,20 +123,9 @@ clean:
 	.venv/bin/pip install --quiet --disable-pip-version-check --requirement tests/requirements.txt
 	@touch $@
 
-.bench-venv/complete: tests/bench-requirements.txt
-	@tests/prerequisites.sh
-	python3 -m venv --clear .bench-venv
-	.bench-venv/bin/pip install --quiet --disable-pip-version-check --requirement tests/bench-requirements.txt
-	@touch $@
-
-.clients-venv/complete: tests/clients-requirements.txt
-	@tests/prerequisites.sh
-	python3 -m venv --clear .clients-venv
-	.clients-venv/bin/pip install --quiet --disable-pip-version-check --requirement tests/clients-requirements.txt
-	@touch $@
-
 .clients-venv-v1/complete: tests/clients-v1-requirements.txt
 	@tests/prerequisites.sh
 	python3 -m venv --clear .clients-venv-v1
 	.clients-venv-v1/bin/pip install --quiet --disable-pip-version-check --requirement tests/clients-v1-requirements.txt
 	@touch $@
+

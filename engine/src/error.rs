@@ -7,7 +7,9 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::types::{Address, CATALOG_NAME, LOSSES_SOURCE, METRICS_SOURCE, Timestamp};
+use rustix::io::Errno;
+
+use crate::types::{Address, CATALOG_NAME, Timestamp};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -15,7 +17,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// A system call on a file failed.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}{}", path.display(), permission_hint(source))]
     Io { path: PathBuf, source: io::Error },
 
     /// The directory holds no Loom files.
@@ -54,14 +56,15 @@ pub enum Error {
     #[error("{0}")]
     Schema(String),
 
-    #[error("unknown source '{name}'{}", source_hint(name, nearest))]
-    UnknownSource { name: String, nearest: Vec<String> },
+    /// `hint` ends the sentence: what the name may have meant, or what there is.
+    #[error("unknown source '{name}'; {hint}")]
+    UnknownSource { name: String, hint: String },
 
-    #[error("source '{source_name}' has no index '{name}'{}", suggestion(nearest))]
+    #[error("source '{source_name}' has no index '{name}'; {hint}")]
     UnknownIndex {
         source_name: String,
         name: String,
-        nearest: Vec<String>,
+        hint: String,
     },
 
     /// Something is asked of a source that takes no more records.
@@ -191,6 +194,16 @@ impl Error {
         }
     }
 
+    /// Whether the disk, a quota or the limit of a file is exhausted.
+    pub fn is_for_space(&self) -> bool {
+        const WANTS: [Errno; 3] = [Errno::NOSPC, Errno::DQUOT, Errno::FBIG];
+        let Error::Io { source, .. } = self else {
+            return false;
+        };
+        let code = source.raw_os_error();
+        WANTS.iter().any(|errno| code == Some(errno.raw_os_error()))
+    }
+
     pub fn damaged(path: &Path, what: impl Into<String>) -> Error {
         Error::Damaged {
             path: path.to_owned(),
@@ -250,60 +263,18 @@ impl<T, E: Into<io::Error>> IoContext<T> for Result<T, E> {
     }
 }
 
-fn source_hint(name: &str, nearest: &[String]) -> String {
-    match name {
-        METRICS_SOURCE => {
-            "; a running daemon writes it, unless its [metrics] interval is \"0s\"".to_owned()
+fn permission_hint(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "; the daemon's user may use it, and the group that its [access] group names may read it"
         }
-        LOSSES_SOURCE => {
-            "; no loss has a record yet; the function loom_losses lists losses of every kind"
-                .to_owned()
-        }
-        _ => suggestion(nearest),
-    }
-}
-
-fn suggestion(nearest: &[String]) -> String {
-    match nearest {
-        [] => String::new(),
-        names => format!("; did you mean '{}'?", names.join("' or '")),
+        _ => "",
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn unknown_names_suggest_the_nearest() {
-        let error = |nearest: &[&str]| {
-            let nearest = nearest.iter().map(|name| (*name).to_owned()).collect();
-            Error::UnknownSource {
-                name: "sycall".to_owned(),
-                nearest,
-            }
-            .to_string()
-        };
-        assert_eq!(error(&[]), "unknown source 'sycall'");
-        assert_eq!(
-            error(&["syscall"]),
-            "unknown source 'sycall'; did you mean 'syscall'?"
-        );
-        assert_eq!(
-            error(&["a", "b"]),
-            "unknown source 'sycall'; did you mean 'a' or 'b'?"
-        );
-    }
-
-    #[test]
-    fn sources_that_are_made_later_are_told_to_be() {
-        let error = |name: &str| {
-            let (name, nearest) = (name.to_owned(), vec!["r".to_owned()]);
-            Error::UnknownSource { name, nearest }.to_string()
-        };
-        assert!(error("loom_metrics").contains("a running daemon writes it"));
-        assert!(error("loom_losses").contains("no loss has a record yet"));
-    }
 
     #[test]
     fn a_line_of_the_catalog_is_counted_from_1_and_told_with_its_file() {

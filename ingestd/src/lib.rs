@@ -8,6 +8,7 @@ pub mod demo;
 pub mod input;
 mod losses;
 pub mod output;
+pub mod record;
 pub mod sink;
 mod wall_clock;
 

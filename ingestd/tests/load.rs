@@ -158,7 +158,7 @@ fn errors_are_one_sentence_and_make_no_directory() {
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).starts_with("ingestd: cannot open 'no/such.csv': "));
     assert_eq!(stderr(&output).lines().count(), 1);
-    assert_eq!(stdout(&output), "");
+    assert_eq!(stdout(&output), "received=0 stored=0 refused=0 dropped=0\n");
     assert!(!dir.exists());
     assert_eq!(run(&["load", dir_arg, "x.csv"]).status.code(), Some(2));
     assert_eq!(
@@ -374,55 +374,73 @@ fn a_directory_that_another_load_writes_is_refused() {
 }
 
 #[test]
-fn an_input_of_which_nothing_is_stored_makes_its_source_and_what_it_refused_stands_in_the_ledger() {
+fn an_input_of_which_nothing_is_stored_makes_no_source_and_no_directory() {
     let home = tempfile::tempdir().unwrap();
     let (dir, csv) = (home.path().join("loom"), home.path().join("a.csv"));
-    let load = |name: &str, text: &str, more: &[&str]| {
-        fs::write(&csv, text).unwrap();
-        let (dir, csv) = (dir.to_str().unwrap(), csv.to_str().unwrap());
-        run(&[&["load", dir, "--source", name, csv], more].concat())
-    };
-    assert_eq!(load("s", "", &[]).status.code(), Some(1));
-    let nothing = load("s", "", &["--format", "json"]);
-    assert_eq!(nothing.status.code(), Some(1));
-    assert!(
-        stderr(&nothing).contains("--fields"),
-        "{}",
-        stderr(&nothing)
-    );
-    assert!(!dir.exists());
-
-    let empty = load("s", "a,a\n", &[]);
-    assert_eq!(stdout(&empty), "received=0 stored=0 refused=0 dropped=0\n");
-    assert!(empty.status.success());
-    assert!(stderr(&empty).contains("'a_1'"), "{}", stderr(&empty));
-    assert!(
-        stderr(&empty).contains("its columns become text"),
-        "{}",
-        stderr(&empty)
-    );
-    let names = source(&dir, "s").unwrap().fields;
-    let names: Vec<&str> = names.iter().map(|field| field.name.as_str()).collect();
-    assert_eq!(names, ["a", "a_1"]);
     let declared = home.path().join("s.toml");
     let field = "[[source.field]]\nname = 'n'\ntype = 'u64'\n";
-    fs::write(&declared, format!("[[source]]\nname = 'declared'\n{field}")).unwrap();
+    fs::write(&declared, format!("[[source]]\nname = 's'\n{field}")).unwrap();
     let fields = ["--format", "json", "--fields", declared.to_str().unwrap()];
-    assert!(load("declared", "", &fields).status.success());
-    assert_eq!(source(&dir, "declared").unwrap().fields.len(), 1);
-
-    let refused = load("late", "a,t\n1,\n2,\n", &["--ts", "t"]);
-    assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
-    assert!(records(&dir, "late").is_empty());
-    let told = lost(&dir, "late");
+    let load = |text: &str, more: &[&str]| {
+        fs::write(&csv, text).unwrap();
+        let (dir, csv) = (dir.to_str().unwrap(), csv.to_str().unwrap());
+        run(&[&["load", dir, "--source", "s", csv], more].concat())
+    };
+    let nothing = "received=0 stored=0 refused=0 dropped=0\n";
+    for (text, more, code, counts, words) in [
+        ("", &[][..], 1, nothing, "it is empty"),
+        ("", &["--format", "json"], 1, nothing, "--fields"),
+        (
+            "a,b\n",
+            &[],
+            0,
+            nothing,
+            "the input has no rows: source 's' is not created",
+        ),
+        (
+            "",
+            &fields,
+            0,
+            nothing,
+            "the input has no rows: source 's' is not created",
+        ),
+        (
+            "a,t\n1,\n2,\n",
+            &["--ts", "t"],
+            1,
+            "received=2 stored=0 refused=2 dropped=0\n",
+            "no row was stored: source 's' is not created",
+        ),
+    ] {
+        let output = load(text, more);
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "{text:?}: {}",
+            stderr(&output)
+        );
+        assert_eq!(stdout(&output), counts, "{text:?}");
+        assert!(
+            stderr(&output).contains(words),
+            "{text:?}: {}",
+            stderr(&output)
+        );
+        assert!(!dir.exists(), "{text:?}");
+    }
+    assert!(load("a,a\n1,2\n", &[]).status.success());
+    let refused = load("a,a_1\n1,2\n\"\n", &[]);
     assert_eq!(
-        told.iter().filter_map(|(_, rows)| *rows).sum::<u64>(),
-        2,
-        "{told:?}"
+        stdout(&refused),
+        "received=2 stored=1 refused=1 dropped=0\n"
     );
-
-    assert!(load("s", "a,a_1\n1,2\n", &[]).status.success());
-    assert_eq!(records(&dir, "s").len(), 1);
+    // Of a source that exists, refused rows stand in the ledger.
+    assert_eq!(
+        stdout(&load("a,a_1\n3\n", &[])),
+        "received=1 stored=0 refused=1 dropped=0\n"
+    );
+    let losses = lost(&dir, "s");
+    let records: u64 = losses.iter().filter_map(|(_, records)| *records).sum();
+    assert_eq!(records, 2, "{losses:?}");
 }
 
 #[test]
@@ -456,6 +474,45 @@ fn a_file_that_fails_with_no_row_stored_makes_no_source_and_counts_for_the_one_t
     };
     assert_eq!(records("s"), Some(186));
     assert!(source(&dir, "new").is_none());
+}
+
+#[test]
+fn add_fields_adds_none_where_every_row_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let csv = home.path().join("a.csv");
+    let direct = home.path().join("direct");
+    let through = home.path().join("through");
+    let daemon = Daemon::start(&through, &Config::default(), false).unwrap();
+    for dir in [&direct, &through] {
+        for (text, code) in [("n,t\n1,5\n", 0), ("n,t,late\n2,never,x\n3,,y\n", 1)] {
+            fs::write(&csv, text).unwrap();
+            let [dir, csv] = [dir, &csv].map(|path| path.to_str().unwrap());
+            let args = [
+                "load",
+                dir,
+                "--source",
+                "s",
+                "--ts",
+                "t",
+                "--add-fields",
+                csv,
+            ];
+            let piped = [&args[..7], &["--format", "csv", "-"]].concat();
+            // Of a file without a time nothing is read; of a pipe, each row is.
+            let output = match code {
+                0 => run(&args),
+                _ => {
+                    let file = fs::File::open(csv).unwrap();
+                    ingestd(&piped).stdin(file).output().unwrap()
+                }
+            };
+            assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
+        }
+    }
+    daemon.stop().unwrap();
+    for dir in [&direct, &through] {
+        assert_eq!(source(dir, "s").unwrap().fields.len(), 1);
+    }
 }
 
 #[test]
@@ -498,7 +555,7 @@ fn add_fields_extends_a_source_that_exists_with_and_without_a_daemon() {
             .iter()
             .map(|field| format!("{} {} {}", field.name, field.ty, field.nullable))
             .collect();
-        let [n, s] = ["n i64 false", "s utf8 false"];
+        let [n, s] = ["n i64 true", "s utf8 true"];
         assert_eq!(fields, [n, s, "late f64 true", "later bool true"]);
         let [one, two] = ["0100000000000000 78", "0200000000000000 79"];
         let two_late = format!("{two} 0000000000000440");

@@ -138,7 +138,7 @@ fn a_compressed_file_and_standard_input_load_as_what_they_hold() {
         );
         let loaded = place.load(&[], &file);
         loaded.gives(ALL, &[]);
-        assert_eq!(loaded.fields().unwrap(), ["n i64", "s utf8"], "{program}");
+        assert_eq!(loaded.fields().unwrap(), ["n i64?", "s utf8?"], "{program}");
         let mut cat = Command::new("cat")
             .arg(&file)
             .stdout(Stdio::piped())
@@ -202,6 +202,25 @@ fn many_rows() -> String {
         format!("{row},{random:016x}\n")
     });
     format!("n,s\n{}", rows.collect::<String>())
+}
+
+#[test]
+fn zeroes_behind_a_gzip_member_are_none_and_other_bytes_are_damage() {
+    let Some(member) = packed("gzip", CSV.as_bytes()) else {
+        return;
+    };
+    let place = Place::new();
+    let padded = [&member[..], &[0; 70_000]].concat();
+    place
+        .load(&[], &place.file("a.csv.gz", &padded))
+        .gives(ALL, &[]);
+    for behind in [&b"more than a header"[..], b"\0\0x"] {
+        let place = Place::new();
+        let file = place.file("a.csv.gz", &[&member[..], behind].concat());
+        place
+            .load(&[], &file)
+            .gives(ALL, &["its gzip data is damaged: "]);
+    }
 }
 
 #[test]
@@ -370,13 +389,89 @@ fn integers_that_would_be_times_of_1970_are_warned_of() {
     ] {
         let place = Place::new();
         let file = place.file("a.csv", format!("t,n\n{text},1\n").as_bytes());
+        let count = "1 time of column 't' in '";
         place
             .load(&["--ts", "t"], &file)
-            .gives("received=1 stored=1 refused=0 dropped=0", &[unit]);
+            .gives("received=1 stored=1 refused=0 dropped=0", &[unit, count]);
     }
     let place = Place::new();
-    let file = place.file("a.csv", b"t,n\n1700000000123456789,1\n5,2\n2024-01-01,3\n");
-    place.load(&["--ts", "t"], &file).gives(ALL, &[]);
+    let text = b"t,n\n1700000000123456789,1\n5,2\n2024-01-01,3\n1970-01-01T00:00:01Z,4\n";
+    place
+        .load(&["--ts", "t"], &place.file("a.csv", text))
+        .gives("received=4 stored=4 refused=0 dropped=0", &[]);
+}
+
+#[test]
+fn times_of_another_unit_are_counted_wherever_they_stand() {
+    let late: String = (0..40_000)
+        .map(|row| match row {
+            39_998.. => format!("{},1\n", 1_700_000_000 + row),
+            _ => format!("{},1\n", 1_700_000_000_000_000_000_i64 + row),
+        })
+        .collect();
+    let place = Place::new();
+    let file = place.file("late.csv", format!("t,n\n{late}").as_bytes());
+    place.load(&["--ts", "t"], &file).gives(
+        "received=40000 stored=40000 refused=0 dropped=0",
+        &[
+            "read as nanoseconds and lie in 1970; 1700039998 looks like seconds: use --ts-unit s",
+            "2 times of column 't' in '",
+        ],
+    );
+    let two = "received=2 stored=2 refused=0 dropped=0";
+    let place = Place::new();
+    let seconds = place.file("s.csv", b"t,n\n1700000000,1\n1700000001.5,1\n");
+    place.load(&["--ts", "t", "--ts-unit", "ms"], &seconds).gives(
+        two,
+        &[
+            "read as milliseconds and lie in 1970; 1700000000 looks like seconds: use --ts-unit s",
+            "lie in 1970; if that is wrong, correct --ts-unit",
+        ],
+    );
+    let place = Place::new();
+    let far = place.file(
+        "f.jsonl",
+        b"{\"t\":8000000000,\"n\":1}\n{\"t\":1,\"n\":1}\n",
+    );
+    place
+        .load(&["--ts", "t", "--ts-unit", "s"], &far)
+        .gives(two, &["1 time of column 't' in '"]);
+}
+
+#[test]
+fn dates_beyond_nanoseconds_become_null_in_a_nullable_field_and_are_counted() {
+    let field = |nullable| {
+        format!(
+            "[[source]]\nname = 's'\n[[source.field]]\nname = 't'\ntype = 'timestamp_ns'\nnullable = {nullable}\n[[source.field]]\nname = 'n'\ntype = 'u8'\n"
+        )
+    };
+    let rows = [
+        ("9999-12-31", 1),
+        ("2024-01-01 10:00", 2),
+        ("0001-01-01T00:00:00Z", 300),
+        ("soon", 4),
+    ];
+    let csv: String = rows.iter().map(|(t, n)| format!("{t},{n}\n")).collect();
+    let json: String = rows
+        .iter()
+        .map(|(t, n)| format!("{{\"t\":\"{t}\",\"n\":{n}}}\n"))
+        .collect();
+    for (name, text) in [("a.csv", format!("t,n\n{csv}")), ("a.jsonl", json)] {
+        let place = Place::new();
+        let file = place.file(name, text.as_bytes());
+        let fields = place.file("s.toml", field(true).as_bytes());
+        let loaded = place.load(&["--fields", fields.to_str().unwrap()], &file);
+        // The third row is refused for its number, and its time does not count.
+        loaded.gives(
+            "received=4 stored=2 refused=2 dropped=0",
+            &["row 3 of", "row 4 of", "1 time of field 't' in '"],
+        );
+        let place = Place::new();
+        let fields = place.file("s.toml", field(false).as_bytes());
+        let loaded = place.load(&["--fields", fields.to_str().unwrap()], &file);
+        let counts = String::from_utf8(loaded.output.stdout).unwrap();
+        assert_eq!(counts, "received=4 stored=1 refused=3 dropped=0\n");
+    }
 }
 
 #[test]
@@ -446,7 +541,7 @@ fn a_slow_pipe_is_sampled_for_two_seconds_from_its_first_row() {
     loaded.gives(
         "received=4 stored=4 refused=0 dropped=0",
         &[
-            "the fields are inferred from the first 2 rows of standard input: a f64 or NULL, b utf8 or NULL; declare others with --fields",
+            "the fields are inferred from the first 2 rows of standard input: a f64, b utf8; declare others with --fields",
             "key 'c' is left out: the source has no such field",
             "2 values left out: 2 of key 'c'",
         ],
@@ -462,22 +557,36 @@ type Words<'a> = &'a [&'a str];
 fn the_files_of_others_load_as_their_table_says() {
     let two = "received=2 stored=2 refused=0 dropped=0";
     let apache = ["--ts", "when", "--ts-format", "%d/%b/%Y:%H:%M:%S %z"];
-    let cases: [Case; 11] = [
+    let cases: [Case; 13] = [
         (
             "access.csv.gz",
             &apache,
             two,
-            &["status i64", "path utf8"],
+            &["status i64?", "path utf8?"],
             &[],
         ),
         (
             "array.json",
             &[],
             two,
-            &["n f64", "tags json", "at timestamp_ns?"],
+            &["n f64?", "tags json?", "at timestamp_ns?"],
             &["key 'tags' becomes json"],
         ),
         ("blank_line.csv", &[], ALL, &["n i64?"], &[]),
+        (
+            "concatenated.json",
+            &[],
+            "received=5 stored=5 refused=0 dropped=0",
+            &["a i64?"],
+            &[],
+        ),
+        (
+            "padded.csv.gz",
+            &[],
+            two,
+            &["at timestamp_ns?", "share f64?"],
+            &[],
+        ),
         (
             "cut_short.csv.gz",
             &[],
@@ -485,35 +594,35 @@ fn the_files_of_others_load_as_their_table_says() {
             &["n i64?", "s utf8?"],
             &["its gzip data ends too early: the file is cut short; get it again"],
         ),
-        ("documents.json.xz", &[], two, &["n i64"], &[]),
+        ("documents.json.xz", &[], two, &["n i64?"], &[]),
         (
             "headerless.tsv",
             &[],
             two,
-            &["column0 i64", "column1 utf8", "column2 timestamp_ns"],
+            &["column0 i64?", "column1 utf8?", "column2 timestamp_ns?"],
             &["its columns are named column0, column1, column2; use --header"],
         ),
-        ("members.csv.gz", &[], ALL, &["n i64", "s utf8"], &[]),
+        ("members.csv.gz", &[], ALL, &["n i64?", "s utf8?"], &[]),
         (
             "milliseconds.csv",
             &["--ts", "t", "--ts-unit", "ms"],
             two,
-            &["n i64"],
+            &["n i64?"],
             &[],
         ),
         (
             "nested.jsonl.zst",
             &[],
             ALL,
-            &["id i64", "user.name utf8?", "user.geo.x i64?"],
+            &["id i64?", "user.name utf8?", "user.geo.x i64?"],
             &[],
         ),
-        ("quotes.csv.bz2", &[], ALL, &["n i64", "text utf8?"], &[]),
+        ("quotes.csv.bz2", &[], ALL, &["n i64?", "text utf8?"], &[]),
         (
             "semicolons.csv",
             &[],
             two,
-            &["n i64", "ratio utf8", "city utf8"],
+            &["n i64?", "ratio utf8?", "city utf8?"],
             &["are separated by ';', as it seems"],
         ),
     ];

@@ -50,6 +50,7 @@ fn the_session_of_the_readme_runs() -> Result<()> {
         );
     }
     ensure!(!said.contains("Error"), "the session failed:\n{said}");
+    same_answers_later(place.path(), session)?;
 
     let python = fenced(&readme, "python")
         .next()
@@ -65,13 +66,48 @@ fn the_session_of_the_readme_runs() -> Result<()> {
     Ok(())
 }
 
+/// Asks the session's queries again on a demo that goes on, and on what is left of it: their answers differ by chance alone.
+fn same_answers_later(folder: &Path, session: &str) -> Result<()> {
+    let queries = session
+        .split_once("<<'SQL'\n")
+        .and_then(|(_, rest)| rest.split_once("\nSQL"))
+        .context("the session has no SQL")?
+        .0;
+    let demo = "target/release/ingestd demo demo.loom --seconds 60 &\nsleep 5";
+    let ask = format!("duckdb -unsigned -noheader -csv <<'SQL'\n{queries}\nSQL");
+    std::fs::remove_dir_all(folder.join("demo.loom"))?;
+    let early = run_session(folder, &format!("{demo}\n{ask} 2>&1"))?;
+    let late = run(folder, "bash", &["-euc", &ask])?;
+    // A line with a comma and no number is an index; three numbers are count, max and the quantile.
+    let numbers = |line: &str| -> Option<Vec<f64>> {
+        let parsed: Result<Vec<f64>, _> = line.split(',').map(str::parse).collect();
+        parsed.ok().filter(|numbers| numbers.len() == 3)
+    };
+    let indexes = |said: &str| -> Vec<String> {
+        let lines = said.lines().filter(|line| line.contains(",latency,"));
+        lines.map(str::to_owned).collect()
+    };
+    ensure!(
+        !indexes(&early).is_empty() && indexes(&early) == indexes(&late),
+        "early:\n{early}\nlate:\n{late}"
+    );
+    let statistics = |said: &str| said.lines().find_map(numbers).context("no statistics");
+    for (before, after) in statistics(&early)?.into_iter().zip(statistics(&late)?) {
+        ensure!(
+            (0.5..2.0).contains(&(after / before)),
+            "early:\n{early}\nlate:\n{late}"
+        );
+    }
+    Ok(())
+}
+
 #[test]
 fn the_readme_records_from_python_and_finds_the_record() -> Result<()> {
     let readme = std::fs::read_to_string(machine::root().join("README.md"))?;
     let place = clone()?;
     let session = fenced(&readme, "sh")
-        .nth(1)
-        .context("README.md has no second session")?;
+        .find(|block| block.contains("loom_client"))
+        .context("README.md has no session that records")?;
     let said = run_session(place.path(), session)?;
     for part in ["'stored': 2", "/pay", "9400"] {
         ensure!(

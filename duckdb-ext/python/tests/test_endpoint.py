@@ -1,6 +1,7 @@
 """The explorer's server under attack: it reads what it was given, and nothing else, within its limits."""
 
 import http.client
+import os
 import subprocess
 import sys
 import time
@@ -231,3 +232,23 @@ def test_the_database_is_locked(shown: Explorer) -> None:
     )
     assert answer["columns"][1] == ["false", "true"]
     assert duckdb.__version__ == "2.0.0"
+
+
+def test_ingestd_hands_over_to_the_package_of_its_path(ingestd: str, shop: Path, tmp_path: Path) -> None:
+    """`ingestd explore` starts the explorer of the python3 that PATH finds, and says what to install where it has none."""
+    installed = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    command = [ingestd, "explore", str(shop), "--no-browser", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=installed) as process:
+        try:
+            status, answer = Explorer(process).query(f"SELECT name FROM loom_sources('{shop}') WHERE name = 'request'")
+            assert (status, answer["columns"]) == (200, [["request"]])
+        finally:
+            process.kill()
+
+    bare = tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
+    refused = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PATH": f"{bare}/bin"})
+    assert refused.returncode == 1
+    assert refused.stderr == (
+        "ingestd: cannot start the explorer: python3 has no package loom_duckdb; install Loom's wheel there, with its extra 'explore'\n"
+    )

@@ -75,6 +75,16 @@ def test_the_statements_for_a_tool_load_and_attach(shop: Path) -> None:
         assert db.execute(f"SELECT loom_position('{shop}') > 0").fetchall() == [(True,)]
 
 
+def test_a_locked_database_reads_its_directory_and_no_other_file(shop: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret.csv").write_text("a\n1\n")
+    with loom_duckdb.connect(shop) as db:
+        db.execute(loom_duckdb.lock_sql(str(shop.parent / "sh*.loom")))
+        assert db.execute("SELECT count(*) FROM shop.request").fetchall() == [(RECORDS,)]
+        for refused in (f"FROM '{tmp_path}/secret.csv'", f"COPY (SELECT 1) TO '{tmp_path}/out.csv'", "SET lock_configuration = false"):
+            with pytest.raises(duckdb.Error):
+                db.execute(refused)
+
+
 def test_a_directory_with_a_quote_in_its_name_is_attached(shop: Path, tmp_path: Path) -> None:
     (tmp_path / "it's.loom").symlink_to(shop)
     with loom_duckdb.connect(tmp_path / "it's.loom", name="quoted") as db:

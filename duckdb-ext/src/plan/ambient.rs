@@ -4,6 +4,8 @@ use super::access::Access;
 
 /// What a call depends on beside its arguments.
 pub struct Ambient<'a> {
+    /// Which of the two extension files this is: the name of its folder.
+    pub file: &'static str,
     /// The setting `loom_dir`, where the adapter has settings.
     pub loom_dir: Option<String>,
     /// Whether the user has interrupted the query.

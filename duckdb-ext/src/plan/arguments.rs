@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::ambient::Ambient;
 use super::datum::{Datum, Interval};
+use super::parameters::Parameter;
 use super::paths::Given;
 use super::time::TimeArguments;
 use crate::error::{Problem, Result};
@@ -13,14 +14,17 @@ use crate::error::{Problem, Result};
 pub struct Arguments {
     /// Whose they are.
     function: &'static str,
+    /// What the function takes by position.
+    positional: &'static [Parameter],
     given: Vec<(&'static str, Datum)>,
 }
 
 impl Arguments {
-    /// None yet, of a function of this name.
-    pub fn of(function: &'static str) -> Arguments {
+    /// None yet, of a function of this name that takes these by position.
+    pub fn of(function: &'static str, positional: &'static [Parameter]) -> Arguments {
         Arguments {
             function,
+            positional,
             given: Vec::new(),
         }
     }
@@ -95,6 +99,10 @@ impl Arguments {
 
     /// A count that must be given.
     pub fn required_count(&self, name: &str) -> Result<u64> {
+        // Where one argument is missing, DuckDB takes the one before for the count.
+        if let (Some(Datum::Text(_)), None) = (self.get(name), self.get("dir")) {
+            return Err(self.no_directory());
+        }
         self.count(name)?.ok_or_else(|| missing(name))
     }
 
@@ -181,21 +189,29 @@ impl Arguments {
     /// the error says so.
     fn no_directory(&self) -> Problem {
         let function = self.function;
+        let call = |dir: &str, source: &str| {
+            let names = self
+                .positional
+                .iter()
+                .map(|parameter| match parameter.name {
+                    "dir" => dir,
+                    "source" => source,
+                    name => name,
+                });
+            format!("{function}({})", names.collect::<Vec<_>>().join(", "))
+        };
         let is_null = self.given.iter().any(|(name, _)| *name == "dir");
         let why = match self.get("source") {
-            _ if is_null => format!("dir is NULL; write {function}(dir, ...)"),
-            Some(Datum::Text(source))
-                if Path::new(source).exists() && self.get("index").is_some() =>
-            {
-                format!("an argument is missing; write {function}('{source}', source, index, ...)")
-            }
+            _ if is_null => format!("dir is NULL; write {}", call("dir", "source")),
             Some(Datum::Text(source)) if Path::new(source).exists() => format!(
-                "no directory is given: '{source}' was taken for the source; write {function}('{source}', source)"
+                "an argument is missing: '{source}' was taken for the source; write {}",
+                call(&format!("'{source}'"), "source")
             ),
             Some(Datum::Text(source)) => format!(
-                "no directory is given: '{source}' is the source; write {function}(dir, '{source}')"
+                "no directory is given: '{source}' is the source; write {}",
+                call("dir", &format!("'{source}'"))
             ),
-            _ => format!("no directory is given; write {function}(dir)"),
+            _ => format!("no directory is given; write {}", call("dir", "source")),
         };
         Problem::binder(format!(
             "{function}: {why}, or set loom_dir or the environment variable LOOM_DIR"
@@ -215,10 +231,12 @@ fn mismatch(name: &str, ty: &str, found: &Datum) -> Problem {
 mod tests {
     use super::*;
     use crate::plan::access::Access;
+    use crate::plan::parameters::{DIR, INDEX, N, SOURCE};
 
     fn arguments(given: &[(&'static str, Datum)]) -> Arguments {
         Arguments {
-            function: "loom_scan",
+            function: "loom_top",
+            positional: &[DIR, SOURCE, INDEX, N],
             given: given.to_vec(),
         }
     }
@@ -251,6 +269,7 @@ mod tests {
     #[test]
     fn the_directory_comes_from_the_argument_then_from_the_setting() {
         let ambient = Ambient {
+            file: "duckdb-v1",
             loom_dir: Some("/set".into()),
             stop: &|| false,
             threads: 1,
@@ -282,8 +301,23 @@ mod tests {
         assert!(said(&[("dir", Datum::Null)]).contains("dir is NULL"));
         assert!(said(&[]).contains("no directory is given"));
         let source = |name: &str| said(&[("source", Datum::Text(name.into()))]);
-        assert!(source("requests").contains("loom_scan(dir, 'requests')"));
-        assert!(source("/").contains("loom_scan('/', source)"));
+        assert!(source("requests").contains("loom_top(dir, 'requests', index, n)"));
+        assert!(source("/").contains("loom_top('/', source, index, n)"));
+    }
+
+    #[test]
+    fn a_forgotten_count_is_noticed() {
+        let text = |text: &str| Datum::Text(text.into());
+        let shifted = [
+            ("source", text("/")),
+            ("index", text("requests")),
+            ("n", text("latency")),
+        ];
+        let problem = arguments(&shifted).required_count("n").unwrap_err();
+        assert!(problem.to_string().contains("an argument is missing"));
+        let given = [("dir", text("/")), ("n", text("3"))];
+        let problem = arguments(&given).required_count("n").unwrap_err();
+        assert_eq!(problem.to_string(), "n takes BIGINT, not VARCHAR");
     }
 
     #[test]

@@ -143,7 +143,7 @@ fn held(time: TimeRange, parts: &[Part]) -> Result<TimeRange> {
     }
     let mut held = TimeRange::EMPTY;
     for part in parts {
-        let totals = part.snapshot.source_totals(part.source.id)?;
+        let totals = part.totals()?;
         if let (Some(first), Some(last)) = (totals.first_ts, totals.last_ts) {
             held.first = held.first.min(first);
             held.last = held.last.max(last);
@@ -210,19 +210,12 @@ fn whole_buckets(bucket: Bucket, time: TimeRange, parts: &[Part]) -> Result<Time
         kept.last = before(to);
     }
     let mut newest = None;
-    for Part {
-        snapshot, source, ..
-    } in parts
-    {
-        let totals = || snapshot.source_totals(source.id);
-        newest = newest.max(match source.own_time() {
-            true => totals()?.last_ts,
-            false => snapshot.newest_ts()?,
-        });
-        let oldest = match source.own_time() {
-            _ if snapshot.begin().0 == 0 => None,
-            true => totals()?.first_ts,
-            false => snapshot.oldest_ts()?,
+    for part in parts {
+        newest = newest.max(part.newest()?);
+        let oldest = match part.source.own_time() {
+            _ if part.snapshot.begin().0 == 0 => None,
+            true => part.totals()?.first_ts,
+            false => part.snapshot.oldest_ts()?,
         };
         if let Some(oldest) = oldest {
             kept.first = kept.first.max(after(bucket.range_of(oldest)));

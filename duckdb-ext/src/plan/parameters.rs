@@ -29,7 +29,8 @@ pub const INDEX: Parameter = parameter(
     SqlType::Text,
     "the name of an index of the source; loom_indexes(dir) lists them",
 );
-pub const N: Parameter = parameter("n", SqlType::I64, "how many records");
+/// Any type, so that a call without it fails here, not with a cast of another argument.
+pub const N: Parameter = parameter("n", SqlType::Any, "how many records");
 pub const T_FROM: Parameter = parameter(
     "t_from",
     SqlType::TimestampTz,

@@ -1,10 +1,10 @@
 //! One directory's share of a call: its source at one instant, and the values of an index that were asked for.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use loom_engine::query::{Predicate, Snapshot};
+use loom_engine::query::{Predicate, Snapshot, SourceTotals};
 use loom_engine::schema::{Index, RangeSet, Source};
-use loom_engine::{IndexId, Key, SourceId, ValueRange};
+use loom_engine::{IndexId, Key, SourceId, Timestamp, ValueRange};
 
 use crate::error::{Problem, Result};
 
@@ -15,6 +15,37 @@ pub struct Part {
     pub snapshot: Snapshot,
     pub source: Arc<Source>,
     pub chosen: Chosen,
+    totals: OnceLock<SourceTotals>,
+}
+
+impl Part {
+    pub fn new(dir: String, snapshot: Snapshot, source: Arc<Source>, chosen: Chosen) -> Part {
+        Part {
+            dir,
+            snapshot,
+            source,
+            chosen,
+            totals: OnceLock::new(),
+        }
+    }
+
+    /// What the source holds. The first call asks for it.
+    pub fn totals(&self) -> Result<SourceTotals> {
+        if let Some(totals) = self.totals.get() {
+            return Ok(*totals);
+        }
+        let totals = self.snapshot.source_totals(self.source.id)?;
+        Ok(*self.totals.get_or_init(|| totals))
+    }
+
+    /// Where `last` counts back from: the newest record of the directory, or of the source where it has its own times, which do not compare
+    /// with arrival.
+    pub fn newest(&self) -> Result<Option<Timestamp>> {
+        match self.source.own_time() {
+            true => Ok(self.totals()?.last_ts),
+            false => Ok(self.snapshot.newest_ts()?),
+        }
+    }
 }
 
 /// What an operator over an index is asked of, one for each directory.

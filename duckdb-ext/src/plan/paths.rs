@@ -1,7 +1,10 @@
 //! Which Loom directories a call means: a path, a glob or a list of them, from the argument, the setting or the environment.
 //! Globs are matched again for each execution.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+
+use loom_engine::Error;
 
 use super::access::Access;
 use super::ambient::Ambient;
@@ -79,7 +82,7 @@ fn matches(given: &str, pattern: &Path, ambient: &Ambient<'_>) -> Result<Vec<Pat
             continue;
         }
         found += 1;
-        if path.join("loom.json").exists() {
+        if is_loom(&path)? {
             directories.push(path);
         }
     }
@@ -95,6 +98,18 @@ fn matches(given: &str, pattern: &Path, ambient: &Ambient<'_>) -> Result<Vec<Pat
             if found == 1 { "path" } else { "paths" }
         ))),
         _ => Ok(directories),
+    }
+}
+
+/// Whether a match of a glob is a Loom directory. One that cannot be searched may be: its records must not be missing silently.
+fn is_loom(path: &Path) -> Result<bool> {
+    let file = path.join("loom.json");
+    match std::fs::metadata(&file) {
+        Ok(_) => Ok(true),
+        Err(source) if source.kind() == ErrorKind::PermissionDenied => {
+            Err(Error::io(file, source).into())
+        }
+        Err(_) => Ok(false),
     }
 }
 
@@ -114,6 +129,7 @@ mod tests {
 
     fn ambient(stop: &dyn Fn() -> bool) -> Ambient<'_> {
         Ambient {
+            file: "duckdb-v1",
             loom_dir: None,
             stop,
             threads: 1,

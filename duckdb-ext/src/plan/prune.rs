@@ -12,9 +12,13 @@ use super::clause::{Clause, Step, Term};
 use super::columns::{Shown, shown};
 use super::datum::Datum;
 
-/// What the clause says of a source whose `fields` first fields were bound.
-pub fn predicate(clause: &Clause, source: &Source, fields: usize) -> Predicate {
-    let reader = Reader { source, fields };
+/// What the clause says of a source of the directory `dir`, of which the `fields` first fields were bound.
+pub fn predicate(clause: &Clause, dir: &str, source: &Source, fields: usize) -> Predicate {
+    let reader = Reader {
+        dir,
+        source,
+        fields,
+    };
     let meaning = reader.meaning(clause);
     reader.conjunction(&[meaning], &Known::default())
 }
@@ -22,6 +26,7 @@ pub fn predicate(clause: &Clause, source: &Source, fields: usize) -> Predicate {
 /// What a clause says, in terms of times and keys.
 enum Meaning {
     All,
+    Nothing,
     Times(RangeSet<Timestamp>),
     /// The field is not NULL and has one of these keys.
     Keys(usize, RangeSet<Key>),
@@ -33,6 +38,7 @@ enum Meaning {
 type Known = HashMap<usize, RangeSet<Key>>;
 
 struct Reader<'a> {
+    dir: &'a str,
     source: &'a Source,
     fields: usize,
 }
@@ -58,6 +64,18 @@ impl Reader<'_> {
 
     /// The rows that pass at least one of the tests of one term.
     fn one_of<'d>(&self, term: &Term, tests: impl Iterator<Item = (Op, &'d Datum)>) -> Meaning {
+        if let Some(text) = self.constant(term) {
+            let mut tests = tests;
+            let may_pass = tests.any(|(op, value)| match (op, value) {
+                (Op::Eq, Datum::Text(other)) => text == other,
+                _ => true,
+            });
+            return if may_pass {
+                Meaning::All
+            } else {
+                Meaning::Nothing
+            };
+        }
         let Some(subject) = self.subject(term) else {
             return Meaning::All;
         };
@@ -77,6 +95,16 @@ impl Reader<'_> {
             Subject::TimeField(field) | Subject::Number(field, _) | Subject::Labels(field) => {
                 Meaning::Keys(field, keys)
             }
+        }
+    }
+
+    /// The text that a column shows in every row of the source.
+    fn constant(&self, term: &Term) -> Option<&str> {
+        match shown(term.column, self.fields) {
+            _ if !term.steps.is_empty() => None,
+            Shown::Source => Some(&self.source.name),
+            Shown::Dir => Some(self.dir),
+            _ => None,
         }
     }
 
@@ -152,6 +180,7 @@ impl Reader<'_> {
     fn predicate(&self, meaning: &Meaning, known: &Known) -> Predicate {
         match meaning {
             Meaning::All => Predicate::All,
+            Meaning::Nothing => Predicate::Nothing,
             Meaning::Times(times) => Predicate::times(times.clone()),
             Meaning::Keys(_, keys) if keys.is_empty() => Predicate::Nothing,
             Meaning::Keys(field, keys) => {
@@ -264,6 +293,7 @@ mod tests {
     const LOAD: usize = 5;
     const DUE: usize = 6;
     const NOTE: usize = 7;
+    const DIR: usize = 9;
 
     fn of(clause: &Clause) -> Predicate {
         let mut catalog = Catalog::new();
@@ -271,7 +301,7 @@ mod tests {
             catalog.define_source(&def, Address::ZERO).unwrap();
         }
         let source = catalog.find("request").unwrap();
-        predicate(clause, source, 5)
+        predicate(clause, "a.loom", source, 5)
     }
 
     fn term(column: usize) -> Term {
@@ -321,6 +351,10 @@ mod tests {
             Predicate::All
         );
         assert_eq!(
+            of(&compare(0, Op::Eq, Datum::Text("other".into()))),
+            Predicate::Nothing
+        );
+        assert_eq!(
             of(&compare(LATENCY, Op::Eq, Datum::Null)),
             Predicate::Nothing
         );
@@ -329,6 +363,26 @@ mod tests {
             Predicate::All
         );
         assert_eq!(of(&compare(99, Op::Eq, Datum::Int(1))), Predicate::All);
+    }
+
+    #[test]
+    fn a_directory_that_is_not_asked_for_has_nothing() {
+        let dir = |text: &str| compare(DIR, Op::Eq, Datum::Text(text.into()));
+        assert_eq!(of(&dir("a.loom")), Predicate::All);
+        assert_eq!(of(&dir("b.loom")), Predicate::Nothing);
+        let list = |texts: &[&str]| Clause::In {
+            term: term(DIR),
+            values: texts
+                .iter()
+                .map(|text| Datum::Text((*text).into()))
+                .collect(),
+        };
+        assert_eq!(of(&list(&["a.loom", "b.loom"])), Predicate::All);
+        assert_eq!(of(&list(&["b.loom", "c.loom"])), Predicate::Nothing);
+        let either = Clause::Or(vec![dir("b.loom"), compare(LATENCY, Op::Le, Datum::Int(9))]);
+        assert_eq!(of(&either), value(1, 0, 9));
+        let less = compare(DIR, Op::Lt, Datum::Text("0".into()));
+        assert_eq!(of(&less), Predicate::All);
     }
 
     #[test]

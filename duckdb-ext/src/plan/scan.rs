@@ -94,12 +94,17 @@ impl ScanPlan {
     }
 
     fn spec(&self, part: &Part, offered: &Clause, newest: Option<Timestamp>) -> Result<ScanSpec> {
-        let Part { source, chosen, .. } = part;
+        let Part {
+            dir,
+            source,
+            chosen,
+            ..
+        } = part;
         let exact = [self.times.predicate(newest)?, chosen.predicate()];
         Ok(ScanSpec {
             source: source.id,
             exact: Predicate::and(exact),
-            prune: prune::predicate(offered, source, self.selection.fields().len()),
+            prune: prune::predicate(offered, dir, source, self.selection.fields().len()),
             index_filters: chosen
                 .index
                 .iter()
@@ -114,7 +119,7 @@ impl ScanPlan {
 pub fn records(parts: &[Part]) -> Result<u64> {
     let mut records = 0;
     for part in parts {
-        records += part.snapshot.source_totals(part.source.id)?.records;
+        records += part.totals()?.records;
     }
     Ok(records)
 }

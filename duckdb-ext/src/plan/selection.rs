@@ -118,12 +118,7 @@ impl Selection {
             .source(&self.source)
             .map_err(|error| unknown(error, &dir))?;
         let chosen = self.resolve(&source, &dir)?;
-        Ok(Part {
-            dir,
-            snapshot,
-            source,
-            chosen,
-        })
+        Ok(Part::new(dir, snapshot, source, chosen))
     }
 
     /// The index by its name, and the bounds in its keys.
@@ -158,22 +153,13 @@ impl Selection {
     }
 }
 
-/// The time that `last` counts back from, where it was given: the newest record of the directories, or of the source where it has its own
-/// times, which do not compare with arrival.
+/// The time that `last` counts back from in all directories together, where it was given.
 pub fn newest(parts: &[Part], times: &TimeArguments) -> Result<Option<Timestamp>> {
     let mut newest = None;
-    if times.last.is_none() {
-        return Ok(newest);
-    }
-    for Part {
-        snapshot, source, ..
-    } in parts
-    {
-        newest = newest.max(if source.own_time() {
-            snapshot.source_totals(source.id)?.last_ts
-        } else {
-            snapshot.newest_ts()?
-        });
+    if times.last.is_some() {
+        for part in parts {
+            newest = newest.max(part.newest()?);
+        }
     }
     Ok(newest)
 }

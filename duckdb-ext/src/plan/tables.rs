@@ -32,6 +32,8 @@ struct About<'a> {
     directory: &'a Arc<Directory>,
     snapshot: &'a Snapshot,
     poll: &'a Poll<'a>,
+    /// The extension file that was loaded.
+    file: &'static str,
 }
 
 impl DirectoryTable {
@@ -79,7 +81,8 @@ impl DirectoryTable {
 
     pub fn status(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<DirectoryTable> {
         DirectoryTable::bind(arguments, ambient, |about| {
-            let entries = status_entries(&about.directory.status()?);
+            let mut entries = vec![("extension", about.file.to_owned())];
+            entries.extend(status_entries(&about.directory.status()?));
             Ok(entries
                 .into_iter()
                 .map(|(key, value)| vec![about.dir(), Cell::from(key), Cell::Text(value)])
@@ -103,6 +106,7 @@ impl DirectoryTable {
                 directory: &directory,
                 snapshot: &directory.snapshot()?,
                 poll: &Poll::new(ambient.stop),
+                file: ambient.file,
             };
             rows.extend((self.rows)(&about)?);
         }

@@ -15,6 +15,7 @@ use crate::plan::functions::{Bound, FUNCTIONS, Function, Running, Worker};
 
 /// C API v1 has no way to learn of an interrupt, nor of how many threads the user allows.
 const AMBIENT: Ambient<'static> = Ambient {
+    file: "duckdb-v1",
     loom_dir: None,
     stop: &|| false,
     threads: 1,
@@ -102,7 +103,7 @@ unsafe extern "C" fn bind(info: ffi::duckdb_bind_info) {
         // SAFETY: the extra information is the static function that was registered.
         let function: &'static Function =
             unsafe { &*ffi::duckdb_bind_get_extra_info(info).cast::<Function>() };
-        let mut arguments = Arguments::of(function.name);
+        let mut arguments = Arguments::of(function.name, function.positional);
         for (at, parameter) in function.positional.iter().enumerate() {
             // SAFETY: the information is live for the call, and the value that it gives is ours.
             let value = unsafe { OwnedValue::new(ffi::duckdb_bind_get_parameter(info, at as u64)) };

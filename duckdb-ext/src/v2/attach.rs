@@ -48,7 +48,7 @@ struct Attach {
 impl PragmaQueryCallbacks for Attach {
     fn query(&self, context: &Context, given: BindArguments<'_>) -> duckdb_neo::Result<String> {
         within(Callback::Attach, context, |ambient| {
-            let mut arguments = Arguments::of("loom_attach");
+            let mut arguments = Arguments::of("loom_attach", &[DIR]);
             for (at, parameter) in PARAMETERS.iter().enumerate() {
                 let value = given.value(at).map_err(problem)?;
                 let value = value.ok_or_else(|| Problem::not_constant(parameter.name))?;

@@ -98,6 +98,7 @@ pub fn within<T>(
 ) -> duckdb_neo::Result<T> {
     let stop = || interrupted(context);
     let ambient = Ambient {
+        file: "duckdb-v2.0.0",
         loom_dir: settings::loom_dir(context),
         stop: &stop,
         threads: settings::threads(context),
@@ -133,7 +134,7 @@ impl TableFunctionCallbacks for Callbacks {
         handle: BindFunctionHandle<'_>,
     ) -> duckdb_neo::Result<Bound> {
         within(Callback::Bind, context, |ambient| {
-            let mut arguments = Arguments::of(self.function.name);
+            let mut arguments = Arguments::of(self.function.name, self.function.positional);
             for (parameter, argument) in self
                 .positional
                 .iter()

@@ -140,6 +140,7 @@ const BESIDES: [(&str, &[&str]); 16] = [
             "catalog frame ends too early",
             "status frame ends too early",
             "ring frame ends too early",
+            "lost frame ends too early",
             "refused frame ends too early",
             "hello frame has # bytes too many",
             "sync frame has # bytes too many",

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::Result;
+use crate::log::Opening;
 use crate::log::storage::{OsStorage, Storage};
-use crate::log::{Opening, is_for_space};
 
 use super::boundary;
 use super::options::{WhenFull, WriterOptions};
@@ -43,7 +43,7 @@ impl Writer {
         let open = || Opening::open_with(Arc::clone(&storage), dir, &options.log);
         loop {
             match Self::recover(open()?, options, index_logs) {
-                Err(error) if options.when_full == WhenFull::Evict && is_for_space(&error) => {
+                Err(error) if options.when_full == WhenFull::Evict && error.is_for_space() => {
                     if !boundary::evict_oldest(open()?)? {
                         return Err(error);
                     }

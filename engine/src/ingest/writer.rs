@@ -136,6 +136,13 @@ impl Writer {
         Ok(())
     }
 
+    /// After `try_push_batch` took less than everything: waits a little for room, at most 10 ms, and returns whether there is some. While
+    /// there is none, `trouble` says whether the disk takes nothing.
+    pub fn wait_for_room(&mut self) -> Result<bool> {
+        let room = self.room_for_chunk();
+        self.logs.wait_for_room(room)
+    }
+
     /// Figure 9's `sync`: returns when everything pushed so far is visible, with `batch` durability when it is durable.
     pub fn sync(&mut self) -> Result<()> {
         match self.durability {

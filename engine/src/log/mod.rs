@@ -29,7 +29,6 @@ pub use options::{Durability, LogOptions};
 pub use read::reader::{DaemonWords, LogReader, LogWords, Origin, Tails};
 pub use start::opening::{Opening, Recovered};
 pub use ticks::Ticks;
-pub(crate) use write::fault::is_for_space;
 pub use write::logs::{LogStats, Logs};
 
 /// Files and system calls as the logs see them.

@@ -23,6 +23,8 @@ pub enum LossStage {
     Log = 2,
     /// A daemon ended without a clean stop.
     Crash = 3,
+    /// In the kernel, before a daemon saw it.
+    Kernel = 4,
 }
 
 /// Why records were lost.
@@ -47,22 +49,30 @@ pub enum LossReason {
     NoSuchSource = 8,
     /// More causes came at once than there is room for: these records have several.
     Several = 9,
+    /// A buffer of the kernel had no room for it.
+    BufferFull = 10,
 }
 
 impl LossStage {
-    const ALL: [LossStage; 3] = [LossStage::Input, LossStage::Log, LossStage::Crash];
+    const ALL: [LossStage; 4] = [
+        LossStage::Input,
+        LossStage::Log,
+        LossStage::Crash,
+        LossStage::Kernel,
+    ];
 
     pub const fn label(self) -> &'static str {
         match self {
             LossStage::Input => "input",
             LossStage::Log => "log",
             LossStage::Crash => "crash",
+            LossStage::Kernel => "kernel",
         }
     }
 }
 
 impl LossReason {
-    const ALL: [LossReason; 9] = [
+    const ALL: [LossReason; 10] = [
         LossReason::Malformed,
         LossReason::TooLong,
         LossReason::SourceClosed,
@@ -72,6 +82,7 @@ impl LossReason {
         LossReason::Unknown,
         LossReason::NoSuchSource,
         LossReason::Several,
+        LossReason::BufferFull,
     ];
 
     pub const fn label(self) -> &'static str {
@@ -85,6 +96,7 @@ impl LossReason {
             LossReason::Unknown => "unknown",
             LossReason::NoSuchSource => "no such source",
             LossReason::Several => "several causes",
+            LossReason::BufferFull => "buffer full",
         }
     }
 
@@ -100,6 +112,7 @@ impl LossReason {
             | LossReason::LogFailed
             | LossReason::Several => LossStage::Log,
             LossReason::Unknown => LossStage::Crash,
+            LossReason::BufferFull => LossStage::Kernel,
         }
     }
 

@@ -11,13 +11,15 @@ pub const RESERVED_FIELDS: [&str; 5] = ["source", "ts", "ts_ns", "addr", "dir"];
 
 /// How many suggestions an error makes.
 const SUGGESTIONS_MAX: usize = 3;
+/// How many names an error lists where it has nothing to suggest.
+const LISTED_MAX: usize = 10;
 /// Names are compared by this many characters, so that a long one costs little.
 const COMPARED_CHARS: usize = 64;
 
 /// Refuses names that are empty, too long, or hold a control character. `what` is "source", "field", ….
 pub(super) fn check_name(what: &str, name: &str) -> Result<()> {
     if name.is_empty() {
-        return Err(Error::schema(format!("a {what} has an empty name")));
+        return Err(Error::schema(format!("the name of the {what} is empty")));
     }
     if name.len() > NAME_BYTES_MAX {
         return Err(Error::schema(format!(
@@ -88,6 +90,28 @@ pub fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Vec<Str
         .take(SUGGESTIONS_MAX)
         .map(|(_, name)| name.to_owned())
         .collect()
+}
+
+/// The end of a sentence about an unknown name: what it may have meant, or else what there is. `noun` is "sources" or "indexes".
+pub(super) fn hint<'a>(
+    given: &str,
+    noun: &str,
+    known: impl Iterator<Item = &'a str> + Clone,
+) -> String {
+    let near = nearest(given, known.clone());
+    if !near.is_empty() {
+        return format!("did you mean '{}'?", near.join("' or '"));
+    }
+    let count = known.clone().count();
+    let names: Vec<String> = known
+        .take(LISTED_MAX)
+        .map(|name| format!("'{name}'"))
+        .collect();
+    match names.as_slice() {
+        [] => format!("there are no {noun}"),
+        names if names.len() < count => format!("some {noun} are: {}", names.join(", ")),
+        names => format!("the {noun} are: {}", names.join(", ")),
+    }
 }
 
 #[cfg(test)]

@@ -55,45 +55,54 @@ class Source:
             if unknown := row.keys() - set(self.columns):
                 raise ValueError(f"unknown fields {sorted(unknown)}; the columns are {self.columns}")
             row = [row.get(column) for column in self.columns]
+        if self.own and not isinstance(row[0], int):
+            raise ValueError(f"ts is nanoseconds since the epoch, not {row[0]!r:.60}")
         head = struct.pack("<q", row[0]) if self.own else b""
         values = row[self.own:]
         if not self.fields and len(values) == 1:  # raw
             return head + values[0]
         if len(values) != len(self.fields):
             raise ValueError(f"{len(row)} values for the columns {self.columns}")
-        nulls, nullable, fixed, varying = 0, 0, b"", []
+        nulls, nullable, fixed, varying, lengths = 0, 0, b"", b"", b""
         for field, form, labels, value in zip(self.fields, self.formats, self.labels, values):
             nulls |= (value is None) << nullable
             nullable += field["nullable"]
             if value is None and not field["nullable"]:
                 raise ValueError(f"{field['name']} cannot be NULL")
-            if isinstance(value, str):
-                value = labels[value] if labels else value.encode()
-            if form == "":
-                varying.append(value or b"")
-                continue
-            if form.endswith("s") and len(value or b"") > struct.calcsize(form):
-                raise ValueError(f"{field['name']} is {field['type']}, not {len(value)} bytes")
-            if value is None:
-                value = b"" if form.endswith("s") else 0
-            fixed += struct.pack("<" + form, value)
-        lengths = struct.pack(f"<{len(varying)}H", *map(len, varying))
-        return b"".join([head, nulls.to_bytes((nullable + 7) // 8, "little"), fixed, lengths, *varying])
+            try:
+                raw = value
+                if isinstance(raw, str):
+                    raw = labels[raw] if labels else raw.encode()
+                if raw is None:
+                    raw = b"" if form == "" or form.endswith("s") else 0
+                if form == "":
+                    lengths += struct.pack("<H", len(raw))
+                    varying += raw
+                elif form.endswith("s") and len(raw) > struct.calcsize(form):
+                    raise ValueError(f"{field['name']} is {field['type']}, not {len(raw)} bytes")
+                else:
+                    fixed += struct.pack("<" + form, raw)
+            except (struct.error, KeyError, TypeError) as error:
+                known = f" or one of {list(labels)}" if labels else ""
+                raise ValueError(f"{field['name']} is {field['type']}{known}, not {value!r:.60}") from error
+        return b"".join([head, nulls.to_bytes((nullable + 7) // 8, "little"), fixed, lengths, varying])
 
 
 class Client:
     def __init__(self, directory, name):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
+        opened = None
+        try:  # through a descriptor, for a socket's path is at most 107 bytes long
             opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-        except OSError as error:
-            raise LoomError(f"no daemon runs on {directory}: {error}; start one with 'ingestd run {directory}'") from error
-        try:  # through the descriptor, for a socket's path is at most 107 bytes long
             self.socket.connect(f"/proc/self/fd/{opened}/ingest.sock")
+        except PermissionError as error:
+            raise LoomError(f"this user may not push to {directory}: {error}; "
+                            "join the daemon's [access] group, which also needs socket = \"group\"") from error
         except OSError as error:
             raise LoomError(f"no daemon runs on {directory}: {error}; start one with 'ingestd run {directory}'") from error
         finally:
-            os.close(opened)
+            if opened is not None:
+                os.close(opened)
         self.request, self.sources, self.pending = 0, {}, bytearray()
         name = name.encode()
         self._frame(0x01, 0, b"LOOMSOCK" + struct.pack("<HH", 1, len(name)) + name)

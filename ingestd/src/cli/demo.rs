@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use ingestd::client::{Client, ClientOptions};
-use ingestd::config::Config;
+use ingestd::config::{ByteSize, Config};
 use ingestd::daemon::Daemon;
 use ingestd::demo::{self, DemoOptions, NEEDLES};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -21,7 +21,8 @@ use super::stdout::say;
 /// Generate example data with a daemon of its own
 ///
 /// Runs a daemon on DIR that records generated requests, system calls and packets of a Redis host. Among them are six needles: a mangled
-/// packet that causes a slow system call and a slow request. Query DIR meanwhile or later; the demo keeps it.
+/// packet that causes a slow system call and a slow request. They lie in the last 30 seconds of the run. Query DIR meanwhile or later; the
+/// demo keeps it.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  ingestd demo /tmp/loom --seconds 60 --rate 2000000 --truth /tmp/truth.jsonl"
@@ -35,6 +36,9 @@ pub struct Args {
     /// Records per second, of the three sources together
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     rate: u64,
+    /// Size of all log files; the oldest records go first
+    #[arg(long, value_name = "SIZE", default_value = "2GiB")]
+    keep: ByteSize,
     /// Write the ids and times of the six needles to this file, one JSON object per line
     #[arg(long, value_name = "FILE")]
     truth: Option<PathBuf>,
@@ -44,7 +48,7 @@ impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         log_to_stderr();
         let signals = catch_signals()?;
-        let daemon = Daemon::start(&self.dir, &Config::default(), false)?;
+        let daemon = Daemon::start(&self.dir, &self.config()?, false)?;
         let interrupted = Arc::new(AtomicBool::new(false));
         for signal in [SIGTERM, SIGINT] {
             signal_hook::flag::register(signal, Arc::clone(&interrupted))
@@ -66,6 +70,7 @@ impl Args {
             &DemoOptions {
                 rate: self.rate,
                 duration: Duration::from_secs(self.seconds),
+                keep_bytes: self.keep.0,
                 seed: seed(),
                 truth: self.truth,
             },
@@ -92,6 +97,12 @@ impl Args {
             );
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    fn config(&self) -> anyhow::Result<Config> {
+        let (segment, keep) = (ByteSize(demo::SEGMENT_BYTES), self.keep);
+        let text = format!("log.segment = '{segment}'\nretention.max_bytes = '{keep}'\n");
+        Config::parse(&text).map_err(|error| anyhow!("cannot use --keep {keep}: {}", error.message))
     }
 }
 

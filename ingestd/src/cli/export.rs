@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use ingestd::input::parse_timestamp_ns;
 use ingestd::output::{Export, export, parse_range};
 use loom_engine::query::Directory;
 use loom_engine::schema::Source;
-use loom_engine::{Error, IndexId, TimeRange, Timestamp, ValueRange};
+use loom_engine::{IndexId, TimeRange, Timestamp, ValueRange};
 
 use super::stdout::say;
 
@@ -56,14 +56,7 @@ pub struct Args {
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let snapshot = Directory::open(&self.dir)?.snapshot()?;
-        let source = match snapshot.source(&self.source) {
-            Err(error) => {
-                let sources = snapshot.catalog().sources();
-                let names = sources.map(|source| source.name.as_str());
-                bail!(with_names(error, "sources", names))
-            }
-            Ok(source) => source,
-        };
+        let source = snapshot.source(&self.source)?;
         let index = match &self.index {
             Some(name) => Some(self.index_range(&source, name)?),
             None => None,
@@ -100,8 +93,7 @@ impl Args {
         name: &str,
     ) -> anyhow::Result<(IndexId, Option<ValueRange>)> {
         let Some(index) = source.index(name) else {
-            let names = source.indexes.iter().map(|index| index.name.as_str());
-            bail!(with_names(source.unknown_index(name), "indexes", names));
+            bail!(source.unknown_index(name));
         };
         let field = index
             .value_field()
@@ -129,23 +121,6 @@ impl Args {
         };
         Ok((index.id, range))
     }
-}
-
-/// An error about an unknown name, with the known ones where none of them is alike.
-fn with_names<'a>(error: Error, noun: &str, names: impl Iterator<Item = &'a str>) -> anyhow::Error {
-    let (Error::UnknownSource { nearest, .. } | Error::UnknownIndex { nearest, .. }) = &error
-    else {
-        return error.into();
-    };
-    if !nearest.is_empty() {
-        return error.into();
-    }
-    let names: Vec<_> = names.map(|name| format!("'{name}'")).collect();
-    let names = match names.as_slice() {
-        [] => "none".to_owned(),
-        names => names.join(", "),
-    };
-    anyhow!("{error}; the {noun} are: {names}")
 }
 
 fn time(text: &str) -> anyhow::Result<Timestamp> {

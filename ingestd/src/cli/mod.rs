@@ -5,10 +5,14 @@
 mod catalog;
 mod check;
 mod demo;
+mod explore;
 mod export;
+mod generate;
 mod index;
 mod load;
+mod record;
 mod run;
+mod service;
 mod source;
 mod status;
 mod stdout;
@@ -18,7 +22,7 @@ mod validate;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Record complete high-frequency telemetry in a Loom directory
 #[derive(Parser)]
@@ -33,6 +37,8 @@ enum Command {
     Run(run::Args),
     Demo(demo::Args),
     Load(load::Args),
+    Record(record::Args),
+    Explore(explore::Args),
     Export(export::Args),
     Source(source::Args),
     Index(index::Args),
@@ -40,6 +46,7 @@ enum Command {
     Top(top::Args),
     Check(check::Args),
     Validate(validate::Args),
+    Generate(generate::Args),
 }
 
 impl Command {
@@ -48,6 +55,8 @@ impl Command {
             Command::Run(args) => args.run(),
             Command::Demo(args) => args.run(),
             Command::Load(args) => args.run(),
+            Command::Record(args) => args.run(),
+            Command::Explore(args) => args.run(),
             Command::Export(args) => args.run(),
             Command::Source(args) => args.run(),
             Command::Index(args) => args.run(),
@@ -55,6 +64,7 @@ impl Command {
             Command::Top(args) => args.run(),
             Command::Check(args) => args.run(),
             Command::Validate(args) => args.run(),
+            Command::Generate(args) => args.run(),
         }
     }
 }
@@ -65,6 +75,11 @@ pub fn main() -> ExitCode {
         eprintln!("ingestd: {}", sentence(&error));
         ExitCode::FAILURE
     })
+}
+
+/// What `clap` knows of the command line.
+fn definition() -> clap::Command {
+    CommandLine::command()
 }
 
 /// An error and its causes, each once: many errors name their cause themselves.

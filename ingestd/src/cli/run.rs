@@ -11,6 +11,8 @@ use ingestd::daemon::Daemon;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
+use super::service;
+
 /// How often the daemon's own threads are looked after.
 const CHECK: Duration = Duration::from_millis(500);
 /// A further signal within this time is the same request: `timeout` signals the process and its group, and others that stop a group may
@@ -46,14 +48,22 @@ impl Args {
         let config = load_config(self.config.as_deref())?;
         let daemon = Daemon::start(&self.dir, &config, self.accept_clock)?;
         tracing::info!("listening on {}/ingest.sock", self.dir.display());
+        service::ready(&daemon);
         loop {
             match signals.recv_timeout(CHECK) {
-                Ok(SIGHUP) => reload(&daemon, self.config.as_deref())?,
+                Ok(SIGHUP) => {
+                    service::reloading();
+                    reload(&daemon, self.config.as_deref())?;
+                    service::ready(&daemon);
+                }
                 Ok(_) => break,
-                Err(RecvTimeoutError::Timeout) if daemon.is_alive() => {}
+                Err(RecvTimeoutError::Timeout) if daemon.is_alive() => {
+                    service::feed_watchdog(&daemon);
+                }
                 Err(_) => break,
             }
         }
+        service::stopping();
         stop(daemon, &signals)?;
         Ok(ExitCode::SUCCESS)
     }

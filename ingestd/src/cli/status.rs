@@ -1,6 +1,5 @@
 //! `ingestd status`: the state of the daemon and of each source, once.
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -37,7 +36,7 @@ impl Args {
                 return Ok(ExitCode::SUCCESS);
             }
             // The directory's group may read it and need not be allowed to push.
-            Err(ClientError::Io(error)) if error.kind() == ErrorKind::PermissionDenied => {
+            Err(ClientError::NotAllowed(_)) => {
                 show(from_the_directory(
                     &self.dir,
                     "running; this user may not use its socket",

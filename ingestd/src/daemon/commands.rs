@@ -68,6 +68,18 @@ pub(super) fn carry_out(
             })?;
             (request, entered.map(|()| Reply::Done { request }))
         }
+        Request::Lost {
+            request,
+            records,
+            source,
+            reason,
+        } => {
+            let (source, reason) = (source.to_owned(), reason.to_owned());
+            let entered = inbox.call(Some(peer), move |recorder| {
+                recorder.enter_lost(&source, records, &reason)
+            })?;
+            (request, entered.map(|()| Reply::Done { request }))
+        }
         Request::Catalog { request } => {
             let learner = Arc::clone(peer);
             let catalog = inbox.call(Some(peer), move |recorder| {

@@ -1,6 +1,6 @@
 //! Why a daemon does not start, refuses a configuration, or has ended.
 
-use std::io::{self, ErrorKind};
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -34,13 +34,8 @@ pub enum DaemonError {
 impl DaemonError {
     /// Why a directory cannot be opened. If the disk has too little room, with a remedy.
     pub(super) fn of_start(error: EngineError, on_full: OnFull) -> DaemonError {
-        match &error {
-            EngineError::Io { source, .. }
-                if matches!(
-                    source.kind(),
-                    ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge
-                ) => {}
-            _ => return error.into(),
+        if !error.is_for_space() {
+            return error.into();
         }
         let remedy = match on_full {
             OnFull::Evict => "retention left no older file to remove; free some space",

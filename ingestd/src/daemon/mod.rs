@@ -184,6 +184,11 @@ impl Daemon {
         self.inbox.is_alive()
     }
 
+    /// Waits until the writer thread takes the next message. False once the thread has failed.
+    pub fn answers(&self) -> bool {
+        self.inbox.call(None, |_| ()).is_ok()
+    }
+
     pub fn status(&self) -> Result<DaemonStatus, DaemonError> {
         self.inbox
             .call(None, |recorder| recorder.status())

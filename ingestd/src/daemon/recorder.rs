@@ -107,13 +107,13 @@ impl Recorder {
             bytes: None,
             detail: reason,
         };
-        self.enter_lost(peer, source, &lost);
+        self.enter_unstored(peer, source, &lost);
         self.losses.settle(&mut self.writer);
         Ok(())
     }
 
-    /// Enters records of a ring that never became payloads: what its producer dropped, or what cannot be read.
-    pub(super) fn enter_lost(&mut self, peer: &Peer, source: SourceId, lost: &Lost<'_>) {
+    /// Enters records that count as received and were never payloads: a ring's producer dropped them, or they cannot be made or read.
+    pub(super) fn enter_unstored(&mut self, peer: &Peer, source: SourceId, lost: &Lost<'_>) {
         let mut counts = Counts {
             received: lost.records,
             ..Counts::default()
@@ -130,6 +130,28 @@ impl Recorder {
         if counts.refused > 0 {
             lost.detail.clone_into(&mut account.reason);
         }
+    }
+
+    /// Enters records that a client never had, and keeps them before the client is answered. The ledger does not count them: they did not
+    /// reach the daemon.
+    pub(super) fn enter_lost(
+        &mut self,
+        source: &str,
+        records: u64,
+        reason: &str,
+    ) -> Result<(), Error> {
+        let source = definitions::find(self.writer.catalog(), source)?.id;
+        let lost = Lost {
+            source: Some(source),
+            reason: LossReason::BufferFull,
+            records,
+            bytes: None,
+            detail: reason,
+        };
+        let now = self.writer.now();
+        self.losses.note(&lost, now);
+        self.losses.settle(&mut self.writer);
+        Ok(())
     }
 
     /// Keeps losses where a kill does not reach them, before a client learns of them.

@@ -28,6 +28,14 @@ pub(super) struct Retention {
     makes_room: bool,
     /// Why new records are refused, while they are.
     refusal: Option<String>,
+    /// The log says that records are refused, and not yet that they no longer are.
+    refusal_logged: bool,
+}
+
+/// How much of the disk is free, where that is less than is wanted.
+struct Scarce {
+    free: ByteSize,
+    wanted: ByteSize,
 }
 
 impl Retention {
@@ -41,6 +49,7 @@ impl Retention {
             falls_short: false,
             makes_room: false,
             refusal: None,
+            refusal_logged: false,
         }
     }
 
@@ -70,44 +79,52 @@ impl Retention {
             return Ok(());
         }
         self.looked = Some(Instant::now());
-        let scarce = self.scarce_bytes();
+        let scarce = self.scarce();
         let is_full = scarce.is_some() || writer.waits_for_space();
-        self.refuse(is_full, scarce);
+        let why = match scarce {
+            Some(Scarce { free, wanted }) => format!(
+                "the disk has {} free, less than min_free, {}",
+                free.approximately(),
+                wanted.approximately()
+            ),
+            None => "the disk is full".to_owned(),
+        };
+        self.refuse(is_full, &why);
         self.makes_room = is_full && self.config.on_full == OnFull::Evict;
         let eviction = writer.evict(&Limits {
             bytes_max,
             age_max: self.config.max_age.map(|span| span.0),
             disk_is_full: self.makes_room,
         })?;
-        self.note(&eviction, writer.segment_bytes());
+        self.note(&eviction, writer.segment_bytes(), &why);
         Ok(())
     }
 
     /// Refuses records while the disk is full, where the configuration says so.
-    fn refuse(&mut self, is_full: bool, scarce: Option<u64>) {
+    fn refuse(&mut self, is_full: bool, why: &str) {
         let refuses = is_full && self.config.on_full == OnFull::Refuse;
-        let refusal = refuses.then(|| match scarce {
-            Some(free) => format!(
-                "the disk is full: only {} are free, less than min_free, and on_full is \"refuse\"; free some space",
-                ByteSize(free).approximately()
-            ),
-            None => "the disk is full, and on_full is \"refuse\"; free some space".to_owned(),
-        });
+        let refusal = refuses.then(|| format!("{why}, and on_full is \"refuse\"; free some space"));
         match (&self.refusal, &refusal) {
             (None, Some(_)) => {
-                self.warn("the disk is full: new records are refused and counted; free some space")
+                self.refusal_logged |= self.warn(&format!(
+                    "{why}: new records are refused and counted; free some space"
+                ));
             }
-            (Some(_), None) => tracing::info!(
-                "{}: the disk has room again, and new records are stored",
-                self.dir.display()
-            ),
+            // Where the disk is full and not full in turn, one of many such pairs is logged.
+            (Some(_), None) if self.refusal_logged => {
+                self.refusal_logged = false;
+                tracing::info!(
+                    "{}: the disk has room again, and new records are stored",
+                    self.dir.display()
+                );
+            }
             _ => {}
         }
         self.refusal = refusal;
     }
 
     /// Counts and logs what went, and warns when too little could go.
-    fn note(&mut self, eviction: &Eviction, segment_bytes: u64) {
+    fn note(&mut self, eviction: &Eviction, segment_bytes: u64, why: &str) {
         self.evicted_segments += eviction.segments;
         self.falls_short = eviction.shortfall.is_some();
         if eviction.segments > 0 {
@@ -116,7 +133,9 @@ impl Retention {
             tracing::info!("{dir}: evicted {evicted} of the record log");
         }
         if self.falls_short && self.makes_room {
-            self.warn("the disk is full, and no segment is left to evict; free some space");
+            self.warn(&format!(
+                "{why}, and no segment is left to evict; free some space"
+            ));
         } else if eviction.shortfall == Some(Shortfall::Current) {
             let least = ByteSize(segment_bytes).approximately();
             self.warn(&format!(
@@ -125,8 +144,7 @@ impl Retention {
         }
     }
 
-    /// How many bytes of the disk are free, where that is less than is wanted.
-    fn scarce_bytes(&mut self) -> Option<u64> {
+    fn scarce(&mut self) -> Option<Scarce> {
         let disk = match rustix::fs::statvfs(&self.dir) {
             Ok(disk) => disk,
             // `Home` reports a directory that is gone.
@@ -146,13 +164,19 @@ impl Retention {
                 (disk.f_blocks as f64 * disk.f_frsize as f64 * percent / 100.0) as u64
             }
         };
-        (free < wanted).then_some(free)
+        (free < wanted).then_some(Scarce {
+            free: ByteSize(free),
+            wanted: ByteSize(wanted),
+        })
     }
 
-    fn warn(&mut self, message: &str) {
-        if self.warned.is_none_or(|at| at.elapsed() >= WARN_EVERY) {
+    /// Logs a warning, unless another was logged a short time ago; whether it did.
+    fn warn(&mut self, message: &str) -> bool {
+        let due = self.warned.is_none_or(|at| at.elapsed() >= WARN_EVERY);
+        if due {
             self.warned = Some(Instant::now());
             tracing::warn!("{}: {message}", self.dir.display());
         }
+        due
     }
 }

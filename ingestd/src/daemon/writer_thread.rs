@@ -146,7 +146,7 @@ impl WriterThread {
                         bytes: None,
                         detail,
                     };
-                    self.recorder.enter_lost(&peer, *source, &lost);
+                    self.recorder.enter_unstored(&peer, *source, &lost);
                 }
                 Item::Push {
                     source,

@@ -42,6 +42,12 @@ use sources::{PACKET_BYTES, REQUEST_BYTES, SYSCALL_BYTES};
 
 /// Records are made and handed over this often.
 const TICK: Duration = Duration::from_millis(1);
+/// Size of a file of the record log: a few seconds of the demo, so that retention never removes much at once.
+pub const SEGMENT_BYTES: u64 = 128 << 20;
+/// The needles lie in so much of a run before its end, or in all of it.
+const NEEDLES_SPAN: Duration = Duration::from_secs(30);
+/// What a record takes in all log files, at most.
+const RECORD_BYTES: u64 = 58;
 /// As much of the schedule is made up for at once where the generator is late.
 const CATCH_UP: Duration = Duration::from_millis(20);
 
@@ -51,9 +57,22 @@ pub struct DemoOptions {
     /// Records a second, of all sources together.
     pub rate: u64,
     pub duration: Duration,
+    /// Size of all log files; the needles lie in what is left at the end.
+    pub keep_bytes: u64,
     pub seed: u64,
     /// The file that names the needles.
     pub truth: Option<PathBuf>,
+}
+
+impl DemoOptions {
+    /// When the time of the needles begins.
+    fn needles_from(&self) -> Duration {
+        // Retention removes whole files, and one more is allocated.
+        let kept_bytes = self.keep_bytes.saturating_sub(2 * SEGMENT_BYTES);
+        let kept =
+            Duration::from_secs(1).mul_f64(kept_bytes as f64 / (self.rate * RECORD_BYTES) as f64);
+        self.duration.saturating_sub(kept.min(NEEDLES_SPAN))
+    }
 }
 
 /// What was generated.
@@ -80,7 +99,10 @@ pub fn run(
 ) -> Result<Generated, DemoError> {
     let mut truth = Truth::create(options.truth.clone())?;
     let mut generator = Generator::new(options.seed, options.rate as f64);
-    let mut needles = Needles::plan(&mut generator.random, options.duration);
+    let mut needles = Needles::plan(
+        &mut generator.random,
+        options.needles_from()..options.duration,
+    );
     let mut feed = Feed::define(client)?;
     let start = Instant::now();
     // How far the schedule is made.
@@ -171,5 +193,29 @@ impl Truth {
             path: path.clone(),
             source,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn needles_from_s(rate: u64, seconds: u64, keep_bytes: u64) -> f64 {
+        let options = DemoOptions {
+            rate,
+            duration: Duration::from_secs(seconds),
+            keep_bytes,
+            seed: 1,
+            truth: None,
+        };
+        options.needles_from().as_secs_f64()
+    }
+
+    #[test]
+    fn the_needles_lie_in_the_end_of_a_run_that_is_kept() {
+        assert_eq!(needles_from_s(1_000_000, 20, 2 << 30), 0.0);
+        assert_eq!(needles_from_s(1_000_000, 300, 2 << 30), 270.0);
+        let twice_as_fast = needles_from_s(2_000_000, 300, 2 << 30);
+        assert!((283.0..285.0).contains(&twice_as_fast), "{twice_as_fast}");
     }
 }

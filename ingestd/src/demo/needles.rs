@@ -1,6 +1,7 @@
 //! The six needles: a mangled packet, the `recvfrom` that waits for it, and the request that is slow for that.
 
 use std::io::{self, Write};
+use std::ops::Range;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -57,15 +58,17 @@ enum State {
 }
 
 impl Needles {
-    /// One at a random moment of each sixth of the run's first 60 %, so that all are found while it goes on.
-    pub(super) fn plan(random: &mut Rng, run: Duration) -> Self {
+    /// One at a random moment of each sixth of the first 60 % of `time`, so that all are found while the run goes on.
+    pub(super) fn plan(random: &mut Rng, time: Range<Duration>) -> Self {
+        let length = time.end - time.start;
         let slot = 0.58 / (NEEDLES as f64);
-        let mut at = |i| run.mul_f64(0.02 + slot * (i as f64 + 0.1 + 0.7 * random.f64()));
+        let mut at =
+            |i| time.start + length.mul_f64(0.02 + slot * (i as f64 + 0.1 + 0.7 * random.f64()));
         let mut due: Vec<Duration> = (0..NEEDLES).map(&mut at).collect();
         due.reverse();
         Needles {
             due,
-            deadline: run.mul_f64(0.7),
+            deadline: time.start + length.mul_f64(0.7),
             state: State::Idle,
             done: Vec::new(),
         }
@@ -166,12 +169,15 @@ impl Needle {
 mod tests {
     use super::*;
 
-    /// Runs the needles of ten seconds in steps of a millisecond; `late` is the lateness of each.
+    const RUN: Range<Duration> = Duration::from_secs(2)..Duration::from_secs(12);
+
+    /// Runs the needles in steps of a millisecond; `late` is the lateness of each.
     fn run(late: impl Fn(u64) -> Duration) -> (Vec<Needle>, Batches) {
         let mut generator = Generator::new(5, 0.0);
-        let mut needles = Needles::plan(&mut Rng::with_seed(11), Duration::from_secs(10));
+        let mut needles = Needles::plan(&mut Rng::with_seed(11), RUN);
+        assert!(needles.due.iter().all(|due| RUN.contains(due)));
         let mut batches = Batches::default();
-        for millis in 0..10_000 {
+        for millis in 0..12_000 {
             let elapsed = Duration::from_millis(millis);
             needles.advance(elapsed, late(millis), &mut generator, &mut batches);
         }
@@ -198,7 +204,7 @@ mod tests {
 
     #[test]
     fn needles_wait_while_the_generator_is_late_and_come_all_the_same() {
-        let (done, _) = run(|millis| Duration::from_millis(if millis < 6000 { 50 } else { 0 }));
+        let (done, _) = run(|millis| Duration::from_millis(if millis < 8000 { 50 } else { 0 }));
         assert_eq!(done.len(), NEEDLES);
         let (done, _) = run(|_| Duration::from_millis(50));
         assert_eq!(done.len(), NEEDLES);

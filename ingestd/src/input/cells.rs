@@ -30,8 +30,17 @@ pub(crate) struct Cells {
     pub nulls: Option<NullBuffer>,
     /// Rows that have a value which is not one of the field, with the reason. They count among the nulls.
     pub failed: Vec<(usize, String)>,
-    /// How many times lie out of the range of nanoseconds and are among the nulls.
-    pub out_of_range: usize,
+    /// Rows whose value is not kept as it is.
+    pub changes: Vec<(usize, Change)>,
+}
+
+/// What a value becomes that its field cannot keep and that does not refuse its row.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Change {
+    /// A time out of the range of nanoseconds: NULL.
+    OutOfRange,
+    /// NaN or an infinity within JSON: a string.
+    NotFinite,
 }
 
 pub(crate) enum Values {
@@ -68,8 +77,11 @@ pub(crate) fn convert(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Cel
         FieldType::Char(width) => chars(column, field, usize::from(width)),
         FieldType::Bytes(width) => fixed_bytes(column, field, usize::from(width)),
         FieldType::Utf8 => {
-            let (texts, failed) = texts(column, field)?;
-            Ok(var(LargeBinaryArray::from(texts), failed))
+            let texts = texts(column, field)?;
+            Ok(Cells {
+                changes: texts.changes,
+                ..var(LargeBinaryArray::from(texts.values), texts.failed)
+            })
         }
         FieldType::VarBytes => Ok(var(bytes(column)?, Vec::new())),
         FieldType::Json => json(column, field),
@@ -81,7 +93,7 @@ fn var(values: LargeBinaryArray, failed: Vec<(usize, String)>) -> Cells {
         nulls: values.nulls().cloned(),
         values: Values::Var(values),
         failed,
-        out_of_range: 0,
+        changes: Vec::new(),
     }
 }
 
@@ -95,7 +107,7 @@ fn nulls(rows: usize, ty: FieldType) -> Cells {
         values,
         nulls: Some(NullBuffer::new_null(rows)),
         failed: Vec::new(),
-        out_of_range: 0,
+        changes: Vec::new(),
     }
 }
 
@@ -227,7 +239,7 @@ pub(super) fn fixed<T: ArrowPrimitiveType>(
         values: Values::Fixed(values.values().inner().clone()),
         nulls: values.nulls().cloned(),
         failed,
-        out_of_range: 0,
+        changes: Vec::new(),
     }
 }
 
@@ -287,7 +299,8 @@ fn timestamps(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Cells> {
     let values = match column.data_type() {
         A::Timestamp(_, _) | A::Date32 | A::Date64 => cast(&nanoseconds(column)?, &A::Int64)?,
         ty if is_text(ty) => {
-            return from_texts::<types::Int64Type>(column, field, text::parse_timestamp_ns);
+            let cells = from_texts::<types::Int64Type>(column, field, text::parse_timestamp_ns)?;
+            return without_far_times(cells, column, field);
         }
         // Whole decimals are nanoseconds that may be too many for 64 bits.
         ty if ty.is_integer() || matches!(ty, A::Decimal128(_, 0)) => cast(column, &A::Int64)?,
@@ -297,13 +310,34 @@ fn timestamps(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Cells> {
     };
     let values = values.as_primitive::<types::Int64Type>();
     if field.nullable {
+        let rows = 0..values.len();
+        let far = rows.filter(|row| values.is_null(*row) && column.is_valid(*row));
         return Ok(Cells {
-            out_of_range: values.null_count() - column.null_count(),
+            changes: far.map(|row| (row, Change::OutOfRange)).collect(),
             ..fixed(values, Vec::new())
         });
     }
     let failed = failures(column, |row| values.is_null(row), field)?;
     Ok(fixed(values, failed))
+}
+
+/// Dates that nanoseconds do not reach are NULL where the field allows that, as those of other types are.
+fn without_far_times(
+    mut cells: Cells,
+    column: &ArrayRef,
+    field: &FieldDef,
+) -> anyhow::Result<Cells> {
+    if !field.nullable || cells.failed.is_empty() {
+        return Ok(cells);
+    }
+    let texts = cast(column, &DataType::LargeUtf8)?;
+    let texts: &LargeStringArray = texts.as_string();
+    let is_far = |(row, _): &(usize, String)| text::is_beyond_nanoseconds(texts.value(*row));
+    let (far, failed): (Vec<_>, Vec<_>) = cells.failed.into_iter().partition(is_far);
+    cells.failed = failed;
+    let far = far.into_iter().map(|(row, _)| (row, Change::OutOfRange));
+    cells.changes.extend(far);
+    Ok(cells)
 }
 
 fn bools(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Cells> {
@@ -332,27 +366,43 @@ fn bools(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Cells> {
         values: Values::Fixed(bytes.into()),
         nulls: values.nulls().cloned(),
         failed,
-        out_of_range: 0,
+        changes: Vec::new(),
     })
 }
 
 /// Texts as they are, nested values as JSON, and anything else as Arrow prints it.
-fn texts(
-    column: &ArrayRef,
-    field: &FieldDef,
-) -> anyhow::Result<(LargeStringArray, Vec<(usize, String)>)> {
+struct Texts {
+    values: LargeStringArray,
+    failed: Vec<(usize, String)>,
+    changes: Vec<(usize, Change)>,
+}
+
+fn texts(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Texts> {
     let ty = column.data_type();
     if is_bytes(ty) {
         // The cast checks UTF-8 and would turn what is not into NULL unseen; `bytes` keeps it.
         bail!("values of type {ty} may not be text; declare the field as bytes");
     }
     if ty.is_nested() || matches!(ty, DataType::Interval(_)) {
-        let Encoded { values, failed } = encoded(column, &field.name)?;
-        let texts = cast(&values, &DataType::LargeUtf8)?;
-        return Ok((texts.as_string().clone(), failed));
+        let encoded = encoded(column, &field.name)?;
+        let texts = cast(&encoded.values, &DataType::LargeUtf8)?;
+        return Ok(Texts {
+            values: texts.as_string().clone(),
+            changes: changes_of(&encoded),
+            failed: encoded.failed,
+        });
     }
     let texts = cast(column, &DataType::LargeUtf8)?;
-    Ok((texts.as_string().clone(), Vec::new()))
+    Ok(Texts {
+        values: texts.as_string().clone(),
+        changes: Vec::new(),
+        failed: Vec::new(),
+    })
+}
+
+fn changes_of(encoded: &Encoded) -> Vec<(usize, Change)> {
+    let rows = encoded.not_finite.iter();
+    rows.map(|row| (*row, Change::NotFinite)).collect()
 }
 
 fn bytes(column: &ArrayRef) -> anyhow::Result<LargeBinaryArray> {
@@ -364,10 +414,11 @@ fn bytes(column: &ArrayRef) -> anyhow::Result<LargeBinaryArray> {
 }
 
 fn chars(column: &ArrayRef, field: &FieldDef, width: usize) -> anyhow::Result<Cells> {
-    let (texts, failed) = texts(column, field)?;
+    let texts = texts(column, field)?;
     let fits = |text: &[u8]| text.len() <= width && !text.contains(&0);
-    let mut cells = padded(&LargeBinaryArray::from(texts), field, width, fits)?;
-    cells.failed.extend(failed);
+    let mut cells = padded(&LargeBinaryArray::from(texts.values), field, width, fits)?;
+    cells.failed.extend(texts.failed);
+    cells.changes = texts.changes;
     Ok(cells)
 }
 
@@ -394,24 +445,29 @@ fn padded(
         values: Values::Fixed(out.into()),
         nulls: values.nulls().cloned(),
         failed,
-        out_of_range: 0,
+        changes: Vec::new(),
     })
 }
 
 /// JSON texts as they are (after a look whether they are JSON), and anything else encoded.
 fn json(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Cells> {
     if !is_text(column.data_type()) {
-        let Encoded { values, failed } = encoded(column, &field.name)?;
-        return Ok(var(values, failed));
+        let encoded = encoded(column, &field.name)?;
+        return Ok(Cells {
+            changes: changes_of(&encoded),
+            ..var(encoded.values, encoded.failed)
+        });
     }
-    let (texts, mut failed) = texts(column, field)?;
-    for (row, text) in texts.iter().enumerate() {
+    let Texts {
+        values, mut failed, ..
+    } = texts(column, field)?;
+    for (row, text) in values.iter().enumerate() {
         let Some(text) = text else { continue };
         if serde_json::from_str::<serde::de::IgnoredAny>(text).is_err() {
             failed.push((row, misfit(field, text)));
         }
     }
-    Ok(var(LargeBinaryArray::from(texts), failed))
+    Ok(var(LargeBinaryArray::from(values), failed))
 }
 
 /// A column of NULLs, for fields that the input has no column for.

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use arrow::datatypes::DataType;
-use loom_engine::schema::{FieldType, is_reserved_field};
+use loom_engine::schema::{FieldDef, FieldType, is_reserved_field};
 
 /// A column of an input, under its own name.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,6 +45,23 @@ impl Column {
     }
 }
 
+impl Column {
+    /// Keeps the values of a column of another file too.
+    fn widen(&mut self, other: &Column) {
+        self.nullable |= other.nullable;
+        let ty = wider(self.ty, other.ty);
+        if ty == FieldType::Utf8 && (self.ty != ty || other.ty != ty) {
+            self.note = Some(format!(
+                "column '{}' becomes utf8: it is {} in one file and {} in another",
+                self.name, self.ty, other.ty
+            ));
+        } else if ty != self.ty || self.note.is_none() {
+            self.note = other.note.clone().filter(|_| ty == other.ty);
+        }
+        self.ty = ty;
+    }
+}
+
 /// A column of an input: its name, and how many columns of that name stand before it.
 pub(crate) type Key = (String, usize);
 
@@ -59,31 +76,59 @@ pub(crate) fn keys<'a>(columns: impl Iterator<Item = &'a str>) -> Vec<Key> {
     columns.map(key).collect()
 }
 
-/// The field names of columns, in order.
-pub(crate) fn field_names<'a>(columns: impl Iterator<Item = &'a str>) -> Vec<String> {
+/// The field names of columns, in order. Each field that is known keeps its name for the column of this name, else for one that differs in
+/// case only.
+pub(crate) fn field_names<'a>(
+    columns: impl Iterator<Item = &'a str>,
+    known: &[FieldDef],
+) -> Vec<String> {
+    let columns: Vec<&str> = columns.collect();
+    let known = known.iter().map(|field| &field.name);
+    let mut free: HashMap<String, &String> =
+        known.map(|name| (name.to_lowercase(), name)).collect();
     let mut taken = HashSet::new();
-    let mut names = Vec::new();
-    for (ordinal, column) in columns.enumerate() {
-        let mut name = field_name(column);
-        if name.is_empty() {
-            name = format!("column{ordinal}");
+    let mut names: Vec<Option<String>> = Vec::with_capacity(columns.len());
+    for column in &columns {
+        let name = field_name(column);
+        let lower = name.to_lowercase();
+        let is_known = free.get(&lower).is_some_and(|known| **known == name);
+        if is_known {
+            free.remove(&lower);
+            taken.insert(lower);
         }
-        let base = name.clone();
-        let mut copy = 0;
-        while !taken.insert(name.to_lowercase()) {
-            copy += 1;
-            name = format!("{base}_{copy}");
-        }
-        names.push(name);
+        names.push(is_known.then_some(name));
     }
-    names
+    let columns = columns.into_iter().enumerate();
+    let named = names
+        .into_iter()
+        .zip(columns)
+        .map(|(name, (ordinal, column))| {
+            name.unwrap_or_else(|| {
+                let base = match field_name(column) {
+                    name if name.is_empty() => format!("column{ordinal}"),
+                    name => name,
+                };
+                let copies = (1..).map(|copy| format!("{base}_{copy}"));
+                let mut candidates = std::iter::once(base.clone()).chain(copies);
+                let found = candidates.find_map(|name| {
+                    let lower = name.to_lowercase();
+                    let known = free.remove(&lower);
+                    taken.insert(lower).then(|| known.cloned().unwrap_or(name))
+                });
+                found.expect("names with numbers are without end")
+            })
+        });
+    named.collect()
 }
 
 /// For the user, where a field is not called as its column.
 pub(crate) fn renamed(column: &str, field: &str) -> Option<String> {
-    (column != field).then(|| {
-        format!("column '{column}' becomes field '{field}': the name is reserved or taken")
-    })
+    let why = match column {
+        "" => "it has no name",
+        _ if is_reserved_field(column) => "the name is reserved",
+        _ => "the name is taken",
+    };
+    (column != field).then(|| format!("column '{column}' becomes field '{field}': {why}"))
 }
 
 /// The field name of one column by itself: reserved names get an underscore.
@@ -151,10 +196,7 @@ pub(crate) fn merge(files: &[Vec<Column>]) -> Vec<Column> {
             let place = *places.entry(key).or_insert(merged.len());
             given.insert(place);
             match merged.get_mut(place) {
-                Some(known) => {
-                    known.ty = wider(known.ty, column.ty);
-                    known.nullable |= column.nullable;
-                }
+                Some(known) => known.widen(column),
                 None => merged.push(Column {
                     nullable: column.nullable || ordinal > 0,
                     ..column.clone()
@@ -212,7 +254,7 @@ mod tests {
     #[test]
     fn reserved_and_repeated_names_change_and_are_noted() {
         let columns = ["ts", "TS_NS", "value", "Value", "", "ts_"];
-        let names = field_names(columns.into_iter());
+        let names = field_names(columns.into_iter(), &[]);
         assert_eq!(
             names,
             ["ts_", "TS_NS_", "value", "Value_1", "column4", "ts__1"]
@@ -224,8 +266,53 @@ mod tests {
         assert_eq!(notes.len(), 5);
         assert_eq!(
             notes[0],
-            "column 'ts' becomes field 'ts_': the name is reserved or taken"
+            "column 'ts' becomes field 'ts_': the name is reserved"
         );
+        assert_eq!(
+            notes[2],
+            "column 'Value' becomes field 'Value_1': the name is taken"
+        );
+        assert_eq!(
+            notes[3],
+            "column '' becomes field 'column4': it has no name"
+        );
+    }
+
+    #[test]
+    fn columns_fill_the_fields_of_their_name_first_and_then_those_of_another_case() {
+        let known = ["a", "B", "c_1"].map(|name| FieldDef::new(name, FieldType::I64));
+        for (columns, expected) in [
+            (vec!["A", "b"], vec!["a", "B"]),
+            (vec!["A", "a"], vec!["A_1", "a"]),
+            (vec!["c", "c", "c"], vec!["c", "c_1", "c_2"]),
+            (vec!["B", "b", "d"], vec!["B", "b_1", "d"]),
+        ] {
+            assert_eq!(
+                field_names(columns.iter().copied(), &known),
+                expected,
+                "{columns:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_note_is_true_of_the_type_that_keeps_all_files() {
+        let decimal = |digits| DataType::Decimal128(digits, 2);
+        let of = |ty: &DataType| vec![Column::of_arrow("x", ty, true, None)];
+        let note = |files: &[Vec<Column>]| merge(files).remove(0).note;
+        let [short, long] = [of(&decimal(10)), of(&decimal(38))];
+        let unlike = note(&[short.clone(), long]).unwrap();
+        assert_eq!(
+            unlike,
+            "column 'x' becomes utf8: it is f64 in one file and json in another"
+        );
+        let floats = of(&DataType::Float64);
+        let alike = note(&[floats.clone(), short.clone()]).unwrap();
+        assert!(
+            alike.contains("becomes f64, which keeps its digits"),
+            "{alike}"
+        );
+        assert_eq!(note(&[floats, of(&DataType::Int64)]), None);
     }
 
     #[test]

@@ -4,11 +4,11 @@
 //! no more memory than its limit.
 
 use std::fs::File;
-use std::io::{self, BufReader, Cursor, Read};
+use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 
 use bzip2::bufread::MultiBzDecoder;
-use flate2::bufread::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 use liblzma::bufread::XzDecoder;
 use liblzma::stream::{CONCATENATED, Stream};
 
@@ -102,7 +102,7 @@ impl Compression {
     pub(super) fn unpack(self, first: Vec<u8>, file: File) -> io::Result<Box<dyn Read + Send>> {
         let packed = BufReader::with_capacity(PACKED_BLOCK_BYTES, Cursor::new(first).chain(file));
         Ok(match self {
-            Gzip => Box::new(MultiGzDecoder::new(packed)),
+            Gzip => Box::new(Members(Some(GzDecoder::new(packed)))),
             Bzip2 => Box::new(MultiBzDecoder::new(packed)),
             Xz => {
                 let stream = Stream::new_stream_decoder(XZ_MEMORY_BYTES_MAX, CONCATENATED)?;
@@ -136,6 +136,41 @@ impl Compression {
             ),
             _ => format!("its {program} data is damaged: {why}; check it with '{program} -t'"),
         }
+    }
+}
+
+/// The members of a gzip file, one after the other. Zeroes behind the last, with which tapes are filled up, are none.
+struct Members<R>(Option<GzDecoder<R>>);
+
+impl<R: BufRead> Read for Members<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.0 {
+            let read = member.read(buffer)?;
+            if read > 0 || buffer.is_empty() {
+                return Ok(read);
+            }
+            let Some(member) = self.0.take() else { break };
+            let mut rest = member.into_inner();
+            let mut zeroes = 0;
+            loop {
+                let bytes = rest.fill_buf()?;
+                let count = bytes.iter().take_while(|byte| **byte == 0).count();
+                match (bytes.is_empty(), count) {
+                    (true, _) => return Ok(0),
+                    (false, 0) if zeroes == 0 => break,
+                    (false, 0) => {
+                        return Err(io::Error::new(
+                            io::ErrorKind::InvalidData,
+                            "zeroes stand between its members",
+                        ));
+                    }
+                    (false, count) => zeroes += count,
+                }
+                rest.consume(count);
+            }
+            self.0 = Some(GzDecoder::new(rest));
+        }
+        Ok(0)
     }
 }
 

@@ -11,6 +11,8 @@ use loom_engine::schema::SourceDef;
 
 use super::blocks::{Blocks, input_name};
 use super::compression::{Compression, Seen, inner_name};
+use super::format::unread;
+use super::own_time::OwnTime;
 use super::panics::decode;
 use super::plan::{Definition, LoadOptions, Plan, define};
 use super::unpacking::Unpacking;
@@ -111,15 +113,17 @@ fn open_one(
                     "cannot read {name}: it is compressed twice; unpack it once, then with '{program} -d' again"
                 );
             }
-            match Format::of_bytes(blocks.data()) {
-                Some(format) => format,
-                None => bail!(
+            match (Format::of_bytes(blocks.data()), unread(blocks.data())) {
+                (Some(format), _) => format,
+                (None, Some(what)) => bail!("cannot read {name}: {what}"),
+                (None, None) => bail!(
                     "cannot recognise the format of {name} by its name or first bytes; give it with --format"
                 ),
             }
         }
     };
     let name = blocks.name().to_owned();
+    format.check(blocks.data(), &name)?;
     let mut notes = Vec::new();
     if let Some(named) = Compression::of_name(path).filter(|_| compression.is_none()) {
         let program = named.program();
@@ -162,12 +166,14 @@ impl Input {
                 batch.input.clone_from(name);
                 batch.row_noun = current.reader.row_noun();
                 self.notes.extend(current.reader.take_notes());
+                let own_time = current.plan.framer.own_time.as_mut();
+                self.notes.extend(own_time.and_then(OwnTime::alarm));
                 batch.notes = self.take_notes();
                 return Ok(Some(batch));
             }
             let Some(rows) = decode(name, || current.reader.next())? else {
                 self.notes.extend(current.reader.take_notes());
-                self.notes.extend(current.plan.framer.out_of_range(name));
+                self.notes.extend(current.plan.framer.take_changes(name));
                 self.bytes_done += current.bytes;
                 self.current = None;
                 if self.files.is_empty() && !self.notes.is_empty() {
@@ -184,8 +190,7 @@ impl Input {
                 && let Some(own_time) = &current.plan.framer.own_time
                 && let Some(column) = rows.columns.get(own_time.column)
             {
-                let looked = decode(name, || own_time.look(column, name, current.is_stream));
-                self.notes.extend(looked?);
+                decode(name, || own_time.look(column, name, current.is_stream))?;
             }
             current.next_row += rows.count as u64;
             current.unpacking = Some(Unpacking::new(rows, first_row));

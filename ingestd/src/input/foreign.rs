@@ -54,7 +54,7 @@ fn two_columns_of_one_name_are_both_kept() {
 fn decimals_become_numbers_and_dates_that_nanoseconds_do_not_reach_null() {
     becomes(
         "decimals.parquet",
-        &["price f64", "huge json?", "day timestamp_ns?"],
+        &["price f64?", "huge json?", "day timestamp_ns?"],
         &[
             "12.34|12345678901234567890.5|-",
             "-0.01|-|1577923200000000000",

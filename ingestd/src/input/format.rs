@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use anyhow::bail;
+
 use super::Reader;
 use super::arrow_ipc::{ArrowIpc, FILE_MAGIC};
 use super::blocks::{BYTE_ORDER_MARK, Blocks};
@@ -58,6 +60,34 @@ impl Format {
         }
     }
 
+    /// What messages call it.
+    fn name(self) -> &'static str {
+        match self {
+            Format::Csv => "CSV",
+            Format::Json => "JSON",
+            Format::Parquet => "Parquet",
+            Format::Arrow => "Arrow IPC",
+            Format::Pcap => "pcap",
+        }
+    }
+
+    /// An error if the first bytes of an input are those of something else.
+    pub(super) fn check(self, bytes: &[u8], input: &str) -> anyhow::Result<()> {
+        if let Some(what) = unread(bytes) {
+            bail!("cannot read {input} as {}: {what}", self.name());
+        }
+        if let Some(seen) = Format::of_bytes(bytes)
+            && seen != self
+            && seen != Format::Json
+        {
+            let (name, seen_name) = (self.name(), seen.name());
+            let option = seen_name.to_ascii_lowercase();
+            let option = option.split(' ').next().unwrap_or_default();
+            bail!("cannot read {input} as {name}: it is {seen_name}; use --format {option}");
+        }
+        Ok(())
+    }
+
     /// Opens an input of this format and name.
     pub(super) fn read(
         self,
@@ -72,6 +102,19 @@ impl Format {
             Format::Arrow => Box::new(ArrowIpc::open(blocks)?),
             Format::Pcap => Box::new(Pcap::open(blocks, options.payload_bytes_max)?),
         })
+    }
+}
+
+/// What an input is that is read as nothing, by its first bytes, with what to do.
+pub(super) fn unread(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..] => {
+            Some("it is UTF-16; convert it with 'iconv -f UTF-16 -t UTF-8 FILE | ingestd load … -'")
+        }
+        [b'P', b'K', 3, 4, ..] => Some(
+            "it is a zip archive or a spreadsheet; unpack it with 'unzip -p FILE | ingestd load … -', or read it with DuckDB",
+        ),
+        _ => None,
     }
 }
 

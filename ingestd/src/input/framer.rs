@@ -10,7 +10,7 @@ use arrow::array::{Array, ArrayRef};
 use arrow::buffer::NullBuffer;
 use loom_engine::schema::{FieldDef, Layout, Place, Slot, SourceDef};
 
-use super::cells::{Cells, Values, convert, missing};
+use super::cells::{Cells, Change, Values, convert, missing};
 use super::own_time::OwnTime;
 use super::rows::{InputBatch, Rows};
 use crate::counted;
@@ -25,14 +25,29 @@ pub(crate) struct FieldSource {
     pub column: Option<usize>,
 }
 
+#[derive(Clone, Default)]
+struct Changes {
+    out_of_range: u64,
+    not_finite: u64,
+}
+
+impl Changes {
+    fn count(&mut self, change: Change) {
+        match change {
+            Change::OutOfRange => self.out_of_range += 1,
+            Change::NotFinite => self.not_finite += 1,
+        }
+    }
+}
+
 /// Makes payloads of one layout.
 pub(crate) struct Framer {
     layout: Layout,
     fields: Vec<FieldSource>,
     pub own_time: Option<OwnTime>,
     pub payload_bytes_max: usize,
-    /// For each field, how many times became NULL because nanoseconds do not reach them.
-    out_of_range: Vec<u64>,
+    /// For each field, how many values of stored rows became something else.
+    changes: Vec<Changes>,
 }
 
 impl Framer {
@@ -44,25 +59,40 @@ impl Framer {
     ) -> anyhow::Result<Framer> {
         Ok(Framer {
             layout: Layout::new(def.time, &def.fields)?,
-            out_of_range: vec![0; fields.len()],
+            changes: vec![Changes::default(); fields.len()],
             fields,
             own_time,
             payload_bytes_max,
         })
     }
 
-    /// A note for each field of which times became NULL, and no more about them.
-    pub(crate) fn out_of_range(&mut self, input: &str) -> Vec<String> {
-        let counts = self.out_of_range.iter_mut().map(std::mem::take);
-        let fields = self.fields.iter().zip(counts);
-        let note = |(source, count): (&FieldSource, u64)| {
-            format!(
-                "{} of field '{}' in {input} became NULL: nanoseconds reach from 1677-09-21 to 2262-04-11",
-                counted(count, "time"),
-                source.field.name
-            )
-        };
-        fields.filter(|(_, count)| *count > 0).map(note).collect()
+    /// Notes about the values that became something else, and no more about them.
+    pub(crate) fn take_changes(&mut self, input: &str) -> Vec<String> {
+        let changes = self.changes.iter_mut().map(std::mem::take);
+        let mut notes = Vec::new();
+        for (source, changes) in self.fields.iter().zip(changes) {
+            let name = &source.field.name;
+            let Changes {
+                out_of_range,
+                not_finite,
+            } = changes;
+            if out_of_range > 0 {
+                notes.push(format!(
+                    "{} of field '{name}' in {input} became NULL: nanoseconds reach from 1677-09-21 to 2262-04-11",
+                    counted(out_of_range, "time")
+                ));
+            }
+            if not_finite > 0 {
+                notes.push(format!(
+                    "{} of field '{name}' in {input} has NaN or an infinity as a string: JSON has no such numbers",
+                    counted(not_finite, "value")
+                ));
+            }
+        }
+        if let Some(own_time) = &mut self.own_time {
+            notes.extend(own_time.take_unlikely(input));
+        }
+        notes
     }
 
     /// Makes a payload of each row that it does not refuse.
@@ -76,7 +106,7 @@ impl Framer {
             stride: FRAME_BYTES + fixed_bytes,
             bytes: vec![0; (FRAME_BYTES + fixed_bytes) * rows.count],
         };
-        if let Some(own_time) = &self.own_time {
+        if let Some(own_time) = &mut self.own_time {
             let column = rows
                 .columns
                 .get(own_time.column)
@@ -84,25 +114,31 @@ impl Framer {
             write_own_time(own_time, column, &mut strides, &mut refused)?;
         }
         let mut variable = Vec::new();
-        let mut out_of_range = std::mem::take(&mut self.out_of_range);
-        let fields = self.fields.iter().zip(self.layout.slots());
-        for ((source, slot), out_of_range) in fields.zip(&mut out_of_range) {
+        let mut changes = Vec::new();
+        for (field, (source, slot)) in self.fields.iter().zip(self.layout.slots()).enumerate() {
             let column = match source.column.and_then(|column| rows.columns.get(column)) {
                 Some(column) => column,
                 None => &missing(rows.count),
             };
             let cells = convert(column, &source.field)
                 .with_context(|| format!("field '{}'", source.field.name))?;
-            *out_of_range += cells.out_of_range as u64;
+            let of_field = cells.changes.iter();
+            changes.extend(of_field.map(|(row, change)| (*row, field, *change)));
             variable.extend(self.write_field(source, slot, cells, &mut strides, &mut refused));
         }
-        self.out_of_range = out_of_range;
         let bytes = if variable.is_empty() && refused.is_empty() {
             strides.fill(0, &(fixed_bytes as u16).to_le_bytes());
             strides.bytes
         } else {
             self.assemble(&strides, &variable, &mut refused)
         };
+        for (row, field, change) in changes {
+            if let Some(of_field) = self.changes.get_mut(field)
+                && !refused.contains_key(&row)
+            {
+                of_field.count(change);
+            }
+        }
         let numbered = |(row, reason)| (first_row + row as u64, reason);
         Ok(InputBatch {
             bytes,
@@ -142,7 +178,11 @@ impl Framer {
         }
         for row in null_rows(cells.nulls.as_ref()) {
             let Some(bit) = slot.null_bit else {
-                let reason = || format!("field '{name}' is NULL and not nullable");
+                let reason = || {
+                    format!(
+                        "field '{name}' is NULL and not nullable; load into a source where it is"
+                    )
+                };
                 refused.entry(row).or_insert_with(reason);
                 continue;
             };
@@ -186,13 +226,14 @@ impl Framer {
 }
 
 fn write_own_time(
-    own_time: &OwnTime,
+    own_time: &mut OwnTime,
     column: &ArrayRef,
     strides: &mut Strides,
     refused: &mut BTreeMap<usize, String>,
 ) -> anyhow::Result<()> {
-    let name = &own_time.name;
     let cells = own_time.convert(column)?;
+    own_time.watch(column, &cells);
+    let name = &own_time.name;
     for (row, reason) in cells.failed {
         refused.entry(row).or_insert(reason);
     }
@@ -416,11 +457,7 @@ mod tests {
                 field: field.clone(),
                 column: Some(at),
             });
-            let time = own.then(|| OwnTime {
-                column: types.len(),
-                name: "time".to_owned(),
-                form: TimeForm::Usual,
-            });
+            let time = own.then(|| OwnTime::new(types.len(), "time", TimeForm::Usual));
             let mut framer = Framer::new(&def, sources.collect(), time, 65_512).unwrap();
             let given = Rows { columns, count: rows.len(), bad: Vec::new() };
             let batch = framer.frame(given, 1).unwrap();

@@ -1,17 +1,19 @@
 //! Values of any Arrow type as JSON, for fields that hold what has no field type of its own.
 //!
 //! `arrow-json` writes most of them, and calls back here for what it writes otherwise or not at all: NULLs among the values of a
-//! dictionary, maps whose keys are not texts, unions, and times that no calendar holds. `cells` is the only caller. Each value comes out as
-//! JSON, or its row has a reason why not.
+//! dictionary, maps whose keys are not texts, unions, times that no calendar holds, NaN and infinities. `cells` is the only caller. Each
+//! value comes out as JSON, or its row has a reason why not.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Context;
 use arrow::array::{
     Array, ArrayRef, AsArray, LargeBinaryArray, LargeBinaryBuilder, MapArray, UnionArray,
     downcast_dictionary_array,
 };
-use arrow::datatypes::{ArrowNativeType, DataType, Field, FieldRef};
+use arrow::datatypes::{
+    ArrowNativeType, DataType, Field, FieldRef, Float16Type, Float32Type, Float64Type,
+};
 use arrow::error::ArrowError;
 use arrow::json::writer::{Encoder, EncoderFactory, EncoderOptions, NullableEncoder, make_encoder};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
@@ -21,19 +23,22 @@ pub(super) struct Encoded {
     pub values: LargeBinaryArray,
     /// Rows that have no JSON, with the reason. They count among the nulls.
     pub failed: Vec<(usize, String)>,
+    /// Rows with NaN or an infinity, for which JSON has a string only.
+    pub not_finite: Vec<usize>,
 }
 
 /// Encodes each value of a column for a field. An error means that no value of its type has JSON.
 pub(super) fn encoded(column: &ArrayRef, field_name: &str) -> anyhow::Result<Encoded> {
     let field = Arc::new(Field::new("value", column.data_type().clone(), true));
-    let failure = Failure::default();
+    let remarks = Remarks::default();
     let options = EncoderOptions::default()
         .with_explicit_nulls(true)
-        .with_encoder_factory(Arc::new(Others(failure.clone())));
+        .with_encoder_factory(Arc::new(Others(remarks.clone())));
     let mut encoder = make_encoder(&field, column, &options)
         .with_context(|| format!("values of type {} cannot become json", column.data_type()))?;
     let nulls = column.logical_nulls();
-    let (mut out, mut failed, mut value) = (LargeBinaryBuilder::new(), Vec::new(), Vec::new());
+    let mut out = LargeBinaryBuilder::new();
+    let (mut failed, mut not_finite, mut value) = (Vec::new(), Vec::new(), Vec::new());
     for row in 0..column.len() {
         if nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
             out.append_null();
@@ -41,8 +46,12 @@ pub(super) fn encoded(column: &ArrayRef, field_name: &str) -> anyhow::Result<Enc
         }
         value.clear();
         encoder.encode(row, &mut value);
-        match failure.take() {
-            None => out.append_value(&value),
+        let remark = remarks.take();
+        match remark.failure {
+            None => {
+                out.append_value(&value);
+                not_finite.extend(remark.not_finite.then_some(row));
+            }
             Some(reason) => {
                 out.append_null();
                 failed.push((
@@ -55,28 +64,39 @@ pub(super) fn encoded(column: &ArrayRef, field_name: &str) -> anyhow::Result<Enc
     Ok(Encoded {
         values: out.finish(),
         failed,
+        not_finite,
     })
 }
 
-/// Why a part of the value at hand has no JSON; encoders have no other way to say so.
+/// What is to be said of the value at hand; encoders have no other way to say it.
 #[derive(Clone, Debug, Default)]
-struct Failure(Arc<Mutex<Option<String>>>);
+struct Remarks(Arc<Mutex<Remark>>);
 
-impl Failure {
-    fn note(&self, error: &ArrowError) {
-        let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        first.get_or_insert_with(|| error.to_string());
+#[derive(Debug, Default)]
+struct Remark {
+    /// Why a part of it has no JSON.
+    failure: Option<String>,
+    not_finite: bool,
+}
+
+impl Remarks {
+    fn at_hand(&self) -> MutexGuard<'_, Remark> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self) -> Option<String> {
-        let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        first.take()
+    fn note(&self, error: &ArrowError) {
+        let mut remark = self.at_hand();
+        remark.failure.get_or_insert_with(|| error.to_string());
+    }
+
+    fn take(&self) -> Remark {
+        std::mem::take(&mut *self.at_hand())
     }
 }
 
 /// The types that `arrow-json` leaves to others.
 #[derive(Debug)]
-struct Others(Failure);
+struct Others(Remarks);
 
 impl EncoderFactory for Others {
     fn make_default_encoder<'a>(
@@ -100,12 +120,12 @@ impl EncoderFactory for Others {
                 let map = array.as_map();
                 let keys = ArrayFormatter::try_new(map.keys(), &PRINTED)?;
                 let values = make_encoder(field, map.values(), options)?;
-                let failure = self.0.clone();
+                let remarks = self.0.clone();
                 Box::new(Map {
                     map,
                     keys,
                     values,
-                    failure,
+                    remarks,
                 })
             }
             DataType::Union(fields, _) => {
@@ -119,9 +139,14 @@ impl EncoderFactory for Others {
                     .collect::<Result<_, ArrowError>>()?;
                 Box::new(Union { array, children })
             }
+            ty if ty.is_floating() => Box::new(Float {
+                array,
+                finite: make_encoder(field, array, &PLAIN)?,
+                remarks: self.0.clone(),
+            }),
             ty if ty.is_temporal() => Box::new(Time {
                 values: ArrayFormatter::try_new(array, &PRINTED)?,
-                failure: self.0.clone(),
+                remarks: self.0.clone(),
             }),
             _ => return Ok(None),
         };
@@ -130,6 +155,7 @@ impl EncoderFactory for Others {
     }
 }
 
+static PLAIN: LazyLock<EncoderOptions> = LazyLock::new(EncoderOptions::default);
 const PRINTED: FormatOptions<'static> = FormatOptions::new();
 
 fn encode(encoder: &mut NullableEncoder<'_>, at: usize, out: &mut Vec<u8>) {
@@ -141,7 +167,7 @@ fn encode(encoder: &mut NullableEncoder<'_>, at: usize, out: &mut Vec<u8>) {
 }
 
 /// What a value is printed as, as a JSON string.
-fn encode_printed(values: &ArrayFormatter<'_>, at: usize, failure: &Failure, out: &mut Vec<u8>) {
+fn encode_printed(values: &ArrayFormatter<'_>, at: usize, remarks: &Remarks, out: &mut Vec<u8>) {
     let mut printed = String::new();
     let written = values.value(at).write(&mut printed);
     let quoted = written.and_then(|()| {
@@ -149,7 +175,7 @@ fn encode_printed(values: &ArrayFormatter<'_>, at: usize, failure: &Failure, out
             .map_err(|error| ArrowError::JsonError(error.to_string()))
     });
     if let Err(error) = quoted {
-        failure.note(&error);
+        remarks.note(&error);
     }
 }
 
@@ -170,7 +196,7 @@ struct Map<'a> {
     map: &'a MapArray,
     keys: ArrayFormatter<'a>,
     values: NullableEncoder<'a>,
-    failure: Failure,
+    remarks: Remarks,
 }
 
 impl Encoder for Map<'_> {
@@ -184,7 +210,7 @@ impl Encoder for Map<'_> {
             if at > from {
                 out.push(b',');
             }
-            encode_printed(&self.keys, at, &self.failure, out);
+            encode_printed(&self.keys, at, &self.remarks, out);
             out.push(b':');
             encode(&mut self.values, at, out);
         }
@@ -208,23 +234,51 @@ impl Encoder for Union<'_> {
     }
 }
 
+/// A number, or the name of what is none.
+struct Float<'a> {
+    array: &'a dyn Array,
+    finite: NullableEncoder<'a>,
+    remarks: Remarks,
+}
+
+impl Encoder for Float<'_> {
+    fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
+        let value = match self.array.data_type() {
+            DataType::Float16 => self.array.as_primitive::<Float16Type>().value(row).to_f64(),
+            DataType::Float32 => f64::from(self.array.as_primitive::<Float32Type>().value(row)),
+            _ => self.array.as_primitive::<Float64Type>().value(row),
+        };
+        if value.is_finite() {
+            return self.finite.encode(row, out);
+        }
+        self.remarks.at_hand().not_finite = true;
+        let name: &[u8] = match value {
+            f64::INFINITY => br#""Infinity""#,
+            f64::NEG_INFINITY => br#""-Infinity""#,
+            _ => br#""NaN""#,
+        };
+        out.extend_from_slice(name);
+    }
+}
+
 /// Dates, times and durations, as a string.
 struct Time<'a> {
     values: ArrayFormatter<'a>,
-    failure: Failure,
+    remarks: Remarks,
 }
 
 impl Encoder for Time<'_> {
     fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
-        encode_printed(&self.values, row, &self.failure, out);
+        encode_printed(&self.values, row, &self.remarks, out);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use arrow::array::{
-        DictionaryArray, Int32Array, Int32Builder, Int64Array, ListArray, MapBuilder, StringArray,
-        StringBuilder, StructArray, Time64MicrosecondArray, UnionArray,
+        DictionaryArray, Float32Array, Float64Array, Int32Array, Int32Builder, Int64Array,
+        ListArray, MapBuilder, StringArray, StringBuilder, StructArray, Time64MicrosecondArray,
+        UnionArray,
     };
     use arrow::buffer::{OffsetBuffer, ScalarBuffer};
     use arrow::datatypes::{Int32Type, UnionFields};
@@ -306,6 +360,23 @@ mod tests {
         let union: ArrayRef = Arc::new(union);
         assert_eq!(lines(Arc::clone(&union)), [r#""x, \"y\"""#, "3", "-"]);
         assert_eq!(lines(listed(union, &[3])), [r#"["x, \"y\"",3,null]"#]);
+    }
+
+    #[test]
+    fn a_number_that_is_not_finite_is_the_string_of_its_name_and_counted() {
+        let floats = vec![1.5, f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
+        let narrow = Float32Array::from_iter_values(floats.iter().map(|float| *float as f32));
+        let wide: ArrayRef = Arc::new(Float64Array::from(floats));
+        for floats in [Arc::new(narrow), wide] {
+            let encoded = encoded(&listed(floats, &[1, 3]), "f").unwrap();
+            assert!(encoded.failed.is_empty());
+            assert_eq!(encoded.values.value(0), b"[1.5]");
+            assert_eq!(
+                encoded.values.value(1),
+                br#"["NaN","Infinity","-Infinity"]"#
+            );
+            assert_eq!(encoded.not_finite, [1]);
+        }
     }
 
     #[test]

@@ -8,12 +8,17 @@ use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::Offset;
 use loom_engine::schema::{FieldDef, FieldType};
 
-use super::cells::{self, Cells};
+use super::cells::{self, Cells, Values};
 use super::text;
 use crate::counted;
 
 /// A pipe whose first rows have damaged times is not given up before so many came.
 const PIPE_ROWS_MIN: usize = 16;
+
+/// The beginning of the year 2200 in nanoseconds.
+const NS_OF_2200: i64 = 7_258_118_400_000_000_000;
+/// No number from here on looks like one of a coarser unit than nanoseconds.
+const LIKELY_MAX: i64 = 4_102_444_800_000_000;
 
 /// How times are written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,11 +74,11 @@ impl TimeUnit {
         }
     }
 
-    /// The unit in which a number is a time of these decades, 1990 to 2100.
-    fn likely(number: i64) -> Option<TimeUnit> {
+    /// The coarser unit in which a number of this unit is a time of these decades, 1990 to 2100.
+    fn likelier(self, number: i64) -> Option<TimeUnit> {
         let plausible = |unit: &TimeUnit| {
             let seconds = number / 10_i64.pow(9 - unit.digits());
-            (631_152_000..4_102_444_800).contains(&seconds)
+            unit.digits() > self.digits() && (631_152_000..4_102_444_800).contains(&seconds)
         };
         [TimeUnit::S, TimeUnit::Ms, TimeUnit::Us]
             .into_iter()
@@ -87,14 +92,105 @@ pub(crate) struct OwnTime {
     /// Position among the columns of `Rows`.
     pub column: usize,
     pub name: String,
-    pub form: TimeForm,
+    form: TimeForm,
+    unlikely: Unlikely,
+}
+
+/// Times that look like those of another unit.
+#[derive(Clone, Debug, Default)]
+struct Unlikely {
+    in_1970: u64,
+    far: u64,
+    /// The first of those in 1970 as a number, and the unit that it looks like.
+    first: Option<(i64, TimeUnit)>,
+    is_noted: bool,
 }
 
 impl OwnTime {
+    pub(crate) fn new(column: usize, name: &str, form: TimeForm) -> OwnTime {
+        OwnTime {
+            column,
+            name: name.to_owned(),
+            form,
+            unlikely: Unlikely::default(),
+        }
+    }
+
+    /// The unit of numbers; texts of a format have none.
+    fn unit(&self) -> Option<TimeUnit> {
+        match self.form {
+            TimeForm::Usual => Some(TimeUnit::Ns),
+            TimeForm::Unit(unit) => Some(unit),
+            TimeForm::Format(_) => None,
+        }
+    }
+
+    /// Counts the numbers of a column that look like those of another unit.
+    pub(crate) fn watch(&mut self, column: &ArrayRef, cells: &Cells) {
+        let Some(unit) = self.unit().filter(|_| is_plain(column)) else {
+            return;
+        };
+        let Values::Fixed(values) = &cells.values else {
+            return;
+        };
+        let nanos = 10_i64.pow(unit.digits());
+        for (row, ns) in values.typed_data::<i64>().iter().enumerate() {
+            let number = ns / nanos;
+            if *ns < NS_OF_2200 && !(0..LIKELY_MAX).contains(&number)
+                || cells.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row))
+            {
+                continue;
+            }
+            if let Some(likelier) = unit.likelier(number) {
+                // The text of a date is what it says.
+                if is_number(column, row) {
+                    self.unlikely.in_1970 += 1;
+                    self.unlikely.first.get_or_insert((number, likelier));
+                }
+            } else if *ns >= NS_OF_2200 && unit != TimeUnit::Ns {
+                self.unlikely.far += 1;
+            }
+        }
+    }
+
+    /// A note as soon as times look like those of another unit, once.
+    pub(crate) fn alarm(&mut self) -> Option<String> {
+        let (unit, (number, likelier)) = (self.unit()?, self.unlikely.first?);
+        if std::mem::replace(&mut self.unlikely.is_noted, true) {
+            return None;
+        }
+        Some(format!(
+            "the times of column '{}' are read as {} and lie in 1970; {number} looks like {}: use --ts-unit {}",
+            self.name,
+            unit.name(),
+            likelier.name(),
+            likelier.option()
+        ))
+    }
+
+    /// How many times of an input look like those of another unit, and no more about them.
+    pub(crate) fn take_unlikely(&mut self, input: &str) -> Vec<String> {
+        let Unlikely { in_1970, far, .. } = std::mem::take(&mut self.unlikely);
+        let places = [(in_1970, "in 1970"), (far, "behind the year 2200")];
+        let found = places.into_iter().filter(|(count, _)| *count > 0);
+        let note = |(count, place)| {
+            let times = counted(count, "time");
+            let name = &self.name;
+            format!(
+                "{times} of column '{name}' in {input} lie {place}; if that is wrong, correct --ts-unit"
+            )
+        };
+        found.map(note).collect()
+    }
+
     /// Nanoseconds since the Unix epoch; an error means that no value of the column's type is a time.
     pub(crate) fn convert(&self, column: &ArrayRef) -> anyhow::Result<Cells> {
         let field = FieldDef::new(&self.name, FieldType::TimestampNs);
         let cells = match &self.form {
+            TimeForm::Usual if has_fractions(column) => bail!(
+                "cannot take times from column '{}' (--ts): numbers with a fraction have no unit; name it with --ts-unit",
+                self.name
+            ),
             TimeForm::Usual => cells::convert(column, &field),
             TimeForm::Unit(unit) => {
                 cells::plain(column).and_then(|column| numbers(&column, &field, *unit))
@@ -106,18 +202,18 @@ impl OwnTime {
         cells.with_context(|| format!("cannot take times from column '{}' (--ts)", self.name))
     }
 
-    /// Looks at the first values of an input: an error if none is a time, a note if they look like times of another unit.
+    /// Looks at the first values of an input: an error if none is a time.
     pub(crate) fn look(
         &self,
         column: &ArrayRef,
         input: &str,
         is_stream: bool,
-    ) -> anyhow::Result<Option<String>> {
+    ) -> anyhow::Result<()> {
         let name = &self.name;
         let values = column.len() - column.logical_null_count();
         let cells = self.convert(column)?;
         let Some(first) = (0..column.len()).find(|row| column.is_valid(*row)) else {
-            return Ok(None);
+            return Ok(());
         };
         let first = cells::cast(&column.slice(first, 1), &DataType::LargeUtf8)?;
         let first = first.as_string::<i64>().value(0);
@@ -143,27 +239,31 @@ impl OwnTime {
                 shown.escape_debug()
             );
         }
-        let is_usual = self.form == TimeForm::Usual;
-        let number = first
-            .trim()
-            .parse()
-            .ok()
-            .filter(|_| is_usual && is_plain(column));
-        let unit = number.and_then(TimeUnit::likely);
-        Ok(unit.map(|unit| {
-            format!(
-                "the times of column '{name}' are read as nanoseconds and lie in 1970; {first} looks like {}: use --ts-unit {}",
-                unit.name(),
-                unit.option()
-            )
-        }))
+        Ok(())
     }
 }
 
 /// Whether its numbers have no unit of their own.
 fn is_plain(column: &ArrayRef) -> bool {
     let ty = column.data_type();
-    ty.is_integer() || cells::is_text(ty)
+    ty.is_numeric() && !ty.is_temporal() || cells::is_text(ty)
+}
+
+fn has_fractions(column: &ArrayRef) -> bool {
+    use DataType as A;
+    match column.data_type() {
+        A::Decimal32(_, scale) | A::Decimal64(_, scale) | A::Decimal128(_, scale) => *scale != 0,
+        ty => ty.is_floating(),
+    }
+}
+
+/// Whether the value of a row is a number by itself.
+fn is_number(column: &ArrayRef, row: usize) -> bool {
+    if !cells::is_text(column.data_type()) {
+        return true;
+    }
+    let text = cells::cast(&column.slice(row, 1), &DataType::LargeUtf8);
+    text.is_ok_and(|text| text::parse_decimal(text.as_string::<i64>().value(0), 0).is_some())
 }
 
 /// Numbers of a unit, with or without a fraction.

@@ -3,12 +3,18 @@
 use std::collections::HashMap;
 
 use anyhow::{bail, ensure};
-use loom_engine::schema::{BinsDef, FieldDef, FieldType, IndexDef, Overload, SourceDef, TimeKind};
+use loom_engine::schema::{
+    BinsDef, FIELDS_MAX, FieldDef, FieldType, IndexDef, Overload, SourceDef, TimeKind,
+};
 
 use super::Wanted;
 use super::columns::{Column, Key, field_name, field_names, keys, merge, names, renamed};
 use super::framer::{FieldSource, Framer};
 use super::own_time::{OwnTime, TimeForm};
+use crate::counted;
+
+/// How many columns that are left out are named.
+const NAMED_MAX: usize = 10;
 
 /// What the user says of CSV; what is `None` is found out.
 #[derive(Copy, Clone, Debug, Default)]
@@ -141,7 +147,13 @@ fn infer(options: &LoadOptions, columns: &[Column]) -> anyhow::Result<Definition
             names.join(", ")
         );
     }
-    let named = fields_of(columns, ts);
+    let named = fields_of(columns, ts, &[]);
+    let count = named.len();
+    ensure!(
+        count <= FIELDS_MAX,
+        "cannot make source '{}' of {count} columns: a source has at most {FIELDS_MAX} fields; declare those that matter with --fields",
+        options.source
+    );
     let def = SourceDef {
         name: options.source.clone(),
         time: if ts.is_some() {
@@ -166,7 +178,7 @@ fn infer(options: &LoadOptions, columns: &[Column]) -> anyhow::Result<Definition
 fn extend(options: &LoadOptions, declared: &SourceDef, columns: &[Column]) -> Definition {
     let mut def = declared.clone();
     let mut notes = Vec::new();
-    let named = fields_of(columns, options.ts_column.as_deref());
+    let named = fields_of(columns, options.ts_column.as_deref(), &declared.fields);
     for new in &named {
         if declared
             .fields
@@ -207,11 +219,11 @@ impl Named {
     }
 }
 
-/// The fields of columns, except the first of the name `ts`.
-fn fields_of(columns: &[Column], ts: Option<&str>) -> Vec<Named> {
+/// The fields of columns, except the first of the name `ts`; those that are known keep their names.
+fn fields_of(columns: &[Column], ts: Option<&str>, known: &[FieldDef]) -> Vec<Named> {
     let keyed = columns.iter().zip(keys(names(columns)));
     let kept: Vec<_> = keyed.filter(|(_, key)| !is_ts(key, ts)).collect();
-    let names = field_names(kept.iter().map(|(column, _)| column.name.as_str()));
+    let names = field_names(kept.iter().map(|(column, _)| column.name.as_str()), known);
     let fields = kept.into_iter().zip(names);
     let named = |((column, key), name): ((&Column, Key), String)| Named {
         key,
@@ -255,7 +267,7 @@ impl Plan {
         let known = match fields {
             Some(fields) => fields,
             None => {
-                by_itself = names_of(fields_of(columns, ts));
+                by_itself = names_of(fields_of(columns, ts, &def.fields));
                 &by_itself
             }
         };
@@ -269,7 +281,8 @@ impl Plan {
             if column.is_none() && !field.nullable {
                 let given: Vec<_> = columns.iter().map(|column| column.name.as_str()).collect();
                 bail!(
-                    "cannot load {input} into source '{}': it has no column for field '{}', which is not nullable; its columns are {}",
+                    "cannot load {input} into source '{}': it has no column for field '{}', which is not nullable; its columns are {}; load into \
+                     another source",
                     def.name,
                     field.name,
                     given.join(", ")
@@ -294,11 +307,7 @@ impl Plan {
                     given.join(", ")
                 );
             };
-            own_time = Some(OwnTime {
-                column: wanted.len(),
-                name: ts.to_owned(),
-                form: options.ts_form.clone(),
-            });
+            own_time = Some(OwnTime::new(wanted.len(), ts, options.ts_form.clone()));
             wanted.push(Wanted {
                 column,
                 as_json: false,
@@ -309,13 +318,7 @@ impl Plan {
             let used = wanted.iter().any(|wanted| wanted.column == column);
             name.filter(|_| !used)
         });
-        let notes = left_out.map(|name| {
-            let source = &def.name;
-            format!(
-                "column '{name}' is left out: source '{source}' has no such field; add it with --add-fields"
-            )
-        });
-        let notes = notes.collect();
+        let notes = left_out_notes(left_out.map(String::as_str), &def.name);
         let framer = Framer::new(def, fields, own_time, options.payload_bytes_max)?;
         Ok(Plan {
             framer,
@@ -323,6 +326,26 @@ impl Plan {
             notes,
         })
     }
+}
+
+/// A note for each column that is left out, or one more for those beyond a number of notes.
+fn left_out_notes<'a>(names: impl Iterator<Item = &'a str>, source: &str) -> Vec<String> {
+    let names: Vec<&str> = names.collect();
+    let named = names.iter().take(NAMED_MAX);
+    let mut notes: Vec<String> = named
+        .map(|name| {
+            format!(
+                "column '{name}' is left out: source '{source}' has no such field; add it with --add-fields"
+            )
+        })
+        .collect();
+    if let Some(more) = names.len().checked_sub(NAMED_MAX).filter(|more| *more > 0) {
+        let more = counted(more as u64, "more column");
+        notes.push(format!(
+            "{more} left out: source '{source}' has no such fields"
+        ));
+    }
+    notes
 }
 
 fn is_text(ty: FieldType) -> bool {
@@ -340,7 +363,7 @@ mod tests {
     use arrow::ipc::writer::StreamWriter;
 
     use crate::input::testing::{declared, load, options};
-    use crate::input::{Format, LoadOptions};
+    use crate::input::{CsvOptions, Format, LoadOptions};
 
     #[test]
     fn added_fields_stand_behind_those_that_are_there_and_take_no_column_of_times() {
@@ -359,6 +382,46 @@ mod tests {
             let added = |name, ty| format!("field '{name}' of type {ty} is added to source 's'");
             assert_eq!(loaded.notes, [added("late", "utf8"), added("index", "i64")]);
         }
+    }
+
+    #[test]
+    fn a_column_of_another_case_fills_a_field_unless_another_column_has_its_name() {
+        let fields = "[[source.field]]\nname = \"a\"\ntype = \"i64\"\n";
+        let loaded = load(b"A\n1\n", Format::Csv, declared(fields));
+        assert_eq!(
+            (loaded.fields(), loaded.lines()),
+            (vec!["a i64".to_owned()], vec!["1".to_owned()])
+        );
+        let added = LoadOptions {
+            add_fields: true,
+            ..declared(fields)
+        };
+        let loaded = load(b"{\"A\":1,\"a\":2}\n", Format::Json, added.clone());
+        assert_eq!(loaded.fields(), ["a i64", "A_1 i64?"]);
+        assert_eq!(loaded.lines(), ["2|1"]);
+        let no_header = LoadOptions {
+            csv: CsvOptions {
+                header: Some(false),
+                delimiter: None,
+            },
+            ..added
+        };
+        let loaded = load(b"1,x\n2,y\n", Format::Csv, no_header);
+        assert_eq!(loaded.fields(), ["a i64", "column1 utf8?"]);
+        assert_eq!(loaded.lines(), ["1|x", "2|y"]);
+    }
+
+    #[test]
+    fn columns_that_are_left_out_are_named_up_to_a_number() {
+        let fields = "[[source.field]]\nname = \"a\"\ntype = \"i64\"\n";
+        let names: Vec<String> = (0..199).map(|column| format!("c{column}")).collect();
+        let csv = format!("a,{}\n1{}\n", names.join(","), ",2".repeat(199));
+        let notes = load(csv.as_bytes(), Format::Csv, declared(fields)).notes;
+        assert_eq!(notes.len(), 11, "{notes:?}");
+        assert_eq!(
+            notes[10],
+            "189 more columns left out: source 's' has no such fields"
+        );
     }
 
     #[test]

@@ -29,10 +29,34 @@ pub(crate) fn parse_integer<T: std::str::FromStr + TryFrom<i128>>(text: &str) ->
 /// Nanoseconds since the Unix epoch: a date, a date and time with or without a zone (UTC), or the number itself.
 pub fn parse_timestamp_ns(text: &str) -> Option<i64> {
     let text = text.trim();
-    if let Ok(ns) = text.parse() {
+    text.parse().ok().or_else(|| parse_date_ns(text))
+}
+
+/// The same of a date or a date and time, with or without seconds.
+fn parse_date_ns(text: &str) -> Option<i64> {
+    if let Ok(ns) = string_to_timestamp_nanos(text) {
         return Some(ns);
     }
-    string_to_timestamp_nanos(text).ok()
+    let (minutes, zone) = text.split_at_checked(16)?;
+    let no_seconds = minutes.get(13..14) == Some(":")
+        && matches!(
+            zone.bytes().next(),
+            None | Some(b'Z' | b'z' | b'+' | b'-' | b' ')
+        );
+    let with_seconds = || format!("{minutes}:00{zone}");
+    string_to_timestamp_nanos(&no_seconds.then(with_seconds)?).ok()
+}
+
+/// Whether it is a date, with or without a time, that nanoseconds do not reach.
+pub(crate) fn is_beyond_nanoseconds(text: &str) -> bool {
+    let Some((year, rest)) = text.trim().split_at_checked(4) else {
+        return false;
+    };
+    let is_far = |year: u16| !(1678..2262).contains(&year);
+    // Whether the rest is one shows in a leap year within reach.
+    year.bytes().all(|byte| byte.is_ascii_digit())
+        && year.parse().is_ok_and(is_far)
+        && parse_date_ns(&format!("2000{rest}")).is_some()
 }
 
 /// A decimal number times ten to the power of `digits`. Digits behind that are dropped.
@@ -98,10 +122,6 @@ impl Sample {
         self.nulls += 1;
     }
 
-    pub(crate) fn nulls(&self) -> u64 {
-        self.nulls
-    }
-
     /// How many rows it saw.
     pub(crate) fn rows(&self) -> u64 {
         self.values + self.nulls
@@ -125,8 +145,8 @@ impl Sample {
         if has_leading_zero(text) {
             return;
         }
-        let is_integer = text.bytes().skip(1).all(|byte| byte.is_ascii_digit());
-        if is_integer && text.len() > 1 || text.bytes().all(|byte| byte.is_ascii_digit()) {
+        let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+        if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
             let signed = text.parse::<i64>().is_ok();
             let unsigned = text.parse::<u64>().is_ok();
             self.signed += u64::from(signed);
@@ -137,7 +157,7 @@ impl Sample {
         } else if text.parse::<f64>().is_ok() {
             self.floats += 1;
             self.digits += u64::from(text.bytes().any(|byte| byte.is_ascii_digit()));
-        } else if text.len() >= 10 && string_to_timestamp_nanos(text).is_ok() {
+        } else if text.len() >= 10 && parse_date_ns(text).is_some() {
             self.timestamps += 1;
         }
     }
@@ -200,6 +220,7 @@ mod tests {
             inferred(&["1", "2.5", "-1e9", "nan", "inf"]),
             FieldType::F64
         );
+        assert_eq!(inferred(&[".5", "-.5", "5."]), FieldType::F64);
         assert_eq!(inferred(&["nan", "inf"]), FieldType::Utf8);
         assert_eq!(inferred(&["true", "FALSE"]), FieldType::Bool);
         assert_eq!(inferred(&["007", "8"]), FieldType::Utf8);
@@ -209,7 +230,9 @@ mod tests {
             inferred(&[
                 "2024-01-02",
                 "2024-01-02T03:04:05.678Z",
-                "2024-01-02 03:04:05"
+                "2024-01-02 03:04:05",
+                "2024-01-02 03:04",
+                "2024-01-02T03:04+01:00"
             ]),
             FieldType::TimestampNs
         );
@@ -264,6 +287,36 @@ mod tests {
         assert_eq!(parse_timestamp_ns("1970-01-01 01:00:00+01:00"), Some(0));
         assert_eq!(parse_timestamp_ns("1970-01-02"), Some(86_400_000_000_000));
         assert_eq!(parse_timestamp_ns("-12"), Some(-12));
-        assert_eq!(parse_timestamp_ns("soon"), None);
+        assert_eq!(parse_timestamp_ns("1970-01-01 00:01"), Some(60_000_000_000));
+        assert_eq!(
+            parse_timestamp_ns("1970-01-01T01:01+01:00"),
+            Some(60_000_000_000)
+        );
+        for text in [
+            "soon",
+            "1970-01-01 0001:00",
+            "1970-01-01 00:01x",
+            "äääääääää",
+        ] {
+            assert_eq!(parse_timestamp_ns(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn dates_that_nanoseconds_do_not_reach_are_told_from_what_is_no_date() {
+        for (text, beyond) in [
+            ("9999-12-31", true),
+            ("0001-01-01 00:00", true),
+            ("1600-02-29T00:00:00Z", true),
+            ("2262-04-12", true),
+            ("2024-01-01", false),
+            ("1900-02-29", false),
+            ("9999-13-01", false),
+            ("9999", false),
+            ("soon and", false),
+        ] {
+            let unread = parse_timestamp_ns(text).is_none();
+            assert_eq!(unread && is_beyond_nanoseconds(text), beyond, "{text}");
+        }
     }
 }

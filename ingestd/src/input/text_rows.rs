@@ -30,8 +30,12 @@ pub(super) trait TextFormat: Send {
     /// Looks at the beginning of `data`. `ended`: no more bytes follow.
     fn next_row<'a>(&'a mut self, data: &'a [u8], ended: bool) -> Step<Self::Row<'a>>;
 
-    /// Appends the row's value of one column, or NULL.
-    fn append(row: &Self::Row<'_>, wanted: &Wanted, texts: &mut LargeStringBuilder);
+    /// Appends the row's value of one column, or NULL. An error is why the row has none that can be kept; then nothing is appended.
+    fn append(
+        row: &Self::Row<'_>,
+        wanted: &Wanted,
+        texts: &mut LargeStringBuilder,
+    ) -> Result<(), String>;
 
     /// Called when the input ends, before the last notes are taken.
     fn end(&mut self) {}
@@ -103,7 +107,10 @@ impl<F: TextFormat> TextReader<F> {
             match self.format.next_row(data, self.blocks.ended()) {
                 Step::Row(row, bytes) => {
                     for (wanted, texts) in self.wanted.iter().zip(&mut builders) {
-                        F::append(&row, wanted, texts);
+                        if let Err(reason) = F::append(&row, wanted, texts) {
+                            texts.append_null();
+                            bad.push((count, reason));
+                        }
                     }
                     read += bytes;
                     count += 1;
@@ -180,10 +187,7 @@ impl<F: TextFormat> Reader for TextReader<F> {
 
 /// Says which fields the first rows of a pipe give.
 pub(super) fn inferred(input: &str, rows: u64, columns: &[Column]) -> String {
-    let field = |column: &Column| {
-        let null = if column.nullable { " or NULL" } else { "" };
-        format!("{} {}{null}", column.name, column.ty)
-    };
+    let field = |column: &Column| format!("{} {}", column.name, column.ty);
     let fields: Vec<String> = columns.iter().map(field).collect();
     format!(
         "the fields are inferred from the first {} of {input}: {}; declare others with --fields",

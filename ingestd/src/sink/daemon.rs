@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::{Finished, Sink};
 use crate::client::Client;
 use crate::input::InputBatch;
-use crate::protocol::Shape;
+use crate::protocol::{Counts, Shape};
 
 pub(super) struct DaemonSink {
     client: Client,
@@ -31,6 +31,21 @@ impl DaemonSink {
             dir: dir.to_owned(),
             names: BTreeMap::new(),
             noted: 0,
+        }
+    }
+}
+
+impl DaemonSink {
+    /// What is known where the daemon confirms nothing: all rows that it was given count as dropped, though it may have stored some.
+    fn unconfirmed(&self) -> Finished {
+        let sent = self.client.pushed();
+        Finished {
+            counts: Counts {
+                received: sent,
+                dropped: sent,
+                ..Counts::default()
+            },
+            reason: String::new(),
         }
     }
 }
@@ -81,21 +96,27 @@ impl Sink for DaemonSink {
         Ok(())
     }
 
-    fn finish(self: Box<Self>) -> anyhow::Result<Finished> {
-        let synced = self
+    fn finish(self: Box<Self>) -> (Finished, anyhow::Result<()>) {
+        let confirmed = self
             .client
             .sync_durable()
-            .context("the daemon did not confirm that the records are stored")?;
-        let mut counts = synced.counts;
-        for count in [&mut counts.received, &mut counts.refused] {
-            *count = count.checked_sub(self.noted).with_context(|| {
-                let noted = self.noted;
-                format!("the daemon confirmed {noted} refused rows and counts {count}; its counts are wrong")
-            })?;
+            .context("the daemon did not confirm that the records are stored")
+            .and_then(|synced| {
+                let mut counts = synced.counts;
+                for count in [&mut counts.received, &mut counts.refused] {
+                    *count = count.checked_sub(self.noted).with_context(|| {
+                        let noted = self.noted;
+                        format!("the daemon confirmed {noted} refused rows and counts {count}; its counts are wrong")
+                    })?;
+                }
+                Ok(Finished {
+                    counts,
+                    reason: synced.reason,
+                })
+            });
+        match confirmed {
+            Ok(finished) => (finished, Ok(())),
+            Err(error) => (self.unconfirmed(), Err(error)),
         }
-        Ok(Finished {
-            counts,
-            reason: synced.reason,
-        })
     }
 }

@@ -1,9 +1,10 @@
 //! Into the directory itself: this process is its one writer, and leaves it as a clean stop does.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-use anyhow::Context;
-use loom_engine::ingest::{Batch, Writer, WriterOptions};
+use anyhow::{Context, anyhow, bail};
+use loom_engine::ingest::{Batch, Pushed, Writer, WriterOptions};
 use loom_engine::schema::{LossReason, SourceDef};
 use loom_engine::{Error, SourceId};
 
@@ -11,6 +12,9 @@ use super::{Finished, Sink};
 use crate::input::InputBatch;
 use crate::losses::{Losses, Lost, reason_of_refusal};
 use crate::protocol::{Counts, Shape};
+
+/// How long the disk may take nothing before a load gives up: what is short for a moment only, such as open files, ends none.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 pub(super) struct DirectSink {
     writer: Writer,
@@ -22,7 +26,10 @@ impl DirectSink {
     pub(super) fn open(dir: &Path) -> anyhow::Result<DirectSink> {
         let mut writer = match Writer::open(dir, WriterOptions::default()) {
             Err(error @ Error::Locked { .. }) => {
-                anyhow::bail!("{error}; it has no socket to load through; wait for it to end")
+                bail!("{error}; it has no socket to load through; wait for it to end")
+            }
+            Err(error) if error.is_for_space() => {
+                bail!("{error}; free some space, then load again")
             }
             writer => writer?,
         };
@@ -45,6 +52,30 @@ impl DirectSink {
         let now = self.writer.now();
         self.losses.note(lost, now);
     }
+
+    /// Counts what became of some payloads, and enters those that were refused among the losses.
+    fn count(&mut self, source: SourceId, pushed: &Pushed) {
+        self.counts.received += pushed.stored + pushed.refused_count;
+        self.counts.stored += pushed.stored;
+        self.counts.refused += pushed.refused_count;
+        let Some(last) = pushed.refused.last() else {
+            return;
+        };
+        let payload_bytes =
+            Shape::Framed.payload_bytes(pushed.taken_bytes, pushed.stored + pushed.refused_count);
+        assert!(
+            pushed.stored_bytes <= payload_bytes,
+            "{} payload bytes were stored of {payload_bytes}",
+            pushed.stored_bytes
+        );
+        self.note(&Lost {
+            source: Some(source),
+            reason: reason_of_refusal(&last.reason),
+            records: pushed.refused_count,
+            bytes: Some(payload_bytes - pushed.stored_bytes),
+            detail: &last.reason.to_string(),
+        });
+    }
 }
 
 impl Sink for DirectSink {
@@ -65,33 +96,43 @@ impl Sink for DirectSink {
     }
 
     fn push(&mut self, source: SourceId, batch: &InputBatch) -> anyhow::Result<Vec<(u64, String)>> {
-        let payloads = Batch::Framed {
-            bytes: &batch.bytes,
-        };
-        let pushed = self.writer.push_batch(source, &payloads)?;
-        if let Some(last) = pushed.refused.last() {
-            let payload_bytes = Shape::Framed.payload_bytes(batch.bytes.len(), batch.rows);
-            assert!(
-                pushed.stored_bytes <= payload_bytes,
-                "{} payload bytes were stored of {payload_bytes}",
-                pushed.stored_bytes
-            );
-            self.note(&Lost {
-                source: Some(source),
-                reason: reason_of_refusal(&last.reason),
-                records: pushed.refused_count,
-                bytes: Some(payload_bytes - pushed.stored_bytes),
-                detail: &last.reason.to_string(),
-            });
+        let mut refused = Vec::new();
+        let mut rest = batch.bytes.as_slice();
+        let mut taken = 0;
+        let mut stuck_since = None;
+        while !rest.is_empty() {
+            let pushed = self
+                .writer
+                .try_push_batch(source, &Batch::Framed { bytes: rest })?;
+            let reasons = pushed.refused.iter();
+            refused.extend(reasons.map(|refused| {
+                let row = batch.row_of(taken + refused.ordinal);
+                (row, refused.reason.to_string())
+            }));
+            rest = rest.get(pushed.taken_bytes..).unwrap_or_default();
+            taken += pushed.stored + pushed.refused_count;
+            self.count(source, &pushed);
+            self.tick()?;
+            if rest.is_empty() || self.writer.wait_for_room()? {
+                continue;
+            }
+            // A flusher that is only slow reports no trouble.
+            let Some(why) = self.writer.trouble() else {
+                stuck_since = None;
+                continue;
+            };
+            if stuck_since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+                let InputBatch {
+                    input, row_noun, ..
+                } = batch;
+                let row = batch.row_of(taken);
+                bail!(
+                    "cannot store {row_noun} {row} of {input} and those behind it: {why}; the rows before are kept; free some space, then load \
+                     the others"
+                );
+            }
         }
-        self.tick()?;
-        self.counts.received += batch.rows;
-        self.counts.stored += pushed.stored;
-        self.counts.refused += batch.rows - pushed.stored;
-        let refused = pushed.refused.iter();
-        Ok(refused
-            .map(|refused| (batch.row_of(refused.ordinal), refused.reason.to_string()))
-            .collect())
+        Ok(refused)
     }
 
     fn note_refused(&mut self, source: SourceId, rows: u32, reason: &str) -> anyhow::Result<()> {
@@ -110,19 +151,24 @@ impl Sink for DirectSink {
         Ok(self.writer.tick()?)
     }
 
-    fn finish(self: Box<Self>) -> anyhow::Result<Finished> {
+    fn finish(self: Box<Self>) -> (Finished, anyhow::Result<()>) {
         let DirectSink {
             mut writer,
             mut losses,
             counts,
         } = *self;
-        let recorded = losses.finish(&mut writer);
-        recorded
-            .and_then(|()| writer.close())
-            .context("cannot close the directory")?;
-        Ok(Finished {
+        let finished = Finished {
             counts,
             reason: String::new(),
-        })
+        };
+        let recorded = losses.finish(&mut writer);
+        let closed = match recorded.and_then(|()| writer.close()) {
+            Err(Error::Waiting(why)) => Err(anyhow!(
+                "cannot write all of the stored rows to disk: {why}; the others are in shared memory, and the next load or daemon on the \
+                 directory writes them: free some space, and start one before the host restarts"
+            )),
+            closed => closed.context("cannot close the directory"),
+        };
+        (finished, closed)
     }
 }

@@ -27,7 +27,8 @@ pub trait Sink {
     /// Creates the source, or adds to the one that exists the fields and indexes that are new.
     fn define(&mut self, def: &SourceDef) -> anyhow::Result<SourceId>;
 
-    /// Stores a batch, and returns the rows that were refused, with the reasons, as far as they are known here.
+    /// Stores a batch, and returns the rows that were refused, with the reasons, as far as they are known here. An error names the first row
+    /// that is not stored; those before it count.
     fn push(&mut self, source: SourceId, batch: &InputBatch) -> anyhow::Result<Vec<(u64, String)>>;
 
     /// Enters rows of the source that never became payloads among its losses.
@@ -36,8 +37,8 @@ pub trait Sink {
     /// Called at least every 10 ms while nothing is pushed.
     fn tick(&mut self) -> anyhow::Result<()>;
 
-    /// Returns when everything pushed is safe, with what became of it.
-    fn finish(self: Box<Self>) -> anyhow::Result<Finished>;
+    /// Returns when everything pushed is safe, or with the reason why it is not, and in any case with what became of it.
+    fn finish(self: Box<Self>) -> (Finished, anyhow::Result<()>);
 }
 
 /// What became of the payloads that a sink was given, and no other rows.
@@ -60,7 +61,7 @@ pub fn open(dir: &Path) -> anyhow::Result<Box<dyn Sink>> {
 /// Ends a writer of the directory as a load does: pending losses have a record then.
 pub fn close(mut writer: Writer) -> anyhow::Result<()> {
     match Losses::open(&mut writer) {
-        Ok(losses) => Box::new(DirectSink::of(writer, losses)).finish().map(drop),
+        Ok(losses) => Box::new(DirectSink::of(writer, losses)).finish().1,
         Err(error) => {
             writer.close()?;
             Err(error.into())

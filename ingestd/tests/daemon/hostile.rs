@@ -78,7 +78,10 @@ fn names_never_become_paths_and_those_that_are_none_are_refused() {
     }
     assert_eq!(below(root.path()), before, "a name became a path");
 
-    is_refused(client.define_one(&named("")), "empty name");
+    is_refused(
+        client.define_one(&named("")),
+        "the name of the source is empty",
+    );
     is_refused(
         client.define_one("[[source]]\nname = \"a\\u0000b\"\n"),
         "control character",

@@ -13,6 +13,7 @@ use loom_engine::SourceId;
 use loom_engine::check::check;
 use loom_engine::query::Directory;
 
+use super::small_disk::Small;
 use super::support::{Here, NUMBERS, SMALL, There, eventually, ingestd, numbers, payloads};
 
 fn push_numbers(client: &Client, source: SourceId, from: u64, to: u64) -> Counts {
@@ -84,58 +85,13 @@ fn a_disk_that_is_too_full_evicts_all_but_what_is_being_written() {
     assert!(assert_suffix(here.stop().path(), 1_000_000) > 0);
 }
 
-/// A small file system of its own; None where this user may not mount one.
-struct Small {
-    at: tempfile::TempDir,
-}
-
-impl Small {
-    fn mount(size: &str) -> Option<Small> {
-        let at = tempfile::tempdir().unwrap();
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "loom-test"])
-            .arg(at.path())
-            .output()
-            .is_ok_and(|output| output.status.success());
-        if !mounted {
-            assert!(
-                std::env::var_os("CI").is_none(),
-                "CI can mount file systems"
-            );
-            eprintln!("not tried: this user may not mount a file system");
-            return None;
-        }
-        Some(Small { at })
-    }
-}
-
-impl Small {
-    fn grow(&self, size: &str) {
-        let grown = Command::new("mount")
-            .args(["-o", &format!("remount,size={size}")])
-            .arg(self.at.path())
-            .status();
-        assert!(grown.unwrap().success());
-    }
-}
-
-impl Drop for Small {
-    fn drop(&mut self) {
-        // Detached at once: this thread's reader may still hold a segment.
-        let _ = Command::new("umount")
-            .arg("-l")
-            .arg(self.at.path())
-            .status();
-    }
-}
-
 #[test]
 fn a_file_system_that_fills_evicts_or_refuses_and_goes_on() {
     for on_full in ["evict", "refuse"] {
         let Some(small) = Small::mount("36m") else {
             return;
         };
-        let dir = small.at.path().join("loom");
+        let dir = small.path().join("loom");
         let config = format!(
             "[log]\nchunk = '4KiB'\nblock = '256KiB'\nsegment = '2MiB'\nstaging = '/dev/shm'\n\
              [retention]\nmin_free = '0%'\non_full = '{on_full}'\n{NUMBERS}"
@@ -181,7 +137,7 @@ fn a_start_on_a_full_file_system_evicts_where_that_is_the_policy() {
     let Some(small) = Small::mount("80m") else {
         return;
     };
-    let dir = small.at.path().join("loom");
+    let dir = small.path().join("loom");
     let config = |on_full: &str| {
         let text = format!(
             "[log]\nchunk = '4KiB'\nblock = '256KiB'\nsegment = '2MiB'\nstaging = '/dev/shm'\n\
@@ -202,7 +158,7 @@ fn a_start_on_a_full_file_system_evicts_where_that_is_the_policy() {
         disk.f_bavail * disk.f_frsize
     };
     let ballast = vec![1; (free - (1 << 20)) as usize];
-    std::fs::write(small.at.path().join("ballast"), ballast).unwrap();
+    std::fs::write(small.path().join("ballast"), ballast).unwrap();
     let error = start("refuse").err().unwrap().to_string();
     assert!(error.contains("No space left"), "{error}");
     assert!(

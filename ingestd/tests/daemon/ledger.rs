@@ -74,6 +74,36 @@ fn overload(client: &Client) -> Counts {
 }
 
 #[test]
+fn what_a_client_lost_is_in_the_ledger_and_in_no_count() {
+    let here = Here::start(&dropping());
+    let client = here.client();
+    client
+        .push(id_of(&client, "numbers"), &7_u64.to_le_bytes())
+        .unwrap();
+    client.report_lost("numbers", 5, "a ring was full").unwrap();
+    assert_incomplete(here.path());
+    client
+        .report_lost("numbers", 1 << 40, "a ring was full")
+        .unwrap();
+    let unknown = client.report_lost("nobody", 1, "").unwrap_err();
+    assert!(unknown.to_string().contains("nobody"), "{unknown}");
+    let expected = Counts {
+        received: 1,
+        stored: 1,
+        ..Counts::default()
+    };
+    assert_eq!(client.sync().unwrap().counts, expected);
+    drop(client);
+    let dir = here.stop();
+    let of_kernel = losses(dir.path()).iter().all(|loss| loss.stage == "kernel");
+    assert!(of_kernel, "{:?}", losses(dir.path()));
+    assert_eq!(
+        lost(dir.path()),
+        [("buffer full".to_owned(), (1 << 40) + 5)].into()
+    );
+}
+
+#[test]
 fn what_was_refused_and_dropped_is_told_by_the_log_after_a_stop() {
     let here = Here::start(&dropping());
     let counts = overload(&here.client());

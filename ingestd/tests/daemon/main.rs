@@ -18,5 +18,7 @@ mod overload;
 mod process;
 mod python;
 mod rings;
+#[path = "../small_disk/mod.rs"]
+mod small_disk;
 mod socket;
 mod support;

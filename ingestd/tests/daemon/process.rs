@@ -1,7 +1,9 @@
 //! The daemon as a process: killed, stopped, and made to read its configuration again; and when its directory is moved.
 
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use ingestd::client::{Client, ClientError};
 use ingestd::daemon::{DaemonStatus, other_staging};
@@ -290,4 +292,45 @@ fn staging_files_are_named_except_the_directorys_own() {
     again.signal("-TERM");
     assert!(again.wait());
     assert_eq!(other_staging(&staging, None), [""; 0]);
+}
+
+#[test]
+fn a_service_manager_learns_of_start_reload_life_and_stop() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("loom");
+    let config = write_config(root.path(), &format!("{SMALL}{NUMBERS}"));
+    let address = root.path().join("notify.sock");
+    let manager = UnixDatagram::bind(&address).unwrap();
+    manager
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    let mut bytes = [0; 4096];
+    let mut next = || {
+        let length = manager.recv(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..length]).trim().to_owned()
+    };
+    let child = ingestd()
+        .args(["run", dir.to_str().unwrap(), "--config", &config])
+        .env("NOTIFY_SOCKET", &address)
+        .env("WATCHDOG_USEC", "1000000")
+        .spawn()
+        .unwrap();
+    let ready = format!("READY=1\nSTATUS=recording into {}", dir.display());
+    assert_eq!(next(), ready);
+    Client::connect(&dir).unwrap();
+    let there = There::of(child, &dir);
+    assert_eq!([next(), next()], ["WATCHDOG=1", "WATCHDOG=1"]);
+    there.signal("-HUP");
+    let mut after = || {
+        loop {
+            let message = next();
+            if message != "WATCHDOG=1" {
+                return message;
+            }
+        }
+    };
+    assert_eq!([after(), after()], ["RELOADING=1".to_owned(), ready]);
+    there.signal("-TERM");
+    assert_eq!(after(), "STOPPING=1");
+    assert!(there.wait());
 }

@@ -72,12 +72,20 @@ for wrong in [(1,), {"n": 1, "what": 2}]:
     except ValueError:
         pass
 # Of a list, what stands before a bad row is pushed; every fault of a row raises one kind of error.
-for bad in [(-1, 1), ("x", 1), (1, "NONE"), (None, 1), 7, (1, 2, 3)]:
+for bad, why in [((-1, 1), "n is u64, not -1"), (("x", 1), "n is u64, not 'x'"), ((1, "NONE"), "op is u8 or one of ['GET', 'SET'], not 'NONE'"),
+                 ((None, 1), "n cannot be NULL"), (7, ""), ((1, 2, 3), "3 values")]:
     try:
         loom.push("fixed", [(60000, 1), (60001, 2), bad, (60002, 1)])
         raise AssertionError(bad)
     except loom_client.LoomError as error:
-        assert error.pushed == 2 and "row 2 of fixed" in str(error), error
+        assert error.pushed == 2 and "row 2 of fixed" in str(error) and why in str(error), error
+for bad, why in [((0, "db", None, None, 5), "note is utf8, not 5"), ((0, "db", "high", None, None), "load is f64, not 'high'"),
+                 (("now", "db", None, None, None), "ts is nanoseconds"), ((0, "a long host", None, None, None), "host is char[8], not 11 bytes")]:
+    try:
+        loom.push("rich", [bad])
+        raise AssertionError(bad)
+    except loom_client.LoomError as error:
+        assert why in str(error), error
 assert loom.sync()["stored"] == 50024 + 12
 try:
     loom_client.connect("/nowhere")

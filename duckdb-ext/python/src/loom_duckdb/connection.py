@@ -3,6 +3,7 @@
 DuckDB 2.0.0 loads the macros with the extension and attaches with a pragma. Before, this module runs the same statements itself.
 """
 
+import glob
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -73,6 +74,32 @@ def init_sql(dir: Directory | Sequence[Directory] | None = None, *, name: str | 
         with connect() as connection:
             statements += _statements(connection, dir, name)
     return "\n".join(f"{statement.rstrip().rstrip(';')};" for statement in statements) + "\n"
+
+
+def lock_sql(dir: Directory | Sequence[Directory]) -> str:
+    """Return the statements that close a database with Loom loaded to all files outside `dir`, and then lock its settings, as one text.
+
+    `dir` is a path, a glob or a list of them; a glob stands for what matches now. Run them after `init_sql` and after your own settings.
+    DuckDB 2.0.0 confines Loom's functions too; before, Loom's functions read every Loom directory.
+    """
+    return "".join(
+        f"SET {setting};\n"
+        for setting in (
+            "temp_directory = ''",
+            "autoinstall_known_extensions = false",
+            "autoload_known_extensions = false",
+            f"allowed_directories = [{', '.join(map(quoted, _paths(dir)))}]",
+            "enable_external_access = false",
+            "lock_configuration = true",
+        )
+    )
+
+
+def _paths(dir: Directory | Sequence[Directory]) -> list[str]:
+    if isinstance(dir, (str, os.PathLike)):
+        path = os.path.abspath(os.path.expanduser(os.fspath(dir)))
+        return sorted(glob.glob(path)) or [path]
+    return [path for each in dir for path in _paths(each)]
 
 
 def _version(connection: duckdb.DuckDBPyConnection) -> str:

@@ -41,6 +41,10 @@ fn requests() -> Seeds {
         numbered(9, &[]),
         numbered(10, &[]),
         numbered(11, &refused),
+        numbered(
+            13,
+            &[&[7, 0, 0, 0, 0, 0, 0, 0][..], &source, b"full"].concat(),
+        ),
         numbered(12, &[1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0]),
     ];
     let mut seeds = vec![
@@ -109,7 +113,7 @@ fn requests() -> Seeds {
 }
 
 /// Requests that begin with a number.
-const NAMES: [(&str, u8); 9] = [
+const NAMES: [(&str, u8); 10] = [
     ("sync", 4),
     ("define", 5),
     ("close_source_number", 6),
@@ -119,6 +123,7 @@ const NAMES: [(&str, u8); 9] = [
     ("status", 10),
     ("refused", 11),
     ("ring", 12),
+    ("lost", 13),
 ];
 
 fn replies() -> Seeds {

@@ -52,6 +52,24 @@ fn a_full_disk_makes_the_writer_wait_and_goes_on_when_it_is_freed() {
 }
 
 #[test]
+fn a_wait_for_room_ends_soon_on_a_full_disk_and_finds_room_once_it_is_freed() {
+    let machine = Machine::new();
+    let mut logs = machine.start(Durability::None);
+    machine
+        .disk
+        .rule(Rule::always(Fault::Fails(ENOSPC), on_disk(Kind::Write)));
+    fill(&mut logs, Logs::waits_for_space);
+    let room = [CHUNK, 0, 0].into();
+    assert!(!logs.wait_for_room(room).unwrap());
+    assert!(logs.waits_for_space());
+    machine.disk.obey();
+    wait_until("there is room again", || logs.wait_for_room(room).unwrap());
+    append(&mut logs, LogKind::Records, CHUNK as usize);
+    logs.close().unwrap();
+    check_all(&machine.reader());
+}
+
+#[test]
 fn a_flusher_without_space_tries_at_leisure_however_often_it_is_asked() {
     let machine = Machine::new();
     let mut logs = machine.start(Durability::Interval(Duration::from_millis(1)));

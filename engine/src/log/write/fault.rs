@@ -24,16 +24,6 @@ impl From<Error> for Fault {
     }
 }
 
-/// Whether the error is that the disk, a quota or the limit of a file is exhausted.
-pub fn is_for_space(error: &Error) -> bool {
-    const WANTS: [Errno; 3] = [Errno::NOSPC, Errno::DQUOT, Errno::FBIG];
-    let Error::Io { source, .. } = error else {
-        return false;
-    };
-    let code = source.raw_os_error();
-    WANTS.iter().any(|errno| code == Some(errno.raw_os_error()))
-}
-
 fn passes(error: &Error) -> bool {
     const WANTS: [Errno; 7] = [
         Errno::NOSPC,

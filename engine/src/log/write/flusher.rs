@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use memmap2::MmapMut;
 
-use super::fault::{Fault, is_for_space};
+use super::fault::Fault;
 use super::log_flusher::LogFlusher;
 use super::shared::Shared;
 use crate::error::{Error, Result};
@@ -104,7 +104,7 @@ impl Flusher {
 
     /// Reports a failure that may pass, and lets some time pass before the next try.
     fn wait_out(&mut self, error: &Error) {
-        self.shared.trouble(error.to_string(), is_for_space(error));
+        self.shared.trouble(error.to_string(), error.is_for_space());
         if self.warned.is_none_or(|at| at.elapsed() >= WARN_EVERY) {
             self.warned = Some(Instant::now());
             tracing::warn!(

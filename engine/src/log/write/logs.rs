@@ -177,6 +177,15 @@ impl Logs {
         Ok(false)
     }
 
+    /// As `has_room`, once the flusher made some or a little while has passed.
+    pub fn wait_for_room(&mut self, bytes: PerLog<u64>) -> Result<bool> {
+        if !self.has_room(bytes)? {
+            let fits = |log| self.room_bytes(log) >= bytes[log];
+            self.shared.wait(|| LogKind::ALL.into_iter().all(fits));
+        }
+        self.has_room(bytes)
+    }
+
     /// Appends bytes that reach past the block under way.
     #[cold]
     fn append_across(&mut self, log: LogKind, bytes: &[u8]) -> Result<()> {

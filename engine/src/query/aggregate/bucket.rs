@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::types::{TimeRange, Timestamp};
 
 const DAY_NS: i128 = 86_400_000_000_000;
+const MONTH_DAYS_LEAST: i128 = 28;
 const MONTHS_A_YEAR: i64 = 12;
 /// 2000-01 as months since year 0.
 const ORIGIN_MONTH: i64 = 2000 * MONTHS_A_YEAR;
@@ -62,6 +63,16 @@ impl Bucket {
     /// The start of the bucket after the one that holds `ts`, in microseconds. The bucket must be valid.
     pub fn end_us(self, ts: Timestamp) -> i64 {
         saturated(self.bounds_ns(ts).1.div_euclid(1000)).0
+    }
+
+    /// No more buckets than this hold a time of `time`. The bucket must be valid.
+    pub fn most_in(self, time: TimeRange) -> usize {
+        let width_ns = match self {
+            Bucket::Nanos { width_ns, .. } => i128::from(width_ns.max(1)),
+            Bucket::Months(months) => i128::from(months.max(1)) * MONTH_DAYS_LEAST * DAY_NS,
+        };
+        let span_ns = i128::from(time.last.0) - i128::from(time.first.0);
+        usize::try_from((span_ns / width_ns).max(-2) + 2).unwrap_or(usize::MAX)
     }
 
     /// The start of the bucket that holds `ts`, and that of the next.
@@ -198,6 +209,21 @@ mod tests {
                 prop_assert_eq!(bucket.range_of(range.first), range);
                 prop_assert_eq!(bucket.range_of(range.last), range);
             }
+        }
+
+        #[test]
+        fn a_time_has_no_more_buckets_than_it_can_have(first: i64, length in 0i64..1 << 50, width_ns in 1i64 << 30..1 << 50, months in 1u32..40) {
+            let time = TimeRange { first: Timestamp(first), last: Timestamp(first.saturating_add(length)) };
+            for bucket in [Bucket::nanos(width_ns), Bucket::Months(months)] {
+                let mut touched = 1;
+                let mut range = bucket.range_of(time.first);
+                while range.last < time.last {
+                    range = bucket.range_of(Timestamp(range.last.0 + 1));
+                    touched += 1;
+                }
+                prop_assert!(touched <= bucket.most_in(time), "{touched} {}", bucket.most_in(time));
+            }
+            prop_assert_eq!(Bucket::nanos(1).most_in(TimeRange::ALL), usize::MAX);
         }
     }
 }

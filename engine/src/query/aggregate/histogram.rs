@@ -1,10 +1,10 @@
 //! The histogram of an index over a time range, by bucket: how many values each bin holds, and what it keeps of them.
 //!
 //! Nodes answer with the bins that they hold, what they cannot is scanned: the descents are the indexed aggregate's. The window is answered
-//! slice by slice and each slice's buckets in groups, so that memory is bounded however many there are.
+//! slice by slice. A slice whose bins would take too much memory is answered in groups of those buckets that hold values.
 
 use super::bucket::Bucket;
-use super::bucket_values::{BinDetail, BucketValues, ValuesByBucket};
+use super::bucket_values::{BinDetail, BucketValues};
 use super::index_question::IndexQuestion;
 use super::question_set::{QuestionSet, span};
 use super::time_slices::TimeSlices;
@@ -51,7 +51,7 @@ pub struct Histogram {
     bins: BinMap,
     detail: BinDetail,
     slices: TimeSlices,
-    /// Buckets of the latest slice that hold a value, by time; without buckets the one of all times.
+    /// Buckets that hold a value, by time, of a slice that takes more than one descent.
     buckets: Vec<BucketValues>,
     /// Of them, those that were answered.
     answered: usize,
@@ -104,12 +104,16 @@ impl Histogram {
             let Some(time) = self.slices.next() else {
                 return Ok(None);
             };
-            self.buckets = match self.spec.bucket {
-                Some(_) => {
-                    asked_of(&self.questions, &self.spec).values(time, BinDetail::Nothing, poll)?
+            let asked = asked_of(&self.questions, &self.spec);
+            if let Some(asked) = asked.in_one_descent(time, self.detail) {
+                let binned = asked.values(time, self.detail, poll)?;
+                self.slices.found(binned.len());
+                if !binned.is_empty() {
+                    return Ok(Some(self.rows(&binned)));
                 }
-                None => ValuesByBucket::new(None, &self.bins, BinDetail::Nothing).into_buckets(),
-            };
+                continue;
+            }
+            self.buckets = asked.values(time, BinDetail::Nothing, poll)?;
             self.slices.found(self.buckets.len());
             self.answered = 0;
         }
@@ -121,12 +125,15 @@ impl Histogram {
         let binned = asked.values(time, self.detail, poll)?;
         asked.expect_same(buckets, &binned)?;
         self.answered += buckets.len();
-        Ok(Some(
-            binned.iter().flat_map(|values| self.rows(values)).collect(),
-        ))
+        Ok(Some(self.rows(&binned)))
     }
 
-    fn rows(&self, values: &BucketValues) -> Vec<HistogramRow> {
+    fn rows(&self, buckets: &[BucketValues]) -> Vec<HistogramRow> {
+        let rows = buckets.iter().flat_map(|values| self.bucket_rows(values));
+        rows.collect()
+    }
+
+    fn bucket_rows(&self, values: &BucketValues) -> Vec<HistogramRow> {
         let bucket = self.spec.bucket.map(|_| values.time.first);
         let counted = values
             .bins

@@ -1,8 +1,8 @@
 //! The indexed aggregate (paper §4.3): count, sum, extremes and quantiles of an index over a time range, by bucket, exact.
 //!
-//! Several directories are asked one after the other and add to the same buckets, slice by slice of the window where there are buckets. A first
-//! descent gives a slice's totals. Quantiles need counts by bin too: at once where there is one bucket, and group by group where there are many,
-//! so that memory is bounded. `RankSearch` settles what the bins leave open.
+//! Several directories are asked one after the other and add to the same buckets, slice by slice of the window where there are buckets.
+//! Quantiles need counts by bin too. A slice whose bins would take too much memory is answered in groups of those buckets that hold values,
+//! which a first descent finds. `RankSearch` settles what the bins leave open.
 
 use super::bucket::Bucket;
 use super::bucket_values::{BinDetail, BucketValues};
@@ -139,24 +139,25 @@ impl Aggregate {
     /// Those of one slice.
     fn rows(&self, time: TimeRange, poll: &Poll<'_>) -> Result<Vec<AggregateRow>> {
         let spec = &self.spec;
-        let at_once = !spec.quantiles.is_empty() && spec.bucket.is_none();
-        let detail = if at_once {
-            BinDetail::Bins
-        } else {
-            BinDetail::Nothing
-        };
         let asked = QuestionSet {
             questions: &self.questions,
             bucket: spec.bucket,
             threads: spec.threads,
         };
-        let buckets = asked.values(time, detail, poll)?;
-        let mut rows: Vec<AggregateRow> = buckets.iter().map(|bucket| row(bucket, spec)).collect();
-        if spec.quantiles.is_empty() {
+        let rows_of = |buckets: &[BucketValues]| -> Vec<AggregateRow> {
+            buckets.iter().map(|bucket| row(bucket, spec)).collect()
+        };
+        if !spec.quantiles.is_empty()
+            && let Some(asked) = asked.in_one_descent(time, BinDetail::Bins)
+        {
+            let binned = asked.values(time, BinDetail::Bins, poll)?;
+            let mut rows = rows_of(&binned);
+            quantiles(&asked, spec, &binned, &mut rows, poll)?;
             return Ok(rows);
         }
-        if at_once {
-            quantiles(&asked, spec, &buckets, &mut rows, poll)?;
+        let buckets = asked.values(time, BinDetail::Nothing, poll)?;
+        let mut rows = rows_of(&buckets);
+        if spec.quantiles.is_empty() {
             return Ok(rows);
         }
         let (asked, group) = asked.at_once(buckets.len(), BinDetail::Bins);

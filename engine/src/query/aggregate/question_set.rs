@@ -45,6 +45,13 @@ impl QuestionSet<'_> {
         Ok(values.into_buckets())
     }
 
+    /// The set as it counts all buckets of `time` by bin in one descent; `None` if they would take too much memory.
+    pub fn in_one_descent(self, time: TimeRange, detail: BinDetail) -> Option<Self> {
+        let buckets = self.bucket.map_or(1, |bucket| bucket.most_in(time));
+        let (asked, group) = self.at_once(buckets, detail);
+        (buckets <= group).then_some(asked)
+    }
+
     /// How many of so many buckets are counted by bin at once, and with how many threads: each counts them all, so there are only so many that
     /// no further descent is needed.
     pub fn at_once(self, buckets: usize, detail: BinDetail) -> (Self, usize) {

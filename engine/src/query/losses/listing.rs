@@ -36,7 +36,7 @@ pub struct Loss {
     pub to: Timestamp,
     /// `None`: records of any source may be among them.
     pub source: Option<String>,
-    /// Where on the way in they were lost: `input`, `log` or `crash`.
+    /// Where on the way in they were lost: `kernel`, `input`, `log` or `crash`.
     pub stage: String,
     pub reason: String,
     /// `None`: nobody knows.

@@ -175,3 +175,45 @@ fn an_interrupted_aggregate_says_so_whoever_reads() {
         assert!(started.elapsed() < Duration::from_secs(10));
     }
 }
+
+/// Buckets cut chunks; a chunk that is cut is read for both of its buckets at most.
+#[test]
+fn quantiles_from_bins_cost_no_chunk_that_the_totals_do_not() {
+    let batch = |seed| Op::Batch {
+        source: 0,
+        records: 1500,
+        spread: Spread::Skewed,
+        seed,
+    };
+    let fill = || Op::Fill(70);
+    let world = World::of(&[Op::Define(1), batch(1), fill(), batch(2), fill(), batch(3)]);
+    let source = world.sources[0];
+    let index = world.indexes(source)[0];
+    let totals = world.snapshot().source_totals(source).unwrap();
+    let time = TimeRange {
+        first: totals.first_ts.unwrap(),
+        last: totals.last_ts.unwrap(),
+    };
+    let read = |quantiles: &[f64]| {
+        let snapshot = world.snapshot();
+        let spec = AggregateSpec {
+            source,
+            index,
+            time,
+            value: ValueRange::ALL,
+            bucket: Some(Bucket::nanos((time.last.0 - time.first.0) / 3 + 1)),
+            quantiles: quantiles
+                .iter()
+                .map(|q| Quantile::new(*q).unwrap())
+                .collect(),
+            approx: true,
+            threads: 1,
+        };
+        let rows = aggregate(&snapshot, &spec, &Poll::never()).unwrap();
+        assert!(rows.len() > 1, "{rows:?}");
+        snapshot.stats().chunks_read
+    };
+    let totals_alone = read(&[]);
+    assert!(totals_alone > 0);
+    assert_eq!(read(&[0.5, 0.9999]), totals_alone);
+}

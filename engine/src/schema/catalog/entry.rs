@@ -8,7 +8,7 @@ use crate::schema::field::FieldDef;
 use crate::schema::index::Index;
 use crate::schema::layout::Layout;
 use crate::schema::layout::TimeKind;
-use crate::schema::names::nearest;
+use crate::schema::names::hint;
 use crate::schema::source::{Overload, SourceDef};
 use crate::types::{Address, SourceId};
 
@@ -75,7 +75,7 @@ impl Source {
         Error::UnknownIndex {
             source_name: self.name.clone(),
             name: name.to_owned(),
-            nearest: nearest(name, known.map(|index| index.name.as_str())),
+            hint: hint(name, "indexes", known.map(|index| index.name.as_str())),
         }
     }
 

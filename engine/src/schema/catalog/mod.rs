@@ -20,9 +20,9 @@ pub use line::{decode_catalog, decode_whole_catalog, encode_line};
 use trial::Trials;
 
 use super::index::Index;
-use super::names::nearest;
+use super::names::hint;
 use crate::error::{Error, Result};
-use crate::types::{Address, IndexId, SourceId};
+use crate::types::{Address, IndexId, LOSSES_SOURCE, METRICS_SOURCE, SourceId};
 
 /// The most sources of a directory, closed ones included.
 pub const SOURCES_MAX: usize = 65_000;
@@ -74,9 +74,19 @@ impl Catalog {
     /// The error for a name that no source has.
     pub fn unknown_source(&self, name: &str) -> Error {
         let known = self.sources.iter().map(|source| source.name.as_str());
+        let hint = match name {
+            METRICS_SOURCE => {
+                "a running daemon writes it, unless its [metrics] interval is \"0s\"".to_owned()
+            }
+            LOSSES_SOURCE => {
+                "no loss has a record yet; the function loom_losses lists losses of every kind"
+                    .to_owned()
+            }
+            _ => hint(name, "sources", known),
+        };
         Error::UnknownSource {
             name: name.to_owned(),
-            nearest: nearest(name, known),
+            hint,
         }
     }
 

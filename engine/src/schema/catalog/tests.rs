@@ -399,6 +399,23 @@ fn unknown_names_suggest_known_ones() {
 }
 
 #[test]
+fn a_name_that_is_like_no_other_lists_what_there_is() {
+    let mut catalog = Catalog::new();
+    let said = |catalog: &Catalog, name: &str| catalog.unknown_source(name).to_string();
+    assert_eq!(
+        said(&catalog, "x"),
+        "unknown source 'x'; there are no sources"
+    );
+    catalog.define_source(&redis(), at(0)).unwrap();
+    assert_eq!(
+        said(&catalog, "packets"),
+        "unknown source 'packets'; the sources are: 'redis'"
+    );
+    assert!(said(&catalog, "loom_metrics").contains("a running daemon writes it"));
+    assert!(said(&catalog, "loom_losses").contains("no loss has a record yet"));
+}
+
+#[test]
 fn events_that_cannot_follow_are_refused() {
     let mut catalog = Catalog::new();
     let (id, events) = catalog.define_source(&redis(), at(4)).unwrap();

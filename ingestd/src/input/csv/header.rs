@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use anyhow::{bail, ensure};
 use loom_engine::schema::FieldType;
+use memchr::{memchr, memchr2};
 
 use super::super::ROW_BYTES_MAX;
 use super::super::blocks::Blocks;
@@ -17,6 +18,8 @@ use crate::counted;
 /// The first row, which is not consumed.
 pub(super) struct FirstRow {
     pub delimiter: u8,
+    /// Neither the user nor the file says the delimiter; rows show it.
+    pub is_guess: bool,
     /// Its values, without quotes.
     pub cells: Vec<String>,
     /// Its length with its line break.
@@ -30,6 +33,7 @@ impl FirstRow {
         given: Option<u8>,
         named: Option<u8>,
     ) -> anyhow::Result<FirstRow> {
+        let given = given.or(delimiter_line(blocks)?);
         let mut spans = Vec::new();
         loop {
             let blank = blocks
@@ -39,6 +43,11 @@ impl FirstRow {
             blocks.consume(blank.count());
             let (data, ended, name) = (blocks.data(), blocks.ended(), blocks.name());
             let delimiter = given.unwrap_or_else(|| delimiter::of_rows(data, ended, named));
+            if has_carriage_returns_only(data) {
+                bail!(
+                    "cannot read {name} as CSV: its lines end with a carriage return alone; convert it with \"tr '\\r' '\\n' < FILE | ingestd load … -\""
+                );
+            }
             match find(data, delimiter, ended, &mut spans) {
                 Found::Row { bytes, .. } => {
                     let row = data.get(..bytes).unwrap_or_default();
@@ -52,6 +61,7 @@ impl FirstRow {
                     let cells = spans.iter().filter_map(cell).map(unescaped).collect();
                     return Ok(FirstRow {
                         delimiter,
+                        is_guess: given.is_none(),
                         cells,
                         bytes,
                     });
@@ -94,7 +104,12 @@ impl FirstRow {
 
     /// Whether it holds values, by the source to load into: it names no field, and holds a number or a time.
     pub(super) fn is_strange_to(&self, fields: &[String]) -> bool {
-        let names_one = |cell: &String| fields.contains(cell) || fields.contains(&field_name(cell));
+        let names_one = |cell: &String| {
+            let name = field_name(cell).to_lowercase();
+            fields
+                .iter()
+                .any(|field| field == cell || field.to_lowercase() == name)
+        };
         let is_value = |cell: &String| {
             let mut sample = Sample::new();
             sample.see(cell);
@@ -118,7 +133,8 @@ impl FirstRow {
         let is_ts = |name: &&mut String| Some(&**name) == options.ts_column.as_ref();
         let others: Vec<&mut String> = names.iter_mut().filter(|name| !is_ts(name)).collect();
         ensure!(
-            others.len() == def.fields.len(),
+            others.len() == def.fields.len()
+                || options.add_fields && others.len() > def.fields.len(),
             "cannot load {} into source '{}': its rows have {} and no header, the source has {}; declare a field for each column",
             blocks.name(),
             def.name,
@@ -130,6 +146,28 @@ impl FirstRow {
         }
         Ok(names)
     }
+}
+
+/// Consumes the line `sep=;` with which some spreadsheets name the delimiter, and returns that.
+fn delimiter_line(blocks: &mut Blocks) -> anyhow::Result<Option<u8>> {
+    const START: &[u8] = b"sep=";
+    let is_start = |data: &[u8]| data.iter().zip(START).all(|(byte, start)| byte == start);
+    while is_start(blocks.data()) && blocks.data().len() < START.len() + 3 && blocks.fill()? {}
+    let line = blocks.data().strip_prefix(START);
+    let (delimiter, bytes) = match line {
+        Some([delimiter, b'\n', ..]) => (*delimiter, 2),
+        Some([delimiter, b'\r', b'\n', ..]) => (*delimiter, 3),
+        _ => return Ok(None),
+    };
+    blocks.consume(START.len() + bytes);
+    Ok(Some(delimiter))
+}
+
+/// Whether the data at hand has line ends of old Macintoshes, and no others.
+fn has_carriage_returns_only(data: &[u8]) -> bool {
+    let first = memchr2(b'\r', b'\n', data);
+    let within = first.is_some_and(|first| first + 1 < data.len());
+    within && memchr(b'\n', data).is_none()
 }
 
 /// Gives a name that an earlier column has, in any case, a number, as DuckDB does: `a`, `a_1`. Returns notes about it.

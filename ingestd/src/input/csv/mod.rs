@@ -51,8 +51,7 @@ impl Csv {
             notes: Vec::new(),
             spans: Vec::new(),
         };
-        let expected = options.csv.delimiter.or(named).unwrap_or(b',');
-        if first.delimiter != expected && first.cells.len() > 1 {
+        if first.is_guess && first.delimiter != named.unwrap_or(b',') && first.cells.len() > 1 {
             csv.notes.push(format!(
                 "the columns of {} are separated by {}, as it seems; name another delimiter with --delimiter",
                 blocks.name(),
@@ -112,16 +111,8 @@ impl Csv {
         self.name_columns(blocks, first, header, options)?;
         let unsaid = options.csv.header.is_none();
         self.note_header(blocks, unsaid && fits, unsaid && all_text && rows > 0);
-        if rows == 0 && all && header {
-            self.notes.push(format!(
-                "{} has a header and no rows: its columns become text; name their types with --fields",
-                blocks.name()
-            ));
-        }
         for (column, sample) in self.columns.iter_mut().zip(&samples) {
             column.ty = sample.field_type();
-            // Rows behind the sample may hold NULLs.
-            column.nullable = !all || sample.nulls() > 0 || sample.rows() == 0;
         }
         if blocks.is_stream() && !all {
             self.notes.push(inferred(
@@ -212,7 +203,11 @@ impl TextFormat for Csv {
         Step::Bad(reason, if lines { first_line(data) } else { bytes })
     }
 
-    fn append(row: &CsvRow<'_>, wanted: &Wanted, texts: &mut LargeStringBuilder) {
+    fn append(
+        row: &CsvRow<'_>,
+        wanted: &Wanted,
+        texts: &mut LargeStringBuilder,
+    ) -> Result<(), String> {
         let span = row.spans.get(wanted.column);
         let text = span.and_then(|span| Some((row.text.get(span.start..span.end)?, span.escaped)));
         match text {
@@ -228,6 +223,7 @@ impl TextFormat for Csv {
                 texts.append_value("");
             }
         }
+        Ok(())
     }
 
     fn take_notes(&mut self) -> Vec<String> {
@@ -292,7 +288,7 @@ mod tests {
     #[test]
     fn a_bad_row_costs_no_other() {
         let loaded = csv("a,b\n1,2\n3\n4,5,6\n7,\"8\n9,10\n11,\"12\"x\n13,14\n");
-        assert_eq!(loaded.fields(), ["a i64", "b i64"]);
+        assert_eq!(loaded.fields(), ["a i64?", "b i64?"]);
         assert_eq!(loaded.lines(), ["1|2", "9|10", "13|14"]);
         let rows: Vec<u64> = loaded.refused.iter().map(|(row, _)| *row).collect();
         assert_eq!(rows, [2, 3, 4, 6]);
@@ -333,7 +329,10 @@ mod tests {
             [
                 (2, "'256' does not fit field 'a' of type u8".to_owned()),
                 (4, "'GET' does not fit field 'a' of type u8".to_owned()),
-                (5, "field 'a' is NULL and not nullable".to_owned())
+                (
+                    5,
+                    "field 'a' is NULL and not nullable; load into a source where it is".to_owned()
+                )
             ]
         );
     }
@@ -347,7 +346,10 @@ mod tests {
         assert_eq!(
             loaded.refused,
             [
-                (2, "field 'a' is NULL and not nullable".to_owned()),
+                (
+                    2,
+                    "field 'a' is NULL and not nullable; load into a source where it is".to_owned()
+                ),
                 (3, "'abc' does not fit field 'b' of type char[2]".to_owned())
             ]
         );
@@ -381,7 +383,7 @@ mod tests {
         let loaded = csv("1,x,2024-01-01\n2,y,2024-01-02\n");
         assert_eq!(
             loaded.fields(),
-            ["column0 i64", "column1 utf8", "column2 timestamp_ns"]
+            ["column0 i64?", "column1 utf8?", "column2 timestamp_ns?"]
         );
         assert_eq!(loaded.lines().len(), 2);
         assert!(
@@ -422,9 +424,9 @@ mod tests {
             ..options()
         };
         let loaded = load(b"1,2\n3,4\n", Format::Csv, with(true));
-        assert_eq!(loaded.fields(), ["1 i64", "2 i64"]);
+        assert_eq!(loaded.fields(), ["1 i64?", "2 i64?"]);
         let loaded = load(b"a,b\n3,4\n", Format::Csv, with(false));
-        assert_eq!(loaded.fields(), ["column0 utf8", "column1 utf8"]);
+        assert_eq!(loaded.fields(), ["column0 utf8?", "column1 utf8?"]);
         assert_eq!(loaded.lines(), ["a|b", "3|4"]);
         assert!(loaded.notes.is_empty(), "{:?}", loaded.notes);
     }
@@ -469,8 +471,36 @@ mod tests {
             ..options()
         };
         let loaded = load(b"a^b,c\n1^2\n", Format::Csv, given);
-        assert_eq!(loaded.fields(), ["a i64", "b,c i64"]);
+        assert_eq!(loaded.fields(), ["a i64?", "b,c i64?"]);
         assert!(loaded.notes.is_empty(), "{:?}", loaded.notes);
+    }
+
+    #[test]
+    fn a_line_of_a_spreadsheet_names_the_delimiter() {
+        for line_end in ["\n", "\r\n"] {
+            let text = format!("sep=^{line_end}a^b{line_end}1^2{line_end}");
+            let loaded = csv(&text);
+            assert_eq!(loaded.fields(), ["a i64?", "b i64?"]);
+            assert_eq!(loaded.lines(), ["1|2"]);
+        }
+        assert_eq!(csv("sep=\n1\n").fields(), ["sep= i64?"]);
+    }
+
+    #[test]
+    fn what_is_no_csv_is_named_with_a_remedy() {
+        for (bytes, words) in [
+            (
+                &b"a,b\r1,2\r"[..],
+                "its lines end with a carriage return alone; convert it with",
+            ),
+            (b"\xFF\xFEa\0", "it is UTF-16; convert it with 'iconv"),
+            (b"PK\x03\x04", "unpack it with 'unzip -p FILE"),
+            (b"PAR1", "it is Parquet; use --format parquet"),
+            (b"ARROW1\0\0", "it is Arrow IPC; use --format arrow"),
+        ] {
+            let error = try_load(bytes, Format::Csv, options()).err().unwrap();
+            assert!(error.to_string().contains(words), "{error}");
+        }
     }
 
     #[test]
@@ -478,7 +508,7 @@ mod tests {
         let loaded = csv("a,A,a,a_1,b\n1,2,3,4,5\n");
         assert_eq!(
             loaded.fields(),
-            ["a i64", "A_2 i64", "a_3 i64", "a_1 i64", "b i64"]
+            ["a i64?", "A_2 i64?", "a_3 i64?", "a_1 i64?", "b i64?"]
         );
         assert_eq!(loaded.lines(), ["1|2|3|4|5"]);
     }

@@ -9,13 +9,14 @@ use anyhow::bail;
 use loom_engine::schema::{FIELDS_MAX, FieldType, NAME_BYTES_MAX};
 use serde_json::value::RawValue;
 
+use super::super::ROW_BYTES_MAX;
 use super::super::blocks::Blocks;
 use super::super::columns::Column;
 use super::super::text::Sample;
 use super::super::text_rows::{Sampled, Step, inferred, sample};
 use super::KEYS_MAX;
-use super::object::{Names, parse_object};
-use super::shape::Shape;
+use super::object::{Names, Unread, Values, parse_object};
+use super::shape::Objects;
 
 /// Objects with more keys stay JSON.
 const INNER_KEYS_MAX: usize = 64;
@@ -25,29 +26,40 @@ const DEPTH_MAX: usize = 8;
 /// Looks at the first objects without consuming them. Returns the columns, and notes about them.
 pub(super) fn infer(
     blocks: &mut Blocks,
-    mut shape: Shape,
+    mut objects: Objects,
 ) -> anyhow::Result<(Vec<Column>, Vec<String>)> {
     let mut keys = Keys::default();
-    let mut others = 0_u64;
+    let mut first_bad = None;
     let Sampled { rows, all } = sample(blocks, |data, ended| {
-        let (is_row, bytes) = match shape.next(data, ended) {
-            Step::Row(text, bytes) => (keys.see(text), bytes),
-            Step::Bad(_, bytes) => (false, bytes),
-            Step::Blank(bytes) => return Some((bytes, false)),
-            Step::TooLong | Step::More => return None,
-        };
-        others += u64::from(!is_row);
-        Some((bytes, is_row))
+        let mut values = Values::with_capacity(keys.samples.len());
+        let parse = |text| keys.read(text, &mut values);
+        match objects.next(data, ended, parse) {
+            Step::Row((), bytes) => {
+                keys.see(&values);
+                Some((bytes, true))
+            }
+            Step::Bad(reason, bytes) => {
+                first_bad.get_or_insert(reason);
+                Some((bytes, false))
+            }
+            Step::Blank(bytes) => Some((bytes, false)),
+            Step::TooLong | Step::More => None,
+        }
     })?;
-    if rows == 0 && (others > 0 || !all) {
-        bail!(
-            "cannot infer fields from {}: none of its first values is a JSON object",
-            blocks.name()
-        );
+    if rows == 0 && (first_bad.is_some() || !all) {
+        let name = blocks.name();
+        match first_bad {
+            Some(why) => bail!(
+                "cannot infer fields from {name}: none of its first values can be read; the first: {why}"
+            ),
+            None => bail!(
+                "cannot infer fields from {name}: its first value does not end within {ROW_BYTES_MAX} bytes"
+            ),
+        }
     }
-    let mut columns = keys.columns(rows, all, true);
+    let mut columns = keys.columns(true);
     if columns.len() > FIELDS_MAX {
-        columns = keys.columns(rows, all, false);
+        columns = keys.columns(false);
     }
     let notes = match blocks.is_stream() && !all {
         true => vec![inferred(blocks.name(), rows, &columns)],
@@ -64,25 +76,27 @@ struct Keys {
 }
 
 impl Keys {
-    /// Whether a text is an object; one that is none leaves nothing behind.
-    fn see(&mut self, text: &[u8]) -> bool {
+    /// Takes an object apart; one that cannot be read leaves nothing behind.
+    fn read<'a>(&mut self, text: &'a [u8], values: &mut Values<'a>) -> Result<(), Unread> {
         let known = self.samples.len();
-        let mut values = Vec::with_capacity(known);
-        if parse_object(text, &mut values, self).is_err() {
+        let parsed = parse_object(text, values, self);
+        if parsed.is_err() {
             self.samples.truncate(known);
             self.numbers.retain(|_, number| *number < known);
-            return false;
         }
-        for (sample, value) in self.samples.iter_mut().zip(&values) {
+        parsed
+    }
+
+    fn see(&mut self, values: &Values<'_>) {
+        for (sample, value) in self.samples.iter_mut().zip(values.iter()) {
             if let Some(value) = value {
                 sample.see(value);
             }
         }
-        true
     }
 
-    /// The columns of so many rows, with objects taken apart or not.
-    fn columns(&self, rows: u64, all: bool, apart: bool) -> Vec<Column> {
+    /// The columns, with objects taken apart or not. They are nullable: a later row may not have the key.
+    fn columns(&self, apart: bool) -> Vec<Column> {
         let mut inner = vec![Inner::default(); self.samples.len()];
         for sample in &self.samples {
             if let Some(inner) = sample.outer.and_then(|outer| inner.get_mut(outer)) {
@@ -103,7 +117,7 @@ impl Keys {
             let is_taken = apart && reached && fits && sample.holds_objects_only();
             taken.push(is_taken);
             if reached && !is_taken {
-                columns.push(sample.column(rows, all));
+                columns.push(sample.column());
             }
         }
         columns
@@ -147,6 +161,10 @@ impl Names for Keys {
     fn is_taken_apart(&self, number: usize) -> bool {
         let sample = self.samples.get(number);
         sample.is_some_and(|sample| sample.depth < DEPTH_MAX)
+    }
+
+    fn text(&self, number: usize) -> &str {
+        self.samples.get(number).map_or("", |sample| &sample.name)
     }
 }
 
@@ -198,7 +216,7 @@ impl KeySample {
         self.objects > 0 && self.objects + self.nulls == self.rows
     }
 
-    fn column(&self, rows: u64, all: bool) -> Column {
+    fn column(&self) -> Column {
         let bare = self.bare.rows() > 0;
         let strings = self.strings.rows() > 0;
         let nested = self.arrays + self.objects > 0;
@@ -208,8 +226,7 @@ impl KeySample {
             (false, false, true) => Some(FieldType::Utf8),
             _ => None,
         };
-        let nullable = !all || self.nulls > 0 || self.rows < rows;
-        let mut column = Column::new(&self.name, ty.unwrap_or(FieldType::Json), nullable);
+        let mut column = Column::new(&self.name, ty.unwrap_or(FieldType::Json), true);
         if ty.is_none() {
             let name = &self.name;
             column.note = Some(format!(

@@ -10,6 +10,7 @@ mod shape;
 
 use arrow::array::LargeStringBuilder;
 use loom_engine::schema::FieldType;
+use memchr::memchr;
 use serde_json::value::RawValue;
 
 use super::Wanted;
@@ -20,17 +21,15 @@ use super::text_rows::{Step, TextFormat, TextReader};
 use keys::infer;
 use names::KnownNames;
 use object::{Values, parse_object};
-use shape::{Position, Shape};
+use shape::Objects;
 
 /// How many different keys are kept, so that hostile input cannot fill memory.
 const KEYS_MAX: usize = 4096;
 
 pub(super) struct Json {
-    shape: Shape,
+    objects: Objects,
     columns: Vec<Column>,
     names: KnownNames,
-    /// Where the next row begins.
-    position: Position,
     notes: Vec<String>,
 }
 
@@ -41,9 +40,9 @@ impl Json {
         options: &LoadOptions,
     ) -> anyhow::Result<TextReader<Json>> {
         blocks.skip_byte_order_mark()?;
-        let shape = Shape::of(&mut blocks)?;
+        let objects = Objects::of(&mut blocks)?;
         let (mut columns, notes) = match options.takes_fields() {
-            true => infer(&mut blocks, shape)?,
+            true => infer(&mut blocks, objects)?,
             false => (Vec::new(), Vec::new()),
         };
         for name in options.declared_names().iter().flatten() {
@@ -53,10 +52,9 @@ impl Json {
             }
         }
         let json = Json {
-            shape,
+            objects,
             names: KnownNames::new(&columns),
             columns,
-            position: Position::START,
             notes,
         };
         Ok(TextReader::new(blocks, json))
@@ -71,69 +69,85 @@ impl TextFormat for Json {
     }
 
     fn next_row<'a>(&'a mut self, data: &'a [u8], ended: bool) -> Step<Values<'a>> {
-        let here = self.position;
-        let step = self.shape.next(data, ended);
-        match &step {
-            Step::Row(_, bytes) | Step::Blank(bytes) | Step::Bad(_, bytes) => {
-                let read = data.get(..*bytes).unwrap_or_default();
-                match self.shape {
-                    Shape::Lines => self.position.next_line(),
-                    Shape::Documents(_) => self.position.advance(read),
-                }
-            }
-            Step::TooLong => self.position.next_line(),
-            Step::More => {}
-        }
-        let (object, bytes) = match step {
-            Step::Row(object, bytes) => (object, bytes),
-            Step::Blank(bytes) => return Step::Blank(bytes),
-            Step::Bad(reason, bytes) => return Step::Bad(reason, bytes),
-            Step::TooLong => return Step::TooLong,
-            Step::More => return Step::More,
-        };
-        let mut values = Vec::with_capacity(self.columns.len());
-        match parse_object(object, &mut values, &mut self.names) {
-            Ok(()) => {
-                if values.len() > self.columns.len() {
-                    self.names.count_left_out(&values);
-                }
+        let mut values = Values::with_capacity(self.columns.len());
+        let names = &mut self.names;
+        let parse = |object| parse_object(object, &mut values, names);
+        match self.objects.next(data, ended, parse) {
+            Step::Row((), bytes) => {
+                self.names.count_left_out(&values);
                 Step::Row(values, bytes)
             }
-            Err(error) => Step::Bad(here.explained(&error), bytes),
+            Step::Blank(bytes) => Step::Blank(bytes),
+            Step::Bad(reason, bytes) => Step::Bad(reason, bytes),
+            Step::TooLong => Step::TooLong,
+            Step::More => Step::More,
         }
     }
 
     /// The value as text: strings without quotes and escapes, anything else as it is written.
-    fn append(row: &Values<'_>, wanted: &Wanted, texts: &mut LargeStringBuilder) {
-        let value = row.get(wanted.column).copied().flatten();
-        let text = value.map_or("null", RawValue::get);
+    fn append(
+        row: &Values<'_>,
+        wanted: &Wanted,
+        texts: &mut LargeStringBuilder,
+    ) -> Result<(), String> {
+        let text = row.get(wanted.column).map_or("null", RawValue::get);
         let inner = text
             .strip_prefix('"')
             .and_then(|text| text.strip_suffix('"'));
+        let may_be_escaped = inner.is_some() || wanted.as_json;
+        let is_escaped = may_be_escaped && memchr(b'\\', text.as_bytes()).is_some();
         match inner {
             _ if text == "null" => texts.append_null(),
-            _ if wanted.as_json => texts.append_value(text),
-            Some(inner) if !inner.contains('\\') => texts.append_value(inner),
-            Some(_) => match serde_json::from_str::<String>(text) {
-                Ok(text) => texts.append_value(text),
-                // Half of a surrogate pair is JSON, but no text.
-                Err(_) => texts.append_value(text),
-            },
-            None => texts.append_value(text),
+            _ if is_escaped && has_half_a_pair(text) => {
+                return Err(
+                    "it has a \\u escape of half a surrogate pair, which is no text".to_owned(),
+                );
+            }
+            Some(_) if is_escaped && !wanted.as_json => {
+                let text: String = serde_json::from_str(text).map_err(|error| error.to_string())?;
+                texts.append_value(text);
+            }
+            Some(inner) if !wanted.as_json => texts.append_value(inner),
+            _ => texts.append_value(text),
         }
+        Ok(())
     }
 
     fn take_notes(&mut self) -> Vec<String> {
-        let left_out = self.names.take_left_out().into_iter();
-        let note = |key| format!("key '{key}' is left out: the source has no such field");
         let mut notes = std::mem::take(&mut self.notes);
-        notes.extend(left_out.map(note));
+        notes.extend(self.names.take_left_out());
         notes
     }
 
     fn end(&mut self) {
         self.notes.extend(self.names.total_left_out());
     }
+}
+
+/// Whether a JSON text has an escape of one half of a surrogate pair without the other.
+fn has_half_a_pair(text: &str) -> bool {
+    let mut rest = text;
+    while let Some((_, escape)) = rest.split_once('\\') {
+        let read = match utf16_unit(escape) {
+            Some(0xD800..=0xDBFF) => {
+                let behind = escape.get(5..).and_then(|rest| rest.strip_prefix('\\'));
+                match behind.and_then(utf16_unit) {
+                    Some(0xDC00..=0xDFFF) => 11,
+                    _ => return true,
+                }
+            }
+            Some(0xDC00..=0xDFFF) => return true,
+            _ => 1,
+        };
+        rest = escape.get(read..).unwrap_or_default();
+    }
+    false
+}
+
+/// The number of an escape, behind its backslash.
+fn utf16_unit(escape: &str) -> Option<u16> {
+    let digits = escape.strip_prefix('u')?.get(..4)?;
+    u16::from_str_radix(digits, 16).ok()
 }
 
 #[cfg(test)]
@@ -157,14 +171,14 @@ mod tests {
         assert_eq!(
             loaded.fields(),
             [
-                "n i64",
-                "u u64",
-                "x f64",
-                "s utf8",
+                "n i64?",
+                "u u64?",
+                "x f64?",
+                "s utf8?",
                 "b bool?",
-                "t timestamp_ns",
-                "o json",
-                "m json"
+                "t timestamp_ns?",
+                "o json?",
+                "m json?"
             ]
         );
         assert_eq!(
@@ -187,6 +201,120 @@ mod tests {
         assert_eq!(
             last,
             "it is not a JSON object: trailing characters at line 6, column 9"
+        );
+    }
+
+    #[test]
+    fn a_row_with_two_values_for_one_name_is_refused() {
+        let loaded = json(concat!(
+            "{\"a\":{\"b\":1},\"c\":1}\n",
+            "{\"a\":{\"b\":5},\"a.b\":4,\"c\":2}\n",
+            "{\"a\":{\"b\":5},\"c\":3,\"c\":4}\n",
+            "{\"a\":{\"b\":6,\"b\":null},\"c\":5}\n",
+            "{\"a\":{\"b\":7},\"c\":6}\n",
+        ));
+        assert_eq!(loaded.fields(), ["a.b i64?", "c i64?"]);
+        assert_eq!(loaded.lines(), ["1|1", "7|6"]);
+        let reason =
+            |name: &str| format!("it has two values of key '{name}', and one of them is wrong");
+        let refused = [(2, reason("a.b")), (3, reason("c")), (4, reason("a.b"))];
+        assert_eq!(loaded.refused, refused);
+        let only = try_load(b"{\"a\":{\"b\":5},\"a.b\":4}\n", Format::Json, options());
+        let error = only.err().unwrap().to_string();
+        assert!(
+            error.ends_with(&format!("the first: {}", reason("a.b"))),
+            "{error}"
+        );
+        let field = "[[source.field]]\nname = \"ts_\"\ntype = \"i64\"\n";
+        let loaded = load(
+            b"{\"ts\":1,\"ts_\":2}\n{\"ts\":3}\n",
+            Format::Json,
+            declared(field),
+        );
+        assert_eq!(loaded.lines(), ["3"]);
+        assert_eq!(loaded.refused, [(1, reason("ts_"))]);
+    }
+
+    #[test]
+    fn half_a_surrogate_pair_refuses_its_row() {
+        let loaded = json(concat!(
+            "{\"s\":\"a\\ud83d\\ude00\",\"j\":[\"\\ud83d\\ude00\"]}\n",
+            "{\"s\":\"\\ud800\",\"j\":[]}\n",
+            "{\"s\":\"\\ud83d \\ude00\",\"j\":[]}\n",
+            "{\"s\":\"\\\\ud800\",\"j\":[]}\n",
+            "{\"s\":\"x\",\"j\":[\"\\udc00\"]}\n",
+            "{\"s\":\"y\",\"j\":[\"\\uD83D\\n\"]}\n",
+        ));
+        assert_eq!(
+            loaded.lines(),
+            ["a\u{1F600}|[\"\\ud83d\\ude00\"]", "\\ud800|[]"]
+        );
+        let rows: Vec<u64> = loaded.refused.iter().map(|(row, _)| *row).collect();
+        assert_eq!(rows, [2, 3, 5, 6]);
+        let reason = "it has a \\u escape of half a surrogate pair, which is no text";
+        assert!(loaded.refused.iter().all(|(_, why)| why == reason));
+    }
+
+    #[test]
+    fn objects_that_follow_one_another_are_rows_however_they_are_laid_out() {
+        for text in [
+            "{\"a\":1}{\"a\":2} {\"a\":3}\n{\"a\":4}\n",
+            "{\"a\":1}{\"a\":2}{\"a\":3}{\"a\":4}",
+            "{\"a\":1}\n{\n  \"a\": 2\n}\n{\"a\":3}\n{\n \"a\":\n 4}{}\n",
+            "{\n  \"a\": 1\n}\n{\"a\":2}{\"a\":3}\n{\"a\":4}",
+            "\u{1e}{\"a\":1}\n\u{1e}{\"a\":2}\n\u{1e}{\n\"a\":3}\n\u{1e}{\"a\":4}\n",
+        ] {
+            let loaded = json(text);
+            assert!(loaded.refused.is_empty(), "{text}: {:?}", loaded.refused);
+            assert_eq!(&loaded.lines()[..4], ["1", "2", "3", "4"], "{text}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_breaks_off_costs_no_other_however_it_ends() {
+        let loaded = json(
+            "{\"a\":1}\n{\"a\":\n{\"a\":2}\n{\"a\":3}{\"a\":\n{\"a\":4}\n{\"a\":[{\n{\"a\":5}} x\n",
+        );
+        assert_eq!(loaded.lines(), ["1", "2", "3", "4"]);
+        let places = loaded.refused.iter().map(|(row, why)| {
+            let place = why.rsplit_once(" at ").map(|(_, place)| place);
+            (*row, place.unwrap_or(why))
+        });
+        let expected = [
+            (2, "line 2, column 5"),
+            (5, "line 4, column 12"),
+            (7, "line 6, column 7"),
+            (8, "line 7, column 8"),
+        ];
+        assert_eq!(places.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn many_objects_on_one_line_take_no_longer_than_on_many() {
+        let object = "{\"a\":1,\"b\":\"xxxxxxxxxxxxxxxx\"}";
+        let several =
+            |between: &str| [object; 3].join(between) + &[object; 120_000].concat() + "\n";
+        let since = std::time::Instant::now();
+        let loaded = json(&several("\n"));
+        assert_eq!(loaded.rows.len(), 120_003);
+        assert!(since.elapsed().as_secs() < 30, "{:?}", since.elapsed());
+    }
+
+    #[test]
+    fn keys_that_are_left_out_are_named_up_to_a_number_and_all_are_counted() {
+        let keys: Vec<String> = (0..6000).map(|key| format!("\"k{key}\":1")).collect();
+        let text = format!("{{\"a\":1,{}}}\n", keys.join(","));
+        let field = "[[source.field]]\nname = \"a\"\ntype = \"i64\"\n";
+        let loaded = load(text.as_bytes(), Format::Json, declared(field));
+        assert_eq!(loaded.lines(), ["1"]);
+        assert_eq!(loaded.notes.len(), 12);
+        let last = loaded.notes.last().unwrap();
+        assert!(last.starts_with("6000 values left out: "), "{last}");
+        let error = try_load(text.as_bytes(), Format::Json, options());
+        let error = error.err().unwrap().to_string();
+        assert!(
+            error.contains("a source has at most 1000 fields"),
+            "{error}"
         );
     }
 
@@ -218,7 +346,7 @@ mod tests {
         let marked = "\u{feff}{\"a\":1,\"s\":\"x\"}\n{\"a\":2,\"s\":\"y\"}\n";
         for text in [pretty, objects, compact, marked] {
             let loaded = json(text);
-            assert_eq!(loaded.fields(), ["a i64", "s utf8"], "{text}");
+            assert_eq!(loaded.fields(), ["a i64?", "s utf8?"], "{text}");
             assert_eq!(loaded.lines(), ["1|x", "2|y"], "{text}");
             assert!(loaded.refused.is_empty(), "{text}");
         }
@@ -268,9 +396,9 @@ mod tests {
                 "o.k i64?",
                 "o.in.x utf8?",
                 "o.l json?",
-                "p json",
+                "p json?",
                 "q json?",
-                "h.s i64"
+                "h.s i64?"
             ]
         );
         assert_eq!(
@@ -288,10 +416,10 @@ mod tests {
     fn an_object_of_very_many_keys_or_levels_stays_json() {
         let keys: Vec<String> = (0..100).map(|key| format!("\"k{key}\":1")).collect();
         let loaded = json(&format!("{{\"o\":{{{}}}}}\n", keys.join(",")));
-        assert_eq!(loaded.fields(), ["o json"]);
+        assert_eq!(loaded.fields(), ["o json?"]);
         let deep = format!("{}1{}\n", "{\"a\":".repeat(50), "}".repeat(50));
         let loaded = json(&deep);
-        assert_eq!(loaded.fields(), ["a.a.a.a.a.a.a.a.a json"]);
+        assert_eq!(loaded.fields(), ["a.a.a.a.a.a.a.a.a json?"]);
         assert_eq!(loaded.rows.len(), 1);
     }
 
@@ -311,7 +439,7 @@ mod tests {
     #[test]
     fn integers_beside_fractions_are_floats_and_none_is_refused() {
         let loaded = json("{\"a\":1}\n{\"a\":2.5}\n{\"a\":3}\n");
-        assert_eq!(loaded.fields(), ["a f64"]);
+        assert_eq!(loaded.fields(), ["a f64?"]);
         assert_eq!(loaded.lines(), ["1", "2.5", "3"]);
     }
 

@@ -7,7 +7,7 @@ use super::KEYS_MAX;
 use super::object::{Names, Values};
 use crate::counted;
 
-/// How many keys are named in the count at the end.
+/// How many keys are named, as they come and in the count at the end.
 const LISTED_MAX: usize = 10;
 
 /// The names of an input whose columns are known. The first numbers are those of the columns.
@@ -15,8 +15,11 @@ pub(super) struct KnownNames {
     numbers: HashMap<String, usize>,
     names: Vec<Name>,
     columns: usize,
-    /// Keys that are left out and not noted yet.
+    /// Keys that are left out and not noted yet, and how many were.
     unnoted: Vec<usize>,
+    noted: usize,
+    /// Values of keys beyond those that are kept.
+    beyond: u64,
     scratch: String,
 }
 
@@ -35,6 +38,8 @@ impl KnownNames {
             names: Vec::new(),
             columns: columns.len(),
             unnoted: Vec::new(),
+            noted: 0,
+            beyond: 0,
             scratch: String::new(),
         };
         for column in columns {
@@ -68,6 +73,7 @@ impl KnownNames {
 
     /// Counts the values of a row that no column keeps.
     pub(super) fn count_left_out(&mut self, values: &Values<'_>) {
+        self.beyond += values.beyond;
         for (number, value) in values.iter().enumerate().skip(self.columns) {
             let (Some(value), Some(name)) = (value, self.names.get_mut(number)) else {
                 continue;
@@ -83,13 +89,24 @@ impl KnownNames {
         }
     }
 
-    /// The keys of which a value was left out since the last call.
-    pub(super) fn take_left_out(&mut self) -> Vec<&str> {
+    /// A note for each key of which a value was left out since the last call, up to a number of notes.
+    pub(super) fn take_left_out(&mut self) -> Vec<String> {
         let numbers = std::mem::take(&mut self.unnoted);
-        let names = numbers.into_iter();
-        names
-            .filter_map(|number| Some(&*self.names.get(number)?.text))
-            .collect()
+        let mut notes = Vec::new();
+        for number in numbers {
+            self.noted += 1;
+            if self.noted <= LISTED_MAX {
+                let key = self.text(number);
+                notes.push(format!(
+                    "key '{key}' is left out: the source has no such field"
+                ));
+            } else if self.noted == LISTED_MAX + 1 {
+                notes.push(format!(
+                    "more than {LISTED_MAX} keys are left out; the last note counts the values of all"
+                ));
+            }
+        }
+        notes
     }
 
     /// How many values were left out, with the keys that have most; `None` if none was.
@@ -97,13 +114,20 @@ impl KnownNames {
         let mut names: Vec<&Name> = self.names.iter().collect();
         names.retain(|name| name.left_out > 0);
         names.sort_by_key(|name| std::cmp::Reverse(name.left_out));
-        let values: u64 = names.iter().map(|name| name.left_out).sum();
+        let listed_values: u64 = names.iter().map(|name| name.left_out).sum();
+        let values = listed_values + self.beyond;
         let listed = names.iter().take(LISTED_MAX);
         let mut listed: Vec<String> = listed
             .map(|name| format!("{} of key '{}'", name.left_out, name.text))
             .collect();
         if names.len() > LISTED_MAX {
             listed.push(format!("others of {} more keys", names.len() - LISTED_MAX));
+        }
+        if self.beyond > 0 {
+            listed.push(format!(
+                "{} of keys beyond the first {KEYS_MAX}",
+                self.beyond
+            ));
         }
         (values > 0).then(|| {
             let values = counted(values, "value");
@@ -143,5 +167,9 @@ impl Names for KnownNames {
 
     fn is_taken_apart(&self, number: usize) -> bool {
         self.names.get(number).is_some_and(|name| name.has_inner)
+    }
+
+    fn text(&self, number: usize) -> &str {
+        self.names.get(number).map_or("", |name| &name.text)
     }
 }

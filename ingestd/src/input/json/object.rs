@@ -5,8 +5,51 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// The value of each name, by its number, as it is written; of a key that occurs twice the last.
-pub(super) type Values<'a> = Vec<Option<&'a RawValue>>;
+/// The values of one object, by the number of their name, each as it is written.
+#[derive(Default)]
+pub(in super::super) struct Values<'a> {
+    cells: Vec<Option<&'a RawValue>>,
+    /// A name that has two values.
+    twice: Option<usize>,
+    /// How many values have a key that is not looked at.
+    pub(super) beyond: u64,
+}
+
+impl<'a> Values<'a> {
+    pub(super) fn with_capacity(names: usize) -> Values<'a> {
+        Values {
+            cells: Vec::with_capacity(names),
+            ..Values::default()
+        }
+    }
+
+    pub(super) fn get(&self, number: usize) -> Option<&'a RawValue> {
+        self.cells.get(number).copied().flatten()
+    }
+
+    /// The value of each number in order, or none.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Option<&'a RawValue>> {
+        self.cells.iter().copied()
+    }
+
+    fn set(&mut self, number: usize, value: &'a RawValue) {
+        if self.cells.len() <= number {
+            self.cells.resize(number + 1, None);
+        }
+        if let Some(cell) = self.cells.get_mut(number)
+            && cell.replace(value).is_some()
+        {
+            self.twice = Some(number);
+        }
+    }
+}
+
+/// Why a text is no row.
+pub(super) enum Unread {
+    NoObject(serde_json::Error),
+    /// The name that has two values: no one knows which is meant.
+    Twice(String),
+}
 
 /// The names of keys. The key `b` of the object of key `a` has the name `a.b`.
 pub(super) trait Names {
@@ -15,22 +58,31 @@ pub(super) trait Names {
 
     /// Whether an object that is this name's value is taken apart.
     fn is_taken_apart(&self, number: usize) -> bool;
+
+    fn text(&self, number: usize) -> &str;
 }
 
-/// Parses an object.
+/// Parses an object. Of what is not read, `values` means nothing.
 pub(super) fn parse_object<'a>(
     text: &'a [u8],
     values: &mut Values<'a>,
     names: &mut impl Names,
-) -> serde_json::Result<()> {
+) -> Result<(), Unread> {
+    values.cells.clear();
+    (values.twice, values.beyond) = (None, 0);
     let mut parser = serde_json::Deserializer::from_slice(text);
     let parent = None;
-    parser.deserialize_map(Object {
+    let object = Object {
         values,
         names,
         parent,
-    })?;
-    parser.end()
+    };
+    let parsed = parser.deserialize_map(object).and_then(|()| parser.end());
+    parsed.map_err(Unread::NoObject)?;
+    match values.twice {
+        None => Ok(()),
+        Some(number) => Err(Unread::Twice(names.text(number).to_owned())),
+    }
 }
 
 struct Object<'v, 'a, N> {
@@ -54,13 +106,11 @@ impl<'a, N: Names> Visitor<'a> for Object<'_, 'a, N> {
         } = self;
         while let Some(number) = map.next_key_seed(Key { names, parent })? {
             let value: &'a RawValue = map.next_value()?;
-            let Some(number) = number else { continue };
-            if values.len() <= number {
-                values.resize(number + 1, None);
-            }
-            if let Some(cell) = values.get_mut(number) {
-                *cell = Some(value);
-            }
+            let Some(number) = number else {
+                values.beyond += 1;
+                continue;
+            };
+            values.set(number, value);
             if value.get().starts_with('{') && names.is_taken_apart(number) {
                 let parent = Some(number);
                 let inner = Object {

@@ -1,44 +1,101 @@
 //! Where the objects of an input stand: one on each line, or in documents, which are arrays of objects and objects of several lines.
+//!
+//! Lines cost least, and a bad line costs no other. What a line does not hold by itself is looked for only where it is no object: several
+//! objects on it, or the beginning of one that goes on in the next lines.
 
-use memchr::{memchr, memchr2, memrchr};
+use memchr::{memchr, memchr_iter, memchr2, memrchr};
 
 use super::super::ROW_BYTES_MAX;
 use super::super::blocks::Blocks;
 use super::super::text_rows::{Step, unended};
+use super::object::Unread;
+
+/// What some programs write before each object (RFC 7464).
+const RECORD_SEPARATOR: u8 = 0x1E;
+
+/// Finds the objects of an input, one after the other.
+#[derive(Copy, Clone)]
+pub(super) struct Objects {
+    shape: Shape,
+    /// Where the next one begins.
+    position: Position,
+}
 
 /// How objects are found.
 #[derive(Copy, Clone)]
-pub(super) enum Shape {
-    Lines,
+enum Shape {
+    Lines(Lines),
     Documents(Documents),
 }
 
-impl Shape {
-    /// By the first bytes: an array, or an object whose first line goes on in the next.
-    pub(super) fn of(blocks: &mut Blocks) -> anyhow::Result<Shape> {
-        loop {
-            let data = blocks.data().trim_ascii_start();
+impl Objects {
+    /// By the first bytes: documents are an array, an object whose first line goes on in the next, or objects without line breaks.
+    pub(super) fn of(blocks: &mut Blocks) -> anyhow::Result<Objects> {
+        let documents = loop {
+            let is_between = |byte: &u8| byte.is_ascii_whitespace() || *byte == RECORD_SEPARATOR;
+            let before = blocks.data().iter().take_while(|byte| is_between(byte));
+            let data = blocks.data().get(before.count()..).unwrap_or_default();
             if data.starts_with(b"[") {
-                return Ok(Shape::Documents(Documents::default()));
+                break true;
             }
-            let line = memchr(b'\n', data).and_then(|end| data.get(..end));
-            if let Some(line) = line {
-                return Ok(match goes_on(line) {
-                    true => Shape::Documents(Documents::default()),
-                    false => Shape::Lines,
-                });
+            if let Some(end) = memchr(b'\n', data) {
+                break goes_on(data.get(..end).unwrap_or_default());
+            }
+            if first_of_several(data).is_some() {
+                break true;
             }
             if blocks.data().len() > ROW_BYTES_MAX || !blocks.fill()? {
-                return Ok(Shape::Lines);
+                break false;
             }
-        }
+        };
+        Ok(Objects {
+            shape: match documents {
+                true => Shape::Documents(Documents::default()),
+                false => Shape::Lines(Lines::default()),
+            },
+            position: Position { line: 1, before: 0 },
+        })
     }
 
-    /// The object at the beginning of the data. `ended`: no more bytes follow.
-    pub(super) fn next<'a>(&mut self, data: &'a [u8], ended: bool) -> Step<&'a [u8]> {
-        match self {
-            Shape::Lines => next_line(data, ended),
-            Shape::Documents(documents) => documents.next(data, ended),
+    /// Finds the object at the beginning of the data, and gives it to `parse`, which may be called again with another end. `ended`: no more
+    /// bytes follow.
+    pub(super) fn next<'a>(
+        &mut self,
+        data: &'a [u8],
+        ended: bool,
+        mut parse: impl FnMut(&'a [u8]) -> Result<(), Unread>,
+    ) -> Step<()> {
+        let here = self.position;
+        let step = match &mut self.shape {
+            Shape::Lines(lines) => lines.next(data, ended, &mut parse),
+            Shape::Documents(documents) => match documents.next(data, ended) {
+                Step::Row(text, bytes) => Step::Row(parse(text), bytes),
+                Step::Blank(bytes) => Step::Blank(bytes),
+                Step::Bad(reason, bytes) => Step::Bad(reason, bytes),
+                Step::TooLong => Step::TooLong,
+                Step::More => Step::More,
+            },
+        };
+        match &step {
+            Step::Row(_, bytes) | Step::Blank(bytes) | Step::Bad(_, bytes) => {
+                match &self.shape {
+                    // Most lines are an object, and are not looked through again.
+                    Shape::Lines(lines) if lines.line_bytes == *bytes => self.position.next_line(),
+                    _ => self
+                        .position
+                        .advance(data.get(..*bytes).unwrap_or_default()),
+                }
+            }
+            Step::TooLong => self.position.next_line(),
+            Step::More => {}
+        }
+        match step {
+            Step::Row(Ok(()), bytes) => Step::Row((), bytes),
+            Step::Row(Err(error), bytes) => Step::Bad(here.explained(&error), bytes),
+            Step::Blank(bytes) => Step::Blank(bytes),
+            Step::Bad(reason, bytes) => Step::Bad(reason, bytes),
+            Step::TooLong => Step::TooLong,
+            Step::More => Step::More,
         }
     }
 }
@@ -46,23 +103,89 @@ impl Shape {
 /// Whether a line is the beginning of an object that is written on several lines.
 fn goes_on(line: &[u8]) -> bool {
     let parsed = serde_json::from_slice::<serde::de::IgnoredAny>(line);
-    let unended = parsed.is_err_and(|error| error.is_eof());
-    unended
-        && matches!(
-            line.trim_ascii_end(),
-            [b'{', .., b'{' | b'[' | b',' | b':'] | [b'{']
-        )
+    parsed.is_err_and(|error| error.is_eof()) && ends_within(line)
 }
 
-fn next_line(data: &[u8], ended: bool) -> Step<&[u8]> {
-    let (line, bytes) = match memchr(b'\n', data) {
-        Some(end) => (data.get(..end).unwrap_or_default(), end + 1),
-        None if ended && !data.is_empty() => (data, data.len()),
-        None => return unended(data),
-    };
-    match line.iter().all(u8::is_ascii_whitespace) {
-        true => Step::Blank(bytes),
-        false => Step::Row(line, bytes),
+fn ends_within(line: &[u8]) -> bool {
+    matches!(
+        line.trim_ascii_end(),
+        [b'{', .., b'{' | b'[' | b',' | b':'] | [b'{']
+    )
+}
+
+/// The length of an object behind which another one begins.
+fn first_of_several(data: &[u8]) -> Option<usize> {
+    let end = Scan::default().end(data)?;
+    let behind = data.get(end..)?.trim_ascii_start();
+    behind.starts_with(b"{").then_some(end)
+}
+
+/// The place within lines.
+#[derive(Copy, Clone, Default)]
+struct Lines {
+    /// Bytes of the line at hand behind the objects that were found on it; 0 at the beginning of a line.
+    left: usize,
+    /// The length of the line that was looked at last, with its break, from where that began.
+    line_bytes: usize,
+}
+
+impl Lines {
+    fn next<'a>(
+        &mut self,
+        data: &'a [u8],
+        ended: bool,
+        parse: &mut impl FnMut(&'a [u8]) -> Result<(), Unread>,
+    ) -> Step<Result<(), Unread>> {
+        let bytes = match self.left {
+            0 => match memchr(b'\n', data) {
+                Some(end) => end + 1,
+                None if ended && !data.is_empty() => data.len(),
+                None => return unended(data),
+            },
+            left => left,
+        };
+        self.line_bytes = bytes;
+        let whole = data.get(..bytes).unwrap_or_default();
+        let line = whole.strip_suffix(b"\n").unwrap_or(whole);
+        if line.first() == Some(&RECORD_SEPARATOR) {
+            self.left = bytes - 1;
+            return Step::Blank(1);
+        }
+        if line.iter().all(u8::is_ascii_whitespace) {
+            self.left = 0;
+            return Step::Blank(bytes);
+        }
+        self.left = 0;
+        let Err(error) = parse(line) else {
+            return Step::Row(Ok(()), bytes);
+        };
+        if let Unread::NoObject(_) = error
+            && let Some(end) = first_of_several(line)
+        {
+            self.left = bytes - end;
+            return Step::Row(parse(line.get(..end).unwrap_or_default()), end);
+        }
+        let Unread::NoObject(syntax) = &error else {
+            return Step::Row(Err(error), bytes);
+        };
+        if !(line.starts_with(b"{") && syntax.is_eof() && ends_within(line)) {
+            return Step::Row(Err(error), bytes);
+        }
+        // An object of several lines ends before a line that begins with another.
+        let begins_another = |at: &usize| {
+            let first = data.get(at + 1);
+            first.is_some_and(|first| matches!(*first, b'{' | RECORD_SEPARATOR))
+        };
+        let next = memchr_iter(b'\n', data).find(begins_another);
+        let next = next.map_or(data.len(), |at| at + 1);
+        match Scan::default().end(data.get(..next).unwrap_or_default()) {
+            Some(end) => match parse(data.get(..end).unwrap_or_default()) {
+                Ok(()) => Step::Row(Ok(()), end),
+                Err(_) => Step::Row(Err(error), bytes),
+            },
+            None if next == data.len() && !ended && data.len() <= ROW_BYTES_MAX => Step::More,
+            None => Step::Row(Err(error), bytes),
+        }
     }
 }
 
@@ -86,7 +209,8 @@ impl Documents {
                 end => Step::Blank(end.unwrap_or(data.len())),
             };
         }
-        let is_between = |byte: &u8| byte.is_ascii_whitespace() || *byte == b',';
+        let is_between =
+            |byte: &u8| byte.is_ascii_whitespace() || matches!(*byte, b',' | RECORD_SEPARATOR);
         match data.iter().take_while(|byte| is_between(byte)).count() {
             0 => {}
             bytes => return Step::Blank(bytes),
@@ -187,32 +311,37 @@ impl Scan {
 
 /// A line and a column of an input, as an editor counts them.
 #[derive(Copy, Clone)]
-pub(super) struct Position {
+struct Position {
     line: u64,
     /// Bytes of the line so far.
     before: usize,
 }
 
 impl Position {
-    pub(super) const START: Position = Position { line: 1, before: 0 };
-
     /// Behind a whole line.
-    pub(super) fn next_line(&mut self) {
+    fn next_line(&mut self) {
         self.line += 1;
+        self.before = 0;
     }
 
-    pub(super) fn advance(&mut self, bytes: &[u8]) {
+    fn advance(&mut self, bytes: &[u8]) {
         match memrchr(b'\n', bytes) {
             None => self.before += bytes.len(),
             Some(last) => {
-                self.line += memchr::memchr_iter(b'\n', bytes).count() as u64;
+                self.line += memchr_iter(b'\n', bytes).count() as u64;
                 self.before = bytes.len() - last - 1;
             }
         }
     }
 
     /// What is wrong with the object that begins here, and where.
-    pub(super) fn explained(self, error: &serde_json::Error) -> String {
+    fn explained(self, error: &Unread) -> String {
+        let error = match error {
+            Unread::NoObject(error) => error,
+            Unread::Twice(name) => {
+                return format!("it has two values of key '{name}', and one of them is wrong");
+            }
+        };
         let text = error.to_string();
         let what = text
             .rsplit_once(" at line ")

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
-use arrow::datatypes::{DataType, FieldRef, TimeUnit};
+use arrow::datatypes::FieldRef;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::file::metadata::{
     ColumnChunkMetaData, FileMetaData, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData,
@@ -84,24 +84,14 @@ fn without_page_zero(group: RowGroupMetaData) -> anyhow::Result<RowGroupMetaData
     Ok(group.into_builder().set_column_metadata(columns).build()?)
 }
 
-/// The columns, as narrow as the statistics of all row groups allow.
+/// The columns. They are nullable where the file's schema says so, though this file may hold no NULL: a later one may.
 pub(super) fn columns(loaded: &ArrowReaderMetadata) -> Vec<Column> {
     let meta = loaded.metadata();
     let fields = loaded.schema().fields().iter().enumerate();
     let column = |(root, field): (usize, &FieldRef)| {
-        let ty = field.data_type();
-        let leaf = only_leaf(meta, root);
-        let extremes = leaf.and_then(|leaf| extremes(meta, leaf));
+        let extremes = only_leaf(meta, root).and_then(|leaf| extremes(meta, leaf));
         let digits = extremes.map(|values| values.map(digits).into_iter().max().unwrap_or(0));
-        // A time that nanoseconds do not reach becomes NULL.
-        let is_time = matches!(
-            ty,
-            DataType::Timestamp(_, _) | DataType::Date32 | DataType::Date64
-        );
-        let reached = |values: [i128; 2]| values.into_iter().all(|value| is_reached(ty, value));
-        let is_whole = leaf.is_some_and(|leaf| has_no_nulls(meta, leaf))
-            && (!is_time || extremes.is_some_and(reached));
-        Column::of_arrow(field.name(), ty, field.is_nullable() && !is_whole, digits)
+        Column::of_arrow(field.name(), field.data_type(), field.is_nullable(), digits)
     };
     fields.map(column).collect()
 }
@@ -112,17 +102,6 @@ fn only_leaf(meta: &ParquetMetaData, root: usize) -> Option<usize> {
     let mut leaves =
         (0..schema.num_columns()).filter(|leaf| schema.get_column_root_idx(*leaf) == root);
     leaves.next().filter(|_| leaves.next().is_none())
-}
-
-/// Whether the statistics of every row group say that a leaf holds no NULL.
-fn has_no_nulls(meta: &ParquetMetaData, leaf: usize) -> bool {
-    let nulls =
-        |group: &RowGroupMetaData| group.columns().get(leaf)?.statistics()?.null_count_opt();
-    !meta.row_groups().is_empty()
-        && meta
-            .row_groups()
-            .iter()
-            .all(|group| nulls(group) == Some(0))
 }
 
 /// The least and the greatest value of a leaf, if every row group says them, as the file stores them.
@@ -167,20 +146,6 @@ fn digits(value: i128) -> u8 {
         .unsigned_abs()
         .checked_ilog10()
         .map_or(1, |log| log as u8 + 1)
-}
-
-/// Whether nanoseconds reach a value of a type of times.
-fn is_reached(ty: &DataType, value: i128) -> bool {
-    let nanos = match ty {
-        DataType::Date32 => 86_400_000_000_000,
-        DataType::Timestamp(TimeUnit::Second, _) => 1_000_000_000,
-        DataType::Timestamp(TimeUnit::Millisecond, _) | DataType::Date64 => 1_000_000,
-        DataType::Timestamp(TimeUnit::Microsecond, _) => 1000,
-        _ => return true,
-    };
-    value
-        .checked_mul(nanos)
-        .is_some_and(|nanos| i64::try_from(nanos).is_ok())
 }
 
 #[cfg(test)]

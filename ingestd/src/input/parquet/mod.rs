@@ -191,7 +191,7 @@ mod tests {
     use parquet::file::properties::WriterProperties;
 
     use crate::input::testing::{Loaded, declared, load, options, try_load};
-    use crate::input::{Format, LoadOptions};
+    use crate::input::{Format, LoadOptions, TimeForm, TimeUnit};
 
     /// A Parquet file of these columns, in row groups of 100 rows.
     fn parquet(columns: Vec<(&str, ArrayRef)>) -> Vec<u8> {
@@ -260,17 +260,17 @@ mod tests {
         assert_eq!(
             loaded.fields(),
             [
-                "i8 i8",
-                "i64 i64",
+                "i8 i8?",
+                "i64 i64?",
                 "u64 u64?",
-                "f32 f32",
-                "f64 f64",
-                "b bool",
+                "f32 f32?",
+                "f64 f64?",
+                "b bool?",
                 "s utf8?",
-                "v utf8",
-                "bin bytes",
-                "fix bytes[3]",
-                "dict utf8"
+                "v utf8?",
+                "bin bytes?",
+                "fix bytes[3]?",
+                "dict utf8?"
             ]
         );
         assert_eq!(
@@ -302,7 +302,7 @@ mod tests {
         );
         assert_eq!(
             loaded.fields(),
-            ["us timestamp_ns", "s timestamp_ns?", "d timestamp_ns"]
+            ["us timestamp_ns?", "s timestamp_ns?", "d timestamp_ns?"]
         );
         assert_eq!(
             loaded.lines(),
@@ -366,7 +366,7 @@ mod tests {
         );
         assert_eq!(
             loaded.fields(),
-            ["price f64?", "whole i64", "list json?", "nested json"]
+            ["price f64?", "whole i64?", "list json?", "nested json?"]
         );
         assert_eq!(
             loaded.lines(),
@@ -394,7 +394,7 @@ mod tests {
             ..options()
         };
         let loaded = loaded(columns, options);
-        assert_eq!(loaded.fields(), ["addr_ i32"]);
+        assert_eq!(loaded.fields(), ["addr_ i32?"]);
         assert_eq!(loaded.def.indexes[0].name, "addr_");
         assert_eq!(loaded.lines(), ["5|1", "-9223372036854775808|2"]);
         assert_eq!(
@@ -403,8 +403,26 @@ mod tests {
         );
         assert_eq!(
             loaded.notes,
-            ["column 'addr' becomes field 'addr_': the name is reserved or taken"]
+            ["column 'addr' becomes field 'addr_': the name is reserved"]
         );
+    }
+
+    #[test]
+    fn numbers_with_a_fraction_are_times_of_the_unit_that_is_named_and_of_no_other() {
+        let with = |ts_form| LoadOptions {
+            ts_column: Some("at".to_owned()),
+            ts_form,
+            ..options()
+        };
+        let file = parquet(vec![
+            ("n", Arc::new(Int32Array::from(vec![1]))),
+            ("at", Arc::new(Float64Array::from(vec![1_700_000_000.5]))),
+        ]);
+        let error = try_load(&file, Format::Parquet, with(TimeForm::Usual));
+        let error = format!("{:#}", error.err().unwrap());
+        assert!(error.ends_with("name it with --ts-unit"), "{error}");
+        let loaded = load(&file, Format::Parquet, with(TimeForm::Unit(TimeUnit::S)));
+        assert_eq!(loaded.lines(), ["1700000000500000000|1"]);
     }
 
     #[test]
@@ -465,7 +483,7 @@ mod tests {
 
     #[test]
     fn a_record_that_is_too_long_is_refused() {
-        let texts = ["x".repeat(65_510), "y".repeat(65_511), "z".repeat(200_000)];
+        let texts = ["x".repeat(65_509), "y".repeat(65_510), "z".repeat(200_000)];
         let loaded = loaded(
             vec![("s", Arc::new(StringArray::from(texts.to_vec())))],
             options(),

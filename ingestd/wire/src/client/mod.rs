@@ -49,6 +49,8 @@ pub use ring::{RingClient, RingOptions};
 pub enum ClientError {
     #[error("no daemon runs on {}; start one with 'ingestd run {}'", .0.display(), .0.display())]
     NotRunning(PathBuf),
+    #[error("this user may not push to {}; join the daemon's [access] group, which also needs socket = \"group\"", .0.display())]
+    NotAllowed(PathBuf),
     #[error("{message}")]
     Daemon { code: ErrorCode, message: String },
     /// The daemon stopped in good order; what it took of this client's records is durable.
@@ -135,11 +137,12 @@ impl Client {
         let opener =
             Opener::this_process().map_err(|error| ClientError::from(io::Error::from(error)))?;
         let stream = with_socket_path(dir, |path| UnixStream::connect(path)).map_err(|error| {
-            use io::ErrorKind::{ConnectionRefused, NotADirectory, NotFound};
+            use io::ErrorKind::{ConnectionRefused, NotADirectory, NotFound, PermissionDenied};
             match error.kind() {
                 NotFound | NotADirectory | ConnectionRefused => {
                     ClientError::NotRunning(dir.to_owned())
                 }
+                PermissionDenied => ClientError::NotAllowed(dir.to_owned()),
                 _ => ClientError::from(error),
             }
         })?;
@@ -298,6 +301,18 @@ impl Client {
         reason: &str,
     ) -> Result<(), ClientError> {
         self.request(|request| Request::Refused {
+            request,
+            records,
+            source,
+            reason,
+        })
+        .map(drop)
+    }
+
+    /// Enters records of a source in the daemon's ledger that were lost before this client had them, in the kernel. They are in no count of
+    /// what the daemon received; a query that asks for a complete source fails.
+    pub fn report_lost(&self, source: &str, records: u64, reason: &str) -> Result<(), ClientError> {
+        self.request(|request| Request::Lost {
             request,
             records,
             source,

@@ -108,6 +108,13 @@ pub enum Request<'a> {
         source: &'a str,
         reason: &'a str,
     },
+    /// Records of a source were lost before the client had them.
+    Lost {
+        request: RequestId,
+        records: u64,
+        source: &'a str,
+        reason: &'a str,
+    },
 }
 
 const HELLO: u8 = 0x01;
@@ -122,6 +129,7 @@ const CATALOG: u8 = 0x09;
 const STATUS: u8 = 0x0A;
 const REFUSED: u8 = 0x0B;
 const RING: u8 = 0x0C;
+const LOST: u8 = 0x0D;
 
 impl<'a> Request<'a> {
     /// Decodes the frame with this header and body; the body must have the header's length.
@@ -143,6 +151,7 @@ impl<'a> Request<'a> {
             STATUS => "status",
             REFUSED => "refused",
             RING => "ring",
+            LOST => "lost",
             unknown => return Err(Malformed::UnknownKind(unknown)),
         };
         let mut cursor = Cursor::new(name, body);
@@ -194,6 +203,12 @@ impl<'a> Request<'a> {
                     capacity_bytes: cursor.u64()?,
                 }
             }
+            LOST => Request::Lost {
+                request,
+                records: cursor.u64()?,
+                source: cursor.text()?,
+                reason: cursor.document()?,
+            },
             _ => Request::Status { request },
         };
         cursor.end()?;
@@ -254,6 +269,17 @@ impl<'a> Request<'a> {
                 source,
                 reason,
             } => write_frame(out, REFUSED, None, |body| {
+                body.extend_from_slice(&request.get().to_le_bytes());
+                body.extend_from_slice(&records.to_le_bytes());
+                write_text(body, source);
+                body.extend_from_slice(reason.as_bytes());
+            }),
+            Request::Lost {
+                request,
+                records,
+                source,
+                reason,
+            } => write_frame(out, LOST, None, |body| {
                 body.extend_from_slice(&request.get().to_le_bytes());
                 body.extend_from_slice(&records.to_le_bytes());
                 write_text(body, source);
@@ -388,6 +414,15 @@ mod tests {
                     bytes: b.as_bytes(), records: b.len() as u64,
                 }),
             };
+            let mut frame = Vec::new();
+            sent.encode(&mut frame);
+            prop_assert_eq!(decode(&frame), Ok(sent));
+        }
+
+        #[test]
+        fn a_report_of_losses_survives_its_encoding(number in 1u32.., records: u64, a in "\\PC{0,40}", b in "\\PC{0,200}") {
+            let request = RequestId::new(number).unwrap();
+            let sent = Request::Lost { request, records, source: &a, reason: &b };
             let mut frame = Vec::new();
             sent.encode(&mut frame);
             prop_assert_eq!(decode(&frame), Ok(sent));

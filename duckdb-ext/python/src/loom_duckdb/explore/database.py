@@ -43,20 +43,14 @@ class Database:
         """Open it. Raises RuntimeError or duckdb.Error where the extension cannot be loaded."""
         self.directories = directories
         self._connection = loom_duckdb.connect()
-        paths = ", ".join(quoted(str(directory)) for directory in directories)
         for setting in (
             "TimeZone = 'UTC'",
             f"memory_limit = {quoted(limits.DUCKDB_MEMORY)}",
-            "temp_directory = ''",
-            "autoinstall_known_extensions = false",
-            "autoload_known_extensions = false",
             # Else `FROM name` could read a variable of this process.
             "python_enable_replacements = false",
-            f"allowed_directories = [{paths}]",
-            "enable_external_access = false",
-            "lock_configuration = true",
         ):
             self._connection.execute(f"SET {setting}")
+        self._connection.execute(loom_duckdb.lock_sql(directories))
 
     def run(self, query: Query) -> Answer:
         """Run one SELECT. Raises RefusedError, or duckdb.Error as DuckDB words it."""

@@ -1,0 +1,279 @@
+"""Questions to many hosts at once, each a Loom directory that `sql/serve.sh` serves by Quack.
+
+A question is SQL text over `host_scan` and its kin. It goes to all hosts at the same time, each prunes its own data, and the answers
+come back with the column `host`. A host that fails is named: in an error, or in the answer's `missing`. It is never left out in silence.
+"""
+
+import functools
+import importlib.util
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow
+
+from loom_duckdb.connection import quoted
+from loom_duckdb.merge import Rank, differences, merged_aggregate, merged_quantiles, wanted_bins
+from loom_duckdb.parameters import constant, identifier, parameters
+
+
+class FleetError(RuntimeError):
+    """A host that failed, or hosts that do not fit together; the message names them."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The rows of all hosts that answered, and the reason for each that did not."""
+
+    table: pyarrow.Table
+    missing: dict[str, str] = field(default_factory=dict)
+
+
+class Fleet:
+    """Hosts by name, and the questions to them.
+
+    `hosts` maps names to addresses such as `"quack:localhost:9494"`; `token` is one for all, or maps names to tokens. If a host fails,
+    a question raises FleetError; with `allow_missing`, the answer comes from the other hosts and says which are missing. A host that
+    has not answered a question after `timeout_s` has failed. An address that is not on loopback is asked by TLS, with `tls` every one;
+    `ca_cert_file` names the certificates to trust.
+    """
+
+    def __init__(
+        self,
+        hosts: Mapping[str, str],
+        token: str | Mapping[str, str],
+        *,
+        allow_missing: bool = False,
+        timeout_s: float = 30,
+        tls: bool = False,
+        ca_cert_file: str | None = None,
+    ) -> None:
+        """Load Quack; ask nothing yet. Raises FleetError where a host has no token, or Quack is not installed."""
+        if not hosts:
+            raise FleetError("a fleet needs a host; give hosts={'name': 'quack:localhost:9494'}")
+        self.hosts = dict(hosts)
+        self.tokens = dict.fromkeys(hosts, token) if isinstance(token, str) else dict(token)
+        if without := sorted(self.hosts.keys() - self.tokens.keys()):
+            raise FleetError(f"no token for {', '.join(without)}; give token='…', or a token for each host")
+        self.allow_missing = allow_missing
+        self.timeout_s = timeout_s
+        self.tls = tls
+        # Each host is asked from a thread of its own, by a cursor, which has the global settings only.
+        self._connection = duckdb.connect()
+        for name in ("httpfs", "quack"):
+            self._connection.execute(_load(name))
+        self._connection.execute("SET GLOBAL TimeZone = 'UTC'; SET GLOBAL http_retries = 0")
+        if ca_cert_file is not None:
+            self._connection.execute(f"SET GLOBAL ca_cert_file = {quoted(ca_cert_file)}; SET GLOBAL enable_server_cert_verification = true")
+
+    def sql(self, question: str) -> Answer:
+        """Ask every host one SELECT over `host_scan` and its kin."""
+        return self._ask(lambda _: question, list(self.hosts))[0]
+
+    def batches(self, name: str, question: str, rows: int) -> Iterator[pyarrow.RecordBatch]:
+        """Ask one host, and return its answer in batches of so many rows. Raises `duckdb.Error`."""
+        with self._connection.cursor() as cursor:
+            yield from self._sent(cursor, name, question).to_arrow_reader(rows)
+
+    def scan(
+        self,
+        source: str,
+        columns: Sequence[str] | None = None,
+        *,
+        where: str | None = None,
+        **options: Any,
+    ) -> Answer:
+        """Return a source's records on all hosts; `options` are those of `host_scan`, such as `t_from`, `index` and `v_min`.
+
+        Raises FleetError where hosts have different fields among `columns`.
+        """
+        described = self._describe(source, None)
+        known = {name: fields for name, (_, fields, _) in described.hosts.items()}
+        if found := differences(known, columns):
+            raise FleetError(f"the hosts' source {source!r} differs: {'; '.join(found)}; name columns that all have")
+        chosen = "*" if columns is None else ", ".join(identifier(name) for name in columns)
+        filtered = "" if where is None else f" WHERE {where}"
+        return self._ask(
+            lambda host: (
+                f"SELECT {chosen} FROM host_scan({quoted(source)}{parameters({**options, 'at': described.position(host)})}){filtered}"
+            ),
+            list(described.hosts),
+            described.missing,
+        )[0]
+
+    def aggregate(self, source: str, index: str, *, bucket: str | None = None, **options: Any) -> Answer:
+        """Return exact count, sum, min, max and avg of an index over all hosts; with `bucket`, such as `"1 minute"`, a row for each.
+
+        `options` are `t_from`, `t_to`, `v_min` and `v_max`.
+        """
+        described = self._describe(source, index)
+        options = {**options, "bucket": bucket}
+        answer, _ = self._ask(
+            lambda host: f"FROM host_aggregate({quoted(source)}, {quoted(index)}{parameters({**options, 'at': described.position(host)})})",
+            list(described.hosts),
+            described.missing,
+        )
+        return Answer(merged_aggregate(self._connection, answer.table, bucket is not None), answer.missing)
+
+    def quantiles(
+        self,
+        source: str,
+        index: str,
+        quantiles: Sequence[float],
+        *,
+        t_from: datetime | None = None,
+        t_to: datetime | None = None,
+    ) -> Answer:
+        """Return exact quantiles of an index over the records of all hosts: a row each, with the columns `quantile` and `value`.
+
+        Three rounds at fixed positions: what the hosts define, their bins, and the values of the bins that hold the ranks. Raises
+        FleetError where hosts define the index in different ways.
+        """
+        if wrong := [q for q in quantiles if not 0 <= q <= 1]:
+            raise FleetError(f"the quantile {wrong[0]} is not between 0 and 1")
+        described = self._describe(source, index)
+        window = {"t_from": t_from, "t_to": t_to}
+        names, missing = list(described.hosts), described.missing
+        while True:
+            bins, found = self._ask(
+                lambda host: (
+                    "SELECT lower, upper, count FROM "
+                    f"host_histogram({quoted(source)}, {quoted(index)}{parameters({**window, 'at': described.position(host)})})"
+                ),
+                names,
+                missing,
+            )
+            ranks = wanted_bins(self._connection, bins.table, quantiles)
+            if not ranks:
+                return Answer(pyarrow.table({"quantile": list(quantiles), "value": [None] * len(quantiles)}), bins.missing)
+            by_value = functools.partial(_values, source, index, described, ranks, window)
+            values, answered = self._ask(by_value, found, bins.missing)
+            if answered == found:
+                return Answer(merged_quantiles(self._connection, ranks, values.table), values.missing)
+            # A host failed between the rounds: the ranks are those of the others.
+            names, missing = answered, values.missing
+
+    def _describe(self, source: str, index: str | None) -> "_Described":
+        """Ask each host for its position, the source's fields and the index's definition; check that they fit together."""
+        defined = f"(SELECT arg_max([value, filter, bins], since_addr) FROM host_indexes() WHERE source = {quoted(source)}"
+        question = f"""SELECT position, (SELECT fields FROM host_sources() WHERE name = {quoted(source)}) AS fields,
+            {"NULL::VARCHAR[]" if index is None else f"{defined} AND index = {quoted(index)})"} AS definition FROM host_snapshot()"""
+        answer, _ = self._ask(lambda _: question, list(self.hosts))
+        hosts = {row["host"]: (row["position"], row["fields"], row["definition"]) for row in answer.table.to_pylist()}
+        if without := sorted(name for name, (_, fields, _) in hosts.items() if fields is None):
+            raise FleetError(f"no source {source!r} on {', '.join(without)}; sql('FROM host_sources()') lists those that exist")
+        if index is not None:
+            if without := sorted(name for name, (_, _, definition) in hosts.items() if definition is None):
+                raise FleetError(
+                    f"no index {index!r} of {source!r} on {', '.join(without)}; sql('FROM host_indexes()') lists those that exist"
+                )
+            by_definition: dict[tuple[Any, ...], list[str]] = {}
+            for name, (_, _, definition) in sorted(hosts.items()):
+                by_definition.setdefault(tuple(definition), []).append(name)
+            if len(by_definition) > 1:
+                ways = "; ".join(f"{', '.join(names)}: {_definition(way)}" for way, names in by_definition.items())
+                raise FleetError(f"the hosts define the index {index!r} of {source!r} in different ways: {ways}; ask them apart")
+        return _Described(hosts, answer.missing)
+
+    def _ask(
+        self, question: Callable[[str], str], names: Sequence[str], missing: Mapping[str, str] | None = None
+    ) -> tuple[Answer, list[str]]:
+        """Ask the hosts `names` at the same time; return their rows and the names of those that answered."""
+        failed = dict(missing or {})
+        tables: dict[str, pyarrow.Table] = {}
+        answers: queue.SimpleQueue[tuple[str, pyarrow.Table | str]] = queue.SimpleQueue()
+        asked = {name: self._connection.cursor() for name in names}
+        for name, cursor in asked.items():
+            # Quack has no timeout: the thread of a host that stays silent is left alone, and must not keep the program from ending.
+            threading.Thread(target=self._ask_one, args=(cursor, name, question(name), answers), daemon=True).start()
+        deadline = time.monotonic() + self.timeout_s
+        while asked:
+            try:
+                name, answer = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                for name, cursor in asked.items():
+                    cursor.interrupt()
+                    failed[name] = f"silent for {self.timeout_s} s"
+                break
+            del asked[name]
+            if isinstance(answer, str):
+                failed[name] = answer
+            else:
+                tables[name] = answer
+        if failed and not self.allow_missing:
+            reasons = "; ".join(f"{name} ({self.hosts[name]}): {reason}" for name, reason in sorted(failed.items()))
+            raise FleetError(f"no answer from {reasons}; Fleet(…, allow_missing=True) answers without")
+        if not tables:
+            raise FleetError(f"no host answered: {'; '.join(f'{name}: {reason}' for name, reason in sorted(failed.items()))}")
+        rows = [table.add_column(0, "host", pyarrow.array([name] * len(table), pyarrow.string())) for name, table in sorted(tables.items())]
+        try:
+            return Answer(pyarrow.concat_tables(rows, promote_options="default"), failed), [name for name in names if name in tables]
+        except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
+            raise FleetError(f"the hosts' answers have columns of different types: {error}; cast them in the question") from error
+
+    def _ask_one(self, cursor: duckdb.DuckDBPyConnection, name: str, question: str, answers: queue.SimpleQueue[Any]) -> None:
+        try:
+            answers.put((name, self._sent(cursor, name, question).to_arrow_table()))
+        except duckdb.Error as error:
+            answers.put((name, _reason(error)))
+
+    def _sent(self, cursor: duckdb.DuckDBPyConnection, name: str, question: str) -> duckdb.DuckDBPyConnection:
+        options = ", disable_ssl := false" if self.tls else ""
+        return cursor.execute(f"FROM quack_query(?, ?, token := ?{options})", [self.hosts[name], question, self.tokens[name]])
+
+
+@dataclass(frozen=True)
+class _Described:
+    """What the hosts said of a source: position, fields, and the index's value, filter and bins."""
+
+    hosts: dict[str, tuple[int, str, list[Any] | None]]
+    missing: dict[str, str]
+
+    def position(self, host: str) -> int:
+        """Return the position at which a host is asked."""
+        return self.hosts[host][0]
+
+    @property
+    def field(self) -> str:
+        """Return the field that the index summarises."""
+        return next(definition[0] for _, _, definition in self.hosts.values() if definition is not None)
+
+
+def _values(source: str, index: str, described: _Described, ranks: Sequence[Rank], window: Mapping[str, Any], host: str) -> str:
+    """Write the question to a host for how often each value of the wanted bins occurs."""
+    parts = []
+    for lower, upper in sorted({(rank.lower, rank.upper) for rank in ranks}, key=str):
+        options = {**window, "index": index, "v_min": lower, "v_max": upper}
+        scan = f"host_scan({quoted(source)}{parameters({**options, 'at': described.position(host)})})"
+        bounds = [f"value >= {constant(lower)}"] * (lower is not None) + [f"value < {constant(upper)}"] * (upper is not None)
+        inside = " AND ".join(bounds) or "true"
+        parts.append(
+            f"SELECT value, count(*) AS n FROM (SELECT {identifier(described.field)} AS value FROM {scan}) WHERE {inside} GROUP BY value"
+        )
+    return " UNION ALL ".join(parts)
+
+
+def _definition(way: tuple[Any, ...]) -> str:
+    value, condition, bins = way
+    return f"{value}{f' where {condition}' if condition else ''}, bins {bins}"
+
+
+def _reason(error: duckdb.Error) -> str:
+    """Return what went wrong, without DuckDB's picture of the statement."""
+    return str(error).partition("\n\nLINE ")[0].strip()
+
+
+def _load(extension: str) -> str:
+    """Load an extension of DuckDB: from PyPI's package of this version if it is installed, else from DuckDB's own folder."""
+    package = importlib.util.find_spec(f"duckdb_extension_{extension}")
+    if package is not None and package.origin is not None:
+        files = sorted(Path(package.origin).parent.glob(f"extensions/v{duckdb.__version__}/{extension}.duckdb_extension"))
+        if files:
+            return f"LOAD {quoted(str(files[0]))}"
+    return f"LOAD {extension}"

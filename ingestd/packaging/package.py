@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""Writes the Debian package and the tarball into dist, and the SHA-256 sums of both and of the wheel.
+
+Both hold one tree: the daemon, the two extension files, man pages, completions, the Python client, the unit and its configuration. The same
+inputs give the same bytes: every file gets the time SOURCE_DATE_EPOCH, or else that of the last commit.
+
+    package.py target/release/ingestd dist
+"""
+
+import gzip
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+PROGRAMS = ["strip", "dpkg-deb", "dpkg-shlibdeps"]
+
+# What is copied, and its place below the root of a machine.
+FILES = [
+    (ROOT / "dist/duckdb-v2.0.0/loom.duckdb_extension", "usr/lib/loom/duckdb-v2.0.0/loom.duckdb_extension"),
+    (ROOT / "dist/duckdb-v1/loom.duckdb_extension", "usr/lib/loom/duckdb-v1/loom.duckdb_extension"),
+    (ROOT / "sql/macros.sql", "usr/share/loom/macros.sql"),
+    (ROOT / "ingestd/clients/python/loom_client.py", "usr/share/loom/loom_client.py"),
+    (ROOT / "README.md", "usr/share/doc/loom/README.md"),
+    (ROOT / "sql/README.md", "usr/share/doc/loom/sql/README.md"),
+    (ROOT / "LICENSE", "usr/share/doc/loom/copyright"),
+    (HERE / "loom.service", "usr/lib/systemd/system/loom.service"),
+    (HERE / "loom.toml", "etc/loom/loom.toml"),
+]
+
+CONTROL = """\
+Package: loom
+Version: {version}
+Architecture: {architecture}
+Maintainer: The Loom authors <loom@localhost>
+Section: database
+Priority: optional
+Installed-Size: {kib}
+Depends: {depends}
+Description: recorder of high-frequency telemetry, with SQL
+ Loom records every event that a host emits, millions of small records a
+ second, on one core. This package holds the daemon ingestd and the DuckDB
+ extension that answers SQL queries while the daemon records.
+"""
+
+
+def main() -> None:
+    """Stage the tree once, and pack it twice."""
+    if len(sys.argv) != 3:
+        raise SystemExit("usage: package.py INGESTD DIST")
+    missing = [program for program in PROGRAMS if shutil.which(program) is None]
+    if missing:
+        raise SystemExit(f"package.py: {', '.join(missing)} missing; install binutils and dpkg-dev (Debian, Ubuntu)")
+    ingestd, dist = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
+    version = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
+    os.environ.setdefault("SOURCE_DATE_EPOCH", said("git", "-C", ROOT, "log", "-1", "--format=%ct"))
+    with tempfile.TemporaryDirectory() as place:
+        tree = Path(place, "root")
+        stage(ingestd, tree)
+        made = [tarball(tree, dist, version), debian(tree, dist, version)]
+    made += dist.glob(f"loom_duckdb-{version}-*.whl")
+    sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(made)]
+    (dist / "SHA256SUMS").write_text("".join(sums))
+    print(*sorted(made), dist / "SHA256SUMS", sep="\n")
+
+
+def stage(ingestd: Path, tree: Path) -> None:
+    """Put every file into its place, with its mode and time."""
+    for source, target in FILES:
+        if not source.exists():
+            raise SystemExit(f"package.py: {source} is missing; run 'make package'")
+        place(tree / target)
+        shutil.copyfile(source, tree / target)
+    program = place(tree / "usr/bin/ingestd")
+    run("strip", "--strip-debug", "-o", program, ingestd)
+    run(ingestd, "generate", tree / "usr/share")
+    for page in (tree / "usr/share/man").rglob("*.1"):
+        page.with_name(page.name + ".gz").write_bytes(gzip.compress(page.read_bytes(), mtime=0))
+        page.unlink()
+    settle(tree)
+    program.chmod(0o755)
+
+
+def tarball(tree: Path, dist: Path, version: str) -> Path:
+    """Pack what is below `usr`, and the configuration, into one folder that may stand anywhere."""
+    name = f"loom-{version}-linux-{platform.machine()}"
+    path = dist / f"{name}.tar.xz"
+    with tarfile.open(path, "w:xz", preset=9) as tar:
+        for top, prefix in [(tree / "usr", name), (tree / "etc", f"{name}/etc")]:
+            for file in sorted(top.rglob("*")):
+                tar.add(file, f"{prefix}/{file.relative_to(top)}", recursive=False, filter=of_nobody)
+    return path
+
+
+def of_nobody(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Leave out who built it."""
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = "root"
+    return entry
+
+
+def debian(tree: Path, dist: Path, version: str) -> Path:
+    """Add the control files, and pack the tree with them."""
+    architecture = said("dpkg", "--print-architecture")
+    kib = sum(file.stat().st_size for file in tree.rglob("*") if file.is_file()) // 1024
+    depends = f"{libraries(tree)}, passwd"
+    control = place(tree / "DEBIAN/control")
+    control.write_text(CONTROL.format(version=version, architecture=architecture, kib=kib, depends=depends))
+    (tree / "DEBIAN/conffiles").write_text("/etc/loom/loom.toml\n")
+    scripts = [shutil.copyfile(HERE / script, tree / "DEBIAN" / script) for script in ("postinst", "prerm")]
+    settle(tree / "DEBIAN")
+    for script in scripts:
+        script.chmod(0o755)
+    path = dist / f"loom_{version}_{architecture}.deb"
+    run("dpkg-deb", "--root-owner-group", "-Zxz", "-z9", "--build", tree, path, stdout=subprocess.DEVNULL)
+    return path
+
+
+def libraries(tree: Path) -> str:
+    """Return which packages, of which versions, hold the symbols that the binaries use."""
+    with tempfile.TemporaryDirectory() as place:
+        # The tool reads the name of a source package from here, and nothing else.
+        Path(place, "debian").mkdir()
+        Path(place, "debian/control").write_text("Source: loom\n\nPackage: loom\nArchitecture: any\n")
+        binaries = [tree / "usr/bin/ingestd", *(tree / "usr/lib/loom").rglob("*.duckdb_extension")]
+        depends = said("dpkg-shlibdeps", "-O", *(f"-e{binary}" for binary in binaries), cwd=place)
+    return depends.removeprefix("shlibs:Depends=")
+
+
+def place(path: Path) -> Path:
+    """Create the folder of a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def settle(tree: Path) -> None:
+    """Set the mode and time of everything: not the umask and the hour of who builds."""
+    epoch = int(os.environ["SOURCE_DATE_EPOCH"])
+    for path in [tree, *tree.rglob("*")]:
+        path.chmod(0o755 if path.is_dir() else 0o644)
+        os.utime(path, (epoch, epoch))
+
+
+def run(*command: str | Path, **options: object) -> subprocess.CompletedProcess:
+    """Run a program that must succeed."""
+    return subprocess.run(command, check=True, **options)
+
+
+def said(*command: str | Path, **options: object) -> str:
+    """Return what a program prints."""
+    return run(*command, stdout=subprocess.PIPE, text=True, **options).stdout.strip()
+
+
+if __name__ == "__main__":
+    main()

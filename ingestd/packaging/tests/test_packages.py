@@ -1,0 +1,189 @@
+"""Each package as people install it, in a place that holds nothing else: a fresh Debian, a folder, a virtual environment."""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+DIST = ROOT / "dist"
+LOAD = ["--source", "request", "--ts", "ts", "--index", "latency_us"]
+ROWS = 5000
+SLOWEST = f"SELECT count(*) AS n, max(latency_us) AS slowest FROM loom_scan('{{}}', 'request', index := 'latency_us', v_min := {ROWS - 9})"
+ANSWER = (10, ROWS)
+
+
+def missing(*programs: str) -> list[str]:
+    """Return which programs this machine does not have. CI has all."""
+    absent = [program for program in programs if shutil.which(program) is None]
+    assert not (absent and "CI" in os.environ), f"CI needs {absent}"
+    return absent
+
+
+def the_only(pattern: str) -> Path:
+    """Return the one file of `dist` that the pattern names."""
+    [path] = DIST.glob(pattern)
+    return path
+
+
+def write_rows(path: Path) -> None:
+    """Write a CSV file: latencies from 1 to ROWS."""
+    rows = [f"2026-03-01T00:00:{row // 100:02}.{row % 100:02}Z,{row + 1}" for row in range(ROWS)]
+    path.write_text("\n".join(["ts,latency_us", *rows]) + "\n")
+
+
+def ask(extension: Path, directory: Path) -> tuple:
+    """Query with the Python package of DuckDB 2.0.0."""
+    with duckdb.connect(config={"allow_unsigned_extensions": "true"}) as db:
+        db.execute(f"LOAD '{extension}'")
+        return db.execute(SLOWEST.format(directory)).fetchone()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for a condition."""
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline, "the condition did not come about"
+        time.sleep(0.05)
+
+
+class Debian:
+    """A fresh Debian below a folder. Its programs see its own files, this machine's shared memory, and nothing else."""
+
+    def __init__(self, root: Path) -> None:
+        """Make it."""
+        self.root = root
+        release = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
+        subprocess.run(["debootstrap", "--variant=minbase", release["VERSION_CODENAME"], root], check=True, capture_output=True)
+
+    def command(self, *command: str | Path, user: str = "root:root") -> list[str]:
+        """Return how to run a program in it."""
+        mounts = 'mount --bind /dev/shm "$0/dev/shm" && mount -t proc proc "$0/proc" && exec chroot "$@"'
+        return ["unshare", "--mount", "sh", "-c", mounts, self.root, f"--userspec={user}", self.root, *command]
+
+    def run(self, *command: str | Path, user: str = "root:root") -> str:
+        """Run a program in it to its end; return what it prints."""
+        done = subprocess.run(self.command(*command, user=user), capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def debian(tmp_path_factory: pytest.TempPathFactory) -> Debian:
+    """Install the package into a fresh Debian, with what it depends on checked by dpkg."""
+    if os.getuid() != 0:
+        pytest.skip("only root can install a package")
+    if absent := missing("debootstrap", "unshare", "chroot"):
+        pytest.skip(f"{absent} missing")
+    machine = Debian(tmp_path_factory.mktemp("debian") / "root")
+    package = the_only("loom_*.deb")
+    shutil.copy(package, machine.root)
+    machine.run("dpkg", "--install", f"/{package.name}")
+    return machine
+
+
+@pytest.fixture
+def recording(debian: Debian) -> Iterator[Path]:
+    """Run the daemon as the unit does; return its directory as this machine sees it."""
+    unit = (debian.root / "usr/lib/systemd/system/loom.service").read_text()
+    [start] = re.findall("^ExecStart=(.*)$", unit, re.MULTILINE)
+    directory = debian.root / "var/lib/loom"
+    debian.run("install", "--directory", "--owner=loom", "--group=loom", "/var/lib/loom")
+    with subprocess.Popen(debian.command(*start.split(), user="loom:loom")) as daemon:
+        until(lambda: daemon.poll() is None and (directory / "ingest.sock").exists())
+        yield directory
+        daemon.terminate()
+        assert daemon.wait() == 0
+
+
+def test_the_debian_package_records_and_answers_members_of_its_group(debian: Debian, recording: Path) -> None:
+    write_rows(debian.root / "rows.csv")
+    member = "nobody:loom"
+    debian.run("ingestd", "load", "/var/lib/loom", "/rows.csv", *LOAD, user=member)
+    [client] = (ROOT / ".venv").glob("lib/python3*/site-packages/duckdb_cli/duckdb")
+    shutil.copy(client, debian.root / "usr/bin")
+    sql = "LOAD '/usr/lib/loom/duckdb-v1/loom.duckdb_extension';" + SLOWEST.format("/var/lib/loom")
+    assert debian.run("duckdb", "-unsigned", "-no-init", "-noheader", "-csv", "-c", sql, user=member).strip() == ",".join(map(str, ANSWER))
+    assert ask(debian.root / "usr/lib/loom/duckdb-v2.0.0/loom.duckdb_extension", recording) == ANSWER
+    with pytest.raises(AssertionError, match="may not push"):
+        debian.run("ingestd", "load", "/var/lib/loom", "/rows.csv", *LOAD, user="nobody:nogroup")
+
+
+def test_the_debian_package_names_the_libraries_that_it_needs(debian: Debian) -> None:
+    depends = debian.run("dpkg-query", "--show", "--showformat=${Depends}", "loom")
+    assert "libc6 (>= 2." in depends, depends
+    needed = debian.run("ldd", "/usr/bin/ingestd")
+    assert "not found" not in needed
+    for library, package in [("libc.so.6", "libc6"), ("libgcc_s.so.1", "libgcc-s1")]:
+        assert (library in needed) == (package in depends), (needed, depends)
+
+
+def test_man_pages_and_completions_are_of_this_program(debian: Debian) -> None:
+    assert debian.run("ingestd", "--version").startswith("ingestd ")
+    assert "ingestd\\-run" in debian.run("zcat", "/usr/share/man/man1/ingestd.1.gz")
+    assert "\\-\\-config" in debian.run("zcat", "/usr/share/man/man1/ingestd-run.1.gz")
+    completed = "COMP_WORDS=(ingestd va); COMP_CWORD=1; _ingestd ingestd va ingestd; echo $COMPREPLY"
+    source = "source /usr/share/bash-completion/completions/ingestd"
+    assert debian.run("bash", "-c", f"{source}; {completed}").strip() == "validate"
+
+
+def test_the_unit_is_one_that_systemd_accepts(debian: Debian) -> None:
+    if absent := missing("systemd-analyze"):
+        pytest.skip(f"{absent} missing")
+    checked = subprocess.run(["systemd-analyze", f"--root={debian.root}", "verify", "loom.service"], capture_output=True, text=True)
+    about = [line for line in checked.stderr.splitlines() if "loom" in line]
+    assert about == [], checked.stderr
+
+
+def test_a_removed_package_leaves_the_records_and_a_purged_one_no_configuration(debian: Debian) -> None:
+    records = debian.root / "var/lib/loom/loom.json"
+    records.parent.mkdir(parents=True, exist_ok=True)
+    records.touch()
+    debian.run("dpkg", "--remove", "loom")
+    assert not (debian.root / "usr/bin/ingestd").exists()
+    assert (debian.root / "etc/loom/loom.toml").exists()
+    debian.run("dpkg", "--purge", "loom")
+    assert not (debian.root / "etc/loom").exists()
+    assert records.exists()
+    debian.run("dpkg", "--install", f"/{the_only('loom_*.deb').name}")
+
+
+def test_the_tarball_works_where_it_is_unpacked(tmp_path: Path) -> None:
+    with tarfile.open(the_only("loom-*.tar.xz")) as tar:
+        names = {(entry.uname, entry.mtime) for entry in tar}
+        tar.extractall(tmp_path, filter="data")
+    assert len(names) == 1, "one owner and one time, whoever built it"
+    [home] = tmp_path.iterdir()
+    write_rows(tmp_path / "rows.csv")
+    directory = tmp_path / "shop.loom"
+    subprocess.run([home / "bin/ingestd", "load", directory, tmp_path / "rows.csv", *LOAD], check=True, env={})
+    assert ask(home / "lib/loom/duckdb-v2.0.0/loom.duckdb_extension", directory) == ANSWER
+
+
+def test_the_wheel_works_in_an_environment_of_its_own(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    python = tmp_path / "venv/bin/python"
+    pinned = ["--constraint", ROOT / "tests/clients-requirements.txt"]
+    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *pinned, the_only("loom_duckdb-*.whl")]
+    subprocess.run(install, check=True)
+    write_rows(tmp_path / "rows.csv")
+    directory = tmp_path / "shop.loom"
+    subprocess.run([os.environ["INGESTD"], "load", directory, tmp_path / "rows.csv", *LOAD], check=True)
+    query = f"import loom_duckdb; print(*loom_duckdb.connect().execute({SLOWEST.format(directory)!r}).fetchone())"
+    asked = subprocess.run([python, "-c", query], check=True, capture_output=True, text=True, cwd=tmp_path)
+    assert asked.stdout.split() == [str(value) for value in ANSWER]
+
+
+def test_every_package_has_its_sum() -> None:
+    packages = {the_only("loom_*.deb"), the_only("loom-*.tar.xz"), the_only("loom_duckdb-*.whl")}
+    sums = dict(reversed(line.split()) for line in (DIST / "SHA256SUMS").read_text().splitlines())
+    assert sums == {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in packages}

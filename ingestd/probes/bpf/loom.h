@@ -1,0 +1,64 @@
+// What the programs have in common: the switch, the ring, and what is counted for each CPU.
+//
+// The loader (src/probe.rs) knows the maps by their names, and the counters by their numbers.
+#pragma once
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+
+// Numbers of the counters; src/counts.rs has the same.
+enum counter {
+    EMITTED,   // records that the ring took
+    FAILED,    // records that found the ring full
+    UNPAIRED,  // ends whose beginning was not seen
+    NO_SLOT,   // beginnings that the slots had no room for
+    FILTERED,  // pairs that ended sooner than asked for
+    COUNTERS,
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_RINGBUF);
+    __uint(max_entries, 64 << 20);
+} ring SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, COUNTERS);
+    __type(key, __u32);
+    __type(value, __u64);
+} counters SEC(".maps");
+
+// One word: 1 while events are recorded.
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, __u32);
+} armed SEC(".maps");
+
+// The recorder's own process, whose events are not recorded.
+const volatile __u32 own_pid;
+
+static __always_inline int is_armed(void) {
+    __u32 zero = 0;
+    __u32 *word = bpf_map_lookup_elem(&armed, &zero);
+    return word && *word;
+}
+
+// An interrupt may come between: the addition is one instruction.
+static __always_inline void count(__u32 counter) {
+    __u64 *total = bpf_map_lookup_elem(&counters, &counter);
+    if (total)
+        __sync_fetch_and_add(total, 1);
+}
+
+// Room for a record. The drainer looks by itself, so the record wakes nobody.
+#define RESERVE(record) \
+    ({ \
+        void *room = bpf_ringbuf_reserve(&ring, sizeof(*(record)), 0); \
+        count(room ? EMITTED : FAILED); \
+        room; \
+    })
+#define SUBMIT(record) bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP)
+
+char _license[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,56 @@
+// The page cache: a record for each folio that is added to it or deleted from it.
+#include "loom.h"
+
+// As the source `pagecache` has it, after which the record has 3 bytes of padding.
+struct record {
+    __u64 at_ns;
+    __u64 inode;
+    __u64 page;
+    __u32 pages;
+    __u32 device; // major << 20 | minor
+    __u32 pid;
+    char comm[16];
+    __u8 op;
+};
+
+// What the kernel gives a tracepoint of the page cache; its BTF says where.
+struct trace_event_raw_mm_filemap_op_page_cache {
+    unsigned long i_ino;
+    unsigned long index;
+    __u32 s_dev;
+    unsigned char order;
+} __attribute__((preserve_access_index));
+
+static __always_inline int emit(struct trace_event_raw_mm_filemap_op_page_cache *event, __u8 op) {
+    struct record *record;
+    __u32 order = 0, pid = bpf_get_current_pid_tgid() >> 32;
+
+    if (!is_armed() || pid == own_pid)
+        return 0;
+    record = RESERVE(record);
+    if (!record)
+        return 0;
+    // A kernel without orders has events of single pages.
+    if (bpf_core_field_exists(event->order))
+        order = event->order & 31;
+    record->at_ns = bpf_ktime_get_ns();
+    record->inode = event->i_ino;
+    record->page = event->index;
+    record->pages = 1u << order;
+    record->device = event->s_dev;
+    record->pid = pid;
+    bpf_get_current_comm(record->comm, sizeof record->comm);
+    record->op = op;
+    SUBMIT(record);
+    return 0;
+}
+
+SEC("tracepoint")
+int page_add(struct trace_event_raw_mm_filemap_op_page_cache *event) {
+    return emit(event, 1);
+}
+
+SEC("tracepoint")
+int page_delete(struct trace_event_raw_mm_filemap_op_page_cache *event) {
+    return emit(event, 0);
+}

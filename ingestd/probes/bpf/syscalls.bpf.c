@@ -1,0 +1,229 @@
+// System calls: the entry and the exit of a thread's call become one record, at the exit.
+//
+// A slot for each thread holds the call that it is in. A slot stays for the next call, and goes when the thread ends.
+#include "loom.h"
+
+// As the source `syscall` has it, after which the record has 4 bytes of padding.
+struct record {
+    __u64 returned_ns;
+    __u64 latency_ns;
+    __s64 result;
+    __u64 arg0;
+    __u16 number;
+    __u16 cpu;
+    __u32 pid;
+    __u32 tid;
+    char comm[16];
+};
+
+struct slot {
+    __u64 entered_ns; // 0: the thread is in no call that is recorded
+    __u64 arg0;
+    __u64 number;
+};
+
+// Why a process is recorded.
+enum { BY_PID = 1, BY_NAME = 2, FOLLOWED = 3 };
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 1 << 16);
+    __type(key, __u32);
+    __type(value, struct slot);
+} slots SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 1 << 16);
+    __type(key, __u32);
+    __type(value, __u32);
+} processes SEC(".maps");
+
+struct name {
+    char bytes[16];
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 64);
+    __type(key, struct name);
+    __type(value, __u32);
+} names SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 1024);
+    __type(key, __u64);
+    __type(value, __u32);
+} numbers SEC(".maps");
+
+// Filters: the verifier removes the code of those that are not used.
+const volatile __u32 by_process;
+const volatile __u32 by_name;
+const volatile __u32 by_number;
+const volatile __u32 follow;
+const volatile __u64 latency_ns_min;
+// Where the first argument and the number of a call stand among the registers.
+const volatile __u32 arg0_offset;
+const volatile __u32 number_offset;
+
+struct task_struct {
+    int pid;
+    int tgid;
+    struct signal_struct *signal;
+} __attribute__((preserve_access_index));
+
+typedef struct {
+    int counter;
+} atomic_t;
+
+struct signal_struct {
+    atomic_t live;
+} __attribute__((preserve_access_index));
+
+static __always_inline int is_selected(__u32 pid) {
+    __u32 why = BY_NAME;
+    struct name name;
+
+    if (pid == own_pid)
+        return 0;
+    if (!by_process && !by_name)
+        return 1;
+    if (bpf_map_lookup_elem(&processes, &pid))
+        return 1;
+    if (!by_name)
+        return 0;
+    bpf_get_current_comm(&name, sizeof name);
+    if (!bpf_map_lookup_elem(&names, &name))
+        return 0;
+    // So that all threads of the process are, by whatever name.
+    if (bpf_map_update_elem(&processes, &pid, &why, BPF_ANY))
+        count(NO_SLOT);
+    return 1;
+}
+
+SEC("raw_tracepoint")
+int sys_enter(struct bpf_raw_tracepoint_args *ctx) {
+    __u64 number = ctx->args[1], id = bpf_get_current_pid_tgid();
+    __u32 tid = id;
+    struct slot *slot;
+
+    if (!is_armed())
+        return 0;
+    if (by_number && !bpf_map_lookup_elem(&numbers, &number))
+        return 0;
+    if (!is_selected(id >> 32))
+        return 0;
+    slot = bpf_map_lookup_elem(&slots, &tid);
+    if (!slot) {
+        struct slot fresh = {};
+        bpf_map_update_elem(&slots, &tid, &fresh, BPF_ANY);
+        slot = bpf_map_lookup_elem(&slots, &tid);
+        if (!slot) {
+            count(NO_SLOT);
+            return 0;
+        }
+    }
+    slot->number = number;
+    slot->arg0 = 0;
+    bpf_probe_read_kernel(&slot->arg0, sizeof slot->arg0, (void *)ctx->args[0] + arg0_offset);
+    slot->entered_ns = bpf_ktime_get_ns();
+    return 0;
+}
+
+static __always_inline void count_unpaired(void *registers, __u32 pid) {
+    __u64 number = 0;
+
+    if (!is_selected(pid))
+        return;
+    if (by_number) {
+        bpf_probe_read_kernel(&number, sizeof number, registers + number_offset);
+        if (!bpf_map_lookup_elem(&numbers, &number))
+            return;
+    }
+    count(UNPAIRED);
+}
+
+SEC("raw_tracepoint")
+int sys_exit(struct bpf_raw_tracepoint_args *ctx) {
+    __u64 id = bpf_get_current_pid_tgid(), now, latency_ns;
+    __u32 tid = id;
+    struct slot *slot;
+    struct record *record;
+
+    if (!is_armed())
+        return 0;
+    slot = bpf_map_lookup_elem(&slots, &tid);
+    if (!slot || !slot->entered_ns) {
+        count_unpaired((void *)ctx->args[0], id >> 32);
+        return 0;
+    }
+    now = bpf_ktime_get_ns();
+    latency_ns = now - slot->entered_ns;
+    slot->entered_ns = 0;
+    if (latency_ns < latency_ns_min) {
+        count(FILTERED);
+        return 0;
+    }
+    record = RESERVE(record);
+    if (!record)
+        return 0;
+    record->returned_ns = now;
+    record->latency_ns = latency_ns;
+    record->result = ctx->args[1];
+    record->arg0 = slot->arg0;
+    record->number = slot->number;
+    record->cpu = bpf_get_smp_processor_id();
+    record->pid = id >> 32;
+    record->tid = tid;
+    bpf_get_current_comm(record->comm, sizeof record->comm);
+    SUBMIT(record);
+    return 0;
+}
+
+// Arguments: the parent, the child.
+SEC("raw_tracepoint")
+int process_fork(struct bpf_raw_tracepoint_args *ctx) {
+    struct task_struct *child = (void *)ctx->args[1];
+    __u32 parent_pid = bpf_get_current_pid_tgid() >> 32;
+    __u32 child_pid = BPF_CORE_READ(child, tgid), why = FOLLOWED;
+
+    if (!follow || child_pid == parent_pid || !is_selected(parent_pid))
+        return 0;
+    if (bpf_map_update_elem(&processes, &child_pid, &why, BPF_ANY))
+        count(NO_SLOT);
+    return 0;
+}
+
+// Arguments: the task, the id that its thread had before. A process that was recorded by its name has another name now.
+SEC("raw_tracepoint")
+int process_exec(struct bpf_raw_tracepoint_args *ctx) {
+    __u64 id = bpf_get_current_pid_tgid();
+    __u32 pid = id >> 32, tid = id, old_tid = ctx->args[1];
+    __u32 *why = bpf_map_lookup_elem(&processes, &pid);
+
+    if (!follow && why && *why == BY_NAME)
+        bpf_map_delete_elem(&processes, &pid);
+    if (old_tid != tid) {
+        // Whichever thread executes a program takes over the id of the first.
+        struct slot *slot = bpf_map_lookup_elem(&slots, &old_tid);
+        if (slot) {
+            struct slot moved = *slot;
+            bpf_map_update_elem(&slots, &tid, &moved, BPF_ANY);
+            bpf_map_delete_elem(&slots, &old_tid);
+        }
+    }
+    return 0;
+}
+
+SEC("raw_tracepoint")
+int process_exit(struct bpf_raw_tracepoint_args *ctx) {
+    struct task_struct *task = (void *)ctx->args[0];
+    __u64 id = bpf_get_current_pid_tgid();
+    __u32 pid = id >> 32, tid = id;
+
+    bpf_map_delete_elem(&slots, &tid);
+    if (!BPF_CORE_READ(task, signal, live.counter))
+        bpf_map_delete_elem(&processes, &pid);
+    return 0;
+}

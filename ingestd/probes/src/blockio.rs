@@ -1,0 +1,59 @@
+//! Requests to block devices: a record for each that completes.
+
+use aya::include_bytes_aligned;
+
+use crate::probe::Hook;
+use crate::{Probe, ProbeError};
+
+/// Bytes of a payload, own time included.
+const PAYLOAD_BYTES: usize = 33;
+
+/// What a request does, by the kernel's number.
+pub const OPERATIONS: [(u8, &str); 14] = [
+    (0, "read"),
+    (1, "write"),
+    (2, "flush"),
+    (3, "discard"),
+    (5, "secure erase"),
+    (7, "zone append"),
+    (9, "write zeroes"),
+    (11, "zone open"),
+    (13, "zone close"),
+    (15, "zone finish"),
+    (17, "zone reset"),
+    (19, "zone reset all"),
+    (34, "driver in"),
+    (35, "driver out"),
+];
+
+/// Which requests are recorded.
+#[derive(Clone, Debug, Default)]
+pub struct Blockio {
+    /// Major and minor number of a device; `None`: all.
+    pub device: Option<(u32, u32)>,
+}
+
+impl Blockio {
+    pub const PAYLOAD_BYTES: u16 = PAYLOAD_BYTES as u16;
+
+    /// Attaches the programs. Nothing is recorded yet.
+    pub fn open(&self) -> Result<Probe, ProbeError> {
+        let only_device = self.device.map_or(0, |(major, minor)| major << 20 | minor);
+        Probe::open(
+            "'blockio'",
+            include_bytes_aligned!("../bpf/blockio.o"),
+            PAYLOAD_BYTES,
+            &[("only_device", &only_device.to_ne_bytes())],
+            &[
+                ("rq_issue", Hook::Raw("block_rq_issue")),
+                ("rq_complete", Hook::Raw("block_rq_complete")),
+            ],
+        )
+    }
+
+    /// How many requests are under way; of a probe that is disarmed.
+    pub fn under_way(probe: &mut Probe) -> Result<u64, ProbeError> {
+        let slots = probe.hash::<u64, [u64; 4]>("slots")?;
+        Ok(slots.keys().count() as u64)
+    }
+}

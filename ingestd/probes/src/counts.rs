@@ -1,0 +1,41 @@
+//! What the programs count, summed over the CPUs; `bpf/loom.h` has the same numbers.
+
+/// Since the programs were armed: `emitted + failed + filtered + unpaired` ends of events.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Records that the ring took.
+    pub emitted: u64,
+    /// Records that found the ring full.
+    pub failed: u64,
+    /// Ends whose beginning was not seen: it lay before the capture, or is no call (a new thread returns from the call of another).
+    pub unpaired: u64,
+    /// Beginnings that found no slot.
+    pub no_slot: u64,
+    /// Pairs that ended sooner than asked for.
+    pub filtered: u64,
+    /// Events that came while the same CPU ran a program.
+    pub missed: u64,
+}
+
+/// How many counters the programs have.
+pub(crate) const COUNTERS: usize = 5;
+
+impl Counts {
+    pub(crate) fn of(totals: [u64; COUNTERS], missed: u64) -> Counts {
+        let [emitted, failed, unpaired, no_slot, filtered] = totals;
+        Counts {
+            emitted,
+            failed,
+            // The end of an event without a slot has no beginning either.
+            unpaired: unpaired.saturating_sub(no_slot),
+            no_slot,
+            filtered,
+            missed,
+        }
+    }
+
+    /// Events that happened and are in no record.
+    pub fn lost(&self) -> u64 {
+        self.failed + self.no_slot + self.missed
+    }
+}

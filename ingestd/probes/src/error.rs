@@ -1,0 +1,29 @@
+//! Why nothing can be recorded from the kernel.
+
+use thiserror::Error;
+
+/// One sentence each, with the remedy.
+#[derive(Debug, Error)]
+pub enum ProbeError {
+    #[error(
+        "{what} needs {missing}, which this process does not have; run it as root, or give the file the capability with 'setcap'"
+    )]
+    Capability { what: String, missing: String },
+    #[error("the kernel has no {feature} ({detail}); use Linux 5.8 or later with BPF and BTF")]
+    Kernel {
+        feature: &'static str,
+        detail: String,
+    },
+    #[error(
+        "the kernel's tracepoint {tracepoint} is not readable ({detail}); mount tracefs with 'mount -t tracefs nodev /sys/kernel/tracing', as root"
+    )]
+    Tracefs { tracepoint: String, detail: String },
+    #[error("cannot load the program '{program}' into the kernel: {detail}")]
+    Program { program: String, detail: String },
+    #[error("cannot record process {0}: no process has this id")]
+    NoProcess(u32),
+    #[error("cannot read or write a map of the kernel: {0}")]
+    Map(#[from] aya::maps::MapError),
+    #[error("cannot read what the kernel counted: {0}")]
+    Counts(std::io::Error),
+}

@@ -1,0 +1,25 @@
+//! What the kernel reports: eBPF programs that are attached to tracepoints, and the loader that drains their records.
+//!
+//! The programs are C (`bpf/`), kept with their objects, so that a build needs no compiler of them; `./build` compiles them and a test holds
+//! both equal. A program writes each record as the payload of its source, own time first; the loader only maps that time to the wall clock.
+//! Nothing here knows a Loom directory: `ingestd::record` takes the payloads from here.
+
+mod blockio;
+mod capabilities;
+mod clock;
+mod counts;
+mod error;
+mod pagecache;
+mod priority;
+mod probe;
+mod syscalls;
+
+pub use blockio::{Blockio, OPERATIONS};
+pub use capabilities::{Capability, drop_all_except, require};
+pub use clock::Clock;
+pub use counts::Counts;
+pub use error::ProbeError;
+pub use pagecache::Pagecache;
+pub use priority::real_time;
+pub use probe::Probe;
+pub use syscalls::{Syscalls, number_of, numbers};

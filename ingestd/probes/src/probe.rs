@@ -1,0 +1,212 @@
+//! Programs in the kernel, attached and drained. `syscalls`, `blockio` and `pagecache` say which, and with what filters.
+//!
+//! A probe is open before anything is recorded, so that what is missing is known before a directory changes; `arm` begins the recording.
+//! After `disarm`, every record that the ring took has been drained, and the counts stand still.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::{Duration, Instant};
+
+use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
+use aya::programs::raw_trace_point::RawTracePointLink;
+use aya::programs::trace_point::TracePointLink;
+use aya::programs::{Program, ProgramError};
+use aya::{Ebpf, EbpfError, EbpfLoader};
+
+use crate::capabilities::{Capability, require};
+use crate::counts::{COUNTERS, Counts};
+use crate::{Clock, ProbeError};
+
+/// How long records that programs were writing when they were detached are waited for.
+const LAST_RECORDS: Duration = Duration::from_secs(1);
+
+/// Where a program is attached.
+pub(crate) enum Hook {
+    Raw(&'static str),
+    Tracepoint(&'static str, &'static str),
+}
+
+/// Keeps a program attached.
+#[expect(dead_code, reason = "a link detaches its program when it is dropped")]
+enum Link {
+    Raw(RawTracePointLink),
+    Tracepoint(TracePointLink),
+}
+
+/// Programs that are attached, and their maps.
+pub struct Probe {
+    ebpf: Ebpf,
+    links: Vec<Link>,
+    ring: RingBuf<MapData>,
+    counters: PerCpuArray<MapData, u64>,
+    armed: Array<MapData, u32>,
+    payload_bytes: usize,
+    drained: u64,
+}
+
+impl Probe {
+    /// Loads an object with the bytes of its globals set, and attaches its programs. `what` is the user's word for it, in messages.
+    pub(crate) fn open(
+        what: &'static str,
+        object: &[u8],
+        payload_bytes: usize,
+        globals: &[(&'static str, &[u8])],
+        hooks: &[(&'static str, Hook)],
+    ) -> Result<Probe, ProbeError> {
+        require(what, &[Capability::Bpf, Capability::Perfmon])?;
+        let own_pid = std::process::id().to_ne_bytes();
+        let mut loader = EbpfLoader::new();
+        for (name, value) in globals {
+            loader.override_global(name, *value, true);
+        }
+        loader.override_global("own_pid", &own_pid[..], false);
+        let mut ebpf = loader.load(object).map_err(unloadable)?;
+        let mut links = Vec::with_capacity(hooks.len());
+        for (name, hook) in hooks {
+            links.push(attach(&mut ebpf, name, hook)?);
+        }
+        Ok(Probe {
+            ring: RingBuf::try_from(map(&mut ebpf, "ring"))?,
+            counters: PerCpuArray::try_from(map(&mut ebpf, "counters"))?,
+            armed: Array::try_from(map(&mut ebpf, "armed"))?,
+            ebpf,
+            links,
+            payload_bytes,
+            drained: 0,
+        })
+    }
+
+    /// A hash map of the programs, to fill or to read.
+    pub(crate) fn hash<K: aya::Pod, V: aya::Pod>(
+        &mut self,
+        name: &'static str,
+    ) -> Result<HashMap<&mut MapData, K, V>, ProbeError> {
+        let found = self.ebpf.map_mut(name);
+        Ok(HashMap::try_from(found.expect("the object has its maps"))?)
+    }
+
+    /// Records from now on.
+    pub fn arm(&mut self) -> Result<(), ProbeError> {
+        Ok(self.armed.set(0, 1, 0)?)
+    }
+
+    /// Appends the payloads of records that wait, with their times mapped, until there are none or `bytes_max` are full. Returns how many.
+    pub fn drain(&mut self, clock: Clock, out: &mut Vec<u8>, bytes_max: usize) -> u64 {
+        let before = self.drained;
+        while out.len() + self.payload_bytes <= bytes_max
+            && let Some(item) = self.ring.next()
+        {
+            let (at, rest) = item
+                .get(..self.payload_bytes)
+                .and_then(|payload| payload.split_first_chunk())
+                .expect("the programs write whole records");
+            let wall_ns = clock.wall_ns(i64::from_ne_bytes(*at));
+            out.extend_from_slice(&wall_ns.to_le_bytes());
+            out.extend_from_slice(rest);
+            self.drained += 1;
+        }
+        self.drained - before
+    }
+
+    /// Detaches the programs, and drains what they wrote by then.
+    pub fn disarm(&mut self, clock: Clock, out: &mut Vec<u8>) -> Result<Counts, ProbeError> {
+        self.armed.set(0, 0, 0)?;
+        self.links.clear();
+        // A program that was running on another CPU may still hold room that it has not written.
+        let until = Instant::now() + LAST_RECORDS;
+        loop {
+            self.drain(clock, out, usize::MAX);
+            let counts = self.counts()?;
+            if self.drained == counts.emitted || Instant::now() > until {
+                return Ok(counts);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// What the programs have counted so far.
+    pub fn counts(&self) -> Result<Counts, ProbeError> {
+        let mut totals = [0_u64; COUNTERS];
+        for (place, total) in (0..).zip(&mut totals) {
+            *total = self.counters.get(&place, 0)?.iter().sum();
+        }
+        Ok(Counts::of(totals, self.missed()?))
+    }
+
+    /// Runs of the programs that the kernel skipped.
+    fn missed(&self) -> Result<u64, ProbeError> {
+        let mut missed = 0;
+        for (_, program) in self.ebpf.programs() {
+            let fd = program.fd().map_err(|error| unusable("", &error))?;
+            let path = format!("/proc/self/fdinfo/{}", fd.as_fd().as_raw_fd());
+            let info = std::fs::read_to_string(path).map_err(ProbeError::Counts)?;
+            let line = info
+                .lines()
+                .find_map(|line| line.strip_prefix("recursion_misses:"));
+            missed += line
+                .and_then(|count| count.trim().parse::<u64>().ok())
+                .unwrap_or(0);
+        }
+        Ok(missed)
+    }
+}
+
+fn map(ebpf: &mut Ebpf, name: &str) -> Map {
+    ebpf.take_map(name).expect("the object has its maps")
+}
+
+fn attach(ebpf: &mut Ebpf, name: &str, hook: &Hook) -> Result<Link, ProbeError> {
+    let program = ebpf.program_mut(name).expect("the object has its programs");
+    match (program, hook) {
+        (Program::RawTracePoint(program), Hook::Raw(tracepoint)) => {
+            let link = program
+                .load()
+                .and_then(|()| program.attach(tracepoint))
+                .and_then(|id| program.take_link(id));
+            link.map(Link::Raw).map_err(|error| unusable(name, &error))
+        }
+        (Program::TracePoint(program), Hook::Tracepoint(category, tracepoint)) => {
+            program.load().map_err(|error| unusable(name, &error))?;
+            let link = program
+                .attach(category, tracepoint)
+                .and_then(|id| program.take_link(id));
+            link.map(Link::Tracepoint)
+                .map_err(|error| ProbeError::Tracefs {
+                    tracepoint: format!("{category}/{tracepoint}"),
+                    detail: chain(&error),
+                })
+        }
+        _ => unreachable!("the program {name} is attached to another kind of hook than it is of"),
+    }
+}
+
+fn unloadable(error: EbpfError) -> ProbeError {
+    match &error {
+        EbpfError::MapError(MapError::CreateError { .. }) => ProbeError::Kernel {
+            feature: "ring buffer for eBPF programs",
+            detail: chain(&error),
+        },
+        _ => ProbeError::Kernel {
+            feature: "eBPF that fits",
+            detail: chain(&error),
+        },
+    }
+}
+
+fn unusable(program: &str, error: &ProgramError) -> ProbeError {
+    ProbeError::Program {
+        program: program.to_owned(),
+        detail: chain(error),
+    }
+}
+
+/// An error with its causes, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        next = cause.source();
+    }
+    text.lines().next().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,322 @@
+//! Every system call that a program makes is drained, whatever its threads, children and neighbours do.
+//!
+//! The programs are this test's own executable, started again with a test's name and a number in the environment.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
+
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use loom_probes::{Clock, Counts, Probe, ProbeError, Syscalls, number_of};
+
+/// How many calls the program makes; the program is only itself where this is set.
+const CALLS: &str = "LOOM_PROBES_CALLS";
+const THREADS: &str = "LOOM_PROBES_THREADS";
+
+/// Not a test: the program that is recorded.
+#[test]
+fn program() {
+    let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
+    let (Some(calls), Some(threads)) = (number(CALLS), number(THREADS)) else {
+        return;
+    };
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                (0..calls / threads).for_each(|_| {
+                    let _ = rustix::process::getppid();
+                })
+            });
+        }
+    });
+}
+
+fn program_of(calls: u64, threads: u64) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "program"])
+        .env(CALLS, calls.to_string())
+        .env(THREADS, threads.to_string())
+        .stdout(Stdio::null());
+    command
+}
+
+fn start(calls: u64, threads: u64) -> Child {
+    program_of(calls, threads).spawn().unwrap()
+}
+
+/// A shell that waits for its input to end, and then starts the program twice and becomes it.
+fn shell(calls: u64) -> Child {
+    let program = std::env::current_exe().unwrap();
+    let run = format!("'{}' --exact program", program.display());
+    let script = format!("read line; {run}; {run}; exec {run}");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]).stdin(Stdio::piped());
+    command
+        .env(CALLS, calls.to_string())
+        .env(THREADS, "1")
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// Programs of all these tests have one name, so that a test records only while no other does.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A probe, or nothing where this machine lets nobody record: a failure where `CI` is set.
+fn open(filter: &Syscalls) -> Option<Probe> {
+    match filter.open() {
+        Ok(probe) => Some(probe),
+        Err(error @ ProbeError::Capability { .. }) => {
+            assert!(
+                std::env::var_os("CI").is_none(),
+                "CI skips nothing: {error}"
+            );
+            println!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Drains until the program has ended; the payloads, what the kernel counted, and how many calls were under way.
+fn record(mut probe: Probe, mut program: Child) -> (Vec<Vec<u8>>, Counts, u64) {
+    let clock = Clock::take();
+    let mut bytes = Vec::new();
+    while program.try_wait().unwrap().is_none() {
+        if probe.drain(clock, &mut bytes, usize::MAX) == 0 {
+            thread::yield_now();
+        }
+    }
+    let counts = probe.disarm(clock, &mut bytes).unwrap();
+    let under_way = Syscalls::under_way(&mut probe).unwrap();
+    let payloads = bytes.chunks(usize::from(Syscalls::PAYLOAD_BYTES));
+    (payloads.map(<[u8]>::to_vec).collect(), counts, under_way)
+}
+
+fn getppid() -> Syscalls {
+    Syscalls {
+        numbers: vec![number_of("getppid").unwrap()],
+        ..Syscalls::default()
+    }
+}
+
+/// Of the program's name, as the kernel keeps it.
+fn own_name() -> String {
+    let exe = std::env::current_exe().unwrap();
+    exe.file_name().unwrap().to_str().unwrap().to_owned()
+}
+
+#[test]
+fn each_call_of_four_threads_is_drained_once() {
+    let _alone = alone();
+    let filter = Syscalls {
+        names: vec![own_name()],
+        ..getppid()
+    };
+    let Some(mut probe) = open(&filter) else {
+        return;
+    };
+    probe.arm().unwrap();
+    let before = Clock::take().wall_ns(0);
+    let child = start(400_000, 4);
+    let pid = child.id();
+    let (payloads, counts, under_way) = record(probe, child);
+    assert_eq!(counts.lost(), 0, "{counts:?}");
+    assert_eq!(payloads.len(), 400_000, "{counts:?}");
+    assert_eq!(
+        (counts.emitted, counts.unpaired, under_way),
+        (400_000, 0, 0)
+    );
+    let getppid = number_of("getppid").unwrap();
+    for payload in &payloads {
+        let word = |at: usize| u64::from_le_bytes(payload[at..at + 8].try_into().unwrap());
+        assert!(word(0) > before as u64);
+        assert!(word(8) < 10_000_000_000, "latency {}", word(8));
+        assert_eq!(word(16), u64::from(std::process::id()), "the parent's id");
+        assert_eq!(payload[32..34], getppid.to_le_bytes());
+        assert_eq!(payload[36..40], pid.to_le_bytes());
+    }
+}
+
+#[test]
+fn calls_beside_64_busy_threads_are_drained_once() {
+    let _alone = alone();
+    let filter = Syscalls {
+        names: vec![own_name()],
+        ..getppid()
+    };
+    let Some(mut probe) = open(&filter) else {
+        return;
+    };
+    probe.arm().unwrap();
+    let is_over = AtomicBool::new(false);
+    let (payloads, counts, _) = thread::scope(|scope| {
+        for _ in 0..64 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let recorded = record(probe, start(100_000, 4));
+        is_over.store(true, Ordering::Relaxed);
+        recorded
+    });
+    assert_eq!(payloads.len(), 100_000, "{counts:?}");
+    assert_eq!(counts.lost(), 0);
+}
+
+#[test]
+fn a_ring_that_nobody_drains_counts_what_it_had_no_room_for() {
+    let _alone = alone();
+    const MADE: u64 = 1_200_000;
+    let filter = Syscalls {
+        names: vec![own_name()],
+        ..getppid()
+    };
+    let Some(mut probe) = open(&filter) else {
+        return;
+    };
+    probe.arm().unwrap();
+    let status = start(MADE, 2).wait().unwrap();
+    assert!(status.success());
+    let mut bytes = Vec::new();
+    let counts = probe.disarm(Clock::take(), &mut bytes).unwrap();
+    let drained = (bytes.len() / usize::from(Syscalls::PAYLOAD_BYTES)) as u64;
+    assert_eq!(counts.emitted, drained);
+    assert!(counts.failed > 0, "{counts:?}");
+    assert_eq!(counts.emitted + counts.failed, MADE, "{counts:?}");
+    assert_eq!(counts.lost(), counts.failed);
+}
+
+/// How many calls of a shell and of the programs that it starts are recorded, by the shell's id.
+fn calls_of_a_shell(follow: bool, calls: u64) -> Option<u64> {
+    let mut shell = shell(calls);
+    let filter = Syscalls {
+        pids: vec![shell.id()],
+        follow,
+        ..getppid()
+    };
+    let mut probe = open(&filter)?;
+    probe.arm().unwrap();
+    drop(shell.stdin.take());
+    let (payloads, counts, _) = record(probe, shell);
+    assert_eq!(counts.lost(), 0, "{counts:?}");
+    // The shell itself asks for its parent's id too, before and after.
+    Some(payloads.len() as u64 / 100 * 100)
+}
+
+#[test]
+fn a_process_is_followed_across_fork_and_exec_where_asked() {
+    let _alone = alone();
+    if let Some(calls) = calls_of_a_shell(true, 10_000) {
+        assert_eq!(calls, 30_000);
+    }
+}
+
+#[test]
+fn without_follow_only_the_process_itself_is_recorded() {
+    let _alone = alone();
+    if let Some(calls) = calls_of_a_shell(false, 10_000) {
+        assert_eq!(calls, 10_000, "the program that the shell becomes");
+    }
+}
+
+#[test]
+fn a_process_that_executes_another_program_is_no_longer_recorded_by_its_name() {
+    let _alone = alone();
+    let filter = Syscalls {
+        names: vec!["sh".to_owned()],
+        ..getppid()
+    };
+    let Some(mut probe) = open(&filter) else {
+        return;
+    };
+    let mut shell = shell(10_000);
+    probe.arm().unwrap();
+    drop(shell.stdin.take());
+    let (payloads, _, _) = record(probe, shell);
+    // Other shells of this machine may ask for their parents.
+    assert!(payloads.len() < 1000, "{} calls", payloads.len());
+}
+
+#[test]
+fn calls_that_are_shorter_than_asked_for_are_filtered_and_no_loss() {
+    let _alone = alone();
+    let filter = Syscalls {
+        names: vec![own_name()],
+        latency_min: std::time::Duration::from_secs(3600),
+        ..getppid()
+    };
+    let Some(mut probe) = open(&filter) else {
+        return;
+    };
+    probe.arm().unwrap();
+    let (payloads, counts, _) = record(probe, start(1000, 1));
+    assert_eq!((payloads.len(), counts.lost()), (0, 0));
+    assert_eq!(counts.filtered, 1000);
+}
+
+/// The calls by number, as `strace -c` counted them in this table.
+fn counted_by_strace(table: &str) -> Vec<(u16, u64)> {
+    let rows = table.lines().filter_map(|line| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        let (calls, name) = (words.get(3)?.parse().ok()?, *words.last()?);
+        Some((number_of(name)?, calls))
+    });
+    rows.collect()
+}
+
+#[test]
+fn all_calls_of_a_program_are_those_that_strace_counts() {
+    let _alone = alone();
+    let has_strace = Command::new("strace").arg("--version").output().is_ok();
+    if !has_strace {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "strace is missing, and CI skips nothing"
+        );
+        println!("skipped: strace is missing");
+        return;
+    }
+    let filter = Syscalls {
+        names: vec![own_name()],
+        ..Syscalls::default()
+    };
+    let Some(mut probe) = open(&filter) else {
+        return;
+    };
+    probe.arm().unwrap();
+    let table = tempfile::NamedTempFile::new().unwrap();
+    let mut strace = Command::new("strace");
+    strace.args(["-c", "-f", "-o"]).arg(table.path());
+    strace.arg(std::env::current_exe().unwrap());
+    strace.args(["--exact", "program"]).stdout(Stdio::null());
+    strace.env(CALLS, "2000").env(THREADS, "4");
+    let (payloads, counts, _) = record(probe, strace.spawn().unwrap());
+    assert_eq!(counts.lost(), 0);
+    let mut ours = std::collections::BTreeMap::new();
+    for payload in &payloads {
+        *ours
+            .entry(u16::from_le_bytes([payload[32], payload[33]]))
+            .or_insert(0_u64) += 1;
+    }
+    let theirs = counted_by_strace(&std::fs::read_to_string(table.path()).unwrap());
+    assert!(
+        theirs.contains(&(number_of("getppid").unwrap(), 2000)),
+        "{theirs:?}"
+    );
+    for (number, calls) in theirs {
+        // The program has its name once execve has returned, and the others do not return.
+        let ends = ["execve", "exit", "exit_group"].map(|name| number_of(name).unwrap());
+        if !ends.contains(&number) {
+            assert_eq!(ours.get(&number), Some(&calls), "system call {number}");
+        }
+    }
+}

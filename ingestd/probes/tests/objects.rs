@@ -1,0 +1,37 @@
+//! The objects that are kept are what the sources compile to, byte for byte.
+
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+fn the_objects_are_what_the_sources_compile_to() {
+    let found = |program: &str| Command::new(program).arg("--version").output().is_ok();
+    let headers = Path::new("/usr/include/bpf/bpf_helpers.h");
+    if !(found("clang") && found("llvm-strip") && headers.exists()) {
+        let missing = "clang, llvm-strip or libbpf's headers are missing";
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "{missing}, and CI skips nothing"
+        );
+        println!("skipped: {missing}");
+        return;
+    }
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let fresh = tempfile::tempdir().unwrap();
+    let compiled = Command::new(here.join("build")).arg(fresh.path()).output();
+    let compiled = compiled.unwrap();
+    assert!(
+        compiled.status.success(),
+        "{}",
+        String::from_utf8_lossy(&compiled.stderr)
+    );
+    for name in ["syscalls.o", "blockio.o", "pagecache.o"] {
+        let [kept, fresh] = [&here.join("bpf"), fresh.path()].map(|folder| {
+            std::fs::read(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+        });
+        assert!(
+            kept == fresh,
+            "bpf/{name} is not what its source compiles to; run 'make probes' and commit it"
+        );
+    }
+}

@@ -1,0 +1,240 @@
+//! The storing half of a load: takes what the input's thread sends, hands it to the sink, and counts every row.
+//!
+//! `load` calls it. Whatever happens, `finish` prints the counts; a row that was not stored is counted or named.
+
+use std::io::IsTerminal;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{anyhow, bail};
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use indicatif::{ProgressBar, ProgressStyle};
+use ingestd::counted;
+use ingestd::input::InputBatch;
+use ingestd::sink::{self, Finished, Sink};
+use loom_engine::SourceId;
+use loom_engine::schema::SourceDef;
+
+use super::Event;
+use crate::cli::stdout::say;
+
+/// How often the writer gets its turn while nothing comes.
+const TICK: Duration = Duration::from_millis(5);
+/// How long a load that is asked to stop waits for its pipe to end.
+const LAST_WAIT: Duration = Duration::from_secs(1);
+/// How many refused rows are named; the others are only counted.
+const NAMED_MAX: u64 = 1000;
+
+/// A load under way.
+pub(super) struct Storing<'a> {
+    dir: &'a Path,
+    name: &'a str,
+    sink: Option<Box<dyn Sink>>,
+    /// The source as the directory had it before.
+    known: Option<SourceDef>,
+    /// The source as the input has it, once the input is open.
+    wanted: Option<SourceDef>,
+    /// The source is defined as wanted with the first row that can be stored, so that what gives none leaves nothing behind.
+    source: Option<SourceId>,
+    /// Rows refused before they became payloads.
+    refused: u64,
+    /// Of those, the ones that the directory's ledger does not have yet, and why the last of them was.
+    unnoted: (u32, String),
+    named: u64,
+    bar: ProgressBar,
+}
+
+impl<'a> Storing<'a> {
+    pub(super) fn new(dir: &'a Path, name: &'a str) -> Storing<'a> {
+        Storing {
+            dir,
+            name,
+            sink: None,
+            known: None,
+            wanted: None,
+            source: None,
+            refused: 0,
+            unnoted: (0, String::new()),
+            named: 0,
+            bar: progress_bar(),
+        }
+    }
+
+    /// Opens the directory if it exists, and returns the source as it stands there. A new directory is only made once there are rows.
+    pub(super) fn open_existing(
+        &mut self,
+        payload_bytes_max: &mut usize,
+    ) -> anyhow::Result<Option<SourceDef>> {
+        if self.dir.exists() {
+            let sink = self.sink.insert(sink::open(self.dir)?);
+            *payload_bytes_max = sink.payload_bytes_max();
+            self.known = sink.existing(self.name)?;
+        }
+        Ok(self.known.clone())
+    }
+
+    /// Stores what comes until the input ends.
+    pub(super) fn follow(
+        &mut self,
+        events: &Receiver<Event>,
+        stop: &AtomicBool,
+    ) -> anyhow::Result<()> {
+        let mut stop_at = None;
+        loop {
+            if stop.load(Ordering::Relaxed) && stop_at.is_none() {
+                stop_at = Some(Instant::now() + LAST_WAIT);
+            }
+            if stop_at.is_some_and(|stop_at| Instant::now() > stop_at) {
+                bail!("a signal stopped the load before the end of the input");
+            }
+            match events.recv_timeout(TICK) {
+                Ok(Event::Opened(def)) => self.wanted = Some(def),
+                Ok(Event::Batch { batch, fraction }) => self.store(&batch, fraction)?,
+                Ok(Event::Ended) => return Ok(()),
+                Ok(Event::Failed(error)) => return Err(error),
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Some(sink) = &mut self.sink {
+                        sink.tick()?;
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(anyhow!(
+                        "cannot read the input: its reader failed; the file may be damaged"
+                    ));
+                }
+            }
+        }
+    }
+
+    fn store(&mut self, batch: &InputBatch, fraction: Option<f64>) -> anyhow::Result<()> {
+        for note in &batch.notes {
+            self.say(note);
+        }
+        self.refused += batch.refused.len() as u64;
+        self.name_refused(batch, &batch.refused);
+        if let Some(last) = batch.refused.last() {
+            self.unnoted.0 += batch.refused.len() as u32;
+            self.unnoted.1 = naming(batch, last);
+        }
+        if batch.rows > 0 {
+            let (sink, source) = self.defined()?;
+            let refused = sink.push(source, batch)?;
+            self.name_refused(batch, &refused);
+            self.bar.inc(batch.received());
+        }
+        if let Some(fraction) = fraction {
+            self.bar.set_message(format!("{:3.0} %", fraction * 100.0));
+        }
+        self.note_refused()
+    }
+
+    /// The source as the input needs it, and the way to it.
+    fn defined(&mut self) -> anyhow::Result<(&mut Box<dyn Sink>, SourceId)> {
+        if self.sink.is_none() {
+            self.sink = Some(sink::open(self.dir)?);
+        }
+        let (Some(sink), Some(def)) = (&mut self.sink, &self.wanted) else {
+            bail!("rows came before the input was open");
+        };
+        let source = match self.source {
+            Some(source) => source,
+            None => *self.source.insert(sink.define(def)?),
+        };
+        Ok((sink, source))
+    }
+
+    /// Enters the refused rows in the directory's ledger, under the source if there is one: a source without records is not made for them.
+    fn note_refused(&mut self) -> anyhow::Result<()> {
+        let (rows, reason) = &self.unnoted;
+        let Some(sink) = self.sink.as_mut().filter(|_| *rows > 0) else {
+            return Ok(());
+        };
+        let source = match (self.source, &self.known) {
+            (Some(source), _) => source,
+            (None, Some(known)) => sink.define(known)?,
+            (None, None) => return Ok(()),
+        };
+        sink.note_refused(source, *rows, reason)?;
+        self.unnoted = (0, String::new());
+        Ok(())
+    }
+
+    fn name_refused(&mut self, batch: &InputBatch, refused: &[(u64, String)]) {
+        for row in refused {
+            self.named += 1;
+            if self.named <= NAMED_MAX {
+                self.say(&naming(batch, row));
+            } else if self.named == NAMED_MAX + 1 {
+                self.say(&format!(
+                    "more than {NAMED_MAX} rows are refused; the others are only counted"
+                ));
+            }
+        }
+    }
+
+    fn say(&self, message: &str) {
+        self.bar.suspend(|| eprintln!("ingestd: {message}"));
+    }
+
+    /// Makes durable what was stored, and counts all rows, also where the load failed on the way.
+    pub(super) fn finish(mut self, outcome: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
+        self.bar.finish_and_clear();
+        let (Finished { counts, reason }, closed) = match self.sink.take() {
+            Some(sink) => sink.finish(),
+            None => (Finished::default(), Ok(())),
+        };
+        if !reason.is_empty() {
+            eprintln!(
+                "ingestd: the daemon refused {}; the last one: {reason}",
+                counted(counts.refused, "row"),
+            );
+        }
+        let refused = self.refused + counts.refused;
+        if outcome.is_ok() && self.source.is_none() {
+            let why = match refused {
+                0 => "the input has no rows",
+                _ => "no row was stored",
+            };
+            let name = self.name;
+            match self.known {
+                Some(_) => self.say(&format!("{why}: source '{name}' stays as it is")),
+                None => self.say(&format!("{why}: source '{name}' is not created")),
+            }
+        }
+        say(format_args!(
+            "received={} stored={} refused={refused} dropped={}",
+            self.refused + counts.received,
+            counts.stored,
+            counts.dropped
+        ))?;
+        // What failed first is the reason why the end failed too.
+        outcome.and(closed)?;
+        Ok(if refused > 0 {
+            ExitCode::FAILURE
+        } else {
+            ExitCode::SUCCESS
+        })
+    }
+}
+
+/// One sentence about a row that is refused.
+fn naming(batch: &InputBatch, (row, reason): &(u64, String)) -> String {
+    let InputBatch {
+        input, row_noun, ..
+    } = batch;
+    format!("{row_noun} {row} of {input} is refused: {reason}")
+}
+
+fn progress_bar() -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {human_pos} rows, {per_sec} {msg}") {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}

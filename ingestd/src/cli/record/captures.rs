@@ -1,0 +1,203 @@
+//! The captures of a command line: their options, and what stands between them.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::Parser;
+use ingestd::config::{ByteSize, Span};
+use ingestd::record::{
+    Capture, OutputFormat, Packets, Syscalls, blockio, command, number_of, pagecache, syscalls,
+};
+
+/// Options of the recording as a whole; each capture takes them.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(super) struct Whole {
+    /// Seconds to record; without it, until Ctrl-C
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
+    pub(super) seconds: Option<u64>,
+    /// Most bytes of the directory, such as 2GiB, which is the default of a new one; a daemon that runs already keeps what its configuration says
+    #[arg(long, value_name = "SIZE")]
+    pub(super) keep: Option<ByteSize>,
+}
+
+/// One capture.
+#[derive(Parser, Debug)]
+#[command(
+    no_binary_name = true,
+    bin_name = "ingestd record DIR",
+    disable_help_subcommand = true
+)]
+pub(super) enum What {
+    /// Record system calls, one record at the end of each
+    Syscalls {
+        /// Process to record, by its id; may be repeated
+        #[arg(long = "pid", value_name = "PID")]
+        pids: Vec<u32>,
+        /// Name of a process or thread to record, all its threads; the kernel keeps 15 bytes of a name. May be repeated
+        #[arg(long = "comm", value_name = "NAME")]
+        names: Vec<String>,
+        /// System call to record, such as 'read'; may be repeated
+        #[arg(long = "syscall", value_name = "NAME", value_parser = syscall_number)]
+        numbers: Vec<u16>,
+        /// Record only calls that took at least this long, such as 1ms
+        #[arg(long, value_name = "TIME")]
+        min_latency: Option<Span>,
+        /// Record the processes too that a recorded process starts
+        #[arg(long)]
+        follow: bool,
+        /// Source to record into
+        #[arg(long, value_name = "NAME", default_value = "syscall")]
+        source: String,
+        #[command(flatten)]
+        whole: Whole,
+    },
+    /// Record requests to block devices, one record at the completion of each
+    Blockio {
+        /// Disk to record, such as /dev/sda; without it, all
+        #[arg(long, value_name = "DEVICE")]
+        device: Option<PathBuf>,
+        /// Source to record into
+        #[arg(long, value_name = "NAME", default_value = "blockio")]
+        source: String,
+        #[command(flatten)]
+        whole: Whole,
+    },
+    /// Record which pages of files enter and leave the page cache
+    Pagecache {
+        /// Source to record into
+        #[arg(long, value_name = "NAME", default_value = "pagecache")]
+        source: String,
+        #[command(flatten)]
+        whole: Whole,
+    },
+    /// Record what a program writes; it comes last, after '--'
+    Command {
+        /// Source to record into
+        #[arg(long, value_name = "NAME")]
+        source: String,
+        /// What the program writes: lines, of standard output and standard error; or json, of standard output
+        #[arg(long, value_enum, default_value = "lines")]
+        format: Format,
+        #[command(flatten)]
+        whole: Whole,
+        /// Program and its arguments
+        #[arg(last = true, required = true, value_name = "PROGRAM")]
+        program: Vec<OsString>,
+    },
+    /// Record packets, with tcpdump
+    Packets {
+        /// Interface to listen on; without it, the first that tcpdump finds
+        #[arg(short, long, value_name = "NAME")]
+        interface: Option<String>,
+        /// Filter, in the language of tcpdump: 'port 6379'
+        filter: Vec<String>,
+        /// Source to record into
+        #[arg(long, value_name = "NAME", default_value = "packet")]
+        source: String,
+        #[command(flatten)]
+        whole: Whole,
+    },
+}
+
+#[derive(Copy, Clone, Debug, clap::ValueEnum)]
+pub(super) enum Format {
+    Lines,
+    Json,
+}
+
+fn syscall_number(name: &str) -> Result<u16, String> {
+    number_of(name).ok_or_else(|| {
+        format!("'{name}' is not a system call of this machine; use a name such as 'read'")
+    })
+}
+
+impl What {
+    pub(super) fn whole(&self) -> &Whole {
+        match self {
+            What::Syscalls { whole, .. }
+            | What::Blockio { whole, .. }
+            | What::Pagecache { whole, .. }
+            | What::Packets { whole, .. }
+            | What::Command { whole, .. } => whole,
+        }
+    }
+
+    /// Checks and prepares all that it needs, and changes no directory.
+    pub(super) fn open(self) -> anyhow::Result<Box<dyn Capture>> {
+        match self {
+            What::Syscalls {
+                pids,
+                names,
+                numbers,
+                min_latency,
+                follow,
+                source,
+                ..
+            } => {
+                let filter = Syscalls {
+                    pids,
+                    names,
+                    numbers,
+                    follow,
+                    latency_min: min_latency.map_or(Duration::ZERO, |Span(time)| time),
+                };
+                syscalls(&filter, source)
+            }
+            What::Blockio { device, source, .. } => blockio(device.as_deref(), source),
+            What::Pagecache { source, .. } => pagecache(source),
+            What::Command {
+                source,
+                format,
+                program,
+                ..
+            } => {
+                let format = match format {
+                    Format::Lines => OutputFormat::Lines,
+                    Format::Json => OutputFormat::Json,
+                };
+                command(&program, format, source)
+            }
+            What::Packets {
+                interface,
+                filter,
+                source,
+                ..
+            } => Packets {
+                source,
+                interface,
+                filter,
+            }
+            .open(),
+        }
+    }
+}
+
+/// The captures, with '+' between them. What a program gets after '--' is its own. A usage error ends the process.
+pub(super) fn parse(words: Vec<OsString>) -> Vec<What> {
+    let mut parts = vec![Vec::new()];
+    let mut is_own = false;
+    for word in words {
+        is_own |= word == "--";
+        match parts.last_mut() {
+            Some(part) if is_own || word != "+" => part.push(word),
+            _ => parts.push(Vec::new()),
+        }
+    }
+    parts.into_iter().map(What::parse_from).collect()
+}
+
+/// The options of the whole, wherever they stand.
+pub(super) fn merged<'a>(wholes: impl Iterator<Item = &'a Whole>) -> anyhow::Result<Whole> {
+    let mut merged = Whole::default();
+    for Whole { seconds, keep } in wholes {
+        if seconds.is_some() && merged.seconds.is_some() || keep.is_some() && merged.keep.is_some()
+        {
+            bail!("--seconds and --keep are of the whole recording; give each once");
+        }
+        merged.seconds = merged.seconds.or(*seconds);
+        merged.keep = merged.keep.or(*keep);
+    }
+    Ok(merged)
+}

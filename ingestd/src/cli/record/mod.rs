@@ -1,0 +1,182 @@
+//! `ingestd record`: what the kernel, the network and a program emit, into the daemon that runs on the directory, or into one of its own.
+//!
+//! `ingestd::record` does the recording; here are its arguments, its screen and its last lines.
+
+mod captures;
+mod screen;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use ingestd::client::{Client, ClientError};
+use ingestd::config::{ByteSize, Config};
+use ingestd::daemon::Daemon;
+use ingestd::record::{Capture, Recorded, Recording};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use super::stdout::say;
+use captures::{What, Whole, merged, parse};
+use screen::Screen;
+
+/// Record what the kernel, the network and a program emit
+///
+/// Records into the daemon that runs on DIR; without one, record is the daemon until it ends. Several captures, with '+' between them, run at
+/// once. Ctrl-C ends the recording.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Captures:
+  syscalls   every system call, with its latency
+  packets    every packet, with its addresses, by tcpdump
+  blockio    every request to a disk, with its latency
+  pagecache  pages of files that enter and leave the page cache
+  command    what a program writes, by lines or as JSON
+'ingestd record DIR CAPTURE --help' shows the options of each.
+
+Example:
+  ingestd record live.loom syscalls --comm redis-server + packets -i lo port 6379 --seconds 60")]
+pub struct Args {
+    /// Loom directory; created if it does not exist
+    dir: PathBuf,
+    /// Captures with their options, '+' between them
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "CAPTURE"
+    )]
+    captures: Vec<OsString>,
+}
+
+impl Args {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        tracing_subscriber::fmt()
+            .with_writer(std::io::stderr)
+            .with_target(false)
+            .with_max_level(tracing::Level::WARN)
+            .init();
+        let whats = parse(self.captures);
+        let whole = merged(whats.iter().map(What::whole))?;
+        // Signals are caught before anything stands that they must not interrupt.
+        let interrupted = Arc::new(AtomicBool::new(false));
+        for signal in [SIGTERM, SIGINT] {
+            signal_hook::flag::register_conditional_shutdown(
+                signal,
+                128 + signal,
+                Arc::clone(&interrupted),
+            )
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&interrupted)))
+            .context("cannot catch signals")?;
+        }
+        let runs = runs_on(&self.dir)?;
+        if runs && whole.keep.is_some() {
+            bail!(
+                "--keep has no effect: a daemon runs on '{}', and its configuration says what it keeps",
+                self.dir.display()
+            );
+        }
+        let captures = whats
+            .into_iter()
+            .map(What::open)
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        Recording::check(&captures)?;
+        let daemon = if runs {
+            None
+        } else {
+            Some(start(&self.dir, whole.keep)?)
+        };
+        let recorded = record(&self.dir, captures, &whole, &interrupted);
+        if let Some(daemon) = daemon {
+            daemon.stop()?;
+        }
+        report(&recorded?)
+    }
+}
+
+/// Records until it is over.
+fn record(
+    dir: &Path,
+    captures: Vec<Box<dyn Capture>>,
+    whole: &Whole,
+    interrupted: &AtomicBool,
+) -> anyhow::Result<Vec<Recorded>> {
+    let shown = dir.display().to_string();
+    let queries: Vec<_> = captures
+        .iter()
+        .map(|capture| capture.query(&shown))
+        .collect();
+    let recording = Recording::start(dir, captures)?;
+    eprintln!("ingestd: recording into '{shown}'; Ctrl-C ends it. Query it meanwhile:");
+    for query in queries {
+        eprintln!("  {query};");
+    }
+    let until = whole
+        .seconds
+        .map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let mut screen = Screen::new(&recording);
+    recording.wait(interrupted, until, |recording| screen.show(recording));
+    screen.clear();
+    Ok(recording.stop())
+}
+
+/// Whether a daemon runs on the directory.
+fn runs_on(dir: &Path) -> anyhow::Result<bool> {
+    match Client::connect(dir) {
+        Ok(_) => Ok(true),
+        Err(ClientError::NotRunning(_)) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The daemon of this process. A directory that exists keeps all that it has, unless the user says how much.
+fn start(dir: &Path, keep: Option<ByteSize>) -> anyhow::Result<Daemon> {
+    let is_new = !dir.exists();
+    let keep = keep.or(is_new.then_some(ByteSize(2 << 30)));
+    let mut text = "[log]\nsegment = '256MiB'\n".to_owned();
+    if let Some(ByteSize(bytes)) = keep {
+        let log = Config::parse(&text).map_err(anyhow::Error::msg)?.log;
+        let least = log.options().bytes_min()?;
+        if bytes < least {
+            bail!(
+                "--keep is {}, but the files being written take {}; raise it to that",
+                ByteSize(bytes),
+                ByteSize(least)
+            );
+        }
+        text.push_str(&format!("[retention]\nmax_bytes = '{bytes}'\n"));
+    }
+    let config = Config::parse(&text).map_err(anyhow::Error::msg)?;
+    Ok(Daemon::start(dir, &config, false)?)
+}
+
+/// The last lines: what became of the records of each source, and what is to be known about them.
+fn report(recorded: &[Recorded]) -> anyhow::Result<ExitCode> {
+    let mut code = ExitCode::SUCCESS;
+    for recorded in recorded {
+        let source = &recorded.source;
+        match &recorded.ending {
+            Ok(ending) => {
+                for note in &ending.notes {
+                    eprintln!("ingestd: source '{source}': {note}");
+                }
+            }
+            // The recording has said why.
+            Err(_) => code = ExitCode::FAILURE,
+        }
+        if let Some(counts) = recorded.counts {
+            say(format_args!(
+                "source={source} received={} stored={} refused={} dropped={} kernel_lost={}",
+                counts.received,
+                counts.stored,
+                counts.refused,
+                counts.dropped,
+                recorded.tally.lost()
+            ))?;
+        }
+    }
+    Ok(code)
+}

@@ -1,0 +1,61 @@
+//! The screen of a recording: a line for each source on a terminal, renewed every second.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{HumanCount, MultiProgress, ProgressBar, ProgressStyle};
+use ingestd::record::Recording;
+
+/// The lines; none where standard error is not a terminal.
+pub(super) struct Screen {
+    lines: Vec<(ProgressBar, u64)>,
+    shown: Instant,
+}
+
+impl Screen {
+    pub(super) fn new(recording: &Recording) -> Screen {
+        let all = MultiProgress::new();
+        let line = |_| {
+            let bar = all.add(ProgressBar::no_length());
+            if let Ok(style) = ProgressStyle::with_template("  {msg}") {
+                bar.set_style(style);
+            }
+            (bar, 0)
+        };
+        let lines = if std::io::stderr().is_terminal() {
+            recording.tallies().map(line).collect()
+        } else {
+            Vec::new()
+        };
+        Screen {
+            lines,
+            shown: Instant::now(),
+        }
+    }
+
+    pub(super) fn show(&mut self, recording: &Recording) {
+        let elapsed = self.shown.elapsed();
+        if elapsed < Duration::from_secs(1) {
+            return;
+        }
+        self.shown = Instant::now();
+        for ((source, tally), (bar, before)) in recording.tallies().zip(&mut self.lines) {
+            let records = tally.records();
+            let rate = (records - *before) as f64 / elapsed.as_secs_f64();
+            *before = records;
+            bar.set_message(format!(
+                "{source:<12} {:>15} records {:>12}/s   lost before Loom {}",
+                HumanCount(records).to_string(),
+                HumanCount(rate as u64).to_string(),
+                HumanCount(tally.lost())
+            ));
+            bar.tick();
+        }
+    }
+
+    pub(super) fn clear(&self) {
+        for (bar, _) in &self.lines {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Requests to block devices, as the source `blockio`.
+
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, ensure};
+use loom_engine::schema::{FieldDef, FieldType, IndexDef, SourceDef, TimeKind};
+use loom_probes::{Blockio, OPERATIONS, Probe};
+
+use super::drainer::{Kind, drain};
+use super::outlet::Outlet;
+use super::{Capture, Ending};
+
+struct BlockioCapture {
+    probe: Probe,
+    source: SourceDef,
+}
+
+/// Attaches the programs; with a device, such as `/dev/sda`, for its requests only.
+pub fn blockio(device: Option<&Path>, source: String) -> anyhow::Result<Box<dyn Capture>> {
+    let device = device.map(numbers_of).transpose()?;
+    Ok(Box::new(BlockioCapture {
+        probe: Blockio { device }.open()?,
+        source: definition(source),
+    }))
+}
+
+/// The major and minor number of a device. A partition has no requests of its own: they are of its disk.
+fn numbers_of(device: &Path) -> anyhow::Result<(u32, u32)> {
+    let shown = device.display();
+    let meta = std::fs::metadata(device)
+        .with_context(|| format!("cannot record requests of '{shown}'"))?;
+    ensure!(
+        meta.file_type().is_block_device(),
+        "cannot record requests of '{shown}': it is not a block device; give one such as /dev/sda, or omit --device"
+    );
+    let number = std::os::unix::fs::MetadataExt::rdev(&meta);
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let partition = format!("/sys/dev/block/{major}:{minor}/partition");
+    ensure!(
+        !Path::new(&partition).exists(),
+        "cannot record requests of '{shown}': it is a partition, and requests are of the whole disk; give the disk"
+    );
+    Ok((major, minor))
+}
+
+/// The fields stand as the programs write them.
+fn definition(name: String) -> SourceDef {
+    let labels = OPERATIONS.map(|(number, name)| (i128::from(number), name.to_owned()));
+    SourceDef {
+        time: TimeKind::Own,
+        fields: vec![
+            FieldDef::new("latency_ns", FieldType::U64),
+            FieldDef::new("sector", FieldType::U64),
+            FieldDef::new("bytes", FieldType::U32),
+            FieldDef::new("device", FieldType::U32),
+            FieldDef {
+                labels: labels.into(),
+                ..FieldDef::new("op", FieldType::U8)
+            },
+        ],
+        indexes: vec![
+            IndexDef::new("latency", Some("latency_ns")),
+            IndexDef::new("bytes", Some("bytes")),
+        ],
+        ..SourceDef::new(name)
+    }
+}
+
+impl Capture for BlockioCapture {
+    fn source(&self) -> &SourceDef {
+        &self.source
+    }
+
+    fn query(&self, dir: &str) -> String {
+        format!(
+            "SELECT op, count(*), sum(bytes), max(latency_ns) FROM loom_scan('{dir}', '{}', last := INTERVAL 10 SECOND) GROUP BY ALL",
+            self.source.name
+        )
+    }
+
+    fn run(self: Box<Self>, outlet: &Outlet, stop: &AtomicBool) -> anyhow::Result<Ending> {
+        let kind = Kind {
+            payload_bytes: Blockio::PAYLOAD_BYTES,
+            under_way: Blockio::under_way,
+            is_over: |_| Ok(None),
+        };
+        drain(self.probe, &kind, outlet, stop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use loom_engine::schema::Layout;
+
+    use super::*;
+
+    #[test]
+    fn payloads_have_the_layout_that_the_source_declares() {
+        let source = definition("blockio".to_owned());
+        source.validate().unwrap();
+        let layout = Layout::new(source.time, &source.fields).unwrap();
+        let payload = [0; Blockio::PAYLOAD_BYTES as usize];
+        layout.validate(&payload).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_block_device_is_named() {
+        let refused = |path: &str| format!("{:#}", numbers_of(path.as_ref()).unwrap_err());
+        assert!(refused("/dev/null").contains("'/dev/null': it is not a block device"));
+        assert!(refused("/dev/nosuch").contains("No such file"));
+    }
+}

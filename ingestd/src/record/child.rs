@@ -1,0 +1,139 @@
+//! A program that a capture runs: its lines, signals to it, and its end.
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use crossbeam_channel::Sender;
+use loom_engine::Timestamp;
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::wall_clock;
+
+/// A line that is longer comes in pieces.
+const LINE_BYTES_MAX: u64 = 32 << 10;
+/// How long a program may take to end once it is asked to.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Where a line was written.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Stream {
+    Output = 1,
+    Errors = 2,
+}
+
+/// A line of a program, without its end.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    pub(super) stream: Stream,
+    pub(super) at: Timestamp,
+    pub(super) text: String,
+}
+
+/// A program that runs, in a process group of its own: Ctrl-C is for the recording, which then ends the program. One that is dropped is
+/// ended.
+pub(super) struct Program {
+    child: Child,
+    is_over: bool,
+}
+
+impl Program {
+    /// Starts a program; `purpose` follows its name in the message that it cannot be.
+    pub(super) fn start(command: &mut Command, purpose: &str) -> anyhow::Result<Program> {
+        command.stdin(Stdio::null()).process_group(0);
+        let name = command.get_program().to_string_lossy().into_owned();
+        let child = command
+            .spawn()
+            .with_context(|| format!("cannot run '{name}'{purpose}"))?;
+        Ok(Program {
+            child,
+            is_over: false,
+        })
+    }
+
+    /// Its standard output, which is piped; once.
+    pub(super) fn output(&mut self) -> ChildStdout {
+        self.child.stdout.take().expect("the output is piped")
+    }
+
+    /// Its standard error, which is piped; once.
+    pub(super) fn errors(&mut self) -> ChildStderr {
+        self.child.stderr.take().expect("the errors are piped")
+    }
+
+    /// Sends a signal to it and to those that it started.
+    pub(super) fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        // Until it has been waited for, its id is its own.
+        if let Some(pid) = pid.filter(|_| !self.is_over) {
+            // One that has ended needs no signal.
+            let _ = kill_process_group(pid, signal);
+        }
+    }
+
+    /// Waits until it ends.
+    pub(super) fn wait(&mut self) -> anyhow::Result<ExitStatus> {
+        let status = self.child.wait().context("cannot wait for a program")?;
+        self.is_over = true;
+        Ok(status)
+    }
+
+    /// Waits until it ends, since it was asked to. One that does not is killed.
+    pub(super) fn wait_a_little(&mut self) -> anyhow::Result<ExitStatus> {
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until {
+            if let Some(status) = self.child.try_wait().context("cannot wait for a program")? {
+                self.is_over = true;
+                return Ok(status);
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        self.signal(Signal::KILL);
+        self.wait()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.signal(Signal::TERM);
+            // Nothing is wanted of it any more, its status neither.
+            let _ = self.wait_a_little();
+        }
+    }
+}
+
+/// Sends the lines of a pipe until it ends or nobody takes them.
+pub(super) fn send_lines(
+    pipe: impl Read + Send + 'static,
+    stream: Stream,
+    sender: Sender<Line>,
+) -> anyhow::Result<()> {
+    let read = move || {
+        let mut pipe = BufReader::new(pipe);
+        let mut bytes = Vec::new();
+        loop {
+            bytes.clear();
+            let mut piece = pipe.by_ref().take(LINE_BYTES_MAX);
+            match piece.read_until(b'\n', &mut bytes) {
+                Ok(0) | Err(_) => return,
+                Ok(_) => {}
+            }
+            let text = String::from_utf8_lossy(bytes.strip_suffix(b"\n").unwrap_or(&bytes));
+            let line = Line {
+                stream,
+                at: wall_clock(),
+                text: text.into_owned(),
+            };
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    };
+    let thread = thread::Builder::new().name("loom-lines".to_owned());
+    thread.spawn(read).context("cannot start a thread")?;
+    Ok(())
+}

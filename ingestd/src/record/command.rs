@@ -1,0 +1,209 @@
+//! What a program writes: its lines, of standard output and standard error, or the JSON of its standard output.
+//!
+//! Lines are stamped when they are read. The exit is a line too, of its own stream, so that queries see when and how the program ended.
+
+use std::ffi::OsString;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use loom_engine::schema::{
+    FieldDef, FieldType, FieldValue, IndexDef, PayloadEncoder, SourceDef, TimeKind,
+};
+use rustix::process::Signal;
+
+use super::child::{Line, Program, Stream, send_lines};
+use super::outlet::Outlet;
+use super::rows::{Rows, store};
+use super::{Capture, Ending};
+use crate::input::{Format, LoadOptions};
+use crate::protocol::Shape;
+use crate::wall_clock;
+
+/// How long a capture waits for lines before it looks whether it is to end.
+const TICK: Duration = Duration::from_millis(20);
+/// Lines that wait to be stored.
+const LINES: usize = 1024;
+/// The stream of the line about the exit.
+const EXIT: u64 = 3;
+
+/// What the program's output is read as.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum OutputFormat {
+    Lines,
+    Json,
+}
+
+/// Starts a program. Of JSON it returns with the first rows, whose fields become those of the source.
+pub fn command(
+    words: &[OsString],
+    format: OutputFormat,
+    source: String,
+) -> anyhow::Result<Box<dyn Capture>> {
+    let (program, args) = words.split_first().context("no program is given")?;
+    let mut command = Command::new(program);
+    command.args(args).stdout(Stdio::piped());
+    match format {
+        OutputFormat::Lines => {
+            command.stderr(Stdio::piped());
+            let mut program = Program::start(&mut command, "")?;
+            let (sender, lines) = bounded(LINES);
+            send_lines(program.output(), Stream::Output, sender.clone())?;
+            send_lines(program.errors(), Stream::Errors, sender)?;
+            Ok(Box::new(LineCapture {
+                program,
+                lines,
+                source: definition(source),
+            }))
+        }
+        OutputFormat::Json => {
+            let mut program = Program::start(&mut command, "")?;
+            let rows = Rows::open(program.output(), Format::Json, LoadOptions::new(source))?;
+            Ok(Box::new(JsonCapture { program, rows }))
+        }
+    }
+}
+
+struct LineCapture {
+    program: Program,
+    lines: Receiver<Line>,
+    source: SourceDef,
+}
+
+fn definition(name: String) -> SourceDef {
+    let labels = [(1, "stdout"), (2, "stderr"), (3, "exit")];
+    SourceDef {
+        time: TimeKind::Own,
+        fields: vec![
+            FieldDef {
+                labels: labels
+                    .map(|(number, name)| (number, name.to_owned()))
+                    .into(),
+                ..FieldDef::new("stream", FieldType::U8)
+            },
+            FieldDef::new("line", FieldType::Utf8),
+        ],
+        indexes: vec![IndexDef::new("stream", Some("stream"))],
+        ..SourceDef::new(name)
+    }
+}
+
+impl Capture for LineCapture {
+    fn source(&self) -> &SourceDef {
+        &self.source
+    }
+
+    fn query(&self, dir: &str) -> String {
+        format!(
+            "SELECT ts, stream, line FROM loom_tail('{dir}', '{}', 20)",
+            self.source.name
+        )
+    }
+
+    fn run(self: Box<Self>, outlet: &Outlet, stop: &AtomicBool) -> anyhow::Result<Ending> {
+        let LineCapture {
+            mut program,
+            lines,
+            source,
+        } = *self;
+        let mut encoder = PayloadEncoder::new(source.time, &source.fields)?;
+        let mut store = |at, stream, line: &str| {
+            let mut payload = vec![0, 0];
+            let values = [FieldValue::U64(stream), FieldValue::Bytes(line.as_bytes())];
+            encoder.encode(Some(at), &values, &mut payload)?;
+            let bytes =
+                u16::try_from(payload.len() - 2).context("a line is shorter than a record")?;
+            if let Some(length) = payload.first_chunk_mut() {
+                *length = bytes.to_le_bytes();
+            }
+            outlet.push(Shape::Framed, &payload, 1)
+        };
+        until_ended(&program, &lines, stop, |line| {
+            store(line.at, line.stream as u64, &line.text)
+        })?;
+        let (status, ending) = exit(&mut program, stop)?;
+        store(wall_clock(), EXIT, &status.to_string())?;
+        Ok(ending)
+    }
+}
+
+struct JsonCapture {
+    program: Program,
+    rows: Rows,
+}
+
+impl Capture for JsonCapture {
+    fn source(&self) -> &SourceDef {
+        self.rows.source()
+    }
+
+    fn query(&self, dir: &str) -> String {
+        format!("FROM loom_tail('{dir}', '{}', 20)", self.source().name)
+    }
+
+    fn run(self: Box<Self>, outlet: &Outlet, stop: &AtomicBool) -> anyhow::Result<Ending> {
+        let JsonCapture { mut program, rows } = *self;
+        let batches = rows.read()?;
+        until_ended(&program, &batches, stop, |batch| store(&batch?, outlet))?;
+        let (_, ending) = exit(&mut program, stop)?;
+        Ok(ending)
+    }
+}
+
+/// Takes what comes until the program's output ends; `stop` ends the program.
+fn until_ended<T>(
+    program: &Program,
+    from: &Receiver<T>,
+    stop: &AtomicBool,
+    mut take: impl FnMut(T) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let mut is_ending = false;
+    loop {
+        if !is_ending && stop.load(Ordering::Relaxed) {
+            is_ending = true;
+            program.signal(Signal::TERM);
+        }
+        match from.recv_timeout(TICK) {
+            Ok(taken) => take(taken)?,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        }
+    }
+}
+
+/// The exit of a program whose output has ended.
+fn exit(program: &mut Program, stop: &AtomicBool) -> anyhow::Result<(ExitStatus, Ending)> {
+    let is_asked = stop.load(Ordering::Relaxed);
+    let status = if is_asked {
+        program.wait_a_little()?
+    } else {
+        program.wait()?
+    };
+    let ending = Ending {
+        why: (!is_asked).then(|| format!("the program ended with {status}")),
+        ..Ending::default()
+    };
+    Ok((status, ending))
+}
+
+#[cfg(test)]
+mod tests {
+    use loom_engine::schema::Layout;
+
+    use super::*;
+
+    #[test]
+    fn a_line_is_a_payload_of_the_source() {
+        let source = definition("log".to_owned());
+        source.validate().unwrap();
+        let mut encoder = PayloadEncoder::new(source.time, &source.fields).unwrap();
+        let values = [FieldValue::U64(EXIT), FieldValue::Bytes(b"exit status: 0")];
+        let mut payload = Vec::new();
+        let at = loom_engine::Timestamp(7);
+        encoder.encode(Some(at), &values, &mut payload).unwrap();
+        let layout = Layout::new(source.time, &source.fields).unwrap();
+        layout.validate(&payload).unwrap();
+    }
+}

@@ -1,0 +1,229 @@
+//! `ingestd record`: what the kernel, the network and a program emit, into the sources of one directory.
+//!
+//! A capture is opened before anything changes, so that what is missing is known in time. Each runs on a thread of its own, with a
+//! connection of its own to the daemon, until it ends by itself or the recording stops; what it took by then is stored.
+
+mod blockio;
+mod child;
+mod command;
+mod drainer;
+mod outlet;
+mod packets;
+mod pagecache;
+mod rows;
+mod syscalls;
+mod tally;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, bail};
+use loom_engine::schema::SourceDef;
+
+use crate::client::{Client, ClientError, ClientOptions};
+use crate::protocol::{Counts, ErrorCode};
+pub use blockio::blockio;
+pub use command::{OutputFormat, command};
+use loom_probes::{Capability, drop_all_except};
+pub use loom_probes::{Syscalls, number_of};
+use outlet::Outlet;
+pub use packets::Packets;
+pub use pagecache::pagecache;
+pub use syscalls::syscalls;
+pub use tally::{Ending, Tally};
+
+/// How often the recording looks after its captures.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Something to record, open: whatever it needs is there.
+pub trait Capture: Send {
+    /// The source that it fills.
+    fn source(&self) -> &SourceDef;
+
+    /// A query to continue with.
+    fn query(&self, dir: &str) -> String;
+
+    /// Records until `stop` is set, or nothing more can come.
+    fn run(self: Box<Self>, outlet: &Outlet, stop: &AtomicBool) -> anyhow::Result<Ending>;
+}
+
+/// What became of one capture.
+pub struct Recorded {
+    pub source: String,
+    pub tally: Arc<Tally>,
+    pub ending: anyhow::Result<Ending>,
+    /// What the daemon did with the records; `None` if it is gone.
+    pub counts: Option<Counts>,
+}
+
+/// How a capture ended, and what the daemon did with its records.
+type Ended = (anyhow::Result<Ending>, Option<Counts>);
+
+struct Running {
+    source: String,
+    tally: Arc<Tally>,
+    thread: JoinHandle<Ended>,
+}
+
+/// A recording under way.
+pub struct Recording {
+    captures: Vec<Running>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Recording {
+    /// Fails if two captures would fill one source.
+    pub fn check(captures: &[Box<dyn Capture>]) -> anyhow::Result<()> {
+        let names: Vec<_> = captures
+            .iter()
+            .map(|capture| &capture.source().name)
+            .collect();
+        for (place, name) in names.iter().enumerate() {
+            if names.iter().take(place).any(|other| other == name) {
+                bail!(
+                    "two captures cannot fill the source '{name}'; name another one with --source"
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Defines the sources and starts the captures. A daemon must run on `dir`.
+    pub fn start(dir: &Path, captures: Vec<Box<dyn Capture>>) -> anyhow::Result<Recording> {
+        let sources: Vec<_> = captures.iter().map(|capture| capture.source()).collect();
+        let ids = define(dir, &sources)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut recording = Recording {
+            captures: Vec::new(),
+            stop: Arc::clone(&stop),
+        };
+        for (capture, id) in captures.into_iter().zip(ids) {
+            let source = capture.source().name.clone();
+            let tally = Arc::new(Tally::default());
+            let client = connect(dir, &source)?;
+            let outlet = Outlet::new(client, id, &source, Arc::clone(&tally));
+            let stop = Arc::clone(&stop);
+            let thread = std::thread::Builder::new()
+                .name("loom-record".to_owned())
+                .spawn(move || run(capture, &outlet, &stop))
+                .context("cannot start a thread")?;
+            recording.captures.push(Running {
+                source,
+                tally,
+                thread,
+            });
+        }
+        Ok(recording)
+    }
+
+    /// Waits until `stop` is set, the time is over, a capture fails, or all have ended. `look` is called meanwhile.
+    pub fn wait(&self, stop: &AtomicBool, until: Option<Instant>, mut look: impl FnMut(&Self)) {
+        let is_over = |until: Instant| Instant::now() >= until;
+        while !stop.load(Ordering::Relaxed)
+            && !until.is_some_and(is_over)
+            && !self
+                .captures
+                .iter()
+                .all(|running| running.thread.is_finished())
+            && !self
+                .captures
+                .iter()
+                .any(|running| running.tally.has_failed())
+        {
+            std::thread::sleep(TICK);
+            look(self);
+        }
+    }
+
+    /// The sources, and what was recorded of each so far.
+    pub fn tallies(&self) -> impl Iterator<Item = (&str, &Tally)> {
+        let running = self.captures.iter();
+        running.map(|running| (running.source.as_str(), &*running.tally))
+    }
+
+    /// Ends all captures, and stores what they took.
+    pub fn stop(mut self) -> Vec<Recorded> {
+        self.stop.store(true, Ordering::Relaxed);
+        let join = |running: Running| {
+            let (ending, counts) = running.thread.join().unwrap_or_else(|_| {
+                (
+                    Err(anyhow!("the thread that recorded it has panicked")),
+                    None,
+                )
+            });
+            Recorded {
+                source: running.source,
+                tally: running.tally,
+                ending,
+                counts,
+            }
+        };
+        std::mem::take(&mut self.captures)
+            .into_iter()
+            .map(join)
+            .collect()
+    }
+}
+
+impl Drop for Recording {
+    /// Captures of a recording that could not be started whole end too.
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs one capture to its end, and says at once how it ended, if by itself: the others go on.
+fn run(capture: Box<dyn Capture>, outlet: &Outlet, stop: &AtomicBool) -> Ended {
+    // Whoever records has all capabilities or few; none but these are used from here on.
+    let _ = drop_all_except(&[Capability::Bpf, Capability::SysNice, Capability::Kill]);
+    let mut ending = capture.run(outlet, stop);
+    let counts = match outlet.finish() {
+        Ok(counts) => Some(counts),
+        Err(error) => {
+            ending = ending.and(Err(error));
+            None
+        }
+    };
+    let name = outlet.source();
+    match &ending {
+        Ok(ending) => {
+            if let Some(why) = &ending.why {
+                tracing::warn!("source '{name}': {why}");
+            }
+        }
+        Err(error) => {
+            tracing::error!("source '{name}': {error:#}; what was recorded until then is kept");
+        }
+    }
+    (ending, counts)
+}
+
+/// Connects to the daemon of the directory as the recorder of a source.
+fn connect(dir: &Path, source: &str) -> Result<Client, ClientError> {
+    let options = ClientOptions {
+        name: format!("record {source}"),
+        ..ClientOptions::default()
+    };
+    Client::connect_with(dir, options)
+}
+
+/// Defines all sources, or none.
+fn define(dir: &Path, sources: &[&SourceDef]) -> anyhow::Result<Vec<loom_engine::SourceId>> {
+    #[derive(serde::Serialize)]
+    struct Sources<'a> {
+        source: &'a [&'a SourceDef],
+    }
+    let toml = toml::to_string(&Sources { source: sources })?;
+    let defined = connect(dir, "definitions")?.define(&toml);
+    match defined {
+        Ok(ids) => Ok(ids.into_iter().map(|(id, _)| id).collect()),
+        Err(ClientError::Daemon {
+            code: ErrorCode::Definition,
+            message,
+        }) => bail!("{message}; record into another source with --source NAME"),
+        Err(error) => Err(error.into()),
+    }
+}

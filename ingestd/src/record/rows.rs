@@ -1,0 +1,67 @@
+//! Rows that a program writes in one of the formats of `load`, on their way into a source.
+
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::process::ChildStdout;
+use std::thread;
+
+use anyhow::Context;
+use crossbeam_channel::{Receiver, bounded};
+use loom_engine::schema::SourceDef;
+
+use super::outlet::Outlet;
+use crate::input::{self, Format, Input, InputBatch, LoadOptions};
+use crate::protocol::Shape;
+
+/// Batches that are read ahead.
+const AHEAD: usize = 4;
+
+/// The standard output of a program, open as an input.
+pub(super) struct Rows {
+    input: Input,
+    /// `input` reads it by its path.
+    pipe: ChildStdout,
+}
+
+impl Rows {
+    /// Reads what says which fields there are: the header of a capture, the first rows of JSON.
+    pub(super) fn open(
+        pipe: ChildStdout,
+        format: Format,
+        options: LoadOptions,
+    ) -> anyhow::Result<Rows> {
+        let path = PathBuf::from(format!("/proc/self/fd/{}", pipe.as_raw_fd()));
+        let input = input::open(&[path], Some(format), options)?;
+        Ok(Rows { input, pipe })
+    }
+
+    pub(super) fn source(&self) -> &SourceDef {
+        self.input.source()
+    }
+
+    /// Reads on another thread; the channel ends with the pipe.
+    pub(super) fn read(self) -> anyhow::Result<Receiver<anyhow::Result<InputBatch>>> {
+        let (sender, batches) = bounded(AHEAD);
+        let Rows { mut input, pipe } = self;
+        let read = move || {
+            while let Some(batch) = input.next_batch().transpose() {
+                if sender.send(batch).is_err() {
+                    break;
+                }
+            }
+            drop(pipe);
+        };
+        let thread = thread::Builder::new().name("loom-rows".to_owned());
+        thread.spawn(read).context("cannot start a thread")?;
+        Ok(batches)
+    }
+}
+
+/// Stores a batch, and enters in the ledger the rows that are no records.
+pub(super) fn store(batch: &InputBatch, outlet: &Outlet) -> anyhow::Result<()> {
+    outlet.push(Shape::Framed, &batch.bytes, batch.rows)?;
+    match batch.refused.last() {
+        Some((_, why)) => outlet.refused(batch.refused.len() as u32, why),
+        None => Ok(()),
+    }
+}

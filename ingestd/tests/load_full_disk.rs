@@ -1,0 +1,113 @@
+//! `ingestd load` without a daemon, on a disk that fills on the way.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
+
+mod small_disk;
+
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use ingestd::config::Config;
+use ingestd::daemon::Daemon;
+use loom_engine::TimeRange;
+use loom_engine::check::check;
+use loom_engine::query::{Directory, Poll, raw_scan};
+use small_disk::Small;
+
+const CONFIG: &str =
+    "[log]\nchunk = '4KiB'\nblock = '256KiB'\nsegment = '2MiB'\nstaging = '/dev/shm'\n";
+const ROWS: u64 = 1_500_000;
+
+/// A directory of small segments on a small disk, and a file of more rows than it has room for.
+struct Scene {
+    small: Small,
+    home: tempfile::TempDir,
+}
+
+impl Scene {
+    fn new() -> Option<Scene> {
+        let small = Small::mount("36m")?;
+        let home = tempfile::tempdir().unwrap();
+        let scene = Scene { small, home };
+        let config = Config::parse(CONFIG).unwrap();
+        let daemon = Daemon::start(&scene.dir(), &config, false).unwrap();
+        daemon.stop().unwrap();
+        let rows = (1..=ROWS).map(|row| format!("{row},{row:032}\n"));
+        fs::write(scene.file(), format!("n,s\n{}", rows.collect::<String>())).unwrap();
+        Some(scene)
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.small.path().join("loom")
+    }
+
+    fn file(&self) -> PathBuf {
+        self.home.path().join("rows.csv")
+    }
+
+    /// Loads the file, and says how long that took.
+    fn load(&self) -> (Output, Duration) {
+        let since = Instant::now();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ingestd"));
+        command.arg("load").arg(self.dir()).args(["--source", "s"]);
+        let output = command.arg(self.file()).output().unwrap();
+        (output, since.elapsed())
+    }
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+/// How many records of the source `s` a query sees.
+fn visible(dir: &Path) -> u64 {
+    let snapshot = Directory::open(dir).unwrap().snapshot().unwrap();
+    let source = snapshot.source("s").unwrap().id;
+    let mut records = 0;
+    raw_scan(&snapshot, source, TimeRange::ALL, &Poll::never(), |_| {
+        records += 1;
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    records
+}
+
+#[test]
+fn a_load_that_fills_the_disk_ends_with_its_counts_and_loses_no_row_that_it_counts() {
+    let Some(scene) = Scene::new() else {
+        return;
+    };
+    let (output, took) = scene.load();
+    assert!(took < Duration::from_secs(30), "{took:?}");
+    assert_eq!(output.status.code(), Some(1));
+    let (counts, said) = (text(&output.stdout), text(&output.stderr));
+    let stored = counts.split("stored=").nth(1).unwrap();
+    let stored: u64 = stored.split(' ').next().unwrap().parse().unwrap();
+    assert!((100_000..ROWS).contains(&stored), "{counts}");
+    assert_eq!(
+        counts,
+        format!("received={stored} stored={stored} refused=0 dropped=0\n")
+    );
+    let first_left = format!(
+        "cannot store row {} of '{}' and those behind it: ",
+        stored + 1,
+        scene.file().display()
+    );
+    assert!(said.contains(&first_left), "{said}");
+    assert!(said.contains("No space left on device"), "{said}");
+    assert!(
+        said.contains("free some space, then load the others"),
+        "{said}"
+    );
+    assert_eq!(visible(&scene.dir()), stored);
+
+    scene.small.grow("400m");
+    let (again, _) = scene.load();
+    assert!(again.status.success(), "{}", text(&again.stderr));
+    assert_eq!(visible(&scene.dir()), stored + ROWS);
+    let report = check(&scene.dir()).unwrap();
+    assert!(report.is_sound(), "{report:?}");
+}

@@ -1,0 +1,370 @@
+//! `ingestd record` as a user runs it: what it records, what it prints, and how it ends.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
+
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use ingestd::config::Config;
+use ingestd::daemon::Daemon;
+use loom_engine::format::RecordIter;
+use loom_engine::log::LogReader;
+use loom_engine::query::{Directory, Poll};
+use loom_engine::schema::decode_catalog;
+use loom_engine::{Address, LogKind, TimeRange};
+use rustix::process::{Pid, Signal, kill_process};
+
+struct Scene {
+    _home: tempfile::TempDir,
+    dir: PathBuf,
+}
+
+fn scene() -> Scene {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("loom");
+    Scene { _home: home, dir }
+}
+
+impl Scene {
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ingestd"));
+        command.arg("record").arg(&self.dir).args(args);
+        command.stdin(Stdio::null());
+        command
+    }
+
+    fn record(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    /// Starts a recording, and returns when its sources are there and it records.
+    fn start(&self, args: &[&str], source: &str) -> Child {
+        self.started(self.command(args), source)
+    }
+
+    fn started(&self, mut command: Command, source: &str) -> Child {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        while !(self.dir.exists() && has_source(&self.dir, source)) {
+            if child.try_wait().unwrap().is_some() || Instant::now() > until {
+                panic!("{:?}", child.wait_with_output());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        child
+    }
+
+    /// The payloads of every visible record of a source.
+    fn payloads(&self, name: &str) -> Vec<Vec<u8>> {
+        let reader = LogReader::open(&self.dir).unwrap();
+        let (catalog, _, _) =
+            decode_catalog(&reader.meta().uuid, &reader.catalog_bytes().unwrap()).unwrap();
+        let source = catalog.find(name).unwrap();
+        let chunk_bytes = reader.meta().chunk_bytes;
+        let end = reader.tails().unwrap().tail.records;
+        let mut payloads = Vec::new();
+        let mut at = Address(0);
+        while at < end {
+            let mut chunk = vec![0; (end.0 - at.0).min(u64::from(chunk_bytes)) as usize];
+            reader.read(LogKind::Records, at, &mut chunk).unwrap();
+            for record in RecordIter::new(&chunk, chunk_bytes).map(Result::unwrap) {
+                if record.source == source.id {
+                    payloads.push(record.payload.to_vec());
+                }
+            }
+            at += u64::from(chunk_bytes);
+        }
+        payloads
+    }
+
+    /// Whether a query that asks for a complete source is answered.
+    fn is_complete(&self, name: &str) -> bool {
+        let snapshot = Directory::open(&self.dir).unwrap().snapshot().unwrap();
+        let id = snapshot.catalog().find(name).unwrap().id;
+        let asked = snapshot.require_complete(id, TimeRange::ALL, &Poll::never());
+        asked.is_ok()
+    }
+}
+
+fn has_source(dir: &Path, name: &str) -> bool {
+    let Ok(snapshot) = Directory::open(dir).and_then(|dir| dir.snapshot()) else {
+        return false;
+    };
+    snapshot.catalog().find(name).is_some()
+}
+
+/// Ends a recording as Ctrl-C does.
+fn interrupt(child: Child) -> Output {
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn stdout(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).unwrap()
+}
+
+fn stderr(output: &Output) -> &str {
+    std::str::from_utf8(&output.stderr).unwrap()
+}
+
+/// Whether this user can record from the kernel and the network: one who cannot skips, except where `CI` is set.
+fn may_record() -> bool {
+    let may = rustix::process::geteuid().is_root();
+    assert!(may || std::env::var_os("CI").is_none(), "CI skips nothing");
+    if !may {
+        println!("skipped: recording needs root");
+    }
+    may
+}
+
+#[test]
+fn the_lines_of_a_program_and_its_exit_are_records() {
+    let scene = scene();
+    let script = "echo one; echo two >&2; printf three; exit 7";
+    let output = scene.record(&["command", "--source", "log", "--", "sh", "-c", script]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stdout(&output).contains("source=log received=4 stored=4 refused=0 dropped=0"));
+    assert!(stderr(&output).contains("the program ended with exit status: 7"));
+    let mut lines: Vec<_> = scene
+        .payloads("log")
+        .iter()
+        .map(|payload| {
+            // Own time, stream, length, text.
+            (
+                payload[8],
+                String::from_utf8(payload[11..].to_vec()).unwrap(),
+            )
+        })
+        .collect();
+    lines.sort();
+    let expected = [(1, "one"), (1, "three"), (2, "two"), (3, "exit status: 7")];
+    assert_eq!(
+        lines,
+        expected.map(|(stream, line)| (stream, line.to_owned()))
+    );
+}
+
+#[test]
+fn the_json_of_a_program_becomes_fields() {
+    let scene = scene();
+    let script = "for n in 1 2 3; do echo \"{\\\"n\\\": $n}\"; done";
+    let output = scene.record(&[
+        "command", "--format", "json", "--source", "j", "--", "sh", "-c", script,
+    ]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(scene.payloads("j").len(), 3);
+}
+
+#[test]
+fn a_program_that_is_missing_is_named_and_nothing_is_made() {
+    let scene = scene();
+    let output = scene.record(&["command", "--source", "x", "--", "/no/such/program"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("cannot run '/no/such/program'"),
+        "{}",
+        stderr(&output)
+    );
+    assert!(!scene.dir.exists());
+}
+
+#[test]
+fn a_source_with_another_layout_is_an_error_that_names_the_option() {
+    let scene = scene();
+    let program = ["--", "echo", "x"];
+    let lines = scene.record(&[&["command", "--source", "x"], &program[..]].concat());
+    assert!(lines.status.success(), "{}", stderr(&lines));
+    let json = ["--", "echo", "{\"n\": 1}"];
+    let output =
+        scene.record(&[&["command", "--format", "json", "--source", "x"], &json[..]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("--source NAME"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn two_captures_of_one_source_are_refused_before_anything_is_made() {
+    let scene = scene();
+    if !may_record() {
+        return;
+    }
+    let output = scene.record(&["syscalls", "--source", "x", "+", "packets", "--source", "x"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("two captures cannot fill the source 'x'"));
+    assert!(!scene.dir.exists());
+}
+
+#[test]
+fn without_the_capabilities_one_sentence_names_them_and_nothing_is_made() {
+    if !may_record() {
+        return;
+    }
+    let scene = scene();
+    let mut command = Command::new("setpriv");
+    command.args([
+        "--bounding-set",
+        "-bpf,-perfmon",
+        "--inh-caps",
+        "-bpf,-perfmon",
+    ]);
+    command.arg(env!("CARGO_BIN_EXE_ingestd")).arg("record");
+    let output = command.arg(&scene.dir).arg("syscalls").output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("CAP_BPF and CAP_PERFMON"),
+        "{}",
+        stderr(&output)
+    );
+    assert_eq!(stderr(&output).lines().count(), 1);
+    assert!(!scene.dir.exists());
+}
+
+#[test]
+fn a_filter_that_tcpdump_refuses_is_an_error_and_nothing_is_made() {
+    if !may_record() {
+        return;
+    }
+    let scene = scene();
+    let output = scene.record(&["packets", "-i", "lo", "no", "such", "filter"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("tcpdump cannot capture: "),
+        "{}",
+        stderr(&output)
+    );
+    assert!(!scene.dir.exists());
+}
+
+#[test]
+fn exactly_the_system_calls_of_a_process_are_recorded() {
+    if !may_record() {
+        return;
+    }
+    let scene = scene();
+    let mut shell = Command::new("sh");
+    shell.args([
+        "-c",
+        "read line; i=0; while [ $i -lt 500 ]; do umask >/dev/null; i=$((i+1)); done",
+    ]);
+    let mut shell = shell.stdin(Stdio::piped()).spawn().unwrap();
+    let pid = shell.id().to_string();
+    let child = scene.start(
+        &["syscalls", "--pid", &pid, "--syscall", "umask"],
+        "syscall",
+    );
+    drop(shell.stdin.take());
+    assert!(shell.wait().unwrap().success());
+    // The process has ended, and so does the recording.
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("have ended"),
+        "{}",
+        stderr(&output)
+    );
+    // The shell's umask sets it, and sets it back.
+    assert_eq!(scene.payloads("syscall").len(), 1000);
+    assert!(scene.is_complete("syscall"));
+}
+
+#[test]
+fn exactly_the_packets_that_were_sent_are_recorded_into_a_daemon_that_runs() {
+    if !may_record() {
+        return;
+    }
+    let scene = scene();
+    let daemon = Daemon::start(&scene.dir, &Config::default(), false).unwrap();
+    let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = receiver.local_addr().unwrap();
+    let port = to.port().to_string();
+    let child = scene.start(&["packets", "-i", "lo", "udp", "port", &port], "packet");
+    let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for number in 0..5000_u32 {
+        sender.send_to(&number.to_le_bytes(), to).unwrap();
+    }
+    let until = Instant::now() + Duration::from_secs(30);
+    while scene.payloads("packet").len() < 5000 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let output = interrupt(child);
+    assert!(output.status.success(), "{}", stderr(&output));
+    daemon.stop().unwrap();
+    let mut numbers: Vec<_> = scene
+        .payloads("packet")
+        .iter()
+        .map(|payload| u32::from_le_bytes(*payload.last_chunk().unwrap()))
+        .collect();
+    numbers.sort_unstable();
+    assert!(numbers.into_iter().eq(0..5000), "{}", stderr(&output));
+    assert!(scene.is_complete("packet"));
+}
+
+#[test]
+fn an_interface_that_disappears_is_named() {
+    if !may_record() {
+        return;
+    }
+    let scene = scene();
+    let script =
+        "ip link add loom0 type veth peer name loom1 && ip link set loom0 up && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args([
+        "-n",
+        "sh",
+        "-c",
+        script,
+        "sh",
+        env!("CARGO_BIN_EXE_ingestd"),
+        "record",
+    ]);
+    command.arg(&scene.dir).args(["packets", "-i", "loom0"]);
+    let child = scene.started(command, "packet");
+    let removed = Command::new("nsenter")
+        .args([
+            "-n",
+            "-t",
+            &child.id().to_string(),
+            "ip",
+            "link",
+            "del",
+            "loom0",
+        ])
+        .status();
+    assert!(removed.unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = stderr(&output);
+    assert!(said.contains("tcpdump ended by itself"), "{said}");
+    assert!(said.contains("The interface disappeared"), "{said}");
+    assert!(stdout(&output).starts_with("source=packet received="));
+}
+
+#[test]
+fn a_daemon_that_stops_ends_the_recording_and_what_it_took_is_kept() {
+    if !may_record() {
+        return;
+    }
+    let scene = scene();
+    let daemon = Daemon::start(&scene.dir, &Config::default(), false).unwrap();
+    let child = scene.start(&["syscalls", "--syscall", "read"], "syscall");
+    let until = Instant::now() + Duration::from_secs(30);
+    while scene.payloads("syscall").is_empty() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    daemon.stop().unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("the daemon stopped"),
+        "{}",
+        stderr(&output)
+    );
+    assert!(!scene.payloads("syscall").is_empty());
+}

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# A fleet of three on one machine: sql/fleet_of_three.sh LOAD_FILE
+#
+# Three daemons record the demonstration's traffic, and each directory is served. One host then gets two hundred slow requests. A fourth
+# process, which has no directory, finds the host, the time and the records with sql/fleet_of_three.sql. LOAD_FILE holds the LOADs of
+# loom, httpfs and quack; INGESTD and DUCKDB name the programs, PORT is the first of three ports.
+set -euo pipefail
+here=$(dirname "$0")
+ingestd=${INGESTD:-ingestd} duckdb=${DUCKDB:-duckdb} port=${PORT:-9494}
+if [ $# != 1 ]; then
+    echo "fleet_of_three: usage: fleet_of_three.sh LOAD_FILE" >&2
+    exit 1
+fi
+place=$(mktemp -d)
+trap 'kill $(jobs -p) 2>/dev/null; wait; rm -rf "$place"' EXIT
+head -c 24 /dev/urandom | base64 >"$place/token"
+
+# Until a command succeeds, for a minute.
+await() {
+    for _ in $(seq 300); do
+        if "$@" >/dev/null 2>&1; then return; fi
+        sleep 0.2
+    done
+    echo "fleet_of_three: no success within a minute: $*" >&2
+    exit 1
+}
+
+has_requests() {
+    "$ingestd" status "$1" | grep -q redis_request
+}
+
+for host in ada bob eve; do
+    "$ingestd" demo "$place/$host.loom" --seconds 600 --rate 3000 >/dev/null 2>&1 &
+done
+for host in ada bob eve; do
+    await has_requests "$place/$host.loom"
+    "$here/serve.sh" "$place/$host.loom" "$port" "$place/token" "$1" >"$place/$host.out" 2>&1 &
+    await grep -q "serve: quack:" "$place/$host.out"
+    echo "CREATE SECRET $host (TYPE quack, TOKEN '$(cat "$place/token")', SCOPE 'quack:localhost:$port');"
+    hosts="${hosts:-}${hosts:+, }'$host': 'quack:localhost:$port'"
+    port=$((port + 1))
+done >"$place/secrets.sql"
+
+# The fault: requests of 80 ms, where an ordinary one takes less than 1 ms.
+"$duckdb" -csv -c "SELECT i AS id, 80_000_000 + i AS latency_ns, 0 AS key_hash, 40000 AS client_port, 'GET' AS op, true AS hit,
+    60 AS request_bytes, 60 AS response_bytes, 1 AS tid, 'slow' AS key FROM range(200) AS numbers(i)" |
+    "$ingestd" load "$place/eve.loom" --source redis_request --format csv - >/dev/null
+
+{
+    echo ".mode trash"
+    cat "$1" "$place/secrets.sql"
+    echo "SET VARIABLE fleet_hosts = MAP {$hosts};"
+    cat "$here/fleet.sql" "$here/fleet_of_three.sql"
+} | "$duckdb" -unsigned -bail

@@ -1,0 +1,32 @@
+-- Serves one Loom directory by Quack: DuckDBs elsewhere can then ask questions about it, and do nothing else. sql/serve.sh runs this
+-- file in DuckDB's command line, which serves until its standard input ends. Before it come the LOADs of loom, httpfs and quack.
+--
+--   LOOM_DIR         the directory
+--   LOOM_LISTEN      where to listen, such as quack:localhost:9494
+--   LOOM_TOKEN_FILE  a file whose first line is the token, so that no list of processes shows it
+--
+-- The database is the one that sql/host.sql wrote, opened for reading only. sql/README.md, Many hosts, describes the questions;
+-- SECURITY.md says what a token grants.
+
+.bail on
+.mode list
+.headers off
+
+SET VARIABLE host_listen = getenv('LOOM_LISTEN');
+SET VARIABLE host_token = (SELECT trim(split_part(content, chr(10), 1)) FROM read_text(getenv('LOOM_TOKEN_FILE')));
+SELECT error('the token is shorter than 16 characters; write a longer one into the file that LOOM_TOKEN_FILE names')
+WHERE length(getvariable('host_token')) < 16;
+SELECT error('the database can be written; start duckdb with -readonly')
+FROM duckdb_databases() WHERE database_name = current_database() AND NOT readonly;
+SELECT format('serve: {} at position {}', dir, position) FROM loom_snapshot(NULL::VARCHAR);
+
+-- From here on no statement reaches a file, a setting or another extension, also if the guard were wrong. A question that needs more
+-- memory than there is fails in place of filling a disk. 2.0 reads Loom directories by the list of allowed ones.
+SET GLOBAL quack_authorization_function = 'host_authorize';
+SET GLOBAL allowed_directories = CASE WHEN version() < 'v2' THEN [] ELSE [getenv('LOOM_DIR')] END;
+SET GLOBAL temp_directory = '';
+SET GLOBAL enable_external_access = false;
+SET GLOBAL lock_configuration = true;
+
+SELECT 'serve: ' || listen_uri FROM quack_serve(getvariable('host_listen'), token := getvariable('host_token'));
+RESET VARIABLE host_token;

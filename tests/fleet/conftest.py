@@ -1,0 +1,236 @@
+"""What the tests of a fleet share: Loom directories, hosts that `sql/serve.sh` serves, and clients of them.
+
+INGESTD names the daemon's program. Everything is real: daemons, served DuckDBs on loopback ports, and the wheel.
+"""
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import duckdb
+import duckdb_cli
+import pytest
+from pyspark.sql import SparkSession
+
+import loom_duckdb
+from loom_duckdb.fleet import _load
+from loom_duckdb.spark import LoomDataSource
+
+ROOT = Path(__file__).resolve().parents[2]
+TOKEN = "a-token-for-tests-0123456789"
+RECORDS = 400_000
+# The program itself: PyPI's command of that name is a script that starts it.
+DUCKDB = str(Path(duckdb_cli.__file__).parent / "duckdb")
+
+
+class Host:
+    """A served Loom directory: its address, and its process."""
+
+    def __init__(self, directory: Path, place: Path, port: int, scripts: Path = ROOT / "sql") -> None:
+        """Start to serve `directory`; wait until it listens."""
+        self.directory, self.place, self.port, self.scripts = directory, place, port, scripts
+        self.address = f"quack:localhost:{port}"
+        self.client = client()
+        self.start()
+
+    def start(self) -> None:
+        """Serve, also again after `kill`."""
+        self.process = serve(self.directory, self.place, self.port, scripts=self.scripts)
+        lines = []
+        for line in self.process.stdout:
+            lines.append(line)
+            if self.address in line and line.startswith("serve: quack:"):
+                return
+        raise AssertionError(f"the host does not serve: {lines}")
+
+    def server(self) -> int:
+        """Return the process id of the served DuckDB."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        (server,) = [int(child) for child in children if Path(f"/proc/{child}/comm").read_text().strip() == "duckdb"]
+        return server
+
+    def kill(self) -> None:
+        """Kill the server as a crash would, and wait until it is gone."""
+        os.kill(self.server(), 9)
+        self.process.wait(20)
+
+    def ask(self, question: str, token: str | None = None) -> list[tuple]:
+        """Ask one question, as any client does."""
+        return self.client.execute("FROM quack_query(?, ?, token := ?)", [self.address, question, token or TOKEN]).fetchall()
+
+
+def serve(directory: Path, place: Path, port: int, token: str = TOKEN, scripts: Path = ROOT / "sql") -> subprocess.Popen:
+    """Start `sql/serve.sh`; its output is a pipe."""
+    (place / "token").write_text(token + "\n")
+    write_loads(place / "load.sql")
+    command = [scripts / "serve.sh", directory, str(port), place / "token", place / "load.sql"]
+    environment = {**os.environ, "DUCKDB": DUCKDB}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+
+
+def write_loads(file: Path) -> None:
+    """Write the statements that load Loom and Quack."""
+    file.write_text(f"LOAD '{loom_duckdb.extension_path()}';\n{_load('httpfs')};\n{_load('quack')};\n")
+
+
+def client() -> duckdb.DuckDBPyConnection:
+    """Open a DuckDB that can ask hosts."""
+    db = duckdb.connect()
+    for name in ("httpfs", "quack"):
+        db.execute(_load(name))
+    db.execute("SET http_retries = 0")
+    return db
+
+
+def free_port() -> int:
+    """Find a port on which nothing listens."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+@pytest.fixture(scope="session")
+def ingestd() -> str:
+    """Return the path of the daemon's program."""
+    program = os.environ.get("INGESTD", "")
+    assert Path(program).is_file(), "set INGESTD to the built program, such as target/release/ingestd"
+    return program
+
+
+@pytest.fixture(scope="session")
+def hosted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Host]]:
+    """Return a function that serves a directory; all end with the session."""
+    started: list[Host] = []
+
+    def host(directory: Path, **options: Path) -> Host:
+        started.append(Host(directory, tmp_path_factory.mktemp("host"), free_port(), **options))
+        return started[-1]
+
+    yield host
+    for each in started:
+        each.process.terminate()
+        each.process.wait(20)
+
+
+@pytest.fixture(scope="session")
+def load(tmp_path_factory: pytest.TempPathFactory, ingestd: str) -> Callable[..., Path]:
+    """Return a function that writes a directory whose source `request` has the rows of a SELECT, with a column `ts`."""
+
+    def write(name: str, rows: str, *options: str) -> Path:
+        place = tmp_path_factory.mktemp(name)
+        duckdb.connect().execute(f"COPY ({rows}) TO '{place}/request.parquet'")
+        command = [ingestd, "load", place / f"{name}.loom", "--source", "request", "--ts", "ts", *options, place / "request.parquet"]
+        subprocess.run(command, check=True, capture_output=True)
+        return place / f"{name}.loom"
+
+    return write
+
+
+def requests(seed: int, records: int = RECORDS) -> str:
+    """Write the rows of requests: a request each 0.1 ms, whose latency has a long tail that differs by seed."""
+    return f"""SELECT TIMESTAMP '2026-03-01' + to_microseconds(i * 100) AS ts, i AS id, CASE WHEN i % 3 = 0 THEN 'SET' ELSE 'GET' END AS op,
+        (100 / sqrt((hash(i + {seed} * 1_000_003) % 1_000_000 + 1) / 1_000_000))::UINTEGER AS latency_us
+        FROM range({records}) AS numbers(i)"""
+
+
+@pytest.fixture(scope="session")
+def directories(load: Callable[..., Path]) -> dict[str, Path]:
+    """Write two directories with 400,000 requests each."""
+    return {name: load(name, requests(seed), "--index", "latency_us") for seed, name in enumerate(["left", "right"], 1)}
+
+
+@pytest.fixture(scope="session")
+def pair(directories: dict[str, Path], hosted: Callable[..., Host]) -> dict[str, Host]:
+    """Serve these two directories."""
+    return {name: hosted(directory) for name, directory in directories.items()}
+
+
+@pytest.fixture(scope="session")
+def fleet(pair: dict[str, Host]) -> loom_duckdb.Fleet:
+    """Return a client of both."""
+    return loom_duckdb.Fleet({name: host.address for name, host in pair.items()}, TOKEN)
+
+
+@pytest.fixture(scope="session")
+def three(tmp_path_factory: pytest.TempPathFactory, ingestd: str, hosted: Callable[..., Host]) -> Iterator[dict[str, Host]]:
+    """Run three daemons that record live, each served."""
+    place = tmp_path_factory.mktemp("three")
+    with contextlib.ExitStack() as running:
+        for rate, name in [(3000, "a"), (4000, "b"), (5000, "c")]:
+            command = [ingestd, "demo", place / f"{name}.loom", "--seconds", "900", "--rate", str(rate)]
+            running.callback(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).kill)
+        with loom_duckdb.connect() as db:
+            until(lambda: all(records(db, place / f"{name}.loom") > 5_000 for name in "abc"))
+        yield {name: hosted(place / f"{name}.loom") for name in "abc"}
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Run Spark with two tasks at a time, in this Python, with the data source."""
+    if "CI" not in os.environ and shutil.which("java") is None:
+        pytest.skip("java is missing")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "localhost")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.python.filterPushdown.enabled", "true")
+        .getOrCreate()
+    )
+    session.dataSource.register(LoomDataSource)
+    yield session
+    session.stop()
+
+
+def records(db: duckdb.DuckDBPyConnection, directory: Path) -> int:
+    """Count the requests of a daemon of the demonstration; 0 where the directory does not exist yet."""
+    try:
+        return db.execute(f"SELECT count(*) FROM loom_scan('{directory}', 'redis_request')").fetchall()[0][0]
+    except duckdb.Error:
+        return 0
+
+
+def until(holds: Callable[[], bool], seconds: float = 60) -> None:
+    """Wait for a condition."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "the condition did not come about"
+        time.sleep(0.05)
+
+
+class CountingProxy:
+    """Passes TCP connections on to a port, and counts the bytes both ways; while it is silent, it passes nothing on."""
+
+    def __init__(self, port: int) -> None:
+        """Listen on a port of its own."""
+        self.target, self.bytes, self.lock, self.silent = port, 0, threading.Lock(), threading.Event()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            near, _ = self.listener.accept()
+            far = socket.create_connection(("localhost", self.target))
+            for source, sink in [(near, far), (far, near)]:
+                threading.Thread(target=self._pass, args=(source, sink), daemon=True).start()
+
+    def _pass(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if self.silent.is_set():
+                    continue
+                with self.lock:
+                    self.bytes += len(data)
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)

@@ -1,0 +1,68 @@
+"""The statements of *Many hosts* in `sql/README.md` run as they stand there, but for the ports."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from conftest import DUCKDB, ROOT, TOKEN, Host, client, free_port, write_loads
+
+PAGE = (ROOT / "sql/README.md").read_text()
+SECTION = PAGE[PAGE.index("## Many hosts\n") : PAGE.index("## Connectors\n")]
+
+
+def here(text: str, pair: dict[str, Host]) -> str:
+    """Put the ports and the token of the test in place of the page's."""
+    addresses = {"quack:localhost:9494": pair["left"].address, "quack:localhost:9495": pair["right"].address}
+    for address, real in addresses.items():
+        text = text.replace(address, real)
+    return text.replace("a-token-of-your-own", TOKEN)
+
+
+def test_the_statements_of_the_page_run(pair: dict[str, Host]) -> None:
+    statements = here("\n".join(re.findall(r"```duckdb\n(.*?)```", SECTION, re.DOTALL)), pair)
+    statements = statements.replace(".read sql/fleet.sql\n", (ROOT / "sql/fleet.sql").read_text())
+    db = client()
+    assert "fleet_near" in statements
+    for statement in db.extract_statements(statements):
+        rows = db.execute(statement).to_arrow_table()
+        if statement.query.strip().startswith(("FROM", "SELECT")):
+            assert rows.num_rows > 0, statement.query
+
+
+def test_the_python_of_the_page_runs(pair: dict[str, Host]) -> None:
+    text = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)[0]
+    assert "Fleet(" in text
+    names: dict[str, object] = {}
+    exec(here(text, pair), names)  # noqa: S102
+    assert len(names["fleet"].hosts) == 2
+
+
+def test_the_spark_of_the_page_runs(pair: dict[str, Host], spark: SparkSession, tmp_path: Path) -> None:
+    text = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)[1]
+    (tmp_path / "token").write_text(TOKEN + "\n")
+    names: dict[str, object] = {"spark": spark}
+    exec(here(text, pair).replace('"token_file": "token"', f'"token_file": "{tmp_path}/token"'), names)  # noqa: S102
+    assert names["requests"].rdd.getNumPartitions() == 4
+
+
+def test_the_page_names_every_macro() -> None:
+    for script in ("host.sql", "fleet.sql"):
+        macros = re.findall(r"MACRO (\w+)\([^;]*?\) AS TABLE", (ROOT / "sql" / script).read_text())
+        assert len(macros) > 4
+        for name in macros:
+            assert f"`{name}" in SECTION, name
+
+
+def test_the_example_of_three_finds_the_slow_host(ingestd: str, tmp_path: Path) -> None:
+    write_loads(tmp_path / "load.sql")
+    environment = {**os.environ, "INGESTD": ingestd, "DUCKDB": DUCKDB, "PORT": str(free_port()), "TMPDIR": str(tmp_path)}
+    command = [ROOT / "sql/fleet_of_three.sh", tmp_path / "load.sql"]
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    assert ended.returncode == 0, ended
+    found = re.findall(r"(ada|bob|eve) +│ (\d+) ", ended.stdout)
+    assert found == [("eve", "200")], ended.stdout
+    # It ends what it started, and leaves nothing.
+    assert [each.name for each in tmp_path.iterdir()] == ["load.sql"]

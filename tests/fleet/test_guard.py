@@ -1,0 +1,97 @@
+"""A token grants questions about one Loom directory: every other thing that its holder tries is refused, or harmless."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from attacks import ANSWERED, REFUSED
+
+from conftest import ROOT, TOKEN, Host, client, requests
+
+
+@pytest.fixture(scope="module")
+def victim(load: Callable[..., Path], hosted: Callable[..., Host], tmp_path_factory: pytest.TempPathFactory) -> tuple[Host, dict[str, str]]:
+    """Serve a directory, beside one that is not served and a file; return what the names in attacks stand for."""
+    place = tmp_path_factory.mktemp("attack")
+    (place / "secret.csv").write_text("word\nsecret\n")
+    host = hosted(load("served", requests(1, 1000), "--index", "latency_us"))
+    names = {
+        "secret": str(place / "secret.csv"),
+        "out": str(place / "out"),
+        "other": str(load("other", requests(2, 1000))),
+        "address": host.address,
+        "token": TOKEN,
+    }
+    return host, names
+
+
+def attack(question: str, names: dict[str, str]) -> str:
+    """Put the names into an attack."""
+    for name, value in names.items():
+        question = question.replace("{" + name + "}", value)
+    return question
+
+
+@pytest.mark.parametrize("question", REFUSED.values(), ids=REFUSED.keys())
+def test_an_attack_is_refused_and_the_host_still_answers(victim: tuple[Host, dict[str, str]], question: str) -> None:
+    host, names = victim
+    with pytest.raises(duckdb.Error, match=r"cannot answer the question|Authorization failed") as refusal:
+        host.ask(attack(question, names))
+    assert "word" not in str(refusal.value)
+    assert not Path(names["out"]).exists()
+    assert host.ask("SELECT count(*) FROM host_scan('request')") == [(1000,)]
+
+
+@pytest.mark.parametrize(("question", "answer"), ANSWERED.values(), ids=ANSWERED.keys())
+def test_a_harmless_question_is_answered(victim: tuple[Host, dict[str, str]], question: str, answer: object) -> None:
+    assert victim[0].ask(question) == [(answer,)]
+
+
+@pytest.mark.parametrize(
+    "name", ["duckdb_settings", "duckdb_secrets", "duckdb_functions", "whoami", "host_sources", "loom_sources", "request"]
+)
+def test_a_name_that_a_question_defines_means_nothing_outside_of_its_scope(victim: tuple[Host, dict[str, str]], name: str) -> None:
+    with pytest.raises(duckdb.Error, match=f"Table with name {name} does not exist"):
+        victim[0].ask(f"SELECT * FROM (WITH {name} AS (SELECT 1) SELECT 1) AS a, {name}")
+
+
+def test_a_refusal_names_what_was_refused_and_what_to_ask(victim: tuple[Host, dict[str, str]]) -> None:
+    with pytest.raises(duckdb.Error, match=r"it calls read_text; ask one SELECT over host_scan and its kin.*sql/README\.md"):
+        victim[0].ask("FROM read_text('/etc/passwd')")
+
+
+def test_a_refusal_that_quotes_the_question_runs_nothing_of_it(victim: tuple[Host, dict[str, str]]) -> None:
+    with pytest.raises(duckdb.Error, match=r"it calls x'\) from duckdb_settings\(\) --"):
+        victim[0].ask("""SELECT "x') FROM duckdb_settings() --"(1)""")
+
+
+def test_a_wrong_token_is_refused(victim: tuple[Host, dict[str, str]]) -> None:
+    with pytest.raises(duckdb.Error, match="Authentication failed"):
+        victim[0].ask("SELECT 1", token="another-token-of-the-same-kind")
+
+
+def test_an_attached_host_shows_nothing_and_takes_nothing(victim: tuple[Host, dict[str, str]]) -> None:
+    db = client()
+    attach = f"ATTACH '{victim[0].address}' AS host (TYPE quack, TOKEN '{TOKEN}')"
+    for question in ("SHOW ALL TABLES", "CREATE TABLE host.main.mine AS SELECT 1 AS a", "FROM host.main.request"):
+        with pytest.raises(duckdb.Error, match=r"cannot answer the question|Authorization failed|not attached|does not exist"):
+            db.execute(f"{attach}; {question}")
+        db.execute("DETACH DATABASE IF EXISTS host")
+
+
+def test_without_the_guard_the_settings_still_refuse_files_and_changes(
+    victim: tuple[Host, dict[str, str]], hosted: Callable[..., Host], tmp_path: Path
+) -> None:
+    for script in ("serve.sh", "host.sql", "serve.sql"):
+        text = (ROOT / "sql" / script).read_text()
+        (tmp_path / script).write_text(text.replace("'host_authorize'", "'quack_nop_authorization'"))
+        (tmp_path / script).chmod(0o755)
+    unguarded = hosted(victim[0].directory, scripts=tmp_path)
+    assert unguarded.ask("SELECT current_setting('quack_authorization_function')") == [("quack_nop_authorization",)]
+    for name in ("a file as text", "a file in place of a table", "writing a file", "loading an extension", "attaching a file", "a table",
+                 "a setting", "the guard's setting", "external access", "dropping a macro", "the environment"):  # fmt: skip
+        with pytest.raises(duckdb.Error):
+            unguarded.ask(attack(REFUSED[name], victim[1]))
+    assert not Path(victim[1]["out"]).exists()

@@ -1,0 +1,103 @@
+"""Spark reads Loom directories and hosts: its answers equal DuckDB's, and its filters choose what is read."""
+
+from pathlib import Path
+
+import duckdb
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import loom_duckdb
+
+from conftest import TOKEN, Host
+
+
+def read(spark: SparkSession, **options: object) -> DataFrame:
+    """Read the source `request`."""
+    return spark.read.format("loom").options(source="request", **{name: str(value) for name, value in options.items()}).load()
+
+
+def hosts_of(pair: dict[str, Host], tmp_path: Path) -> dict[str, str]:
+    """Write the options that name both hosts."""
+    (tmp_path / "token").write_text(TOKEN + "\n")
+    hosts = ",".join(f"{name}={host.address}" for name, host in pair.items())
+    return {"hosts": hosts, "token_file": str(tmp_path / "token")}
+
+
+@pytest.fixture
+def union(directories: dict[str, Path]) -> duckdb.DuckDBPyConnection:
+    """Open a DuckDB with the records of both directories as the view `records`."""
+    db = loom_duckdb.connect()
+    db.execute(f"CREATE VIEW records AS FROM loom_scan({[str(each) for each in directories.values()]}, 'request')")
+    return db
+
+
+def test_the_types_are_those_that_spark_has(spark: SparkSession, directories: dict[str, Path]) -> None:
+    found = dict(read(spark, path=directories["left"]).dtypes)
+    assert found == {"source": "string", "ts": "timestamp", "ts_ns": "bigint", "id": "bigint", "op": "string", "latency_us": "bigint",
+                     "addr": "bigint", "place": "string"}  # fmt: skip
+
+
+def test_aggregates_and_percentiles_over_directories_equal_those_of_duckdb(
+    spark: SparkSession, directories: dict[str, Path], union: duckdb.DuckDBPyConnection
+) -> None:
+    read(spark, path=",".join(map(str, directories.values())), slices=3, columns="op,latency_us").createOrReplaceTempView("requests")
+    question = "SELECT op, count(*), sum(latency_us), max(latency_us), {} FROM {} GROUP BY op ORDER BY op"
+    percentile = "percentile_disc(0.9999) WITHIN GROUP (ORDER BY latency_us)"
+    found = [tuple(row) for row in spark.sql(question.format(percentile, "requests")).collect()]
+    assert found == union.execute(question.format("quantile_disc(latency_us, 0.9999)", "records")).fetchall()
+
+
+def test_a_join_over_two_hosts_equals_that_of_duckdb(
+    spark: SparkSession, pair: dict[str, Host], union: duckdb.DuckDBPyConnection, tmp_path: Path
+) -> None:
+    read(spark, **hosts_of(pair, tmp_path), slices=2).createOrReplaceTempView("everywhere")
+    question = """SELECT a.id, a.latency_us, b.latency_us FROM {0} AS a JOIN {0} AS b ON a.id = b.id AND a.{1} < b.{1}
+        WHERE a.latency_us > 500 AND b.latency_us > 500 ORDER BY 1, 2, 3"""
+    found = [tuple(row) for row in spark.sql(question.format("everywhere", "place")).collect()]
+    assert found == union.execute(question.format("records", "dir")).fetchall()
+    assert len(found) > 100
+
+
+def test_filters_choose_the_chunks_that_are_read(spark: SparkSession, pair: dict[str, Host], tmp_path: Path) -> None:
+    host = pair["left"]
+    frame = read(spark, hosts=f"left={host.address}", token_file=hosts_of(pair, tmp_path)["token_file"], columns="ts,latency_us")
+
+    def chunks(question: DataFrame) -> tuple[int, int, int]:
+        before = host.ask("SELECT coalesce(max(scan), 0) FROM host_scan_stats()")[0][0]
+        rows = question.count()
+        scans = f"SELECT sum(chunks_read)::BIGINT, max(chunks_total)::BIGINT FROM host_scan_stats() WHERE scan > {before}"
+        return rows, *host.ask(scans)[0]
+
+    everything, every_chunk, total = chunks(frame)
+    assert (everything, every_chunk >= total) == (400_000, True)
+    slow, by_value, _ = chunks(frame.where("latency_us > 30000"))
+    assert 0 < slow == host.ask("SELECT count(*) FROM host_scan('request') WHERE latency_us > 30000")[0][0]
+    assert by_value < total / 3
+    second, by_time, _ = chunks(frame.where("ts >= '2026-03-01 00:00:07' AND ts < '2026-03-01 00:00:08'"))
+    assert second == 10_000
+    assert by_time < total / 10
+
+
+def test_slices_return_each_record_once(spark: SparkSession, directories: dict[str, Path]) -> None:
+    frame = read(spark, path=directories["left"], slices=5, columns="id")
+    assert frame.rdd.getNumPartitions() == 5
+    assert (frame.count(), frame.distinct().count()) == (400_000, 400_000)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"path": "nowhere.loom"}, "nowhere.loom"),
+        ({"hosts": "left=localhost:1", "token": TOKEN}, "is not a host; write name=quack:localhost:9494"),
+        ({"hosts": "left=quack:localhost:1"}, "no token for the hosts"),
+        ({}, "no directory and no host"),
+    ],
+)
+def test_bad_options_are_named(spark: SparkSession, options: dict[str, str], message: str) -> None:
+    with pytest.raises(Exception, match=message):
+        read(spark, **options)
+
+
+def test_a_column_that_the_source_does_not_have_is_named(spark: SparkSession, directories: dict[str, Path]) -> None:
+    with pytest.raises(Exception, match="has no column 'latency'; it has source, ts"):
+        read(spark, path=directories["left"], columns="latency")

@@ -1,0 +1,116 @@
+//! What a dashboard's queries read of a directory far longer than the window that they show.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use loom_engine::ingest::{Writer, WriterOptions};
+use loom_engine::log::LogOptions;
+use loom_engine::schema::parse_sources;
+use loom_tests::duckdb::{Session, Version};
+
+const CHUNKS: u64 = 100_000;
+/// A chart of so many points may read so many chunks: those that the edges of its buckets cut, and some.
+const POINTS: i64 = 300;
+const CHUNKS_READ_MAX: u64 = 400;
+
+/// 2026-01-01, in seconds.
+const BEGIN_S: i64 = 1_767_225_600;
+const RECORDS_PER_SECOND: i64 = 400;
+const CHUNK_BYTES: u32 = 4 << 10;
+/// With its header, its own time and its value a record takes 100 bytes: more than 32 fit into a chunk, so that it keeps its bins.
+const PADDING: [u8; 72] = [7; 72];
+
+/// Writes more than `CHUNKS` chunks of the smallest size; gives the last whole second that it holds.
+fn write(dir: &Path) -> Result<i64> {
+    let source = "
+        [[source]]
+        name = 'request'
+        time = 'own'
+        field = [{ name = 'latency', type = 'u64' }, { name = 'padding', type = 'char[72]' }]
+        index = [{ name = 'latency', value = 'latency' }]";
+    let log = LogOptions {
+        chunk_bytes: CHUNK_BYTES,
+        block_bytes: 4 << 20,
+        segment_bytes: [64 << 20; 3].into(),
+        ..LogOptions::default()
+    };
+    let options = WriterOptions {
+        log,
+        ..WriterOptions::default()
+    };
+    let mut writer = Writer::open(dir, options)?;
+    let [source] = parse_sources(source)?
+        .try_into()
+        .ok()
+        .context("one source")?;
+    let request = writer.define_source(&source)?;
+    let mut records = 0;
+    while writer.position().0 < CHUNKS * u64::from(CHUNK_BYTES) {
+        let ns = BEGIN_S * 1_000_000_000 + records * 1_000_000_000 / RECORDS_PER_SECOND;
+        let latency = 1000 + records.unsigned_abs().wrapping_mul(7919) % 100_003;
+        let payload = [&ns.to_le_bytes()[..], &latency.to_le_bytes(), &PADDING].concat();
+        writer.push(request, &payload)?;
+        records += 1;
+        if records % 10_000 == 0 {
+            writer.publish()?;
+        }
+    }
+    writer.close()?;
+    Ok(BEGIN_S + records / RECORDS_PER_SECOND)
+}
+
+#[test]
+fn five_minutes_of_points_read_few_of_a_hundred_thousand_chunks() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("host.loom");
+    let end_s = write(&dir)?;
+    let from_s = end_s - end_s % 60 - 1000;
+    let to_s = from_s + POINTS;
+    let call = format!(
+        "'{}', 'request', 'latency', t_from := to_timestamp({from_s}), t_to := to_timestamp({to_s}), points := {POINTS}",
+        dir.display()
+    );
+    let tools = [
+        "SELECT count(*), sum(n) FROM (SELECT date_trunc('second', bucket) AS t, sum(count) AS n, max(max), max(p99) FROM host.request__latency",
+        "SELECT count(*), sum(n) FROM (SELECT t1 AS t, sum(count) AS n, max(upper), 0 FROM host.request__latency__heat",
+    ]
+    .map(|view| {
+        let time = if view.contains("heat") { "t1" } else { "bucket" };
+        format!("{view} WHERE {time} >= to_timestamp({from_s}) AND {time} < to_timestamp({to_s}) GROUP BY t)")
+    });
+    let by_name = [
+        format!(
+            "SELECT count(*), sum(count) FROM loom_aggregate({call}, quantiles := [0.5, 0.99], approx := true)"
+        ),
+        format!("SELECT count(DISTINCT t1), sum(count) FROM loom_heat({call})"),
+    ];
+    for version in Version::ALL {
+        let mut session = Session::open(version)?;
+        session.attach(&dir, None)?;
+        let prunes_where = version == Version::V2;
+        for query in by_name.iter().chain(tools.iter().filter(|_| prunes_where)) {
+            let rows = session.query(query).with_context(|| query.clone())?;
+            let expected = [POINTS, POINTS * RECORDS_PER_SECOND].map(|n| Some(n.to_string()));
+            ensure!(rows == [expected.to_vec()], "{query}: {rows:?}");
+            let stats = session.query(
+                "SELECT chunks_read, chunks_total FROM loom_scan_stats() ORDER BY scan DESC LIMIT 1",
+            )?;
+            let numbers: Vec<u64> = stats
+                .iter()
+                .flatten()
+                .flatten()
+                .map(|text| text.parse())
+                .collect::<Result<_, _>>()?;
+            let [read, total] = numbers.as_slice() else {
+                anyhow::bail!("{stats:?}");
+            };
+            println!("{}: {read} of {total} chunks: {query}", version.name());
+            ensure!(*total >= CHUNKS, "{total} chunks are too few for this test");
+            ensure!(
+                *read <= CHUNKS_READ_MAX,
+                "{query}: {read} of {total} chunks"
+            );
+        }
+    }
+    Ok(())
+}
