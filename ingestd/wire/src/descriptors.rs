@@ -45,7 +45,7 @@ impl Receiver {
     }
 
     /// The descriptor that came last, once.
-    pub(crate) fn take(&mut self) -> Option<OwnedFd> {
+    pub(crate) fn descriptor(&mut self) -> Option<OwnedFd> {
         self.latest.take()
     }
 }
@@ -87,13 +87,13 @@ mod tests {
         let mut bytes = [0; 5];
         receiver.read_exact(&mut bytes).unwrap();
         assert_eq!(&bytes, b"frame");
-        let mut received = File::from(receiver.take().unwrap());
+        let mut received = File::from(receiver.descriptor().unwrap());
         let mut content = String::new();
         std::io::Seek::rewind(&mut received).unwrap();
         received.read_to_string(&mut content).unwrap();
         assert_eq!(content, "content");
         let mut bytes = [0; 4];
         receiver.read_exact(&mut bytes).unwrap();
-        assert!(receiver.take().is_none());
+        assert!(receiver.descriptor().is_none());
     }
 }

@@ -27,7 +27,7 @@ impl Replies {
 
     /// The descriptor that came with the latest answer, if one did.
     pub(super) fn take_descriptor(&mut self) -> Option<OwnedFd> {
-        self.stream.get_mut().take()
+        self.stream.get_mut().descriptor()
     }
 
     /// Why the connection is over, if it is.
