@@ -13,5 +13,5 @@ pub mod sink;
 mod wall_clock;
 
 pub use counted::counted;
-pub use loom_wire::{client, config, protocol, socket};
+pub use loom_wire::{client, config, descriptors, protocol, socket};
 pub use wall_clock::wall_clock;

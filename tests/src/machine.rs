@@ -34,6 +34,17 @@ pub fn ingestd() -> Result<PathBuf> {
     Ok(path)
 }
 
+/// The built library for C programs, which stands beside `ingestd`.
+pub fn client_library() -> Result<PathBuf> {
+    let path = ingestd()?.with_file_name("libloom_client.so");
+    ensure!(
+        path.exists(),
+        "{} is not built; run 'make build'",
+        path.display()
+    );
+    Ok(path)
+}
+
 /// The Python of the tests' environment, which holds DuckDB 2.0.0.
 pub fn python() -> Result<PathBuf> {
     environment("python")

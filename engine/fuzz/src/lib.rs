@@ -24,6 +24,7 @@ pub mod questions;
 pub mod recovery;
 pub mod reply;
 pub mod request;
+pub mod ring;
 pub mod seeds;
 pub mod signed;
 pub mod staging;
@@ -36,7 +37,7 @@ use std::path::{Path, PathBuf};
 pub type Target = fn(&[u8]) -> String;
 
 /// Every target, by the name of its program and of its folder in `corpus/`.
-pub const TARGETS: [(&str, Target); 16] = [
+pub const TARGETS: [(&str, Target); 17] = [
     ("capture", capture::run),
     ("catalog", catalog::run),
     ("chunk", chunk::run),
@@ -51,6 +52,7 @@ pub const TARGETS: [(&str, Target); 16] = [
     ("recovery", recovery::run),
     ("reply", reply::run),
     ("request", request::run),
+    ("ring", ring::run),
     ("staging", staging::run),
     ("time_entry", time_entry::run),
 ];

@@ -106,7 +106,7 @@ const BEYOND: [(&str, &str); 21] = [
 ];
 
 /// What else must be reached: labels of errors that are not literals of one file.
-const BESIDES: [(&str, &[&str]); 15] = [
+const BESIDES: [(&str, &[&str]); 16] = [
     ("chunk", &["a chunk is cut short", "checksum of a chunk"]),
     ("node", &["a node is cut short", "checksum of a node"]),
     (
@@ -139,6 +139,8 @@ const BESIDES: [(&str, &[&str]); 15] = [
             "close index frame ends too early",
             "catalog frame ends too early",
             "status frame ends too early",
+            "ring frame ends too early",
+            "lost frame ends too early",
             "refused frame ends too early",
             "hello frame has # bytes too many",
             "sync frame has # bytes too many",
@@ -146,6 +148,7 @@ const BESIDES: [(&str, &[&str]); 15] = [
             "close index frame has # bytes too many",
             "catalog frame has # bytes too many",
             "status frame has # bytes too many",
+            "ring frame has # bytes too many",
             "hello frame has text",
             "define frame has text",
             "close source frame has text",
@@ -174,6 +177,7 @@ const BESIDES: [(&str, &[&str]); 15] = [
             "index added frame ends too early",
             "catalog frame ends too early",
             "status frame ends too early",
+            "ring frame ends too early",
             "goodbye frame ends too early",
             "error frame ends too early",
             "done frame has # bytes too many",
@@ -185,6 +189,16 @@ const BESIDES: [(&str, &[&str]); 15] = [
             "catalog frame has text",
             "request number is #",
             "unknown frame has a reserved",
+        ],
+    ),
+    (
+        "ring",
+        &[
+            "sound",
+            "not a multiple of #",
+            "does not begin a record",
+            "are published",
+            "counts # dropped records",
         ],
     ),
     ("meta", &["sound", "has format version #", "damaged"]),

@@ -1,9 +1,10 @@
-//! The protocol of live reads under a model checker: every interleaving, up to a bound on preemptions, and every value that a load may
-//! return.
+//! The protocol of live reads and that of rings under a model checker: every interleaving, up to a bound on preemptions, and every value that
+//! a load may return.
 //!
 //! `protocol` is the very file that the engine's logs go through, compiled over the checker's memory. [`world`] is what the logs do with it,
 //! made as small as it can be: three logs, two blocks of one word each, a writer, a flusher and a reader. [`mutant`] weakens one step at a
-//! time; the tests hold that the sound protocol never fails and that each mutant does, with the message of the invariant it breaks.
+//! time; the tests hold that the sound protocol never fails and that each mutant does, with the message of the invariant it breaks. [`ring`]
+//! is the same for the ring between a producer and the daemon.
 
 #[path = "../../src/log/staging/protocol.rs"]
 mod protocol;
@@ -15,8 +16,33 @@ mod protocol;
 )]
 mod types;
 
+#[path = "../../../ingestd/ring/src/protocol.rs"]
+mod ring_protocol;
+
 pub mod mutant;
+pub mod ring;
 pub mod world;
+
+use std::any::Any;
+
+/// How many preemptions a test looks at: `LOOM_PREEMPTIONS`, or 2.
+pub fn preemptions() -> usize {
+    let given = std::env::var("LOOM_PREEMPTIONS").ok();
+    given.map_or(2, |given| {
+        given.parse().expect("LOOM_PREEMPTIONS is a number")
+    })
+}
+
+/// The message that a run ended with.
+pub fn message_of(panic: Box<dyn Any + Send>) -> String {
+    match panic.downcast::<String>() {
+        Ok(text) => *text,
+        Err(panic) => panic
+            .downcast::<&str>()
+            .map(|text| text.to_string())
+            .unwrap_or_default(),
+    }
+}
 
 /// Runs `f` under the checker, with at most `preemptions` switches of threads that could have gone on.
 pub fn check(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {

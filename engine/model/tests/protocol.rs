@@ -4,29 +4,15 @@
 
 use std::panic::catch_unwind;
 
-use loom_engine_model::check;
 use loom_engine_model::mutant::{self, Mutant};
 use loom_engine_model::world::{self, Scene};
-
-fn preemptions() -> usize {
-    let given = std::env::var("LOOM_PREEMPTIONS").ok();
-    given.map_or(2, |given| {
-        given.parse().expect("LOOM_PREEMPTIONS is a number")
-    })
-}
+use loom_engine_model::{check, message_of, preemptions};
 
 /// The message that a mutant ends with.
 fn end_of<M: Mutant>(scene: Scene) -> String {
     let preemptions = preemptions();
-    let panic = catch_unwind(|| check(preemptions, move || world::run::<M>(scene)))
-        .expect_err("a weakened protocol must not pass");
-    match panic.downcast::<String>() {
-        Ok(text) => *text,
-        Err(panic) => panic
-            .downcast::<&str>()
-            .map(|text| text.to_string())
-            .unwrap_or_default(),
-    }
+    let panic = catch_unwind(|| check(preemptions, move || world::run::<M>(scene)));
+    message_of(panic.expect_err("a weakened protocol must not pass"))
 }
 
 #[test]

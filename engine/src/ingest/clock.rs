@@ -51,6 +51,16 @@ impl TimeSource for SystemTimeSource {
 /// A tick takes `rate / 2^RATE_SHIFT` nanoseconds.
 const RATE_SHIFT: u32 = 32;
 
+/// How ticks of the time-stamp counter become arrival time: a straight line, which the clock changes once a second.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct ClockLine {
+    pub ticks: u64,
+    /// The arrival time at `ticks`.
+    pub time: Timestamp,
+    /// A tick takes `rate / 2^32` nanoseconds.
+    pub rate: u64,
+}
+
 /// The arrival clock of a writer.
 pub struct Clock<S = SystemTimeSource> {
     source: S,
@@ -91,6 +101,15 @@ impl<S: TimeSource> Clock<S> {
         self.last
     }
 
+    /// How its ticks become time until the next correction.
+    fn line(&self) -> ClockLine {
+        ClockLine {
+            ticks: self.base_ticks,
+            time: self.base,
+            rate: self.slewed_rate,
+        }
+    }
+
     /// Since the last correction, at a rate.
     #[inline]
     fn elapsed_ns(&self, rate: u64) -> i64 {
@@ -123,6 +142,14 @@ impl<S: TimeSource> Clock<S> {
         let slew = i128::from(self.rate) * i128::from(slew_ppm) / 1_000_000;
         self.slewed_rate = self.rate.saturating_add_signed(slew as i64);
         ahead_ns
+    }
+}
+
+impl Clock<SystemTimeSource> {
+    /// How other processes' readings of the time-stamp counter become arrival time; `None` if this clock does not count by it.
+    pub fn time_stamp_line(&self) -> Option<ClockLine> {
+        let counts = self.source.ticks.are_time_stamps();
+        counts.then(|| self.line())
     }
 }
 
@@ -189,6 +216,21 @@ mod tests {
         hands.pass(1_000_000_000, 3_600 * SECOND_NS);
         clock.discipline();
         assert_eq!(clock.now(), Timestamp(3_600 * SECOND_NS));
+    }
+
+    #[test]
+    fn the_line_gives_the_time_that_the_clock_gives() {
+        let hands = Hands::default();
+        let mut clock = Clock::start(&hands, None);
+        for _ in 0..5 {
+            hands.pass(999_950_000, SECOND_NS);
+            clock.discipline();
+            hands.pass(123_456, 123_456);
+            let line = clock.line();
+            let after = hands.monotonic_ns.get() - line.ticks;
+            let after_ns = (u128::from(after) * u128::from(line.rate)) >> 32;
+            assert_eq!(line.time.0 + after_ns as i64, clock.now().0);
+        }
     }
 
     #[test]

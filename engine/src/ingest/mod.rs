@@ -28,7 +28,7 @@ mod boundary;
 mod retention;
 
 pub use batch::{Batch, Pushed, REASONS_MAX, Refused};
-pub use clock::Clock;
+pub use clock::{Clock, ClockLine};
 pub(crate) use indexer::covers;
 pub use native::NativeKey;
 pub(crate) use native::Natives;

@@ -13,7 +13,7 @@ use crate::proven::at;
 use crate::schema::Catalog;
 use crate::types::{Address, ChunkNo, LogKind, PerLog, SourceId, Timestamp};
 
-use super::clock::{Clock, SystemTimeSource};
+use super::clock::{Clock, ClockLine, SystemTimeSource};
 use super::indexer::Indexer;
 use super::intake::Intakes;
 use super::native::Natives;
@@ -102,6 +102,11 @@ impl Writer {
     /// The arrival time that a record pushed now would get.
     pub fn now(&mut self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// How readings of the time-stamp counter become arrival time for the next second; `None` if this machine's clock does not count by it.
+    pub fn time_stamp_line(&self) -> Option<ClockLine> {
+        self.clock.time_stamp_line()
     }
 
     /// Appends one record with an arrival time of its own and returns its address. Visible after the next `publish`.

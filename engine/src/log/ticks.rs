@@ -30,6 +30,11 @@ impl Ticks {
         }
     }
 
+    /// Whether they are those of the time-stamp counter, which every process of the machine reads alike.
+    pub fn are_time_stamps(&self) -> bool {
+        self.in_line
+    }
+
     /// How many nanoseconds so many ticks take.
     pub fn nanos(&self, ticks: u64) -> u64 {
         self.clock.delta_as_nanos(0, ticks)

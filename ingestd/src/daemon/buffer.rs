@@ -1,8 +1,11 @@
-//! What a socket is read into, and what was found in it. Buffers go round: connection, writer thread, connection.
+//! What a socket or a ring is read into, and what was found in it. Buffers go round: reader, writer thread, reader.
 
 use std::ops::Range;
+use std::time::Duration;
 
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use loom_engine::SourceId;
+use loom_engine::schema::LossReason;
 
 use crate::protocol::{Depth, FRAME_BYTES_MAX, RequestId, Shape};
 
@@ -23,7 +26,28 @@ pub(super) enum Item {
         request: RequestId,
         depth: Depth,
     },
+    /// Records that a ring's producer dropped, or that cannot be read from its ring.
+    Lost {
+        source: SourceId,
+        reason: LossReason,
+        records: u64,
+        detail: String,
+    },
 }
+
+/// One is filled while others are on their way.
+const BUFFERS_MAX: usize = 3;
+
+/// The buffers of one connection or one ring.
+pub(super) struct Pool {
+    free: Receiver<Buffer>,
+    home: Sender<Buffer>,
+    made: usize,
+}
+
+/// The way of a buffer back to its pool.
+#[derive(Clone)]
+pub(super) struct Home(Sender<Buffer>);
 
 impl Buffer {
     pub(super) fn new() -> Self {
@@ -31,5 +55,47 @@ impl Buffer {
             bytes: vec![0; FRAME_BYTES_MAX].into_boxed_slice(),
             items: Vec::new(),
         }
+    }
+}
+
+impl Pool {
+    pub(super) fn new() -> Pool {
+        let (home, free) = bounded(BUFFERS_MAX);
+        Pool {
+            free,
+            home,
+            made: 0,
+        }
+    }
+
+    pub(super) fn home(&self) -> Home {
+        Home(self.home.clone())
+    }
+
+    /// An empty buffer, unless all are on their way.
+    pub(super) fn take(&mut self) -> Option<Buffer> {
+        if let Ok(buffer) = self.free.try_recv() {
+            return Some(buffer);
+        }
+        let make = self.made < BUFFERS_MAX;
+        self.made += usize::from(make);
+        make.then(Buffer::new)
+    }
+
+    /// Waits for a buffer that comes back.
+    pub(super) fn wait(&self, patience: Duration) -> Option<Buffer> {
+        self.free.recv_timeout(patience).ok()
+    }
+}
+
+impl Home {
+    /// Takes a buffer back, emptied. A pool that is gone takes none.
+    pub(super) fn give_back(&self, mut buffer: Buffer) {
+        buffer.items.clear();
+        let returned = self.0.try_send(buffer);
+        assert!(
+            !matches!(returned, Err(TrySendError::Full(_))),
+            "a pool has {BUFFERS_MAX} buffers, and all came back before this one"
+        );
     }
 }

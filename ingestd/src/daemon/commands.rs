@@ -11,14 +11,16 @@ use super::message::{Gone, Inbox};
 use super::peer::Peer;
 use crate::protocol::{ErrorCode, Reply, Request, RequestId};
 
-/// Carries a request out, after everything that the connection sent before, and returns the reply; None if it is a hello, a push or a sync.
+/// Carries a request out, after everything that the connection sent before, and returns the reply; None if it is a hello, a push, a sync or a ring, which the connection serves itself.
 pub(super) fn carry_out(
     request: Request<'_>,
     inbox: &Inbox,
     peer: &Arc<Peer>,
 ) -> Result<Option<Reply>, Gone> {
     let (request, done) = match request {
-        Request::Hello { .. } | Request::Push(_) | Request::Sync { .. } => return Ok(None),
+        Request::Hello { .. } | Request::Push(_) | Request::Sync { .. } | Request::Ring { .. } => {
+            return Ok(None);
+        }
         Request::Define { request, toml } => (request, define(inbox, peer, request, toml)?),
         Request::CloseSource { request, source } => {
             let source = source.to_owned();

@@ -3,24 +3,23 @@
 //! It waits when its buffers are all with the writer thread, so a client is held back by its own records only.
 
 use std::io::Read;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, bounded};
-use loom_engine::proven;
+use loom_engine::{SourceId, proven};
 
-use super::buffer::{Buffer, Item};
+use super::buffer::{Buffer, Item, Pool};
 use super::commands;
 use super::message::{Frames, Gone, Inbox, Message};
 use super::peer::Peer;
+use super::rings::Rings;
 use crate::protocol::{
-    ErrorCode, HEADER_BYTES, Header, Malformed, REQUEST_BODY_BYTES_MAX, Reply, Request, VERSION,
-    Welcome,
+    ErrorCode, HEADER_BYTES, Header, Malformed, REQUEST_BODY_BYTES_MAX, Reply, Request, RequestId,
+    VERSION, Welcome,
 };
 
-/// One is filled while others are on their way.
-pub(super) const BUFFERS_PER_CONNECTION: usize = 3;
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a connection that waits for a buffer looks whether the writer thread lives.
@@ -47,34 +46,44 @@ impl From<Gone> for End {
     }
 }
 
+/// What a connection needs of its daemon.
+#[derive(Clone)]
+pub(super) struct Service {
+    pub(super) inbox: Inbox,
+    pub(super) rings: Rings,
+    pub(super) welcome: Welcome,
+}
+
 /// What has been read from a client and is not handed over yet.
 pub(super) struct Connection {
     peer: Arc<Peer>,
-    inbox: Inbox,
-    welcome: Welcome,
-    free: Receiver<Buffer>,
-    made: usize,
+    service: Service,
+    pool: Pool,
     buffer: Buffer,
     /// How much of the buffer holds bytes of the stream.
     filled: usize,
     /// How much of that is decoded: whole frames.
     decoded: usize,
     greeted: bool,
+    has_rings: bool,
+    /// The rings are drained for the frame that is decoded next.
+    is_drained: bool,
 }
 
 impl Connection {
-    pub(super) fn new(id: u64, stream: UnixStream, inbox: Inbox, welcome: Welcome) -> Self {
-        let (sender, free) = bounded(BUFFERS_PER_CONNECTION);
+    pub(super) fn new(id: u64, stream: UnixStream, service: Service) -> Self {
+        let mut pool = Pool::new();
+        let buffer = pool.take().expect("a new pool has a buffer");
         Connection {
-            peer: Arc::new(Peer::new(id, stream, sender)),
-            inbox,
-            welcome,
-            free,
-            made: 1,
-            buffer: Buffer::new(),
+            peer: Arc::new(Peer::new(id, stream)),
+            service,
+            pool,
+            buffer,
             filled: 0,
             decoded: 0,
             greeted: false,
+            has_rings: false,
+            is_drained: false,
         }
     }
 
@@ -82,8 +91,16 @@ impl Connection {
         &self.peer
     }
 
-    /// Serves the client until its stream ends. What it sent in whole frames is handed over by then.
+    /// Serves the client until its stream ends. What it sent in whole frames, and what its rings hold, is handed over by then.
     pub(super) fn serve(mut self) {
+        self.serve_stream();
+        if self.has_rings {
+            // A writer that is gone takes nothing more.
+            let _ = self.service.rings.end(&self.peer);
+        }
+    }
+
+    fn serve_stream(&mut self) {
         let ended = self.serve_frames().and_then(|()| Ok(self.hand_over()?));
         let (code, message) = match ended {
             Ok(()) => return,
@@ -161,6 +178,13 @@ impl Connection {
                         records: push.records,
                     });
                 }
+                // What the client pushed into its rings before the request comes first.
+                _ if self.has_rings && !self.is_drained => {
+                    self.hand_over()?;
+                    self.service.rings.drain(&self.peer)?;
+                    self.is_drained = true;
+                    continue;
+                }
                 Request::Sync { request, depth } => {
                     self.buffer.items.push(Item::Sync { request, depth });
                 }
@@ -171,15 +195,48 @@ impl Connection {
                 }
                 // The daemon stops, and what this client still asks for holds up the others.
                 _ if self.peer.is_overdue() => return Err(End::Broken),
+                Request::Ring {
+                    request,
+                    source,
+                    capacity_bytes,
+                } => self.open_ring(request, source, capacity_bytes)?,
                 command => {
-                    if let Some(reply) = commands::carry_out(command, &self.inbox, &self.peer)? {
+                    let inbox = &self.service.inbox;
+                    if let Some(reply) = commands::carry_out(command, inbox, &self.peer)? {
                         self.answer(&reply)?;
                     }
                 }
             }
             self.decoded = body.end;
+            self.is_drained = false;
         }
         Ok(())
+    }
+
+    fn open_ring(
+        &mut self,
+        request: RequestId,
+        source: SourceId,
+        capacity_bytes: u64,
+    ) -> Result<(), End> {
+        let Service { inbox, rings, .. } = &self.service;
+        let reply = match rings.open(inbox, &self.peer, source, capacity_bytes)? {
+            Ok(opened) => {
+                self.has_rings = true;
+                let reply = Reply::Ring {
+                    request,
+                    capacity_bytes: opened.capacity_bytes,
+                };
+                let sent = self.peer.answer_with(&reply, opened.descriptor.as_fd());
+                return sent.map_err(|_| End::Broken);
+            }
+            Err((code, message)) => Reply::Error {
+                request: Some(request),
+                code,
+                message,
+            },
+        };
+        self.answer(&reply)
     }
 
     /// The next frame that is whole: its header, and where its body stands.
@@ -206,7 +263,7 @@ impl Connection {
             .stream
             .set_read_timeout(None)
             .map_err(|_| End::Broken)?;
-        self.answer(&Reply::Welcome(self.welcome))
+        self.answer(&Reply::Welcome(self.service.welcome))
     }
 
     fn answer(&self, reply: &Reply) -> Result<(), End> {
@@ -227,13 +284,8 @@ impl Connection {
             proven::at_mut(&mut next.bytes, ..length)
                 .copy_from_slice(proven::at(&self.buffer.bytes, undecoded));
             let full = std::mem::replace(&mut self.buffer, next);
-            self.inbox.send(Message::Frames(Frames {
-                peer: Arc::clone(&self.peer),
-                buffer: full,
-                next_item: 0,
-                taken_bytes: 0,
-                taken_records: 0,
-            }))?;
+            let frames = Frames::new(&self.peer, full, self.pool.home());
+            self.service.inbox.send(Message::Frames(frames))?;
         }
         self.filled = length;
         self.decoded = 0;
@@ -242,18 +294,14 @@ impl Connection {
 
     /// An empty buffer; waits for the writer thread where all are with it.
     fn free_buffer(&mut self) -> Result<Buffer, Gone> {
-        if let Ok(buffer) = self.free.try_recv() {
+        if let Some(buffer) = self.pool.take() {
             return Ok(buffer);
         }
-        if self.made < BUFFERS_PER_CONNECTION {
-            self.made += 1;
-            return Ok(Buffer::new());
-        }
         loop {
-            match self.free.recv_timeout(WRITER_CHECK) {
-                Ok(buffer) => return Ok(buffer),
-                Err(_) if !self.inbox.is_alive() => return Err(Gone),
-                Err(_) => {}
+            match self.pool.wait(WRITER_CHECK) {
+                Some(buffer) => return Ok(buffer),
+                None if !self.service.inbox.is_alive() => return Err(Gone),
+                None => {}
             }
         }
     }

@@ -11,12 +11,11 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use super::access::may_push;
-use super::connection::Connection;
+use super::connection::{Connection, Service};
 use super::join;
-use super::message::Inbox;
 use super::peer::Peer;
 use crate::config::AccessConfig;
-use crate::protocol::{ErrorCode, Reply, Welcome};
+use crate::protocol::{ErrorCode, Reply};
 
 /// One more gets an error and is closed.
 pub const CONNECTIONS_MAX: usize = 256;
@@ -51,8 +50,7 @@ impl Listener {
     pub(super) fn start(
         socket: UnixListener,
         access: AccessConfig,
-        inbox: Inbox,
-        welcome: Welcome,
+        service: Service,
         count: Arc<AtomicU64>,
     ) -> io::Result<Listener> {
         let socket = Arc::new(socket);
@@ -71,7 +69,7 @@ impl Listener {
                     while let Some(stream) = registry.accept(&socket) {
                         next_id += 1;
                         if let Err(refusal) =
-                            registry.admit(next_id, &stream, &access, &inbox, welcome, &running)
+                            registry.admit(next_id, &stream, &access, &service, &running)
                         {
                             refuse(&stream, refusal);
                         }
@@ -146,8 +144,7 @@ impl Registry {
         id: u64,
         stream: &UnixStream,
         access: &AccessConfig,
-        inbox: &Inbox,
-        welcome: Welcome,
+        service: &Service,
         running: &Sender<()>,
     ) -> Result<(), (ErrorCode, String)> {
         if !may_push(stream, access) {
@@ -167,7 +164,7 @@ impl Registry {
             )
         };
         let stream = stream.try_clone().map_err(failed)?;
-        let connection = Connection::new(id, stream, inbox.clone(), welcome);
+        let connection = Connection::new(id, stream, service.clone());
         let peer = Arc::clone(connection.peer());
         let (registry, running) = (Arc::clone(self), running.clone());
         // The lock is held until the entry stands, so a thread that ends at once finds it.

@@ -1,15 +1,15 @@
-//! What connections hand to the writer thread: frames with pushes and syncs, and calls.
+//! What connections and rings hand to the writer thread: frames with pushes and syncs, and calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::buffer::Buffer;
+use super::buffer::{Buffer, Home};
 use super::peer::Peer;
 use super::recorder::Recorder;
 
-/// Messages under way at a time. Each connection has at most `BUFFERS_PER_CONNECTION` and one call among them.
+/// Messages under way at a time. Each connection has its buffers and one call among them, each ring its buffers.
 const INBOX_MESSAGES: usize = 1024;
 
 pub(super) enum Message {
@@ -25,6 +25,8 @@ pub(super) enum Message {
 pub(super) struct Frames {
     pub(super) peer: Arc<Peer>,
     pub(super) buffer: Buffer,
+    /// Where the buffer goes once it is taken in.
+    pub(super) home: Home,
     /// The item to go on with.
     pub(super) next_item: usize,
     /// How much of that item is taken in already.
@@ -91,6 +93,20 @@ impl Inbox {
             }),
         }))?;
         receiver.recv().map_err(|_| Gone)
+    }
+}
+
+impl Frames {
+    /// Frames of which nothing is taken in yet.
+    pub(super) fn new(peer: &Arc<Peer>, buffer: Buffer, home: Home) -> Frames {
+        Frames {
+            peer: Arc::clone(peer),
+            buffer,
+            home,
+            next_item: 0,
+            taken_bytes: 0,
+            taken_records: 0,
+        }
     }
 }
 

@@ -1,9 +1,10 @@
-//! The daemon: one thread that writes, one that accepts, and one for each connection.
+//! The daemon: one thread that writes, one that accepts, one for each connection, and one for all rings.
 //!
 //! Data flows one way. A connection's thread reads its socket into a buffer, finds the frames in it, and hands the
 //! buffer to the writer thread through a bounded channel; the writer thread pushes the payloads straight from there
 //! into the engine, publishes, and gives the buffer back. A connection that has no buffer left stops reading, so a
 //! client waits for its own records only. Answers to syncs are sent by the writer thread, which waits for nobody.
+//! One more thread drains the rings that clients push into through shared memory ([`rings`]), the same way.
 
 mod access;
 mod backlog;
@@ -26,6 +27,7 @@ mod payload_batch;
 mod peer;
 mod recorder;
 mod retention;
+mod rings;
 mod status;
 mod syncs;
 mod writer_thread;
@@ -50,6 +52,7 @@ use crate::config::{AccessConfig, Config, LogConfig, MetricsConfig, OnFull};
 use crate::losses::Losses;
 use crate::protocol::{DurabilityWord, REQUEST_BODY_BYTES_MAX, Welcome};
 use crate::socket::SOCKET_NAME;
+use connection::Service;
 use home::Home;
 use http::Http;
 use listener::Listener;
@@ -57,6 +60,7 @@ use message::{Inbox, Message};
 use metrics::Metrics;
 use recorder::Recorder;
 use retention::Retention;
+use rings::Rings;
 use writer_thread::WriterThread;
 
 /// A running daemon. It ends with [`Daemon::stop`].
@@ -137,11 +141,15 @@ impl Daemon {
             .name("loom-writer".to_owned())
             .spawn(move || thread.run(&outlet))
             .map_err(io)?;
+        let rings = Rings::start(inbox.clone()).map_err(io)?;
         let listener = Listener::start(
             prepared.socket,
             config.access.clone(),
-            inbox.clone(),
-            welcome,
+            Service {
+                inbox: inbox.clone(),
+                rings,
+                welcome,
+            },
             connections,
         )
         .map_err(io)?;

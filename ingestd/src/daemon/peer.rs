@@ -1,16 +1,16 @@
-//! One connection as the writer thread sees it: how to answer it, what became of its records, where its buffers return.
+//! One connection as the writer thread sees it: how to answer it, and what became of its records.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crossbeam_channel::Sender;
 use loom_engine::schema::Catalog;
 use loom_engine::{Address, SourceId};
 use rustix::net::SendFlags;
 
-use super::buffer::Buffer;
+use crate::descriptors::send_with;
 use crate::protocol::{Counts, Reply, Synced};
 
 /// Answers that gather while a long one is being sent, in bytes; more means that the client does not read.
@@ -19,8 +19,6 @@ const DEFERRED_BYTES_MAX: usize = 1 << 20;
 pub(super) struct Peer {
     pub(super) id: u64,
     pub(super) stream: UnixStream,
-    /// Takes buffers back once their batch is taken in.
-    pub(super) free: Sender<Buffer>,
     answers: Mutex<Answers>,
     account: Mutex<PeerAccount>,
 }
@@ -60,11 +58,10 @@ impl PeerAccount {
 }
 
 impl Peer {
-    pub(super) fn new(id: u64, stream: UnixStream, free: Sender<Buffer>) -> Self {
+    pub(super) fn new(id: u64, stream: UnixStream) -> Self {
         Peer {
             id,
             stream,
-            free,
             answers: Mutex::default(),
             account: Mutex::default(),
         }
@@ -118,7 +115,19 @@ impl Peer {
 
     /// Sends a frame from the connection's own thread, at the client's pace (the socket's send timeout limits it) until the client is hurried.
     pub(super) fn answer_patiently(&self, reply: &Reply) -> io::Result<()> {
+        self.answer_beside(reply, None)
+    }
+
+    /// Sends a frame as `answer_patiently` does, with a descriptor beside its first byte.
+    pub(super) fn answer_with(&self, reply: &Reply, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        self.answer_beside(reply, Some(descriptor))
+    }
+
+    fn answer_beside(&self, reply: &Reply, beside: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let mut answers = self.answers();
+        if answers.overdue && beside.is_some() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
         if answers.overdue {
             drop(answers);
             let sent = self.answer_at_once(reply);
@@ -128,6 +137,15 @@ impl Peer {
         drop(answers);
         let mut frame = Vec::with_capacity(128);
         reply.encode(&mut frame);
+        if let Some(descriptor) = beside {
+            match send_with(&self.stream, &frame, descriptor) {
+                Ok(sent) => drop(frame.drain(..sent)),
+                Err(error) => {
+                    self.answers().busy = false;
+                    return Err(error);
+                }
+            }
+        }
         loop {
             // `frame` goes out without the lock; the writer thread leaves its answers in `deferred` meanwhile.
             let sent = (&self.stream).write_all(&frame);

@@ -100,14 +100,6 @@ impl Recorder {
         reason: &str,
     ) -> Result<(), Error> {
         let source = definitions::find(self.writer.catalog(), source)?.id;
-        let counts = Counts {
-            received: records.into(),
-            refused: records.into(),
-            ..Counts::default()
-        };
-        let now = self.writer.now();
-        self.ledger.enter(source, counts, 0, now);
-        peer.account().counts.add(counts);
         let lost = Lost {
             source: Some(source),
             reason: LossReason::Malformed,
@@ -115,9 +107,29 @@ impl Recorder {
             bytes: None,
             detail: reason,
         };
-        self.losses.note(&lost, now);
+        self.enter_unstored(peer, source, &lost);
         self.losses.settle(&mut self.writer);
         Ok(())
+    }
+
+    /// Enters records that count as received and were never payloads: a ring's producer dropped them, or they cannot be made or read.
+    pub(super) fn enter_unstored(&mut self, peer: &Peer, source: SourceId, lost: &Lost<'_>) {
+        let mut counts = Counts {
+            received: lost.records,
+            ..Counts::default()
+        };
+        match lost.reason {
+            LossReason::Overload => counts.dropped = lost.records,
+            _ => counts.refused = lost.records,
+        }
+        let now = self.writer.now();
+        self.ledger.enter(source, counts, 0, now);
+        self.losses.note(lost, now);
+        let mut account = peer.account();
+        account.counts.add(counts);
+        if counts.refused > 0 {
+            lost.detail.clone_into(&mut account.reason);
+        }
     }
 
     /// Enters records that a client never had, and keeps them before the client is answered. The ledger does not count them: they did not

@@ -6,18 +6,18 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{RecvTimeoutError, TrySendError};
+use crossbeam_channel::RecvTimeoutError;
 use loom_engine::{Error, SourceId, proven};
 
 use super::backlog::Backlog;
 use super::buffer::Item;
-use super::connection::BUFFERS_PER_CONNECTION;
 use super::fate::Outcome;
 use super::message::{Call, Frames, Message, Outlet};
 use super::payload_batch::PayloadBatch;
 use super::peer::Peer;
 use super::recorder::Recorder;
 use super::syncs::Syncs;
+use crate::losses::Lost;
 use crate::protocol::{ErrorCode, Reply};
 
 /// How late a record may become visible, and how often the writer's clock and heartbeat run.
@@ -133,6 +133,21 @@ impl WriterThread {
                     let durability = self.recorder.durability;
                     self.syncs.note(&peer, *request, *depth, durability);
                 }
+                Item::Lost {
+                    source,
+                    reason,
+                    records,
+                    detail,
+                } => {
+                    let lost = Lost {
+                        source: Some(*source),
+                        reason: *reason,
+                        records: *records,
+                        bytes: None,
+                        detail,
+                    };
+                    self.recorder.enter_unstored(&peer, *source, &lost);
+                }
                 Item::Push {
                     source,
                     shape,
@@ -164,14 +179,7 @@ impl WriterThread {
             frames.taken_bytes = 0;
             frames.taken_records = 0;
         }
-        let mut buffer = frames.buffer;
-        buffer.items.clear();
-        // A connection that has ended takes no buffers back.
-        let returned = peer.free.try_send(buffer);
-        assert!(
-            !matches!(returned, Err(TrySendError::Full(_))),
-            "a connection has {BUFFERS_PER_CONNECTION} buffers, and all came back before this one"
-        );
+        frames.home.give_back(frames.buffer);
         None
     }
 

@@ -17,6 +17,7 @@ mod ledger;
 mod overload;
 mod process;
 mod python;
+mod rings;
 #[path = "../small_disk/mod.rs"]
 mod small_disk;
 mod socket;

@@ -7,5 +7,6 @@
 pub mod capture;
 pub mod client;
 pub mod config;
+pub mod descriptors;
 pub mod protocol;
 pub mod socket;

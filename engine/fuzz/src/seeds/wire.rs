@@ -3,7 +3,11 @@
 use super::{Seeds, seed};
 
 pub fn all() -> Vec<(&'static str, Seeds)> {
-    vec![("request", requests()), ("reply", replies())]
+    vec![
+        ("request", requests()),
+        ("reply", replies()),
+        ("ring", rings()),
+    ]
 }
 
 /// A frame with its length filled in.
@@ -37,6 +41,11 @@ fn requests() -> Seeds {
         numbered(9, &[]),
         numbered(10, &[]),
         numbered(11, &refused),
+        numbered(
+            13,
+            &[&[7, 0, 0, 0, 0, 0, 0, 0][..], &source, b"full"].concat(),
+        ),
+        numbered(12, &[1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0]),
     ];
     let mut seeds = vec![
         seed("sound", &[&sound.concat()]),
@@ -95,6 +104,7 @@ fn requests() -> Seeds {
         ("close_index", 8, &[&source[..], &index].concat()),
         ("catalog", 9, &[]),
         ("status", 10, &[]),
+        ("ring", 12, &[1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0]),
     ] {
         let long = numbered(kind, &[body, b"more"].concat());
         seeds.push(seed(&format!("{name}_trailing"), &[&long]));
@@ -103,7 +113,7 @@ fn requests() -> Seeds {
 }
 
 /// Requests that begin with a number.
-const NAMES: [(&str, u8); 8] = [
+const NAMES: [(&str, u8); 10] = [
     ("sync", 4),
     ("define", 5),
     ("close_source_number", 6),
@@ -112,6 +122,8 @@ const NAMES: [(&str, u8); 8] = [
     ("catalog", 9),
     ("status", 10),
     ("refused", 11),
+    ("ring", 12),
+    ("lost", 13),
 ];
 
 fn replies() -> Seeds {
@@ -133,6 +145,7 @@ fn replies() -> Seeds {
         numbered(0x87, &[3, 0, 0, 0]),
         numbered(0x89, b"[]"),
         numbered(0x8A, b"{}"),
+        numbered(0x8C, &[0, 0, 1, 0, 0, 0, 0, 0]),
         numbered(0xFF, &[&[5, 0][..], &text(b"no such source")].concat()),
         frame(
             0xFF,
@@ -173,10 +186,35 @@ fn replies() -> Seeds {
         ("index_added", 0x87, &[1, 0, 0, 0, 1]),
         ("catalog", 0x89, &[1]),
         ("status", 0x8A, &[1]),
+        ("ring", 0x8C, &[1, 0, 0, 0, 5]),
         ("goodbye", 0xFE, &[0, 0, 0, 0, 0, 0, 0, 0, 5]),
         ("error", 0xFF, &[1, 0, 0, 0, 5]),
     ] {
         seeds.push(seed(&format!("{name}_short"), &[&frame(kind, 0, body)]));
     }
     seeds
+}
+
+/// The steps of a producer: see the target.
+fn rings() -> Seeds {
+    let tail = |word: u64| [&[0][..], &word.to_le_bytes()].concat();
+    let dropped = |word: u64| [&[1][..], &word.to_le_bytes()].concat();
+    let word =
+        |place: u16, word: u64| [&[2][..], &place.to_le_bytes(), &word.to_le_bytes()].concat();
+    let look = [3];
+    let record = word(0, 16);
+    vec![
+        seed("sound", &[&[0], &record, &tail(24), &look, &dropped(3)]),
+        seed("stamped", &[&[2], &record, &word(1, 9), &tail(24), &look]),
+        seed("nothing", &[]),
+        seed("tail_odd", &[&[0], &tail(7)]),
+        seed("tail_beyond", &[&[0], &tail(1 << 40)]),
+        seed("tail_back", &[&[0], &record, &tail(24), &look, &tail(16)]),
+        seed("not_a_record", &[&[0], &word(0, 1 << 40), &tail(24)]),
+        seed("too_long", &[&[0], &word(0, 65_535), &tail(1 << 16)]),
+        seed("without_a_stamp", &[&[1], &word(0, 7), &tail(16)]),
+        seed("past_the_tail", &[&[0], &word(0, 48), &tail(16)]),
+        seed("dropped_too_many", &[&[0], &dropped(u64::MAX)]),
+        seed("dropped_fewer", &[&[0], &dropped(3), &look, &dropped(2)]),
+    ]
 }

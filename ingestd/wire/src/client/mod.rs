@@ -18,8 +18,10 @@
 //! which they were pushed. Where the daemon is slower than its producers, `push` waits (or the daemon drops, where
 //! the source says so).
 
+mod hang_up;
 mod outgoing;
 mod replies;
+mod ring;
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -29,6 +31,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use loom_engine::{IndexId, SourceId};
+use loom_ring::{Opener, Producer, PushError, RingError};
 use thiserror::Error;
 
 use crate::protocol::{
@@ -36,8 +39,10 @@ use crate::protocol::{
     Welcome,
 };
 use crate::socket::with_socket_path;
+use hang_up::HangUp;
 use outgoing::Outgoing;
 use replies::Replies;
+pub use ring::{RingClient, RingOptions};
 
 /// Why a call of the client failed.
 #[derive(Debug, Clone, Error)]
@@ -61,8 +66,20 @@ pub enum ClientError {
     Ragged { bytes: usize },
     #[error("the daemon's answer does not follow the protocol: {0}")]
     Protocol(String),
+    #[error("source {0} was not defined by this client; define it first")]
+    NotDefined(SourceId),
+    #[error("{0}")]
+    Ring(Arc<RingError>),
+    #[error("{0}")]
+    Push(#[from] PushError),
     #[error("the connection to the daemon failed: {0}")]
     Io(Arc<io::Error>),
+}
+
+impl From<RingError> for ClientError {
+    fn from(error: RingError) -> Self {
+        ClientError::Ring(Arc::new(error))
+    }
 }
 
 impl From<io::Error> for ClientError {
@@ -97,6 +114,7 @@ pub struct Client {
     shared: Arc<Shared>,
     welcome: Welcome,
     flusher: Option<JoinHandle<()>>,
+    opener: Opener,
 }
 
 /// What the client's threads share: the way out, and the way in for the one request under way.
@@ -105,6 +123,7 @@ struct Shared {
     /// Wakes the flusher: a first payload stands in an empty buffer, or the client closes.
     wake: Condvar,
     replies: Mutex<Replies>,
+    hang_up: HangUp,
 }
 
 impl Client {
@@ -115,6 +134,8 @@ impl Client {
 
     /// Connects with the given options.
     pub fn connect_with(dir: &Path, options: ClientOptions) -> Result<Client, ClientError> {
+        let opener =
+            Opener::this_process().map_err(|error| ClientError::from(io::Error::from(error)))?;
         let stream = with_socket_path(dir, |path| UnixStream::connect(path)).map_err(|error| {
             use io::ErrorKind::{ConnectionRefused, NotADirectory, NotFound, PermissionDenied};
             match error.kind() {
@@ -125,6 +146,7 @@ impl Client {
                 _ => ClientError::from(error),
             }
         })?;
+        let hang_up = HangUp::new(stream.try_clone()?);
         let mut replies = Replies::new(stream.try_clone()?);
         let mut outgoing = Outgoing::new(stream, options.flush_bytes.min(128 * 1024));
         outgoing.append(&Request::Hello {
@@ -144,6 +166,7 @@ impl Client {
             outgoing: Mutex::new(outgoing),
             wake: Condvar::new(),
             replies: Mutex::new(replies),
+            hang_up,
         });
         let flusher = std::thread::Builder::new()
             .name("loom-client".to_owned())
@@ -155,6 +178,7 @@ impl Client {
             shared,
             welcome,
             flusher: Some(flusher),
+            opener,
         })
     }
 
@@ -195,6 +219,7 @@ impl Client {
                 limit,
             });
         }
+        self.check_process()?;
         let mut outgoing = self.shared.outgoing();
         outgoing.push(source, payload);
         self.shared.after_push(outgoing)
@@ -208,6 +233,7 @@ impl Client {
         shape: Shape,
         payloads: &[u8],
     ) -> Result<(), ClientError> {
+        self.check_process()?;
         let mut outgoing = self.shared.outgoing();
         outgoing
             .push_batch(source, shape, payloads)
@@ -222,6 +248,7 @@ impl Client {
 
     /// Sends what the buffer holds, without waiting for the daemon to take it in.
     pub fn flush(&self) -> Result<(), ClientError> {
+        self.check_process()?;
         let sent = self.shared.outgoing().send();
         sent.map_err(|error| self.shared.explain(error))
     }
@@ -310,6 +337,45 @@ impl Client {
         }
     }
 
+    /// Opens a ring in shared memory for the records of a source, and returns its producer's end. A capacity of 0 is the daemon's default.
+    /// What one thread pushes there is covered by the syncs of this client. [`RingClient`] waits and drops as the source says.
+    pub fn open_ring(
+        &self,
+        source: SourceId,
+        capacity_bytes: u64,
+    ) -> Result<Producer, ClientError> {
+        let reply = self.request(|request| Request::Ring {
+            request,
+            source,
+            capacity_bytes,
+        })?;
+        let descriptor = self.shared.replies().take_descriptor();
+        match (reply, descriptor) {
+            (Reply::Ring { .. }, Some(descriptor)) => Ok(Producer::open(descriptor)?),
+            (Reply::Ring { .. }, None) => Err(ClientError::Protocol(
+                "a ring came without its descriptor".to_owned(),
+            )),
+            (other, _) => Err(unexpected(&other)),
+        }
+    }
+
+    /// A fork of the process has the descriptors but not the threads, and would mix its frames with the other's.
+    #[inline]
+    fn check_process(&self) -> Result<(), ClientError> {
+        let is_own = self.opener.is_this_process();
+        is_own.then_some(()).ok_or(PushError::Forked.into())
+    }
+
+    /// Whether the daemon has ended the connection; waits for that as long as `patience`.
+    fn is_hung_up(&self, patience: Duration) -> bool {
+        self.shared.hang_up.is_hung_up(patience)
+    }
+
+    /// Ends the connection, also where a forked process holds a copy of it. What was sent before arrives.
+    fn hang_up(&self) {
+        self.shared.hang_up.hang_up();
+    }
+
     fn sync_to(&self, depth: Depth) -> Result<Synced, ClientError> {
         match self.request(|request| Request::Sync { request, depth })? {
             Reply::Synced { synced, .. } => Ok(synced),
@@ -334,6 +400,7 @@ impl Client {
         &self,
         make: impl FnOnce(RequestId) -> Request<'a>,
     ) -> Result<Reply, ClientError> {
+        self.check_process()?;
         let mut replies = self.shared.replies();
         let request = replies.next_request();
         let sent = {
@@ -353,8 +420,13 @@ impl Client {
 }
 
 impl Drop for Client {
-    /// Sends what the buffer holds. Only a sync shows whether it arrived.
+    /// Sends what the buffer holds. Only a sync shows whether it arrived. In a fork of the process nothing happens.
     fn drop(&mut self) {
+        if self.check_process().is_err() {
+            // The thread is the other process's.
+            std::mem::forget(self.flusher.take());
+            return;
+        }
         {
             let mut outgoing = self.shared.outgoing();
             outgoing.close();

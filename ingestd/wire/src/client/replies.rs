@@ -1,13 +1,15 @@
 //! The client's way in: frames of the daemon, one request at a time.
 
 use std::io::{self, BufReader, Read};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
 use super::ClientError;
+use crate::descriptors::Receiver;
 use crate::protocol::{HEADER_BYTES, Header, REPLY_BODY_BYTES_MAX, Reply, RequestId};
 
 pub(super) struct Replies {
-    stream: BufReader<UnixStream>,
+    stream: BufReader<Receiver>,
     next_request: RequestId,
     body: Vec<u8>,
     ended: Option<ClientError>,
@@ -16,11 +18,16 @@ pub(super) struct Replies {
 impl Replies {
     pub(super) fn new(stream: UnixStream) -> Self {
         Replies {
-            stream: BufReader::new(stream),
+            stream: BufReader::new(Receiver::new(stream)),
             next_request: RequestId::MIN,
             body: Vec::new(),
             ended: None,
         }
+    }
+
+    /// The descriptor that came with the latest answer, if one did.
+    pub(super) fn take_descriptor(&mut self) -> Option<OwnedFd> {
+        self.stream.get_mut().descriptor()
     }
 
     /// Why the connection is over, if it is.

@@ -70,6 +70,11 @@ pub enum Reply {
         request: RequestId,
         json: String,
     },
+    /// The ring's descriptor comes with the first byte of the frame.
+    Ring {
+        request: RequestId,
+        capacity_bytes: u64,
+    },
     Goodbye(Synced),
     Error {
         request: Option<RequestId>,
@@ -85,6 +90,7 @@ const DONE: u8 = 0x86;
 const INDEX_ADDED: u8 = 0x87;
 const CATALOG: u8 = 0x89;
 const STATUS: u8 = 0x8A;
+const RING: u8 = 0x8C;
 const GOODBYE: u8 = 0xFE;
 const ERROR: u8 = 0xFF;
 
@@ -119,7 +125,8 @@ impl Reply {
             | Reply::Done { request }
             | Reply::IndexAdded { request, .. }
             | Reply::Catalog { request, .. }
-            | Reply::Status { request, .. } => Some(*request),
+            | Reply::Status { request, .. }
+            | Reply::Ring { request, .. } => Some(*request),
         }
     }
 
@@ -161,6 +168,10 @@ impl Reply {
             }
             Reply::Catalog { request, json } => plain(out, CATALOG, *request, json.as_bytes()),
             Reply::Status { request, json } => plain(out, STATUS, *request, json.as_bytes()),
+            Reply::Ring {
+                request,
+                capacity_bytes,
+            } => plain(out, RING, *request, &capacity_bytes.to_le_bytes()),
             Reply::Error {
                 request,
                 code,
@@ -183,6 +194,7 @@ impl Reply {
             INDEX_ADDED => "index added",
             CATALOG => "catalog",
             STATUS => "status",
+            RING => "ring",
             GOODBYE => "goodbye",
             ERROR => "error",
             unknown => return Err(Malformed::UnknownKind(unknown)),
@@ -219,6 +231,10 @@ impl Reply {
                 (STATUS, Some(request)) => Reply::Status {
                     request,
                     json: cursor.document()?.to_owned(),
+                },
+                (RING, Some(request)) => Reply::Ring {
+                    request,
+                    capacity_bytes: cursor.u64()?,
                 },
                 (_, None) => return Err(Malformed::RequestZero),
                 (_, Some(_)) => return Err(Malformed::Reserved(name)),
@@ -308,7 +324,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_reply_survives_its_encoding(
-            kind in 0..9usize, number in 1u32.., words: [u64; 5], text in "\\PC{0,60}",
+            kind in 0..10usize, number in 1u32.., words: [u64; 5], text in "\\PC{0,60}",
             names in prop::collection::vec((any::<u16>(), "\\PC{0,20}"), 0..5), uuid: [u8; 16], limits: [u32; 2],
         ) {
             let request = RequestId::new(number).unwrap();
@@ -326,6 +342,7 @@ mod tests {
                 5 => Reply::IndexAdded { request, index: IndexId(limits[0]) },
                 6 => Reply::Catalog { request, json: text },
                 7 => Reply::Status { request, json: text },
+                8 => Reply::Ring { request, capacity_bytes: words[0] },
                 _ => Reply::Error {
                     request: (limits[0] % 2 == 0).then_some(request), code: ErrorCode::NotFound, message: text,
                 },

@@ -94,6 +94,13 @@ pub enum Request<'a> {
     Status {
         request: RequestId,
     },
+    /// A ring in shared memory for the records of a source.
+    Ring {
+        request: RequestId,
+        source: SourceId,
+        /// 0 is the daemon's default.
+        capacity_bytes: u64,
+    },
     /// The client itself has refused what was to become records of a source.
     Refused {
         request: RequestId,
@@ -121,6 +128,7 @@ const CLOSE_INDEX: u8 = 0x08;
 const CATALOG: u8 = 0x09;
 const STATUS: u8 = 0x0A;
 const REFUSED: u8 = 0x0B;
+const RING: u8 = 0x0C;
 const LOST: u8 = 0x0D;
 
 impl<'a> Request<'a> {
@@ -142,6 +150,7 @@ impl<'a> Request<'a> {
             CATALOG => "catalog",
             STATUS => "status",
             REFUSED => "refused",
+            RING => "ring",
             LOST => "lost",
             unknown => return Err(Malformed::UnknownKind(unknown)),
         };
@@ -185,6 +194,15 @@ impl<'a> Request<'a> {
                 source: cursor.text()?,
                 reason: cursor.document()?,
             },
+            RING => {
+                let source = SourceId(cursor.u16()?);
+                cursor.zeroes::<2>()?;
+                Request::Ring {
+                    request,
+                    source,
+                    capacity_bytes: cursor.u64()?,
+                }
+            }
             LOST => Request::Lost {
                 request,
                 records: cursor.u64()?,
@@ -235,6 +253,16 @@ impl<'a> Request<'a> {
             } => plain(out, CLOSE_INDEX, request, &[source, index], ""),
             Request::Catalog { request } => plain(out, CATALOG, request, &[], ""),
             Request::Status { request } => plain(out, STATUS, request, &[], ""),
+            Request::Ring {
+                request,
+                source,
+                capacity_bytes,
+            } => write_frame(out, RING, None, |body| {
+                body.extend_from_slice(&request.get().to_le_bytes());
+                body.extend_from_slice(&source.0.to_le_bytes());
+                body.extend_from_slice(&[0, 0]);
+                body.extend_from_slice(&capacity_bytes.to_le_bytes());
+            }),
             Request::Refused {
                 request,
                 records,
@@ -365,7 +393,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_request_survives_its_encoding(
-            kind in 0..10usize, number in 1u32.., durable: bool,
+            kind in 0..11usize, number in 1u32.., durable: bool,
             a in "\\PC{0,40}", b in "\\PC{0,200}", version: u16, source: u16,
         ) {
             let request = RequestId::new(number).unwrap();
@@ -379,6 +407,7 @@ mod tests {
                 5 => Request::CloseIndex { request, source: &a, index: &b },
                 6 => Request::Catalog { request },
                 7 => Request::Status { request },
+                9 => Request::Ring { request, source: SourceId(source), capacity_bytes: u64::from(number) << 16 },
                 8 => Request::Refused { request, records: number, source: &a, reason: &b },
                 _ => Request::Push(Push {
                     source: SourceId(source), shape: Shape::Fixed { record_bytes: 1 },

@@ -17,6 +17,7 @@ mod producer;
 mod pruning;
 mod questions;
 mod raw;
+mod ring;
 mod rocksdb;
 mod socket;
 mod speed;
@@ -46,6 +47,7 @@ fn main() -> Result<ExitCode> {
     part(Part::Sustained, &|| speed::sustained(folder, &sizes));
     part(Part::Shapes, &|| speed::shapes(folder, &sizes));
     part(Part::Socket, &|| socket::through_the_socket(folder, &sizes));
+    part(Part::Ring, &|| ring::through_rings(folder, &sizes));
     part(Part::Stores, &|| speed::stores(folder, &sizes));
     part(Part::Load, &|| load::files(folder, &sizes));
     part(Part::Lengths, &|| speed::lengths(folder, &sizes));

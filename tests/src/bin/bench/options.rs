@@ -53,6 +53,8 @@ pub enum Part {
     Shapes,
     /// The daemon's path
     Socket,
+    /// Shared memory: a push, and the way into the log
+    Ring,
     /// Other stores
     Stores,
     /// Files of other formats

@@ -1,0 +1,76 @@
+"""Pushes records to a running ingestd through shared memory: `libloom_client` by ctypes, standard library only.
+
+    loom = loom_ring.connect("/var/lib/loom")           # library="…/libloom_client.so" where the loader does not find it
+    source = loom.define('[[source]]\\nname = "ticks"\\ntime = "own"\\n[[source.field]]\\nname = "n"\\ntype = "u64"')
+    loom.push(source, struct.pack("<Q", 7))             # one payload, without the time: it is the time of the call
+    print(loom.sync())                                  # visible now: {'received': 1, 'stored': 1, …}
+    loom.close()
+
+A call through ctypes takes about a microsecond; rows and batches go faster through `loom_client`, over the socket.
+"""
+
+import ctypes
+import os
+
+
+class LoomError(Exception):
+    """What the library or the daemon refused."""
+
+
+class Counts(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in ("received", "stored", "refused", "dropped", "position")]
+
+
+class RingClient:
+    """One thread may use it at a time, and no fork of the process."""
+
+    def __init__(self, directory, ring_bytes, library):
+        self.library = ctypes.CDLL(library)
+        client = ctypes.c_void_p
+        for name, result, arguments in [
+            ("loom_connect", ctypes.c_int, [ctypes.c_char_p, ctypes.c_uint64, ctypes.POINTER(client)]),
+            ("loom_define", ctypes.c_int, [client, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint16)]),
+            ("loom_push", ctypes.c_int, [client, ctypes.c_uint16, ctypes.c_char_p, ctypes.c_size_t]),
+            ("loom_sync", ctypes.c_int, [client, ctypes.POINTER(Counts)]),
+            ("loom_error", ctypes.c_char_p, [client]),
+            ("loom_close", None, [client]),
+        ]:
+            function = getattr(self.library, name)
+            function.restype, function.argtypes = result, arguments
+        self.client = client()
+        try:
+            self._check(self.library.loom_connect(os.fsencode(directory), ring_bytes, ctypes.byref(self.client)))
+        except LoomError:
+            self.close()
+            raise
+
+    def define(self, toml):
+        """Defines the first [[source]] of a TOML text, and opens a ring for it; its number."""
+        source = ctypes.c_uint16()
+        self._check(self.library.loom_define(self.client, toml.encode(), ctypes.byref(source)))
+        return source.value
+
+    def push(self, source, payload):
+        """Pushes one packed little-endian payload (bytes)."""
+        if self.library.loom_push(self.client, source, payload, len(payload)):
+            self._check(-1)
+
+    def sync(self):
+        """Waits until all that was pushed is visible; what became of this connection's records."""
+        counts = Counts()
+        self._check(self.library.loom_sync(self.client, ctypes.byref(counts)))
+        return {name: getattr(counts, name) for name, _ in Counts._fields_}
+
+    def close(self):
+        """Ends the connection. The daemon takes what was pushed; only a sync before it shows that."""
+        client, self.client = self.client, ctypes.c_void_p()
+        self.library.loom_close(client)
+
+    def _check(self, failed):
+        if failed:
+            raise LoomError(self.library.loom_error(self.client).decode())
+
+
+def connect(directory, ring_bytes=0, library="libloom_client.so"):
+    """Connects to the daemon that runs on a Loom directory. `ring_bytes`: room in each ring, 0 for 8 MiB."""
+    return RingClient(directory, ring_bytes, library)

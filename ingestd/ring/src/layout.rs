@@ -1,0 +1,134 @@
+//! Where things stand in a ring, and what the word before each record says. Pure; `PROTOCOL.md` has the same tables.
+//!
+//! Positions are bytes since the ring was created. They only grow; a record stands at its position modulo the capacity.
+
+use crate::clock::ClockKind;
+use crate::error::RingError;
+
+/// The first page: what the daemon wrote before it handed the ring over.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"LOOMRING");
+pub const VERSION: u64 = 1;
+pub const MAGIC_OFFSET: usize = 0;
+pub const VERSION_OFFSET: usize = 8;
+pub const CAPACITY_OFFSET: usize = 16;
+pub const CLOCK_OFFSET: usize = 24;
+pub const WHEN_FULL_OFFSET: usize = 32;
+
+pub const PAGE_BYTES: usize = 4096;
+/// The second page, which the consumer alone writes. Words that change at different times are on cache lines of their own.
+pub const HEAD_OFFSET: usize = PAGE_BYTES;
+pub const CLOSED_OFFSET: usize = PAGE_BYTES + 64;
+pub const CALIBRATION_OFFSET: usize = PAGE_BYTES + 128;
+/// The third page, which the producer alone writes, like the records after it.
+pub const TAIL_OFFSET: usize = 2 * PAGE_BYTES;
+pub const DROPPED_OFFSET: usize = 2 * PAGE_BYTES + 64;
+pub const RECORDS_OFFSET: usize = 3 * PAGE_BYTES;
+
+/// Room for records.
+pub const CAPACITY_BYTES_MIN: u64 = 64 << 10;
+pub const CAPACITY_BYTES_MAX: u64 = 64 << 20;
+pub const CAPACITY_BYTES_DEFAULT: u64 = 8 << 20;
+
+/// The longest record that a ring takes, as the log's.
+pub const RECORD_BYTES_MAX: usize = 65_528;
+pub const WORD_BYTES: usize = 8;
+
+const _: () = assert!(
+    cfg!(target_endian = "little"),
+    "words of a ring are little-endian"
+);
+const _: () = assert!(slot_bytes(RECORD_BYTES_MAX) <= CAPACITY_BYTES_MIN as usize);
+
+/// What the producer does with a record that finds the ring full, as the source's `on_overload` says.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum WhenFull {
+    Wait = 0,
+    Drop = 1,
+}
+
+impl WhenFull {
+    pub fn of_word(word: u64) -> Option<WhenFull> {
+        [WhenFull::Wait, WhenFull::Drop]
+            .into_iter()
+            .find(|known| *known as u64 == word)
+    }
+}
+
+/// The capacity that is asked for; 0 is the default.
+pub fn capacity_of(asked: u64) -> Result<u64, RingError> {
+    let bytes = if asked == 0 {
+        CAPACITY_BYTES_DEFAULT
+    } else {
+        asked
+    };
+    let sound =
+        bytes.is_power_of_two() && (CAPACITY_BYTES_MIN..=CAPACITY_BYTES_MAX).contains(&bytes);
+    sound.then_some(bytes).ok_or(RingError::Capacity(asked))
+}
+
+/// How many bytes a record of that length takes: its word, and itself up to a whole word.
+pub const fn slot_bytes(record_bytes: usize) -> usize {
+    WORD_BYTES + record_bytes.next_multiple_of(WORD_BYTES)
+}
+
+/// The word before a record.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct RecordHead {
+    /// Length of the record, its stamp included.
+    pub bytes: u16,
+}
+
+impl RecordHead {
+    #[inline]
+    pub fn encode(self) -> u64 {
+        u64::from(self.bytes)
+    }
+
+    /// `None` if no producer writes such a word.
+    #[inline]
+    pub fn decode(word: u64, clock: ClockKind) -> Option<RecordHead> {
+        let head = RecordHead { bytes: word as u16 };
+        let bytes = usize::from(head.bytes);
+        let has_stamp = clock == ClockKind::None || bytes >= WORD_BYTES;
+        (head.encode() == word && bytes <= RECORD_BYTES_MAX && has_stamp).then_some(head)
+    }
+
+    #[inline]
+    pub fn slot_bytes(self) -> u64 {
+        slot_bytes(usize::from(self.bytes)) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_word_is_a_record_or_nothing(word: u64) {
+            for word in [word, word & 0x1_FFFF, word & 0x3_FFFF] {
+                for clock in [ClockKind::None, ClockKind::Realtime] {
+                    if let Some(head) = RecordHead::decode(word, clock) {
+                        prop_assert_eq!(head.encode(), word);
+                        prop_assert!(head.slot_bytes() >= 8 + u64::from(head.bytes));
+                        prop_assert!(head.slot_bytes() <= CAPACITY_BYTES_MIN);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_capacity_is_a_power_of_two_within_the_limits() {
+        assert_eq!(capacity_of(0).unwrap(), CAPACITY_BYTES_DEFAULT);
+        assert_eq!(capacity_of(1 << 20).unwrap(), 1 << 20);
+        for wrong in [1, 4096, (1 << 20) + 8, 1 << 27, u64::MAX] {
+            assert!(
+                matches!(capacity_of(wrong), Err(RingError::Capacity(asked)) if asked == wrong)
+            );
+        }
+    }
+}

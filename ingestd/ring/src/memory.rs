@@ -1,0 +1,156 @@
+//! The mapped pages of a ring, as atomic words: the only access to memory that another process shares.
+//!
+//! Nothing that is read from the ring decides what is touched: places come from [`layout`](crate::layout) and from positions, which are
+//! taken modulo the capacity.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::fs::{MemfdFlags, SealFlags};
+
+use crate::error::RingError;
+use crate::layout::{
+    CAPACITY_OFFSET, HEAD_OFFSET, RECORDS_OFFSET, TAIL_OFFSET, WORD_BYTES, capacity_of,
+};
+use crate::protocol::{Mark, Memory};
+
+pub struct Shared {
+    map: MmapRaw,
+    /// A power of two; the mapping holds so many bytes from `RECORDS_OFFSET` on.
+    capacity_bytes: u64,
+}
+
+impl Shared {
+    /// A new ring, zeroed and allocated in full, whose length nobody can change.
+    pub fn create(capacity_bytes: u64) -> Result<(Shared, OwnedFd), RingError> {
+        let capacity_bytes = capacity_of(capacity_bytes)?;
+        let bytes = RECORDS_OFFSET as u64 + capacity_bytes;
+        let sealed = || {
+            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+            let memory = rustix::fs::memfd_create("loom-ring", flags)?;
+            // Never sparse: a page that is missing when it is touched would be a signal.
+            rustix::fs::fallocate(&memory, rustix::fs::FallocateFlags::empty(), 0, bytes)?;
+            rustix::fs::fcntl_add_seals(
+                &memory,
+                SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
+            )?;
+            Ok(memory)
+        };
+        let memory = sealed().map_err(|error: rustix::io::Errno| RingError::Create {
+            bytes,
+            source: error.into(),
+        })?;
+        let file = File::from(memory);
+        let shared = Shared {
+            map: map(&file, bytes as usize)?,
+            capacity_bytes,
+        };
+        Ok((shared, file.into()))
+    }
+
+    /// Maps a ring that somebody else created.
+    pub fn open(memory: OwnedFd) -> Result<Shared, RingError> {
+        let seals = rustix::fs::fcntl_get_seals(&memory)
+            .map_err(|_| RingError::NotARing("it is not a memfd"))?;
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err(RingError::NotARing("it is not sealed against shrinking"));
+        }
+        let file = File::from(memory);
+        let bytes = file.metadata().map_err(RingError::Map)?.len();
+        let capacity_bytes = bytes
+            .checked_sub(RECORDS_OFFSET as u64)
+            .filter(|capacity| *capacity > 0 && capacity_of(*capacity).is_ok())
+            .ok_or(RingError::NotARing("its length is not that of a ring"))?;
+        let shared = Shared {
+            map: map(&file, bytes as usize)?,
+            capacity_bytes,
+        };
+        if shared.word(CAPACITY_OFFSET).load(Ordering::Relaxed) != capacity_bytes {
+            return Err(RingError::NotARing("its header names another capacity"));
+        }
+        Ok(shared)
+    }
+
+    /// A word of the first three pages.
+    #[inline]
+    pub fn word(&self, offset: usize) -> &AtomicU64 {
+        assert!(
+            offset.is_multiple_of(WORD_BYTES) && offset < RECORDS_OFFSET,
+            "{offset} is a word of the ring's first pages"
+        );
+        // SAFETY: the mapping is at least `RECORDS_OFFSET` bytes long and begins on a page, so the word lies in it and is aligned. The memfd
+        // is sealed against shrinking, so the page stays. All access by this process is through these atomics.
+        unsafe { &*self.map.as_mut_ptr().add(offset).cast::<AtomicU64>() }
+    }
+
+    /// The word of the records at a position.
+    #[inline]
+    fn record_word(&self, at: u64) -> &AtomicU64 {
+        let place = at & (self.capacity_bytes - 1) & !(WORD_BYTES as u64 - 1);
+        // SAFETY: the place is a multiple of 8 below the capacity, and the mapping holds that many bytes from `RECORDS_OFFSET`, a multiple of
+        // 8, on. The memfd is sealed against shrinking, so the page stays. All access by this process is through these atomics.
+        unsafe {
+            &*self
+                .map
+                .as_mut_ptr()
+                .add(RECORDS_OFFSET + place as usize)
+                .cast::<AtomicU64>()
+        }
+    }
+}
+
+fn map(file: &File, bytes: usize) -> Result<MmapRaw, RingError> {
+    let map = MmapOptions::new().len(bytes).map_raw(file);
+    let map = map.map_err(|error: io::Error| RingError::Map(error))?;
+    assert_eq!(
+        map.len(),
+        bytes,
+        "a mapping has the length that was asked for"
+    );
+    Ok(map)
+}
+
+impl Mark for AtomicU64 {
+    #[inline]
+    fn load(&self, order: Ordering) -> u64 {
+        AtomicU64::load(self, order)
+    }
+
+    #[inline]
+    fn store(&self, value: u64, order: Ordering) {
+        AtomicU64::store(self, value, order);
+    }
+}
+
+impl Memory for Shared {
+    type Mark = AtomicU64;
+
+    #[inline]
+    fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes
+    }
+
+    #[inline]
+    fn tail(&self) -> &AtomicU64 {
+        self.word(TAIL_OFFSET)
+    }
+
+    #[inline]
+    fn head(&self) -> &AtomicU64 {
+        self.word(HEAD_OFFSET)
+    }
+
+    // Relaxed: the marks order the words.
+    #[inline]
+    fn store_word(&self, at: u64, word: u64) {
+        self.record_word(at).store(word, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn load_word(&self, at: u64) -> u64 {
+        self.record_word(at).load(Ordering::Relaxed)
+    }
+}

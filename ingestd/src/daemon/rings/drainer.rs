@@ -1,0 +1,188 @@
+//! The thread that drains all rings, at a pace that leaves their producers alone, and answers who waits for a ring to be drained.
+
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+
+use super::calibration;
+use super::ring::{Progress, Ring};
+use crate::daemon::message::{Gone, Inbox};
+
+/// Between two looks at a ring that is in use: records gather meanwhile, and its producer's cache lines stay with it.
+const PAUSE_LEAST: Duration = Duration::from_micros(500);
+/// Between two looks while nothing comes. A record waits no longer than that.
+const PAUSE_MOST: Duration = Duration::from_millis(4);
+/// How often the line from ticks to time is taken again.
+const CALIBRATE: Duration = Duration::from_secs(1);
+
+/// What connections ask of the drainer.
+pub(super) enum Order {
+    Open(Box<Ring>),
+    /// Drain the rings of a client up to where they are now, and at the end of its connection drop them.
+    Drain {
+        peer: u64,
+        end: bool,
+        done: Sender<()>,
+    },
+}
+
+pub(super) struct Drainer {
+    inbox: Inbox,
+    orders: Receiver<Order>,
+    rings: Vec<Drained>,
+    waiting: Vec<Waiting>,
+    calibrated: Instant,
+}
+
+/// A ring, and how far somebody waits for it to be drained.
+struct Drained {
+    ring: Box<Ring>,
+    goal: Option<u64>,
+}
+
+/// A connection that waits for its rings.
+struct Waiting {
+    peer: u64,
+    end: bool,
+    done: Sender<()>,
+}
+
+impl Drainer {
+    pub(super) fn new(inbox: Inbox, orders: Receiver<Order>) -> Drainer {
+        Drainer {
+            inbox,
+            orders,
+            rings: Vec::new(),
+            waiting: Vec::new(),
+            calibrated: Instant::now(),
+        }
+    }
+
+    /// Drains until no connection is left, or the writer thread is gone. Then those that wait learn it.
+    pub(super) fn run(mut self) {
+        let mut pause = PAUSE_LEAST;
+        while let Ok(more) = self.take_orders(pause)
+            && more
+        {
+            pause = match self.drain() {
+                Ok(pace) => pace.pause_after(pause),
+                Err(Gone) => return,
+            };
+            self.answer();
+        }
+    }
+
+    /// Takes orders; waits for the first as long as there is nothing else to do. False once nobody can give any.
+    fn take_orders(&mut self, pause: Duration) -> Result<bool, Gone> {
+        let first = if self.rings.is_empty() && self.waiting.is_empty() {
+            self.orders
+                .recv()
+                .map_err(|_| RecvTimeoutError::Disconnected)
+        } else {
+            self.orders.recv_timeout(pause)
+        };
+        match first {
+            Ok(order) => self.take(order),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Ok(false),
+        }
+        while let Ok(order) = self.orders.try_recv() {
+            self.take(order);
+        }
+        self.calibrate()?;
+        Ok(true)
+    }
+
+    fn take(&mut self, order: Order) {
+        match order {
+            Order::Open(ring) => self.rings.push(Drained { ring, goal: None }),
+            Order::Drain { peer, end, done } => {
+                for drained in self
+                    .rings
+                    .iter_mut()
+                    .filter(|one| one.ring.peer_id() == peer)
+                {
+                    if end {
+                        drained.ring.close();
+                    }
+                    drained.goal = Some(drained.ring.end());
+                }
+                self.waiting.push(Waiting { peer, end, done });
+            }
+        }
+    }
+
+    fn calibrate(&mut self) -> Result<(), Gone> {
+        if self.rings.is_empty() || self.calibrated.elapsed() < CALIBRATE {
+            return Ok(());
+        }
+        self.calibrated = Instant::now();
+        if let Some(line) = self.inbox.call(None, |recorder| calibration(recorder))? {
+            for drained in &mut self.rings {
+                drained.ring.calibrate(line);
+            }
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self) -> Result<Pace, Gone> {
+        let mut pace = Pace::Idle;
+        let mut broken = Vec::new();
+        for (place, Drained { ring, goal }) in self.rings.iter_mut().enumerate() {
+            let progress = ring.drain(&self.inbox)?;
+            // Without a buffer nothing was looked at: who waits goes on waiting.
+            if progress != Progress::Waits && goal.is_some_and(|goal| ring.is_taken(goal)) {
+                *goal = None;
+            }
+            if progress == Progress::Broken {
+                broken.push(place);
+            }
+            pace = pace.max(match progress {
+                Progress::Idle if goal.is_none() => Pace::Idle,
+                Progress::Full => Pace::Full,
+                _ => Pace::Busy,
+            });
+        }
+        for place in broken.into_iter().rev() {
+            self.rings.swap_remove(place);
+        }
+        Ok(pace)
+    }
+
+    /// Answers those whose rings are drained.
+    fn answer(&mut self) {
+        let rings = &mut self.rings;
+        self.waiting.retain(|waiting| {
+            let mut own = rings
+                .iter()
+                .filter(|one| one.ring.peer_id() == waiting.peer);
+            if own.any(|one| one.goal.is_some()) {
+                return true;
+            }
+            if waiting.end {
+                rings.retain(|one| one.ring.peer_id() != waiting.peer);
+            }
+            // A connection waits for its answer, or the daemon ends.
+            let _ = waiting.done.send(());
+            false
+        });
+    }
+}
+
+/// How much the rings have to give; the busiest counts.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Pace {
+    Idle,
+    Busy,
+    Full,
+}
+
+impl Pace {
+    fn pause_after(self, pause: Duration) -> Duration {
+        match self {
+            Pace::Idle => (2 * pause).clamp(PAUSE_LEAST, PAUSE_MOST),
+            Pace::Busy => PAUSE_LEAST,
+            Pace::Full => Duration::ZERO,
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Rings: what clients push through shared memory, on its way to the writer thread.
+//!
+//! A connection's thread opens a ring; one thread, the drainer, then owns all rings. It copies their records into buffers, which go to the
+//! writer thread as those of a socket do, and never waits for a producer or for the log. Before each request of a client, and at the end of
+//! its connection, the connection's thread has its rings drained up to where the producer had come, so requests and pushes take effect in
+//! the order in which the client made them.
+
+mod drainer;
+mod ring;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossbeam_channel::{Sender, bounded};
+use loom_engine::SourceId;
+use loom_engine::ingest::ClockLine;
+use loom_engine::schema::{Overload, TimeKind, is_builtin};
+use loom_ring::{Calibration, Consumer, RingError, Stamps, WhenFull};
+
+use super::message::{Gone, Inbox};
+use super::peer::Peer;
+use super::recorder::Recorder;
+use crate::protocol::ErrorCode;
+use drainer::{Drainer, Order};
+use ring::Ring;
+
+/// The memory of all rings together, in bytes.
+const RINGS_BYTES_MAX: u64 = 1 << 30;
+/// Orders under way; each connection has at most one.
+const ORDERS: usize = 256;
+
+/// The way to the drainer.
+#[derive(Clone)]
+pub(super) struct Rings {
+    orders: Sender<Order>,
+    bytes: Arc<AtomicU64>,
+}
+
+/// A ring that was opened for a client.
+pub(super) struct Opened {
+    pub(super) descriptor: OwnedFd,
+    pub(super) capacity_bytes: u64,
+}
+
+/// Room for a ring's memory among all rings', given back when it is dropped.
+struct Reserved {
+    bytes: u64,
+    of: Arc<AtomicU64>,
+}
+
+impl Rings {
+    /// Starts the drainer. It ends once every `Rings` is dropped.
+    pub(super) fn start(inbox: Inbox) -> io::Result<Rings> {
+        let (orders, taken) = bounded(ORDERS);
+        let drainer = Drainer::new(inbox, taken);
+        std::thread::Builder::new()
+            .name("loom-rings".to_owned())
+            .spawn(move || drainer.run())?;
+        Ok(Rings {
+            orders,
+            bytes: Arc::default(),
+        })
+    }
+
+    /// Opens a ring for records of a source.
+    pub(super) fn open(
+        &self,
+        inbox: &Inbox,
+        peer: &Arc<Peer>,
+        source: SourceId,
+        capacity_bytes: u64,
+    ) -> Result<Result<Opened, (ErrorCode, String)>, Gone> {
+        let learner = Arc::clone(peer);
+        let found = inbox.call(Some(peer), move |recorder| {
+            ring_of(recorder, &learner, source)
+        })?;
+        let Some((stamps, when_full)) = found else {
+            let message = format!("no open source has the id {source}; define the source first");
+            return Ok(Err((ErrorCode::NotFound, message)));
+        };
+        let created = self.create(capacity_bytes, stamps, when_full);
+        let (consumer, descriptor, reserved) = match created {
+            Ok(created) => created,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let capacity_bytes = consumer.capacity_bytes();
+        let ring = Ring::new(consumer, Arc::clone(peer), source, reserved);
+        self.order(Order::Open(Box::new(ring)))?;
+        Ok(Ok(Opened {
+            descriptor,
+            capacity_bytes,
+        }))
+    }
+
+    /// Returns once the writer thread was handed all that the client's producers had pushed before the call.
+    pub(super) fn drain(&self, peer: &Peer) -> Result<(), Gone> {
+        self.drain_and(peer, false)
+    }
+
+    /// As `drain`, and the client's rings are closed: its producers push no more.
+    pub(super) fn end(&self, peer: &Peer) -> Result<(), Gone> {
+        self.drain_and(peer, true)
+    }
+
+    fn drain_and(&self, peer: &Peer, end: bool) -> Result<(), Gone> {
+        let (done, is_done) = bounded(1);
+        self.order(Order::Drain {
+            peer: peer.id,
+            end,
+            done,
+        })?;
+        is_done.recv().map_err(|_| Gone)
+    }
+
+    fn order(&self, order: Order) -> Result<(), Gone> {
+        self.orders.send(order).map_err(|_| Gone)
+    }
+
+    fn create(
+        &self,
+        capacity_bytes: u64,
+        stamps: Stamps,
+        when_full: WhenFull,
+    ) -> Result<(Consumer, OwnedFd, Reserved), (ErrorCode, String)> {
+        let refused = |error: RingError| {
+            let code = match error {
+                RingError::Capacity(_) => ErrorCode::Definition,
+                _ => ErrorCode::Failed,
+            };
+            (code, error.to_string())
+        };
+        let wanted = loom_ring::capacity_of(capacity_bytes).map_err(refused)?;
+        let reserved = self.reserve(wanted)?;
+        let created = Consumer::create(wanted, stamps, when_full);
+        let (consumer, descriptor) = created.map_err(refused)?;
+        Ok((consumer, descriptor, reserved))
+    }
+
+    fn reserve(&self, bytes: u64) -> Result<Reserved, (ErrorCode, String)> {
+        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let reserved = Reserved {
+            bytes,
+            of: Arc::clone(&self.bytes),
+        };
+        if before + bytes > RINGS_BYTES_MAX {
+            let message = format!(
+                "the rings of all clients hold {before} bytes, and {bytes} more are over the limit of {RINGS_BYTES_MAX}; \
+                 ask for a smaller ring, or close another client"
+            );
+            return Err((ErrorCode::TooManyConnections, message));
+        }
+        Ok(reserved)
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.of.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// How the records of a source are stamped, and what becomes of those that find a ring full; `None` if it takes no records of clients.
+fn ring_of(recorder: &Recorder, peer: &Peer, id: SourceId) -> Option<(Stamps, WhenFull)> {
+    let catalog = recorder.writer.catalog();
+    let source = catalog.source(id)?;
+    if !source.is_open() || is_builtin(&source.name) {
+        return None;
+    }
+    // The ring's records have the layout that the client knows now.
+    peer.known_fields(catalog, id);
+    let stamps = match source.time {
+        TimeKind::Arrival => Stamps::None,
+        TimeKind::Own => calibration(recorder).map_or(Stamps::Realtime, Stamps::Ticks),
+    };
+    let when_full = match source.on_overload {
+        Overload::Block => WhenFull::Wait,
+        Overload::DropNew => WhenFull::Drop,
+    };
+    Some((stamps, when_full))
+}
+
+/// How ticks become the log's time now; `None` if this machine has no steady counter.
+fn calibration(recorder: &Recorder) -> Option<Calibration> {
+    let line = recorder.writer.time_stamp_line();
+    line.map(|ClockLine { ticks, time, rate }| Calibration {
+        ticks,
+        time_ns: time.0,
+        rate,
+    })
+}

@@ -1,0 +1,306 @@
+//! Records through shared memory: pushed by a client of this process or of another, counted and stored by the daemon.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use ingestd::client::{Client, ClientError, RingClient, RingOptions};
+use ingestd::protocol::ErrorCode;
+use loom_engine::SourceId;
+
+use super::support::{Here, NUMBERS, SMALL, There, eventually, numbers, payloads};
+
+/// The least ring: it is full soon.
+const SMALL_RING: u64 = 64 << 10;
+
+fn small_ring(here: &Here) -> RingClient {
+    let options = RingOptions {
+        capacity_bytes: SMALL_RING,
+        ..RingOptions::default()
+    };
+    RingClient::connect_with(here.path(), options).unwrap()
+}
+
+fn push_numbers(client: &mut RingClient, source: SourceId, numbers: std::ops::Range<u64>) {
+    for n in numbers {
+        client.push(source, &n.to_le_bytes()).unwrap();
+    }
+}
+
+#[test]
+fn what_is_pushed_into_a_ring_is_visible_after_a_sync_in_order_and_counted() {
+    let here = Here::start(SMALL);
+    let mut client = RingClient::connect(here.path()).unwrap();
+    let source = client.define_one(NUMBERS).unwrap();
+    push_numbers(&mut client, source, 0..300_000);
+    let synced = client.sync().unwrap();
+    assert_eq!(
+        (synced.counts.received, synced.counts.stored),
+        (300_000, 300_000)
+    );
+    assert!(numbers(here.path()).into_iter().eq(0..300_000));
+    push_numbers(&mut client, source, 300_000..300_007);
+    assert_eq!(client.close().unwrap().counts.stored, 300_007);
+    let status = here.daemon().status().unwrap();
+    assert_eq!(status.sources[0].stored, 300_007);
+}
+
+#[test]
+fn records_of_any_length_and_the_time_of_their_push_go_through_a_ring() {
+    let here = Here::start(SMALL);
+    let toml =
+        "[[source]]\nname = 'texts'\ntime = 'own'\n[[source.field]]\nname = 't'\ntype = 'utf8'\n";
+    let mut client = RingClient::connect(here.path()).unwrap();
+    let source = client.define_one(toml).unwrap();
+    let now = || std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as i64;
+    let before = now();
+    let texts: Vec<String> = (0..2000).map(|n| "x".repeat(n % 300)).collect();
+    for text in &texts {
+        let payload = [&(text.len() as u16).to_le_bytes()[..], text.as_bytes()].concat();
+        client.push(source, &payload).unwrap();
+    }
+    assert_eq!(client.sync().unwrap().counts.stored, 2000);
+    let after = now();
+    let mut last = i64::MIN;
+    for (payload, text) in payloads(here.path(), "texts").into_iter().zip(&texts) {
+        let (time, rest) = payload.split_first_chunk().unwrap();
+        let time = i64::from_le_bytes(*time);
+        // The log's clock and the time of day differ by as much as it slews.
+        let slack = 5_000_000;
+        assert!(
+            (before - slack..after + slack).contains(&time),
+            "{before} {time} {after}"
+        );
+        assert!(time >= last, "one producer's stamps ascend");
+        last = time;
+        assert_eq!(rest[2..], *text.as_bytes());
+    }
+}
+
+#[test]
+fn a_full_ring_waits_or_drops_as_its_source_says_and_each_drop_is_counted() {
+    let dropping = NUMBERS.replace(
+        "name = 'numbers'",
+        "name = 'numbers'\non_overload = 'drop_new'",
+    );
+    let waiting = NUMBERS.replacen("numbers", "waiting", 1);
+    let here = Here::start(SMALL);
+    let mut client = small_ring(&here);
+    let ids = client.define(&format!("{dropping}{waiting}")).unwrap();
+    let [(dropping, _), (waiting, _)] = ids[..] else {
+        panic!("two sources");
+    };
+    push_numbers(&mut client, waiting, 0..500_000);
+    let waited = client.sync().unwrap().counts;
+    assert_eq!((waited.received, waited.stored), (500_000, 500_000));
+    push_numbers(&mut client, dropping, 0..500_000);
+    let counts = client.close().unwrap().counts;
+    assert_eq!(counts.received, 1_000_000);
+    assert_eq!(counts.received, counts.stored + counts.dropped);
+    assert!(
+        counts.dropped > 0,
+        "a push is faster than a look every 500 µs"
+    );
+    assert!(payloads(here.path(), "waiting").len() == 500_000);
+    let stored = numbers(here.path());
+    assert_eq!(stored.len() as u64, counts.stored - 500_000);
+    assert!(stored.is_sorted());
+    let dir = here.stop();
+    let snapshot = loom_engine::query::Directory::open(dir.path())
+        .unwrap()
+        .snapshot()
+        .unwrap();
+    let losses = snapshot.losses(&loom_engine::query::Poll::never()).unwrap();
+    let lost: u64 = losses.iter().filter_map(|loss| loss.records).sum();
+    assert_eq!(lost, counts.dropped, "{losses:?}");
+    assert!(losses.iter().all(|loss| loss.reason == "overload"));
+}
+
+#[test]
+fn records_in_a_ring_outlive_a_producer_that_is_killed_at_any_point() {
+    let here = Here::start(SMALL);
+    let mut before = 0;
+    for round in 1..=5 {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "rings::a_producer_that_never_ends",
+                "--nocapture",
+            ])
+            .env("LOOM_RING_DIR", here.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut pushed = 0;
+        while pushed < round * 12_345 {
+            let line = lines.next().unwrap().unwrap();
+            pushed = pushed.max(pushed_by(&line));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // What the pipe still holds was pushed too.
+        for line in lines.map_while(Result::ok) {
+            pushed = pushed.max(pushed_by(&line));
+        }
+        eventually(|| (here.daemon().status().unwrap().connections == 0).then_some(()));
+        here.client().sync().unwrap();
+        let stored = numbers(here.path()).split_off(before);
+        assert!(
+            stored.len() as u64 >= pushed,
+            "{} of {pushed}",
+            stored.len()
+        );
+        assert!(
+            stored.iter().copied().eq(0..stored.len() as u64),
+            "in order, without a hole"
+        );
+        before += stored.len();
+    }
+}
+
+/// What a line of the producer says; a kill may cut it off.
+fn pushed_by(line: &str) -> u64 {
+    let number = line.strip_prefix("pushed ").unwrap_or_default();
+    number.parse().unwrap_or(0)
+}
+
+/// Run by the test above in a process of its own; alone it does nothing.
+#[test]
+fn a_producer_that_never_ends() {
+    let Some(dir) = std::env::var_os("LOOM_RING_DIR") else {
+        return;
+    };
+    let mut client = RingClient::connect(dir.as_ref()).unwrap();
+    let source = client.define_one(NUMBERS).unwrap();
+    for n in 0u64.. {
+        client.push(source, &n.to_le_bytes()).unwrap();
+        if n % 100 == 99 {
+            println!("\npushed {}", n + 1);
+        }
+    }
+}
+
+#[test]
+fn a_stop_takes_what_the_ring_holds_and_the_producer_learns_what_it_did_not_take() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("loom");
+    let there = There::start(&dir, &[]);
+    let mut client = RingClient::connect(&dir).unwrap();
+    let source = client.define_one(NUMBERS).unwrap();
+    let mut pushed = 0u64;
+    let error = loop {
+        if let Err(error) = client.push(source, &pushed.to_le_bytes()) {
+            break error;
+        }
+        pushed += 1;
+        if pushed == 200_000 {
+            there.signal("-TERM");
+        }
+    };
+    assert!(there.wait());
+    let ClientError::Stopped(synced) = error else {
+        panic!("a stop in good order says so: {error}");
+    };
+    let stored = numbers(&dir);
+    assert_eq!(stored.len() as u64, synced.counts.stored);
+    assert!(synced.counts.stored >= 200_000);
+    assert_eq!(synced.counts.stored + client.untaken(), pushed);
+    assert!(stored.iter().copied().eq(0..stored.len() as u64));
+}
+
+#[test]
+fn everything_that_a_sync_acknowledged_survives_a_kill_of_the_daemon() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("loom");
+    let mut before = 0;
+    for round in 0..3 {
+        let there = There::start(&dir, &[]);
+        let mut client = RingClient::connect(&dir).unwrap();
+        let source = client.define_one(NUMBERS).unwrap();
+        let (mut pushed, mut acknowledged) = (0u64, 0u64);
+        let mut kill_at = 50_000 + 7_777 * round;
+        let error = loop {
+            if let Err(error) = client.push(source, &pushed.to_le_bytes()) {
+                break error;
+            }
+            pushed += 1;
+            if pushed % 10_000 == 0 && pushed < 50_000 {
+                client.sync().unwrap();
+                acknowledged = pushed;
+            }
+            if pushed == kill_at {
+                there.signal("-KILL");
+                kill_at = u64::MAX;
+            }
+        };
+        assert!(matches!(error, ClientError::Io(_)), "{error}");
+        assert!(!there.wait());
+        let again = There::start(&dir, &[]);
+        let stored = numbers(&dir).split_off(before);
+        assert!(
+            stored.len() as u64 >= acknowledged,
+            "{} of {acknowledged}",
+            stored.len()
+        );
+        assert!(stored.len() as u64 <= pushed);
+        assert!(
+            stored.iter().copied().eq(0..stored.len() as u64),
+            "in order, without a hole"
+        );
+        before += stored.len();
+        again.signal("-TERM");
+        assert!(again.wait());
+    }
+}
+
+#[test]
+fn a_ring_is_refused_by_name() {
+    let here = Here::start(SMALL);
+    let client = Client::connect(here.path()).unwrap();
+    let refused = |source, capacity, code, why: &str| match client.open_ring(source, capacity) {
+        Err(ClientError::Daemon {
+            code: found,
+            message,
+        }) => {
+            assert_eq!(found, code, "{message}");
+            assert!(message.contains(why), "{message}");
+        }
+        _ => panic!("a ring of {capacity} bytes was not refused for '{why}'"),
+    };
+    refused(
+        SourceId(77),
+        0,
+        ErrorCode::NotFound,
+        "no open source has the id 77",
+    );
+    let source = client.define_one(NUMBERS).unwrap();
+    refused(
+        source,
+        12_345,
+        ErrorCode::Definition,
+        "a ring of 12345 bytes",
+    );
+    let rings: Vec<_> = (0..16)
+        .map(|_| client.open_ring(source, 64 << 20).unwrap())
+        .collect();
+    refused(
+        source,
+        SMALL_RING,
+        ErrorCode::TooManyConnections,
+        "over the limit",
+    );
+    drop((rings, client));
+    let client = here.client();
+    eventually(|| client.open_ring(source, 64 << 20).ok());
+}
+
+#[test]
+fn a_record_becomes_visible_without_a_sync() {
+    let here = Here::start(SMALL);
+    let mut client = RingClient::connect(here.path()).unwrap();
+    let source = client.define_one(NUMBERS).unwrap();
+    for n in 0..5u64 {
+        client.push(source, &n.to_le_bytes()).unwrap();
+        eventually(|| (numbers(here.path()).len() as u64 == n + 1).then_some(()));
+    }
+}

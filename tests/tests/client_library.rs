@@ -1,0 +1,219 @@
+//! `libloom_client` as programs in C and Python use it, and what a producer sees that follows PROTOCOL.md by itself.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use anyhow::{Context, Result, ensure};
+use loom_tests::daemon::Daemon;
+use loom_tests::machine;
+
+/// Where the library's header and example stand.
+fn home() -> std::path::PathBuf {
+    machine::root().join("ingestd/ring/c")
+}
+
+fn sound(output: &Output) -> Result<String> {
+    ensure!(
+        output.status.success(),
+        "{}: {}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(String::from_utf8(output.stdout.clone())?)
+}
+
+/// Runs a script with the folder of the Python clients, the directory and the library as arguments.
+fn python(script: &str, dir: &Path) -> Result<String> {
+    let output = Command::new("python3")
+        .args(["-B", "-c", script])
+        .arg(machine::root().join("ingestd/clients/python"))
+        .arg(dir)
+        .arg(machine::client_library()?)
+        .output()?;
+    sound(&output)
+}
+
+#[test]
+fn the_header_is_what_cbindgen_makes_of_the_source() -> Result<()> {
+    if !machine::has("client_library", &["cbindgen"])? {
+        return Ok(());
+    }
+    let output = Command::new("cbindgen")
+        .args(["--config", "cbindgen.toml", "src/lib.rs"])
+        .current_dir(home())
+        .output()?;
+    let made = sound(&output)?;
+    let kept = std::fs::read_to_string(home().join("loom_client.h"))?;
+    ensure!(
+        made == kept,
+        "loom_client.h differs; run 'cbindgen --config cbindgen.toml --output loom_client.h src/lib.rs' in ingestd/ring/c"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_program_in_c_pushes_a_million_records_with_their_time() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let library = machine::client_library()?;
+    let folder = library.parent().context("a library without a folder")?;
+    let program = place.path().join("example");
+    let compiled = Command::new("cc")
+        .args([
+            "-std=c11",
+            "-O2",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "example.c",
+            "-o",
+        ])
+        .arg(&program)
+        .arg("-L")
+        .arg(folder)
+        .arg("-lloom_client")
+        .current_dir(home())
+        .output()?;
+    sound(&compiled)?;
+    let daemon = Daemon::start(&place.path().join("c.loom"), "")?;
+    let run = |dir: &Path| {
+        Command::new(&program)
+            .arg(dir)
+            .arg("1000000")
+            .env("LD_LIBRARY_PATH", folder)
+            .output()
+    };
+    let said = sound(&run(daemon.dir())?)?;
+    ensure!(
+        said == "received=1000000 stored=1000000 refused=0 dropped=0\n",
+        "{said}"
+    );
+    let nowhere = run(place.path())?;
+    let said = String::from_utf8_lossy(&nowhere.stderr);
+    ensure!(
+        !nowhere.status.success() && said.contains("no daemon runs on"),
+        "{said}"
+    );
+    daemon.stop()
+}
+
+const BY_LIBRARY: &str = r#"
+import os, struct, sys, time
+sys.path.insert(0, sys.argv[1])
+import loom_ring
+
+TOML = '[[source]]\nname = "ticks"\ntime = "own"\n[[source.field]]\nname = "n"\ntype = "u64"'
+loom = loom_ring.connect(sys.argv[2], library=sys.argv[3])
+source = loom.define(TOML)
+for n in range(10000):
+    loom.push(source, struct.pack("<Q", n))
+counts = loom.sync()
+assert counts["received"] == counts["stored"] == 10000, counts
+child = os.fork()
+if child == 0:  # every call of a fork is refused by name
+    calls = [lambda: loom.push(source, bytes(8)), loom.sync, lambda: loom.define(TOML)]
+    refused = 0
+    for call in calls:
+        try:
+            call()
+        except loom_ring.LoomError as error:
+            refused += "fork" in str(error)
+    loom.close()
+    own = loom_ring.connect(sys.argv[2], library=sys.argv[3])  # and it may connect for itself
+    own.push(own.define(TOML), bytes(8))
+    refused += own.sync()["stored"]
+    os._exit(refused)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
+loom.push(source, bytes(8))
+assert loom.sync()["stored"] == 10001
+for call, why in [(lambda: loom.push(77, bytes(8)), "was not defined"),
+                  (lambda: loom.define("[[source]]"), "name"),
+                  (lambda: loom_ring.connect("/nowhere", library=sys.argv[3]), "no daemon runs"),
+                  (lambda: loom.push(source, bytes(70000)), "longer than the limit")]:
+    try:
+        call()
+        raise AssertionError(why)
+    except loom_ring.LoomError as error:
+        assert why in str(error), error
+loom.push(source, b"short")
+assert loom.sync()["refused"] == 1
+loom.close()
+print("done")
+"#;
+
+#[test]
+fn python_pushes_through_the_library_and_a_fork_is_refused_by_name() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let daemon = Daemon::start(&place.path().join("python.loom"), "")?;
+    let said = python(BY_LIBRARY, daemon.dir())?;
+    ensure!(said == "done\n", "{said}");
+    daemon.stop()
+}
+
+/// A producer that knows nothing but PROTOCOL.md; with a name of a fault, it leaves that in the ring.
+const BY_THE_BOOK: &str = r#"
+import mmap, socket, struct, sys
+sys.path.insert(0, sys.argv[1])
+import loom_client
+
+CAPACITY = 1 << 16
+def ring(loom, source):
+    loom.flush()
+    loom.request += 1
+    loom.socket.sendall(struct.pack("<IBBHIHHQ", 16, 0x0C, 0, 0, loom.request, source, 0, CAPACITY))
+    frame, descriptors, _, _ = socket.recv_fds(loom.socket, 20, 1)
+    assert frame[4] == 0x8C and struct.unpack("<Q", frame[12:]) == (CAPACITY,), frame
+    return mmap.mmap(descriptors[0], CAPACITY + 12288)
+
+def word(at, value=None):
+    if value is None:
+        return struct.unpack_from("<Q", memory, at)[0]
+    struct.pack_into("<Q", memory, at, value)
+
+def push(payload):
+    tail = word(8192)
+    bytes_ = struct.pack("<Q", len(payload)) + payload + bytes(-len(payload) % 8)
+    for at in range(0, len(bytes_), 8):
+        struct.pack_into("<8s", memory, 12288 + (tail + at) % CAPACITY, bytes_[at:at + 8])
+    word(8192, tail + len(bytes_))
+
+for fault, why in [(None, None), ((8192, 7), "producer's counter"), ((8192, 1 << 40), "producer's counter"),
+                   ((12288, 1 << 40), "does not begin a record"), ((12288, 4000), "are published"),
+                   ((8256, 1 << 63), "dropped records")]:
+    loom = loom_client.connect(sys.argv[2])
+    source = loom.define('[[source]]\nname = "book"\n[[source.field]]\nname = "n"\ntype = "u64"')["book"]
+    memory = ring(loom, source)
+    assert memory[:8] == b"LOOMRING" and [word(at) for at in (8, 16, 24, 32)] == [1, CAPACITY, 0, 0]
+    pushed = 0
+    while pushed < (20000 if fault is None else 0):
+        if word(8192) + 16 - word(4096) <= CAPACITY:
+            push(struct.pack("<Q", pushed))
+            pushed += 1
+    if fault is None:
+        word(8256, 3)
+        counts = loom.sync()
+        assert (counts["stored"], counts["dropped"]) == (20000, 3), counts
+        loom.close()
+        continue
+    word(*fault)
+    if fault[0] == 12288:
+        word(8192, 16)
+    try:
+        loom._receive(None)
+        raise AssertionError("a broken ring is accepted")
+    except loom_client.LoomError as error:
+        assert error.code == 1 and why in str(error), error
+loom = loom_client.connect(sys.argv[2])
+book = loom.status()["sources"][0]
+assert (book["stored"], book["dropped"], book["refused"]) == (20000, 3, 5), book
+print("done")
+"#;
+
+#[test]
+fn a_producer_by_the_book_is_understood_and_a_hostile_one_is_disconnected_by_name() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let daemon = Daemon::start(&place.path().join("book.loom"), "")?;
+    let said = python(BY_THE_BOOK, daemon.dir())?;
+    ensure!(said == "done\n", "{said}");
+    daemon.stop()
+}
