@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
-.PHONY: check build test test-clients test-dashboards test-fleet package package-test wheel probes fuzz lint deny bench bench-live demo clean
+.PHONY: check build test test-clients test-dashboards test-fleet environments package package-test wheel probes fuzz lint deny bench bench-live demo clean
 
 CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR := $(abspath $(CARGO_TARGET_DIR))
@@ -116,6 +116,9 @@ demo:
 clean:
 	$(CARGO) clean
 	rm -rf dist .venv .bench-venv .clients-venv .clients-venv-v1 .superset-venv .dashboards-venv .fleet-venv
+
+# The environments of Python that the tests use.
+environments: .venv/complete .clients-venv/complete .clients-venv-v1/complete .superset-venv/complete .dashboards-venv/complete .fleet-venv/complete
 
 .venv/complete: tests/requirements.txt
 	@tests/prerequisites.sh
