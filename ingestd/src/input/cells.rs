@@ -172,7 +172,7 @@ macro_rules! floats {
                 let value: Self::Native = text.parse().ok()?;
                 // A number that overflows is none; infinity is written with letters.
                 let overflows = value.is_infinite() && text.bytes().any(|byte| byte.is_ascii_digit());
-                (!overflows).then_some(value)
+                (!overflows && keeps_integer(text, value as i128, &value)).then_some(value)
             }
             fn from_label(_: i128) -> Option<Self::Native> {
                 None
@@ -182,6 +182,17 @@ macro_rules! floats {
     )*};
 }
 floats!(Float32Type, Float64Type);
+
+/// Whether a float keeps the integer that a text of digits stands for, or is what programs write in these digits: 12345678901234567000. A text
+/// of another form is a fraction, which may be rounded.
+fn keeps_integer(text: &str, whole: i128, float: &impl Display) -> bool {
+    const KEPT_DIGITS: usize = 7;
+    let is_sign_or_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'+' | b'-');
+    text.len() <= KEPT_DIGITS
+        || !text.bytes().all(is_sign_or_digit)
+        || text.parse() == Ok(whole)
+        || float.to_string() == text.trim_start_matches('+')
+}
 
 fn primitive<T: Number>(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Cells> {
     use DataType as A;
@@ -499,6 +510,35 @@ mod tests {
             let failed: Vec<usize> = cells.failed.iter().map(|(row, _)| *row).collect();
             assert_eq!(failed, refused, "{column:?}");
         }
+    }
+
+    #[test]
+    fn a_float_keeps_an_integer_or_refuses_it() {
+        let parsed = <types::Float64Type as Number>::parse;
+        for text in [
+            "9007199254740993",
+            "-9007199254740993",
+            "123456789012345678",
+            "+9007199254740993",
+        ] {
+            assert_eq!(parsed(text), None, "{text}");
+        }
+        let huge = format!("1{}", "0".repeat(300));
+        for text in [
+            "9007199254740992",
+            "12345678901234567000",
+            "0.12345678901234567890123",
+            "00000000005",
+            "-1e300",
+            &huge,
+        ] {
+            assert_eq!(parsed(text), text.parse().ok(), "{text}");
+        }
+        let parsed = <types::Float32Type as Number>::parse;
+        assert_eq!(
+            (parsed("16777217"), parsed("16777216")),
+            (None, Some(16_777_216.0))
+        );
     }
 
     proptest! {

@@ -298,6 +298,16 @@ impl Plan {
                 empty_is_null: field.nullable || !is_text(field.ty),
             }));
         }
+        if wanted.is_empty() && !def.fields.is_empty() && keys.iter().any(|key| !is_ts(key, ts)) {
+            let given: Vec<_> = columns.iter().map(|column| column.name.as_str()).collect();
+            let fields: Vec<_> = def.fields.iter().map(|field| field.name.as_str()).collect();
+            bail!(
+                "cannot load {input} into source '{}': none of its columns ({}) is a field of it ({}); load into another source",
+                def.name,
+                given.join(", "),
+                fields.join(", ")
+            );
+        }
         let mut own_time = None;
         if let Some(ts) = ts {
             let Some(column) = columns.iter().position(|column| column.name == ts) else {

@@ -170,6 +170,11 @@ impl<F: TextFormat> Reader for TextReader<F> {
             }
             // Bytes that are left over are blank lines up to here, or the beginning of a row.
             if !self.blocks.fill()? && self.blocks.data().is_empty() {
+                // What ends too early is known only now.
+                let last = self.parse();
+                if last.count > 0 {
+                    return Ok(Some(last));
+                }
                 self.format.end();
                 return Ok(None);
             }

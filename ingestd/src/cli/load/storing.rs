@@ -185,7 +185,7 @@ impl<'a> Storing<'a> {
             Some(sink) => sink.finish(),
             None => (Finished::default(), Ok(())),
         };
-        if !reason.is_empty() {
+        if counts.refused > 0 {
             eprintln!(
                 "ingestd: the daemon refused {}; the last one: {reason}",
                 counted(counts.refused, "row"),

@@ -76,13 +76,18 @@ struct Keys {
 }
 
 impl Keys {
-    /// Takes an object apart; one that cannot be read leaves nothing behind.
+    /// Takes an object apart; what is no object leaves nothing behind. The keys of one with two values for a name are seen, so that they are
+    /// columns, and its row is refused.
     fn read<'a>(&mut self, text: &'a [u8], values: &mut Values<'a>) -> Result<(), Unread> {
         let known = self.samples.len();
         let parsed = parse_object(text, values, self);
-        if parsed.is_err() {
-            self.samples.truncate(known);
-            self.numbers.retain(|_, number| *number < known);
+        match &parsed {
+            Ok(()) => {}
+            Err(Unread::Twice(_)) => self.see(values),
+            Err(Unread::NoObject(_)) => {
+                self.samples.truncate(known);
+                self.numbers.retain(|_, number| *number < known);
+            }
         }
         parsed
     }

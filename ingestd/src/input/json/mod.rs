@@ -215,8 +215,7 @@ mod tests {
         ));
         assert_eq!(loaded.fields(), ["a.b i64?", "c i64?"]);
         assert_eq!(loaded.lines(), ["1|1", "7|6"]);
-        let reason =
-            |name: &str| format!("it has two values of key '{name}', and one of them is wrong");
+        let reason = |name: &str| format!("it has two values for the name '{name}'");
         let refused = [(2, reason("a.b")), (3, reason("c")), (4, reason("a.b"))];
         assert_eq!(loaded.refused, refused);
         let only = try_load(b"{\"a\":{\"b\":5},\"a.b\":4}\n", Format::Json, options());
@@ -225,6 +224,10 @@ mod tests {
             error.ends_with(&format!("the first: {}", reason("a.b"))),
             "{error}"
         );
+        let first = json("{\"a\":{\"b\":5},\"a.b\":4}\n{\"x\":1}\n{\"a\":{\"b\":6}}\n");
+        assert_eq!(first.fields(), ["a.b i64?", "x i64?"]);
+        assert_eq!(first.lines(), ["-|1", "6|-"]);
+        assert_eq!(first.refused, [(1, reason("a.b"))]);
         let field = "[[source.field]]\nname = \"ts_\"\ntype = \"i64\"\n";
         let loaded = load(
             b"{\"ts\":1,\"ts_\":2}\n{\"ts\":3}\n",
@@ -368,6 +371,16 @@ mod tests {
         assert!(
             refused[3].1.contains("the file is cut short"),
             "{refused:?}"
+        );
+        let field = "[[source.field]]\nname = \"a\"\ntype = \"i64\"\n";
+        let unsampled = load(b"[{\"a\":1},{\"a\":2}", Format::Json, declared(field));
+        assert_eq!(unsampled.lines(), ["1", "2"]);
+        assert_eq!(
+            unsampled.refused,
+            [(
+                3,
+                "the array does not end: the file is cut short".to_owned()
+            )]
         );
         let unended = json("[{\"a\":1},{\"a\":2}");
         assert_eq!(unended.lines(), ["1", "2"]);

@@ -339,7 +339,7 @@ impl Position {
         let error = match error {
             Unread::NoObject(error) => error,
             Unread::Twice(name) => {
-                return format!("it has two values of key '{name}', and one of them is wrong");
+                return format!("it has two values for the name '{name}'");
             }
         };
         let text = error.to_string();
