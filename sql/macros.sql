@@ -39,14 +39,14 @@ CREATE OR REPLACE TEMP MACRO loom_near(dir, source, hits, width, at := NULL) AS 
         ON found.ts >= around.hit - width::INTERVAL AND found.ts < around.hit + width::INTERVAL;
 
 -- The records of a window, each with the latest record of another source up to its time, which is at most
--- lookback (a second) before the window: a STRUCT named latest, NULL where there is none. A longer lookback reads as much more of the other source. Without a window
--- both sources are read whole.
+-- lookback (a second) before the window: a STRUCT named latest, NULL where there is none. A longer lookback reads as much more of the
+-- other source. Without a window both sources are read whole.
 CREATE OR REPLACE TEMP MACRO loom_asof(dir, source, other, t_from := NULL, t_to := NULL, last := NULL, lookback := NULL, at := NULL) AS TABLE
     SELECT found.*, CASE WHEN latest.ts_ns IS NOT NULL THEN latest END AS latest
     FROM loom_scan(dir, source::VARCHAR, t_from := t_from::TIMESTAMPTZ, t_to := t_to::TIMESTAMPTZ, last := last::INTERVAL, at := "at") AS found
     ASOF LEFT JOIN loom_scan(dir, other::VARCHAR, t_to := t_to::TIMESTAMPTZ, at := "at",
-        t_from := t_from::TIMESTAMPTZ - coalesce(lookback::INTERVAL, INTERVAL 1 SECOND),
-        last := last::INTERVAL + coalesce(lookback::INTERVAL, INTERVAL 1 SECOND)) AS latest
+        t_from := t_from::TIMESTAMPTZ - greatest(coalesce(lookback::INTERVAL, INTERVAL 1 SECOND), INTERVAL 0 SECOND),
+        last := last::INTERVAL + greatest(coalesce(lookback::INTERVAL, INTERVAL 1 SECOND), INTERVAL 0 SECOND)) AS latest
         ON found.ts_ns >= latest.ts_ns
     WHERE CASE WHEN lookback::INTERVAL < INTERVAL 0 SECOND THEN error('loom_asof: lookback must not be negative: it is ' || lookback) ELSE true END;
 

@@ -294,4 +294,15 @@ mod tests {
             .expect_err("an error stays one");
         assert_eq!(error.to_string(), "dir/LOCK: no space");
     }
+
+    #[test]
+    fn a_refused_permission_names_the_remedy() {
+        let error = Error::io("dir/loom.json", io::ErrorKind::PermissionDenied.into());
+        let said = error.to_string();
+        assert!(
+            said.starts_with("dir/loom.json: permission denied; "),
+            "{said}"
+        );
+        assert!(said.contains("[access] group"), "{said}");
+    }
 }

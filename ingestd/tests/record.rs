@@ -307,6 +307,42 @@ fn exactly_the_packets_that_were_sent_are_recorded_into_a_daemon_that_runs() {
 }
 
 #[test]
+fn packets_that_found_the_buffer_full_are_counted_and_the_source_is_not_complete() {
+    const SENT: u32 = 3000;
+    if !may_record() {
+        return;
+    }
+    let scene = scene();
+    let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = receiver.local_addr().unwrap();
+    let port = to.port().to_string();
+    let child = scene.start(&["packets", "-i", "lo", "udp", "port", &port], "packet");
+    // A tcpdump that stands still takes nothing from the buffer of 64 MiB.
+    let children = format!("/proc/{0}/task/{0}/children", child.id());
+    let tcpdump = std::fs::read_to_string(children).unwrap();
+    let tcpdump = Pid::from_raw(tcpdump.trim().parse().unwrap()).unwrap();
+    kill_process(tcpdump, Signal::STOP).unwrap();
+    let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for _ in 0..SENT {
+        sender.send_to(&[7; 50_000], to).unwrap();
+    }
+    kill_process(tcpdump, Signal::CONT).unwrap();
+    let output = interrupt(child);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let snapshot = Directory::open(&scene.dir).unwrap().snapshot().unwrap();
+    let losses = snapshot.losses(&Poll::never()).unwrap();
+    assert!(
+        losses.iter().all(|loss| loss.stage == "kernel"),
+        "{losses:?}"
+    );
+    let lost: u64 = losses.iter().map(|loss| loss.records.unwrap()).sum();
+    let stored = scene.payloads("packet").len() as u64;
+    assert!(lost > 0 && stored > 0, "{lost} lost, {stored} stored");
+    assert_eq!(lost + stored, u64::from(SENT), "{}", stdout(&output));
+    assert!(!scene.is_complete("packet"));
+}
+
+#[test]
 fn an_interface_that_disappears_is_named() {
     if !may_record() {
         return;

@@ -20,7 +20,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import loom_duckdb
-from loom_duckdb.fleet import _load
+from loom_duckdb.fleet import load_statement
 from loom_duckdb.spark import LoomDataSource
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,14 +77,14 @@ def serve(directory: Path, place: Path, port: int, token: str = TOKEN, scripts: 
 
 def write_loads(file: Path) -> None:
     """Write the statements that load Loom and Quack."""
-    file.write_text(f"LOAD '{loom_duckdb.extension_path()}';\n{_load('httpfs')};\n{_load('quack')};\n")
+    file.write_text(f"LOAD '{loom_duckdb.extension_path()}';\n{load_statement('httpfs')};\n{load_statement('quack')};\n")
 
 
 def client() -> duckdb.DuckDBPyConnection:
     """Open a DuckDB that can ask hosts."""
     db = duckdb.connect()
     for name in ("httpfs", "quack"):
-        db.execute(_load(name))
+        db.execute(load_statement(name))
     db.execute("SET http_retries = 0")
     return db
 

@@ -76,7 +76,7 @@ fn same_answers_later(folder: &Path, session: &str) -> Result<()> {
     let demo = "target/release/ingestd demo demo.loom --seconds 60 &\nsleep 5";
     let ask = format!("duckdb -unsigned -noheader -csv <<'SQL'\n{queries}\nSQL");
     std::fs::remove_dir_all(folder.join("demo.loom"))?;
-    let early = run_session(folder, &format!("{demo}\n{ask} 2>&1"))?;
+    let early = run_session(folder, &format!("{demo}\n{ask}"))?;
     let late = run(folder, "bash", &["-euc", &ask])?;
     // A line with a comma and no number is an index; three numbers are count, max and the quantile.
     let numbers = |line: &str| -> Option<Vec<f64>> {

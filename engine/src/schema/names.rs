@@ -122,6 +122,8 @@ mod tests {
     fn names_are_limited_in_length_and_characters() {
         assert!(check_name("source", "../../x").is_ok());
         assert!(check_name("source", &"x".repeat(255)).is_ok());
+        let empty = check_name("index", "").unwrap_err().to_string();
+        assert_eq!(empty, "the name of the index is empty");
         for bad in ["", "a\0b", "a\nb", "\u{85}"] {
             assert!(check_name("source", bad).is_err(), "{bad:?}");
         }

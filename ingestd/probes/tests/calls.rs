@@ -203,9 +203,15 @@ fn calls_of_a_shell(follow: bool, calls: u64) -> Option<u64> {
         follow,
         ..getppid()
     };
-    let mut probe = open(&filter)?;
+    let opened = open(&filter);
+    let begun = shell.stdin.take();
+    let Some(mut probe) = opened else {
+        drop(begun);
+        shell.wait().unwrap();
+        return None;
+    };
     probe.arm().unwrap();
-    drop(shell.stdin.take());
+    drop(begun);
     let (payloads, counts, _) = record(probe, shell);
     assert_eq!(counts.lost(), 0, "{counts:?}");
     // The shell itself asks for its parent's id too, before and after.

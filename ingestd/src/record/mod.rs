@@ -8,6 +8,7 @@ mod child;
 mod command;
 mod drainer;
 mod outlet;
+mod packet_counts;
 mod packets;
 mod pagecache;
 mod rows;

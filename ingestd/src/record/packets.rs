@@ -14,6 +14,7 @@ use rustix::process::Signal;
 
 use super::child::{Line, Program, Stream, send_lines};
 use super::outlet::Outlet;
+use super::packet_counts::PacketCounts;
 use super::rows::{Rows, store};
 use super::{Capture, Ending};
 use crate::input::{Format, LoadOptions};
@@ -25,6 +26,8 @@ const TICK: Duration = Duration::from_millis(20);
 const BLOCK: Duration = Duration::from_millis(1100);
 /// How often `tcpdump` is asked what was dropped.
 const SECOND: Duration = Duration::from_secs(1);
+/// Why packets are lost.
+const FULL: &str = "the kernel's buffer for tcpdump was full";
 /// The kernel's buffer for the capture, in KiB.
 const BUFFER_KIB: &str = "65536";
 
@@ -93,7 +96,7 @@ impl Capture for PacketCapture {
             messages,
             rows,
         } = *self;
-        let mut dropped = follow(
+        let mut counts = follow(
             &program,
             interface.as_deref(),
             &messages,
@@ -105,29 +108,16 @@ impl Capture for PacketCapture {
         let status = program.wait_a_little()?;
         let mut last_words = String::new();
         for line in messages.iter() {
-            match dropped_in(&line.text) {
-                Some(count) => dropped.report(count, outlet)?,
-                None if !is_count(&line.text) => last_words = line.text,
-                None => {}
+            if !counts.read(&line.text) {
+                last_words = line.text;
             }
         }
+        outlet.lost(counts.take_lost_at_the_end(), FULL)?;
         if !is_asked {
             let said = last_words.trim_start_matches("tcpdump: ");
             bail!("tcpdump ended by itself ({status}): {said}");
         }
         Ok(Ending::default())
-    }
-}
-
-/// What the kernel dropped before `tcpdump` saw it, as far as it is in the ledger.
-#[derive(Default)]
-struct Dropped(u64);
-
-impl Dropped {
-    fn report(&mut self, count: u64, outlet: &Outlet) -> anyhow::Result<()> {
-        let more = count.saturating_sub(self.0);
-        self.0 += more;
-        outlet.lost(more, "the kernel's buffer for tcpdump was full")
     }
 }
 
@@ -139,9 +129,9 @@ fn follow(
     rows: Rows,
     outlet: &Outlet,
     stop: &AtomicBool,
-) -> anyhow::Result<Dropped> {
+) -> anyhow::Result<PacketCounts> {
     let batches = rows.read()?;
-    let mut dropped = Dropped::default();
+    let mut counts = PacketCounts::new(interface == Some("lo"));
     let mut asked = Instant::now();
     let mut was_up = true;
     let mut end_at = None;
@@ -165,17 +155,15 @@ fn follow(
                 );
             }
             was_up = is_up;
-            for count in messages
-                .try_iter()
-                .filter_map(|line| dropped_in(&line.text))
-            {
-                dropped.report(count, outlet)?;
+            for line in messages.try_iter() {
+                counts.read(&line.text);
             }
+            outlet.lost(counts.take_lost(), FULL)?;
         }
         match batches.recv_timeout(TICK) {
             Ok(batch) => store(&batch?, outlet)?,
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Ok(dropped),
+            Err(RecvTimeoutError::Disconnected) => return Ok(counts),
         }
     }
 }
@@ -204,25 +192,6 @@ fn wait_until_it_listens(messages: &Receiver<Line>) -> anyhow::Result<()> {
     bail!("tcpdump cannot capture: {said}");
 }
 
-/// How many packets the kernel dropped, if the line says so.
-fn dropped_in(line: &str) -> Option<u64> {
-    let mut parts = line.split(", ");
-    let part = parts.find(|part| part.ends_with(" dropped by kernel"))?;
-    let mut words = part.trim_start_matches("tcpdump: ").split(' ');
-    words.next()?.parse().ok()
-}
-
-/// Whether the line is one of the counts that `tcpdump` gives.
-fn is_count(line: &str) -> bool {
-    let ends = [
-        " captured",
-        " received by filter",
-        " dropped by kernel",
-        " dropped by interface",
-    ];
-    ends.iter().any(|end| line.ends_with(end))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,15 +199,5 @@ mod tests {
     #[test]
     fn loopback_is_up_and_what_is_not_known_is_not_down() {
         assert!(is_up("lo") && is_up("no-such-interface"));
-    }
-
-    #[test]
-    fn what_tcpdump_counts_is_read_from_both_of_its_forms() {
-        let asked = "tcpdump: 12 packets captured, 13 packets received by filter, 1 packet dropped by kernel";
-        assert_eq!(dropped_in(asked), Some(1));
-        assert_eq!(dropped_in("250 packets dropped by kernel"), Some(250));
-        assert_eq!(dropped_in("12 packets captured"), None);
-        assert!(is_count("12 packets captured"));
-        assert!(!is_count("tcpdump: pcap_loop: The interface went down"));
     }
 }

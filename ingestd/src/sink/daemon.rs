@@ -100,7 +100,7 @@ impl Sink for DaemonSink {
         let confirmed = self
             .client
             .sync_durable()
-            .context("the daemon did not confirm that the records are stored")
+            .context("the daemon did not confirm that the records are stored: they count as dropped, though it may have some")
             .and_then(|synced| {
                 let mut counts = synced.counts;
                 for count in [&mut counts.received, &mut counts.refused] {

@@ -67,7 +67,7 @@ class Fleet:
         # Each host is asked from a thread of its own, by a cursor, which has the global settings only.
         self._connection = duckdb.connect()
         for name in ("httpfs", "quack"):
-            self._connection.execute(_load(name))
+            self._connection.execute(load_statement(name))
         self._connection.execute("SET GLOBAL TimeZone = 'UTC'; SET GLOBAL http_retries = 0")
         if ca_cert_file is not None:
             self._connection.execute(f"SET GLOBAL ca_cert_file = {quoted(ca_cert_file)}; SET GLOBAL enable_server_cert_verification = true")
@@ -269,7 +269,7 @@ def _reason(error: duckdb.Error) -> str:
     return str(error).partition("\n\nLINE ")[0].strip()
 
 
-def _load(extension: str) -> str:
+def load_statement(extension: str) -> str:
     """Load an extension of DuckDB: from PyPI's package of this version if it is installed, else from DuckDB's own folder."""
     package = importlib.util.find_spec(f"duckdb_extension_{extension}")
     if package is not None and package.origin is not None:
