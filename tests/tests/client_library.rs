@@ -163,19 +163,20 @@ def ring(loom, source):
     loom.socket.sendall(struct.pack("<IBBHIHHQ", 16, 0x0C, 0, 0, loom.request, source, 0, CAPACITY))
     frame, descriptors, _, _ = socket.recv_fds(loom.socket, 20, 1)
     assert frame[4] == 0x8C and struct.unpack("<Q", frame[12:]) == (CAPACITY,), frame
-    return mmap.mmap(descriptors[0], CAPACITY + 12288)
+    # As words: each is stored whole.
+    return memoryview(mmap.mmap(descriptors[0], CAPACITY + 12288)).cast("Q")
 
 def word(at, value=None):
     if value is None:
-        return struct.unpack_from("<Q", memory, at)[0]
-    struct.pack_into("<Q", memory, at, value)
+        return memory[at // 8]
+    memory[at // 8] = value
 
 def push(payload):
     tail = word(8192)
-    bytes_ = struct.pack("<Q", len(payload)) + payload + bytes(-len(payload) % 8)
-    for at in range(0, len(bytes_), 8):
-        struct.pack_into("<8s", memory, 12288 + (tail + at) % CAPACITY, bytes_[at:at + 8])
-    word(8192, tail + len(bytes_))
+    record = struct.pack("<Q", len(payload)) + payload + bytes(-len(payload) % 8)
+    for at, (value,) in enumerate(struct.iter_unpack("<Q", record)):
+        word(12288 + (tail + 8 * at) % CAPACITY, value)
+    word(8192, tail + len(record))
 
 for fault, why in [(None, None), ((8192, 7), "producer's counter"), ((8192, 1 << 40), "producer's counter"),
                    ((12288, 1 << 40), "does not begin a record"), ((12288, 4000), "are published"),
@@ -183,7 +184,7 @@ for fault, why in [(None, None), ((8192, 7), "producer's counter"), ((8192, 1 <<
     loom = loom_client.connect(sys.argv[2])
     source = loom.define('[[source]]\nname = "book"\n[[source.field]]\nname = "n"\ntype = "u64"')["book"]
     memory = ring(loom, source)
-    assert memory[:8] == b"LOOMRING" and [word(at) for at in (8, 16, 24, 32)] == [1, CAPACITY, 0, 0]
+    assert bytes(memory[:1]) == b"LOOMRING" and [word(at) for at in (8, 16, 24, 32)] == [1, CAPACITY, 0, 0]
     pushed = 0
     while pushed < (20000 if fault is None else 0):
         if word(8192) + 16 - word(4096) <= CAPACITY:

@@ -100,9 +100,7 @@ impl RingClient {
         };
         match ring.push(payload) {
             Ok(()) => Ok(()),
-            Err(PushError::Full) => overload(&self.client, ring, payload),
-            Err(PushError::Closed) => Err(end_of(&self.client)),
-            Err(error) => Err(error.into()),
+            Err(why) => not_pushed(&self.client, ring, payload, why),
         }
     }
 
@@ -132,10 +130,15 @@ impl Drop for RingClient {
     }
 }
 
-/// A record found its ring full.
+/// What becomes of a record that its ring did not take.
 #[cold]
-fn overload(client: &Client, ring: &mut Producer, payload: &[u8]) -> Result<(), ClientError> {
-    if ring.when_full() == WhenFull::Drop {
+fn not_pushed(
+    client: &Client,
+    ring: &mut Producer,
+    payload: &[u8],
+    mut why: PushError,
+) -> Result<(), ClientError> {
+    if why == PushError::Full && ring.when_full() == WhenFull::Drop {
         ring.drop_one();
         let looks = ring.dropped().is_multiple_of(DROPS_PER_LOOK);
         if looks && client.is_hung_up(Duration::ZERO) {
@@ -143,21 +146,22 @@ fn overload(client: &Client, ring: &mut Producer, payload: &[u8]) -> Result<(), 
         }
         return Ok(());
     }
-    loop {
+    while why == PushError::Full {
         if client.is_hung_up(LOOK_AGAIN) {
             return Err(end_of(client));
         }
         match ring.push(payload) {
             Ok(()) => return Ok(()),
-            Err(PushError::Full) => {}
-            Err(PushError::Closed) => return Err(end_of(client)),
-            Err(error) => return Err(error.into()),
+            Err(again) => why = again,
         }
+    }
+    match why {
+        PushError::Closed => Err(end_of(client)),
+        why => Err(why.into()),
     }
 }
 
 /// Why the daemon closed the ring or the connection.
-#[cold]
 fn end_of(client: &Client) -> ClientError {
     match client.sync() {
         Err(error) => error,

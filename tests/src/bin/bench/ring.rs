@@ -19,9 +19,9 @@ use super::options::Sizes;
 use super::payloads::{Payloads, RECORD_BYTES, SOURCE, sources_toml};
 use super::table::Line;
 
-/// Records of one burst: they fit into a ring, so that a push waits for nobody.
-const BURST_RECORDS: usize = 1 << 16;
-const BURSTS: usize = 20;
+/// Records of one burst, as an application makes them between two looks of the daemon; a push waits for nobody.
+const BURST_RECORDS: usize = 1 << 13;
+const BURSTS: usize = 100;
 /// A record with its stamp and the word before it.
 const SLOT_BYTES: usize = RECORD_BYTES + 16;
 
@@ -45,7 +45,6 @@ fn pushes(daemon: &Daemon, payloads: &Payloads, sizes: &Sizes) -> Result<Vec<Lin
     let mut ways: [Figures; 3] = Default::default();
     for _ in 0..sizes.runs {
         for (way, figures) in ways.iter_mut().enumerate() {
-            let mut spent = Duration::ZERO;
             for _ in 0..BURSTS {
                 let watch = Stopwatch::start();
                 match way {
@@ -53,11 +52,10 @@ fn pushes(daemon: &Daemon, payloads: &Payloads, sizes: &Sizes) -> Result<Vec<Lin
                     1 => push_all(&mut client, plain, payloads)?,
                     _ => push_all(&mut client, stamped, payloads)?,
                 }
-                spent += watch.cost().wall;
+                let spent = watch.cost().wall;
+                figures.push(spent.as_nanos() as f64 / BURST_RECORDS as f64);
                 client.sync()?;
             }
-            let pushed = (BURSTS * BURST_RECORDS) as f64;
-            figures.push(spent.as_nanos() as f64 / pushed);
         }
     }
     let synced = client.close()?;
@@ -71,7 +69,8 @@ fn pushes(daemon: &Daemon, payloads: &Payloads, sizes: &Sizes) -> Result<Vec<Lin
         peer_figure: format!("{memcpy} ns"),
         owed: owed.to_owned(),
         how: format!(
-            "bursts of {BURST_RECORDS} records into a ring of 8 MiB, which the daemon takes meanwhile; a sync after each, not counted"
+            "{} bursts of {BURST_RECORDS} records into a ring of 8 MiB, which the daemon takes meanwhile; a sync after each, not counted",
+            sizes.runs * BURSTS
         ),
         ..Line::default()
     };
