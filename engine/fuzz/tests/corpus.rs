@@ -45,7 +45,7 @@ const DECODERS: [(&str, &[&str]); 27] = [
 ];
 
 /// Messages that no file of the corpus can reach, and why.
-const BEYOND: [(&str, &str); 21] = [
+const BEYOND: [(&str, &str); 22] = [
     (
         "a configuration has chunks of at most",
         "a broken invariant of our own",
@@ -87,6 +87,10 @@ const BEYOND: [(&str, &str); 21] = [
     (
         ", which has no bytes",
         "what has no bytes is not even read as a type",
+    ),
+    (
+        "there are no",
+        "of a directory without sources: a definition has fields",
     ),
     ("' has more than", "65,536 labels take a megabyte"),
     (
