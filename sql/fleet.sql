@@ -34,7 +34,7 @@ CREATE OR REPLACE TEMP MACRO fleet_frozen(question := 'FROM host_snapshot()') AS
 -- Each source, or the one that is named: on how many hosts it is and how much it has; differs names the fields that not every host has with the same type.
 CREATE OR REPLACE TEMP MACRO fleet_sources(source := NULL) AS TABLE
     WITH found AS (FROM fleet_ask('FROM host_sources()' || CASE WHEN source IS NULL THEN '' ELSE ' WHERE name = ' || fleet_quoted(source) END)),
-        fields AS (SELECT name, unnest(string_split(fields, ', ')) AS field, host FROM found),
+        fields AS (SELECT name, unnest(string_split(replace(fields, ' nullable', ''), ', ')) AS field, host FROM found),
         sources AS (SELECT name, count(*) AS hosts, sum(records)::BIGINT AS records, min(first_ts) AS first_ts, max(last_ts) AS last_ts
             FROM found GROUP BY name),
         differences AS (

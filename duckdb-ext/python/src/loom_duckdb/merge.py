@@ -67,11 +67,11 @@ def _pick(rank: Rank, values: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def differences(fields: Mapping[str, str], columns: Sequence[str] | None) -> list[str]:
-    """Say which fields are not the same on all hosts, as sentences. `fields` is each host's list, such as `id i64, op utf8`."""
+    """Say which fields are not the same on all hosts, as sentences. `fields` is each host's list, such as `id i64, op utf8 nullable`."""
     types: dict[str, dict[str, str]] = {}
     for host, listed in fields.items():
         for each in listed.split(", "):
-            name, _, kind = each.rpartition(" ")
+            name, _, kind = each.removesuffix(" nullable").rpartition(" ")
             types.setdefault(name, {})[host] = kind
     found = []
     for name, by_host in sorted(types.items()):
