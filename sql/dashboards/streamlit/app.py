@@ -32,8 +32,8 @@ def pictures(minutes):
     right.metric("slowest of the window", f"{seconds['slowest'].max():,.0f} µs" if len(seconds) else "none")
     left.area_chart(seconds, x="bucket", y="count", x_label="", y_label="requests per second")
     right.line_chart(seconds, x="bucket", y=["slowest", "p99", "p50"], x_label="", y_label="latency, µs")
-    st.caption("Requests of 250 µs or more, the slowest first")
-    slow = "FROM live.redis_request WHERE ts >= now() - to_minutes($1) AND latency_ns >= 250_000 ORDER BY latency_ns DESC LIMIT 100"
+    st.caption("Requests of 300 µs or more, the slowest first")
+    slow = "FROM live.redis_request WHERE ts >= now() - to_minutes($1) AND latency_ns >= 300_000 ORDER BY latency_ns DESC LIMIT 100"
     st.dataframe(
         db.execute(f"SELECT ts, op, key, latency_ns / 1000 AS latency_us {slow}", [minutes]).df(), hide_index=True, width="stretch"
     )
