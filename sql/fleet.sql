@@ -56,6 +56,9 @@ CREATE OR REPLACE TEMP MACRO fleet_aggregate(source, index, bucket := NULL, t_fr
         ', t_from := ', fleet_instant(t_from), ', t_to := ', fleet_instant(t_to), ', at := {at})')) AS found
     GROUP BY found.bucket ORDER BY found.bucket;
 
+-- The number as it is written, with 15 decimal places: 0.07 of 100 is 7, and the product of doubles is more.
+CREATE OR REPLACE TEMP MACRO fleet_decimal(q) AS q::VARCHAR::DECIMAL(18, 15);
+
 -- The first round of an exact quantile: the bin that holds its rank, from the bins of all hosts. Hosts with different bins are refused.
 --
 --   SET VARIABLE fleet = fleet_frozen();
@@ -68,7 +71,7 @@ CREATE OR REPLACE TEMP MACRO fleet_bin(source, index, q, t_from := NULL, t_to :=
             'hash(arg_max(concat(value, '' '', filter, '' '', bins), since_addr)) AS definition FROM host_indexes() WHERE source = ',
             fleet_quoted(source), ' AND index = ', fleet_quoted(index), ') AS defined'))),
         merged AS (SELECT lower, upper, sum(count) AS count, any_value(field) AS field FROM found GROUP BY lower, upper),
-        ranked AS (SELECT *, sum(count) OVER (ORDER BY lower NULLS FIRST) AS reached, greatest(1, ceil(q * sum(count) OVER ())) AS rank FROM merged)
+        ranked AS (SELECT *, sum(count) OVER (ORDER BY lower NULLS FIRST) AS reached, greatest(1, ceil(fleet_decimal(q) * (sum(count) OVER ())::DECIMAL(20, 0))) AS rank FROM merged)
     SELECT CASE
         WHEN (SELECT count(DISTINCT definition) FROM found) > 1 THEN error(concat('the hosts define the index ', index, ' of ', source,
             ' in different ways: ', (SELECT string_agg(hosts, ' unlike ' ORDER BY hosts)

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,6 +21,10 @@ from pyspark.sql import SparkSession
 import loom_duckdb
 from loom_duckdb.fleet import load_statement
 from loom_duckdb.spark import LoomDataSource
+
+from daemon import ingestd, records, until
+
+__all__ = ["ingestd"]
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "a-token-for-tests-0123456789"
@@ -97,14 +100,6 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="session")
-def ingestd() -> str:
-    """Return the path of the daemon's program."""
-    program = os.environ.get("INGESTD", "")
-    assert Path(program).is_file(), "set INGESTD to the built program, such as target/release/ingestd"
-    return program
-
-
-@pytest.fixture(scope="session")
 def hosted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Host]]:
     """Return a function that serves a directory; all end with the session."""
     started: list[Host] = []
@@ -167,7 +162,7 @@ def three(tmp_path_factory: pytest.TempPathFactory, ingestd: str, hosted: Callab
             command = [ingestd, "demo", place / f"{name}.loom", "--seconds", "900", "--rate", str(rate)]
             running.callback(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).kill)
         with loom_duckdb.connect() as db:
-            until(lambda: all(records(db, place / f"{name}.loom") > 5_000 for name in "abc"))
+            until(lambda: all(records(db, place / f"{name}.loom", "redis_request") > 5_000 for name in "abc"))
         yield {name: hosted(place / f"{name}.loom") for name in "abc"}
 
 
@@ -190,22 +185,6 @@ def spark() -> Iterator[SparkSession]:
     session.dataSource.register(LoomDataSource)
     yield session
     session.stop()
-
-
-def records(db: duckdb.DuckDBPyConnection, directory: Path) -> int:
-    """Count the requests of a daemon of the demonstration; 0 where the directory does not exist yet."""
-    try:
-        return db.execute(f"SELECT count(*) FROM loom_scan('{directory}', 'redis_request')").fetchall()[0][0]
-    except duckdb.Error:
-        return 0
-
-
-def until(holds: Callable[[], bool], seconds: float = 60) -> None:
-    """Wait for a condition."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "the condition did not come about"
-        time.sleep(0.05)
 
 
 class CountingProxy:

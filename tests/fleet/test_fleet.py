@@ -102,6 +102,20 @@ def test_macros_give_the_exact_quantile_in_two_rounds(asked: duckdb.DuckDBPyConn
         assert found == union.execute(f"SELECT quantile_disc(latency_us, {q}) FROM records").fetchone()
 
 
+def test_the_rank_of_a_quantile_is_that_of_the_decimal_as_it_is_written(load: Callable[..., Path], hosted: Callable[..., Host]) -> None:
+    rows = "SELECT TIMESTAMP '2026-03-01' + to_microseconds(i) AS ts, i AS latency_us FROM range(100) AS numbers(i)"
+    address = hosted(load("hundred", rows, "--index", "latency_us")).address
+    # The product of doubles is above the whole number for each of these.
+    written = {0.07: 6, 0.14: 13, 0.28: 27, 0.55: 54, 0.56: 55}
+    found = loom_duckdb.Fleet({"one": address}, TOKEN).quantiles("request", "latency_us", list(written)).table
+    assert found["value"].to_pylist() == list(written.values())
+    db = sql_fleet({"one": address})
+    for q, value in written.items():
+        for text in (str(q), f"{q}::DOUBLE"):
+            db.execute(f"SET VARIABLE bin = fleet_bin('request', 'latency_us', {text})")
+            assert db.execute("SELECT fleet_quantile('request', 'latency_us', getvariable('bin'))").fetchone() == (value,), text
+
+
 def test_macros_give_the_top_and_the_tail_of_all_hosts(asked: duckdb.DuckDBPyConnection, union: duckdb.DuckDBPyConnection) -> None:
     top = asked.execute("SELECT host, id, latency_us FROM fleet_top('request', 'latency_us', 'latency_us', 10)").fetchall()
     expected = union.execute("SELECT host, id, latency_us FROM records ORDER BY latency_us DESC, ts_ns LIMIT 10").fetchall()

@@ -11,7 +11,8 @@ import pytest
 
 import loom_duckdb
 
-from conftest import TOKEN, CountingProxy, Host, free_port, serve, until
+from conftest import TOKEN, CountingProxy, Host, free_port, serve
+from daemon import until
 
 
 def refused(process: subprocess.Popen) -> str:

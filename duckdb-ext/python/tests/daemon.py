@@ -1,4 +1,4 @@
-"""A live Loom directory for the tests of clients: the demonstration's daemon. Here and in `sql/dashboards` the conftest imports it."""
+"""A live Loom directory for the tests of clients: the demonstration's daemon. The conftests here, in `sql/dashboards` and in `tests/fleet` import it."""
 
 import os
 import subprocess

@@ -7,7 +7,7 @@ pub struct Counts {
     pub emitted: u64,
     /// Records that found the ring full.
     pub failed: u64,
-    /// Ends whose beginning was not seen: it lay before the capture, or is no call (a new thread returns from the call of another).
+    /// Ends whose beginning was not seen: it lay before the capture, or does not belong to a call (a new thread returns from the call of another).
     pub unpaired: u64,
     /// Beginnings that found no slot.
     pub no_slot: u64,

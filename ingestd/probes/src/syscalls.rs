@@ -16,7 +16,7 @@ const OFFSETS: [u32; 2] = [112, 120];
 #[cfg(target_arch = "aarch64")]
 const OFFSETS: [u32; 2] = [272, 280];
 
-/// Which calls are recorded. An empty list is no filter.
+/// Which calls are recorded. An empty list selects all.
 #[derive(Clone, Debug, Default)]
 pub struct Syscalls {
     pub pids: Vec<u32>,

@@ -95,7 +95,7 @@ impl Producer {
         self.dropped
     }
 
-    /// Whether this process opened the ring, and is no fork of it.
+    /// Whether this process itself opened the ring; false in a fork.
     pub fn is_own(&self) -> bool {
         self.opener.is_this_process()
     }

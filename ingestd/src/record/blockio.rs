@@ -2,27 +2,26 @@
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, ensure};
 use loom_engine::schema::{FieldDef, FieldType, IndexDef, SourceDef, TimeKind};
-use loom_probes::{Blockio, OPERATIONS, Probe};
+use loom_probes::{Blockio, OPERATIONS};
 
-use super::drainer::{Kind, drain};
-use super::outlet::Outlet;
-use super::{Capture, Ending};
-
-struct BlockioCapture {
-    probe: Probe,
-    source: SourceDef,
-}
+use super::Capture;
+use super::drainer::{Kind, Probed};
 
 /// Attaches the programs; with a device, such as `/dev/sda`, for its requests only.
 pub fn blockio(device: Option<&Path>, source: String) -> anyhow::Result<Box<dyn Capture>> {
     let device = device.map(numbers_of).transpose()?;
-    Ok(Box::new(BlockioCapture {
+    Ok(Box::new(Probed {
         probe: Blockio { device }.open()?,
         source: definition(source),
+        columns: "op, count(*), sum(bytes), max(latency_ns)",
+        kind: Kind {
+            payload_bytes: Blockio::PAYLOAD_BYTES,
+            under_way: Blockio::under_way,
+            is_over: |_| Ok(None),
+        },
     }))
 }
 
@@ -68,41 +67,15 @@ fn definition(name: String) -> SourceDef {
     }
 }
 
-impl Capture for BlockioCapture {
-    fn source(&self) -> &SourceDef {
-        &self.source
-    }
-
-    fn query(&self, dir: &str) -> String {
-        format!(
-            "SELECT op, count(*), sum(bytes), max(latency_ns) FROM loom_scan('{dir}', '{}', last := INTERVAL 10 SECOND) GROUP BY ALL",
-            self.source.name
-        )
-    }
-
-    fn run(self: Box<Self>, outlet: &Outlet, stop: &AtomicBool) -> anyhow::Result<Ending> {
-        let kind = Kind {
-            payload_bytes: Blockio::PAYLOAD_BYTES,
-            under_way: Blockio::under_way,
-            is_over: |_| Ok(None),
-        };
-        drain(self.probe, &kind, outlet, stop)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use loom_engine::schema::Layout;
-
+    use super::super::drainer::tests::check_layout;
     use super::*;
 
     #[test]
     fn payloads_have_the_layout_that_the_source_declares() {
         let source = definition("blockio".to_owned());
-        source.validate().unwrap();
-        let layout = Layout::new(source.time, &source.fields).unwrap();
-        let payload = [0; Blockio::PAYLOAD_BYTES as usize];
-        layout.validate(&payload).unwrap();
+        check_layout(&source, Blockio::PAYLOAD_BYTES);
     }
 
     #[test]

@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use crossbeam_channel::{Sender, bounded};
+use loom_engine::schema::SourceDef;
 use loom_probes::{Clock, Counts, Probe, ProbeError, real_time};
 
+use super::Capture;
 use super::outlet::Outlet;
 use super::tally::Ending;
 use crate::counted;
@@ -39,6 +41,32 @@ struct Last {
     real_time: std::io::Result<()>,
 }
 
+/// A capture from the kernel: programs that are attached, and the source whose payloads they write.
+pub(super) struct Probed {
+    pub(super) probe: Probe,
+    pub(super) source: SourceDef,
+    /// The columns of a query to continue with; the second says which rows come first.
+    pub(super) columns: &'static str,
+    pub(super) kind: Kind,
+}
+
+impl Capture for Probed {
+    fn source(&self) -> &SourceDef {
+        &self.source
+    }
+
+    fn query(&self, dir: &str) -> String {
+        format!(
+            "SELECT {} FROM loom_scan('{dir}', '{}', last := INTERVAL 10 SECOND) GROUP BY ALL ORDER BY 2 DESC",
+            self.columns, self.source.name
+        )
+    }
+
+    fn run(self: Box<Self>, outlet: &Outlet, stop: &AtomicBool) -> anyhow::Result<Ending> {
+        drain(self.probe, &self.kind, outlet, stop)
+    }
+}
+
 /// What differs between captures from the kernel.
 pub(super) struct Kind {
     pub(super) payload_bytes: u16,
@@ -49,12 +77,7 @@ pub(super) struct Kind {
 }
 
 /// Records until `stop` is set, or no more events can come.
-pub(super) fn drain(
-    probe: Probe,
-    kind: &Kind,
-    outlet: &Outlet,
-    stop: &AtomicBool,
-) -> anyhow::Result<Ending> {
+fn drain(probe: Probe, kind: &Kind, outlet: &Outlet, stop: &AtomicBool) -> anyhow::Result<Ending> {
     let shape = Shape::Fixed {
         record_bytes: kind.payload_bytes,
     };
@@ -97,6 +120,7 @@ fn empty(
     let mut looked = Instant::now();
     let mut lost = 0;
     let mut why = None;
+    let mut batch = Vec::with_capacity(BATCH_BYTES);
     probe.arm()?;
     while !stop.load(Ordering::Relaxed) && why.is_none() {
         if looked.elapsed() >= SECOND {
@@ -110,10 +134,12 @@ fn empty(
             lost = counted;
             why = (kind.is_over)(&mut probe)?;
         }
-        let mut batch = Vec::with_capacity(BATCH_BYTES);
         if probe.drain(clock, &mut batch, BATCH_BYTES) == 0 {
             thread::sleep(TICK);
-        } else if queue.send(Drained::Batch(batch)).is_err() {
+            continue;
+        }
+        let full = std::mem::replace(&mut batch, Vec::with_capacity(BATCH_BYTES));
+        if queue.send(Drained::Batch(full)).is_err() {
             break;
         }
     }
@@ -150,5 +176,19 @@ fn ending(last: &Last, under_way: u64) -> Ending {
     Ending {
         why: last.why.map(str::to_owned),
         notes,
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use loom_engine::schema::{Layout, SourceDef};
+
+    /// The programs write payloads of the layout that the source declares.
+    pub fn check_layout(source: &SourceDef, payload_bytes: u16) {
+        source.validate().unwrap();
+        let layout = Layout::new(source.time, &source.fields).unwrap();
+        layout
+            .validate(&vec![0; usize::from(payload_bytes)])
+            .unwrap();
     }
 }

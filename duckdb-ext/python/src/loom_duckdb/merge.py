@@ -3,7 +3,9 @@
 `fleet` calls it, with Arrow tables that have the column `host`. It asks no host.
 """
 
+import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import duckdb
@@ -31,19 +33,23 @@ def merged_aggregate(connection: duckdb.DuckDBPyConnection, rows: pyarrow.Table,
 
 
 def wanted_bins(connection: duckdb.DuckDBPyConnection, bins: pyarrow.Table, quantiles: Sequence[float]) -> list[Rank]:
-    """Return where each quantile lies in the merged bins; nothing where there is no value.
+    """Return where each quantile lies in the merged bins; an empty list if there is no value.
 
-    The rank among all values is max(1, ceil(q * n)), as DuckDB's quantile_disc has it.
+    The rank among all values is max(1, ceil(q * n)), where q is the decimal that is written, as in loom_aggregate: 0.07 of 100 is 7, and the
+    product of doubles is more.
     """
+    total = _ask(connection, bins, "SELECT sum(count)::BIGINT AS total FROM answers").to_pylist()[0]["total"]
+    if not total:
+        return []
+    ranks = [max(1, math.ceil(Fraction(str(q)) * total)) for q in quantiles]
     rows = _ask(
         connection,
         bins,
-        f"""WITH merged AS (SELECT lower, upper, sum(count) AS n FROM answers GROUP BY lower, upper),
-                counted AS (SELECT *, sum(n) OVER (ORDER BY lower NULLS FIRST) AS reached, sum(n) OVER () AS total FROM merged),
-                wanted AS (SELECT unnest({[float(q) for q in quantiles]}::DOUBLE[]) AS quantile)
-            SELECT quantile, lower, upper, (greatest(1, ceil(quantile * total)) - reached + n)::BIGINT AS rank
-            FROM wanted, counted WHERE greatest(1, ceil(quantile * total)) <= reached
-            QUALIFY row_number() OVER (PARTITION BY quantile ORDER BY reached) = 1 ORDER BY quantile""",
+        f"""WITH merged AS (SELECT lower, upper, sum(count)::BIGINT AS n FROM answers GROUP BY lower, upper),
+                counted AS (SELECT *, sum(n) OVER (ORDER BY lower NULLS FIRST)::BIGINT AS reached FROM merged),
+                wanted AS (SELECT unnest({[float(q) for q in quantiles]}::DOUBLE[]) AS quantile, unnest({ranks}::BIGINT[]) AS rank)
+            SELECT quantile, lower, upper, rank - (reached - n) AS rank
+            FROM wanted, counted WHERE rank > reached - n AND rank <= reached ORDER BY quantile""",
     )
     return [Rank(**row) for row in rows.to_pylist()]
 

@@ -105,7 +105,7 @@ impl Drainer {
                     if end {
                         drained.ring.close();
                     }
-                    drained.goal = Some(drained.ring.end());
+                    drained.goal = drained.ring.end();
                 }
                 self.waiting.push(Waiting { peer, end, done });
             }

@@ -77,9 +77,9 @@ impl Ring {
         self.consumer.close();
     }
 
-    /// Where the producer's records end now. A ring that is broken has no more: the next drain reports it.
-    pub(super) fn end(&mut self) -> u64 {
-        self.consumer.look().unwrap_or(0)
+    /// Where the producer's records end now; `None` of a ring that is broken, which the next drain reports.
+    pub(super) fn end(&mut self) -> Option<u64> {
+        self.consumer.look().ok()
     }
 
     /// Whether all records below a position are handed over.

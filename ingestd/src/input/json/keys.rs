@@ -76,7 +76,7 @@ struct Keys {
 }
 
 impl Keys {
-    /// Takes an object apart; what is no object leaves nothing behind. The keys of one with two values for a name are seen, so that they are
+    /// Takes an object apart; text that is not an object leaves nothing behind. The keys of one with two values for a name are seen, so that they are
     /// columns, and its row is refused.
     fn read<'a>(&mut self, text: &'a [u8], values: &mut Values<'a>) -> Result<(), Unread> {
         let known = self.samples.len();

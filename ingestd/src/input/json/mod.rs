@@ -100,7 +100,7 @@ impl TextFormat for Json {
             _ if text == "null" => texts.append_null(),
             _ if is_escaped && has_half_a_pair(text) => {
                 return Err(
-                    "it has a \\u escape of half a surrogate pair, which is no text".to_owned(),
+                    "it has a \\u escape of half a surrogate pair, which is not text".to_owned(),
                 );
             }
             Some(_) if is_escaped && !wanted.as_json => {
@@ -254,7 +254,7 @@ mod tests {
         );
         let rows: Vec<u64> = loaded.refused.iter().map(|(row, _)| *row).collect();
         assert_eq!(rows, [2, 3, 5, 6]);
-        let reason = "it has a \\u escape of half a surrogate pair, which is no text";
+        let reason = "it has a \\u escape of half a surrogate pair, which is not text";
         assert!(loaded.refused.iter().all(|(_, why)| why == reason));
     }
 

@@ -44,7 +44,7 @@ impl<'a> Values<'a> {
     }
 }
 
-/// Why a text is no row.
+/// Why a text is not a row.
 pub(super) enum Unread {
     NoObject(serde_json::Error),
     /// The name that has two values: no one knows which is meant.

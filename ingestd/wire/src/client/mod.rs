@@ -199,12 +199,7 @@ impl Client {
 
     /// Defines the first source of a TOML document, as [`Client::define`] does.
     pub fn define_one(&self, toml: &str) -> Result<SourceId, ClientError> {
-        let sources = self.define(toml)?;
-        let (source, _) = sources.first().ok_or_else(|| ClientError::Daemon {
-            code: ErrorCode::Definition,
-            message: "the definition has no [[source]]".to_owned(),
-        })?;
-        Ok(*source)
+        first_of(&self.define(toml)?)
     }
 
     /// Hands one payload over, in the layout of its source (`FORMAT.md`, *Payload*). Returns at once unless a full
@@ -501,6 +496,15 @@ impl Shared {
         // The client ends, and nobody is left to report an error to.
         let _ = outgoing.send();
     }
+}
+
+/// The first of the sources that a document defined.
+fn first_of(sources: &[(SourceId, String)]) -> Result<SourceId, ClientError> {
+    let (source, _) = sources.first().ok_or_else(|| ClientError::Daemon {
+        code: ErrorCode::Definition,
+        message: "the definition has no [[source]]".to_owned(),
+    })?;
+    Ok(*source)
 }
 
 fn unexpected(reply: &Reply) -> ClientError {

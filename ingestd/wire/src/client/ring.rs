@@ -21,8 +21,8 @@ use std::time::Duration;
 use loom_engine::SourceId;
 use loom_ring::{Producer, PushError, WhenFull};
 
-use super::{Client, ClientError, ClientOptions};
-use crate::protocol::{ErrorCode, Synced};
+use super::{Client, ClientError, ClientOptions, first_of};
+use crate::protocol::Synced;
 
 /// How long a push that waits for room sleeps before it looks again.
 const LOOK_AGAIN: Duration = Duration::from_micros(100);
@@ -82,12 +82,7 @@ impl RingClient {
 
     /// Defines the first source of a TOML document, as [`RingClient::define`] does.
     pub fn define_one(&mut self, toml: &str) -> Result<SourceId, ClientError> {
-        let sources = self.define(toml)?;
-        let (source, _) = sources.first().ok_or_else(|| ClientError::Daemon {
-            code: ErrorCode::Definition,
-            message: "the definition has no [[source]]".to_owned(),
-        })?;
-        Ok(*source)
+        first_of(&self.define(toml)?)
     }
 
     /// Pushes one payload, in the layout of its source without the own time: where the source has own time, it is the time of this call. Where
