@@ -4,6 +4,7 @@
 //! everybody's; a time counts only once the answer was right. A part that fails says so in its place, and the others go on.
 
 mod cache;
+mod charts;
 mod clock;
 mod dataset;
 mod figures;
@@ -23,6 +24,8 @@ mod socket;
 mod speed;
 mod table;
 
+use std::io::ErrorKind;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -60,6 +63,7 @@ fn main() -> Result<ExitCode> {
         }
     };
     part(Part::Live, &|| live::live_against_idle(folder, &sizes));
+    part(Part::Charts, &|| charts::live_beside_a_view(folder, &sizes));
     part(Part::Lookback, &|| {
         live::lookbacks(folder, &options.live_sizes())
     });
@@ -71,10 +75,20 @@ fn main() -> Result<ExitCode> {
     let text = render(&report.lines, what, folder);
     print!("{text}");
     if let Some(path) = &options.out {
-        std::fs::write(path, format!("# Benchmarks\n\n{text}"))
+        let sections = sections_of(path)?;
+        std::fs::write(path, format!("# Benchmarks\n\n{text}{sections}"))
             .with_context(|| path.display().to_string())?;
     }
     Ok(ExitCode::from(u8::from(report.failed)))
+}
+
+/// What a file has behind its table: sections of other measurements, which stay.
+fn sections_of(path: &Path) -> Result<String> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(text.find("\n## ").map_or("", |at| &text[at..]).to_owned()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
+        Err(error) => Err(error).with_context(|| path.display().to_string()),
+    }
 }
 
 /// Both parts that need the directory of the queries and the peers' copies of it.

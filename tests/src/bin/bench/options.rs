@@ -67,6 +67,8 @@ pub enum Part {
     Ablation,
     /// P9: live against idle
     Live,
+    /// A dashboard's charts while records come in
+    Charts,
     /// P8: queries while records come in for minutes
     Lookback,
 }
@@ -86,6 +88,8 @@ pub struct Sizes {
     pub query_records: u64,
     pub query_rate: u64,
     pub live_rate: u64,
+    /// The window of a chart.
+    pub chart_seconds: u64,
 }
 
 pub struct LiveSizes {
@@ -108,6 +112,7 @@ const SMALL: Sizes = Sizes {
     query_records: 10_000_000,
     query_rate: 4_000_000,
     live_rate: 2_000_000,
+    chart_seconds: 15,
 };
 
 const FULL: Sizes = Sizes {
@@ -124,6 +129,7 @@ const FULL: Sizes = Sizes {
     query_records: 73_000_000,
     query_rate: 4_000_000,
     live_rate: 8_000_000,
+    chart_seconds: 300,
 };
 
 impl Options {
