@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the Debian package and the tarball into dist, and the SHA-256 sums of both and of the wheel.
 
-Both hold one tree: the daemon, the two extension files, man pages, completions, the Python client, the unit and its configuration. The same
+Both hold one tree: the daemon, the two extension files, man pages, completions, the clients, the unit and its configuration. The same
 inputs give the same bytes: every file gets the time SOURCE_DATE_EPOCH, or else that of the last commit.
 
     package.py target/release/ingestd dist
@@ -29,6 +29,8 @@ FILES = [
     (ROOT / "dist/duckdb-v1/loom.duckdb_extension", "usr/lib/loom/duckdb-v1/loom.duckdb_extension"),
     (ROOT / "sql/macros.sql", "usr/share/loom/macros.sql"),
     (ROOT / "ingestd/clients/python/loom_client.py", "usr/share/loom/loom_client.py"),
+    (ROOT / "ingestd/clients/python/loom_ring.py", "usr/share/loom/loom_ring.py"),
+    (ROOT / "ingestd/ring/c/loom_client.h", "usr/include/loom_client.h"),
     (ROOT / "README.md", "usr/share/doc/loom/README.md"),
     (ROOT / "sql/README.md", "usr/share/doc/loom/sql/README.md"),
     (ROOT / "LICENSE", "usr/share/doc/loom/copyright"),
@@ -47,8 +49,9 @@ Installed-Size: {kib}
 Depends: {depends}
 Description: recorder of high-frequency telemetry, with SQL
  Loom records every event that a host emits, millions of small records a
- second, on one core. This package holds the daemon ingestd and the DuckDB
- extension that answers SQL queries while the daemon records.
+ second, on one core. This package holds the daemon ingestd, the DuckDB
+ extension that answers SQL queries while the daemon records, and the
+ libraries for programs that record.
 """
 
 
@@ -81,6 +84,7 @@ def stage(ingestd: Path, tree: Path) -> None:
         shutil.copyfile(source, tree / target)
     program = place(tree / "usr/bin/ingestd")
     run("strip", "--strip-debug", "-o", program, ingestd)
+    run("strip", "--strip-debug", "-o", place(tree / "usr/lib/libloom_client.so"), ingestd.with_name("libloom_client.so"))
     run(ingestd, "generate", tree / "usr/share")
     for page in (tree / "usr/share/man").rglob("*.1"):
         page.with_name(page.name + ".gz").write_bytes(gzip.compress(page.read_bytes(), mtime=0))
@@ -130,7 +134,7 @@ def libraries(tree: Path) -> str:
         # The tool reads the name of a source package from here, and nothing else.
         Path(place, "debian").mkdir()
         Path(place, "debian/control").write_text("Source: loom\n\nPackage: loom\nArchitecture: any\n")
-        binaries = [tree / "usr/bin/ingestd", *(tree / "usr/lib/loom").rglob("*.duckdb_extension")]
+        binaries = [tree / "usr/bin/ingestd", tree / "usr/lib/libloom_client.so", *(tree / "usr/lib/loom").rglob("*.duckdb_extension")]
         depends = said("dpkg-shlibdeps", "-O", *(f"-e{binary}" for binary in binaries), cwd=place)
     return depends.removeprefix("shlibs:Depends=")
 

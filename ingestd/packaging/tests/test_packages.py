@@ -18,6 +18,10 @@ ROOT = Path(__file__).resolve().parents[3]
 DIST = ROOT / "dist"
 LOAD = ["--source", "request", "--ts", "ts", "--index", "latency_us"]
 ROWS = 5000
+PUSH = """import sys, loom_ring
+loom = loom_ring.connect(sys.argv[1])
+loom.push(loom.define('[[source]]\\nname = "ticks"\\n[[source.field]]\\nname = "n"\\ntype = "u64"'), bytes(8))
+print(loom.sync())"""
 SLOWEST = f"SELECT count(*) AS n, max(latency_us) AS slowest FROM loom_scan('{{}}', 'request', index := 'latency_us', v_min := {ROWS - 9})"
 ANSWER = (10, ROWS)
 
@@ -168,6 +172,27 @@ def test_the_tarball_works_where_it_is_unpacked(tmp_path: Path) -> None:
     directory = tmp_path / "shop.loom"
     subprocess.run([home / "bin/ingestd", "load", directory, tmp_path / "rows.csv", *LOAD], check=True, env={})
     assert ask(home / "lib/loom/duckdb-v2.0.0/loom.duckdb_extension", directory) == ANSWER
+
+
+def test_the_tarballs_library_records_from_c_and_python(tmp_path: Path) -> None:
+    if absent := missing("cc"):
+        pytest.skip(f"{absent} missing")
+    with tarfile.open(the_only("loom-*.tar.xz")) as tar:
+        tar.extractall(tmp_path, filter="data")
+    [home] = tmp_path.iterdir()
+    example, libraries = tmp_path / "example", {"LD_LIBRARY_PATH": str(home / "lib")}
+    source = ROOT / "ingestd/ring/c/example.c"
+    subprocess.run(["cc", "-Wall", "-Werror", f"-I{home}/include", source, f"-L{home}/lib", "-lloom_client", "-o", example], check=True)
+    directory = tmp_path / "app.loom"
+    with subprocess.Popen([home / "bin/ingestd", "run", directory], env={}) as daemon:
+        until(lambda: daemon.poll() is None and (directory / "ingest.sock").exists())
+        pushed = subprocess.run([example, directory, "1000"], check=True, capture_output=True, text=True, env=libraries)
+        assert pushed.stdout == "received=1000 stored=1000 refused=0 dropped=0\n"
+        environment = libraries | {"PYTHONPATH": str(home / "share/loom")}
+        python = subprocess.run([sys.executable, "-c", PUSH, directory], env=environment, capture_output=True, text=True)
+        assert python.stdout.startswith("{'received': 1, 'stored': 1,"), python.stderr
+        daemon.terminate()
+        assert daemon.wait() == 0
 
 
 def test_the_wheel_works_in_an_environment_of_its_own(tmp_path: Path) -> None:
