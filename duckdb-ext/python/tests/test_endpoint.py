@@ -4,6 +4,7 @@ import http.client
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from conftest import RECORDS, Explorer, until
 
 from loom_duckdb.explore import limits
-from loom_duckdb.explore.database import Database, Query
+from loom_duckdb.explore.database import Database
 
 Start = Callable[..., Explorer]
 
@@ -128,10 +129,22 @@ def test_a_huge_result_is_cut(shown: Explorer) -> None:
 )
 def test_memory_stays_bounded(shown: Explorer, sql: str) -> None:
     shown.query(sql)
-    status = Path(f"/proc/{shown.process.pid}/status").read_text()
-    peak_kib = int(status.partition("VmHWM:")[2].split()[0])
-    assert peak_kib * 1024 <= limits.PROCESS_BYTES_MAX
+    for process in [shown.process.pid, *children(shown.process.pid)]:
+        status = Path(f"/proc/{process}/status").read_text()
+        peak_kib = int(status.partition("VmHWM:")[2].split()[0])
+        assert peak_kib * 1024 <= limits.WORKER_BYTES_MAX
     assert shown.query("SELECT 1")[0] == 200
+
+
+def children(process: int) -> list[int]:
+    return [int(child) for task in Path(f"/proc/{process}/task").iterdir() for child in (task / "children").read_text().split()]
+
+
+def test_a_worker_that_dies_of_its_query_is_replaced(shown: Explorer, shop: Path) -> None:
+    # The first goes on after its time is over, the second takes what memory is left.
+    for sql in ("SELECT repeat('x', 2_000_000_000)", "SELECT list(i) FROM range(1_000_000_000) AS t(i)") * 3:
+        assert shown.query(sql)[0] in (400, 504)
+        assert shown.query(f"SELECT count(*) FROM loom_heat('{shop}', 'request', 'latency_us')")[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -198,6 +211,7 @@ def test_an_address_of_the_network_requires_the_token(explore: Start, shop: Path
         (["nowhere.loom"], "cannot open Loom directory 'nowhere.loom': no such directory; create it with 'ingestd run nowhere.loom'"),
         (["--port", "99999", "."], "cannot listen on port 99999"),
         (["--address", "no.such.invalid", "."], "cannot listen on no.such.invalid"),
+        (["host*.loom"], "quote no glob"),
     ],
 )
 def test_arguments_that_cannot_work_are_named(arguments: list[str], message: str) -> None:
@@ -205,6 +219,14 @@ def test_arguments_that_cannot_work_are_named(arguments: list[str], message: str
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 1
     assert message in ended.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--timeout", "nan", "."], ["--timeout", "-1", "."], [""]])
+def test_arguments_that_mean_nothing_are_refused(arguments: list[str]) -> None:
+    command = [sys.executable, "-m", "loom_duckdb.explore", "--no-browser", *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 2
+    assert "is not a time" in ended.stderr or "is empty text" in ended.stderr
 
 
 def test_a_directory_that_a_daemon_makes_later_is_read_then(explore: Start, shop: Path, tmp_path: Path, ingestd: str) -> None:
@@ -222,8 +244,8 @@ def test_a_select_that_writes_is_refused_even_where_a_table_exists(shop: Path) -
     database = Database([shop])
     database._connection.execute("CREATE TABLE x (i INTEGER)")
     with pytest.raises(duckdb.Error, match="read-only"):
-        database.run(Query("WITH made AS (INSERT INTO x VALUES (1) RETURNING i) FROM made"))
-    assert database.run(Query("SELECT count(*) FROM x")).columns == [[0]]
+        database.run("WITH made AS (INSERT INTO x VALUES (1) RETURNING i) FROM made", threading.Event())
+    assert database.run("SELECT count(*) FROM x", threading.Event()).columns == [[0]]
 
 
 def test_the_database_is_locked(shown: Explorer) -> None:

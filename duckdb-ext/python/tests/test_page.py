@@ -199,6 +199,92 @@ def test_the_page_works_with_the_token_of_its_address(page: Page, explore: Start
     expect(page.locator("#heat")).to_have_attribute("data-state", "shown")
 
 
+def load(ingestd: str, directory: Path, source: str, rows: str) -> Path:
+    """Write a directory with the rows of a SELECT, whose times are `ts`, and an index on `v`."""
+    duckdb.connect().execute(f"COPY ({rows}) TO '{directory}.parquet'")
+    command = [ingestd, "load", str(directory), "--source", source, "--ts", "ts", "--index", "v", f"{directory}.parquet"]
+    subprocess.run(command, check=True, capture_output=True)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def odd(ingestd: str, explore: Start, tmp_path_factory: pytest.TempPathFactory) -> Explorer:
+    """Show a directory of few records, one each 30 s for ten minutes, half of them 0; and one with an infinite value."""
+    place = tmp_path_factory.mktemp("odd")
+    times = "TIMESTAMP '2026-03-01' + to_seconds(30 * i) AS ts"
+    few = load(ingestd, place / "few.loom", "cron", f"SELECT {times}, (i % 2 * i)::UINTEGER AS v FROM range(20) AS numbers(i)")
+    values = "CASE WHEN i = 10 THEN 'inf'::DOUBLE ELSE 10 + i END AS v"
+    endless = load(ingestd, place / "endless.loom", "gauge", f"SELECT {times}, {values} FROM range(20) AS numbers(i)")
+    return explore(few, endless)
+
+
+def test_a_rate_counts_the_time_without_records(page: Page, odd: Explorer) -> None:
+    page.goto(f"{odd.url}#last=0")
+    drawn(page)
+    # 20 records, in 19 times 30 s and the bucket of the last.
+    expect(page.locator("#rate .legend")).to_contain_text(re.compile(r"2\.\d+/min|2/min"))
+
+
+def test_a_brush_over_all_of_the_map_has_every_record(page: Page, odd: Explorer) -> None:
+    page.goto(f"{odd.url}#last=0")
+    drawn(page)
+    drag(page, 0, 0, 1, 1)
+    chosen = selected(page)
+    assert (chosen["v_min"], chosen["v_max"]) == ("-inf", "inf")
+    assert counted(page) >= 19, "the last record is in the bucket that the right edge cuts"
+    assert "v with any value" in page.locator("#selection .what").inner_text()
+
+
+def test_an_infinite_value_leaves_the_pictures_of_the_others(page: Page, odd: Explorer) -> None:
+    directory = page.request.get(f"{odd.url}about").json()["directories"][1]
+    page.goto(f"{odd.url}#dir={directory}&last=0")
+    for picture in ("rate", "quantiles", "heat"):
+        expect(page.locator(f"#{picture}")).to_have_attribute("data-state", "shown")
+    drag(page, 0.1, 0.3, 0.9, 0.9)
+    chosen = selected(page)
+    assert 10 <= float(chosen["v_max"]) <= 30, chosen
+    assert counted(page) > 0
+
+
+@pytest.mark.parametrize(
+    ("link", "notice"),
+    [
+        ("dir=/no/such.loom&source=cron&index=v", "was not given the directory /no/such.loom"),
+        ("source=nope&index=v", "The source 'nope' is not in this directory"),
+        ("source=cron&index=gone", "has no open index 'gone'"),
+    ],
+)
+def test_a_link_to_what_is_not_there_says_so_and_selects_nothing(page: Page, odd: Explorer, link: str, notice: str) -> None:
+    selection = "sel_from=2026-03-01T00:00:00Z&sel_to=2026-03-01T00:10:00Z&v_min=1&v_max=3"
+    page.goto(f"{odd.url}#{link}&{selection}")
+    expect(page.locator("#notice")).to_contain_text(notice)
+    expect(page.locator("#heat")).to_have_attribute("data-state", "shown")
+    expect(page.locator("#selection")).to_be_hidden()
+
+
+def test_an_explorer_that_ends_leaves_its_last_pictures(page: Page, explore: Start, shop: Path) -> None:
+    shown = explore(shop)
+    page.goto(shown.url)
+    expect(page.locator("#heat")).to_have_attribute("data-state", "shown")
+    shown.process.kill()
+    expect(page.locator("#notice")).to_contain_text("The explorer does not answer")
+    expect(page.locator("#heat")).to_be_visible()
+
+
+def test_back_leads_from_a_zoom_to_the_window_before(page: Page, odd: Explorer) -> None:
+    page.goto(f"{odd.url}#last=0")
+    drawn(page)
+    drag(page, 0.2, 0.2, 0.6, 0.8)
+    selected(page)
+    before = page.url
+    page.get_by_text("Zoom to selection").click()
+    refreshed(page)
+    assert page.url != before
+    page.go_back()
+    expect(page.locator("#selection")).to_be_visible()
+    assert page.url == before
+
+
 def test_losses_are_drawn(page: Page, watching: Explorer) -> None:
     page.goto(f"{watching.url}#last=0")
     drawn(page)

@@ -12,7 +12,7 @@ pub enum Access {
 }
 
 impl Access {
-    /// Of the setting `allowed_directories` of a database without external access. A folder that does not exist holds nothing.
+    /// Of the settings that name folders in a database without external access. A folder that does not exist holds nothing.
     pub fn within<'a>(folders: impl Iterator<Item = &'a str>) -> Access {
         let real = folders.filter_map(|folder| std::fs::canonicalize(folder).ok());
         Access::Within(real.collect())
@@ -34,7 +34,7 @@ impl Access {
             return Ok(());
         }
         Err(Problem::Io(format!(
-            "cannot read Loom directory '{}': access to files is disabled by the setting enable_external_access; add the folder that holds it to allowed_directories before that",
+            "cannot read Loom directory '{}': access to files is disabled by the setting enable_external_access; add it to loom_directories before that",
             path.display()
         )))
     }

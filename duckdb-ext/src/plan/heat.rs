@@ -81,15 +81,23 @@ impl HeatPlan {
         // Bands depend on the window alone: a filter changes no edge.
         let held = values_held(&parts, window.asked, ambient.threads, &poll)?;
         let asked = part::indexed(&parts)?;
-        let spec = HistogramSpec {
-            time,
-            bucket: Some(bucket),
-            threads: ambient.threads,
+        let histogram = |time, bucket| {
+            let threads = ambient.threads;
+            let spec = HistogramSpec {
+                time,
+                bucket,
+                threads,
+            };
+            Histogram::new(&asked, spec)
         };
-        let histogram = Histogram::new(&asked, spec)?;
+        let mut whole = histogram(window.asked, None)?;
+        let mut bins = Vec::new();
+        while let Some(rows) = whole.next(&poll)? {
+            bins.extend(rows.iter().map(|row| row.bin));
+        }
         Ok(HeatPieces {
-            bands: Bands::new(histogram.bins(), held, self.bands),
-            histogram,
+            bands: Bands::new(whole.bins(), held, &bins, self.bands),
+            histogram: histogram(time, Some(bucket))?,
             bucket,
             parts,
         })
@@ -135,7 +143,8 @@ struct Bands {
 }
 
 impl Bands {
-    fn new(bins: &BinMap, held: ValueRange, most: u64) -> Bands {
+    /// At most `most` bands hold all of `filled`, the bins with a value, ascending.
+    fn new(bins: &BinMap, held: ValueRange, filled: &[u16], most: u64) -> Bands {
         let octave = match bins.kind() {
             ValueKind::Unsigned => Key::from_u64(32),
             ValueKind::Signed => Key::from_i64(32),
@@ -147,17 +156,21 @@ impl Bands {
             held,
             width: 1,
         };
-        if held.min <= held.max {
-            let (first, last) = (bins.bin(held.min), bins.bin(held.max));
-            while bands.of(last) - bands.of(first) >= most as i64 {
-                bands.width *= 2;
-                if bands.width as usize >= bins.len() {
-                    // One band holds all, wherever the others would begin.
-                    bands.origin = 0;
-                }
+        while bands.count(filled) > most {
+            bands.width *= 2;
+            if bands.width as usize >= bins.len() {
+                // One band holds all, wherever the others would begin.
+                bands.origin = 0;
             }
         }
         bands
+    }
+
+    /// How many bands hold one of these bins.
+    fn count(&self, filled: &[u16]) -> u64 {
+        filled
+            .chunk_by(|one, other| self.of(*one) == self.of(*other))
+            .count() as u64
     }
 
     fn of(&self, bin: u16) -> i64 {
@@ -245,7 +258,8 @@ mod tests {
     fn bands(values: [u64; 2], most: u64) -> Vec<(f64, f64)> {
         let bins = BinMap::new(&BinsDef::Auto, ValueKind::Unsigned).unwrap();
         let [min, max] = values.map(Key::from_u64);
-        let bands = Bands::new(&bins, ValueRange { min, max }, most);
+        let filled: Vec<u16> = (bins.bin(min)..=bins.bin(max)).collect();
+        let bands = Bands::new(&bins, ValueRange { min, max }, &filled, most);
         let of = |key| bands.of(bins.bin(key));
         (of(min)..=of(max)).map(|band| bands.edges(band)).collect()
     }
@@ -254,10 +268,29 @@ mod tests {
     fn one_band_holds_values_of_both_signs() {
         let bins = BinMap::new(&BinsDef::Auto, ValueKind::Float).unwrap();
         let [min, max] = [-300.0, f64::NAN].map(Key::from_f64);
-        let bands = Bands::new(&bins, ValueRange { min, max }, 1);
+        let filled = [min, max].map(|key| bins.bin(key));
+        let bands = Bands::new(&bins, ValueRange { min, max }, &filled, 1);
         let band = bands.of(bins.bin(min));
         assert_eq!(band, bands.of(bins.bin(max)));
         assert_eq!(bands.edges(band), (-300.0, f64::INFINITY));
+    }
+
+    #[test]
+    fn one_value_far_away_leaves_the_bands_of_the_others_as_they_are() {
+        let bins = BinMap::new(&BinsDef::Auto, ValueKind::Float).unwrap();
+        let near: Vec<f64> = (10..60).map(f64::from).collect();
+        let width = |values: &[f64]| {
+            let mut filled: Vec<u16> = values
+                .iter()
+                .map(|value| bins.bin(Key::from_f64(*value)))
+                .collect();
+            filled.sort_unstable();
+            filled.dedup();
+            let max = Key::from_f64(values[values.len() - 1]);
+            let min = Key::from_f64(values[0]);
+            Bands::new(&bins, ValueRange { min, max }, &filled, 40).width
+        };
+        assert_eq!(width(&near), width(&[&near[..], &[f64::INFINITY]].concat()));
     }
 
     #[test]

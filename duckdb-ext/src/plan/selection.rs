@@ -168,8 +168,11 @@ pub fn newest(parts: &[Part], times: &TimeArguments) -> Result<Option<Timestamp>
 pub fn unknown(error: Error, dir: &str) -> Problem {
     match &error {
         Error::UnknownSource { name, .. } => {
-            let hint = if name.contains('/') && Path::new(name).exists() {
+            let path = Path::new(name);
+            let hint = if name.contains('/') && path.exists() {
                 "; the directory comes first: (dir, source)"
+            } else if path.join("loom.json").exists() {
+                "; it is a Loom directory: an argument after it is missing"
             } else {
                 ""
             };

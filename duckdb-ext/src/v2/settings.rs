@@ -1,10 +1,12 @@
-//! The settings of C API v2: `loom_dir`, the directory where a call names none, and `loom_pushdown`, which `WHERE` clauses prune by.
+//! The settings of C API v2: `loom_dir`, the directory where a call names none; `loom_pushdown`, whether `WHERE` clauses prune; and
+//! `loom_directories`, which stay open to Loom alone where access to files is disabled.
 
 use duckdb_neo::connection::{Context, FFILink, SettingScope};
 use duckdb_neo::custom_option::{CustomOptionBuilder, CustomOptionCallbacks};
 use duckdb_neo::extension::Extension;
+use duckdb_neo::types::List;
 use duckdb_neo::value::Value;
-use duckdb_neo::{DuckDBType, ToValue};
+use duckdb_neo::{DuckDBType, Error, ToValue};
 
 use super::value::datum;
 use crate::plan::access::Access;
@@ -27,6 +29,26 @@ impl CustomOptionCallbacks for AsGiven {
     }
 }
 
+/// As DuckDB's own: not widened once access is disabled.
+struct UntilDisabled;
+
+impl CustomOptionCallbacks for UntilDisabled {
+    fn update(
+        &self,
+        context: &Context,
+        value: Value,
+        _: SettingScope,
+        _: bool,
+    ) -> duckdb_neo::Result<Value> {
+        if has_external_access(context) {
+            return Ok(value);
+        }
+        Err(Error::invalid_input(
+            "loom_directories cannot change once enable_external_access is false; set it before",
+        ))
+    }
+}
+
 pub fn register_all(extension: &Extension) -> duckdb_neo::Result<()> {
     let link: &dyn FFILink = extension;
     CustomOptionBuilder::new(
@@ -45,6 +67,14 @@ pub fn register_all(extension: &Extension) -> duckdb_neo::Result<()> {
         AsGiven,
     )
     .default_value(true.value(link)?)
+    .register(extension)?;
+    CustomOptionBuilder::new(
+        "loom_directories",
+        "Directories whose Loom directories stay open where enable_external_access is false; DuckDB itself may not write there",
+        List::<String>::logical_type(link)?,
+        UntilDisabled,
+    )
+    .default_scope(SettingScope::Global)
     .register(extension)
 }
 
@@ -67,24 +97,31 @@ pub fn threads(context: &Context) -> usize {
     threads.map_or(1, |threads| threads.clamp(1, THREADS_MOST) as usize)
 }
 
-/// All directories, or where external access is disabled those in `allowed_directories`.
+/// All directories, or where external access is disabled those in `loom_directories` and `allowed_directories`.
 pub fn access(context: &Context) -> Access {
-    let external =
-        setting(context, "enable_external_access").and_then(|value| value.get::<bool>().ok()?);
-    // A setting that cannot be read opens nothing.
-    if external == Some(true) {
+    if has_external_access(context) {
         return Access::All;
     }
-    let allowed = setting(context, "allowed_directories");
-    let allowed = allowed.and_then(|value| datum(&value, &|| false).ok());
-    let folders = match &allowed {
-        Some(Datum::List(folders)) => folders.as_slice(),
-        _ => &[],
+    let folders = ["loom_directories", "allowed_directories"].map(|name| folders(context, name));
+    Access::within(folders.iter().flatten().map(String::as_str))
+}
+
+/// A setting that cannot be read opens nothing.
+fn has_external_access(context: &Context) -> bool {
+    let external = setting(context, "enable_external_access");
+    external.and_then(|value| value.get::<bool>().ok()?) == Some(true)
+}
+
+fn folders(context: &Context, name: &str) -> Vec<String> {
+    let list = setting(context, name).and_then(|value| datum(&value, &|| false).ok());
+    let Some(Datum::List(folders)) = list else {
+        return Vec::new();
     };
-    Access::within(folders.iter().filter_map(|folder| match folder {
-        Datum::Text(folder) => Some(folder.as_str()),
+    let texts = folders.into_iter().filter_map(|folder| match folder {
+        Datum::Text(folder) => Some(folder.to_string()),
         _ => None,
-    }))
+    });
+    texts.collect()
 }
 
 fn setting(context: &Context, name: &str) -> Option<Value> {

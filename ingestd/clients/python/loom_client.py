@@ -73,6 +73,8 @@ class Source:
                 raw = value
                 if isinstance(raw, str):
                     raw = labels[raw] if labels else raw.encode()
+                if form == "?" and raw not in (None, False, True):
+                    raise TypeError
                 if raw is None:
                     raw = b"" if form == "" or form.endswith("s") else 0
                 if form == "":

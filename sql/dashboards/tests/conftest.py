@@ -32,7 +32,8 @@ def db(live: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 def init_sql(place: Path, directory: Path, duckdb_version: str) -> Path:
     """Write the file of statements with which a client of this DuckDB begins: it loads Loom, attaches `live`, and locks the database."""
     file = place / "init.sql"
-    file.write_text(loom_duckdb.init_sql(directory, name="live", duckdb_version=duckdb_version) + loom_duckdb.lock_sql(directory))
+    lock = loom_duckdb.lock_sql(directory, duckdb_version=duckdb_version)
+    file.write_text(loom_duckdb.init_sql(directory, name="live", duckdb_version=duckdb_version) + lock)
     return file
 
 

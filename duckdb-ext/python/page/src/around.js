@@ -1,7 +1,7 @@
 // What stands around the pictures: the header, the choosers, the notice, and the page in place of pictures where there is nothing to show.
 
 import { make } from "./dom.js";
-import { clock, day, zoneName } from "./format.js";
+import { when, zoneName } from "./format.js";
 import { evicted } from "./selection.js";
 import { following, state } from "./state.js";
 import { daemon } from "./world.js";
@@ -10,8 +10,8 @@ const CHOOSERS = ["window", "live", "zone"];
 
 const by = (id) => document.getElementById(id);
 
-/** Fills the header, the choosers and the notice. */
-export function showHeader(world) {
+/** Fills the header, the choosers and the notice; `misled` is what the address names and the directory does not have. */
+export function showHeader(world, misled) {
   const mark = daemon(world);
   for (const id of [...CHOOSERS, "daemon"]) by(id).hidden = false;
   Object.assign(by("daemon"), { textContent: mark.text }).dataset.state = mark.state;
@@ -27,10 +27,17 @@ export function showHeader(world) {
   by("hint").hidden = own.length > 0;
   by("hint").textContent = `No index on ${state.source}, so only its rate is drawn. Add one for the records to come: ingestd index add ${state.dir} --source ${state.source} --index NAME --value FIELD`;
   const gone = state.span && world.span ? evicted(world, state.span) : null;
-  by("notice").hidden = gone === null;
-  by("notice").textContent = { all: `Retention has removed this window. The oldest record is from ${clock(world.oldest ?? 0, 3)}, ${day(world.oldest ?? 0)}.`, part: `Retention has removed the records of this window before ${clock(world.oldest ?? 0, 3)}, ${day(world.oldest ?? 0)}.` }[gone] ?? "";
+  const oldest = when(world.oldest ?? 0, 3);
+  const removed = { all: `Retention has removed this window. The oldest record is from ${oldest}.`, part: `Retention has removed the records of this window before ${oldest}.` };
+  notify([misled, removed[gone]].filter(Boolean).join(" "));
   document.title = `${state.source ?? "Loom"} · ${state.dir.split("/").at(-1)}`;
   document.documentElement.dataset.daemon = mark.state;
+}
+
+/** Shows a line above the pictures, or none. */
+export function notify(text) {
+  by("notice").textContent = text;
+  by("notice").hidden = text === "";
 }
 
 function options(select, pairs, chosen) {
@@ -61,9 +68,10 @@ export function showEmpty(world) {
   );
 }
 
-/** Says why the directory cannot be read. */
-export function showUnreadable(message) {
+/** Says why the directory cannot be read, or, where that is not known, why nothing is shown. */
+export function showUnreadable(message, isDirectory = true) {
   showOnly("empty");
   for (const id of [...CHOOSERS, "source-label", "index-label", "notice", "daemon"]) by(id).hidden = true;
-  by("empty").replaceChildren(make("h1", {}, "Cannot read the directory"), make("p", {}, message), make("p", {}, "A daemon creates a Loom directory, and the page shows it then:"), make("pre", {}, `ingestd run ${state.dir}`));
+  const remedy = isDirectory ? [make("p", {}, "A daemon creates a Loom directory, and the page shows it then:"), make("pre", {}, `ingestd run ${state.dir}`)] : [];
+  by("empty").replaceChildren(make("h1", {}, isDirectory ? "Cannot read the directory" : "Nothing to show"), make("p", {}, message), ...remedy);
 }

@@ -11,6 +11,7 @@ const SECONDS = [["s", 1], ["ms", 1e-3], ["µs", 1e-6], ["ns", 1e-9]];
 const SI = [["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3], ["", 1]];
 
 const digits = (value) => String(Number(value.toPrecision(3)));
+const RATES = [["s", 1], ["min", 60], ["h", 3600], ["day", 86_400]];
 
 /** Writes values of a field, by the unit in its name. */
 export function valueFormat(field) {
@@ -27,8 +28,15 @@ export function valueFormat(field) {
 
 /** 12,345,678 as 12.3 M. */
 export function short(value) {
+  if (Math.abs(value) >= 1e15) return Number.isFinite(value) ? value.toExponential(2).replace("e+", "e") : value > 0 ? "∞" : "-∞";
   const [unit, size] = SI.find(([, least]) => Math.abs(value) >= least * 0.9995) ?? SI.at(-1);
   return `${digits(value / size)}${unit && ` ${unit}`}`;
+}
+
+/** A rate a second, or by a longer time if it is small. */
+export function perTime(rate) {
+  const [unit, seconds] = RATES.find(([, seconds]) => rate * seconds >= 0.1) ?? (rate > 0 ? RATES.at(-1) : RATES[0]);
+  return `${short(rate * seconds)}/${unit}`;
 }
 
 export const whole = (value) => Number(value).toLocaleString("en-US");
@@ -41,18 +49,30 @@ const parts = (options) => {
 };
 const clockOf = parts({ hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const dayOf = parts({ day: "numeric", month: "short" });
+const yearOf = parts({ year: "numeric" });
+const monthOf = parts({ month: "short", year: "numeric" });
 
 const fraction = (us, places) => (places === 0 ? "" : `.${String(((us % 1e6) + 1e6) % 1e6).padStart(6, "0").slice(0, places)}`);
 
 /** The time of day with so many places of a second. */
 export const clock = (us, places = 0) => clockOf(us) + fraction(us, places);
-export const day = dayOf;
+
+/** The day, with its year if that is not this one. */
+export const day = (us) => (yearOf(us) === yearOf(Date.now() * 1000) ? dayOf(us) : `${dayOf(us)} ${yearOf(us)}`);
+
+/** The time of day, with its day if that is not today. */
+export const when = (us, places = 0) => (day(us) === day(Date.now() * 1000) ? clock(us, places) : `${day(us)}, ${clock(us, places)}`);
+
+/** From one time to another; the second one's day is written if it is another. */
+export const fromTo = (from, to, places = 0) => `${when(from, places)} – ${day(from) === day(to) ? clock(to, places) : when(to, places)}`;
 
 /** Places of a second that tell apart two times `us` apart. */
 export const places = (us) => (us >= 1e6 ? 0 : us >= 1e3 ? 3 : 6);
 
+const MONTH_US = 28 * 86_400e6;
+
 /** A label of the time axis whose ticks are `step` apart. */
-export const tick = (us, step) => (clockOf(us) === "00:00:00" && step >= 1e6 ? dayOf(us) : step >= 60e6 ? clockOf(us).slice(0, 5) : clock(us, places(step)));
+export const tick = (us, step) => (step >= MONTH_US ? monthOf(us) : clockOf(us) === "00:00:00" && step >= 1e6 ? dayOf(us) : step >= 60e6 ? clockOf(us).slice(0, 5) : clock(us, places(step)));
 
 export function duration(us) {
   const seconds = us / 1e6;

@@ -99,13 +99,27 @@ export class Frame {
     context.restore();
   }
 
-  /** The selection, and the crosshair at a time or none. */
+  /** Shades the time before the oldest record, whose records retention has removed. */
+  removed(context, { evicts, oldest }) {
+    if (!evicts || oldest === null || oldest <= this.span.from) return;
+    const width = Math.min(this.x(oldest), this.right) - MARGIN.left;
+    context.fillStyle = colour("removed");
+    context.fillRect(MARGIN.left, MARGIN.top, width, this.bottom - MARGIN.top);
+    const text = "removed by retention";
+    context.font = `11px ${colour("font")}`;
+    if (context.measureText(text).width + 16 > width) return;
+    Object.assign(context, { fillStyle: colour("muted"), textAlign: "center", textBaseline: "top" });
+    context.fillText(text, MARGIN.left + width / 2, MARGIN.top + 6);
+  }
+
+  /** The selection, and the crosshair at a time or none. A value bound of null is the edge of the picture. */
   overlay(box, us) {
     const context = clear(this.over, this.width, this.height);
     if (box) {
       const [left, right] = [this.x(box.from), this.x(box.to)].map((x) => Math.min(Math.max(x, MARGIN.left), this.right));
       const values = box.vMin !== undefined && this.values;
-      const [top, bottom] = values ? [this.y(box.vMax), this.y(Math.max(box.vMin, this.y.domain()[0]))] : [MARGIN.top, this.bottom];
+      const at = (value, edge) => (values && value !== null ? this.y(Math.max(value, this.y.domain()[0])) : edge);
+      const [top, bottom] = [at(box.vMax, MARGIN.top), at(box.vMin, this.bottom)];
       const [y, height] = [Math.max(top, MARGIN.top), Math.min(bottom, this.bottom) - Math.max(top, MARGIN.top)];
       if (right > MARGIN.left && left < this.right && height > 0) {
         context.fillStyle = colour("select-wash");

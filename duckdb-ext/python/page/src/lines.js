@@ -4,20 +4,13 @@ import { scaleLinear, scaleLog } from "d3-scale";
 import { line as path } from "d3-shape";
 import { MARGIN, colour } from "./frame.js";
 
-/** The width of a bucket: the least distance between two; of a lone one, a 300th of the window. */
-export function bucketWidth(starts, span) {
-  const sorted = [...new Set(starts)].sort((a, b) => a - b);
-  let width = Infinity;
-  for (let at = 1; at < sorted.length; at++) width = Math.min(width, sorted[at] - sorted[at - 1]);
-  return Number.isFinite(width) ? width : (span.to - span.from) / 300;
-}
-
 /**
  * Draws `series`: [{ points: [[bucket, value or null]], colour, wide, area }]. A bucket is drawn at its middle. `log` chooses the scale, which
  * grows at once and shrinks only by half, so that it keeps still while data come in.
  */
 export function drawLines(frame, context, { series, width, log, label, losses }) {
-  const values = series.flatMap(({ points }) => points.map(([, value]) => value)).filter((value) => value !== null && (!log || value > 0));
+  const isDrawn = (value) => Number.isFinite(value) && (!log || value > 0);
+  const values = series.flatMap(({ points }) => points.map(([, value]) => value)).filter(isDrawn);
   const most = values.length ? values.reduce((a, b) => Math.max(a, b)) : 1;
   const least = values.length ? values.reduce((a, b) => Math.min(a, b)) : 1;
   const held = frame.held;
@@ -32,14 +25,15 @@ export function drawLines(frame, context, { series, width, log, label, losses })
     frame.y = scaleLinear(frame.held.domain, [frame.bottom, MARGIN.top]);
   }
   const count = Math.max(2, Math.floor((frame.bottom - MARGIN.top) / 34));
-  frame.grid(context, log ? logTicks(frame.y.domain(), count) : frame.y.ticks(count), label);
+  const ticks = log ? logTicks(frame.y.domain(), count) : frame.y.ticks(count);
+  frame.grid(context, values.length ? ticks : [], label);
   frame.losses(context, losses);
   context.save();
   context.beginPath();
   context.rect(MARGIN.left, 0, frame.right - MARGIN.left, frame.height);
   context.clip();
   const draw = path()
-    .defined(([, value]) => value !== null && (!log || value > 0))
+    .defined(([, value]) => isDrawn(value))
     .x(([bucket]) => frame.x(bucket + width / 2))
     .y(([, value]) => frame.y(value))
     .context(context);
@@ -51,7 +45,7 @@ export function drawLines(frame, context, { series, width, log, label, losses })
     draw(each.points);
     context.stroke();
     context.fillStyle = each.colour;
-    for (const [bucket, value] of alone(each.points)) {
+    for (const [bucket, value] of alone(each.points, isDrawn)) {
       context.beginPath();
       context.arc(frame.x(bucket + width / 2), frame.y(value), 2, 0, 7);
       context.fill();
@@ -61,7 +55,7 @@ export function drawLines(frame, context, { series, width, log, label, losses })
 }
 
 /** The points without a neighbour, which a line does not show. */
-const alone = (points) => points.filter(([, value], at) => value !== null && (points[at - 1]?.[1] ?? null) === null && (points[at + 1]?.[1] ?? null) === null);
+const alone = (points, isDrawn) => points.filter(([, value], at) => isDrawn(value) && !isDrawn(points[at - 1]?.[1]) && !isDrawn(points[at + 1]?.[1]));
 
 /** Ticks of a logarithmic axis: powers of ten, with 2 and 5 (or 1.5, 3, 7) where there is room. */
 export function logTicks([least, most], count) {

@@ -1,11 +1,11 @@
 // The page: chooses what to ask, asks every two seconds while it follows, and draws all pictures at once.
 
-import { about, query } from "./api.js";
-import { showEmpty, showHeader, showOnly, showUnreadable } from "./around.js";
+import { about, number, query, Unreachable } from "./api.js";
+import { notify, showEmpty, showHeader, showOnly, showUnreadable } from "./around.js";
 import { make } from "./dom.js";
 import { MARGIN } from "./frame.js";
-import { bucketWidth } from "./lines.js";
 import { draw, drawOverlays, hover, onChoose, pictures, release } from "./pictures.js";
+import { ratesOf } from "./rates.js";
 import { Selection } from "./selection.js";
 import * as sql from "./sql.js";
 import { following, readAddress, state, writeAddress } from "./state.js";
@@ -16,12 +16,15 @@ const REFRESH_MS = 2000;
 const WINDOWS = [[60, "1 min"], [300, "5 min"], [3600, "1 h"], [0, "All"]];
 const SPAN_MIN_US = 1000;
 const ALL_MIN_US = 1e6;
+/** A selection of more than this share of the window is not compared with it. */
+const PART_MOST = 0.5;
 
 const by = (id) => document.getElementById(id);
-const selection = new Selection(by("selection"), { clear: clearSelection, zoom: zoomToSelection, list: listSource });
+const selection = new Selection(by("selection"), { clear: clearSelection, zoom: zoomToSelection, list: listSource, usual: usualRates });
 
 let world = null;
 let drawn = null; // what the pictures show, with the key of what was asked
+let misled = null; // what the address named that is not there
 let brushing = false;
 let asked = null;
 let timer = null;
@@ -35,23 +38,33 @@ function windowOf() {
   return { from: state.last === 0 ? Math.min(from, to - ALL_MIN_US) : to - state.last * 1e6, to };
 }
 
-/** Fills in what the state leaves open, and corrects what the directory does not have. */
+/** Fills in what the state leaves open, and corrects what the directory does not have; a selection of it is dropped. */
 function settle() {
   const names = world.sources.map(({ name }) => name);
   if (!names.includes(state.source)) {
+    if (state.source !== null) mislead(`The source '${state.source}' is not in this directory.`);
     state.source = world.indexes.find(({ source }) => names.includes(source))?.source ?? names[0] ?? null;
     state.index = null;
   }
   const own = world.indexes.filter(({ source }) => source === state.source).map(({ index }) => index);
-  if (!own.includes(state.index)) state.index = own[0] ?? null;
+  if (!own.includes(state.index)) {
+    if (state.index !== null) mislead(`The source '${state.source}' has no open index '${state.index}'.`);
+    state.index = own[0] ?? null;
+  }
   if (state.rows !== null && !names.includes(state.rows)) state.rows = null;
+}
+
+/** Says that the address names what is not there, and drops what it selected in it. */
+function mislead(what) {
+  misled = `${what} The page shows what there is instead.`;
+  Object.assign(state, { selection: null, rows: null, span: state.zoomed ? state.span : null });
 }
 
 async function ask(text, signal) {
   try {
     return { sql: text, ...(await query(text, signal)) };
   } catch (error) {
-    if (signal.aborted) throw error;
+    if (signal.aborted || error instanceof Unreachable) throw error;
     return { sql: text, rows: [], error: error.message };
   }
 }
@@ -63,18 +76,20 @@ async function refresh() {
   const { signal } = (asked = new AbortController());
   const began = performance.now();
   try {
-    const seen = await look(state.dir, signal);
-    seen.usual = world?.usual ?? seen.usual;
-    world = seen;
+    world = await look(state.dir, signal);
     settle();
     if (world.span === null) showEmpty(world);
     else showOnly("main");
     if (world.span !== null && (following() || drawn === null || drawn.key !== pictureKey())) await askPictures(signal);
-    showHeader(world);
+    showHeader(world, misled);
   } catch (error) {
     if (signal.aborted) return;
-    drawn = null;
-    showUnreadable(error.message);
+    if (error instanceof Unreachable && drawn !== null) notify("The explorer does not answer, so the pictures stand still. Start it again; the page then goes on by itself.");
+    else if (error instanceof Unreachable) showUnreadable("the explorer does not answer; start it again", false);
+    else {
+      drawn = null;
+      showUnreadable(error.message);
+    }
   }
   document.documentElement.dataset.refreshes = String(++refreshes);
   if (!signal.aborted) timer = setTimeout(tick, Math.max(REFRESH_MS - (performance.now() - began), 250));
@@ -99,18 +114,25 @@ async function askPictures(signal) {
     index === null ? null : ask(sql.heat(dir, source, index, span, world.alive), signal),
   ]);
   if (brushing) return;
-  drawn = { key, span, names, rate, losses, quantiles, heat };
-  const width = bucketWidth(rate.rows.map(({ bucket }) => bucket), span) / 1e6;
-  const seconds = width * new Set(rate.rows.map(({ bucket }) => bucket)).size;
-  world.usual = new Map(names.map((name) => [name, rate.rows.reduce((sum, row) => sum + (row.source === name ? row.count : 0), 0) / (seconds || 1)]));
+  if (heat) heat.cells = heat.rows.map((cell) => ({ ...cell, lower: number(cell.lower), upper: number(cell.upper) }));
+  const rates = ratesOf({ rows: rate.rows, span, held: world.span, live: world.alive });
+  drawn = { key, span, names, rate, rates, losses, quantiles, heat };
   draw(drawn, world);
+}
+
+/** The rates of the window that the pictures show, for a selection that is a part of it; none where it is all of it. */
+function usualRates({ from, to }) {
+  const isPart = drawn !== null && to - from < PART_MOST * (drawn.span.to - drawn.span.from);
+  return (name) => (isPart ? drawn.rates.mean(name) : 0);
 }
 
 // ---- choosing
 
 function change(changes) {
+  const step = ["dir", "source", "index", "span", "last"].some((name) => name in changes && JSON.stringify(changes[name]) !== JSON.stringify(state[name]));
   Object.assign(state, changes);
-  writeAddress();
+  misled = null;
+  writeAddress(step);
   selection.show(world);
   refresh();
 }
@@ -149,8 +171,17 @@ function chosenBy(frame, { x, y }, values) {
   const from = round(frame.x.invert(x[0]), step);
   const box = { from, to: Math.max(round(frame.x.invert(x[1]), step), from + step) };
   if (!values) return box;
-  const exact = (value) => Number(value.toPrecision(3));
-  return { ...box, index: state.index, vMin: exact(frame.y.invert(y[1])), vMax: exact(frame.y.invert(y[0])) };
+  // Outward, and without a bound at an edge of the picture: a box holds all of what it covers.
+  const vMin = y[1] >= frame.bottom ? null : rounded(frame.y.invert(y[1]), Math.floor);
+  const vMax = y[0] <= MARGIN.top ? null : rounded(frame.y.invert(y[0]), Math.ceil);
+  return { ...box, index: state.index, vMin, vMax };
+}
+
+/** To three digits, down or up. */
+function rounded(value, round) {
+  if (value === 0) return 0;
+  const step = 10 ** (Math.floor(Math.log10(Math.abs(value))) - 2);
+  return Number((round(value / step) * step).toPrecision(3));
 }
 
 function start() {
@@ -186,15 +217,12 @@ function start() {
   });
   by("dir").addEventListener("change", (event) => {
     drawn = world = null;
-    Object.assign(state, { dir: event.target.value, source: null, index: null, span: null, selection: null, rows: null });
-    writeAddress();
-    by("selection").hidden = true;
-    refresh();
+    change({ dir: event.target.value, source: null, index: null, span: null, selection: null, rows: null });
   });
   by("zone").addEventListener("click", () => {
     state.utc = !state.utc;
     writeAddress();
-    if (world) showHeader(world);
+    if (world) showHeader(world, misled);
     draw();
     selection.show(world);
   });
@@ -209,9 +237,14 @@ function start() {
 /** Shows what the address says. */
 async function restore() {
   readAddress();
-  if (state.dir === null || ![...by("dir").options].some(({ value }) => value === state.dir)) state.dir = by("dir").options[0].value;
+  misled = null;
+  const [first, ...others] = [...by("dir").options].map(({ value }) => value);
+  state.dir ??= first;
+  if (![first, ...others].includes(state.dir)) {
+    mislead(`The explorer was not given the directory ${state.dir}.`);
+    Object.assign(state, { dir: first, source: null, index: null });
+  }
   by("dir").value = state.dir;
-  state.zoomed = state.span !== null && state.selection === null;
   drawn = null;
   await refresh();
   if (world) selection.show(world);
@@ -230,4 +263,4 @@ async function main() {
   await restore();
 }
 
-main().catch((error) => showUnreadable(error.message));
+main().catch((error) => showUnreadable(error.message, false));

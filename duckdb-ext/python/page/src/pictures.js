@@ -1,12 +1,13 @@
 // The three pictures: the rates of all sources, the quantiles of an index and its heat map, with their legends and SQL.
 //
-// `shown` is what was asked: { span, names, rate, losses, quantiles, heat }, the last two null where the source has no index.
+// `shown` is what was asked: { span, names, rate, rates, losses, quantiles, heat }, the last two null where the source has no index.
 
 import { key, make, SqlDrawer } from "./dom.js";
-import { clock, places, plural, short, valueFormat, whole } from "./format.js";
+import { perTime, places, plural, short, valueFormat, when, whole } from "./format.js";
 import { colour, Frame } from "./frame.js";
 import { drawHeat, ramp } from "./heat.js";
-import { bucketWidth, drawLines, seriesColour } from "./lines.js";
+import { drawLines, seriesColour } from "./lines.js";
+import { number } from "./api.js";
 import { state } from "./state.js";
 
 const QUANTILES = [["p50", "p50"], ["p99", "p99"], ["p99_9", "p99.9"], ["max", "max"]];
@@ -62,41 +63,33 @@ function finish({ figure, frame, drawer }, answer, empty) {
 }
 
 function drawRate() {
-  const { span, rate, names, losses } = shown;
+  const { span, rate, rates, names, losses } = shown;
   const { frame } = pictures.rate;
   const context = frame.begin(span);
-  const starts = [...new Set(rate.rows.map(({ bucket }) => bucket))].sort((a, b) => a - b);
-  const width = bucketWidth(starts, span);
-  const grid = starts.length ? Array.from({ length: Math.min(Math.round((starts.at(-1) - starts[0]) / width) + 1, 2000) }, (_, at) => starts[0] + at * width) : [];
-  const bySource = new Map(names.map((name) => [name, new Map()]));
-  for (const row of rate.rows) bySource.get(row.source)?.set(row.bucket, row.per_second);
-  shown.rateOf = (name, us) => bySource.get(name)?.get(Math.floor((us - (starts[0] ?? 0)) / width) * width + (starts[0] ?? 0));
-  const series = names.map((name, at) => ({
-    points: grid.map((bucket) => [bucket, bySource.get(name).get(bucket) ?? 0]),
-    colour: seriesColour(at),
-    wide: name === state.source,
-  }));
-  drawLines(frame, context, { series, width, log: false, label: short, losses: losses.rows });
+  const series = names.map((name, at) => ({ points: rates.points(name), colour: seriesColour(at), wide: name === state.source }));
+  drawLines(frame, context, { series, width: rates.width, log: false, label: short, losses: losses.rows });
+  frame.removed(context, world);
   finish(pictures.rate, rate, rate.rows.length === 0 && !rate.error ? "No record lies in this window." : null);
 }
 
 function drawQuantiles() {
   const { span, quantiles, losses } = shown;
+  const { width } = shown.rates;
   const { frame, heading } = pictures.quantiles;
   const context = frame.begin(span);
   const starts = quantiles.rows.map(({ bucket }) => bucket);
-  const width = bucketWidth(starts, span);
   const series = QUANTILES.map(([column]) => ({
     points: quantiles.rows.flatMap((row, at) => [
       ...(at > 0 && row.bucket - starts[at - 1] > width * 1.5 ? [[row.bucket - width, null]] : []),
-      [row.bucket, row[column] === null ? null : Number(row[column])],
+      [row.bucket, row[column] === null ? null : number(row[column])],
     ]),
     colour: colour(`q-${column}`),
     wide: column === "p99",
   }));
-  const values = series.flatMap(({ points }) => points.map(([, value]) => value)).filter((value) => value !== null);
+  const values = series.flatMap(({ points }) => points.map(([, value]) => value)).filter(Number.isFinite);
   const log = values.length > 0 && values.every((value) => value > 0);
   drawLines(frame, context, { series, width, log, label: format(), losses: losses.rows });
+  frame.removed(context, world);
   heading.textContent = `${state.source} ${state.index}`;
   finish(pictures.quantiles, quantiles, null);
   shown.quantileOf = (us) => quantiles.rows.find(({ bucket }) => us >= bucket && us < bucket + width);
@@ -106,7 +99,8 @@ function drawHeatMap() {
   const { span, heat, losses } = shown;
   const { frame, heading } = pictures.heat;
   const context = frame.begin(span);
-  drawHeat(frame, context, { cells: heat.rows, label: format(), losses: losses.rows });
+  drawHeat(frame, context, { cells: heat.cells, label: format(), losses: losses.rows });
+  frame.removed(context, world);
   heading.textContent = `${state.source} ${state.index}, records by value`;
   finish(pictures.heat, heat, heat.rows.length === 0 && !heat.error ? "The index has no value in this window." : null);
 }
@@ -121,12 +115,12 @@ export function drawOverlays(box = state.selection) {
 
 function drawLegends() {
   const us = hovered?.us ?? null;
-  const at = us === null ? "" : clock(us, places((shown.span.to - shown.span.from) / 300));
+  const at = us === null ? "" : when(us, places((shown.span.to - shown.span.from) / 300));
   const rates = shown.names.map((name, order) => {
-    const value = us === null ? world.usual.get(name) : shown.rateOf(name, us);
+    const value = us === null ? shown.rates.mean(name) : shown.rates.at(name, us);
     const button = make("button", { type: "button", onclick: () => choose(name) });
     button.setAttribute("aria-pressed", String(name === state.source));
-    button.append(key(seriesColour(order), name, " ", make("b", {}, value === undefined ? "–" : `${short(value)}/s`)));
+    button.append(key(seriesColour(order), name, " ", make("b", {}, value === undefined ? "–" : perTime(value))));
     return button;
   });
   replace(pictures.rate.legend, [...rates, ...lossKey(), at && make("span", {}, at)]);
@@ -135,11 +129,11 @@ function drawLegends() {
   const write = format();
   replace(
     pictures.quantiles.legend,
-    QUANTILES.map(([column, name]) => key(colour(`q-${column}`), name, " ", make("b", {}, row ? write(Number(row[column])) : "–"))),
+    QUANTILES.map(([column, name]) => key(colour(`q-${column}`), name, " ", make("b", {}, row ? write(number(row[column])) : "–"))),
   );
   const bar = make("i", { className: "ramp" });
   bar.style.background = ramp();
-  const cell = us === null ? null : shown.heat.rows.find(({ t1, t2, lower, upper }) => us >= t1 && us < t2 && hovered.value >= lower && hovered.value < upper);
+  const cell = us === null ? null : shown.heat.cells.find(({ t1, t2, lower, upper }) => us >= t1 && us < t2 && hovered.value >= lower && hovered.value < upper);
   const read = us === null || hovered.value === null ? "" : `${at}, ${cell ? `${write(cell.lower)} – ${write(cell.upper)}: ${plural(cell.count)}` : write(hovered.value)}`;
   replace(pictures.heat.legend, [make("span", {}, "1", bar, plural(pictures.heat.frame.peak ?? 1)), make("span", {}, read || (state.selection ? "" : "drag to read the records behind an area"))]);
 }

@@ -2,14 +2,14 @@
 
 import { query } from "./api.js";
 import { make, SqlDrawer } from "./dom.js";
-import { clock, day, duration, places, plural, short, valueFormat, whole } from "./format.js";
+import { duration, fromTo, perTime, places, plural, valueFormat, when, whole } from "./format.js";
 import * as sql from "./sql.js";
 import { state } from "./state.js";
 
 const NS_PLACES = 3;
 
 export class Selection {
-  /** `actions`: { clear, zoom, list(source) }. */
+  /** `actions`: { clear, zoom, list(source), usual(selection) }; the last gives the rates to compare with, by source. */
   constructor(section, actions) {
     this.section = section;
     this.actions = actions;
@@ -47,7 +47,7 @@ export class Selection {
       this.count.textContent = "Removed";
       this.around.replaceChildren();
       this.table.replaceChildren();
-      this.foot.textContent = `Retention has removed these records. The oldest that the directory still has is from ${clock(world.oldest, 3)}, ${day(world.oldest)}.`;
+      this.foot.textContent = `Retention has removed these records. The oldest that the directory still has is from ${when(world.oldest, 3)}.`;
       return;
     }
     this.drawer.show(`${sql.rows(dir, listed, chosen)};\n\n${sql.count(dir, listed, chosen)};`);
@@ -64,12 +64,13 @@ export class Selection {
       ({ rows: [{ records }] }) => this.total(records, gone, world),
       (error) => {
         this.count.textContent = "Not counted";
-        this.foot.textContent = error.message;
+        // The list has the same error, as a rule.
+        this.foot.textContent = this.table.textContent === error.message ? "" : error.message;
       },
     );
     const near = whenAsked(
       query(sql.around(dir, [source, ...others], selection), asked.signal),
-      (answer) => this.others(world, answer.rows, selection),
+      (answer) => this.others(answer.rows, selection),
       (error) => this.around.replaceChildren(error.message),
     );
     await Promise.all([rows, total, near]);
@@ -79,31 +80,34 @@ export class Selection {
   describe(world, chosen, listed) {
     const span = chosen.to - chosen.from;
     const exact = Math.max(places(span / 100), 0);
-    const parts = [listed, `${clock(chosen.from, exact)} – ${clock(chosen.to, exact)}`, duration(span)];
+    const parts = [listed, fromTo(chosen.from, chosen.to, exact), duration(span)];
     if (chosen.index !== undefined) {
       const value = valueFormat(world.field(state.source, chosen.index));
-      parts.push(`${chosen.index} ${value(chosen.vMin)} – ${value(chosen.vMax)}`);
+      const { vMin, vMax } = chosen;
+      const range = vMin === null ? (vMax === null ? "with any value" : `up to ${value(vMax)}`) : vMax === null ? `from ${value(vMin)}` : `${value(vMin)} – ${value(vMax)}`;
+      parts.push(`${chosen.index} ${range}`);
     }
     this.what.textContent = parts.join("  ·  ");
   }
 
   total(records, gone, world) {
     this.count.textContent = plural(records);
-    const kept = gone === "part" ? ` Retention has removed those before ${clock(world.oldest, 3)}.` : "";
+    const kept = gone === "part" ? ` Retention has removed those before ${when(world.oldest, 3)}.` : "";
     const more = Number(records) > sql.ROWS ? `The first ${whole(sql.ROWS)} are listed, in the order of arrival. Narrow the selection to see others.` : "";
     this.foot.textContent = (more + kept).trim();
     this.foot.hidden = this.foot.textContent === "";
   }
 
-  others(world, rows, selection) {
+  others(rows, selection) {
     const span = (selection.to - selection.from) / 1e6;
+    const usualRate = this.actions.usual(selection);
     const chips = rows.map(({ source, records }) => {
-      const usual = world.usual.get(source);
+      const usual = usualRate(source);
       const rate = Number(records) / span;
       const times = usual > 0 ? rate / usual : null;
-      const compared = times === null ? "" : times < 0.67 || times > 1.5 ? `, ${times >= 10 ? Math.round(times) : times.toFixed(1)}× as usual` : ", as usual";
+      const compared = times === null ? "" : times >= 0.67 && times <= 1.5 ? ", the usual rate" : times < 0.05 ? ", far below the usual rate" : `, ${times >= 10 ? whole(Math.round(times)) : times.toFixed(1)} times the usual rate`;
       const listed = source === (state.rows ?? state.source);
-      const chip = make("button", { type: "button", onclick: () => this.actions.list(source) }, source, make("small", {}, `${plural(records)}, ${short(rate)}/s${compared}`));
+      const chip = make("button", { type: "button", onclick: () => this.actions.list(source) }, source, make("small", {}, `${plural(records)}, ${perTime(rate)}${compared}`));
       chip.setAttribute("aria-pressed", String(listed));
       return chip;
     });
@@ -125,7 +129,7 @@ export class Selection {
         "tr",
         {},
         ...shown.map((name) => {
-          if (name === "ts") return make("td", { title: day(row.ts) }, clock(row.ts, 6) + String(row.ts_ns).slice(-NS_PLACES));
+          if (name === "ts") return make("td", {}, when(row.ts, 6) + String(row.ts_ns).slice(-NS_PLACES));
           const value = row[name];
           if (value === null) return make("td", { className: `null ${numeric.has(name) ? "number" : ""}` }, "NULL");
           const format = formats.get(name);

@@ -49,7 +49,8 @@ export const losses = (dir, span) =>
   `WHERE to_ts >= ${instant(span.from)} AND from_ts < ${instant(span.to)}`;
 
 const scan = (dir, source, selection) => {
-  const values = selection.index === undefined ? "" : `,\n    index := ${text(selection.index)}, v_min := ${selection.vMin}, v_max := ${selection.vMax}`;
+  const bound = (name, value) => (value === null ? "" : `, ${name} := ${value}`);
+  const values = selection.index === undefined ? "" : `,\n    index := ${text(selection.index)}${bound("v_min", selection.vMin)}${bound("v_max", selection.vMax)}`;
   return `FROM loom_scan(${text(dir)}, ${text(source)}, ${window_(selection)}${values})`;
 };
 

@@ -2,11 +2,13 @@
 //
 //   last       seconds that the window follows the newest record; 0: everything
 //   span       { from, to } of a window that stands still; null while it follows
-//   selection  { from, to } and, where values are chosen, { index, vMin, vMax }; null without one
+//   selection  { from, to } and, where values are chosen, { index, vMin, vMax }, a bound being null where there is none; null without one
 //   zoomed     whether `span` was chosen, not only held for a selection
 //   rows       the source whose rows are listed, if it is not `source`
 
 import { instant } from "./sql.js";
+
+const LAST_MAX = 1e9;
 
 export const state = { dir: null, source: null, index: null, last: 60, span: null, selection: null, rows: null, utc: false, zoomed: false };
 
@@ -34,27 +36,30 @@ export function readAddress() {
   state.dir = given.get("dir") ?? state.dir;
   state.source = given.get("source");
   state.index = given.get("index");
-  state.last = Number.isFinite(last) && last >= 0 ? last : 60;
+  state.last = last >= 0 && last <= LAST_MAX ? last : 60;
   state.span = parseSpan(given.get("from"), given.get("to"));
   state.selection = parseSpan(given.get("sel_from"), given.get("sel_to"));
   state.rows = given.get("rows");
   state.utc = given.get("zone") === "utc";
-  const [vMin, vMax] = [Number(given.get("v_min") ?? NaN), Number(given.get("v_max") ?? NaN)];
-  if (state.selection && state.index && Number.isFinite(vMin) && Number.isFinite(vMax)) Object.assign(state.selection, { index: state.index, vMin, vMax });
+  const bound = (name, none) => (given.get(name) === none ? null : Number(given.get(name) ?? NaN));
+  const [vMin, vMax] = [bound("v_min", "-inf"), bound("v_max", "inf")];
+  if (state.selection && state.index && !Number.isNaN(vMin) && !Number.isNaN(vMax)) Object.assign(state.selection, { index: state.index, vMin, vMax });
+  state.zoomed = state.span !== null && state.selection === null;
 }
 
-/** Writes the state into the address, without a new entry in the history. */
-export function writeAddress() {
+/** Writes the state into the address; with `step`, Back leads to what it was before. */
+export function writeAddress(step = false) {
   const { dir, source, index, last, span, selection, rows, utc } = state;
   const written = new URLSearchParams();
   const put = (name, value) => value !== null && value !== undefined && value !== "" && written.set(name, value);
+  const writeBounds = ({ index, vMin, vMax }) => index !== undefined && (put("v_min", vMin ?? "-inf"), put("v_max", vMax ?? "inf"));
   put("dir", dir);
   put("source", source);
   put("index", index);
   put("last", last);
   if (span) put("from", time(span.from)), put("to", time(span.to));
-  if (selection) put("sel_from", time(selection.from)), put("sel_to", time(selection.to)), put("v_min", selection.vMin), put("v_max", selection.vMax);
+  if (selection) put("sel_from", time(selection.from)), put("sel_to", time(selection.to)), writeBounds(selection);
   put("rows", rows);
   if (utc) put("zone", "utc");
-  history.replaceState(null, "", `#${written.toString().replaceAll("%3A", ":").replaceAll("%2F", "/")}`);
+  history[step ? "pushState" : "replaceState"](null, "", `#${written.toString().replaceAll("%3A", ":").replaceAll("%2F", "/")}`);
 }

@@ -1,7 +1,7 @@
 // What is known of a directory: its sources, indexes and daemon, asked anew with each refresh.
 
 import { query } from "./api.js";
-import { clock, day, duration } from "./format.js";
+import { duration, when } from "./format.js";
 import * as sql from "./sql.js";
 
 const SILENT_US = 5e6;
@@ -22,18 +22,16 @@ export async function look(dir, signal) {
     alive: value("daemon") === "alive",
     heartbeat: value("heartbeat_ns") === undefined ? null : Number(BigInt(value("heartbeat_ns")) / 1000n),
     now: status[0]?.now ?? Date.now() * 1000,
-    usual: new Map(),
   };
 }
 
 /** The daemon's state in words, for the mark in the header. */
 export function daemon(world) {
-  const at = (us) => `${clock(us)}${day(us) === day(world.now) ? "" : `, ${day(us)}`}`;
   const ago = (us) => duration(Math.max(world.now - us, 0));
   if (world.alive && world.heartbeat !== null && world.now - world.heartbeat > SILENT_US) {
-    return { state: "gone", text: `daemon has not responded since ${at(world.heartbeat)}, ${ago(world.heartbeat)} ago` };
+    return { state: "gone", text: `daemon has not responded since ${when(world.heartbeat)}, ${ago(world.heartbeat)} ago` };
   }
   if (world.alive) return { state: "alive", text: "recording" };
   const last = world.span?.to;
-  return { state: "gone", text: last ? `no daemon is running; last record ${at(last)}, ${ago(last)} ago` : "no daemon is running" };
+  return { state: "gone", text: last ? `no daemon is running; last record ${when(last)}, ${ago(last)} ago` : "no daemon is running" };
 }

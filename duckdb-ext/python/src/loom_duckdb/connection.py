@@ -76,23 +76,23 @@ def init_sql(dir: Directory | Sequence[Directory] | None = None, *, name: str | 
     return "\n".join(f"{statement.rstrip().rstrip(';')};" for statement in statements) + "\n"
 
 
-def lock_sql(dir: Directory | Sequence[Directory]) -> str:
-    """Return the statements that close a database with Loom loaded to all files outside `dir`, and then lock its settings, as one text.
+def lock_sql(dir: Directory | Sequence[Directory], *, duckdb_version: str | None = None) -> str:
+    """Return the statements that close a database with Loom loaded to all files, and then lock its settings, as one text.
 
-    `dir` is a path, a glob or a list of them; a glob stands for what matches now. Run them after `init_sql` and after your own settings.
-    DuckDB 2.0.0 confines Loom's functions too; before, Loom's functions read every Loom directory.
+    Only Loom's functions still read `dir`: a path, a glob or a list of them, where a glob stands for what matches now. Nothing can be
+    written. Run the text after `init_sql` and after your own settings. Before DuckDB 2.0.0 Loom's functions read every Loom directory.
     """
-    return "".join(
-        f"SET {setting};\n"
-        for setting in (
-            "temp_directory = ''",
-            "autoinstall_known_extensions = false",
-            "autoload_known_extensions = false",
-            f"allowed_directories = [{', '.join(map(quoted, _paths(dir)))}]",
-            "enable_external_access = false",
-            "lock_configuration = true",
-        )
-    )
+    native = is_native(duckdb.__version__ if duckdb_version is None else duckdb_version)
+    confined = [f"loom_directories = [{', '.join(map(quoted, _paths(dir)))}]"] if native else []
+    settings = [
+        "temp_directory = ''",
+        "autoinstall_known_extensions = false",
+        "autoload_known_extensions = false",
+        *confined,
+        "enable_external_access = false",
+        "lock_configuration = true",
+    ]
+    return "".join(f"SET {setting};\n" for setting in settings)
 
 
 def _paths(dir: Directory | Sequence[Directory]) -> list[str]:

@@ -193,6 +193,7 @@ fn quantiles(
     poll: &Poll<'_>,
 ) -> Result<()> {
     let mut search = RankSearch::new(asked);
+    let kind = asked.first().bins.kind();
     for (row_number, (bucket, row)) in buckets.iter().zip(rows.iter_mut()).enumerate() {
         for (column, quantile) in spec.quantiles.iter().enumerate() {
             if bucket.totals.count == 0 {
@@ -200,11 +201,8 @@ fn quantiles(
             }
             let rank = quantile.rank(bucket.totals.count);
             let range = search.range_of(bucket, rank)?;
-            let answer = if spec.approx {
-                Some(range.middle())
-            } else {
-                range.single()
-            };
+            let middle = spec.approx.then(|| range.middle(kind)).flatten();
+            let answer = range.single().or(middle);
             *at_mut(&mut row.quantiles, column) = answer;
             if answer.is_none() {
                 let time = spec.time.intersect(bucket.time);

@@ -2,7 +2,7 @@
 
 use super::bucket_values::BucketValues;
 use super::index_question::IndexQuestion;
-use crate::types::{Key, ValueRange};
+use crate::types::{Key, ValueKind, ValueRange};
 
 /// A range of keys that holds the value of a rank.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -56,10 +56,12 @@ impl RankRange {
         (self.keys.min == self.keys.max).then_some(self.keys.min)
     }
 
-    /// A key at most half of the range off.
-    pub fn middle(&self) -> Key {
-        let (min, max) = (self.keys.min.0, self.keys.max.0);
-        Key(min + (max - min) / 2)
+    /// A key at most half of the range off; `None` of a range that has infinity or NaN at an end, and so no middle.
+    pub fn middle(&self, kind: ValueKind) -> Option<Key> {
+        let ValueRange { min, max } = self.keys;
+        let is_bounded = |key: Key| kind != ValueKind::Float || key.to_f64().is_finite();
+        let middle = Key(min.0 + (max.0 - min.0) / 2);
+        (is_bounded(min) && is_bounded(max)).then_some(middle)
     }
 
     /// Cuts the range into at most 2^16 parts of 2^`shift` keys.

@@ -1,11 +1,12 @@
-"""The one DuckDB behind the page: it reads the directories that it was given, and nothing else.
+"""A DuckDB behind the page: it reads the directories that it was given, and nothing else.
 
 The settings are locked before the first query. A query is one SELECT by DuckDB's own parser, runs in a transaction that cannot write, and
-is interrupted when its caller gives up.
+is interrupted when its caller gives up. `workers` has one in each of its processes.
 """
 
 import threading
 import time
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import duckdb
@@ -20,20 +21,6 @@ _INTERRUPT_EVERY_S = 0.05
 
 class RefusedError(Exception):
     """A text that is not one SELECT statement."""
-
-
-class Query:
-    """One query of one caller. `stop` may come from another thread, before it starts, while it runs or after it ended."""
-
-    def __init__(self, sql: str) -> None:
-        """Take the text; `Database.run` judges it."""
-        self.sql = sql
-        self.stopped = threading.Event()
-        self.ended = threading.Event()
-
-    def stop(self) -> None:
-        """End the query soon."""
-        self.stopped.set()
 
 
 class Database:
@@ -52,22 +39,23 @@ class Database:
             self._connection.execute(f"SET {setting}")
         self._connection.execute(loom_duckdb.lock_sql(directories))
 
-    def run(self, query: Query) -> Answer:
-        """Run one SELECT. Raises RefusedError, or duckdb.Error as DuckDB words it."""
+    def run(self, sql: str, stop: threading.Event | Event) -> Answer:
+        """Run one SELECT, until `stop` is set. Raises RefusedError, or duckdb.Error as DuckDB words it."""
         cursor = self._connection.cursor()
-        watch = threading.Thread(target=_interrupt_when_stopped, args=(query, cursor), daemon=True)
+        ended = threading.Event()
+        watch = threading.Thread(target=_interrupt_when_stopped, args=(stop, ended, cursor), daemon=True)
         watch.start()
         try:
-            _check(cursor, query.sql)
+            _check(cursor, sql)
             # A SELECT may hold an INSERT in a WITH; such a transaction refuses that too.
             cursor.execute("BEGIN TRANSACTION READ ONLY")
             began = time.perf_counter()
-            relation = cursor.sql(query.sql)
-            answer = collect(relation, query.stopped)
+            relation = cursor.sql(sql)
+            answer = collect(relation, stop)
             answer.ms = round((time.perf_counter() - began) * 1000, 1)
             return answer
         finally:
-            query.ended.set()
+            ended.set()
             watch.join()
             cursor.close()
 
@@ -81,8 +69,8 @@ def _check(cursor: duckdb.DuckDBPyConnection, sql: str) -> None:
         raise RefusedError(f"the explorer only reads: it refuses {kind.name}; send a SELECT")
 
 
-def _interrupt_when_stopped(query: Query, cursor: duckdb.DuckDBPyConnection) -> None:
+def _interrupt_when_stopped(stop: threading.Event | Event, ended: threading.Event, cursor: duckdb.DuckDBPyConnection) -> None:
     # An interrupt that comes between two steps of a query is lost, so it is repeated.
-    while not query.ended.wait(_INTERRUPT_EVERY_S):
-        if query.stopped.is_set():
+    while not ended.wait(_INTERRUPT_EVERY_S):
+        if stop.is_set():
             cursor.interrupt()

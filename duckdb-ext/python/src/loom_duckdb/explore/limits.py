@@ -5,7 +5,7 @@ QUERIES_WAITING_MAX = 32
 SQL_BYTES_MAX = 64 * 1024
 ROWS_MAX = 20_000
 ANSWER_BYTES_MAX = 8 * 1024 * 1024
-DUCKDB_MEMORY = "1GiB"
 
-# All of the process, as some functions of DuckDB allocate outside its own limit.
-PROCESS_BYTES_MAX = 4 * 1024**3
+# Of each process that runs queries, one at a time. Some functions of DuckDB allocate outside its own limit.
+DUCKDB_MEMORY = "1GiB"
+WORKER_BYTES_MAX = 2 * 1024**3

@@ -12,7 +12,6 @@ import socket
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.resources import files
 
-import duckdb
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -22,8 +21,8 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from loom_duckdb.explore import limits
-from loom_duckdb.explore.answer import Answer
-from loom_duckdb.explore.database import Database, Query, RefusedError
+from loom_duckdb.explore.database import RefusedError
+from loom_duckdb.explore.workers import Query, QueryError, Workers
 
 PAGE = files("loom_duckdb.explore") / "page"
 TOKEN_HEADER = "x-loom-token"  # noqa: S105 - the name of a header, not a secret
@@ -79,16 +78,16 @@ def own_host(header: str) -> bool:
     return True
 
 
-def application(database: Database, token: str | None, timeout_s: float) -> Starlette:
-    """Build the server for `database`. A query is stopped after `timeout_s`, the time that it waits for others included."""
-    workers = ThreadPoolExecutor(limits.QUERIES_AT_ONCE, thread_name_prefix="query")
-    waiting: set[Future[Answer]] = set()
+def application(workers: Workers, token: str | None, timeout_s: float) -> Starlette:
+    """Build the server for what `workers` read. A query is stopped after `timeout_s`, the time that it waits for others included."""
+    callers = ThreadPoolExecutor(limits.QUERIES_AT_ONCE, thread_name_prefix="query")
+    waiting: set[Future[bytes]] = set()
 
     async def page(_: Request) -> Response:
         return FileResponse(str(PAGE / "index.html"))
 
     async def about(_: Request) -> Response:
-        return JSONResponse({"directories": [str(directory) for directory in database.directories]})
+        return JSONResponse({"directories": [str(directory) for directory in workers.directories]})
 
     async def query(request: Request) -> Response:
         # A page of another origin can send a form, but not JSON.
@@ -110,7 +109,7 @@ def application(database: Database, token: str | None, timeout_s: float) -> Star
         return await _answer(request, Query(sql))
 
     async def _answer(request: Request, asked: Query) -> Response:
-        work = workers.submit(database.run, asked)
+        work = callers.submit(workers.run, asked)
         waiting.add(work)
         work.add_done_callback(waiting.discard)
         answer = asyncio.wrap_future(work)
@@ -124,12 +123,11 @@ def application(database: Database, token: str | None, timeout_s: float) -> Star
                 work.cancel()
                 return _error(504, f"the query took longer than {timeout_s:g} s and was stopped; choose a shorter window")
         try:
-            # Making JSON of many rows takes a while, in which other requests are to be served.
-            return Response(await asyncio.to_thread(answer.result().json), media_type="application/json")
+            return Response(answer.result(), media_type="application/json")
         except RefusedError as error:
             return _error(403, str(error))
-        except (duckdb.Error, OSError, MemoryError, OverflowError) as error:
-            return _error(400, str(error) or type(error).__name__)
+        except (QueryError, RuntimeError) as error:
+            return _error(400, str(error))
 
     return Starlette(
         routes=[
