@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from scene import CaseError, daemon, duckdb, folder, holds, losses, main, recorded, recording, records, require, result, started, stop, until, waiting
+from scene import CaseError, command_line, daemon, folder, holds, losses, main, recorded, recording, records, require, result, started, stop, until, waiting
 
 HERE = Path(__file__).resolve().parent
 PORT, WRONG_PORT = 6379, 6380
@@ -121,7 +121,7 @@ def drill_down(place: Path, one_in: int) -> tuple[str, set[tuple[int, int]]]:
     """Run the drill-down over one record in so many: what it printed, and the packets that it found."""
     found = place / f"found_{one_in}.csv"
     settings = f"SET VARIABLE dir = '{place}/redis.loom'; SET VARIABLE one_in = {one_in};"
-    printed = duckdb("-cmd", settings, "-cmd", f".read {HERE}/drilldown.sql", "-c", f"COPY verdict TO '{found}'")
+    printed = command_line("-cmd", settings, "-cmd", f".read {HERE}/drilldown.sql", "-c", f"COPY verdict TO '{found}'")
     with found.open(newline="") as file:
         return printed, {(int(row["src_port"]), int(row["tcp_seq"])) for row in csv.DictReader(file)}
 
