@@ -40,14 +40,14 @@ def main(run: Callable[[], None]) -> None:
         sys.exit(1)
 
 
-def holds(condition: bool, otherwise: object) -> None:  # noqa: FBT001
+def holds(condition: bool, otherwise: object) -> None:
     """Fail unless the condition holds."""
     if not condition:
         raise CaseError(otherwise)
 
 
-def require(**packages: str) -> None:
-    """Fail if a program is missing, or this user is not root; `packages` has programs with the packages that have them."""
+def require(packages: dict[str, str]) -> None:
+    """Fail if a program is missing, or this user is not root; `packages` has programs with Debian's packages that have them."""
     for program, package in packages.items():
         holds(shutil.which(program) is not None, f"{program} is missing; install the package '{package}'")
     for built in (INGESTD, CASES, EXTENSION):

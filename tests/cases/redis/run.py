@@ -2,20 +2,23 @@
 
     sudo .venv/bin/python tests/cases/redis/run.py [--requests 2000000] [--keep FOLDER]
 
-Starts Redis, a daemon, a recording and a load in a network namespace of its own, mangles the destination port of one request in so many, and
-runs `drilldown.sql`. Exits 0 if it finds every mangled packet and no other, and if the same SQL over one record in ten misses most.
+Starts Redis, a daemon, a recording and a load in a network namespace of its own, mangles the destination port of one request in so many,
+and runs `drilldown.sql`. Exits 0 if it finds every mangled packet and no other, and if the same SQL over one record in ten misses most.
 """
 
 import argparse
+import contextlib
 import csv
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from scene import CaseError, command_line, daemon, folder, holds, losses, main, recorded, recording, records, require, result, started, stop, until, waiting
+import scene
+from scene import holds
 
 HERE = Path(__file__).resolve().parent
 PORT, WRONG_PORT = 6379, 6380
@@ -42,12 +45,11 @@ def run() -> None:
     parser.add_argument("--keep", type=Path, help="a new folder for the Loom directory and all else, which stays")
     options = parser.parse_args()
     holds(options.requests >= FAULTS_MIN * APART, f"--requests must be at least {FAULTS_MIN * APART}")
-    packages = {"nft": "nftables", "redis-server": "redis-server", "tcpdump": "tcpdump", "ip": "iproute2", "unshare": "util-linux"}
-    require(**packages)
+    scene.require({"nft": "nftables", "redis-server": "redis-server", "redis-cli": "redis-tools", "tcpdump": "tcpdump", "ip": "iproute2"})
     if NAMESPACE not in os.environ:
-        os.execvpe("unshare", ["unshare", "--net", sys.executable, *sys.argv], {**os.environ, NAMESPACE: "1"})
+        os.execvpe("unshare", ["unshare", "--net", sys.executable, *sys.argv], {**os.environ, NAMESPACE: "1"})  # noqa: S606
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-    with folder(options.keep) as place:
+    with scene.folder(options.keep) as place:
         truth = record_faults(place, options.requests)
         compare(place, truth)
 
@@ -57,25 +59,25 @@ def record_faults(place: Path, requests: int) -> set[tuple[int, int]]:
     directory = place / "redis.loom"
     redis = ["redis-server", "--port", PORT, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
     captures = ["syscalls", "--comm", "redis-server", "--comm", "redis-load", "+", "packets", "-i", "lo", "tcp"]
-    with started(redis, stdout=subprocess.DEVNULL, cwd=place), daemon(directory):
-        until(answers, "Redis")
+    with scene.started(redis, stdout=subprocess.DEVNULL, cwd=place), scene.daemon(directory):
+        scene.until(answers, "Redis")
         with (
-            waiting("redis-load", "--address", f"127.0.0.1:{PORT}", "--requests", requests, "--dir", directory) as load,
+            scene.waiting("redis-load", "--address", f"127.0.0.1:{PORT}", "--requests", requests, "--dir", directory) as load,
             reported_packets(place / "truth.pcap") as watcher,
-            recording(directory, *captures) as record,
+            scene.recording(directory, *captures) as record,
         ):
             subprocess.run(["nft", "-f", "-"], input=FILTER, text=True, check=True)
-            done = result(load)
+            done = scene.result(load)
             counted = subprocess.run(["nft", "list", "table", "ip", "faults"], capture_output=True, text=True, check=True).stdout
             subprocess.run(["nft", "delete", "table", "ip", "faults"], check=True)
-            print(recorded(record), end="")
-            stop(watcher)
+            print(scene.recorded(record), end="")
+            scene.stop(watcher)
     mangled = int(re.search(r"counter packets (\d+)", counted)[1])
     truth = read_truth(place / "truth.pcap")
     holds(done["stored"] == done["requests"] == requests, f"the load stored {done}")
     holds(len(truth) == mangled >= FAULTS_MIN, f"nft mangled {mangled} packets and reported {len(truth)}")
-    holds(not losses(directory), f"records are missing: {losses(directory)}")
-    total = sum(records(directory, source) for source in ("redis_request", "syscall", "packet"))
+    holds(not scene.losses(directory), f"records are missing: {scene.losses(directory)}")
+    total = sum(scene.records(directory, source) for source in ("redis_request", "syscall", "packet"))
     print(f"{total:,} records in {done['seconds']:.1f} s; {requests / done['seconds']:,.0f} requests a second; {mangled} packets mangled\n")
     return truth
 
@@ -86,29 +88,13 @@ def answers() -> bool:
     return done.stdout == "PONG\n"
 
 
-def reported_packets(file: Path):  # noqa: ANN201
+@contextlib.contextmanager
+def reported_packets(file: Path) -> Iterator[subprocess.Popen]:
     """Capture the packets that nftables reports, as they were."""
-    process = started(["tcpdump", "-i", "nflog:5", "-U", "-w", file], stderr=subprocess.PIPE)
-    return Listening(process)
-
-
-class Listening:
-    """A tcpdump, from when it listens."""
-
-    def __init__(self, process) -> None:  # noqa: ANN001
-        """Wrap what `started` gives."""
-        self.process = process
-
-    def __enter__(self) -> subprocess.Popen:
-        """Wait until it listens."""
-        process = self.process.__enter__()
+    with scene.started(["tcpdump", "-i", "nflog:5", "-U", "-w", file], stderr=subprocess.PIPE) as process:
         line = process.stderr.readline()
         holds("listening on" in line, f"tcpdump: {line}")
-        return process
-
-    def __exit__(self, *error: object) -> None:
-        """End it."""
-        self.process.__exit__(*error)
+        yield process
 
 
 def read_truth(file: Path) -> set[tuple[int, int]]:
@@ -121,7 +107,7 @@ def drill_down(place: Path, one_in: int) -> tuple[str, set[tuple[int, int]]]:
     """Run the drill-down over one record in so many: what it printed, and the packets that it found."""
     found = place / f"found_{one_in}.csv"
     settings = f"SET VARIABLE dir = '{place}/redis.loom'; SET VARIABLE one_in = {one_in};"
-    printed = command_line("-cmd", settings, "-cmd", f".read {HERE}/drilldown.sql", "-c", f"COPY verdict TO '{found}'")
+    printed = scene.command_line("-cmd", settings, "-cmd", f".read {HERE}/drilldown.sql", "-c", f"COPY verdict TO '{found}'")
     with found.open(newline="") as file:
         return printed, {(int(row["src_port"]), int(row["tcp_seq"])) for row in csv.DictReader(file)}
 
@@ -133,10 +119,9 @@ def compare(place: Path, truth: set[tuple[int, int]]) -> None:
     _, sampled = drill_down(place, 10)
     print(f"complete:      {len(found & truth)} of {len(truth)} mangled packets found, {len(found - truth)} others")
     print(f"one in ten:    {len(sampled & truth)} of {len(truth)} mangled packets found, {len(sampled - truth)} others")
-    if found != truth:
-        raise CaseError(f"missed {sorted(truth - found)}, invented {sorted(found - truth)}")
+    holds(found == truth, f"missed {sorted(truth - found)}, invented {sorted(found - truth)}")
     holds(2 * len(sampled & truth) < len(truth), "a sample of one in ten found half of the packets or more")
 
 
 if __name__ == "__main__":
-    main(run)
+    scene.main(run)

@@ -17,13 +17,16 @@ from pathlib import Path
 import duckdb
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from scene import INGESTD, connect, daemon, folder, holds, losses, main, recorded, recording, records, require, started
+import scene
+from scene import holds
 
 HERE = Path(__file__).resolve().parent
 WINDOWS = [1, 2, 5, 10, 30, 60, 120]
 # How often the windows are asked for, and the database's files leave the page cache, as beside a neighbour that needs memory.
 ASK_SECONDS, EVICT_SECONDS = 3, 1
 VALUE_BYTES = 1000
+LOAD = ["db_bench", "--benchmarks=readwhilewriting", "--use_existing_db", "--threads=2", "--benchmark_write_rate_limit=4000000"]
+INDEX = ["--source", "syscall", "--index", "pread64", "--value", "latency_ns", "--where", "number = 'pread64'"]
 DATABASE = ["--compression_type=none", f"--value_size={VALUE_BYTES}", "--cache_size=1048576"]
 
 
@@ -34,8 +37,8 @@ def run() -> None:
     parser.add_argument("--keys", type=int, default=200_000, help=f"of the database, {VALUE_BYTES} bytes each")
     parser.add_argument("--keep", type=Path, help="a new folder for the Loom directory and all else, which stays")
     options = parser.parse_args()
-    require(db_bench="rocksdb-tools")
-    with folder(options.keep) as place:
+    scene.require({"db_bench": "rocksdb-tools"})
+    with scene.folder(options.keep) as place:
         database = [f"--db={place}/database", f"--num={options.keys}", *DATABASE]
         fill = ["db_bench", "--benchmarks=fillseq", "--disable_wal=1", *database]
         subprocess.run(fill, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -46,17 +49,15 @@ def run() -> None:
 def record_reads(place: Path, database: list[str], seconds: int) -> list[dict]:
     """Record `db_bench`, and ask meanwhile; the questions with their answers."""
     directory = place / "rocksdb.loom"
-    load = ["--benchmarks=readwhilewriting", "--use_existing_db", "--threads=2", f"--duration={seconds}", "--benchmark_write_rate_limit=4000000"]
     asked = []
     with (
-        daemon(directory),
-        started(["db_bench", *load, *database], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as bench,
-        recording(directory, "syscalls", "--comm", "db_bench", "+", "pagecache") as record,
-        connect() as db,
+        scene.daemon(directory),
+        scene.started([*LOAD, f"--duration={seconds}", *database], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as bench,
+        scene.recording(directory, "syscalls", "--comm", "db_bench", "+", "pagecache") as record,
+        scene.connect() as db,
     ):
-        began, at_index = time.monotonic(), ["--source", "syscall", "--index", "pread64", "--value", "latency_ns", "--where", "number = 'pread64'"]
-        subprocess.run([INGESTD, "index", "add", directory, *at_index], check=True, stdout=subprocess.DEVNULL)
-        evicted = said = began
+        subprocess.run([scene.INGESTD, "index", "add", directory, *INDEX], check=True, stdout=subprocess.DEVNULL)
+        began = evicted = said = time.monotonic()
         while bench.poll() is None:
             now = time.monotonic()
             if now - evicted >= EVICT_SECONDS:
@@ -67,11 +68,11 @@ def record_reads(place: Path, database: list[str], seconds: int) -> list[dict]:
                 asked += [ask(db, directory, back) for back in WINDOWS if back < now - began]
             time.sleep(0.05)
         printed = bench.communicate()[0]
-        print(recorded(record), end="")
+        print(scene.recorded(record), end="")
     holds(bench.returncode == 0 and asked, f"db_bench ended with {bench.returncode}: {printed}")
-    holds(not losses(directory), f"records are missing: {losses(directory)}")
+    holds(not scene.losses(directory), f"records are missing: {scene.losses(directory)}")
     print(next(line for line in printed.splitlines() if line.startswith("readwhilewriting")))
-    print(f"{records(directory, 'syscall'):,} system calls, {records(directory, 'pagecache'):,} events of the page cache\n")
+    print(f"{scene.records(directory, 'syscall'):,} system calls, {scene.records(directory, 'pagecache'):,} events of the page cache\n")
     return asked
 
 
@@ -104,15 +105,16 @@ def ask(db: duckdb.DuckDBPyConnection, directory: Path, back: int) -> dict:
 
 def compare(directory: Path, asked: list[dict]) -> None:
     """Compare each answer with a plain scan, and print those of the last time."""
-    with connect() as db:
+    with scene.connect() as db:
         for one in asked:
-            window = f"ts >= TIMESTAMPTZ '{one['t_to'].isoformat()}' - to_seconds({one['seconds']}) AND ts < TIMESTAMPTZ '{one['t_to'].isoformat()}'"
-            scan = f"loom_scan('{directory}', '%s', at := {one['position']}) WHERE {window} AND %s"
-            of_preads = f"SELECT count(*), max(latency_ns), quantile_disc(latency_ns, 0.9999) FROM {scan % ('syscall', 'number = $$pread64$$')}"
-            of_pages = f"SELECT count(*), sum(pages) FROM {scan % ('pagecache', 'op = $$add$$')}"
-            for name, sql in [("preads", of_preads), ("pages", of_pages)]:
+            t_to = f"TIMESTAMPTZ '{one['t_to'].isoformat()}'"
+            where = f"at := {one['position']}) WHERE ts >= {t_to} - to_seconds({one['seconds']}) AND ts < {t_to}"
+            columns = "count(*), max(latency_ns), quantile_disc(latency_ns, 0.9999)"
+            preads = f"SELECT {columns} FROM loom_scan('{directory}', 'syscall', {where} AND number = 'pread64'"
+            pages = f"SELECT count(*), sum(pages) FROM loom_scan('{directory}', 'pagecache', {where} AND op = 'add'"
+            for name, sql in [("preads", preads), ("pages", pages)]:
                 plain = db.execute(sql).fetchone()
-                holds(plain == one[name], f"of {one['seconds']} s before {one['t_to']}, {name}: {one[name]}, but a plain scan says {plain}")
+                holds(plain == one[name], f"{name} of {one['seconds']} s before {t_to}: {one[name]}, but a plain scan says {plain}")
     print("window    pread64 calls    max     p99.99    insertions    pages     both answers took")
     last = {one["seconds"]: one for one in asked}
     for one in last.values():
@@ -123,4 +125,4 @@ def compare(directory: Path, asked: list[dict]) -> None:
 
 
 if __name__ == "__main__":
-    main(run)
+    scene.main(run)
