@@ -105,11 +105,11 @@ def daemon(directory: Path, config: str = CONFIG) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def recording(directory: Path, *captures: object) -> Iterator[subprocess.Popen]:
-    """Record into a directory on which a daemon runs, from when there are records of system calls; `recorded` ends it."""
+def recording(directory: Path, *captures: object, records_min: int = 1) -> Iterator[subprocess.Popen]:
+    """Record, from when there are so many records of system calls, or the source is there; `recorded` ends it."""
     command = [INGESTD, "record", directory, *captures]
     with started(command, signal.SIGINT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        until(lambda: process.poll() is not None or records(directory, "syscall") > 0, "recorded system calls")
+        until(lambda: process.poll() is not None or records(directory, "syscall") >= records_min, "recorded system calls")
         holds(process.poll() is None, f"ingestd record ended with {process.returncode}")
         yield process
 
@@ -124,7 +124,7 @@ def recorded(process: subprocess.Popen) -> str:
 
 @contextlib.contextmanager
 def waiting(*arguments: object) -> Iterator[subprocess.Popen]:
-    """Start a program of `cases` that is set up; a line on its standard input begins it."""
+    """Start a program of `cases` that is set up; `go` on its standard input begins it."""
     with started([CASES, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         holds(process.stdout.readline() == "ready\n", f"cases {arguments[0]} did not start")
         yield process
@@ -132,7 +132,7 @@ def waiting(*arguments: object) -> Iterator[subprocess.Popen]:
 
 def result(process: subprocess.Popen) -> dict:
     """Begin a program that waits, wait for its end, and return its result."""
-    out, _ = process.communicate("\n")
+    out, _ = process.communicate("go\n")
     holds(process.returncode == 0, f"{process.args} ended with {process.returncode}")
     return json.loads(out)
 
@@ -153,10 +153,12 @@ def connect() -> duckdb.DuckDBPyConnection:
 
 
 def records(directory: Path, source: str) -> int:
-    """Count the records of a source; 0 if there is none."""
+    """Count the records of a source; -1 if there is no such source yet."""
+    if not directory.exists():
+        return -1
     with connect() as db:
-        found = db.execute(f"SELECT sum(records) FROM loom_sources('{directory}') WHERE name = '{source}'").fetchone()
-    return int(found[0] or 0)
+        found = db.execute(f"SELECT records FROM loom_sources('{directory}') WHERE name = '{source}'").fetchone()
+    return found[0] if found else -1
 
 
 def losses(directory: Path) -> list[tuple]:

@@ -1,6 +1,7 @@
 //! The programs that `tests/cases` watches and compares with: a client that loads Redis, calls at a given rate, and a capture to a raw file.
 //!
-//! Each prints `ready` when it is set up, and begins at a line of its standard input, so that a script can start its captures in between.
+//! Each prints `ready` when it is set up, and begins at the line `go` of its standard input, so that a script can start its captures in
+//! between. Another line is answered by `ready` again: a call to look for in a capture.
 
 mod calls;
 mod raw;
@@ -29,11 +30,16 @@ fn main() -> Result<()> {
     }
 }
 
-/// Says that all is set up, and waits for a line, or the end, of standard input.
+/// Says that all is set up, and waits for the line `go`, or the end of standard input.
 fn wait_for_the_start() -> Result<()> {
     let mut out = stdout();
-    writeln!(out, "ready")?;
-    out.flush()?;
-    stdin().read_line(&mut String::new())?;
-    Ok(())
+    let mut line = String::new();
+    loop {
+        writeln!(out, "ready")?;
+        out.flush()?;
+        line.clear();
+        if stdin().read_line(&mut line)? == 0 || line == "go\n" {
+            return Ok(());
+        }
+    }
 }
