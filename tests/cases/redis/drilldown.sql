@@ -58,4 +58,9 @@ FROM waits JOIN near ON near.src_port = waits.client_port AND near.dst_port <> g
 FROM verdict ORDER BY request;
 
 -- How much of the directory was read for that.
-SELECT source, chunks_total, chunks_read, bytes_read FROM loom_scan_stats() ORDER BY scan DESC LIMIT 6;
+SELECT source, chunks_total, chunks_read, bytes_read FROM loom_scan_stats() ORDER BY scan DESC LIMIT 3;
+
+-- What each step had to go on with.
+SELECT (SELECT count(*) FROM slow) AS slow_requests, (SELECT count(*) FROM waits) AS with_a_slow_call,
+    (SELECT count(*) FROM near WHERE src_port IN (SELECT client_port FROM slow) AND dst_port <> getvariable('port')) AS odd_packets,
+    (SELECT count(*) FROM verdict) AS explained;
