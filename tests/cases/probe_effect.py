@@ -96,11 +96,18 @@ def measure(name: str, load: Callable[[float], float], filters: list[str], more:
             events[way].append(sum(counts) / options.seconds)
             print(f"{name}, round {turn + 1}, {way}: {rates[way][-1]:,.0f} a second, {sum(counts):,} events", file=sys.stderr)
     # A round's runs are close in time, so each is compared with its own round's.
-    cost = {way: statistics.median(1 - rate / free for rate, free in zip(rates[way], rates["nothing"], strict=True)) for way in WAYS}
     for way in WAYS:
-        rate = f"{statistics.median(rates[way]):,.0f} ({min(rates[way]):,.0f} to {max(rates[way]):,.0f})"
-        costs = ["", ""] if way == "nothing" else [f"{cost[way]:.1%}", f"{100 * (cost[way] - cost['raw file']):.1f} points"]
-        print(f"| {name} | {way} | {rate} | {costs[0]} | {costs[1]} | {statistics.median(events[way]):,.0f} |", flush=True)
+        rounds = list(zip(rates[way], rates["raw file"], rates["nothing"], strict=True))
+        cost = spread([100 * (1 - rate / free) for rate, _, free in rounds], "{:.1f}", " %")
+        beyond = spread([100 * (raw - rate) / free for rate, raw, free in rounds], "{:.1f}", " points")
+        cells = [spread(rates[way], "{:,.0f}"), "" if way == "nothing" else cost, beyond if way.startswith("Loom") else ""]
+        print(f"| {name} | {way} | {' | '.join(cells)} | {statistics.median(events[way]):,.0f} |", flush=True)
+
+
+def spread(figures: list[float], form: str, unit: str = "") -> str:
+    """Write a median with its unit, and the least and the greatest."""
+    middle, least, most = (form.format(figure) for figure in (statistics.median(figures), min(figures), max(figures)))
+    return f"{middle}{unit} ({least} to {most})"
 
 
 @contextlib.contextmanager

@@ -60,7 +60,7 @@ def record_faults(place: Path, requests: int) -> set[tuple[int, int]]:
     redis = ["redis-server", "--port", PORT, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
     captures = ["syscalls", "--comm", "redis-server", "--comm", "redis-load", "+", "packets", "-i", "lo", "tcp"]
     with scene.started(redis, stdout=subprocess.DEVNULL, cwd=place), scene.daemon(directory):
-        scene.until(answers, "Redis")
+        scene.until(lambda: ask_redis("ping") == "PONG", "Redis")
         with (
             scene.waiting("redis-load", "--address", f"127.0.0.1:{PORT}", "--requests", requests, "--dir", directory) as load,
             reported_packets(place / "truth.pcap") as watcher,
@@ -70,6 +70,7 @@ def record_faults(place: Path, requests: int) -> set[tuple[int, int]]:
             done = scene.result(load)
             counted = subprocess.run(["nft", "list", "table", "ip", "faults"], capture_output=True, text=True, check=True).stdout
             subprocess.run(["nft", "delete", "table", "ip", "faults"], check=True)
+            slow_log = ask_redis("slowlog", "len")
             print(scene.recorded(record), end="")
             scene.stop(watcher)
     mangled = int(re.search(r"counter packets (\d+)", counted)[1])
@@ -78,14 +79,15 @@ def record_faults(place: Path, requests: int) -> set[tuple[int, int]]:
     holds(len(truth) == mangled >= FAULTS_MIN, f"nft mangled {mangled} packets and reported {len(truth)}")
     holds(not scene.losses(directory), f"records are missing: {scene.losses(directory)}")
     total = sum(scene.records(directory, source) for source in ("redis_request", "syscall", "packet"))
-    print(f"{total:,} records in {done['seconds']:.1f} s; {requests / done['seconds']:,.0f} requests a second; {mangled} packets mangled\n")
+    print(f"{total:,} records in {done['seconds']:.1f} s; {requests / done['seconds']:,.0f} requests a second; {mangled} packets mangled")
+    print(f"Redis's own slow log has {slow_log} entries\n")
     return truth
 
 
-def answers() -> bool:
-    """Whether Redis answers."""
-    done = subprocess.run(["redis-cli", "-p", str(PORT), "ping"], capture_output=True, text=True)
-    return done.stdout == "PONG\n"
+def ask_redis(*command: str) -> str:
+    """Give Redis's answer to a command; nothing if it does not run."""
+    done = subprocess.run(["redis-cli", "-p", str(PORT), *command], capture_output=True, text=True)
+    return done.stdout.strip()
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
     sudo .venv/bin/python tests/cases/rocksdb/run.py [--seconds 150] [--keep FOLDER]
 
-`db_bench` reads and writes while its system calls and the page cache are recorded. Every few seconds `windows.sql` is asked for each window
+`db_bench` reads and writes while its system calls and the page cache are recorded. Ten times `windows.sql` is asked for each window
 that is over. Exits 0 if each answer is what a plain scan of the same records says.
 """
 
@@ -22,11 +22,18 @@ from scene import holds
 
 HERE = Path(__file__).resolve().parent
 WINDOWS = [1, 2, 5, 10, 30, 60, 120]
-# How often the windows are asked for, and the database's files leave the page cache, as beside a neighbour that needs memory.
-ASK_SECONDS, EVICT_SECONDS = 3, 1
+# How often all windows are asked for.
+ASKS = 10
+# How often the database's files leave the page cache, as beside a neighbour that needs memory.
+EVICT_SECONDS = 1
 VALUE_BYTES = 1000
 LOAD = ["db_bench", "--benchmarks=readwhilewriting", "--use_existing_db", "--threads=2", "--benchmark_write_rate_limit=4000000"]
 INDEX = ["--source", "syscall", "--index", "pread64", "--value", "latency_ns", "--where", "number = 'pread64'"]
+# What windows.sql asks for, from the records alone.
+PLAIN = [
+    ("syscall", "number = 'pread64'", ["count(*)", "max(latency_ns)", "quantile_disc(latency_ns, 0.9999)"]),
+    ("pagecache", "op = 'add'", ["count(*)", "sum(pages)"]),
+]
 DATABASE = ["--compression_type=none", f"--value_size={VALUE_BYTES}", "--cache_size=1048576"]
 
 
@@ -63,9 +70,9 @@ def record_reads(place: Path, database: list[str], seconds: int) -> list[dict]:
             if now - evicted >= EVICT_SECONDS:
                 evicted = now
                 evict(place / "database")
-            if now - said >= ASK_SECONDS:
+            if now - said >= seconds / (ASKS + 1):
                 said = now
-                asked += [ask(db, directory, back) for back in WINDOWS if back < now - began]
+                asked.append(ask(db, directory, [back for back in WINDOWS if back < now - began]))
             time.sleep(0.05)
         printed = bench.communicate()[0]
         print(scene.recorded(record), end="")
@@ -87,41 +94,41 @@ def evict(database: Path) -> None:
         os.close(handle)
 
 
-def ask(db: duckdb.DuckDBPyConnection, directory: Path, back: int) -> dict:
-    """Ask for one window up to now."""
-    t_to = datetime.now(UTC)
-    db.execute(f"SET VARIABLE dir = '{directory}'; SET VARIABLE seconds = {back}; SET VARIABLE t_to = TIMESTAMPTZ '{t_to.isoformat()}'")
-    began = time.perf_counter()
-    answers = []
-    for statement in db.extract_statements((HERE / "windows.sql").read_text()):
-        rows = db.execute(statement).fetchall()
-        if statement.type == duckdb.StatementType.SELECT:
-            answers += rows
-    took_ms = (time.perf_counter() - began) * 1000
+def ask(db: duckdb.DuckDBPyConnection, directory: Path, windows: list[int]) -> dict:
+    """Ask for all windows up to now, as of one position."""
+    t_to = f"TIMESTAMPTZ '{datetime.now(UTC).isoformat()}'"
+    db.execute(f"SET VARIABLE dir = '{directory}'; SET VARIABLE t_to = {t_to}")
+    db.execute(f"SET VARIABLE position = (SELECT position FROM loom_snapshot('{directory}'))")
     position = db.execute("SELECT getvariable('position')").fetchone()[0]
-    preads, pages = answers
-    return {"position": position, "t_to": t_to, "seconds": back, "preads": preads, "pages": pages, "took_ms": took_ms}
+    answers = {}
+    for back in windows:
+        began = time.perf_counter()
+        db.execute(f"SET VARIABLE seconds = {back}")
+        rows = []
+        for statement in db.extract_statements((HERE / "windows.sql").read_text()):
+            answer = db.execute(statement)
+            if statement.type == duckdb.StatementType.SELECT:
+                rows.append(answer.fetchone())
+        answers[back] = (*rows, (time.perf_counter() - began) * 1000)
+    return {"position": position, "t_to": t_to, "answers": answers}
 
 
 def compare(directory: Path, asked: list[dict]) -> None:
-    """Compare each answer with a plain scan, and print those of the last time."""
+    """Compare the answers with plain scans, and print those of the last time."""
     with scene.connect() as db:
         for one in asked:
-            t_to = f"TIMESTAMPTZ '{one['t_to'].isoformat()}'"
-            where = f"at := {one['position']}) WHERE ts >= {t_to} - to_seconds({one['seconds']}) AND ts < {t_to}"
-            columns = "count(*), max(latency_ns), quantile_disc(latency_ns, 0.9999)"
-            preads = f"SELECT {columns} FROM loom_scan('{directory}', 'syscall', {where} AND number = 'pread64'"
-            pages = f"SELECT count(*), sum(pages) FROM loom_scan('{directory}', 'pagecache', {where} AND op = 'add'"
-            for name, sql in [("preads", preads), ("pages", pages)]:
-                plain = db.execute(sql).fetchone()
-                holds(plain == one[name], f"{name} of {one['seconds']} s before {t_to}: {one[name]}, but a plain scan says {plain}")
+            windows = [f"FILTER (ts >= {one['t_to']} - to_seconds({back}) AND ts < {one['t_to']})" for back in one["answers"]]
+            for place, (source, condition, columns) in enumerate(PLAIN):
+                selected = ", ".join(f"{column} {window}" for window in windows for column in columns)
+                scan = f"loom_scan('{directory}', '{source}', at := {one['position']})"
+                plain = db.execute(f"SELECT {selected} FROM {scan} WHERE {condition}").fetchone()
+                loom = tuple(value for answer in one["answers"].values() for value in answer[place])
+                holds(loom == plain, f"'{source}' up to {one['t_to']}: {loom}, but a plain scan says {plain}")
     print("window    pread64 calls    max     p99.99    insertions    pages     both answers took")
-    last = {one["seconds"]: one for one in asked}
-    for one in last.values():
-        (count, most, p99_99), (insertions, pages) = one["preads"], one["pages"]
+    for back, ((count, most, p99_99), (insertions, pages), took_ms) in asked[-1]["answers"].items():
         times = f"{most / 1e6:7.2f} ms {p99_99 / 1e6:7.2f} ms"
-        print(f"{one['seconds']:4} s {count:14,} {times} {insertions:10,} {pages:11,} {one['took_ms']:13.1f} ms")
-    print(f"\n{2 * len(asked)} answers, all equal to a plain scan at the same position")
+        print(f"{back:4} s {count:14,} {times} {insertions:10,} {pages:11,} {took_ms:13.1f} ms")
+    print(f"\n{sum(2 * len(one['answers']) for one in asked)} answers, all equal to a plain scan at the same position")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 
 SET VARIABLE t_to = coalesce(getvariable('t_to'), now());
 SET VARIABLE t_from = getvariable('t_to') - to_seconds(getvariable('seconds'));
-SET VARIABLE position = (SELECT position FROM loom_snapshot(getvariable('dir')));
+SET VARIABLE position = coalesce(getvariable('position'), (SELECT position FROM loom_snapshot(getvariable('dir'))));
 
 SELECT count AS preads, max AS max_ns, p99_99 AS p99_99_ns
 FROM loom_aggregate(getvariable('dir'), 'syscall', 'pread64', t_from := getvariable('t_from'), t_to := getvariable('t_to'),
