@@ -36,7 +36,13 @@ def run() -> None:
     parser.add_argument("--threads", type=int, default=1, help="that call")
     options = parser.parse_args()
     scene.require({"perf": "linux-perf", "bpftrace": "bpftrace"})
-    recorders = {"Loom": by_loom, "raw file": by_raw, "`perf trace`": by_perf, "`bpftrace`, printing": by_bpftrace}
+    recorders = {
+        "Loom": by_loom,
+        "raw file": by_raw,
+        "`perf trace`": by_perf,
+        "`bpftrace`, printing": by_bpftrace,
+        "`perf stat`, counting only": by_perf_stat,
+    }
     seen: dict[tuple[str, int], list[tuple[float, float]]] = {}
     for turn in range(options.rounds):
         for rate in options.rates:
@@ -80,6 +86,13 @@ def by_perf(place: Path, program: list[object]) -> tuple[dict, int]:
     """Record by `perf trace`, which starts the program."""
     command = ["perf", "trace", "-e", "getppid", "-o", place / "perf", "--", CASES, *program]
     return started_by(command), lines(place / "perf", r"getppid\(")
+
+
+def by_perf_stat(place: Path, program: list[object]) -> tuple[dict, int]:
+    """Count by `perf stat`, which starts the program and keeps no record: the calls are those that it counts."""
+    command = ["perf", "stat", "-x,", "-e", "syscalls:sys_exit_getppid", "-o", place / "perf", "--", CASES, *program]
+    done = started_by(command)
+    return done, int(re.search(r"^(\d+),", (place / "perf").read_text(), re.MULTILINE)[1])
 
 
 def by_bpftrace(place: Path, program: list[object]) -> tuple[dict, int]:
