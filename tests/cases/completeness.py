@@ -85,7 +85,8 @@ def by_raw(place: Path, program: list[object]) -> tuple[dict, int]:
 def by_perf(place: Path, program: list[object]) -> tuple[dict, int]:
     """Record by `perf trace`, which starts the program."""
     command = ["perf", "trace", "-e", "getppid", "-o", place / "perf", "--", CASES, *program]
-    return started_by(command), lines(place / "perf", r"getppid\(")
+    # A call that another thread interrupts has two lines, of which the second has the result.
+    return started_by(command), lines(place / "perf", r"getppid\(.*\) += ")
 
 
 def by_perf_stat(place: Path, program: list[object]) -> tuple[dict, int]:
@@ -125,7 +126,7 @@ def print_table(names: list[str], rates: list[int], seen: dict[tuple[str, int], 
         cells = []
         for rate in rates:
             share, reached = (statistics.median(column) for column in zip(*seen[name, rate], strict=True))
-            cells.append(f"{share:.2%} at {reached:,.0f}/s" if share < 1 else f"all at {reached:,.0f}/s")
+            cells.append(f"{share:.3%} at {reached:,.0f}/s" if share < 1 else f"all at {reached:,.0f}/s")
         reached = max((statistics.median(reached for _, reached in seen[name, rate]) for rate in complete), default=0)
         print(f"| {name} | {reached:,.0f}/s | " + " | ".join(cells) + " |")
 
