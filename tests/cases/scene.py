@@ -72,17 +72,19 @@ def started(command: list[object], ending: signal.Signals = signal.SIGTERM, **op
     process = subprocess.Popen([str(word) for word in command], text=True, **options)
     try:
         yield process
-        stop(process, ending)
     finally:
-        process.kill()
-        process.wait()
+        stop(process, ending)
 
 
-def stop(process: subprocess.Popen, ending: signal.Signals = signal.SIGTERM) -> str:
-    """End a program by a signal, and return what it printed."""
+def stop(process: subprocess.Popen, ending: signal.Signals = signal.SIGTERM) -> None:
+    """End a program by a signal; one that does not end in a minute is killed."""
     if process.poll() is None:
         process.send_signal(ending)
-    return process.communicate(timeout=60)[0] or ""
+    try:
+        process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
