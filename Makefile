@@ -119,6 +119,7 @@ bench-live: build .bench-venv/complete
 bench-cases: build .venv/complete
 	.venv/bin/python tests/cases/probe_effect.py $(OPTIONS)
 	.venv/bin/python tests/cases/completeness.py
+	.venv/bin/python tests/cases/completeness.py --threads 4
 
 demo:
 	@[ -e "$(CARGO_TARGET_DIR)/release/ingestd" ] || echo "The first build takes five to ten minutes on two cores."
