@@ -8,6 +8,8 @@ every second. Prints a table in Markdown: medians (least to greatest), and what 
 
 import argparse
 import contextlib
+import dataclasses
+import os
 import re
 import statistics
 import subprocess
@@ -36,7 +38,16 @@ def run() -> None:
     parser.add_argument("--seconds", type=float, default=10, help="of each run")
     options = parser.parse_args()
     scene.require({"redis-server": "redis-server", "redis-benchmark": "redis-tools", "db_bench": "rocksdb-tools"})
-    print("| program | recorded by | operations a second | cost | cost beyond the raw file | events a second |\n|---|---|---|---|---|---|")
+    columns = [
+        "program",
+        "recorded by",
+        "operations a second",
+        "cost",
+        "cost beyond the raw file",
+        "events a run",
+        "recorder's CPU an event",
+    ]
+    print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
     with redis() as load:
         measure("Redis, GET by 50 clients", load, ["--comm", "redis-server"], [], options)
     with rocksdb() as load:
@@ -83,25 +94,49 @@ def rocksdb() -> Iterator[Callable[[float], float]]:
         yield load
 
 
+@dataclasses.dataclass
+class Recorded:
+    """What a recorder did in one run."""
+
+    events: int = 0
+    cpu_ns: float = 0
+
+
+@contextlib.contextmanager
+def cpu_time(process: subprocess.Popen, recorded: Recorded) -> Iterator[None]:
+    """Take the CPU time of a recorder while the block runs."""
+
+    def spent_ns() -> float:
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) * 1e9 / os.sysconf("SC_CLK_TCK")
+
+    before = spent_ns()
+    yield
+    recorded.cpu_ns = spent_ns() - before
+
+
 def measure(name: str, load: Callable[[float], float], filters: list[str], more: list[str], options: argparse.Namespace) -> None:
     """Run the load in all ways, in turns, and print the lines of a table."""
     load(options.seconds)
     rates: dict[str, list[float]] = {way: [] for way in WAYS}
-    events: dict[str, list[float]] = {way: [] for way in WAYS}
+    done: dict[str, list[Recorded]] = {way: [] for way in WAYS}
     for turn in range(options.rounds):
         for way in WAYS[turn % len(WAYS) :] + WAYS[: turn % len(WAYS)]:
-            with tempfile.TemporaryDirectory(prefix="loom-case-", dir=".") as place, recorder(way, Path(place), filters, more) as counts:
+            with tempfile.TemporaryDirectory(prefix="loom-case-", dir=".") as place, recorder(way, Path(place), filters, more) as recorded:
                 rates[way].append(load(options.seconds))
-            # Of a run that lasts as long as asked for.
-            events[way].append(sum(counts) / options.seconds)
-            print(f"{name}, round {turn + 1}, {way}: {rates[way][-1]:,.0f} a second, {sum(counts):,} events", file=sys.stderr)
+            done[way].append(recorded)
+            print(f"{name}, round {turn + 1}, {way}: {rates[way][-1]:,.0f} a second, {recorded.events:,} events", file=sys.stderr)
     # A round's runs are close in time, so each is compared with its own round's.
     for way in WAYS:
         rounds = list(zip(rates[way], rates["raw file"], rates["nothing"], strict=True))
-        cost = spread([100 * (1 - rate / free) for rate, _, free in rounds], "{:.1f}", " %")
-        beyond = spread([100 * (raw - rate) / free for rate, raw, free in rounds], "{:.1f}", " points")
-        cells = [spread(rates[way], "{:,.0f}"), "" if way == "nothing" else cost, beyond if way.startswith("Loom") else ""]
-        print(f"| {name} | {way} | {' | '.join(cells)} | {statistics.median(events[way]):,.0f} |", flush=True)
+        cells = [name, way, spread(rates[way], "{:,.0f}"), "", "", "", ""]
+        if way != "nothing":
+            cells[3] = spread([100 * (1 - rate / free) for rate, _, free in rounds], "{:.1f}", " %")
+            cells[5] = f"{statistics.median(one.events for one in done[way]):,.0f}"
+            cells[6] = spread([one.cpu_ns / one.events for one in done[way]], "{:.0f}", " ns")
+        if way.startswith("Loom"):
+            cells[4] = spread([100 * (raw - rate) / free for rate, raw, free in rounds], "{:.1f}", " points")
+        print(f"| {' | '.join(cells)} |", flush=True)
 
 
 def spread(figures: list[float], form: str, unit: str = "") -> str:
@@ -111,26 +146,27 @@ def spread(figures: list[float], form: str, unit: str = "") -> str:
 
 
 @contextlib.contextmanager
-def recorder(way: str, place: Path, filters: list[str], more: list[str]) -> Iterator[list[int]]:
-    """Record one way while the block runs; the list then has the number of events of each source."""
-    counts: list[int] = []
+def recorder(way: str, place: Path, filters: list[str], more: list[str]) -> Iterator[Recorded]:
+    """Record one way while the block runs; what it gives is complete after that."""
+    recorded = Recorded()
     if way == "nothing":
-        yield counts
+        yield recorded
     elif way == "raw file":
         with scene.waiting("raw", place, *filters, *[f"--{one}" for one in more]) as raw:
-            yield counts
+            with cpu_time(raw, recorded):
+                yield recorded
             done = scene.result(raw)
         holds(not any(source["lost"] for source in done.values()), f"the raw file is not complete: {done}")
-        counts += [source["recorded"] for source in done.values()]
+        recorded.events = sum(source["recorded"] for source in done.values())
     else:
         directory = place / "program.loom"
         captures = ["syscalls", *filters, *[word for one in more for word in ("+", one)]]
         with scene.recording(directory, *captures, records_min=0) as record:
-            with queries(directory) if "queries" in way else contextlib.nullcontext():
-                yield counts
+            with cpu_time(record, recorded), queries(directory) if "queries" in way else contextlib.nullcontext():
+                yield recorded
             scene.recorded(record)
         holds(not scene.losses(directory), f"Loom is not complete: {scene.losses(directory)}")
-        counts += [scene.records(directory, source) for source in ["syscall", *more]]
+        recorded.events = sum(scene.records(directory, source) for source in ["syscall", *more])
 
 
 @contextlib.contextmanager

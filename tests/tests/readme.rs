@@ -150,12 +150,12 @@ fn the_readme_watches_a_service_under_load() -> Result<()> {
         r#"ip link set lo up
 trap 'kill $(jobs -p); wait' EXIT
 redis-server --port 6379 --bind 127.0.0.1 --save '' >/dev/null &
-until redis-cli ping >/dev/null; do sleep 0.1; done
+until redis-cli ping >/dev/null; do kill -0 $!; sleep 0.1; done
 redis-benchmark -t get -l -q >/dev/null &
 {} >recorded &
 recording=$!
 ask() {{ duckdb -unsigned -noheader -csv -cmd "LOAD 'dist/duckdb-v1/loom.duckdb_extension'" "$@"; }}
-until [ "$(ask -c "SELECT count(*) = 2 AND min(records) > 10000 FROM loom_sources('live.loom') WHERE name IN ('syscall', 'packet')" 2>/dev/null)" = true ]; do sleep 0.2; done
+until [ "$(ask -c "SELECT count(*) = 2 AND min(records) > 10000 FROM loom_sources('live.loom') WHERE name IN ('syscall', 'packet')" 2>/dev/null)" = true ]; do kill -0 $recording; sleep 0.2; done
 while IFS= read -r -d ';' query; do echo rows; ask -c "$query"; done <queries.sql
 kill -INT $recording
 wait $recording

@@ -66,7 +66,8 @@ def record_faults(place: Path, requests: int) -> set[tuple[int, int]]:
             reported_packets(place / "truth.pcap") as watcher,
             scene.recording(directory, *captures) as record,
         ):
-            subprocess.run(["nft", "-f", "-"], input=FILTER, text=True, check=True)
+            mangling = subprocess.run(["nft", "-f", "-"], input=FILTER, capture_output=True, text=True)
+            holds(mangling.returncode == 0, f"nft cannot mangle packets; use a kernel with nf_tables and nfnetlink_log: {mangling.stderr}")
             done = scene.result(load)
             counted = subprocess.run(["nft", "list", "table", "ip", "faults"], capture_output=True, text=True, check=True).stdout
             subprocess.run(["nft", "delete", "table", "ip", "faults"], check=True)
