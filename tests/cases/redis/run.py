@@ -1,6 +1,6 @@
 """Redis is slow, rarely: packets are mangled on their way to it, and three sources together show which.
 
-    sudo .venv/bin/python tests/cases/redis/run.py [--requests 2000000] [--keep FOLDER]
+    sudo .venv/bin/python tests/cases/redis/run.py [--requests 4000000] [--keep FOLDER]
 
 Starts Redis, a daemon, a recording and a load in a network namespace of its own, mangles the destination port of one request in so many,
 and runs `drilldown.sql`. Exits 0 if it finds every mangled packet and no other, and if the same SQL over one record in ten misses most.
