@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
-.PHONY: check build test test-clients test-dashboards test-fleet environments package package-test wheel probes fuzz lint deny bench bench-live demo clean
+.PHONY: check build test test-clients test-cases test-dashboards test-fleet environments package package-test wheel probes fuzz lint deny bench bench-cases bench-live demo clean
 
 CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR := $(abspath $(CARGO_TARGET_DIR))
@@ -43,7 +43,7 @@ package-test: package .venv/complete
 	INGESTD="$(abspath $(INGESTD))" .clients-venv/bin/python -m pytest -c duckdb-ext/python/pyproject.toml ingestd/packaging/tests
 
 # The wheel in environments of its own, with DuckDB 2.0.0 and 1.5.6. INGESTD: another daemon than the release build.
-test-clients: package-test test-dashboards test-fleet .clients-venv-v1/complete
+test-clients: package-test test-cases test-dashboards test-fleet .clients-venv-v1/complete
 	.clients-venv/bin/ruff check duckdb-ext/python
 	.clients-venv/bin/ruff format --check duckdb-ext/python
 	.clients-venv/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
@@ -94,6 +94,13 @@ test-fleet: wheel .clients-venv/complete .fleet-venv/complete
 	.fleet-venv/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
 	INGESTD="$(INGESTD)" .fleet-venv/bin/python -m pytest tests/fleet
 
+# Redis and RocksDB, recorded live, as root: a part of test-clients.
+test-cases: $(EXTENSIONS) .venv/complete .clients-venv/complete
+	.clients-venv/bin/ruff check tests/cases
+	.clients-venv/bin/ruff format --check tests/cases
+	INGESTD="$(INGESTD)" .venv/bin/python tests/cases/redis/run.py
+	INGESTD="$(INGESTD)" .venv/bin/python tests/cases/rocksdb/run.py
+
 .bench-venv/complete .clients-venv/complete .superset-venv/complete .dashboards-venv/complete .fleet-venv/complete: .%-venv/complete: tests/%-requirements.txt
 	@tests/prerequisites.sh
 	python3 -m venv --clear .$*-venv
@@ -107,6 +114,12 @@ bench: build .bench-venv/complete
 # Two minutes at 8 M records a second, with queries: 60 GB of disk, or less with OPTIONS='--seconds 30 --rate 2000000'.
 bench-live: build .bench-venv/complete
 	"$(CARGO_TARGET_DIR)/release/bench" --only lookback $(OPTIONS)
+
+# What recording costs Redis and RocksDB, and the rate up to which each recorder has all: 25 minutes on a quiet machine, as root.
+bench-cases: build .venv/complete
+	.venv/bin/python tests/cases/probe_effect.py $(OPTIONS)
+	.venv/bin/python tests/cases/completeness.py
+	.venv/bin/python tests/cases/completeness.py --threads 4
 
 demo:
 	@[ -e "$(CARGO_TARGET_DIR)/release/ingestd" ] || echo "The first build takes five to ten minutes on two cores."

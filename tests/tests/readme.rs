@@ -1,4 +1,4 @@
-//! README.md's two sessions, its Python lines and its pipe from DuckDB run as written, in a folder where the paths that they name exist. Every path in the
+//! README.md's sessions, its Python lines and its pipe from DuckDB run as written, in a folder where the paths that they name exist. Every path in the
 //! documents for developers exists.
 
 use std::collections::BTreeSet;
@@ -116,6 +116,61 @@ fn the_readme_records_from_python_and_finds_the_record() -> Result<()> {
         );
     }
     ensure!(!said.contains("/cart"), "180 is below 1000:\n{said}");
+    Ok(())
+}
+
+#[test]
+fn the_readme_watches_a_service_under_load() -> Result<()> {
+    let name = "the_readme_watches_a_service_under_load";
+    let programs = [
+        "redis-server",
+        "redis-benchmark",
+        "tcpdump",
+        "ip",
+        "unshare",
+    ];
+    if !machine::has(name, &programs)? {
+        return Ok(());
+    }
+    if !rustix::process::geteuid().is_root() {
+        return machine::skip(name, "recording needs root");
+    }
+    let readme = std::fs::read_to_string(machine::root().join("README.md"))?;
+    let place = clone()?;
+    let is_about_it = |block: &&str| block.contains("live.loom");
+    let record = fenced(&readme, "console")
+        .find(is_about_it)
+        .context("README.md records no service")?;
+    let queries = fenced(&readme, "sql")
+        .find(is_about_it)
+        .context("README.md does not ask about a service")?;
+    std::fs::write(place.path().join("queries.sql"), queries)?;
+    // A network of its own, where the port is free. Each query prints a line that begins with `rows`, and then its rows.
+    let steps = format!(
+        r#"ip link set lo up
+trap 'kill $(jobs -p); wait' EXIT
+redis-server --port 6379 --bind 127.0.0.1 --save '' >/dev/null &
+until redis-cli ping >/dev/null; do kill -0 $!; sleep 0.1; done
+redis-benchmark -t get -l -q >/dev/null &
+{} >recorded &
+recording=$!
+ask() {{ duckdb -unsigned -noheader -csv -cmd "LOAD 'dist/duckdb-v1/loom.duckdb_extension'" "$@"; }}
+until [ "$(ask -c "SELECT count(*) = 2 AND min(records) > 10000 FROM loom_sources('live.loom') WHERE name IN ('syscall', 'packet')" 2>/dev/null)" = true ]; do kill -0 $recording; sleep 0.2; done
+while IFS= read -r -d ';' query; do echo rows; ask -c "$query"; done <queries.sql
+kill -INT $recording
+wait $recording
+cat recorded
+"#,
+        record.trim_end()
+    );
+    let said = run(place.path(), "unshare", &["--net", "bash", "-euc", &steps])?;
+    let answers: Vec<&str> = said.split("rows\n").skip(1).collect();
+    ensure!(answers.len() == 3, "three queries:\n{said}");
+    for answer in &answers {
+        let first = answer.lines().next().unwrap_or_default();
+        ensure!(first.contains(','), "a query has no row:\n{said}");
+    }
+    ensure!(said.contains("source=syscall received="), "{said}");
     Ok(())
 }
 

@@ -1,0 +1,194 @@
+"""What recording costs the program that is recorded: the throughput of Redis and RocksDB, beside a raw file by the same probes.
+
+    sudo .venv/bin/python tests/cases/probe_effect.py [--rounds 7] [--seconds 10]
+
+Each round runs the load four times, in another order each: nothing records it; its events go to a raw file; to Loom; to Loom with queries
+every second. Prints a table in Markdown: medians (least to greatest), and what each costs.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import scene
+from scene import holds
+
+PORT = 6399
+WAYS = ["nothing", "raw file", "Loom", "Loom, queries every second"]
+DATABASE = ["--num=200000", "--value_size=1000", "--compression_type=none", "--cache_size=1048576"]
+QUERIES = """
+    SELECT count, max, p99_99 FROM loom_aggregate('{0}', 'syscall', 'latency', last := INTERVAL 10 SECOND, quantiles := [0.9999]);
+    SELECT ts_ns, number, latency_ns FROM loom_top('{0}', 'syscall', 'latency', 5, last := INTERVAL 10 SECOND);
+"""
+
+
+def run() -> None:
+    """Measure both programs."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=10, help="of each run")
+    options = parser.parse_args()
+    scene.require({"redis-server": "redis-server", "redis-benchmark": "redis-tools", "db_bench": "rocksdb-tools"})
+    columns = [
+        "program",
+        "recorded by",
+        "operations a second",
+        "cost",
+        "cost beyond the raw file",
+        "events a run",
+        "recorder's CPU an event",
+    ]
+    print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
+    with redis() as load:
+        measure("Redis, GET by 50 clients", load, ["--comm", "redis-server"], [], options)
+    with rocksdb() as load:
+        measure("RocksDB, random reads of cached files, 2 threads", load, ["--comm", "db_bench"], ["pagecache"], options)
+
+
+@contextlib.contextmanager
+def redis() -> Iterator[Callable[[float], float]]:
+    """Run a Redis; a function that loads it, the first time for about so many seconds, then with as many requests, and gives the rate."""
+    requests: list[int] = []
+
+    def bench(count: int) -> float:
+        command = ["redis-benchmark", "-p", PORT, "-t", "get", "-c", 50, "-q", "-n", count]
+        printed = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=True).stdout
+        return float(re.search(r"([\d.]+) requests per second", printed)[1])
+
+    def load(seconds: float) -> float:
+        if not requests:
+            requests.append(int(bench(20_000) * seconds))
+        return bench(requests[0])
+
+    command = ["redis-server", "--port", PORT, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+    with scene.started(command, stdout=subprocess.DEVNULL):
+        ping = ["redis-cli", "-p", str(PORT), "ping"]
+        scene.until(lambda: subprocess.run(ping, capture_output=True, text=True).stdout == "PONG\n", "Redis")
+        yield load
+
+
+@contextlib.contextmanager
+def rocksdb() -> Iterator[Callable[[float], float]]:
+    """Fill a database; a function that reads it for so many seconds and gives the rate."""
+    with scene.folder(None) as place:
+        database = [f"--db={place}/database", *DATABASE]
+
+        def bench(*more: str) -> str:
+            return subprocess.run(["db_bench", *database, *more], capture_output=True, text=True, check=True).stdout
+
+        bench("--benchmarks=fillseq", "--disable_wal=1")
+
+        def load(seconds: float) -> float:
+            printed = bench("--benchmarks=readrandom", "--use_existing_db", "--threads=2", f"--duration={max(1, round(seconds))}")
+            return float(re.search(r"readrandom .* (\d+) ops/sec", printed)[1])
+
+        yield load
+
+
+@dataclasses.dataclass
+class Recorded:
+    """What a recorder did in one run."""
+
+    events: int = 0
+    cpu_ns: float = 0
+
+
+@contextlib.contextmanager
+def cpu_time(process: subprocess.Popen, recorded: Recorded) -> Iterator[None]:
+    """Take the CPU time of a recorder while the block runs."""
+
+    def spent_ns() -> float:
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) * 1e9 / os.sysconf("SC_CLK_TCK")
+
+    before = spent_ns()
+    yield
+    recorded.cpu_ns = spent_ns() - before
+
+
+def measure(name: str, load: Callable[[float], float], filters: list[str], more: list[str], options: argparse.Namespace) -> None:
+    """Run the load in all ways, in turns, and print the lines of a table."""
+    load(options.seconds)
+    rates: dict[str, list[float]] = {way: [] for way in WAYS}
+    done: dict[str, list[Recorded]] = {way: [] for way in WAYS}
+    for turn in range(options.rounds):
+        for way in WAYS[turn % len(WAYS) :] + WAYS[: turn % len(WAYS)]:
+            with tempfile.TemporaryDirectory(prefix="loom-case-", dir=".") as place, recorder(way, Path(place), filters, more) as recorded:
+                rates[way].append(load(options.seconds))
+            done[way].append(recorded)
+            print(f"{name}, round {turn + 1}, {way}: {rates[way][-1]:,.0f} a second, {recorded.events:,} events", file=sys.stderr)
+    # A round's runs are close in time, so each is compared with its own round's.
+    for way in WAYS:
+        rounds = list(zip(rates[way], rates["raw file"], rates["nothing"], strict=True))
+        cells = [name, way, spread(rates[way], "{:,.0f}"), "", "", "", ""]
+        if way != "nothing":
+            cells[3] = spread([100 * (1 - rate / free) for rate, _, free in rounds], "{:.1f}", " %")
+            cells[5] = f"{statistics.median(one.events for one in done[way]):,.0f}"
+            cells[6] = spread([one.cpu_ns / one.events for one in done[way]], "{:.0f}", " ns")
+        if way.startswith("Loom"):
+            cells[4] = spread([100 * (raw - rate) / free for rate, raw, free in rounds], "{:.1f}", " points")
+        print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def spread(figures: list[float], form: str, unit: str = "") -> str:
+    """Write a median with its unit, and the least and the greatest."""
+    middle, least, most = (form.format(figure) for figure in (statistics.median(figures), min(figures), max(figures)))
+    return f"{middle}{unit} ({least} to {most})"
+
+
+@contextlib.contextmanager
+def recorder(way: str, place: Path, filters: list[str], more: list[str]) -> Iterator[Recorded]:
+    """Record one way while the block runs; what it gives is complete after that."""
+    recorded = Recorded()
+    if way == "nothing":
+        yield recorded
+    elif way == "raw file":
+        with scene.waiting("raw", place, *filters, *[f"--{one}" for one in more]) as raw:
+            with cpu_time(raw, recorded):
+                yield recorded
+            done = scene.result(raw)
+        holds(not any(source["lost"] for source in done.values()), f"the raw file is not complete: {done}")
+        recorded.events = sum(source["recorded"] for source in done.values())
+    else:
+        directory = place / "program.loom"
+        captures = ["syscalls", *filters, *[word for one in more for word in ("+", one)]]
+        with scene.recording(directory, *captures, records_min=0) as record:
+            with cpu_time(record, recorded), queries(directory) if "queries" in way else contextlib.nullcontext():
+                yield recorded
+            scene.recorded(record)
+        holds(not scene.losses(directory), f"Loom is not complete: {scene.losses(directory)}")
+        recorded.events = sum(scene.records(directory, source) for source in ["syscall", *more])
+
+
+@contextlib.contextmanager
+def queries(directory: Path) -> Iterator[None]:
+    """Ask every second, in a process of its own as a dashboard is."""
+    command = [sys.executable, __file__, "--ask", directory]
+    with scene.started(command) as process:
+        yield
+        holds(process.poll() is None, f"the queries ended with {process.returncode}")
+
+
+def ask(directory: str) -> None:
+    """Ask every second, for ever."""
+    second = threading.Event()
+    with scene.connect() as db:
+        while True:
+            for query in db.extract_statements(QUERIES.format(directory)):
+                db.execute(query).fetchall()
+            second.wait(1)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--ask"]:
+        ask(sys.argv[2])
+    scene.main(run)

@@ -1,0 +1,169 @@
+"""What the cases share: programs that are started and ended in order, a daemon, a recording, and questions in DuckDB's command line.
+
+Every program is real; what is missing is one sentence with the package that has it. All of it needs root.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import duckdb
+
+ROOT = Path(__file__).resolve().parents[2]
+RELEASE = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
+INGESTD = Path(os.environ.get("INGESTD", RELEASE / "ingestd"))
+CASES = RELEASE / "cases"
+DUCKDB = ROOT / ".venv/bin/duckdb"
+EXTENSION = ROOT / "dist/duckdb-v1/loom.duckdb_extension"
+# Small blocks, so that small runs have chunks on disk too.
+CONFIG = '[log]\nblock = "8MiB"\n'
+
+
+class CaseError(Exception):
+    """Something is missing, or did not hold."""
+
+
+def main(run: Callable[[], None]) -> None:
+    """Run a case; a failure is one line, and status 1."""
+    try:
+        run()
+    except (CaseError, subprocess.CalledProcessError) as error:
+        print(f"{Path(sys.argv[0]).parent.name}/{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+def holds(condition: bool, otherwise: object) -> None:
+    """Fail unless the condition holds."""
+    if not condition:
+        raise CaseError(otherwise)
+
+
+def require(packages: dict[str, str]) -> None:
+    """Fail if a program is missing, or this user is not root; `packages` has programs with Debian's packages that have them."""
+    for program, package in packages.items():
+        holds(shutil.which(program) is not None, f"{program} is missing; install the package '{package}'")
+    for built in (INGESTD, CASES, EXTENSION):
+        holds(built.exists(), f"{built} is missing; run 'make build'")
+    holds(os.geteuid() == 0, "recording needs root; run it with sudo")
+
+
+@contextlib.contextmanager
+def folder(kept: Path | None) -> Iterator[Path]:
+    """Give a folder: a new one that is removed at the end, or `kept`, which must not exist."""
+    if kept is not None:
+        kept.mkdir(parents=True)
+        yield kept
+        return
+    with tempfile.TemporaryDirectory(prefix="loom-case-") as place:
+        yield Path(place)
+
+
+@contextlib.contextmanager
+def started(command: list[object], ending: signal.Signals = signal.SIGTERM, **options: object) -> Iterator[subprocess.Popen]:
+    """Start a program, and end it by a signal when the block ends, if it has not ended by then."""
+    process = subprocess.Popen([str(word) for word in command], text=True, **options)
+    try:
+        yield process
+    finally:
+        stop(process, ending)
+
+
+def stop(process: subprocess.Popen, ending: signal.Signals = signal.SIGTERM) -> None:
+    """End a program by a signal; one that does not end in a minute is killed."""
+    if process.poll() is None:
+        process.send_signal(ending)
+    try:
+        process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
+    """Wait until a condition holds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        holds(time.monotonic() < end, f"waited {seconds} s for {what}")
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def daemon(directory: Path, config: str = CONFIG) -> Iterator[None]:
+    """Run a daemon on a Loom directory."""
+    toml = directory.with_suffix(".toml")
+    toml.write_text(config)
+    with started([INGESTD, "run", directory, "--config", toml], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        until(lambda: (directory / "ingest.sock").exists() or process.poll() is not None, "the daemon")
+        holds(process.poll() is None, f"ingestd ended with status {process.returncode}")
+        yield
+
+
+@contextlib.contextmanager
+def recording(directory: Path, *captures: object, records_min: int = 1) -> Iterator[subprocess.Popen]:
+    """Record, from when there are so many records of system calls, or the source is there; `recorded` ends it."""
+    command = [INGESTD, "record", directory, *captures]
+    with started(command, signal.SIGINT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        until(lambda: process.poll() is not None or records(directory, "syscall") >= records_min, "recorded system calls")
+        holds(process.poll() is None, f"ingestd record ended with {process.returncode}")
+        yield process
+
+
+def recorded(process: subprocess.Popen) -> str:
+    """End a recording as Ctrl-C does; what it printed."""
+    process.send_signal(signal.SIGINT)
+    out, errors = process.communicate(timeout=60)
+    holds(process.returncode == 0, f"ingestd record ended with {process.returncode}: {errors}")
+    return out
+
+
+@contextlib.contextmanager
+def waiting(*arguments: object) -> Iterator[subprocess.Popen]:
+    """Start a program of `cases` that is set up; `go` on its standard input begins it."""
+    with started([CASES, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        holds(process.stdout.readline() == "ready\n", f"cases {arguments[0]} did not start")
+        yield process
+
+
+def result(process: subprocess.Popen) -> dict:
+    """Begin a program that waits, wait for its end, and return its result."""
+    out, _ = process.communicate("go\n")
+    holds(process.returncode == 0, f"{process.args} ended with {process.returncode}")
+    return json.loads(out)
+
+
+def command_line(*arguments: str) -> str:
+    """Run DuckDB's command line with Loom; what it printed."""
+    command = [DUCKDB, "-unsigned", "-batch", "-no-init", "-cmd", f"LOAD '{EXTENSION}'", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    holds(done.returncode == 0 and not done.stderr, f"duckdb: {done.stderr}")
+    return done.stdout
+
+
+def connect() -> duckdb.DuckDBPyConnection:
+    """Open a DuckDB with Loom. The extension for earlier versions: WHERE prunes nothing, so a scan is a plain one."""
+    db = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+    db.execute(f"LOAD '{EXTENSION}'; SET TimeZone = 'UTC'")
+    return db
+
+
+def records(directory: Path, source: str) -> int:
+    """Count the records of a source; -1 if there is no such source yet."""
+    if not directory.exists():
+        return -1
+    with connect() as db:
+        found = db.execute(f"SELECT records FROM loom_sources('{directory}') WHERE name = '{source}'").fetchone()
+    return found[0] if found else -1
+
+
+def losses(directory: Path) -> list[tuple]:
+    """Return what is known to be missing of a directory."""
+    with connect() as db:
+        return db.execute(f"FROM loom_losses('{directory}')").fetchall()

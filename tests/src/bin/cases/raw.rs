@@ -1,0 +1,119 @@
+//! The peer of `ingestd record`: the same probes, drained by the same two threads, into files that are only appended to.
+//!
+//! One thread empties the ring at real-time priority, another writes the batches, as `ingestd::record` does it. So the difference between
+//! the two is what Loom adds: the way to the daemon, summaries, indexes and live reads.
+
+use std::fs::File;
+use std::io::{Write, stdin};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use crossbeam_channel::{Sender, bounded};
+use loom_probes::{Clock, Counts, Pagecache, Probe, Syscalls, number_of, real_time};
+use serde_json::json;
+
+/// As `ingestd::record` has them.
+const BATCH_BYTES: usize = 64 << 10;
+const QUEUE_BATCHES: usize = 4096;
+const TICK: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// Folder for the files
+    folder: PathBuf,
+    #[arg(long = "pid")]
+    pids: Vec<u32>,
+    #[arg(long = "comm")]
+    names: Vec<String>,
+    #[arg(long = "syscall", value_parser = |name: &str| number_of(name).ok_or("not a system call"))]
+    numbers: Vec<u16>,
+    /// The events of the page cache too
+    #[arg(long)]
+    pagecache: bool,
+}
+
+pub fn run(options: &Options) -> Result<()> {
+    let filter = Syscalls {
+        pids: options.pids.clone(),
+        names: options.names.clone(),
+        numbers: options.numbers.clone(),
+        ..Syscalls::default()
+    };
+    let mut probes = vec![("syscall", filter.open()?)];
+    if options.pagecache {
+        probes.push(("pagecache", Pagecache.open()?));
+    }
+    let stop = AtomicBool::new(false);
+    let counts = thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for (name, mut probe) in probes {
+            let file = create(&options.folder, name)?;
+            probe.arm()?;
+            let stop = &stop;
+            threads.push((name, scope.spawn(move || capture(probe, file, stop))));
+        }
+        let waited = wait_for_the_end();
+        stop.store(true, Ordering::Relaxed);
+        let mut counts = serde_json::Map::new();
+        for (name, thread) in threads {
+            let count = thread.join().map_err(|_| anyhow!("a thread panicked"))??;
+            counts.insert(name.to_owned(), count);
+        }
+        waited.map(|()| counts)
+    })?;
+    println!("{}", serde_json::Value::Object(counts));
+    Ok(())
+}
+
+fn create(folder: &Path, name: &str) -> Result<File> {
+    let path = folder.join(name);
+    File::create(&path).with_context(|| path.display().to_string())
+}
+
+fn wait_for_the_end() -> Result<()> {
+    crate::wait_for_the_start()?;
+    while stdin().read_line(&mut String::new())? > 0 {}
+    Ok(())
+}
+
+/// Drains one probe into its file until `stop`; what it recorded and lost.
+fn capture(probe: Probe, mut file: File, stop: &AtomicBool) -> Result<serde_json::Value> {
+    let (sender, queue) = bounded::<Vec<u8>>(QUEUE_BATCHES);
+    let counts = thread::scope(|scope| {
+        let drainer = scope.spawn(move || empty(probe, &sender, stop));
+        let written = queue.iter().try_for_each(|batch| file.write_all(&batch));
+        drop(queue);
+        let counts = drainer
+            .join()
+            .map_err(|_| anyhow!("the drainer panicked"))??;
+        written.map(|()| counts).context("writing the raw file")
+    })?;
+    Ok(json!({"recorded": counts.emitted, "lost": counts.lost()}))
+}
+
+fn empty(mut probe: Probe, queue: &Sender<Vec<u8>>, stop: &AtomicBool) -> Result<Counts> {
+    real_time().context("real-time priority")?;
+    let mut clock = Clock::take();
+    let mut looked = Instant::now();
+    let mut batch = Vec::with_capacity(BATCH_BYTES);
+    while !stop.load(Ordering::Relaxed) {
+        if looked.elapsed() >= SECOND {
+            looked = Instant::now();
+            clock = Clock::take();
+        }
+        if probe.drain(clock, &mut batch, BATCH_BYTES) == 0 {
+            thread::sleep(TICK);
+            continue;
+        }
+        let full = std::mem::replace(&mut batch, Vec::with_capacity(BATCH_BYTES));
+        queue.send(full).context("the file is not written")?;
+    }
+    let mut rest = Vec::new();
+    let counts = probe.disarm(clock, &mut rest)?;
+    queue.send(rest).context("the file is not written")?;
+    Ok(counts)
+}
