@@ -504,16 +504,6 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_file_is_reported_to_have_no_rows() {
-        let error = try_load(b"", Format::Json, options())
-            .err()
-            .unwrap()
-            .to_string();
-        assert!(error.contains("no rows"), "{error}");
-        assert!(error.contains("--fields"), "{error}");
-    }
-
-    #[test]
     fn a_line_without_end_is_refused_and_reading_goes_on() {
         let mut text = b"{\"a\":1}\n{\"a\":\"".to_vec();
         text.resize(text.len() + 3 * ROW_BYTES_MAX, b'x');
