@@ -545,7 +545,7 @@ fn add_fields_extends_a_source_that_exists_with_and_without_a_daemon() {
     let through = home.path().join("through");
     let daemon = Daemon::start(&through, &Config::default(), false).unwrap();
     for dir in [&direct, &through] {
-        load(dir, &first, &[]);
+        assert_eq!(load(dir, &first, &[]), "", "there is nothing to note");
         let left_out = load(dir, &second, &[]);
         let note =
             "column 'late' is left out: source 's' has no such field; add it with --add-fields";

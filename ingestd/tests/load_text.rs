@@ -584,7 +584,7 @@ fn a_column_without_times_is_one_message_and_leaves_no_source() {
     let rows: String = (0..500).map(|row| format!("name{row},{row}\n")).collect();
     let place = Place::new();
     let file = place.file("a.csv", format!("name,n\n{rows}").as_bytes());
-    let instance = "none of 500 values is a time, for instance 'name0'; ";
+    let instance = "none of its first 500 values is a time, for instance 'name0'; ";
     for (args, words) in [
         (
             &[][..],

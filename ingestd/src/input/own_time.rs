@@ -256,7 +256,7 @@ impl OwnTime {
                 },
             };
             bail!(
-                "cannot take times from column '{name}' (--ts) of {input}: none of {} is a time, for instance '{}'; {how}",
+                "cannot take times from column '{name}' (--ts) of {input}: none of its first {} is a time, for instance '{}'; {how}",
                 counted(values as u64, "value"),
                 shown.escape_debug()
             );
