@@ -25,7 +25,7 @@ pub struct Input {
     definition: Definition,
     files: VecDeque<PathBuf>,
     /// A pipe can be opened once only, and is kept from when it was looked at.
-    pipe: Option<(PathBuf, Box<dyn Reader>, Vec<String>)>,
+    pipe: Option<(PathBuf, Opened)>,
     current: Option<Current>,
     notes: Vec<String>,
     noted: BTreeSet<String>,
@@ -67,7 +67,7 @@ pub fn open(
             unread.push_back(path.clone());
             columns.push(reader.columns().to_vec());
             if is_stream(path) {
-                pipe = Some((path.clone(), reader, notes));
+                pipe = Some((path.clone(), (reader, notes)));
             }
         }
     }
@@ -97,12 +97,15 @@ fn is_stream(path: &Path) -> bool {
     path == Path::new("-") || fs::metadata(path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
 }
 
-/// A reader of one input, and notes about it; `None` if the input is empty.
+/// A reader of one input, and notes about it.
+type Opened = (Box<dyn Reader>, Vec<String>);
+
+/// Opens one input; `None` if it is empty.
 fn open_one(
     path: &Path,
     format: Option<Format>,
     options: &LoadOptions,
-) -> anyhow::Result<Option<(Box<dyn Reader>, Vec<String>)>> {
+) -> anyhow::Result<Option<Opened>> {
     let mut blocks = Blocks::open(path)?;
     let compression = blocks.unpack()?;
     if blocks.is_blank()? {
@@ -208,7 +211,7 @@ impl Input {
     /// `None` if the input has neither rows nor fields that could hold them.
     fn begin(&mut self, path: &Path) -> anyhow::Result<Option<Current>> {
         let opened = match self.pipe.take_if(|(kept, ..)| kept == path) {
-            Some((_, reader, notes)) => Some((reader, notes)),
+            Some((_, opened)) => Some(opened),
             None => open_one(path, self.format, &self.options)?,
         };
         let Some((mut reader, mut notes)) = opened else {
