@@ -83,6 +83,19 @@ pub enum Error {
     #[error("both staged blocks are full; the disk is too slow for the records that arrive")]
     Full,
 
+    /// A directory that does not exist yet does not fit on its disk. Sizes are in bytes.
+    #[error(
+        "cannot create Loom directory '{}': its first files take {} MiB, and the disk at '{}' has {} MiB free, {} MiB too few; free some space, or \
+         create it with smaller files: 'ingestd run' with [log] segment in its configuration",
+        dir.display(), mebibytes(*needed), disk.display(), free / MEBIBYTE, mebibytes(needed.saturating_sub(*free))
+    )]
+    NoRoom {
+        dir: PathBuf,
+        disk: PathBuf,
+        free: u64,
+        needed: u64,
+    },
+
     /// Another process holds the lock of this directory.
     #[error("{} is locked by {holder}", path.display())]
     Locked { path: PathBuf, holder: LockHolder },
@@ -261,6 +274,13 @@ impl<T, E: Into<io::Error>> IoContext<T> for Result<T, E> {
     fn at(self, path: &Path) -> Result<T> {
         self.map_err(|source| Error::io(path, source.into()))
     }
+}
+
+const MEBIBYTE: u64 = 1 << 20;
+
+/// As many as hold these bytes.
+fn mebibytes(bytes: u64) -> u64 {
+    bytes.div_ceil(MEBIBYTE)
 }
 
 fn permission_hint(source: &io::Error) -> &'static str {

@@ -2,8 +2,13 @@
 
 /// `1 segment`, `2 segments`.
 pub fn counted(count: u64, noun: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
+    let plural = singular_or(count, "", "s");
     format!("{count} {noun}{plural}")
+}
+
+/// The word that agrees with a count.
+pub fn singular_or(count: u64, one: &'static str, more: &'static str) -> &'static str {
+    if count == 1 { one } else { more }
 }
 
 #[cfg(test)]

@@ -387,22 +387,30 @@ fn an_input_of_which_nothing_is_stored_makes_no_source_and_no_directory() {
         run(&[&["load", dir, "--source", "s", csv], more].concat())
     };
     let nothing = "received=0 stored=0 refused=0 dropped=0\n";
+    let no_rows = "the input has no rows: source 's' is not created";
     for (text, more, code, counts, words) in [
-        ("", &[][..], 1, nothing, "it is empty"),
-        ("", &["--format", "json"], 1, nothing, "--fields"),
+        ("", &[][..], 0, nothing, no_rows),
+        ("\u{feff}\r\n \n", &["--ts", "t"], 0, nothing, no_rows),
+        ("", &["--format", "json"], 0, nothing, no_rows),
+        ("[ ]\n", &["--format", "json"], 0, nothing, no_rows),
+        ("", &["--format", "parquet"], 0, nothing, no_rows),
+        ("", &["--format", "arrow"], 0, nothing, no_rows),
+        ("", &["--format", "pcap"], 0, nothing, no_rows),
+        ("a,b\n", &[], 0, nothing, no_rows),
+        ("", &fields, 0, nothing, no_rows),
         (
-            "a,b\n",
-            &[],
-            0,
+            "{}\n",
+            &["--format", "json"],
+            1,
             nothing,
-            "the input has no rows: source 's' is not created",
+            "have no columns; declare them with --fields",
         ),
         (
-            "",
-            &fields,
-            0,
+            "[",
+            &["--format", "json"],
+            1,
             nothing,
-            "the input has no rows: source 's' is not created",
+            "the array does not end: the file is cut short",
         ),
         (
             "a,t\n1,\n2,\n",
@@ -507,6 +515,7 @@ fn add_fields_adds_none_where_every_row_is_refused() {
                 }
             };
             assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
+            assert!(!stderr(&output).contains("is added"), "{}", stderr(&output));
         }
     }
     daemon.stop().unwrap();
@@ -536,7 +545,7 @@ fn add_fields_extends_a_source_that_exists_with_and_without_a_daemon() {
     let through = home.path().join("through");
     let daemon = Daemon::start(&through, &Config::default(), false).unwrap();
     for dir in [&direct, &through] {
-        load(dir, &first, &[]);
+        assert_eq!(load(dir, &first, &[]), "", "there is nothing to note");
         let left_out = load(dir, &second, &[]);
         let note =
             "column 'late' is left out: source 's' has no such field; add it with --add-fields";

@@ -76,6 +76,58 @@ fn visible(dir: &Path) -> u64 {
 }
 
 #[test]
+fn a_disk_too_small_for_a_new_directory_is_named_and_nothing_is_left_on_it() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("a.csv");
+    fs::write(&file, "n\n1\n").unwrap();
+    for (size, missing) in [("64m", 1104), ("1060m", 108)] {
+        let Some(small) = Small::mount(size) else {
+            return;
+        };
+        let dir = small.path().join("loom");
+        let mut load = Command::new(env!("CARGO_BIN_EXE_ingestd"));
+        load.arg("load")
+            .arg(&dir)
+            .args(["--source", "s"])
+            .arg(&file);
+        let output = load.output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        let at = small.path().display();
+        let said = format!("its first files take 1168 MiB, and the disk at '{at}' has ");
+        let short =
+            format!(", {missing} MiB too few; free some space, or create it with smaller files: ");
+        let errors = text(&output.stderr);
+        assert!(
+            errors.contains(&said) && errors.contains(&short),
+            "{errors}"
+        );
+        assert_eq!(errors.lines().count(), 1, "{errors}");
+        assert_eq!(fs::read_dir(small.path()).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn a_directory_whose_first_segment_could_not_be_made_is_sound() {
+    let home = tempfile::tempdir().unwrap();
+    let (dir, file) = (home.path().join("loom"), home.path().join("a.csv"));
+    fs::write(&file, "n\n1\n").unwrap();
+    let load = |limit: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("ulimit -f {limit} && exec \"$0\" \"$@\"")]);
+        shell.arg(env!("CARGO_BIN_EXE_ingestd")).arg("load");
+        shell.arg(&dir).args(["--source", "s"]).arg(&file);
+        shell.output().unwrap()
+    };
+    assert!(!load("1000").status.success());
+    assert!(dir.join("durable").exists());
+    let report = check(&dir).unwrap();
+    assert!(report.is_sound(), "{report:?}");
+    let again = load("unlimited");
+    assert!(again.status.success(), "{}", text(&again.stderr));
+    assert_eq!(visible(&dir), 1);
+}
+
+#[test]
 fn a_load_that_fills_the_disk_ends_with_its_counts_and_loses_no_row_that_it_counts() {
     let Some(scene) = Scene::new() else {
         return;

@@ -205,7 +205,7 @@ fn many_rows() -> String {
 }
 
 #[test]
-fn zeroes_behind_a_gzip_member_are_none_and_other_bytes_are_damage() {
+fn zeroes_behind_a_gzip_member_are_none() {
     let Some(member) = packed("gzip", CSV.as_bytes()) else {
         return;
     };
@@ -214,12 +214,41 @@ fn zeroes_behind_a_gzip_member_are_none_and_other_bytes_are_damage() {
     place
         .load(&[], &place.file("a.csv.gz", &padded))
         .gives(ALL, &[]);
-    for behind in [&b"more than a header"[..], b"\0\0x"] {
+}
+
+#[test]
+fn what_follows_compressed_data_is_told_from_data_that_is_cut_short() {
+    for (program, ending) in programs() {
+        let member = packed(program, CSV.as_bytes()).unwrap();
+        let (begun, _) = member.split_at(member.len() - 2);
+        let follows = format!("something that is not {program} follows its {program} data");
+        let cut_short = format!("its {program} data ends too early: the file is cut short");
+        for (behind, words) in [
+            (&b"x"[..], &follows),
+            (b"more than a header", &follows),
+            (b"\0\0\0\0x", &follows),
+            (begun, &cut_short),
+        ] {
+            let place = Place::new();
+            let file = place.file(&format!("a.csv.{ending}"), &[&member[..], behind].concat());
+            let loaded = place.load(&[], &file);
+            let said = loaded.said();
+            assert!(said.contains(words), "{program}: {said}");
+            assert_eq!(loaded.output.status.code(), Some(1));
+        }
+    }
+}
+
+#[test]
+fn frames_that_readers_of_zstd_skip_are_skipped_wherever_they_stand() {
+    let Some(frame) = packed("zstd", CSV.as_bytes()) else {
+        return;
+    };
+    let skipped = b"\x5E\x2A\x4D\x18\x03\0\0\0abc";
+    for parts in [[&skipped[..], &frame], [&frame, skipped]] {
         let place = Place::new();
-        let file = place.file("a.csv.gz", &[&member[..], behind].concat());
-        place
-            .load(&[], &file)
-            .gives(ALL, &["its gzip data is damaged: "]);
+        let file = place.file("a.csv.zst", &parts.concat());
+        place.load(&[], &file).gives(ALL, &[]);
     }
 }
 
@@ -389,10 +418,9 @@ fn integers_that_would_be_times_of_1970_are_warned_of() {
     ] {
         let place = Place::new();
         let file = place.file("a.csv", format!("t,n\n{text},1\n").as_bytes());
-        let count = "1 time of column 't' in '";
-        place
-            .load(&["--ts", "t"], &file)
-            .gives("received=1 stored=1 refused=0 dropped=0", &[unit, count]);
+        let loaded = place.load(&["--ts", "t"], &file);
+        loaded.gives("received=1 stored=1 refused=0 dropped=0", &[unit]);
+        loaded.says(&["a.csv' lies in 1970, read as nanoseconds; 17"]);
     }
     let place = Place::new();
     let text = b"t,n\n1700000000123456789,1\n5,2\n2024-01-01,3\n1970-01-01T00:00:01Z,4\n";
@@ -413,29 +441,36 @@ fn times_of_another_unit_are_counted_wherever_they_stand() {
     let file = place.file("late.csv", format!("t,n\n{late}").as_bytes());
     place.load(&["--ts", "t"], &file).gives(
         "received=40000 stored=40000 refused=0 dropped=0",
+        &["2 times of column 't' in '"],
+    );
+    let all = "1700000000,1\n".repeat(200_000);
+    let place = Place::new();
+    let file = place.file("all.csv", format!("t,n\n{all}").as_bytes());
+    place.load(&["--ts", "t"], &file).gives(
+        "received=200000 stored=200000 refused=0 dropped=0",
         &[
-            "read as nanoseconds and lie in 1970; 1700039998 looks like seconds: use --ts-unit s",
-            "2 times of column 't' in '",
+            "in 1970, read as nanoseconds; 1700000000 looks like seconds: use --ts-unit s",
+            "200000 times of column 't' in '",
         ],
     );
     let two = "received=2 stored=2 refused=0 dropped=0";
     let place = Place::new();
     let seconds = place.file("s.csv", b"t,n\n1700000000,1\n1700000001.5,1\n");
-    place.load(&["--ts", "t", "--ts-unit", "ms"], &seconds).gives(
-        two,
-        &[
-            "read as milliseconds and lie in 1970; 1700000000 looks like seconds: use --ts-unit s",
-            "lie in 1970; if that is wrong, correct --ts-unit",
-        ],
-    );
+    place
+        .load(&["--ts", "t", "--ts-unit", "ms"], &seconds)
+        .gives(
+            two,
+            &["lie in 1970, read as milliseconds; 1700000000 looks like seconds: use --ts-unit s"],
+        );
     let place = Place::new();
     let far = place.file(
         "f.jsonl",
         b"{\"t\":8000000000,\"n\":1}\n{\"t\":1,\"n\":1}\n",
     );
-    place
-        .load(&["--ts", "t", "--ts-unit", "s"], &far)
-        .gives(two, &["1 time of column 't' in '"]);
+    place.load(&["--ts", "t", "--ts-unit", "s"], &far).gives(
+        two,
+        &["f.jsonl' lies behind the year 2200; if that is wrong"],
+    );
 }
 
 #[test]
@@ -475,11 +510,81 @@ fn dates_beyond_nanoseconds_become_null_in_a_nullable_field_and_are_counted() {
 }
 
 #[test]
+fn one_date_beyond_nanoseconds_does_not_make_text_of_a_column() {
+    for (name, text) in [
+        ("a.csv", "d,n\n2024-01-01,1\n9999-12-31,2\n"),
+        (
+            "a.jsonl",
+            "{\"d\":\"2024-01-01\",\"n\":1}\n{\"d\":\"9999-12-31\",\"n\":2}\n",
+        ),
+    ] {
+        let place = Place::new();
+        let loaded = place.load(&[], &place.file(name, text.as_bytes()));
+        let said = "' became NULL: nanoseconds reach from 1677-09-21 to 2262-04-11; a field of type utf8 keeps them (--fields)";
+        loaded.gives("received=2 stored=2 refused=0 dropped=0", &[said]);
+        let fields = loaded.fields().unwrap();
+        assert_eq!(fields, ["d timestamp_ns?", "n i64?"]);
+    }
+}
+
+#[test]
+fn a_refused_time_names_its_column() {
+    let place = Place::new();
+    let file = place.file("a.csv", b"t,n\nnever,1\n2024-01-01,2\n");
+    place.load(&["--ts", "t"], &file).gives(
+        "received=2 stored=1 refused=1 dropped=0",
+        &["is refused: its time, column 't', is 'never', which is no time"],
+    );
+}
+
+#[test]
+fn a_format_that_a_file_does_not_have_is_one_sentence_that_says_what_it_looks_like() {
+    let place = Place::new();
+    let text = place.file("a", b"a,b\n1,2\n3,4\n");
+    let json = place.file("b", b"{\"a\":1}\n");
+    let little = place.file("c", b"a\0,\0b\0\n\x001\0,\x002\0");
+    let big = place.file("d", b"\0a\0,\0b\0\n\x001\0,\x002");
+    let binary: Vec<u8> = (0..4000_u32).map(|at| (at * 7 + 131) as u8).collect();
+    let binary = place.file("e", &binary);
+    let utf16 = "it is UTF-16 without a byte order mark; convert it with 'iconv -f UTF-16";
+    for (format, file, words) in [
+        (
+            "parquet",
+            &text,
+            "as Parquet: it looks like text; use --format csv, or json",
+        ),
+        (
+            "arrow",
+            &text,
+            "as Arrow IPC: it looks like text; use --format csv, or json",
+        ),
+        (
+            "pcap",
+            &text,
+            "as pcap: it looks like text; use --format csv, or json",
+        ),
+        (
+            "parquet",
+            &json,
+            "as Parquet: it is JSON; use --format json",
+        ),
+        ("pcap", &json, "as pcap: it is JSON; use --format json"),
+        ("parquet", &binary, "it does not begin as Parquet does"),
+        ("csv", &little, utf16),
+        ("json", &big, utf16),
+    ] {
+        let loaded = place.load(&["--format", format], file);
+        loaded.gives("received=0 stored=0 refused=0 dropped=0", &[words]);
+        assert!(!loaded.dir.exists());
+    }
+}
+
+#[test]
 fn a_column_without_times_is_one_message_and_leaves_no_source() {
     let rows: String = (0..500).map(|row| format!("name{row},{row}\n")).collect();
     let place = Place::new();
     let file = place.file("a.csv", format!("name,n\n{rows}").as_bytes());
-    let instance = "none of 500 values is a time, for instance 'name0'; ";
+    let instance = "none of its first 500 values is a time, for instance 'name0'; ";
     for (args, words) in [
         (
             &[][..],

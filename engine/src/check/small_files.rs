@@ -57,9 +57,14 @@ impl SmallFiles {
                     the index logs and lists a gap above the last chunk that verifies; if a backup has the file, restore it first";
                 damaged.push(damage(path, what.to_owned()));
             }
-            // A writer that stops writes both, and the second after the first is synced.
+            // A writer that stops writes both, and the second after the first is synced. In epoch 0 no writer has begun.
             Slots {
-                newest: Some(DurableState { clean: true, .. }),
+                newest:
+                    Some(DurableState {
+                        clean: true,
+                        epoch: 1..,
+                        ..
+                    }),
                 sound: 1,
             } => {
                 let what = "one of its two slots does not verify, and the other serves; the next start writes both again";

@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::ROW_BYTES_MAX;
 use super::compression::{Compression, Seen};
 
 /// How much one fill asks for.
@@ -178,6 +179,16 @@ impl Blocks {
         Ok(true)
     }
 
+    /// Whether there is nothing but white space, and perhaps a byte order mark: no format has rows then.
+    pub(crate) fn is_blank(&mut self) -> anyhow::Result<bool> {
+        while is_blank(self.data()) && self.data().len() <= ROW_BYTES_MAX {
+            if !self.fill()? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Consumes the byte order mark of a text, if it has one.
     pub(crate) fn skip_byte_order_mark(&mut self) -> anyhow::Result<()> {
         while self.data().len() < BYTE_ORDER_MARK.len()
@@ -243,6 +254,11 @@ impl Blocks {
             }
         }
     }
+}
+
+fn is_blank(data: &[u8]) -> bool {
+    let text = data.strip_prefix(BYTE_ORDER_MARK).unwrap_or(data);
+    BYTE_ORDER_MARK.starts_with(text) || text.iter().all(u8::is_ascii_whitespace)
 }
 
 /// How much was read, and why no more follows: the end, or an error.

@@ -289,12 +289,22 @@ pub(super) fn failures(
 }
 
 fn misfit(field: &FieldDef, value: impl Display) -> String {
-    let mut shown: String = value.to_string().chars().take(64).collect();
-    shown = shown.escape_debug().to_string();
+    let FieldDef { name, ty, .. } = field;
     format!(
-        "'{shown}' does not fit field '{}' of type {}",
-        field.name, field.ty
+        "'{}' does not fit field '{name}' of type {ty}",
+        short(value)
     )
+}
+
+/// The value of a row, as a message shows it.
+pub(super) fn shown(column: &ArrayRef, row: usize) -> anyhow::Result<String> {
+    let values = ArrayFormatter::try_new(column, &CAST.format_options)?;
+    Ok(short(values.value(row)))
+}
+
+fn short(value: impl Display) -> String {
+    let begins: String = value.to_string().chars().take(64).collect();
+    begins.escape_debug().to_string()
 }
 
 fn nanoseconds(column: &ArrayRef) -> anyhow::Result<ArrayRef> {

@@ -1,23 +1,18 @@
 //! Compressed inputs: which compression the first bytes show, and a reader of what they unpack to.
 //!
-//! `blocks` unpacks through this file, whatever format is inside. A reader streams, reads every member and frame of the file, and takes
-//! no more memory than its limit.
+//! `blocks` unpacks through this file, whatever format is inside. A reader streams, reads every member and frame of the file (`members`), and
+//! takes no more memory than its limit.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::io::{self, Read};
 use std::path::Path;
 
-use bzip2::bufread::MultiBzDecoder;
-use flate2::bufread::GzDecoder;
-use liblzma::bufread::XzDecoder;
-use liblzma::stream::{CONCATENATED, Stream};
+use super::members::{FOLLOWED, Members};
 
-/// How much of a compressed file is read at a time.
-const PACKED_BLOCK_BYTES: usize = 256 << 10;
 /// The base-2 logarithm of the longest zstd window that is unpacked, in bytes. It is zstd's own default.
-const ZSTD_WINDOW_LOG_MAX: u32 = 27;
+pub(super) const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 /// The most memory that unpacking xz may take. The strongest level of xz needs 65 MiB.
-const XZ_MEMORY_BYTES_MAX: u64 = 256 << 20;
+pub(super) const XZ_MEMORY_BYTES_MAX: u64 = 256 << 20;
 
 /// The ways in which a whole input may be compressed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -39,41 +34,43 @@ pub(super) enum Seen {
 
 use Compression::{Bzip2, Gzip, Xz, Zstd};
 
-/// The first bytes of each. A `.bz2` file names its block size and begins with a block, or ends at once.
-const MARKS: [(Compression, &[u8]); 4] = [
+/// The first bytes of each; `?` is any byte. A `.bz2` file names its block size and begins with a block, or ends at once. A frame that readers
+/// of zstd skip, with which `pzstd` begins, has its first byte from 0x50 to 0x5F.
+const MARKS: [(Compression, &[u8]); 6] = [
     (Gzip, b"\x1F\x8B\x08"),
     (Zstd, b"\x28\xB5\x2F\xFD"),
+    (Zstd, b"?\x2A\x4D\x18"),
     (Xz, b"\xFD7zXZ\0"),
     (Bzip2, b"BZh?1AY&SY"),
+    (Bzip2, b"BZh?\x17\x72\x45\x38\x50\x90"),
 ];
-const EMPTY_BZIP2: &[u8] = b"BZh?\x17\x72\x45\x38\x50\x90";
-/// A frame of zstd that readers skip, of which the first byte is from 0x50 to 0x5F; `pzstd` begins with one.
-const SKIPPED_ZSTD: &[u8] = b"?\x2A\x4D\x18";
+/// No mark is longer.
+pub(super) const MARK_BYTES_MAX: usize = 10;
+
+/// The marks that bytes begin with, or may once more of them are there.
+fn marks(bytes: &[u8]) -> impl Iterator<Item = (Compression, &'static [u8])> {
+    let is_skipped = matches!(bytes.first(), Some(0x50..=0x5F));
+    let fits = |(byte, mark): (&u8, &u8)| byte == mark || *mark == b'?';
+    MARKS.into_iter().filter(move |(_, mark)| {
+        bytes.iter().zip(*mark).all(fits) && (is_skipped || !mark.starts_with(b"?"))
+    })
+}
 
 impl Compression {
     /// By the first bytes; `ended`: there are no more.
     pub(super) fn of_bytes(bytes: &[u8], ended: bool) -> Seen {
-        let mut unclear = false;
-        let skipped = bytes.first().filter(|byte| (0x50..=0x5F).contains(*byte));
-        let skipped = skipped.map(|_| (Zstd, SKIPPED_ZSTD));
-        for (compression, mark) in MARKS
-            .into_iter()
-            .chain([(Bzip2, EMPTY_BZIP2)])
-            .chain(skipped)
-        {
-            let fits = |(byte, mark): (&u8, &u8)| byte == mark || *mark == b'?';
-            if !bytes.iter().zip(mark).all(fits) {
-                continue;
-            }
-            if bytes.len() >= mark.len() {
-                return Seen::Compressed(compression);
-            }
-            unclear = true;
+        if let Some((seen, _)) = marks(bytes).find(|(_, mark)| bytes.len() >= mark.len()) {
+            return Seen::Compressed(seen);
         }
-        match unclear && !ended {
-            true => Seen::Unclear,
-            false => Seen::Plain,
+        match marks(bytes).next() {
+            Some(_) if !ended => Seen::Unclear,
+            _ => Seen::Plain,
         }
+    }
+
+    /// Whether bytes are the beginning of a member of this compression, as far as they go.
+    pub(super) fn may_begin(self, bytes: &[u8]) -> bool {
+        marks(bytes).any(|(compression, _)| compression == self)
     }
 
     /// By the end of a name.
@@ -100,20 +97,7 @@ impl Compression {
 
     /// Reads what `first` and the rest of the file unpack to.
     pub(super) fn unpack(self, first: Vec<u8>, file: File) -> io::Result<Box<dyn Read + Send>> {
-        let packed = BufReader::with_capacity(PACKED_BLOCK_BYTES, Cursor::new(first).chain(file));
-        Ok(match self {
-            Gzip => Box::new(Members(Some(GzDecoder::new(packed)))),
-            Bzip2 => Box::new(MultiBzDecoder::new(packed)),
-            Xz => {
-                let stream = Stream::new_stream_decoder(XZ_MEMORY_BYTES_MAX, CONCATENATED)?;
-                Box::new(XzDecoder::new_stream(packed, stream))
-            }
-            Zstd => {
-                let mut decoder = zstd::Decoder::with_buffer(packed)?;
-                decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
-                Box::new(decoder)
-            }
-        })
+        Ok(Box::new(Members::new(self, first, file)?))
     }
 
     /// What is wrong with the input when unpacking fails with this error, and what to do.
@@ -126,6 +110,9 @@ impl Compression {
             );
         }
         match self {
+            _ if why == FOLLOWED => format!(
+                "something that is not {program} follows its {program} data; cut it off, or get the file again"
+            ),
             Zstd if why.contains("too much memory") => format!(
                 "unpacking it takes more than {} MiB of memory; unpack it with 'zstd -dc --long=31 FILE | ingestd load … -'",
                 1 << (ZSTD_WINDOW_LOG_MAX - 20)
@@ -136,41 +123,6 @@ impl Compression {
             ),
             _ => format!("its {program} data is damaged: {why}; check it with '{program} -t'"),
         }
-    }
-}
-
-/// The members of a gzip file, one after the other. Zeroes behind the last, with which tapes are filled up, are none.
-struct Members<R>(Option<GzDecoder<R>>);
-
-impl<R: BufRead> Read for Members<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        while let Some(member) = &mut self.0 {
-            let read = member.read(buffer)?;
-            if read > 0 || buffer.is_empty() {
-                return Ok(read);
-            }
-            let Some(member) = self.0.take() else { break };
-            let mut rest = member.into_inner();
-            let mut zeroes = 0;
-            loop {
-                let bytes = rest.fill_buf()?;
-                let count = bytes.iter().take_while(|byte| **byte == 0).count();
-                match (bytes.is_empty(), count) {
-                    (true, _) => return Ok(0),
-                    (false, 0) if zeroes == 0 => break,
-                    (false, 0) => {
-                        return Err(io::Error::new(
-                            io::ErrorKind::InvalidData,
-                            "zeroes stand between its members",
-                        ));
-                    }
-                    (false, count) => zeroes += count,
-                }
-                rest.consume(count);
-            }
-            self.0 = Some(GzDecoder::new(rest));
-        }
-        Ok(0)
     }
 }
 

@@ -25,7 +25,7 @@ pub struct Input {
     definition: Definition,
     files: VecDeque<PathBuf>,
     /// A pipe can be opened once only, and is kept from when it was looked at.
-    pipe: Option<(PathBuf, Box<dyn Reader>, Vec<String>)>,
+    pipe: Option<(PathBuf, Opened)>,
     current: Option<Current>,
     notes: Vec<String>,
     noted: BTreeSet<String>,
@@ -57,14 +57,18 @@ pub fn open(
     );
     let mut pipe = None;
     let mut columns = Vec::new();
-    for path in files {
-        if !options.takes_fields() {
-            break;
-        }
-        let (reader, notes) = open_one(path, format, &options)?;
-        columns.push(reader.columns().to_vec());
-        if is_stream(path) {
-            pipe = Some((path.clone(), reader, notes));
+    let mut unread: VecDeque<PathBuf> = files.iter().cloned().collect();
+    if options.takes_fields() {
+        unread.clear();
+        for path in files {
+            let Some((reader, notes)) = open_one(path, format, &options)? else {
+                continue;
+            };
+            unread.push_back(path.clone());
+            columns.push(reader.columns().to_vec());
+            if is_stream(path) {
+                pipe = Some((path.clone(), (reader, notes)));
+            }
         }
     }
     let mut definition = define(&options, &columns)?;
@@ -79,7 +83,7 @@ pub fn open(
         options,
         format,
         definition,
-        files: files.iter().cloned().collect(),
+        files: unread,
         pipe,
         current: None,
         notes,
@@ -94,13 +98,19 @@ fn is_stream(path: &Path) -> bool {
 }
 
 /// A reader of one input, and notes about it.
+type Opened = (Box<dyn Reader>, Vec<String>);
+
+/// Opens one input; `None` if it is empty.
 fn open_one(
     path: &Path,
     format: Option<Format>,
     options: &LoadOptions,
-) -> anyhow::Result<(Box<dyn Reader>, Vec<String>)> {
+) -> anyhow::Result<Option<Opened>> {
     let mut blocks = Blocks::open(path)?;
     let compression = blocks.unpack()?;
+    if blocks.is_blank()? {
+        return Ok(None);
+    }
     let inner = inner_name(path);
     let format = match format.or_else(|| Format::of_name(inner)) {
         Some(format) => format,
@@ -122,8 +132,8 @@ fn open_one(
             }
         }
     };
+    format.check(&mut blocks)?;
     let name = blocks.name().to_owned();
-    format.check(blocks.data(), &name)?;
     let mut notes = Vec::new();
     if let Some(named) = Compression::of_name(path).filter(|_| compression.is_none()) {
         let program = named.program();
@@ -132,7 +142,7 @@ fn open_one(
         ));
     }
     let reader = decode(&name, || format.read(blocks, inner, options))?;
-    Ok((reader, notes))
+    Ok(Some((reader, notes)))
 }
 
 impl Input {
@@ -146,7 +156,7 @@ impl Input {
         loop {
             if self.current.is_none() {
                 match self.files.pop_front() {
-                    Some(path) => self.current = Some(self.begin(&path)?),
+                    Some(path) => self.current = self.begin(&path)?,
                     None => return Ok(None),
                 }
             }
@@ -167,7 +177,8 @@ impl Input {
                 batch.row_noun = current.reader.row_noun();
                 self.notes.extend(current.reader.take_notes());
                 let own_time = current.plan.framer.own_time.as_mut();
-                self.notes.extend(own_time.and_then(OwnTime::alarm));
+                let alarm = own_time.and_then(|own_time: &mut OwnTime| own_time.alarm(name));
+                self.notes.extend(alarm);
                 batch.notes = self.take_notes();
                 return Ok(Some(batch));
             }
@@ -197,17 +208,31 @@ impl Input {
         }
     }
 
-    fn begin(&mut self, path: &Path) -> anyhow::Result<Current> {
-        let (mut reader, mut notes) = match self.pipe.take_if(|(kept, ..)| kept == path) {
-            Some((_, reader, notes)) => (reader, notes),
+    /// `None` if the input has neither rows nor fields that could hold them.
+    fn begin(&mut self, path: &Path) -> anyhow::Result<Option<Current>> {
+        let opened = match self.pipe.take_if(|(kept, ..)| kept == path) {
+            Some((_, opened)) => Some(opened),
             None => open_one(path, self.format, &self.options)?,
         };
+        let Some((mut reader, mut notes)) = opened else {
+            return Ok(None);
+        };
         let name = input_name(path);
+        if self.definition.def.fields.is_empty() {
+            reader.select(Vec::new());
+            let has_rows = decode(&name, || reader.next())?.is_some();
+            ensure!(
+                !has_rows,
+                "cannot infer the fields of source '{}': the rows of {name} have no columns; declare them with --fields",
+                self.options.source
+            );
+            return Ok(None);
+        }
         let mut plan = Plan::new(&self.options, &self.definition, reader.columns(), &name)?;
         reader.select(std::mem::take(&mut plan.wanted));
         self.notes.append(&mut notes);
         self.notes.append(&mut plan.notes);
-        Ok(Current {
+        Ok(Some(Current {
             name,
             reader,
             plan,
@@ -215,7 +240,7 @@ impl Input {
             is_stream: is_stream(path),
             next_row: 1,
             bytes: fs::metadata(path).map_or(0, |meta| meta.len()),
-        })
+        }))
     }
 
     /// The notes that are new; each is given once.

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::bail;
+use loom_engine::proven::at;
 
 use super::Reader;
 use super::arrow_ipc::{ArrowIpc, FILE_MAGIC};
@@ -12,6 +13,11 @@ use super::json::Json;
 use super::parquet::Parquet;
 use super::pcap::Pcap;
 use super::plan::LoadOptions;
+
+/// No input of a format that has a mark of its own is shorter.
+const MARK_BYTES: usize = 8;
+/// How many bytes show whether an input is text.
+const TEXT_BYTES: usize = 512;
 
 /// The formats that are read.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -71,21 +77,48 @@ impl Format {
         }
     }
 
-    /// An error if the first bytes of an input are those of something else.
-    pub(super) fn check(self, bytes: &[u8], input: &str) -> anyhow::Result<()> {
+    /// What `--format` calls it.
+    fn option(self) -> &'static str {
+        match self {
+            Format::Csv => "csv",
+            Format::Json => "json",
+            Format::Parquet => "parquet",
+            Format::Arrow => "arrow",
+            Format::Pcap => "pcap",
+        }
+    }
+
+    /// An error if the first bytes of an input, which has some, are those of something else.
+    pub(super) fn check(self, blocks: &mut Blocks) -> anyhow::Result<()> {
+        // A text may be shorter, and its next line come late.
+        if !matches!(self, Format::Csv | Format::Json) {
+            blocks.fill_to(MARK_BYTES)?;
+        }
+        let (bytes, input) = (blocks.data(), blocks.name());
         if let Some(what) = unread(bytes) {
             bail!("cannot read {input} as {}: {what}", self.name());
         }
-        if let Some(seen) = Format::of_bytes(bytes)
-            && seen != self
-            && seen != Format::Json
-        {
-            let (name, seen_name) = (self.name(), seen.name());
-            let option = seen_name.to_ascii_lowercase();
-            let option = option.split(' ').next().unwrap_or_default();
-            bail!("cannot read {input} as {name}: it is {seen_name}; use --format {option}");
+        let name = self.name();
+        match (self, Format::of_bytes(bytes)) {
+            (_, Some(seen)) if seen == self => Ok(()),
+            // Texts may begin as JSON does.
+            (Format::Csv | Format::Json, None | Some(Format::Json)) => Ok(()),
+            (_, Some(seen)) => {
+                let (seen, option) = (seen.name(), seen.option());
+                bail!("cannot read {input} as {name}: it is {seen}; use --format {option}")
+            }
+            (_, None) if is_text(at(bytes, ..bytes.len().min(TEXT_BYTES))) => {
+                bail!(
+                    "cannot read {input} as {name}: it looks like text; use --format csv, or json"
+                )
+            }
+            (Format::Parquet, None) if !bytes.starts_with(b"PAR") => {
+                bail!(
+                    "cannot read {input} as {name}: it does not begin as {name} does; is it another format, or damaged?"
+                )
+            }
+            (_, None) => Ok(()),
         }
-        Ok(())
     }
 
     /// Opens an input of this format and name.
@@ -111,11 +144,32 @@ pub(super) fn unread(bytes: &[u8]) -> Option<&'static str> {
         [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..] => {
             Some("it is UTF-16; convert it with 'iconv -f UTF-16 -t UTF-8 FILE | ingestd load … -'")
         }
+        [a, 0, b, 0, ..] if is_text(&[*a, *b]) => Some(
+            "it is UTF-16 without a byte order mark; convert it with 'iconv -f UTF-16LE -t UTF-8 FILE | ingestd load … -'",
+        ),
+        [0, a, 0, b, ..] if is_text(&[*a, *b]) => Some(
+            "it is UTF-16 without a byte order mark; convert it with 'iconv -f UTF-16BE -t UTF-8 FILE | ingestd load … -'",
+        ),
         [b'P', b'K', 3, 4, ..] => Some(
             "it is a zip archive or a spreadsheet; unpack it with 'unzip -p FILE | ingestd load … -', or read it with DuckDB",
         ),
         _ => None,
     }
+}
+
+/// Whether bytes may be those of a text: UTF-8 without control characters other than white space.
+fn is_text(bytes: &[u8]) -> bool {
+    let text = match std::str::from_utf8(bytes) {
+        Ok(text) => text,
+        // The last character may go on behind these bytes.
+        Err(error) if error.error_len().is_none() => {
+            str::from_utf8(at(bytes, ..error.valid_up_to())).expect("it is valid up to there")
+        }
+        Err(_) => return false,
+    };
+    !text
+        .chars()
+        .any(|c| c.is_control() && !c.is_ascii_whitespace())
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use loom_engine::schema::{FieldDef, Layout, Place, Slot, SourceDef};
 use super::cells::{Cells, Change, Values, convert, missing};
 use super::own_time::OwnTime;
 use super::rows::{InputBatch, Rows};
-use crate::counted;
+use crate::counted::{counted, singular_or};
 
 /// The width of the length before each payload.
 const FRAME_BYTES: usize = 2;
@@ -78,14 +78,15 @@ impl Framer {
             } = changes;
             if out_of_range > 0 {
                 notes.push(format!(
-                    "{} of field '{name}' in {input} became NULL: nanoseconds reach from 1677-09-21 to 2262-04-11",
+                    "{} of field '{name}' in {input} became NULL: nanoseconds reach from 1677-09-21 to 2262-04-11; a field of type utf8 keeps them (--fields)",
                     counted(out_of_range, "time")
                 ));
             }
             if not_finite > 0 {
                 notes.push(format!(
-                    "{} of field '{name}' in {input} has NaN or an infinity as a string: JSON has no such numbers",
-                    counted(not_finite, "value")
+                    "{} of field '{name}' in {input} {} NaN or an infinity as a string: JSON has no such numbers",
+                    counted(not_finite, "value"),
+                    singular_or(not_finite, "has", "have")
                 ));
             }
         }
@@ -180,7 +181,7 @@ impl Framer {
             let Some(bit) = slot.null_bit else {
                 let reason = || {
                     format!(
-                        "field '{name}' is NULL and not nullable; load into a source where it is"
+                        "field '{name}' is NULL and not nullable; load into a source whose field has `nullable = true` (--fields)"
                     )
                 };
                 refused.entry(row).or_insert_with(reason);

@@ -8,6 +8,7 @@
 mod blocks;
 mod compression;
 mod format;
+mod members;
 // A reader for each format turns bytes into columns.
 mod arrow_ipc;
 mod csv;

@@ -276,9 +276,9 @@ impl Encoder for Time<'_> {
 #[cfg(test)]
 mod tests {
     use arrow::array::{
-        DictionaryArray, Float32Array, Float64Array, Int32Array, Int32Builder, Int64Array,
-        ListArray, MapBuilder, StringArray, StringBuilder, StructArray, Time64MicrosecondArray,
-        UnionArray,
+        BinaryArray, DictionaryArray, Float32Array, Float64Array, Int32Array, Int32Builder,
+        Int64Array, ListArray, MapBuilder, StringArray, StringBuilder, StructArray,
+        Time64MicrosecondArray, UnionArray,
     };
     use arrow::buffer::{OffsetBuffer, ScalarBuffer};
     use arrow::datatypes::{Int32Type, UnionFields};
@@ -340,6 +340,20 @@ mod tests {
         named.values().append_value(1);
         named.append(true).unwrap();
         assert_eq!(lines(Arc::new(named.finish())), [r#"{"a \"b\"":1}"#]);
+        let keys: [ArrayRef; 2] = [
+            Arc::new(BinaryArray::from(vec![&b"\0\"\xff"[..]])),
+            Arc::new(Float64Array::from(vec![f64::NAN])),
+        ];
+        for (key, expected) in keys.into_iter().zip([r#"{"0022ff":7}"#, r#"{"NaN":7}"#]) {
+            let key_field = Field::new("key", key.data_type().clone(), false);
+            let value_field = Field::new("value", DataType::Int64, true);
+            let values: ArrayRef = Arc::new(Int64Array::from(vec![7]));
+            let fields = vec![Arc::new(key_field), Arc::new(value_field)];
+            let entries = StructArray::new(fields.into(), vec![key, values], None);
+            let field = Arc::new(Field::new("entries", entries.data_type().clone(), false));
+            let map = MapArray::new(field, OffsetBuffer::from_lengths([1]), entries, None, false);
+            assert_eq!(lines(Arc::new(map)), [expected]);
+        }
     }
 
     #[test]

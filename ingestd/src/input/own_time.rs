@@ -10,7 +10,7 @@ use loom_engine::schema::{FieldDef, FieldType};
 
 use super::cells::{self, Cells, Values};
 use super::text;
-use crate::counted;
+use crate::counted::{counted, singular_or};
 
 /// A pipe whose first rows have damaged times is not given up before so many came.
 const PIPE_ROWS_MIN: usize = 16;
@@ -103,7 +103,8 @@ struct Unlikely {
     far: u64,
     /// The first of those in 1970 as a number, and the unit that it looks like.
     first: Option<(i64, TimeUnit)>,
-    is_noted: bool,
+    /// How many of those in 1970 the alarm counted; 0 before it.
+    noted: u64,
 }
 
 impl OwnTime {
@@ -154,30 +155,42 @@ impl OwnTime {
     }
 
     /// A note as soon as times look like those of another unit, once.
-    pub(crate) fn alarm(&mut self) -> Option<String> {
+    pub(crate) fn alarm(&mut self, input: &str) -> Option<String> {
         let (unit, (number, likelier)) = (self.unit()?, self.unlikely.first?);
-        if std::mem::replace(&mut self.unlikely.is_noted, true) {
+        if self.unlikely.noted > 0 {
             return None;
         }
+        self.unlikely.noted = self.unlikely.in_1970;
+        let count = self.unlikely.in_1970;
         Some(format!(
-            "the times of column '{}' are read as {} and lie in 1970; {number} looks like {}: use --ts-unit {}",
+            "{} of column '{}' in {input} {} in 1970, read as {}; {number} looks like {}: use --ts-unit {}",
+            counted(count, "time"),
             self.name,
+            singular_or(count, "lies", "lie"),
             unit.name(),
             likelier.name(),
             likelier.option()
         ))
     }
 
-    /// How many times of an input look like those of another unit, and no more about them.
+    /// How many times of an input look like those of another unit, if the alarm did not count all, and no more about them.
     pub(crate) fn take_unlikely(&mut self, input: &str) -> Vec<String> {
-        let Unlikely { in_1970, far, .. } = std::mem::take(&mut self.unlikely);
-        let places = [(in_1970, "in 1970"), (far, "behind the year 2200")];
+        let unlikely = std::mem::take(&mut self.unlikely);
+        let Unlikely {
+            in_1970,
+            far,
+            noted,
+            ..
+        } = unlikely;
+        let unnoted = if in_1970 > noted { in_1970 } else { 0 };
+        let places = [(unnoted, "in 1970"), (far, "behind the year 2200")];
         let found = places.into_iter().filter(|(count, _)| *count > 0);
         let note = |(count, place)| {
-            let times = counted(count, "time");
             let name = &self.name;
+            let times = counted(count, "time");
+            let lie = singular_or(count, "lies", "lie");
             format!(
-                "{times} of column '{name}' in {input} lie {place}; if that is wrong, correct --ts-unit"
+                "{times} of column '{name}' in {input} {lie} {place}; if that is wrong, correct --ts-unit"
             )
         };
         found.map(note).collect()
@@ -199,7 +212,16 @@ impl OwnTime {
                 cells::from_texts::<Int64Type>(column, &field, |text| formatted(format, text).ok())
             }
         };
-        cells.with_context(|| format!("cannot take times from column '{}' (--ts)", self.name))
+        let mut cells = cells
+            .with_context(|| format!("cannot take times from column '{}' (--ts)", self.name))?;
+        for (row, reason) in &mut cells.failed {
+            let value = cells::shown(column, *row)?;
+            *reason = format!(
+                "its time, column '{}', is '{value}', which is no time",
+                self.name
+            );
+        }
+        Ok(cells)
     }
 
     /// Looks at the first values of an input: an error if none is a time.
@@ -234,7 +256,7 @@ impl OwnTime {
                 },
             };
             bail!(
-                "cannot take times from column '{name}' (--ts) of {input}: none of {} is a time, for instance '{}'; {how}",
+                "cannot take times from column '{name}' (--ts) of {input}: none of its first {} is a time, for instance '{}'; {how}",
                 counted(values as u64, "value"),
                 shown.escape_debug()
             );

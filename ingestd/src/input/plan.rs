@@ -93,6 +93,10 @@ pub(super) fn define(options: &LoadOptions, files: &[Vec<Column>]) -> anyhow::Re
     };
     let def = &mut definition.def;
     let name = &def.name;
+    if options.declared.is_none() && files.iter().all(Vec::is_empty) {
+        // An input without columns should have no rows either, as its reader finds out.
+        return Ok(definition);
+    }
     match (def.time, &options.ts_column) {
         (TimeKind::Own, None) => {
             bail!(
@@ -133,13 +137,7 @@ pub(super) fn define(options: &LoadOptions, files: &[Vec<Column>]) -> anyhow::Re
 
 fn infer(options: &LoadOptions, columns: &[Column]) -> anyhow::Result<Definition> {
     let ts = options.ts_column.as_deref();
-    if columns.is_empty() {
-        bail!(
-            "cannot infer the fields of source '{}': the input has no rows; declare them with --fields",
-            options.source
-        );
-    }
-    if let Some(ts) = ts {
+    if let Some(ts) = ts.filter(|_| !columns.is_empty()) {
         let names: Vec<_> = names(columns).collect();
         ensure!(
             names.contains(&ts),
@@ -187,11 +185,6 @@ fn extend(options: &LoadOptions, declared: &SourceDef, columns: &[Column]) -> De
         {
             continue;
         }
-        let FieldDef { name, ty, .. } = &new.field;
-        notes.push(format!(
-            "field '{name}' of type {ty} is added to source '{}'",
-            def.name
-        ));
         notes.extend(new.renamed());
         notes.extend(new.note.clone());
         def.fields.push(FieldDef {
@@ -282,7 +275,7 @@ impl Plan {
                 let given: Vec<_> = columns.iter().map(|column| column.name.as_str()).collect();
                 bail!(
                     "cannot load {input} into source '{}': it has no column for field '{}', which is not nullable; its columns are {}; load into \
-                     another source",
+                     another source, whose field has `nullable = true` (--fields)",
                     def.name,
                     field.name,
                     given.join(", ")
@@ -372,7 +365,7 @@ mod tests {
     use arrow::array::{ArrayRef, Int64Array, RecordBatch};
     use arrow::ipc::writer::StreamWriter;
 
-    use crate::input::testing::{declared, load, options};
+    use crate::input::testing::{declared, load, options, try_load};
     use crate::input::{CsvOptions, Format, LoadOptions};
 
     #[test]
@@ -389,8 +382,7 @@ mod tests {
             let loaded = load(bytes, format, options.clone());
             assert_eq!(loaded.fields(), ["n u8", "late utf8?", "index i64?"]);
             assert_eq!(loaded.lines(), ["5|1|x|2"], "{format:?}");
-            let added = |name, ty| format!("field '{name}' of type {ty} is added to source 's'");
-            assert_eq!(loaded.notes, [added("late", "utf8"), added("index", "i64")]);
+            assert!(loaded.notes.is_empty(), "{:?}", loaded.notes);
         }
     }
 
@@ -419,6 +411,18 @@ mod tests {
         let loaded = load(b"1,x\n2,y\n", Format::Csv, no_header);
         assert_eq!(loaded.fields(), ["a i64", "column1 utf8?"]);
         assert_eq!(loaded.lines(), ["1|x", "2|y"]);
+    }
+
+    #[test]
+    fn an_input_that_shares_no_column_with_the_source_is_refused() {
+        let fields = "[[source.field]]\nname = \"a\"\ntype = \"i64\"\nnullable = true\n";
+        let error = try_load(b"b,c\n1,2\n", Format::Csv, declared(fields));
+        let error = error.err().unwrap().to_string();
+        let words = "into source 's': none of its columns (b, c) is a field of it (a)";
+        assert!(error.contains(words), "{error}");
+        // Without columns there is nothing to compare.
+        let nothing = load(b"", Format::Csv, declared(fields));
+        assert!(nothing.rows.is_empty() && nothing.notes.is_empty());
     }
 
     #[test]

@@ -102,6 +102,8 @@ pub(crate) struct Sample {
     /// Those of `floats` that are written with digits.
     digits: u64,
     timestamps: u64,
+    /// Times that nanoseconds do not reach.
+    far_times: u64,
 }
 
 impl Sample {
@@ -115,6 +117,7 @@ impl Sample {
             floats: 0,
             digits: 0,
             timestamps: 0,
+            far_times: 0,
         }
     }
 
@@ -159,6 +162,8 @@ impl Sample {
             self.digits += u64::from(text.bytes().any(|byte| byte.is_ascii_digit()));
         } else if text.len() >= 10 && parse_date_ns(text).is_some() {
             self.timestamps += 1;
+        } else if text.len() >= 10 && is_beyond_nanoseconds(text) {
+            self.far_times += 1;
         }
     }
 
@@ -179,9 +184,9 @@ impl Sample {
         }
     }
 
-    /// Whether every text seen is a point in time.
+    /// Whether every text seen is a point in time, and one at least within the reach of nanoseconds. The others become NULL.
     pub(crate) fn is_timestamp(&self) -> bool {
-        self.values > 0 && self.timestamps == self.values
+        self.timestamps > 0 && self.timestamps + self.far_times == self.values
     }
 
     /// The narrowest type of a column of CSV.
@@ -237,6 +242,10 @@ mod tests {
             FieldType::TimestampNs
         );
         assert_eq!(inferred(&["0001-01-01"]), FieldType::Utf8);
+        assert_eq!(
+            inferred(&["2024-01-02", "9999-12-31"]),
+            FieldType::TimestampNs
+        );
         assert_eq!(inferred(&["a", "1"]), FieldType::Utf8);
         assert_eq!(inferred(&[]), FieldType::Utf8);
     }

@@ -129,6 +129,10 @@ impl Storage for OsStorage {
 
     fn free_bytes(&self, path: &Path) -> Result<u64> {
         let stat = rustix::fs::statvfs(path).at(path)?;
+        // Some file systems of users' programs do not count their blocks.
+        if stat.f_blocks == 0 {
+            return Ok(u64::MAX);
+        }
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 

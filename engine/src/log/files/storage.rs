@@ -61,7 +61,7 @@ pub trait Storage: fmt::Debug + Send + Sync {
     fn is_link(&self, path: &Path) -> Result<bool> {
         is_link(path)
     }
-    /// Bytes that an ordinary user may still allocate on the file system that holds `path`.
+    /// Bytes that an ordinary user may still allocate on the file system that holds `path`; the most there are if that does not count them.
     fn free_bytes(&self, path: &Path) -> Result<u64>;
     /// Names this boot of the machine: memory that was shared under another name is gone.
     fn boot_id(&self) -> Result<String>;

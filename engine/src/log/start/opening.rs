@@ -89,6 +89,9 @@ impl Opening {
         )?;
         let dir = std::path::absolute(dir).map_err(|error| Error::io(dir, error))?;
         refuse_foreign(&*storage, &dir)?;
+        if DirMeta::load(&*storage, &dir)?.is_none() {
+            require_room(&*storage, &dir, options)?;
+        }
         storage.make_dir(&dir)?;
         let lock = WriterLock::take(&*storage, &dir)?;
         remove_unfinished(&*storage, &dir)?;
@@ -570,6 +573,35 @@ fn provide_meta(storage: &dyn Storage, dir: &Path, options: &LogOptions) -> Resu
     let meta = DirMeta::new(options.chunk_bytes, options.segment_bytes);
     meta.store(storage, dir)?;
     Ok(meta)
+}
+
+/// Refuses a new directory whose first segments do not fit, before anything of it is there.
+fn require_room(storage: &dyn Storage, dir: &Path, options: &LogOptions) -> Result<()> {
+    let exists = storage.dir_id(dir).is_ok();
+    let within = dir.parent().filter(|_| !exists).unwrap_or(dir);
+    // If the folder above is not there either, making the directory fails with the reason.
+    let Ok(free) = storage.free_bytes(within) else {
+        return Ok(());
+    };
+    let needed = options.segment_bytes.iter().sum();
+    if free >= needed {
+        return Ok(());
+    }
+    Err(Error::NoRoom {
+        dir: dir.to_owned(),
+        disk: mount_point(storage, within)?,
+        free,
+        needed,
+    })
+}
+
+/// The uppermost folder on the file system of `dir`.
+fn mount_point(storage: &dyn Storage, dir: &Path) -> Result<PathBuf> {
+    let device = storage.dir_id(dir)?.device;
+    let is_beyond = |above: &&Path| !storage.dir_id(above).is_ok_and(|id| id.device == device);
+    let beyond = dir.ancestors().position(|above| is_beyond(&above));
+    let top = dir.ancestors().take(beyond.unwrap_or(usize::MAX)).last();
+    Ok(top.unwrap_or(dir).to_owned())
 }
 
 /// Makes the name of a new directory durable. Who may not read the folder above did not make it: then whoever did has seen to that.

@@ -52,6 +52,22 @@ fn a_full_disk_makes_the_writer_wait_and_goes_on_when_it_is_freed() {
 }
 
 #[test]
+fn a_directory_that_does_not_fit_is_not_made() {
+    let machine = Machine::new();
+    let options = machine.options(Durability::None);
+    let needed: u64 = options.segment_bytes.iter().sum();
+    machine.disk.set_capacity(needed - 1);
+    let storage = machine.disk.storage();
+    let refused = Opening::open_with(storage, &loom(), &options);
+    let error = refused.err().unwrap();
+    assert!(matches!(error, Error::NoRoom { .. }), "{error}");
+    assert!(!error.is_for_space(), "no older segment makes room");
+    assert!(machine.disk.storage().dir_id(&loom()).is_err());
+    machine.disk.set_capacity(2 * needed);
+    machine.start(Durability::None).close().unwrap();
+}
+
+#[test]
 fn a_wait_for_room_ends_soon_on_a_full_disk_and_finds_room_once_it_is_freed() {
     let machine = Machine::new();
     let mut logs = machine.start(Durability::None);

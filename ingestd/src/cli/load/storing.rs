@@ -15,7 +15,7 @@ use ingestd::counted;
 use ingestd::input::InputBatch;
 use ingestd::sink::{self, Finished, Sink};
 use loom_engine::SourceId;
-use loom_engine::schema::SourceDef;
+use loom_engine::schema::{FieldDef, SourceDef};
 
 use super::Event;
 use crate::cli::stdout::say;
@@ -140,7 +140,13 @@ impl<'a> Storing<'a> {
         };
         let source = match self.source {
             Some(source) => source,
-            None => *self.source.insert(sink.define(def)?),
+            None => {
+                let source = *self.source.insert(sink.define(def)?);
+                for added in added_fields(self.known.as_ref(), def) {
+                    note(&self.bar, &added);
+                }
+                source
+            }
         };
         Ok((sink, source))
     }
@@ -175,7 +181,7 @@ impl<'a> Storing<'a> {
     }
 
     fn say(&self, message: &str) {
-        self.bar.suspend(|| eprintln!("ingestd: {message}"));
+        note(&self.bar, message);
     }
 
     /// Makes durable what was stored, and counts all rows, also where the load failed on the way.
@@ -217,6 +223,27 @@ impl<'a> Storing<'a> {
             ExitCode::SUCCESS
         })
     }
+}
+
+/// Prints a line on standard error above the bar.
+fn note(bar: &ProgressBar, message: &str) {
+    bar.suspend(|| eprintln!("ingestd: {message}"));
+}
+
+/// A note for each field that a source which exists did not have.
+fn added_fields(known: Option<&SourceDef>, def: &SourceDef) -> Vec<String> {
+    let Some(known) = known else {
+        return Vec::new();
+    };
+    let is_known = |name: &str| known.fields.iter().any(|field| field.name == name);
+    let added = def.fields.iter().filter(|field| !is_known(&field.name));
+    let note = |FieldDef { name, ty, .. }: &FieldDef| {
+        format!(
+            "field '{name}' of type {ty} is added to source '{}'",
+            def.name
+        )
+    };
+    added.map(note).collect()
 }
 
 /// One sentence about a row that is refused.

@@ -192,7 +192,9 @@ mod tests {
             format!("{error:#}").contains("the stream ends within a message"),
             "{error:#}"
         );
-        let error = try_load(b"", Format::Arrow, options()).err().unwrap();
+        let end_of_stream = [0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0];
+        let error = try_load(&end_of_stream, Format::Arrow, options());
+        let error = error.err().unwrap();
         assert!(
             format!("{error:#}").contains("holds no schema"),
             "{error:#}"

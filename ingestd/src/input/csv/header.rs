@@ -67,7 +67,9 @@ impl FirstRow {
                     });
                 }
                 Found::More if ended => {
-                    bail!("cannot read {name} as CSV: it is empty; CSV begins with a header row")
+                    bail!(
+                        "cannot read {name} as CSV: it has a line that names its delimiter, and nothing else"
+                    )
                 }
                 Found::More if data.len() <= ROW_BYTES_MAX => {
                     blocks.fill()?;

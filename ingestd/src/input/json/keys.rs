@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use loom_engine::schema::{FIELDS_MAX, FieldType, NAME_BYTES_MAX};
 use serde_json::value::RawValue;
 
@@ -29,13 +29,14 @@ pub(super) fn infer(
     mut objects: Objects,
 ) -> anyhow::Result<(Vec<Column>, Vec<String>)> {
     let mut keys = Keys::default();
-    let mut first_bad = None;
+    let (mut first_bad, mut beyond) = (None, 0);
     let Sampled { rows, all } = sample(blocks, |data, ended| {
         let mut values = Values::with_capacity(keys.samples.len());
         let parse = |text| keys.read(text, &mut values);
         match objects.next(data, ended, parse) {
             Step::Row((), bytes) => {
                 keys.see(&values);
+                beyond += values.beyond;
                 Some((bytes, true))
             }
             Step::Bad(reason, bytes) => {
@@ -61,6 +62,12 @@ pub(super) fn infer(
     if columns.len() > FIELDS_MAX {
         columns = keys.columns(false);
     }
+    ensure!(
+        columns.len() <= FIELDS_MAX || beyond == 0,
+        "cannot infer fields from {}: it has more than {KEYS_MAX} keys; a source has at most {FIELDS_MAX} fields; declare those that matter with \
+         --fields",
+        blocks.name()
+    );
     let notes = match blocks.is_stream() && !all {
         true => vec![inferred(blocks.name(), rows, &columns)],
         false => Vec::new(),

@@ -9,6 +9,7 @@ mod object;
 mod shape;
 
 use arrow::array::LargeStringBuilder;
+use loom_engine::proven::at;
 use loom_engine::schema::FieldType;
 use memchr::memchr;
 use serde_json::value::RawValue;
@@ -25,6 +26,9 @@ use shape::Objects;
 
 /// How many different keys are kept, so that hostile input cannot fill memory.
 const KEYS_MAX: usize = 4096;
+
+/// What is wrong with a text that is none.
+const HALF_A_PAIR: &str = "has a \\u escape of half a surrogate pair, which is not text";
 
 pub(super) struct Json {
     objects: Objects,
@@ -99,9 +103,7 @@ impl TextFormat for Json {
         match inner {
             _ if text == "null" => texts.append_null(),
             _ if is_escaped && has_half_a_pair(text) => {
-                return Err(
-                    "it has a \\u escape of half a surrogate pair, which is not text".to_owned(),
-                );
+                return Err(format!("it {HALF_A_PAIR}"));
             }
             Some(_) if is_escaped && !wanted.as_json => {
                 let text: String = serde_json::from_str(text).map_err(|error| error.to_string())?;
@@ -126,11 +128,12 @@ impl TextFormat for Json {
 
 /// Whether a JSON text has an escape of one half of a surrogate pair without the other.
 fn has_half_a_pair(text: &str) -> bool {
-    let mut rest = text;
-    while let Some((_, escape)) = rest.split_once('\\') {
+    let mut rest = text.as_bytes();
+    while let Some(backslash) = memchr(b'\\', rest) {
+        let escape = at(rest, backslash + 1..);
         let read = match utf16_unit(escape) {
             Some(0xD800..=0xDBFF) => {
-                let behind = escape.get(5..).and_then(|rest| rest.strip_prefix('\\'));
+                let behind = escape.get(5..).and_then(|rest| rest.strip_prefix(b"\\"));
                 match behind.and_then(utf16_unit) {
                     Some(0xDC00..=0xDFFF) => 11,
                     _ => return true,
@@ -139,15 +142,15 @@ fn has_half_a_pair(text: &str) -> bool {
             Some(0xDC00..=0xDFFF) => return true,
             _ => 1,
         };
-        rest = escape.get(read..).unwrap_or_default();
+        rest = at(escape, read..);
     }
     false
 }
 
 /// The number of an escape, behind its backslash.
-fn utf16_unit(escape: &str) -> Option<u16> {
-    let digits = escape.strip_prefix('u')?.get(..4)?;
-    u16::from_str_radix(digits, 16).ok()
+fn utf16_unit(escape: &[u8]) -> Option<u16> {
+    let digits = escape.strip_prefix(b"u")?.get(..4)?;
+    u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
 #[cfg(test)]
@@ -247,15 +250,29 @@ mod tests {
             "{\"s\":\"\\\\ud800\",\"j\":[]}\n",
             "{\"s\":\"x\",\"j\":[\"\\udc00\"]}\n",
             "{\"s\":\"y\",\"j\":[\"\\uD83D\\n\"]}\n",
+            "{\"\\ud800\":1}\n",
+            "{\"s\":\"z\",\"\\udc00\":1}\n",
+            "{\"\\ud800\\u0041\":1}\n",
         ));
         assert_eq!(
             loaded.lines(),
             ["a\u{1F600}|[\"\\ud83d\\ude00\"]", "\\ud800|[]"]
         );
         let rows: Vec<u64> = loaded.refused.iter().map(|(row, _)| *row).collect();
-        assert_eq!(rows, [2, 3, 5, 6]);
-        let reason = "it has a \\u escape of half a surrogate pair, which is not text";
-        assert!(loaded.refused.iter().all(|(_, why)| why == reason));
+        assert_eq!(rows, [2, 3, 5, 6, 7, 8, 9]);
+        let reason = "has a \\u escape of half a surrogate pair, which is not text";
+        let (of_values, of_keys) = loaded.refused.split_at(4);
+        assert!(
+            of_values
+                .iter()
+                .all(|(_, why)| *why == format!("it {reason}"))
+        );
+        for (row, why) in of_keys {
+            assert!(
+                why.starts_with(&format!("a key {reason}, at line {row}, column ")),
+                "{why}"
+            );
+        }
     }
 
     #[test]
@@ -316,9 +333,13 @@ mod tests {
         let error = try_load(text.as_bytes(), Format::Json, options());
         let error = error.err().unwrap().to_string();
         assert!(
-            error.contains("a source has at most 1000 fields"),
+            error.contains("has more than 4096 keys; a source has at most 1000 fields"),
             "{error}"
         );
+        let fewer = format!("{{{}}}\n", keys.get(..2000).unwrap().join(","));
+        let error = try_load(fewer.as_bytes(), Format::Json, options());
+        let error = error.err().unwrap().to_string();
+        assert!(error.contains("of 2000 columns: a source has"), "{error}");
     }
 
     #[test]
@@ -394,6 +415,22 @@ mod tests {
     }
 
     #[test]
+    fn an_array_with_an_empty_element_or_without_a_comma_is_refused_there() {
+        let loaded = json("[{\"a\":1},,\n {\"a\":2} {\"a\":3},{\"a\":4},]\n");
+        assert_eq!(loaded.lines(), ["1", "2", "4"]);
+        let refused = loaded.refused.iter();
+        let reasons: Vec<&str> = refused.map(|(_, why)| why.as_str()).collect();
+        assert_eq!(
+            reasons,
+            [
+                "the array has no element before ',' at line 1, column 10",
+                "the array has no comma before it, at line 2, column 10",
+                "the array has no element before ']' at line 2, column 26",
+            ]
+        );
+    }
+
+    #[test]
     fn keys_of_objects_become_fields_and_arrays_stay_json() {
         let loaded = json(concat!(
             r#"{"o":{"k":1,"in":{"x":"a"},"l":[{"y":1}]},"p":{},"q":{"z":1},"h.s":1}"#,
@@ -464,16 +501,6 @@ mod tests {
         let loaded = load(&text, Format::Json, options());
         assert_eq!(loaded.lines(), ["1", "2"]);
         assert_eq!(loaded.refused.len(), 1);
-    }
-
-    #[test]
-    fn an_empty_file_is_reported_to_have_no_rows() {
-        let error = try_load(b"", Format::Json, options())
-            .err()
-            .unwrap()
-            .to_string();
-        assert!(error.contains("no rows"), "{error}");
-        assert!(error.contains("--fields"), "{error}");
     }
 
     #[test]

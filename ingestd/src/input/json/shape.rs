@@ -3,13 +3,22 @@
 //! Lines cost least, and a bad line costs no other. What a line does not hold by itself is looked for only where it is no object: several
 //! objects on it, or the beginning of one that goes on in the next lines.
 
+use std::fmt;
+
+use loom_engine::proven::at;
 use memchr::{memchr, memchr_iter, memchr2, memrchr};
 
 use super::super::ROW_BYTES_MAX;
 use super::super::blocks::Blocks;
 use super::super::text_rows::{Step, unended};
+use super::HALF_A_PAIR;
 use super::object::Unread;
 
+/// What the parser says of a key that has half a surrogate pair; it reads no values.
+const OF_HALF_A_PAIR: [&str; 2] = [
+    "lone leading surrogate in hex escape",
+    "unexpected end of hex escape",
+];
 /// What some programs write before each object (RFC 7464).
 const RECORD_SEPARATOR: u8 = 0x1E;
 
@@ -34,12 +43,12 @@ impl Objects {
         let documents = loop {
             let is_between = |byte: &u8| byte.is_ascii_whitespace() || *byte == RECORD_SEPARATOR;
             let before = blocks.data().iter().take_while(|byte| is_between(byte));
-            let data = blocks.data().get(before.count()..).unwrap_or_default();
+            let data = at(blocks.data(), before.count()..);
             if data.starts_with(b"[") {
                 break true;
             }
             if let Some(end) = memchr(b'\n', data) {
-                break goes_on(data.get(..end).unwrap_or_default());
+                break goes_on(at(data, ..end));
             }
             if first_of_several(data).is_some() {
                 break true;
@@ -68,7 +77,7 @@ impl Objects {
         let here = self.position;
         let step = match &mut self.shape {
             Shape::Lines(lines) => lines.next(data, ended, &mut parse),
-            Shape::Documents(documents) => match documents.next(data, ended) {
+            Shape::Documents(documents) => match documents.next(data, ended, here) {
                 Step::Row(text, bytes) => Step::Row(parse(text), bytes),
                 Step::Blank(bytes) => Step::Blank(bytes),
                 Step::Bad(reason, bytes) => Step::Bad(reason, bytes),
@@ -81,9 +90,7 @@ impl Objects {
                 match &self.shape {
                     // Most lines are an object, and are not looked through again.
                     Shape::Lines(lines) if lines.line_bytes == *bytes => self.position.next_line(),
-                    _ => self
-                        .position
-                        .advance(data.get(..*bytes).unwrap_or_default()),
+                    _ => self.position.advance(at(data, ..*bytes)),
                 }
             }
             Step::TooLong => self.position.next_line(),
@@ -145,7 +152,7 @@ impl Lines {
             left => left,
         };
         self.line_bytes = bytes;
-        let whole = data.get(..bytes).unwrap_or_default();
+        let whole = at(data, ..bytes);
         let line = whole.strip_suffix(b"\n").unwrap_or(whole);
         if line.first() == Some(&RECORD_SEPARATOR) {
             self.left = bytes - 1;
@@ -163,7 +170,7 @@ impl Lines {
             && let Some(end) = first_of_several(line)
         {
             self.left = bytes - end;
-            return Step::Row(parse(line.get(..end).unwrap_or_default()), end);
+            return Step::Row(parse(at(line, ..end)), end);
         }
         let Unread::NoObject(syntax) = &error else {
             return Step::Row(Err(error), bytes);
@@ -172,14 +179,14 @@ impl Lines {
             return Step::Row(Err(error), bytes);
         }
         // An object of several lines ends before a line that begins with another.
-        let begins_another = |at: &usize| {
-            let first = data.get(at + 1);
+        let begins_another = |end: &usize| {
+            let first = data.get(end + 1);
             first.is_some_and(|first| matches!(*first, b'{' | RECORD_SEPARATOR))
         };
         let next = memchr_iter(b'\n', data).find(begins_another);
-        let next = next.map_or(data.len(), |at| at + 1);
-        match Scan::default().end(data.get(..next).unwrap_or_default()) {
-            Some(end) => match parse(data.get(..end).unwrap_or_default()) {
+        let next = next.map_or(data.len(), |end| end + 1);
+        match Scan::default().end(at(data, ..next)) {
+            Some(end) => match parse(at(data, ..end)) {
                 Ok(()) => Step::Row(Ok(()), end),
                 Err(_) => Step::Row(Err(error), bytes),
             },
@@ -192,13 +199,25 @@ impl Lines {
 /// The place within documents.
 #[derive(Copy, Clone, Default)]
 pub(super) struct Documents {
-    in_array: bool,
+    array: Array,
     /// Within an object that is too long.
     skipping: Option<Scan>,
 }
 
+/// What was read last of an array.
+#[derive(Copy, Clone, Default, PartialEq, Eq)]
+enum Array {
+    /// No array has begun, or the last one has ended.
+    #[default]
+    Outside,
+    Bracket,
+    Element,
+    Comma,
+}
+
 impl Documents {
-    fn next<'a>(&mut self, data: &'a [u8], ended: bool) -> Step<&'a [u8]> {
+    /// `here`: where the data begins.
+    fn next<'a>(&mut self, data: &'a [u8], ended: bool, here: Position) -> Step<&'a [u8]> {
         if let Some(scan) = &mut self.skipping {
             let end = scan.end(data);
             if end.is_some() || ended {
@@ -209,39 +228,69 @@ impl Documents {
                 end => Step::Blank(end.unwrap_or(data.len())),
             };
         }
-        let is_between =
-            |byte: &u8| byte.is_ascii_whitespace() || matches!(*byte, b',' | RECORD_SEPARATOR);
-        match data.iter().take_while(|byte| is_between(byte)).count() {
+        match data.iter().take_while(|byte| self.passes(**byte)).count() {
             0 => {}
             bytes => return Step::Blank(bytes),
         }
-        match data.first() {
-            None if ended && self.in_array => {
-                self.in_array = false;
+        match (data.first(), self.array) {
+            (None, Array::Outside) => Step::More,
+            (None, _) if ended => {
+                self.array = Array::Outside;
+                let reason = "the array does not end: the file is cut short";
+                Step::Bad(reason.to_owned(), 0)
+            }
+            (None, _) => Step::More,
+            (Some(b'['), Array::Outside) => {
+                self.array = Array::Bracket;
+                Step::Blank(1)
+            }
+            (Some(b']'), Array::Bracket | Array::Element) => {
+                self.array = Array::Outside;
+                Step::Blank(1)
+            }
+            (Some(byte @ (b',' | b']')), Array::Bracket | Array::Comma) => {
+                self.array = match byte {
+                    b',' => Array::Comma,
+                    _ => Array::Outside,
+                };
+                let sign = char::from(*byte);
                 Step::Bad(
-                    "the array does not end: the file is cut short".to_owned(),
-                    0,
+                    format!("the array has no element before '{sign}' at {here}"),
+                    1,
                 )
             }
-            None => Step::More,
-            Some(b'[') if !self.in_array => {
-                self.in_array = true;
-                Step::Blank(1)
-            }
-            Some(b']') if self.in_array => {
-                self.in_array = false;
-                Step::Blank(1)
-            }
-            Some(_) => self.value(data, ended),
+            (Some(_), Array::Element) => match self.value(data, ended) {
+                Step::Row(_, bytes) => Step::Bad(
+                    format!("the array has no comma before it, at {here}"),
+                    bytes,
+                ),
+                other => other,
+            },
+            (Some(_), _) => self.value(data, ended),
         }
+    }
+
+    /// Whether a byte stands between values, and belongs there.
+    fn passes(&mut self, byte: u8) -> bool {
+        if byte == b',' && self.array == Array::Element {
+            self.array = Array::Comma;
+            return true;
+        }
+        let is_outside = self.array == Array::Outside;
+        byte.is_ascii_whitespace() || byte == RECORD_SEPARATOR || byte == b',' && is_outside
     }
 
     fn value<'a>(&mut self, data: &'a [u8], ended: bool) -> Step<&'a [u8]> {
         let mut scan = Scan::default();
-        match scan.end(data) {
-            Some(end) if data.starts_with(b"{") => {
-                Step::Row(data.get(..end).unwrap_or_default(), end)
-            }
+        let end = scan.end(data);
+        if end.is_some() || data.len() > ROW_BYTES_MAX {
+            self.array = match self.array {
+                Array::Outside => Array::Outside,
+                _ => Array::Element,
+            };
+        }
+        match end {
+            Some(end) if data.starts_with(b"{") => Step::Row(at(data, ..end), end),
             Some(end) => Step::Bad("it is not a JSON object".to_owned(), end),
             None if data.len() > ROW_BYTES_MAX => {
                 self.skipping = Some(scan);
@@ -249,7 +298,7 @@ impl Documents {
                 Step::Bad(reason, data.len())
             }
             None if ended => {
-                self.in_array = false;
+                self.array = Array::Outside;
                 let reason = "it does not end: a bracket or a quote is missing, or the file is cut short; nothing behind it is read";
                 Step::Bad(reason.to_owned(), data.len())
             }
@@ -351,7 +400,16 @@ impl Position {
             1 => self.before + error.column(),
             _ => error.column(),
         };
+        if OF_HALF_A_PAIR.contains(&what) {
+            return format!("a key {HALF_A_PAIR}, at line {line}, column {column}");
+        }
         format!("it is not a JSON object: {what} at line {line}, column {column}")
+    }
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}, column {}", self.line, self.before + 1)
     }
 }
 
@@ -363,8 +421,9 @@ mod tests {
     fn found(text: &str) -> String {
         let mut documents = Documents::default();
         let (mut rest, mut found) = (text.as_bytes(), String::new());
+        let here = Position { line: 1, before: 0 };
         loop {
-            let bytes = match documents.next(rest, true) {
+            let bytes = match documents.next(rest, true, here) {
                 Step::Row(object, bytes) => {
                     found += std::str::from_utf8(object).unwrap();
                     bytes
@@ -392,6 +451,12 @@ mod tests {
             ("[{}][{},{}]\n", "{}{}{}"),
             ("[{}, 1, \"a,b\", [{}], {}]", "{}!!!{}"),
             ("[{},", "{}!"),
+            ("[{},,{}]", "{}!{}"),
+            ("[ , {}]", "!{}"),
+            ("[{}, ]{}", "{}!{}"),
+            ("[{} {},{}]", "{}!{}"),
+            ("[{}[{}]1,{}]", "{}!!{}"),
+            ("[]", ""),
             ("[{}, {\"a\":", "{}!"),
             ("]", "!"),
             ("", ""),

@@ -514,9 +514,10 @@ mod tests {
         let mut file = parquet(vec![("n", none)]);
         assert!(load(&file, Format::Parquet, options()).rows.is_empty());
         file.truncate(file.len() / 2);
-        for bytes in [&file[..], b"", b"PAR1"] {
+        for bytes in [&file[..], b"PAR1\0\0\0\0"] {
             let error = try_load(bytes, Format::Parquet, options()).err().unwrap();
-            assert!(format!("{error:#}").contains(" as a Parquet file: "));
+            let error = format!("{error:#}");
+            assert!(error.contains(" as a Parquet file: "), "{error}");
         }
     }
 

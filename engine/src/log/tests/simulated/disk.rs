@@ -415,10 +415,10 @@ impl Storage for Disk {
     fn free_bytes(&self, path: &Path) -> Result<u64> {
         let state = self.state();
         let room = state.capacity.saturating_sub(state.medium.used_bytes());
-        Ok(if path.starts_with(loom()) {
-            room
-        } else {
+        Ok(if path.starts_with(shared_memory()) {
             state.memory
+        } else {
+            room
         })
     }
 
