@@ -133,7 +133,7 @@ fn require_retained(after: Option<Address>, parts: &[Part]) -> Result<()> {
     let begin = part.snapshot.begin();
     if after < begin {
         return Err(Problem::input(format!(
-            "after: retention has removed the records of '{}' from address {after} to {begin}; if an archive holds them, attach it again",
+            "after: retention has removed the records of '{}' from address {after} to {begin}; run ingestd archive, and attach the archive again",
             part.dir
         )));
     }
