@@ -3,6 +3,7 @@
 //! An export has `ts` in nanoseconds and the fields as they are. An archive is read by engines that know neither nanoseconds nor unsigned numbers:
 //! `ts` in microseconds, `ts_ns`, the fields, each time of theirs with its nanoseconds beside it, and `addr`. Its own columns start with `loom_`.
 
+use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::{
@@ -33,6 +34,15 @@ pub enum Unsigned {
     Decimal,
     /// As unsigned types, which Iceberg refuses
     Native,
+}
+
+impl fmt::Display for Unsigned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Unsigned::Decimal => "decimal",
+            Unsigned::Native => "native",
+        })
+    }
 }
 
 /// The digits of the greatest unsigned number of 64 bits.

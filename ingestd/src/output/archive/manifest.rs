@@ -151,7 +151,7 @@ impl Manifest {
         }
         if self.unsigned != unsigned {
             bail!(
-                "the archive '{}' was begun with --unsigned {:?}; go on with that, or begin another archive",
+                "the archive '{}' was begun with --unsigned {}; go on with that, or begin another archive",
                 archive.display(),
                 self.unsigned
             );
