@@ -37,6 +37,7 @@ fn scanned(directory: &std::sync::Arc<Directory>, least: u64) -> (u64, ScanStats
     let source = snapshot.source("requests").unwrap();
     let spec = ScanSpec {
         source: source.id,
+        after: loom_engine::Address::ZERO,
         exact: Predicate::value(
             source.indexes[0].id,
             ValueRange {

@@ -174,6 +174,7 @@ fn a_scan_whose_segments_go_is_told_so_and_pins_no_disk() {
     let mut free_before = None;
     let spec = loom_engine::query::ScanSpec {
         source,
+        after: loom_engine::Address::ZERO,
         exact: loom_engine::query::Predicate::All,
         prune: loom_engine::query::Predicate::All,
         index_filters: Vec::new(),

@@ -200,21 +200,42 @@ impl Session {
 
     /// Attaches a Loom directory: by the pragma, or by the statements that are given where there is none.
     pub fn attach(&mut self, dir: &Path, name: Option<&str>) -> Result<Vec<Row>, QueryError> {
-        let dir = dir.display();
+        let name = name.map(|name| format!("'{name}'"));
         match (self.version, name) {
-            (Version::V2, Some(name)) => {
-                self.query(&format!("PRAGMA loom_attach('{dir}', '{name}')"))
-            }
-            (Version::V2, None) => self.query(&format!("PRAGMA loom_attach('{dir}')")),
-            (Version::V1, name) => {
-                let name = name.map_or("NULL".to_owned(), |name| format!("'{name}'"));
-                let rows = self.query(&format!("FROM loom_attach('{dir}', name := {name})"))?;
-                for statement in rows.into_iter().flatten().flatten() {
-                    self.query(&statement)?;
-                }
-                Ok(Vec::new())
-            }
+            (Version::V2, Some(name)) => self.attach_by(dir, &name),
+            (Version::V2, None) => self.query(&format!("PRAGMA loom_attach('{}')", dir.display())),
+            (Version::V1, name) => self.attach_by(
+                dir,
+                &format!("name := {}", name.unwrap_or("NULL".to_owned())),
+            ),
         }
+    }
+
+    /// Attaches a Loom directory together with its archive, as a catalog of this name.
+    pub fn attach_with(
+        &mut self,
+        dir: &Path,
+        archive: &Path,
+        name: &str,
+    ) -> Result<Vec<Row>, QueryError> {
+        let archive = archive.display();
+        let arguments = match self.version {
+            Version::V2 => format!("'{name}', archive = '{archive}'"),
+            Version::V1 => format!("name := '{name}', archive := '{archive}'"),
+        };
+        self.attach_by(dir, &arguments)
+    }
+
+    fn attach_by(&mut self, dir: &Path, arguments: &str) -> Result<Vec<Row>, QueryError> {
+        let dir = dir.display();
+        if self.version == Version::V2 {
+            return self.query(&format!("PRAGMA loom_attach('{dir}', {arguments})"));
+        }
+        let rows = self.query(&format!("FROM loom_attach('{dir}', {arguments})"))?;
+        for statement in rows.into_iter().flatten().flatten() {
+            self.query(&statement)?;
+        }
+        Ok(Vec::new())
     }
 
     /// The one value of a query that gives one.

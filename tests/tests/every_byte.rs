@@ -85,6 +85,7 @@ type Read = std::result::Result<Vec<Seen>, Error>;
 fn rows_of(snapshot: &Snapshot, exact: Predicate) -> Result<Vec<(u64, Read)>> {
     let spec = ScanSpec {
         source: snapshot.source("r")?.id,
+        after: loom_engine::Address::ZERO,
         exact,
         prune: Predicate::All,
         index_filters: Vec::new(),

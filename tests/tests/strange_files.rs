@@ -22,6 +22,7 @@ fn unreadable(small: &Small) -> Result<BTreeSet<u64>> {
     let snapshot = Directory::open(&small.dir)?.snapshot()?;
     let spec = ScanSpec {
         source: snapshot.source("r")?.id,
+        after: loom_engine::Address::ZERO,
         exact: Predicate::All,
         prune: Predicate::All,
         index_filters: Vec::new(),

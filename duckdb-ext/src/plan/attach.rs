@@ -10,6 +10,7 @@ use std::sync::Arc;
 use loom_engine::schema::{Source, is_builtin};
 
 use super::ambient::Ambient;
+use super::archive::Archive;
 use super::arguments::Arguments;
 use super::columns::Column;
 use super::directory;
@@ -23,6 +24,12 @@ pub const NAME: Parameter = Parameter {
     name: "name",
     ty: SqlType::Text,
     about: "the name of the catalog; NULL: the name of the directory, without .loom",
+};
+
+pub const ARCHIVE: Parameter = Parameter {
+    name: "archive",
+    ty: SqlType::Text,
+    about: "the folder that 'ingestd archive' wrote of the directory: the views of sources then hold its records too, up to the address that it has reached now",
 };
 
 /// The schema of the views of built-in sources. A catalog that has it is one of ours.
@@ -43,7 +50,9 @@ pub type ViewName = (&'static str, String);
 
 /// A source, and the directories that have it, in SQL.
 struct ViewSource {
-    source: String,
+    source: Arc<Source>,
+    /// The first that has it.
+    path: PathBuf,
     dirs: String,
     /// Open in all of these directories.
     indexes: Vec<IndexShown>,
@@ -66,6 +75,7 @@ pub fn columns() -> Vec<Column> {
 pub struct AttachPlan {
     given: Given,
     pub catalog: String,
+    archive: Option<String>,
 }
 
 impl AttachPlan {
@@ -86,32 +96,61 @@ impl AttachPlan {
                 ));
             }
         };
-        Ok(AttachPlan { given, catalog })
+        let archive = arguments.text(ARCHIVE.name)?.map(str::to_owned);
+        if archive.is_some() && paths.len() > 1 {
+            return Err(Problem::binder(
+                "dir names several directories, and an archive is that of one; attach each with its own",
+            ));
+        }
+        Ok(AttachPlan {
+            given,
+            catalog,
+            archive,
+        })
+    }
+
+    /// The archive that was given, as it is now.
+    fn archive(&self, ambient: &Ambient<'_>) -> Result<Option<Archive>> {
+        match (&self.archive, self.given.paths(ambient)?.as_slice()) {
+            (Some(given), [path]) => {
+                Archive::open(given, &*directory::open(path)?, ambient).map(Some)
+            }
+            _ => Ok(None),
+        }
     }
 
     /// The views of the sources as they are now: first one of each source, then those of indexes, which give way to a source of the same name.
     pub fn views(&self, ambient: &Ambient<'_>) -> Result<Vec<View>> {
+        // Before the sources: what the archive has of them, they have.
+        let archive = self.archive(ambient)?;
         let sources = self.sources(ambient)?;
         let mut taken = BTreeSet::new();
         let mut views = Vec::new();
         for (shown, number) in sources.iter().zip(1..) {
-            let schema = match is_builtin(&shown.source) {
+            let schema = match is_builtin(&shown.source.name) {
                 true => BUILTIN_SCHEMA,
                 false => SCHEMA,
             };
-            let name = free_name(&mut taken, schema, shown.source.clone(), number);
-            let (dirs, source) = (&shown.dirs, literal(&shown.source));
-            views.push((name, format!("FROM loom_scan({dirs}, {source})")));
+            let name = free_name(&mut taken, schema, shown.source.name.clone(), number);
+            let (dirs, source) = (&shown.dirs, literal(&shown.source.name));
+            let archive = archive.as_ref();
+            let both = archive.and_then(|archive| archive.query(&shown.source, &shown.path));
+            views.push((
+                name,
+                both.unwrap_or_else(|| format!("FROM loom_scan({dirs}, {source})")),
+            ));
         }
-        let asked = sources.iter().filter(|shown| !is_builtin(&shown.source));
+        let asked = sources
+            .iter()
+            .filter(|shown| !is_builtin(&shown.source.name));
         let asked = asked.flat_map(|shown| shown.indexes.iter().map(move |index| (shown, index)));
         for ((shown, index), number) in asked.zip(1..) {
-            let (dirs, source) = (&shown.dirs, literal(&shown.source));
+            let (dirs, source) = (&shown.dirs, literal(&shown.source.name));
             let call = format!(
                 "{dirs}, {source}, {}, bucket := INTERVAL 1 SECOND",
                 literal(&index.name)
             );
-            let base = format!("{}__{}", shown.source, index.name);
+            let base = format!("{}__{}", shown.source.name, index.name);
             let name = free_name(&mut taken, SCHEMA, base.clone(), number);
             views.push((name, format!("FROM loom_aggregate({call}{QUANTILES})")));
             if index.has_values {
@@ -154,7 +193,8 @@ impl AttachPlan {
                 }
             };
             Ok(ViewSource {
-                source: source.name.clone(),
+                source,
+                path: holders.first().copied().cloned().unwrap_or_default(),
                 dirs,
                 indexes,
             })
@@ -268,11 +308,11 @@ fn default_name(path: &Path) -> String {
     }
 }
 
-fn identifier(name: &str) -> String {
+pub fn identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-fn literal(text: &str) -> String {
+pub fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
@@ -294,6 +334,7 @@ mod tests {
         let attachment = AttachPlan {
             given: Given::new(vec!["/it's/a \"run\".loom".to_owned()]).unwrap(),
             catalog: "my \"run\"".to_owned(),
+            archive: None,
         };
         let shown = |source: &str, query: &str| ((SCHEMA, source.to_owned()), query.to_owned());
         let dirs = list(["/a", "/it's"].into_iter());

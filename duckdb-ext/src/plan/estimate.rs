@@ -1,5 +1,6 @@
 //! `loom_estimate`: what a scan, an aggregate and quantiles would read, before they are run.
 
+use loom_engine::Address;
 use loom_engine::query::{
     AggregateSpec, Estimate, Poll, Predicate, Quantile, Scan, ScanSpec, estimate_aggregate,
 };
@@ -99,6 +100,7 @@ fn scan_spec(part: &Part, window: Window) -> ScanSpec {
     let index = part.chosen.index.iter();
     ScanSpec {
         source: part.source.id,
+        after: Address::ZERO,
         exact: Predicate::and([
             Predicate::times(window.time.into()),
             part.chosen.predicate(),

@@ -193,7 +193,7 @@ pub const FUNCTIONS: &[Function] = &[
         description: "The statements that create a catalog with a view for each source of a Loom directory, in order.",
         examples: &["FROM loom_attach('telemetry.loom', name := 'yesterday')"],
         positional: &[DIR],
-        named: &[attach::NAME],
+        named: &[attach::NAME, attach::ARCHIVE],
         bind: |arguments, ambient| {
             Ok(Bound::Attach(
                 attach::columns(),

@@ -5,6 +5,7 @@ pub mod access;
 pub mod aggregate;
 pub mod agreement;
 pub mod ambient;
+pub mod archive;
 pub mod arguments;
 pub mod attach;
 pub mod bounds;

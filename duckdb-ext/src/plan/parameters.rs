@@ -106,6 +106,11 @@ pub const AT: Parameter = parameter(
     SqlType::Any,
     "a position from loom_snapshot(dir): read what was published then",
 );
+pub const AFTER: Parameter = parameter(
+    "after",
+    SqlType::Any,
+    "an address of the log: only records whose addr is this or greater",
+);
 pub const COMPLETE: Parameter = parameter(
     "complete",
     SqlType::Bool,

@@ -3,33 +3,34 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use loom_engine::Timestamp;
 use loom_engine::query::{Predicate, Scan, ScanSpec};
+use loom_engine::{Address, Timestamp};
 
 use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::clause::Clause;
 use super::columns::{self, Column};
 use super::parameters::{
-    AROUND, AT, COMPLETE, INDEX, LAST, Parameter, T_FROM, T_TO, V_MAX, V_MIN, WIDTH,
+    AFTER, AROUND, AT, COMPLETE, INDEX, LAST, Parameter, T_FROM, T_TO, V_MAX, V_MIN, WIDTH,
 };
 use super::part::Part;
 use super::prune;
 use super::selection::{Selection, newest};
 use super::stats::ScanEntry;
 use super::time::TimeArguments;
-use crate::error::Result;
+use crate::error::{Problem, Result};
 use crate::exec::fill::Fill;
 use crate::exec::scan::{ScanPart, ScanRun};
 
 pub const PARAMETERS: &[Parameter] = &[
-    T_FROM, T_TO, LAST, AROUND, WIDTH, INDEX, V_MIN, V_MAX, AT, COMPLETE,
+    T_FROM, T_TO, LAST, AROUND, WIDTH, INDEX, V_MIN, V_MAX, AT, AFTER, COMPLETE,
 ];
 
 /// A bound call. It may be executed many times, also at once.
 pub struct ScanPlan {
     selection: Selection,
     times: TimeArguments,
+    after: Option<Address>,
     columns: Vec<Column>,
     /// Of the whole source when it was bound.
     records: u64,
@@ -42,12 +43,15 @@ impl ScanPlan {
         let (selection, parts) = Selection::bind(arguments, ambient)?;
         let times = arguments.times()?;
         times.predicate(None)?;
+        let after = arguments.position(AFTER.name)?.map(Address);
+        require_retained(after, &parts)?;
         Ok(ScanPlan {
             columns: columns::of_fields(selection.fields()),
             records: records(&parts)?,
             offered: Mutex::new(Clause::Opaque),
             selection,
             times,
+            after,
         })
     }
 
@@ -68,6 +72,7 @@ impl ScanPlan {
     /// Begins an execution that shows these columns.
     pub fn start(&self, projected: &[usize], ambient: &Ambient<'_>) -> Result<ScanRun> {
         let parts = self.selection.now(ambient)?;
+        require_retained(self.after, &parts)?;
         let newest = newest(&parts, &self.times)?;
         self.selection
             .require_complete(&parts, &self.times.spans(newest)?, ambient)?;
@@ -103,6 +108,7 @@ impl ScanPlan {
         let exact = [self.times.predicate(newest)?, chosen.predicate()];
         Ok(ScanSpec {
             source: source.id,
+            after: self.after.unwrap_or(Address::ZERO),
             exact: Predicate::and(exact),
             prune: prune::predicate(offered, dir, source, self.selection.fields().len()),
             index_filters: chosen
@@ -113,6 +119,25 @@ impl ScanPlan {
                 .collect(),
         })
     }
+}
+
+/// What a call reads from an address on must still be there: else rows would be missing without a word.
+fn require_retained(after: Option<Address>, parts: &[Part]) -> Result<()> {
+    let Some(after) = after else { return Ok(()) };
+    let [part] = parts else {
+        return Err(Problem::binder(format!(
+            "after is an address in one directory, but the call reads {}; query each directory by itself",
+            parts.len()
+        )));
+    };
+    let begin = part.snapshot.begin();
+    if after < begin {
+        return Err(Problem::input(format!(
+            "after: retention has removed the records of '{}' from address {after} to {begin}; run ingestd archive, and attach the archive again",
+            part.dir
+        )));
+    }
+    Ok(())
 }
 
 /// What the source holds in all directories.

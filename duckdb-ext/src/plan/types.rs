@@ -44,6 +44,32 @@ impl SqlType {
         }
     }
 
+    /// What SQL calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            SqlType::Bool => "BOOLEAN",
+            SqlType::I8 => "TINYINT",
+            SqlType::I16 => "SMALLINT",
+            SqlType::I32 => "INTEGER",
+            SqlType::I64 => "BIGINT",
+            SqlType::U8 => "UTINYINT",
+            SqlType::U16 => "USMALLINT",
+            SqlType::U32 => "UINTEGER",
+            SqlType::U64 => "UBIGINT",
+            SqlType::F32 => "FLOAT",
+            SqlType::F64 => "DOUBLE",
+            SqlType::Huge => "HUGEINT",
+            SqlType::Text => "VARCHAR",
+            SqlType::Blob => "BLOB",
+            SqlType::TimestampTz => "TIMESTAMPTZ",
+            SqlType::TimestampNs => "TIMESTAMP_NS",
+            SqlType::Interval => "INTERVAL",
+            SqlType::Any => "ANY",
+            SqlType::TimestampTzList => "TIMESTAMPTZ[]",
+            SqlType::F64List => "DOUBLE[]",
+        }
+    }
+
     pub fn is_string(self) -> bool {
         matches!(self, SqlType::Text | SqlType::Blob)
     }

@@ -1,4 +1,4 @@
-//! `PRAGMA loom_attach('dir' [, 'name'])` of C API v2: DuckDB runs what it returns in its place.
+//! `PRAGMA loom_attach('dir' [, 'name'] [, archive = 'path'])` of C API v2: DuckDB runs what it returns in its place.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -14,10 +14,10 @@ use super::table::within;
 use super::value::{datum, logical_type};
 use crate::error::{Callback, Problem};
 use crate::plan::arguments::Arguments;
-use crate::plan::attach::{AttachPlan, NAME, ViewName};
+use crate::plan::attach::{ARCHIVE, AttachPlan, NAME, ViewName};
 use crate::plan::parameters::{DIR, Parameter};
 
-const PARAMETERS: [Parameter; 2] = [DIR, NAME];
+const PARAMETERS: [Parameter; 3] = [DIR, NAME, ARCHIVE];
 
 pub fn register_all(extension: &Extension) -> duckdb_neo::Result<()> {
     let mut description = "Attach an in-memory catalog with a view for each source of a Loom directory. Run it again to see new sources.".to_owned();
@@ -28,6 +28,10 @@ pub fn register_all(extension: &Extension) -> duckdb_neo::Result<()> {
         .description(description)
         .add_example("", "PRAGMA loom_attach('demo.loom')")
         .add_example("", "PRAGMA loom_attach('demo.loom', 'yesterday')")
+        .add_example(
+            "",
+            "PRAGMA loom_attach('demo.loom', archive = '/mnt/archive/demo')",
+        )
         .add_category("loom");
     let mut signature = SignatureBuilder::new().documentation(docs);
     for parameter in PARAMETERS {

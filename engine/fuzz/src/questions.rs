@@ -13,7 +13,7 @@ use loom_engine::query::{
     raw_scan, top,
 };
 use loom_engine::schema::Source;
-use loom_engine::{Error, IndexId, Key, Result, TimeRange, Timestamp, ValueRange};
+use loom_engine::{Address, Error, IndexId, Key, Result, TimeRange, Timestamp, ValueRange};
 
 use crate::memory::DIR;
 use crate::memory::Memory;
@@ -164,6 +164,7 @@ fn ask_index(
 fn scan(snapshot: &Snapshot, source: &Source, exact: Predicate, errors: &mut Errors) {
     let spec = ScanSpec {
         source: source.id,
+        after: Address::ZERO,
         exact,
         prune: Predicate::All,
         index_filters: Vec::new(),

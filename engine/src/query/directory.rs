@@ -7,6 +7,8 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use uuid::Uuid;
+
 use super::forest::node_cache::NodeCache;
 use super::scan::verified_chunks::VerifiedChunks;
 use super::snapshot_logs::SnapshotLogs;
@@ -60,6 +62,16 @@ impl Directory {
 
     pub fn path(&self) -> &Path {
         self.reader.dir()
+    }
+
+    /// What tells the directory from every other one, as its `loom.json` says it.
+    pub fn uuid(&self) -> Uuid {
+        Uuid::from_bytes(self.reader.meta().uuid)
+    }
+
+    /// The size of its chunks.
+    pub fn chunk_bytes(&self) -> u32 {
+        self.reader.meta().chunk_bytes
     }
 
     /// Whether the directory that was opened still stands at its path, by its UUID.

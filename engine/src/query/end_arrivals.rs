@@ -1,4 +1,5 @@
-//! When the newest and the oldest record arrived, from the first node or chunk that holds one, counted from that end.
+//! When the newest and the oldest record arrived, from the first node or chunk that holds one, counted from that end; and where the records
+//! begin that arrived since a time.
 
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use super::scan::chunk_cursor::ChunkCursor;
 use super::snapshot::Snapshot;
 use crate::error::Result;
 use crate::format::Node;
-use crate::types::Timestamp;
+use crate::types::{Address, TimeRange, Timestamp};
 
 impl Snapshot {
     /// Arrival of the newest visible record of the directory, of any source.
@@ -27,6 +28,23 @@ impl Snapshot {
         self.arrival_at(Order::OldestFirst)
     }
 
+    /// The address of the first chunk that holds a record, of any source, which arrived at this time or later; the position if there is none.
+    ///
+    /// # Errors
+    /// Damage, or eviction meanwhile.
+    pub fn arrived_since(&self, time: Timestamp) -> Result<Address> {
+        let mut since = Since { time };
+        let mut walk = Walk::new(Arc::clone(self.logs()), Order::OldestFirst);
+        let mut cursor = ChunkCursor::new(Arc::clone(self.logs()));
+        while let Some(chunk) = walk.next(&mut since, &Poll::never())? {
+            cursor.load(chunk)?;
+            if cursor.last_arrival()? >= Some(time) {
+                return Ok(cursor.base());
+            }
+        }
+        Ok(Address(self.position()))
+    }
+
     fn arrival_at(&self, order: Order) -> Result<Option<Timestamp>> {
         let mut end = End {
             order,
@@ -43,6 +61,27 @@ impl Snapshot {
             };
         }
         Ok(end.arrival)
+    }
+}
+
+/// The nodes that hold a record which arrived at the time or later.
+struct Since {
+    time: Timestamp,
+}
+
+impl Visitor for Since {
+    fn arrivals(&self) -> TimeRange {
+        TimeRange {
+            first: self.time,
+            last: Timestamp::MAX,
+        }
+    }
+
+    fn visit(&mut self, node: &Node<'_>) -> Result<u64> {
+        Ok(match node.last_arrival() >= self.time {
+            true => u64::MAX,
+            false => 0,
+        })
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Exit codes are 0, 1 (failure, with one sentence on standard error) and 2 (usage, from clap); `validate` adds 78.
 
+mod archive;
 mod catalog;
 mod check;
 mod demo;
@@ -40,6 +41,7 @@ enum Command {
     Record(record::Args),
     Explore(explore::Args),
     Export(export::Args),
+    Archive(archive::Args),
     Source(source::Args),
     Index(index::Args),
     Status(status::Args),
@@ -58,6 +60,7 @@ impl Command {
             Command::Record(args) => args.run(),
             Command::Explore(args) => args.run(),
             Command::Export(args) => args.run(),
+            Command::Archive(args) => args.run(),
             Command::Source(args) => args.run(),
             Command::Index(args) => args.run(),
             Command::Status(args) => args.run(),

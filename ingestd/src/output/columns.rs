@@ -1,53 +1,95 @@
-//! Records as Arrow columns: `ts`, then the fields, with the values that SQL shows of them.
+//! Records as Arrow columns: their time, then the fields, with the values that SQL shows of them.
+//!
+//! An export has `ts` in nanoseconds and the fields as they are. An archive is read by engines that know neither nanoseconds nor unsigned numbers:
+//! `ts` in microseconds, `ts_ns`, the fields, each time of theirs with its nanoseconds beside it, and `addr`. Its own columns start with `loom_`.
 
+use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, BinaryBuilder, BooleanBuilder, FixedSizeBinaryBuilder, PrimitiveBuilder, RecordBatch,
-    StringBuilder, TimestampNanosecondBuilder,
+    ArrayBuilder, ArrayRef, BinaryBuilder, BooleanBuilder, Decimal128Builder,
+    FixedSizeBinaryBuilder, Int64Builder, PrimitiveBuilder, RecordBatch, StringBuilder,
+    TimestampMicrosecondBuilder, TimestampNanosecondBuilder,
 };
 use arrow::datatypes::{
     self as types, ArrowPrimitiveType, DataType, Field, Schema, SchemaRef, TimeUnit,
 };
-use loom_engine::schema::{FieldDef, FieldType, Layout, Source};
-use loom_engine::{Timestamp, proven};
+use loom_engine::query::{Row, Rows};
+use loom_engine::schema::{FieldDef, FieldType, Source};
+use loom_engine::{Address, proven};
+use serde::{Deserialize, Serialize};
+
+/// What the columns are written for.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Form {
+    Export,
+    Archive(Unsigned),
+}
+
+/// How an archive holds unsigned integers.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Unsigned {
+    /// As the next wider signed type, which every engine reads; 64 bits as DECIMAL(20, 0)
+    Decimal,
+    /// As unsigned types, which Iceberg refuses
+    Native,
+}
+
+impl fmt::Display for Unsigned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Unsigned::Decimal => "decimal",
+            Unsigned::Native => "native",
+        })
+    }
+}
+
+/// The digits of the greatest unsigned number of 64 bits.
+const U64_DIGITS: u8 = 20;
+/// What the columns of an archive are called that are not fields.
+const OWN_PREFIX: &str = "loom_";
 
 /// Collects records into batches.
 pub(super) struct Columns {
     schema: SchemaRef,
-    ts: TimestampNanosecondBuilder,
-    fields: Vec<(FieldDef, Box<dyn Column>)>,
-    /// The payloads of a source without fields.
-    payload: Option<BinaryBuilder>,
+    columns: Vec<Box<dyn Column>>,
     rows: usize,
 }
 
 impl Columns {
-    pub(super) fn new(source: &Source) -> Columns {
-        let utc = DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into()));
-        let mut schema = vec![Field::new("ts", utc.clone(), false)];
+    pub(super) fn new(source: &Source, form: Form) -> Columns {
+        let mut made = Made::default();
+        let utc = |unit| DataType::Timestamp(unit, Some("UTC".into()));
+        if form == Form::Export {
+            let ty = utc(TimeUnit::Nanosecond);
+            let builder = TimestampNanosecondBuilder::new().with_data_type(ty.clone());
+            made.own("ts", ty, builder, |row, _| row.ts.0);
+        } else {
+            let ty = utc(TimeUnit::Microsecond);
+            let builder = TimestampMicrosecondBuilder::new().with_data_type(ty.clone());
+            made.own("ts", ty, builder, |row, _| micros(row.ts.0));
+            made.own("ts_ns", DataType::Int64, Int64Builder::new(), |row, _| {
+                row.ts.0
+            });
+        }
         // Records from before a field was added read NULL there.
         let grown = source.layouts.len() > 1;
-        for field in &source.fields {
-            schema.push(Field::new(
-                &field.name,
-                data_type(field),
-                field.nullable || grown,
-            ));
+        for (ordinal, field) in source.fields.iter().enumerate() {
+            made.field(ordinal, field, field.nullable || grown, form);
         }
-        let is_raw = source.fields.is_empty();
-        if is_raw {
-            schema.push(Field::new("payload", DataType::Binary, false));
+        if source.fields.is_empty() {
+            made.payload();
+        }
+        if form != Form::Export {
+            made.own("addr", DataType::Int64, Int64Builder::new(), |row, base| {
+                // No log reaches half of all addresses.
+                row.address(base).0.cast_signed()
+            });
         }
         Columns {
-            schema: Arc::new(Schema::new(schema)),
-            ts: TimestampNanosecondBuilder::new().with_data_type(utc),
-            fields: source
-                .fields
-                .iter()
-                .map(|field| (field.clone(), column(field)))
-                .collect(),
-            payload: is_raw.then(BinaryBuilder::new),
+            schema: Arc::new(Schema::new(made.schema)),
+            columns: made.columns,
             rows: 0,
         }
     }
@@ -60,189 +102,281 @@ impl Columns {
         self.rows
     }
 
-    pub(super) fn append(&mut self, ts: Timestamp, layout: &Layout, payload: &[u8]) {
-        self.rows += 1;
-        self.ts.append_value(ts.0);
-        for (ordinal, (_, column)) in self.fields.iter_mut().enumerate() {
-            column.append(layout.bytes(ordinal, payload));
-        }
-        if let Some(payloads) = &mut self.payload {
-            payloads.append_value(layout.body(payload));
+    pub(super) fn append(&mut self, rows: Rows<'_>) {
+        self.rows += rows.rows.len();
+        for column in &mut self.columns {
+            column.append(&rows);
         }
     }
 
     /// What was collected since the last call.
     pub(super) fn finish(&mut self) -> anyhow::Result<RecordBatch> {
         self.rows = 0;
-        let mut columns: Vec<ArrayRef> = vec![Arc::new(self.ts.finish())];
-        columns.extend(self.fields.iter_mut().map(|(_, column)| column.finish()));
-        if let Some(payloads) = &mut self.payload {
-            columns.push(Arc::new(payloads.finish()));
+        let columns = self.columns.iter_mut().map(|column| column.finish());
+        Ok(RecordBatch::try_new(
+            Arc::clone(&self.schema),
+            columns.collect(),
+        )?)
+    }
+}
+
+/// What stands in an archive for a field.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ArchivedField {
+    pub field: String,
+    pub column: String,
+    /// Where the column has microseconds: the one that has nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exact_ns: Option<String>,
+}
+
+impl ArchivedField {
+    pub(super) fn of(field: &FieldDef) -> ArchivedField {
+        // Keys of Hive and nanoseconds start alike, so a field that does so too is called otherwise; and what is called so, once more.
+        let bare = field.name.trim_start_matches("field_");
+        let is_own = bare
+            .get(..OWN_PREFIX.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(OWN_PREFIX));
+        let column = match is_own {
+            true => format!("field_{}", field.name),
+            false => field.name.clone(),
+        };
+        let is_time = field.labels.is_empty() && field.ty == FieldType::TimestampNs;
+        ArchivedField {
+            exact_ns: is_time.then(|| format!("{OWN_PREFIX}ns_{column}")),
+            field: field.name.clone(),
+            column,
         }
-        Ok(RecordBatch::try_new(Arc::clone(&self.schema), columns)?)
     }
 }
 
-fn data_type(field: &FieldDef) -> DataType {
-    match field.ty {
-        _ if !field.labels.is_empty() => DataType::Utf8,
-        FieldType::U8 => DataType::UInt8,
-        FieldType::U16 => DataType::UInt16,
-        FieldType::U32 => DataType::UInt32,
-        FieldType::U64 => DataType::UInt64,
-        FieldType::I8 => DataType::Int8,
-        FieldType::I16 => DataType::Int16,
-        FieldType::I32 => DataType::Int32,
-        FieldType::I64 => DataType::Int64,
-        FieldType::F32 => DataType::Float32,
-        FieldType::F64 => DataType::Float64,
-        FieldType::Bool => DataType::Boolean,
-        FieldType::TimestampNs => DataType::Timestamp(TimeUnit::Nanosecond, None),
-        FieldType::Char(_) | FieldType::Utf8 | FieldType::Json => DataType::Utf8,
-        FieldType::Bytes(width) => DataType::FixedSizeBinary(i32::from(width)),
-        FieldType::VarBytes => DataType::Binary,
-    }
+/// Microseconds, rounded down.
+fn micros(ns: i64) -> i64 {
+    ns.div_euclid(1000)
 }
 
-/// The values of one field, from the bytes in payloads.
+/// The values of one column.
 trait Column {
-    fn append(&mut self, bytes: Option<&[u8]>);
+    fn append(&mut self, rows: &Rows<'_>);
     fn finish(&mut self) -> ArrayRef;
 }
 
-fn column(field: &FieldDef) -> Box<dyn Column> {
-    if !field.labels.is_empty() {
-        return Box::new(Labels {
-            field: field.clone(),
-            texts: StringBuilder::new(),
+/// A builder, and what appends the values of some rows to it.
+struct Built<B, A> {
+    builder: B,
+    append: A,
+}
+
+impl<B: ArrayBuilder, A: Fn(&mut B, &Rows<'_>)> Column for Built<B, A> {
+    fn append(&mut self, rows: &Rows<'_>) {
+        (self.append)(&mut self.builder, rows);
+    }
+
+    fn finish(&mut self) -> ArrayRef {
+        ArrayBuilder::finish(&mut self.builder)
+    }
+}
+
+/// The columns so far, with their names and types.
+#[derive(Default)]
+struct Made {
+    schema: Vec<Field>,
+    columns: Vec<Box<dyn Column>>,
+}
+
+impl Made {
+    fn add<B: ArrayBuilder>(
+        &mut self,
+        field: Field,
+        builder: B,
+        append: impl Fn(&mut B, &Rows<'_>) + 'static,
+    ) {
+        self.schema.push(field);
+        self.columns.push(Box::new(Built { builder, append }));
+    }
+
+    /// A number of each record that is in no field.
+    fn own<T: ArrowPrimitiveType>(
+        &mut self,
+        name: &str,
+        ty: DataType,
+        builder: PrimitiveBuilder<T>,
+        value: impl Fn(&Row, Address) -> T::Native + 'static,
+    ) {
+        let field = Field::new(name, ty, false);
+        self.add(field, builder, move |builder, rows| {
+            for row in rows.rows {
+                builder.append_value(value(row, rows.base));
+            }
         });
     }
-    match field.ty {
-        FieldType::U8 => numbers::<types::UInt8Type, 1>(u8::from_le_bytes),
-        FieldType::U16 => numbers::<types::UInt16Type, 2>(u16::from_le_bytes),
-        FieldType::U32 => numbers::<types::UInt32Type, 4>(u32::from_le_bytes),
-        FieldType::U64 => numbers::<types::UInt64Type, 8>(u64::from_le_bytes),
-        FieldType::I8 => numbers::<types::Int8Type, 1>(i8::from_le_bytes),
-        FieldType::I16 => numbers::<types::Int16Type, 2>(i16::from_le_bytes),
-        FieldType::I32 => numbers::<types::Int32Type, 4>(i32::from_le_bytes),
-        FieldType::I64 => numbers::<types::Int64Type, 8>(i64::from_le_bytes),
-        FieldType::F32 => numbers::<types::Float32Type, 4>(f32::from_le_bytes),
-        FieldType::F64 => numbers::<types::Float64Type, 8>(f64::from_le_bytes),
-        FieldType::TimestampNs => numbers::<types::TimestampNanosecondType, 8>(i64::from_le_bytes),
-        FieldType::Bool => Box::new(BooleanBuilder::new()),
-        FieldType::Char(_) | FieldType::Utf8 | FieldType::Json => Box::new(Texts {
-            ty: field.ty,
-            texts: StringBuilder::new(),
-        }),
-        FieldType::Bytes(width) => Box::new(FixedSizeBinaryBuilder::new(i32::from(width))),
-        FieldType::VarBytes => Box::new(BinaryBuilder::new()),
-    }
-}
 
-struct Numbers<T: ArrowPrimitiveType, const W: usize> {
-    values: PrimitiveBuilder<T>,
-    decode: fn([u8; W]) -> T::Native,
-}
-
-fn numbers<T: ArrowPrimitiveType, const W: usize>(
-    decode: fn([u8; W]) -> T::Native,
-) -> Box<dyn Column> {
-    let values = PrimitiveBuilder::<T>::new();
-    Box::new(Numbers { values, decode })
-}
-
-impl<T: ArrowPrimitiveType, const W: usize> Column for Numbers<T, W> {
-    fn append(&mut self, bytes: Option<&[u8]>) {
-        self.values.append_option(bytes.map(|bytes| {
-            let bytes = bytes.first_chunk();
-            (self.decode)(*bytes.expect("the layout gives as many bytes as the type has"))
-        }));
-    }
-
-    fn finish(&mut self) -> ArrayRef {
-        Arc::new(self.values.finish())
-    }
-}
-
-impl Column for BooleanBuilder {
-    fn append(&mut self, bytes: Option<&[u8]>) {
-        self.append_option(bytes.map(|bytes| bytes != [0]));
-    }
-
-    fn finish(&mut self) -> ArrayRef {
-        Arc::new(BooleanBuilder::finish(self))
-    }
-}
-
-impl Column for BinaryBuilder {
-    fn append(&mut self, bytes: Option<&[u8]>) {
-        self.append_option(bytes);
-    }
-
-    fn finish(&mut self) -> ArrayRef {
-        Arc::new(BinaryBuilder::finish(self))
-    }
-}
-
-impl Column for FixedSizeBinaryBuilder {
-    fn append(&mut self, bytes: Option<&[u8]>) {
-        match bytes {
-            None => self.append_null(),
-            Some(bytes) => {
-                let appended = self.append_value(bytes);
-                appended.expect("the layout gives as many bytes as the type has");
+    fn payload(&mut self) {
+        let field = Field::new("payload", DataType::Binary, false);
+        self.add(field, BinaryBuilder::new(), |builder, rows| {
+            for row in rows.rows {
+                builder.append_value(rows.layout.body(row.payload(rows.bytes)));
             }
-        }
-    }
-
-    fn finish(&mut self) -> ArrayRef {
-        Arc::new(FixedSizeBinaryBuilder::finish(self))
-    }
-}
-
-/// Texts, with what is not UTF-8 replaced; a `char` ends at its first NUL.
-struct Texts {
-    ty: FieldType,
-    texts: StringBuilder,
-}
-
-impl Column for Texts {
-    fn append(&mut self, bytes: Option<&[u8]>) {
-        let text = bytes.map(|bytes| match self.ty {
-            FieldType::Char(_) => {
-                memchr::memchr(0, bytes).map_or(bytes, |end| proven::at(bytes, ..end))
-            }
-            _ => bytes,
         });
-        self.texts.append_option(text.map(String::from_utf8_lossy));
     }
 
-    fn finish(&mut self) -> ArrayRef {
-        Arc::new(self.texts.finish())
-    }
-}
-
-/// Integers that have names; those that have none are shown as numbers.
-struct Labels {
-    field: FieldDef,
-    texts: StringBuilder,
-}
-
-impl Column for Labels {
-    fn append(&mut self, bytes: Option<&[u8]>) {
-        let Some(bytes) = bytes else {
-            return self.texts.append_null();
+    fn field(&mut self, ordinal: usize, field: &FieldDef, nullable: bool, form: Form) {
+        let mut column = FieldColumn {
+            made: self,
+            name: &field.name,
+            ordinal,
+            nullable,
         };
-        let number = integer(self.field.ty, bytes);
-        match self.field.labels.get(&number) {
-            Some(label) => self.texts.append_value(label),
-            None => self.texts.append_value(number.to_string()),
+        if !field.labels.is_empty() {
+            return column.labels(field);
+        }
+        let Form::Archive(unsigned) = form else {
+            return column.plain(field.ty);
+        };
+        let archived = ArchivedField::of(field);
+        column.name = &archived.column;
+        match (field.ty, unsigned, &archived.exact_ns) {
+            (FieldType::TimestampNs, _, Some(exact)) => {
+                column.numbers::<types::TimestampMicrosecondType, 8>(|bytes| {
+                    micros(i64::from_le_bytes(bytes))
+                });
+                column.name = exact;
+                column.numbers::<types::Int64Type, 8>(i64::from_le_bytes);
+            }
+            (FieldType::U8, Unsigned::Decimal, _) => {
+                column.numbers::<types::Int16Type, 1>(|bytes| u8::from_le_bytes(bytes).into());
+            }
+            (FieldType::U16, Unsigned::Decimal, _) => {
+                column.numbers::<types::Int32Type, 2>(|bytes| u16::from_le_bytes(bytes).into());
+            }
+            (FieldType::U32, Unsigned::Decimal, _) => {
+                column.numbers::<types::Int64Type, 4>(|bytes| u32::from_le_bytes(bytes).into());
+            }
+            (FieldType::U64, Unsigned::Decimal, _) => column.decimals(),
+            (ty, ..) => column.plain(ty),
+        }
+    }
+}
+
+/// A column that holds a field, about to be made.
+struct FieldColumn<'a> {
+    made: &'a mut Made,
+    name: &'a str,
+    ordinal: usize,
+    nullable: bool,
+}
+
+impl FieldColumn<'_> {
+    /// As the type is.
+    fn plain(&mut self, ty: FieldType) {
+        match ty {
+            FieldType::U8 => self.numbers::<types::UInt8Type, 1>(u8::from_le_bytes),
+            FieldType::U16 => self.numbers::<types::UInt16Type, 2>(u16::from_le_bytes),
+            FieldType::U32 => self.numbers::<types::UInt32Type, 4>(u32::from_le_bytes),
+            FieldType::U64 => self.numbers::<types::UInt64Type, 8>(u64::from_le_bytes),
+            FieldType::I8 => self.numbers::<types::Int8Type, 1>(i8::from_le_bytes),
+            FieldType::I16 => self.numbers::<types::Int16Type, 2>(i16::from_le_bytes),
+            FieldType::I32 => self.numbers::<types::Int32Type, 4>(i32::from_le_bytes),
+            FieldType::I64 => self.numbers::<types::Int64Type, 8>(i64::from_le_bytes),
+            FieldType::F32 => self.numbers::<types::Float32Type, 4>(f32::from_le_bytes),
+            FieldType::F64 => self.numbers::<types::Float64Type, 8>(f64::from_le_bytes),
+            FieldType::TimestampNs => {
+                self.numbers::<types::TimestampNanosecondType, 8>(i64::from_le_bytes);
+            }
+            FieldType::Bool => {
+                let builder = BooleanBuilder::new();
+                self.values(DataType::Boolean, builder, |builder, bytes| {
+                    builder.append_option(bytes.map(|bytes| bytes != [0]));
+                });
+            }
+            FieldType::Char(_) => self.texts(|bytes| {
+                memchr::memchr(0, bytes).map_or(bytes, |end| proven::at(bytes, ..end))
+            }),
+            FieldType::Utf8 | FieldType::Json => self.texts(|bytes| bytes),
+            FieldType::Bytes(width) => {
+                let width = i32::from(width);
+                let builder = FixedSizeBinaryBuilder::new(width);
+                let ty = DataType::FixedSizeBinary(width);
+                self.values(ty, builder, |builder, bytes| match bytes {
+                    None => builder.append_null(),
+                    Some(bytes) => {
+                        let appended = builder.append_value(bytes);
+                        appended.expect("the layout gives as many bytes as the type has");
+                    }
+                });
+            }
+            FieldType::VarBytes => {
+                let builder = BinaryBuilder::new();
+                self.values(DataType::Binary, builder, |builder, bytes| {
+                    builder.append_option(bytes);
+                });
+            }
         }
     }
 
-    fn finish(&mut self) -> ArrayRef {
-        Arc::new(self.texts.finish())
+    fn values<B: ArrayBuilder>(
+        &mut self,
+        ty: DataType,
+        builder: B,
+        append: impl Fn(&mut B, Option<&[u8]>) + 'static,
+    ) {
+        let ordinal = self.ordinal;
+        let field = Field::new(self.name, ty, self.nullable);
+        self.made.add(field, builder, move |builder, rows| {
+            for row in rows.rows {
+                append(builder, rows.layout.bytes(ordinal, row.payload(rows.bytes)));
+            }
+        });
     }
+
+    fn numbers<T: ArrowPrimitiveType, const W: usize>(
+        &mut self,
+        decode: impl Fn([u8; W]) -> T::Native + 'static,
+    ) {
+        let builder = PrimitiveBuilder::<T>::new();
+        self.values(T::DATA_TYPE, builder, move |builder, bytes| {
+            builder.append_option(bytes.map(|bytes| decode(exactly(bytes))));
+        });
+    }
+
+    fn decimals(&mut self) {
+        let ty = DataType::Decimal128(U64_DIGITS, 0);
+        let builder = Decimal128Builder::new().with_data_type(ty.clone());
+        self.values(ty, builder, |builder, bytes| {
+            let number = |bytes| i128::from(u64::from_le_bytes(exactly(bytes)));
+            builder.append_option(bytes.map(number));
+        });
+    }
+
+    /// Texts, with what is not UTF-8 replaced.
+    fn texts(&mut self, text: impl Fn(&[u8]) -> &[u8] + 'static) {
+        let builder = StringBuilder::new();
+        self.values(DataType::Utf8, builder, move |builder, bytes| {
+            builder.append_option(bytes.map(|bytes| String::from_utf8_lossy(text(bytes))));
+        });
+    }
+
+    /// Integers that have names; those that have none are shown as numbers.
+    fn labels(&mut self, field: &FieldDef) {
+        let field = field.clone();
+        let builder = StringBuilder::new();
+        self.values(DataType::Utf8, builder, move |builder, bytes| {
+            let Some(bytes) = bytes else {
+                return builder.append_null();
+            };
+            let number = integer(field.ty, bytes);
+            match field.labels.get(&number) {
+                Some(label) => builder.append_value(label),
+                None => builder.append_value(number.to_string()),
+            }
+        });
+    }
+}
+
+fn exactly<const W: usize>(bytes: &[u8]) -> [u8; W] {
+    *bytes
+        .first_chunk()
+        .expect("the layout gives as many bytes as the type has")
 }
 
 /// The value of an integer field of up to 8 bytes.
@@ -262,6 +396,21 @@ fn integer(ty: FieldType, bytes: &[u8]) -> i128 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_field_of_an_archive_is_called_like_a_column_of_its_own() {
+        let column = |name: &str, ty| {
+            let archived = ArchivedField::of(&FieldDef::new(name, ty));
+            (archived.column, archived.exact_ns)
+        };
+        let number = |name| column(name, FieldType::U8).0;
+        assert_eq!(number("at"), "at");
+        assert_eq!(number("LOOM_date"), "field_LOOM_date");
+        assert_eq!(number("field_LOOM_date"), "field_field_LOOM_date");
+        assert_eq!(number("field_at"), "field_at");
+        let time = column("at", FieldType::TimestampNs);
+        assert_eq!(time, ("at".to_owned(), Some("loom_ns_at".to_owned())));
+    }
 
     #[test]
     fn integers_of_every_width_keep_their_sign() {

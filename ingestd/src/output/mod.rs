@@ -1,9 +1,11 @@
-//! Records of a source as Parquet: `columns` builds what SQL would show, `parquet` writes it in bounded memory,
-//! `value` reads the bounds that a user types.
+//! Records of a source as Parquet: `columns` builds what SQL would show, `parquet` writes it in bounded memory, `export` into one file and
+//! `archive` into many; `value` reads the bounds that a user types.
 
+pub mod archive;
 mod columns;
+mod export;
 mod parquet;
 mod value;
 
-pub use parquet::{Export, export};
+pub use export::{Export, export};
 pub use value::parse_range;

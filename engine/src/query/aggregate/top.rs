@@ -85,6 +85,7 @@ pub fn top(
             snapshot,
             ScanSpec {
                 source,
+                after: Address::ZERO,
                 exact: Predicate::and([
                     Predicate::times(RangeSet::from(spec.time)),
                     Predicate::keys(index, RangeSet::from(keys)),

@@ -14,7 +14,7 @@ use crate::format::Node;
 use crate::nodes::{NodeId, OpenNode, roots};
 use crate::query::poll::Poll;
 use crate::query::snapshot_logs::SnapshotLogs;
-use crate::types::{ChunkNo, TimeRange};
+use crate::types::{Address, ChunkNo, TimeRange};
 
 /// What a query makes of the nodes that a walk opens.
 pub(crate) trait Visitor {
@@ -64,12 +64,30 @@ pub(crate) struct Walk {
     stack: Vec<Frame>,
     /// Chunks past the last summary, still to be yielded.
     tail: std::ops::Range<u64>,
+    /// The chunk that the walk starts inside of, still to be yielded before all others.
+    lead: Option<u64>,
     begun: u64,
 }
 
 impl Walk {
     pub fn new(logs: Arc<SnapshotLogs>, order: Order) -> Walk {
-        let (first, end) = (logs.first_chunk().0, logs.end_chunk().0);
+        let first = logs.first_chunk().0;
+        Walk::over(logs, order, first, None)
+    }
+
+    /// Oldest first, without the chunks that end at or below `after`. The chunk that reaches past it is yielded unseen, for its nodes speak of
+    /// the records below `after` too.
+    pub fn after(logs: Arc<SnapshotLogs>, after: Address) -> Walk {
+        let chunk_bytes = u64::from(logs.chunk_bytes());
+        let (begin, end) = (logs.first_chunk().0, logs.end_chunk().0);
+        let lead = after.0 / chunk_bytes;
+        let is_cut = !after.0.is_multiple_of(chunk_bytes) && (begin..end).contains(&lead);
+        let first = after.0.div_ceil(chunk_bytes).max(begin);
+        Walk::over(logs, Order::OldestFirst, first, is_cut.then_some(lead))
+    }
+
+    fn over(logs: Arc<SnapshotLogs>, order: Order, first: u64, lead: Option<u64>) -> Walk {
+        let end = logs.end_chunk().0;
         let summarised = logs.summarised_chunks().0;
         let mut roots = roots(first..summarised);
         if order == Order::OldestFirst {
@@ -82,7 +100,8 @@ impl Walk {
             roots,
             stack: Vec::new(),
             tail: summarised.max(first)..end,
-            begun: first,
+            lead,
+            begun: logs.first_chunk().0,
             logs,
         }
     }
@@ -96,6 +115,10 @@ impl Walk {
     pub fn next(&mut self, visitor: &mut impl Visitor, poll: &Poll<'_>) -> Result<Option<ChunkNo>> {
         while !visitor.is_answered() {
             poll.check()?;
+            if let Some(chunk) = self.lead.take() {
+                visitor.unsummarised();
+                return Ok(self.yielded(chunk));
+            }
             if self.order == Order::NewestFirst
                 && let Some(chunk) = self.tail.next_back()
             {

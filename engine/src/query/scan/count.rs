@@ -11,7 +11,7 @@ use super::shared_scan::Scan;
 use crate::error::Result;
 use crate::format::Node;
 use crate::query::forest::mask::NodeView;
-use crate::query::forest::walk::{Order, Visitor, Walk};
+use crate::query::forest::walk::{Visitor, Walk};
 use crate::query::poll::Poll;
 use crate::types::TimeRange;
 
@@ -59,7 +59,7 @@ impl Scan {
         }
         // Counted apart: if the scan has to be run after all, this work is not part of it.
         let logs = self.logs().counted_apart();
-        let mut walk = Walk::new(Arc::clone(&logs), Order::OldestFirst);
+        let mut walk = Walk::after(Arc::clone(&logs), self.after());
         let mut cursor = ChunkCursor::new(Arc::clone(&logs));
         let mut counting = Counting {
             scan: self,
@@ -73,9 +73,10 @@ impl Scan {
             }
             cursor.load(chunk)?;
             let _ = cursor.for_each(self.source(), |record, _| {
-                let matches = self
-                    .exact()
-                    .matches(record.ts, record.layout, record.payload);
+                let matches = record.address >= self.after()
+                    && self
+                        .exact()
+                        .matches(record.ts, record.layout, record.payload);
                 counting.count += u64::from(matches);
                 ControlFlow::Continue(())
             })?;

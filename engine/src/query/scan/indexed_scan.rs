@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::query::poll::Poll;
 use crate::query::predicate::Predicate;
 use crate::query::snapshot::Snapshot;
-use crate::types::{IndexId, TimeRange, ValueRange};
+use crate::types::{Address, IndexId, TimeRange, ValueRange};
 
 /// Gives `each` the records that the index holds, in log order, until it breaks.
 ///
@@ -24,6 +24,7 @@ pub fn indexed_scan(
 ) -> Result<()> {
     let spec = ScanSpec {
         source: snapshot.index(index)?.source,
+        after: Address::ZERO,
         exact: Predicate::and([Predicate::time(time), Predicate::value(index, value)]),
         prune: Predicate::All,
         index_filters: Vec::new(),

@@ -9,19 +9,21 @@ use super::chunk_cursor::{ChunkCursor, Row};
 use crate::error::Result;
 use crate::format::Node;
 use crate::query::forest::mask::NodeView;
-use crate::query::forest::walk::{Order, Visitor, Walk};
+use crate::query::forest::walk::{Visitor, Walk};
 use crate::query::poll::Poll;
 use crate::query::predicate::{Predicate, Test};
 use crate::query::scan_counters::ScanStats;
 use crate::query::snapshot::Snapshot;
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::schema::{Filter, Index, Layout, RangeSet, Source, TimeKind};
-use crate::types::{ChunkNo, IndexId, SourceId, TimeRange};
+use crate::types::{Address, ChunkNo, IndexId, SourceId, TimeRange};
 
 /// What to scan.
 #[derive(Clone, Debug)]
 pub struct ScanSpec {
     pub source: SourceId,
+    /// Rows stand at this address or past it; `Address::ZERO` for all.
+    pub after: Address,
     /// Rows are filtered by it, exactly.
     pub exact: Predicate,
     /// Rows that do not satisfy it may be left out, or not.
@@ -41,6 +43,7 @@ pub struct Scan {
 
 /// What a row must satisfy.
 struct Filters {
+    after: Address,
     exact: Test,
     indexes: Vec<Arc<Index>>,
 }
@@ -118,14 +121,18 @@ impl Scan {
             TimeKind::Own => TimeRange::ALL,
         };
         let logs = snapshot.logs().counted_apart();
-        let walk = Walk::new(Arc::clone(&logs), Order::OldestFirst);
+        let walk = Walk::after(Arc::clone(&logs), spec.after);
         Ok(Arc::new(Scan {
             prune: Pruning {
                 source: source.id,
                 arrivals,
                 test,
             },
-            filters: Filters { exact, indexes },
+            filters: Filters {
+                after: spec.after,
+                exact,
+                indexes,
+            },
             walk: Mutex::new(walk),
             source,
             logs,
@@ -165,7 +172,11 @@ impl Scan {
 
     /// Leaves the rows that satisfy everything.
     pub(super) fn filter(&self, rows: &mut Vec<Row>, cursor: &ChunkCursor) {
-        let layout = self.source.layout_at(cursor.base());
+        let base = cursor.base();
+        let layout = self.source.layout_at(base);
+        if base < self.after() {
+            rows.retain(|row| row.address(base) >= self.after());
+        }
         if self.filters.hold_for_all(self.source.time, rows) {
             return;
         }
@@ -193,7 +204,11 @@ impl Scan {
         &self.filters.exact
     }
 
-    /// Whether the rows are those of the exact predicate alone.
+    pub(super) fn after(&self) -> Address {
+        self.filters.after
+    }
+
+    /// Whether the rows are those of the exact predicate alone, from an address on.
     pub(super) fn filters_by_index(&self) -> bool {
         !self.filters.indexes.is_empty()
     }

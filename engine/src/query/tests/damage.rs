@@ -47,6 +47,7 @@ fn ask(dir: &Path) -> Result<Answers, Error> {
     };
     let spec = ScanSpec {
         source: source.id,
+        after: Address::ZERO,
         exact: Predicate::value(index, range),
         prune: Predicate::All,
         index_filters: Vec::new(),

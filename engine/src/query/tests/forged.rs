@@ -62,6 +62,7 @@ fn scan(
 ) -> Result<()> {
     let spec = ScanSpec {
         source,
+        after: Address::ZERO,
         exact,
         prune: Predicate::All,
         index_filters: Vec::new(),

@@ -11,7 +11,7 @@ use super::scans::{check_indexed_scan, scanned};
 use super::world::{Op, Random, Spread, World, any_ops};
 use crate::log::LogReader;
 use crate::query::Predicate;
-use crate::types::{Address, TimeRange, ValueRange};
+use crate::types::{Address, TimeRange, Timestamp, ValueRange};
 
 fn check_totals(world: &World, all: &[Record]) {
     let snapshot = world.snapshot();
@@ -19,6 +19,17 @@ fn check_totals(world: &World, all: &[Record]) {
     assert_eq!(snapshot.newest_ts().unwrap(), newest);
     let oldest = all.first().map(|record| record.arrival);
     assert_eq!(snapshot.oldest_ts().unwrap(), oldest);
+    for record in all.iter().step_by(1 + all.len() / 20) {
+        let chunk_bytes = snapshot.chunk_bytes().into();
+        let first = all.iter().find(|other| other.arrival >= record.arrival);
+        let expected = first.unwrap().address.align_down(chunk_bytes);
+        assert_eq!(snapshot.arrived_since(record.arrival).unwrap(), expected);
+    }
+    let later = newest.map_or(Timestamp::MIN, |newest| Timestamp(newest.0 + 1));
+    assert_eq!(
+        snapshot.arrived_since(later).unwrap().0,
+        snapshot.position()
+    );
     for source in &world.sources {
         let own: Vec<&Record> = all
             .iter()
@@ -49,6 +60,7 @@ fn check(world: &World, asks: &[Ask]) {
             let (rows, count) = scanned(
                 &question.snapshot,
                 question.source,
+                Address::ZERO,
                 exact.clone(),
                 Predicate::All,
             );
@@ -57,10 +69,35 @@ fn check(world: &World, asks: &[Ask]) {
                 count.is_none_or(|count| count == rows.len() as u64),
                 "{exact:?}"
             );
+            // From any address: where a record begins, within one, at a chunk's edge, past the end.
+            let after = match random.next() % 4 {
+                0 => all
+                    .get((random.next() % all.len().max(1) as u64) as usize)
+                    .map_or(Address::ZERO, |record| record.address),
+                1 => Address(random.next() % (question.snapshot.position() + 64)),
+                2 => Address(random.next() % (question.snapshot.position() + 64))
+                    .align_down(question.snapshot.chunk_bytes().into()),
+                _ => Address(question.snapshot.position()),
+            };
+            let (rows, count) = scanned(
+                &question.snapshot,
+                question.source,
+                after,
+                exact.clone(),
+                Predicate::All,
+            );
+            let mut expected = question.rows(&exact);
+            expected.retain(|(address, ..)| *address >= after.0);
+            assert_eq!(rows, expected, "{exact:?} from {after} on");
+            assert!(
+                count.is_none_or(|count| count == rows.len() as u64),
+                "{exact:?} from {after} on"
+            );
             // What only prunes may leave out nothing that it holds for.
             let (rows, _) = scanned(
                 &question.snapshot,
                 question.source,
+                Address::ZERO,
                 Predicate::All,
                 exact.clone(),
             );

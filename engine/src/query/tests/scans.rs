@@ -37,11 +37,13 @@ pub fn check_indexed_scan(question: &Question, index: IndexId) {
 pub fn scanned(
     snapshot: &Snapshot,
     source: SourceId,
+    after: Address,
     exact: Predicate,
     prune: Predicate,
 ) -> (Vec<Found>, Option<u64>) {
     let spec = ScanSpec {
         source,
+        after,
         exact,
         prune,
         index_filters: Vec::new(),
@@ -96,6 +98,7 @@ fn an_index_that_is_named_applies_its_filter_before_and_after_it_began() {
     for (name, kinds) in [("large", 2..=3), ("ones", 1..=1)] {
         let spec = ScanSpec {
             source: source.id,
+            after: Address::ZERO,
             exact: Predicate::All,
             prune: Predicate::All,
             index_filters: vec![source.index(name).unwrap().id],

@@ -1,0 +1,109 @@
+//! `ingestd archive`: the records of a directory as Parquet files that other engines read, once or again and again.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use ingestd::config::Span;
+use ingestd::output::archive::{Archive, Passed, Unsigned};
+use ingestd::wall_clock;
+use loom_engine::query::{Directory, Poll};
+use loom_engine::{Error, Timestamp};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use super::stdout::say;
+
+/// How soon a signal ends the wait for the next pass.
+const CHECK: Duration = Duration::from_millis(200);
+
+/// Archive records as Parquet files
+///
+/// Each record is archived exactly once, also if the command is killed and run again. The files stand in
+/// PATH/source=NAME/loom_date=DATE/loom_hour=HOUR, sorted by time; PATH/_manifest.json says up to which address of the log each source is
+/// archived. A daemon may write meanwhile; the command runs at the lowest priority. It does not hold retention back: what retention removed
+/// before it was archived is reported, and noted in the manifest.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Example:
+  ingestd archive /var/lib/loom --to /mnt/archive/web-1 --every 1h --keep-hot 10m")]
+pub struct Args {
+    /// Loom directory
+    dir: PathBuf,
+
+    /// Folder of the archive, which holds this directory alone; created if it does not exist
+    #[arg(long, value_name = "PATH")]
+    to: PathBuf,
+
+    /// Source to archive; may be repeated [default: all]
+    #[arg(long, value_name = "NAME")]
+    source: Vec<String>,
+
+    /// Archive again and again, at this interval, until SIGTERM or SIGINT
+    #[arg(long, value_name = "T")]
+    every: Option<Span>,
+
+    /// Leave records that arrived within this time for a later pass
+    #[arg(long, value_name = "T")]
+    keep_hot: Option<Span>,
+
+    /// How unsigned integers are written
+    #[arg(long, value_name = "FORM", default_value = "decimal")]
+    unsigned: Unsigned,
+}
+
+impl Args {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let stopped = Arc::new(AtomicBool::new(false));
+        for signal in [SIGTERM, SIGINT] {
+            signal_hook::flag::register(signal, Arc::clone(&stopped))
+                .context("cannot catch signals")?;
+        }
+        // Refused or not, the answers are the same.
+        let _ = rustix::process::nice(19);
+        let directory = Directory::open(&self.dir)?;
+        let mut archive = Archive::open(&directory, &self.to, self.unsigned)?;
+        let stop = || stopped.load(Ordering::Relaxed);
+        let poll = Poll::new(&stop);
+        loop {
+            let began = Instant::now();
+            let until = self.keep_hot.map(|Span(hot)| {
+                let hot = i64::try_from(hot.as_nanos()).unwrap_or(i64::MAX);
+                Timestamp(wall_clock().0.saturating_sub(hot))
+            });
+            match archive.pass(&self.source, until, &poll) {
+                Ok(passed) => report(&passed)?,
+                Err(error) if matches!(error.downcast_ref(), Some(Error::Interrupted)) => {
+                    return Ok(ExitCode::SUCCESS);
+                }
+                Err(error) => return Err(error),
+            }
+            let Some(Span(every)) = self.every else {
+                return Ok(ExitCode::SUCCESS);
+            };
+            while began.elapsed() < every {
+                if stop() {
+                    return Ok(ExitCode::SUCCESS);
+                }
+                std::thread::sleep(CHECK.min(every.saturating_sub(began.elapsed())));
+            }
+        }
+    }
+}
+
+fn report(passed: &Passed) -> anyhow::Result<()> {
+    for gap in &passed.gaps {
+        eprintln!("ingestd: {gap}");
+    }
+    let Passed {
+        records,
+        files,
+        bytes,
+        ..
+    } = passed;
+    say(format_args!(
+        "records={records} files={files} bytes={bytes}"
+    ))
+}

@@ -1,0 +1,179 @@
+//! Where the files of an archive stand: a folder for each source, date and hour, as Hive names them, and a file by the address of its first record.
+//!
+//! A folder's name gives no path away: a source may be called `../x`. A name that starts with `_` is no data for any reader.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use jiff::tz::Offset;
+use loom_engine::{Address, Timestamp};
+
+use super::manifest::ArchivedSource;
+
+/// The longest name that a file system takes.
+const NAME_BYTES_MAX: usize = 255;
+const HOUR_NS: i64 = 3_600_000_000_000;
+const SUFFIX: &str = ".parquet";
+/// Enough for every address, so that names sort as addresses do.
+const ADDRESS_DIGITS: usize = 20;
+
+/// The hour that a time lies in.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct Hour(i64);
+
+impl Hour {
+    pub fn of(time: Timestamp) -> Hour {
+        Hour(time.0.div_euclid(HOUR_NS))
+    }
+
+    /// Its folders, below the source's.
+    fn folders(self) -> String {
+        let start = jiff::Timestamp::from_second(self.0 * 3600);
+        let start =
+            Offset::UTC.to_datetime(start.expect("64 bits of nanoseconds end within the calendar"));
+        format!(
+            // Without zeros in front, which some readers take for text.
+            "loom_date={}/loom_hour={}",
+            start.date(),
+            start.time().hour()
+        )
+    }
+}
+
+/// The folder of a source.
+pub(super) fn source_folder(name: &str) -> anyhow::Result<String> {
+    let mut folder = "source=".to_owned();
+    for byte in name.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' => folder.push(byte.into()),
+            _ => folder.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    if folder.len() > NAME_BYTES_MAX {
+        bail!(
+            "cannot archive source '{name}': its folder's name has {} bytes, more than a file system takes; name the other sources with --source",
+            folder.len()
+        );
+    }
+    Ok(folder)
+}
+
+/// A file of a source, by its hour and the least address in it.
+pub(super) fn file(folder: &str, hour: Hour, least: Address) -> String {
+    let (hour, least) = (hour.folders(), least.0);
+    format!("{folder}/{hour}/{least:0ADDRESS_DIGITS$}{SUFFIX}")
+}
+
+/// Puts a file in its place, and makes its name durable.
+pub(super) fn move_in(archive: &Path, from: &Path, file: &str) -> anyhow::Result<()> {
+    let to = archive.join(file);
+    let failed = || format!("cannot write '{}'", to.display());
+    let folder = to.parent().with_context(failed)?;
+    fs::create_dir_all(folder).with_context(failed)?;
+    fs::rename(from, &to).with_context(failed)?;
+    for folder in folder
+        .ancestors()
+        .take_while(|folder| folder.starts_with(archive))
+    {
+        let synced = File::open(folder).and_then(|folder| folder.sync_all());
+        synced.with_context(failed)?;
+    }
+    Ok(())
+}
+
+/// Removes the files of a source that the archiver wrote and no commit names.
+pub(super) fn remove_left_over(
+    archive: &Path,
+    source: &ArchivedSource,
+    named: &BTreeSet<&str>,
+) -> anyhow::Result<()> {
+    for date in children(archive, &source.path)? {
+        for hour in children(archive, &date)? {
+            for file in children(archive, &hour)? {
+                if named.contains(file.as_str()) {
+                    continue;
+                }
+                let path = archive.join(&file);
+                if !address(&file).is_some_and(|address| address >= source.position.0) {
+                    bail!(
+                        "'{}' is in the archive and not in its manifest; readers would take it for a part: move it away",
+                        path.display()
+                    );
+                }
+                fs::remove_file(&path)
+                    .with_context(|| format!("cannot remove '{}'", path.display()))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The address that a file's name says.
+fn address(file: &str) -> Option<u64> {
+    let (_, name) = file.rsplit_once('/')?;
+    let digits = name.strip_suffix(SUFFIX)?;
+    (digits.len() == ADDRESS_DIGITS)
+        .then(|| digits.parse().ok())
+        .flatten()
+}
+
+/// What stands in a folder of the archive, as paths from the archive.
+fn children(archive: &Path, folder: &str) -> anyhow::Result<Vec<String>> {
+    let path = archive.join(folder);
+    let failed = || format!("cannot read '{}'", path.display());
+    let entries = match fs::read_dir(&path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error).with_context(failed),
+    };
+    entries
+        .map(|entry| {
+            let name = entry.with_context(failed)?.file_name();
+            Ok(format!("{folder}/{}", name.display()))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_is_one_folder_whatever_its_name() {
+        assert_eq!(
+            source_folder("redis_request").unwrap(),
+            "source=redis_request"
+        );
+        assert_eq!(source_folder("../x").unwrap(), "source=%2E%2E%2Fx");
+        assert_eq!(source_folder("a=ä").unwrap(), "source=a%3D%C3%A4");
+        let long = source_folder(&"é".repeat(100)).unwrap_err().to_string();
+        assert!(long.contains("has 607 bytes"), "{long}");
+    }
+
+    #[test]
+    fn a_file_stands_in_the_hour_of_its_records() {
+        let file = |ns| file("source=s", Hour::of(Timestamp(ns)), Address(42));
+        let name = "00000000000000000042.parquet";
+        assert_eq!(
+            file(0),
+            format!("source=s/loom_date=1970-01-01/loom_hour=0/{name}")
+        );
+        assert_eq!(
+            file(-1),
+            format!("source=s/loom_date=1969-12-31/loom_hour=23/{name}")
+        );
+        assert_eq!(
+            file(i64::MAX),
+            format!("source=s/loom_date=2262-04-11/loom_hour=23/{name}")
+        );
+        assert_eq!(
+            file(i64::MIN),
+            format!("source=s/loom_date=1677-09-21/loom_hour=0/{name}")
+        );
+        assert_eq!(address(&file(0)), Some(42));
+        assert_eq!(address("source=s/loom_date=x/loom_hour=y/42.parquet"), None);
+    }
+}

@@ -1,0 +1,196 @@
+//! The records of a source between two commits: sorted by time within each group, a file for each hour and for each break of the order.
+//!
+//! Nothing of it is visible to readers before `move_in`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, RecordBatch};
+use arrow::compute::{SortColumn, lexsort_to_indices, take_record_batch};
+use arrow::datatypes::Int64Type;
+use loom_engine::query::Rows;
+use loom_engine::{Address, Timestamp, proven};
+
+use super::manifest::ArchivedFile;
+use super::place::{self, Hour};
+use crate::output::columns::{Columns, Form, Unsigned};
+use crate::output::parquet::{GROUP_ROWS, ParquetFile};
+
+/// What the records of one group may take in memory, as they stand in the log.
+const GROUP_BYTES: usize = 64 << 20;
+
+pub(super) struct Span<'a> {
+    /// Where files are written.
+    tmp: &'a Path,
+    /// The source's.
+    folder: String,
+    columns: Columns,
+    group_bytes: usize,
+    /// In groups that are written.
+    pub records: u64,
+    open: Option<OpenFile>,
+    closed: Vec<(PathBuf, ArchivedFile)>,
+}
+
+struct OpenFile {
+    file: ParquetFile,
+    path: PathBuf,
+    hour: Hour,
+    entry: ArchivedFile,
+}
+
+/// The columns of a batch that place its rows.
+struct Keys {
+    ts_ns: ArrayRef,
+    addr: ArrayRef,
+}
+
+impl Keys {
+    fn of(batch: &RecordBatch) -> Keys {
+        let column = |name| {
+            let column = batch.column_by_name(name);
+            Arc::clone(column.expect("every archive has the column"))
+        };
+        Keys {
+            ts_ns: column("ts_ns"),
+            addr: column("addr"),
+        }
+    }
+
+    fn ts_ns(&self) -> &[i64] {
+        self.ts_ns.as_primitive::<Int64Type>().values()
+    }
+
+    fn addr(&self) -> &[i64] {
+        self.addr.as_primitive::<Int64Type>().values()
+    }
+}
+
+impl<'a> Span<'a> {
+    pub fn new(
+        tmp: &'a Path,
+        folder: &str,
+        source: &loom_engine::schema::Source,
+        unsigned: Unsigned,
+    ) -> Span<'a> {
+        Span {
+            tmp,
+            folder: folder.to_owned(),
+            columns: Columns::new(source, Form::Archive(unsigned)),
+            group_bytes: 0,
+            records: 0,
+            open: None,
+            closed: Vec::new(),
+        }
+    }
+
+    /// Whether these rows belong to the next group.
+    pub fn is_full(&self, rows: &Rows<'_>) -> bool {
+        let held = self.columns.rows();
+        held > 0 && (held + rows.rows.len() > GROUP_ROWS || self.group_bytes > GROUP_BYTES)
+    }
+
+    pub fn append(&mut self, rows: Rows<'_>) {
+        let bytes = rows.rows.iter().map(|row| usize::from(row.length));
+        self.group_bytes += bytes.sum::<usize>();
+        self.columns.append(rows);
+    }
+
+    /// Writes what was appended.
+    pub fn end_group(&mut self) -> anyhow::Result<()> {
+        if self.columns.rows() == 0 {
+            return Ok(());
+        }
+        self.group_bytes = 0;
+        let batch = sorted(self.columns.finish()?)?;
+        let keys = Keys::of(&batch);
+        let mut at = 0;
+        while let Some(&first) = keys.ts_ns().get(at) {
+            let hour = Hour::of(Timestamp(first));
+            let rest = proven::at(keys.ts_ns(), at..);
+            let rows = rest.partition_point(|ts| Hour::of(Timestamp(*ts)) == hour);
+            self.write(hour, &batch.slice(at, rows))?;
+            at += rows;
+        }
+        self.records += batch.num_rows() as u64;
+        Ok(())
+    }
+
+    /// Rows of one hour, in order.
+    fn write(&mut self, hour: Hour, rows: &RecordBatch) -> anyhow::Result<()> {
+        let keys = Keys::of(rows);
+        let (Some(&first), Some(&last)) = (keys.ts_ns().first(), keys.ts_ns().last()) else {
+            return Ok(());
+        };
+        let goes_on = |open: &OpenFile| open.hour == hour && open.entry.last_ts_ns.0 <= first;
+        if !self.open.as_ref().is_some_and(goes_on) {
+            self.close()?;
+            let least = keys.addr().iter().copied().min().unwrap_or(0);
+            let least = Address(least.cast_unsigned());
+            let path = self.tmp.join(format!("{}.tmp", self.closed.len()));
+            self.open = Some(OpenFile {
+                file: ParquetFile::create(&path, self.columns.schema())?,
+                path,
+                hour,
+                entry: ArchivedFile {
+                    path: place::file(&self.folder, hour, least),
+                    records: 0,
+                    bytes: 0,
+                    first_ts_ns: Timestamp(first),
+                    last_ts_ns: Timestamp(last),
+                },
+            });
+        }
+        let open = self.open.as_mut().expect("it was opened");
+        open.file.write(rows)?;
+        open.file.end_group()?;
+        open.entry.records += rows.num_rows() as u64;
+        open.entry.last_ts_ns = Timestamp(last);
+        Ok(())
+    }
+
+    fn close(&mut self) -> anyhow::Result<()> {
+        if let Some(open) = self.open.take() {
+            let mut entry = open.entry;
+            entry.bytes = open.file.finish()?;
+            self.closed.push((open.path, entry));
+        }
+        Ok(())
+    }
+
+    /// Puts the files in their places in the archive, and begins again. Returns what they hold.
+    pub fn move_in(&mut self, archive: &Path) -> anyhow::Result<Vec<ArchivedFile>> {
+        self.close()?;
+        self.records = 0;
+        let mut files = Vec::new();
+        for (path, entry) in self.closed.drain(..) {
+            place::move_in(archive, &path, &entry.path)?;
+            files.push(entry);
+        }
+        Ok(files)
+    }
+}
+
+impl Drop for Span<'_> {
+    fn drop(&mut self) {
+        self.open = None;
+        for entry in fs::read_dir(self.tmp).into_iter().flatten().flatten() {
+            // What stays behind is removed at the next start.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// By time, and by address where times are equal. Arrival times are so already.
+fn sorted(batch: RecordBatch) -> anyhow::Result<RecordBatch> {
+    let keys = Keys::of(&batch);
+    if keys.ts_ns().is_sorted() {
+        return Ok(batch);
+    }
+    let by = [keys.ts_ns, keys.addr].map(|values| SortColumn {
+        values,
+        options: None,
+    });
+    Ok(take_record_batch(&batch, &lexsort_to_indices(&by, None)?)?)
+}

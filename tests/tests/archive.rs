@@ -1,0 +1,640 @@
+//! `ingestd archive`: each record in one file of the archive and in no other, whatever ends the archiver, and the archive and its directory as one.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use loom_engine::ingest::{Limits, Writer, WriterOptions};
+use loom_engine::log::LogOptions;
+use loom_engine::schema::parse_sources;
+use loom_engine::{SourceId, Timestamp};
+use loom_tests::daemon::{ingestd, wait_until};
+use loom_tests::disk::Disk;
+use loom_tests::duckdb::{Session, Version};
+use loom_tests::machine;
+use loom_tests::seed::Seed;
+use loom_tests::strace::{Point, points};
+use tempfile::TempDir;
+
+/// `early` goes by arrival; the times of `late` are its own, and in no order.
+const SOURCES: &str = "
+[[source]]
+name = 'early'
+field = [{ name = 'n', type = 'u64' }]
+
+[[source]]
+name = 'late'
+time = 'own'
+field = [{ name = 'n', type = 'u64' }]
+";
+
+/// Names that would lead out of the archive, or hide its own columns; every type.
+const STRANGE: &str = "
+[[source]]
+name = '../x'
+time = 'own'
+field = [
+    { name = 'loom_date', type = 'u8' },
+    { name = 'loom_ns_due', type = 'u16' },
+    { name = 'due', type = 'timestamp_ns', nullable = true },
+    { name = 'a b', type = 'u32' },
+    { name = 'big', type = 'u64', nullable = true },
+    { name = 'i8', type = 'i8' },
+    { name = 'i64', type = 'i64' },
+    { name = 'op', type = 'u8', labels = { 1 = 'GET', 2 = 'SET' } },
+    { name = 'ok', type = 'bool' },
+    { name = 'f', type = 'f32' },
+    { name = 'note', type = 'utf8', nullable = true },
+    { name = 'id', type = 'bytes[2]' },
+    { name = 'four', type = 'char[4]' },
+]
+";
+
+const ROWS: &str = "\
+t,loom_date,loom_ns_due,due,a b,big,i8,i64,op,ok,f,note,id,four
+2026-01-01T01:59:59.999999999Z,255,65535,2026-01-01T00:00:00.123456789Z,4294967295,18446744073709551615,-128,-9223372036854775808,GET,true,1.5,ä,xy,abc
+2026-01-01T00:00:00Z,0,0,,0,,127,9223372036854775807,7,false,-0.0,,00,
+1969-12-31T23:59:59.999999999Z,1,2,1677-09-21T00:12:44Z,3,4,5,6,SET,true,0.1,\"a,b\",zz,wxyz
+2026-01-01T01:00:00Z,9,9,1970-01-01T00:00:00.000000001Z,9,9,9,9,SET,true,nan,x,yy,9
+";
+
+/// A directory with small chunks and segments, written without a daemon.
+struct Place {
+    root: TempDir,
+    dir: PathBuf,
+    archive: PathBuf,
+}
+
+impl Place {
+    fn new() -> Result<Place> {
+        let root = tempfile::tempdir()?;
+        let (dir, archive) = (root.path().join("d.loom"), root.path().join("archive"));
+        Ok(Place { root, dir, archive })
+    }
+
+    fn open(&self) -> Result<(Writer, Vec<SourceId>)> {
+        let log = LogOptions {
+            chunk_bytes: 4 << 10,
+            block_bytes: 64 << 10,
+            segment_bytes: [64 << 10; 3].into(),
+            ..LogOptions::default()
+        };
+        let options = WriterOptions {
+            log,
+            ..WriterOptions::default()
+        };
+        let mut writer = Writer::open(&self.dir, options)?;
+        let mut ids = Vec::new();
+        for source in parse_sources(SOURCES)? {
+            ids.push(writer.define_source(&source)?);
+        }
+        Ok((writer, ids))
+    }
+
+    /// So many more records of both sources.
+    fn push(&self, records: u64) -> Result<()> {
+        let (mut writer, ids) = self.open()?;
+        push(&mut writer, &ids, records)?;
+        Ok(writer.close()?)
+    }
+
+    fn archive(&self) -> Result<String> {
+        archive(&self.dir, &self.archive, &[])
+    }
+
+    /// The archive, and what the archiver says of it where it fails.
+    fn refused(&self, dir: &Path, to: &Path, options: &[&str]) -> Result<String> {
+        let output = archiver(dir, to, options)?.output()?;
+        ensure!(output.status.code() == Some(1), "{output:?}");
+        Ok(String::from_utf8(output.stderr)?)
+    }
+}
+
+fn push(writer: &mut Writer, ids: &[SourceId], records: u64) -> Result<()> {
+    let &[early, late] = ids else {
+        anyhow::bail!("two sources, not {}", ids.len())
+    };
+    for n in 0..records {
+        writer.push(early, &n.to_le_bytes())?;
+        // Within five hours from the first of January 2026.
+        let time =
+            Timestamp(1_767_225_600_000_000_000 + (n * 7919 % 18_000 * 1_000_000_000) as i64);
+        let payload = [time.0.to_le_bytes(), n.to_le_bytes()].concat();
+        writer.push(late, &payload)?;
+    }
+    Ok(())
+}
+
+fn archiver(dir: &Path, to: &Path, options: &[&str]) -> Result<Command> {
+    let mut command = Command::new(machine::ingestd()?);
+    command.arg("archive").arg(dir).arg("--to").arg(to);
+    command.args(options);
+    Ok(command)
+}
+
+/// Archives, and gives what is printed.
+fn archive(dir: &Path, to: &Path, options: &[&str]) -> Result<String> {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = archiver(dir, to, options)?.output()?;
+    let stderr = String::from_utf8_lossy(&stderr);
+    ensure!(status.success(), "{status}: {stderr}");
+    Ok(String::from_utf8(stdout)?)
+}
+
+/// Fails unless the source's view over the archive and the directory has the types and the rows of `scan`, each as often.
+fn same_rows(session: &mut Session, view: &str, scan: &str) -> Result<()> {
+    let described = |session: &mut Session, from: &str| {
+        session.query(&format!(
+            "SELECT column_name, column_type FROM (DESCRIBE FROM {from})"
+        ))
+    };
+    ensure!(described(session, view)? == described(session, scan)?);
+    let differing = session.query(&format!(
+        "SELECT 'only in the view', * FROM (FROM {view} EXCEPT ALL FROM {scan})
+         UNION ALL SELECT 'only in the scan', * FROM (FROM {scan} EXCEPT ALL FROM {view}) LIMIT 5"
+    ))?;
+    ensure!(differing.is_empty(), "{view}: {differing:?}");
+    Ok(())
+}
+
+/// The same of every source, in both versions of DuckDB.
+fn one_whole(dir: &Path, archive: &Path) -> Result<()> {
+    for version in Version::ALL {
+        let mut session = Session::open(version)?;
+        session.attach_with(dir, archive, "whole")?;
+        let sources = session.query(&format!(
+            "SELECT name FROM loom_sources('{}') WHERE records > 0 AND name NOT LIKE 'loom_%'",
+            dir.display()
+        ))?;
+        ensure!(!sources.is_empty());
+        for source in sources.into_iter().flatten().flatten() {
+            let scan = format!("loom_scan('{}', '{source}')", dir.display());
+            same_rows(&mut session, &format!("whole.\"{source}\""), &scan)?;
+        }
+    }
+    Ok(())
+}
+
+/// Fails unless the files of the archive, by themselves, hold each record of both sources once.
+fn complete(session: &mut Session, dir: &Path, archive: &Path) -> Result<()> {
+    for source in ["early", "late"] {
+        same_rows_by(session, dir, archive, source, "")?;
+    }
+    Ok(())
+}
+
+fn same_rows_by(
+    session: &mut Session,
+    dir: &Path,
+    archive: &Path,
+    source: &str,
+    only: &str,
+) -> Result<()> {
+    let columns = "ts, ts_ns, n::UBIGINT AS n, addr::UBIGINT AS addr";
+    let files = format!(
+        "(SELECT {columns} FROM read_parquet('{}/source={source}/*/*/*.parquet'))",
+        archive.display()
+    );
+    let scan = format!(
+        "(SELECT {columns} FROM loom_scan('{}', '{source}') {only})",
+        dir.display()
+    );
+    same_rows(session, &files, &scan)
+}
+
+fn manifest(archive: &Path) -> Result<serde_json::Value> {
+    Ok(serde_json::from_slice(&fs::read(
+        archive.join("_manifest.json"),
+    )?)?)
+}
+
+#[test]
+fn every_record_is_archived_once_and_later_only_what_came_since() -> Result<()> {
+    let place = Place::new()?;
+    place.push(3000)?;
+    assert!(place.archive()?.starts_with("records=6000 "));
+    one_whole(&place.dir, &place.archive)?;
+    let mut session = Session::open(Version::V2)?;
+    complete(&mut session, &place.dir, &place.archive)?;
+    assert_eq!(place.archive()?, "records=0 files=0 bytes=0\n");
+    place.push(500)?;
+    // What the archive does not hold yet, the view takes from the directory.
+    one_whole(&place.dir, &place.archive)?;
+    assert!(place.archive()?.starts_with("records=1000 "));
+    complete(&mut session, &place.dir, &place.archive)?;
+    let files = format!(
+        "read_parquet('{}/*/*/*/*.parquet', filename = true)",
+        place.archive.display()
+    );
+    let unsorted = session.query(&format!(
+        "SELECT filename FROM (SELECT filename, ts_ns, lag(ts_ns) OVER (PARTITION BY filename ORDER BY file_row_number) AS before
+         FROM {}) WHERE ts_ns < before",
+        files.replace("filename = true", "filename = true, file_row_number = true")
+    ))?;
+    assert_eq!(unsorted, Vec::<Vec<Option<String>>>::new());
+    let elsewhere = session.value(&format!(
+        "SELECT count(*) FROM {files} WHERE loom_date <> ts::DATE OR loom_hour <> hour(ts)"
+    ))?;
+    assert_eq!(elsewhere, "0");
+    Ok(())
+}
+
+#[test]
+fn every_type_and_every_name_comes_back_as_it_was() -> Result<()> {
+    let place = Place::new()?;
+    let (fields, rows) = (
+        place.root.path().join("fields.toml"),
+        place.root.path().join("rows.csv"),
+    );
+    fs::write(&fields, STRANGE)?;
+    fs::write(&rows, ROWS)?;
+    let options = ["--source", "../x", "--ts", "t", "--fields"];
+    let command = [OsStr::new("load"), place.dir.as_os_str()].into_iter();
+    let options = options.iter().map(OsStr::new);
+    ingestd(
+        command
+            .chain(options)
+            .chain([fields.as_os_str(), rows.as_os_str()]),
+    )?;
+    for unsigned in ["decimal", "native"] {
+        let to = place.root.path().join(unsigned);
+        assert!(
+            archive(&place.dir, &to, &["--unsigned", unsigned])?.starts_with("records=4 files=3 ")
+        );
+        one_whole(&place.dir, &to)?;
+    }
+    // Hive's keys and the fields are apart, and the name is the source's again.
+    let mut session = Session::open(Version::V2)?;
+    let row = session.query(&format!(
+        "SELECT source, loom_date, loom_hour, field_loom_date, due, loom_ns_due % 1000, typeof(big), typeof(\"a b\")
+         FROM read_parquet('{}/*/*/*/*.parquet', hive_partitioning = true) WHERE field_loom_date = 255",
+        place.root.path().join("decimal").display()
+    ))?;
+    let texts = [
+        "../x",
+        "2026-01-01",
+        "1",
+        "255",
+        "2026-01-01 00:00:00.123456",
+        "789",
+        "DECIMAL(20,0)",
+        "BIGINT",
+    ];
+    assert_eq!(row, [texts.map(|text| Some(text.to_owned())).to_vec()]);
+    Ok(())
+}
+
+#[test]
+fn an_archiver_that_is_killed_at_any_step_loses_nothing_and_repeats_nothing() -> Result<()> {
+    if !machine::has("an archiver that is killed", &["strace"])? {
+        return Ok(());
+    }
+    let mut seed = Seed::announced("archiver_killed");
+    let place = Place::new()?;
+    place.push(1500)?;
+    place.archive()?;
+    place.push(700)?;
+    // What a run does, step by step.
+    let [begun, to, trace] = ["archive", "to", "trace"].map(|name| place.root.path().join(name));
+    let traced = |options: &[String]| -> Result<Output> {
+        let mut strace = Command::new("strace");
+        strace
+            .args(["-f", "-qq", "-y", "-o"])
+            .arg(&trace)
+            .args(options);
+        let command = archiver(&place.dir, &to, &[])?;
+        strace.arg(command.get_program()).args(command.get_args());
+        Ok(strace.output()?)
+    };
+    let begin_again = || -> Result<()> {
+        let _may_be_missing = fs::remove_dir_all(&to);
+        let copied = Command::new("cp").arg("-r").args([&begun, &to]).status()?;
+        ensure!(copied.success());
+        Ok(())
+    };
+    begin_again()?;
+    let calls = "trace=openat,write,fsync,rename,mkdir,unlink,unlinkat,rmdir";
+    ensure!(
+        traced(&["-e".to_owned(), calls.to_owned()])?
+            .status
+            .success()
+    );
+    let text = fs::read_to_string(&trace)?;
+    let steps: Vec<Point> = points(&text, &to)
+        .into_iter()
+        .filter(|point| point.file.is_some())
+        .collect();
+    ensure!(steps.len() > 30, "{} steps: {text}", steps.len());
+    let mut chosen: Vec<Point> = steps
+        .iter()
+        .filter(|step| step.call == "rename")
+        .cloned()
+        .collect();
+    chosen.extend((0..16).map(|_| Point::draw(&steps, &mut seed)));
+    chosen.sort();
+    chosen.dedup();
+    let mut session = Session::open(Version::V2)?;
+    let mut killed = 0;
+    for step in &chosen {
+        begin_again()?;
+        killed += u32::from(traced(&step.kill(&to))?.status.code().is_none());
+        // Who reads it now sees no record twice, and with the directory every one.
+        let twice = session.value(&format!(
+            "SELECT count(*) - count(DISTINCT (source, addr)) FROM '{}/*/*/*/*.parquet'",
+            to.display()
+        ))?;
+        assert_eq!(twice, "0", "{step:?}");
+        session.attach_with(&place.dir, &to, "whole")?;
+        for source in ["early", "late"] {
+            let scan = format!("loom_scan('{}', '{source}')", place.dir.display());
+            same_rows(&mut session, &format!("whole.{source}"), &scan)
+                .with_context(|| format!("{step:?}"))?;
+        }
+        archive(&place.dir, &to, &[]).with_context(|| format!("{step:?}"))?;
+        complete(&mut session, &place.dir, &to).with_context(|| format!("{step:?}"))?;
+    }
+    ensure!(killed > 10, "{killed} of {} runs were killed", chosen.len());
+    Ok(())
+}
+
+#[test]
+fn what_retention_removed_first_is_reported_and_noted() -> Result<()> {
+    let place = Place::new()?;
+    let (mut writer, ids) = place.open()?;
+    push(&mut writer, &ids, 4000)?;
+    writer.publish()?;
+    assert!(place.archive()?.starts_with("records=8000 "));
+    let archived = manifest(&place.archive)?["sources"][0]["position"].as_u64();
+    push(&mut writer, &ids, 12_000)?;
+    let limits = Limits {
+        bytes_max: Some(300 << 10),
+        ..Limits::default()
+    };
+    let evicted = wait_until(|| {
+        writer.publish()?;
+        writer.evict(&limits)?;
+        Ok(oldest(&place.dir)? > archived)
+    })?;
+    ensure!(evicted);
+    // The half that was attached before would miss rows without a word.
+    let mut session = Session::open(Version::V2)?;
+    let error = session
+        .attach_with(&place.dir, &place.archive, "whole")
+        .err();
+    let error = error.context("it was attached")?.to_string();
+    ensure!(
+        error.contains("run ingestd archive, and attach the archive again"),
+        "{error}"
+    );
+    let output = archiver(&place.dir, &place.archive, &[])?.output()?;
+    let said = String::from_utf8(output.stderr)?;
+    let [early, late] =
+        [0, 1].map(|at| manifest(&place.archive).map(|all| all["sources"][at]["gaps"].clone()));
+    let (early, late) = (early?, late?);
+    let begin = oldest(&place.dir)?.context("nothing is left")?;
+    for gap in [&early, &late] {
+        assert_eq!(gap[0]["from"].as_u64(), archived, "{gap}");
+        assert_eq!(gap[0]["to"], begin, "{gap}");
+        assert_eq!(
+            gap[0]["bytes"].as_u64(),
+            archived.map(|from| begin - from),
+            "{gap}"
+        );
+        assert!(gap[0]["to_ts_ns"].as_i64() > Some(0), "{gap}");
+    }
+    ensure!(said.contains("source 'early', addresses"), "{said}");
+    // What was left is archived, and what was archived before still is.
+    for source in ["early", "late"] {
+        let view = format!(
+            "(FROM '{}/source={source}/*/*/*.parquet' WHERE addr >= {begin})",
+            place.archive.display()
+        );
+        let scan = format!("loom_scan('{}', '{source}')", place.dir.display());
+        let count = |session: &mut Session, from: &str| {
+            session.value(&format!("SELECT count(*) FROM {from}"))
+        };
+        assert_eq!(count(&mut session, &view)?, count(&mut session, &scan)?);
+        let before = format!(
+            "(FROM '{}/source={source}/*/*/*.parquet' WHERE addr < {begin})",
+            place.archive.display()
+        );
+        assert_eq!(count(&mut session, &before)?, "4000");
+    }
+    session.attach_with(&place.dir, &place.archive, "whole")?;
+    writer.close()?;
+    Ok(())
+}
+
+/// The least address that is left.
+fn oldest(dir: &Path) -> Result<Option<u64>> {
+    let mut segments = fs::read_dir(dir.join("records"))?
+        .map(|entry| {
+            let name = entry?.file_name();
+            let (address, _) = name
+                .to_str()
+                .and_then(|name| name.split_once('.'))
+                .context("a segment's name")?;
+            Ok(address.parse()?)
+        })
+        .collect::<Result<Vec<u64>>>()?;
+    segments.sort_unstable();
+    Ok(segments.first().copied())
+}
+
+#[test]
+fn records_that_are_too_young_wait_for_a_later_pass() -> Result<()> {
+    let place = Place::new()?;
+    place.push(100)?;
+    assert_eq!(
+        archive(&place.dir, &place.archive, &["--keep-hot", "1h"])?,
+        "records=0 files=0 bytes=0\n"
+    );
+    one_whole(&place.dir, &place.archive)?;
+    assert!(
+        archive(&place.dir, &place.archive, &["--source", "late"])?.starts_with("records=100 ")
+    );
+    assert!(
+        archive(&place.dir, &place.archive, &["--keep-hot", "1ns"])?.starts_with("records=100 ")
+    );
+    one_whole(&place.dir, &place.archive)
+}
+
+#[test]
+fn an_archive_that_is_not_this_directorys_or_not_whole_is_refused_by_name() -> Result<()> {
+    let (place, other) = (Place::new()?, Place::new()?);
+    for place in [&place, &other] {
+        place.push(50)?;
+        place.archive()?;
+    }
+    let archive = &place.archive;
+    let said = place.refused(&other.dir, archive, &[])?;
+    for dir in [&place.dir, &other.dir] {
+        ensure!(said.contains(dir.to_str().context("a path")?), "{said}");
+    }
+    let mut session = Session::open(Version::V1)?;
+    let attached = session
+        .attach_with(&other.dir, archive, "x")
+        .err()
+        .context("attached")?;
+    ensure!(
+        attached.to_string().contains("is the archive of"),
+        "{attached}"
+    );
+    ensure!(
+        place
+            .refused(&place.dir, archive, &["--unsigned", "native"])?
+            .contains("begun with --unsigned decimal")
+    );
+    ensure!(
+        place
+            .refused(&place.dir, archive, &["--source", "earl"])?
+            .contains("did you mean 'early'?")
+    );
+    // Not an archive, or not a folder, or none that can be written.
+    let said = place.refused(&place.dir, place.root.path(), &[])?;
+    ensure!(said.contains("is not an archive"), "{said}");
+    let said = place.refused(&place.dir, &place.dir.join("loom.json"), &[])?;
+    ensure!(said.contains("cannot create '"), "{said}");
+    let said = place.refused(&place.dir, Path::new("/proc/archive"), &[])?;
+    ensure!(said.contains("cannot create '/proc/archive"), "{said}");
+    // A file that the manifest does not name, and one that it names.
+    let file = manifest(archive)?["sources"][0]["files"][0]["path"]
+        .as_str()
+        .context("a file")?
+        .to_owned();
+    let copy = archive.join(&file).with_file_name("copy.parquet");
+    fs::copy(archive.join(&file), &copy)?;
+    let said = place.refused(&place.dir, archive, &[])?;
+    ensure!(
+        said.contains("copy.parquet' is in the archive and not in its manifest"),
+        "{said}"
+    );
+    fs::rename(&copy, place.root.path().join("kept.parquet"))?;
+    fs::rename(archive.join(&file), place.root.path().join("moved.parquet"))?;
+    let said = place.refused(&place.dir, archive, &[])?;
+    ensure!(
+        said.contains(&file) && said.contains("is missing"),
+        "{said}"
+    );
+    let attached = session
+        .attach_with(&place.dir, archive, "x")
+        .err()
+        .context("attached")?;
+    ensure!(attached.to_string().contains("is missing"), "{attached}");
+    fs::rename(place.root.path().join("moved.parquet"), archive.join(&file))?;
+    fs::write(archive.join("_manifest.json"), "{")?;
+    let said = place.refused(&place.dir, archive, &[])?;
+    ensure!(
+        said.contains("_manifest.json'; restore it from a backup"),
+        "{said}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_full_disk_is_an_error_and_the_next_run_goes_on() -> Result<()> {
+    let Some(disk) = Disk::mount("an archive on a full disk", 8)? else {
+        return Ok(());
+    };
+    let place = Place::new()?;
+    place.push(2000)?;
+    let to = disk.at().join("archive");
+    archive(&place.dir, &to, &[])?;
+    place.push(30_000)?;
+    let ballast = disk.at().join("ballast");
+    let filled = std::io::copy(&mut std::io::repeat(7), &mut File::create(&ballast)?);
+    ensure!(filled.is_err());
+    let said = place.refused(&place.dir, &to, &[])?;
+    ensure!(
+        said.contains("cannot write '") && said.contains("No space left"),
+        "{said}"
+    );
+    one_whole(&place.dir, &to)?;
+    fs::remove_file(&ballast)?;
+    archive(&place.dir, &to, &[])?;
+    complete(&mut Session::open(Version::V2)?, &place.dir, &to)
+}
+
+/// A process that ends with the value.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _already_ended = self.0.kill();
+        let _status = self.0.wait();
+    }
+}
+
+#[test]
+fn the_archive_and_the_directory_are_one_while_both_are_written() -> Result<()> {
+    let place = Place::new()?;
+    let quiet = |command: &mut Command| -> Result<Running> {
+        Ok(Running(
+            command
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()?,
+        ))
+    };
+    let mut demo = Command::new(machine::ingestd()?);
+    demo.arg("demo")
+        .arg(&place.dir)
+        .args(["--seconds", "600", "--rate", "20000"]);
+    let demo = quiet(&mut demo)?;
+    let records = |session: &mut Session| {
+        session.value(&format!(
+            "SELECT records FROM loom_sources('{}') WHERE name = 'redis_request'",
+            place.dir.display()
+        ))
+    };
+    let mut session = Session::open(Version::V2)?;
+    ensure!(wait_until(|| Ok(
+        records(&mut session).is_ok_and(|records| records != "0")
+    ))?);
+    let archiving = quiet(&mut archiver(
+        &place.dir,
+        &place.archive,
+        &["--every", "50ms"],
+    )?)?;
+    ensure!(wait_until(|| Ok(
+        manifest(&place.archive).is_ok_and(|all| all["sources"][2]["files"].is_array())
+    ))?);
+    // A second archiver keeps out.
+    let said = place.refused(&place.dir, &place.archive, &[])?;
+    ensure!(said.contains("another process archives into"), "{said}");
+    let mut positions = BTreeMap::new();
+    for version in Version::ALL {
+        let mut session = Session::open(version)?;
+        for _ in 0..4 {
+            session.attach_with(&place.dir, &place.archive, "whole")?;
+            let position = session.value(&format!(
+                "SELECT position FROM loom_snapshot('{}')",
+                place.dir.display()
+            ))?;
+            for source in ["redis_request", "syscall", "packet"] {
+                let view = format!("(FROM whole.{source} WHERE addr < {position})");
+                let scan = format!(
+                    "loom_scan('{}', '{source}', at := {position})",
+                    place.dir.display()
+                );
+                same_rows(&mut session, &view, &scan)?;
+            }
+            positions.insert(
+                manifest(&place.archive)?["sources"][0]["position"].as_u64(),
+                (),
+            );
+        }
+    }
+    ensure!(positions.len() > 2, "{positions:?}");
+    drop(archiving);
+    drop(demo);
+    // The daemon is gone with its staging, or not; what it recorded is archived.
+    place.archive()?;
+    one_whole(&place.dir, &place.archive)
+}
