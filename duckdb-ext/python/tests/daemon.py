@@ -1,4 +1,7 @@
-"""A live Loom directory for the tests of clients: the demonstration's daemon. The conftests here, in `sql/dashboards` and in `tests/fleet` import it."""
+"""A live Loom directory for the tests of clients: the demonstration's daemon.
+
+The conftests here, in `sql/dashboards` and in `tests/fleet` import it.
+"""
 
 import os
 import subprocess

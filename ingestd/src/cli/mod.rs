@@ -12,6 +12,7 @@ mod index;
 mod load;
 mod record;
 mod run;
+mod serve;
 mod service;
 mod source;
 mod status;
@@ -39,6 +40,7 @@ enum Command {
     Load(load::Args),
     Record(record::Args),
     Explore(explore::Args),
+    Serve(serve::Args),
     Export(export::Args),
     Source(source::Args),
     Index(index::Args),
@@ -47,6 +49,7 @@ enum Command {
     Check(check::Args),
     Validate(validate::Args),
     Generate(generate::Args),
+    Confined(serve::ConfinedArgs),
 }
 
 impl Command {
@@ -57,6 +60,7 @@ impl Command {
             Command::Load(args) => args.run(),
             Command::Record(args) => args.run(),
             Command::Explore(args) => args.run(),
+            Command::Serve(args) => args.run(),
             Command::Export(args) => args.run(),
             Command::Source(args) => args.run(),
             Command::Index(args) => args.run(),
@@ -65,6 +69,7 @@ impl Command {
             Command::Check(args) => args.run(),
             Command::Validate(args) => args.run(),
             Command::Generate(args) => args.run(),
+            Command::Confined(args) => args.run(),
         }
     }
 }

@@ -1,4 +1,4 @@
-"""Questions to many hosts at once, each a Loom directory that `sql/serve.sh` serves by Quack.
+"""Questions to many hosts at once, each a Loom directory that `ingestd serve` serves by Quack.
 
 A question is SQL text over `host_scan` and its kin. It goes to all hosts at the same time, each prunes its own data, and the answers
 come back with the column `host`. A host that fails is named: in an error, or in the answer's `missing`. It is never left out in silence.
@@ -271,9 +271,14 @@ def _reason(error: duckdb.Error) -> str:
 
 def load_statement(extension: str) -> str:
     """Load an extension of DuckDB: from PyPI's package of this version if it is installed, else from DuckDB's own folder."""
+    file = extension_file(extension)
+    return f"LOAD {extension if file is None else quoted(str(file))}"
+
+
+def extension_file(extension: str) -> Path | None:
+    """Return the file of an extension in PyPI's package of this version; None if it is not installed."""
     package = importlib.util.find_spec(f"duckdb_extension_{extension}")
-    if package is not None and package.origin is not None:
-        files = sorted(Path(package.origin).parent.glob(f"extensions/v{duckdb.__version__}/{extension}.duckdb_extension"))
-        if files:
-            return f"LOAD {quoted(str(files[0]))}"
-    return f"LOAD {extension}"
+    if package is None or package.origin is None:
+        return None
+    files = sorted(Path(package.origin).parent.glob(f"extensions/v{duckdb.__version__}/{extension}.duckdb_extension"))
+    return files[0] if files else None

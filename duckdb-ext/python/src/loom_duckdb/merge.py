@@ -35,8 +35,8 @@ def merged_aggregate(connection: duckdb.DuckDBPyConnection, rows: pyarrow.Table,
 def wanted_bins(connection: duckdb.DuckDBPyConnection, bins: pyarrow.Table, quantiles: Sequence[float]) -> list[Rank]:
     """Return where each quantile lies in the merged bins; an empty list if there is no value.
 
-    The rank among all values is max(1, ceil(q * n)), where q is the decimal that is written, as in loom_aggregate: 0.07 of 100 is 7, and the
-    product of doubles is more.
+    The rank among all values is max(1, ceil(q * n)), where q is the decimal that is written, as in loom_aggregate: 0.07 of 100 is 7, and
+    the product of doubles is more.
     """
     total = _ask(connection, bins, "SELECT sum(count)::BIGINT AS total FROM answers").to_pylist()[0]["total"]
     if not total:
