@@ -11,9 +11,9 @@ import loom_duckdb
 from conftest import TOKEN, Host
 
 
-def read(spark: SparkSession, **options: object) -> DataFrame:
-    """Read the source `request`."""
-    return spark.read.format("loom").options(source="request", **{name: str(value) for name, value in options.items()}).load()
+def read(spark: SparkSession, source: str = "request", **options: object) -> DataFrame:
+    """Read a source."""
+    return spark.read.format("loom").options(source=source, **{name: str(value) for name, value in options.items()}).load()
 
 
 def hosts_of(pair: dict[str, Host], tmp_path: Path) -> dict[str, str]:
