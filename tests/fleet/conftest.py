@@ -107,6 +107,11 @@ def client() -> duckdb.DuckDBPyConnection:
     return db
 
 
+def latest_scan(host: Host) -> int:
+    """Return the number of a host's latest scan."""
+    return host.ask("SELECT coalesce(max(scan), 0) FROM host_scan_stats()")[0][0]
+
+
 def cpu_ticks(pid: int) -> int:
     """Return how long a process has computed."""
     return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11])

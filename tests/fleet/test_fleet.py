@@ -10,7 +10,7 @@ import pytest
 
 import loom_duckdb
 
-from conftest import ROOT, TOKEN, CountingProxy, Host, client, requests
+from conftest import ROOT, TOKEN, CountingProxy, Host, client, latest_scan, requests
 
 QUANTILES = [0.0, 0.5, 0.9, 0.99, 0.9999, 1.0]
 
@@ -191,11 +191,6 @@ def test_a_tail_quantile_reads_few_chunks_and_sends_few_bytes(pair: dict[str, Ho
         read, total = host.ask(f"SELECT sum(chunks_read), max(chunks_total) FROM host_scan_stats() WHERE scan > {before[name]}")[0]
         assert total > 200
         assert 0 < read < total / 3, (name, read, total)
-
-
-def latest_scan(host: Host) -> int:
-    """Return the number of a host's latest scan."""
-    return host.ask("SELECT coalesce(max(scan), 0) FROM host_scan_stats()")[0][0]
 
 
 def test_hosts_with_different_bins_are_refused_by_name(load: Callable[..., Path], hosted: Callable[..., Host], ingestd: str) -> None:
