@@ -37,7 +37,7 @@ package: wheel
 	python3 ingestd/packaging/package.py "$(INGESTD)" dist
 
 # Each package in a place that holds nothing else.
-package-test: package .venv/complete
+package-test: package .venv/complete .fleet-venv/complete
 	.clients-venv/bin/ruff check ingestd/packaging
 	.clients-venv/bin/ruff format --check ingestd/packaging
 	INGESTD="$(abspath $(INGESTD))" .clients-venv/bin/python -m pytest -c duckdb-ext/python/pyproject.toml ingestd/packaging/tests

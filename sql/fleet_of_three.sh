@@ -1,19 +1,15 @@
 #!/usr/bin/env bash
-# A fleet of three on one machine: sql/fleet_of_three.sh LOAD_FILE
+# A fleet of three on one machine: sql/fleet_of_three.sh [FOLDER]...
 #
 # Three daemons record the demonstration's traffic, and each directory is served. One host then gets two hundred slow requests. A fourth
-# process, which has no directory, finds the host, the time and the records with sql/fleet_of_three.sql. LOAD_FILE holds the LOADs of
-# loom, httpfs and quack; INGESTD and DUCKDB name the programs, PORT is the first of three ports.
+# process, which has no directory, finds the host, the time and the records with sql/fleet_of_three.sql. The folders hold files of the
+# extensions loom, httpfs and quack, as for `ingestd serve`; INGESTD and DUCKDB name the programs, PORT is the first of three ports.
 set -euo pipefail
 here=$(dirname "$0")
 ingestd=${INGESTD:-ingestd} duckdb=${DUCKDB:-duckdb} port=${PORT:-9494}
-if [ $# != 1 ]; then
-    echo "fleet_of_three: usage: fleet_of_three.sh LOAD_FILE" >&2
-    exit 1
-fi
 place=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null; wait; rm -rf "$place"' EXIT
-head -c 24 /dev/urandom | base64 >"$place/token"
+(umask 077 && head -c 24 /dev/urandom | base64 >"$place/token")
 
 # Until a command succeeds, for a minute.
 await() {
@@ -29,13 +25,27 @@ has_requests() {
     "$ingestd" status "$1" | grep -q redis_request
 }
 
+# The statement that loads an extension: from a folder that has its file, else from DuckDB's own.
+load() {
+    local name=$1 folder
+    shift
+    for folder in "$@"; do
+        if [ -e "$folder/$name.duckdb_extension" ]; then
+            echo "LOAD '$folder/$name.duckdb_extension';"
+            return
+        fi
+    done
+    echo "LOAD $name;"
+}
+
 for host in ada bob eve; do
     "$ingestd" demo "$place/$host.loom" --seconds 600 --rate 3000 >/dev/null 2>&1 &
 done
 for host in ada bob eve; do
     await has_requests "$place/$host.loom"
-    "$here/serve.sh" "$place/$host.loom" "$port" "$place/token" "$1" >"$place/$host.out" 2>&1 &
-    await grep -q "serve: quack:" "$place/$host.out"
+    "$ingestd" serve "$place/$host.loom" --listen "localhost:$port" --token-file "$place/token" ${DUCKDB:+--duckdb "$DUCKDB"} \
+        "${@/#/--extensions=}" 2>"$place/$host.log" &
+    await grep -q " at quack:localhost:$port" "$place/$host.log"
     echo "CREATE SECRET $host (TYPE quack, TOKEN '$(cat "$place/token")', SCOPE 'quack:localhost:$port');"
     hosts="${hosts:-}${hosts:+, }'$host': 'quack:localhost:$port'"
     port=$((port + 1))
@@ -48,7 +58,9 @@ done >"$place/secrets.sql"
 
 {
     echo ".mode trash"
-    cat "$1" "$place/secrets.sql"
+    load httpfs "$@"
+    load quack "$@"
+    cat "$place/secrets.sql"
     echo "SET VARIABLE fleet_hosts = MAP {$hosts};"
     cat "$here/fleet.sql" "$here/fleet_of_three.sql"
 } | "$duckdb" -unsigned -bail

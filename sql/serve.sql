@@ -1,9 +1,9 @@
--- Serves one Loom directory by Quack: DuckDBs elsewhere can then ask questions about it, and do nothing else. sql/serve.sh runs this
--- file in DuckDB's command line, which serves until its standard input ends. Before it come the LOADs of loom, httpfs and quack.
+-- Serves one Loom directory by Quack: DuckDBs elsewhere can then ask questions about it, and do nothing else. `ingestd serve` runs this
+-- file in DuckDB's command line, which serves until its standard input ends. The directory is that of LOOM_DIR. Before it come the LOADs of
+-- loom, httpfs and quack, the limits, and two variables:
 --
---   LOOM_DIR         the directory
---   LOOM_LISTEN      where to listen, such as quack:localhost:9494
---   LOOM_TOKEN_FILE  a file whose first line is the token, so that no list of processes shows it
+--   host_listen  where to listen, such as quack:localhost:9494
+--   host_token   the token
 --
 -- The database is the one that sql/host.sql wrote, opened for reading only. sql/README.md, Many hosts, describes the questions;
 -- SECURITY.md says what a token grants.
@@ -12,10 +12,6 @@
 .mode list
 .headers off
 
-SET VARIABLE host_listen = getenv('LOOM_LISTEN');
-SET VARIABLE host_token = (SELECT trim(split_part(content, chr(10), 1)) FROM read_text(getenv('LOOM_TOKEN_FILE')));
-SELECT error('the token is shorter than 16 characters; write a longer one into the file that LOOM_TOKEN_FILE names')
-WHERE length(getvariable('host_token')) < 16;
 SELECT error('the database can be written; start duckdb with -readonly')
 FROM duckdb_databases() WHERE database_name = current_database() AND NOT readonly;
 SELECT format('serve: {} at position {}', dir, position) FROM loom_snapshot(NULL::VARCHAR);

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes the Debian package and the tarball into dist, and the SHA-256 sums of both and of the wheel.
 
-Both hold one tree: the daemon, the two extension files, man pages, completions, the clients, the unit and its configuration. The same
-inputs give the same bytes: every file gets the time SOURCE_DATE_EPOCH, or else that of the last commit.
+Both hold one tree: the daemon, the two extension files, man pages, completions, the clients, the units and the configuration. The
+same inputs give the same bytes: every file gets the time SOURCE_DATE_EPOCH, or else that of the last commit.
 
     package.py target/release/ingestd dist
 """
@@ -28,6 +28,7 @@ FILES = [
     (ROOT / "dist/duckdb-v2.0.0/loom.duckdb_extension", "usr/lib/loom/duckdb-v2.0.0/loom.duckdb_extension"),
     (ROOT / "dist/duckdb-v1/loom.duckdb_extension", "usr/lib/loom/duckdb-v1/loom.duckdb_extension"),
     (ROOT / "sql/macros.sql", "usr/share/loom/macros.sql"),
+    (ROOT / "sql/fleet.sql", "usr/share/loom/fleet.sql"),
     (ROOT / "ingestd/clients/python/loom_client.py", "usr/share/loom/loom_client.py"),
     (ROOT / "ingestd/clients/python/loom_ring.py", "usr/share/loom/loom_ring.py"),
     (ROOT / "ingestd/ring/c/loom_client.h", "usr/include/loom_client.h"),
@@ -35,6 +36,7 @@ FILES = [
     (ROOT / "sql/README.md", "usr/share/doc/loom/sql/README.md"),
     (ROOT / "LICENSE", "usr/share/doc/loom/copyright"),
     (HERE / "loom.service", "usr/lib/systemd/system/loom.service"),
+    (HERE / "loom-serve@.service", "usr/lib/systemd/system/loom-serve@.service"),
     (HERE / "loom.toml", "etc/loom/loom.toml"),
 ]
 

@@ -2,6 +2,7 @@
 //!
 //! The command line (`main.rs`, `cli/`) is the only user of some of it; producers use the client library.
 
+mod child;
 mod counted;
 pub mod daemon;
 pub mod demo;
@@ -9,6 +10,7 @@ pub mod input;
 mod losses;
 pub mod output;
 pub mod record;
+pub mod serve;
 pub mod sink;
 mod wall_clock;
 

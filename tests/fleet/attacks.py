@@ -111,7 +111,7 @@ REFUSED = {
     "the catalog's tables": "FROM information_schema.tables",
     "the catalog's views": "FROM sqlite_master",
     "the catalog of Postgres": "FROM pg_catalog.pg_prepared_statements",
-    "the environment": "SELECT getenv('LOOM_TOKEN_FILE')",
+    "the environment": "SELECT getenv('LOOM_DIR')",
     "a variable of the server": "SELECT getvariable('host_token')",
     "the guard's own macros": "SELECT host_authorize('a', 'b')",
     "the memory": "FROM duckdb_memory()",

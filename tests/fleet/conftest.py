@@ -1,4 +1,4 @@
-"""What the tests of a fleet share: Loom directories, hosts that `sql/serve.sh` serves, and clients of them.
+"""What the tests of a fleet share: Loom directories, hosts that `ingestd serve` serves, and clients of them.
 
 INGESTD names the daemon's program. Everything is real: daemons, served DuckDBs on loopback ports, and the wheel.
 """
@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import duckdb
@@ -19,7 +19,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import loom_duckdb
-from loom_duckdb.fleet import load_statement
+from loom_duckdb.fleet import extension_file, load_statement
 from loom_duckdb.spark import LoomDataSource
 
 from daemon import ingestd, records, until
@@ -34,24 +34,24 @@ DUCKDB = str(Path(duckdb_cli.__file__).parent / "duckdb")
 
 
 class Host:
-    """A served Loom directory: its address, and its process."""
+    """A served Loom directory: its address, and the process of `ingestd serve`."""
 
-    def __init__(self, directory: Path, place: Path, port: int, scripts: Path = ROOT / "sql") -> None:
+    def __init__(self, directory: Path, place: Path, port: int, *options: str) -> None:
         """Start to serve `directory`; wait until it listens."""
-        self.directory, self.place, self.port, self.scripts = directory, place, port, scripts
+        self.directory, self.place, self.port = directory, place, port
         self.address = f"quack:localhost:{port}"
         self.client = client()
-        self.start()
+        self.process = serve(directory, place, port, *options)
+        self.log: list[str] = []
+        self.await_line(self.address)
 
-    def start(self) -> None:
-        """Serve, also again after `kill`."""
-        self.process = serve(self.directory, self.place, self.port, scripts=self.scripts)
-        lines = []
-        for line in self.process.stdout:
-            lines.append(line)
-            if self.address in line and line.startswith("serve: quack:"):
-                return
-        raise AssertionError(f"the host does not serve: {lines}")
+    def await_line(self, text: str) -> str:
+        """Wait for the next line of the log that has a text, and return it."""
+        for line in self.process.stderr:
+            self.log.append(line)
+            if text in line:
+                return line
+        raise AssertionError(f"the host ended without {text!r}: {self.log}")
 
     def server(self) -> int:
         """Return the process id of the served DuckDB."""
@@ -59,9 +59,14 @@ class Host:
         (server,) = [int(child) for child in children if Path(f"/proc/{child}/comm").read_text().strip() == "duckdb"]
         return server
 
+    def stop(self) -> None:
+        """End it as a service manager does."""
+        self.process.terminate()
+        assert self.process.wait(20) == 0
+
     def kill(self) -> None:
-        """Kill the server as a crash would, and wait until it is gone."""
-        os.kill(self.server(), 9)
+        """Kill it as a crash would; its server ends with it."""
+        self.process.kill()
         self.process.wait(20)
 
     def ask(self, question: str, token: str | None = None) -> list[tuple]:
@@ -69,18 +74,28 @@ class Host:
         return self.client.execute("FROM quack_query(?, ?, token := ?)", [self.address, question, token or TOKEN]).fetchall()
 
 
-def serve(directory: Path, place: Path, port: int, token: str = TOKEN, scripts: Path = ROOT / "sql") -> subprocess.Popen:
-    """Start `sql/serve.sh`; its output is a pipe."""
+def serve(
+    directory: Path,
+    place: Path,
+    port: int,
+    *options: str,
+    token: str = TOKEN,
+    mode: int = 0o600,
+    duckdb: str | Path = DUCKDB,
+    folders: Sequence[Path] | None = None,
+) -> subprocess.Popen:
+    """Start `ingestd serve`; its log is a pipe. `mode` is that of the token's file, `folders` have the extensions."""
+    (place / "token").touch()
+    (place / "token").chmod(mode)
     (place / "token").write_text(token + "\n")
-    write_loads(place / "load.sql")
-    command = [scripts / "serve.sh", directory, str(port), place / "token", place / "load.sql"]
-    environment = {**os.environ, "DUCKDB": DUCKDB}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+    command = [os.environ["INGESTD"], "serve", directory, "--listen", f"localhost:{port}", "--token-file", place / "token"]
+    command += ["--duckdb", duckdb, *(f"--extensions={folder}" for folder in folders or extension_folders()), *options]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
 
 
-def write_loads(file: Path) -> None:
-    """Write the statements that load Loom and Quack."""
-    file.write_text(f"LOAD '{loom_duckdb.extension_path()}';\n{load_statement('httpfs')};\n{load_statement('quack')};\n")
+def extension_folders() -> list[Path]:
+    """Return the folders of Loom's file and of those that Quack needs, in this environment."""
+    return [Path(file).parent for file in (loom_duckdb.extension_path(), extension_file("httpfs"), extension_file("quack"))]
 
 
 def client() -> duckdb.DuckDBPyConnection:
@@ -90,6 +105,36 @@ def client() -> duckdb.DuckDBPyConnection:
         db.execute(load_statement(name))
     db.execute("SET http_retries = 0")
     return db
+
+
+def latest_scan(host: Host) -> int:
+    """Return the number of a host's latest scan."""
+    return host.ask("SELECT coalesce(max(scan), 0) FROM host_scan_stats()")[0][0]
+
+
+def cpu_ticks(pid: int) -> int:
+    """Return how long a process has computed."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11])
+
+
+def test_a_host_that_stays_silent_is_named_after_the_timeout(pair: dict[str, Host]) -> None:
+    proxy = CountingProxy(pair["left"].port)
+    proxy.silent.set()
+    fleet = loom_duckdb.Fleet(
+        {"left": pair["left"].address, "slow": f"quack:localhost:{proxy.port}"}, TOKEN, allow_missing=True, timeout_s=2
+    )
+    answer = fleet.sql("SELECT 1 AS one")
+    assert answer.missing == {"slow": "silent for 2 s"}
+    assert answer.table.to_pylist() == [{"host": "left", "one": 1}]
+
+
+def test_a_wrong_token_of_one_host_is_named(pair: dict[str, Host]) -> None:
+    hosts = {name: host.address for name, host in pair.items()}
+    fleet = loom_duckdb.Fleet(hosts, {"left": TOKEN, "right": "another-token-of-the-same-kind"})
+    with pytest.raises(loom_duckdb.FleetError, match=r"no answer from right .*: Invalid Input Error: Authentication failed"):
+        fleet.sql("SELECT 1")
+    with pytest.raises(loom_duckdb.FleetError, match="no token for right; give token="):
+        loom_duckdb.Fleet(hosts, {"left": TOKEN})
 
 
 def free_port() -> int:
@@ -104,13 +149,14 @@ def hosted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., H
     """Return a function that serves a directory; all end with the session."""
     started: list[Host] = []
 
-    def host(directory: Path, **options: Path) -> Host:
-        started.append(Host(directory, tmp_path_factory.mktemp("host"), free_port(), **options))
+    def host(directory: Path, *options: str) -> Host:
+        started.append(Host(directory, tmp_path_factory.mktemp("host"), free_port(), *options))
         return started[-1]
 
     yield host
     for each in started:
         each.process.terminate()
+    for each in started:
         each.process.wait(20)
 
 

@@ -2,7 +2,7 @@
 
 import subprocess
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import duckdb
@@ -10,7 +10,7 @@ import pytest
 
 import loom_duckdb
 
-from conftest import ROOT, TOKEN, CountingProxy, Host, client, requests
+from conftest import ROOT, TOKEN, CountingProxy, Host, client, latest_scan, requests
 
 QUANTILES = [0.0, 0.5, 0.9, 0.99, 0.9999, 1.0]
 
@@ -68,6 +68,24 @@ def test_quantiles_of_a_window_equal_those_of_its_records(fleet: loom_duckdb.Fle
 def test_quantiles_of_no_records_are_null(fleet: loom_duckdb.Fleet) -> None:
     found = fleet.quantiles("request", "latency_us", [0.5], t_from=datetime(2030, 1, 1, tzinfo=UTC)).table
     assert found.to_pydict() == {"quantile": [0.5], "value": [None]}
+
+
+@pytest.mark.parametrize(("bucket", "since"), [("7 seconds", None), ("1 minute", 5.5), ("250 ms", 39.1), ("1 day", None)])
+def test_quantiles_of_buckets_equal_those_of_their_records(
+    fleet: loom_duckdb.Fleet, union: duckdb.DuckDBPyConnection, bucket: str, since: float | None
+) -> None:
+    t_from = None if since is None else datetime(2026, 3, 1, tzinfo=UTC) + timedelta(seconds=since)
+    found = fleet.quantiles("request", "latency_us", QUANTILES, bucket=bucket, t_from=t_from).table
+    question = f"""SELECT unnest({QUANTILES}::DOUBLE[]) AS quantile, unnest(quantile_disc(latency_us, {QUANTILES})) AS value,
+        time_bucket(INTERVAL '{bucket}', ts::TIMESTAMP)::TIMESTAMPTZ AS bucket FROM records WHERE ts >= coalesce(?, ts) GROUP BY bucket"""
+    expected = union.execute(f"SELECT bucket, quantile, value FROM ({question}) ORDER BY bucket, quantile", [t_from]).to_arrow_table()
+    assert found.to_pydict() == expected.to_pydict()
+    assert len(found) >= len(QUANTILES)
+
+
+def test_quantiles_of_buckets_of_no_records_are_no_rows(fleet: loom_duckdb.Fleet) -> None:
+    found = fleet.quantiles("request", "latency_us", [0.5], bucket="1 minute", t_from=datetime(2030, 1, 1, tzinfo=UTC)).table
+    assert found.to_pydict() == {"bucket": [], "quantile": [], "value": []}
 
 
 def test_aggregates_equal_those_of_all_records(fleet: loom_duckdb.Fleet, union: duckdb.DuckDBPyConnection) -> None:
@@ -173,11 +191,6 @@ def test_a_tail_quantile_reads_few_chunks_and_sends_few_bytes(pair: dict[str, Ho
         read, total = host.ask(f"SELECT sum(chunks_read), max(chunks_total) FROM host_scan_stats() WHERE scan > {before[name]}")[0]
         assert total > 200
         assert 0 < read < total / 3, (name, read, total)
-
-
-def latest_scan(host: Host) -> int:
-    """Return the number of a host's latest scan."""
-    return host.ask("SELECT coalesce(max(scan), 0) FROM host_scan_stats()")[0][0]
 
 
 def test_hosts_with_different_bins_are_refused_by_name(load: Callable[..., Path], hosted: Callable[..., Host], ingestd: str) -> None:

@@ -1,14 +1,18 @@
 """A token grants questions about one Loom directory: every other thing that its holder tries is refused, or harmless."""
 
-from collections.abc import Callable
+import contextlib
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import duckdb
 import pytest
 
+import loom_duckdb
 from attacks import ANSWERED, REFUSED
+from loom_duckdb.fleet import load_statement
 
-from conftest import ROOT, TOKEN, Host, client, requests
+from conftest import DUCKDB, ROOT, TOKEN, Host, client, free_port, requests
 
 
 @pytest.fixture(scope="module")
@@ -81,17 +85,36 @@ def test_an_attached_host_shows_nothing_and_takes_nothing(victim: tuple[Host, di
         db.execute("DETACH DATABASE IF EXISTS host")
 
 
-def test_without_the_guard_the_settings_still_refuse_files_and_changes(
-    victim: tuple[Host, dict[str, str]], hosted: Callable[..., Host], tmp_path: Path
-) -> None:
-    for script in ("serve.sh", "host.sql", "serve.sql"):
-        text = (ROOT / "sql" / script).read_text()
-        (tmp_path / script).write_text(text.replace("'host_authorize'", "'quack_nop_authorization'"))
-        (tmp_path / script).chmod(0o755)
-    unguarded = hosted(victim[0].directory, scripts=tmp_path)
-    assert unguarded.ask("SELECT current_setting('quack_authorization_function')") == [("quack_nop_authorization",)]
-    for name in ("a file as text", "a file in place of a table", "writing a file", "loading an extension", "attaching a file", "a table",
-                 "a setting", "the guard's setting", "external access", "dropping a macro", "the environment"):  # fmt: skip
-        with pytest.raises(duckdb.Error):
-            unguarded.ask(attack(REFUSED[name], victim[1]))
+def test_without_the_guard_the_settings_still_refuse_files_and_changes(victim: tuple[Host, dict[str, str]], tmp_path: Path) -> None:
+    with unguarded(victim[0].directory, tmp_path) as (db, address):
+        asked = [address, "SELECT current_setting('quack_authorization_function')"]
+        ask = "FROM quack_query(?, ?, token := '" + TOKEN + "')"
+        assert db.execute(ask, asked).fetchall() == [("quack_nop_authorization",)]
+        names = ("a file as text", "a file in place of a table", "writing a file", "loading an extension", "attaching a file", "a table",
+                 "a setting", "the guard's setting", "external access", "dropping a macro")  # fmt: skip
+        for name in names:
+            with pytest.raises(duckdb.Error):
+                db.execute(ask, [address, attack(REFUSED[name], victim[1])])
     assert not Path(victim[1]["out"]).exists()
+
+
+@contextlib.contextmanager
+def unguarded(directory: Path, place: Path) -> Iterator[tuple[duckdb.DuckDBPyConnection, str]]:
+    """Serve a directory by the files that `ingestd serve` runs, with a guard that lets everything pass; give a client, and the address."""
+    address = f"quack:localhost:{free_port()}"
+    loads = f"LOAD '{loom_duckdb.extension_path()}'; {load_statement('httpfs')}; {load_statement('quack')};\n"
+    variables = f"SET VARIABLE host_listen = '{address}'; SET VARIABLE host_token = '{TOKEN}';\n"
+    macros, statements = ((ROOT / "sql" / script).read_text() for script in ("host.sql", "serve.sql"))
+    statements = statements.replace("'host_authorize'", "'quack_nop_authorization'")
+    command = [DUCKDB, "-no-init", "-unsigned", "-bail"]
+    environment = {"LOOM_DIR": str(directory)}
+    subprocess.run([*command, place / "host.duckdb"], input=loads + macros, text=True, check=True, env=environment)
+    command += ["-readonly", place / "host.duckdb"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as server:
+        try:
+            server.stdin.write(loads + variables + statements)
+            server.stdin.flush()
+            assert any(line.strip() == f"serve: {address}" for line in server.stdout)
+            yield client(), address
+        finally:
+            server.kill()

@@ -1,5 +1,7 @@
 """Spark reads Loom directories and hosts: its answers equal DuckDB's, and its filters choose what is read."""
 
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
@@ -8,12 +10,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 import loom_duckdb
 
-from conftest import TOKEN, Host
+from conftest import TOKEN, Host, latest_scan, requests
 
 
-def read(spark: SparkSession, **options: object) -> DataFrame:
-    """Read the source `request`."""
-    return spark.read.format("loom").options(source="request", **{name: str(value) for name, value in options.items()}).load()
+def read(spark: SparkSession, source: str = "request", **options: object) -> DataFrame:
+    """Read a source."""
+    return spark.read.format("loom").options(source=source, **{name: str(value) for name, value in options.items()}).load()
 
 
 def hosts_of(pair: dict[str, Host], tmp_path: Path) -> dict[str, str]:
@@ -56,6 +58,46 @@ def test_a_join_over_two_hosts_equals_that_of_duckdb(
     found = [tuple(row) for row in spark.sql(question.format("everywhere", "place")).collect()]
     assert found == union.execute(question.format("records", "dir")).fetchall()
     assert len(found) > 100
+
+
+@pytest.fixture(scope="module")
+def shops(load: Callable[..., Path], hosted: Callable[..., Host], ingestd: str) -> dict[str, Host]:
+    """Serve two directories with two sources each: requests, and system calls that have ids of requests."""
+    found = {}
+    for seed, name in enumerate(["left", "right"], 3):
+        directory = load(f"shop-{name}", requests(seed, 200_000), "--index", "latency_us")
+        calls = directory.with_name("syscall.parquet")
+        rows = f"SELECT ts, id AS request, latency_us AS duration_us FROM ({requests(seed + 10, 200_000)})"
+        duckdb.connect().execute(f"COPY ({rows}) TO '{calls}'")
+        command = [ingestd, "load", directory, "--source", "syscall", "--ts", "ts", "--index", "duration_us", calls]
+        subprocess.run(command, check=True, capture_output=True)
+        found[name] = hosted(directory)
+    return found
+
+
+def test_a_join_of_two_sources_over_two_hosts_equals_that_of_duckdb_and_reads_few_chunks(
+    spark: SparkSession, shops: dict[str, Host], tmp_path: Path
+) -> None:
+    # Slow requests of a host, with the slow system calls of the other host that have their ids.
+    question = """SELECT r.place, count(*), min(r.id), {} FROM requests AS r JOIN syscalls AS s ON s.request = r.id AND s.place <> r.place
+        WHERE r.latency_us > 10000 AND s.duration_us > 120 GROUP BY r.place ORDER BY r.place"""
+    db = loom_duckdb.connect()
+    for view, source in [("requests", "request"), ("syscalls", "syscall")]:
+        scans = [f"SELECT *, '{name}' AS place FROM loom_scan('{host.directory}', '{source}')" for name, host in shops.items()]
+        db.execute(f"CREATE VIEW {view} AS {' UNION ALL '.join(scans)}")
+    expected = db.execute(question.format("quantile_disc(s.duration_us, 0.99)")).fetchall()
+    assert min(count for _, count, _, _ in expected) > 5
+    before = {name: latest_scan(host) for name, host in shops.items()}
+    hosts = hosts_of(shops, tmp_path)
+    read(spark, columns="id,latency_us,place", **hosts).createOrReplaceTempView("requests")
+    read(spark, "syscall", columns="request,duration_us,place", **hosts).createOrReplaceTempView("syscalls")
+    answer = spark.sql(question.format("percentile_disc(0.99) WITHIN GROUP (ORDER BY s.duration_us)"))
+    assert [tuple(row) for row in answer.collect()] == expected
+    for name, host in shops.items():
+        scans = f"FROM host_scan_stats() WHERE scan > {before[name]} AND source = 'request'"
+        read_chunks, total = host.ask(f"SELECT sum(chunks_read)::BIGINT, max(chunks_total)::BIGINT {scans}")[0]
+        # The records of a source fill half of the chunks.
+        assert 0 < read_chunks < total / 6, (name, read_chunks, total)
 
 
 def test_filters_choose_the_chunks_that_are_read(spark: SparkSession, pair: dict[str, Host], tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import hashlib
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tarfile
@@ -140,13 +141,49 @@ def test_man_pages_and_completions_are_of_this_program(debian: Debian) -> None:
     assert debian.run("bash", "-c", f"{source}; {completed}").strip() == "validate"
 
 
-def test_the_unit_is_one_that_systemd_accepts(debian: Debian) -> None:
+@pytest.mark.parametrize("unit", ["loom.service", "loom-serve@9494.service"])
+def test_the_unit_is_one_that_systemd_accepts(debian: Debian, unit: str) -> None:
     if absent := missing("systemd-analyze"):
         pytest.skip(f"{absent} missing")
-    checked = subprocess.run(["systemd-analyze", f"--root={debian.root}", "verify", "loom.service"], capture_output=True, text=True)
+    checked = subprocess.run(["systemd-analyze", f"--root={debian.root}", "verify", unit], capture_output=True, text=True)
     # The fresh Debian has no other units and no manual reader. What is wrong with this unit has a line, or names its program.
-    faults = re.findall(r".*loom\.service:\d+:.*|.*not executable.*", checked.stderr)
+    faults = re.findall(r".*loom[^ ]*\.service:\d+:.*|.*not executable.*", checked.stderr)
     assert faults == []
+
+
+def test_the_debian_package_serves_what_it_records(debian: Debian, recording: Path) -> None:
+    write_rows(debian.root / "rows.csv")
+    debian.run("ingestd", "load", "/var/lib/loom", "/rows.csv", "--source", "served", "--ts", "ts", user="loom:loom")
+    # What the unit needs beside the package.
+    installed, [packages] = debian.root / "usr/local/lib/loom", (ROOT / ".fleet-venv").glob("lib/python3*/site-packages")
+    installed.mkdir()
+    for name in ("quack", "httpfs"):
+        [extension] = packages.glob(f"duckdb_extension_{name}/extensions/v*/{name}.duckdb_extension")
+        shutil.copy(extension, installed)
+    shutil.copy(packages / "duckdb_cli/duckdb", debian.root / "usr/local/bin")
+    (debian.root / "etc/hosts").write_text("127.0.0.1 localhost\n")
+    (debian.root / "credentials").mkdir()
+    (debian.root / "credentials/token").write_text("a-token-for-the-package\n")
+    debian.run("chown", "nobody:nogroup", "/credentials/token")
+    debian.run("chmod", "400", "/credentials/token")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    unit = (debian.root / "usr/lib/systemd/system/loom-serve@.service").read_text()
+    [start] = re.findall("^ExecStart=(.*)$", unit, re.MULTILINE)
+    words = start.replace("%i", str(port)).replace("${CREDENTIALS_DIRECTORY}", "/credentials").split()
+    # The group reads the records, and the user owns none of them.
+    with subprocess.Popen(debian.command(*words, user="nobody:loom"), stderr=subprocess.PIPE, text=True) as host:
+        log = []
+        while f" at quack:localhost:{port}" not in "".join(log):
+            log.append(host.stderr.readline())
+            assert log[-1], log
+        sql = f"""LOAD '/usr/local/lib/loom/httpfs.duckdb_extension'; LOAD '/usr/local/lib/loom/quack.duckdb_extension';
+            FROM quack_query('quack:localhost:{port}', 'SELECT count(*) FROM host_scan(''served'')', token := 'a-token-for-the-package')"""
+        asked = debian.run("/usr/local/bin/duckdb", "-unsigned", "-no-init", "-noheader", "-csv", "-c", sql, user="nobody:nogroup")
+        host.terminate()
+        assert host.wait() == 0
+    assert asked.strip() == str(ROWS)
 
 
 def test_a_removed_package_leaves_the_records_and_a_purged_one_no_configuration(debian: Debian) -> None:

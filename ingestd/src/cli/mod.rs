@@ -13,6 +13,7 @@ mod index;
 mod load;
 mod record;
 mod run;
+mod serve;
 mod service;
 mod source;
 mod status;
@@ -40,6 +41,7 @@ enum Command {
     Load(load::Args),
     Record(record::Args),
     Explore(explore::Args),
+    Serve(serve::Args),
     Export(export::Args),
     Archive(archive::Args),
     Source(source::Args),
@@ -49,6 +51,7 @@ enum Command {
     Check(check::Args),
     Validate(validate::Args),
     Generate(generate::Args),
+    Confined(serve::ConfinedArgs),
 }
 
 impl Command {
@@ -59,6 +62,7 @@ impl Command {
             Command::Load(args) => args.run(),
             Command::Record(args) => args.run(),
             Command::Explore(args) => args.run(),
+            Command::Serve(args) => args.run(),
             Command::Export(args) => args.run(),
             Command::Archive(args) => args.run(),
             Command::Source(args) => args.run(),
@@ -68,6 +72,7 @@ impl Command {
             Command::Check(args) => args.run(),
             Command::Validate(args) => args.run(),
             Command::Generate(args) => args.run(),
+            Command::Confined(args) => args.run(),
         }
     }
 }

@@ -48,13 +48,14 @@ impl Args {
         let config = load_config(self.config.as_deref())?;
         let daemon = Daemon::start(&self.dir, &config, self.accept_clock)?;
         tracing::info!("listening on {}/ingest.sock", self.dir.display());
-        service::ready(&daemon);
+        let recording = format!("recording into {}", self.dir.display());
+        service::ready(&recording);
         loop {
             match signals.recv_timeout(CHECK) {
                 Ok(SIGHUP) => {
                     service::reloading();
                     reload(&daemon, self.config.as_deref())?;
-                    service::ready(&daemon);
+                    service::ready(&recording);
                 }
                 Ok(_) => break,
                 Err(RecvTimeoutError::Timeout) if daemon.is_alive() => {

@@ -1,4 +1,4 @@
-//! What systemd learns from a daemon that runs as a service of `Type=notify`; `run` calls it.
+//! What systemd learns from a service of `Type=notify`; `run` and `serve` call it.
 //!
 //! Where the variable NOTIFY_SOCKET is not set, nobody listens and nothing is sent. The watchdog is fed only after the writer thread has
 //! answered: a daemon that no longer writes is restarted.
@@ -6,10 +6,9 @@
 use ingestd::daemon::Daemon;
 use sd_notify::NotifyState;
 
-/// The daemon listens, or has read its configuration again.
-pub(super) fn ready(daemon: &Daemon) {
-    let status = format!("recording into {}", daemon.dir().display());
-    notify(&[NotifyState::Ready, NotifyState::Status(&status)]);
+/// It listens, or has read its configuration again; `status` says in words what it does.
+pub(super) fn ready(status: &str) {
+    notify(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
 /// SIGHUP came; [`ready`] follows.

@@ -14,10 +14,10 @@ use loom_engine::schema::{
 };
 use rustix::process::Signal;
 
-use super::child::{Line, Program, Stream, send_lines};
 use super::outlet::Outlet;
 use super::rows::{Rows, store};
 use super::{Capture, Ending};
+use crate::child::{Line, Program, Stream, send_lines};
 use crate::input::{Format, LoadOptions};
 use crate::protocol::Shape;
 use crate::wall_clock;
@@ -44,7 +44,10 @@ pub fn command(
 ) -> anyhow::Result<Box<dyn Capture>> {
     let (program, args) = words.split_first().context("no program is given")?;
     let mut command = Command::new(program);
-    command.args(args).stdout(Stdio::piped());
+    command
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
     match format {
         OutputFormat::Lines => {
             command.stderr(Stdio::piped());

@@ -4,7 +4,6 @@
 //! connection of its own to the daemon, until it ends by itself or the recording stops; what it took by then is stored.
 
 mod blockio;
-mod child;
 mod command;
 mod drainer;
 mod outlet;

@@ -12,11 +12,11 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
 use loom_engine::schema::SourceDef;
 use rustix::process::Signal;
 
-use super::child::{Line, Program, Stream, send_lines};
 use super::outlet::Outlet;
 use super::packet_counts::PacketCounts;
 use super::rows::{Rows, store};
 use super::{Capture, Ending};
+use crate::child::{Line, Program, Stream, send_lines};
 use crate::input::{Format, LoadOptions};
 
 /// How long the capture waits for packets before it looks for other things to do.
@@ -58,7 +58,10 @@ impl Packets {
             command.args(["-i", interface]);
         }
         command.arg("--").args(&self.filter);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let why = ", which captures packets; install the package 'tcpdump'";
         let mut program = Program::start(&mut command, why)?;
         let (sender, messages) = unbounded();

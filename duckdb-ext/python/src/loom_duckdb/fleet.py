@@ -1,4 +1,4 @@
-"""Questions to many hosts at once, each a Loom directory that `sql/serve.sh` serves by Quack.
+"""Questions to many hosts at once, each a Loom directory that `ingestd serve` serves by Quack.
 
 A question is SQL text over `host_scan` and its kin. It goes to all hosts at the same time, each prunes its own data, and the answers
 come back with the column `host`. A host that fails is named: in an error, or in the answer's `missing`. It is never left out in silence.
@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,10 @@ import duckdb
 import pyarrow
 
 from loom_duckdb.connection import quoted
-from loom_duckdb.merge import Rank, differences, merged_aggregate, merged_quantiles, wanted_bins
+from loom_duckdb.merge import Bin, differences, merged_aggregate, merged_quantiles, wanted_bins
 from loom_duckdb.parameters import constant, identifier, parameters
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class FleetError(RuntimeError):
@@ -127,11 +129,13 @@ class Fleet:
         index: str,
         quantiles: Sequence[float],
         *,
+        bucket: str | None = None,
         t_from: datetime | None = None,
         t_to: datetime | None = None,
     ) -> Answer:
         """Return exact quantiles of an index over the records of all hosts: a row each, with the columns `quantile` and `value`.
 
+        With `bucket`, such as `"1 minute"`, a row for each quantile of each bucket that has records, with the column `bucket` before.
         Three rounds at fixed positions: what the hosts define, their bins, and the values of the bins that hold the ranks. Raises
         FleetError where hosts define the index in different ways.
         """
@@ -139,23 +143,25 @@ class Fleet:
             raise FleetError(f"the quantile {wrong[0]} is not between 0 and 1")
         described = self._describe(source, index)
         window = {"t_from": t_from, "t_to": t_to}
+        start = "NULL::BIGINT" if bucket is None else "epoch_us(bucket)"
         names, missing = list(described.hosts), described.missing
         while True:
             bins, found = self._ask(
                 lambda host: (
-                    "SELECT lower, upper, count FROM "
-                    f"host_histogram({quoted(source)}, {quoted(index)}{parameters({**window, 'at': described.position(host)})})"
+                    f"SELECT {start} AS bucket, lower, upper, count FROM host_histogram({quoted(source)}, {quoted(index)}"
+                    f"{parameters({**window, 'bucket': bucket, 'at': described.position(host)})})"
                 ),
                 names,
                 missing,
             )
-            ranks = wanted_bins(self._connection, bins.table, quantiles)
-            if not ranks:
-                return Answer(pyarrow.table({"quantile": list(quantiles), "value": [None] * len(quantiles)}), bins.missing)
-            by_value = functools.partial(_values, source, index, described, ranks, window)
+            wanted, chosen = wanted_bins(self._connection, bins.table, quantiles)
+            if not chosen:
+                return Answer(_without_values(quantiles, bucket is not None), bins.missing)
+            by_value = functools.partial(_values, source, index, described, chosen, bucket, window)
             values, answered = self._ask(by_value, found, bins.missing)
             if answered == found:
-                return Answer(merged_quantiles(self._connection, ranks, values.table), values.missing)
+                merged = merged_quantiles(self._connection, wanted, values.table)
+                return Answer(merged if bucket is not None else merged.drop_columns(["bucket"]), values.missing)
             # A host failed between the rounds: the ranks are those of the others.
             names, missing = answered, values.missing
 
@@ -245,18 +251,33 @@ class _Described:
         return next(definition[0] for _, _, definition in self.hosts.values() if definition is not None)
 
 
-def _values(source: str, index: str, described: _Described, ranks: Sequence[Rank], window: Mapping[str, Any], host: str) -> str:
-    """Write the question to a host for how often each value of the wanted bins occurs."""
+def _values(
+    source: str, index: str, described: _Described, bins: Sequence[Bin], bucket: str | None, window: Mapping[str, Any], host: str
+) -> str:
+    """Write the question to a host for how often each value of the wanted bins occurs, in the buckets where they are wanted."""
+    # Buckets are aligned to UTC, whatever the host's time zone.
+    start = "NULL::BIGINT" if bucket is None else f"epoch_us(time_bucket({quoted(bucket)}::INTERVAL, make_timestamp(epoch_us(ts))))"
     parts = []
-    for lower, upper in sorted({(rank.lower, rank.upper) for rank in ranks}, key=str):
-        options = {**window, "index": index, "v_min": lower, "v_max": upper}
-        scan = f"host_scan({quoted(source)}{parameters({**options, 'at': described.position(host)})})"
-        bounds = [f"value >= {constant(lower)}"] * (lower is not None) + [f"value < {constant(upper)}"] * (upper is not None)
-        inside = " AND ".join(bounds) or "true"
+    for number, (lower, upper, buckets) in enumerate(bins):
+        options = {**window, "index": index, "v_min": lower, "v_max": upper, "at": described.position(host)}
+        conditions = [f"value >= {constant(lower)}"] * (lower is not None) + [f"value < {constant(upper)}"] * (upper is not None)
+        if bucket is not None:
+            starts = sorted(each for each in buckets if each is not None)
+            conditions.append(f"bucket IN ({', '.join(map(str, starts))})")
+            options["t_from"] = max(filter(None, [window["t_from"], EPOCH + timedelta(microseconds=starts[0])]))
+        scan = f"host_scan({quoted(source)}{parameters(options)})"
         parts.append(
-            f"SELECT value, count(*) AS n FROM (SELECT {identifier(described.field)} AS value FROM {scan}) WHERE {inside} GROUP BY value"
+            f"SELECT {number} AS bin, bucket, value, count(*) AS n FROM (SELECT {start} AS bucket, {identifier(described.field)} AS value "
+            f"FROM {scan}) WHERE {' AND '.join(conditions) or 'true'} GROUP BY ALL"
         )
     return " UNION ALL ".join(parts)
+
+
+def _without_values(quantiles: Sequence[float], by_bucket: bool) -> pyarrow.Table:
+    """Return the quantiles of no records: NULL, and no row where there are buckets."""
+    kept = [] if by_bucket else list(quantiles)
+    columns = {"quantile": pyarrow.array(kept, pyarrow.float64()), "value": [None] * len(kept)}
+    return pyarrow.table(({"bucket": pyarrow.array([], pyarrow.timestamp("us", "UTC"))} if by_bucket else {}) | columns)
 
 
 def _definition(way: tuple[Any, ...]) -> str:
@@ -271,9 +292,14 @@ def _reason(error: duckdb.Error) -> str:
 
 def load_statement(extension: str) -> str:
     """Load an extension of DuckDB: from PyPI's package of this version if it is installed, else from DuckDB's own folder."""
+    file = extension_file(extension)
+    return f"LOAD {extension if file is None else quoted(str(file))}"
+
+
+def extension_file(extension: str) -> Path | None:
+    """Return the file of an extension in PyPI's package of this version; None if it is not installed."""
     package = importlib.util.find_spec(f"duckdb_extension_{extension}")
-    if package is not None and package.origin is not None:
-        files = sorted(Path(package.origin).parent.glob(f"extensions/v{duckdb.__version__}/{extension}.duckdb_extension"))
-        if files:
-            return f"LOAD {quoted(str(files[0]))}"
-    return f"LOAD {extension}"
+    if package is None or package.origin is None:
+        return None
+    files = sorted(Path(package.origin).parent.glob(f"extensions/v{duckdb.__version__}/{extension}.duckdb_extension"))
+    return files[0] if files else None

@@ -12,13 +12,12 @@ import duckdb
 import pyarrow
 
 
-class Rank(NamedTuple):
-    """A quantile, the half-open bin that holds its value, and the value's rank in the bin, from 1."""
+class Bin(NamedTuple):
+    """A half-open bin that holds values of ranks, and the buckets in which it does: [None] where there are no buckets."""
 
-    quantile: float
     lower: Any
     upper: Any
-    rank: int
+    buckets: list[int | None]
 
 
 def merged_aggregate(connection: duckdb.DuckDBPyConnection, rows: pyarrow.Table, by_bucket: bool) -> pyarrow.Table:
@@ -26,50 +25,60 @@ def merged_aggregate(connection: duckdb.DuckDBPyConnection, rows: pyarrow.Table,
     key, order = ("bucket, ", " GROUP BY bucket ORDER BY bucket") if by_bucket else ("", "")
     return _ask(
         connection,
-        rows,
         f"""SELECT {key}sum(count)::BIGINT AS count, sum(sum) AS sum, min(min) AS min, max(max) AS max,
             sum(sum) / sum(count) AS avg FROM answers{order}""",
+        answers=rows,
     )
 
 
-def wanted_bins(connection: duckdb.DuckDBPyConnection, bins: pyarrow.Table, quantiles: Sequence[float]) -> list[Rank]:
-    """Return where each quantile lies in the merged bins; an empty list if there is no value.
+def wanted_bins(connection: duckdb.DuckDBPyConnection, bins: pyarrow.Table, quantiles: Sequence[float]) -> tuple[pyarrow.Table, list[Bin]]:
+    """Return where each quantile of each bucket lies in the merged bins, and these bins; none for a bucket without values.
 
-    The rank among all values is max(1, ceil(q * n)), where q is the decimal that is written, as in loom_aggregate: 0.07 of 100 is 7, and
-    the product of doubles is more.
+    `bins` has `bucket` in microseconds since 1970 (NULL where there are no buckets), `lower`, `upper` and `count`. The table has `bucket`,
+    `quantile`, `bin` (a position in the list), and `rank`, that of the value in its bin, from 1. The rank among all values of a bucket is
+    max(1, ceil(q * n)), where q is the decimal that is written, as in loom_aggregate: 0.07 of 100 is 7, and the product of doubles is more.
     """
-    total = _ask(connection, bins, "SELECT sum(count)::BIGINT AS total FROM answers").to_pylist()[0]["total"]
-    if not total:
-        return []
-    ranks = [max(1, math.ceil(Fraction(str(q)) * total)) for q in quantiles]
-    rows = _ask(
+    totals = _ask(connection, "SELECT bucket, sum(count)::BIGINT AS total FROM answers GROUP BY bucket HAVING total > 0", answers=bins)
+    exact = [(float(q), Fraction(str(q))) for q in quantiles]
+    ranks = [
+        {"bucket": row["bucket"], "quantile": quantile, "rank": max(1, math.ceil(fraction * row["total"]))}
+        for row in totals.to_pylist()
+        for quantile, fraction in exact
+    ]
+    wanted = _ask(
         connection,
-        bins,
-        f"""WITH merged AS (SELECT lower, upper, sum(count)::BIGINT AS n FROM answers GROUP BY lower, upper),
-                counted AS (SELECT *, sum(n) OVER (ORDER BY lower NULLS FIRST)::BIGINT AS reached FROM merged),
-                wanted AS (SELECT unnest({[float(q) for q in quantiles]}::DOUBLE[]) AS quantile, unnest({ranks}::BIGINT[]) AS rank)
-            SELECT quantile, lower, upper, rank - (reached - n) AS rank
-            FROM wanted, counted WHERE rank > reached - n AND rank <= reached ORDER BY quantile""",
+        """WITH merged AS (SELECT bucket, lower, upper, sum(count)::BIGINT AS n FROM answers GROUP BY ALL),
+                counted AS (SELECT *, sum(n) OVER (PARTITION BY bucket ORDER BY lower NULLS FIRST)::BIGINT AS reached FROM merged)
+            SELECT ranks.bucket, quantile, dense_rank() OVER (ORDER BY lower NULLS FIRST, upper) - 1 AS bin, rank - (reached - n) AS rank,
+                lower, upper
+            FROM ranks JOIN counted ON counted.bucket IS NOT DISTINCT FROM ranks.bucket AND rank > reached - n AND rank <= reached
+            ORDER BY ranks.bucket, quantile""",
+        answers=bins,
+        ranks=pyarrow.Table.from_pylist(
+            ranks, pyarrow.schema([("bucket", pyarrow.int64()), ("quantile", pyarrow.float64()), ("rank", pyarrow.int64())])
+        ),
     )
-    return [Rank(**row) for row in rows.to_pylist()]
+    chosen = "SELECT lower, upper, list(DISTINCT bucket) AS buckets FROM answers GROUP BY bin, lower, upper ORDER BY bin"
+    found = _ask(connection, chosen, answers=wanted)
+    return wanted.drop_columns(["lower", "upper"]), [Bin(**row) for row in found.to_pylist()]
 
 
-def merged_quantiles(connection: duckdb.DuckDBPyConnection, ranks: Sequence[Rank], values: pyarrow.Table) -> pyarrow.Table:
-    """Pick each rank's value from the values of its bin on all hosts."""
-    merged = _ask(connection, values, "SELECT value, sum(n)::BIGINT AS n FROM answers GROUP BY value ORDER BY value").to_pylist()
-    return pyarrow.Table.from_pylist([{"quantile": rank.quantile, "value": _pick(rank, merged)} for rank in ranks])
-
-
-def _pick(rank: Rank, values: Sequence[Mapping[str, Any]]) -> Any:
-    left = rank.rank
-    for row in values:
-        # NaN is the greatest value, so it is in the uppermost bin only.
-        if (rank.lower is not None and row["value"] < rank.lower) or (rank.upper is not None and not row["value"] < rank.upper):
-            continue
-        left -= row["n"]
-        if left <= 0:
-            return row["value"]
-    raise AssertionError(f"the bins of {rank} have more values than the hosts returned: {left} are missing")
+def merged_quantiles(connection: duckdb.DuckDBPyConnection, wanted: pyarrow.Table, values: pyarrow.Table) -> pyarrow.Table:
+    """Pick each rank's value from the values of its bin on all hosts: `bin`, `bucket`, `value`, and how often as `n`."""
+    found = _ask(
+        connection,
+        """WITH merged AS (SELECT bin, bucket, value, sum(n)::BIGINT AS n FROM answers GROUP BY ALL),
+                counted AS (SELECT *, sum(n) OVER (PARTITION BY bin, bucket ORDER BY value)::BIGINT AS reached FROM merged)
+            SELECT make_timestamptz(wanted.bucket) AS bucket, quantile, value
+            FROM wanted JOIN counted ON counted.bin = wanted.bin AND counted.bucket IS NOT DISTINCT FROM wanted.bucket
+                AND rank > reached - n AND rank <= reached
+            ORDER BY wanted.bucket, quantile""",
+        answers=values,
+        wanted=wanted,
+    )
+    if len(found) != len(wanted):
+        raise AssertionError(f"the hosts' bins have more values than they returned: of {len(wanted)} quantiles {len(found)} were found")
+    return found
 
 
 def differences(fields: Mapping[str, str], columns: Sequence[str] | None) -> list[str]:
@@ -90,7 +99,8 @@ def differences(fields: Mapping[str, str], columns: Sequence[str] | None) -> lis
     return found
 
 
-def _ask(connection: duckdb.DuckDBPyConnection, answers: pyarrow.Table, question: str) -> pyarrow.Table:
+def _ask(connection: duckdb.DuckDBPyConnection, question: str, **tables: pyarrow.Table) -> pyarrow.Table:
     with connection.cursor() as cursor:
-        cursor.register("answers", answers)
+        for name, table in tables.items():
+            cursor.register(name, table)
         return cursor.execute(question).to_arrow_table()

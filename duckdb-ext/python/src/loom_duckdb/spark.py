@@ -1,4 +1,4 @@
-"""Loom as a data source of Spark 4: directories that the executors see, or hosts that `sql/serve.sh` serves.
+"""Loom as a data source of Spark 4: directories that the executors see, or hosts that `ingestd serve` serves.
 
     from loom_duckdb.spark import LoomDataSource
 

@@ -1,8 +1,8 @@
-//! A program that a capture runs: its lines, signals to it, and its end.
+//! A program that this one runs: its lines, signals to it, and its end. `record` runs captures so, `serve` DuckDB.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,30 +20,30 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where a line was written.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum Stream {
+pub(crate) enum Stream {
     Output = 1,
     Errors = 2,
 }
 
 /// A line of a program, without its end.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
-    pub(super) stream: Stream,
-    pub(super) at: Timestamp,
-    pub(super) text: String,
+pub(crate) struct Line {
+    pub(crate) stream: Stream,
+    pub(crate) at: Timestamp,
+    pub(crate) text: String,
 }
 
-/// A program that runs, in a process group of its own: Ctrl-C is for the recording, which then ends the program. One that is dropped is
+/// A program that runs, in a process group of its own: Ctrl-C is for this process, which then ends the program. One that is dropped is
 /// ended.
-pub(super) struct Program {
+pub(crate) struct Program {
     child: Child,
     is_over: bool,
 }
 
 impl Program {
     /// Starts a program; `purpose` follows its name in the message that it cannot be.
-    pub(super) fn start(command: &mut Command, purpose: &str) -> anyhow::Result<Program> {
-        command.stdin(Stdio::null()).process_group(0);
+    pub(crate) fn start(command: &mut Command, purpose: &str) -> anyhow::Result<Program> {
+        command.process_group(0);
         let name = command.get_program().to_string_lossy().into_owned();
         let child = command
             .spawn()
@@ -54,18 +54,28 @@ impl Program {
         })
     }
 
+    /// Its standard input, which is piped; once.
+    pub(crate) fn input(&mut self) -> ChildStdin {
+        self.child.stdin.take().expect("the input is piped")
+    }
+
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Its standard output, which is piped; once.
-    pub(super) fn output(&mut self) -> ChildStdout {
+    pub(crate) fn output(&mut self) -> ChildStdout {
         self.child.stdout.take().expect("the output is piped")
     }
 
     /// Its standard error, which is piped; once.
-    pub(super) fn errors(&mut self) -> ChildStderr {
+    pub(crate) fn errors(&mut self) -> ChildStderr {
         self.child.stderr.take().expect("the errors are piped")
     }
 
     /// Sends a signal to it and to those that it started.
-    pub(super) fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         // Until it has been waited for, its id is its own.
         if let Some(pid) = pid.filter(|_| !self.is_over) {
@@ -75,14 +85,14 @@ impl Program {
     }
 
     /// Waits until it ends.
-    pub(super) fn wait(&mut self) -> anyhow::Result<ExitStatus> {
+    pub(crate) fn wait(&mut self) -> anyhow::Result<ExitStatus> {
         let status = self.child.wait().context("cannot wait for a program")?;
         self.is_over = true;
         Ok(status)
     }
 
     /// Waits until it ends, since it was asked to. One that does not is killed.
-    pub(super) fn wait_a_little(&mut self) -> anyhow::Result<ExitStatus> {
+    pub(crate) fn wait_a_little(&mut self) -> anyhow::Result<ExitStatus> {
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
             if let Some(status) = self.child.try_wait().context("cannot wait for a program")? {
@@ -107,7 +117,7 @@ impl Drop for Program {
 }
 
 /// Sends the lines of a pipe until it ends or nobody takes them.
-pub(super) fn send_lines(
+pub(crate) fn send_lines(
     pipe: impl Read + Send + 'static,
     stream: Stream,
     sender: Sender<Line>,

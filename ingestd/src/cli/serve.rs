@@ -1,0 +1,103 @@
+//! `ingestd serve`: a Loom directory for DuckDBs elsewhere, in the foreground until a signal; and `confined`, in which its DuckDB runs.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ingestd::config::ByteSize;
+use ingestd::serve::{Confined, Host, Listen, Options, State, supervise};
+
+use super::run::{catch_signals, log_to_stderr};
+use super::service;
+
+/// Serve a Loom directory to other hosts
+///
+/// DuckDBs elsewhere can then ask questions about DIR with the token, and do nothing else. A DuckDB of your own serves it by its extensions
+/// quack and httpfs, under supervision: a server that ends is started again. It runs in the foreground until SIGTERM or SIGINT, and logs to
+/// standard error.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Example:
+  (umask 077; head -c 24 /dev/urandom | base64 > token)
+  ingestd serve /var/lib/loom --listen localhost:9494 --token-file token")]
+pub struct Args {
+    /// Loom directory
+    dir: PathBuf,
+    /// Address on loopback, and port; TLS needs a proxy before it
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Listen,
+    /// File whose first line is the token, at least 16 characters; other users must not be able to open it
+    #[arg(long, value_name = "FILE")]
+    token_file: PathBuf,
+    /// DuckDB's command line, of a version that has Quack; without it, 'duckdb' of PATH
+    #[arg(long, value_name = "PATH")]
+    duckdb: Option<PathBuf>,
+    /// Folder with loom.duckdb_extension, quack.duckdb_extension and httpfs.duckdb_extension, or some; repeatable. Without it, Loom's is that of
+    /// the package, and the others are those that DuckDB has installed
+    #[arg(long, value_name = "DIR")]
+    extensions: Vec<PathBuf>,
+    /// Memory for all questions together
+    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    memory: ByteSize,
+    /// Threads that compute
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: u32,
+    /// CPU seconds that the server may take without a second of rest; then it is started again
+    #[arg(long, value_name = "SECONDS", default_value_t = 1800, value_parser = clap::value_parser!(u64).range(1..))]
+    cpu_seconds: u64,
+}
+
+impl Args {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        log_to_stderr();
+        let signals = catch_signals()?;
+        let host = Host::prepare(Options {
+            dir: self.dir,
+            listen: self.listen,
+            token_file: self.token_file,
+            duckdb: self.duckdb,
+            extensions: self.extensions,
+            memory: self.memory,
+            threads: self.threads,
+            cpu_busy_max: Duration::from_secs(self.cpu_seconds),
+        })?;
+        let serving = format!(
+            "serving {} at {}",
+            host.options().dir.display(),
+            host.options().listen.uri()
+        );
+        supervise(&host, &signals, |state| match state {
+            State::Serves => service::ready(&serving),
+            State::Restarts => service::ready("starting again"),
+        })?;
+        service::stopping();
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Run a program that ends with its parent; `ingestd serve` starts DuckDB so
+#[derive(clap::Args)]
+#[command(hide = true)]
+pub struct ConfinedArgs {
+    /// Process id of the parent
+    #[arg(long)]
+    parent: u32,
+    /// Limit of the private memory, in bytes
+    #[arg(long, value_name = "BYTES")]
+    data: u64,
+    /// The program and its arguments
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+impl ConfinedArgs {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let confined = Confined {
+            parent: self.parent,
+            data_bytes: self.data,
+            command: self.command,
+        };
+        match confined.exec()? {}
+    }
+}

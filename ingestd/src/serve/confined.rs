@@ -1,0 +1,66 @@
+//! A program that replaces this process, with limits that its parent cannot give it from outside.
+//!
+//! `ingestd serve` starts DuckDB so, by the hidden subcommand `confined`. The kernel kills it when its parent ends, however that ends; its
+//! memory has a limit; and it gets what the recording leaves of the CPU.
+
+use std::convert::Infallible;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use anyhow::{Context, bail};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, getppid, nice, set_parent_process_death_signal, setrlimit,
+};
+
+/// Of 19: others compute first.
+const NICE: i32 = 10;
+
+/// What `ingestd confined` is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Confined {
+    /// Process id of the parent that asks.
+    pub parent: u32,
+    /// Of private memory that can be written: heap and stacks. Reserved address space does not count.
+    pub data_bytes: u64,
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+}
+
+impl Confined {
+    /// How to start the program as a child.
+    ///
+    /// The child lives as long as the thread that starts it: call it on the main thread.
+    pub(super) fn as_child(&self) -> Command {
+        // Also if the program has been replaced on disk meanwhile.
+        let mut command = Command::new("/proc/self/exe");
+        command
+            .args(["confined", "--parent", &self.parent.to_string()])
+            .args(["--data", &self.data_bytes.to_string()])
+            .arg("--")
+            .args(&self.command);
+        command
+    }
+
+    /// Becomes the program.
+    pub fn exec(&self) -> anyhow::Result<Infallible> {
+        set_parent_process_death_signal(Some(Signal::KILL))
+            .context("cannot bind the program's life to its parent's")?;
+        let parent = getppid().map(|pid| Pid::as_raw(Some(pid)));
+        if parent.and_then(|pid| u32::try_from(pid).ok()) != Some(self.parent) {
+            bail!(
+                "the parent {} has ended; 'ingestd serve' starts this",
+                self.parent
+            );
+        }
+        let limit = Rlimit {
+            current: Some(self.data_bytes),
+            maximum: Some(self.data_bytes),
+        };
+        setrlimit(Resource::Data, limit).context("cannot limit the memory")?;
+        nice(NICE).context("cannot lower the priority")?;
+        let (program, args) = self.command.split_first().context("no program is given")?;
+        let error = Command::new(program).args(args).exec();
+        Err(error).with_context(|| format!("cannot run '{}'", OsStr::display(program)))
+    }
+}

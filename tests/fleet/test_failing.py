@@ -1,0 +1,173 @@
+"""Hosts that are dead, silent, of another version, or not the right ones: what their clients see."""
+
+import json
+import os
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+
+import duckdb
+import pytest
+
+import loom_duckdb
+
+from conftest import TOKEN, CountingProxy, Host, cpu_ticks, free_port, serve
+from daemon import until
+
+
+def test_a_dead_host_is_named_or_missing_in_the_answer_and_answers_after_a_restart(
+    pair: dict[str, Host], directories: dict[str, Path], tmp_path: Path
+) -> None:
+    mortal = Host(directories["right"], tmp_path, free_port())
+    hosts = {"left": pair["left"].address, "mortal": mortal.address}
+    strict, lenient = loom_duckdb.Fleet(hosts, TOKEN), loom_duckdb.Fleet(hosts, TOKEN, allow_missing=True)
+    before = strict.quantiles("request", "latency_us", [0.5, 0.9999]).table
+    mortal.kill()
+    with pytest.raises(loom_duckdb.FleetError, match=rf"no answer from mortal \({mortal.address}\): .*; Fleet"):
+        strict.sql("FROM host_snapshot()")
+    with pytest.raises(duckdb.Error, match=f"localhost:{mortal.port}"):
+        mortal.ask("SELECT 1")
+    partly = lenient.quantiles("request", "latency_us", [0.5, 0.9999])
+    alone = loom_duckdb.Fleet({"left": pair["left"].address}, TOKEN).quantiles("request", "latency_us", [0.5, 0.9999])
+    assert list(partly.missing) == ["mortal"]
+    assert partly.table == alone.table
+    again = Host(directories["right"], tmp_path, mortal.port)
+    assert strict.quantiles("request", "latency_us", [0.5, 0.9999]).table == before
+    assert mortal.ask("SELECT 2") == [(2,)]
+    again.stop()
+
+
+def test_a_host_that_is_killed_in_mid_query_is_named_and_its_next_server_answers(
+    pair: dict[str, Host], directories: dict[str, Path], tmp_path: Path
+) -> None:
+    mortal = Host(directories["right"], tmp_path, free_port())
+    fleet = loom_duckdb.Fleet({"left": pair["left"].address, "mortal": mortal.address}, TOKEN, allow_missing=True)
+    # Compares 400,000 records with as many on the host that dies, and a few on the other.
+    many = "host_scan('request')"
+    question = f"""SELECT count(*) AS n FROM {many} AS a, (SELECT id FROM {many} WHERE {{}}) AS b WHERE a.id + b.id = -1"""
+    names = {"left": "id < 10", "mortal": "true"}
+    answers: list[loom_duckdb.Answer] = []
+    asking = threading.Thread(target=lambda: answers.append(fleet._ask(lambda name: question.format(names[name]), list(names))[0]))
+    server = mortal.server()
+    idle = cpu_ticks(server)
+    asking.start()
+    until(lambda: cpu_ticks(server) > idle + 20)
+    os.kill(server, 9)
+    asking.join(30)
+    assert not asking.is_alive()
+    assert list(answers[0].missing) == ["mortal"]
+    assert "silent" not in answers[0].missing["mortal"]
+    assert answers[0].table.to_pylist() == [{"host": "left", "n": 0}]
+    mortal.await_line(f"at {mortal.address}")
+    assert fleet.sql("SELECT count(*) AS n FROM host_scan('request')").table["n"].to_pylist() == [400_000, 400_000]
+    mortal.stop()
+
+
+def forge_version(directory: Path, version: int) -> None:
+    """Write another format version into `loom.json` and its copy, with the checksum that it has."""
+    for name in ("loom.json", "loom.json.copy"):
+        content = json.loads((directory / name).read_text())
+        del content["checksum"]
+        content["format"] = version
+        content["checksum"] = crc32c(json.dumps(content, separators=(",", ":")).encode())
+        (directory / name).with_suffix(".new").write_text(json.dumps(content, indent=2) + "\n")
+        (directory / name).with_suffix(".new").rename(directory / name)
+
+
+def crc32c(data: bytes) -> int:
+    """Return the checksum of FORMAT.md."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ 0x82F63B78 * (crc & 1)
+    return crc ^ 0xFFFFFFFF
+
+
+def test_a_directory_of_another_format_version_is_not_served(directories: dict[str, Path], tmp_path: Path) -> None:
+    copy = shutil.copytree(directories["left"], tmp_path / "copy.loom")
+    found = json.loads((copy / "loom.json").read_text())["format"]
+    forge_version(copy, found + 1)
+    with serve(copy, tmp_path, free_port()) as process:
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert f"copy.loom/loom.json has format version {found + 1}, this build reads version {found}; use the Loom that wrote it" in said
+
+
+def test_a_host_whose_directory_got_another_format_version_is_named_with_versions_and_remedy(
+    pair: dict[str, Host], directories: dict[str, Path], tmp_path: Path
+) -> None:
+    copy = shutil.copytree(directories["right"], tmp_path / "copy.loom")
+    found = json.loads((copy / "loom.json").read_text())["format"]
+    host = Host(copy, tmp_path, free_port())
+    hosts = {"left": pair["left"].address, "newer": host.address}
+    assert loom_duckdb.Fleet(hosts, TOKEN).aggregate("request", "latency_us").table["count"].to_pylist() == [800_000]
+    forge_version(copy, found + 1)
+    said = rf"no answer from newer .*has format version {found + 1}, this build reads version {found}; use the Loom that wrote it"
+    with pytest.raises(loom_duckdb.FleetError, match=said):
+        loom_duckdb.Fleet(hosts, TOKEN).aggregate("request", "latency_us")
+    answer = loom_duckdb.Fleet(hosts, TOKEN, allow_missing=True).aggregate("request", "latency_us")
+    assert list(answer.missing) == ["newer"]
+    assert answer.table["count"].to_pylist() == [400_000]
+    host.stop()
+
+
+def test_a_host_that_stays_silent_is_named_after_the_timeout(pair: dict[str, Host]) -> None:
+    proxy = CountingProxy(pair["left"].port)
+    proxy.silent.set()
+    fleet = loom_duckdb.Fleet(
+        {"left": pair["left"].address, "slow": f"quack:localhost:{proxy.port}"}, TOKEN, allow_missing=True, timeout_s=2
+    )
+    answer = fleet.sql("SELECT 1 AS one")
+    assert answer.missing == {"slow": "silent for 2 s"}
+    assert answer.table.to_pylist() == [{"host": "left", "one": 1}]
+
+
+def test_a_wrong_token_of_one_host_is_named(pair: dict[str, Host]) -> None:
+    hosts = {name: host.address for name, host in pair.items()}
+    fleet = loom_duckdb.Fleet(hosts, {"left": TOKEN, "right": "another-token-of-the-same-kind"})
+    with pytest.raises(loom_duckdb.FleetError, match=r"no answer from right .*: Invalid Input Error: Authentication failed"):
+        fleet.sql("SELECT 1")
+    with pytest.raises(loom_duckdb.FleetError, match="no token for right; give token="):
+        loom_duckdb.Fleet(hosts, {"left": TOKEN})
+
+
+def certificate(place: Path) -> tuple[Path, Path]:
+    """Make a certificate for localhost, and its key."""
+    key, made = place / "key.pem", place / "certificate.pem"
+    request = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", made, "-days", "2",
+               "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]  # fmt: skip
+    subprocess.run(request, check=True, capture_output=True)
+    return made, key
+
+
+@pytest.mark.skipif("CI" not in os.environ and not Path("/usr/bin/stunnel4").exists(), reason="stunnel4 is missing")
+def test_tls_by_stunnel_encrypts_and_only_a_trusted_certificate_is_accepted(pair: dict[str, Host], tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    made, key = certificate(tmp_path)
+    stranger, _ = certificate(tmp_path / "other")
+    port = free_port()
+    # As SECURITY.md has it.
+    settings = (
+        f"foreground = yes\npid =\n[loom]\naccept = 127.0.0.1:{port}\nconnect = 127.0.0.1:{pair['left'].port}\ncert = {made}\nkey = {key}\n"
+    )
+    (tmp_path / "stunnel.conf").write_text(settings)
+    with subprocess.Popen(["stunnel4", tmp_path / "stunnel.conf"], stderr=subprocess.DEVNULL) as tunnel:
+        try:
+            hosts = {"left": f"quack:localhost:{port}"}
+            fleet = loom_duckdb.Fleet(hosts, TOKEN, tls=True, ca_cert_file=str(made))
+
+            def answers() -> bool:
+                try:
+                    return fleet.sql("SELECT 1 AS one").table.to_pylist() == [{"host": "left", "one": 1}]
+                except loom_duckdb.FleetError:
+                    return False
+
+            until(answers)
+            with pytest.raises(loom_duckdb.FleetError, match="no answer from left"):
+                loom_duckdb.Fleet(hosts, TOKEN, tls=True, ca_cert_file=str(stranger)).sql("SELECT 1")
+            with pytest.raises(loom_duckdb.FleetError, match="no answer from left"):
+                loom_duckdb.Fleet(hosts, TOKEN).sql("SELECT 1")
+        finally:
+            tunnel.kill()

@@ -1,0 +1,110 @@
+"""Fifty hosts: time is that of the slowest, failures are named, bytes are counted. A real host answers first, and stand-ins replay it."""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import loom_duckdb
+from standins import Answers, Behaviour, Recorder, StandIn
+
+from conftest import TOKEN, Host, free_port, requests
+
+HOSTS = 50
+QUANTILES = [0.5, 0.9999]
+TAIL = [0.9999]
+
+
+class Recorded:
+    """A small host's answers to the questions of these tests, and the directory that they come from."""
+
+    def __init__(self, host: Host) -> None:
+        """Ask the host all of them, through a recorder."""
+        self.directory = host.directory
+        recorder = Recorder(host.port)
+        fleet = loom_duckdb.Fleet({"one": recorder.address}, TOKEN)
+        ask(fleet)
+        fleet.quantiles("request", "latency_us", TAIL)
+        recorder.close()
+        self.answers: Answers = recorder.answers
+
+    def expected(self, copies: int) -> tuple[list[int], dict[str, object]]:
+        """Return what so many copies of the directory hold together: the quantiles, and the aggregate."""
+        db = loom_duckdb.connect()
+        db.execute(f"CREATE VIEW records AS SELECT latency_us FROM loom_scan('{self.directory}', 'request'), range({copies})")
+        (quantiles,) = db.execute(f"SELECT quantile_disc(latency_us, {QUANTILES}) FROM records").fetchone()
+        count, total = db.execute("SELECT count(*), sum(latency_us) FROM records").fetchone()
+        return quantiles, {"count": count, "sum": total}
+
+
+def ask(fleet: loom_duckdb.Fleet) -> tuple[loom_duckdb.Answer, loom_duckdb.Answer]:
+    """Ask for quantiles, three rounds, and for an aggregate, two."""
+    return fleet.quantiles("request", "latency_us", QUANTILES), fleet.aggregate("request", "latency_us")
+
+
+@pytest.fixture(scope="module")
+def recorded(load: Callable[..., Path], hosted: Callable[..., Host]) -> Recorded:
+    """Serve 20,000 requests, and record."""
+    return Recorded(hosted(load("twenty", requests(1, 20_000), "--index", "latency_us")))
+
+
+@pytest.fixture
+def standins(recorded: Recorded) -> Iterator[Callable[[dict[str, Behaviour]], dict[str, StandIn]]]:
+    """Return a function that starts fifty stand-ins, of which some behave in another way."""
+    started: list[StandIn] = []
+
+    def start(different: dict[str, Behaviour], delay_s: float = 0) -> dict[str, StandIn]:
+        names = [f"host-{number:02}" for number in range(HOSTS)]
+        found = {name: StandIn(recorded.answers, different.get(name, Behaviour(delay_s))) for name in names}
+        started.extend(found.values())
+        return found
+
+    yield start
+    with ThreadPoolExecutor(HOSTS) as together:
+        list(together.map(StandIn.close, started))
+
+
+def test_the_time_of_fifty_hosts_is_that_of_the_slowest_and_not_the_sum(recorded: Recorded, standins: Callable) -> None:
+    hosts = standins({"host-07": Behaviour(delay_s=1)}, delay_s=0.5)
+    fleet = loom_duckdb.Fleet({name: host.address for name, host in hosts.items()}, TOKEN)
+    began = time.monotonic()
+    quantiles, aggregate = ask(fleet)
+    elapsed = time.monotonic() - began
+    expected, sums = recorded.expected(HOSTS)
+    assert quantiles.table["value"].to_pylist() == expected
+    assert {name: aggregate.table[name].to_pylist()[0] for name in sums} == sums
+    rounds = 5
+    slowest, together = rounds * 1, rounds * ((HOSTS - 1) * 0.5 + 1)
+    assert slowest <= elapsed < together / 5, elapsed
+
+
+def test_each_of_fifty_hosts_sends_as_few_bytes_as_one(standins: Callable) -> None:
+    hosts = standins({})
+    loom_duckdb.Fleet({name: host.address for name, host in hosts.items()}, TOKEN).quantiles("request", "latency_us", TAIL)
+    each = [host.bytes for host in hosts.values()]
+    assert 1000 < min(each) <= max(each) < 20_000
+    # The number of a question takes a byte or two.
+    assert max(each) - min(each) < 20
+
+
+def test_every_failed_host_of_fifty_is_named_with_its_reason(recorded: Recorded, standins: Callable) -> None:
+    different = {
+        "host-03": Behaviour(breaks_at=b"host_snapshot"),
+        "host-11": Behaviour(breaks_at=b"host_histogram"),
+        "host-29": Behaviour(silent_at=b"host_scan"),
+    }
+    hosts = {name: host.address for name, host in standins(different).items()}
+    hosts["host-40"] = f"quack:localhost:{free_port()}"
+    failed = sorted([*different, "host-40"])
+    lenient = loom_duckdb.Fleet(hosts, TOKEN, allow_missing=True, timeout_s=5)
+    answer = lenient.quantiles("request", "latency_us", QUANTILES)
+    assert sorted(answer.missing) == failed
+    assert answer.missing["host-29"] == "silent for 5 s"
+    for name in ("host-03", "host-11", "host-40"):
+        assert f"localhost:{hosts[name].rpartition(':')[2]}" in answer.missing[name]
+    expected, _ = recorded.expected(HOSTS - len(failed))
+    assert answer.table["value"].to_pylist() == expected
+    with pytest.raises(loom_duckdb.FleetError, match=r"no answer from host-03 \(quack:localhost:\d+\): .*; host-40 \("):
+        loom_duckdb.Fleet(hosts, TOKEN, timeout_s=5).quantiles("request", "latency_us", QUANTILES)
