@@ -80,6 +80,7 @@ for bad, why in [((-1, 1), "n is u64, not -1"), (("x", 1), "n is u64, not 'x'"),
     except loom_client.LoomError as error:
         assert error.pushed == 2 and "row 2 of fixed" in str(error) and why in str(error), error
 for bad, why in [((0, "db", None, None, 5), "note is utf8, not 5"), ((0, "db", "high", None, None), "load is f64, not 'high'"),
+                 ((0, "db", None, "maybe", None), "up is bool, not 'maybe'"), ((0, "db", None, "false", None), "up is bool, not 'false'"),
                  (("now", "db", None, None, None), "ts is nanoseconds"), ((0, "a long host", None, None, None), "host is char[8], not 11 bytes")]:
     try:
         loom.push("rich", [bad])

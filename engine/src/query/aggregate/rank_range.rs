@@ -99,6 +99,24 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn a_range_up_to_infinity_has_no_middle() {
+        let range = |min, max| RankRange {
+            keys: ValueRange {
+                min: Key::from_f64(min),
+                max: Key::from_f64(max),
+            },
+            count: 2,
+            rank: 1,
+        };
+        let middle = |min, max| range(min, max).middle(ValueKind::Float);
+        assert_eq!(middle(1e19, f64::INFINITY), None);
+        assert_eq!(middle(f64::NEG_INFINITY, -1e19), None);
+        assert_eq!(middle(1.0, f64::NAN), None);
+        assert!(middle(1.0, 2.0).is_some_and(|key| (1.0..2.0).contains(&key.to_f64())));
+        assert!(range(1e19, f64::NAN).middle(ValueKind::Unsigned).is_some());
+    }
+
     proptest! {
         #[test]
         fn narrowing_ends_at_the_value_of_the_rank(mut keys in prop::collection::vec(any::<u64>(), 1..60), rank: prop::sample::Index) {
