@@ -86,7 +86,8 @@ impl HeatPlan {
             bucket: Some(bucket),
             threads: ambient.threads,
         };
-        let histogram = Histogram::new(&asked, spec)?;
+        let mut histogram = Histogram::new(&asked, spec)?;
+        histogram.keep(&window.kept);
         Ok(HeatPieces {
             bands: Bands::new(histogram.bins(), held, self.bands),
             histogram,
