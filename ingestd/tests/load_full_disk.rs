@@ -128,6 +128,43 @@ fn a_directory_whose_first_segment_could_not_be_made_is_sound() {
 }
 
 #[test]
+fn min_free_holds_while_the_log_allocates_its_files() {
+    const MIB: u64 = 1 << 20;
+    let Some(small) = Small::mount("120m") else {
+        return;
+    };
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("rows.csv");
+    let rows = (1..=ROWS).map(|row| format!("{row},{row:032}\n"));
+    fs::write(&file, format!("n,s\n{}", rows.collect::<String>())).unwrap();
+    let config = "[log]\nblock = '1MiB'\nsegment = '8MiB'\n[retention]\nmin_free = '60MiB'\n";
+    let dir = small.path().join("loom");
+    let daemon = Daemon::start(&dir, &Config::parse(config).unwrap(), false).unwrap();
+    let mut load = Command::new(env!("CARGO_BIN_EXE_ingestd"));
+    load.arg("load")
+        .arg(&dir)
+        .args(["--source", "s"])
+        .arg(&file);
+    let mut load = load.spawn().unwrap();
+    let mut free_least = u64::MAX;
+    let status = loop {
+        let disk = rustix::fs::statvfs(small.path()).unwrap();
+        free_least = free_least.min(disk.f_bavail * disk.f_frsize);
+        if let Some(status) = load.try_wait().unwrap() {
+            break status;
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    };
+    assert!(status.success());
+    let evicted = daemon.status().unwrap().evicted_segments;
+    assert!(evicted > 0, "the load is longer than the disk");
+    // At this rate a file is full within milliseconds, and may be allocated before one that was given up is gone.
+    assert!(free_least > 44 * MIB, "{} MiB", free_least / MIB);
+    daemon.stop().unwrap();
+    assert!(check(&dir).unwrap().is_sound());
+}
+
+#[test]
 fn a_load_that_fills_the_disk_ends_with_its_counts_and_loses_no_row_that_it_counts() {
     let Some(scene) = Scene::new() else {
         return;

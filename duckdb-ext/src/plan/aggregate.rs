@@ -58,17 +58,19 @@ impl AggregatePlan {
         let window = self.buckets.now(&self.selection, &parts, ambient)?;
         let asked = parts
             .iter()
-            .map(|part| Ok((part.snapshot.clone(), self.spec(part, window, ambient)?)))
+            .map(|part| Ok((part.snapshot.clone(), self.spec(part, &window, ambient)?)))
             .collect::<Result<Vec<_>>>()?;
+        let mut aggregate = Aggregate::new(&asked)?;
+        aggregate.keep(&window.kept);
         Ok(AggregatePieces {
-            aggregate: Aggregate::new(&asked)?,
+            aggregate,
             bucket: window.bucket,
             values: self.values,
             parts,
         })
     }
 
-    fn spec(&self, part: &Part, window: Window, ambient: &Ambient<'_>) -> Result<AggregateSpec> {
+    fn spec(&self, part: &Part, window: &Window, ambient: &Ambient<'_>) -> Result<AggregateSpec> {
         Ok(AggregateSpec {
             source: part.source.id,
             index: part.chosen.required_index()?.id,

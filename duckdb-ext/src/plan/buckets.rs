@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use loom_engine::query::Bucket;
-use loom_engine::schema::Op;
+use loom_engine::schema::{Op, RangeSet};
 use loom_engine::{TimeRange, Timestamp, ValueRange};
 
 use super::ambient::Ambient;
@@ -46,10 +46,15 @@ pub struct Buckets {
     offered: Mutex<Clause>,
 }
 
+/// A clause that lets more ranges of buckets through is read from the first to the last: each costs a search.
+const RANGES_MAX: usize = 64;
+
 /// The times that an execution reads, and its buckets.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct Window {
     pub time: TimeRange,
+    /// The part of `time` that a `WHERE` clause leaves, in whole buckets.
+    pub kept: RangeSet<Timestamp>,
     /// What the parameters ask for, of which a `WHERE` clause may leave less.
     pub asked: TimeRange,
     pub bucket: Option<Bucket>,
@@ -57,7 +62,7 @@ pub struct Window {
 
 impl Window {
     /// Of a call that always has buckets.
-    pub fn bucketed(self) -> (TimeRange, Bucket) {
+    pub fn bucketed(&self) -> (TimeRange, Bucket) {
         let bucket = self.bucket.expect("the call was bound with points");
         (self.time, bucket)
     }
@@ -123,13 +128,15 @@ impl Buckets {
             time = whole_buckets(bucket, time, parts)?;
         }
         let asked = time;
+        let mut kept = RangeSet::from(asked);
         if let Some(bucket) = bucket {
             let offered = self.offered.lock().unwrap_or_else(PoisonError::into_inner);
-            time = time.intersect(buckets_of(&offered, bucket));
+            kept = kept.intersect(&buckets_of(&offered, bucket));
         }
-        selection.require_complete(parts, &time.into(), ambient)?;
+        selection.require_complete(parts, &kept, ambient)?;
         Ok(Window {
-            time,
+            time: hull(&kept),
+            kept,
             asked,
             bucket,
         })
@@ -235,48 +242,49 @@ fn before(bucket: TimeRange) -> Timestamp {
     Timestamp(bucket.first.0.saturating_sub(1))
 }
 
-/// The times of the buckets that a clause may let through, as one range of whole buckets.
-fn buckets_of(clause: &Clause, bucket: Bucket) -> TimeRange {
-    let starts = starts_of(clause);
-    if starts.is_empty() {
-        return starts;
-    }
+/// The times of the buckets that a clause may let through.
+fn buckets_of(clause: &Clause, bucket: Bucket) -> RangeSet<Timestamp> {
     let cut = |time: Timestamp| bucket.range_of(time);
-    TimeRange {
-        first: match starts.first {
-            Timestamp::MIN => Timestamp::MIN,
+    let starts = starts_of(clause);
+    let whole = starts.ranges().iter().map(|&(first, last)| TimeRange {
+        first: match first {
+            Timestamp::MIN => first,
             first => cut(first).first,
         },
-        last: match starts.last {
-            Timestamp::MAX => Timestamp::MAX,
+        last: match last {
+            Timestamp::MAX => last,
             last => cut(last).last,
         },
+    });
+    let whole = RangeSet::new(whole);
+    match whole.ranges().len() {
+        ..=RANGES_MAX => whole,
+        _ => hull(&whole).into(),
     }
 }
 
-/// The hull of the starts that a clause may let through.
-fn starts_of(clause: &Clause) -> TimeRange {
-    let hull = |one: TimeRange, other: TimeRange| TimeRange {
-        first: one.first.min(other.first),
-        last: one.last.max(other.last),
-    };
+/// From the first time of a set to the last.
+fn hull(times: &RangeSet<Timestamp>) -> TimeRange {
+    let hull = times.hull();
+    hull.map_or(TimeRange::EMPTY, |(first, last)| TimeRange { first, last })
+}
+
+/// The starts of buckets that a clause may let through.
+fn starts_of(clause: &Clause) -> RangeSet<Timestamp> {
+    let starts =
+        |range: Option<ValueRange>| range.map_or_else(RangeSet::all, |keys| times(keys).into());
     match clause {
-        Clause::And(parts) => {
-            let parts = parts.iter().map(starts_of);
-            parts.fold(TimeRange::ALL, TimeRange::intersect)
-        }
-        Clause::Or(parts) => parts.iter().map(starts_of).fold(TimeRange::EMPTY, hull),
+        Clause::And(parts) => RangeSet::intersection(parts.iter().map(starts_of)),
+        Clause::Or(parts) => RangeSet::union(parts.iter().map(starts_of)),
         Clause::Compare { term, op, value } if term.column == COLUMN => {
-            time_range(&term.steps, *op, value).map_or(TimeRange::ALL, times)
+            starts(time_range(&term.steps, *op, value))
         }
         Clause::In { term, values } if term.column == COLUMN => {
             let found = values.iter().filter(|value| !value.is_null());
             let found = found.map(|value| time_range(&term.steps, Op::Eq, value));
-            found.fold(TimeRange::EMPTY, |all, one| {
-                hull(all, one.map_or(TimeRange::ALL, times))
-            })
+            RangeSet::union(found.map(starts))
         }
-        Clause::Compare { .. } | Clause::In { .. } | Clause::Opaque => TimeRange::ALL,
+        Clause::Compare { .. } | Clause::In { .. } | Clause::Opaque => RangeSet::all(),
     }
 }
 
@@ -339,15 +347,19 @@ mod tests {
         // 60 s to 300 s: the bucket that 90 s cuts may be let through, that of 300 s may not.
         assert_eq!(
             buckets_of(&between, bucket),
-            window(MINUTE_NS, 5 * MINUTE_NS - 1)
+            window(MINUTE_NS, 5 * MINUTE_NS - 1).into()
         );
-        let either = Clause::Or(vec![compare(Op::Eq, 60), compare(Op::Eq, 180)]);
-        assert_eq!(
-            buckets_of(&either, bucket),
-            window(MINUTE_NS, 4 * MINUTE_NS - 1)
-        );
+        let one_of = |starts: &[i64]| {
+            let parts = starts.iter().map(|start| compare(Op::Eq, *start));
+            buckets_of(&Clause::Or(parts.collect()), bucket)
+        };
+        let minute = |first: i64| window(first * MINUTE_NS, (first + 1) * MINUTE_NS - 1);
+        assert_eq!(one_of(&[180, 60]), RangeSet::new([minute(1), minute(3)]));
+        let many: Vec<i64> = (0..=64).map(|at| at * 120).collect();
+        assert_eq!(one_of(&many[..64]).ranges().len(), 64);
+        assert_eq!(one_of(&many), window(0, 129 * MINUTE_NS - 1).into());
         let elsewhere = Clause::And(vec![Clause::Opaque, compare(Op::Gt, 60)]);
-        assert_eq!(buckets_of(&elsewhere, bucket).last, Timestamp::MAX);
+        assert_eq!(hull(&buckets_of(&elsewhere, bucket)).last, Timestamp::MAX);
         assert!(buckets_of(&Clause::Or(Vec::new()), bucket).is_empty());
     }
 }

@@ -66,7 +66,7 @@ impl EstimatePlan {
         let poll = Poll::new(ambient.stop);
         let mut scan = Estimate::default();
         for part in &parts {
-            let found = Scan::new(&part.snapshot, scan_spec(part, window))?.estimate(&poll)?;
+            let found = Scan::new(&part.snapshot, scan_spec(part, &window))?.estimate(&poll)?;
             scan.chunks += found.chunks;
             scan.bytes += found.bytes;
         }
@@ -96,7 +96,7 @@ impl EstimatePlan {
     }
 }
 
-fn scan_spec(part: &Part, window: Window) -> ScanSpec {
+fn scan_spec(part: &Part, window: &Window) -> ScanSpec {
     let index = part.chosen.index.iter();
     ScanSpec {
         source: part.source.id,

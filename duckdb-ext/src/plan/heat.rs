@@ -95,9 +95,11 @@ impl HeatPlan {
         while let Some(rows) = whole.next(&poll)? {
             bins.extend(rows.iter().map(|row| row.bin));
         }
+        let mut histogram = histogram(time, Some(bucket))?;
+        histogram.keep(&window.kept);
         Ok(HeatPieces {
             bands: Bands::new(whole.bins(), held, &bins, self.bands),
-            histogram: histogram(time, Some(bucket))?,
+            histogram,
             bucket,
             parts,
         })

@@ -57,8 +57,10 @@ impl HistogramPlan {
             bucket: window.bucket,
             threads: ambient.threads,
         };
+        let mut histogram = Histogram::new(&asked, spec)?;
+        histogram.keep(&window.kept);
         Ok(HistogramPieces {
-            histogram: Histogram::new(&asked, spec)?,
+            histogram,
             bucket: window.bucket,
             values: self.values,
             parts,

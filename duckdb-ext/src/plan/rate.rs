@@ -45,10 +45,8 @@ impl RatePlan {
     /// Begins an execution.
     pub fn start(&self, ambient: &Ambient<'_>) -> Result<RatePieces> {
         let parts = self.selection.now(ambient)?;
-        let (time, bucket) = self
-            .buckets
-            .now(&self.selection, &parts, ambient)?
-            .bucketed();
+        let window = self.buckets.now(&self.selection, &parts, ambient)?;
+        let (time, bucket) = window.bucketed();
         let asked: Vec<_> = parts
             .iter()
             .map(|part| (&part.snapshot, part.source.id))
@@ -58,8 +56,10 @@ impl RatePlan {
             bucket,
             threads: ambient.threads,
         };
+        let mut counts = RecordCounts::new(&asked, spec)?;
+        counts.keep(&window.kept);
         Ok(RatePieces {
-            counts: RecordCounts::new(&asked, spec)?,
+            counts,
             bucket,
             parts,
         })

@@ -188,6 +188,11 @@ impl Writer {
         self.logs.segment_bytes()
     }
 
+    /// How much the record log allocates before its next segment is begun.
+    pub fn bytes_ahead(&self) -> u64 {
+        self.logs.segment_bytes_soon() - self.logs.segment_bytes()
+    }
+
     /// What the segments take at least while records are written: no limit below it can be kept.
     pub fn bytes_min(&self) -> u64 {
         self.logs.bytes_min()

@@ -119,6 +119,15 @@ pub(super) fn heading(status: &DaemonStatus) -> String {
         ),
     };
     line("stalls", stalls);
+    if status.rings > 0 || status.ring_dropped > 0 {
+        let rings = counted(status.rings, "ring");
+        let bytes = ByteSize(status.ring_bytes).approximately();
+        let dropped = counted(status.ring_dropped, "record");
+        line(
+            "rings",
+            format!("{rings} of {bytes} in all; their clients dropped {dropped}"),
+        );
+    }
     if status.waiting_connections > 0 {
         let waiting = counted(status.waiting_connections, "connection");
         line("waiting", format!("{waiting}, because the log is full"));

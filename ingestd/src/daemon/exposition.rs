@@ -9,7 +9,7 @@ type OfSource = fn(&SourceStatus) -> u64;
 pub(super) fn render(status: &DaemonStatus) -> String {
     let mut text = String::new();
     let seconds = |nanos: u64| nanos as f64 / 1e9;
-    let whole: [(&str, &str, &str, f64); 11] = [
+    let whole: [(&str, &str, &str, f64); 14] = [
         (
             "loom_uptime_seconds",
             "gauge",
@@ -27,6 +27,24 @@ pub(super) fn render(status: &DaemonStatus) -> String {
             "gauge",
             "Clients that are held back because the log is full.",
             status.waiting_connections as f64,
+        ),
+        (
+            "loom_rings",
+            "gauge",
+            "Rings that clients push into.",
+            status.rings as f64,
+        ),
+        (
+            "loom_ring_bytes",
+            "gauge",
+            "Memory of the rings.",
+            status.ring_bytes as f64,
+        ),
+        (
+            "loom_ring_dropped_records_total",
+            "counter",
+            "Records that clients dropped because their ring was full.",
+            status.ring_dropped as f64,
         ),
         (
             "loom_log_end_bytes",

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use super::access::may_push;
+use super::clients::Clients;
 use super::connection::{Connection, Service};
 use super::join;
 use super::peer::Peer;
@@ -35,8 +36,7 @@ pub(super) struct Listener {
 /// The connections that are open.
 struct Registry {
     connections: Mutex<HashMap<u64, Open>>,
-    /// How many there are, for the status.
-    count: Arc<AtomicU64>,
+    clients: Arc<Clients>,
     stopping: AtomicBool,
 }
 
@@ -51,12 +51,12 @@ impl Listener {
         socket: UnixListener,
         access: AccessConfig,
         service: Service,
-        count: Arc<AtomicU64>,
+        clients: Arc<Clients>,
     ) -> io::Result<Listener> {
         let socket = Arc::new(socket);
         let registry = Arc::new(Registry {
             connections: Mutex::default(),
-            count,
+            clients,
             stopping: AtomicBool::new(false),
         });
         let (running, all_ended) = bounded(0);
@@ -178,8 +178,7 @@ impl Registry {
             })
             .map_err(failed)?;
         connections.insert(id, Open { peer, thread });
-        self.count
-            .store(connections.len() as u64, Ordering::Relaxed);
+        self.count(&connections);
         Ok(())
     }
 
@@ -188,9 +187,13 @@ impl Registry {
         if !self.stopping.load(Ordering::SeqCst) {
             let mut connections = self.connections();
             connections.remove(&id);
-            self.count
-                .store(connections.len() as u64, Ordering::Relaxed);
+            self.count(&connections);
         }
+    }
+
+    fn count(&self, connections: &HashMap<u64, Open>) {
+        let count = connections.len() as u64;
+        self.clients.connections.store(count, Ordering::Relaxed);
     }
 }
 

@@ -10,6 +10,7 @@ mod access;
 mod backlog;
 mod buffer;
 mod catalog_json;
+mod clients;
 mod commands;
 mod connection;
 pub mod definitions;
@@ -37,7 +38,6 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::thread::JoinHandle;
 
 use loom_engine::ingest::{WhenFull, Writer, WriterOptions};
@@ -52,6 +52,7 @@ use crate::config::{AccessConfig, Config, LogConfig, MetricsConfig, OnFull};
 use crate::losses::Losses;
 use crate::protocol::{DurabilityWord, REQUEST_BODY_BYTES_MAX, Welcome};
 use crate::socket::SOCKET_NAME;
+use clients::Clients;
 use connection::Service;
 use home::Home;
 use http::Http;
@@ -129,7 +130,7 @@ impl Daemon {
         let socket_inode = std::fs::symlink_metadata(dir.join(SOCKET_NAME))
             .map_err(io)?
             .ino();
-        let connections = Arc::new(AtomicU64::new(0));
+        let clients = Arc::new(Clients::default());
         let (inbox, outlet) = Inbox::new();
         let thread = WriterThread::new(Recorder::new(
             writer,
@@ -138,13 +139,13 @@ impl Daemon {
             Retention::new(dir, config.retention.clone()),
             Metrics::new(config.metrics.interval.0),
             durability,
-            Arc::clone(&connections),
+            Arc::clone(&clients),
         ));
         let writer = std::thread::Builder::new()
             .name("loom-writer".to_owned())
             .spawn(move || thread.run(&outlet))
             .map_err(io)?;
-        let rings = Rings::start(inbox.clone()).map_err(io)?;
+        let rings = Rings::start(inbox.clone(), Arc::clone(&clients)).map_err(io)?;
         let listener = Listener::start(
             prepared.socket,
             config.access.clone(),
@@ -153,7 +154,7 @@ impl Daemon {
                 rings,
                 welcome,
             },
-            connections,
+            clients,
         )
         .map_err(io)?;
         let http = match prepared.http {

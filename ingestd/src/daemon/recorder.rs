@@ -3,7 +3,6 @@
 //! Each part owns its fields and is given the writer when it needs it. The recorder only says in which order they act.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use loom_engine::ingest::Writer;
@@ -11,6 +10,7 @@ use loom_engine::log::Durability;
 use loom_engine::schema::{LossReason, is_builtin};
 use loom_engine::{Error, SourceId};
 
+use super::clients::Clients;
 use super::definitions;
 use super::fate::{Fate, Outcome};
 use super::home::Home;
@@ -35,7 +35,7 @@ pub(super) struct Recorder {
     retention: Retention,
     metrics: Metrics,
     started: Instant,
-    connections: Arc<AtomicU64>,
+    clients: Arc<Clients>,
     /// Why the log's latest operation failed, if it did.
     trouble: Option<String>,
     /// The error that was logged last, and when.
@@ -53,7 +53,7 @@ impl Recorder {
         retention: Retention,
         metrics: Metrics,
         durability: Durability,
-        connections: Arc<AtomicU64>,
+        clients: Arc<Clients>,
     ) -> Recorder {
         Recorder {
             writer,
@@ -65,7 +65,7 @@ impl Recorder {
             retention,
             metrics,
             started: Instant::now(),
-            connections,
+            clients,
             trouble: None,
             logged: None,
         }
@@ -193,7 +193,7 @@ impl Recorder {
             self.report(&error);
         }
         let load = Load {
-            connections: self.connections.load(Ordering::Relaxed),
+            connections: self.clients.connections(),
             waiting: self.waiting_connections,
         };
         self.metrics.record(&mut self.writer, &self.ledger, load);
@@ -248,7 +248,10 @@ impl Recorder {
         DaemonStatus {
             pid: std::process::id(),
             uptime_ns: nanos(self.started.elapsed()),
-            connections: self.connections.load(Ordering::Relaxed),
+            connections: self.clients.connections(),
+            rings: self.clients.rings(),
+            ring_bytes: self.clients.ring_bytes(),
+            ring_dropped: self.clients.ring_dropped(),
             durability: match self.durability {
                 Durability::None => "none".to_owned(),
                 Durability::Batch => "batch".to_owned(),

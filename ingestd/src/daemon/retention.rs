@@ -20,6 +20,8 @@ pub(super) struct Retention {
     dir: PathBuf,
     config: RetentionConfig,
     looked: Option<Instant>,
+    /// What the log was about to allocate then.
+    ahead_bytes: u64,
     warned: Option<Instant>,
     evicted_segments: u64,
     /// More should have gone the last time, and nothing could.
@@ -32,9 +34,10 @@ pub(super) struct Retention {
     refusal_logged: bool,
 }
 
-/// How much of the disk is free, where that is less than is wanted.
+/// How much of the disk is free, where that is less than is wanted once the log has allocated what it is about to.
 struct Scarce {
     free: ByteSize,
+    ahead: ByteSize,
     wanted: ByteSize,
 }
 
@@ -44,6 +47,7 @@ impl Retention {
             dir: dir.to_owned(),
             config,
             looked: None,
+            ahead_bytes: 0,
             warned: None,
             evicted_segments: 0,
             falls_short: false,
@@ -74,7 +78,9 @@ impl Retention {
         let bytes_max = self.config.max_bytes.as_ref();
         let bytes_max = bytes_max.map(|size| size.get_ref().0);
         let presses = self.makes_room || writer.is_larger_than(bytes_max);
-        let urgent = presses && !self.falls_short;
+        let ahead_bytes = writer.bytes_ahead();
+        let urgent = presses && !self.falls_short || ahead_bytes > self.ahead_bytes;
+        self.ahead_bytes = ahead_bytes;
         if !urgent && self.looked.is_some_and(|at| at.elapsed() < LOOK) {
             return Ok(());
         }
@@ -82,11 +88,21 @@ impl Retention {
         let scarce = self.scarce();
         let is_full = scarce.is_some() || writer.waits_for_space();
         let why = match scarce {
-            Some(Scarce { free, wanted }) => format!(
-                "the disk has {} free, less than min_free, {}",
-                free.approximately(),
-                wanted.approximately()
-            ),
+            Some(Scarce {
+                free,
+                ahead,
+                wanted,
+            }) => {
+                let ahead = match ahead.0 {
+                    0 => String::new(),
+                    _ => format!(" before the log's next file of {}", ahead.approximately()),
+                };
+                format!(
+                    "the disk has {} free{ahead}, less than min_free, {}",
+                    free.approximately(),
+                    wanted.approximately()
+                )
+            }
             None => "the disk is full".to_owned(),
         };
         self.refuse(is_full, &why);
@@ -156,6 +172,11 @@ impl Retention {
                 return None;
             }
         };
+        // A file that is allocated later is made room for before: what is refused meanwhile would be refused too soon.
+        let ahead = match self.config.on_full {
+            OnFull::Evict => self.ahead_bytes,
+            OnFull::Refuse => 0,
+        };
         // A file system may claim any number of blocks.
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
         let wanted = match self.config.min_free {
@@ -164,8 +185,9 @@ impl Retention {
                 (disk.f_blocks as f64 * disk.f_frsize as f64 * percent / 100.0) as u64
             }
         };
-        (free < wanted).then_some(Scarce {
+        (free.saturating_sub(ahead) < wanted).then_some(Scarce {
             free: ByteSize(free),
+            ahead: ByteSize(ahead),
             wanted: ByteSize(wanted),
         })
     }

@@ -11,6 +11,11 @@ pub struct DaemonStatus {
     pub pid: u32,
     pub uptime_ns: u64,
     pub connections: u64,
+    /// Rings that are open, and the memory that they take.
+    pub rings: u64,
+    pub ring_bytes: u64,
+    /// Records that producers dropped because their ring was full; the sources count them as dropped too.
+    pub ring_dropped: u64,
     /// `none`, `batch`, or the interval as a duration.
     pub durability: String,
     /// End of the record log as published.

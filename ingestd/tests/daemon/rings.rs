@@ -93,7 +93,12 @@ fn a_full_ring_waits_or_drops_as_its_source_says_and_each_drop_is_counted() {
     let waited = client.sync().unwrap().counts;
     assert_eq!((waited.received, waited.stored), (500_000, 500_000));
     push_numbers(&mut client, dropping, 0..500_000);
+    let status = here.daemon().status().unwrap();
+    assert_eq!((status.rings, status.ring_bytes), (2, 2 * SMALL_RING));
     let counts = client.close().unwrap().counts;
+    let status = here.daemon().status().unwrap();
+    assert_eq!((status.rings, status.ring_bytes), (0, 0));
+    assert_eq!(status.ring_dropped, counts.dropped);
     assert_eq!(counts.received, 1_000_000);
     assert_eq!(counts.received, counts.stored + counts.dropped);
     assert!(

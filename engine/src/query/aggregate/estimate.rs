@@ -18,7 +18,8 @@ use crate::query::snapshot::Snapshot;
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::schema::RangeSet;
 
-/// Chunks to read, at most: greatest values that summaries keep may spare some of them.
+/// About how many chunks are read. Greatest values that summaries keep may spare some of them; where two slices of buckets meet, and between
+/// threads, a chunk is read once more than is counted here.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Estimate {
     pub chunks: u64,

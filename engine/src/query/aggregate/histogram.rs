@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::proven::at;
 use crate::query::poll::Poll;
 use crate::query::snapshot::Snapshot;
-use crate::schema::BinMap;
+use crate::schema::{BinMap, RangeSet};
 use crate::types::{IndexId, Key, SourceId, Sum, TimeRange, Timestamp, ValueRange};
 
 /// Whose values to count.
@@ -98,6 +98,11 @@ impl Histogram {
     /// The next rows, by bucket and bin; `None` after the last.
     ///
     /// # Errors
+    /// Answers only for these ranges of whole buckets, where that spares work; other buckets may come too. Called before the first step.
+    pub fn keep(&mut self, times: &RangeSet<Timestamp>) {
+        self.slices.keep(times);
+    }
+
     /// Damage, eviction, [`crate::Error::Interrupted`].
     pub fn next(&mut self, poll: &Poll<'_>) -> Result<Option<Vec<HistogramRow>>> {
         while self.answered == self.buckets.len() {

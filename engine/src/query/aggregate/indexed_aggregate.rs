@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::proven::at_mut;
 use crate::query::poll::Poll;
 use crate::query::snapshot::Snapshot;
+use crate::schema::RangeSet;
 use crate::types::{IndexId, Key, SourceId, Sum, TimeRange, Timestamp, ValueRange};
 
 /// What to aggregate.
@@ -116,6 +117,11 @@ impl Aggregate {
     /// The next rows, by time; `None` after the last.
     ///
     /// # Errors
+    /// Answers only for these ranges of whole buckets, where that spares work; other buckets may come too. Called before the first step.
+    pub fn keep(&mut self, times: &RangeSet<Timestamp>) {
+        self.slices.keep(times);
+    }
+
     /// Damage, eviction, [`crate::Error::Interrupted`].
     pub fn next(&mut self, poll: &Poll<'_>) -> Result<Option<Vec<AggregateRow>>> {
         while let Some(time) = self.slices.next() {

@@ -20,7 +20,7 @@ use crate::query::scan::chunk_cursor::ChunkCursor;
 use crate::query::scan::runs::within;
 use crate::query::snapshot::Snapshot;
 use crate::query::snapshot_logs::SnapshotLogs;
-use crate::schema::Source;
+use crate::schema::{RangeSet, Source};
 use crate::types::{SourceId, TimeRange, Timestamp};
 
 /// Which records to count.
@@ -67,6 +67,11 @@ impl RecordCounts {
     /// The next rows, by time; `None` after the last.
     ///
     /// # Errors
+    /// Answers only for these ranges of whole buckets, where that spares work; other buckets may come too. Called before the first step.
+    pub fn keep(&mut self, times: &RangeSet<Timestamp>) {
+        self.slices.keep(times);
+    }
+
     /// Damage, eviction, [`crate::Error::Interrupted`].
     pub fn next(&mut self, poll: &Poll<'_>) -> Result<Option<Vec<CountRow>>> {
         while let Some(time) = self.slices.next() {

@@ -3,9 +3,12 @@
 //! So the first rows come early, a reader that wants no more stops the work, and memory is bounded however many buckets there are. A slice
 //! that finds few buckets makes the next one longer.
 
+use std::collections::VecDeque;
+
 use super::bucket::Bucket;
 use crate::error::Result;
 use crate::query::snapshot::Snapshot;
+use crate::schema::RangeSet;
 use crate::types::{SourceId, TimeRange, Timestamp};
 
 /// Buckets of the first slice; few under test, so that there are slices.
@@ -17,7 +20,7 @@ const GROWTH: i128 = 4;
 pub(crate) struct TimeSlices {
     /// `None`: the rest is one slice.
     bucket: Option<Bucket>,
-    rest: Option<TimeRange>,
+    rest: VecDeque<TimeRange>,
     buckets: i128,
 }
 
@@ -53,7 +56,7 @@ impl TimeSlices {
     fn whole(time: TimeRange) -> TimeSlices {
         TimeSlices {
             bucket: None,
-            rest: Some(time),
+            rest: VecDeque::from([time]),
             buckets: FIRST_BUCKETS,
         }
     }
@@ -61,14 +64,28 @@ impl TimeSlices {
     fn sliced(bucket: Bucket, time: TimeRange) -> TimeSlices {
         TimeSlices {
             bucket: Some(bucket),
-            rest: Some(time).filter(|time| !time.is_empty()),
+            rest: Some(time)
+                .filter(|time| !time.is_empty())
+                .into_iter()
+                .collect(),
             buckets: FIRST_BUCKETS,
+        }
+    }
+
+    /// Leaves out what lies in none of these ranges of whole buckets; a question that is answered in one slice still is.
+    pub fn keep(&mut self, times: &RangeSet<Timestamp>) {
+        if self.bucket.is_some() {
+            let kept = RangeSet::new(self.rest.drain(..)).intersect(times);
+            let ranges = kept.ranges().iter();
+            self.rest = ranges
+                .map(|&(first, last)| TimeRange { first, last })
+                .collect();
         }
     }
 
     /// The next slice, which ends where a bucket ends, or the window.
     pub fn next(&mut self) -> Option<TimeRange> {
-        let rest = self.rest.take()?;
+        let rest = self.rest.pop_front()?;
         let Some(bucket) = self.bucket else {
             return Some(rest);
         };
@@ -78,7 +95,7 @@ impl TimeSlices {
         let in_last = in_last.min(i128::from(rest.last.0)) as i64;
         let last = bucket.range_of(Timestamp(in_last)).last;
         if last < rest.last {
-            self.rest = Some(TimeRange {
+            self.rest.push_front(TimeRange {
                 first: Timestamp(last.0 + 1),
                 last: rest.last,
             });
@@ -104,6 +121,24 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn slices_are_of_what_is_kept() {
+        let range = |first: i64, last: i64| TimeRange {
+            first: Timestamp(first),
+            last: Timestamp(last),
+        };
+        let all = range(5, 94);
+        let kept = RangeSet::new([range(0, 9), range(30, 39), range(70, 99)]);
+        let mut slices = TimeSlices::sliced(Bucket::nanos(10), all);
+        slices.keep(&kept);
+        let next = std::iter::from_fn(|| slices.next());
+        let expected = [range(5, 9), range(30, 39), range(70, 89), range(90, 94)];
+        assert_eq!(next.collect::<Vec<_>>(), expected);
+        let mut whole = TimeSlices::whole(all);
+        whole.keep(&kept);
+        assert_eq!(whole.next(), Some(all));
+    }
+
     proptest! {
         #[test]
         fn slices_follow_each_other_and_cut_no_bucket(
@@ -125,7 +160,7 @@ mod tests {
                 next = (!is_end).then(|| Timestamp(slice.last.0 + 1));
                 slices.found(*found);
             }
-            prop_assert_eq!(next.is_none(), slices.rest.is_none());
+            prop_assert_eq!(next.is_none(), slices.rest.is_empty());
         }
     }
 }

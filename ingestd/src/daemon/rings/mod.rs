@@ -11,7 +11,7 @@ mod ring;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use crossbeam_channel::{Sender, bounded};
 use loom_engine::SourceId;
@@ -19,6 +19,7 @@ use loom_engine::ingest::ClockLine;
 use loom_engine::schema::{Overload, TimeKind, is_builtin};
 use loom_ring::{Calibration, Consumer, RingError, Stamps, WhenFull};
 
+use super::clients::Clients;
 use super::message::{Gone, Inbox};
 use super::peer::Peer;
 use super::recorder::Recorder;
@@ -35,7 +36,7 @@ const ORDERS: usize = 256;
 #[derive(Clone)]
 pub(super) struct Rings {
     orders: Sender<Order>,
-    bytes: Arc<AtomicU64>,
+    clients: Arc<Clients>,
 }
 
 /// A ring that was opened for a client.
@@ -47,21 +48,18 @@ pub(super) struct Opened {
 /// Room for a ring's memory among all rings', given back when it is dropped.
 struct Reserved {
     bytes: u64,
-    of: Arc<AtomicU64>,
+    clients: Arc<Clients>,
 }
 
 impl Rings {
     /// Starts the drainer. It ends once every `Rings` is dropped.
-    pub(super) fn start(inbox: Inbox) -> io::Result<Rings> {
+    pub(super) fn start(inbox: Inbox, clients: Arc<Clients>) -> io::Result<Rings> {
         let (orders, taken) = bounded(ORDERS);
         let drainer = Drainer::new(inbox, taken);
         std::thread::Builder::new()
             .name("loom-rings".to_owned())
             .spawn(move || drainer.run())?;
-        Ok(Rings {
-            orders,
-            bytes: Arc::default(),
-        })
+        Ok(Rings { orders, clients })
     }
 
     /// Opens a ring for records of a source.
@@ -139,10 +137,11 @@ impl Rings {
     }
 
     fn reserve(&self, bytes: u64) -> Result<Reserved, (ErrorCode, String)> {
-        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let before = self.clients.ring_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.clients.rings.fetch_add(1, Ordering::Relaxed);
         let reserved = Reserved {
             bytes,
-            of: Arc::clone(&self.bytes),
+            clients: Arc::clone(&self.clients),
         };
         if before + bytes > RINGS_BYTES_MAX {
             let message = format!(
@@ -157,7 +156,10 @@ impl Rings {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        self.of.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.clients
+            .ring_bytes
+            .fetch_sub(self.bytes, Ordering::Relaxed);
+        self.clients.rings.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -1,6 +1,7 @@
 //! One ring: its records become batches of its source, in the shape that the writer thread takes fastest.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use loom_engine::SourceId;
 use loom_engine::schema::LossReason;
@@ -21,7 +22,7 @@ pub(super) struct Ring {
     record_bytes: Option<u16>,
     varies: bool,
     /// Its memory counts until the ring is unmapped.
-    _reserved: Reserved,
+    reserved: Reserved,
 }
 
 /// What draining a ring once came to.
@@ -60,7 +61,7 @@ impl Ring {
             pool: Pool::new(),
             record_bytes: None,
             varies: false,
-            _reserved: reserved,
+            reserved,
         }
     }
 
@@ -127,6 +128,8 @@ impl Ring {
         let progress = found?;
         let dropped = self.consumer.dropped()?;
         if dropped > 0 {
+            let counted = &self.reserved.clients.ring_dropped;
+            counted.fetch_add(dropped, Ordering::Relaxed);
             buffer.items.push(Item::Lost {
                 source: self.source,
                 reason: LossReason::Overload,
