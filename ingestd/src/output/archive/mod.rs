@@ -16,6 +16,7 @@ use loom_engine::query::{Directory, Poll, Predicate, Scan, ScanSpec, Snapshot};
 use loom_engine::schema::Source;
 use loom_engine::{Address, Error, Timestamp};
 
+pub use self::manifest::{ArchivedBelow, archived_below};
 use self::manifest::{Gap, Manifest};
 use self::span::Span;
 use super::columns::ArchivedField;
@@ -94,6 +95,10 @@ impl Archive {
                 .map(|name| snapshot.source(name))
                 .collect::<Result<_, _>>()?,
         };
+        // A source that is new holds retention back with the first commit of any.
+        for source in &chosen {
+            self.manifest.source_mut(&source.name)?;
+        }
         let mut passed = Passed::default();
         for source in chosen {
             let reached = self.manifest.source_mut(&source.name)?.position;
