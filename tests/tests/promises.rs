@@ -8,7 +8,7 @@ use loom_tests::machine::root;
 const PROMISES: usize = 13;
 
 /// The cases that must have a row, by section.
-const CASES: [(&str, &[&str]); 8] = [
+const CASES: [(&str, &[&str]); 9] = [
     (
         "Crash",
         &[
@@ -113,6 +113,17 @@ const CASES: [(&str, &[&str]); 8] = [
             "`points`, `partial`, `WHERE bucket`",
             "`dir`",
             "the views of sources and indexes",
+        ],
+    ),
+    (
+        "Archive",
+        &[
+            "killed at any step",
+            "read while both are written",
+            "every type and name",
+            "retention is faster",
+            "a full disk",
+            "another directory's, or not whole",
         ],
     ),
 ];

@@ -36,6 +36,7 @@ QUESTIONS = (
     "FROM loom_chunks('{dir}', source := 'event')",
     "FROM loom_scan('{dir}', 'metric')",
     "FROM loom_scan('{dir}', 'metric', complete := true) WHERE size > 2000 AND kind IN (1, 2)",
+    "FROM loom_scan('{dir}', 'metric', after := 12345)",
     "FROM loom_scan('{dir}', 'metric', index := 'some')",
     "FROM loom_scan('{dir}', 'event', index := 'level', v_min := 0, v_max := 500)",
     "FROM loom_scan('{dir}', 'event') WHERE ts_ns BETWEEN 0 AND 500000 ORDER BY level LIMIT 5",

@@ -21,6 +21,8 @@ pub struct Limits {
     pub age_max: Option<Duration>,
     /// The disk is too full: at least the oldest segment goes, once what went before is removed.
     pub disk_is_full: bool,
+    /// What stands at this address or past it stays, whatever the other limits say.
+    pub kept_from: Option<Address>,
 }
 
 /// What was given up.
@@ -39,6 +41,8 @@ pub enum Shortfall {
     Unwritten,
     /// It is the one that records are written to.
     Current,
+    /// It reaches past `kept_from`.
+    Kept,
 }
 
 impl Writer {
@@ -56,6 +60,10 @@ impl Writer {
             let next = begin.align_down(segment_bytes) + segment_bytes;
             let too_large = self.is_larger_than(limits.bytes_max);
             if !too_large && !disk_is_full && cutoff.is_none() {
+                return Ok(eviction);
+            }
+            if limits.kept_from.is_some_and(|kept| kept < next) {
+                eviction.shortfall = (too_large || disk_is_full).then_some(Shortfall::Kept);
                 return Ok(eviction);
             }
             let Some(boundary) = self.boundary(next)? else {

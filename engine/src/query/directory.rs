@@ -66,7 +66,7 @@ impl Directory {
 
     /// What tells the directory from every other one, as its `loom.json` says it.
     pub fn uuid(&self) -> Uuid {
-        Uuid::from_bytes(self.reader.meta().uuid)
+        self.reader.meta().id()
     }
 
     /// The size of its chunks.

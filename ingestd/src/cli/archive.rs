@@ -23,8 +23,8 @@ const CHECK: Duration = Duration::from_millis(200);
 ///
 /// Each record is archived exactly once, also if the command is killed and run again. The files stand in
 /// PATH/source=NAME/loom_date=DATE/loom_hour=HOUR, sorted by time; PATH/_manifest.json says up to which address of the log each source is
-/// archived. A daemon may write meanwhile; the command runs at the lowest priority. It does not hold retention back: what retention removed
-/// before it was archived is reported, and noted in the manifest.
+/// archived. A daemon may write meanwhile; the command runs at the lowest priority. It does not hold retention back, unless
+/// the configuration of the daemon has `[archive] required = true`: what retention removed before it was archived is reported, and noted in the manifest.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:

@@ -136,7 +136,7 @@ impl Daemon {
             writer,
             prepared.losses,
             Home::of(dir).map_err(io)?,
-            Retention::new(dir, config.retention.clone()),
+            Retention::new(dir, config.retention.clone(), config.archive.clone()),
             Metrics::new(config.metrics.interval.0),
             durability,
             Arc::clone(&clients),

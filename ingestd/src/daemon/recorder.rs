@@ -222,7 +222,8 @@ impl Recorder {
     pub(super) fn reconfigure(&mut self, config: &Config) -> Result<Vec<String>, Error> {
         let mut notes = definitions::configure(&mut self.writer, &config.sources)?;
         notes.extend(config.retention.too_little(self.writer.bytes_min()));
-        self.retention.reconfigure(config.retention.clone());
+        self.retention
+            .reconfigure(config.retention.clone(), config.archive.clone());
         self.metrics.reconfigure(config.metrics.interval.0);
         Ok(notes)
     }

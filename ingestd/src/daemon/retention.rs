@@ -5,12 +5,13 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use loom_engine::Error;
 use loom_engine::ingest::{Eviction, Limits, Shortfall, Writer};
+use loom_engine::{Address, Error};
 use rustix::io::Errno;
 
-use crate::config::{ByteSize, FreeSpace, OnFull, RetentionConfig};
+use crate::config::{ArchiveConfig, ByteSize, FreeSpace, OnFull, RetentionConfig};
 use crate::counted;
+use crate::output::archive::{ArchivedBelow, archived_below};
 
 /// How often the disk is looked at.
 const LOOK: Duration = Duration::from_millis(200);
@@ -19,6 +20,9 @@ const WARN_EVERY: Duration = Duration::from_secs(60);
 pub(super) struct Retention {
     dir: PathBuf,
     config: RetentionConfig,
+    archive: ArchiveConfig,
+    /// What its manifest said when it was last read.
+    archived: Option<ArchivedBelow>,
     looked: Option<Instant>,
     /// What the log was about to allocate then.
     ahead_bytes: u64,
@@ -42,10 +46,12 @@ struct Scarce {
 }
 
 impl Retention {
-    pub(super) fn new(dir: &Path, config: RetentionConfig) -> Retention {
+    pub(super) fn new(dir: &Path, config: RetentionConfig, archive: ArchiveConfig) -> Retention {
         Retention {
             dir: dir.to_owned(),
             config,
+            archive,
+            archived: None,
             looked: None,
             ahead_bytes: 0,
             warned: None,
@@ -58,8 +64,8 @@ impl Retention {
     }
 
     /// Goes by another configuration from now on.
-    pub(super) fn reconfigure(&mut self, config: RetentionConfig) {
-        self.config = config;
+    pub(super) fn reconfigure(&mut self, config: RetentionConfig, archive: ArchiveConfig) {
+        (self.config, self.archive, self.archived) = (config, archive, None);
         self.looked = None;
     }
 
@@ -107,13 +113,31 @@ impl Retention {
         };
         self.refuse(is_full, &why);
         self.makes_room = is_full && self.config.on_full == OnFull::Evict;
-        let eviction = writer.evict(&Limits {
+        let mut limits = Limits {
             bytes_max,
             age_max: self.config.max_age.map(|span| span.0),
             disk_is_full: self.makes_room,
-        })?;
+            kept_from: None,
+        };
+        if self.makes_room || limits.age_max.is_some() || writer.is_larger_than(bytes_max) {
+            limits.kept_from = self.kept_from(writer);
+        }
+        let eviction = writer.evict(&limits)?;
         self.note(&eviction, writer.segment_bytes(), &why);
         Ok(())
+    }
+
+    /// From where on nothing may go, because it is not archived yet. If that is unknown, nothing may.
+    fn kept_from(&mut self, writer: &Writer) -> Option<Address> {
+        let archive = self.archive.awaited()?;
+        let read = archived_below(archive, &writer.meta().id().to_string(), &mut self.archived);
+        let kept_from = read.unwrap_or_else(|error| {
+            self.warn(&format!(
+                "retention removes nothing, because [archive] required is true: {error:#}"
+            ));
+            Address::ZERO
+        });
+        Some(kept_from)
     }
 
     /// Refuses records while the disk is full, where the configuration says so.
@@ -148,7 +172,16 @@ impl Retention {
             let dir = self.dir.display();
             tracing::info!("{dir}: evicted {evicted} of the record log");
         }
-        if self.falls_short && self.makes_room {
+        if eviction.shortfall == Some(Shortfall::Kept) {
+            let why = if self.makes_room {
+                why
+            } else {
+                "the directory is larger than max_bytes"
+            };
+            self.warn(&format!(
+                "{why}, and what should go is not archived yet, as [archive] required demands; see that 'ingestd archive' runs"
+            ));
+        } else if self.falls_short && self.makes_room {
             self.warn(&format!(
                 "{why}, and no segment is left to evict; free some space"
             ));

@@ -73,6 +73,38 @@ fn the_oldest_segments_go_when_the_directory_is_too_large_also_by_a_changed_conf
 }
 
 #[test]
+fn what_must_be_archived_goes_only_when_it_is() {
+    let place = tempfile::tempdir().unwrap();
+    let archive = place.path().join("archive");
+    let to = archive.display();
+    let limit = "[retention]\nmax_bytes = '8MiB'\n";
+    let required = format!("[archive]\nto = '{to}'\nrequired = true\n");
+    let here = Here::start(&format!("{SMALL}{limit}{required}{NUMBERS}"));
+    let client = here.client();
+    let source = client.define_one(NUMBERS).unwrap();
+    let run = || {
+        let mut archiver = ingestd();
+        archiver.arg("archive").arg(here.path());
+        archiver.arg("--to").arg(&archive).output().unwrap()
+    };
+    push_numbers(&client, source, 0, 1_000_000);
+    // Two commands later the daemon has looked at the directory, which is larger than it may be.
+    client.sync().unwrap();
+    assert_eq!(assert_suffix(here.path(), 1_000_000), 0);
+    assert_eq!(here.daemon().status().unwrap().evicted_segments, 0);
+    assert!(run().status.success());
+    eventually(|| (here.daemon().status().unwrap().evicted_segments > 0).then_some(()));
+    push_numbers(&client, source, 1_000_000, 2_000_000);
+    client.sync().unwrap();
+    let oldest = assert_suffix(here.path(), 2_000_000);
+    assert!(oldest <= 1_000_000, "{oldest}");
+    let second = run();
+    assert!(second.status.success());
+    let said = String::from_utf8_lossy(&second.stderr);
+    assert!(!said.contains("retention removed"), "{said}");
+}
+
+#[test]
 fn a_disk_that_is_too_full_evicts_all_but_what_is_being_written() {
     let full = "[retention]\nmin_free = '1000000TiB'\n";
     let here = Here::start(&format!("{SMALL}{full}{NUMBERS}"));

@@ -69,6 +69,11 @@ impl DirMeta {
         }
     }
 
+    /// What tells the directory from every other one.
+    pub fn id(&self) -> Uuid {
+        Uuid::from_bytes(self.uuid)
+    }
+
     /// What a directory says it is, which must be one of Loom's.
     pub fn require(storage: &dyn Storage, dir: &Path) -> Result<DirMeta> {
         let what = match DirMeta::load(storage, dir) {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
 use loom_engine::query::Directory;
@@ -15,6 +16,8 @@ use crate::output::columns::{ArchivedField, Unsigned};
 
 const NAME: &str = "_manifest.json";
 const FORMAT: u64 = 1;
+/// Longer than the clock of any file system takes for a step.
+const SETTLED: Duration = Duration::from_secs(3);
 
 /// What an archive holds.
 #[derive(Serialize, Deserialize)]
@@ -76,12 +79,21 @@ impl Manifest {
         directory: &Directory,
         unsigned: Unsigned,
     ) -> anyhow::Result<Manifest> {
+        match Manifest::read(archive)? {
+            None => Manifest::create(archive, directory, unsigned),
+            Some(manifest) => {
+                manifest.require_same(archive, directory, unsigned)?;
+                Ok(manifest)
+            }
+        }
+    }
+
+    /// The manifest of an archive; `None` where there is none yet.
+    fn read(archive: &Path) -> anyhow::Result<Option<Manifest>> {
         let path = archive.join(NAME);
         let text = match fs::read(&path) {
             Ok(text) => text,
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Manifest::create(archive, directory, unsigned);
-            }
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error).with_context(|| unreadable(&path)),
         };
         let manifest: Manifest = serde_json::from_slice(&text).with_context(|| {
@@ -97,8 +109,7 @@ impl Manifest {
                 manifest.format
             );
         }
-        manifest.require_same(archive, directory, unsigned)?;
-        Ok(manifest)
+        Ok(Some(manifest))
     }
 
     fn create(
@@ -212,6 +223,45 @@ impl Manifest {
         }
         Ok(())
     }
+}
+
+/// What a manifest said, and of when it is.
+pub struct ArchivedBelow {
+    modified: SystemTime,
+    address: Address,
+}
+
+/// Below which address everything that the archive is of is in it, where it is that of the directory with this UUID. The manifest is read where it is
+/// another than the one that `known` is of.
+///
+/// # Errors
+/// None that can be read, or another directory's.
+pub fn archived_below(
+    archive: &Path,
+    uuid: &str,
+    known: &mut Option<ArchivedBelow>,
+) -> anyhow::Result<Address> {
+    let path = archive.join(NAME);
+    let modified = fs::metadata(&path).and_then(|found| found.modified());
+    let modified =
+        modified.with_context(|| format!("{}; 'ingestd archive' writes it", unreadable(&path)))?;
+    if let Some(known) = known.as_ref().filter(|known| known.modified == modified) {
+        return Ok(known.address);
+    }
+    let manifest = Manifest::read(archive)?.with_context(|| unreadable(&path))?;
+    if manifest.directory.uuid != uuid {
+        bail!(
+            "'{}' is the archive of '{}'",
+            archive.display(),
+            manifest.directory.path.display()
+        );
+    }
+    let positions = manifest.sources.iter().map(|source| source.position);
+    let address = positions.min().unwrap_or(Address::ZERO);
+    // A file that was replaced within a moment may have the time of the one before.
+    let is_settled = modified.elapsed().is_ok_and(|age| age > SETTLED);
+    *known = is_settled.then_some(ArchivedBelow { modified, address });
+    Ok(address)
 }
 
 fn unreadable(path: &Path) -> String {

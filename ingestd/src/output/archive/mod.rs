@@ -16,13 +16,12 @@ use loom_engine::query::{Directory, Poll, Predicate, Scan, ScanSpec, Snapshot};
 use loom_engine::schema::Source;
 use loom_engine::{Address, Error, Timestamp};
 
+pub use self::manifest::{ArchivedBelow, archived_below};
 use self::manifest::{Gap, Manifest};
-use self::span::Span;
+use self::span::{Sizes, Span};
 use super::columns::ArchivedField;
 pub use super::columns::Unsigned;
 
-/// Records between two commits.
-const SPAN_RECORDS: u64 = 8 << 20;
 const LOCK_NAME: &str = "_lock";
 const TMP_NAME: &str = "_tmp";
 
@@ -32,6 +31,7 @@ pub struct Archive {
     directory: Arc<Directory>,
     manifest: Manifest,
     unsigned: Unsigned,
+    sizes: Sizes,
     _lock: File,
 }
 
@@ -68,6 +68,7 @@ impl Archive {
             directory: Arc::clone(directory),
             manifest,
             unsigned,
+            sizes: Sizes::USUAL,
             _lock: lock,
         })
     }
@@ -94,6 +95,10 @@ impl Archive {
                 .map(|name| snapshot.source(name))
                 .collect::<Result<_, _>>()?,
         };
+        // A source that is new holds retention back with the first commit of any.
+        for source in &chosen {
+            self.manifest.source_mut(&source.name)?;
+        }
         let mut passed = Passed::default();
         for source in chosen {
             let reached = self.manifest.source_mut(&source.name)?.position;
@@ -194,13 +199,13 @@ impl Archive {
         // The snapshot's, which may have more fields than when the pass began.
         let source = Arc::clone(scan.source());
         let tmp = self.path.join(TMP_NAME);
-        let mut span = Span::new(&tmp, &archived.path, &source, self.unsigned);
+        let mut span = Span::new(&tmp, &archived.path, &source, self.unsigned, self.sizes);
         let mut reader = scan.reader();
         while let Some(chunk) = scan.next(poll)? {
             let rows = reader.read(chunk)?;
             if span.is_full(&rows) {
                 span.end_group()?;
-                if span.records >= SPAN_RECORDS {
+                if span.is_due() {
                     let files = span.move_in(&self.path)?;
                     self.commit(&source, files, rows.base, passed)?;
                 }
@@ -247,5 +252,94 @@ fn lock(archive: &Path) -> anyhow::Result<File> {
         Err(TryLockError::Error(error)) => {
             Err(error).with_context(|| format!("cannot lock '{}'", path.display()))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use arrow::array::AsArray;
+    use arrow::datatypes::Int64Type;
+    use loom_engine::ingest::{Writer, WriterOptions};
+    use loom_engine::log::LogOptions;
+    use loom_engine::schema::{SourceDef, TimeKind};
+    use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+
+    use super::*;
+
+    /// The addresses in the files that the manifest names, file by file.
+    fn addresses(archive: &Archive, source: usize) -> Vec<Vec<i64>> {
+        let files = archive.manifest.sources[source].files.iter();
+        files
+            .map(|file| {
+                let file = File::open(archive.path.join(&file.path)).unwrap();
+                let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
+                let mut found = Vec::new();
+                for batch in reader.build().unwrap() {
+                    let batch = batch.unwrap();
+                    let column = batch.column_by_name("addr").unwrap();
+                    found.extend_from_slice(column.as_primitive::<Int64Type>().values());
+                }
+                found
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_long_pass_commits_again_and_again_and_each_record_is_in_one_file() {
+        let place = tempfile::tempdir().unwrap();
+        let log = LogOptions {
+            chunk_bytes: 4 << 10,
+            block_bytes: 64 << 10,
+            segment_bytes: [1 << 20; 3].into(),
+            staging: Some(place.path().to_owned()),
+            ..LogOptions::default()
+        };
+        let options = WriterOptions {
+            log,
+            ..WriterOptions::default()
+        };
+        let dir = place.path().join("loom");
+        let mut writer = Writer::open(&dir, options).unwrap();
+        let mut own = SourceDef::new("own");
+        own.time = TimeKind::Own;
+        let sources = [SourceDef::new("arrival"), own];
+        let ids = sources.map(|source| writer.define_source(&source).unwrap());
+        let mut pushed: BTreeMap<usize, Vec<i64>> = BTreeMap::new();
+        for n in 0..20_000_i64 {
+            // Times go up and down within three hours.
+            let time = n * 7919 % 10_800 * 1_000_000_000;
+            for (source, id) in ids.into_iter().enumerate() {
+                let address = writer.push(id, &time.to_le_bytes()).unwrap();
+                pushed
+                    .entry(source)
+                    .or_default()
+                    .push(address.0.cast_signed());
+            }
+        }
+        writer.close().unwrap();
+        let directory = Directory::open(&dir).unwrap();
+        let to = place.path().join("archive");
+        let mut archive = Archive::open(&directory, &to, Unsigned::Decimal).unwrap();
+        archive.sizes = Sizes {
+            group_rows: 600,
+            group_bytes: 3000,
+            span_records: 2000,
+        };
+        let passed = archive.pass(&[], None, &Poll::never()).unwrap();
+        assert_eq!(passed.records, 40_000);
+        for (source, expected) in &pushed {
+            let files = addresses(&archive, *source);
+            assert!(files.len() >= 8, "{} files", files.len());
+            let mut all: Vec<i64> = files.concat();
+            all.sort_unstable();
+            assert_eq!(&all, expected);
+        }
+        assert_eq!(archive.pass(&[], None, &Poll::never()).unwrap().records, 0);
+        drop(archive);
+        // What was committed is whole: every file is there, and nothing is left over.
+        let again = Archive::open(&directory, &to, Unsigned::Decimal).unwrap();
+        assert_eq!(addresses(&again, 0).concat().len(), 20_000);
     }
 }

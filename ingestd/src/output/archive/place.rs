@@ -97,7 +97,7 @@ pub(super) fn remove_left_over(
                     continue;
                 }
                 let path = archive.join(&file);
-                if !address(&file).is_some_and(|address| address >= source.position.0) {
+                if address(&file).is_none_or(|address| address < source.position.0) {
                     bail!(
                         "'{}' is in the archive and not in its manifest; readers would take it for a part: move it away",
                         path.display()

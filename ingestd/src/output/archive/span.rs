@@ -17,8 +17,24 @@ use super::place::{self, Hour};
 use crate::output::columns::{Columns, Form, Unsigned};
 use crate::output::parquet::{GROUP_ROWS, ParquetFile};
 
-/// What the records of one group may take in memory, as they stand in the log.
-const GROUP_BYTES: usize = 64 << 20;
+/// How much is gathered before it is written, and written before it is committed.
+#[derive(Copy, Clone)]
+pub(super) struct Sizes {
+    /// Rows that are sorted together, and are a row group.
+    pub group_rows: usize,
+    /// What their records may take in memory, as they stand in the log.
+    pub group_bytes: usize,
+    /// Records between two commits.
+    pub span_records: u64,
+}
+
+impl Sizes {
+    pub const USUAL: Sizes = Sizes {
+        group_rows: GROUP_ROWS,
+        group_bytes: 64 << 20,
+        span_records: 8 << 20,
+    };
+}
 
 pub(super) struct Span<'a> {
     /// Where files are written.
@@ -26,9 +42,10 @@ pub(super) struct Span<'a> {
     /// The source's.
     folder: String,
     columns: Columns,
+    sizes: Sizes,
     group_bytes: usize,
     /// In groups that are written.
-    pub records: u64,
+    records: u64,
     open: Option<OpenFile>,
     closed: Vec<(PathBuf, ArchivedFile)>,
 }
@@ -73,11 +90,13 @@ impl<'a> Span<'a> {
         folder: &str,
         source: &loom_engine::schema::Source,
         unsigned: Unsigned,
+        sizes: Sizes,
     ) -> Span<'a> {
         Span {
             tmp,
             folder: folder.to_owned(),
             columns: Columns::new(source, Form::Archive(unsigned)),
+            sizes,
             group_bytes: 0,
             records: 0,
             open: None,
@@ -87,8 +106,18 @@ impl<'a> Span<'a> {
 
     /// Whether these rows belong to the next group.
     pub fn is_full(&self, rows: &Rows<'_>) -> bool {
+        let Sizes {
+            group_rows,
+            group_bytes,
+            ..
+        } = self.sizes;
         let held = self.columns.rows();
-        held > 0 && (held + rows.rows.len() > GROUP_ROWS || self.group_bytes > GROUP_BYTES)
+        held > 0 && (held + rows.rows.len() > group_rows || self.group_bytes > group_bytes)
+    }
+
+    /// Whether what is written is to be committed.
+    pub fn is_due(&self) -> bool {
+        self.records >= self.sizes.span_records
     }
 
     pub fn append(&mut self, rows: Rows<'_>) {

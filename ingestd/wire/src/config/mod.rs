@@ -25,6 +25,7 @@ pub const EXAMPLE: &str = include_str!("example.toml");
 pub struct Config {
     pub log: LogConfig,
     pub retention: RetentionConfig,
+    pub archive: ArchiveConfig,
     pub access: AccessConfig,
     pub metrics: MetricsConfig,
     #[serde(rename = "source")]
@@ -64,6 +65,16 @@ pub struct RetentionConfig {
     pub max_age: Option<Span>,
     pub min_free: FreeSpace,
     pub on_full: OnFull,
+}
+
+/// `[archive]`: what `ingestd archive` has to do with retention.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ArchiveConfig {
+    /// The folder that `ingestd archive` writes.
+    pub to: Option<PathBuf>,
+    /// Retention removes nothing that is not archived there.
+    pub required: bool,
 }
 
 /// What happens when less than `min_free` of the disk is left.
@@ -127,6 +138,7 @@ impl Config {
         })?;
         config.log.check(text)?;
         config.retention.check(text, &config.log)?;
+        config.archive.check()?;
         config.access.check()?;
         validate_sources(text, &config.sources).map_err(|error| ConfigError::numbered(&error))?;
         Ok(config)
@@ -238,6 +250,29 @@ impl RetentionConfig {
                 ByteSize(least)
             )
         })
+    }
+}
+
+impl ArchiveConfig {
+    fn check(&self) -> Result<(), ConfigError> {
+        let message = match &self.to {
+            None if self.required => {
+                "[archive] required is true and to is missing; give to the folder that 'ingestd archive' writes"
+            }
+            Some(to) if !to.is_absolute() => {
+                "[archive] to is a relative path; use the absolute path of the archive"
+            }
+            _ => return Ok(()),
+        };
+        Err(ConfigError {
+            line: None,
+            message: message.to_owned(),
+        })
+    }
+
+    /// The archive that retention waits for.
+    pub fn awaited(&self) -> Option<&Path> {
+        self.to.as_deref().filter(|_| self.required)
     }
 }
 
@@ -477,6 +512,22 @@ mod tests {
         let of = |segment| config(segment, "1TiB").unwrap().log.options().segment_bytes;
         assert_eq!(of("4GiB"), [4 << 30, 128 << 20, 16 << 20].into());
         assert_eq!(of("192KiB"), [192 << 10, 64 << 10, 64 << 10].into());
+    }
+
+    #[test]
+    fn an_archive_that_is_required_has_a_place() {
+        let parse = |text: &str| Config::parse(&format!("[archive]\n{text}\n"));
+        let awaited = |text: &str| parse(text).unwrap().archive.awaited().map(Path::to_owned);
+        assert_eq!(awaited("to = '/a'\nrequired = true"), Some("/a".into()));
+        assert_eq!(awaited("to = '/a'"), None);
+        for (text, word) in [
+            ("required = true", "to is missing"),
+            ("to = 'a'", "relative path"),
+            ("until = 1", "until"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.message.contains(word), "{error}");
+        }
     }
 
     #[test]
