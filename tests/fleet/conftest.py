@@ -3,6 +3,7 @@
 INGESTD names the daemon's program. Everything is real: daemons, served DuckDBs on loopback ports, and the wheel.
 """
 
+import atexit
 import contextlib
 import os
 import shutil
@@ -31,6 +32,9 @@ TOKEN = "a-token-for-tests-0123456789"
 RECORDS = 400_000
 # The program itself: PyPI's command of that name is a script that starts it.
 DUCKDB = str(Path(duckdb_cli.__file__).parent / "duckdb")
+
+# Every host that was started.
+STARTED: list[subprocess.Popen] = []
 
 
 class Host:
@@ -90,7 +94,15 @@ def serve(
     (place / "token").write_text(token + "\n")
     command = [os.environ["INGESTD"], "serve", directory, "--listen", f"localhost:{port}", "--token-file", place / "token"]
     command += ["--duckdb", duckdb, *(f"--extensions={folder}" for folder in folders or extension_folders()), *options]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    STARTED.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
+    return STARTED[-1]
+
+
+@atexit.register
+def end_all() -> None:
+    """End the hosts of tests that failed."""
+    for process in STARTED:
+        process.kill()
 
 
 def extension_folders() -> list[Path]:

@@ -6,21 +6,25 @@ question; `StandIn` gives them to everybody who asks the same. A token is not ch
 
 import http.client
 import time
+import uuid
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
 
-# The kind of a message is its third byte. After this mark a question has the length and the text of its SQL.
-QUESTION = 3
+# The kind of a message is its third byte; after it a session has its name, except in the greeting, whose answer gives that name.
+GREETING, QUESTION, FETCH, FAREWELL = 1, 3, 7, 11
+NAME = slice(6, 38)
+# After this mark a question has the length and the text of its SQL.
 MARK = b"\xff\xff\x01\x00"
 
-Answers = dict[bytes, bytes]
 
+@dataclass
+class Answers:
+    """What a host answered: to a greeting, to a farewell, and to each question, of which all but the first were fetched."""
 
-def key(message: bytes) -> bytes:
-    """Return what makes a message the same for every session: its kind, and the SQL of a question."""
-    kind = message[2:3]
-    return kind + message.partition(MARK)[2] if kind[0] == QUESTION else kind
+    greeting: bytes = b""
+    farewell: bytes = b""
+    to: dict[bytes, list[bytes]] = field(default_factory=dict)
 
 
 class Server:
@@ -82,6 +86,7 @@ class Recorder(Server):
     def __init__(self, host_port: int) -> None:
         """Take the host's port."""
         self.host_port, self.answers = host_port, Answers()
+        self._open: dict[bytes, list[bytes]] = {}
         super().__init__()
 
     def answer(self, message: bytes) -> bytes:
@@ -90,37 +95,55 @@ class Recorder(Server):
         connection.request("POST", "/quack", message, {"Content-Type": "application/octet-stream"})
         answer = connection.getresponse().read()
         connection.close()
-        self.answers[key(message)] = answer
+        kind, session = message[2], message[NAME]
+        if kind == GREETING:
+            self.answers.greeting = answer
+        elif kind == FAREWELL:
+            self.answers.farewell = answer
+        elif kind == QUESTION:
+            self._open[session] = self.answers.to[message.partition(MARK)[2]] = [answer]
+        else:
+            assert kind == FETCH, message
+            self._open[session].append(answer)
         return answer
 
 
 @dataclass
 class Behaviour:
-    """How a stand-in answers questions: so much later; and with what it fails, if it does, from the first question with this text on."""
+    """How a stand-in answers questions: so much later; and with what it fails, if it does: with the first question that has this text."""
 
     delay_s: float = 0
     breaks_at: bytes | None = None
     silent_at: bytes | None = None
 
 
-@dataclass
 class StandIn(Server):
     """Replays recorded answers."""
 
-    answers: Answers
-    behaviour: Behaviour = field(default_factory=Behaviour)
-
-    def __post_init__(self) -> None:
-        """Listen."""
-        Server.__init__(self)
+    def __init__(self, answers: Answers, behaviour: Behaviour | None = None) -> None:
+        """Take what to answer, and how."""
+        self.answers, self.behaviour = answers, behaviour or Behaviour()
+        self._left: dict[bytes, list[bytes]] = {}
+        super().__init__()
 
     def answer(self, message: bytes) -> bytes | None:
-        """Answer as the host did."""
-        if message[2] == QUESTION:
+        """Answer as the host did, to every session in turn."""
+        kind, session = message[2], message[NAME]
+        if kind == GREETING:
+            return self.answers.greeting.replace(self.answers.greeting[NAME], uuid.uuid4().hex.upper().encode())
+        if kind == FAREWELL:
+            del self._left[session]
+            return self.answers.farewell
+        if kind == QUESTION:
             time.sleep(self.behaviour.delay_s)
-        if self.behaviour.silent_at is not None and self.behaviour.silent_at in message:
-            # Longer than every client waits.
-            time.sleep(600)
-        if self.behaviour.breaks_at is not None and self.behaviour.breaks_at in message:
-            return None
-        return self.answers[key(message)]
+            if self.behaviour.silent_at is not None and self.behaviour.silent_at in message:
+                # Longer than every client waits.
+                time.sleep(600)
+            if self.behaviour.breaks_at is not None and self.behaviour.breaks_at in message:
+                return None
+            first, *fetched = self.answers.to[message.partition(MARK)[2]]
+            # A client fetches in several threads, each until it gets the short answer that there is no more.
+            self._left[session] = sorted(fetched, key=len)
+            return first
+        left = self._left[session]
+        return left.pop() if len(left) > 1 else left[0]

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, bail};
 
 /// The versions for which Quack exists. One more needs an entry here.
-const WITH_QUACK: [&str; 3] = ["1.5.3", "1.5.4", "1.5.5"];
+const WITH_QUACK: [&str; 2] = ["1.5.4", "1.5.5"];
 /// Which of them to install.
 const LATEST: &str = "1.5.5";
 /// Where the packages have Loom's file for these versions, seen from the program.
@@ -160,7 +160,7 @@ mod tests {
             ),
             (
                 Path::new("/bin/true"),
-                "for which there is no Quack (there is for 1.5.3",
+                "for which there is no Quack (there is for 1.5.4, 1.5.5)",
             ),
         ] {
             let error = DuckDb::find(Some(path)).err().unwrap().to_string();

@@ -1,0 +1,135 @@
+"""Measures what a question to a fleet costs for each host: bytes, time, and the client's CPU time. tests/FLEET.md has its figures.
+
+    INGESTD=target/release/ingestd .fleet-venv/bin/python tests/fleet/measure.py
+
+Two real hosts answer first, through a proxy that counts. Then more and more stand-ins, in a process of
+their own, replay one host's answers at once: what is left is the client's own part.
+"""
+
+import multiprocessing
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import duckdb
+
+HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parents[1] / "duckdb-ext/python/tests"))
+
+import loom_duckdb  # noqa: E402
+from standins import Answers, Recorder, StandIn  # noqa: E402
+
+from conftest import TOKEN, CountingProxy, Host, free_port, requests  # noqa: E402
+
+SIZES = [50, 100, 200]
+TRIALS = 5
+# A minute of requests, 10,000 a second.
+RECORDS = 600_000
+
+QUESTIONS: dict[str, Callable[[loom_duckdb.Fleet], loom_duckdb.Answer]] = {
+    "p99.99": lambda fleet: fleet.quantiles("request", "latency_us", [0.9999]),
+    "p50": lambda fleet: fleet.quantiles("request", "latency_us", [0.5]),
+    "aggregate, 60 buckets": lambda fleet: fleet.aggregate("request", "latency_us", bucket="1 second"),
+    "p99, 60 buckets": lambda fleet: fleet.quantiles("request", "latency_us", [0.99], bucket="1 second"),
+}
+
+
+class TimedFleet(loom_duckdb.Fleet):
+    """A fleet that adds up how long it waits for hosts: the rest of a question is merging."""
+
+    asking_s = 0.0
+
+    def _ask(self, *arguments: object) -> object:
+        began = time.monotonic()
+        try:
+            return super()._ask(*arguments)
+        finally:
+            self.asking_s += time.monotonic() - began
+
+
+def main() -> None:
+    """Measure and print both tables."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        hosts = {name: host(place / name, seed) for seed, name in enumerate(["left", "right"], 1)}
+        try:
+            real(hosts)
+            answers = record(hosts["left"])
+        finally:
+            for each in hosts.values():
+                each.stop()
+    print(f"\n{'stand-ins':<24}{'hosts':>6}{'ms':>8}{'CPU ms/host':>13}{'merge ms/host':>15}")
+    for hosts_n in SIZES:
+        standins(answers, hosts_n)
+
+
+def host(place: Path, seed: int) -> Host:
+    """Load a minute of requests, and serve them."""
+    place.mkdir()
+    duckdb.connect().execute(f"COPY ({requests(seed, RECORDS)}) TO '{place}/request.parquet'")
+    load = [os.environ["INGESTD"], "load", place / "a.loom", "--source", "request", "--ts", "ts", "--index", "latency_us"]
+    subprocess.run([*load, place / "request.parquet"], check=True, capture_output=True)
+    return Host(place / "a.loom", place, free_port())
+
+
+def real(hosts: dict[str, Host]) -> None:
+    """Ask two real hosts: bytes on the wire with the heads of HTTP, and the time."""
+    print(f"{'two hosts':<24}{'bytes/host':>12}{'ms':>8}")
+    for name, question in QUESTIONS.items():
+        proxies = {name: CountingProxy(each.port) for name, each in hosts.items()}
+        question(loom_duckdb.Fleet({name: f"quack:localhost:{proxy.port}" for name, proxy in proxies.items()}, TOKEN))
+        sent = sum(proxy.bytes for proxy in proxies.values()) / len(proxies)
+        fleet = TimedFleet({name: each.address for name, each in hosts.items()}, TOKEN)
+        print(f"{name:<24}{sent:>12,.0f}{timed(fleet, question)[0]:>8.0f}")
+
+
+def record(recorded: Host) -> Answers:
+    """Return one host's answers to all questions."""
+    recorder = Recorder(recorded.port)
+    for question in QUESTIONS.values():
+        question(loom_duckdb.Fleet({"one": recorder.address}, TOKEN))
+    return recorder.answers
+
+
+def standins(answers: Answers, hosts_n: int) -> None:
+    """Ask so many stand-ins, in another process."""
+    context = multiprocessing.get_context("spawn")
+    near, far = context.Pipe()
+    process = context.Process(target=replay, args=(answers, hosts_n, far), daemon=True)
+    process.start()
+    addresses = near.recv()
+    for name, question in QUESTIONS.items():
+        fleet = TimedFleet({f"host-{number}": address for number, address in enumerate(addresses)}, TOKEN, timeout_s=120)
+        wall, cpu, merging = timed(fleet, question)
+        print(f"{name:<24}{hosts_n:>6}{wall:>8.0f}{cpu / hosts_n:>13.2f}{merging / hosts_n:>15.2f}")
+    process.kill()
+    process.join()
+
+
+def replay(answers: Answers, hosts_n: int, started: Connection) -> None:
+    """Answer until the process is killed."""
+    hosts = [StandIn(answers) for _ in range(hosts_n)]
+    started.send([each.address for each in hosts])
+    time.sleep(3600)
+
+
+def timed(fleet: TimedFleet, question: Callable[[loom_duckdb.Fleet], loom_duckdb.Answer]) -> tuple[float, float, float]:
+    """Ask once unmeasured, then several times: the median of the time, the mean of the CPU time, the median of merging; all in ms."""
+    question(fleet)
+    cpu, walls, mergings = time.process_time(), [], []
+    for _ in range(TRIALS):
+        began, fleet.asking_s = time.monotonic(), 0.0
+        question(fleet)
+        walls.append((time.monotonic() - began) * 1000)
+        mergings.append(walls[-1] - fleet.asking_s * 1000)
+    return statistics.median(walls), (time.process_time() - cpu) * 1000 / TRIALS, statistics.median(mergings)
+
+
+if __name__ == "__main__":
+    main()
