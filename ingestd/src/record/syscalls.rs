@@ -1,7 +1,7 @@
 //! System calls, as the source `syscall`.
 
 use loom_engine::schema::{FieldDef, FieldType, IndexDef, SourceDef, TimeKind};
-use loom_probes::{Syscalls, numbers};
+use loom_probes::{NUMBER_UNKNOWN, Syscalls, numbers};
 
 use super::Capture;
 use super::drainer::{Kind, Probed};
@@ -31,7 +31,8 @@ pub fn syscalls(filter: &Syscalls, source: String) -> anyhow::Result<Box<dyn Cap
 
 /// The fields stand as the programs write them.
 fn definition(name: String) -> SourceDef {
-    let labels = numbers().map(|(number, name)| (i128::from(number), name.to_owned()));
+    let labels = numbers().chain([(NUMBER_UNKNOWN, "unknown")]);
+    let labels = labels.map(|(number, name)| (i128::from(number), name.to_owned()));
     SourceDef {
         time: TimeKind::Own,
         fields: vec![
