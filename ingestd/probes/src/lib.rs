@@ -13,6 +13,7 @@ mod namespace;
 mod pagecache;
 mod priority;
 mod probe;
+mod starter;
 mod syscalls;
 
 pub use blockio::{Blockio, OPERATIONS};
@@ -23,4 +24,5 @@ pub use error::ProbeError;
 pub use pagecache::Pagecache;
 pub use priority::real_time;
 pub use probe::Probe;
+pub use starter::end_with_starter;
 pub use syscalls::{NAME_BYTES_MAX, NUMBER_UNKNOWN, Syscalls, number_of, numbers};

@@ -44,7 +44,7 @@ use columns::Column;
 pub use files::{Input, open};
 pub use format::Format;
 pub use own_time::{TimeForm, TimeUnit};
-pub use plan::{CsvOptions, LoadOptions};
+pub use plan::{CsvOptions, LoadOptions, NoRows};
 pub use rows::InputBatch;
 use rows::Rows;
 pub use text::parse_timestamp_ns;

@@ -72,6 +72,13 @@ impl LoadOptions {
     }
 }
 
+/// Nothing says which fields a source is to have.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error(
+    "cannot infer the fields of source '{0}': the input has no rows; declare them with --fields"
+)]
+pub struct NoRows(pub String);
+
 /// The source to load into.
 pub(super) struct Definition {
     pub def: SourceDef,
@@ -134,10 +141,7 @@ pub(super) fn define(options: &LoadOptions, files: &[Vec<Column>]) -> anyhow::Re
 fn infer(options: &LoadOptions, columns: &[Column]) -> anyhow::Result<Definition> {
     let ts = options.ts_column.as_deref();
     if columns.is_empty() {
-        bail!(
-            "cannot infer the fields of source '{}': the input has no rows; declare them with --fields",
-            options.source
-        );
+        bail!(NoRows(options.source.clone()));
     }
     if let Some(ts) = ts {
         let names: Vec<_> = names(columns).collect();

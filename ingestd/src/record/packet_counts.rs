@@ -1,70 +1,64 @@
-//! What `tcpdump` counts: the packets that it captured, those that passed its filter, and those that the kernel dropped before it.
-//!
-//! On loopback the kernel counts each packet twice, as it leaves and as it arrives, and `tcpdump` captures the second only.
+//! What `tcpdump` counts: the packets that the kernel dropped before it, and when it looked.
 
-/// The latest counts, and how many lost packets have been taken from them.
-#[derive(Clone, Debug, Default)]
+use loom_engine::{TimeRange, Timestamp};
+
+/// How many packets were dropped by the latest count.
+#[derive(Copy, Clone, Debug)]
 pub(super) struct PacketCounts {
-    is_loopback: bool,
-    captured: u64,
-    received: u64,
     dropped: u64,
-    taken: u64,
+    /// The latest count was taken after this.
+    counted: Timestamp,
+    /// When `tcpdump` was first asked for the next count.
+    asked: Option<Timestamp>,
 }
 
 impl PacketCounts {
-    pub(super) fn new(is_loopback: bool) -> PacketCounts {
+    /// Of a capture that began after `now`.
+    pub(super) fn new(now: Timestamp) -> PacketCounts {
         PacketCounts {
-            is_loopback,
-            ..PacketCounts::default()
+            dropped: 0,
+            counted: now,
+            asked: None,
         }
     }
 
-    /// Reads a line of `tcpdump`; false if it has no counts. If it is asked, it gives all in one line; at its end it gives a line for each.
-    pub(super) fn read(&mut self, line: &str) -> bool {
-        let mut has_counts = false;
-        for part in line.trim_start_matches("tcpdump: ").split(", ") {
-            let Some((number, what)) = part.split_once(" packet") else {
-                continue;
-            };
-            let Ok(number) = number.parse() else { continue };
+    /// To be called before `tcpdump` is asked. It may answer several requests at once.
+    pub(super) fn ask(&mut self, now: Timestamp) {
+        self.asked.get_or_insert(now);
+    }
+
+    /// Reads a line of `tcpdump` that came at that time: packets lost since the last count, and between when; `None` if it has no such count. If
+    /// it is asked, it gives all counts in one line; at its end it gives a line for each.
+    pub(super) fn read(&mut self, line: &str, at: Timestamp) -> Option<(u64, TimeRange)> {
+        let mut parts = line.trim_start_matches("tcpdump: ").split(", ");
+        let dropped: u64 = parts.find_map(|part| {
+            let (number, what) = part.split_once(" packet")?;
             // A single packet has no plural.
-            match what.trim_start_matches('s') {
-                " captured" => self.captured = number,
-                " received by filter" => self.received = number,
-                " dropped by kernel" => self.dropped = number,
-                " dropped by interface" => {}
-                _ => continue,
-            }
-            has_counts = true;
-        }
-        has_counts
-    }
-
-    /// Packets lost since they were last taken.
-    pub(super) fn take_lost(&mut self) -> u64 {
-        let lost = if self.is_loopback {
-            self.dropped.div_ceil(2)
-        } else {
-            self.dropped
+            let is_dropped = what.trim_start_matches('s') == " dropped by kernel";
+            number.parse().ok().filter(|_| is_dropped)
+        })?;
+        let lost = dropped.saturating_sub(self.dropped);
+        self.dropped += lost;
+        let span = TimeRange {
+            first: self.counted.min(at),
+            last: at,
         };
-        self.take(lost)
+        self.counted = self.asked.take().unwrap_or(self.counted);
+        Some((lost, span))
     }
+}
 
-    /// The same, once no packet is on its way to `tcpdump` any more.
-    pub(super) fn take_lost_at_the_end(&mut self) -> u64 {
-        if !self.is_loopback {
-            return self.take_lost();
-        }
-        let missing = (self.received / 2).saturating_sub(self.captured);
-        self.take(missing.min(self.dropped))
-    }
-
-    fn take(&mut self, lost: u64) -> u64 {
-        let more = lost.saturating_sub(self.taken);
-        self.taken += more;
-        more
-    }
+/// Whether a line of `tcpdump` has counts alone.
+pub(super) fn has_counts(line: &str) -> bool {
+    [
+        " captured",
+        " received by filter",
+        " by kernel",
+        " by interface",
+    ]
+    .iter()
+    .any(|end| line.ends_with(end))
+        && line.contains(" packet")
 }
 
 #[cfg(test)]
@@ -72,29 +66,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_read_from_both_forms_and_lost_packets_are_taken_once() {
-        let mut counts = PacketCounts::new(false);
-        assert!(counts.read(
-            "tcpdump: 12 packets captured, 13 packets received by filter, 1 packet dropped by kernel"
-        ));
-        assert_eq!((counts.take_lost(), counts.take_lost()), (1, 0));
-        assert!(counts.read("250 packets dropped by kernel"));
-        assert_eq!(counts.take_lost_at_the_end(), 249);
-        assert!(!counts.read("tcpdump: pcap_loop: The interface disappeared"));
-    }
-
-    #[test]
-    fn on_loopback_a_packet_that_is_counted_twice_is_lost_once() {
-        let mut counts = PacketCounts::new(true);
+    fn dropped_packets_are_read_from_both_forms_and_given_once_with_their_time() {
+        let span = |first, last| TimeRange {
+            first: Timestamp(first),
+            last: Timestamp(last),
+        };
+        let mut counts = PacketCounts::new(Timestamp(10));
+        let all = |dropped| {
+            format!(
+                "tcpdump: 12 packets captured, 13 packets received by filter, {dropped} dropped by kernel"
+            )
+        };
+        counts.ask(Timestamp(20));
+        let read = counts.read(&all("0 packets"), Timestamp(21));
+        assert_eq!(read, Some((0, span(10, 21))));
+        // A program that stands still answers two requests at once.
+        counts.ask(Timestamp(30));
+        counts.ask(Timestamp(40));
+        let read = counts.read(&all("1 packet"), Timestamp(45));
+        assert_eq!(read, Some((1, span(20, 45))));
+        let read = counts.read("250 packets dropped by kernel", Timestamp(50));
+        assert_eq!(read, Some((249, span(30, 50))));
         for line in [
-            "564 packets captured",
-            "200000 packets received by filter",
-            "198871 packets dropped by kernel",
+            "7 packets captured",
+            "9 packets received by filter",
+            "0 packets dropped by interface",
         ] {
-            assert!(counts.read(line));
+            assert_eq!(counts.read(line, Timestamp(60)), None);
+            assert!(has_counts(line));
         }
-        assert_eq!(counts.take_lost(), 99_436);
-        assert_eq!(counts.take_lost_at_the_end(), 0);
-        assert_eq!(counts.captured + counts.taken, 100_000);
+        assert!(!has_counts("tcpdump: pcap_loop: The interface disappeared"));
     }
 }

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::process::ChildStdout;
 use std::thread;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use crossbeam_channel::{Receiver, bounded};
 use loom_engine::schema::SourceDef;
 
 use super::outlet::Outlet;
-use crate::input::{self, Format, Input, InputBatch, LoadOptions};
+use crate::input::{self, Format, Input, InputBatch, LoadOptions, NoRows};
 use crate::protocol::Shape;
 
 /// Batches that are read ahead.
@@ -24,15 +24,24 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Reads what says which fields there are: the header of a capture, the first rows of JSON.
+    /// Reads what says which fields there are: the header of a capture, the first rows of JSON. `program` is whose output it is, in messages.
     pub(super) fn open(
         pipe: ChildStdout,
+        program: &str,
         format: Format,
         options: LoadOptions,
     ) -> anyhow::Result<Rows> {
-        let path = PathBuf::from(format!("/proc/self/fd/{}", pipe.as_raw_fd()));
-        let input = input::open(&[path], Some(format), options)?;
-        Ok(Rows { input, pipe })
+        let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
+        match input::open(&[PathBuf::from(&path)], Some(format), options) {
+            Ok(input) => Ok(Rows { input, pipe }),
+            Err(error) => match error.downcast_ref::<NoRows>() {
+                Some(NoRows(source)) => bail!(
+                    "cannot infer the fields of source '{source}': '{program}' wrote no rows; run it alone to see what it writes"
+                ),
+                // The input knows the pipe by its path.
+                None => bail!(format!("{error:#}").replace(&path, program)),
+            },
+        }
     }
 
     pub(super) fn source(&self) -> &SourceDef {

@@ -16,6 +16,9 @@ pub fn syscalls(filter: &Syscalls, source: String) -> anyhow::Result<Box<dyn Cap
         columns: "number, count(*), max(latency_ns)",
         kind: Kind {
             payload_bytes: Syscalls::PAYLOAD_BYTES,
+            event: "call",
+            end: "return",
+            unpaired: "calls that began before the recording, and first returns of new threads",
             under_way: Syscalls::under_way,
             is_over: if only_by_pid {
                 |probe| {
