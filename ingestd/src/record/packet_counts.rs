@@ -1,22 +1,36 @@
-//! What `tcpdump` counts: the packets that the kernel dropped before it, and when it looked.
+//! What `tcpdump` counts: the packets that it captured, those that passed its filter, and those that the kernel dropped before it.
+//!
+//! On loopback the kernel counts each packet twice, as it leaves and as it arrives, and `tcpdump` captures the second only. Packets of any
+//! interface are counted once, for the filter of `packets` has no second copies there.
 
 use loom_engine::{TimeRange, Timestamp};
 
-/// How many packets were dropped by the latest count.
-#[derive(Copy, Clone, Debug)]
+/// The latest counts, and how many lost packets have been taken from them.
+#[derive(Clone, Debug)]
 pub(super) struct PacketCounts {
+    is_loopback: bool,
+    captured: u64,
+    received: u64,
     dropped: u64,
-    /// The latest count was taken after this.
+    taken: u64,
+    /// What was taken was counted after this.
     counted: Timestamp,
-    /// When `tcpdump` was first asked for the next count.
+    /// When `tcpdump` was first asked for the next counts.
     asked: Option<Timestamp>,
 }
 
+/// Packets that were lost, and between when.
+pub(super) type Lost = (u64, TimeRange);
+
 impl PacketCounts {
     /// Of a capture that began after `now`.
-    pub(super) fn new(now: Timestamp) -> PacketCounts {
+    pub(super) fn new(is_loopback: bool, now: Timestamp) -> PacketCounts {
         PacketCounts {
+            is_loopback,
+            captured: 0,
+            received: 0,
             dropped: 0,
+            taken: 0,
             counted: now,
             asked: None,
         }
@@ -27,74 +41,103 @@ impl PacketCounts {
         self.asked.get_or_insert(now);
     }
 
-    /// Reads a line of `tcpdump` that came at that time: packets lost since the last count, and between when; `None` if it has no such count. If
-    /// it is asked, it gives all counts in one line; at its end it gives a line for each.
-    pub(super) fn read(&mut self, line: &str, at: Timestamp) -> Option<(u64, TimeRange)> {
-        let mut parts = line.trim_start_matches("tcpdump: ").split(", ");
-        let dropped: u64 = parts.find_map(|part| {
-            let (number, what) = part.split_once(" packet")?;
+    /// Reads a line of `tcpdump`; false if it has no counts. If it is asked, it gives all in one line; at its end it gives a line for each.
+    pub(super) fn read(&mut self, line: &str) -> bool {
+        let mut has_counts = false;
+        for part in line.trim_start_matches("tcpdump: ").split(", ") {
+            let Some((number, what)) = part.split_once(" packet") else {
+                continue;
+            };
+            let Ok(number) = number.parse() else { continue };
             // A single packet has no plural.
-            let is_dropped = what.trim_start_matches('s') == " dropped by kernel";
-            number.parse().ok().filter(|_| is_dropped)
-        })?;
-        let lost = dropped.saturating_sub(self.dropped);
-        self.dropped += lost;
+            match what.trim_start_matches('s') {
+                " captured" => self.captured = number,
+                " received by filter" => self.received = number,
+                " dropped by kernel" => self.dropped = number,
+                " dropped by interface" => {}
+                _ => continue,
+            }
+            has_counts = true;
+        }
+        has_counts
+    }
+
+    /// Packets lost since they were last taken, by counts that came at this time.
+    pub(super) fn take_lost(&mut self, at: Timestamp) -> Lost {
+        let lost = if self.is_loopback {
+            self.dropped.div_ceil(2)
+        } else {
+            self.dropped
+        };
+        self.take(lost, at)
+    }
+
+    /// The same, once no packet is on its way to `tcpdump` any more.
+    pub(super) fn take_lost_at_the_end(&mut self, at: Timestamp) -> Lost {
+        if !self.is_loopback {
+            return self.take_lost(at);
+        }
+        let missing = (self.received / 2).saturating_sub(self.captured);
+        self.take(missing.min(self.dropped), at)
+    }
+
+    fn take(&mut self, lost: u64, at: Timestamp) -> Lost {
+        let more = lost.saturating_sub(self.taken);
+        self.taken += more;
         let span = TimeRange {
             first: self.counted.min(at),
             last: at,
         };
         self.counted = self.asked.take().unwrap_or(self.counted);
-        Some((lost, span))
+        (more, span)
     }
-}
-
-/// Whether a line of `tcpdump` has counts alone.
-pub(super) fn has_counts(line: &str) -> bool {
-    [
-        " captured",
-        " received by filter",
-        " by kernel",
-        " by interface",
-    ]
-    .iter()
-    .any(|end| line.ends_with(end))
-        && line.contains(" packet")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn dropped_packets_are_read_from_both_forms_and_given_once_with_their_time() {
-        let span = |first, last| TimeRange {
+    const fn span(first: i64, last: i64) -> TimeRange {
+        TimeRange {
             first: Timestamp(first),
             last: Timestamp(last),
-        };
-        let mut counts = PacketCounts::new(Timestamp(10));
+        }
+    }
+
+    #[test]
+    fn counts_are_read_from_both_forms_and_lost_packets_are_taken_once_with_their_time() {
+        let mut counts = PacketCounts::new(false, Timestamp(10));
         let all = |dropped| {
             format!(
                 "tcpdump: 12 packets captured, 13 packets received by filter, {dropped} dropped by kernel"
             )
         };
         counts.ask(Timestamp(20));
-        let read = counts.read(&all("0 packets"), Timestamp(21));
-        assert_eq!(read, Some((0, span(10, 21))));
-        // A program that stands still answers two requests at once.
+        assert!(counts.read(&all("0 packets")));
+        assert_eq!(counts.take_lost(Timestamp(21)), (0, span(10, 21)));
+        // A program that stood still answers two requests at once.
         counts.ask(Timestamp(30));
         counts.ask(Timestamp(40));
-        let read = counts.read(&all("1 packet"), Timestamp(45));
-        assert_eq!(read, Some((1, span(20, 45))));
-        let read = counts.read("250 packets dropped by kernel", Timestamp(50));
-        assert_eq!(read, Some((249, span(30, 50))));
+        assert!(counts.read(&all("1 packet")));
+        assert_eq!(counts.take_lost(Timestamp(45)), (1, span(20, 45)));
+        assert!(counts.read("250 packets dropped by kernel"));
+        let at_the_end = counts.take_lost_at_the_end(Timestamp(50));
+        assert_eq!(at_the_end, (249, span(30, 50)));
+        assert!(!counts.read("tcpdump: pcap_loop: The interface disappeared"));
+    }
+
+    #[test]
+    fn on_loopback_a_packet_that_is_counted_twice_is_lost_once() {
+        let mut counts = PacketCounts::new(true, Timestamp(0));
         for line in [
-            "7 packets captured",
-            "9 packets received by filter",
-            "0 packets dropped by interface",
+            "564 packets captured",
+            "200000 packets received by filter",
+            "198871 packets dropped by kernel",
         ] {
-            assert_eq!(counts.read(line, Timestamp(60)), None);
-            assert!(has_counts(line));
+            assert!(counts.read(line));
         }
-        assert!(!has_counts("tcpdump: pcap_loop: The interface disappeared"));
+        assert_eq!(counts.take_lost(Timestamp(1)).0, 99_436);
+        assert_eq!(counts.take_lost_at_the_end(Timestamp(2)).0, 0);
+        assert_eq!(counts.captured + counts.taken, 100_000);
     }
 }

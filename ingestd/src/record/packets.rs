@@ -14,7 +14,7 @@ use rustix::process::Signal;
 
 use super::child::{Line, Program, Stream, send_lines};
 use super::outlet::Outlet;
-use super::packet_counts::{PacketCounts, has_counts};
+use super::packet_counts::{Lost, PacketCounts};
 use super::rows::{Rows, store};
 use super::{Capture, Ending, quoted};
 use crate::input::{Format, InputBatch, LoadOptions};
@@ -69,20 +69,11 @@ impl Packets {
             .args(Some(filter).filter(|filter| !filter.is_empty()));
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let why = ", which captures packets; install the package 'tcpdump'";
-        let counts = PacketCounts::new(wall_clock());
+        let begun = wall_clock();
         let mut program = Program::start(&mut command, why)?;
         let (sender, messages) = unbounded();
         send_lines(program.errors(), Stream::Errors, sender)?;
         let interface = listening_on(&messages)?;
-        if self.interface.is_none() && interface == LOOPBACK {
-            // Its filter differs.
-            let interface = Some(interface);
-            return Packets {
-                interface,
-                ..self.clone()
-            }
-            .open();
-        }
         let choice = self.interface.is_none().then(|| {
             format!("it has the packets of interface '{interface}'; -i names another, or 'any'")
         });
@@ -90,6 +81,7 @@ impl Packets {
         options.ts_column = Some("captured".to_owned());
         options.indexes = vec!["wire_bytes".to_owned()];
         let rows = Rows::open(program.output(), "tcpdump", Format::Pcap, options)?;
+        let counts = PacketCounts::new(interface == LOOPBACK, begun);
         Ok(Box::new(PacketCapture {
             interface,
             choice,
@@ -100,22 +92,20 @@ impl Packets {
         }))
     }
 
-    /// The filter, without the copies of packets that leave by loopback: each comes again as it arrives, and the kernel would count both.
+    /// The filter. Any interface has two copies of a packet on loopback. The kernel would count both, and `tcpdump` captures the one that arrives.
     fn whole_filter(&self) -> anyhow::Result<String> {
-        let once = match self.interface.as_deref() {
-            Some(LOOPBACK) => "not outbound".to_owned(),
-            Some("any") => {
-                let path = format!("/sys/class/net/{LOOPBACK}/ifindex");
-                let number = std::fs::read_to_string(&path)
-                    .with_context(|| format!("cannot read '{path}'; name an interface with -i"))?;
-                format!("not (outbound and ifindex {})", number.trim())
-            }
-            _ => return Ok(self.filter.join(" ")),
-        };
-        Ok(if self.filter.is_empty() {
+        let filter = self.filter.join(" ");
+        if self.interface.as_deref() != Some("any") {
+            return Ok(filter);
+        }
+        let path = format!("/sys/class/net/{LOOPBACK}/ifindex");
+        let number = std::fs::read_to_string(&path)
+            .with_context(|| format!("cannot read '{path}'; name an interface with -i"))?;
+        let once = format!("not (outbound and ifindex {})", number.trim());
+        Ok(if filter.is_empty() {
             once
         } else {
-            format!("({}) and {once}", self.filter.join(" "))
+            format!("({filter}) and {once}")
         })
     }
 }
@@ -157,11 +147,11 @@ impl Capture for PacketCapture {
         let status = program.wait_a_little()?;
         let mut last_words = String::new();
         for line in messages.iter() {
-            report_lost(&mut counts, &line, outlet)?;
-            if !has_counts(&line.text) {
+            if !counts.read(&line.text) {
                 last_words = line.text;
             }
         }
+        report(counts.take_lost_at_the_end(wall_clock()), outlet)?;
         if !is_asked {
             let said = last_words.trim_start_matches("tcpdump: ");
             let colon = if said.is_empty() { "" } else { ": " };
@@ -214,7 +204,9 @@ impl Following<'_> {
     /// Reports what was lost and whether the interface is up, which it returns, and asks for the next count.
     fn look(&mut self, was_up: bool, outlet: &Outlet) -> anyhow::Result<bool> {
         for line in self.messages.try_iter() {
-            report_lost(self.counts, &line, outlet)?;
+            if self.counts.read(&line.text) {
+                report(self.counts.take_lost(line.at), outlet)?;
+            }
         }
         self.counts.ask(wall_clock());
         self.program.signal(Signal::USR1);
@@ -233,11 +225,8 @@ impl Following<'_> {
     }
 }
 
-fn report_lost(counts: &mut PacketCounts, line: &Line, outlet: &Outlet) -> anyhow::Result<()> {
-    match counts.read(&line.text, line.at) {
-        Some((records, span)) => outlet.lost(records, span, FULL),
-        None => Ok(()),
-    }
+fn report((records, span): Lost, outlet: &Outlet) -> anyhow::Result<()> {
+    outlet.lost(records, span, FULL)
 }
 
 /// Whether the kernel says that the interface is up, or says nothing of it.
@@ -275,24 +264,19 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_leaves_out_the_second_copy_of_packets_on_loopback_alone() {
-        let filter = |interface: Option<&str>, words: &[&str]| {
+    fn the_filter_of_any_interface_leaves_out_the_second_copy_of_packets_on_loopback() {
+        let filter = |interface: &str, words: &[&str]| {
             let packets = Packets {
-                interface: interface.map(str::to_owned),
+                interface: Some(interface.to_owned()),
                 filter: words.iter().map(|&word| word.to_owned()).collect(),
                 ..Packets::default()
             };
             packets.whole_filter().unwrap()
         };
-        let port = ["tcp", "or", "udp"];
-        assert_eq!(filter(Some("eth0"), &port), "tcp or udp");
-        assert_eq!(filter(None, &[]), "");
-        assert_eq!(filter(Some("lo"), &[]), "not outbound");
-        assert_eq!(filter(Some("lo"), &port), "(tcp or udp) and not outbound");
-        let any = filter(Some("any"), &port);
-        assert!(
-            any.starts_with("(tcp or udp) and not (outbound and ifindex "),
-            "{any}"
-        );
+        let words = ["tcp", "or", "udp"];
+        assert_eq!(filter("eth0", &words), "tcp or udp");
+        assert_eq!(filter("lo", &[]), "");
+        assert!(filter("any", &[]).starts_with("not (outbound and ifindex "));
+        assert!(filter("any", &words).starts_with("(tcp or udp) and not (outbound and "));
     }
 }
