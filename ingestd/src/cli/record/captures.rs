@@ -205,6 +205,12 @@ pub(super) fn parse(dir: &Path, words: Vec<OsString>) -> Vec<What> {
             "the Loom directory is missing; give it before the capture: 'ingestd record DIR {capture}'"
         ));
     }
+    if words.is_empty() {
+        usage(&format!(
+            "no capture is given; give one of {}",
+            NAMES.join(", ")
+        ));
+    }
     let mut parts = vec![Vec::new()];
     let mut is_own = false;
     for word in words {

@@ -43,7 +43,6 @@ pub struct Args {
     dir: PathBuf,
     /// Captures with their options, '+' between them
     #[arg(
-        required = true,
         trailing_var_arg = true,
         allow_hyphen_values = true,
         value_name = "CAPTURE"
