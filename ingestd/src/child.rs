@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use crossbeam_channel::Sender;
 use loom_engine::Timestamp;
+use loom_probes::end_with_starter;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::wall_clock;
 
-/// A line that is longer comes in pieces.
-const LINE_BYTES_MAX: u64 = 32 << 10;
+/// A line that is longer comes in pieces. A record holds a piece of which each byte is no UTF-8, and becomes the three of U+FFFD.
+const LINE_BYTES_MAX: u64 = 21 << 10;
 /// How long a program may take to end once it is asked to.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where a line was written.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -41,9 +42,10 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Starts a program; `purpose` follows its name in the message that it cannot be.
+    /// Starts a program, which the kernel kills if this thread ends before it; `purpose` follows its name in the message that it cannot be.
     pub(crate) fn start(command: &mut Command, purpose: &str) -> anyhow::Result<Program> {
         command.process_group(0);
+        end_with_starter(command);
         let name = command.get_program().to_string_lossy().into_owned();
         let child = command
             .spawn()

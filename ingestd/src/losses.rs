@@ -12,7 +12,7 @@ use loom_engine::format::{LOSS_ROWS_MAX, PendingLoss};
 use loom_engine::ingest::Writer;
 use loom_engine::query::{Directory, pending_since};
 use loom_engine::schema::{LossEncoder, LossReason, LossRecord, losses_source};
-use loom_engine::{Error, SourceId, Timestamp, proven};
+use loom_engine::{Error, SourceId, TimeRange, Timestamp, proven};
 
 /// How long losses of one cause are gathered into one record.
 const GATHER: Duration = Duration::from_secs(1);
@@ -120,12 +120,21 @@ impl Losses {
 
     /// Enters records that were lost just now.
     pub(crate) fn note(&mut self, lost: &Lost<'_>, now: Timestamp) {
+        let span = TimeRange {
+            first: now,
+            last: now,
+        };
+        self.note_span(lost, span);
+    }
+
+    /// Enters records that were lost in a span of time.
+    pub(crate) fn note_span(&mut self, lost: &Lost<'_>, span: TimeRange) {
         self.dirty = true;
         let mut row = PendingLoss {
             source: lost.source,
             reason: lost.reason as u8,
-            from: now,
-            to: now,
+            from: span.first,
+            to: span.last,
             records: Some(lost.records),
             bytes: lost.bytes,
             recorded_at: None,

@@ -36,13 +36,33 @@ struct {
     __type(value, __u32);
 } armed SEC(".maps");
 
-// The recorder's own process, whose events are not recorded.
+// The recorder's own process, whose events are not recorded; an id of its namespace.
 const volatile __u32 own_pid;
+
+// The PID namespace of the recorder: events of its processes are recorded, with the ids that they have there. 0: the initial one, which has
+// all processes.
+const volatile __u64 namespace_device;
+const volatile __u64 namespace_inode;
 
 static __always_inline int is_armed(void) {
     __u32 zero = 0;
     __u32 *word = bpf_map_lookup_elem(&armed, &zero);
     return word && *word;
+}
+
+// Process << 32 | thread, as the recorder knows them; 0: this thread is of another namespace.
+static __always_inline __u64 recorded_id(void) {
+    struct bpf_pidns_info ids = {};
+
+    if (!namespace_inode)
+        return bpf_get_current_pid_tgid();
+    if (bpf_get_ns_current_pid_tgid(namespace_device, namespace_inode, &ids, sizeof ids))
+        return 0;
+    return (__u64)ids.tgid << 32 | ids.pid;
+}
+
+static __always_inline int is_of_namespace(__u64 id) {
+    return !namespace_inode || id;
 }
 
 // An interrupt may come between: the addition is one instruction.

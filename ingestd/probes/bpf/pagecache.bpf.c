@@ -23,9 +23,10 @@ struct trace_event_raw_mm_filemap_op_page_cache {
 
 static __always_inline int emit(struct trace_event_raw_mm_filemap_op_page_cache *event, __u8 op) {
     struct record *record;
-    __u32 order = 0, pid = bpf_get_current_pid_tgid() >> 32;
+    __u64 id = recorded_id();
+    __u32 order = 0, pid = id >> 32;
 
-    if (!is_armed() || pid == own_pid)
+    if (!is_armed() || !is_of_namespace(id) || pid == own_pid)
         return 0;
     record = RESERVE(record);
     if (!record)

@@ -1,6 +1,7 @@
 // System calls: the entry and the exit of a thread's call become one record, at the exit.
 //
-// A slot for each thread holds the call that it is in. A slot stays for the next call, and goes when the thread ends.
+// A slot for each thread holds the call that it is in. A slot stays for the next call, and goes when the thread ends. Slots go by the kernel's
+// id of the thread, processes by the id that the recorder knows.
 #include "loom.h"
 
 // As the source `syscall` has it, after which the record has 4 bytes of padding.
@@ -67,9 +68,28 @@ const volatile __u64 latency_ns_min;
 const volatile __u32 arg0_offset;
 const volatile __u32 number_offset;
 
+struct ns_common {
+    unsigned int inum;
+} __attribute__((preserve_access_index));
+
+struct pid_namespace {
+    struct ns_common ns;
+} __attribute__((preserve_access_index));
+
+struct upid {
+    int nr;
+    struct pid_namespace *ns;
+} __attribute__((preserve_access_index));
+
+// A thread's ids, one for each namespace from the initial one to its own.
+struct pid {
+    unsigned int level;
+    struct upid numbers[1];
+} __attribute__((preserve_access_index));
+
 struct task_struct {
-    int pid;
     int tgid;
+    struct pid *thread_pid;
     struct signal_struct *signal;
 } __attribute__((preserve_access_index));
 
@@ -81,11 +101,14 @@ struct signal_struct {
     atomic_t live;
 } __attribute__((preserve_access_index));
 
-static __always_inline int is_selected(__u32 pid) {
-    __u32 why = BY_NAME;
+// A number that has no room in a record.
+#define NUMBER_UNKNOWN 0xffff
+
+static __always_inline int is_selected(__u64 id) {
+    __u32 pid = id >> 32, why = BY_NAME;
     struct name name;
 
-    if (pid == own_pid)
+    if (!is_of_namespace(id) || pid == own_pid)
         return 0;
     if (!by_process && !by_name)
         return 1;
@@ -104,15 +127,15 @@ static __always_inline int is_selected(__u32 pid) {
 
 SEC("raw_tracepoint")
 int sys_enter(struct bpf_raw_tracepoint_args *ctx) {
-    __u64 number = ctx->args[1], id = bpf_get_current_pid_tgid();
-    __u32 tid = id;
+    __u64 number = ctx->args[1];
+    __u32 tid = bpf_get_current_pid_tgid();
     struct slot *slot;
 
     if (!is_armed())
         return 0;
     if (by_number && !bpf_map_lookup_elem(&numbers, &number))
         return 0;
-    if (!is_selected(id >> 32))
+    if (!is_selected(recorded_id()))
         return 0;
     slot = bpf_map_lookup_elem(&slots, &tid);
     if (!slot) {
@@ -131,10 +154,10 @@ int sys_enter(struct bpf_raw_tracepoint_args *ctx) {
     return 0;
 }
 
-static __always_inline void count_unpaired(void *registers, __u32 pid) {
+static __always_inline void count_unpaired(void *registers) {
     __u64 number = 0;
 
-    if (!is_selected(pid))
+    if (!is_selected(recorded_id()))
         return;
     if (by_number) {
         bpf_probe_read_kernel(&number, sizeof number, registers + number_offset);
@@ -146,8 +169,8 @@ static __always_inline void count_unpaired(void *registers, __u32 pid) {
 
 SEC("raw_tracepoint")
 int sys_exit(struct bpf_raw_tracepoint_args *ctx) {
-    __u64 id = bpf_get_current_pid_tgid(), now, latency_ns;
-    __u32 tid = id;
+    __u64 id, now, latency_ns;
+    __u32 tid = bpf_get_current_pid_tgid();
     struct slot *slot;
     struct record *record;
 
@@ -155,7 +178,7 @@ int sys_exit(struct bpf_raw_tracepoint_args *ctx) {
         return 0;
     slot = bpf_map_lookup_elem(&slots, &tid);
     if (!slot || !slot->entered_ns) {
-        count_unpaired((void *)ctx->args[0], id >> 32);
+        count_unpaired((void *)ctx->args[0]);
         return 0;
     }
     now = bpf_ktime_get_ns();
@@ -168,29 +191,47 @@ int sys_exit(struct bpf_raw_tracepoint_args *ctx) {
     record = RESERVE(record);
     if (!record)
         return 0;
+    id = recorded_id();
     record->returned_ns = now;
     record->latency_ns = latency_ns;
     record->result = ctx->args[1];
     record->arg0 = slot->arg0;
-    record->number = slot->number;
+    record->number = slot->number < NUMBER_UNKNOWN ? slot->number : NUMBER_UNKNOWN;
     record->cpu = bpf_get_smp_processor_id();
     record->pid = id >> 32;
-    record->tid = tid;
+    record->tid = id;
     bpf_get_current_comm(record->comm, sizeof record->comm);
     SUBMIT(record);
     return 0;
+}
+
+// The id of a new process, as the recorder knows it; 0: it is of another namespace.
+static __always_inline __u32 id_of_new(struct task_struct *task) {
+    struct pid *ids;
+    struct upid *last;
+    __u32 level;
+
+    if (!namespace_inode)
+        return BPF_CORE_READ(task, tgid);
+    ids = BPF_CORE_READ(task, thread_pid);
+    level = BPF_CORE_READ(ids, level);
+    last = (void *)ids + bpf_core_field_offset(struct pid, numbers) + level * bpf_core_type_size(struct upid);
+    if (BPF_CORE_READ(last, ns, ns.inum) != namespace_inode)
+        return 0;
+    return BPF_CORE_READ(last, nr);
 }
 
 // Arguments: the parent, the child.
 SEC("raw_tracepoint")
 int process_fork(struct bpf_raw_tracepoint_args *ctx) {
     struct task_struct *child = (void *)ctx->args[1];
-    __u32 parent_pid = bpf_get_current_pid_tgid() >> 32;
-    __u32 child_pid = BPF_CORE_READ(child, tgid), why = FOLLOWED;
+    __u32 pid, why = FOLLOWED, parent = bpf_get_current_pid_tgid() >> 32;
 
-    if (!follow || child_pid == parent_pid || !is_selected(parent_pid))
+    // A new thread is of a process that is known.
+    if (!follow || BPF_CORE_READ(child, tgid) == parent || !is_selected(recorded_id()))
         return 0;
-    if (bpf_map_update_elem(&processes, &child_pid, &why, BPF_ANY))
+    pid = id_of_new(child);
+    if (pid && bpf_map_update_elem(&processes, &pid, &why, BPF_ANY))
         count(NO_SLOT);
     return 0;
 }
@@ -198,8 +239,7 @@ int process_fork(struct bpf_raw_tracepoint_args *ctx) {
 // Arguments: the task, the id that its thread had before. A process that was recorded by its name has another name now.
 SEC("raw_tracepoint")
 int process_exec(struct bpf_raw_tracepoint_args *ctx) {
-    __u64 id = bpf_get_current_pid_tgid();
-    __u32 pid = id >> 32, tid = id, old_tid = ctx->args[1];
+    __u32 pid = recorded_id() >> 32, tid = bpf_get_current_pid_tgid(), old_tid = ctx->args[1];
     __u32 *why = bpf_map_lookup_elem(&processes, &pid);
 
     if (!follow && why && *why == BY_NAME)
@@ -219,8 +259,7 @@ int process_exec(struct bpf_raw_tracepoint_args *ctx) {
 SEC("raw_tracepoint")
 int process_exit(struct bpf_raw_tracepoint_args *ctx) {
     struct task_struct *task = (void *)ctx->args[0];
-    __u64 id = bpf_get_current_pid_tgid();
-    __u32 pid = id >> 32, tid = id;
+    __u32 pid = recorded_id() >> 32, tid = bpf_get_current_pid_tgid();
 
     bpf_map_delete_elem(&slots, &tid);
     if (!BPF_CORE_READ(task, signal, live.counter))

@@ -14,14 +14,24 @@ pub enum ProbeError {
         feature: &'static str,
         detail: String,
     },
-    #[error(
-        "the kernel's tracepoint {tracepoint} is not readable ({detail}); mount tracefs with 'mount -t tracefs nodev /sys/kernel/tracing', as root"
-    )]
-    Tracefs { tracepoint: String, detail: String },
+    #[error("the kernel's tracepoint {tracepoint} is not readable ({detail}); {remedy}")]
+    Tracefs {
+        tracepoint: String,
+        remedy: &'static str,
+        detail: String,
+    },
     #[error("cannot load the program '{program}' into the kernel: {detail}")]
     Program { program: String, detail: String },
     #[error("cannot record process {0}: no process has this id")]
     NoProcess(u32),
+    #[error(
+        "cannot record process {tid}: it is a thread of process {pid}; give --pid {pid}, which records all its threads"
+    )]
+    Thread { tid: u32, pid: u32 },
+    #[error(
+        "cannot record processes by --pid or --comm: /proc is missing or shows another PID namespace; mount it with 'mount -t proc proc /proc'"
+    )]
+    ForeignProc,
     #[error("cannot read or write a map of the kernel: {0}")]
     Map(#[from] aya::maps::MapError),
     #[error("cannot read what the kernel counted: {0}")]

@@ -9,9 +9,11 @@ mod capabilities;
 mod clock;
 mod counts;
 mod error;
+mod namespace;
 mod pagecache;
 mod priority;
 mod probe;
+mod starter;
 mod syscalls;
 
 pub use blockio::{Blockio, OPERATIONS};
@@ -22,4 +24,5 @@ pub use error::ProbeError;
 pub use pagecache::Pagecache;
 pub use priority::real_time;
 pub use probe::Probe;
-pub use syscalls::{Syscalls, number_of, numbers};
+pub use starter::end_with_starter;
+pub use syscalls::{NAME_BYTES_MAX, NUMBER_UNKNOWN, Syscalls, number_of, numbers};

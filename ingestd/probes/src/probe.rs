@@ -14,6 +14,7 @@ use aya::{Ebpf, EbpfError, EbpfLoader};
 
 use crate::capabilities::{Capability, require};
 use crate::counts::{COUNTERS, Counts};
+use crate::namespace::namespace;
 use crate::{Clock, ProbeError};
 
 /// How long records that programs were writing when they were detached are waited for.
@@ -54,11 +55,14 @@ impl Probe {
     ) -> Result<Probe, ProbeError> {
         require(what, &[Capability::Bpf, Capability::Perfmon])?;
         let own_pid = std::process::id().to_ne_bytes();
+        let [namespace_device, namespace_inode] = namespace().map(u64::to_ne_bytes);
         let mut loader = EbpfLoader::new();
         for (name, value) in globals {
             loader.override_global(name, *value, true);
         }
         loader.override_global("own_pid", &own_pid[..], false);
+        loader.override_global("namespace_device", &namespace_device[..], false);
+        loader.override_global("namespace_inode", &namespace_inode[..], false);
         let mut ebpf = loader.load(object).map_err(unloadable)?;
         let mut links = Vec::with_capacity(hooks.len());
         for (name, hook) in hooks {
@@ -172,10 +176,21 @@ fn attach(ebpf: &mut Ebpf, name: &str, hook: &Hook) -> Result<Link, ProbeError> 
             link.map(Link::Tracepoint)
                 .map_err(|error| ProbeError::Tracefs {
                     tracepoint: format!("{category}/{tracepoint}"),
+                    remedy: remedy(),
                     detail: chain(&error),
                 })
         }
         _ => unreachable!("the program {name} is attached to another kind of hook than it is of"),
+    }
+}
+
+/// What to do where a tracepoint of tracefs is not readable.
+fn remedy() -> &'static str {
+    match std::fs::read_dir("/sys/kernel/tracing/events") {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            "give the file CAP_DAC_READ_SEARCH with 'setcap', or open tracefs with 'mount -o remount,mode=755 /sys/kernel/tracing', as root"
+        }
+        _ => "mount tracefs with 'mount -t tracefs nodev /sys/kernel/tracing', as root",
     }
 }
 

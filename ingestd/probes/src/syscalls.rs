@@ -5,6 +5,7 @@ use std::time::Duration;
 use aya::include_bytes_aligned;
 use syscalls::Sysno;
 
+use crate::namespace::{process_of, require_own_proc};
 use crate::probe::Hook;
 use crate::{Probe, ProbeError};
 
@@ -29,7 +30,9 @@ pub struct Syscalls {
 }
 
 /// The name of a task has at most so many bytes in the kernel, and a NUL.
-const NAME_BYTES_MAX: usize = 15;
+pub const NAME_BYTES_MAX: usize = 15;
+/// What a record has in place of a number that two bytes do not hold, as `bpf/syscalls.bpf.c` has it.
+pub const NUMBER_UNKNOWN: u16 = 0xFFFF;
 /// Why a process is recorded, as `bpf/syscalls.bpf.c` has it.
 const BY_PID: u32 = 1;
 const BY_NAME: u32 = 2;
@@ -39,6 +42,9 @@ impl Syscalls {
 
     /// Attaches the programs. Nothing is recorded yet.
     pub fn open(&self) -> Result<Probe, ProbeError> {
+        if !self.pids.is_empty() || !self.names.is_empty() {
+            require_own_proc()?;
+        }
         let flag = |set: bool| u32::from(set).to_ne_bytes();
         let latency_ns_min = u64::try_from(self.latency_min.as_nanos()).unwrap_or(u64::MAX);
         let [arg0_offset, number_offset] = OFFSETS;
@@ -78,8 +84,15 @@ impl Syscalls {
         }
         for pid in &self.pids {
             processes.insert(pid, BY_PID, 0)?;
-            if !std::path::Path::new(&format!("/proc/{pid}")).exists() {
-                return Err(ProbeError::NoProcess(*pid));
+            match process_of(*pid) {
+                Some(process) if process == *pid => {}
+                Some(process) => {
+                    return Err(ProbeError::Thread {
+                        tid: *pid,
+                        pid: process,
+                    });
+                }
+                None => return Err(ProbeError::NoProcess(*pid)),
             }
         }
         Ok(probe)

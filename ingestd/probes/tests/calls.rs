@@ -9,11 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use loom_probes::{Clock, Counts, Probe, ProbeError, Syscalls, number_of};
+use loom_probes::{Clock, Counts, NUMBER_UNKNOWN, Probe, ProbeError, Syscalls, number_of};
 
 /// How many calls the program makes; the program is only itself where this is set.
 const CALLS: &str = "LOOM_PROBES_CALLS";
 const THREADS: &str = "LOOM_PROBES_THREADS";
+/// The number of the call; without it, that of getppid.
+const NUMBER: &str = "LOOM_PROBES_NUMBER";
 
 /// Not a test: the program that is recorded.
 #[test]
@@ -25,8 +27,10 @@ fn program() {
     thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
+                let made = number(NUMBER).unwrap_or_else(|| number_of("getppid").unwrap().into());
                 (0..calls / threads).for_each(|_| {
-                    let _ = rustix::process::getppid();
+                    // SAFETY: getppid takes no argument, and the kernel refuses a number that is no call.
+                    unsafe { libc::syscall(made as libc::c_long) };
                 })
             });
         }
@@ -267,6 +271,110 @@ fn calls_that_are_shorter_than_asked_for_are_filtered_and_no_loss() {
     let (payloads, counts, _) = record(probe, start(1000, 1));
     assert_eq!((payloads.len(), counts.lost()), (0, 0));
     assert_eq!(counts.filtered, 1000);
+}
+
+#[test]
+fn the_id_of_a_thread_is_refused_with_that_of_its_process() {
+    if open(&getppid()).is_none() {
+        return;
+    }
+    let (process, own) = (std::process::id(), rustix::thread::gettid());
+    let tid = own.as_raw_nonzero().get() as u32;
+    // A test runs on a thread of its own.
+    assert_ne!(tid, process);
+    let filter = Syscalls {
+        pids: vec![tid],
+        ..getppid()
+    };
+    let said = filter.open().err().unwrap().to_string();
+    let expected = format!("a thread of process {process}; give --pid {process}");
+    assert!(said.contains(&expected), "{said}");
+}
+
+#[test]
+fn a_number_that_two_bytes_do_not_hold_bears_the_name_of_no_call() {
+    let _alone = alone();
+    let getppid_of_x32 = 0x4000_0000 + u32::from(number_of("getppid").unwrap());
+    let run = |filter: &Syscalls| {
+        let mut probe = open(filter)?;
+        probe.arm().unwrap();
+        let mut program = program_of(1000, 1);
+        program.env(NUMBER, getppid_of_x32.to_string());
+        let (payloads, counts, _) = record(probe, program.spawn().unwrap());
+        assert_eq!(counts.lost(), 0);
+        let numbers = payloads
+            .iter()
+            .map(|payload| u16::from_le_bytes([payload[32], payload[33]]));
+        Some(numbers.collect::<Vec<_>>())
+    };
+    let of_name = Syscalls {
+        names: vec![own_name()],
+        ..Syscalls::default()
+    };
+    let Some(all) = run(&of_name) else {
+        return;
+    };
+    let is_getppid = |number: &&u16| Some(**number) == number_of("getppid");
+    assert_eq!(all.iter().filter(is_getppid).count(), 0);
+    let unknown = all.iter().filter(|number| **number == NUMBER_UNKNOWN);
+    assert_eq!(unknown.count(), 1000);
+    let filtered = Syscalls {
+        names: vec![own_name()],
+        ..getppid()
+    };
+    assert_eq!(run(&filtered).unwrap(), []);
+}
+
+/// Set where this executable runs in a PID namespace of its own.
+const INSIDE: &str = "LOOM_PROBES_INSIDE";
+
+/// Not a test: records by an id of its namespace, and everything, and reports what it found.
+#[test]
+fn inside() {
+    if std::env::var_os(INSIDE).is_none() {
+        return;
+    }
+    assert!(std::process::id() < 1000, "a new namespace counts from 1");
+    assert_eq!(calls_of_a_shell(true, 1000), Some(3000));
+    assert_eq!(calls_of_a_shell(false, 1000), Some(1000));
+    let mut probe = getppid().open().unwrap();
+    probe.arm().unwrap();
+    let child = start(5000, 1);
+    let pid = child.id();
+    for _ in 0..100 {
+        let _ = rustix::process::getppid();
+    }
+    let (payloads, _, _) = record(probe, child);
+    let of = |pid: u32| {
+        payloads
+            .iter()
+            .filter(|payload| payload[36..40] == pid.to_le_bytes())
+            .count()
+    };
+    assert_eq!((of(pid), of(std::process::id())), (5000, 0));
+    assert_eq!(of(0), 0, "processes of other namespaces are not recorded");
+    println!("it recorded");
+}
+
+#[test]
+fn in_a_pid_namespace_processes_are_recorded_by_the_ids_that_they_have_there() {
+    let _alone = alone();
+    if open(&getppid()).is_none() {
+        return;
+    }
+    let output = Command::new("unshare")
+        .args(["--pid", "--fork", "--mount-proc"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "inside", "--nocapture"])
+        .env(INSIDE, "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("it recorded"),
+        "{said}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 /// The calls by number, as `strace -c` counted them in this table.

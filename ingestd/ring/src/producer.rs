@@ -60,7 +60,7 @@ impl Producer {
         let stamp = self.clock.stamp();
         let stamp_bytes = if stamp.is_some() { WORD_BYTES } else { 0 };
         let bytes = stamp_bytes + record.len();
-        self.claim(bytes)?;
+        self.claim(stamp_bytes, record.len())?;
         let head = RecordHead {
             bytes: bytes as u16,
         };
@@ -116,10 +116,10 @@ impl Producer {
         records
     }
 
-    /// Makes sure that a record of so many bytes may be stored behind the tail.
+    /// Makes sure that a record of so many bytes, and its stamp, may be stored behind the tail.
     #[inline]
-    fn claim(&mut self, record_bytes: usize) -> Result<(), PushError> {
-        let slot = slot_of(record_bytes)?;
+    fn claim(&mut self, stamp_bytes: usize, record_bytes: usize) -> Result<(), PushError> {
+        let slot = slot_of(stamp_bytes, record_bytes)?;
         if !self.opener.is_this_process() {
             return Err(PushError::Forked);
         }
@@ -150,12 +150,13 @@ impl Producer {
 }
 
 #[inline]
-fn slot_of(record_bytes: usize) -> Result<u64, PushError> {
-    if record_bytes > RECORD_BYTES_MAX {
+fn slot_of(stamp_bytes: usize, record_bytes: usize) -> Result<u64, PushError> {
+    let bytes = stamp_bytes + record_bytes;
+    if bytes > RECORD_BYTES_MAX {
         return Err(PushError::TooLong {
             bytes: record_bytes,
-            limit: RECORD_BYTES_MAX,
+            limit: RECORD_BYTES_MAX - stamp_bytes,
         });
     }
-    Ok(crate::layout::slot_bytes(record_bytes) as u64)
+    Ok(crate::layout::slot_bytes(bytes) as u64)
 }

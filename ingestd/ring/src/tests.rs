@@ -92,6 +92,17 @@ fn without_a_counter_the_stamp_is_the_time_of_day() {
 }
 
 #[test]
+fn a_record_that_is_too_long_is_reported_without_its_stamp() {
+    let (_consumer, mut producer) = ring(Stamps::Realtime);
+    let too_long = PushError::TooLong {
+        bytes: 65_521,
+        limit: 65_520,
+    };
+    assert_eq!(producer.push(&[0; 65_521]), Err(too_long));
+    producer.push(&[0; 65_520]).unwrap();
+}
+
+#[test]
 fn a_closed_ring_takes_nothing_more() {
     let (mut consumer, mut producer) = ring(Stamps::None);
     producer.push(b"before").unwrap();

@@ -71,12 +71,13 @@ pub(super) fn carry_out(
         Request::Lost {
             request,
             records,
+            span,
             source,
             reason,
         } => {
             let (source, reason) = (source.to_owned(), reason.to_owned());
             let entered = inbox.call(Some(peer), move |recorder| {
-                recorder.enter_lost(&source, records, &reason)
+                recorder.enter_lost(&source, records, span, &reason)
             })?;
             (request, entered.map(|()| Reply::Done { request }))
         }

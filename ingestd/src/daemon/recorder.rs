@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use loom_engine::ingest::Writer;
 use loom_engine::log::Durability;
-use loom_engine::schema::{LossReason, is_builtin};
-use loom_engine::{Error, SourceId};
+use loom_engine::schema::{LossReason, TimeKind, is_builtin};
+use loom_engine::{Error, SourceId, TimeRange, Timestamp};
 
 use super::clients::Clients;
 use super::definitions;
@@ -132,15 +132,26 @@ impl Recorder {
         }
     }
 
-    /// Enters records that a client never had, and keeps them before the client is answered. The ledger does not count them: they did not
-    /// reach the daemon.
+    /// Enters records that a client never had, with the span of their times, and keeps them before the client is answered. The ledger does not
+    /// count them: they did not reach the daemon.
     pub(super) fn enter_lost(
         &mut self,
         source: &str,
         records: u64,
+        span: TimeRange,
         reason: &str,
     ) -> Result<(), Error> {
-        let source = definitions::find(self.writer.catalog(), source)?.id;
+        let source = definitions::find(self.writer.catalog(), source)?;
+        let (source, time) = (source.id, source.time);
+        // What has arrival times would have arrived by now.
+        let latest = match time {
+            TimeKind::Arrival => self.writer.now(),
+            TimeKind::Own => Timestamp::MAX,
+        };
+        let span = TimeRange {
+            first: span.first.min(latest),
+            last: span.last.min(latest),
+        };
         let lost = Lost {
             source: Some(source),
             reason: LossReason::BufferFull,
@@ -148,8 +159,7 @@ impl Recorder {
             bytes: None,
             detail: reason,
         };
-        let now = self.writer.now();
-        self.losses.note(&lost, now);
+        self.losses.note_span(&lost, span);
         self.losses.settle(&mut self.writer);
         Ok(())
     }

@@ -19,6 +19,9 @@ pub fn blockio(device: Option<&Path>, source: String) -> anyhow::Result<Box<dyn 
         columns: "op, count(*), sum(bytes), max(latency_ns)",
         kind: Kind {
             payload_bytes: Blockio::PAYLOAD_BYTES,
+            event: "request",
+            end: "completion",
+            unpaired: "requests that were issued before the recording, and flushes, which the kernel issues unseen",
             under_way: Blockio::under_way,
             is_over: |_| Ok(None),
         },
@@ -28,6 +31,12 @@ pub fn blockio(device: Option<&Path>, source: String) -> anyhow::Result<Box<dyn 
 /// The major and minor number of a device. A partition has no requests of its own: they are of its disk.
 fn numbers_of(device: &Path) -> anyhow::Result<(u32, u32)> {
     let shown = device.display();
+    let in_dev = Path::new("/dev").join(device);
+    ensure!(
+        device.exists() || !in_dev.exists(),
+        "cannot record requests of '{shown}': no such file; give '{}'",
+        in_dev.display()
+    );
     let meta = std::fs::metadata(device)
         .with_context(|| format!("cannot record requests of '{shown}'"))?;
     ensure!(
@@ -83,5 +92,6 @@ mod tests {
         let refused = |path: &str| format!("{:#}", numbers_of(path.as_ref()).unwrap_err());
         assert!(refused("/dev/null").contains("'/dev/null': it is not a block device"));
         assert!(refused("/dev/nosuch").contains("No such file"));
+        assert!(refused("null").contains("give '/dev/null'"));
     }
 }

@@ -3,11 +3,12 @@
 //! Lines are stamped when they are read. The exit is a line too, of its own stream, so that queries see when and how the program ended.
 
 use std::ffi::OsString;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, bail, ensure};
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use loom_engine::schema::{
     FieldDef, FieldType, FieldValue, IndexDef, PayloadEncoder, SourceDef, TimeKind,
@@ -16,8 +17,8 @@ use rustix::process::Signal;
 
 use super::outlet::Outlet;
 use super::rows::{Rows, store};
-use super::{Capture, Ending};
-use crate::child::{Line, Program, Stream, send_lines};
+use super::{Capture, Ending, Until, quoted};
+use crate::child::{Line, PATIENCE, Program, Stream, send_lines};
 use crate::input::{Format, LoadOptions};
 use crate::protocol::Shape;
 use crate::wall_clock;
@@ -26,6 +27,9 @@ use crate::wall_clock;
 const TICK: Duration = Duration::from_millis(20);
 /// Lines that wait to be stored.
 const LINES: usize = 1024;
+/// What to do about a program that does not start.
+const REMEDY: &str =
+    ", whose output is to be recorded; give the name of a program on PATH, or its path";
 /// The stream of the line about the exit.
 const EXIT: u64 = 3;
 
@@ -36,11 +40,12 @@ pub enum OutputFormat {
     Json,
 }
 
-/// Starts a program. Of JSON it returns with the first rows, whose fields become those of the source.
+/// Starts a program. Of JSON it returns with the first rows, whose fields become those of the source; it fails if it is over before they come.
 pub fn command(
     words: &[OsString],
     format: OutputFormat,
     source: String,
+    until: &Until,
 ) -> anyhow::Result<Box<dyn Capture>> {
     let (program, args) = words.split_first().context("no program is given")?;
     let mut command = Command::new(program);
@@ -51,7 +56,7 @@ pub fn command(
     match format {
         OutputFormat::Lines => {
             command.stderr(Stdio::piped());
-            let mut program = Program::start(&mut command, "")?;
+            let mut program = Program::start(&mut command, REMEDY)?;
             let (sender, lines) = bounded(LINES);
             send_lines(program.output(), Stream::Output, sender.clone())?;
             send_lines(program.errors(), Stream::Errors, sender)?;
@@ -62,9 +67,40 @@ pub fn command(
             }))
         }
         OutputFormat::Json => {
-            let mut program = Program::start(&mut command, "")?;
-            let rows = Rows::open(program.output(), Format::Json, LoadOptions::new(source))?;
+            let name = command.get_program().to_string_lossy().into_owned();
+            let mut program = Program::start(&mut command, REMEDY)?;
+            let rows = first_rows(name, program.output(), source, until)?;
             Ok(Box::new(JsonCapture { program, rows }))
+        }
+    }
+}
+
+/// The rows of a pipe, once the first have come.
+fn first_rows(
+    name: String,
+    pipe: ChildStdout,
+    source: String,
+    until: &Until,
+) -> anyhow::Result<Rows> {
+    let (sender, opened) = bounded(1);
+    let shown = name.clone();
+    let open = move || {
+        let rows = Rows::open(pipe, &name, Format::Json, LoadOptions::new(source));
+        // Nobody waits for it once the recording is over.
+        let _ = sender.send(rows);
+    };
+    let thread = thread::Builder::new().name("loom-first-rows".to_owned());
+    thread.spawn(open).context("cannot start a thread")?;
+    loop {
+        match opened.recv_timeout(TICK) {
+            Ok(rows) => return rows,
+            Err(RecvTimeoutError::Timeout) => ensure!(
+                !until.is_over(),
+                "cannot infer the fields of '{shown}': it wrote no row before the recording ended; record for longer, or run it alone to see what it writes"
+            ),
+            Err(RecvTimeoutError::Disconnected) => {
+                bail!("the thread that reads '{shown}' has panicked")
+            }
         }
     }
 }
@@ -100,8 +136,8 @@ impl Capture for LineCapture {
 
     fn query(&self, dir: &str) -> String {
         format!(
-            "SELECT ts, stream, line FROM loom_tail('{dir}', '{}', 20)",
-            self.source.name
+            "SELECT ts, stream, line FROM loom_tail({dir}, {}, 20)",
+            quoted(&self.source.name)
         )
     }
 
@@ -143,7 +179,7 @@ impl Capture for JsonCapture {
     }
 
     fn query(&self, dir: &str) -> String {
-        format!("FROM loom_tail('{dir}', '{}', 20)", self.source().name)
+        format!("FROM loom_tail({dir}, {}, 20)", quoted(&self.source().name))
     }
 
     fn run(self: Box<Self>, outlet: &Outlet, stop: &AtomicBool) -> anyhow::Result<Ending> {
@@ -155,21 +191,32 @@ impl Capture for JsonCapture {
     }
 }
 
-/// Takes what comes until the program's output ends; `stop` ends the program.
+/// Takes what comes until the program's output ends. `stop` ends the program, which is killed if it does not end in time.
 fn until_ended<T>(
     program: &Program,
     from: &Receiver<T>,
     stop: &AtomicBool,
     mut take: impl FnMut(T) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let mut is_ending = false;
+    let mut asked: Option<Instant> = None;
     loop {
-        if !is_ending && stop.load(Ordering::Relaxed) {
-            is_ending = true;
+        if asked.is_none() && stop.load(Ordering::Relaxed) {
+            asked = Some(Instant::now());
             program.signal(Signal::TERM);
+        }
+        let late = asked
+            .map(|asked| asked.elapsed())
+            .filter(|&late| late >= PATIENCE);
+        if late.is_some() {
+            program.signal(Signal::KILL);
+        }
+        // Another program may still have the pipe.
+        if late.is_some_and(|late| late >= 2 * PATIENCE) {
+            return Ok(());
         }
         match from.recv_timeout(TICK) {
             Ok(taken) => take(taken)?,
+            Err(RecvTimeoutError::Timeout) if late.is_some() => return Ok(()),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
@@ -184,10 +231,13 @@ fn exit(program: &mut Program, stop: &AtomicBool) -> anyhow::Result<(ExitStatus,
     } else {
         program.wait()?
     };
-    let ending = Ending {
-        why: (!is_asked).then(|| format!("the program ended with {status}")),
-        ..Ending::default()
-    };
+    let mut ending = Ending::default();
+    let said = format!("the program ended with {status}");
+    if status.success() {
+        ending.notes.push(said);
+    } else if !is_asked {
+        ending.why = Some(said);
+    }
     Ok((status, ending))
 }
 

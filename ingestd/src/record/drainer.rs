@@ -13,11 +13,12 @@ use crossbeam_channel::{Sender, bounded};
 use loom_engine::schema::SourceDef;
 use loom_probes::{Clock, Counts, Probe, ProbeError, real_time};
 
-use super::Capture;
+use super::kernel_losses::{KernelLoss, KernelLosses};
 use super::outlet::Outlet;
 use super::tally::Ending;
-use crate::counted;
+use super::{Capture, quoted};
 use crate::protocol::Shape;
+use crate::{counted, wall_clock};
 
 const BATCH_BYTES: usize = 64 << 10;
 const QUEUE_BATCHES: usize = 4096;
@@ -28,8 +29,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 enum Drained {
     Batch(Vec<u8>),
-    /// So many more records were lost in the kernel.
-    Lost(u64),
+    Lost(KernelLoss),
 }
 
 /// What is known when the programs are detached.
@@ -57,8 +57,9 @@ impl Capture for Probed {
 
     fn query(&self, dir: &str) -> String {
         format!(
-            "SELECT {} FROM loom_scan('{dir}', '{}', last := INTERVAL 10 SECOND) GROUP BY ALL ORDER BY 2 DESC",
-            self.columns, self.source.name
+            "SELECT {} FROM loom_scan({dir}, {}, last := INTERVAL 10 SECOND) GROUP BY ALL ORDER BY 2 DESC",
+            self.columns,
+            quoted(&self.source.name)
         )
     }
 
@@ -70,6 +71,11 @@ impl Capture for Probed {
 /// What differs between captures from the kernel.
 pub(super) struct Kind {
     pub(super) payload_bytes: u16,
+    /// What an event is called, and its end.
+    pub(super) event: &'static str,
+    pub(super) end: &'static str,
+    /// Why ends have no beginning, after their number.
+    pub(super) unpaired: &'static str,
     /// How many events had begun when the programs were detached.
     pub(super) under_way: fn(&mut Probe) -> Result<u64, ProbeError>,
     /// Why no more events can come, if so.
@@ -92,7 +98,9 @@ fn drain(probe: Probe, kind: &Kind, outlet: &Outlet, stop: &AtomicBool) -> anyho
                 let records = batch.len() / usize::from(kind.payload_bytes);
                 outlet.push(shape, &batch, records as u64)
             }
-            Drained::Lost(records) => outlet.lost(records, "the kernel had no room for them"),
+            Drained::Lost(loss) => {
+                outlet.lost(loss.records, loss.span, "the kernel had no room for them")
+            }
         });
         // The drainer learns from the closed queue that nobody takes more.
         drop(queue);
@@ -104,7 +112,7 @@ fn drain(probe: Probe, kind: &Kind, outlet: &Outlet, stop: &AtomicBool) -> anyho
     handed_over?;
     let mut last = last?;
     let under_way = (kind.under_way)(&mut last.probe)?;
-    Ok(ending(&last, under_way))
+    Ok(ending(&last, kind, under_way))
 }
 
 /// Empties the ring until `stop` is set or nobody takes more, and then what is left.
@@ -118,7 +126,7 @@ fn empty(
     let mut clock = Clock::take();
     let mut clock_error_ns = clock.error_ns;
     let mut looked = Instant::now();
-    let mut lost = 0;
+    let mut losses = KernelLosses::new(wall_clock());
     let mut why = None;
     let mut batch = Vec::with_capacity(BATCH_BYTES);
     probe.arm()?;
@@ -127,11 +135,13 @@ fn empty(
             looked = Instant::now();
             clock = Clock::take();
             clock_error_ns = clock_error_ns.max(clock.error_ns);
-            let counted = probe.counts()?.lost();
-            if counted > lost && queue.send(Drained::Lost(counted - lost)).is_err() {
+            let before = wall_clock();
+            let counts = probe.counts()?;
+            let lost = losses.look(&counts, before, wall_clock());
+            let sent = (lost.into_iter()).try_for_each(|loss| queue.send(Drained::Lost(loss)));
+            if sent.is_err() {
                 break;
             }
-            lost = counted;
             why = (kind.is_over)(&mut probe)?;
         }
         if probe.drain(clock, &mut batch, BATCH_BYTES) == 0 {
@@ -144,10 +154,13 @@ fn empty(
         }
     }
     let mut rest = Vec::new();
+    let before = wall_clock();
     let counts = probe.disarm(clock, &mut rest)?;
     // A queue that is closed has an error of its own.
     let _ = queue.send(Drained::Batch(rest));
-    let _ = queue.send(Drained::Lost(counts.lost() - lost));
+    for loss in losses.look(&counts, before, wall_clock()) {
+        let _ = queue.send(Drained::Lost(loss));
+    }
     Ok(Last {
         probe,
         counts,
@@ -157,7 +170,7 @@ fn empty(
     })
 }
 
-fn ending(last: &Last, under_way: u64) -> Ending {
+fn ending(last: &Last, kind: &Kind, under_way: u64) -> Ending {
     let mut notes = vec![format!("its times are exact to {} ns", last.clock_error_ns)];
     if let Err(error) = &last.real_time {
         notes.push(format!(
@@ -165,13 +178,17 @@ fn ending(last: &Last, under_way: u64) -> Ending {
         ));
     }
     if last.counts.unpaired > 0 {
+        let ends = counted(last.counts.unpaired, kind.end);
         notes.push(format!(
-            "{} ended whose beginning was not seen",
-            counted(last.counts.unpaired, "event")
+            "{ends} without a beginning: {}; not a loss",
+            kind.unpaired
         ));
     }
     if under_way > 0 {
-        notes.push(format!("{} had not ended", counted(under_way, "event")));
+        let events = counted(under_way, kind.event);
+        notes.push(format!(
+            "{events} without an end when the recording ended; not a loss"
+        ));
     }
     Ending {
         why: last.why.map(str::to_owned),

@@ -6,6 +6,7 @@
 mod blockio;
 mod command;
 mod drainer;
+mod kernel_losses;
 mod outlet;
 mod packet_counts;
 mod packets;
@@ -28,7 +29,7 @@ use crate::protocol::{Counts, ErrorCode};
 pub use blockio::blockio;
 pub use command::{OutputFormat, command};
 use loom_probes::{Capability, drop_all_except};
-pub use loom_probes::{Syscalls, number_of};
+pub use loom_probes::{NAME_BYTES_MAX, Syscalls, number_of};
 use outlet::Outlet;
 pub use packets::Packets;
 pub use pagecache::pagecache;
@@ -43,11 +44,41 @@ pub trait Capture: Send {
     /// The source that it fills.
     fn source(&self) -> &SourceDef;
 
-    /// A query to continue with.
+    /// A query to continue with; `dir` is quoted.
     fn query(&self, dir: &str) -> String;
+
+    /// What the user did not say and the capture chose, in a sentence.
+    fn choice(&self) -> Option<String> {
+        None
+    }
 
     /// Records until `stop` is set, or nothing more can come.
     fn run(self: Box<Self>, outlet: &Outlet, stop: &AtomicBool) -> anyhow::Result<Ending>;
+}
+
+/// When a recording is over: once `stop` is set, or after a time.
+#[derive(Clone, Debug)]
+pub struct Until {
+    stop: Arc<AtomicBool>,
+    at: Option<Instant>,
+}
+
+impl Until {
+    pub fn new(stop: &Arc<AtomicBool>, seconds: Option<u64>) -> Until {
+        Until {
+            stop: Arc::clone(stop),
+            at: seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds)),
+        }
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.at.is_some_and(|at| Instant::now() >= at)
+    }
+}
+
+/// A text as SQL has it.
+pub fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
 }
 
 /// What became of one capture.
@@ -119,11 +150,9 @@ impl Recording {
         Ok(recording)
     }
 
-    /// Waits until `stop` is set, the time is over, a capture fails, or all have ended. `look` is called meanwhile.
-    pub fn wait(&self, stop: &AtomicBool, until: Option<Instant>, mut look: impl FnMut(&Self)) {
-        let is_over = |until: Instant| Instant::now() >= until;
-        while !stop.load(Ordering::Relaxed)
-            && !until.is_some_and(is_over)
+    /// Waits until it is over, a capture fails, or all have ended. `look` is called meanwhile.
+    pub fn wait(&self, until: &Until, mut look: impl FnMut(&Self)) {
+        while !until.is_over()
             && !self
                 .captures
                 .iter()

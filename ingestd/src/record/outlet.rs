@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use loom_engine::SourceId;
+use loom_engine::{SourceId, TimeRange};
 
 use super::tally::Tally;
 use crate::client::{Client, ClientError};
@@ -40,11 +40,12 @@ impl Outlet {
         Ok(())
     }
 
-    /// Enters records in the ledger that were lost before they reached Loom.
-    pub(super) fn lost(&self, records: u64, why: &str) -> anyhow::Result<()> {
+    /// Enters records in the ledger that were lost before they reached Loom, with own times in `span`.
+    pub(super) fn lost(&self, records: u64, span: TimeRange, why: &str) -> anyhow::Result<()> {
         if records > 0 {
             self.tally.add_lost(records);
-            self.or_fail(self.client.report_lost(&self.name, records, why))?;
+            let reported = self.client.report_lost(&self.name, records, span, why);
+            self.or_fail(reported)?;
         }
         Ok(())
     }

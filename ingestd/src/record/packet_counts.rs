@@ -1,23 +1,44 @@
 //! What `tcpdump` counts: the packets that it captured, those that passed its filter, and those that the kernel dropped before it.
 //!
-//! On loopback the kernel counts each packet twice, as it leaves and as it arrives, and `tcpdump` captures the second only.
+//! On loopback the kernel counts each packet twice, as it leaves and as it arrives, and `tcpdump` captures the second only. Packets of any
+//! interface are counted once, for the filter of `packets` has no second copies there.
+
+use loom_engine::{TimeRange, Timestamp};
 
 /// The latest counts, and how many lost packets have been taken from them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct PacketCounts {
     is_loopback: bool,
     captured: u64,
     received: u64,
     dropped: u64,
     taken: u64,
+    /// What was taken was counted after this.
+    counted: Timestamp,
+    /// When `tcpdump` was first asked for the next counts.
+    asked: Option<Timestamp>,
 }
 
+/// Packets that were lost, and between when.
+pub(super) type Lost = (u64, TimeRange);
+
 impl PacketCounts {
-    pub(super) fn new(is_loopback: bool) -> PacketCounts {
+    /// Of a capture that began after `now`.
+    pub(super) fn new(is_loopback: bool, now: Timestamp) -> PacketCounts {
         PacketCounts {
             is_loopback,
-            ..PacketCounts::default()
+            captured: 0,
+            received: 0,
+            dropped: 0,
+            taken: 0,
+            counted: now,
+            asked: None,
         }
+    }
+
+    /// To be called before `tcpdump` is asked. It may answer several requests at once.
+    pub(super) fn ask(&mut self, now: Timestamp) {
+        self.asked.get_or_insert(now);
     }
 
     /// Reads a line of `tcpdump`; false if it has no counts. If it is asked, it gives all in one line; at its end it gives a line for each.
@@ -41,29 +62,34 @@ impl PacketCounts {
         has_counts
     }
 
-    /// Packets lost since they were last taken.
-    pub(super) fn take_lost(&mut self) -> u64 {
+    /// Packets lost since they were last taken, by counts that came at this time.
+    pub(super) fn take_lost(&mut self, at: Timestamp) -> Lost {
         let lost = if self.is_loopback {
             self.dropped.div_ceil(2)
         } else {
             self.dropped
         };
-        self.take(lost)
+        self.take(lost, at)
     }
 
     /// The same, once no packet is on its way to `tcpdump` any more.
-    pub(super) fn take_lost_at_the_end(&mut self) -> u64 {
+    pub(super) fn take_lost_at_the_end(&mut self, at: Timestamp) -> Lost {
         if !self.is_loopback {
-            return self.take_lost();
+            return self.take_lost(at);
         }
         let missing = (self.received / 2).saturating_sub(self.captured);
-        self.take(missing.min(self.dropped))
+        self.take(missing.min(self.dropped), at)
     }
 
-    fn take(&mut self, lost: u64) -> u64 {
+    fn take(&mut self, lost: u64, at: Timestamp) -> Lost {
         let more = lost.saturating_sub(self.taken);
         self.taken += more;
-        more
+        let span = TimeRange {
+            first: self.counted.min(at),
+            last: at,
+        };
+        self.counted = self.asked.take().unwrap_or(self.counted);
+        (more, span)
     }
 }
 
@@ -71,21 +97,38 @@ impl PacketCounts {
 mod tests {
     use super::*;
 
+    const fn span(first: i64, last: i64) -> TimeRange {
+        TimeRange {
+            first: Timestamp(first),
+            last: Timestamp(last),
+        }
+    }
+
     #[test]
-    fn counts_are_read_from_both_forms_and_lost_packets_are_taken_once() {
-        let mut counts = PacketCounts::new(false);
-        assert!(counts.read(
-            "tcpdump: 12 packets captured, 13 packets received by filter, 1 packet dropped by kernel"
-        ));
-        assert_eq!((counts.take_lost(), counts.take_lost()), (1, 0));
+    fn counts_are_read_from_both_forms_and_lost_packets_are_taken_once_with_their_time() {
+        let mut counts = PacketCounts::new(false, Timestamp(10));
+        let all = |dropped| {
+            format!(
+                "tcpdump: 12 packets captured, 13 packets received by filter, {dropped} dropped by kernel"
+            )
+        };
+        counts.ask(Timestamp(20));
+        assert!(counts.read(&all("0 packets")));
+        assert_eq!(counts.take_lost(Timestamp(21)), (0, span(10, 21)));
+        // A program that stood still answers two requests at once.
+        counts.ask(Timestamp(30));
+        counts.ask(Timestamp(40));
+        assert!(counts.read(&all("1 packet")));
+        assert_eq!(counts.take_lost(Timestamp(45)), (1, span(20, 45)));
         assert!(counts.read("250 packets dropped by kernel"));
-        assert_eq!(counts.take_lost_at_the_end(), 249);
+        let at_the_end = counts.take_lost_at_the_end(Timestamp(50));
+        assert_eq!(at_the_end, (249, span(30, 50)));
         assert!(!counts.read("tcpdump: pcap_loop: The interface disappeared"));
     }
 
     #[test]
     fn on_loopback_a_packet_that_is_counted_twice_is_lost_once() {
-        let mut counts = PacketCounts::new(true);
+        let mut counts = PacketCounts::new(true, Timestamp(0));
         for line in [
             "564 packets captured",
             "200000 packets received by filter",
@@ -93,8 +136,8 @@ mod tests {
         ] {
             assert!(counts.read(line));
         }
-        assert_eq!(counts.take_lost(), 99_436);
-        assert_eq!(counts.take_lost_at_the_end(), 0);
+        assert_eq!(counts.take_lost(Timestamp(1)).0, 99_436);
+        assert_eq!(counts.take_lost_at_the_end(Timestamp(2)).0, 0);
         assert_eq!(counts.captured + counts.taken, 100_000);
     }
 }

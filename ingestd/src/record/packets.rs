@@ -7,17 +7,18 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
 use loom_engine::schema::SourceDef;
 use rustix::process::Signal;
 
 use super::outlet::Outlet;
-use super::packet_counts::PacketCounts;
+use super::packet_counts::{Lost, PacketCounts};
 use super::rows::{Rows, store};
-use super::{Capture, Ending};
+use super::{Capture, Ending, quoted};
 use crate::child::{Line, Program, Stream, send_lines};
-use crate::input::{Format, LoadOptions};
+use crate::input::{Format, InputBatch, LoadOptions};
+use crate::wall_clock;
 
 /// How long the capture waits for packets before it looks for other things to do.
 const TICK: Duration = Duration::from_millis(20);
@@ -30,6 +31,8 @@ const SECOND: Duration = Duration::from_secs(1);
 const FULL: &str = "the kernel's buffer for tcpdump was full";
 /// The kernel's buffer for the capture, in KiB.
 const BUFFER_KIB: &str = "65536";
+/// The interface of packets that stay on this host.
+const LOOPBACK: &str = "lo";
 
 /// Which packets to record.
 #[derive(Clone, Debug, Default)]
@@ -42,10 +45,13 @@ pub struct Packets {
 }
 
 struct PacketCapture {
-    interface: Option<String>,
+    interface: String,
+    /// Why that one, if the user named none.
+    choice: Option<String>,
     program: Program,
     messages: Receiver<Line>,
     rows: Rows,
+    counts: PacketCounts,
 }
 
 impl Packets {
@@ -57,26 +63,53 @@ impl Packets {
         if let Some(interface) = &self.interface {
             command.args(["-i", interface]);
         }
-        command.arg("--").args(&self.filter);
+        let filter = self.whole_filter()?;
+        command
+            .arg("--")
+            .args(Some(filter).filter(|filter| !filter.is_empty()));
         command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let why = ", which captures packets; install the package 'tcpdump'";
+        let begun = wall_clock();
         let mut program = Program::start(&mut command, why)?;
         let (sender, messages) = unbounded();
         send_lines(program.errors(), Stream::Errors, sender)?;
-        wait_until_it_listens(&messages)?;
+        let interface = listening_on(&messages)?;
+        let choice = self.interface.is_none().then(|| {
+            format!("it has the packets of interface '{interface}'; -i names another, or 'any'")
+        });
         let mut options = LoadOptions::new(&self.source);
         options.ts_column = Some("captured".to_owned());
         options.indexes = vec!["wire_bytes".to_owned()];
-        let rows = Rows::open(program.output(), Format::Pcap, options)?;
+        let rows = Rows::open(program.output(), "tcpdump", Format::Pcap, options)?;
+        let counts = PacketCounts::new(interface == LOOPBACK, begun);
         Ok(Box::new(PacketCapture {
-            interface: self.interface.clone(),
+            interface,
+            choice,
             program,
             messages,
             rows,
+            counts,
         }))
+    }
+
+    /// The filter. Any interface has two copies of a packet on loopback. The kernel would count both, and `tcpdump` captures the one that arrives.
+    fn whole_filter(&self) -> anyhow::Result<String> {
+        let filter = self.filter.join(" ");
+        if self.interface.as_deref() != Some("any") {
+            return Ok(filter);
+        }
+        let path = format!("/sys/class/net/{LOOPBACK}/ifindex");
+        let number = std::fs::read_to_string(&path)
+            .with_context(|| format!("cannot read '{path}'; name an interface with -i"))?;
+        let once = format!("not (outbound and ifindex {})", number.trim());
+        Ok(if filter.is_empty() {
+            once
+        } else {
+            format!("({filter}) and {once}")
+        })
     }
 }
 
@@ -87,26 +120,32 @@ impl Capture for PacketCapture {
 
     fn query(&self, dir: &str) -> String {
         format!(
-            "SELECT src_addr, dst_addr, dst_port, count(*), sum(wire_bytes) FROM loom_scan('{dir}', '{}', last := INTERVAL 10 SECOND) GROUP BY ALL ORDER BY 4 DESC",
-            self.source().name
+            "SELECT src_addr, dst_addr, dst_port, count(*), sum(wire_bytes) FROM loom_scan({dir}, {}, last := INTERVAL 10 SECOND) GROUP BY ALL ORDER BY 4 DESC",
+            quoted(&self.source().name)
         )
+    }
+
+    fn choice(&self) -> Option<String> {
+        self.choice.clone()
     }
 
     fn run(self: Box<Self>, outlet: &Outlet, stop: &AtomicBool) -> anyhow::Result<Ending> {
         let PacketCapture {
             interface,
+            choice: _,
             mut program,
             messages,
             rows,
+            mut counts,
         } = *self;
-        let mut counts = follow(
-            &program,
-            interface.as_deref(),
-            &messages,
-            rows,
-            outlet,
-            stop,
-        )?;
+        let batches = rows.read()?;
+        let mut following = Following {
+            program: &program,
+            interface: &interface,
+            messages: &messages,
+            counts: &mut counts,
+        };
+        following.store_all(&batches, outlet, stop)?;
         let is_asked = stop.load(Ordering::Relaxed);
         let status = program.wait_a_little()?;
         let mut last_words = String::new();
@@ -115,60 +154,82 @@ impl Capture for PacketCapture {
                 last_words = line.text;
             }
         }
-        outlet.lost(counts.take_lost_at_the_end(), FULL)?;
+        report(counts.take_lost_at_the_end(wall_clock()), outlet)?;
         if !is_asked {
             let said = last_words.trim_start_matches("tcpdump: ");
-            bail!("tcpdump ended by itself ({status}): {said}");
+            let colon = if said.is_empty() { "" } else { ": " };
+            bail!("tcpdump ended by itself ({status}){colon}{said}");
         }
         Ok(Ending::default())
     }
 }
 
-/// Stores packets until their stream ends. `stop` ends `tcpdump` in time, which then ends the stream.
-fn follow(
-    program: &Program,
-    interface: Option<&str>,
-    messages: &Receiver<Line>,
-    rows: Rows,
-    outlet: &Outlet,
-    stop: &AtomicBool,
-) -> anyhow::Result<PacketCounts> {
-    let batches = rows.read()?;
-    let mut counts = PacketCounts::new(interface == Some("lo"));
-    let mut asked = Instant::now();
-    let mut was_up = true;
-    let mut end_at = None;
-    let mut is_ending = false;
-    loop {
-        if end_at.is_none() && stop.load(Ordering::Relaxed) {
-            end_at = Some(Instant::now() + BLOCK);
-        }
-        if !is_ending && end_at.is_some_and(|end_at| Instant::now() >= end_at) {
-            is_ending = true;
-            program.signal(Signal::TERM);
-        }
-        if end_at.is_none() && asked.elapsed() >= SECOND {
-            asked = Instant::now();
-            program.signal(Signal::USR1);
-            let is_up = interface.is_none_or(is_up);
-            if was_up && !is_up {
-                tracing::warn!(
-                    "interface '{}' is down; its packets are recorded again when it is up",
-                    interface.unwrap_or_default()
-                );
+/// A `tcpdump` whose packets are stored.
+struct Following<'a> {
+    program: &'a Program,
+    interface: &'a str,
+    messages: &'a Receiver<Line>,
+    counts: &'a mut PacketCounts,
+}
+
+impl Following<'_> {
+    /// Stores packets until their stream ends. `stop` ends `tcpdump` in time, which then ends the stream.
+    fn store_all(
+        &mut self,
+        batches: &Receiver<anyhow::Result<InputBatch>>,
+        outlet: &Outlet,
+        stop: &AtomicBool,
+    ) -> anyhow::Result<()> {
+        let mut looked = Instant::now();
+        let mut was_up = true;
+        let mut end_at = None;
+        let mut is_ending = false;
+        loop {
+            if end_at.is_none() && stop.load(Ordering::Relaxed) {
+                end_at = Some(Instant::now() + BLOCK);
             }
-            was_up = is_up;
-            for line in messages.try_iter() {
-                counts.read(&line.text);
+            if !is_ending && end_at.is_some_and(|end_at| Instant::now() >= end_at) {
+                is_ending = true;
+                self.program.signal(Signal::TERM);
             }
-            outlet.lost(counts.take_lost(), FULL)?;
-        }
-        match batches.recv_timeout(TICK) {
-            Ok(batch) => store(&batch?, outlet)?,
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Ok(counts),
+            if end_at.is_none() && looked.elapsed() >= SECOND {
+                looked = Instant::now();
+                was_up = self.look(was_up, outlet)?;
+            }
+            match batches.recv_timeout(TICK) {
+                Ok(batch) => store(&batch?, outlet)?,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
         }
     }
+
+    /// Reports what was lost and whether the interface is up, which it returns, and asks for the next count.
+    fn look(&mut self, was_up: bool, outlet: &Outlet) -> anyhow::Result<bool> {
+        for line in self.messages.try_iter() {
+            if self.counts.read(&line.text) {
+                report(self.counts.take_lost(line.at), outlet)?;
+            }
+        }
+        self.counts.ask(wall_clock());
+        self.program.signal(Signal::USR1);
+        let interface = self.interface;
+        let is_up = is_up(interface);
+        match (was_up, is_up) {
+            (true, false) => tracing::warn!(
+                "interface '{interface}' is down; its packets are recorded again when it is up"
+            ),
+            (false, true) => {
+                tracing::warn!("interface '{interface}' is up again; its packets are recorded");
+            }
+            _ => {}
+        }
+        Ok(is_up)
+    }
+}
+
+fn report((records, span): Lost, outlet: &Outlet) -> anyhow::Result<()> {
+    outlet.lost(records, span, FULL)
 }
 
 /// Whether the kernel says that the interface is up, or says nothing of it.
@@ -179,12 +240,13 @@ fn is_up(interface: &str) -> bool {
     flags.map_or(true, |flags| flags & 1 == 1)
 }
 
-/// Returns when `tcpdump` captures; fails with what it said if it does not.
-fn wait_until_it_listens(messages: &Receiver<Line>) -> anyhow::Result<()> {
+/// Returns the interface when `tcpdump` captures; fails with what it said if it does not.
+fn listening_on(messages: &Receiver<Line>) -> anyhow::Result<String> {
     let mut said = Vec::new();
     for Line { text, .. } in messages {
-        if text.contains("listening on ") {
-            return Ok(());
+        if let Some((_, rest)) = text.split_once("listening on ") {
+            let interface = rest.split_once(',').map_or(rest, |(name, _)| name);
+            return Ok(interface.to_owned());
         }
         said.push(text.trim_start_matches("tcpdump: ").to_owned());
     }
@@ -201,6 +263,23 @@ mod tests {
 
     #[test]
     fn loopback_is_up_and_what_is_not_known_is_not_down() {
-        assert!(is_up("lo") && is_up("no-such-interface"));
+        assert!(is_up(LOOPBACK) && is_up("no-such-interface"));
+    }
+
+    #[test]
+    fn the_filter_of_any_interface_leaves_out_the_second_copy_of_packets_on_loopback() {
+        let filter = |interface: &str, words: &[&str]| {
+            let packets = Packets {
+                interface: Some(interface.to_owned()),
+                filter: words.iter().map(|&word| word.to_owned()).collect(),
+                ..Packets::default()
+            };
+            packets.whole_filter().unwrap()
+        };
+        let words = ["tcp", "or", "udp"];
+        assert_eq!(filter("eth0", &words), "tcp or udp");
+        assert_eq!(filter("lo", &[]), "");
+        assert!(filter("any", &[]).starts_with("not (outbound and ifindex "));
+        assert!(filter("any", &words).starts_with("(tcp or udp) and not (outbound and "));
     }
 }

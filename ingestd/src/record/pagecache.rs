@@ -14,6 +14,9 @@ pub fn pagecache(source: String) -> anyhow::Result<Box<dyn Capture>> {
         columns: "comm, sum(pages), op",
         kind: Kind {
             payload_bytes: Pagecache::PAYLOAD_BYTES,
+            event: "event",
+            end: "event",
+            unpaired: "events that nobody began",
             // A folio that comes or goes is one event.
             under_way: |_| Ok(0),
             is_over: |_| Ok(None),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ChildStdout;
 use std::thread;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow, ensure};
 use crossbeam_channel::{Receiver, bounded};
 use loom_engine::schema::SourceDef;
 
@@ -24,14 +24,22 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Reads what says which fields there are: the header of a capture, the first rows of JSON.
+    /// Reads what says which fields there are: the header of a capture, the first rows of JSON. `program` is whose output it is, in messages.
     pub(super) fn open(
         pipe: ChildStdout,
+        program: &str,
         format: Format,
         options: LoadOptions,
     ) -> anyhow::Result<Rows> {
-        let path = PathBuf::from(format!("/proc/self/fd/{}", pipe.as_raw_fd()));
-        let input = input::open(&[path], Some(format), options)?;
+        let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
+        // The input knows the pipe by its path.
+        let input = input::open(&[PathBuf::from(&path)], Some(format), options)
+            .map_err(|error| anyhow!(format!("{error:#}").replace(&path, program)))?;
+        let SourceDef { name, fields, .. } = input.source();
+        ensure!(
+            !fields.is_empty(),
+            "cannot infer the fields of source '{name}': '{program}' wrote no rows; run it alone to see what it writes"
+        );
         Ok(Rows { input, pipe })
     }
 

@@ -1,7 +1,7 @@
 //! System calls, as the source `syscall`.
 
 use loom_engine::schema::{FieldDef, FieldType, IndexDef, SourceDef, TimeKind};
-use loom_probes::{Syscalls, numbers};
+use loom_probes::{NUMBER_UNKNOWN, Syscalls, numbers};
 
 use super::Capture;
 use super::drainer::{Kind, Probed};
@@ -16,6 +16,9 @@ pub fn syscalls(filter: &Syscalls, source: String) -> anyhow::Result<Box<dyn Cap
         columns: "number, count(*), max(latency_ns)",
         kind: Kind {
             payload_bytes: Syscalls::PAYLOAD_BYTES,
+            event: "call",
+            end: "return",
+            unpaired: "calls that began before the recording, and first returns of new threads",
             under_way: Syscalls::under_way,
             is_over: if only_by_pid {
                 |probe| {
@@ -31,7 +34,8 @@ pub fn syscalls(filter: &Syscalls, source: String) -> anyhow::Result<Box<dyn Cap
 
 /// The fields stand as the programs write them.
 fn definition(name: String) -> SourceDef {
-    let labels = numbers().map(|(number, name)| (i128::from(number), name.to_owned()));
+    let labels = numbers().chain([(NUMBER_UNKNOWN, "unknown")]);
+    let labels = labels.map(|(number, name)| (i128::from(number), name.to_owned()));
     SourceDef {
         time: TimeKind::Own,
         fields: vec![

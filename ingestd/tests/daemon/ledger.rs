@@ -6,7 +6,7 @@ use std::path::Path;
 use ingestd::client::{Client, ClientError};
 use ingestd::protocol::{Counts, Shape};
 use loom_engine::query::{Directory, Loss, Poll};
-use loom_engine::{SourceId, TimeRange};
+use loom_engine::{SourceId, TimeRange, Timestamp};
 
 use super::support::{Here, NUMBERS, SMALL, There, eventually, numbers, payloads};
 
@@ -80,12 +80,18 @@ fn what_a_client_lost_is_in_the_ledger_and_in_no_count() {
     client
         .push(id_of(&client, "numbers"), &7_u64.to_le_bytes())
         .unwrap();
-    client.report_lost("numbers", 5, "a ring was full").unwrap();
+    let lately = TimeRange {
+        first: Timestamp(5),
+        last: Timestamp::MAX,
+    };
+    client
+        .report_lost("numbers", 5, lately, "a ring was full")
+        .unwrap();
     assert_incomplete(here.path());
     client
-        .report_lost("numbers", 1 << 40, "a ring was full")
+        .report_lost("numbers", 1 << 40, lately, "a ring was full")
         .unwrap();
-    let unknown = client.report_lost("nobody", 1, "").unwrap_err();
+    let unknown = client.report_lost("nobody", 1, lately, "").unwrap_err();
     assert!(unknown.to_string().contains("nobody"), "{unknown}");
     let expected = Counts {
         received: 1,
@@ -95,6 +101,10 @@ fn what_a_client_lost_is_in_the_ledger_and_in_no_count() {
     assert_eq!(client.sync().unwrap().counts, expected);
     drop(client);
     let dir = here.stop();
+    for loss in losses(dir.path()) {
+        assert_eq!(loss.from, lately.first);
+        assert!(loss.to < Timestamp::MAX, "it would have arrived by then");
+    }
     let of_kernel = losses(dir.path()).iter().all(|loss| loss.stage == "kernel");
     assert!(of_kernel, "{:?}", losses(dir.path()));
     assert_eq!(

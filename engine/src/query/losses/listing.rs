@@ -31,7 +31,8 @@ pub fn pending_since(newest: Option<Timestamp>) -> Timestamp {
 /// Records that are known to be missing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Loss {
-    /// They arrived in the closed span from `from` to `to`; `MIN` and `MAX` where nothing is known to have come before or after.
+    /// They arrived in the closed span from `from` to `to`; `MIN` and `MAX` where nothing is known to have come before or after. Of a source with
+    /// own time, those that the kernel lost have their own times in it.
     pub from: Timestamp,
     pub to: Timestamp,
     /// `None`: records of any source may be among them.
@@ -55,8 +56,9 @@ impl Snapshot {
         self.losses_since(Timestamp::MIN, poll)
     }
 
-    /// Succeeds where no record of the source is known to be missing in the range. A source with its own time is held to all of its losses:
-    /// when they arrived says nothing about the times that they bore. What retention removed is not a loss.
+    /// Succeeds where no record of the source is known to be missing in the range. A source with its own time is held to all of its losses, save
+    /// those of the kernel, whose own times are known: when records arrived says nothing about the times that they bore. What retention
+    /// removed is not a loss.
     ///
     /// # Errors
     /// [`Error::Incomplete`] names the first loss; further as [`Snapshot::losses`].
@@ -67,15 +69,17 @@ impl Snapshot {
         poll: &Poll<'_>,
     ) -> Result<()> {
         let source = self.source_by_id(source)?;
-        let range = match source.time {
-            TimeKind::Arrival => range,
-            TimeKind::Own if range.is_empty() => return Ok(()),
-            TimeKind::Own => TimeRange::ALL,
+        if range.is_empty() {
+            return Ok(());
+        }
+        let since = match source.time {
+            TimeKind::Arrival => range.first,
+            TimeKind::Own => Timestamp::MIN,
         };
-        let losses = self.losses_since(range.first, poll)?;
+        let losses = self.losses_since(since, poll)?;
         let first = losses
             .iter()
-            .find(|loss| loss.concerns(&source.name) && loss.span().overlaps(range));
+            .find(|loss| loss.concerns(&source.name) && loss.times(source.time).overlaps(range));
         match first {
             Some(loss) => Err(Error::Incomplete {
                 source_name: source.name.clone(),
@@ -210,6 +214,14 @@ impl Loss {
 
     fn concerns(&self, source: &str) -> bool {
         self.source.as_deref().is_none_or(|lost| lost == source)
+    }
+
+    /// The times that the missing records may have had in a source of this kind.
+    fn times(&self, kind: TimeKind) -> TimeRange {
+        match kind {
+            TimeKind::Own if self.stage != LossStage::Kernel.label() => TimeRange::ALL,
+            TimeKind::Own | TimeKind::Arrival => self.span(),
+        }
     }
 
     fn span(&self) -> TimeRange {

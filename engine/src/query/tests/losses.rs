@@ -152,6 +152,44 @@ fn recorded_losses_are_told_and_make_their_source_incomplete_in_their_time_alone
 }
 
 #[test]
+fn what_the_kernel_lost_makes_a_source_with_own_time_incomplete_in_those_times_alone() {
+    let mut world = World::of(&[batch(1)]);
+    let writer = world.writer();
+    let id = writer.define_builtin_source(&losses_source()).unwrap();
+    let loss = LossRecord {
+        from: Timestamp(1000),
+        to: Timestamp(2000),
+        source: Some("event"),
+        reason: LossReason::BufferFull,
+        records: Some(7),
+        bytes: None,
+        detail: None,
+    };
+    let mut payload = Vec::new();
+    LossEncoder::new()
+        .unwrap()
+        .encode(&loss, &mut payload)
+        .unwrap();
+    writer.push(id, &payload).unwrap();
+    writer.publish().unwrap();
+    let snapshot = world.snapshot();
+    let [_, event] = sources(&snapshot);
+    let complete = |first, last| {
+        let range = TimeRange {
+            first: Timestamp(first),
+            last: Timestamp(last),
+        };
+        snapshot.require_complete(event, range, &Poll::never())
+    };
+    complete(i64::MIN, 999).unwrap();
+    complete(2001, i64::MAX).unwrap();
+    for (first, last) in [(i64::MIN, 1000), (1500, 1500), (2000, i64::MAX)] {
+        let error = complete(first, last).unwrap_err().to_string();
+        assert!(error.contains("stage kernel"), "{error}");
+    }
+}
+
+#[test]
 fn a_pending_loss_has_the_name_of_a_source_that_is_defined_while_it_is_asked_for() {
     let mut world = World::of(&[batch(1)]);
     let early = world.snapshot();

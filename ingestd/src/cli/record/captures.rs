@@ -1,14 +1,16 @@
 //! The captures of a command line: their options, and what stands between them.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::bail;
-use clap::Parser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 use ingestd::config::{ByteSize, Span};
 use ingestd::record::{
-    Capture, OutputFormat, Packets, Syscalls, blockio, command, number_of, pagecache, syscalls,
+    Capture, NAME_BYTES_MAX, OutputFormat, Packets, Syscalls, Until, blockio, command, number_of,
+    pagecache, syscalls,
 };
 
 /// Options of the recording as a whole; each capture takes them.
@@ -17,7 +19,7 @@ pub(super) struct Whole {
     /// Seconds to record; without it, until Ctrl-C
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     pub(super) seconds: Option<u64>,
-    /// Most bytes of the directory, such as 2GiB, which is the default of a new one; a daemon that runs already keeps what its configuration says
+    /// Most bytes of the directory, such as 2GiB, which is the default of a new one; not where a daemon runs already, whose configuration says it
     #[arg(long, value_name = "SIZE")]
     pub(super) keep: Option<ByteSize>,
 }
@@ -36,7 +38,7 @@ pub(super) enum What {
         #[arg(long = "pid", value_name = "PID")]
         pids: Vec<u32>,
         /// Name of a process or thread to record, all its threads; the kernel keeps 15 bytes of a name. May be repeated
-        #[arg(long = "comm", value_name = "NAME")]
+        #[arg(long = "comm", value_name = "NAME", value_parser = name_of_task)]
         names: Vec<String>,
         /// System call to record, such as 'read'; may be repeated
         #[arg(long = "syscall", value_name = "NAME", value_parser = syscall_number)]
@@ -113,6 +115,26 @@ fn syscall_number(name: &str) -> Result<u16, String> {
     })
 }
 
+fn name_of_task(name: &str) -> Result<String, String> {
+    if name.is_empty() {
+        return Err(
+            "it is empty; give the name of a process or thread, as 'ps -eTo comm' shows it"
+                .to_owned(),
+        );
+    }
+    if name.len() > NAME_BYTES_MAX {
+        let kept = name.floor_char_boundary(NAME_BYTES_MAX);
+        let (kept, _) = name.split_at(kept);
+        return Err(format!(
+            "the kernel keeps {NAME_BYTES_MAX} bytes of a name; give '{kept}'"
+        ));
+    }
+    Ok(name.to_owned())
+}
+
+/// The captures by name.
+const NAMES: [&str; 5] = ["syscalls", "packets", "blockio", "pagecache", "command"];
+
 impl What {
     pub(super) fn whole(&self) -> &Whole {
         match self {
@@ -125,7 +147,7 @@ impl What {
     }
 
     /// Checks and prepares all that it needs, and changes no directory.
-    pub(super) fn open(self) -> anyhow::Result<Box<dyn Capture>> {
+    pub(super) fn open(self, until: &Until) -> anyhow::Result<Box<dyn Capture>> {
         match self {
             What::Syscalls {
                 pids,
@@ -157,7 +179,7 @@ impl What {
                     Format::Lines => OutputFormat::Lines,
                     Format::Json => OutputFormat::Json,
                 };
-                command(&program, format, source)
+                command(&program, format, source, until)
             }
             What::Packets {
                 interface,
@@ -174,8 +196,21 @@ impl What {
     }
 }
 
-/// The captures, with '+' between them. What a program gets after '--' is its own. A usage error ends the process.
-pub(super) fn parse(words: Vec<OsString>) -> Vec<What> {
+/// The captures, with '+' between them. What a program gets after '--' is its own. A usage error ends the process; `dir` is the word before.
+pub(super) fn parse(dir: &Path, words: Vec<OsString>) -> Vec<What> {
+    let is_capture = |word: &OsStr| NAMES.iter().any(|name| word == *name);
+    if is_capture(dir.as_os_str()) && !words.first().is_some_and(|word| is_capture(word)) {
+        let capture = dir.display();
+        usage(&format!(
+            "the Loom directory is missing; give it before the capture: 'ingestd record DIR {capture}'"
+        ));
+    }
+    if words.is_empty() {
+        usage(&format!(
+            "no capture is given; give one of {}",
+            NAMES.join(", ")
+        ));
+    }
     let mut parts = vec![Vec::new()];
     let mut is_own = false;
     for word in words {
@@ -185,7 +220,16 @@ pub(super) fn parse(words: Vec<OsString>) -> Vec<What> {
             _ => parts.push(Vec::new()),
         }
     }
+    if parts.iter().any(Vec::is_empty) {
+        usage("a '+' stands between two captures; name one before it and one after it");
+    }
     parts.into_iter().map(What::parse_from).collect()
+}
+
+fn usage(message: &str) -> ! {
+    What::command()
+        .error(ErrorKind::InvalidValue, message)
+        .exit()
 }
 
 /// The options of the whole, wherever they stand.

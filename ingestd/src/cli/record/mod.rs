@@ -10,17 +10,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use ingestd::client::{Client, ClientError};
 use ingestd::config::{ByteSize, Config};
 use ingestd::daemon::Daemon;
-use ingestd::record::{Capture, Recorded, Recording};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use ingestd::record::{Capture, Recorded, Recording, Until, quoted};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::stdout::say;
-use captures::{What, Whole, merged, parse};
+use captures::{What, merged, parse};
 use screen::Screen;
 
 /// Record what the kernel, the network and a program emit
@@ -44,7 +43,6 @@ pub struct Args {
     dir: PathBuf,
     /// Captures with their options, '+' between them
     #[arg(
-        required = true,
         trailing_var_arg = true,
         allow_hyphen_values = true,
         value_name = "CAPTURE"
@@ -59,7 +57,7 @@ impl Args {
             .with_target(false)
             .with_max_level(tracing::Level::WARN)
             .init();
-        let whats = parse(self.captures);
+        let whats = parse(&self.dir, self.captures);
         let whole = merged(whats.iter().map(What::whole))?;
         // Signals are caught before anything stands that they must not interrupt.
         let interrupted = Arc::new(AtomicBool::new(false));
@@ -72,16 +70,22 @@ impl Args {
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&interrupted)))
             .context("cannot catch signals")?;
         }
+        // A terminal that closes may send it twice.
+        if !is_ignored(SIGHUP) {
+            signal_hook::flag::register(SIGHUP, Arc::clone(&interrupted))
+                .context("cannot catch signals")?;
+        }
         let runs = runs_on(&self.dir)?;
         if runs && whole.keep.is_some() {
             bail!(
-                "--keep has no effect: a daemon runs on '{}', and its configuration says what it keeps",
+                "cannot apply --keep: a daemon runs on '{}', and its configuration says what it keeps; omit --keep",
                 self.dir.display()
             );
         }
+        let until = Until::new(&interrupted, whole.seconds);
         let captures = whats
             .into_iter()
-            .map(What::open)
+            .map(|what| what.open(&until))
             .collect::<anyhow::Result<Vec<_>>>()?;
         Recording::check(&captures)?;
         let daemon = if runs {
@@ -89,7 +93,12 @@ impl Args {
         } else {
             Some(start(&self.dir, whole.keep)?)
         };
-        let recorded = record(&self.dir, captures, &whole, &interrupted);
+        let role = if runs {
+            ""
+        } else {
+            ", and is its daemon: other recordings into it end with this one"
+        };
+        let recorded = record(&self.dir, role, captures, whole.seconds, &interrupted);
         if let Some(daemon) = daemon {
             daemon.stop()?;
         }
@@ -100,27 +109,42 @@ impl Args {
 /// Records until it is over.
 fn record(
     dir: &Path,
+    role: &str,
     captures: Vec<Box<dyn Capture>>,
-    whole: &Whole,
-    interrupted: &AtomicBool,
+    seconds: Option<u64>,
+    interrupted: &Arc<AtomicBool>,
 ) -> anyhow::Result<Vec<Recorded>> {
     let shown = dir.display().to_string();
     let queries: Vec<_> = captures
         .iter()
-        .map(|capture| capture.query(&shown))
+        .map(|capture| capture.query(&quoted(&shown)))
         .collect();
+    let choices = captures.iter().filter_map(|capture| {
+        let choice = capture.choice()?;
+        Some(format!("source '{}': {choice}", capture.source().name))
+    });
+    let choices: Vec<_> = choices.collect();
     let recording = Recording::start(dir, captures)?;
-    eprintln!("ingestd: recording into '{shown}'; Ctrl-C ends it. Query it meanwhile:");
+    eprintln!("ingestd: recording into '{shown}'{role}; Ctrl-C ends it. Query it meanwhile:");
     for query in queries {
         eprintln!("  {query};");
     }
-    let until = whole
-        .seconds
-        .map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    for choice in choices {
+        eprintln!("ingestd: {choice}");
+    }
+    let until = Until::new(interrupted, seconds);
     let mut screen = Screen::new(&recording);
-    recording.wait(interrupted, until, |recording| screen.show(recording));
+    recording.wait(&until, |recording| screen.show(recording));
     screen.clear();
     Ok(recording.stop())
+}
+
+/// Whether this process was started with a signal ignored, as 'nohup' does.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
 /// Whether a daemon runs on the directory.

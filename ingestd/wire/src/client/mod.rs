@@ -30,7 +30,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use loom_engine::{IndexId, SourceId};
+use loom_engine::{IndexId, SourceId, TimeRange};
 use loom_ring::{Opener, Producer, PushError, RingError};
 use thiserror::Error;
 
@@ -304,12 +304,20 @@ impl Client {
         .map(drop)
     }
 
-    /// Enters records of a source in the daemon's ledger that were lost before this client had them, in the kernel. They are in no count of
-    /// what the daemon received; a query that asks for a complete source fails.
-    pub fn report_lost(&self, source: &str, records: u64, reason: &str) -> Result<(), ClientError> {
+    /// Enters records of a source in the daemon's ledger that were lost before this client had them, in the kernel. Each would have had a time
+    /// in `span`, by the source's own time if it has one. They are in no count of what the daemon received; a query that asks for a complete
+    /// window fails if the window and the span overlap.
+    pub fn report_lost(
+        &self,
+        source: &str,
+        records: u64,
+        span: TimeRange,
+        reason: &str,
+    ) -> Result<(), ClientError> {
         self.request(|request| Request::Lost {
             request,
             records,
+            span,
             source,
             reason,
         })

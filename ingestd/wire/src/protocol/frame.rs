@@ -1,6 +1,6 @@
 //! A frame's header, the cursor that decodes a body, and what can be wrong with either.
 
-use loom_engine::{SourceId, proven};
+use loom_engine::{SourceId, TimeRange, Timestamp, proven};
 use thiserror::Error;
 
 /// Bytes before a frame's body.
@@ -29,6 +29,10 @@ pub enum Malformed {
     Reserved(&'static str),
     #[error("the first frame is not a hello that begins with LOOMSOCK")]
     NotLoom,
+    #[error(
+        "a lost frame has records that were lost between {first} ns and {last} ns; the second time must not come before the first"
+    )]
+    Backward { first: i64, last: i64 },
     #[error("a request number is 0; use another one")]
     RequestZero,
     #[error("a push of {bytes} bytes is not a multiple of its payloads of {record_bytes} bytes")]
@@ -161,6 +165,22 @@ impl<'a> Cursor<'a> {
 
     pub(super) fn u64(&mut self) -> Result<u64, Malformed> {
         self.array().map(u64::from_le_bytes)
+    }
+
+    pub(super) fn i64(&mut self) -> Result<i64, Malformed> {
+        self.array().map(i64::from_le_bytes)
+    }
+
+    /// A span of time that holds at least one.
+    pub(super) fn span(&mut self) -> Result<TimeRange, Malformed> {
+        let (first, last) = (self.i64()?, self.i64()?);
+        if first > last {
+            return Err(Malformed::Backward { first, last });
+        }
+        Ok(TimeRange {
+            first: Timestamp(first),
+            last: Timestamp(last),
+        })
     }
 
     pub(super) fn zeroes<const N: usize>(&mut self) -> Result<(), Malformed> {

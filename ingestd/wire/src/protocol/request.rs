@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use loom_engine::SourceId;
+use loom_engine::{SourceId, TimeRange};
 
 use super::frame::{Cursor, Header, Malformed, fill_length, write_frame, write_text};
 
@@ -108,10 +108,11 @@ pub enum Request<'a> {
         source: &'a str,
         reason: &'a str,
     },
-    /// Records of a source were lost before the client had them.
+    /// Records of a source were lost before the client had them. Each would have had a time in `span`, by the source's own time if it has one.
     Lost {
         request: RequestId,
         records: u64,
+        span: TimeRange,
         source: &'a str,
         reason: &'a str,
     },
@@ -206,6 +207,7 @@ impl<'a> Request<'a> {
             LOST => Request::Lost {
                 request,
                 records: cursor.u64()?,
+                span: cursor.span()?,
                 source: cursor.text()?,
                 reason: cursor.document()?,
             },
@@ -277,11 +279,14 @@ impl<'a> Request<'a> {
             Request::Lost {
                 request,
                 records,
+                span,
                 source,
                 reason,
             } => write_frame(out, LOST, None, |body| {
                 body.extend_from_slice(&request.get().to_le_bytes());
                 body.extend_from_slice(&records.to_le_bytes());
+                body.extend_from_slice(&span.first.0.to_le_bytes());
+                body.extend_from_slice(&span.last.0.to_le_bytes());
                 write_text(body, source);
                 body.extend_from_slice(reason.as_bytes());
             }),
@@ -370,6 +375,7 @@ fn decode_framed(source: SourceId, body: &[u8]) -> Result<Request<'_>, Malformed
 
 #[cfg(test)]
 mod tests {
+    use loom_engine::Timestamp;
     use proptest::prelude::*;
 
     use super::super::{HEADER_BYTES, REQUEST_BODY_BYTES_MAX};
@@ -420,12 +426,16 @@ mod tests {
         }
 
         #[test]
-        fn a_report_of_losses_survives_its_encoding(number in 1u32.., records: u64, a in "\\PC{0,40}", b in "\\PC{0,200}") {
+        fn a_report_of_losses_survives_its_encoding(
+            number in 1u32.., records: u64, first: i64, last: i64, a in "\\PC{0,40}", b in "\\PC{0,200}"
+        ) {
             let request = RequestId::new(number).unwrap();
-            let sent = Request::Lost { request, records, source: &a, reason: &b };
+            let span = TimeRange { first: Timestamp(first), last: Timestamp(last) };
+            let sent = Request::Lost { request, records, span, source: &a, reason: &b };
             let mut frame = Vec::new();
             sent.encode(&mut frame);
-            prop_assert_eq!(decode(&frame), Ok(sent));
+            let expected = if first <= last { Ok(sent) } else { Err(Malformed::Backward { first, last }) };
+            prop_assert_eq!(decode(&frame), expected);
         }
 
         #[test]

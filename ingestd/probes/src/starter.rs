@@ -1,0 +1,22 @@
+//! A program that does not outlive the thread that starts it, even if that is killed.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
+
+/// Has the kernel kill the program when the thread that starts it ends. Programs that it starts itself are not killed.
+pub fn end_with_starter(command: &mut Command) {
+    let starter: Pid = getpid();
+    let ask = move || {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        if getppid() == Some(starter) {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::Interrupted.into())
+        }
+    };
+    // SAFETY: between fork and exec it makes two system calls, allocates nothing and takes no lock.
+    unsafe { command.pre_exec(ask) };
+}

@@ -1,0 +1,111 @@
+//! When the kernel lost records: between two looks at what its programs have counted. The drainer looks.
+//!
+//! Each loss is given once, with a span that holds the own times that its records would have had.
+
+use loom_engine::{TimeRange, Timestamp};
+use loom_probes::Counts;
+
+/// How far a record's own time may lie outside the two looks around it. The kernel stamps an event before it counts it, and its clock is held
+/// to the wall clock once a second.
+const ALLOWANCE_NS: i64 = 10_000_000;
+
+/// Records that the kernel lost.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) struct KernelLoss {
+    pub(super) records: u64,
+    pub(super) span: TimeRange,
+}
+
+/// What was lost by the latest look.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct KernelLosses {
+    looked: Timestamp,
+    /// Records that found the ring full.
+    failed: u64,
+    /// Events whose beginning or end was not seen.
+    unseen: u64,
+}
+
+impl KernelLosses {
+    /// To be made before the programs are armed.
+    pub(super) fn new(now: Timestamp) -> KernelLosses {
+        KernelLosses {
+            looked: now,
+            failed: 0,
+            unseen: 0,
+        }
+    }
+
+    /// What was lost since the last look. `counts` were read between `before` and `after`.
+    pub(super) fn look(
+        &mut self,
+        counts: &Counts,
+        before: Timestamp,
+        after: Timestamp,
+    ) -> Vec<KernelLoss> {
+        let unseen = counts.lost() - counts.failed;
+        let first = Timestamp(self.looked.min(before).0 - ALLOWANCE_NS);
+        let full = KernelLoss {
+            records: counts.failed - self.failed,
+            span: TimeRange {
+                first,
+                last: Timestamp(after.max(before).0 + ALLOWANCE_NS),
+            },
+        };
+        // An event whose beginning was not seen may end at any time after it.
+        let unseen_now = KernelLoss {
+            records: unseen - self.unseen,
+            span: TimeRange {
+                first,
+                last: Timestamp::MAX,
+            },
+        };
+        *self = KernelLosses {
+            looked: before,
+            failed: counts.failed,
+            unseen,
+        };
+        let mut losses = vec![full, unseen_now];
+        losses.retain(|loss| loss.records > 0);
+        losses
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: i64 = 1_000_000_000;
+
+    #[test]
+    fn a_loss_spans_the_time_since_the_last_look_and_is_given_once() {
+        let mut losses = KernelLosses::new(Timestamp(0));
+        let mut counts = Counts::default();
+        let at = |seconds: i64| Timestamp(seconds * SECOND);
+        assert_eq!(losses.look(&counts, at(1), at(1)), []);
+        counts.failed = 7;
+        let [loss] = losses.look(&counts, at(8), at(9)).try_into().unwrap();
+        assert_eq!(loss.records, 7);
+        assert_eq!(loss.span.first, Timestamp(SECOND - ALLOWANCE_NS));
+        assert_eq!(loss.span.last, Timestamp(9 * SECOND + ALLOWANCE_NS));
+        assert_eq!(losses.look(&counts, at(10), at(10)), []);
+        counts.no_slot = 2;
+        let [unseen] = losses.look(&counts, at(11), at(11)).try_into().unwrap();
+        assert_eq!((unseen.records, unseen.span.last), (2, Timestamp::MAX));
+        assert!(unseen.span.first < at(10));
+    }
+
+    #[test]
+    fn a_wall_clock_that_steps_back_leaves_a_span_that_holds_both_looks() {
+        let mut losses = KernelLosses::new(Timestamp(50 * SECOND));
+        let counts = Counts {
+            failed: 1,
+            ..Counts::default()
+        };
+        let [loss] = losses
+            .look(&counts, Timestamp(SECOND), Timestamp(SECOND))
+            .try_into()
+            .unwrap();
+        assert!(loss.span.first <= Timestamp(SECOND) && loss.span.last >= Timestamp(SECOND));
+    }
+}
