@@ -17,7 +17,8 @@ const TICK_MS: u64 = 10;
 /// CPU time of a process, looked at once a second.
 pub(super) struct Cpu {
     pid: u32,
-    total: Duration,
+    /// At the last look.
+    total: Option<Duration>,
     busy: Duration,
 }
 
@@ -25,12 +26,12 @@ impl Cpu {
     pub(super) fn of(pid: u32) -> Cpu {
         Cpu {
             pid,
-            total: Duration::ZERO,
+            total: None,
             busy: Duration::ZERO,
         }
     }
 
-    /// CPU time since the last rest; call it once a second.
+    /// CPU time since the last rest, or since the first look; call it once a second.
     pub(super) fn busy(&mut self) -> anyhow::Result<Duration> {
         let path = format!("/proc/{}/stat", self.pid);
         let stat = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
@@ -40,8 +41,8 @@ impl Cpu {
     }
 
     fn add(&mut self, total: Duration) {
-        let used = total.saturating_sub(self.total);
-        self.total = total;
+        let used = total.saturating_sub(self.total.unwrap_or(total));
+        self.total = Some(total);
         self.busy = if used < REST {
             Duration::ZERO
         } else {
@@ -69,10 +70,11 @@ mod tests {
             cpu.add(Duration::from_millis(total_ms));
             cpu.busy.as_millis()
         };
-        assert_eq!(busy_ms(1000), 1000);
-        assert_eq!(busy_ms(2900), 2900);
-        assert_eq!(busy_ms(2949), 0);
-        assert_eq!(busy_ms(2999), 50);
+        assert_eq!(busy_ms(7000), 0);
+        assert_eq!(busy_ms(8000), 1000);
+        assert_eq!(busy_ms(9900), 2900);
+        assert_eq!(busy_ms(9949), 0);
+        assert_eq!(busy_ms(9999), 50);
     }
 
     #[test]

@@ -90,7 +90,8 @@ fn serve(
                 Err(_) => break format!("the server ended ({})", server.end()?),
             },
             recv(seconds) -> _ => {
-                let busy = server.cpu_busy()?;
+                // A start is not a question.
+                let busy = if listens_since.is_some() { server.cpu_busy()? } else { Duration::ZERO };
                 if busy > options.cpu_busy_max {
                     break format!(
                         "the server was ended: it computed for {} s without a pause; --cpu-seconds allows {}",
