@@ -1,5 +1,6 @@
 //! A disk that fails at any operation of a run, once or from then on, and one that lies: what the judge must find.
 
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -37,9 +38,11 @@ fn run_with(fault: Fault, times: u64, after: u64, random: &mut Random) -> Result
         return Ok(());
     };
     let sent = &run.client.sent;
-    // A line of the catalog is written again before its file is synced again.
+    // A line of the catalog is written again before its file is synced again. Its copy acknowledges nothing; a start syncs it without knowing
+    // what failed before, and gives it each line that it turns out to have lost.
     let again = disk.synced_again();
-    if let Some(path) = again.iter().find(|path| !path.ends_with("catalog")) {
+    let is_catalog = |path: &Path| path.ends_with("catalog") || path.ends_with("catalog.copy");
+    if let Some(path) = again.iter().find(|path| !is_catalog(path)) {
         let (kind, path) = (Kind::Sync, path.clone());
         let broken = Broken {
             promise: "G10",

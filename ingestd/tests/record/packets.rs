@@ -1,0 +1,213 @@
+//! Packets by `tcpdump`, and what becomes of interfaces.
+
+use std::io::{BufRead, BufReader};
+use std::net::UdpSocket;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use ingestd::config::Config;
+use ingestd::daemon::Daemon;
+use loom_engine::query::{Directory, Poll};
+use rustix::process::{Signal, kill_process};
+
+use super::scene::{interrupt, may_record, program_of, scene, stderr, stdout};
+
+#[test]
+fn a_filter_that_tcpdump_refuses_is_an_error_and_nothing_is_made() {
+    if !may_record() {
+        return;
+    }
+    let scene = scene();
+    let output = scene.record(&["packets", "-i", "lo", "no", "such", "filter"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("tcpdump cannot capture: "),
+        "{}",
+        stderr(&output)
+    );
+    assert!(!scene.dir.exists());
+}
+
+#[test]
+fn exactly_the_packets_that_were_sent_are_recorded_into_a_daemon_that_runs() {
+    if may_record() {
+        check_exactly("lo");
+        check_exactly("any");
+    }
+}
+
+fn check_exactly(interface: &str) {
+    let scene = scene();
+    let daemon = Daemon::start(&scene.dir, &Config::default(), false).unwrap();
+    let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = receiver.local_addr().unwrap();
+    let port = to.port().to_string();
+    let child = scene.start(
+        &["packets", "-i", interface, "udp", "port", &port],
+        "packet",
+    );
+    let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for number in 0..5000_u32 {
+        sender.send_to(&number.to_le_bytes(), to).unwrap();
+    }
+    let until = Instant::now() + Duration::from_secs(30);
+    while scene.payloads("packet").len() < 5000 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let output = interrupt(child);
+    assert!(output.status.success(), "{}", stderr(&output));
+    daemon.stop().unwrap();
+    let mut numbers: Vec<_> = scene
+        .payloads("packet")
+        .iter()
+        .map(|payload| u32::from_le_bytes(*payload.last_chunk().unwrap()))
+        .collect();
+    numbers.sort_unstable();
+    assert!(numbers.into_iter().eq(0..5000), "{}", stderr(&output));
+    assert!(scene.is_complete("packet"));
+}
+
+#[test]
+fn packets_that_found_the_buffer_full_are_counted_and_the_source_is_not_complete() {
+    if may_record() {
+        check_full_buffer("lo");
+    }
+}
+
+#[test]
+fn packets_of_any_interface_that_found_the_buffer_full_are_counted_once() {
+    if may_record() {
+        check_full_buffer("any");
+    }
+}
+
+fn check_full_buffer(interface: &str) {
+    const SENT: u32 = 3000;
+    let scene = scene();
+    let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = receiver.local_addr().unwrap();
+    let port = to.port().to_string();
+    let child = scene.start(
+        &["packets", "-i", interface, "udp", "port", &port],
+        "packet",
+    );
+    // A tcpdump that stands still takes nothing from the buffer of 64 MiB.
+    let tcpdump = program_of(&child);
+    kill_process(tcpdump, Signal::STOP).unwrap();
+    let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for _ in 0..SENT {
+        sender.send_to(&[7; 50_000], to).unwrap();
+    }
+    kill_process(tcpdump, Signal::CONT).unwrap();
+    let output = interrupt(child);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let snapshot = Directory::open(&scene.dir).unwrap().snapshot().unwrap();
+    let losses = snapshot.losses(&Poll::never()).unwrap();
+    assert!(
+        losses.iter().all(|loss| loss.stage == "kernel"),
+        "{losses:?}"
+    );
+    let lost: u64 = losses.iter().map(|loss| loss.records.unwrap()).sum();
+    let stored = scene.payloads("packet").len() as u64;
+    assert!(lost > 0 && stored > 0, "{lost} lost, {stored} stored");
+    assert_eq!(lost + stored, u64::from(SENT), "{}", stdout(&output));
+    assert!(!scene.is_complete("packet"));
+}
+
+#[test]
+fn an_interface_that_disappears_is_named() {
+    if !may_record() {
+        return;
+    }
+    let scene = scene();
+    let script =
+        "ip link add loom0 type veth peer name loom1 && ip link set loom0 up && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args([
+        "-n",
+        "sh",
+        "-c",
+        script,
+        "sh",
+        env!("CARGO_BIN_EXE_ingestd"),
+        "record",
+    ]);
+    command.arg(&scene.dir).args(["packets", "-i", "loom0"]);
+    let child = scene.started(command, "packet");
+    let removed = Command::new("nsenter")
+        .args([
+            "-n",
+            "-t",
+            &child.id().to_string(),
+            "ip",
+            "link",
+            "del",
+            "loom0",
+        ])
+        .status();
+    assert!(removed.unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = stderr(&output);
+    assert!(said.contains("tcpdump ended by itself"), "{said}");
+    assert!(said.contains("The interface disappeared"), "{said}");
+    assert!(stdout(&output).starts_with("source=packet received="));
+}
+
+#[test]
+fn a_tcpdump_that_is_killed_is_reported_without_an_empty_reason() {
+    if !may_record() {
+        return;
+    }
+    let scene = scene();
+    let child = scene.start(&["packets", "-i", "lo", "port", "1"], "packet");
+    kill_process(program_of(&child), Signal::KILL).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = stderr(&output);
+    assert!(
+        said.contains("(signal: 9 (SIGKILL)); what was recorded"),
+        "{said}"
+    );
+}
+
+#[test]
+fn without_an_interface_the_one_that_tcpdump_took_is_named() {
+    if !may_record() {
+        return;
+    }
+    let scene = scene();
+    let output = scene.record(&["packets", "--seconds", "1", "port", "1"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let said = stderr(&output);
+    assert!(said.contains("it has the packets of interface '"), "{said}");
+}
+
+#[test]
+fn an_interface_that_is_down_and_up_again_is_named_both_times() {
+    if !may_record() {
+        return;
+    }
+    let scene = scene();
+    let script = "mount -t sysfs sysfs /sys && ip link add loom0 type veth peer name loom1 && ip link set loom0 up && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    let ingestd = env!("CARGO_BIN_EXE_ingestd");
+    command.args(["-n", "-m", "sh", "-c", script, "sh", ingestd, "record"]);
+    command
+        .arg(&scene.dir)
+        .args(["packets", "--seconds", "30", "-i", "loom0"]);
+    let mut child = scene.started(command, "packet");
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
+    for (state, expected) in [("down", "'loom0' is down"), ("up", "'loom0' is up again")] {
+        let set = Command::new("nsenter")
+            .args(["-n", "-t", &child.id().to_string()])
+            .args(["ip", "link", "set", "loom0", state])
+            .status();
+        assert!(set.unwrap().success());
+        assert!(
+            said.any(|line| line.unwrap().contains(expected)),
+            "{expected}"
+        );
+    }
+    interrupt(child);
+}

@@ -1,0 +1,171 @@
+//! The lines and rows of a program, and how it and its recording end.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::scene::{end, program_of, scene, stderr, stdout};
+
+#[test]
+fn the_lines_of_a_program_and_its_exit_are_records() {
+    let scene = scene();
+    let script = "echo one; echo two >&2; printf three; exit 7";
+    let output = scene.record(&["command", "--source", "log", "--", "sh", "-c", script]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stdout(&output).contains("source=log received=4 stored=4 refused=0 dropped=0"));
+    assert!(stderr(&output).contains("the program ended with exit status: 7"));
+    let mut lines: Vec<_> = scene
+        .payloads("log")
+        .iter()
+        .map(|payload| {
+            // Own time, stream, length, text.
+            (
+                payload[8],
+                String::from_utf8(payload[11..].to_vec()).unwrap(),
+            )
+        })
+        .collect();
+    lines.sort();
+    let expected = [(1, "one"), (1, "three"), (2, "two"), (3, "exit status: 7")];
+    assert_eq!(
+        lines,
+        expected.map(|(stream, line)| (stream, line.to_owned()))
+    );
+}
+
+#[test]
+fn the_json_of_a_program_becomes_fields() {
+    let scene = scene();
+    let script = "for n in 1 2 3; do echo \"{\\\"n\\\": $n}\"; done";
+    let output = scene.record(&[
+        "command", "--format", "json", "--source", "j", "--", "sh", "-c", script,
+    ]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(scene.payloads("j").len(), 3);
+}
+
+#[test]
+fn a_program_that_is_missing_is_named_and_nothing_is_made() {
+    let scene = scene();
+    let output = scene.record(&["command", "--source", "x", "--", "/no/such/program"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("cannot run '/no/such/program'"),
+        "{}",
+        stderr(&output)
+    );
+    assert!(!scene.dir.exists());
+}
+
+#[test]
+fn a_line_that_is_no_text_comes_in_pieces_that_records_hold() {
+    let scene = scene();
+    let script = "head -c 30000 /dev/zero | tr '\\0' '\\377'; echo; echo after";
+    let output = scene.record(&["command", "--source", "log", "--", "sh", "-c", script]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let payloads = scene.payloads("log");
+    let text: usize = payloads.iter().map(|payload| payload.len() - 11).sum();
+    assert_eq!(text, 3 * 30_000 + "after".len() + "exit status: 0".len());
+}
+
+#[test]
+fn a_program_that_does_not_end_when_asked_is_killed_when_the_time_is_over() {
+    let scene = scene();
+    let script = "trap '' TERM INT; echo begun; while :; do sleep 1; done";
+    let begun = Instant::now();
+    let output = scene.record(&[
+        "command",
+        "--seconds",
+        "1",
+        "--source",
+        "log",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ]);
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    assert!(output.status.success(), "{}", stderr(&output));
+    let last = scene.payloads("log").pop().unwrap();
+    let last = String::from_utf8_lossy(&last[11..]).into_owned();
+    assert!(last.contains("SIGKILL"), "{last}");
+}
+
+#[test]
+fn the_time_is_over_before_the_first_row_too() {
+    let scene = scene();
+    let begun = Instant::now();
+    let output = scene.record(&[
+        "command",
+        "--format",
+        "json",
+        "--seconds",
+        "1",
+        "--source",
+        "j",
+        "--",
+        "sleep",
+        "60",
+    ]);
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("'sleep': it wrote no row"),
+        "{}",
+        stderr(&output)
+    );
+    assert!(!scene.dir.exists());
+}
+
+#[test]
+fn json_without_rows_names_the_program_and_no_option_that_record_does_not_have() {
+    for (script, expected) in [
+        ("true", "'sh' wrote no rows"),
+        (
+            "echo nonsense",
+            "cannot infer fields from 'sh': none of its first values",
+        ),
+    ] {
+        let scene = scene();
+        let output = scene.record(&[
+            "command", "--format", "json", "--source", "j", "--", "sh", "-c", script,
+        ]);
+        assert_eq!(output.status.code(), Some(1));
+        let said = stderr(&output);
+        assert!(said.contains(expected), "{said}");
+        assert!(
+            !said.contains("--fields") && !said.contains("/proc/"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_program_does_not_outlive_a_recording_that_is_killed() {
+    let scene = scene();
+    let child = scene.start(&["command", "--source", "log", "--", "sleep", "600"], "log");
+    let program = program_of(&child).as_raw_nonzero();
+    end(child, Signal::KILL);
+    let until = Instant::now() + Duration::from_secs(30);
+    // One that nobody waits for stays as a zombie.
+    let lives = || {
+        let status = std::fs::read_to_string(format!("/proc/{program}/status"));
+        status.is_ok_and(|status| !status.contains("State:\tZ"))
+    };
+    while lives() {
+        assert!(Instant::now() < until, "process {program} lives");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_program_that_ends_well_is_noted_and_no_warning() {
+    let scene = scene();
+    let output = scene.record(&["command", "--source", "log", "--", "true"]);
+    let said = stderr(&output);
+    assert!(
+        said.contains("the program ended with exit status: 0"),
+        "{said}"
+    );
+    assert!(!said.contains("WARN"), "{said}");
+}
