@@ -52,6 +52,8 @@ fn configurations() -> Seeds {
         ("share", "retention.min_free = '100%'"),
         ("free", "retention.min_free = 'some'"),
         ("on_full", "retention.on_full = 'stop'"),
+        ("archive_required", "archive.required = true"),
+        ("archive_relative", "archive.to = 'archive'"),
         ("no_group", "access.socket = 'group'"),
         ("listen", "metrics.listen = '10.0.0.1:80'"),
         (
