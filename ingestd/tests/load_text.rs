@@ -65,6 +65,11 @@ fn times_are_read_in_the_unit_and_the_format_that_the_user_names() {
             "20240102",
             1_704_153_600_000_000_000,
         ),
+        (
+            &["--ts-format", "%s.%f"],
+            "1700000000.25",
+            1_700_000_000_250_000_000,
+        ),
     ] {
         let place = Place::new();
         let csv = place.file("a.csv", format!("t,n\n{text},1\n").as_bytes());
@@ -415,4 +420,14 @@ fn the_files_of_others_load_as_their_table_says() {
         assert_eq!(loaded.fields().unwrap(), fields, "{name}");
         assert!(table.contains(&format!("| `{name}` |")), "{name}");
     }
+}
+
+#[test]
+fn names_of_time_zones_in_a_format_are_refused_by_name() {
+    let place = Place::new();
+    let file = place.file("a.csv", b"t,n\n2023-06-01 12:00 Europe/Berlin,1\n");
+    let format = ["--ts", "t", "--ts-format", "%Y-%m-%d %H:%M %Q"];
+    let loaded = place.load(&format, &file);
+    loaded.says(&["names of time zones (%Q) are not read; give times with an offset (%z)"]);
+    assert!(!loaded.dir.exists());
 }

@@ -14,6 +14,8 @@ pub(crate) struct Column {
     pub name: String,
     pub ty: FieldType,
     pub nullable: bool,
+    /// No value was seen, so its type is that of another file that has some.
+    pub is_blank: bool,
     pub labels: BTreeMap<i128, String>,
     /// For the user, where the field differs from the column.
     pub note: Option<String>,
@@ -25,6 +27,7 @@ impl Column {
             name: name.to_owned(),
             ty,
             nullable,
+            is_blank: false,
             labels: BTreeMap::new(),
             note: None,
         }
@@ -40,6 +43,7 @@ impl Column {
         let (field, note) = field_of(ty, digits.unwrap_or(u8::MAX));
         Column {
             note: note.map(|note| format!("column '{name}' of type {ty} becomes {note}")),
+            is_blank: *ty == DataType::Null,
             ..Column::new(name, field, nullable || *ty == DataType::Null)
         }
     }
@@ -49,6 +53,13 @@ impl Column {
     /// Keeps the values of a column of another file too.
     fn widen(&mut self, other: &Column) {
         self.nullable |= other.nullable;
+        if self.is_blank || other.is_blank {
+            if self.is_blank {
+                (self.ty, self.note) = (other.ty, other.note.clone());
+                self.is_blank = other.is_blank;
+            }
+            return;
+        }
         let ty = wider(self.ty, other.ty);
         if ty == FieldType::Utf8 && (self.ty != ty || other.ty != ty) {
             self.note = Some(format!(
@@ -313,6 +324,26 @@ mod tests {
             "{alike}"
         );
         assert_eq!(note(&[floats, of(&DataType::Int64)]), None);
+    }
+
+    #[test]
+    fn a_column_without_values_has_the_type_that_another_file_gives_it() {
+        let blank = || Column {
+            is_blank: true,
+            ..Column::new("x", FieldType::Utf8, true)
+        };
+        let numbers = || Column::new("x", FieldType::I64, false);
+        let merged = |files: [Column; 3]| merge(&files.map(|column| vec![column])).remove(0);
+        for files in [
+            [blank(), numbers(), blank()],
+            [numbers(), blank(), numbers()],
+            [blank(), blank(), numbers()],
+        ] {
+            let column = merged(files);
+            assert_eq!((column.ty, column.nullable), (FieldType::I64, true));
+            assert_eq!((column.note, column.is_blank), (None, false));
+        }
+        assert!(merged([blank(), blank(), blank()]).is_blank);
     }
 
     #[test]

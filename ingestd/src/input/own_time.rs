@@ -3,9 +3,9 @@
 use anyhow::{Context, bail, ensure};
 use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray};
 use arrow::datatypes::{DataType, Int64Type};
-use jiff::Timestamp;
 use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::Offset;
+use jiff::{SignedDuration, Timestamp};
 use loom_engine::schema::{FieldDef, FieldType};
 
 use super::cells::{self, Cells, Values};
@@ -313,8 +313,16 @@ fn numbers(column: &ArrayRef, field: &FieldDef, unit: TimeUnit) -> anyhow::Resul
 /// The time of a text by a `strptime` format.
 fn formatted(format: &str, text: &str) -> anyhow::Result<i64> {
     let parsed = BrokenDownTime::parse(format, text.trim())?;
+    ensure!(
+        parsed.iana_time_zone().is_none(),
+        "names of time zones (%Q) are not read; give times with an offset (%z), or convert them"
+    );
     let time: Timestamp = match (parsed.timestamp(), parsed.offset()) {
-        (Some(time), _) => time,
+        // Seconds since 1970 leave out what another directive read of the fraction.
+        (Some(time), _) => {
+            let fraction = parsed.subsec_nanosecond().unwrap_or(0);
+            time.checked_add(SignedDuration::from_nanos(fraction.into()))?
+        }
         (None, offset) => offset
             .unwrap_or(Offset::UTC)
             .to_timestamp(parsed.to_datetime()?)?,

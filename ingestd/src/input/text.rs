@@ -167,6 +167,11 @@ impl Sample {
         }
     }
 
+    /// Whether no value was seen.
+    pub(crate) fn is_blank(&self) -> bool {
+        self.values == 0
+    }
+
     /// The narrowest type that keeps every text seen, for a column of values without quotes.
     pub(crate) fn number_type(&self) -> Option<FieldType> {
         if self.values == 0 {

@@ -11,7 +11,7 @@ use loom_engine::schema::SourceDef;
 use serde::Serialize;
 
 use super::{Finished, Sink};
-use crate::client::Client;
+use crate::client::{Client, ClientError};
 use crate::input::InputBatch;
 use crate::protocol::{Counts, Shape};
 
@@ -36,14 +36,21 @@ impl DaemonSink {
 }
 
 impl DaemonSink {
-    /// What is known where the daemon confirms nothing: all rows that it was given count as dropped, though it may have stored some.
-    fn unconfirmed(&self) -> Finished {
-        let sent = self.client.pushed();
+    /// What is known where the daemon confirms nothing: what it counted when it stopped, and else nothing. All other rows that it was given
+    /// count as dropped, though it may have stored some.
+    fn unconfirmed(&self, error: &anyhow::Error) -> Finished {
+        let said = match error.downcast_ref() {
+            Some(ClientError::Stopped(said)) => said.counts,
+            _ => Counts::default(),
+        };
+        let received = self.client.pushed();
+        let (stored, refused) = (said.stored, said.refused.saturating_sub(self.noted));
         Finished {
             counts: Counts {
-                received: sent,
-                dropped: sent,
-                ..Counts::default()
+                received,
+                stored,
+                refused,
+                dropped: received.saturating_sub(stored + refused),
             },
             reason: String::new(),
         }
@@ -116,7 +123,7 @@ impl Sink for DaemonSink {
             });
         match confirmed {
             Ok(finished) => (finished, Ok(())),
-            Err(error) => (self.unconfirmed(), Err(error)),
+            Err(error) => (self.unconfirmed(&error), Err(error)),
         }
     }
 }

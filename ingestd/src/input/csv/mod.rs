@@ -113,6 +113,7 @@ impl Csv {
         self.note_header(blocks, unsaid && fits, unsaid && all_text && rows > 0);
         for (column, sample) in self.columns.iter_mut().zip(&samples) {
             column.ty = sample.field_type();
+            column.is_blank = sample.is_blank();
         }
         if blocks.is_stream() && !all {
             self.notes.push(inferred(

@@ -239,6 +239,7 @@ impl KeySample {
             _ => None,
         };
         let mut column = Column::new(&self.name, ty.unwrap_or(FieldType::Json), true);
+        column.is_blank = self.nulls == self.rows;
         if ty.is_none() {
             let name = &self.name;
             column.note = Some(format!(

@@ -10,13 +10,13 @@ mod shape;
 
 use arrow::array::LargeStringBuilder;
 use loom_engine::proven::at;
-use loom_engine::schema::FieldType;
+use loom_engine::schema::{FieldDef, FieldType};
 use memchr::memchr;
 use serde_json::value::RawValue;
 
 use super::Wanted;
 use super::blocks::Blocks;
-use super::columns::{Column, field_name};
+use super::columns::{Column, field_name, field_names};
 use super::plan::LoadOptions;
 use super::text_rows::{Step, TextFormat, TextReader};
 use keys::infer;
@@ -49,9 +49,12 @@ impl Json {
             true => infer(&mut blocks, objects)?,
             false => (Vec::new(), Vec::new()),
         };
+        let fields = options.declared.iter().flat_map(|source| &source.fields);
+        let fields: Vec<FieldDef> = fields.cloned().collect();
+        let filled = field_names(columns.iter().map(|column| &*column.name), &fields);
         for name in options.declared_names().iter().flatten() {
             let is_it = |column: &Column| column.name == *name || field_name(&column.name) == *name;
-            if !columns.iter().any(is_it) {
+            if !filled.contains(name) && !columns.iter().any(is_it) {
                 columns.push(Column::new(name, FieldType::Json, true));
             }
         }
@@ -156,7 +159,7 @@ fn utf16_unit(escape: &[u8]) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use crate::input::testing::{Loaded, declared, load, options, try_load};
-    use crate::input::{Format, ROW_BYTES_MAX};
+    use crate::input::{Format, LoadOptions, ROW_BYTES_MAX};
 
     fn json(text: &str) -> Loaded {
         load(text.as_bytes(), Format::Json, options())
@@ -192,6 +195,31 @@ mod tests {
             ]
         );
         assert_eq!(loaded.notes.len(), 2);
+    }
+
+    #[test]
+    fn keys_find_the_fields_that_they_became_and_fields_in_another_case() {
+        let fields = |names: &[&str]| {
+            let field = |name| {
+                format!("[[source.field]]\nname = \"{name}\"\ntype = \"i64\"\nnullable = true\n")
+            };
+            names.iter().copied().map(field).collect::<String>()
+        };
+        for add_fields in [false, true] {
+            let lines = |names: &[&str], text: &str| {
+                let options = LoadOptions {
+                    add_fields,
+                    ..declared(&fields(names))
+                };
+                let loaded = load(text.as_bytes(), Format::Json, options);
+                assert_eq!(loaded.fields().len(), names.len(), "{:?}", loaded.notes);
+                loaded.lines()
+            };
+            assert_eq!(lines(&["a", "A_1"], "{\"a\":1,\"A\":2}"), ["1|2"]);
+            assert_eq!(lines(&["a", "A_1"], "{\"A\":2,\"a\":1}"), ["1|2"]);
+            assert_eq!(lines(&["a"], "{\"A\":5}"), ["5"]);
+            assert_eq!(lines(&["a", "a_1"], "{\"A\":5}"), ["5|-"]);
+        }
     }
 
     #[test]

@@ -60,6 +60,16 @@ impl KnownNames {
         known
     }
 
+    /// The column of a key that none is named after: the field that it became, since its name was reserved or taken, or one in another case.
+    fn column_of(&self, key: &str) -> Option<usize> {
+        let columns = || self.names.iter().take(self.columns);
+        let named = |name: &str| columns().position(|column| column.text == name);
+        let lower = key.to_lowercase();
+        let in_case = columns().position(|column| column.text.to_lowercase() == lower);
+        let became = in_case.and_then(|_| named(&format!("{key}_1")));
+        named(&field_name(key)).or(became).or(in_case)
+    }
+
     fn add(&mut self, text: &str) -> usize {
         let number = self.names.len();
         self.names.push(Name {
@@ -155,8 +165,7 @@ impl Names for KnownNames {
             return None;
         }
         let name = name.to_owned();
-        // A key may be a field under the name that it gets there.
-        match self.numbers.get(&field_name(&name)).copied() {
+        match self.column_of(&name) {
             Some(number) => {
                 self.numbers.insert(name, number);
                 Some(number)

@@ -129,7 +129,7 @@ const FULL: Sizes = Sizes {
     query_records: 73_000_000,
     query_rate: 4_000_000,
     live_rate: 8_000_000,
-    chart_seconds: 300,
+    chart_seconds: 60,
 };
 
 impl Options {
