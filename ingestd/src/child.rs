@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::wall_clock;
 
-/// A line that is longer comes in pieces. A record holds a piece of which each byte is no UTF-8, and becomes the three of U+FFFD.
+/// A line that is longer comes in pieces. A record holds a piece even if none of its bytes is UTF-8: each then becomes the three bytes of U+FFFD.
 const LINE_BYTES_MAX: u64 = 21 << 10;
 /// How long a program may take to end once it is asked to.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);

@@ -9,6 +9,7 @@ pub mod demo;
 pub mod input;
 mod losses;
 pub mod output;
+mod quoted;
 pub mod record;
 pub mod serve;
 pub mod sink;
@@ -16,4 +17,5 @@ mod wall_clock;
 
 pub use counted::counted;
 pub use loom_wire::{client, config, descriptors, protocol, socket};
+pub use quoted::quoted;
 pub use wall_clock::wall_clock;

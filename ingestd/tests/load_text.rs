@@ -213,7 +213,7 @@ fn a_refused_time_names_its_column() {
     let file = place.file("a.csv", b"t,n\nnever,1\n2024-01-01,2\n");
     place.load(&["--ts", "t"], &file).gives(
         "received=2 stored=1 refused=1 dropped=0",
-        &["is refused: its time, column 't', is 'never', which is no time"],
+        &["is refused: its time, column 't', is 'never', which is not a time"],
     );
 }
 

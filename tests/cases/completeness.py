@@ -12,7 +12,6 @@ import re
 import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import scene
@@ -64,11 +63,13 @@ def by_loom(place: Path, program: list[object]) -> tuple[dict, int]:
         filters = ["--pid", process.pid, "--syscall", "getppid", "--syscall", "write"]
         with scene.recording(directory, "syscalls", *filters, records_min=0) as record:
             # The capture has begun once it has an answer of the program.
-            while scene.records(directory, "syscall") == 0:
+            def is_seen() -> bool:
                 process.stdin.write("\n")
                 process.stdin.flush()
                 holds(process.stdout.readline() == "ready\n", "the program did not answer")
-                time.sleep(0.01)
+                return scene.records(directory, "syscall") > 0
+
+            scene.until(is_seen, "a recorded call")
             done = scene.result(process)
             scene.recorded(record)
     with scene.connect() as db:

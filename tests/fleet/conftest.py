@@ -129,26 +129,6 @@ def cpu_ticks(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11])
 
 
-def test_a_host_that_stays_silent_is_named_after_the_timeout(pair: dict[str, Host]) -> None:
-    proxy = CountingProxy(pair["left"].port)
-    proxy.silent.set()
-    fleet = loom_duckdb.Fleet(
-        {"left": pair["left"].address, "slow": f"quack:localhost:{proxy.port}"}, TOKEN, allow_missing=True, timeout_s=2
-    )
-    answer = fleet.sql("SELECT 1 AS one")
-    assert answer.missing == {"slow": "silent for 2 s"}
-    assert answer.table.to_pylist() == [{"host": "left", "one": 1}]
-
-
-def test_a_wrong_token_of_one_host_is_named(pair: dict[str, Host]) -> None:
-    hosts = {name: host.address for name, host in pair.items()}
-    fleet = loom_duckdb.Fleet(hosts, {"left": TOKEN, "right": "another-token-of-the-same-kind"})
-    with pytest.raises(loom_duckdb.FleetError, match=r"no answer from right .*: Invalid Input Error: Authentication failed"):
-        fleet.sql("SELECT 1")
-    with pytest.raises(loom_duckdb.FleetError, match="no token for right; give token="):
-        loom_duckdb.Fleet(hosts, {"left": TOKEN})
-
-
 def free_port() -> int:
     """Find a port on which nothing listens."""
     with socket.socket() as found:

@@ -109,6 +109,10 @@ def test_a_lake_takes_each_file_once_also_those_that_come_later(
     for statement in again:
         answer = db.execute(statement).fetchall()
     assert answer == [(0,)]
+    db.execute(f"SET VARIABLE archive = '{archive.parent}//{archive.name}/'")
+    for statement in again:
+        answer = db.execute(statement).fetchall()
+    assert answer == [(0,)], "another way to write the path"
     more = requests(8, 1000)
     db.execute(f"COPY (SELECT *, 1::UBIGINT AS big, make_timestamp_ns(1) AS due FROM ({more})) TO '{tmp_path}/more.parquet'")
     subprocess.run(

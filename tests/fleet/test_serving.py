@@ -60,7 +60,7 @@ def test_a_missing_program_and_a_missing_extension_are_named(pair: dict[str, Hos
     directory, nothing = pair["left"].directory, tmp_path / "nothing"
     said = refused(serve(directory, tmp_path, free_port(), duckdb=nothing))
     assert f"cannot open the DuckDB command line '{nothing}'; give its path with --duckdb: No such file or directory" in said
-    assert "there is no loom.duckdb_extension; give the folder" in refused(serve(directory, tmp_path, free_port(), folders=[nothing]))
+    assert "loom.duckdb_extension is missing; give the folder" in refused(serve(directory, tmp_path, free_port(), folders=[nothing]))
 
 
 def test_nothing_shows_the_token(pair: dict[str, Host]) -> None:

@@ -1,6 +1,7 @@
 //! `engine/TESTING.md` is a table of promises and cases: each has its row, and every test that a row names exists.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use loom_tests::machine::root;
@@ -149,6 +150,16 @@ fn quoted(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).collect()
 }
 
+/// The text of a file, or of all files of a folder.
+fn text(path: &Path) -> std::io::Result<String> {
+    if !path.is_dir() {
+        return std::fs::read_to_string(path);
+    }
+    std::fs::read_dir(path)?
+        .map(|entry| std::fs::read_to_string(entry?.path()))
+        .collect()
+}
+
 /// The files of the first table: their names, and what they hold.
 fn files(page: &str) -> Result<BTreeMap<&str, String>> {
     let mut files = BTreeMap::new();
@@ -157,7 +168,7 @@ fn files(page: &str) -> Result<BTreeMap<&str, String>> {
             anyhow::bail!("not three cells: {row:?}");
         };
         let [name, path] = [name, path].map(|cell| cell.trim_matches('`'));
-        let text = std::fs::read_to_string(root().join(path)).with_context(|| path.to_owned())?;
+        let text = text(&root().join(path)).with_context(|| path.to_owned())?;
         ensure!(
             files.insert(name, text).is_none(),
             "'{name}' is there twice"

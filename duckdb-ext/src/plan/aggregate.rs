@@ -74,7 +74,7 @@ impl AggregatePlan {
         Ok(AggregateSpec {
             source: part.source.id,
             index: part.chosen.required_index()?.id,
-            time: window.time,
+            time: window.time(),
             value: part.chosen.range(),
             bucket: window.bucket,
             quantiles: self.quantiles.clone(),

@@ -194,7 +194,11 @@ impl AttachPlan {
             };
             Ok(ViewSource {
                 source,
-                path: holders.first().copied().cloned().unwrap_or_default(),
+                path: PathBuf::clone(
+                    holders
+                        .first()
+                        .expect("a source that is listed is in a directory"),
+                ),
                 dirs,
                 indexes,
             })

@@ -52,8 +52,7 @@ const RANGES_MAX: usize = 64;
 /// The times that an execution reads, and its buckets.
 #[derive(Clone)]
 pub struct Window {
-    pub time: TimeRange,
-    /// The part of `time` that a `WHERE` clause leaves, in whole buckets.
+    /// What a `WHERE` clause leaves of the buckets.
     pub kept: RangeSet<Timestamp>,
     /// What the parameters ask for, of which a `WHERE` clause may leave less.
     pub asked: TimeRange,
@@ -64,7 +63,12 @@ impl Window {
     /// Of a call that always has buckets.
     pub fn bucketed(&self) -> (TimeRange, Bucket) {
         let bucket = self.bucket.expect("the call was bound with points");
-        (self.time, bucket)
+        (self.time(), bucket)
+    }
+
+    /// From the first time that is read to the last.
+    pub fn time(&self) -> TimeRange {
+        hull(&self.kept)
     }
 }
 
@@ -135,7 +139,6 @@ impl Buckets {
         }
         selection.require_complete(parts, &kept, ambient)?;
         Ok(Window {
-            time: hull(&kept),
             kept,
             asked,
             bucket,

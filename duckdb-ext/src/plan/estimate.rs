@@ -79,7 +79,7 @@ impl EstimatePlan {
                         let spec = AggregateSpec {
                             source: part.source.id,
                             index: part.chosen.required_index()?.id,
-                            time: window.time,
+                            time: window.time(),
                             value: part.chosen.range(),
                             bucket: window.bucket,
                             quantiles: quantiles.to_vec(),
@@ -102,7 +102,7 @@ fn scan_spec(part: &Part, window: &Window) -> ScanSpec {
         source: part.source.id,
         after: Address::ZERO,
         exact: Predicate::and([
-            Predicate::times(window.time.into()),
+            Predicate::times(window.time().into()),
             part.chosen.predicate(),
         ]),
         prune: Predicate::All,

@@ -53,7 +53,7 @@ impl HistogramPlan {
         let window = self.buckets.now(&self.selection, &parts, ambient)?;
         let asked = part::indexed(&parts)?;
         let spec = HistogramSpec {
-            time: window.time,
+            time: window.time(),
             bucket: window.bucket,
             threads: ambient.threads,
         };

@@ -64,7 +64,7 @@ impl Directory {
         self.reader.dir()
     }
 
-    /// What tells the directory from every other one, as its `loom.json` says it.
+    /// Identifies the directory, as `loom.json` has it: no other has it.
     pub fn uuid(&self) -> Uuid {
         self.reader.meta().id()
     }

@@ -29,7 +29,7 @@ fn program() {
             scope.spawn(|| {
                 let made = number(NUMBER).unwrap_or_else(|| number_of("getppid").unwrap().into());
                 (0..calls / threads).for_each(|_| {
-                    // SAFETY: getppid takes no argument, and the kernel refuses a number that is no call.
+                    // SAFETY: getppid takes no argument, and the kernel refuses a number that does not name a call.
                     unsafe { libc::syscall(made as libc::c_long) };
                 })
             });

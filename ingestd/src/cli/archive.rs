@@ -42,7 +42,7 @@ pub struct Args {
     source: Vec<String>,
 
     /// Archive again and again, at this interval, until SIGTERM or SIGINT
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "T", value_parser = interval)]
     every: Option<Span>,
 
     /// Leave records that arrived within this time for a later pass
@@ -91,6 +91,14 @@ impl Args {
             }
         }
     }
+}
+
+fn interval(text: &str) -> Result<Span, String> {
+    let every: Span = text.parse()?;
+    if every.0.is_zero() {
+        return Err("it is no time at all; give an interval, such as 1h".to_owned());
+    }
+    Ok(every)
 }
 
 fn report(passed: &Passed) -> anyhow::Result<()> {

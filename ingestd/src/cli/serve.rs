@@ -76,13 +76,10 @@ impl Args {
     }
 }
 
-/// Run a program that ends with its parent; `ingestd serve` starts DuckDB so
+/// Run a program with limits; `ingestd serve` starts DuckDB so
 #[derive(clap::Args)]
 #[command(hide = true)]
 pub struct ConfinedArgs {
-    /// Process id of the parent
-    #[arg(long)]
-    parent: u32,
     /// Limit of the private memory, in bytes
     #[arg(long, value_name = "BYTES")]
     data: u64,
@@ -94,7 +91,6 @@ pub struct ConfinedArgs {
 impl ConfinedArgs {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let confined = Confined {
-            parent: self.parent,
             data_bytes: self.data,
             command: self.command,
         };

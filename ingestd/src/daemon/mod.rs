@@ -64,9 +64,6 @@ use retention::Retention;
 use rings::Rings;
 use writer_thread::WriterThread;
 
-/// More staging files of other directories than this are counted in one line.
-const STAGING_NAMED_MAX: usize = 3;
-
 /// A running daemon. It ends with [`Daemon::stop`].
 pub struct Daemon {
     dir: PathBuf,
@@ -270,13 +267,10 @@ fn prepare(
     for note in notes {
         tracing::warn!("{note}");
     }
-    let others = other_staging(config.log.staging.get_ref(), Some(writer.meta().uuid));
-    match others.len() {
-        ..=STAGING_NAMED_MAX => others.iter().for_each(|note| tracing::info!("{note}")),
-        more => tracing::info!(
-            "{more} staging files in {} are of other Loom directories; 'ingestd validate' with a configuration lists them",
-            config.log.staging.get_ref().display()
-        ),
+    let staging = config.log.staging.get_ref();
+    let others = other_staging(staging, Some(writer.meta().uuid));
+    for note in leftovers::in_short(others, staging) {
+        tracing::info!("{note}");
     }
     let http = bind_metrics(config.metrics.listen)?;
     let mut losses = Losses::open(writer)?;

@@ -1,7 +1,7 @@
 //! The members of a compressed file, one after the other: what gzip calls a member, zstd a frame, bzip2 and xz a stream.
 //!
-//! `compression` makes the reader. Each member is read to its end before the next is looked for, so that what follows the last one is told
-//! from data that is cut short.
+//! `compression` makes the reader. Each member is read to its end before the next is looked for, so that what follows the last one is
+//! not taken for data that is cut short.
 
 use std::fs::File;
 use std::io::{self, BufRead, Chain, Cursor, Read};

@@ -217,7 +217,7 @@ impl OwnTime {
         for (row, reason) in &mut cells.failed {
             let value = cells::shown(column, *row)?;
             *reason = format!(
-                "its time, column '{}', is '{value}', which is no time",
+                "its time, column '{}', is '{value}', which is not a time",
                 self.name
             );
         }

@@ -17,10 +17,11 @@ use rustix::process::Signal;
 
 use super::outlet::Outlet;
 use super::rows::{Rows, store};
-use super::{Capture, Ending, Until, quoted};
+use super::{Capture, Ending, Until};
 use crate::child::{Line, PATIENCE, Program, Stream, send_lines};
 use crate::input::{Format, LoadOptions};
 use crate::protocol::Shape;
+use crate::quoted;
 use crate::wall_clock;
 
 /// How long a capture waits for lines before it looks whether it is to end.

@@ -13,12 +13,12 @@ use crossbeam_channel::{Sender, bounded};
 use loom_engine::schema::SourceDef;
 use loom_probes::{Clock, Counts, Probe, ProbeError, real_time};
 
+use super::Capture;
 use super::kernel_losses::{KernelLoss, KernelLosses};
 use super::outlet::Outlet;
 use super::tally::Ending;
-use super::{Capture, quoted};
 use crate::protocol::Shape;
-use crate::{counted, wall_clock};
+use crate::{counted, quoted, wall_clock};
 
 const BATCH_BYTES: usize = 64 << 10;
 const QUEUE_BATCHES: usize = 4096;

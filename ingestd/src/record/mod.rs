@@ -76,11 +76,6 @@ impl Until {
     }
 }
 
-/// A text as SQL has it.
-pub fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "''"))
-}
-
 /// What became of one capture.
 pub struct Recorded {
     pub source: String,

@@ -15,9 +15,10 @@ use rustix::process::Signal;
 use super::outlet::Outlet;
 use super::packet_counts::{Lost, PacketCounts};
 use super::rows::{Rows, store};
-use super::{Capture, Ending, quoted};
+use super::{Capture, Ending};
 use crate::child::{Line, Program, Stream, send_lines};
 use crate::input::{Format, InputBatch, LoadOptions};
+use crate::quoted;
 use crate::wall_clock;
 
 /// How long the capture waits for packets before it looks for other things to do.

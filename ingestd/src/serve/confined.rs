@@ -1,17 +1,15 @@
 //! A program that replaces this process, with limits that its parent cannot give it from outside.
 //!
-//! `ingestd serve` starts DuckDB so, by the hidden subcommand `confined`. The kernel kills it when its parent ends, however that ends; its
-//! memory has a limit; and it gets what the recording leaves of the CPU.
+//! `ingestd serve` starts DuckDB so, by the hidden subcommand `confined`: its memory has a limit, and it gets what the recording leaves of the
+//! CPU. That it does not outlive its parent is the business of whoever starts it, as for every program.
 
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use anyhow::{Context, bail};
-use rustix::process::{
-    Pid, Resource, Rlimit, Signal, getppid, nice, set_parent_process_death_signal, setrlimit,
-};
+use anyhow::Context;
+use rustix::process::{Resource, Rlimit, nice, setrlimit};
 
 /// Of 19: others compute first.
 const NICE: i32 = 10;
@@ -19,8 +17,6 @@ const NICE: i32 = 10;
 /// What `ingestd confined` is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Confined {
-    /// Process id of the parent that asks.
-    pub parent: u32,
     /// Of private memory that can be written: heap and stacks. Reserved address space does not count.
     pub data_bytes: u64,
     /// The program and its arguments.
@@ -29,14 +25,11 @@ pub struct Confined {
 
 impl Confined {
     /// How to start the program as a child.
-    ///
-    /// The child lives as long as the thread that starts it: call it on the main thread.
     pub(super) fn as_child(&self) -> Command {
         // Also if the program has been replaced on disk meanwhile.
         let mut command = Command::new("/proc/self/exe");
         command
-            .args(["confined", "--parent", &self.parent.to_string()])
-            .args(["--data", &self.data_bytes.to_string()])
+            .args(["confined", "--data", &self.data_bytes.to_string()])
             .arg("--")
             .args(&self.command);
         command
@@ -44,15 +37,6 @@ impl Confined {
 
     /// Becomes the program.
     pub fn exec(&self) -> anyhow::Result<Infallible> {
-        set_parent_process_death_signal(Some(Signal::KILL))
-            .context("cannot bind the program's life to its parent's")?;
-        let parent = getppid().map(|pid| Pid::as_raw(Some(pid)));
-        if parent.and_then(|pid| u32::try_from(pid).ok()) != Some(self.parent) {
-            bail!(
-                "the parent {} has ended; 'ingestd serve' starts this",
-                self.parent
-            );
-        }
         let limit = Rlimit {
             current: Some(self.data_bytes),
             maximum: Some(self.data_bytes),

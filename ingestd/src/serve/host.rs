@@ -14,11 +14,12 @@ use tempfile::TempDir;
 
 use super::confined::Confined;
 use super::listen::{ClaimedPort, Listen};
-use super::program::{DuckDb, loads, quoted};
+use super::program::{DuckDb, loads};
 use super::server::{Server, in_one_line};
 use super::token::Token;
 use crate::child::Program;
 use crate::config::ByteSize;
+use crate::quoted;
 
 /// The macros that a host answers, and the guard.
 const MACROS: &str = include_str!("../../../sql/host.sql");
@@ -129,7 +130,6 @@ impl Host {
         words.extend(options.iter().map(OsString::from));
         words.push(self.place.path().join("host.duckdb").into());
         let confined = Confined {
-            parent: std::process::id(),
             data_bytes: self.options.memory.0.saturating_add(OTHER_BYTES),
             command: words,
         };

@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
+use crate::quoted;
+
 /// The versions for which Quack exists. One more needs an entry here.
 const WITH_QUACK: [&str; 2] = ["1.5.4", "1.5.5"];
 /// Which of them to install.
@@ -50,7 +52,7 @@ impl DuckDb {
         let version = said.split_whitespace().next().unwrap_or_default();
         if !WITH_QUACK.contains(&version.trim_start_matches('v')) {
             bail!(
-                "'{name}' is version '{version}', for which there is no Quack (there is for {}); \
+                "'{name}' is version '{version}', for which Quack has no build (it has for {}); \
                  install DuckDB {LATEST}, and give its path with --duckdb",
                 WITH_QUACK.join(", ")
             );
@@ -88,7 +90,7 @@ pub(super) fn loads(folders: &[PathBuf]) -> anyhow::Result<String> {
         match found {
             Some(path) => statements.push_str(&format!("LOAD {};\n", quoted_path(&path)?)),
             None if name == "loom" => bail!(
-                "there is no {file}; give the folder that has Loom's file for DuckDB 1.2 and later (duckdb-v1) with --extensions"
+                "{file} is missing; give the folder that has Loom's file for DuckDB 1.2 and later (duckdb-v1) with --extensions"
             ),
             None => statements.push_str(&format!("LOAD {name};\n")),
         }
@@ -105,11 +107,6 @@ pub(super) fn quoted_path(path: &Path) -> anyhow::Result<String> {
         )
     })?;
     Ok(quoted(text))
-}
-
-/// A text as a constant of SQL.
-pub(super) fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "''"))
 }
 
 #[cfg(test)]
@@ -138,7 +135,7 @@ mod tests {
     fn without_the_file_of_loom_the_remedy_is_named() {
         let refusal = loads(&[]).unwrap_err().to_string();
         assert!(
-            refusal.contains("there is no loom.duckdb_extension; give the folder"),
+            refusal.contains("loom.duckdb_extension is missing; give the folder"),
             "{refusal}"
         );
     }
@@ -160,7 +157,7 @@ mod tests {
             ),
             (
                 Path::new("/bin/true"),
-                "for which there is no Quack (there is for 1.5.4, 1.5.5)",
+                "for which Quack has no build (it has for 1.5.4, 1.5.5)",
             ),
         ] {
             let error = DuckDb::find(Some(path)).err().unwrap().to_string();

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use ingestd::config::Config;
@@ -10,7 +10,7 @@ use ingestd::daemon::Daemon;
 use loom_engine::query::{Directory, Poll};
 use rustix::process::{Signal, kill_process};
 
-use super::scene::{interrupt, may_record, program_of, scene, stderr, stdout};
+use super::scene::{Scene, interrupt, may_record, program_of, scene, stderr, stdout};
 
 #[test]
 fn a_filter_that_tcpdump_refuses_is_an_error_and_nothing_is_made() {
@@ -36,16 +36,20 @@ fn exactly_the_packets_that_were_sent_are_recorded_into_a_daemon_that_runs() {
     }
 }
 
+/// A socket, and a recording of the packets to its port.
+fn capture(scene: &Scene, interface: &str) -> (UdpSocket, Child) {
+    let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = receiver.local_addr().unwrap().port().to_string();
+    let filter = ["packets", "-i", interface, "udp", "port", &port];
+    let child = scene.start(&filter, "packet");
+    (receiver, child)
+}
+
 fn check_exactly(interface: &str) {
     let scene = scene();
     let daemon = Daemon::start(&scene.dir, &Config::default(), false).unwrap();
-    let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let (receiver, child) = capture(&scene, interface);
     let to = receiver.local_addr().unwrap();
-    let port = to.port().to_string();
-    let child = scene.start(
-        &["packets", "-i", interface, "udp", "port", &port],
-        "packet",
-    );
     let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
     for number in 0..5000_u32 {
         sender.send_to(&number.to_le_bytes(), to).unwrap();
@@ -84,13 +88,8 @@ fn packets_of_any_interface_that_found_the_buffer_full_are_counted_once() {
 fn check_full_buffer(interface: &str) {
     const SENT: u32 = 3000;
     let scene = scene();
-    let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let (receiver, child) = capture(&scene, interface);
     let to = receiver.local_addr().unwrap();
-    let port = to.port().to_string();
-    let child = scene.start(
-        &["packets", "-i", interface, "udp", "port", &port],
-        "packet",
-    );
     // A tcpdump that stands still takes nothing from the buffer of 64 MiB.
     let tcpdump = program_of(&child);
     kill_process(tcpdump, Signal::STOP).unwrap();

@@ -1,7 +1,7 @@
 //! `loom_aggregate` against DuckDB's own aggregates.
 
-use super::Question;
 use super::given::Given;
+use super::{Question, with_one_zero};
 use crate::seed::Seed;
 use crate::table::{Kind, Table, instant};
 
@@ -142,12 +142,8 @@ pub fn top(seed: &mut Seed, table: &Table) -> Option<Question> {
         true => (", least := true", ""),
         false => ("", " DESC"),
     };
-    // The two zeros of a float are equal and differ in print.
     let name = &column.name;
-    let shown = match column.kind {
-        Kind::Float => format!("{name} + 0"),
-        _ => name.clone(),
-    };
+    let shown = with_one_zero(table, name.clone());
     Some(Question {
         loom: format!(
             "SELECT {shown} FROM loom_top('{}', '{}', '{}', {rows}{least}{arguments})",

@@ -55,10 +55,10 @@ const monthOf = parts({ month: "short", year: "numeric" });
 const fraction = (us, places) => (places === 0 ? "" : `.${String(((us % 1e6) + 1e6) % 1e6).padStart(6, "0").slice(0, places)}`);
 
 /** The time of day with so many places of a second. */
-export const clock = (us, places = 0) => clockOf(us) + fraction(us, places);
+const clock = (us, places = 0) => clockOf(us) + fraction(us, places);
 
 /** The day, with its year if that is not this one. */
-export const day = (us) => (yearOf(us) === yearOf(Date.now() * 1000) ? dayOf(us) : `${dayOf(us)} ${yearOf(us)}`);
+const day = (us) => (yearOf(us) === yearOf(Date.now() * 1000) ? dayOf(us) : `${dayOf(us)} ${yearOf(us)}`);
 
 /** The time of day, with its day if that is not today. */
 export const when = (us, places = 0) => (day(us) === day(Date.now() * 1000) ? clock(us, places) : `${day(us)}, ${clock(us, places)}`);

@@ -13,7 +13,7 @@ const DRAG_MIN = 4;
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
 /** Ticks of a time axis in microseconds, at round times of the chosen zone; coarse ones by the calendar, fine ones by tens. */
-export function timeTicks(span, count) {
+function timeTicks(span, count) {
   if (span.to - span.from < 2e6) return scaleLinear([span.from, span.to], [0, 1]).ticks(count);
   const scale = state.utc ? scaleUtc() : scaleTime();
   return scale.domain([span.from / 1000, span.to / 1000]).ticks(count).map((date) => date.getTime() * 1000);

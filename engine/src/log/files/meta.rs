@@ -69,7 +69,7 @@ impl DirMeta {
         }
     }
 
-    /// What tells the directory from every other one.
+    /// Identifies the directory: no other has it.
     pub fn id(&self) -> Uuid {
         Uuid::from_bytes(self.uuid)
     }

@@ -114,14 +114,14 @@ impl Aggregate {
         })
     }
 
-    /// The next rows, by time; `None` after the last.
-    ///
-    /// # Errors
     /// Answers only for these ranges of whole buckets, where that spares work; other buckets may come too. Called before the first step.
     pub fn keep(&mut self, times: &RangeSet<Timestamp>) {
         self.slices.keep(times);
     }
 
+    /// The next rows, by time; `None` after the last.
+    ///
+    /// # Errors
     /// Damage, eviction, [`crate::Error::Interrupted`].
     pub fn next(&mut self, poll: &Poll<'_>) -> Result<Option<Vec<AggregateRow>>> {
         while let Some(time) = self.slices.next() {

@@ -132,9 +132,6 @@ fn name_of_task(name: &str) -> Result<String, String> {
     Ok(name.to_owned())
 }
 
-/// The captures by name.
-const NAMES: [&str; 5] = ["syscalls", "packets", "blockio", "pagecache", "command"];
-
 impl What {
     pub(super) fn whole(&self) -> &Whole {
         match self {
@@ -198,7 +195,12 @@ impl What {
 
 /// The captures, with '+' between them. What a program gets after '--' is its own. A usage error ends the process; `dir` is the word before.
 pub(super) fn parse(dir: &Path, words: Vec<OsString>) -> Vec<What> {
-    let is_capture = |word: &OsStr| NAMES.iter().any(|name| word == *name);
+    let known = What::command();
+    let names: Vec<&str> = known
+        .get_subcommands()
+        .map(clap::Command::get_name)
+        .collect();
+    let is_capture = |word: &OsStr| names.iter().any(|name| word == *name);
     if is_capture(dir.as_os_str()) && !words.first().is_some_and(|word| is_capture(word)) {
         let capture = dir.display();
         usage(&format!(
@@ -208,7 +210,7 @@ pub(super) fn parse(dir: &Path, words: Vec<OsString>) -> Vec<What> {
     if words.is_empty() {
         usage(&format!(
             "no capture is given; give one of {}",
-            NAMES.join(", ")
+            names.join(", ")
         ));
     }
     let mut parts = vec![Vec::new()];

@@ -15,7 +15,8 @@ use anyhow::{Context, bail};
 use ingestd::client::{Client, ClientError};
 use ingestd::config::{ByteSize, Config};
 use ingestd::daemon::Daemon;
-use ingestd::record::{Capture, Recorded, Recording, Until, quoted};
+use ingestd::quoted;
+use ingestd::record::{Capture, Recorded, Recording, Until};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::stdout::say;
@@ -141,7 +142,10 @@ fn record(
 
 /// Whether this process was started with a signal ignored, as 'nohup' does.
 fn is_ignored(signal: i32) -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    // Without /proc nobody knows: then it is caught.
+    let Ok(status) = std::fs::read_to_string("/proc/self/status") else {
+        return false;
+    };
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     ignored.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)

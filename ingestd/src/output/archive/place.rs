@@ -1,6 +1,6 @@
 //! Where the files of an archive stand: a folder for each source, date and hour, as Hive names them, and a file by the address of its first record.
 //!
-//! A folder's name gives no path away: a source may be called `../x`. A name that starts with `_` is no data for any reader.
+//! A folder's name gives no path away: a source may be called `../x`. Readers take no name that starts with `_` for data.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};

@@ -155,7 +155,7 @@ impl<'a> Span<'a> {
         let goes_on = |open: &OpenFile| open.hour == hour && open.entry.last_ts_ns.0 <= first;
         if !self.open.as_ref().is_some_and(goes_on) {
             self.close()?;
-            let least = keys.addr().iter().copied().min().unwrap_or(0);
+            let least = keys.addr().iter().min().expect("each row has an address");
             let least = Address(least.cast_unsigned());
             let path = self.tmp.join(format!("{}.tmp", self.closed.len()));
             self.open = Some(OpenFile {
