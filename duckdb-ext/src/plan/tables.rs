@@ -51,11 +51,11 @@ impl DirectoryTable {
 
     pub fn sources(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<DirectoryTable> {
         DirectoryTable::bind(arguments, ambient, |about| {
-            let snapshot = about.snapshot;
-            snapshot
-                .catalog()
-                .sources()
-                .map(|source| about.source(source, &snapshot.source_totals(source.id)?))
+            let totals = about.snapshot.totals()?;
+            let sources = about.snapshot.catalog().sources();
+            let held = |source: &Source| totals.get(&source.id).copied().unwrap_or_default();
+            sources
+                .map(|source| about.source(source, &held(source)))
                 .collect()
         })
     }

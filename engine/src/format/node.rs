@@ -151,6 +151,18 @@ impl<'a> Node<'a> {
         (entry_order(entry) == wanted).then(|| self.proven_block(entry))
     }
 
+    /// The indexes of a source of which the node knows something.
+    fn indexes_of(&self, source: SourceId) -> impl Iterator<Item = IndexBlock<'a>> + use<'a> {
+        let (node, table) = (*self, self.index_table());
+        let first = partition(table, INDEX_ENTRY_BYTES, |entry| {
+            u16_at(entry, 0) < source.0
+        });
+        proven::at(table, first..)
+            .chunks_exact(INDEX_ENTRY_BYTES)
+            .take_while(move |entry| u16_at(entry, 0) == source.0)
+            .map(move |entry| node.proven_block(entry))
+    }
+
     /// Every (source, index) of which the node knows something.
     pub fn indexes(&self) -> impl Iterator<Item = (SourceId, IndexBlock<'a>)> + use<'a> {
         let node = *self;
@@ -177,7 +189,7 @@ impl<'a> Node<'a> {
             (source.first, source.last) = (stats.first, stats.last);
             source.child_mask = stats.child_mask;
             source.children.extend(stats.children());
-            for (_, block) in self.indexes().filter(|(source, _)| *source == stats.source) {
+            for block in self.indexes_of(stats.source) {
                 let index = source.indexes.push();
                 index.reset(block.index);
                 index.count = block.count;

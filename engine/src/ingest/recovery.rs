@@ -4,6 +4,7 @@
 //! It is one path for a clean stop, a kill and lost staging alike, and only the amount of work differs: the record log is the truth, and the index
 //! logs end as if every chunk had been sealed in the order of the log. Running it again changes nothing.
 
+use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 
 use crate::error::{Error, Result};
@@ -432,62 +433,33 @@ impl Indexed {
         summary
     }
 
-    /// Finds the latest chunk of each source by descending from the right.
+    /// Finds the latest chunk of each source: in the lowest open roll-up that holds it, in the last child that does.
     fn find_latest(
         &self,
         opening: &Opening,
         open: &[NodeSummary],
         catalog: &Catalog,
     ) -> Result<LatestChunks, Unsound> {
-        let mut latest = LatestChunks::default();
-        let mut reader = NodeReader::new(opening);
-        for source in catalog.sources().map(|source| source.id) {
-            let newest = open.iter().find_map(|rollup| {
-                let summary = rollup
-                    .sources
-                    .iter()
-                    .find(|summary| summary.source == source)?;
-                NodeId::at(rollup.level, rollup.first_chunk).child(summary.last)
-            });
-            if let Some(newest) = newest
-                && let Some(chunk) = self.descend(opening, &mut reader, newest, source)?
-            {
-                latest.set(source, chunk);
+        let mut descent = Descent {
+            indexed: self,
+            opening,
+            reader: NodeReader::new(opening),
+            latest: LatestChunks::default(),
+        };
+        let mut found = HashSet::new();
+        for rollup in open {
+            let lasts = rollup
+                .sources
+                .iter()
+                .filter(|summary| catalog.source(summary.source).is_some())
+                .filter(|summary| found.insert(summary.source))
+                .map(|summary| (summary.last, summary.source));
+            let id = NodeId::at(rollup.level, rollup.first_chunk);
+            for (child, sources) in by_child(id, lasts) {
+                descent.descend(child, &sources)?;
             }
         }
-        Ok(latest)
-    }
-
-    fn descend(
-        &self,
-        opening: &Opening,
-        reader: &mut NodeReader<&Opening>,
-        mut id: NodeId,
-        source: SourceId,
-    ) -> Result<Option<ChunkNo>, Unsound> {
-        while id.level > 0 {
-            if self.is_evicted(opening, id) {
-                return Ok(None);
-            }
-            let open = reader.open(id).map_err(|error| Unsound::at(id, error))?;
-            let last = open.and_then(|open| Some(open.node().source(source)?.last));
-            let child = last
-                .filter(|last| u64::from(*last) < FANOUT)
-                .and_then(|last| id.child(last));
-            let Some(child) = child else {
-                let what = format!(
-                    "roll-up {} of level {} is without source {source}, which the one above it holds",
-                    id.ordinal, id.level
-                );
-                let error = Error::Damaged {
-                    path: opening.dir().join(LogKind::Chunks.dir_name()),
-                    what,
-                };
-                return Err(Unsound::at(id, error));
-            };
-            id = child;
-        }
-        Ok(Some(id.first_chunk()))
+        Ok(descent.latest)
     }
 
     /// Whether retention removed the node: it stands before those of the first chunk that is retained.
@@ -495,6 +467,69 @@ impl Indexed {
         let first = opening.begin(LogKind::Records).chunk(self.chunk_bytes);
         id.entry() < NodeId::summary(first).entry()
     }
+}
+
+/// The way down to the latest chunks of sources. Each node is opened once, for all sources that lead through it: it may hold tens of thousands.
+struct Descent<'a> {
+    indexed: &'a Indexed,
+    opening: &'a Opening,
+    reader: NodeReader<&'a Opening>,
+    latest: LatestChunks,
+}
+
+impl Descent<'_> {
+    /// Goes down from a node that holds these sources.
+    fn descend(&mut self, id: NodeId, sources: &[SourceId]) -> Result<(), Unsound> {
+        if id.level == 0 {
+            for source in sources {
+                self.latest.set(*source, id.first_chunk());
+            }
+            return Ok(());
+        }
+        if self.indexed.is_evicted(self.opening, id) {
+            return Ok(());
+        }
+        let open = self.reader.open(id);
+        let open = open.map_err(|error| Unsound::at(id, error))?;
+        let mut lasts = Vec::with_capacity(sources.len());
+        for &source in sources {
+            let last = open
+                .as_ref()
+                .and_then(|open| Some(open.node().source(source)?.last));
+            let Some(last) = last.filter(|last| u64::from(*last) < FANOUT) else {
+                return Err(self.without(id, source));
+            };
+            lasts.push((last, source));
+        }
+        drop(open);
+        by_child(id, lasts)
+            .iter()
+            .try_for_each(|(child, sources)| self.descend(*child, sources))
+    }
+
+    fn without(&self, id: NodeId, source: SourceId) -> Unsound {
+        let what = format!(
+            "roll-up {} of level {} is without source {source}, which the one above it holds",
+            id.ordinal, id.level
+        );
+        let path = self.opening.dir().join(LogKind::Chunks.dir_name());
+        Unsound::at(id, Error::Damaged { path, what })
+    }
+}
+
+/// The sources by the child of a roll-up that holds them last.
+fn by_child(
+    id: NodeId,
+    lasts: impl IntoIterator<Item = (u32, SourceId)>,
+) -> Vec<(NodeId, Vec<SourceId>)> {
+    let mut children: BTreeMap<u32, Vec<SourceId>> = BTreeMap::new();
+    for (last, source) in lasts {
+        children.entry(last).or_default().push(source);
+    }
+    children
+        .into_iter()
+        .filter_map(|(last, sources)| Some((id.child(last)?, sources)))
+        .collect()
 }
 
 /// A node of the chunk index, or its entry, that does not verify or says what cannot be.

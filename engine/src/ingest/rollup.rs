@@ -23,16 +23,28 @@ impl Merger {
         rollup.missing_chunks = rollup.missing_chunks.saturating_add(node.missing_chunks);
         rollup.first_arrival = rollup.first_arrival.min(node.first_arrival);
         rollup.last_arrival = rollup.last_arrival.max(node.last_arrival);
+        // Both lists ascend. Sources that are new go to the end and are sorted in once: there may be tens of thousands.
+        let known = rollup.sources.len();
+        let mut place = 0;
         for source in node.sources.iter() {
-            let parent = rollup.sources.entry(
-                |parent| parent.source.cmp(&source.source),
-                |parent| {
-                    parent.reset(source.source, source.own_time);
-                    parent.previous_chunk = source.previous_chunk;
-                    parent.first = child.into();
-                },
-            );
+            let rest = at(&rollup.sources, place..known);
+            place += rest.partition_point(|parent| parent.source < source.source);
+            let is_known = (rollup.sources.get(place..known))
+                .and_then(|rest| rest.first())
+                .is_some_and(|parent| parent.source == source.source);
+            let parent = if is_known {
+                at_mut(&mut rollup.sources, place)
+            } else {
+                let parent = rollup.sources.push();
+                parent.reset(source.source, source.own_time);
+                parent.previous_chunk = source.previous_chunk;
+                parent.first = child.into();
+                parent
+            };
             self.add_source(parent, child, source);
+        }
+        if rollup.sources.len() > known {
+            rollup.sources.sort_by_key(|parent| parent.source);
         }
     }
 

@@ -1,14 +1,15 @@
-//! What a source holds, from the roots of the forest and the chunks past them.
+//! What sources hold, from the roots of the forest and the chunks past them.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::forest::walk::{Order, Visitor, Walk};
 use super::poll::Poll;
-use super::scan::chunk_cursor::ChunkCursor;
+use super::scan::chunk_cursor::{ChunkCursor, record_ts};
 use super::snapshot::Snapshot;
 use crate::error::Result;
-use crate::format::{Node, RECORD_HEADER_BYTES};
+use crate::format::{Node, SourceStats, record_bytes};
 use crate::types::{SourceId, Timestamp};
 
 /// What a source holds, as far as it is visible and retained.
@@ -37,18 +38,40 @@ impl Snapshot {
     /// # Errors
     /// Damage, or eviction meanwhile.
     pub fn source_totals(&self, source: SourceId) -> Result<SourceTotals> {
-        let source = self.source_by_id(source)?;
+        let id = self.source_by_id(source)?.id;
+        let totals = self.add_up(Some(id))?;
+        Ok(totals.get(&id).copied().unwrap_or_default())
+    }
+
+    /// What each source holds that holds any record, in one pass.
+    ///
+    /// # Errors
+    /// As [`Snapshot::source_totals`].
+    pub fn totals(&self) -> Result<HashMap<SourceId, SourceTotals>> {
+        self.add_up(None)
+    }
+
+    /// Of one source, or of all.
+    fn add_up(&self, only: Option<SourceId>) -> Result<HashMap<SourceId, SourceTotals>> {
         let mut adding = Adding {
-            source: source.id,
-            totals: SourceTotals::default(),
+            only,
+            totals: HashMap::new(),
         };
         let mut walk = Walk::new(Arc::clone(self.logs()), Order::OldestFirst);
         let mut cursor = ChunkCursor::new(Arc::clone(self.logs()));
         while let Some(chunk) = walk.next(&mut adding, &Poll::never())? {
             cursor.load(chunk)?;
-            let _ = cursor.for_each(&source, |record, row| {
-                let bytes = RECORD_HEADER_BYTES + usize::from(row.length).next_multiple_of(8);
-                adding.totals.add(1, bytes as u64, record.ts, record.ts);
+            let base = cursor.base();
+            let _ = cursor.walk(|record| {
+                let id = record.source;
+                if only.is_none_or(|only| only == id)
+                    && let Some(source) = self.catalog().source(id)
+                {
+                    let layout = source.layout_at(base);
+                    let ts = record_ts(layout, record.arrival, record.payload);
+                    let bytes = record_bytes(record.payload.len());
+                    adding.of(id).add(1, bytes as u64, ts, ts);
+                }
                 ControlFlow::Continue(())
             })?;
         }
@@ -57,16 +80,27 @@ impl Snapshot {
 }
 
 struct Adding {
-    source: SourceId,
-    totals: SourceTotals,
+    only: Option<SourceId>,
+    totals: HashMap<SourceId, SourceTotals>,
+}
+
+impl Adding {
+    fn of(&mut self, source: SourceId) -> &mut SourceTotals {
+        self.totals.entry(source).or_default()
+    }
+
+    fn add(&mut self, stats: &SourceStats<'_>) {
+        let (first_ts, last_ts) = (stats.first_ts, stats.last_ts);
+        self.of(stats.source)
+            .add(stats.records, stats.bytes, first_ts, last_ts);
+    }
 }
 
 impl Visitor for Adding {
     fn visit(&mut self, node: &Node<'_>) -> Result<u64> {
-        if let Some(stats) = node.source(self.source) {
-            let (first_ts, last_ts) = (stats.first_ts, stats.last_ts);
-            self.totals
-                .add(stats.records, stats.bytes, first_ts, last_ts);
+        match self.only {
+            Some(source) => node.source(source).iter().for_each(|stats| self.add(stats)),
+            None => node.sources().for_each(|stats| self.add(&stats)),
         }
         Ok(0)
     }

@@ -66,8 +66,9 @@ fn from_the_directory(dir: &Path, alive: &str) -> anyhow::Result<String> {
         Number("in the log"),
         Text("state"),
     ]);
+    let totals = snapshot.totals()?;
     for source in snapshot.catalog().sources() {
-        let totals = snapshot.source_totals(source.id)?;
+        let totals = totals.get(&source.id).copied().unwrap_or_default();
         table.row([
             source.name.clone(),
             count(totals.records),

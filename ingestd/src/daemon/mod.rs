@@ -91,7 +91,7 @@ impl Daemon {
         let group = config.access.group_id().map_err(DaemonError::Group)?;
         let log = LogOptions {
             group,
-            ..config.log.options()
+            ..config.log_options()
         };
         let durability = log.durability;
         let when_full = match config.retention.on_full {

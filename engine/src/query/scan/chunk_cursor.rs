@@ -435,6 +435,10 @@ fn row_of(layout: &Layout, record: &RawRecord<'_>) -> Row {
 }
 
 #[inline]
-pub(super) fn record_ts(layout: &Layout, arrival: Timestamp, payload: &[u8]) -> Timestamp {
+pub(in crate::query) fn record_ts(
+    layout: &Layout,
+    arrival: Timestamp,
+    payload: &[u8],
+) -> Timestamp {
     layout.own_time(payload).unwrap_or(arrival)
 }

@@ -25,6 +25,7 @@ fn check_totals(world: &World, all: &[Record]) {
         let expected = first.unwrap().address.align_down(chunk_bytes);
         assert_eq!(snapshot.arrived_since(record.arrival).unwrap(), expected);
     }
+    let together = snapshot.totals().unwrap();
     let later = newest.map_or(Timestamp::MIN, |newest| Timestamp(newest.0 + 1));
     assert_eq!(
         snapshot.arrived_since(later).unwrap().0,
@@ -36,6 +37,7 @@ fn check_totals(world: &World, all: &[Record]) {
             .filter(|record| record.source == *source)
             .collect();
         let totals = snapshot.source_totals(*source).unwrap();
+        assert_eq!(together.get(source).copied().unwrap_or_default(), totals);
         assert_eq!(totals.records, own.len() as u64);
         let bytes: u64 = own
             .iter()

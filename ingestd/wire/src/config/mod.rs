@@ -126,6 +126,8 @@ pub struct ConfigError {
 }
 
 const CHUNK_BYTES: RangeInclusive<u64> = 4 << 10..=1 << 20;
+/// What a source should have of each chunk, about.
+const SOURCE_CHUNK_BYTES: u64 = 1 << 10;
 const BLOCK_BYTES: RangeInclusive<u64> = 64 << 10..=1 << 30;
 const SEGMENT_BYTES_MAX: u64 = 1 << 40;
 
@@ -142,6 +144,20 @@ impl Config {
         config.access.check()?;
         validate_sources(text, &config.sources).map_err(|error| ConfigError::numbered(&error))?;
         Ok(config)
+    }
+
+    /// What the engine is to be opened with. Unless a chunk is given, a new directory has longer ones where there are many sources: each
+    /// source of a chunk takes a place in its summary, however few its records.
+    pub fn log_options(&self) -> LogOptions {
+        let mut options = self.log.options();
+        let is_given = !self.log.chunk.span().is_empty();
+        if !is_given {
+            let wanted = (self.sources.len() as u64 * SOURCE_CHUNK_BYTES).next_power_of_two();
+            let most = options.block_bytes.min(*CHUNK_BYTES.end());
+            let longest = u32::try_from(wanted.min(most)).expect("the longest chunk is 1 MiB");
+            options.chunk_bytes = longest.max(options.chunk_bytes);
+        }
+        options
     }
 
     /// Reads and checks the configuration in a file; that the machine has the group too.
@@ -445,6 +461,19 @@ mod tests {
         assert_eq!(written.retention.on_full, OnFull::Evict);
         assert_eq!(empty.access, AccessConfig::default());
         assert_eq!(written.sources.len(), 1);
+    }
+
+    #[test]
+    fn many_sources_have_longer_chunks_unless_a_chunk_is_given() {
+        let chunk_bytes = |log: &str, sources: usize| {
+            let sources = (0..sources).map(|n| format!("[[source]]\nname = 's{n}'\n"));
+            let text = format!("[log]\n{log}\n{}", sources.collect::<String>());
+            Config::parse(&text).unwrap().log_options().chunk_bytes
+        };
+        let found = [0, 64, 65, 1000, 5000].map(|sources| chunk_bytes("", sources) >> 10);
+        assert_eq!(found, [64, 64, 128, 1024, 1024]);
+        assert_eq!(chunk_bytes("chunk = '64KiB'", 1000), 64 << 10);
+        assert_eq!(chunk_bytes("block = '128KiB'", 1000), 128 << 10);
     }
 
     #[test]

@@ -14,6 +14,13 @@ pub struct Cost {
     pub process_cpu: Duration,
 }
 
+impl Cost {
+    /// Of the thread.
+    pub fn as_nanos_a_record(&self, records: u64) -> f64 {
+        self.thread_cpu.as_nanos() as f64 / records as f64
+    }
+}
+
 pub struct Stopwatch {
     wall: Instant,
     thread_cpu: Duration,

@@ -62,6 +62,11 @@ pub fn toml() -> String {
     )
 }
 
+/// Of a scan what the peers have too: all but the directory, which says the same of every row.
+pub fn shared_columns(scan: &str) -> String {
+    format!("(SELECT * EXCLUDE (dir) FROM {scan})")
+}
+
 impl Dataset {
     /// Records so many, with a clean stop. What an earlier run kept at `kept` is taken as it is.
     pub fn make(folder: &Path, kept: Option<&Path>, sizes: &Sizes) -> Result<Dataset> {
@@ -117,6 +122,7 @@ impl Dataset {
             return Ok(());
         }
         let scan = format!("loom_scan('{}', '{SOURCE}')", self.loom_dir().display());
+        let scan = shared_columns(&scan);
         let parquet = self.place.path().join("rows.parquet");
         let mut duckdb = self.open(System::DuckDb)?;
         duckdb.query(&format!("CREATE TABLE t AS FROM {scan}"))?;

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use ingestd::config::Config;
 use loom_engine::SourceId;
 use loom_engine::ingest::{Batch, Writer, WriterOptions};
 use loom_engine::query::{AggregateSpec, Directory, Poll, Quantile, aggregate};
-use loom_engine::schema::parse_sources;
 use loom_engine::types::{TimeRange, ValueRange};
 use tempfile::TempDir;
 
@@ -63,11 +63,16 @@ pub fn place_in(folder: &Path) -> Result<TempDir> {
         .with_context(|| format!("making a folder in {}", folder.display()))
 }
 
-/// A writer over a new directory, and the ids of its sources.
+/// A writer over a new directory with the daemon's options, and the ids of its sources.
 pub fn open_writer(dir: &Path, toml: &str) -> Result<(Writer, Vec<SourceId>)> {
-    let mut writer =
-        Writer::open(dir, WriterOptions::default()).with_context(|| dir.display().to_string())?;
-    let sources = parse_sources(toml)?
+    let config = Config::parse(toml).map_err(anyhow::Error::msg)?;
+    let options = WriterOptions {
+        log: config.log_options(),
+        ..WriterOptions::default()
+    };
+    let mut writer = Writer::open(dir, options).with_context(|| dir.display().to_string())?;
+    let sources = config
+        .sources
         .iter()
         .map(|def| writer.define_source(def))
         .collect::<Result<_, _>>()?;

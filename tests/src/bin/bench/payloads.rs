@@ -9,7 +9,7 @@ pub const SOURCE: &str = "request";
 pub const INDEX: &str = "latency";
 /// A record of the queries: eight fields.
 pub const RECORD_BYTES: usize = 48;
-/// Columns of `loom_scan` over such records: source, two times, eight fields, address.
+/// Columns of `loom_scan` over such records that peers have too: source, two times, eight fields, address.
 pub const COLUMNS: usize = 12;
 /// The status that one record in `FAILURE_OF` has.
 pub const FAILED: u32 = 500;

@@ -1,19 +1,24 @@
-//! The peer that no log on the same disk can beat: bytes written in Loom's block size with `O_DIRECT`, and nothing else done.
+//! The peers that no log on the same disk can beat: bytes written in Loom's block size, and read in its chunks' size anywhere, with `O_DIRECT`
+//! and nothing else done.
 
 use std::collections::VecDeque;
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use loom_tests::seed::Seed;
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate};
 use rustix::io::write;
 
 use super::clock::{Cost, Stopwatch};
-use super::ingest::place_in;
+use super::ingest::{files_in, place_in};
 
 const BLOCK_BYTES: usize = 64 << 20;
 const FILE_BYTES: u64 = 1 << 30;
 const ALIGNMENT: usize = 4096;
+/// Each run reads the same places.
+const READS_SEED: u64 = 1;
 
 /// Writes so many bytes into files of a gibibyte, of which only the newest `kept_bytes` stay, and syncs them.
 pub fn write_raw(folder: &Path, bytes: u64, kept_bytes: u64) -> Result<Cost> {
@@ -42,6 +47,45 @@ pub fn write_raw(folder: &Path, bytes: u64, kept_bytes: u64) -> Result<Cost> {
         }
     }
     Ok(watch.cost())
+}
+
+/// Reads so many chunks of `bytes` anywhere in the files of a folder on two threads, one at a time on each, as `fio`'s `randread` does.
+pub fn read_raw(folder: &Path, reads: usize, bytes: usize) -> Result<Cost> {
+    let (mut files, mut places) = (Vec::new(), Vec::new());
+    for (path, _) in files_in(folder)? {
+        let flags = OFlags::RDONLY | OFlags::DIRECT;
+        let file = File::from(rustix::fs::open(&path, flags, Mode::empty())?);
+        let chunks = file.metadata()?.len() / bytes as u64;
+        places.extend((0..chunks).map(|chunk| (files.len(), chunk * bytes as u64)));
+        files.push(file);
+    }
+    let files = files.as_slice();
+    let mut seed = Seed::of(READS_SEED);
+    let reads = (0..reads).map(|_| seed.pick(&places)).collect::<Vec<_>>();
+    let watch = Stopwatch::start();
+    std::thread::scope(|scope| {
+        let halves = reads.chunks(reads.len().div_ceil(2).max(1));
+        let readers = halves.map(|half| scope.spawn(move || read_all(files, half, bytes)));
+        let readers = readers.collect::<Vec<_>>();
+        readers.into_iter().try_for_each(|reader| {
+            reader
+                .join()
+                .map_err(|_| anyhow::anyhow!("a reader panicked"))?
+        })
+    })?;
+    Ok(watch.cost())
+}
+
+fn read_all(files: &[File], places: &[(usize, u64)], bytes: usize) -> Result<()> {
+    let mut buffer = vec![0; bytes + ALIGNMENT];
+    let skipped = buffer.as_ptr().align_offset(ALIGNMENT);
+    let buffer = buffer
+        .get_mut(skipped..skipped + bytes)
+        .context("no aligned buffer")?;
+    places.iter().try_for_each(|(file, offset)| {
+        let file = files.get(*file).context("no such file")?;
+        Ok(file.read_exact_at(buffer, *offset)?)
+    })
 }
 
 fn write_file(path: &Path, block: &[u8], bytes: u64) -> Result<()> {

@@ -1,6 +1,7 @@
 //! P1 to P3: what ingest costs, beside a raw writer of as many bytes and beside other stores.
 
 use std::fs;
+use std::hint::black_box;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -29,6 +30,14 @@ const GRANULARITY: [(&str, &str); 2] = [
 const SYNCED: &str = "durable within 500 ms, synced at the end";
 const _: () = assert!(BATCH_RECORDS == 1024, "the table says it");
 
+const FLOORS: [&str; 2] = [
+    "a clock reading, and 56 bytes written to two blocks of 64 MiB in turns",
+    "56 bytes written to two blocks of 64 MiB in turns",
+];
+const STAGED_BYTES: usize = 128 << 20;
+const SLOT_BYTES: usize = RECORD_BYTES + 8;
+const FLOOR_TURNS: usize = 8;
+
 /// Payloads that the runs of ingest push again and again.
 pub fn pool(record_bytes: usize) -> Payloads {
     Payloads::draw(record_bytes, POOL_BYTES / record_bytes)
@@ -44,6 +53,7 @@ pub fn one_source(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
         records: sizes.ingest_records,
     };
     let mut runs: [Vec<Run>; 2] = Default::default();
+    let mut floors: [Figures; 2] = Default::default();
     let mut raw = Vec::new();
     for _ in 0..sizes.runs {
         let [each, batches] = &mut runs;
@@ -51,6 +61,9 @@ pub fn one_source(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
         let run = ingest(folder, &payloads, load(Way::Batches))?;
         raw.push(write_raw(folder, run.disk_bytes, u64::MAX)?);
         batches.push(run);
+        for (floor, with_clock) in floors.iter_mut().zip([true, false]) {
+            floor.push(floor_ns(&payloads, with_clock));
+        }
     }
     let owed = [
         ("P1", "≥ 45 M/s of its CPU"),
@@ -86,7 +99,49 @@ pub fn one_source(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
             ),
         });
     }
+    for ((((target, _), (call, _)), runs), (floor, what)) in owed
+        .into_iter()
+        .zip(GRANULARITY)
+        .zip(&runs)
+        .zip(floors.iter().zip(FLOORS))
+    {
+        let spent = runs
+            .iter()
+            .map(|run| run.cost.as_nanos_a_record(run.records));
+        let spent: Figures = spent.collect();
+        lines.push(Line {
+            target,
+            measure: format!("{call} beside its floor"),
+            loom: format!("{spent} ns of the thread's CPU"),
+            peer: what.to_owned(),
+            peer_figure: format!("{floor} ns"),
+            ratio: format!("{} × the floor", rounded(spent.median() / floor.median())),
+            owed: "≤ 1.3 × the floor".to_owned(),
+            how: "the runs above".to_owned(),
+            ..Line::default()
+        });
+    }
     Ok(lines)
+}
+
+/// What a push cannot do without: its time, where each has one, and its bytes in memory that is larger than any cache.
+fn floor_ns(payloads: &Payloads, with_clock: bool) -> f64 {
+    let clock = quanta::Clock::new();
+    let mut blocks = vec![1_u8; STAGED_BYTES];
+    let mut records = 0;
+    let watch = Stopwatch::start();
+    for _ in 0..FLOOR_TURNS {
+        let pushed = payloads.bytes.chunks_exact(RECORD_BYTES).cycle();
+        for (slot, payload) in blocks.chunks_exact_mut(SLOT_BYTES).zip(pushed) {
+            let (header, place) = slot.split_at_mut(SLOT_BYTES - RECORD_BYTES);
+            let time = if with_clock { clock.raw() } else { records };
+            header.copy_from_slice(&time.to_le_bytes());
+            place.copy_from_slice(payload);
+            records += 1;
+        }
+        black_box(&mut blocks);
+    }
+    watch.cost().as_nanos_a_record(records)
 }
 
 fn rates(runs: &[Run], time: fn(&Cost) -> Duration) -> Figures {
@@ -223,7 +278,7 @@ pub fn shapes(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
             way: Way::Each,
             sources,
             indexes,
-            // Every chunk holds, and summarises, as many sources as it has records.
+            // A chunk summarises each source, however few its records.
             records: sizes.shape_records / if sources > 100 { 10 } else { 1 },
         };
         let runs = (0..sizes.shape_runs)
