@@ -20,7 +20,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import loom_duckdb
-from loom_duckdb.fleet import extension_file, load_statement
+from loom_duckdb.files import extension_file, load_statement
 from loom_duckdb.spark import LoomDataSource
 
 from daemon import ingestd, records, until
