@@ -146,9 +146,9 @@ class Fleet:
         FleetError where hosts define the index in different ways.
         """
         if isinstance(quantiles, (str, bytes)) or not isinstance(quantiles, Sequence):
-            raise FleetError(f"quantiles takes a list, not {quantiles!r}; write [0.5, 0.99]")
+            raise FleetError(f"quantiles takes a list, not {quantiles!r}; write [{quantiles}]")
         if wrong := [q for q in quantiles if not isinstance(q, (int, float)) or not 0 <= q <= 1]:
-            raise FleetError(f"the quantile {wrong[0]!r} is not between 0 and 1")
+            raise FleetError(f"the quantile {wrong[0]!r} is not a number between 0 and 1")
         described = self._describe(source, index)
         if described.field is None:
             raise FleetError(
