@@ -497,6 +497,12 @@ fn an_archive_that_is_not_this_directorys_or_not_whole_is_refused_by_name() -> R
             .refused(&place.dir, archive, &["--source", "earl"])?
             .contains("did you mean 'early'?")
     );
+    let new = place.root.path().join("new");
+    let said = place.refused(&place.dir, &new, &["--source", "early", "--source", "lat"])?;
+    ensure!(
+        said.contains("did you mean 'late'?") && !new.exists(),
+        "{said}"
+    );
     // Not an archive, or not a folder, or none that can be written.
     let file = place.root.path().join("file");
     fs::write(&file, "")?;
@@ -609,7 +615,7 @@ fn an_archiver_that_runs_again_and_again_outlives_a_failed_pass() -> Result<()> 
         let line = said.next().context("it ended")??;
         assert!(line.contains("_manifest.json': Is a directory"), "{line}");
         assert!(
-            line.contains(&format!("; failed passes: {count}; --every")),
+            line.contains(&format!("; failed passes: {count}; the next")),
             "{line}"
         );
     }

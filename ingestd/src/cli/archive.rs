@@ -65,6 +65,9 @@ impl Args {
         // Refused or not, the answers are the same.
         let _ = rustix::process::nice(19);
         let directory = Directory::open(&self.dir)?;
+        for name in &self.source {
+            directory.snapshot()?.source(name)?;
+        }
         let mut archive = Some(Archive::open(&directory, &self.to, self.unsigned)?);
         let stop = || stopped.load(Ordering::Relaxed);
         let poll = Poll::new(&stop);
@@ -77,19 +80,19 @@ impl Args {
                     return Ok(ExitCode::FAILURE);
                 }
                 (Ok(passed), _) => report(&passed)?,
-                (Err(error), _) if is(&error, |error| matches!(error, Error::Interrupted)) => {
+                (Err(error), _) if matches!(error.downcast_ref(), Some(Error::Interrupted)) => {
                     return Ok(ExitCode::SUCCESS);
                 }
-                (Err(error), Some(_)) if !is_of_arguments(&error) => {
+                (Err(error), Some(_)) => {
                     failed_passes += 1;
                     eprintln!(
-                        "ingestd: {}; failed passes: {failed_passes}; --every says when the next one begins",
+                        "ingestd: {}; failed passes: {failed_passes}; the next one tries again",
                         sentence(&error)
                     );
                     // What was committed is in the folder, and the next pass goes on from there.
                     archive = None;
                 }
-                (Err(error), _) => return Err(error),
+                (Err(error), None) => return Err(error),
             }
             let Some(Span(every)) = self.every else {
                 return Ok(ExitCode::SUCCESS);
@@ -120,15 +123,6 @@ impl Args {
         });
         archive.pass(&self.source, until, poll)
     }
-}
-
-/// Whether another pass would fail in the same way, as long as the arguments are these.
-fn is_of_arguments(error: &anyhow::Error) -> bool {
-    is(error, |error| matches!(error, Error::UnknownSource { .. }))
-}
-
-fn is(error: &anyhow::Error, kind: fn(&Error) -> bool) -> bool {
-    error.downcast_ref().is_some_and(kind)
 }
 
 fn interval(text: &str) -> Result<Span, String> {

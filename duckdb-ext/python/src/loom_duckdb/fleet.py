@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import pyarrow
@@ -145,9 +147,9 @@ class Fleet:
         Three rounds at fixed positions: what the hosts define, their bins, and the values of the bins that hold the ranks. Raises
         FleetError where hosts define the index in different ways.
         """
-        if isinstance(quantiles, (str, bytes)) or not isinstance(quantiles, Sequence):
+        if isinstance(quantiles, (str, Real, Decimal)):
             raise FleetError(f"quantiles takes a list, not {quantiles!r}; write [{quantiles}]")
-        if wrong := [q for q in quantiles if not isinstance(q, (int, float)) or not 0 <= q <= 1]:
+        if wrong := [q for q in quantiles if not isinstance(q, (Real, Decimal)) or not 0 <= q <= 1]:
             raise FleetError(f"the quantile {wrong[0]!r} is not a number between 0 and 1")
         described = self._describe(source, index)
         if described.field is None:
@@ -207,9 +209,9 @@ class Fleet:
         answers = self._asker.ask({name: self._question(name, question(name)) for name in names}, self.timeout_s)
         failures = {name: answer for name, answer in answers.items() if isinstance(answer, Failure)}
         tables = {name: answer for name, answer in answers.items() if not isinstance(answer, Failure)}
-        reasons = {_without_paths(failure.reason) for failure in failures.values() if failure.is_of_question}
-        if len(reasons) == 1 and not tables and all(failure.is_of_question for failure in failures.values()):
-            raise FleetError(f"every host refuses the question: {reasons.pop()}")
+        said = {Failure(_without_paths(failure.reason), failure.is_of_question) for failure in failures.values()}
+        if not tables and len(said) == 1 and (failure := said.pop()).is_of_question:
+            raise FleetError(f"every host refuses the question: {failure.reason}")
         failed |= {name: _without_paths(failure.reason) for name, failure in failures.items()}
         if failed and not self.allow_missing:
             reasons = "; ".join(f"{name} ({self.hosts[name]}): {reason}" for name, reason in sorted(failed.items()))
