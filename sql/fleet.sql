@@ -149,7 +149,8 @@ CREATE OR REPLACE TEMP MACRO fleet_tail(source, n) AS TABLE
 
 -- The times around which records are asked for, and how far around.
 CREATE OR REPLACE TEMP MACRO fleet_times(hits) AS coalesce(hits::TIMESTAMPTZ[], error('hits is NULL; give a list of times'));
-CREATE OR REPLACE TEMP MACRO fleet_width(width) AS coalesce(width::INTERVAL, error('width is NULL; give an interval, such as INTERVAL 1 SECOND'));
+CREATE OR REPLACE TEMP MACRO fleet_width(width) AS coalesce(width::INTERVAL,
+    error('width is NULL; give an interval, such as INTERVAL 1 SECOND'));
 
 -- The records of a source on all hosts within width of some times, which another source gave: with the time as hit, and the time since.
 CREATE OR REPLACE TEMP MACRO fleet_near(source, hits, width) AS TABLE
