@@ -11,24 +11,48 @@
 -- A text as a constant of SQL.
 CREATE OR REPLACE TEMP MACRO fleet_quoted(text) AS coalesce('''' || replace(text::VARCHAR, '''', '''''') || '''', 'NULL');
 
--- The statement that asks every host of a MAP, with a place for the question, at the positions of another MAP or at none.
-CREATE OR REPLACE TEMP MACRO fleet_plan(hosts, positions) AS array_to_string(
+-- A name in quotes.
+CREATE OR REPLACE TEMP MACRO fleet_name(name) AS '"' || replace(name::VARCHAR, '"', '""') || '"';
+
+-- A value as a constant of its own type.
+CREATE OR REPLACE TEMP MACRO fleet_typed(value) AS CASE WHEN value IS NULL THEN 'NULL' ELSE fleet_quoted(value) || '::' || typeof(value) END;
+
+-- What is wrong with a MAP of hosts, as a sentence; NULL where nothing is.
+CREATE OR REPLACE TEMP MACRO fleet_wrong(hosts) AS (
+    WITH listed AS (SELECT unnest(map_keys(hosts)) AS host, unnest(map_values(hosts)) AS address),
+        scopes AS (SELECT unnest(CASE WHEN scope = [] THEN [''] ELSE scope END) AS scope FROM duckdb_secrets() WHERE type = 'quack'),
+        wrong AS (
+            SELECT host, CASE WHEN NOT starts_with(address, 'quack:')
+                THEN format('the address ''{}'' of host {} does not begin with quack:; write quack:localhost:9494', address, host)
+                ELSE format('there is no token for host {}; CREATE SECRET (TYPE quack, TOKEN ''…'', SCOPE ''{}'')', host, address) END AS what
+            FROM listed WHERE NOT starts_with(address, 'quack:') OR NOT EXISTS (FROM scopes WHERE starts_with(address, scope))
+        )
+    SELECT CASE WHEN (SELECT count(*) FROM listed) = 0
+        THEN 'there are no hosts; SET VARIABLE fleet_hosts = MAP {''web-1'': ''quack:localhost:9494''}, then read fleet.sql'
+        ELSE (SELECT arg_min(what, host) FROM wrong) END
+);
+
+-- The statement that asks every host of a MAP, with a place for the question, at the positions of another MAP or at none. The comment
+-- before the question is for a host's error, which shows where the question begins.
+CREATE OR REPLACE TEMP MACRO fleet_plan(hosts, positions) AS coalesce(error(fleet_wrong(hosts)), array_to_string(
     list_transform(map_entries(hosts), lambda host: 'SELECT ' || fleet_quoted(host.key) || ' AS host, * FROM quack_query('
-        || fleet_quoted(host.value) || ', replace($question$, ''{at}'', ''' || coalesce(positions[host.key]::VARCHAR, 'NULL') || '''))'),
-    ' UNION ALL BY NAME ');
+        || fleet_quoted(host.value) || ', ' || fleet_quoted('/* ' || replace(host.key, '*/', '') || ' */ ')
+        || ' || replace($question$, ''{at}'', ''' || coalesce(positions[host.key]::VARCHAR, 'NULL') || '''))'),
+    ' UNION ALL BY NAME '));
 
 -- Every host's answer to one SELECT over host_scan and its kin, with the column host.
 CREATE OR REPLACE TEMP MACRO fleet_ask(question) AS TABLE
-    FROM query(replace(getvariable('fleet'), '$question$', fleet_quoted(question)));
+    FROM query(replace(getvariable('fleet'), '$question$',
+        fleet_quoted(coalesce(question, error('the question is NULL; ask one SELECT over host_scan and its kin')))));
 
 -- SET VARIABLE fleet = fleet_live(): the questions from here on read what is there when they are asked.
-CREATE OR REPLACE TEMP MACRO fleet_live() AS fleet_plan(getvariable('fleet_hosts'), MAP {}::MAP(VARCHAR, UBIGINT));
+CREATE OR REPLACE TEMP MACRO fleet_live() AS fleet_plan(getvariable('fleet_hosts')::MAP(VARCHAR, VARCHAR), MAP {}::MAP(VARCHAR, UBIGINT));
 SET VARIABLE fleet = fleet_live();
 
 -- SET VARIABLE fleet = fleet_frozen(): the questions from here on read each host at the position that it has now. The question is a
 -- parameter because DuckDB asks constant ones when it creates a macro.
 CREATE OR REPLACE TEMP MACRO fleet_frozen(question := 'FROM host_snapshot()') AS (
-    SELECT fleet_plan(getvariable('fleet_hosts'), map(list(host), list(position))) FROM fleet_ask(question)
+    SELECT fleet_plan(getvariable('fleet_hosts')::MAP(VARCHAR, VARCHAR), map(list(host), list(position))) FROM fleet_ask(question)
 );
 
 -- Each source, or the one that is named: on how many hosts it is and how much it has; differs names the fields that not every host has with the same type.
@@ -51,65 +75,87 @@ CREATE OR REPLACE TEMP MACRO fleet_instant(ts) AS coalesce('make_timestamptz(' |
 CREATE OR REPLACE TEMP MACRO fleet_aggregate(source, index, bucket := NULL, t_from := NULL, t_to := NULL) AS TABLE
     SELECT found.bucket, sum(found.count)::BIGINT AS count, sum(found.sum) AS sum, min(found.min) AS min, max(found.max) AS max,
         sum(found.sum) / sum(found.count) AS avg
-    FROM fleet_ask(concat('SELECT ', CASE WHEN bucket IS NULL THEN 'NULL::TIMESTAMPTZ AS ' ELSE '' END, 'bucket, count, sum, min, max ',
-        'FROM host_aggregate(', fleet_quoted(source), ', ', fleet_quoted(index), ', bucket := ', fleet_quoted(bucket::INTERVAL),
-        ', t_from := ', fleet_instant(t_from), ', t_to := ', fleet_instant(t_to), ', at := {at})')) AS found
+    FROM fleet_ask(concat('FROM host_aggregate(', fleet_quoted(source), ', ', fleet_quoted(index), ', bucket := ',
+        fleet_quoted(bucket::INTERVAL), ', t_from := ', fleet_instant(t_from), ', t_to := ', fleet_instant(t_to), ', at := {at}) SELECT ',
+        CASE WHEN bucket IS NULL THEN 'NULL::TIMESTAMPTZ AS ' ELSE '' END, 'bucket, count, sum, min, max')) AS found
     GROUP BY found.bucket ORDER BY found.bucket;
 
 -- The number as it is written, with 15 decimal places: 0.07 of 100 is 7, and the product of doubles is more.
-CREATE OR REPLACE TEMP MACRO fleet_decimal(q) AS q::VARCHAR::DECIMAL(18, 15);
+CREATE OR REPLACE TEMP MACRO fleet_decimal(q) AS CASE WHEN q::DOUBLE BETWEEN 0 AND 1 THEN q::VARCHAR::DECIMAL(18, 15)
+    ELSE error(format('the quantile {} is not between 0 and 1', coalesce(q::VARCHAR, 'NULL'))) END;
 
 -- The first round of an exact quantile: the bin that holds its rank, from the bins of all hosts. Hosts with different bins are refused.
+-- Where there are no values, the rank is NULL, and so is the quantile.
 --
 --   SET VARIABLE fleet = fleet_frozen();
 --   SET VARIABLE bin = fleet_bin('request', 'latency_us', 0.9999);
 --   SELECT fleet_quantile('request', 'latency_us', getvariable('bin'));
 CREATE OR REPLACE TEMP MACRO fleet_bin(source, index, q, t_from := NULL, t_to := NULL) AS (
-    WITH found AS MATERIALIZED (FROM fleet_ask(concat('SELECT bins.lower, bins.upper, bins.count, defined.value AS field, defined.definition ',
-            'FROM host_histogram(', fleet_quoted(source), ', ', fleet_quoted(index), ', t_from := ', fleet_instant(t_from), ', t_to := ',
-            fleet_instant(t_to), ', at := {at}) AS bins, (SELECT arg_max(value, since_addr) AS value, ',
-            'hash(arg_max(concat(value, '' '', filter, '' '', bins), since_addr)) AS definition FROM host_indexes() WHERE source = ',
-            fleet_quoted(source), ' AND index = ', fleet_quoted(index), ') AS defined'))),
-        merged AS (SELECT lower, upper, sum(count) AS count, any_value(field) AS field FROM found GROUP BY lower, upper),
-        ranked AS (SELECT *, sum(count) OVER (ORDER BY lower NULLS FIRST) AS reached, greatest(1, ceil(fleet_decimal(q) * (sum(count) OVER ())::DECIMAL(20, 0))) AS rank FROM merged)
+    WITH found AS MATERIALIZED (FROM fleet_ask(concat('FROM host_histogram(', fleet_quoted(source), ', ', fleet_quoted(index),
+            ', t_from := ', fleet_instant(t_from), ', t_to := ', fleet_instant(t_to), ', at := {at}) AS bins RIGHT JOIN ',
+            '(SELECT arg_max({field: value}, since_addr).field AS field, hash(arg_max(concat(value, '' '', filter, '' '', bins), ',
+            'since_addr)) AS definition FROM host_indexes() WHERE source = ', fleet_quoted(source), ' AND index = ', fleet_quoted(index),
+            ') AS defined ON true SELECT lower, upper, count, field, definition'))),
+        merged AS (SELECT lower, upper, sum(count) AS count FROM found WHERE count > 0 GROUP BY lower, upper),
+        counted AS (SELECT *, sum(count) OVER (ORDER BY lower NULLS FIRST) AS reached FROM merged),
+        wanted AS (SELECT any_value(field) AS field, greatest(1, ceil(fleet_decimal(q) * sum(count)::DECIMAL(20, 0))) AS rank FROM found)
     SELECT CASE
         WHEN (SELECT count(DISTINCT definition) FROM found) > 1 THEN error(concat('the hosts define the index ', index, ' of ', source,
             ' in different ways: ', (SELECT string_agg(hosts, ' unlike ' ORDER BY hosts)
                 FROM (SELECT string_agg(DISTINCT host, ', ' ORDER BY host) AS hosts FROM found GROUP BY definition)),
             '; compare them with FROM fleet_ask(''FROM host_indexes()'')'))
+        WHEN field IS NULL THEN error(concat('the index ', index, ' of ', source,
+            ' only counts records and has no values; fleet_aggregate counts them'))
         ELSE {'lower': lower, 'upper': upper, 'rank': (rank - reached + count)::BIGINT, 'field': field, 't_from': t_from::TIMESTAMPTZ,
             't_to': t_to::TIMESTAMPTZ}
     END
-    FROM ranked WHERE reached >= rank ORDER BY reached LIMIT 1
+    FROM wanted LEFT JOIN counted ON reached >= rank ORDER BY reached LIMIT 1
 );
 
--- The second round: the values of that bin, of which the rank picks one. It equals quantile_disc over the records of all hosts.
+-- The field that the index of a bin summarises.
+CREATE OR REPLACE TEMP MACRO fleet_field(bin) AS coalesce(fleet_name(bin['field']),
+    error('the bin is NULL; SET VARIABLE bin = fleet_bin(…) first'));
+
+-- The second round: the values of that bin, of which the rank picks one. It equals quantile_disc over the records of all hosts; a label
+-- counts as its number.
 CREATE OR REPLACE TEMP MACRO fleet_quantile(source, index, bin) AS (
     SELECT value
     FROM (
         SELECT value, sum(n) OVER (ORDER BY value) AS reached
-        FROM fleet_ask(concat('WITH found AS (SELECT "', replace(bin['field'], '"', '""'), '" AS value FROM host_scan(', fleet_quoted(source),
-            ', index := ', fleet_quoted(index), ', v_min := ', coalesce(bin['lower']::VARCHAR, 'NULL'), ', v_max := ',
-            coalesce(bin['upper']::VARCHAR, 'NULL'), ', t_from := ', fleet_instant(bin['t_from']), ', t_to := ', fleet_instant(bin['t_to']),
-            ', at := {at})) SELECT value, count(*) AS n FROM found WHERE ', coalesce('value >= ' || bin['lower']::VARCHAR, 'true'), ' AND ',
-            coalesce('value < ' || bin['upper']::VARCHAR, 'true'), ' GROUP BY value'))
+        FROM fleet_ask(concat('FROM host_scan(', fleet_quoted(source), ', index := ', fleet_quoted(index), ', v_min := ',
+            fleet_typed(bin['lower']), ', v_max := ', fleet_typed(bin['upper']), ', t_from := ', fleet_instant(bin['t_from']), ', t_to := ',
+            fleet_instant(bin['t_to']), ', at := {at}, labels := false) AS found SELECT found.', fleet_field(bin), ' AS value, count(*) AS n',
+            coalesce(' WHERE found.' || fleet_field(bin) || ' >= ' || nullif(fleet_typed(bin['lower']), 'NULL'), ' WHERE true'),
+            coalesce(' AND found.' || fleet_field(bin) || ' < ' || nullif(fleet_typed(bin['upper']), 'NULL'), ''), ' GROUP BY ALL'))
     )
     WHERE reached >= bin['rank'] ORDER BY reached LIMIT 1
 );
 
--- The n records with the greatest values of an index on all hosts, which its column value has in the answer too.
+-- How many, as text.
+CREATE OR REPLACE TEMP MACRO fleet_count(n) AS coalesce(n::BIGINT, error('n is NULL; give a number of records'))::VARCHAR;
+
+-- The n records with the greatest values of an index on all hosts; field is that of the index.
 CREATE OR REPLACE TEMP MACRO fleet_top(source, index, field, n) AS TABLE
-    FROM fleet_ask(concat('FROM host_top(', fleet_quoted(source), ', ', fleet_quoted(index), ', ', n::BIGINT, ', at := {at})')) AS found
-    ORDER BY COLUMNS(lambda name: name = field) DESC, ts_ns LIMIT n;
+    SELECT * EXCLUDE (fleet_value)
+    FROM fleet_ask(concat('FROM host_top(', fleet_quoted(source), ', ', fleet_quoted(index), ', ', fleet_count(n), ', at := {at}) SELECT *, ',
+        coalesce(fleet_name(field), error('field is NULL; name the field of the index')), ' AS fleet_value'))
+    ORDER BY CASE WHEN typeof(fleet_value) = 'VARCHAR'
+        THEN error(concat('cannot order records by ', field, ': it is text, and an index goes by numbers; ask FROM host_top on each host'))
+        ELSE fleet_value END DESC, ts_ns LIMIT n;
 
 -- The latest n records of a source on all hosts, the newest first.
 CREATE OR REPLACE TEMP MACRO fleet_tail(source, n) AS TABLE
-    FROM fleet_ask(concat('FROM host_tail(', fleet_quoted(source), ', ', n::BIGINT, ')')) ORDER BY ts_ns DESC LIMIT n;
+    FROM fleet_ask(concat('FROM host_tail(', fleet_quoted(source), ', ', fleet_count(n), ')')) ORDER BY ts_ns DESC LIMIT n;
+
+-- The times around which records are asked for, and how far around.
+CREATE OR REPLACE TEMP MACRO fleet_times(hits) AS coalesce(hits::TIMESTAMPTZ[], error('hits is NULL; give a list of times'));
+CREATE OR REPLACE TEMP MACRO fleet_width(width) AS coalesce(width::INTERVAL,
+    error('width is NULL; give an interval, such as INTERVAL 1 SECOND'));
 
 -- The records of a source on all hosts within width of some times, which another source gave: with the time as hit, and the time since.
 CREATE OR REPLACE TEMP MACRO fleet_near(source, hits, width) AS TABLE
     SELECT near.hit, found.ts - near.hit AS since_hit, found.*
-    FROM (SELECT DISTINCT unnest(hits::TIMESTAMPTZ[]) AS hit) AS near
-    JOIN fleet_ask(concat('FROM host_scan(', fleet_quoted(source), ', around := ', fleet_quoted(hits::TIMESTAMPTZ[]), '::TIMESTAMPTZ[], ',
-            'width := ', fleet_quoted(width::INTERVAL), ', at := {at})')) AS found
+    FROM (SELECT DISTINCT unnest(fleet_times(hits)) AS hit) AS near
+    JOIN fleet_ask(concat('FROM host_scan(', fleet_quoted(source), ', around := ', fleet_quoted(fleet_times(hits)), '::TIMESTAMPTZ[], ',
+            'width := ', fleet_quoted(fleet_width(width)), ', at := {at})')) AS found
         ON found.ts >= near.hit - width::INTERVAL AND found.ts < near.hit + width::INTERVAL;

@@ -7,6 +7,12 @@
 set -euo pipefail
 here=$(dirname "$0")
 ingestd=${INGESTD:-ingestd} duckdb=${DUCKDB:-duckdb} port=${PORT:-9494}
+for program in "INGESTD=$ingestd" "DUCKDB=$duckdb"; do
+    if ! command -v "${program#*=}" >/dev/null; then
+        echo "fleet_of_three: no program '${program#*=}'; set ${program%%=*} to its path" >&2
+        exit 1
+    fi
+done
 place=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null; wait; rm -rf "$place"' EXIT
 (umask 077 && head -c 24 /dev/urandom | base64 >"$place/token")
@@ -23,6 +29,11 @@ await() {
 
 has_requests() {
     "$ingestd" status "$1" | grep -q redis_request
+}
+
+# A server that listens says where; one that has ended has said why.
+serves_or_ended() {
+    grep -q " at $1" "$2" || ! kill -0 "$3"
 }
 
 # The statement that loads an extension: from a folder that has its file, else from DuckDB's own.
@@ -45,7 +56,11 @@ for host in ada bob eve; do
     await has_requests "$place/$host.loom"
     "$ingestd" serve "$place/$host.loom" --listen "localhost:$port" --token-file "$place/token" ${DUCKDB:+--duckdb "$DUCKDB"} \
         "${@/#/--extensions=}" 2>"$place/$host.log" &
-    await grep -q " at quack:localhost:$port" "$place/$host.log"
+    await serves_or_ended "quack:localhost:$port" "$place/$host.log" $!
+    if ! grep -q " at quack:localhost:$port" "$place/$host.log"; then
+        cat "$place/$host.log" >&2
+        exit 1
+    fi
     echo "CREATE SECRET $host (TYPE quack, TOKEN '$(cat "$place/token")', SCOPE 'quack:localhost:$port');"
     hosts="${hosts:-}${hosts:+, }'$host': 'quack:localhost:$port'"
     port=$((port + 1))

@@ -4,11 +4,11 @@
 -- be there; a statement, table, function or kind of node that is in no list is refused.
 
 CREATE OR REPLACE MACRO host_scan(source, t_from := NULL, t_to := NULL, last := NULL, around := NULL, width := NULL, index := NULL,
-        v_min := NULL, v_max := NULL, at := NULL, complete := NULL) AS TABLE
+        v_min := NULL, v_max := NULL, at := NULL, labels := NULL, complete := NULL) AS TABLE
     SELECT * EXCLUDE (dir)
     FROM loom_scan(NULL::VARCHAR, source::VARCHAR, t_from := t_from::TIMESTAMPTZ, t_to := t_to::TIMESTAMPTZ, last := last::INTERVAL,
         around := around::TIMESTAMPTZ[], width := width::INTERVAL, index := index::VARCHAR, v_min := v_min, v_max := v_max,
-        at := "at"::UBIGINT, complete := complete::BOOLEAN);
+        at := "at"::UBIGINT, labels := labels::BOOLEAN, complete := complete::BOOLEAN);
 
 CREATE OR REPLACE MACRO host_aggregate(source, index, bucket := NULL, points := NULL, partial := NULL, quantiles := NULL, approx := NULL,
         t_from := NULL, t_to := NULL, last := NULL, v_min := NULL, v_max := NULL, at := NULL, complete := NULL) AS TABLE

@@ -20,7 +20,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import loom_duckdb
-from loom_duckdb.fleet import extension_file, load_statement
+from loom_duckdb.files import extension_file, load_statement
 from loom_duckdb.spark import LoomDataSource
 
 from daemon import ingestd, records, until
@@ -125,8 +125,14 @@ def latest_scan(host: Host) -> int:
 
 
 def cpu_ticks(pid: int) -> int:
-    """Return how long a process has computed."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11])
+    """Return how long a process has computed, for itself and in the kernel."""
+    return sum(map(int, Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]))
+
+
+def askers() -> list[int]:
+    """Return the processes from which this one asks hosts."""
+    children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+    return [int(child) for child in children if b"loom_duckdb.asking" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
 def free_port() -> int:

@@ -13,7 +13,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
 
 import loom_duckdb
-from loom_duckdb.fleet import load_statement
+from loom_duckdb.files import load_statement
 
 from conftest import ROOT, requests
 

@@ -5,6 +5,7 @@ import os
 import re
 import socket
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -68,10 +69,24 @@ def three_free_ports() -> int:
     raise AssertionError("no three ports in a row are free")
 
 
+def example_of_three(place: Path, folders: Sequence[Path], **variables: str) -> subprocess.CompletedProcess:
+    """Run the example with its files in a place."""
+    environment = {**os.environ, "DUCKDB": DUCKDB, "PORT": str(three_free_ports()), "TMPDIR": str(place), **variables}
+    command = [ROOT / "sql/fleet_of_three.sh", *folders]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+
+
+def test_the_example_of_three_shows_why_a_server_does_not_start(ingestd: str, tmp_path: Path) -> None:
+    ended = example_of_three(tmp_path, [tmp_path / "nothing"], INGESTD=ingestd)
+    assert ended.returncode == 1
+    assert "nothing' is not a folder; give one that has files of extensions" in ended.stderr
+    ended = example_of_three(tmp_path, [], INGESTD=str(tmp_path / "nowhere"))
+    assert (ended.returncode, ended.stderr) == (1, f"fleet_of_three: no program '{tmp_path}/nowhere'; set INGESTD to its path\n")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_example_of_three_finds_the_slow_host(ingestd: str, tmp_path: Path) -> None:
-    environment = {**os.environ, "INGESTD": ingestd, "DUCKDB": DUCKDB, "PORT": str(three_free_ports()), "TMPDIR": str(tmp_path)}
-    command = [ROOT / "sql/fleet_of_three.sh", *extension_folders()]
-    ended = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    ended = example_of_three(tmp_path, extension_folders(), INGESTD=ingestd)
     assert ended.returncode == 0, ended
     found = re.findall(r"(ada|bob|eve) +│ (\d+) ", ended.stdout)
     assert found == [("eve", "200")], ended.stdout

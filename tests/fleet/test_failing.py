@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 import loom_duckdb
 
-from conftest import TOKEN, CountingProxy, Host, cpu_ticks, free_port, serve
+from conftest import TOKEN, CountingProxy, Host, askers, cpu_ticks, free_port, serve
 from daemon import until
 
 
@@ -122,6 +123,56 @@ def test_a_host_that_stays_silent_is_named_after_the_timeout(pair: dict[str, Hos
     answer = fleet.sql("SELECT 1 AS one")
     assert answer.missing == {"slow": "silent for 2 s"}
     assert answer.table.to_pylist() == [{"host": "left", "one": 1}]
+
+
+def test_a_program_ends_in_order_while_a_host_is_silent() -> None:
+    ended = subprocess.run([sys.executable, Path(__file__).with_name("silent_at_exit.py")], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "silent for 1 s" in ended.stdout
+
+
+def test_a_silent_host_holds_nothing_after_the_answer(pair: dict[str, Host]) -> None:
+    proxy = CountingProxy(pair["left"].port)
+    proxy.silent.set()
+    fleet = loom_duckdb.Fleet({"slow": f"quack:localhost:{proxy.port}"}, TOKEN, timeout_s=1)
+    others = askers()
+    with pytest.raises(loom_duckdb.FleetError, match="silent for 1 s"):
+        fleet.sql("SELECT 1")
+    assert set(askers()) <= set(others)
+    proxy.silent.clear()
+    fleet.timeout_s = 30
+    assert fleet.sql("SELECT 1 AS one").table.num_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [
+        ("SELECT nope FROM host_scan('request')", 'Referenced column "nope" not found'),
+        ("SELEC 1", "cannot answer the question: syntax error"),
+        ("FROM host_scan('requests')", r"unknown source 'requests'.*'request'.*host_sources\(\) lists the sources"),
+    ],
+)
+def test_a_mistake_of_the_question_is_reported_once_and_blames_no_host(
+    pair: dict[str, Host], fleet: loom_duckdb.Fleet, question: str, said: str
+) -> None:
+    lenient = loom_duckdb.Fleet(fleet.hosts, TOKEN, allow_missing=True)
+    for each in (fleet, lenient):
+        with pytest.raises(loom_duckdb.FleetError, match=f"^every host refuses the question: .*{said}") as raised:
+            each.sql(question)
+        assert "quack:" not in str(raised.value)
+
+
+def test_a_question_that_one_host_refuses_names_this_host(pair: dict[str, Host], fleet: loom_duckdb.Fleet) -> None:
+    # Fails on the host that has this request, as no request is as slow on the other.
+    (least, host), (most, _) = sorted(
+        (each.ask("SELECT max(latency_us) FROM host_scan('request')")[0][0], name) for name, each in pair.items()
+    )
+    question = f"SELECT CASE WHEN max(latency_us) > {least} THEN error('too slow') ELSE '' END AS x FROM host_scan('request')"
+    assert least < most
+    answer = loom_duckdb.Fleet(fleet.hosts, TOKEN, allow_missing=True).sql(question)
+    assert answer.table["host"].to_pylist() == [host]
+    with pytest.raises(loom_duckdb.FleetError, match=r"no answer from \w+ \(quack:localhost:\d+\): .*too slow; Fleet"):
+        fleet.sql(question)
 
 
 def test_a_wrong_token_of_one_host_is_named(pair: dict[str, Host]) -> None:

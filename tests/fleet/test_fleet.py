@@ -231,5 +231,5 @@ def test_a_source_and_an_index_that_a_host_does_not_have_are_named(fleet: loom_d
         fleet.aggregate("nothing", "latency_us")
     with pytest.raises(loom_duckdb.FleetError, match=r"no index 'op' of 'request' on left, right"):
         fleet.quantiles("request", "op", [0.5])
-    with pytest.raises(loom_duckdb.FleetError, match=r"the quantile 99 is not between 0 and 1"):
+    with pytest.raises(loom_duckdb.FleetError, match=r"the quantile 99 is not a number between 0 and 1"):
         fleet.quantiles("request", "latency_us", [99])

@@ -10,7 +10,7 @@ import pytest
 
 import loom_duckdb
 from attacks import ANSWERED, REFUSED
-from loom_duckdb.fleet import load_statement
+from loom_duckdb.files import load_statement
 
 from conftest import DUCKDB, ROOT, TOKEN, Host, client, free_port, requests
 

@@ -60,7 +60,17 @@ def test_a_missing_program_and_a_missing_extension_are_named(pair: dict[str, Hos
     directory, nothing = pair["left"].directory, tmp_path / "nothing"
     said = refused(serve(directory, tmp_path, free_port(), duckdb=nothing))
     assert f"cannot open the DuckDB command line '{nothing}'; give its path with --duckdb: No such file or directory" in said
-    assert "loom.duckdb_extension is missing; give the folder" in refused(serve(directory, tmp_path, free_port(), folders=[nothing]))
+    said = refused(serve(directory, tmp_path, free_port(), folders=[nothing]))
+    assert f"--extensions '{nothing}' is not a folder; give one that has files of extensions" in said
+    assert "loom.duckdb_extension is missing; give the folder" in refused(serve(directory, tmp_path, free_port(), folders=[tmp_path]))
+
+
+def test_a_memory_in_which_no_server_starts_is_refused(pair: dict[str, Host], tmp_path: Path) -> None:
+    for memory in ("0", "31MiB"):
+        with serve(pair["left"].directory, tmp_path, free_port(), f"--memory={memory}") as process:
+            _, said = process.communicate(timeout=30)
+        assert process.returncode == 2
+        assert f"invalid value '{memory}' for '--memory <SIZE>': DuckDB needs more; give at least 32MiB" in said
 
 
 def test_nothing_shows_the_token(pair: dict[str, Host]) -> None:
@@ -160,4 +170,5 @@ def test_a_question_that_needs_too_much_memory_fails_and_the_next_is_answered(di
 
 
 def test_the_recording_comes_first(pair: dict[str, Host]) -> None:
-    assert os.getpriority(os.PRIO_PROCESS, pair["left"].server()) == os.getpriority(os.PRIO_PROCESS, 0) + 10
+    # 19 is the lowest priority.
+    assert os.getpriority(os.PRIO_PROCESS, pair["left"].server()) == min(os.getpriority(os.PRIO_PROCESS, 0) + 10, 19)

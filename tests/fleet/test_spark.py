@@ -140,6 +140,12 @@ def test_bad_options_are_named(spark: SparkSession, options: dict[str, str], mes
         read(spark, **options)
 
 
+@pytest.mark.parametrize("slices", ["0", "-1", "1.5", "many", "", "10001"])
+def test_slices_that_are_none_are_refused(spark: SparkSession, directories: dict[str, Path], slices: str) -> None:
+    with pytest.raises(Exception, match=rf"slices is '{slices}'; give a number from 1 to 10000"):
+        read(spark, path=directories["left"], slices=slices)
+
+
 def test_a_column_that_the_source_does_not_have_is_named(spark: SparkSession, directories: dict[str, Path]) -> None:
     with pytest.raises(Exception, match="has no column 'latency'; it has source, ts"):
         read(spark, path=directories["left"], columns="latency")

@@ -111,6 +111,11 @@ pub const AFTER: Parameter = parameter(
     SqlType::Any,
     "an address of the log: only records whose addr is this or greater",
 );
+pub const LABELS: Parameter = parameter(
+    "labels",
+    SqlType::Bool,
+    "false: fields with labels show as numbers",
+);
 pub const COMPLETE: Parameter = parameter(
     "complete",
     SqlType::Bool,

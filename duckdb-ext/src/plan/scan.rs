@@ -11,7 +11,7 @@ use super::arguments::Arguments;
 use super::clause::Clause;
 use super::columns::{self, Column};
 use super::parameters::{
-    AFTER, AROUND, AT, COMPLETE, INDEX, LAST, Parameter, T_FROM, T_TO, V_MAX, V_MIN, WIDTH,
+    AFTER, AROUND, AT, COMPLETE, INDEX, LABELS, LAST, Parameter, T_FROM, T_TO, V_MAX, V_MIN, WIDTH,
 };
 use super::part::Part;
 use super::prune;
@@ -23,7 +23,7 @@ use crate::exec::fill::Fill;
 use crate::exec::scan::{ScanPart, ScanRun};
 
 pub const PARAMETERS: &[Parameter] = &[
-    T_FROM, T_TO, LAST, AROUND, WIDTH, INDEX, V_MIN, V_MAX, AT, AFTER, COMPLETE,
+    T_FROM, T_TO, LAST, AROUND, WIDTH, INDEX, V_MIN, V_MAX, AT, AFTER, LABELS, COMPLETE,
 ];
 
 /// A bound call. It may be executed many times, also at once.
@@ -44,7 +44,7 @@ impl ScanPlan {
         let times = arguments.times()?;
         times.predicate(None)?;
         let after = arguments.position(AFTER.name)?.map(Address);
-        require_retained(after, &parts)?;
+        require_present(after, &parts)?;
         Ok(ScanPlan {
             columns: columns::of_fields(selection.fields()),
             records: records(&parts)?,
@@ -72,7 +72,7 @@ impl ScanPlan {
     /// Begins an execution that shows these columns.
     pub fn start(&self, projected: &[usize], ambient: &Ambient<'_>) -> Result<ScanRun> {
         let parts = self.selection.now(ambient)?;
-        require_retained(self.after, &parts)?;
+        require_present(self.after, &parts)?;
         let newest = newest(&parts, &self.times)?;
         self.selection
             .require_complete(&parts, &self.times.spans(newest)?, ambient)?;
@@ -121,8 +121,9 @@ impl ScanPlan {
     }
 }
 
-/// What a call reads from an address on must still be there: else rows would be missing without a word.
-fn require_retained(after: Option<Address>, parts: &[Part]) -> Result<()> {
+/// The address that a call reads from on must be one of the log, and what follows it must still be there: else rows would be missing
+/// without a word.
+fn require_present(after: Option<Address>, parts: &[Part]) -> Result<()> {
     let Some(after) = after else { return Ok(()) };
     let [part] = parts else {
         return Err(Problem::binder(format!(
@@ -134,6 +135,13 @@ fn require_retained(after: Option<Address>, parts: &[Part]) -> Result<()> {
     if after < begin {
         return Err(Problem::input(format!(
             "after: retention has removed the records of '{}' from address {after} to {begin}; run ingestd archive, and attach the archive again",
+            part.dir
+        )));
+    }
+    let end = part.snapshot.position();
+    if after.0 > end {
+        return Err(Problem::input(format!(
+            "after: address {after} is past the end of '{}', which is {end}; take the addr of a record, or a position from loom_snapshot(dir)",
             part.dir
         )));
     }

@@ -29,6 +29,8 @@ pub struct Selection {
     v_min: Option<Datum>,
     v_max: Option<Datum>,
     at: Option<u64>,
+    /// Without them, each field shows as it is stored.
+    labels: bool,
     complete: bool,
 }
 
@@ -43,6 +45,7 @@ impl Selection {
             v_min: arguments.get("v_min").cloned(),
             v_max: arguments.get("v_max").cloned(),
             at: arguments.position("at")?,
+            labels: arguments.boolean("labels")?.unwrap_or(true),
             complete: arguments.boolean("complete")?.unwrap_or(false),
         };
         let parts = selection.now(ambient)?;
@@ -117,6 +120,11 @@ impl Selection {
         let source = snapshot
             .source(&self.source)
             .map_err(|error| unknown(error, &dir))?;
+        let source = if self.labels {
+            source
+        } else {
+            without_labels(&source)
+        };
         let chosen = self.resolve(&source, &dir)?;
         Ok(Part::new(dir, snapshot, source, chosen))
     }
@@ -151,6 +159,14 @@ impl Selection {
             keys,
         })
     }
+}
+
+fn without_labels(source: &Source) -> Arc<Source> {
+    let mut source = source.clone();
+    for field in &mut source.fields {
+        field.labels.clear();
+    }
+    Arc::new(source)
 }
 
 /// The time that `last` counts back from in all directories together, where it was given.

@@ -14,6 +14,7 @@ use loom_engine::query::{Directory, Poll};
 use loom_engine::{Error, Timestamp};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use super::sentence;
 use super::stdout::say;
 
 /// How soon a signal ends the wait for the next pass.
@@ -41,7 +42,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     source: Vec<String>,
 
-    /// Archive again and again, at this interval, until SIGTERM or SIGINT
+    /// Archive again and again, at this interval, until SIGTERM or SIGINT; a pass that fails is reported, and the next one tries again
     #[arg(long, value_name = "T", value_parser = interval)]
     every: Option<Span>,
 
@@ -64,21 +65,34 @@ impl Args {
         // Refused or not, the answers are the same.
         let _ = rustix::process::nice(19);
         let directory = Directory::open(&self.dir)?;
-        let mut archive = Archive::open(&directory, &self.to, self.unsigned)?;
+        for name in &self.source {
+            directory.snapshot()?.source(name)?;
+        }
+        let mut archive = Some(Archive::open(&directory, &self.to, self.unsigned)?);
         let stop = || stopped.load(Ordering::Relaxed);
         let poll = Poll::new(&stop);
+        let mut failed_passes = 0_u64;
         loop {
             let began = Instant::now();
-            let until = self.keep_hot.map(|Span(hot)| {
-                let hot = i64::try_from(hot.as_nanos()).unwrap_or(i64::MAX);
-                Timestamp(wall_clock().0.saturating_sub(hot))
-            });
-            match archive.pass(&self.source, until, &poll) {
-                Ok(passed) => report(&passed)?,
-                Err(error) if matches!(error.downcast_ref(), Some(Error::Interrupted)) => {
+            match (self.pass(&directory, &mut archive, &poll), &self.every) {
+                (Ok(passed), None) if !passed.refused.is_empty() => {
+                    report(&passed)?;
+                    return Ok(ExitCode::FAILURE);
+                }
+                (Ok(passed), _) => report(&passed)?,
+                (Err(error), _) if matches!(error.downcast_ref(), Some(Error::Interrupted)) => {
                     return Ok(ExitCode::SUCCESS);
                 }
-                Err(error) => return Err(error),
+                (Err(error), Some(_)) => {
+                    failed_passes += 1;
+                    eprintln!(
+                        "ingestd: {}; failed passes: {failed_passes}; the next one tries again",
+                        sentence(&error)
+                    );
+                    // What was committed is in the folder, and the next pass goes on from there.
+                    archive = None;
+                }
+                (Err(error), None) => return Err(error),
             }
             let Some(Span(every)) = self.every else {
                 return Ok(ExitCode::SUCCESS);
@@ -91,6 +105,24 @@ impl Args {
             }
         }
     }
+
+    /// Archives what is due; opens the archive if a failed pass closed it.
+    fn pass(
+        &self,
+        directory: &Arc<Directory>,
+        archive: &mut Option<Archive>,
+        poll: &Poll<'_>,
+    ) -> anyhow::Result<Passed> {
+        let archive = match archive {
+            Some(archive) => archive,
+            None => archive.insert(Archive::open(directory, &self.to, self.unsigned)?),
+        };
+        let until = self.keep_hot.map(|Span(hot)| {
+            let hot = i64::try_from(hot.as_nanos()).unwrap_or(i64::MAX);
+            Timestamp(wall_clock().0.saturating_sub(hot))
+        });
+        archive.pass(&self.source, until, poll)
+    }
 }
 
 fn interval(text: &str) -> Result<Span, String> {
@@ -102,8 +134,8 @@ fn interval(text: &str) -> Result<Span, String> {
 }
 
 fn report(passed: &Passed) -> anyhow::Result<()> {
-    for gap in &passed.gaps {
-        eprintln!("ingestd: {gap}");
+    for noted in passed.gaps.iter().chain(&passed.refused) {
+        eprintln!("ingestd: {noted}");
     }
     let Passed {
         records,

@@ -38,7 +38,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     extensions: Vec<PathBuf>,
     /// Memory for all questions together
-    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = memory)]
     memory: ByteSize,
     /// Threads that compute
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -74,6 +74,17 @@ impl Args {
         service::stopping();
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Below it, DuckDB has no room for its extensions.
+const MEMORY_MIN: ByteSize = ByteSize(32 << 20);
+
+fn memory(text: &str) -> Result<ByteSize, String> {
+    let memory: ByteSize = text.parse()?;
+    if memory.0 < MEMORY_MIN.0 {
+        return Err("DuckDB needs more; give at least 32MiB".to_owned());
+    }
+    Ok(memory)
 }
 
 /// Run a program with limits; `ingestd serve` starts DuckDB so

@@ -8,6 +8,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use parquet::schema::types::ColumnPath;
 
@@ -45,6 +46,7 @@ impl ParquetFile {
     pub(super) fn write(&mut self, batch: &RecordBatch) -> anyhow::Result<()> {
         self.writer
             .write(batch)
+            .map_err(cause)
             .with_context(|| failed(&self.path))?;
         match self.writer.in_progress_size() > GROUP_BYTES {
             true => self.end_group(),
@@ -54,18 +56,29 @@ impl ParquetFile {
 
     /// What was written so far is a row group, and what follows is another.
     pub(super) fn end_group(&mut self) -> anyhow::Result<()> {
-        self.writer.flush().with_context(|| failed(&self.path))
+        self.writer
+            .flush()
+            .map_err(cause)
+            .with_context(|| failed(&self.path))
     }
 
     /// Ends the file, which is durable then. Returns its size in bytes.
     pub(super) fn finish(self) -> anyhow::Result<u64> {
         let ParquetFile { path, writer } = self;
         let finish = || {
-            let file = writer.into_inner()?;
+            let file = writer.into_inner().map_err(cause)?;
             file.sync_all()?;
             Ok::<_, anyhow::Error>(file.metadata()?.len())
         };
         finish().with_context(|| failed(&path))
+    }
+}
+
+/// What failed below Parquet, such as the disk, without Parquet's word for it.
+fn cause(error: ParquetError) -> anyhow::Error {
+    match error {
+        ParquetError::External(below) => anyhow::Error::from_boxed(below),
+        error => error.into(),
     }
 }
 

@@ -78,6 +78,12 @@ pub(super) fn loads(folders: &[PathBuf]) -> anyhow::Result<String> {
     let beside = env::current_exe()
         .ok()
         .and_then(|program| Some(program.parent()?.join(BESIDE)));
+    if let Some(folder) = folders.iter().find(|folder| !folder.is_dir()) {
+        bail!(
+            "--extensions '{}' is not a folder; give one that has files of extensions, such as loom.duckdb_extension",
+            folder.display()
+        );
+    }
     let mut statements = String::new();
     for name in ["loom", "httpfs", "quack"] {
         let file = format!("{name}.duckdb_extension");
@@ -129,6 +135,15 @@ mod tests {
             "LOAD '{root}/it''s/loom.duckdb_extension';\nLOAD httpfs;\nLOAD '{root}/b/quack.duckdb_extension';\n"
         );
         assert_eq!(loads(&folders).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_folder_that_does_not_exist_is_named() {
+        let refusal = loads(&["/nowhere/at-all".into()]).unwrap_err().to_string();
+        assert!(
+            refusal.contains("--extensions '/nowhere/at-all' is not a folder; give one"),
+            "{refusal}"
+        );
     }
 
     #[test]

@@ -1,8 +1,9 @@
-"""Which of the package's two extension files fits a DuckDB.
+"""Which of the package's two extension files fits a DuckDB, and where the files of DuckDB's own extensions are.
 
-One file is bound to DuckDB 2.0.0 and offers everything; the other is for DuckDB 1.2 and every later version.
+One file of ours is bound to DuckDB 2.0.0 and offers everything; the other is for DuckDB 1.2 and every later version.
 """
 
+import importlib.util
 import platform
 import re
 from pathlib import Path
@@ -37,3 +38,21 @@ def extension_path(duckdb_version: str | None = None) -> Path:
     if tuple(map(int, numbers.groups())) < _OLDEST:
         raise RuntimeError(f"no extension file for DuckDB {version}: the oldest that fits is 1.2; install duckdb 2.0.0")
     return HERE / "extensions" / ("duckdb-v2.0.0" if is_native(version) else "duckdb-v1") / "loom.duckdb_extension"
+
+
+def load_statement(extension: str) -> str:
+    """Load an extension of DuckDB: from PyPI's package of this version if it is installed, else from DuckDB's own folder."""
+    file = extension_file(extension)
+    if file is None:
+        return f"LOAD {extension}"
+    path = str(file).replace("'", "''")
+    return f"LOAD '{path}'"
+
+
+def extension_file(extension: str) -> Path | None:
+    """Return the file of an extension in PyPI's package of this version; None if it is not installed."""
+    package = importlib.util.find_spec(f"duckdb_extension_{extension}")
+    if package is None or package.origin is None:
+        return None
+    files = sorted(Path(package.origin).parent.glob(f"extensions/v{duckdb.__version__}/{extension}.duckdb_extension"))
+    return files[0] if files else None

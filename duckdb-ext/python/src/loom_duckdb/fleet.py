@@ -5,24 +5,34 @@ come back with the column `host`. A host that fails is named: in an error, or in
 """
 
 import functools
-import importlib.util
-import queue
-import threading
-import time
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
-import duckdb
 import pyarrow
 
+from loom_duckdb.asking import Asker, Failure, Question, client
 from loom_duckdb.connection import quoted
 from loom_duckdb.merge import Bin, differences, merged_aggregate, merged_quantiles, wanted_bins
-from loom_duckdb.parameters import constant, identifier, parameters
+from loom_duckdb.parameters import identifier, parameters
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_OPTIONS_OF_AGGREGATE = ("t_from", "t_to", "v_min", "v_max", "complete")
+
+# Each host would take its own records for what these go by.
+_IN_PLACE_OF = {
+    "quantiles": "use quantiles(source, index, [0.99])",
+    "approx": "use quantiles(source, index, [0.99]), which are exact",
+    "points": "give bucket, such as '1 minute'",
+    "partial": "give t_from and t_to, which end with a bucket",
+    "last": "give t_from",
+    "at": "the hosts are read at the positions that they have when the question begins",
+}
 
 
 class FleetError(RuntimeError):
@@ -66,13 +76,8 @@ class Fleet:
         self.allow_missing = allow_missing
         self.timeout_s = timeout_s
         self.tls = tls
-        # Each host is asked from a thread of its own, by a cursor, which has the global settings only.
-        self._connection = duckdb.connect()
-        for name in ("httpfs", "quack"):
-            self._connection.execute(load_statement(name))
-        self._connection.execute("SET GLOBAL TimeZone = 'UTC'; SET GLOBAL http_retries = 0")
-        if ca_cert_file is not None:
-            self._connection.execute(f"SET GLOBAL ca_cert_file = {quoted(ca_cert_file)}; SET GLOBAL enable_server_cert_verification = true")
+        self._connection = client(ca_cert_file)
+        self._asker = Asker(ca_cert_file)
 
     def sql(self, question: str) -> Answer:
         """Ask every host one SELECT over `host_scan` and its kin."""
@@ -81,7 +86,7 @@ class Fleet:
     def batches(self, name: str, question: str, rows: int) -> Iterator[pyarrow.RecordBatch]:
         """Ask one host, and return its answer in batches of so many rows. Raises `duckdb.Error`."""
         with self._connection.cursor() as cursor:
-            yield from self._sent(cursor, name, question).to_arrow_reader(rows)
+            yield from self._question(name, question).send(cursor).to_arrow_reader(rows)
 
     def scan(
         self,
@@ -112,8 +117,11 @@ class Fleet:
     def aggregate(self, source: str, index: str, *, bucket: str | None = None, **options: Any) -> Answer:
         """Return exact count, sum, min, max and avg of an index over all hosts; with `bucket`, such as `"1 minute"`, a row for each.
 
-        `options` are `t_from`, `t_to`, `v_min` and `v_max`.
+        `options` are `t_from`, `t_to`, `v_min`, `v_max` and `complete`. Raises FleetError for another.
         """
+        if wrong := sorted(options.keys() - _OPTIONS_OF_AGGREGATE):
+            remedy = _IN_PLACE_OF.get(wrong[0], f"its options are bucket, {', '.join(_OPTIONS_OF_AGGREGATE)}")
+            raise FleetError(f"aggregate of many hosts takes no {wrong[0]}; {remedy}")
         described = self._describe(source, index)
         options = {**options, "bucket": bucket}
         answer, _ = self._ask(
@@ -139,9 +147,15 @@ class Fleet:
         Three rounds at fixed positions: what the hosts define, their bins, and the values of the bins that hold the ranks. Raises
         FleetError where hosts define the index in different ways.
         """
-        if wrong := [q for q in quantiles if not 0 <= q <= 1]:
-            raise FleetError(f"the quantile {wrong[0]} is not between 0 and 1")
+        if isinstance(quantiles, (str, Real, Decimal)):
+            raise FleetError(f"quantiles takes a list, not {quantiles!r}; write [{quantiles}]")
+        if wrong := [q for q in quantiles if not isinstance(q, (Real, Decimal)) or not 0 <= q <= 1]:
+            raise FleetError(f"the quantile {wrong[0]!r} is not a number between 0 and 1")
         described = self._describe(source, index)
+        if described.field is None:
+            raise FleetError(
+                f"index {index!r} of {source!r} only counts records and has no values; aggregate({source!r}, {index!r}) counts them"
+            )
         window = {"t_from": t_from, "t_to": t_to}
         start = "NULL::BIGINT" if bucket is None else "epoch_us(bucket)"
         names, missing = list(described.hosts), described.missing
@@ -157,7 +171,7 @@ class Fleet:
             wanted, chosen = wanted_bins(self._connection, bins.table, quantiles)
             if not chosen:
                 return Answer(_without_values(quantiles, bucket is not None), bins.missing)
-            by_value = functools.partial(_values, source, index, described, chosen, bucket, window)
+            by_value = functools.partial(_values, source, index, described.field, described, chosen, bucket, window)
             values, answered = self._ask(by_value, found, bins.missing)
             if answered == found:
                 merged = merged_quantiles(self._connection, wanted, values.table)
@@ -192,26 +206,13 @@ class Fleet:
     ) -> tuple[Answer, list[str]]:
         """Ask the hosts `names` at the same time; return their rows and the names of those that answered."""
         failed = dict(missing or {})
-        tables: dict[str, pyarrow.Table] = {}
-        answers: queue.SimpleQueue[tuple[str, pyarrow.Table | str]] = queue.SimpleQueue()
-        asked = {name: self._connection.cursor() for name in names}
-        for name, cursor in asked.items():
-            # Quack has no timeout: the thread of a host that stays silent is left alone, and must not keep the program from ending.
-            threading.Thread(target=self._ask_one, args=(cursor, name, question(name), answers), daemon=True).start()
-        deadline = time.monotonic() + self.timeout_s
-        while asked:
-            try:
-                name, answer = answers.get(timeout=max(0.0, deadline - time.monotonic()))
-            except queue.Empty:
-                for name, cursor in asked.items():
-                    cursor.interrupt()
-                    failed[name] = f"silent for {self.timeout_s} s"
-                break
-            del asked[name]
-            if isinstance(answer, str):
-                failed[name] = answer
-            else:
-                tables[name] = answer
+        answers = self._asker.ask({name: self._question(name, question(name)) for name in names}, self.timeout_s)
+        failures = {name: answer for name, answer in answers.items() if isinstance(answer, Failure)}
+        tables = {name: answer for name, answer in answers.items() if not isinstance(answer, Failure)}
+        said = {Failure(_without_paths(failure.reason), failure.is_of_question) for failure in failures.values()}
+        if not tables and len(said) == 1 and (failure := said.pop()).is_of_question:
+            raise FleetError(f"every host refuses the question: {failure.reason}")
+        failed |= {name: _without_paths(failure.reason) for name, failure in failures.items()}
         if failed and not self.allow_missing:
             reasons = "; ".join(f"{name} ({self.hosts[name]}): {reason}" for name, reason in sorted(failed.items()))
             raise FleetError(f"no answer from {reasons}; Fleet(…, allow_missing=True) answers without")
@@ -223,15 +224,8 @@ class Fleet:
         except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
             raise FleetError(f"the hosts' answers have columns of different types: {error}; cast them in the question") from error
 
-    def _ask_one(self, cursor: duckdb.DuckDBPyConnection, name: str, question: str, answers: queue.SimpleQueue[Any]) -> None:
-        try:
-            answers.put((name, self._sent(cursor, name, question).to_arrow_table()))
-        except duckdb.Error as error:
-            answers.put((name, _reason(error)))
-
-    def _sent(self, cursor: duckdb.DuckDBPyConnection, name: str, question: str) -> duckdb.DuckDBPyConnection:
-        options = ", disable_ssl := false" if self.tls else ""
-        return cursor.execute(f"FROM quack_query(?, ?, token := ?{options})", [self.hosts[name], question, self.tokens[name]])
+    def _question(self, host: str, text: str) -> Question:
+        return Question(self.hosts[host], text, self.tokens[host], self.tls)
 
 
 @dataclass(frozen=True)
@@ -246,28 +240,35 @@ class _Described:
         return self.hosts[host][0]
 
     @property
-    def field(self) -> str:
-        """Return the field that the index summarises."""
+    def field(self) -> str | None:
+        """Return the field that the index summarises; None if it only counts."""
         return next(definition[0] for _, _, definition in self.hosts.values() if definition is not None)
 
 
 def _values(
-    source: str, index: str, described: _Described, bins: Sequence[Bin], bucket: str | None, window: Mapping[str, Any], host: str
+    source: str,
+    index: str,
+    field: str,
+    described: _Described,
+    bins: Sequence[Bin],
+    bucket: str | None,
+    window: Mapping[str, Any],
+    host: str,
 ) -> str:
     """Write the question to a host for how often each value of the wanted bins occurs, in the buckets where they are wanted."""
     # Buckets are aligned to UTC, whatever the host's time zone.
     start = "NULL::BIGINT" if bucket is None else f"epoch_us(time_bucket({quoted(bucket)}::INTERVAL, make_timestamp(epoch_us(ts))))"
     parts = []
     for number, (lower, upper, buckets) in enumerate(bins):
-        options = {**window, "index": index, "v_min": lower, "v_max": upper, "at": described.position(host)}
-        conditions = [f"value >= {constant(lower)}"] * (lower is not None) + [f"value < {constant(upper)}"] * (upper is not None)
+        options = {**window, "index": index, "v_min": lower, "v_max": upper, "at": described.position(host), "labels": False}
+        conditions = [f"value {sign} {end.text}" for sign, end in ((">=", lower), ("<", upper)) if end is not None]
         if bucket is not None:
             starts = sorted(each for each in buckets if each is not None)
             conditions.append(f"bucket IN ({', '.join(map(str, starts))})")
             options["t_from"] = max(filter(None, [window["t_from"], EPOCH + timedelta(microseconds=starts[0])]))
         scan = f"host_scan({quoted(source)}{parameters(options)})"
         parts.append(
-            f"SELECT {number} AS bin, bucket, value, count(*) AS n FROM (SELECT {start} AS bucket, {identifier(described.field)} AS value "
+            f"SELECT {number} AS bin, bucket, value, count(*) AS n FROM (SELECT {start} AS bucket, {identifier(field)} AS value "
             f"FROM {scan}) WHERE {' AND '.join(conditions) or 'true'} GROUP BY ALL"
         )
     return " UNION ALL ".join(parts)
@@ -285,21 +286,6 @@ def _definition(way: tuple[Any, ...]) -> str:
     return f"{value}{f' where {condition}' if condition else ''}, bins {bins}"
 
 
-def _reason(error: duckdb.Error) -> str:
-    """Return what went wrong, without DuckDB's picture of the statement."""
-    return str(error).partition("\n\nLINE ")[0].strip()
-
-
-def load_statement(extension: str) -> str:
-    """Load an extension of DuckDB: from PyPI's package of this version if it is installed, else from DuckDB's own folder."""
-    file = extension_file(extension)
-    return f"LOAD {extension if file is None else quoted(str(file))}"
-
-
-def extension_file(extension: str) -> Path | None:
-    """Return the file of an extension in PyPI's package of this version; None if it is not installed."""
-    package = importlib.util.find_spec(f"duckdb_extension_{extension}")
-    if package is None or package.origin is None:
-        return None
-    files = sorted(Path(package.origin).parent.glob(f"extensions/v{duckdb.__version__}/{extension}.duckdb_extension"))
-    return files[0] if files else None
+def _without_paths(reason: str) -> str:
+    """Name the functions that a host has in place of those over its directory, whose path means nothing here."""
+    return re.sub(r"\bloom_(\w+)\('(?:[^']|'')*'\)", r"host_\1()", reason)

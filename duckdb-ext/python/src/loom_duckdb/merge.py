@@ -6,17 +6,19 @@
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import duckdb
 import pyarrow
+
+from loom_duckdb.parameters import Typed
 
 
 class Bin(NamedTuple):
     """A half-open bin that holds values of ranks, and the buckets in which it does: [None] where there are no buckets."""
 
-    lower: Any
-    upper: Any
+    lower: Typed | None
+    upper: Typed | None
     buckets: list[int | None]
 
 
@@ -58,9 +60,13 @@ def wanted_bins(connection: duckdb.DuckDBPyConnection, bins: pyarrow.Table, quan
             ranks, pyarrow.schema([("bucket", pyarrow.int64()), ("quantile", pyarrow.float64()), ("rank", pyarrow.int64())])
         ),
     )
-    chosen = "SELECT lower, upper, list(DISTINCT bucket) AS buckets FROM answers GROUP BY bin, lower, upper ORDER BY bin"
-    found = _ask(connection, chosen, answers=wanted)
-    return wanted.drop_columns(["lower", "upper"]), [Bin(**row) for row in found.to_pylist()]
+    # Ends as constants of their type: Python has no time with nanoseconds, and 0.1 is another number as FLOAT.
+    end = "'''' || {0}::VARCHAR || '''::' || typeof({0}) AS {0}"
+    chosen = f"""SELECT {end.format("lower")}, {end.format("upper")}, list(DISTINCT bucket) AS buckets
+        FROM answers GROUP BY bin, lower, upper ORDER BY bin"""
+    found = _ask(connection, chosen, answers=wanted).to_pylist()
+    ends = [[None if row[name] is None else Typed(row[name]) for name in ("lower", "upper")] for row in found]
+    return wanted.drop_columns(["lower", "upper"]), [Bin(*pair, row["buckets"]) for pair, row in zip(ends, found, strict=True)]
 
 
 def merged_quantiles(connection: duckdb.DuckDBPyConnection, wanted: pyarrow.Table, values: pyarrow.Table) -> pyarrow.Table:

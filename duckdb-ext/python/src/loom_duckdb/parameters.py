@@ -5,10 +5,18 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from loom_duckdb.connection import quoted
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A value that is SQL already, such as `'1'::UBIGINT`."""
+
+    text: str
 
 
 def parameters(options: Mapping[str, Any]) -> str:
@@ -18,6 +26,8 @@ def parameters(options: Mapping[str, Any]) -> str:
 
 def constant(value: Any) -> str:
     """Write a value as a constant. Raises ValueError for a time without a zone."""
+    if isinstance(value, Typed):
+        return value.text
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise ValueError(f"the time {value} has no time zone; add one, such as tzinfo=datetime.UTC")

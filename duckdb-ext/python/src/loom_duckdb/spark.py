@@ -39,6 +39,7 @@ from loom_duckdb.fleet import Fleet
 from loom_duckdb.parameters import identifier, parameters
 
 ROWS = 100_000
+SLICES_MAX = 10_000
 
 # Spark's type for each of Arrow's that a scan has: Spark has no unsigned numbers and no nanoseconds.
 TYPES = {
@@ -130,6 +131,7 @@ class LoomDataSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns of a scan, in Spark's types."""
+        self._slices()
         place = self._places()[0]
         # An answer without rows has no batch, so a row of NULLs stands for the types.
         (batch,) = place.ask(f"SELECT found.* FROM (SELECT 1) LEFT JOIN ({place.scan(self._source(), {})} LIMIT 0) AS found ON true")
@@ -141,7 +143,13 @@ class LoomDataSource(DataSource):
 
     def reader(self, schema: StructType) -> "LoomReader":
         """Return the reader of these columns."""
-        return LoomReader(self._source(), self._places(), int(self.options.get("slices", "1")), schema)
+        return LoomReader(self._source(), self._places(), self._slices(), schema)
+
+    def _slices(self) -> int:
+        slices = self.options.get("slices", "1")
+        if not slices.isascii() or not slices.isdigit() or not 1 <= int(slices) <= SLICES_MAX:
+            raise ValueError(f"slices is {slices!r}; give a number from 1 to {SLICES_MAX}, such as .option('slices', '4')")
+        return int(slices)
 
     def _source(self) -> str:
         source = self.options.get("source")
@@ -175,7 +183,7 @@ class LoomReader(DataSourceReader):
 
     def __init__(self, source: str, places: Sequence[Place], slices: int, schema: StructType) -> None:
         """Take what to read; read nothing."""
-        self.source, self.places, self.slices, self.schema = source, places, max(1, slices), schema
+        self.source, self.places, self.slices, self.schema = source, places, slices, schema
         self.bounds: dict[str, tuple[Any, Any]] = {}
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:

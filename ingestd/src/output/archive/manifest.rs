@@ -73,19 +73,18 @@ pub(super) struct ArchivedFile {
 }
 
 impl Manifest {
-    /// The manifest of an archive, or a new one, which is written before any file.
-    pub fn open(
+    /// The manifest of the directory's archive; `None` of a folder where one can begin. Writes nothing.
+    pub fn find(
         archive: &Path,
         directory: &Directory,
         unsigned: Unsigned,
-    ) -> anyhow::Result<Manifest> {
-        match Manifest::read(archive)? {
-            None => Manifest::create(archive, directory, unsigned),
-            Some(manifest) => {
-                manifest.require_same(archive, directory, unsigned)?;
-                Ok(manifest)
-            }
+    ) -> anyhow::Result<Option<Manifest>> {
+        let manifest = Manifest::read(archive)?;
+        match &manifest {
+            Some(manifest) => manifest.require_same(archive, directory, unsigned)?,
+            None => super::place::require_empty(archive, NAME)?,
         }
+        Ok(manifest)
     }
 
     /// The manifest of an archive; `None` where there is none yet.
@@ -112,24 +111,12 @@ impl Manifest {
         Ok(Some(manifest))
     }
 
-    fn create(
+    /// A new one, which is written before any file.
+    pub fn create(
         archive: &Path,
         directory: &Directory,
         unsigned: Unsigned,
     ) -> anyhow::Result<Manifest> {
-        let mut others = fs::read_dir(archive).with_context(|| unreadable(archive))?;
-        // A run that was killed before its first commit leaves these.
-        if let Some(other) = others.find(|entry| {
-            entry
-                .as_ref()
-                .is_ok_and(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"_"))
-        }) {
-            bail!(
-                "'{}' holds '{}' and no {NAME}, so it is not an archive; give --to an empty folder",
-                archive.display(),
-                other?.file_name().display()
-            );
-        }
         let manifest = Manifest {
             format: FORMAT,
             directory: Origin {

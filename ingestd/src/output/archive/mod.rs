@@ -43,22 +43,31 @@ pub struct Passed {
     pub bytes: u64,
     /// What it found to be missing, in sentences.
     pub gaps: Vec<String>,
+    /// The sources that cannot be archived, in sentences.
+    pub refused: Vec<String>,
 }
 
 impl Archive {
     /// Opens the archive of a directory, or begins it. What an earlier process left unfinished is removed.
     ///
     /// # Errors
-    /// A folder that cannot be written, the archive of another directory, one that another process writes, a missing file.
+    /// A folder that cannot be written, or is not an archive and not empty; the archive of another directory, one that another process writes; a
+    /// missing file. A folder that is refused stays as it is.
     pub fn open(
         directory: &Arc<Directory>,
         path: &Path,
         unsigned: Unsigned,
     ) -> anyhow::Result<Archive> {
+        place::require_outside(path)?;
+        Manifest::find(path, directory, unsigned)?;
         let tmp = path.join(TMP_NAME);
         fs::create_dir_all(&tmp).with_context(|| format!("cannot create '{}'", tmp.display()))?;
         let lock = lock(path)?;
-        let manifest = Manifest::open(path, directory, unsigned)?;
+        // Another process may have begun it meanwhile.
+        let manifest = match Manifest::find(path, directory, unsigned)? {
+            Some(manifest) => manifest,
+            None => Manifest::create(path, directory, unsigned)?,
+        };
         manifest.clean_up(path)?;
         fs::remove_dir_all(&tmp)
             .and_then(|()| fs::create_dir(&tmp))
@@ -95,12 +104,16 @@ impl Archive {
                 .map(|name| snapshot.source(name))
                 .collect::<Result<_, _>>()?,
         };
-        // A source that is new holds retention back with the first commit of any.
-        for source in &chosen {
-            self.manifest.source_mut(&source.name)?;
-        }
         let mut passed = Passed::default();
+        let mut archivable = Vec::new();
+        // A source that is new holds retention back with the first commit of any.
         for source in chosen {
+            match self.manifest.source_mut(&source.name) {
+                Ok(_) => archivable.push(source),
+                Err(error) => passed.refused.push(error.to_string()),
+            }
+        }
+        for source in archivable {
             let reached = self.manifest.source_mut(&source.name)?.position;
             if reached.0 > snapshot.position() {
                 bail!(

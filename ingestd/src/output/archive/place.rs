@@ -54,11 +54,51 @@ pub(super) fn source_folder(name: &str) -> anyhow::Result<String> {
     }
     if folder.len() > NAME_BYTES_MAX {
         bail!(
-            "cannot archive source '{name}': its folder's name has {} bytes, more than a file system takes; name the other sources with --source",
+            "cannot archive source '{name}': its folder's name would have {} bytes, and a file system takes {NAME_BYTES_MAX}; record it under a shorter name",
             folder.len()
         );
     }
     Ok(folder)
+}
+
+/// Refuses a path where no archive can be: a file, and what is a Loom directory or inside one.
+pub(super) fn require_outside(archive: &Path) -> anyhow::Result<()> {
+    if archive.exists() && !archive.is_dir() {
+        bail!(
+            "cannot archive into '{}': it is not a folder; give --to a folder",
+            archive.display()
+        );
+    }
+    let failed = || format!("cannot find '{}'", archive.display());
+    let absolute = std::path::absolute(archive).with_context(failed)?;
+    // What does not exist yet stands in the nearest folder that does.
+    let existing = absolute.ancestors().find(|path| path.exists());
+    let real = fs::canonicalize(existing.unwrap_or(&absolute)).with_context(failed)?;
+    if let Some(dir) = real
+        .ancestors()
+        .find(|path| path.join("loom.json").exists())
+    {
+        bail!(
+            "cannot archive into '{}': the Loom directory '{}' is no place for other files; give --to a folder outside",
+            archive.display(),
+            dir.display()
+        );
+    }
+    Ok(())
+}
+
+/// Refuses a folder with files of others; `manifest` is the name of what is missing in it.
+pub(super) fn require_empty(archive: &Path, manifest: &str) -> anyhow::Result<()> {
+    // A run that was killed before its first commit leaves names that begin so.
+    let own = |name: &String| name.starts_with("./_");
+    if let Some(other) = children(archive, ".")?.iter().find(|name| !own(name)) {
+        bail!(
+            "'{}' holds '{}' and no {manifest}, so it is not an archive; give --to an empty folder",
+            archive.display(),
+            other.trim_start_matches("./")
+        );
+    }
+    Ok(())
 }
 
 /// A file of a source, by its hour and the least address in it.
@@ -150,7 +190,7 @@ mod tests {
         assert_eq!(source_folder("../x").unwrap(), "source=%2E%2E%2Fx");
         assert_eq!(source_folder("a=ä").unwrap(), "source=a%3D%C3%A4");
         let long = source_folder(&"é".repeat(100)).unwrap_err().to_string();
-        assert!(long.contains("has 607 bytes"), "{long}");
+        assert!(long.contains("would have 607 bytes"), "{long}");
     }
 
     #[test]

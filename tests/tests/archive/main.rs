@@ -1,8 +1,10 @@
 //! `ingestd archive`: each record in one file of the archive and in no other, whatever ends the archiver, and the archive and its directory as one.
 
+mod failures;
+
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -12,7 +14,6 @@ use loom_engine::log::LogOptions;
 use loom_engine::schema::parse_sources;
 use loom_engine::{SourceId, Timestamp};
 use loom_tests::daemon::{ingestd, wait_until};
-use loom_tests::disk::Disk;
 use loom_tests::duckdb::{Session, Version};
 use loom_tests::machine;
 use loom_tests::seed::Seed;
@@ -463,102 +464,6 @@ fn records_that_are_too_young_wait_for_a_later_pass() -> Result<()> {
         archive(&place.dir, &place.archive, &["--keep-hot", "1ns"])?.starts_with("records=100 ")
     );
     one_whole(&place.dir, &place.archive)
-}
-
-#[test]
-fn an_archive_that_is_not_this_directorys_or_not_whole_is_refused_by_name() -> Result<()> {
-    let (place, other) = (Place::new()?, Place::new()?);
-    for place in [&place, &other] {
-        place.push(50)?;
-        place.archive()?;
-    }
-    let archive = &place.archive;
-    let said = place.refused(&other.dir, archive, &[])?;
-    for dir in [&place.dir, &other.dir] {
-        ensure!(said.contains(dir.to_str().context("a path")?), "{said}");
-    }
-    let mut session = Session::open(Version::V1)?;
-    let attached = session
-        .attach_with(&other.dir, archive, "x")
-        .err()
-        .context("attached")?;
-    ensure!(
-        attached.to_string().contains("is the archive of"),
-        "{attached}"
-    );
-    ensure!(
-        place
-            .refused(&place.dir, archive, &["--unsigned", "native"])?
-            .contains("begun with --unsigned decimal")
-    );
-    ensure!(
-        place
-            .refused(&place.dir, archive, &["--source", "earl"])?
-            .contains("did you mean 'early'?")
-    );
-    // Not an archive, or not a folder, or none that can be written.
-    let said = place.refused(&place.dir, place.root.path(), &[])?;
-    ensure!(said.contains("is not an archive"), "{said}");
-    let said = place.refused(&place.dir, &place.dir.join("loom.json"), &[])?;
-    ensure!(said.contains("cannot create '"), "{said}");
-    let said = place.refused(&place.dir, Path::new("/proc/archive"), &[])?;
-    ensure!(said.contains("cannot create '/proc/archive"), "{said}");
-    // A file that the manifest does not name, and one that it names.
-    let file = manifest(archive)?["sources"][0]["files"][0]["path"]
-        .as_str()
-        .context("a file")?
-        .to_owned();
-    let copy = archive.join(&file).with_file_name("copy.parquet");
-    fs::copy(archive.join(&file), &copy)?;
-    let said = place.refused(&place.dir, archive, &[])?;
-    ensure!(
-        said.contains("copy.parquet' is in the archive and not in its manifest"),
-        "{said}"
-    );
-    fs::rename(&copy, place.root.path().join("kept.parquet"))?;
-    fs::rename(archive.join(&file), place.root.path().join("moved.parquet"))?;
-    let said = place.refused(&place.dir, archive, &[])?;
-    ensure!(
-        said.contains(&file) && said.contains("is missing"),
-        "{said}"
-    );
-    let attached = session
-        .attach_with(&place.dir, archive, "x")
-        .err()
-        .context("attached")?;
-    ensure!(attached.to_string().contains("is missing"), "{attached}");
-    fs::rename(place.root.path().join("moved.parquet"), archive.join(&file))?;
-    fs::write(archive.join("_manifest.json"), "{")?;
-    let said = place.refused(&place.dir, archive, &[])?;
-    ensure!(
-        said.contains("_manifest.json'; restore it from a backup"),
-        "{said}"
-    );
-    Ok(())
-}
-
-#[test]
-fn a_full_disk_is_an_error_and_the_next_run_goes_on() -> Result<()> {
-    let Some(disk) = Disk::mount("an archive on a full disk", 8)? else {
-        return Ok(());
-    };
-    let place = Place::new()?;
-    place.push(2000)?;
-    let to = disk.at().join("archive");
-    archive(&place.dir, &to, &[])?;
-    place.push(30_000)?;
-    let ballast = disk.at().join("ballast");
-    let filled = std::io::copy(&mut std::io::repeat(7), &mut File::create(&ballast)?);
-    ensure!(filled.is_err());
-    let said = place.refused(&place.dir, &to, &[])?;
-    ensure!(
-        said.contains("cannot write '") && said.contains("No space left"),
-        "{said}"
-    );
-    one_whole(&place.dir, &to)?;
-    fs::remove_file(&ballast)?;
-    archive(&place.dir, &to, &[])?;
-    complete(&mut Session::open(Version::V2)?, &place.dir, &to)
 }
 
 /// A process that ends with the value.

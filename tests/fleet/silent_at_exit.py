@@ -1,0 +1,27 @@
+"""A program that asks a host which stays silent, and ends just as the host closes its connections. `test_failing.py` runs it."""
+
+import atexit
+import socket
+import threading
+
+import loom_duckdb
+
+HOSTS = 3
+held: list[socket.socket] = []
+
+
+def close_all() -> None:
+    """Wake up whoever still waits for an answer."""
+    for connection in held:
+        connection.close()
+
+
+listener = socket.create_server(("127.0.0.1", 0))
+threading.Thread(target=lambda: held.extend(listener.accept()[0] for _ in range(HOSTS)), daemon=True).start()
+address = f"quack:localhost:{listener.getsockname()[1]}"
+fleet = loom_duckdb.Fleet({str(number): address for number in range(HOSTS)}, "a-token-for-tests-0123456789", timeout_s=1)
+try:
+    fleet.sql("SELECT 1")
+except loom_duckdb.FleetError as error:
+    print(error)
+atexit.register(close_all)
