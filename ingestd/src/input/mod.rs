@@ -21,6 +21,7 @@ mod text;
 mod text_rows;
 // Columns get names and types, once for all files.
 mod columns;
+mod naming;
 mod plan;
 // Columns become payloads, some rows at a time.
 mod cells;

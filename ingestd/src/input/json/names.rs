@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::super::columns::{Column, field_name};
+use super::super::columns::Column;
+use super::super::naming::{field_name, numbered, shown};
 use super::KEYS_MAX;
-use super::object::{Names, Values};
+use super::object::{Names, Values, name_of};
 use crate::counted;
 
 /// How many keys are named, as they come and in the count at the end.
@@ -63,10 +64,11 @@ impl KnownNames {
     /// The column of a key that none is named after: the field that it became, since its name was reserved or taken, or one in another case.
     fn column_of(&self, key: &str) -> Option<usize> {
         let columns = || self.names.iter().take(self.columns);
-        let named = |name: &str| columns().position(|column| column.text == name);
+        let texts = || columns().map(|column| column.text.as_str());
+        let named = |name: &str| texts().position(|column| column == name);
         let lower = key.to_lowercase();
-        let in_case = columns().position(|column| column.text.to_lowercase() == lower);
-        let became = in_case.and_then(|_| named(&format!("{key}_1")));
+        let in_case = texts().position(|column| column.to_lowercase() == lower);
+        let became = in_case.and_then(|_| named(numbered(key, texts())?));
         named(&field_name(key)).or(became).or(in_case)
     }
 
@@ -106,7 +108,7 @@ impl KnownNames {
         for number in numbers {
             self.noted += 1;
             if self.noted <= LISTED_MAX {
-                let key = self.text(number);
+                let key = shown(self.text(number));
                 notes.push(format!(
                     "key '{key}' is left out: the source has no such field"
                 ));
@@ -128,7 +130,7 @@ impl KnownNames {
         let values = listed_values + self.beyond;
         let listed = names.iter().take(LISTED_MAX);
         let mut listed: Vec<String> = listed
-            .map(|name| format!("{} of key '{}'", name.left_out, name.text))
+            .map(|name| format!("{} of key '{}'", name.left_out, shown(&name.text)))
             .collect();
         if names.len() > LISTED_MAX {
             listed.push(format!("others of {} more keys", names.len() - LISTED_MAX));
@@ -149,7 +151,7 @@ impl KnownNames {
 impl Names for KnownNames {
     fn number(&mut self, parent: Option<usize>, key: &str) -> Option<usize> {
         let name = match parent.and_then(|parent| self.names.get(parent)) {
-            None => key,
+            None => name_of(key),
             Some(outer) => {
                 self.scratch.clear();
                 self.scratch.push_str(&outer.text);
