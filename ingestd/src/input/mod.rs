@@ -43,12 +43,12 @@ mod testing;
 use std::time::Duration;
 
 use columns::Column;
-pub use files::{Input, open};
+pub use files::{Input, is_stream, open};
 pub use format::Format;
 pub use own_time::{TimeForm, TimeUnit};
 pub use plan::{CsvOptions, LoadOptions};
-pub use rows::InputBatch;
 use rows::Rows;
+pub use rows::{InputBatch, Refusals};
 pub use text::parse_timestamp_ns;
 
 /// The most rows of one batch, of formats that are read by rows.
