@@ -86,6 +86,18 @@ fn json_into_a_source_of_lines_is_refused_with_the_option_that_names_another() {
 }
 
 #[test]
+fn a_source_that_is_built_in_is_refused_in_one_sentence() {
+    let scene = scene();
+    let output = scene.record(&["command", "--source", "loom_x", "--", "true"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        stderr(&output),
+        "ingestd: a source may not be called 'loom_x': names that start with loom_ are built in; use another name\n"
+    );
+    assert!(!scene.dir.exists());
+}
+
+#[test]
 fn a_program_that_is_missing_is_named_and_nothing_is_made() {
     let scene = scene();
     let output = scene.record(&["command", "--source", "x", "--", "/no/such/program"]);
