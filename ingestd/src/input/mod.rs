@@ -53,8 +53,8 @@ pub use text::parse_timestamp_ns;
 
 /// The most rows of one batch, of formats that are read by rows.
 const BATCH_ROWS: usize = 16_384;
-/// The most bytes of one batch, of formats that are read by bytes.
-const BATCH_BYTES: usize = 1 << 20;
+/// The most bytes of one batch, of formats that are read by bytes: its columns stay in the caches, and in memory that the allocator keeps.
+const BATCH_BYTES: usize = 256 << 10;
 /// A row of text that does not end before this is refused.
 const ROW_BYTES_MAX: usize = 4 << 20;
 /// How many rows of a pipe types are inferred from.

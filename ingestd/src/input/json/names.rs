@@ -14,6 +14,8 @@ const LISTED_MAX: usize = 10;
 /// The names of an input whose columns are known. The first numbers are those of the columns.
 pub(super) struct KnownNames {
     numbers: HashMap<String, usize>,
+    /// The number behind the last one that was found: most objects have their keys in one order.
+    next: usize,
     names: Vec<Name>,
     columns: usize,
     /// Keys that are left out and not noted yet, and how many were.
@@ -36,6 +38,7 @@ impl KnownNames {
     pub(super) fn new(columns: &[Column]) -> KnownNames {
         let mut known = KnownNames {
             numbers: HashMap::new(),
+            next: 0,
             names: Vec::new(),
             columns: columns.len(),
             unnoted: Vec::new(),
@@ -160,8 +163,16 @@ impl Names for KnownNames {
                 &self.scratch
             }
         };
-        if let Some(number) = self.numbers.get(name) {
-            return Some(*number);
+        let is_next = self
+            .names
+            .get(self.next)
+            .is_some_and(|next| next.text == name);
+        if let Some(number) = match is_next {
+            true => Some(self.next),
+            false => self.numbers.get(name).copied(),
+        } {
+            self.next = number + 1;
+            return Some(number);
         }
         if self.numbers.len() >= KEYS_MAX {
             return None;
