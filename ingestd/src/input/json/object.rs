@@ -75,31 +75,19 @@ pub(super) fn parse_object<'a>(
 ) -> Result<(), Unread> {
     values.cells.clear();
     (values.twice, values.beyond) = (None, 0);
+    let mut parser = serde_json::Deserializer::from_slice(text);
     let parent = None;
     let object = Object {
         values,
         names,
         parent,
     };
-    // Of a text that is checked once, no value is checked again; of any other, the parser says what is wrong with it.
-    let parsed = match std::str::from_utf8(text) {
-        Ok(text) => take(serde_json::Deserializer::from_str(text), object),
-        Err(_) => take(serde_json::Deserializer::from_slice(text), object),
-    };
+    let parsed = parser.deserialize_map(object).and_then(|()| parser.end());
     parsed.map_err(Unread::NoObject)?;
     match values.twice {
         None => Ok(()),
         Some(number) => Err(Unread::Twice(names.text(number).to_owned())),
     }
-}
-
-/// Takes the one object of a text.
-fn take<'a, R: serde_json::de::Read<'a>>(
-    mut parser: serde_json::Deserializer<R>,
-    object: impl Visitor<'a, Value = ()>,
-) -> Result<(), serde_json::Error> {
-    parser.deserialize_map(object)?;
-    parser.end()
 }
 
 struct Object<'v, 'a, N> {
