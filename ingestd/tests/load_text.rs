@@ -218,6 +218,135 @@ fn a_refused_time_names_its_column() {
 }
 
 #[test]
+fn what_a_column_of_times_cannot_be_is_said_with_what_can_be_done() {
+    for (name, text, args, words) in [
+        (
+            "a.csv",
+            "t,n\n1600-01-01,1\n",
+            &[][..],
+            "its only value is not a time: '1600-01-01', which is out of range: times lie between 1677-09-21 and 2262-04-11",
+        ),
+        (
+            "a.csv",
+            "t,n\n99999999999,1\n99999999999,1\n",
+            &["--ts-unit", "s"],
+            "for instance '99999999999', which is out of range: times lie between",
+        ),
+        (
+            "a.csv",
+            "t,n\n2300,1\n",
+            &["--ts-format", "%Y"],
+            "which is not a time of --ts-format '%Y': ",
+        ),
+        (
+            "a.csv",
+            "t,n\n2024-01-01,1\n",
+            &["--ts-unit", "s"],
+            "its only value is not a time: '2024-01-01'; it is a date; omit --ts-unit",
+        ),
+        (
+            "a.csv",
+            "t,n\n0.5,1\n",
+            &[],
+            "numbers with a fraction have no unit; name it with --ts-unit",
+        ),
+        (
+            "a.csv",
+            "t,n\ntrue,1\n",
+            &[],
+            "its only value is not a time: 'true'; name another column",
+        ),
+        (
+            "a.jsonl",
+            "{\"t\":[1],\"n\":1}\n",
+            &["--ts-unit", "s"],
+            "its only value is not a time: '[1]'; they are not numbers of seconds; name another column",
+        ),
+    ] {
+        let place = Place::new();
+        let file = place.file(name, text.as_bytes());
+        let loaded = place.load(&[&["--ts", "t"], args].concat(), &file);
+        loaded.says(&[words]);
+        assert!(!loaded.dir.exists());
+    }
+    let place = Place::new();
+    let file = place.file("a.csv", b"t,n\n1600-01-01,1\n2024-01-01,2\n");
+    place.load(&["--ts", "t"], &file).gives(
+        "received=2 stored=1 refused=1 dropped=0",
+        &["its time, column 't', is '1600-01-01', which is out of range: times lie between 1677-09-21"],
+    );
+}
+
+#[test]
+fn leap_seconds_and_digits_behind_nanoseconds_are_read_alike_in_every_form() {
+    let rows = [
+        ("2016-12-31T23:59:60.5", 1_483_228_799_500_000_000),
+        ("2024-01-01T00:00:00.12345678912", 1_704_067_200_123_456_789),
+    ];
+    let csv: String = rows.iter().map(|(text, _)| format!("{text},1\n")).collect();
+    let json = |(text, _): &(&str, i64)| format!("{{\"t\":\"{text}\",\"n\":1}}\n");
+    let json: String = rows.iter().map(json).collect();
+    for (name, text, args) in [
+        ("a.csv", format!("t,n\n{csv}"), &[][..]),
+        ("a.jsonl", json, &[]),
+        (
+            "a.csv",
+            format!("t,n\n{csv}"),
+            &["--ts-format", "%Y-%m-%dT%H:%M:%S%.f"],
+        ),
+    ] {
+        let place = Place::new();
+        let file = place.file(name, text.as_bytes());
+        let loaded = place.load(&[&["--ts", "t"], args].concat(), &file);
+        loaded.gives("received=2 stored=2 refused=0 dropped=0", &[]);
+        assert_eq!(
+            times(&loaded),
+            rows.map(|(_, time)| time),
+            "{name} {args:?}"
+        );
+    }
+}
+
+#[test]
+fn archives_and_formats_of_others_are_named_with_what_reads_them() {
+    let mut tar = vec![0; 1024];
+    tar[..5].copy_from_slice(b"a.csv");
+    tar[257..262].copy_from_slice(b"ustar");
+    let place = Place::new();
+    for (name, bytes, words) in [
+        (
+            "a.tar",
+            &tar[..],
+            "it is a tar archive; unpack it with 'tar -xOf FILE",
+        ),
+        (
+            "b.csv",
+            &tar,
+            "it is a tar archive; unpack it with 'tar -xOf FILE",
+        ),
+        (
+            "a.lz4",
+            b"\x04\x22\x4D\x18\x64\x40",
+            "it is compressed with lz4; unpack it with 'lz4 -dc FILE",
+        ),
+        (
+            "a.csv.lzma",
+            b"\x5D\0\0\x80\0\xFF\xFF",
+            "it is compressed with lzma; unpack it with 'lzma -dc FILE",
+        ),
+        (
+            "a.feather",
+            b"FEA1\0\0\0\0\x01",
+            "it is Feather of version 1, not Arrow IPC; write it as version 2",
+        ),
+    ] {
+        let loaded = place.load(&[], &place.file(name, bytes));
+        loaded.gives("received=0 stored=0 refused=0 dropped=0", &[words]);
+        assert!(!loaded.dir.exists());
+    }
+}
+
+#[test]
 fn a_format_that_a_file_does_not_have_is_one_sentence_that_says_what_it_looks_like() {
     let place = Place::new();
     let text = place.file("a", b"a,b\n1,2\n3,4\n");
@@ -264,16 +393,19 @@ fn a_column_without_times_is_one_message_and_leaves_no_source() {
     let rows: String = (0..500).map(|row| format!("name{row},{row}\n")).collect();
     let place = Place::new();
     let file = place.file("a.csv", format!("name,n\n{rows}").as_bytes());
-    let instance = "none of its first 500 values is a time, for instance 'name0'; ";
+    let instance = "none of its first 500 values is a time, for instance 'name0'";
     for (args, words) in [
         (
             &[][..],
-            "name another column, or describe its values with --ts-unit or --ts-format",
+            "; name another column, or describe its values with --ts-unit or --ts-format",
         ),
-        (&["--ts-unit", "ms"], "they are no numbers of milliseconds"),
+        (
+            &["--ts-unit", "ms"],
+            "; they are not numbers of milliseconds; name another column",
+        ),
         (
             &["--ts-format", "%Y"],
-            "--ts-format '%Y' does not read them: ",
+            ", which is not a time of --ts-format '%Y': ",
         ),
     ] {
         let loaded = place.load(&[&["--ts", "name"], args].concat(), &file);

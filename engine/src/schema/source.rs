@@ -68,7 +68,7 @@ impl SourceDef {
     fn check_as_user(&self) -> Result<(), (Part, Error)> {
         if is_builtin(&self.name) {
             let message = format!(
-                "a source may not be called '{}': names that start with loom_ are built in",
+                "a source may not be called '{}': names that start with loom_ are built in; use another name",
                 shown(&self.name, 64)
             );
             return Err((Part::Whole, Error::Schema(message)));

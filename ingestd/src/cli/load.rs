@@ -104,6 +104,9 @@ fn delimiter(text: &str) -> Result<u8, String> {
     }
 }
 
+/// A load begins again each time that another one changes the source under it, up to this number.
+const ATTEMPTS_MAX: usize = 100;
+
 /// What the input's thread reports.
 enum Event {
     Opened(SourceDef),
@@ -122,7 +125,32 @@ impl Args {
         storing.finish(outcome)
     }
 
+    /// Loads all files. Other loads may create or extend the source meanwhile: a load that has stored nothing yet then begins again, with the
+    /// source as it is now.
     fn load(&self, storing: &mut Storing<'_>) -> anyhow::Result<()> {
+        let stop = stop_signal()?;
+        let mut attempts = 0;
+        loop {
+            let options = self.options(storing)?;
+            let events = read_in_background(self.files.clone(), self.format, options);
+            attempts += 1;
+            match storing.follow(&events, &stop) {
+                Err(error) if storing.is_overtaken() => {
+                    if attempts == ATTEMPTS_MAX
+                        || self.files.iter().any(|file| input::is_stream(file))
+                    {
+                        return Err(error.context(format!(
+                            "another program changed source '{}' since this load began; load again",
+                            self.source
+                        )));
+                    }
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn options(&self, storing: &mut Storing<'_>) -> anyhow::Result<LoadOptions> {
         let mut options = LoadOptions::new(&self.source);
         options.ts_column.clone_from(&self.ts);
         options.ts_form = match (self.ts_unit, &self.ts_format) {
@@ -145,9 +173,7 @@ impl Args {
         };
         let known = storing.open_existing(&mut options.payload_bytes_max)?;
         options.declared = options.declared.or(known);
-        let stop = stop_signal()?;
-        let events = read_in_background(self.files.clone(), self.format, options);
-        storing.follow(&events, &stop)
+        Ok(options)
     }
 
     /// The source of `--fields`.

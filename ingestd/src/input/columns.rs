@@ -1,12 +1,12 @@
-//! From the columns of an input to the fields of a source: names, types, and notes about what changes.
+//! The columns of an input: their names, the field types that keep them, and notes about what changes.
 //!
-//! Every input names its columns and the field type that keeps them; this file decides once, for all inputs, how
-//! they are called in the source. Nothing here touches values.
+//! Every reader lists its columns; this file merges those of several files. `naming` decides how they are called in the source. Nothing here
+//! touches values.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use arrow::datatypes::DataType;
-use loom_engine::schema::{FieldDef, FieldType, is_reserved_field};
+use loom_engine::schema::FieldType;
 
 /// A column of an input, under its own name.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,69 +85,6 @@ pub(crate) fn keys<'a>(columns: impl Iterator<Item = &'a str>) -> Vec<Key> {
         (name.to_owned(), *before - 1)
     };
     columns.map(key).collect()
-}
-
-/// The field names of columns, in order. Each field that is known keeps its name for the column of this name, else for one that differs in
-/// case only.
-pub(crate) fn field_names<'a>(
-    columns: impl Iterator<Item = &'a str>,
-    known: &[FieldDef],
-) -> Vec<String> {
-    let columns: Vec<&str> = columns.collect();
-    let known = known.iter().map(|field| &field.name);
-    let mut free: HashMap<String, &String> =
-        known.map(|name| (name.to_lowercase(), name)).collect();
-    let mut taken = HashSet::new();
-    let mut names: Vec<Option<String>> = Vec::with_capacity(columns.len());
-    for column in &columns {
-        let name = field_name(column);
-        let lower = name.to_lowercase();
-        let is_known = free.get(&lower).is_some_and(|known| **known == name);
-        if is_known {
-            free.remove(&lower);
-            taken.insert(lower);
-        }
-        names.push(is_known.then_some(name));
-    }
-    let columns = columns.into_iter().enumerate();
-    let named = names
-        .into_iter()
-        .zip(columns)
-        .map(|(name, (ordinal, column))| {
-            name.unwrap_or_else(|| {
-                let base = match field_name(column) {
-                    name if name.is_empty() => format!("column{ordinal}"),
-                    name => name,
-                };
-                let copies = (1..).map(|copy| format!("{base}_{copy}"));
-                let mut candidates = std::iter::once(base.clone()).chain(copies);
-                let found = candidates.find_map(|name| {
-                    let lower = name.to_lowercase();
-                    let known = free.remove(&lower);
-                    taken.insert(lower).then(|| known.cloned().unwrap_or(name))
-                });
-                found.expect("names with numbers are without end")
-            })
-        });
-    named.collect()
-}
-
-/// For the user, where a field is not called as its column.
-pub(crate) fn renamed(column: &str, field: &str) -> Option<String> {
-    let why = match column {
-        "" => "it has no name",
-        _ if is_reserved_field(column) => "the name is reserved",
-        _ => "the name is taken",
-    };
-    (column != field).then(|| format!("column '{column}' becomes field '{field}': {why}"))
-}
-
-/// The field name of one column by itself: reserved names get an underscore.
-pub(crate) fn field_name(column: &str) -> String {
-    format!(
-        "{column}{}",
-        if is_reserved_field(column) { "_" } else { "" }
-    )
 }
 
 /// The field type that keeps an Arrow type, and what it becomes where that is not the same.
@@ -261,50 +198,6 @@ mod tests {
     use arrow::datatypes::{Field, TimeUnit};
 
     use super::*;
-
-    #[test]
-    fn reserved_and_repeated_names_change_and_are_noted() {
-        let columns = ["ts", "TS_NS", "value", "Value", "", "ts_"];
-        let names = field_names(columns.into_iter(), &[]);
-        assert_eq!(
-            names,
-            ["ts_", "TS_NS_", "value", "Value_1", "column4", "ts__1"]
-        );
-        let notes = columns.iter().zip(&names);
-        let notes: Vec<_> = notes
-            .filter_map(|(column, field)| renamed(column, field))
-            .collect();
-        assert_eq!(notes.len(), 5);
-        assert_eq!(
-            notes[0],
-            "column 'ts' becomes field 'ts_': the name is reserved"
-        );
-        assert_eq!(
-            notes[2],
-            "column 'Value' becomes field 'Value_1': the name is taken"
-        );
-        assert_eq!(
-            notes[3],
-            "column '' becomes field 'column4': it has no name"
-        );
-    }
-
-    #[test]
-    fn columns_fill_the_fields_of_their_name_first_and_then_those_of_another_case() {
-        let known = ["a", "B", "c_1"].map(|name| FieldDef::new(name, FieldType::I64));
-        for (columns, expected) in [
-            (vec!["A", "b"], vec!["a", "B"]),
-            (vec!["A", "a"], vec!["A_1", "a"]),
-            (vec!["c", "c", "c"], vec!["c", "c_1", "c_2"]),
-            (vec!["B", "b", "d"], vec!["B", "b_1", "d"]),
-        ] {
-            assert_eq!(
-                field_names(columns.iter().copied(), &known),
-                expected,
-                "{columns:?}"
-            );
-        }
-    }
 
     #[test]
     fn a_note_is_true_of_the_type_that_keeps_all_files() {

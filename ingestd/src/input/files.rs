@@ -93,7 +93,8 @@ pub fn open(
     })
 }
 
-fn is_stream(path: &Path) -> bool {
+/// Whether an input can be read once only: standard input, or a pipe.
+pub fn is_stream(path: &Path) -> bool {
     path == Path::new("-") || fs::metadata(path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
 }
 

@@ -19,6 +19,12 @@ const MARK_BYTES: usize = 8;
 /// How many bytes show whether an input is text.
 const TEXT_BYTES: usize = 512;
 
+/// What Feather begins with that is not Arrow IPC.
+const FEATHER_1: &[u8] = b"FEA1\0\0\0\0";
+/// What a tar archive has at a place of its first header.
+const TAR: &[u8] = b"ustar";
+const TAR_AT: usize = 257;
+
 /// The formats that are read.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Format {
@@ -150,6 +156,21 @@ pub(super) fn unread(bytes: &[u8]) -> Option<&'static str> {
         [0, a, 0, b, ..] if is_text(&[*a, *b]) => Some(
             "it is UTF-16 without a byte order mark; convert it with 'iconv -f UTF-16BE -t UTF-8 FILE | ingestd load … -'",
         ),
+        [0x04, 0x22, 0x4D, 0x18, ..] | [0x02, 0x21, 0x4C, 0x18, ..] => {
+            Some("it is compressed with lz4; unpack it with 'lz4 -dc FILE | ingestd load … -'")
+        }
+        [0x5D, 0, 0, ..] => {
+            Some("it is compressed with lzma; unpack it with 'lzma -dc FILE | ingestd load … -'")
+        }
+        _ if bytes.starts_with(FEATHER_1) => Some(
+            "it is Feather of version 1, not Arrow IPC; write it as version 2, for instance with pyarrow.feather.write_feather",
+        ),
+        _ if bytes
+            .get(TAR_AT..)
+            .is_some_and(|rest| rest.starts_with(TAR)) =>
+        {
+            Some("it is a tar archive; unpack it with 'tar -xOf FILE | ingestd load … -'")
+        }
         [b'P', b'K', 3, 4, ..] => Some(
             "it is a zip archive or a spreadsheet; unpack it with 'unzip -p FILE | ingestd load … -', or read it with DuckDB",
         ),

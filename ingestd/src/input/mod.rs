@@ -21,6 +21,7 @@ mod text;
 mod text_rows;
 // Columns get names and types, once for all files.
 mod columns;
+mod naming;
 mod plan;
 // Columns become payloads, some rows at a time.
 mod cells;
@@ -42,18 +43,18 @@ mod testing;
 use std::time::Duration;
 
 use columns::Column;
-pub use files::{Input, open};
+pub use files::{Input, is_stream, open};
 pub use format::Format;
 pub use own_time::{TimeForm, TimeUnit};
 pub use plan::{CsvOptions, LoadOptions};
-pub use rows::InputBatch;
 use rows::Rows;
+pub use rows::{InputBatch, Refusals};
 pub use text::parse_timestamp_ns;
 
 /// The most rows of one batch, of formats that are read by rows.
 const BATCH_ROWS: usize = 16_384;
-/// The most bytes of one batch, of formats that are read by bytes.
-const BATCH_BYTES: usize = 1 << 20;
+/// The most bytes of one batch, of formats that are read by bytes: its columns stay in the caches, and in memory that the allocator keeps.
+const BATCH_BYTES: usize = 256 << 10;
 /// A row of text that does not end before this is refused.
 const ROW_BYTES_MAX: usize = 4 << 20;
 /// How many rows of a pipe types are inferred from.

@@ -17,6 +17,8 @@ const PIPE_ROWS_MIN: usize = 16;
 
 /// The beginning of the year 2200 in nanoseconds.
 const NS_OF_2200: i64 = 7_258_118_400_000_000_000;
+/// What is wrong with a time that nanoseconds do not reach.
+const BEYOND: &str = "out of range: times lie between 1677-09-21 and 2262-04-11";
 /// No number from here on looks like one of a coarser unit than nanoseconds.
 const LIKELY_MAX: i64 = 4_102_444_800_000_000;
 
@@ -199,29 +201,102 @@ impl OwnTime {
     /// Nanoseconds since the Unix epoch; an error means that no value of the column's type is a time.
     pub(crate) fn convert(&self, column: &ArrayRef) -> anyhow::Result<Cells> {
         let field = FieldDef::new(&self.name, FieldType::TimestampNs);
-        let cells = match &self.form {
-            TimeForm::Usual if has_fractions(column) => bail!(
-                "cannot take times from column '{}' (--ts): numbers with a fraction have no unit; name it with --ts-unit",
-                self.name
-            ),
+        let cells = self.check(column).and_then(|()| match &self.form {
             TimeForm::Usual => cells::convert(column, &field),
-            TimeForm::Unit(unit) => {
-                cells::plain(column).and_then(|column| numbers(&column, &field, *unit))
-            }
+            TimeForm::Unit(unit) => numbers(&cells::plain(column)?, &field, *unit),
             TimeForm::Format(format) => {
                 cells::from_texts::<Int64Type>(column, &field, |text| formatted(format, text).ok())
             }
-        };
+        });
         let mut cells = cells
             .with_context(|| format!("cannot take times from column '{}' (--ts)", self.name))?;
         for (row, reason) in &mut cells.failed {
             let value = cells::shown(column, *row)?;
+            let why = self.unread(column, &value);
+            let why = why.unwrap_or_else(|| "not a time".to_owned());
             *reason = format!(
-                "its time, column '{}', is '{value}', which is not a time",
+                "its time, column '{}', is '{value}', which is {why}",
                 self.name
             );
         }
         Ok(cells)
+    }
+
+    /// An error if no value of the column's type can be a time of this form.
+    fn check(&self, column: &ArrayRef) -> anyhow::Result<()> {
+        let ty = match column.data_type() {
+            DataType::Dictionary(_, values) => values,
+            DataType::RunEndEncoded(_, values) => values.data_type(),
+            ty => ty,
+        };
+        let is_time = matches!(
+            ty,
+            DataType::Timestamp(_, _) | DataType::Date32 | DataType::Date64
+        );
+        ensure!(
+            is_time || ty.is_numeric() || cells::is_text(ty) || *ty == DataType::Null,
+            "values of type {ty} are not times; name another column"
+        );
+        let option = match &self.form {
+            TimeForm::Usual => {
+                ensure!(
+                    !has_fractions(column),
+                    "numbers with a fraction have no unit; name it with --ts-unit"
+                );
+                return Ok(());
+            }
+            TimeForm::Unit(_) => "--ts-unit",
+            TimeForm::Format(_) => "--ts-format",
+        };
+        ensure!(
+            !is_time,
+            "values of type {ty} need no unit and no format; omit {option}"
+        );
+        Ok(())
+    }
+
+    /// What a value of the column is that is not a time, if more is to be said than that.
+    fn unread(&self, column: &ArrayRef, value: &str) -> Option<String> {
+        let value = value.trim();
+        let is_beyond = match &self.form {
+            TimeForm::Usual => {
+                !cells::is_text(column.data_type())
+                    || text::is_beyond_nanoseconds(value)
+                    || value.parse::<i128>().is_ok()
+            }
+            TimeForm::Unit(_) => value.parse::<f64>().is_ok_and(f64::is_finite),
+            TimeForm::Format(format) => {
+                let why = formatted(format, value).err()?;
+                return Some(format!("not a time of --ts-format '{format}': {why}"));
+            }
+        };
+        is_beyond.then(|| BEYOND.to_owned())
+    }
+
+    /// What to do about a column of which a value is not a time.
+    fn remedy(&self, value: &str) -> String {
+        let is_date =
+            text::parse_timestamp_ns(value).is_some() || text::is_beyond_nanoseconds(value);
+        match &self.form {
+            TimeForm::Usual if value.parse::<f64>().is_ok() => {
+                "numbers with a fraction have no unit; name it with --ts-unit".to_owned()
+            }
+            TimeForm::Usual
+                if value.starts_with(['[', '{']) || text::parse_bool(value).is_some() =>
+            {
+                "name another column".to_owned()
+            }
+            TimeForm::Usual => {
+                "name another column, or describe its values with --ts-unit or --ts-format"
+                    .to_owned()
+            }
+            TimeForm::Unit(_) if is_date => "it is a date; omit --ts-unit".to_owned(),
+            TimeForm::Unit(unit) => format!(
+                "they are not numbers of {}; name another column, or omit --ts-unit",
+                unit.name()
+            ),
+            TimeForm::Format(_) => "correct it, or name another column".to_owned(),
+        }
     }
 
     /// Looks at the first values of an input: an error if none is a time.
@@ -242,24 +317,16 @@ impl OwnTime {
         let enough = !is_stream || values >= PIPE_ROWS_MIN;
         if cells.failed.len() == values && enough {
             let shown: String = first.chars().take(64).collect();
-            let how = match &self.form {
-                TimeForm::Usual => {
-                    "name another column, or describe its values with --ts-unit or --ts-format"
-                        .to_owned()
-                }
-                TimeForm::Unit(unit) => {
-                    format!("they are no numbers of {}; correct --ts-unit", unit.name())
-                }
-                TimeForm::Format(format) => match formatted(format, first) {
-                    Err(why) => format!("--ts-format '{format}' does not read them: {why}"),
-                    Ok(_) => format!("--ts-format '{format}' does not read them"),
-                },
+            let shown = shown.escape_debug();
+            let how = match self.unread(column, first) {
+                Some(what) => format!(", which is {what}"),
+                None => format!("; {}", self.remedy(first.trim())),
             };
-            bail!(
-                "cannot take times from column '{name}' (--ts) of {input}: none of its first {} is a time, for instance '{}'; {how}",
-                counted(values as u64, "value"),
-                shown.escape_debug()
-            );
+            let none = match values {
+                1 => format!("its only value is not a time: '{shown}'"),
+                _ => format!("none of its first {values} values is a time, for instance '{shown}'"),
+            };
+            bail!("cannot take times from column '{name}' (--ts) of {input}: {none}{how}");
         }
         Ok(())
     }
@@ -290,13 +357,7 @@ fn is_number(column: &ArrayRef, row: usize) -> bool {
 
 /// Numbers of a unit, with or without a fraction.
 fn numbers(column: &ArrayRef, field: &FieldDef, unit: TimeUnit) -> anyhow::Result<Cells> {
-    let ty = column.data_type();
-    ensure!(
-        cells::is_text(ty) || ty.is_numeric() && !ty.is_temporal() || *ty == DataType::Null,
-        "values of type {ty} are no numbers of {}; omit --ts-unit",
-        unit.name()
-    );
-    if ty.is_integer() {
+    if column.data_type().is_integer() {
         let factor = 10_i64.pow(unit.digits());
         let whole = cells::cast(column, &DataType::Int64)?;
         let whole = whole.as_primitive::<Int64Type>().iter();
@@ -310,9 +371,14 @@ fn numbers(column: &ArrayRef, field: &FieldDef, unit: TimeUnit) -> anyhow::Resul
     })
 }
 
-/// The time of a text by a `strptime` format.
+/// The time of a text by a `strptime` format. Digits behind the ninth of a fraction are dropped, as those of other times.
 fn formatted(format: &str, text: &str) -> anyhow::Result<i64> {
-    let parsed = BrokenDownTime::parse(format, text.trim())?;
+    let text = text.trim();
+    let parsed = BrokenDownTime::parse(format, text);
+    let parsed = match (parsed, text::nine_digits(text)) {
+        (Err(_), Some(text)) => BrokenDownTime::parse(format, &text)?,
+        (parsed, _) => parsed?,
+    };
     ensure!(
         parsed.iana_time_zone().is_none(),
         "names of time zones (%Q) are not read; give times with an offset (%z), or convert them"
@@ -328,5 +394,47 @@ fn formatted(format: &str, text: &str) -> anyhow::Result<i64> {
             .to_timestamp(parsed.to_datetime()?)?,
     };
     let ns = i64::try_from(time.as_nanosecond());
-    ns.context("it is out of range: a record's time lies between 1677 and 2262")
+    ns.with_context(|| format!("it is {BEYOND}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{BooleanArray, StringArray, TimestampSecondArray};
+
+    use super::*;
+
+    #[test]
+    fn a_column_of_another_type_is_refused_with_a_remedy_that_helps() {
+        let bools: ArrayRef = Arc::new(BooleanArray::from(vec![true]));
+        let stamps: ArrayRef = Arc::new(TimestampSecondArray::from(vec![7]));
+        let unit = TimeForm::Unit(TimeUnit::S);
+        let format = TimeForm::Format("%s".to_owned());
+        let not_times = "values of type Boolean are not times; name another column";
+        for (column, form, words) in [
+            (&bools, TimeForm::Usual, not_times),
+            (&bools, unit.clone(), not_times),
+            (&bools, format.clone(), not_times),
+            (&stamps, unit, "need no unit and no format; omit --ts-unit"),
+            (
+                &stamps,
+                format,
+                "need no unit and no format; omit --ts-format",
+            ),
+        ] {
+            let own_time = OwnTime::new(0, "t", form);
+            let error = own_time.convert(column).err().unwrap();
+            assert!(format!("{error:#}").contains(words), "{error:#}");
+        }
+    }
+
+    #[test]
+    fn a_text_of_too_many_nanoseconds_is_out_of_range() {
+        let texts: ArrayRef = Arc::new(StringArray::from(vec!["99999999999999999999"]));
+        let cells = OwnTime::new(0, "t", TimeForm::Usual)
+            .convert(&texts)
+            .unwrap();
+        assert!(cells.failed[0].1.contains("which is out of range"));
+    }
 }

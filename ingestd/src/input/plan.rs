@@ -8,8 +8,9 @@ use loom_engine::schema::{
 };
 
 use super::Wanted;
-use super::columns::{Column, Key, field_name, field_names, keys, merge, names, renamed};
+use super::columns::{Column, Key, keys, merge, names};
 use super::framer::{FieldSource, Framer};
+use super::naming::{field_name, field_names, renamed};
 use super::own_time::{OwnTime, TimeForm};
 use crate::counted;
 

@@ -56,7 +56,43 @@ pub struct InputBatch {
     pub notes: Vec<String>,
 }
 
+/// How many refused rows are named; the others are only counted.
+const NAMED_MAX: u64 = 1000;
+
+/// Names the rows of an input that are refused, a sentence each, up to a number of them.
+#[derive(Debug, Default)]
+pub struct Refusals {
+    named: u64,
+}
+
+impl Refusals {
+    /// The sentences about some rows of a batch.
+    pub fn sentences(&mut self, batch: &InputBatch, refused: &[(u64, String)]) -> Vec<String> {
+        let room = NAMED_MAX.saturating_sub(self.named);
+        let named = refused
+            .iter()
+            .take(usize::try_from(room).unwrap_or(usize::MAX));
+        let mut sentences: Vec<String> = named.map(|row| batch.refusal(row)).collect();
+        let before = self.named;
+        self.named += refused.len() as u64;
+        if before <= NAMED_MAX && self.named > NAMED_MAX {
+            sentences.push(format!(
+                "more than {NAMED_MAX} rows are refused; the others are only counted"
+            ));
+        }
+        sentences
+    }
+}
+
 impl InputBatch {
+    /// One sentence about a row that is refused.
+    pub fn refusal(&self, (row, reason): &(u64, String)) -> String {
+        let InputBatch {
+            input, row_noun, ..
+        } = self;
+        format!("{row_noun} {row} of {input} is refused: {reason}")
+    }
+
     /// How many rows the input gave, refused ones too.
     pub fn received(&self) -> u64 {
         self.rows + self.refused.len() as u64

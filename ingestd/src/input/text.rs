@@ -35,7 +35,12 @@ pub fn parse_timestamp_ns(text: &str) -> Option<i64> {
 /// The same of a date or a date and time, with or without seconds.
 fn parse_date_ns(text: &str) -> Option<i64> {
     if let Ok(ns) = string_to_timestamp_nanos(text) {
-        return Some(ns);
+        // The library gives it to the next minute; `strptime` and others keep it in its day.
+        return Some(if is_leap_second(text) {
+            ns - 1_000_000_000
+        } else {
+            ns
+        });
     }
     let (minutes, zone) = text.split_at_checked(16)?;
     let no_seconds = minutes.get(13..14) == Some(":")
@@ -45,6 +50,21 @@ fn parse_date_ns(text: &str) -> Option<i64> {
         );
     let with_seconds = || format!("{minutes}:00{zone}");
     string_to_timestamp_nanos(&no_seconds.then(with_seconds)?).ok()
+}
+
+/// Whether the time of day of a text that is read as a time has the second 60: `23:59:60` or `235960`.
+fn is_leap_second(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let at = |place| bytes.get(place..place + 2) == Some(b"60");
+    at(17) && bytes.get(16) == Some(&b':') || at(15)
+}
+
+/// A text whose fraction has more than nine digits, without those behind them.
+pub(crate) fn nine_digits(text: &str) -> Option<String> {
+    let (whole, rest) = text.split_once('.')?;
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    let (fraction, rest) = (rest.get(..9)?, rest.get(digits..)?);
+    (digits > 9).then(|| format!("{whole}.{fraction}{rest}"))
 }
 
 /// Whether it is a date, with or without a time, that nanoseconds do not reach.
@@ -313,6 +333,19 @@ mod tests {
             "äääääääää",
         ] {
             assert_eq!(parse_timestamp_ns(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_leap_second_is_read_as_the_second_before_it() {
+        for (text, same) in [
+            ("2016-12-31T23:59:60Z", "2016-12-31T23:59:59Z"),
+            ("2016-12-31 23:59:60.25", "2016-12-31 23:59:59.25"),
+            ("2016-12-31 235960", "2016-12-31 235959"),
+            ("2017-01-01T00:59:60+01:00", "2016-12-31T23:59:59Z"),
+        ] {
+            assert!(parse_timestamp_ns(text).is_some());
+            assert_eq!(parse_timestamp_ns(text), parse_timestamp_ns(same), "{text}");
         }
     }
 

@@ -76,6 +76,8 @@ pub(super) struct TextReader<F> {
     blocks: Blocks,
     format: F,
     wanted: Vec<Wanted>,
+    /// How many rows and bytes each column of the last batch had: the next one will be like it.
+    room: Vec<(usize, usize)>,
     /// Within a line that is too long: all up to its break is left out.
     skipping: bool,
 }
@@ -86,6 +88,7 @@ impl<F: TextFormat> TextReader<F> {
             blocks,
             format,
             wanted: Vec::new(),
+            room: Vec::new(),
             skipping: false,
         }
     }
@@ -93,9 +96,9 @@ impl<F: TextFormat> TextReader<F> {
     /// Consumes the whole rows among the bytes at hand.
     fn parse(&mut self) -> Rows {
         let mut builders: Vec<_> = self
-            .wanted
+            .room
             .iter()
-            .map(|_| LargeStringBuilder::new())
+            .map(|(rows, bytes)| LargeStringBuilder::with_capacity(*rows, *bytes))
             .collect();
         let mut bad = Vec::new();
         let (mut count, mut read) = (0, 0);
@@ -137,6 +140,9 @@ impl<F: TextFormat> TextReader<F> {
                 .for_each(LargeStringBuilder::append_null);
         }
         self.blocks.consume(read);
+        for (room, texts) in self.room.iter_mut().zip(&builders) {
+            *room = (count, texts.values_slice().len());
+        }
         let columns = builders
             .iter_mut()
             .map(|builder| Arc::new(builder.finish()) as ArrayRef);
@@ -159,6 +165,7 @@ impl<F: TextFormat> Reader for TextReader<F> {
     }
 
     fn select(&mut self, wanted: Vec<Wanted>) {
+        self.room = vec![(0, 0); wanted.len()];
         self.wanted = wanted;
     }
 

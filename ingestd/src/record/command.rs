@@ -3,6 +3,7 @@
 //! Lines are stamped when they are read. The exit is a line too, of its own stream, so that queries see when and how the program ended.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::{ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -19,9 +20,10 @@ use super::outlet::Outlet;
 use super::rows::{Rows, store};
 use super::{Capture, Ending, Until};
 use crate::child::{Line, PATIENCE, Program, Stream, send_lines};
-use crate::input::{Format, LoadOptions};
+use crate::input::{Format, LoadOptions, Refusals};
 use crate::protocol::Shape;
 use crate::quoted;
+use crate::sink;
 use crate::wall_clock;
 
 /// How long a capture waits for lines before it looks whether it is to end.
@@ -41,11 +43,13 @@ pub enum OutputFormat {
     Json,
 }
 
-/// Starts a program. Of JSON it returns with the first rows, whose fields become those of the source; it fails if it is over before they come.
+/// Starts a program. Of JSON, keys fill the fields of their name in the source that `dir` has. Else it returns with the first rows, whose keys become
+/// the fields; it fails if it is over before they come.
 pub fn command(
     words: &[OsString],
     format: OutputFormat,
     source: String,
+    dir: &Path,
     until: &Until,
 ) -> anyhow::Result<Box<dyn Capture>> {
     let (program, args) = words.split_first().context("no program is given")?;
@@ -68,9 +72,18 @@ pub fn command(
             }))
         }
         OutputFormat::Json => {
+            let mut options = LoadOptions::new(&source);
+            options.declared = sink::existing(dir, &source)?;
+            ensure!(
+                options
+                    .declared
+                    .as_ref()
+                    .is_none_or(|known| known.time == TimeKind::Arrival),
+                "cannot record JSON into source '{source}': its records carry their own time; record into another source with --source NAME"
+            );
             let name = command.get_program().to_string_lossy().into_owned();
             let mut program = Program::start(&mut command, REMEDY)?;
-            let rows = first_rows(name, program.output(), source, until)?;
+            let rows = first_rows(name, program.output(), options, until)?;
             Ok(Box::new(JsonCapture { program, rows }))
         }
     }
@@ -80,13 +93,13 @@ pub fn command(
 fn first_rows(
     name: String,
     pipe: ChildStdout,
-    source: String,
+    options: LoadOptions,
     until: &Until,
 ) -> anyhow::Result<Rows> {
     let (sender, opened) = bounded(1);
     let shown = name.clone();
     let open = move || {
-        let rows = Rows::open(pipe, &name, Format::Json, LoadOptions::new(source));
+        let rows = Rows::open(pipe, &name, Format::Json, options);
         // Nobody waits for it once the recording is over.
         let _ = sender.send(rows);
     };
@@ -186,7 +199,10 @@ impl Capture for JsonCapture {
     fn run(self: Box<Self>, outlet: &Outlet, stop: &AtomicBool) -> anyhow::Result<Ending> {
         let JsonCapture { mut program, rows } = *self;
         let batches = rows.read()?;
-        until_ended(&program, &batches, stop, |batch| store(&batch?, outlet))?;
+        let mut refusals = Refusals::default();
+        until_ended(&program, &batches, stop, |batch| {
+            store(&batch?, &mut refusals, outlet)
+        })?;
         let (_, ending) = exit(&mut program, stop)?;
         Ok(ending)
     }

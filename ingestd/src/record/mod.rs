@@ -101,12 +101,15 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Fails if two captures would fill one source.
+    /// Fails if a source cannot be called so, or two captures would fill one source.
     pub fn check(captures: &[Box<dyn Capture>]) -> anyhow::Result<()> {
         let names: Vec<_> = captures
             .iter()
             .map(|capture| &capture.source().name)
             .collect();
+        for capture in captures {
+            capture.source().validate()?;
+        }
         for (place, name) in names.iter().enumerate() {
             if names.iter().take(place).any(|other| other == name) {
                 bail!(

@@ -1,5 +1,6 @@
 //! The way of one capture into its source: a connection to the daemon, and the tally of what went there.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -7,6 +8,7 @@ use loom_engine::{SourceId, TimeRange};
 
 use super::tally::Tally;
 use crate::client::{Client, ClientError};
+use crate::counted;
 use crate::protocol::{Counts, Shape};
 
 /// Takes the payloads of one source.
@@ -15,6 +17,8 @@ pub struct Outlet {
     source: SourceId,
     name: String,
     tally: Arc<Tally>,
+    /// Rows that the daemon counts as refused and that never reached it.
+    noted: Cell<u64>,
 }
 
 impl Outlet {
@@ -24,6 +28,7 @@ impl Outlet {
             source,
             name: name.to_owned(),
             tally,
+            noted: Cell::new(0),
         }
     }
 
@@ -54,14 +59,20 @@ impl Outlet {
     pub(super) fn refused(&self, rows: u32, why: &str) -> anyhow::Result<()> {
         if rows > 0 {
             self.or_fail(self.client.report_refused(&self.name, rows, why))?;
+            self.noted.set(self.noted.get() + u64::from(rows));
         }
         Ok(())
     }
 
-    /// Returns when all of it is durable.
+    /// Returns when all of it is durable, and says why the daemon refused records of it, if it did.
     pub(super) fn finish(&self) -> anyhow::Result<Counts> {
-        let synced = self.client.sync_durable();
-        Ok(self.or_fail(synced)?.counts)
+        let synced = self.or_fail(self.client.sync_durable())?;
+        let refused = synced.counts.refused.saturating_sub(self.noted.get());
+        if refused > 0 {
+            let (name, records, why) = (&self.name, counted(refused, "record"), synced.reason);
+            tracing::warn!("source '{name}': the daemon refused {records}; the last one: {why}");
+        }
+        Ok(synced.counts)
     }
 
     /// A connection that failed ends the recording.

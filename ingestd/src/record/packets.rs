@@ -17,7 +17,7 @@ use super::packet_counts::{Lost, PacketCounts};
 use super::rows::{Rows, store};
 use super::{Capture, Ending};
 use crate::child::{Line, Program, Stream, send_lines};
-use crate::input::{Format, InputBatch, LoadOptions};
+use crate::input::{Format, InputBatch, LoadOptions, Refusals};
 use crate::quoted;
 use crate::wall_clock;
 
@@ -181,6 +181,7 @@ impl Following<'_> {
         outlet: &Outlet,
         stop: &AtomicBool,
     ) -> anyhow::Result<()> {
+        let mut refusals = Refusals::default();
         let mut looked = Instant::now();
         let mut was_up = true;
         let mut end_at = None;
@@ -198,7 +199,7 @@ impl Following<'_> {
                 was_up = self.look(was_up, outlet)?;
             }
             match batches.recv_timeout(TICK) {
-                Ok(batch) => store(&batch?, outlet)?,
+                Ok(batch) => store(&batch?, &mut refusals, outlet)?,
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }

@@ -10,7 +10,7 @@ use crossbeam_channel::{Receiver, bounded};
 use loom_engine::schema::SourceDef;
 
 use super::outlet::Outlet;
-use crate::input::{self, Format, Input, InputBatch, LoadOptions};
+use crate::input::{self, Format, Input, InputBatch, LoadOptions, Refusals};
 use crate::protocol::Shape;
 
 /// Batches that are read ahead.
@@ -21,6 +21,29 @@ pub(super) struct Rows {
     input: Input,
     /// `input` reads it by its path.
     pipe: ChildStdout,
+    named: Named,
+}
+
+/// What messages call the pipe: by the program, where the input has its path.
+struct Named {
+    path: String,
+    program: String,
+}
+
+impl Named {
+    fn says(&self, text: &str) -> String {
+        text.replace(&self.path, &self.program)
+    }
+
+    fn error(&self, error: &anyhow::Error) -> anyhow::Error {
+        anyhow!(self.says(&format!("{error:#}")))
+    }
+
+    fn batch(&self, mut batch: InputBatch) -> InputBatch {
+        batch.input = self.says(&batch.input);
+        batch.notes = batch.notes.iter().map(|note| self.says(note)).collect();
+        batch
+    }
 }
 
 impl Rows {
@@ -31,16 +54,18 @@ impl Rows {
         format: Format,
         options: LoadOptions,
     ) -> anyhow::Result<Rows> {
-        let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
-        // The input knows the pipe by its path.
-        let input = input::open(&[PathBuf::from(&path)], Some(format), options)
-            .map_err(|error| anyhow!(format!("{error:#}").replace(&path, program)))?;
+        let named = Named {
+            path: format!("/proc/self/fd/{}", pipe.as_raw_fd()),
+            program: program.to_owned(),
+        };
+        let input = input::open(&[PathBuf::from(&named.path)], Some(format), options)
+            .map_err(|error| named.error(&error))?;
         let SourceDef { name, fields, .. } = input.source();
         ensure!(
             !fields.is_empty(),
             "cannot infer the fields of source '{name}': '{program}' wrote no rows; run it alone to see what it writes"
         );
-        Ok(Rows { input, pipe })
+        Ok(Rows { input, pipe, named })
     }
 
     pub(super) fn source(&self) -> &SourceDef {
@@ -50,9 +75,16 @@ impl Rows {
     /// Reads on another thread; the channel ends with the pipe.
     pub(super) fn read(self) -> anyhow::Result<Receiver<anyhow::Result<InputBatch>>> {
         let (sender, batches) = bounded(AHEAD);
-        let Rows { mut input, pipe } = self;
+        let Rows {
+            mut input,
+            pipe,
+            named,
+        } = self;
         let read = move || {
             while let Some(batch) = input.next_batch().transpose() {
+                let batch = batch
+                    .map(|batch| named.batch(batch))
+                    .map_err(|error| named.error(&error));
                 if sender.send(batch).is_err() {
                     break;
                 }
@@ -65,11 +97,20 @@ impl Rows {
     }
 }
 
-/// Stores a batch, and enters in the ledger the rows that are no records.
-pub(super) fn store(batch: &InputBatch, outlet: &Outlet) -> anyhow::Result<()> {
+/// Stores a batch, and names and enters in the ledger the rows that are no records.
+pub(super) fn store(
+    batch: &InputBatch,
+    refusals: &mut Refusals,
+    outlet: &Outlet,
+) -> anyhow::Result<()> {
+    let source = outlet.source();
+    let refused = refusals.sentences(batch, &batch.refused);
+    for sentence in batch.notes.iter().chain(&refused) {
+        tracing::warn!("source '{source}': {sentence}");
+    }
     outlet.push(Shape::Framed, &batch.bytes, batch.rows)?;
     match batch.refused.last() {
-        Some((_, why)) => outlet.refused(batch.refused.len() as u32, why),
+        Some(last) => outlet.refused(batch.refused.len() as u32, &batch.refusal(last)),
         None => Ok(()),
     }
 }

@@ -5,12 +5,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use loom_engine::SourceId;
-use loom_engine::log::LogReader;
-use loom_engine::query;
 use loom_engine::schema::SourceDef;
 use serde::Serialize;
 
-use super::{Finished, Sink};
+use super::{Finished, Sink, existing};
 use crate::client::{Client, ClientError};
 use crate::input::InputBatch;
 use crate::protocol::{Counts, Shape};
@@ -36,23 +34,33 @@ impl DaemonSink {
 }
 
 impl DaemonSink {
-    /// What is known where the daemon confirms nothing: what it counted when it stopped, and else nothing. All other rows that it was given
-    /// count as dropped, though it may have stored some.
+    /// What is known where the daemon confirms nothing. One that stopped counted what it took, and dropped the rest; of what was given to one that is
+    /// gone nothing is known.
     fn unconfirmed(&self, error: &anyhow::Error) -> Finished {
-        let said = match error.downcast_ref() {
-            Some(ClientError::Stopped(said)) => said.counts,
-            _ => Counts::default(),
-        };
         let received = self.client.pushed();
-        let (stored, refused) = (said.stored, said.refused.saturating_sub(self.noted));
-        Finished {
-            counts: Counts {
+        let Some(ClientError::Stopped(said)) = error.downcast_ref() else {
+            let counts = Counts {
                 received,
-                stored,
-                refused,
-                dropped: received.saturating_sub(stored + refused),
-            },
-            reason: String::new(),
+                ..Counts::default()
+            };
+            return Finished {
+                counts,
+                unconfirmed: received,
+                ..Finished::default()
+            };
+        };
+        let stored = said.counts.stored;
+        let refused = said.counts.refused.saturating_sub(self.noted);
+        let counts = Counts {
+            received,
+            stored,
+            refused,
+            dropped: received.saturating_sub(stored + refused),
+        };
+        Finished {
+            counts,
+            reason: said.reason.clone(),
+            ..Finished::default()
         }
     }
 }
@@ -69,13 +77,7 @@ impl Sink for DaemonSink {
     }
 
     fn existing(&self, source: &str) -> anyhow::Result<Option<SourceDef>> {
-        let reader = LogReader::open(&self.dir)?;
-        let catalog = query::read_catalog(&reader)?;
-        let found = catalog.find(source);
-        Ok(found.map(|source| SourceDef {
-            indexes: Vec::new(),
-            ..source.def()
-        }))
+        existing(&self.dir, source)
     }
 
     fn define(&mut self, def: &SourceDef) -> anyhow::Result<SourceId> {
@@ -107,7 +109,7 @@ impl Sink for DaemonSink {
         let confirmed = self
             .client
             .sync_durable()
-            .context("the daemon did not confirm that the records are stored: they count as dropped, though it may have some")
+            .context("the daemon did not confirm that all rows are stored")
             .and_then(|synced| {
                 let mut counts = synced.counts;
                 for count in [&mut counts.received, &mut counts.refused] {
@@ -119,6 +121,7 @@ impl Sink for DaemonSink {
                 Ok(Finished {
                     counts,
                     reason: synced.reason,
+                    ..Finished::default()
                 })
             });
         match confirmed {

@@ -8,7 +8,7 @@ use loom_engine::ingest::{Batch, Pushed, Writer, WriterOptions};
 use loom_engine::schema::{LossReason, SourceDef};
 use loom_engine::{Error, SourceId};
 
-use super::{Finished, Sink};
+use super::{Finished, Sink, find};
 use crate::input::InputBatch;
 use crate::losses::{Losses, Lost, reason_of_refusal};
 use crate::protocol::{Counts, Shape};
@@ -84,11 +84,7 @@ impl Sink for DirectSink {
     }
 
     fn existing(&self, source: &str) -> anyhow::Result<Option<SourceDef>> {
-        let found = self.writer.catalog().find(source);
-        Ok(found.map(|source| SourceDef {
-            indexes: Vec::new(),
-            ..source.def()
-        }))
+        Ok(find(self.writer.catalog(), source))
     }
 
     fn define(&mut self, def: &SourceDef) -> anyhow::Result<SourceId> {
@@ -159,7 +155,7 @@ impl Sink for DirectSink {
         } = *self;
         let finished = Finished {
             counts,
-            reason: String::new(),
+            ..Finished::default()
         };
         let recorded = losses.finish(&mut writer);
         let closed = match recorded.and_then(|()| writer.close()) {

@@ -5,9 +5,10 @@ mod direct;
 
 use std::path::Path;
 
-use loom_engine::SourceId;
 use loom_engine::ingest::Writer;
-use loom_engine::schema::SourceDef;
+use loom_engine::log::LogReader;
+use loom_engine::schema::{Catalog, SourceDef};
+use loom_engine::{Error, SourceId, query};
 
 use crate::client::{Client, ClientError};
 use crate::input::InputBatch;
@@ -45,8 +46,27 @@ pub trait Sink {
 #[derive(Clone, Debug, Default)]
 pub struct Finished {
     pub counts: Counts,
+    /// Payloads of `received` that a daemon may have stored or not: it ended before it could say.
+    pub unconfirmed: u64,
     /// Why the last of them was refused, if `push` did not return it; else empty.
     pub reason: String,
+}
+
+/// The source of this name as the directory has it, without its indexes; `None` also if there is no such directory yet.
+pub fn existing(dir: &Path, source: &str) -> anyhow::Result<Option<SourceDef>> {
+    let reader = match LogReader::open(dir) {
+        Err(Error::NotLoom { .. }) => return Ok(None),
+        reader => reader?,
+    };
+    Ok(find(&query::read_catalog(&reader)?, source))
+}
+
+fn find(catalog: &Catalog, source: &str) -> Option<SourceDef> {
+    let found = catalog.find(source)?;
+    Some(SourceDef {
+        indexes: Vec::new(),
+        ..found.def()
+    })
 }
 
 /// Opens the way to a directory: its daemon where one runs, else the directory, which is created where it is absent.

@@ -14,6 +14,7 @@ mod generated;
 mod hostile;
 mod keeping;
 mod ledger;
+mod loads;
 mod overload;
 mod process;
 mod python;

@@ -45,6 +45,59 @@ fn the_json_of_a_program_becomes_fields() {
 }
 
 #[test]
+fn json_continues_into_its_source_by_the_names_of_its_fields() {
+    let scene = scene();
+    let record = |json: &str| {
+        let script = format!("echo '{json}'");
+        let output = scene.record(&[
+            "command", "--format", "json", "--source", "j", "--", "sh", "-c", &script,
+        ]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        (stdout(&output).to_owned(), stderr(&output).to_owned())
+    };
+    record("{\"n\":1,\"s\":\"a\"}");
+    let (counts, _) = record("{\"s\":\"b\",\"n\":2}\n{\"n\":3}");
+    assert!(counts.contains("received=2 stored=2 refused=0"), "{counts}");
+    let (counts, said) = record("{\"n\":4.5}\n{\"n\":5,\"x\":true}\nnonsense");
+    assert!(counts.contains("received=3 stored=1 refused=2"), "{counts}");
+    for words in [
+        "row 1 of 'sh' is refused: '4.5' does not fit field 'n' of type i64",
+        "row 3 of 'sh' is refused: it is not a JSON object",
+        "key 'x' is left out: the source has no such field",
+    ] {
+        assert!(said.contains(words), "'{words}' is not in {said}");
+    }
+    let numbers: Vec<u8> = scene.payloads("j").iter().map(|row| row[1]).collect();
+    assert_eq!(numbers, [1, 2, 3, 5]);
+}
+
+#[test]
+fn json_into_a_source_of_lines_is_refused_with_the_option_that_names_another() {
+    let scene = scene();
+    let lines = scene.record(&["command", "--source", "log", "--", "echo", "x"]);
+    assert!(lines.status.success(), "{}", stderr(&lines));
+    let output = scene.record(&[
+        "command", "--format", "json", "--source", "log", "--", "echo", "{}",
+    ]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = stderr(&output);
+    let words = "its records carry their own time; record into another source with --source NAME";
+    assert!(said.contains(words), "{said}");
+}
+
+#[test]
+fn a_source_that_is_built_in_is_refused_in_one_sentence() {
+    let scene = scene();
+    let output = scene.record(&["command", "--source", "loom_x", "--", "true"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        stderr(&output),
+        "ingestd: a source may not be called 'loom_x': names that start with loom_ are built in; use another name\n"
+    );
+    assert!(!scene.dir.exists());
+}
+
+#[test]
 fn a_program_that_is_missing_is_named_and_nothing_is_made() {
     let scene = scene();
     let output = scene.record(&["command", "--source", "x", "--", "/no/such/program"]);

@@ -56,7 +56,7 @@ fn usage_errors_name_what_is_missing_or_too_long() {
             "the Loom directory is missing",
         ),
         (&["syscalls"], "the Loom directory is missing"),
-        (&[dir], "no capture is given; give one of syscalls, packets"),
+        (&[dir], "no capture is given; give one of syscalls, "),
         (
             &[dir, "syscalls", "+"],
             "name one before it and one after it",

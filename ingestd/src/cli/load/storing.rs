@@ -12,7 +12,7 @@ use anyhow::{anyhow, bail};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use indicatif::{ProgressBar, ProgressStyle};
 use ingestd::counted;
-use ingestd::input::InputBatch;
+use ingestd::input::{InputBatch, Refusals};
 use ingestd::sink::{self, Finished, Sink};
 use loom_engine::SourceId;
 use loom_engine::schema::{FieldDef, SourceDef};
@@ -24,8 +24,6 @@ use crate::cli::stdout::say;
 const TICK: Duration = Duration::from_millis(5);
 /// How long a load that is asked to stop waits for its pipe to end.
 const LAST_WAIT: Duration = Duration::from_secs(1);
-/// How many refused rows are named; the others are only counted.
-const NAMED_MAX: u64 = 1000;
 
 /// A load under way.
 pub(super) struct Storing<'a> {
@@ -42,7 +40,7 @@ pub(super) struct Storing<'a> {
     refused: u64,
     /// Of those, the ones that the directory's ledger does not have yet, and why the last of them was.
     unnoted: (u32, String),
-    named: u64,
+    refusals: Refusals,
     bar: ProgressBar,
 }
 
@@ -57,7 +55,7 @@ impl<'a> Storing<'a> {
             source: None,
             refused: 0,
             unnoted: (0, String::new()),
-            named: 0,
+            refusals: Refusals::default(),
             bar: progress_bar(),
         }
     }
@@ -67,12 +65,23 @@ impl<'a> Storing<'a> {
         &mut self,
         payload_bytes_max: &mut usize,
     ) -> anyhow::Result<Option<SourceDef>> {
-        if self.dir.exists() {
-            let sink = self.sink.insert(sink::open(self.dir)?);
+        if self.sink.is_none() && self.dir.exists() {
+            self.sink = Some(sink::open(self.dir)?);
+        }
+        if let Some(sink) = &self.sink {
             *payload_bytes_max = sink.payload_bytes_max();
             self.known = sink.existing(self.name)?;
         }
         Ok(self.known.clone())
+    }
+
+    /// Whether the source has changed since the load read it, and nothing was counted, said or stored since then: it can begin again.
+    pub(super) fn is_overtaken(&self) -> bool {
+        let is_untouched = self.source.is_none() && self.refused == 0;
+        let Some(sink) = self.sink.as_ref().filter(|_| is_untouched) else {
+            return false;
+        };
+        sink.existing(self.name).is_ok_and(|now| now != self.known)
     }
 
     /// Stores what comes until the input ends.
@@ -109,6 +118,10 @@ impl<'a> Storing<'a> {
     }
 
     fn store(&mut self, batch: &InputBatch, fraction: Option<f64>) -> anyhow::Result<()> {
+        // Before anything is said, so that a load that another one overtakes can begin again.
+        if batch.rows > 0 {
+            self.defined()?;
+        }
         for note in &batch.notes {
             self.say(note);
         }
@@ -116,7 +129,7 @@ impl<'a> Storing<'a> {
         self.name_refused(batch, &batch.refused);
         if let Some(last) = batch.refused.last() {
             self.unnoted.0 += batch.refused.len() as u32;
-            self.unnoted.1 = naming(batch, last);
+            self.unnoted.1 = batch.refusal(last);
         }
         if batch.rows > 0 {
             let (sink, source) = self.defined()?;
@@ -168,15 +181,8 @@ impl<'a> Storing<'a> {
     }
 
     fn name_refused(&mut self, batch: &InputBatch, refused: &[(u64, String)]) {
-        for row in refused {
-            self.named += 1;
-            if self.named <= NAMED_MAX {
-                self.say(&naming(batch, row));
-            } else if self.named == NAMED_MAX + 1 {
-                self.say(&format!(
-                    "more than {NAMED_MAX} rows are refused; the others are only counted"
-                ));
-            }
+        for sentence in self.refusals.sentences(batch, refused) {
+            self.say(&sentence);
         }
     }
 
@@ -187,10 +193,15 @@ impl<'a> Storing<'a> {
     /// Makes durable what was stored, and counts all rows, also where the load failed on the way.
     pub(super) fn finish(mut self, outcome: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
         self.bar.finish_and_clear();
-        let (Finished { counts, reason }, closed) = match self.sink.take() {
+        let (finished, closed) = match self.sink.take() {
             Some(sink) => sink.finish(),
             None => (Finished::default(), Ok(())),
         };
+        let Finished {
+            counts,
+            unconfirmed,
+            reason,
+        } = finished;
         if counts.refused > 0 {
             eprintln!(
                 "ingestd: the daemon refused {}; the last one: {reason}",
@@ -209,8 +220,21 @@ impl<'a> Storing<'a> {
                 None => self.say(&format!("{why}: source '{name}' is not created")),
             }
         }
+        let unknown = match unconfirmed {
+            0 => String::new(),
+            rows => {
+                let dir = self.dir.display();
+                eprintln!(
+                    "ingestd: {} unconfirmed: the daemon ended before it could count them, and may have stored some; start it again with \
+                     'ingestd run {dir}', compare with source '{}', then load what it does not have",
+                    counted(rows, "row"),
+                    self.name
+                );
+                format!(" unconfirmed={rows}")
+            }
+        };
         say(format_args!(
-            "received={} stored={} refused={refused} dropped={}",
+            "received={} stored={} refused={refused} dropped={}{unknown}",
             self.refused + counts.received,
             counts.stored,
             counts.dropped
@@ -244,14 +268,6 @@ fn added_fields(known: Option<&SourceDef>, def: &SourceDef) -> Vec<String> {
         )
     };
     added.map(note).collect()
-}
-
-/// One sentence about a row that is refused.
-fn naming(batch: &InputBatch, (row, reason): &(u64, String)) -> String {
-    let InputBatch {
-        input, row_noun, ..
-    } = batch;
-    format!("{row_noun} {row} of {input} is refused: {reason}")
 }
 
 fn progress_bar() -> ProgressBar {

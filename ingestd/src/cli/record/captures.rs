@@ -144,7 +144,7 @@ impl What {
     }
 
     /// Checks and prepares all that it needs, and changes no directory.
-    pub(super) fn open(self, until: &Until) -> anyhow::Result<Box<dyn Capture>> {
+    pub(super) fn open(self, dir: &Path, until: &Until) -> anyhow::Result<Box<dyn Capture>> {
         match self {
             What::Syscalls {
                 pids,
@@ -176,7 +176,7 @@ impl What {
                     Format::Lines => OutputFormat::Lines,
                     Format::Json => OutputFormat::Json,
                 };
-                command(&program, format, source, until)
+                command(&program, format, source, dir, until)
             }
             What::Packets {
                 interface,

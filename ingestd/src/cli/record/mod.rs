@@ -86,7 +86,7 @@ impl Args {
         let until = Until::new(&interrupted, whole.seconds);
         let captures = whats
             .into_iter()
-            .map(|what| what.open(&until))
+            .map(|what| what.open(&self.dir, &until))
             .collect::<anyhow::Result<Vec<_>>>()?;
         Recording::check(&captures)?;
         let daemon = if runs {

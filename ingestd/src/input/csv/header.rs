@@ -1,14 +1,12 @@
 //! The first row of CSV: the names of the columns, or values of columns without names.
 
-use std::collections::HashSet;
-
 use anyhow::{bail, ensure};
 use loom_engine::schema::FieldType;
 use memchr::{memchr, memchr2};
 
 use super::super::ROW_BYTES_MAX;
 use super::super::blocks::Blocks;
-use super::super::columns::field_name;
+use super::super::naming::field_name;
 use super::super::plan::LoadOptions;
 use super::super::text::Sample;
 use super::delimiter;
@@ -170,28 +168,4 @@ fn has_carriage_returns_only(data: &[u8]) -> bool {
     let first = memchr2(b'\r', b'\n', data);
     let within = first.is_some_and(|first| first + 1 < data.len());
     within && memchr(b'\n', data).is_none()
-}
-
-/// Gives a name that an earlier column has, in any case, a number, as DuckDB does: `a`, `a_1`. Returns notes about it.
-pub(super) fn number_repeated(names: &mut [String]) -> Vec<String> {
-    let mut taken: HashSet<String> = names.iter().map(|name| name.to_lowercase()).collect();
-    let mut seen = HashSet::new();
-    let mut notes = Vec::new();
-    for name in names {
-        if seen.insert(name.to_lowercase()) {
-            continue;
-        }
-        let mut number = 1;
-        let mut renamed = format!("{name}_{number}");
-        while !taken.insert(renamed.to_lowercase()) {
-            number += 1;
-            renamed = format!("{name}_{number}");
-        }
-        seen.insert(renamed.to_lowercase());
-        notes.push(format!(
-            "two columns are named '{name}'; the later one is read as '{renamed}'"
-        ));
-        *name = renamed;
-    }
-    notes
 }

@@ -21,7 +21,7 @@ use super::text::Sample;
 use super::text_rows::{
     Sampled, Step, TextFormat, TextReader, first_line, inferred, sample, unended,
 };
-use header::{FirstRow, number_repeated};
+use header::FirstRow;
 use row::{Found, Span, find};
 
 use crate::counted;
@@ -136,10 +136,8 @@ impl Csv {
         let names = match header {
             false => first.names_by_place(blocks, options)?,
             true => {
-                let mut names = first.cells.clone();
-                self.notes.extend(number_repeated(&mut names));
                 blocks.consume(first.bytes);
-                names
+                first.cells.clone()
             }
         };
         let text = |name: &String| Column::new(name, FieldType::Utf8, true);
@@ -497,6 +495,21 @@ mod tests {
     }
 
     #[test]
+    fn a_header_of_several_lines_names_fields_without_line_breaks() {
+        let text = "\"price\r\n(USD)\",n\n1,2\n";
+        let first = csv(text);
+        assert_eq!(first.fields(), ["price (USD) i64?", "n i64?"]);
+        assert_eq!(first.notes.len(), 1, "{:?}", first.notes);
+        let known = LoadOptions {
+            declared: Some(first.def),
+            ..options()
+        };
+        let again = load(text.as_bytes(), Format::Csv, known);
+        assert_eq!(again.lines(), ["1|2"]);
+        assert!(again.notes.is_empty(), "{:?}", again.notes);
+    }
+
+    #[test]
     fn columns_of_one_name_get_numbers() {
         let loaded = csv("a,A,a,a_1,b\n1,2,3,4,5\n");
         assert_eq!(
@@ -504,6 +517,28 @@ mod tests {
             ["a i64?", "A_2 i64?", "a_3 i64?", "a_1 i64?", "b i64?"]
         );
         assert_eq!(loaded.lines(), ["1|2|3|4|5"]);
+    }
+
+    #[test]
+    fn columns_that_differ_in_case_only_keep_their_fields_in_whatever_order_a_later_file_has_them()
+    {
+        let fields = ["a", "A_1"].map(|name| {
+            format!("[[source.field]]\nname = \"{name}\"\ntype = \"i64\"\nnullable = true\n")
+        });
+        for add_fields in [false, true] {
+            let lines = |text: &str| {
+                let options = LoadOptions {
+                    add_fields,
+                    ..declared(&fields.concat())
+                };
+                let loaded = load(text.as_bytes(), Format::Csv, options);
+                assert_eq!(loaded.fields(), ["a i64?", "A_1 i64?"]);
+                loaded.lines()
+            };
+            assert_eq!(lines("a,A\n1,2\n"), ["1|2"]);
+            assert_eq!(lines("A,a\n2,1\n"), ["1|2"]);
+            assert_eq!(lines("A\n2\n"), ["-|2"]);
+        }
     }
 
     #[test]

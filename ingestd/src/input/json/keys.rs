@@ -12,10 +12,11 @@ use serde_json::value::RawValue;
 use super::super::ROW_BYTES_MAX;
 use super::super::blocks::Blocks;
 use super::super::columns::Column;
+use super::super::naming::shown;
 use super::super::text::Sample;
 use super::super::text_rows::{Sampled, Step, inferred, sample};
 use super::KEYS_MAX;
-use super::object::{Names, Unread, Values, parse_object};
+use super::object::{Names, Unread, Values, name_of, parse_object};
 use super::shape::Objects;
 
 /// Objects with more keys stay JSON.
@@ -148,7 +149,7 @@ impl Names for Keys {
         let outer = parent.and_then(|parent| self.samples.get(parent));
         let name = outer.map(|outer| format!("{}.{key}", outer.name));
         let depth = outer.map_or(0, |outer| outer.depth + 1);
-        let name = name.as_deref().unwrap_or(key);
+        let name = name.as_deref().unwrap_or(name_of(key));
         if let Some(number) = self.numbers.get(name) {
             if let Some(sample) = self.samples.get_mut(*number) {
                 sample.at_top |= parent.is_none();
@@ -165,6 +166,7 @@ impl Names for Keys {
             outer: parent,
             depth,
             at_top: parent.is_none(),
+            is_empty: parent.is_none() && key.is_empty(),
             ..KeySample::new(name)
         });
         Some(number)
@@ -188,6 +190,8 @@ struct KeySample {
     depth: usize,
     /// It is a key of a row too, under this name.
     at_top: bool,
+    /// The key itself is empty, at the top of a row.
+    is_empty: bool,
     /// Numbers and booleans.
     bare: Sample,
     strings: Sample,
@@ -204,6 +208,7 @@ impl KeySample {
             outer: None,
             depth: 0,
             at_top: false,
+            is_empty: false,
             bare: Sample::new(),
             strings: Sample::new(),
             arrays: 0,
@@ -240,11 +245,13 @@ impl KeySample {
         };
         let mut column = Column::new(&self.name, ty.unwrap_or(FieldType::Json), true);
         column.is_blank = self.nulls == self.rows;
+        let name = shown(&self.name);
         if ty.is_none() {
-            let name = &self.name;
             column.note = Some(format!(
                 "key '{name}' becomes json: no field type keeps its values"
             ));
+        } else if self.is_empty {
+            column.note = Some(format!("key '' becomes field '{name}': it is empty"));
         }
         column
     }

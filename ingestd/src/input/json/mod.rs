@@ -16,7 +16,8 @@ use serde_json::value::RawValue;
 
 use super::Wanted;
 use super::blocks::Blocks;
-use super::columns::{Column, field_name, field_names};
+use super::columns::Column;
+use super::naming::{field_name, field_names};
 use super::plan::LoadOptions;
 use super::text_rows::{Step, TextFormat, TextReader};
 use keys::infer;
@@ -219,6 +220,42 @@ mod tests {
             assert_eq!(lines(&["a", "A_1"], "{\"A\":2,\"a\":1}"), ["1|2"]);
             assert_eq!(lines(&["a"], "{\"A\":5}"), ["5"]);
             assert_eq!(lines(&["a", "a_1"], "{\"A\":5}"), ["5|-"]);
+        }
+    }
+
+    #[test]
+    fn keys_that_no_field_may_be_called_fill_a_field_of_a_cleaned_name_in_every_file() {
+        let long = "k".repeat(300);
+        let text = format!("{{\"\":1,\"a\\nb\":2,\"{long}\":3,\"c\":4}}");
+        let first = json(&text);
+        let cut = &long[..255];
+        assert_eq!(
+            first.fields(),
+            ["_ i64?", "a b i64?", &format!("{cut} i64?"), "c i64?"]
+        );
+        assert_eq!(first.lines(), ["1|2|3|4"]);
+        let said = [
+            "key '' becomes field '_': it is empty",
+            "column 'a\\nb' becomes field 'a b': the name holds a control character",
+            "…': the name is longer than 255 bytes",
+        ];
+        for words in said {
+            let notes: Vec<_> = first
+                .notes
+                .iter()
+                .filter(|note| note.contains(words))
+                .collect();
+            assert_eq!(notes.len(), 1, "{words}: {:?}", first.notes);
+        }
+        for add_fields in [false, true] {
+            let known = LoadOptions {
+                declared: Some(first.def.clone()),
+                add_fields,
+                ..options()
+            };
+            let again = load(text.as_bytes(), Format::Json, known);
+            assert_eq!(again.lines(), ["1|2|3|4"]);
+            assert!(again.notes.is_empty(), "{:?}", again.notes);
         }
     }
 

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::super::columns::{Column, field_name};
+use super::super::columns::Column;
+use super::super::naming::{field_name, numbered, shown};
 use super::KEYS_MAX;
-use super::object::{Names, Values};
+use super::object::{Names, Values, name_of};
 use crate::counted;
 
 /// How many keys are named, as they come and in the count at the end.
@@ -13,6 +14,8 @@ const LISTED_MAX: usize = 10;
 /// The names of an input whose columns are known. The first numbers are those of the columns.
 pub(super) struct KnownNames {
     numbers: HashMap<String, usize>,
+    /// The number behind the last one that was found: most objects have their keys in one order.
+    next: usize,
     names: Vec<Name>,
     columns: usize,
     /// Keys that are left out and not noted yet, and how many were.
@@ -35,6 +38,7 @@ impl KnownNames {
     pub(super) fn new(columns: &[Column]) -> KnownNames {
         let mut known = KnownNames {
             numbers: HashMap::new(),
+            next: 0,
             names: Vec::new(),
             columns: columns.len(),
             unnoted: Vec::new(),
@@ -63,10 +67,11 @@ impl KnownNames {
     /// The column of a key that none is named after: the field that it became, since its name was reserved or taken, or one in another case.
     fn column_of(&self, key: &str) -> Option<usize> {
         let columns = || self.names.iter().take(self.columns);
-        let named = |name: &str| columns().position(|column| column.text == name);
+        let texts = || columns().map(|column| column.text.as_str());
+        let named = |name: &str| texts().position(|column| column == name);
         let lower = key.to_lowercase();
-        let in_case = columns().position(|column| column.text.to_lowercase() == lower);
-        let became = in_case.and_then(|_| named(&format!("{key}_1")));
+        let in_case = texts().position(|column| column.to_lowercase() == lower);
+        let became = in_case.and_then(|_| named(numbered(key, texts())?));
         named(&field_name(key)).or(became).or(in_case)
     }
 
@@ -106,7 +111,7 @@ impl KnownNames {
         for number in numbers {
             self.noted += 1;
             if self.noted <= LISTED_MAX {
-                let key = self.text(number);
+                let key = shown(self.text(number));
                 notes.push(format!(
                     "key '{key}' is left out: the source has no such field"
                 ));
@@ -128,7 +133,7 @@ impl KnownNames {
         let values = listed_values + self.beyond;
         let listed = names.iter().take(LISTED_MAX);
         let mut listed: Vec<String> = listed
-            .map(|name| format!("{} of key '{}'", name.left_out, name.text))
+            .map(|name| format!("{} of key '{}'", name.left_out, shown(&name.text)))
             .collect();
         if names.len() > LISTED_MAX {
             listed.push(format!("others of {} more keys", names.len() - LISTED_MAX));
@@ -149,7 +154,7 @@ impl KnownNames {
 impl Names for KnownNames {
     fn number(&mut self, parent: Option<usize>, key: &str) -> Option<usize> {
         let name = match parent.and_then(|parent| self.names.get(parent)) {
-            None => key,
+            None => name_of(key),
             Some(outer) => {
                 self.scratch.clear();
                 self.scratch.push_str(&outer.text);
@@ -158,8 +163,16 @@ impl Names for KnownNames {
                 &self.scratch
             }
         };
-        if let Some(number) = self.numbers.get(name) {
-            return Some(*number);
+        let is_next = self
+            .names
+            .get(self.next)
+            .is_some_and(|next| next.text == name);
+        if let Some(number) = match is_next {
+            true => Some(self.next),
+            false => self.numbers.get(name).copied(),
+        } {
+            self.next = number + 1;
+            return Some(number);
         }
         if self.numbers.len() >= KEYS_MAX {
             return None;

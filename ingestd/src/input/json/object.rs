@@ -62,6 +62,11 @@ pub(super) trait Names {
     fn text(&self, number: usize) -> &str;
 }
 
+/// The name of a key at the top of a row. No field has an empty one.
+pub(super) fn name_of(key: &str) -> &str {
+    if key.is_empty() { "_" } else { key }
+}
+
 /// Parses an object. Of what is not read, `values` means nothing.
 pub(super) fn parse_object<'a>(
     text: &'a [u8],

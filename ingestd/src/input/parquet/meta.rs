@@ -6,7 +6,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
-use arrow::datatypes::FieldRef;
+use arrow::datatypes::{DataType, FieldRef, IntervalUnit};
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::file::metadata::{
     ColumnChunkMetaData, FileMetaData, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData,
@@ -91,7 +91,16 @@ pub(super) fn columns(loaded: &ArrowReaderMetadata) -> Vec<Column> {
     let column = |(root, field): (usize, &FieldRef)| {
         let extremes = only_leaf(meta, root).and_then(|leaf| extremes(meta, leaf));
         let digits = extremes.map(|values| values.map(digits).into_iter().max().unwrap_or(0));
-        Column::of_arrow(field.name(), field.data_type(), field.is_nullable(), digits)
+        let mut column =
+            Column::of_arrow(field.name(), field.data_type(), field.is_nullable(), digits);
+        if *field.data_type() == DataType::Interval(IntervalUnit::DayTime) {
+            // The library gives the days and milliseconds of an INTERVAL, or its months, and never both.
+            column.note = Some(format!(
+                "column '{}' of type INTERVAL becomes json without its months; if it has some, convert it with DuckDB first",
+                field.name()
+            ));
+        }
+        column
     };
     fields.map(column).collect()
 }

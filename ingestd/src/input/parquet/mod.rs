@@ -183,10 +183,10 @@ mod tests {
     use arrow::array::{
         Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, DictionaryArray,
         FixedSizeBinaryArray, Float32Array, Float64Array, Int8Array, Int32Array, Int64Array,
-        ListArray, NullArray, RecordBatch, StringArray, StringViewArray, StructArray,
-        TimestampMicrosecondArray, TimestampSecondArray, UInt64Array,
+        IntervalDayTimeArray, ListArray, NullArray, RecordBatch, StringArray, StringViewArray,
+        StructArray, TimestampMicrosecondArray, TimestampSecondArray, UInt64Array,
     };
-    use arrow::datatypes::{Field, Int32Type, Int64Type};
+    use arrow::datatypes::{Field, Int32Type, Int64Type, IntervalDayTime};
     use parquet::arrow::ArrowWriter;
     use parquet::file::properties::WriterProperties;
 
@@ -213,6 +213,16 @@ mod tests {
 
     fn loaded(columns: Vec<(&str, ArrayRef)>, options: LoadOptions) -> Loaded {
         load(&parquet(columns), Format::Parquet, options)
+    }
+
+    #[test]
+    fn an_interval_is_a_string_and_a_note_says_what_it_is_without() {
+        let day = IntervalDayTime::new(2, 3000);
+        let column: ArrayRef = Arc::new(IntervalDayTimeArray::from(vec![day]));
+        let loaded = loaded(vec![("iv", column)], options());
+        assert_eq!(loaded.lines(), ["\"2 days 3.000 secs\""]);
+        let note = "column 'iv' of type INTERVAL becomes json without its months; if it has some, convert it with DuckDB first";
+        assert_eq!(loaded.notes, [note]);
     }
 
     #[test]
