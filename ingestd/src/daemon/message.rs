@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use flume::{Receiver, Sender, bounded};
 
 use super::buffer::{Buffer, Home};
 use super::peer::Peer;

@@ -52,6 +52,11 @@ pub trait Capture: Send {
         None
     }
 
+    /// Records from now on: what happens after it returns is taken, at the latest by `run`.
+    fn begin(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+
     /// Records until `stop` is set, or nothing more can come.
     fn run(self: Box<Self>, outlet: &Outlet, stop: &AtomicBool) -> anyhow::Result<Ending>;
 }
@@ -117,7 +122,7 @@ impl Recording {
         Ok(())
     }
 
-    /// Defines the sources and starts the captures. A daemon must run on `dir`.
+    /// Defines the sources and starts the captures: what happens after it returns is recorded. A daemon must run on `dir`.
     pub fn start(dir: &Path, captures: Vec<Box<dyn Capture>>) -> anyhow::Result<Recording> {
         let sources: Vec<_> = captures.iter().map(|capture| capture.source()).collect();
         let ids = define(dir, &sources)?;
@@ -126,12 +131,13 @@ impl Recording {
             captures: Vec::new(),
             stop: Arc::clone(&stop),
         };
-        for (capture, id) in captures.into_iter().zip(ids) {
+        for (mut capture, id) in captures.into_iter().zip(ids) {
             let source = capture.source().name.clone();
             let tally = Arc::new(Tally::default());
             let client = connect(dir, &source)?;
             let outlet = Outlet::new(client, id, &source, Arc::clone(&tally));
             let stop = Arc::clone(&stop);
+            capture.begin()?;
             let thread = std::thread::Builder::new()
                 .name("loom-record".to_owned())
                 .spawn(move || run(capture, &outlet, &stop))
@@ -223,6 +229,16 @@ fn run(capture: Box<dyn Capture>, outlet: &Outlet, stop: &AtomicBool) -> Ended {
         }
     }
     (ending, counts)
+}
+
+/// What the kernel lists in one of its folders, for messages.
+fn names_in(folder: &str) -> String {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names.join(", ")
 }
 
 /// Connects to the daemon of the directory as the recorder of a source.

@@ -40,6 +40,19 @@ impl Outlet {
         Ok(())
     }
 
+    /// Hands over a batch that is worth a frame of its own, without waiting for more.
+    pub(super) fn push_at_once(
+        &self,
+        shape: Shape,
+        payloads: &[u8],
+        records: u64,
+    ) -> anyhow::Result<()> {
+        let sent = self.client.send_batch(self.source, shape, payloads);
+        self.or_fail(sent)?;
+        self.tally.add(records);
+        Ok(())
+    }
+
     /// Enters records in the ledger that were lost before they reached Loom, with own times in `span`.
     pub(super) fn lost(&self, records: u64, span: TimeRange, why: &str) -> anyhow::Result<()> {
         if records > 0 {

@@ -26,7 +26,9 @@ use screen::Screen;
 /// Record what the kernel, the network and a program emit
 ///
 /// Records into the daemon that runs on DIR; without one, record is the daemon until it ends. Several captures, with '+' between them, run at
-/// once. Ctrl-C ends the recording.
+/// once. Ctrl-C or SIGTERM ends the recording, and what was taken is stored; a second one ends the process at once.
+///
+/// The line 'recording into' on standard error says that everything from then on is recorded.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Captures:
