@@ -1,6 +1,6 @@
 """What recording costs the program that is recorded: the throughput of Redis and RocksDB, beside a raw file by the same probes.
 
-    sudo .venv/bin/python tests/cases/probe_effect.py [--rounds 30] [--seconds 2]
+    sudo .venv/bin/python tests/cases/probe_effect.py [--rounds 25] [--seconds 2]
 
 Each round runs the load four times, in another order each: nothing records it; its events go to a raw file; to Loom; to Loom with queries
 every second. Runs are short and rounds many, since a round's runs are compared with each other, and a machine changes its pace in minutes.
@@ -37,7 +37,7 @@ QUERIES = """
 def run() -> None:
     """Measure both programs."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--seconds", type=float, default=2, help="of each run")
     options = parser.parse_args()
     scene.require({"redis-server": "redis-server", "redis-benchmark": "redis-tools", "db_bench": "rocksdb-tools"})
@@ -110,8 +110,8 @@ def cpu_time(process: subprocess.Popen, recorded: Recorded) -> Iterator[None]:
     """Take the CPU time of a recorder while the block runs."""
 
     def spent_ns() -> float:
-        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) * 1e9 / os.sysconf("SC_CLK_TCK")
+        threads = Path(f"/proc/{process.pid}/task").glob("*/schedstat")
+        return sum(int(thread.read_text().split()[0]) for thread in threads)
 
     before = spent_ns()
     yield

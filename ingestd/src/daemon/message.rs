@@ -9,7 +9,7 @@ use super::buffer::{Buffer, Home};
 use super::peer::Peer;
 use super::recorder::Recorder;
 
-/// Messages under way at a time. Each connection has its buffers and one call among them, each ring its buffers.
+/// Messages under way at a time. Each connection has its buffers and one call among them, each ring and inlet its buffers.
 const INBOX_MESSAGES: usize = 1024;
 
 pub(super) enum Message {

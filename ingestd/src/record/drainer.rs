@@ -18,7 +18,6 @@ use super::Capture;
 use super::kernel_losses::{KernelLoss, KernelLosses};
 use super::outlet::Outlet;
 use super::tally::Ending;
-use crate::protocol::Shape;
 use crate::{counted, quoted, wall_clock};
 
 /// Batches of `BATCH_BYTES` that wait to be stored: 256 MiB.
@@ -112,9 +111,6 @@ fn drain(
     outlet: &Outlet,
     stop: &AtomicBool,
 ) -> anyhow::Result<Ending> {
-    let shape = Shape::Fixed {
-        record_bytes: kind.payload_bytes,
-    };
     let (sender, queue) = bounded(QUEUE_BATCHES);
     let (last, handed_over) = thread::scope(|scope| {
         let drainer = thread::Builder::new()
@@ -122,10 +118,7 @@ fn drain(
             .spawn_scoped(scope, move || empty(probe, losses, kind, &sender, stop))
             .context("cannot start a thread")?;
         let handed_over = queue.iter().try_for_each(|drained| match drained {
-            Drained::Batch(batch) => {
-                let records = batch.len() / usize::from(kind.payload_bytes);
-                outlet.push_at_once(shape, &batch, records as u64)
-            }
+            Drained::Batch(batch) => outlet.push_at_once(kind.payload_bytes, &batch),
             Drained::Lost(loss) => {
                 outlet.lost(loss.records, loss.span, "the kernel had no room for them")
             }

@@ -1,26 +1,37 @@
 //! The way of one capture into its source: a connection to the daemon, and the tally of what went there.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use anyhow::Context;
 use loom_engine::{SourceId, TimeRange};
 
 use super::tally::Tally;
-use crate::client::{Client, ClientError};
+use crate::client::Client;
+use crate::daemon::Inlet;
 use crate::protocol::{Counts, Shape};
 
 /// Takes the payloads of one source.
 pub struct Outlet {
     client: Client,
+    /// The shorter way for batches, if this process is the daemon.
+    inlet: Option<RefCell<Inlet>>,
     source: SourceId,
     name: String,
     tally: Arc<Tally>,
 }
 
 impl Outlet {
-    pub(super) fn new(client: Client, source: SourceId, name: &str, tally: Arc<Tally>) -> Outlet {
+    pub(super) fn new(
+        client: Client,
+        inlet: Option<Inlet>,
+        source: SourceId,
+        name: &str,
+        tally: Arc<Tally>,
+    ) -> Outlet {
         Outlet {
             client,
+            inlet: inlet.map(RefCell::new),
             source,
             name: name.to_owned(),
             tally,
@@ -40,16 +51,20 @@ impl Outlet {
         Ok(())
     }
 
-    /// Hands over a batch that is worth a frame of its own, without waiting for more.
-    pub(super) fn push_at_once(
-        &self,
-        shape: Shape,
-        payloads: &[u8],
-        records: u64,
-    ) -> anyhow::Result<()> {
-        let sent = self.client.send_batch(self.source, shape, payloads);
-        self.or_fail(sent)?;
-        self.tally.add(records);
+    /// Hands over a batch of payloads of one size, without waiting for more.
+    pub(super) fn push_at_once(&self, record_bytes: u16, payloads: &[u8]) -> anyhow::Result<()> {
+        match &self.inlet {
+            Some(inlet) => {
+                let pushed = inlet.borrow_mut().push(self.source, record_bytes, payloads);
+                self.or_fail(pushed)?;
+            }
+            None => {
+                let shape = Shape::Fixed { record_bytes };
+                self.or_fail(self.client.send_batch(self.source, shape, payloads))?;
+            }
+        }
+        self.tally
+            .add((payloads.len() / usize::from(record_bytes)) as u64);
         Ok(())
     }
 
@@ -72,13 +87,20 @@ impl Outlet {
     }
 
     /// Returns when all of it is durable.
-    pub(super) fn finish(&self) -> anyhow::Result<Counts> {
-        let synced = self.client.sync_durable();
-        Ok(self.or_fail(synced)?.counts)
+    pub(super) fn finish(mut self) -> anyhow::Result<Counts> {
+        let mut counts = Counts::default();
+        if let Some(inlet) = self.inlet.take() {
+            counts = self.or_fail(inlet.into_inner().finish())?;
+        }
+        counts.add(self.or_fail(self.client.sync_durable())?.counts);
+        Ok(counts)
     }
 
     /// A connection that failed ends the recording.
-    fn or_fail<T>(&self, result: Result<T, ClientError>) -> anyhow::Result<T> {
+    fn or_fail<T, E>(&self, result: Result<T, E>) -> anyhow::Result<T>
+    where
+        Result<T, E>: Context<T, E>,
+    {
         if result.is_err() {
             self.tally.fail();
         }

@@ -97,6 +97,8 @@ fn what_happens_after_the_line_that_says_recording_is_recorded() {
     let output = interrupt(child);
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(scene.payloads("syscall").len(), 1000);
+    let counts = "source=syscall received=1000 stored=1000 refused=0 dropped=0 kernel_lost=0";
+    assert!(stdout(&output).contains(counts), "{}", stdout(&output));
 }
 
 #[test]
