@@ -60,16 +60,7 @@ def by_loom(place: Path, program: list[object]) -> tuple[dict, int]:
     """Record as a user does; what the program did, and how many calls Loom has."""
     directory = place / "calls.loom"
     with scene.waiting(*program) as process:
-        filters = ["--pid", process.pid, "--syscall", "getppid", "--syscall", "write"]
-        with scene.recording(directory, "syscalls", *filters, records_min=0) as record:
-            # The capture has begun once it has an answer of the program.
-            def is_seen() -> bool:
-                process.stdin.write("\n")
-                process.stdin.flush()
-                holds(process.stdout.readline() == "ready\n", "the program did not answer")
-                return scene.records(directory, "syscall") > 0
-
-            scene.until(is_seen, "a recorded call")
+        with scene.recording(directory, "syscalls", "--pid", process.pid, "--syscall", "getppid") as record:
             done = scene.result(process)
             scene.recorded(record)
     with scene.connect() as db:

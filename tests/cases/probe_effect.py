@@ -1,14 +1,17 @@
 """What recording costs the program that is recorded: the throughput of Redis and RocksDB, beside a raw file by the same probes.
 
-    sudo .venv/bin/python tests/cases/probe_effect.py [--rounds 7] [--seconds 10]
+    sudo .venv/bin/python tests/cases/probe_effect.py [--rounds 25] [--seconds 2]
 
 Each round runs the load four times, in another order each: nothing records it; its events go to a raw file; to Loom; to Loom with queries
-every second. Prints a table in Markdown: medians (least to greatest), and what each costs.
+every second. Runs are short and rounds many, since a round's runs are compared with each other, and a machine changes its pace in minutes.
+Prints a table in Markdown: medians (least to greatest). Of the cost beyond the raw file, the median of the rounds' differences with its
+interval of 95 % confidence, by the ranks of the differences, so that a round that something disturbed counts as one.
 """
 
 import argparse
 import contextlib
 import dataclasses
+import math
 import os
 import re
 import statistics
@@ -34,8 +37,8 @@ QUERIES = """
 def run() -> None:
     """Measure both programs."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=10, help="of each run")
+    parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--seconds", type=float, default=2, help="of each run")
     options = parser.parse_args()
     scene.require({"redis-server": "redis-server", "redis-benchmark": "redis-tools", "db_bench": "rocksdb-tools"})
     columns = [
@@ -43,7 +46,7 @@ def run() -> None:
         "recorded by",
         "operations a second",
         "cost",
-        "cost beyond the raw file",
+        "cost beyond the raw file (95 % confidence)",
         "events a run",
         "recorder's CPU an event",
     ]
@@ -107,8 +110,8 @@ def cpu_time(process: subprocess.Popen, recorded: Recorded) -> Iterator[None]:
     """Take the CPU time of a recorder while the block runs."""
 
     def spent_ns() -> float:
-        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) * 1e9 / os.sysconf("SC_CLK_TCK")
+        threads = Path(f"/proc/{process.pid}/task").glob("*/schedstat")
+        return sum(int(thread.read_text().split()[0]) for thread in threads)
 
     before = spent_ns()
     yield
@@ -121,10 +124,14 @@ def measure(name: str, load: Callable[[float], float], filters: list[str], more:
     rates: dict[str, list[float]] = {way: [] for way in WAYS}
     done: dict[str, list[Recorded]] = {way: [] for way in WAYS}
     for turn in range(options.rounds):
-        for way in WAYS[turn % len(WAYS) :] + WAYS[: turn % len(WAYS)]:
+        order = WAYS[turn % len(WAYS) :] + WAYS[: turn % len(WAYS)]
+        # Every other time backwards, so that none has always the same one before it.
+        for way in order if turn // len(WAYS) % 2 == 0 else order[::-1]:
             with tempfile.TemporaryDirectory(prefix="loom-case-", dir=".") as place, recorder(way, Path(place), filters, more) as recorded:
                 rates[way].append(load(options.seconds))
             done[way].append(recorded)
+            # What a run has left to be written is not paid by the next.
+            os.sync()
             print(f"{name}, round {turn + 1}, {way}: {rates[way][-1]:,.0f} a second, {recorded.events:,} events", file=sys.stderr)
     # A round's runs are close in time, so each is compared with its own round's.
     for way in WAYS:
@@ -135,8 +142,19 @@ def measure(name: str, load: Callable[[float], float], filters: list[str], more:
             cells[5] = f"{statistics.median(one.events for one in done[way]):,.0f}"
             cells[6] = spread([one.cpu_ns / one.events for one in done[way]], "{:.0f}", " ns")
         if way.startswith("Loom"):
-            cells[4] = spread([100 * (raw - rate) / free for rate, raw, free in rounds], "{:.1f}", " points")
+            cells[4] = interval([100 * (raw - rate) / free for rate, raw, free in rounds])
         print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def interval(points: list[float]) -> str:
+    """Write a median with its interval of 95 % confidence: between the k-th least and the k-th greatest of n figures."""
+    ordered, n = sorted(points), len(points)
+    # A median lies below the k-th least with the chance that fewer than k of n coins show heads.
+    below = [sum(math.comb(n, heads) for heads in range(k)) / 2**n for k in range(n)]
+    k = max(k for k in range(n) if below[k] <= 0.025)
+    if k == 0:
+        return f"{statistics.median(points):.1f} points (six rounds or more give an interval)"
+    return f"{statistics.median(points):.1f} points ({ordered[k - 1]:.1f} to {ordered[-k]:.1f})"
 
 
 def spread(figures: list[float], form: str, unit: str = "") -> str:
@@ -161,7 +179,7 @@ def recorder(way: str, place: Path, filters: list[str], more: list[str]) -> Iter
     else:
         directory = place / "program.loom"
         captures = ["syscalls", *filters, *[word for one in more for word in ("+", one)]]
-        with scene.recording(directory, *captures, records_min=0) as record:
+        with scene.recording(directory, *captures) as record:
             with cpu_time(record, recorded), queries(directory) if "queries" in way else contextlib.nullcontext():
                 yield recorded
             scene.recorded(record)

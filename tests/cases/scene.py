@@ -107,12 +107,12 @@ def daemon(directory: Path, config: str = CONFIG) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def recording(directory: Path, *captures: object, records_min: int = 1) -> Iterator[subprocess.Popen]:
-    """Record, from when there are so many records of system calls, or the source is there; `recorded` ends it."""
+def recording(directory: Path, *captures: object) -> Iterator[subprocess.Popen]:
+    """Record: what happens in the block is recorded; `recorded` ends it."""
     command = [INGESTD, "record", directory, *captures]
     with started(command, signal.SIGINT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        until(lambda: process.poll() is not None or records(directory, "syscall") >= records_min, "recorded system calls")
-        holds(process.poll() is None, f"ingestd record ended with {process.returncode}")
+        line = process.stderr.readline()
+        holds("recording into" in line, f"ingestd record did not begin: {line}{'' if process.poll() is None else process.stderr.read()}")
         yield process
 
 

@@ -23,6 +23,6 @@ pub use counts::Counts;
 pub use error::ProbeError;
 pub use pagecache::Pagecache;
 pub use priority::real_time;
-pub use probe::Probe;
+pub use probe::{BATCH_BYTES, Probe, TICK};
 pub use starter::end_with_starter;
 pub use syscalls::{NAME_BYTES_MAX, NUMBER_UNKNOWN, Syscalls, number_of, numbers};

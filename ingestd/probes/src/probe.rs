@@ -17,6 +17,10 @@ use crate::counts::{COUNTERS, Counts};
 use crate::namespace::namespace;
 use crate::{Clock, ProbeError};
 
+/// How often a ring is to be drained. Each time wakes the threads behind it, which costs as much as many records do.
+pub const TICK: Duration = Duration::from_millis(20);
+/// The most that is taken from a ring at once.
+pub const BATCH_BYTES: usize = 256 << 10;
 /// How long records that programs were writing when they were detached are waited for.
 const LAST_RECORDS: Duration = Duration::from_secs(1);
 
@@ -93,12 +97,16 @@ impl Probe {
         Ok(self.armed.set(0, 1, 0)?)
     }
 
-    /// Appends the payloads of records that wait, with their times mapped, until there are none or `bytes_max` are full. Returns how many.
-    pub fn drain(&mut self, clock: Clock, out: &mut Vec<u8>, bytes_max: usize) -> u64 {
-        let before = self.drained;
-        while out.len() + self.payload_bytes <= bytes_max
-            && let Some(item) = self.ring.next()
-        {
+    /// Takes the payloads of records that wait, with their times mapped, until `batch` is full. Returns whether none is left.
+    pub fn drain(&mut self, clock: Clock, batch: &mut Vec<u8>) -> bool {
+        self.take(clock, batch, BATCH_BYTES)
+    }
+
+    fn take(&mut self, clock: Clock, out: &mut Vec<u8>, bytes_max: usize) -> bool {
+        while out.len() + self.payload_bytes <= bytes_max {
+            let Some(item) = self.ring.next() else {
+                return true;
+            };
             let (at, rest) = item
                 .get(..self.payload_bytes)
                 .and_then(|payload| payload.split_first_chunk())
@@ -108,7 +116,7 @@ impl Probe {
             out.extend_from_slice(rest);
             self.drained += 1;
         }
-        self.drained - before
+        false
     }
 
     /// Detaches the programs, and drains what they wrote by then.
@@ -118,7 +126,7 @@ impl Probe {
         // A program that was running on another CPU may still hold room that it has not written.
         let until = Instant::now() + LAST_RECORDS;
         loop {
-            self.drain(clock, out, usize::MAX);
+            self.take(clock, out, usize::MAX);
             let counts = self.counts()?;
             if self.drained == counts.emitted || Instant::now() > until {
                 return Ok(counts);

@@ -93,9 +93,11 @@ fn record(mut probe: Probe, mut program: Child) -> (Vec<Vec<u8>>, Counts, u64) {
     let clock = Clock::take();
     let mut bytes = Vec::new();
     while program.try_wait().unwrap().is_none() {
-        if probe.drain(clock, &mut bytes, usize::MAX) == 0 {
+        let mut batch = Vec::new();
+        if probe.drain(clock, &mut batch) {
             thread::yield_now();
         }
+        bytes.append(&mut batch);
     }
     let counts = probe.disarm(clock, &mut bytes).unwrap();
     let under_way = Syscalls::under_way(&mut probe).unwrap();

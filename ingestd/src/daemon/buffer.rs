@@ -7,6 +7,7 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use loom_engine::SourceId;
 use loom_engine::schema::LossReason;
 
+use super::message::{Gone, Inbox};
 use crate::protocol::{Depth, FRAME_BYTES_MAX, RequestId, Shape};
 
 pub(super) struct Buffer {
@@ -35,6 +36,8 @@ pub(super) enum Item {
     },
 }
 
+/// How often someone who waits for a buffer looks whether the writer thread lives.
+const WRITER_CHECK: Duration = Duration::from_secs(1);
 /// One is filled while others are on their way.
 const BUFFERS_MAX: usize = 3;
 
@@ -82,9 +85,27 @@ impl Pool {
         make.then(Buffer::new)
     }
 
-    /// Waits for a buffer that comes back.
-    pub(super) fn wait(&self, patience: Duration) -> Option<Buffer> {
-        self.free.recv_timeout(patience).ok()
+    /// An empty buffer; waits for the writer thread where all are with it.
+    pub(super) fn take_or_wait(&mut self, inbox: &Inbox) -> Result<Buffer, Gone> {
+        match self.take() {
+            Some(buffer) => Ok(buffer),
+            None => self.wait(inbox),
+        }
+    }
+
+    /// Waits until the writer thread has taken in what all buffers held.
+    pub(super) fn wait_for_all(&self, inbox: &Inbox) -> Result<(), Gone> {
+        (0..self.made).try_for_each(|_| self.wait(inbox).map(drop))
+    }
+
+    fn wait(&self, inbox: &Inbox) -> Result<Buffer, Gone> {
+        loop {
+            match self.free.recv_timeout(WRITER_CHECK) {
+                Ok(buffer) => return Ok(buffer),
+                Err(_) if !inbox.is_alive() => return Err(Gone),
+                Err(_) => {}
+            }
+        }
     }
 }
 

@@ -22,8 +22,6 @@ use crate::protocol::{
 
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often a connection that waits for a buffer looks whether the writer thread lives.
-const WRITER_CHECK: Duration = Duration::from_secs(1);
 
 /// Why a connection ends before its stream does.
 enum End {
@@ -280,7 +278,7 @@ impl Connection {
         if self.buffer.items.is_empty() {
             self.buffer.bytes.copy_within(undecoded, 0);
         } else {
-            let mut next = self.free_buffer()?;
+            let mut next = self.pool.take_or_wait(&self.service.inbox)?;
             proven::at_mut(&mut next.bytes, ..length)
                 .copy_from_slice(proven::at(&self.buffer.bytes, undecoded));
             let full = std::mem::replace(&mut self.buffer, next);
@@ -290,19 +288,5 @@ impl Connection {
         self.filled = length;
         self.decoded = 0;
         Ok(())
-    }
-
-    /// An empty buffer; waits for the writer thread where all are with it.
-    fn free_buffer(&mut self) -> Result<Buffer, Gone> {
-        if let Some(buffer) = self.pool.take() {
-            return Ok(buffer);
-        }
-        loop {
-            match self.pool.wait(WRITER_CHECK) {
-                Some(buffer) => return Ok(buffer),
-                None if !self.service.inbox.is_alive() => return Err(Gone),
-                None => {}
-            }
-        }
     }
 }

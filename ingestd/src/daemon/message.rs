@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use flume::{Receiver, Sender, bounded};
 
 use super::buffer::{Buffer, Home};
 use super::peer::Peer;
 use super::recorder::Recorder;
 
-/// Messages under way at a time. Each connection has its buffers and one call among them, each ring its buffers.
+/// Messages under way at a time. Each connection has its buffers and one call among them, each ring and inlet its buffers.
 const INBOX_MESSAGES: usize = 1024;
 
 pub(super) enum Message {

@@ -4,7 +4,8 @@
 //! buffer to the writer thread through a bounded channel; the writer thread pushes the payloads straight from there
 //! into the engine, publishes, and gives the buffer back. A connection that has no buffer left stops reading, so a
 //! client waits for its own records only. Answers to syncs are sent by the writer thread, which waits for nobody.
-//! One more thread drains the rings that clients push into through shared memory ([`rings`]), the same way.
+//! One more thread drains the rings that clients push into through shared memory ([`rings`]), the same way. A producer in this process pushes
+//! through an [`Inlet`].
 
 mod access;
 mod backlog;
@@ -19,6 +20,7 @@ mod exposition;
 mod fate;
 mod home;
 mod http;
+mod inlet;
 mod ledger;
 mod leftovers;
 mod listener;
@@ -44,6 +46,7 @@ use loom_engine::ingest::{WhenFull, Writer, WriterOptions};
 use loom_engine::log::{Durability, LogOptions};
 
 pub use error::DaemonError;
+pub use inlet::Inlet;
 pub use leftovers::other_staging;
 pub use listener::CONNECTIONS_MAX;
 pub use status::{DaemonStatus, SourceStatus};
@@ -174,6 +177,11 @@ impl Daemon {
     /// Where metrics are served, if they are.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.http.as_ref().map(Http::address)
+    }
+
+    /// A way in for a producer in this process.
+    pub fn inlet(&self) -> std::io::Result<Inlet> {
+        Inlet::open(&self.inbox)
     }
 
     pub fn dir(&self) -> &Path {

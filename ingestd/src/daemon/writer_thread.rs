@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::RecvTimeoutError;
+use flume::RecvTimeoutError;
 use loom_engine::{Error, SourceId, proven};
 
 use super::backlog::Backlog;

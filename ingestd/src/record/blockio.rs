@@ -7,17 +7,17 @@ use anyhow::{Context, ensure};
 use loom_engine::schema::{FieldDef, FieldType, IndexDef, SourceDef, TimeKind};
 use loom_probes::{Blockio, OPERATIONS};
 
-use super::Capture;
 use super::drainer::{Kind, Probed};
+use super::{Capture, names_in};
 
 /// Attaches the programs; with a device, such as `/dev/sda`, for its requests only.
 pub fn blockio(device: Option<&Path>, source: String) -> anyhow::Result<Box<dyn Capture>> {
     let device = device.map(numbers_of).transpose()?;
-    Ok(Box::new(Probed {
-        probe: Blockio { device }.open()?,
-        source: definition(source),
-        columns: "op, count(*), sum(bytes), max(latency_ns)",
-        kind: Kind {
+    Ok(Box::new(Probed::new(
+        Blockio { device }.open()?,
+        definition(source),
+        "op, count(*), sum(bytes), max(latency_ns)",
+        Kind {
             payload_bytes: Blockio::PAYLOAD_BYTES,
             event: "request",
             end: "completion",
@@ -25,7 +25,7 @@ pub fn blockio(device: Option<&Path>, source: String) -> anyhow::Result<Box<dyn 
             under_way: Blockio::under_way,
             is_over: |_| Ok(None),
         },
-    }))
+    )))
 }
 
 /// The major and minor number of a device. A partition has no requests of its own: they are of its disk.
@@ -36,6 +36,11 @@ fn numbers_of(device: &Path) -> anyhow::Result<(u32, u32)> {
         device.exists() || !in_dev.exists(),
         "cannot record requests of '{shown}': no such file; give '{}'",
         in_dev.display()
+    );
+    ensure!(
+        device.exists(),
+        "cannot record requests of '{shown}': no such file; give a disk in /dev, of {}",
+        names_in("/sys/block")
     );
     let meta = std::fs::metadata(device)
         .with_context(|| format!("cannot record requests of '{shown}'"))?;
@@ -91,7 +96,11 @@ mod tests {
     fn what_is_no_block_device_is_named() {
         let refused = |path: &str| format!("{:#}", numbers_of(path.as_ref()).unwrap_err());
         assert!(refused("/dev/null").contains("'/dev/null': it is not a block device"));
-        assert!(refused("/dev/nosuch").contains("No such file"));
+        let disks = names_in("/sys/block");
+        assert!(
+            refused("/dev/nosuch")
+                .contains(&format!("no such file; give a disk in /dev, of {disks}"))
+        );
         assert!(refused("null").contains("give '/dev/null'"));
     }
 }

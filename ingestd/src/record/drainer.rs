@@ -2,28 +2,26 @@
 //! batches to the daemon.
 //!
 //! The first never waits for the daemon until 256 MiB are queued, so the ring runs full, and the kernel loses records, only when the daemon
-//! is that far behind.
+//! is that far behind. Both move what a tick has brought in one piece: each hand-over wakes a thread, which costs as much as many records do,
+//! and takes it from the program that is recorded.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use crossbeam_channel::{Sender, bounded};
+use flume::{Sender, bounded};
 use loom_engine::schema::SourceDef;
-use loom_probes::{Clock, Counts, Probe, ProbeError, real_time};
+use loom_probes::{BATCH_BYTES, Clock, Counts, Probe, ProbeError, TICK, real_time};
 
 use super::Capture;
 use super::kernel_losses::{KernelLoss, KernelLosses};
 use super::outlet::Outlet;
 use super::tally::Ending;
-use crate::protocol::Shape;
 use crate::{counted, quoted, wall_clock};
 
-const BATCH_BYTES: usize = 64 << 10;
-const QUEUE_BATCHES: usize = 4096;
-/// How often the ring is emptied.
-const TICK: Duration = Duration::from_millis(1);
+/// Batches of `BATCH_BYTES` that wait to be stored: 256 MiB.
+const QUEUE_BATCHES: usize = 1024;
 /// How often the clock is taken again, and losses are reported.
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -43,11 +41,29 @@ struct Last {
 
 /// A capture from the kernel: programs that are attached, and the source whose payloads they write.
 pub(super) struct Probed {
-    pub(super) probe: Probe,
-    pub(super) source: SourceDef,
+    probe: Probe,
+    source: SourceDef,
     /// The columns of a query to continue with; the second says which rows come first.
-    pub(super) columns: &'static str,
-    pub(super) kind: Kind,
+    columns: &'static str,
+    kind: Kind,
+    losses: KernelLosses,
+}
+
+impl Probed {
+    pub(super) fn new(
+        probe: Probe,
+        source: SourceDef,
+        columns: &'static str,
+        kind: Kind,
+    ) -> Probed {
+        Probed {
+            probe,
+            source,
+            columns,
+            kind,
+            losses: KernelLosses::new(wall_clock()),
+        }
+    }
 }
 
 impl Capture for Probed {
@@ -63,8 +79,13 @@ impl Capture for Probed {
         )
     }
 
+    fn begin(&mut self) -> anyhow::Result<()> {
+        self.losses = KernelLosses::new(wall_clock());
+        Ok(self.probe.arm()?)
+    }
+
     fn run(self: Box<Self>, outlet: &Outlet, stop: &AtomicBool) -> anyhow::Result<Ending> {
-        drain(self.probe, &self.kind, outlet, stop)
+        drain(self.probe, self.losses, &self.kind, outlet, stop)
     }
 }
 
@@ -83,21 +104,21 @@ pub(super) struct Kind {
 }
 
 /// Records until `stop` is set, or no more events can come.
-fn drain(probe: Probe, kind: &Kind, outlet: &Outlet, stop: &AtomicBool) -> anyhow::Result<Ending> {
-    let shape = Shape::Fixed {
-        record_bytes: kind.payload_bytes,
-    };
+fn drain(
+    probe: Probe,
+    losses: KernelLosses,
+    kind: &Kind,
+    outlet: &Outlet,
+    stop: &AtomicBool,
+) -> anyhow::Result<Ending> {
     let (sender, queue) = bounded(QUEUE_BATCHES);
     let (last, handed_over) = thread::scope(|scope| {
         let drainer = thread::Builder::new()
             .name("loom-drainer".to_owned())
-            .spawn_scoped(scope, move || empty(probe, kind, &sender, stop))
+            .spawn_scoped(scope, move || empty(probe, losses, kind, &sender, stop))
             .context("cannot start a thread")?;
         let handed_over = queue.iter().try_for_each(|drained| match drained {
-            Drained::Batch(batch) => {
-                let records = batch.len() / usize::from(kind.payload_bytes);
-                outlet.push(shape, &batch, records as u64)
-            }
+            Drained::Batch(batch) => outlet.push_at_once(kind.payload_bytes, &batch),
             Drained::Lost(loss) => {
                 outlet.lost(loss.records, loss.span, "the kernel had no room for them")
             }
@@ -118,6 +139,7 @@ fn drain(probe: Probe, kind: &Kind, outlet: &Outlet, stop: &AtomicBool) -> anyho
 /// Empties the ring until `stop` is set or nobody takes more, and then what is left.
 fn empty(
     mut probe: Probe,
+    mut losses: KernelLosses,
     kind: &Kind,
     queue: &Sender<Drained>,
     stop: &AtomicBool,
@@ -126,10 +148,7 @@ fn empty(
     let mut clock = Clock::take();
     let mut clock_error_ns = clock.error_ns;
     let mut looked = Instant::now();
-    let mut losses = KernelLosses::new(wall_clock());
     let mut why = None;
-    let mut batch = Vec::with_capacity(BATCH_BYTES);
-    probe.arm()?;
     while !stop.load(Ordering::Relaxed) && why.is_none() {
         if looked.elapsed() >= SECOND {
             looked = Instant::now();
@@ -144,13 +163,13 @@ fn empty(
             }
             why = (kind.is_over)(&mut probe)?;
         }
-        if probe.drain(clock, &mut batch, BATCH_BYTES) == 0 {
-            thread::sleep(TICK);
-            continue;
-        }
-        let full = std::mem::replace(&mut batch, Vec::with_capacity(BATCH_BYTES));
-        if queue.send(Drained::Batch(full)).is_err() {
+        let mut batch = Vec::with_capacity(BATCH_BYTES);
+        let is_empty = probe.drain(clock, &mut batch);
+        if !batch.is_empty() && queue.send(Drained::Batch(batch)).is_err() {
             break;
+        }
+        if is_empty {
+            thread::sleep(TICK);
         }
     }
     let mut rest = Vec::new();

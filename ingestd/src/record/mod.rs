@@ -25,6 +25,7 @@ use anyhow::{Context, anyhow, bail};
 use loom_engine::schema::SourceDef;
 
 use crate::client::{Client, ClientError, ClientOptions};
+use crate::daemon::Daemon;
 use crate::protocol::{Counts, ErrorCode};
 pub use blockio::blockio;
 pub use command::{OutputFormat, command};
@@ -50,6 +51,11 @@ pub trait Capture: Send {
     /// What the user did not say and the capture chose, in a sentence.
     fn choice(&self) -> Option<String> {
         None
+    }
+
+    /// Records from now on: what happens after it returns is taken, at the latest by `run`.
+    fn begin(&mut self) -> anyhow::Result<()> {
+        Ok(())
     }
 
     /// Records until `stop` is set, or nothing more can come.
@@ -120,8 +126,13 @@ impl Recording {
         Ok(())
     }
 
-    /// Defines the sources and starts the captures. A daemon must run on `dir`.
-    pub fn start(dir: &Path, captures: Vec<Box<dyn Capture>>) -> anyhow::Result<Recording> {
+    /// Defines the sources and starts the captures: what happens after it returns is recorded. A daemon must run on `dir`: `own`, if it is of
+    /// this process.
+    pub fn start(
+        dir: &Path,
+        captures: Vec<Box<dyn Capture>>,
+        own: Option<&Daemon>,
+    ) -> anyhow::Result<Recording> {
         let sources: Vec<_> = captures.iter().map(|capture| capture.source()).collect();
         let ids = define(dir, &sources)?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -129,15 +140,17 @@ impl Recording {
             captures: Vec::new(),
             stop: Arc::clone(&stop),
         };
-        for (capture, id) in captures.into_iter().zip(ids) {
+        for (mut capture, id) in captures.into_iter().zip(ids) {
             let source = capture.source().name.clone();
             let tally = Arc::new(Tally::default());
             let client = connect(dir, &source)?;
-            let outlet = Outlet::new(client, id, &source, Arc::clone(&tally));
+            let inlet = own.map(Daemon::inlet).transpose()?;
+            let outlet = Outlet::new(client, inlet, id, &source, Arc::clone(&tally));
             let stop = Arc::clone(&stop);
+            capture.begin()?;
             let thread = std::thread::Builder::new()
                 .name("loom-record".to_owned())
-                .spawn(move || run(capture, &outlet, &stop))
+                .spawn(move || run(capture, outlet, &stop))
                 .context("cannot start a thread")?;
             recording.captures.push(Running {
                 source,
@@ -203,10 +216,11 @@ impl Drop for Recording {
 }
 
 /// Runs one capture to its end, and says at once how it ended, if by itself: the others go on.
-fn run(capture: Box<dyn Capture>, outlet: &Outlet, stop: &AtomicBool) -> Ended {
+fn run(capture: Box<dyn Capture>, outlet: Outlet, stop: &AtomicBool) -> Ended {
     // Whoever records has all capabilities or few; none but these are used from here on.
     let _ = drop_all_except(&[Capability::Bpf, Capability::SysNice, Capability::Kill]);
-    let mut ending = capture.run(outlet, stop);
+    let name = outlet.source().to_owned();
+    let mut ending = capture.run(&outlet, stop);
     let counts = match outlet.finish() {
         Ok(counts) => Some(counts),
         Err(error) => {
@@ -214,7 +228,6 @@ fn run(capture: Box<dyn Capture>, outlet: &Outlet, stop: &AtomicBool) -> Ended {
             None
         }
     };
-    let name = outlet.source();
     match &ending {
         Ok(ending) => {
             if let Some(why) = &ending.why {
@@ -226,6 +239,16 @@ fn run(capture: Box<dyn Capture>, outlet: &Outlet, stop: &AtomicBool) -> Ended {
         }
     }
     (ending, counts)
+}
+
+/// What the kernel lists in one of its folders, for messages.
+fn names_in(folder: &str) -> String {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names.join(", ")
 }
 
 /// Connects to the daemon of the directory as the recorder of a source.

@@ -1,19 +1,22 @@
 //! The way of one capture into its source: a connection to the daemon, and the tally of what went there.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use anyhow::Context;
 use loom_engine::{SourceId, TimeRange};
 
 use super::tally::Tally;
-use crate::client::{Client, ClientError};
+use crate::client::Client;
 use crate::counted;
+use crate::daemon::Inlet;
 use crate::protocol::{Counts, Shape};
 
 /// Takes the payloads of one source.
 pub struct Outlet {
     client: Client,
+    /// The shorter way for batches, if this process is the daemon.
+    inlet: Option<RefCell<Inlet>>,
     source: SourceId,
     name: String,
     tally: Arc<Tally>,
@@ -22,9 +25,16 @@ pub struct Outlet {
 }
 
 impl Outlet {
-    pub(super) fn new(client: Client, source: SourceId, name: &str, tally: Arc<Tally>) -> Outlet {
+    pub(super) fn new(
+        client: Client,
+        inlet: Option<Inlet>,
+        source: SourceId,
+        name: &str,
+        tally: Arc<Tally>,
+    ) -> Outlet {
         Outlet {
             client,
+            inlet: inlet.map(RefCell::new),
             source,
             name: name.to_owned(),
             tally,
@@ -42,6 +52,23 @@ impl Outlet {
         let pushed = self.client.push_batch(self.source, shape, payloads);
         self.or_fail(pushed)?;
         self.tally.add(records);
+        Ok(())
+    }
+
+    /// Hands over a batch of payloads of one size, without waiting for more.
+    pub(super) fn push_at_once(&self, record_bytes: u16, payloads: &[u8]) -> anyhow::Result<()> {
+        match &self.inlet {
+            Some(inlet) => {
+                let pushed = inlet.borrow_mut().push(self.source, record_bytes, payloads);
+                self.or_fail(pushed)?;
+            }
+            None => {
+                let shape = Shape::Fixed { record_bytes };
+                self.or_fail(self.client.send_batch(self.source, shape, payloads))?;
+            }
+        }
+        self.tally
+            .add((payloads.len() / usize::from(record_bytes)) as u64);
         Ok(())
     }
 
@@ -65,18 +92,29 @@ impl Outlet {
     }
 
     /// Returns when all of it is durable, and says why the daemon refused records of it, if it did.
-    pub(super) fn finish(&self) -> anyhow::Result<Counts> {
+    pub(super) fn finish(mut self) -> anyhow::Result<Counts> {
+        let (mut counts, mut reason) = match self.inlet.take() {
+            Some(inlet) => self.or_fail(inlet.into_inner().finish())?,
+            None => (Counts::default(), String::new()),
+        };
         let synced = self.or_fail(self.client.sync_durable())?;
-        let refused = synced.counts.refused.saturating_sub(self.noted.get());
-        if refused > 0 {
-            let (name, records, why) = (&self.name, counted(refused, "record"), synced.reason);
-            tracing::warn!("source '{name}': the daemon refused {records}; the last one: {why}");
+        counts.add(synced.counts);
+        if !synced.reason.is_empty() {
+            reason = synced.reason;
         }
-        Ok(synced.counts)
+        let refused = counts.refused.saturating_sub(self.noted.get());
+        if refused > 0 {
+            let (name, records) = (&self.name, counted(refused, "record"));
+            tracing::warn!("source '{name}': the daemon refused {records}; the last one: {reason}");
+        }
+        Ok(counts)
     }
 
     /// A connection that failed ends the recording.
-    fn or_fail<T>(&self, result: Result<T, ClientError>) -> anyhow::Result<T> {
+    fn or_fail<T, E>(&self, result: Result<T, E>) -> anyhow::Result<T>
+    where
+        Result<T, E>: Context<T, E>,
+    {
         if result.is_err() {
             self.tally.fail();
         }

@@ -3,6 +3,7 @@
 //! The program's standard output is read like a capture file. It reports what the kernel dropped before it at its end, and each time that
 //! it is asked by SIGUSR1.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use rustix::process::Signal;
 use super::outlet::Outlet;
 use super::packet_counts::{Lost, PacketCounts};
 use super::rows::{Rows, store};
-use super::{Capture, Ending};
+use super::{Capture, Ending, names_in};
 use crate::child::{Line, Program, Stream, send_lines};
 use crate::input::{Format, InputBatch, LoadOptions, Refusals};
 use crate::quoted;
@@ -32,6 +33,8 @@ const SECOND: Duration = Duration::from_secs(1);
 const FULL: &str = "the kernel's buffer for tcpdump was full";
 /// The kernel's buffer for the capture, in KiB.
 const BUFFER_KIB: &str = "65536";
+/// Where the kernel lists the interfaces.
+const INTERFACES: &str = "/sys/class/net";
 /// The interface of packets that stay on this host.
 const LOOPBACK: &str = "lo";
 
@@ -77,7 +80,7 @@ impl Packets {
         let mut program = Program::start(&mut command, why)?;
         let (sender, messages) = unbounded();
         send_lines(program.errors(), Stream::Errors, sender)?;
-        let interface = listening_on(&messages)?;
+        let interface = listening_on(&messages, self.interface.as_deref())?;
         let choice = self.interface.is_none().then(|| {
             format!("it has the packets of interface '{interface}'; -i names another, or 'any'")
         });
@@ -102,7 +105,7 @@ impl Packets {
         if self.interface.as_deref() != Some("any") {
             return Ok(filter);
         }
-        let path = format!("/sys/class/net/{LOOPBACK}/ifindex");
+        let path = format!("{INTERFACES}/{LOOPBACK}/ifindex");
         let number = std::fs::read_to_string(&path)
             .with_context(|| format!("cannot read '{path}'; name an interface with -i"))?;
         let once = format!("not (outbound and ifindex {})", number.trim());
@@ -236,14 +239,14 @@ fn report((records, span): Lost, outlet: &Outlet) -> anyhow::Result<()> {
 
 /// Whether the kernel says that the interface is up, or says nothing of it.
 fn is_up(interface: &str) -> bool {
-    let flags = std::fs::read_to_string(format!("/sys/class/net/{interface}/flags"));
+    let flags = std::fs::read_to_string(format!("{INTERFACES}/{interface}/flags"));
     let flags = flags.unwrap_or_default();
     let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16);
     flags.map_or(true, |flags| flags & 1 == 1)
 }
 
 /// Returns the interface when `tcpdump` captures; fails with what it said if it does not.
-fn listening_on(messages: &Receiver<Line>) -> anyhow::Result<String> {
+fn listening_on(messages: &Receiver<Line>, asked: Option<&str>) -> anyhow::Result<String> {
     let mut said = Vec::new();
     for Line { text, .. } in messages {
         if let Some((_, rest)) = text.split_once("listening on ") {
@@ -255,6 +258,14 @@ fn listening_on(messages: &Receiver<Line>) -> anyhow::Result<String> {
     let said = said.join(" ");
     if said.contains("permission") {
         bail!("tcpdump cannot capture: {said}; it needs CAP_NET_RAW, as root has it");
+    }
+    if let Some(asked) = asked
+        && !Path::new(INTERFACES).join(asked).exists()
+    {
+        let known = names_in(INTERFACES);
+        bail!(
+            "cannot record packets of interface '{asked}': tcpdump says '{said}'; give one of {known}, or 'any'"
+        );
     }
     bail!("tcpdump cannot capture: {said}");
 }

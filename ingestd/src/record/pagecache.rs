@@ -8,11 +8,11 @@ use super::drainer::{Kind, Probed};
 
 /// Attaches the programs.
 pub fn pagecache(source: String) -> anyhow::Result<Box<dyn Capture>> {
-    Ok(Box::new(Probed {
-        probe: Pagecache.open()?,
-        source: definition(source),
-        columns: "comm, sum(pages), op",
-        kind: Kind {
+    Ok(Box::new(Probed::new(
+        Pagecache.open()?,
+        definition(source),
+        "comm, sum(pages), op",
+        Kind {
             payload_bytes: Pagecache::PAYLOAD_BYTES,
             event: "event",
             end: "event",
@@ -21,7 +21,7 @@ pub fn pagecache(source: String) -> anyhow::Result<Box<dyn Capture>> {
             under_way: |_| Ok(0),
             is_over: |_| Ok(None),
         },
-    }))
+    )))
 }
 
 /// The fields stand as the programs write them. A folio has one or more `pages`, from `page` of its file on.

@@ -10,11 +10,11 @@ use super::drainer::{Kind, Probed};
 pub fn syscalls(filter: &Syscalls, source: String) -> anyhow::Result<Box<dyn Capture>> {
     // Once these processes have ended, no call can come.
     let only_by_pid = !filter.pids.is_empty() && filter.names.is_empty();
-    Ok(Box::new(Probed {
-        probe: filter.open()?,
-        source: definition(source),
-        columns: "number, count(*), max(latency_ns)",
-        kind: Kind {
+    Ok(Box::new(Probed::new(
+        filter.open()?,
+        definition(source),
+        "number, count(*), max(latency_ns)",
+        Kind {
             payload_bytes: Syscalls::PAYLOAD_BYTES,
             event: "call",
             end: "return",
@@ -29,7 +29,7 @@ pub fn syscalls(filter: &Syscalls, source: String) -> anyhow::Result<Box<dyn Cap
                 |_| Ok(None)
             },
         },
-    }))
+    )))
 }
 
 /// The fields stand as the programs write them.

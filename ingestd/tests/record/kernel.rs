@@ -81,6 +81,27 @@ fn exactly_the_system_calls_of_a_process_are_recorded() {
 }
 
 #[test]
+fn what_happens_after_the_line_that_says_recording_is_recorded() {
+    if !may_record() {
+        return;
+    }
+    let scene = scene();
+    let mut command = scene.command(&["syscalls", "--comm", "dd", "--syscall", "write"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut said = BufReader::new(child.stderr.as_mut().unwrap()).lines();
+    assert!(said.any(|line| line.unwrap().contains("recording into")));
+    let mut dd = Command::new("dd");
+    dd.args(["if=/dev/zero", "of=/dev/null", "bs=1", "status=none"]);
+    assert!(dd.arg("count=1000").status().unwrap().success());
+    let output = interrupt(child);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(scene.payloads("syscall").len(), 1000);
+    let counts = "source=syscall received=1000 stored=1000 refused=0 dropped=0 kernel_lost=0";
+    assert!(stdout(&output).contains(counts), "{}", stdout(&output));
+}
+
+#[test]
 fn a_daemon_that_stops_ends_the_recording_and_what_it_took_is_kept() {
     if !may_record() {
         return;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::scene::{end, program_of, scene, stderr, stdout};
+use super::scene::{end, program_of, scene, send, stderr, stdout};
 
 #[test]
 fn the_lines_of_a_program_and_its_exit_are_records() {
@@ -142,6 +142,24 @@ fn a_program_that_does_not_end_when_asked_is_killed_when_the_time_is_over() {
     let last = scene.payloads("log").pop().unwrap();
     let last = String::from_utf8_lossy(&last[11..]).into_owned();
     assert!(last.contains("SIGKILL"), "{last}");
+}
+
+#[test]
+fn a_second_signal_ends_the_recording_at_once() {
+    let scene = scene();
+    let script = "trap 'echo asked' TERM; echo begun; while :; do sleep 0.1; done";
+    let child = scene.start(
+        &["command", "--source", "log", "--", "sh", "-c", script],
+        "log",
+    );
+    scene.wait_for(1, "log");
+    send(&child, Signal::TERM);
+    // The recording waits for its program now.
+    scene.wait_for(2, "log");
+    let begun = Instant::now();
+    let output = end(child, Signal::TERM);
+    assert!(begun.elapsed() < Duration::from_secs(2), "{output:?}");
+    assert_eq!(output.status.code(), Some(128 + 15), "{output:?}");
 }
 
 #[test]

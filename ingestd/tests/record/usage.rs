@@ -88,3 +88,31 @@ fn a_size_for_a_daemon_that_runs_is_an_error() {
     assert!(stderr(&output).contains("cannot apply --keep: a daemon runs on"));
     daemon.stop().unwrap();
 }
+
+#[test]
+fn a_device_or_an_interface_that_does_not_exist_is_named_with_those_that_do() {
+    if !may_record() {
+        return;
+    }
+    let scene = scene();
+    for (args, expected) in [
+        (
+            &["blockio", "--device", "/dev/nosuch"][..],
+            "cannot record requests of '/dev/nosuch': no such file; give a disk in /dev, of ",
+        ),
+        (
+            &["packets", "-i", "nosuch"],
+            "cannot record packets of interface 'nosuch': ",
+        ),
+    ] {
+        let output = scene.record(args);
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        let said = stderr(&output);
+        assert!(said.contains(expected), "{said}");
+        assert!(
+            !args.contains(&"packets") || said.contains("; give one of "),
+            "{said}"
+        );
+        assert!(!scene.dir.exists());
+    }
+}

@@ -55,6 +55,19 @@ pub(super) enum What {
         #[command(flatten)]
         whole: Whole,
     },
+    /// Record packets, with tcpdump
+    Packets {
+        /// Interface to listen on; without it, the first that tcpdump finds
+        #[arg(short, long, value_name = "NAME")]
+        interface: Option<String>,
+        /// Filter, in the language of tcpdump: 'port 6379'
+        filter: Vec<String>,
+        /// Source to record into
+        #[arg(long, value_name = "NAME", default_value = "packet")]
+        source: String,
+        #[command(flatten)]
+        whole: Whole,
+    },
     /// Record requests to block devices, one record at the completion of each
     Blockio {
         /// Disk to record, such as /dev/sda; without it, all
@@ -87,19 +100,6 @@ pub(super) enum What {
         /// Program and its arguments
         #[arg(last = true, required = true, value_name = "PROGRAM")]
         program: Vec<OsString>,
-    },
-    /// Record packets, with tcpdump
-    Packets {
-        /// Interface to listen on; without it, the first that tcpdump finds
-        #[arg(short, long, value_name = "NAME")]
-        interface: Option<String>,
-        /// Filter, in the language of tcpdump: 'port 6379'
-        filter: Vec<String>,
-        /// Source to record into
-        #[arg(long, value_name = "NAME", default_value = "packet")]
-        source: String,
-        #[command(flatten)]
-        whole: Whole,
     },
 }
 

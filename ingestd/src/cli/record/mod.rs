@@ -26,7 +26,9 @@ use screen::Screen;
 /// Record what the kernel, the network and a program emit
 ///
 /// Records into the daemon that runs on DIR; without one, record is the daemon until it ends. Several captures, with '+' between them, run at
-/// once. Ctrl-C ends the recording.
+/// once. Ctrl-C or SIGTERM ends the recording, and what was taken is stored; a second one ends the process at once.
+///
+/// The line 'recording into' on standard error says that everything from then on is recorded.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Captures:
@@ -94,12 +96,13 @@ impl Args {
         } else {
             Some(start(&self.dir, whole.keep)?)
         };
-        let role = if runs {
-            ""
-        } else {
-            ", and is its daemon: other recordings into it end with this one"
-        };
-        let recorded = record(&self.dir, role, captures, whole.seconds, &interrupted);
+        let recorded = record(
+            &self.dir,
+            daemon.as_ref(),
+            captures,
+            whole.seconds,
+            &interrupted,
+        );
         if let Some(daemon) = daemon {
             daemon.stop()?;
         }
@@ -110,7 +113,7 @@ impl Args {
 /// Records until it is over.
 fn record(
     dir: &Path,
-    role: &str,
+    own: Option<&Daemon>,
     captures: Vec<Box<dyn Capture>>,
     seconds: Option<u64>,
     interrupted: &Arc<AtomicBool>,
@@ -125,7 +128,11 @@ fn record(
         Some(format!("source '{}': {choice}", capture.source().name))
     });
     let choices: Vec<_> = choices.collect();
-    let recording = Recording::start(dir, captures)?;
+    let recording = Recording::start(dir, captures, own)?;
+    let role = match own {
+        Some(_) => ", and is its daemon: other recordings into it end with this one",
+        None => "",
+    };
     eprintln!("ingestd: recording into '{shown}'{role}; Ctrl-C ends it. Query it meanwhile:");
     for query in queries {
         eprintln!("  {query};");

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use flume::{Receiver, RecvTimeoutError, Sender};
 
 use super::calibration;
 use super::ring::{Progress, Ring};

@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crossbeam_channel::{Sender, bounded};
+use flume::{Sender, bounded};
 use loom_engine::SourceId;
 use loom_engine::ingest::ClockLine;
 use loom_engine::schema::{Overload, TimeKind, is_builtin};

@@ -32,6 +32,7 @@ use std::time::Duration;
 
 use loom_engine::{IndexId, SourceId, TimeRange};
 use loom_ring::{Opener, Producer, PushError, RingError};
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use thiserror::Error;
 
 use crate::protocol::{
@@ -43,6 +44,9 @@ use hang_up::HangUp;
 use outgoing::Outgoing;
 use replies::Replies;
 pub use ring::{RingClient, RingOptions};
+
+/// What the socket may hold: the longest frame, so that it takes one at once.
+const SEND_BUFFER_BYTES: usize = 512 << 10;
 
 /// Why a call of the client failed.
 #[derive(Debug, Clone, Error)]
@@ -146,6 +150,8 @@ impl Client {
                 _ => ClientError::from(error),
             }
         })?;
+        // Where the kernel allows less, a long send waits for the daemon more often.
+        let _ = set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES);
         let hang_up = HangUp::new(stream.try_clone()?);
         let mut replies = Replies::new(stream.try_clone()?);
         let mut outgoing = Outgoing::new(stream, options.flush_bytes.min(128 * 1024));
@@ -234,6 +240,22 @@ impl Client {
             .push_batch(source, shape, payloads)
             .map_err(|error| self.shared.explain(error))?;
         self.shared.after_push(outgoing)
+    }
+
+    /// As [`Client::push_batch`], and sends it at once: for batches that are big, or will not be followed by others soon.
+    pub fn send_batch(
+        &self,
+        source: SourceId,
+        shape: Shape,
+        payloads: &[u8],
+    ) -> Result<(), ClientError> {
+        self.check_process()?;
+        let mut outgoing = self.shared.outgoing();
+        let sent = outgoing
+            .push_batch(source, shape, payloads)
+            .and_then(|()| outgoing.send());
+        drop(outgoing);
+        sent.map_err(|error| self.shared.explain(error))
     }
 
     /// Payloads handed over since the connection began, sent or not.

@@ -11,14 +11,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use crossbeam_channel::{Sender, bounded};
-use loom_probes::{Clock, Counts, Pagecache, Probe, Syscalls, number_of, real_time};
+use flume::{Sender, bounded};
+use loom_probes::{
+    BATCH_BYTES, Clock, Counts, Pagecache, Probe, Syscalls, TICK, number_of, real_time,
+};
 use serde_json::json;
 
 /// As `ingestd::record` has them.
-const BATCH_BYTES: usize = 64 << 10;
-const QUEUE_BATCHES: usize = 4096;
-const TICK: Duration = Duration::from_millis(1);
+const QUEUE_BATCHES: usize = 1024;
 const SECOND: Duration = Duration::from_secs(1);
 
 #[derive(clap::Args)]
@@ -99,18 +99,19 @@ fn empty(mut probe: Probe, queue: &Sender<Vec<u8>>, stop: &AtomicBool) -> Result
     real_time().context("real-time priority")?;
     let mut clock = Clock::take();
     let mut looked = Instant::now();
-    let mut batch = Vec::with_capacity(BATCH_BYTES);
     while !stop.load(Ordering::Relaxed) {
         if looked.elapsed() >= SECOND {
             looked = Instant::now();
             clock = Clock::take();
         }
-        if probe.drain(clock, &mut batch, BATCH_BYTES) == 0 {
-            thread::sleep(TICK);
-            continue;
+        let mut batch = Vec::with_capacity(BATCH_BYTES);
+        let is_empty = probe.drain(clock, &mut batch);
+        if !batch.is_empty() {
+            queue.send(batch).context("the file is not written")?;
         }
-        let full = std::mem::replace(&mut batch, Vec::with_capacity(BATCH_BYTES));
-        queue.send(full).context("the file is not written")?;
+        if is_empty {
+            thread::sleep(TICK);
+        }
     }
     let mut rest = Vec::new();
     let counts = probe.disarm(clock, &mut rest)?;
