@@ -100,6 +100,8 @@ impl WriterThread {
         };
         if let Some(message) = full {
             self.backlog.add(message);
+            // A status that is asked for next says so.
+            self.recorder.waiting_connections = self.backlog.connections();
         }
     }
 

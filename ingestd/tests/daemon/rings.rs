@@ -96,13 +96,18 @@ fn a_full_ring_waits_or_drops_as_its_source_says_and_each_drop_is_counted() {
     let status = here.daemon().status().unwrap();
     assert_eq!((status.rings, status.ring_bytes), (2, 2 * SMALL_RING));
     let counts = client.close().unwrap().counts;
-    let status = here.daemon().status().unwrap();
-    assert_eq!((status.rings, status.ring_bytes), (0, 0));
-    assert_eq!(status.ring_dropped, counts.dropped);
+    // The rings end behind the connection.
+    let status = eventually(|| {
+        let status = here.daemon().status().unwrap();
+        (status.rings == 0).then_some(status)
+    });
+    assert_eq!(status.ring_bytes, 0);
+    // The others were taken out of the ring, and the log had no room for them.
+    assert!(status.ring_dropped <= counts.dropped);
     assert_eq!(counts.received, 1_000_000);
     assert_eq!(counts.received, counts.stored + counts.dropped);
     assert!(
-        counts.dropped > 0,
+        status.ring_dropped > 0,
         "a push is faster than a look every 500 µs"
     );
     assert!(payloads(here.path(), "waiting").len() == 500_000);

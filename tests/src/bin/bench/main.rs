@@ -21,6 +21,7 @@ mod raw;
 mod ring;
 mod rocksdb;
 mod socket;
+mod sources;
 mod speed;
 mod table;
 
@@ -49,6 +50,7 @@ fn main() -> Result<ExitCode> {
     part(Part::Ingest, &|| speed::one_source(folder, &sizes));
     part(Part::Sustained, &|| speed::sustained(folder, &sizes));
     part(Part::Shapes, &|| speed::shapes(folder, &sizes));
+    part(Part::Sources, &|| sources::many_sources(folder, &sizes));
     part(Part::Socket, &|| socket::through_the_socket(folder, &sizes));
     part(Part::Ring, &|| ring::through_rings(folder, &sizes));
     part(Part::Stores, &|| speed::stores(folder, &sizes));

@@ -51,6 +51,8 @@ pub enum Part {
     Sustained,
     /// Sources and indexes
     Shapes,
+    /// Tens of thousands of sources
+    Sources,
     /// The daemon's path
     Socket,
     /// Shared memory: a push, and the way into the log
@@ -90,6 +92,9 @@ pub struct Sizes {
     pub live_rate: u64,
     /// The window of a chart.
     pub chart_seconds: u64,
+    /// Of the part with many; each has a record a second.
+    pub sources: usize,
+    pub source_seconds: usize,
 }
 
 pub struct LiveSizes {
@@ -113,6 +118,8 @@ const SMALL: Sizes = Sizes {
     query_rate: 4_000_000,
     live_rate: 2_000_000,
     chart_seconds: 15,
+    sources: 10_000,
+    source_seconds: 5,
 };
 
 const FULL: Sizes = Sizes {
@@ -130,6 +137,8 @@ const FULL: Sizes = Sizes {
     query_rate: 4_000_000,
     live_rate: 8_000_000,
     chart_seconds: 60,
+    sources: 60_000,
+    source_seconds: 60,
 };
 
 impl Options {

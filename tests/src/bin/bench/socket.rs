@@ -81,7 +81,7 @@ pub fn through_the_socket(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
 }
 
 /// The CPU time of a process and its threads.
-fn cpu(process: u32) -> Result<Duration> {
+pub fn cpu(process: u32) -> Result<Duration> {
     let path = format!("/proc/{process}/stat");
     let text = std::fs::read_to_string(&path).context(path)?;
     // The name, in parentheses, may hold blanks; user and system time are the twelfth and thirteenth word after it.
@@ -96,7 +96,7 @@ fn cpu(process: u32) -> Result<Duration> {
 }
 
 /// The most memory that a process ever held.
-fn most_memory_bytes(process: u32) -> Result<u64> {
+pub fn most_memory_bytes(process: u32) -> Result<u64> {
     let path = format!("/proc/{process}/status");
     let text = std::fs::read_to_string(&path).context(path)?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
