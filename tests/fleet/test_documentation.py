@@ -48,7 +48,7 @@ def test_the_spark_of_the_page_runs(pair: dict[str, Host], spark: SparkSession, 
     (tmp_path / "token").write_text(TOKEN + "\n")
     names: dict[str, object] = {"spark": spark}
     exec(here(text, pair).replace('"token_file": "token"', f'"token_file": "{tmp_path}/token"'), names)  # noqa: S102
-    assert names["requests"].rdd.getNumPartitions() == 4
+    assert names["requests"].rdd.getNumPartitions() == 2
 
 
 def test_the_page_names_every_macro() -> None:

@@ -1,4 +1,4 @@
-"""Spark reads Loom directories and hosts: its answers equal DuckDB's, and its filters choose what is read."""
+"""Spark reads Loom directories and hosts: its answers equal DuckDB's, and the bounds of a frame choose what is read."""
 
 import subprocess
 from collections.abc import Callable
@@ -89,8 +89,10 @@ def test_a_join_of_two_sources_over_two_hosts_equals_that_of_duckdb_and_reads_fe
     assert min(count for _, count, _, _ in expected) > 5
     before = {name: latest_scan(host) for name, host in shops.items()}
     hosts = hosts_of(shops, tmp_path)
-    read(spark, columns="id,latency_us,place", **hosts).createOrReplaceTempView("requests")
-    read(spark, "syscall", columns="request,duration_us,place", **hosts).createOrReplaceTempView("syscalls")
+    slow = {"index": "latency_us", "v_min": 10001}
+    read(spark, columns="id,latency_us,place", **slow, **hosts).createOrReplaceTempView("requests")
+    slow = {"index": "duration_us", "v_min": 121}
+    read(spark, "syscall", columns="request,duration_us,place", **slow, **hosts).createOrReplaceTempView("syscalls")
     answer = spark.sql(question.format("percentile_disc(0.99) WITHIN GROUP (ORDER BY s.duration_us)"))
     assert [tuple(row) for row in answer.collect()] == expected
     for name, host in shops.items():
@@ -100,24 +102,36 @@ def test_a_join_of_two_sources_over_two_hosts_equals_that_of_duckdb_and_reads_fe
         assert 0 < read_chunks < total / 6, (name, read_chunks, total)
 
 
-def test_filters_choose_the_chunks_that_are_read(spark: SparkSession, pair: dict[str, Host], tmp_path: Path) -> None:
+def test_bounds_choose_the_chunks_that_are_read(spark: SparkSession, pair: dict[str, Host], tmp_path: Path) -> None:
     host = pair["left"]
-    frame = read(spark, hosts=f"left={host.address}", token_file=hosts_of(pair, tmp_path)["token_file"], columns="ts,latency_us")
+    where = {"hosts": f"left={host.address}", "token_file": hosts_of(pair, tmp_path)["token_file"], "columns": "ts,latency_us"}
 
-    def chunks(question: DataFrame) -> tuple[int, int, int]:
+    def chunks(**bounds: object) -> tuple[int, int, int]:
         before = host.ask("SELECT coalesce(max(scan), 0) FROM host_scan_stats()")[0][0]
-        rows = question.count()
+        rows = read(spark, **where, **bounds).count()
         scans = f"SELECT sum(chunks_read)::BIGINT, max(chunks_total)::BIGINT FROM host_scan_stats() WHERE scan > {before}"
         return rows, *host.ask(scans)[0]
 
-    everything, every_chunk, total = chunks(frame)
+    everything, every_chunk, total = chunks()
     assert (everything, every_chunk >= total) == (400_000, True)
-    slow, by_value, _ = chunks(frame.where("latency_us > 30000"))
+    slow, by_value, _ = chunks(index="latency_us", v_min=30_001)
     assert 0 < slow == host.ask("SELECT count(*) FROM host_scan('request') WHERE latency_us > 30000")[0][0]
     assert by_value < total / 3
-    second, by_time, _ = chunks(frame.where("ts >= '2026-03-01 00:00:07' AND ts < '2026-03-01 00:00:08'"))
+    second, by_time, _ = chunks(t_from="2026-03-01 00:00:07+00", t_to="2026-03-01T00:00:08Z", slices=3)
     assert second == 10_000
-    assert by_time < total / 10
+    assert by_time < total / 5
+
+
+def test_each_use_of_a_frame_has_its_own_filter(spark: SparkSession, directories: dict[str, Path]) -> None:
+    frame = read(spark, path=directories["left"], columns="ts,latency_us")
+    slow = frame.where("latency_us > 30000").count()
+    assert 0 < slow < 400_000
+    assert frame.count() == 400_000
+    assert frame.where("ts < '2026-03-01 00:00:01'").count() == 10_000
+    assert frame.where("latency_us > 1000000000 OR ts > '2000-01-01'").count() == 400_000
+    frame.createOrReplaceTempView("once")
+    both = spark.sql("SELECT (SELECT count(*) FROM once WHERE latency_us > 30000), (SELECT count(*) FROM once)").collect()
+    assert [tuple(row) for row in both] == [(slow, 400_000)]
 
 
 def test_slices_return_each_record_once(spark: SparkSession, directories: dict[str, Path]) -> None:
@@ -133,6 +147,9 @@ def test_slices_return_each_record_once(spark: SparkSession, directories: dict[s
         ({"hosts": "left=localhost:1", "token": TOKEN}, "is not a host; write name=quack:localhost:9494"),
         ({"hosts": "left=quack:localhost:1"}, "no token for the hosts"),
         ({}, "no directory and no host"),
+        ({"path": "x.loom", "t_from": "2026-03-01"}, "t_from is '2026-03-01'; give a time with its zone"),
+        ({"path": "x.loom", "index": "v", "v_min": "many"}, "v_min is 'many'; give a number"),
+        ({"path": "x.loom", "v_max": "1"}, "v_min and v_max are bounds of an index"),
     ],
 )
 def test_bad_options_are_named(spark: SparkSession, options: dict[str, str], message: str) -> None:
@@ -149,3 +166,12 @@ def test_slices_that_are_none_are_refused(spark: SparkSession, directories: dict
 def test_a_column_that_the_source_does_not_have_is_named(spark: SparkSession, directories: dict[str, Path]) -> None:
     with pytest.raises(Exception, match="has no column 'latency'; it has source, ts"):
         read(spark, path=directories["left"], columns="latency")
+
+
+def test_a_host_without_the_source_and_one_that_does_not_answer_are_named(
+    spark: SparkSession, pair: dict[str, Host], tmp_path: Path
+) -> None:
+    with pytest.raises(Exception, match=r"(?s)left.*nothing"):
+        read(spark, "nothing", **hosts_of(pair, tmp_path)).count()
+    with pytest.raises(Exception, match="dead"):
+        read(spark, hosts="dead=quack:localhost:1", token=TOKEN).count()

@@ -3,40 +3,29 @@
     from loom_duckdb.spark import LoomDataSource
 
     spark.dataSource.register(LoomDataSource)
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    spark.read.format("loom").option("source", "request").load("/data/*.loom").where("latency_us > 40000")
+    spark.read.format("loom").options(source="request", index="latency_us", v_min="40001").load("/data/*.loom")
 
-The driver fixes a position of each directory when it plans, so tasks that run twice read the same. Spark checks every filter again:
-what is pushed decides what is read, never the answer. Hosts need no Loom on the executors, only DuckDB with Quack.
+The driver fixes a position of each directory when it first plans a frame, so tasks that run twice read the same. What is read is the
+frame's own: Spark keeps the filters that it pushes into a Python data source with the table and not with the scan, so those of one use
+of a frame would decide what another use reads. Hosts need no Loom on the executors, only DuckDB with Quack.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from loom_duckdb.connection import connect, quoted
-from loom_duckdb.fleet import Fleet
-from loom_duckdb.parameters import identifier, parameters
+from loom_duckdb.fleet import Fleet, FleetError
+from loom_duckdb.parameters import Typed, identifier, parameters
 
 ROWS = 100_000
 SLICES_MAX = 10_000
@@ -96,16 +85,27 @@ class Place:
 
     def ask(self, question: str) -> Iterator[pyarrow.RecordBatch]:
         """Ask one question."""
-        if self.address is not None:
-            yield from Fleet({self.name: self.address}, self.token or "").batches(self.name, question, ROWS)
-            return
-        with connect() as db:
-            db.execute("SET TimeZone = 'UTC'")
-            yield from db.execute(question).to_arrow_reader(ROWS)
+        try:
+            if self.address is not None:
+                yield from self._fleet(self.address).batches(self.name, question, ROWS)
+                return
+            with connect() as db:
+                db.execute("SET TimeZone = 'UTC'")
+                yield from db.execute(question).to_arrow_reader(ROWS)
+        except duckdb.Error as error:
+            raise ValueError(f"{self.name}: {error}") from error
 
-    def rows(self, question: str) -> list[dict[str, Any]]:
-        """Ask a question whose answer is small."""
-        return [row for batch in self.ask(question) for row in batch.to_pylist()]
+    def table(self, question: str) -> pyarrow.Table:
+        """Ask a question whose answer is small. A host that is silent has failed after a while."""
+        if self.address is None:
+            return pyarrow.Table.from_batches(self.ask(question))
+        try:
+            return self._fleet(self.address).sql(question).table.drop_columns(["host"])
+        except FleetError as error:
+            raise ValueError(f"{self.name}: {error}") from error
+
+    def _fleet(self, address: str) -> Fleet:
+        return Fleet({self.name: address}, self.token or "")
 
 
 @dataclass
@@ -121,7 +121,8 @@ class LoomDataSource(DataSource):
 
     `source`: the source, required. The path, or `dir`: a directory, a glob, or several between commas. `hosts`: in place of the path,
     `name=quack:localhost:9494` between commas, with `token` or `token_file`. `columns`: the columns, between commas; Spark does not
-    pass on those of `select`, so without it each record is read whole. `slices`: parts of the time for each directory or host, 1.
+    pass on those of `select`, so without it each record is read whole. `t_from`, `t_to`, `index`, `v_min`, `v_max`: those of `loom_scan`,
+    which choose the chunks that are read. `slices`: parts of the time for each directory or host, 1.
     """
 
     @classmethod
@@ -132,10 +133,11 @@ class LoomDataSource(DataSource):
     def schema(self) -> str:
         """Return the columns of a scan, in Spark's types."""
         self._slices()
+        self._bounds()
         place = self._places()[0]
         # An answer without rows has no batch, so a row of NULLs stands for the types.
-        (batch,) = place.ask(f"SELECT found.* FROM (SELECT 1) LEFT JOIN ({place.scan(self._source(), {})} LIMIT 0) AS found ON true")
-        known = {each.name: str(each.type) for each in batch.schema}
+        row = place.table(f"SELECT found.* FROM (SELECT 1) LEFT JOIN ({place.scan(self._source(), {})} LIMIT 0) AS found ON true")
+        known = {each.name: str(each.type) for each in row.schema}
         chosen = _split(self.options.get("columns")) or list(known)
         if unknown := [name for name in chosen if name not in known]:
             raise ValueError(f"source {self._source()!r} has no column {unknown[0]!r}; it has {', '.join(known)}")
@@ -143,13 +145,22 @@ class LoomDataSource(DataSource):
 
     def reader(self, schema: StructType) -> "LoomReader":
         """Return the reader of these columns."""
-        return LoomReader(self._source(), self._places(), self._slices(), schema)
+        return LoomReader(self._source(), self._places(), self._slices(), self._bounds(), schema)
 
     def _slices(self) -> int:
         slices = self.options.get("slices", "1")
         if not slices.isascii() or not slices.isdigit() or not 1 <= int(slices) <= SLICES_MAX:
             raise ValueError(f"slices is {slices!r}; give a number from 1 to {SLICES_MAX}, such as .option('slices', '4')")
         return int(slices)
+
+    def _bounds(self) -> dict[str, Any]:
+        """Return the parameters of the scan."""
+        times = {name: _time(name, self.options.get(name)) for name in ("t_from", "t_to")}
+        values = {name: _number(name, self.options.get(name)) for name in ("v_min", "v_max")}
+        index = self.options.get("index")
+        if index is None and any(values.values()):
+            raise ValueError("v_min and v_max are bounds of an index; give .option('index', 'NAME')")
+        return {**times, "index": index, **values}
 
     def _source(self) -> str:
         source = self.options.get("source")
@@ -179,30 +190,20 @@ class LoomDataSource(DataSource):
 
 
 class LoomReader(DataSourceReader):
-    """Plans the slices and reads them. What `pushFilters` learns goes into every slice."""
+    """Plans the slices and reads them."""
 
-    def __init__(self, source: str, places: Sequence[Place], slices: int, schema: StructType) -> None:
+    def __init__(self, source: str, places: Sequence[Place], slices: int, bounds: Mapping[str, Any], schema: StructType) -> None:
         """Take what to read; read nothing."""
-        self.source, self.places, self.slices, self.schema = source, places, slices, schema
-        self.bounds: dict[str, tuple[Any, Any]] = {}
-
-    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
-        """Keep the bounds of each column; Spark checks all filters again."""
-        for each in filters:
-            if isinstance(each, (EqualTo, In, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)) and len(each.attribute) == 1:
-                name = each.attribute[0]
-                least, greatest = _bounds(each)
-                old_least, old_greatest = self.bounds.get(name, (None, None))
-                self.bounds[name] = (_tighter(max, least, old_least), _tighter(min, greatest, old_greatest))
-            yield each
+        self.source, self.places, self.slices, self.bounds, self.schema = source, places, slices, bounds, schema
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return a slice for each place and part of the time, at the place's position."""
         found: list[InputPartition] = []
         for place in self.places:
-            options = self._options(place)
-            for t_from, t_to in self._windows(place, options):
-                found.append(Slice(place, {**options, "t_from": t_from, "t_to": t_to}))
+            (snapshot,) = place.table(f"SELECT position FROM {place.call('snapshot')}").to_pylist()
+            for t_from, t_to in self._windows(place):
+                options = {**self.bounds, "at": snapshot["position"], "t_from": t_from, "t_to": t_to}
+                found.append(Slice(place, options))
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
@@ -215,24 +216,13 @@ class LoomReader(DataSourceReader):
         for batch in partition.place.ask(question):
             yield batch.cast(schema)
 
-    def _options(self, place: Place) -> dict[str, Any]:
-        """Fix the position, and choose an index whose field has bounds."""
-        (snapshot,) = place.rows(f"SELECT position FROM {place.call('snapshot')}")
-        options: dict[str, Any] = {"at": snapshot["position"]}
-        indexes = f"""SELECT "index", value FROM {place.call("indexes")}
-            WHERE source = {quoted(self.source)} AND filter IS NULL AND state = 'open' ORDER BY "index\""""
-        for row in place.rows(indexes):
-            least, greatest = self.bounds.get(row["value"], (None, None))
-            if _is_number(least) or _is_number(greatest):
-                return {**options, "index": row["index"], "v_min": least, "v_max": greatest}
-        return options
-
-    def _windows(self, place: Place, options: Mapping[str, Any]) -> list[tuple[datetime | None, datetime | None]]:
-        """Cut the time of the records into equal parts. The outermost have no end, unless the filters have one."""
-        least, greatest = self.bounds.get("ts", (None, None))
-        first = least if isinstance(least, datetime) and least.tzinfo else None
-        last = greatest + timedelta(microseconds=1) if isinstance(greatest, datetime) and greatest.tzinfo else None
-        (row,) = place.rows(f"SELECT first_ts, last_ts FROM {place.call('sources')} WHERE name = {quoted(self.source)}")
+    def _windows(self, place: Place) -> list[tuple[datetime | None, datetime | None]]:
+        """Cut the time of the records into equal parts. The outermost have no end, unless one is given."""
+        first, last = self.bounds["t_from"], self.bounds["t_to"]
+        rows = place.table(f"SELECT first_ts, last_ts FROM {place.call('sources')} WHERE name = {quoted(self.source)}").to_pylist()
+        if not rows:
+            raise ValueError(f"{place.name} has no source {self.source!r}")
+        (row,) = rows
         if self.slices == 1 or row["first_ts"] is None:
             return [(first, last)]
         begin, end = first or row["first_ts"], last or row["last_ts"]
@@ -241,21 +231,27 @@ class LoomReader(DataSourceReader):
         return list(zip([first, *cuts], [*cuts, last], strict=True))
 
 
-def _bounds(each: Any) -> tuple[Any, Any]:
-    """Return the closed bounds that a filter implies."""
-    if isinstance(each, In):
-        values = [value for value in each.value if value is not None]
-        return (min(values), max(values)) if values else (None, None)
-    least = each.value if isinstance(each, (EqualTo, GreaterThan, GreaterThanOrEqual)) else None
-    return least, each.value if isinstance(each, (EqualTo, LessThan, LessThanOrEqual)) else None
+def _time(name: str, text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is None:
+        raise ValueError(f"{name} is {text!r}; give a time with its zone, such as 2026-03-01 00:00:07+00:00")
+    return time
 
 
-def _tighter(choose: Any, new: Any, old: Any) -> Any:
-    return new if old is None else old if new is None else choose(new, old)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float, Decimal)) and not isinstance(value, bool) and math.isfinite(value)
+def _number(name: str, text: str | None) -> Typed | None:
+    """Return a number as it is written, so that it keeps its digits."""
+    if text is None:
+        return None
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        raise ValueError(f"{name} is {text!r}; give a number") from None
+    return Typed(str(number) if number.is_finite() else f"'{number}'::DOUBLE")
 
 
 def _spark(name: str, kind: str) -> str:
