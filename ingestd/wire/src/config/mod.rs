@@ -126,8 +126,10 @@ pub struct ConfigError {
 }
 
 const CHUNK_BYTES: RangeInclusive<u64> = 4 << 10..=1 << 20;
-/// What a source should have of each chunk, about.
-const SOURCE_CHUNK_BYTES: u64 = 1 << 10;
+/// What a source should have of each chunk, about, and for how many the longest chunk has it.
+const SOURCE_CHUNK_BYTES: u32 = 1 << 10;
+const CHUNK_SOURCES_MAX: usize = 1 << 10;
+const _: () = assert!(SOURCE_CHUNK_BYTES as usize * CHUNK_SOURCES_MAX == 1 << 20);
 const BLOCK_BYTES: RangeInclusive<u64> = 64 << 10..=1 << 30;
 const SEGMENT_BYTES_MAX: u64 = 1 << 40;
 
@@ -152,10 +154,10 @@ impl Config {
         let mut options = self.log.options();
         let is_given = !self.log.chunk.span().is_empty();
         if !is_given {
-            let wanted = (self.sources.len() as u64 * SOURCE_CHUNK_BYTES).next_power_of_two();
-            let most = options.block_bytes.min(*CHUNK_BYTES.end());
-            let longest = u32::try_from(wanted.min(most)).expect("the longest chunk is 1 MiB");
-            options.chunk_bytes = longest.max(options.chunk_bytes);
+            let sources = self.sources.len().min(CHUNK_SOURCES_MAX) as u32;
+            let block = u32::try_from(options.block_bytes).unwrap_or(u32::MAX);
+            let wanted = (sources * SOURCE_CHUNK_BYTES).next_power_of_two();
+            options.chunk_bytes = options.chunk_bytes.max(wanted.min(block));
         }
         options
     }
