@@ -71,8 +71,8 @@ CREATE OR REPLACE TEMP MACRO fleet_sources(source := NULL) AS TABLE
 -- An instant as text for a host.
 CREATE OR REPLACE TEMP MACRO fleet_instant(ts) AS coalesce('make_timestamptz(' || epoch_us(ts::TIMESTAMPTZ) || ')', 'NULL');
 
--- The index, as every host defines it: {'field': …}, the field that it summarises, NULL where it only counts. An error where hosts define it in
--- different ways, or where the field has another type on another host: bins and ranks of such values are not the same.
+-- The index, as every host defines it: {'field': …}, the field that it summarises, NULL where it only counts. It asks each host once. An
+-- error where hosts define it in different ways, or where the field has another type on another host: such values do not compare exactly.
 CREATE OR REPLACE TEMP MACRO fleet_index(source, index) AS (
     WITH found AS MATERIALIZED (
             SELECT host, definition, definition[1] AS field, list_filter(string_split(replace(fields, ' nullable', ''), ', '),

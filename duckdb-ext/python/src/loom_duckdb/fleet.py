@@ -221,7 +221,7 @@ class Fleet:
         if not tables:
             raise FleetError(f"no host answered: {'; '.join(f'{name}: {reason}' for name, reason in sorted(failed.items()))}")
         if own := sorted(name for name, table in tables.items() if "host" in table.column_names):
-            raise FleetError(f"the answer of {', '.join(own)} has a column host, which is for the name of the host; give the column another name")
+            raise FleetError(f"the answer of {', '.join(own)} has a column host, which names the host; give that column another name")
         rows = [table.add_column(0, "host", pyarrow.array([name] * len(table), pyarrow.string())) for name, table in sorted(tables.items())]
         try:
             return Answer(pyarrow.concat_tables(rows, promote_options="default"), failed), [name for name in names if name in tables]
