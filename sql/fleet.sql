@@ -71,6 +71,28 @@ CREATE OR REPLACE TEMP MACRO fleet_sources(source := NULL) AS TABLE
 -- An instant as text for a host.
 CREATE OR REPLACE TEMP MACRO fleet_instant(ts) AS coalesce('make_timestamptz(' || epoch_us(ts::TIMESTAMPTZ) || ')', 'NULL');
 
+-- The index, as every host defines it: {'field': …}, the field that it summarises, NULL where it only counts. It asks each host once. An
+-- error where hosts define it in different ways, or where the field has another type on another host: such values do not compare exactly.
+CREATE OR REPLACE TEMP MACRO fleet_index(source, index) AS (
+    WITH found AS MATERIALIZED (
+            SELECT host, definition, definition[1] AS field, list_filter(string_split(replace(fields, ' nullable', ''), ', '),
+                lambda each: starts_with(each, definition[1] || ' '))[1][len(definition[1]) + 2:] AS type
+            FROM fleet_ask(concat('SELECT (SELECT fields FROM host_sources() WHERE name = ', fleet_quoted(source), ') AS fields, ',
+                '(SELECT arg_max([value, filter, bins], since_addr) FROM host_indexes() WHERE source = ', fleet_quoted(source),
+                ' AND index = ', fleet_quoted(index), ') AS definition FROM host_snapshot()'))
+        ),
+        defined AS (FROM found WHERE definition IS NOT NULL),
+        ways AS (SELECT string_agg(host, ', ' ORDER BY host) AS hosts FROM defined GROUP BY definition),
+        types AS (SELECT type || ' on ' || string_agg(host, ', ' ORDER BY host) AS hosts FROM defined GROUP BY type)
+    SELECT CASE
+        WHEN (SELECT count(*) FROM ways) > 1 THEN error(concat('the hosts define the index ', index, ' of ', source, ' in different ways: ',
+            (SELECT string_agg(hosts, ' unlike ' ORDER BY hosts) FROM ways), '; compare them with FROM fleet_ask(''FROM host_indexes()'')'))
+        WHEN (SELECT count(DISTINCT type) FROM defined) > 1 THEN error(concat('the field ', (SELECT any_value(field) FROM defined), ' of ',
+            source, ', which the index ', index, ' summarises, is ', (SELECT string_agg(hosts, '; ' ORDER BY hosts) FROM types),
+            '; ask the hosts apart'))
+        ELSE {'field': (SELECT any_value(field) FROM defined)} END
+);
+
 -- Exact aggregates of an index over all hosts; with bucket, a row for each bucket, and otherwise one row whose bucket is NULL.
 CREATE OR REPLACE TEMP MACRO fleet_aggregate(source, index, bucket := NULL, t_from := NULL, t_to := NULL) AS TABLE
     SELECT found.bucket, sum(found.count)::BIGINT AS count, sum(found.sum) AS sum, min(found.min) AS min, max(found.max) AS max,
@@ -78,6 +100,7 @@ CREATE OR REPLACE TEMP MACRO fleet_aggregate(source, index, bucket := NULL, t_fr
     FROM fleet_ask(concat('FROM host_aggregate(', fleet_quoted(source), ', ', fleet_quoted(index), ', bucket := ',
         fleet_quoted(bucket::INTERVAL), ', t_from := ', fleet_instant(t_from), ', t_to := ', fleet_instant(t_to), ', at := {at}) SELECT ',
         CASE WHEN bucket IS NULL THEN 'NULL::TIMESTAMPTZ AS ' ELSE '' END, 'bucket, count, sum, min, max')) AS found
+    WHERE fleet_index(source, index) IS NOT NULL
     GROUP BY found.bucket ORDER BY found.bucket;
 
 -- The number as it is written, with 15 decimal places: 0.07 of 100 is 7, and the product of doubles is more.
@@ -92,24 +115,18 @@ CREATE OR REPLACE TEMP MACRO fleet_decimal(q) AS CASE WHEN q::DOUBLE BETWEEN 0 A
 --   SELECT fleet_quantile('request', 'latency_us', getvariable('bin'));
 CREATE OR REPLACE TEMP MACRO fleet_bin(source, index, q, t_from := NULL, t_to := NULL) AS (
     WITH found AS MATERIALIZED (FROM fleet_ask(concat('FROM host_histogram(', fleet_quoted(source), ', ', fleet_quoted(index),
-            ', t_from := ', fleet_instant(t_from), ', t_to := ', fleet_instant(t_to), ', at := {at}) AS bins RIGHT JOIN ',
-            '(SELECT arg_max({field: value}, since_addr).field AS field, hash(arg_max(concat(value, '' '', filter, '' '', bins), ',
-            'since_addr)) AS definition FROM host_indexes() WHERE source = ', fleet_quoted(source), ' AND index = ', fleet_quoted(index),
-            ') AS defined ON true SELECT lower, upper, count, field, definition'))),
+            ', t_from := ', fleet_instant(t_from), ', t_to := ', fleet_instant(t_to), ', at := {at}) SELECT lower, upper, count'))),
         merged AS (SELECT lower, upper, sum(count) AS count FROM found WHERE count > 0 GROUP BY lower, upper),
         counted AS (SELECT *, sum(count) OVER (ORDER BY lower NULLS FIRST) AS reached FROM merged),
-        wanted AS (SELECT any_value(field) AS field, greatest(1, ceil(fleet_decimal(q) * sum(count)::DECIMAL(20, 0))) AS rank FROM found)
+        wanted AS (SELECT greatest(1, ceil(fleet_decimal(q) * sum(count)::DECIMAL(20, 0))) AS rank FROM found),
+        defined AS (SELECT fleet_index(source, index).field AS field)
     SELECT CASE
-        WHEN (SELECT count(DISTINCT definition) FROM found) > 1 THEN error(concat('the hosts define the index ', index, ' of ', source,
-            ' in different ways: ', (SELECT string_agg(hosts, ' unlike ' ORDER BY hosts)
-                FROM (SELECT string_agg(DISTINCT host, ', ' ORDER BY host) AS hosts FROM found GROUP BY definition)),
-            '; compare them with FROM fleet_ask(''FROM host_indexes()'')'))
         WHEN field IS NULL THEN error(concat('the index ', index, ' of ', source,
             ' only counts records and has no values; fleet_aggregate counts them'))
         ELSE {'lower': lower, 'upper': upper, 'rank': (rank - reached + count)::BIGINT, 'field': field, 't_from': t_from::TIMESTAMPTZ,
             't_to': t_to::TIMESTAMPTZ}
     END
-    FROM wanted LEFT JOIN counted ON reached >= rank ORDER BY reached LIMIT 1
+    FROM defined, wanted LEFT JOIN counted ON reached >= rank ORDER BY reached LIMIT 1
 );
 
 -- The field that the index of a bin summarises.
@@ -139,6 +156,8 @@ CREATE OR REPLACE TEMP MACRO fleet_top(source, index, field, n) AS TABLE
     SELECT * EXCLUDE (fleet_value)
     FROM fleet_ask(concat('FROM host_top(', fleet_quoted(source), ', ', fleet_quoted(index), ', ', fleet_count(n), ', at := {at}) SELECT *, ',
         coalesce(fleet_name(field), error('field is NULL; name the field of the index')), ' AS fleet_value'))
+    WHERE fleet_index(source, index).field = field OR error(concat('the index ', index, ' of ', source, ' does not summarise ', field,
+        '; name the field of the index, which FROM fleet_ask(''FROM host_indexes()'') shows'))
     ORDER BY CASE WHEN typeof(fleet_value) = 'VARCHAR'
         THEN error(concat('cannot order records by ', field, ': it is text, and an index goes by numbers; ask FROM host_top on each host'))
         ELSE fleet_value END DESC, ts_ns LIMIT n;

@@ -10,18 +10,42 @@
 --   .read sql/lake.sql
 --
 -- The catalog is called lake, and the table like the source. Give the table a column that the source got later with ALTER TABLE … ADD COLUMN.
-BEGIN;
--- One way to write the path of a file, by which it is found again.
+-- Where a statement fails, those after it register nothing.
+SET VARIABLE lake_files = []::VARCHAR[];
+SET VARIABLE lake_manifest = NULL;
 SET VARIABLE lake_archive = rtrim(regexp_replace(getvariable('archive'), '/+', '/', 'g'), '/');
-SELECT error('the path of the archive is not absolute: ' || getvariable('archive')) WHERE NOT starts_with(getvariable('lake_archive'), '/');
+SET VARIABLE lake_registered = (SELECT coalesce(list(data_file), []) FROM ducklake_list_files('lake', getvariable('source')));
+SET VARIABLE lake_manifest = (
+    SELECT {'uuid': directory.uuid, 'files': list_filter(sources, lambda each: each.name = getvariable('source'))[1].files}
+    FROM read_json(CASE WHEN starts_with(getvariable('lake_archive'), '/') THEN getvariable('lake_archive') || '/_manifest.json'
+            ELSE error(concat('the path of the archive is not absolute: ', coalesce(getvariable('archive'), 'NULL'))) END,
+        maximum_object_size = 268_435_456,
+        columns = {directory: 'STRUCT(uuid VARCHAR)', sources: 'STRUCT(name VARCHAR, files STRUCT(path VARCHAR)[])[]'})
+);
+-- The other folders from which files are registered.
+SET VARIABLE lake_others = (
+    SELECT coalesce(list(DISTINCT folder || '/_manifest.json'), [])
+    FROM (SELECT regexp_extract(unnest(getvariable('lake_registered')), '^(.*)/source=[^/]*/loom_date=[^/]*/loom_hour=[^/]*/[^/]*$', 1)
+        AS folder)
+    WHERE folder NOT IN ('', getvariable('lake_archive'))
+);
+-- One folder for each directory: the same archive by another path, or a second one of the directory, has the same rows.
 SET VARIABLE lake_files = (
-    SELECT coalesce(list(getvariable('lake_archive') || '/' || file.path ORDER BY file.path), []) FROM (
-        SELECT unnest(source.files) AS file FROM (
-            SELECT unnest(sources) AS source FROM read_json(getvariable('lake_archive') || '/_manifest.json', maximum_object_size = 268_435_456,
-                columns = {sources: 'STRUCT(name VARCHAR, files STRUCT(path VARCHAR)[])[]'})
-        ) WHERE source.name = getvariable('source')
-    ) WHERE getvariable('lake_archive') || '/' || file.path NOT IN (SELECT data_file FROM ducklake_list_files('lake', getvariable('source')))
+    WITH same AS (
+        SELECT min(replace(filename, '/_manifest.json', '')) AS folder
+        FROM read_json([getvariable('lake_archive') || '/_manifest.json'] || getvariable('lake_others'), maximum_object_size = 268_435_456,
+            filename = true, columns = {directory: 'STRUCT(uuid VARCHAR)'})
+        WHERE directory.uuid = getvariable('lake_manifest').uuid AND filename IN getvariable('lake_others')
+    )
+    SELECT CASE
+        WHEN getvariable('lake_manifest').files IS NULL
+        THEN error(format('the archive ''{}'' has no source ''{}''; its _manifest.json lists those that it has', getvariable('archive'),
+            getvariable('source')))
+        WHEN folder IS NOT NULL
+        THEN error(format('''{}'' has rows that are registered already, from ''{}''; give that path', getvariable('archive'), folder))
+        ELSE list_filter(list_transform(getvariable('lake_manifest').files, lambda file: getvariable('lake_archive') || '/' || file.path),
+            lambda file: file NOT IN getvariable('lake_registered')) END
+    FROM same
 );
 CALL ducklake_add_data_files('lake', getvariable('source'), getvariable('lake_files'), hive_partitioning => true, allow_missing => true);
-COMMIT;
 SELECT len(getvariable('lake_files')) AS files_registered;

@@ -62,7 +62,9 @@ impl From<loom_engine::Error> for Problem {
             Error::Interrupted => Problem::Interrupted,
             Error::Evicted { ref dir, .. } => Problem::Io(match oldest_utc(dir) {
                 Some(oldest) => {
-                    format!("{error}; the oldest record is now of {oldest}: ask from a later time")
+                    format!(
+                        "{error}; the oldest record is now of {oldest}: ask from a later time, or attach again where a view has an archive"
+                    )
                 }
                 None => error.to_string(),
             }),

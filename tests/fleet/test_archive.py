@@ -89,6 +89,13 @@ def test_spark_reads_the_folders_as_columns(archive: Path, expected: tuple, spar
     assert tuple(int(value) for value in row) == expected
 
 
+def run_all(db: duckdb.DuckDBPyConnection, statements: list[duckdb.Statement]) -> list[tuple]:
+    """Run statements; return the answer of the last."""
+    for statement in statements:
+        answer = db.execute(statement).fetchall()
+    return answer
+
+
 def test_a_lake_takes_each_file_once_also_those_that_come_later(
     archive: Path, directory: Path, expected: tuple, tmp_path: Path, ingestd: str
 ) -> None:
@@ -102,24 +109,32 @@ def test_a_lake_takes_each_file_once_also_those_that_come_later(
         .replace("'lake_files'", f"'{tmp_path}/files'")
     )
     text = text.replace("/mnt/archive/web-1", str(archive)).replace(".read sql/lake.sql\n", (ROOT / "sql/lake.sql").read_text())
-    for statement in db.extract_statements(text):
-        answer = db.execute(statement).fetchall()
-    assert answer == [expected[:2]]
+    assert run_all(db, db.extract_statements(text)) == [expected[:2]]
     again = db.extract_statements((ROOT / "sql/lake.sql").read_text())
-    for statement in again:
-        answer = db.execute(statement).fetchall()
-    assert answer == [(0,)]
+    assert run_all(db, again) == [(0,)]
     db.execute(f"SET VARIABLE archive = '{archive.parent}//{archive.name}/'")
-    for statement in again:
-        answer = db.execute(statement).fetchall()
-    assert answer == [(0,)], "another way to write the path"
+    assert run_all(db, again) == [(0,)], "another way to write the path"
     more = requests(8, 1000)
     db.execute(f"COPY (SELECT *, 1::UBIGINT AS big, make_timestamp_ns(1) AS due FROM ({more})) TO '{tmp_path}/more.parquet'")
     subprocess.run(
         [ingestd, "load", directory, "--source", "request", "--ts", "ts", tmp_path / "more.parquet"], check=True, capture_output=True
     )
     subprocess.run([ingestd, "archive", directory, "--to", archive], check=True, capture_output=True)
-    for statement in again:
-        answer = db.execute(statement).fetchall()
-    assert answer == [(1,)]
+    assert run_all(db, again) == [(1,)]
+    assert db.execute("SELECT count(*) FROM lake.request").fetchone() == (RECORDS + 1000,)
+    link, second = tmp_path / "link", tmp_path / "second"
+    link.symlink_to(archive)
+    subprocess.run([ingestd, "archive", directory, "--to", second], check=True, capture_output=True)
+    for other in (f"{archive}/../{archive.name}", link, second):
+        db.execute(f"SET VARIABLE archive = '{other}'")
+        with pytest.raises(duckdb.Error, match=f"'{other}' has rows that are registered already, from '{archive}'; give that path"):
+            run_all(db, again)
+        assert db.execute("SELECT len(getvariable('lake_files'))").fetchone() == (0,)
+    db.execute(f"SET VARIABLE archive = '{archive}'; SET VARIABLE source = 'nothing'")
+    db.execute("CREATE TABLE lake.nothing AS FROM lake.request LIMIT 0")
+    with pytest.raises(duckdb.Error, match=f"the archive '{archive}' has no source 'nothing'; its _manifest.json lists"):
+        run_all(db, again)
+    db.execute("SET VARIABLE archive = 'relative'; SET VARIABLE source = 'request'")
+    with pytest.raises(duckdb.Error, match="the path of the archive is not absolute: relative"):
+        run_all(db, again)
     assert db.execute("SELECT count(*) FROM lake.request").fetchone() == (RECORDS + 1000,)

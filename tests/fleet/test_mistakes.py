@@ -117,9 +117,25 @@ def test_bounds_of_the_value_are_an_option_of_an_aggregate(fleet: loom_duckdb.Fl
         ("0.5", r"quantiles takes a list, not '0.5'"),
         (["0.5"], "the quantile '0.5' is not a number between 0 and 1"),
         ([float("nan")], "the quantile nan is not a number between 0 and 1"),
+        ([True], "the quantile True is not a number between 0 and 1"),
         ([99], "the quantile 99 is not a number between 0 and 1"),
     ],
 )
 def test_quantiles_that_are_none_are_refused(fleet: loom_duckdb.Fleet, quantiles: object, said: str) -> None:
     with pytest.raises(loom_duckdb.FleetError, match=said):
         fleet.quantiles("request", "latency_us", quantiles)
+
+
+def test_a_time_as_text_bounds_quantiles_of_buckets_too(fleet: loom_duckdb.Fleet) -> None:
+    window = {"t_from": "2026-03-01 00:00:08+00", "t_to": "2026-03-01 09:00:09+09"}
+    found = fleet.quantiles("request", "latency_us", [0.5], bucket="1 minute", **window).table
+    whole = fleet.quantiles("request", "latency_us", [0.5], **window).table
+    assert found["value"].to_pylist() == whole["value"].to_pylist() != [None]
+
+
+def test_a_column_host_in_the_question_is_refused(fleet: loom_duckdb.Fleet, asked: duckdb.DuckDBPyConnection) -> None:
+    question = "SELECT 'x' AS host, 1 AS n"
+    with pytest.raises(loom_duckdb.FleetError, match="left, right has a column host, which names the host; give that column"):
+        fleet.sql(question)
+    with pytest.raises(duckdb.Error, match='the name "host" occurs multiple times'):
+        asked.execute("FROM fleet_ask('" + question.replace("'", "''") + "')")

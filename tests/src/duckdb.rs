@@ -226,7 +226,8 @@ impl Session {
         self.attach_by(dir, &arguments)
     }
 
-    fn attach_by(&mut self, dir: &Path, arguments: &str) -> Result<Vec<Row>, QueryError> {
+    /// Attaches a Loom directory with these further arguments, as the version writes them.
+    pub fn attach_by(&mut self, dir: &Path, arguments: &str) -> Result<Vec<Row>, QueryError> {
         let dir = dir.display();
         if self.version == Version::V2 {
             return self.query(&format!("PRAGMA loom_attach('{dir}', {arguments})"));

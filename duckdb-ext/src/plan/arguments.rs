@@ -42,6 +42,13 @@ impl Arguments {
             .filter(|value| !value.is_null())
     }
 
+    /// Whether it was given, as NULL.
+    pub fn is_null(&self, name: &str) -> bool {
+        self.given
+            .iter()
+            .any(|(known, value)| *known == name && value.is_null())
+    }
+
     pub fn text(&self, name: &str) -> Result<Option<&str>> {
         match self.get(name) {
             None => Ok(None),

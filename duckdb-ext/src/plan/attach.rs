@@ -24,13 +24,18 @@ pub const NAME: Parameter = Parameter {
     name: "name",
     ty: SqlType::Text,
     about: "the name of the catalog; NULL: the name of the directory, without .loom",
+    omitted: None,
 };
 
 pub const ARCHIVE: Parameter = Parameter {
     name: "archive",
     ty: SqlType::Text,
     about: "the folder that 'ingestd archive' wrote of the directory: the views of sources then hold its records too, up to the address that it has reached now",
+    omitted: Some(NO_ARCHIVE),
 };
+
+/// What an archive is called that is omitted.
+const NO_ARCHIVE: &str = "no archive";
 
 /// The schema of the views of built-in sources. A catalog that has it is one of ours.
 const BUILTIN_SCHEMA: &str = "loom";
@@ -96,7 +101,16 @@ impl AttachPlan {
                 ));
             }
         };
-        let archive = arguments.text(ARCHIVE.name)?.map(str::to_owned);
+        let archive = match arguments.text(ARCHIVE.name)? {
+            Some(NO_ARCHIVE) => None,
+            None if !arguments.is_null(ARCHIVE.name) => None,
+            None | Some("") => {
+                return Err(Problem::binder(
+                    "archive is NULL or empty; give the folder that 'ingestd archive' wrote, or omit archive",
+                ));
+            }
+            Some(given) => Some(given.to_owned()),
+        };
         if archive.is_some() && paths.len() > 1 {
             return Err(Problem::binder(
                 "dir names several directories, and an archive is that of one; attach each with its own",

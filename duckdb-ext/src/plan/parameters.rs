@@ -8,10 +8,17 @@ pub struct Parameter {
     pub ty: SqlType,
     /// For `duckdb_functions()`.
     pub about: &'static str,
+    /// What DuckDB 2, which passes every parameter, passes where it is omitted, so that NULL is one that was written. `None`: NULL is as omitted.
+    pub omitted: Option<&'static str>,
 }
 
 const fn parameter(name: &'static str, ty: SqlType, about: &'static str) -> Parameter {
-    Parameter { name, ty, about }
+    Parameter {
+        name,
+        ty,
+        about,
+        omitted: None,
+    }
 }
 
 pub const DIR: Parameter = parameter(

@@ -36,8 +36,9 @@ pub fn register_all(extension: &Extension) -> duckdb_neo::Result<()> {
     let mut signature = SignatureBuilder::new().documentation(docs);
     for parameter in PARAMETERS {
         let ty = logical_type(extension, parameter.ty)?;
+        let default = parameter.omitted.map(str::to_owned);
         signature = signature
-            .param(FunctionParameter::with_type(parameter.name, ty).default_value(None::<String>));
+            .param(FunctionParameter::with_type(parameter.name, ty).default_value(default));
     }
     PragmaFunctionBuilder::query("loom_attach", signature, Attach::default()).register(extension)
 }

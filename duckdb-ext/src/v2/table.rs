@@ -66,7 +66,8 @@ fn register(
     }
     for parameter in function.named {
         let ty = logical_type(extension, parameter.ty)?;
-        let parameter = FunctionParameter::with_type(parameter.name, ty).default_value(None::<i32>);
+        let omitted = parameter.omitted.map(str::to_owned);
+        let parameter = FunctionParameter::with_type(parameter.name, ty).default_value(omitted);
         signature = signature.param(parameter.kind(FunctionParameterKind::Named));
     }
     TableFunctionBuilder::new(

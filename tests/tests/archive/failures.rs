@@ -35,6 +35,19 @@ fn an_archive_that_is_not_this_directorys_or_not_whole_is_refused_by_name() -> R
         attached.to_string().contains("is the archive of"),
         "{attached}"
     );
+    for version in [Version::V1, Version::V2] {
+        let mut session = Session::open(version)?;
+        let given = match version {
+            Version::V1 => "archive :=",
+            Version::V2 => "archive =",
+        };
+        for nothing in ["NULL", "''"] {
+            let arguments = format!("{given} {nothing}");
+            let attached = session.attach_by(&place.dir, &arguments).err();
+            let attached = attached.context("attached")?.to_string();
+            ensure!(attached.contains("archive is NULL or empty"), "{attached}");
+        }
+    }
     ensure!(
         place
             .refused(&place.dir, archive, &["--unsigned", "native"])?

@@ -74,7 +74,7 @@ class Asker:
                 number, answer = answers.get(timeout=max(0.0, deadline - time.monotonic()))
                 found[asked.pop(number)] = pickle.loads(answer)  # noqa: S301
         except queue.Empty:
-            found |= dict.fromkeys(asked.values(), Failure(f"silent for {timeout_s} s"))
+            found |= dict.fromkeys(asked.values(), Failure(f"no answer within {timeout_s} s (timeout_s)"))
         finally:
             with self._lock:
                 self._asking -= 1

@@ -8,7 +8,7 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from numbers import Real
 from typing import Any
@@ -18,9 +18,7 @@ import pyarrow
 from loom_duckdb.asking import Asker, Failure, Question, client
 from loom_duckdb.connection import quoted
 from loom_duckdb.merge import Bin, differences, merged_aggregate, merged_quantiles, wanted_bins
-from loom_duckdb.parameters import identifier, parameters
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from loom_duckdb.parameters import Typed, constant, identifier, parameters
 
 _OPTIONS_OF_AGGREGATE = ("t_from", "t_to", "v_min", "v_max", "complete")
 
@@ -149,7 +147,7 @@ class Fleet:
         """
         if isinstance(quantiles, (str, Real, Decimal)):
             raise FleetError(f"quantiles takes a list, not {quantiles!r}; write [{quantiles}]")
-        if wrong := [q for q in quantiles if not isinstance(q, (Real, Decimal)) or not 0 <= q <= 1]:
+        if wrong := [q for q in quantiles if isinstance(q, bool) or not isinstance(q, (Real, Decimal)) or not 0 <= q <= 1]:
             raise FleetError(f"the quantile {wrong[0]!r} is not a number between 0 and 1")
         described = self._describe(source, index)
         if described.field is None:
@@ -199,6 +197,10 @@ class Fleet:
             if len(by_definition) > 1:
                 ways = "; ".join(f"{', '.join(names)}: {_definition(way)}" for way, names in by_definition.items())
                 raise FleetError(f"the hosts define the index {index!r} of {source!r} in different ways: {ways}; ask them apart")
+            fields = {name: fields for name, (_, fields, _) in hosts.items()}
+            summarised = {definition[0] for _, _, definition in hosts.values() if definition[0] is not None}
+            if found := differences(fields, list(summarised)):
+                raise FleetError(f"the hosts' values of the index {index!r} of {source!r} differ: {'; '.join(found)}; ask them apart")
         return _Described(hosts, answer.missing)
 
     def _ask(
@@ -218,11 +220,15 @@ class Fleet:
             raise FleetError(f"no answer from {reasons}; Fleet(…, allow_missing=True) answers without")
         if not tables:
             raise FleetError(f"no host answered: {'; '.join(f'{name}: {reason}' for name, reason in sorted(failed.items()))}")
+        if own := sorted(name for name, table in tables.items() if "host" in table.column_names):
+            raise FleetError(f"the answer of {', '.join(own)} has a column host, which names the host; give that column another name")
         rows = [table.add_column(0, "host", pyarrow.array([name] * len(table), pyarrow.string())) for name, table in sorted(tables.items())]
         try:
             return Answer(pyarrow.concat_tables(rows, promote_options="default"), failed), [name for name in names if name in tables]
         except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
-            raise FleetError(f"the hosts' answers have columns of different types: {error}; cast them in the question") from error
+            columns = {name: ", ".join(f"{each.name} {each.type}" for each in table.schema) for name, table in tables.items()}
+            found = "; ".join(differences(columns, None))
+            raise FleetError(f"the hosts' answers have columns of different types: {found}; cast them in the question") from error
 
     def _question(self, host: str, text: str) -> Question:
         return Question(self.hosts[host], text, self.tokens[host], self.tls)
@@ -265,7 +271,9 @@ def _values(
         if bucket is not None:
             starts = sorted(each for each in buckets if each is not None)
             conditions.append(f"bucket IN ({', '.join(map(str, starts))})")
-            options["t_from"] = max(filter(None, [window["t_from"], EPOCH + timedelta(microseconds=starts[0])]))
+            begin = f"make_timestamptz({starts[0]})"
+            t_from = window["t_from"]
+            options["t_from"] = Typed(begin if t_from is None else f"greatest({constant(t_from)}::TIMESTAMPTZ, {begin})")
         scan = f"host_scan({quoted(source)}{parameters(options)})"
         parts.append(
             f"SELECT {number} AS bin, bucket, value, count(*) AS n FROM (SELECT {start} AS bucket, {identifier(field)} AS value "
@@ -283,7 +291,8 @@ def _without_values(quantiles: Sequence[float], by_bucket: bool) -> pyarrow.Tabl
 
 def _definition(way: tuple[Any, ...]) -> str:
     value, condition, bins = way
-    return f"{value}{f' where {condition}' if condition else ''}, bins {bins}"
+    where = f" where {condition}" if condition else ""
+    return f"counts records{where}" if value is None else f"{value}{where}, bins {bins}"
 
 
 def _without_paths(reason: str) -> str:

@@ -117,7 +117,7 @@ impl Archive {
             let reached = self.manifest.source_mut(&source.name)?.position;
             if reached.0 > snapshot.position() {
                 bail!(
-                    "the archive '{}' reaches address {reached} of source '{}', and '{}' ends at {}: it is an older copy, or lost records in a crash; start a daemon on it",
+                    "the archive '{}' reaches address {reached} of source '{}', and '{}' ends at {}: give --to another folder if it is an older copy, or start a daemon on it if it lost records in a crash",
                     self.path.display(),
                     source.name,
                     self.directory.path().display(),
