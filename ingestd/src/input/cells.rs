@@ -13,7 +13,7 @@ use arrow::array::{
     Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, LargeBinaryArray, LargeStringArray,
     PrimitiveArray, new_null_array,
 };
-use arrow::buffer::{Buffer, NullBuffer};
+use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow::compute::kernels::cmp::distinct;
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{self as types, DataType, TimeUnit};
@@ -232,7 +232,14 @@ fn primitive<T: Number>(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<C
         }
         (false, from) => !from.is_integer(),
     };
-    let failed = if exact {
+    let failed = if T::DATA_TYPE == A::Float32 && exact {
+        let misfits = misfits_of_f32(numbers, &values)?;
+        failures(
+            column,
+            |row| values.is_null(row) || misfits.value(row),
+            field,
+        )?
+    } else if exact {
         failures(column, |row| values.is_null(row), field)?
     } else {
         // A cast to an integer drops a fraction, one to a float digits; the cast back shows it.
@@ -240,6 +247,19 @@ fn primitive<T: Number>(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<C
         failures(column, |row| values.is_null(row) || back.value(row), field)?
     };
     Ok(fixed(values.as_primitive::<T>(), failed))
+}
+
+/// The rows that f32 cannot hold, as those of texts: a number that is too large, or the integer of a decimal. Other digits may be rounded.
+fn misfits_of_f32(numbers: &ArrayRef, values: &ArrayRef) -> anyhow::Result<BooleanBuffer> {
+    let are_decimals = numbers.data_type().is_decimal();
+    let wide = cast(numbers, &DataType::Float64)?;
+    let wide = wide.as_primitive::<types::Float64Type>().values();
+    let narrow = values.as_primitive::<types::Float32Type>().values();
+    let misfit = |(wide, narrow): (&f64, &f32)| {
+        let is_too_large = narrow.is_infinite() && wide.is_finite();
+        is_too_large || are_decimals && wide.fract() == 0.0 && f64::from(*narrow) != *wide
+    };
+    Ok(wide.iter().zip(narrow).map(misfit).collect())
 }
 
 pub(super) fn fixed<T: ArrowPrimitiveType>(
@@ -520,6 +540,28 @@ mod tests {
             let failed: Vec<usize> = cells.failed.iter().map(|(row, _)| *row).collect();
             assert_eq!(failed, refused, "{column:?}");
         }
+    }
+
+    #[test]
+    fn a_number_that_f32_cannot_hold_is_refused_and_other_digits_are_rounded() {
+        let floats = vec![0.1, 1e300, -1e39, f64::INFINITY, 1e-60, 16_777_217.0];
+        let floats = PrimitiveArray::<types::Float64Type>::from(floats);
+        let decimals = Decimal128Array::from(vec![1_677_721_700, 1_677_721_600, 10]);
+        let decimals = decimals.with_data_type(DataType::Decimal128(15, 2));
+        let integers = PrimitiveArray::<types::Int64Type>::from(vec![16_777_216, 16_777_217]);
+        let columns: [(ArrayRef, &[usize]); 3] = [
+            (Arc::new(floats), &[1, 2]),
+            (Arc::new(decimals), &[0]),
+            (Arc::new(integers), &[1]),
+        ];
+        for (column, refused) in columns {
+            let cells = convert(&column, &FieldDef::new("f", FieldType::F32)).unwrap();
+            let failed: Vec<usize> = cells.failed.iter().map(|(row, _)| *row).collect();
+            assert_eq!(failed, refused, "{}", column.data_type());
+        }
+        let parsed = <types::Float32Type as Number>::parse;
+        assert_eq!(["1e300", "16777217"].map(parsed), [None, None]);
+        assert_eq!(["0.1", "1e-60"].map(parsed), [Some(0.1), Some(0.0)]);
     }
 
     #[test]

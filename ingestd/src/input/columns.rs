@@ -133,6 +133,36 @@ fn decimal(digits: u8, scale: i8) -> (FieldType, Option<&'static str>) {
     }
 }
 
+/// Gives columns of several files that differ in case only the spelling of the first, unless one file has several of them. Returns the other
+/// spellings, each with that of the first.
+pub(crate) fn one_spelling(files: &mut [Vec<Column>]) -> Vec<(String, String)> {
+    let mut first: HashMap<String, String> = HashMap::new();
+    let mut apart = HashSet::new();
+    for file in &*files {
+        let mut given = HashSet::new();
+        for name in names(file) {
+            let lower = name.to_lowercase();
+            first
+                .entry(lower.clone())
+                .or_insert_with(|| name.to_owned());
+            if !given.insert(lower.clone()) {
+                apart.insert(lower);
+            }
+        }
+    }
+    let mut respelled = Vec::new();
+    for column in files.iter_mut().flatten() {
+        let lower = column.name.to_lowercase();
+        if let Some(first) = first.get(&lower).filter(|_| !apart.contains(&lower))
+            && *first != column.name
+        {
+            let spelling = std::mem::replace(&mut column.name, first.clone());
+            respelled.push((spelling, first.clone()));
+        }
+    }
+    respelled
+}
+
 /// The fields that keep the columns of several files: the union of names, each wide enough for all of them. Columns that have one name in
 /// one file stay apart.
 pub(crate) fn merge(files: &[Vec<Column>]) -> Vec<Column> {

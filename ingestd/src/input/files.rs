@@ -57,22 +57,35 @@ pub fn open(
     );
     let mut pipe = None;
     let mut columns = Vec::new();
+    let mut notes = Vec::new();
     let mut unread: VecDeque<PathBuf> = files.iter().cloned().collect();
     if options.takes_fields() {
         unread.clear();
+        let mut looking = options.clone();
+        let mut without_rows = Vec::new();
         for path in files {
-            let Some((reader, notes)) = open_one(path, format, &options)? else {
+            let Some((mut reader, own_notes)) = open_one(path, format, &looking)? else {
                 continue;
             };
+            looking.see_csv(&*reader);
+            if !reader.may_have_rows() {
+                without_rows.push(reader.columns().to_vec());
+                notes.extend(own_notes);
+                notes.extend(reader.take_notes());
+                continue;
+            }
             unread.push_back(path.clone());
             columns.push(reader.columns().to_vec());
             if is_stream(path) {
-                pipe = Some((path.clone(), (reader, notes)));
+                pipe = Some((path.clone(), (reader, own_notes)));
             }
         }
+        if columns.is_empty() && options.declared.is_none() {
+            columns = without_rows;
+        }
     }
-    let mut definition = define(&options, &columns)?;
-    let notes = std::mem::take(&mut definition.notes);
+    let mut definition = define(&options, columns)?;
+    notes.append(&mut definition.notes);
     let lengths = files
         .iter()
         .map(|path| fs::metadata(path).ok().filter(fs::Metadata::is_file));
@@ -158,7 +171,8 @@ impl Input {
             if self.current.is_none() {
                 match self.files.pop_front() {
                     Some(path) => self.current = self.begin(&path)?,
-                    None => return Ok(None),
+                    None if self.notes.is_empty() => return Ok(None),
+                    None => return Ok(Some(self.last_notes())),
                 }
             }
             let Some(current) = &mut self.current else {
@@ -188,13 +202,6 @@ impl Input {
                 self.notes.extend(current.plan.framer.take_changes(name));
                 self.bytes_done += current.bytes;
                 self.current = None;
-                if self.files.is_empty() && !self.notes.is_empty() {
-                    let notes = self.take_notes();
-                    return Ok(Some(InputBatch {
-                        notes,
-                        ..InputBatch::default()
-                    }));
-                }
                 continue;
             };
             let first_row = current.next_row;
@@ -218,6 +225,7 @@ impl Input {
         let Some((mut reader, mut notes)) = opened else {
             return Ok(None);
         };
+        self.options.see_csv(&*reader);
         let name = input_name(path);
         if self.definition.def.fields.is_empty() {
             reader.select(Vec::new());
@@ -242,6 +250,14 @@ impl Input {
             next_row: 1,
             bytes: fs::metadata(path).map_or(0, |meta| meta.len()),
         }))
+    }
+
+    /// Notes without rows.
+    fn last_notes(&mut self) -> InputBatch {
+        InputBatch {
+            notes: self.take_notes(),
+            ..InputBatch::default()
+        }
     }
 
     /// The notes that are new; each is given once.

@@ -81,6 +81,16 @@ trait Reader: Send {
         Vec::new()
     }
 
+    /// Whether its first row names the columns, of CSV.
+    fn has_header(&self) -> Option<bool> {
+        None
+    }
+
+    /// Whether it may have rows; those that have none add nothing to a source.
+    fn may_have_rows(&self) -> bool {
+        true
+    }
+
     /// What messages call a row.
     fn row_noun(&self) -> &'static str {
         "row"

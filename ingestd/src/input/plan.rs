@@ -7,11 +7,11 @@ use loom_engine::schema::{
     BinsDef, FIELDS_MAX, FieldDef, FieldType, IndexDef, Overload, SourceDef, TimeKind,
 };
 
-use super::Wanted;
-use super::columns::{Column, Key, keys, merge, names};
+use super::columns::{Column, Key, keys, merge, names, one_spelling};
 use super::framer::{FieldSource, Framer};
 use super::naming::{field_name, field_names, renamed};
 use super::own_time::{OwnTime, TimeForm};
+use super::{Reader, Wanted};
 use crate::counted;
 
 /// How many columns that are left out are named.
@@ -23,6 +23,13 @@ pub struct CsvOptions {
     pub delimiter: Option<u8>,
     /// Whether the first row names the columns.
     pub header: Option<bool>,
+}
+
+/// The first CSV of a load, which the later ones follow.
+#[derive(Clone, Debug)]
+pub(super) struct FirstCsv {
+    pub columns: Vec<Column>,
+    pub has_header: bool,
 }
 
 /// What a load is to do.
@@ -40,6 +47,8 @@ pub struct LoadOptions {
     pub ts_form: TimeForm,
     /// How CSV is written.
     pub csv: CsvOptions,
+    /// The first CSV that this load has opened.
+    pub(super) first_csv: Option<FirstCsv>,
     /// Columns that get an index of their name with `auto` bins.
     pub indexes: Vec<String>,
     /// The longest payload of a record.
@@ -55,6 +64,7 @@ impl LoadOptions {
             ts_column: None,
             ts_form: TimeForm::Usual,
             csv: CsvOptions::default(),
+            first_csv: None,
             indexes: Vec::new(),
             payload_bytes_max: 65_512,
         }
@@ -65,6 +75,15 @@ impl LoadOptions {
         let declared = self.declared.as_ref()?;
         let fields = declared.fields.iter().map(|field| field.name.clone());
         Some(fields.chain(self.ts_column.clone()).collect())
+    }
+
+    /// Keeps what the first CSV shows for those that follow.
+    pub(super) fn see_csv(&mut self, reader: &dyn Reader) {
+        let first = reader.has_header().map(|has_header| FirstCsv {
+            columns: reader.columns().to_vec(),
+            has_header,
+        });
+        self.first_csv = self.first_csv.take().or(first);
     }
 
     /// Whether all files are looked at before the first is read, since the source takes fields from their columns.
@@ -82,7 +101,12 @@ pub(super) struct Definition {
 }
 
 /// The source to load into, from the columns of all files where it takes fields from them.
-pub(super) fn define(options: &LoadOptions, files: &[Vec<Column>]) -> anyhow::Result<Definition> {
+pub(super) fn define(
+    options: &LoadOptions,
+    mut files: Vec<Vec<Column>>,
+) -> anyhow::Result<Definition> {
+    let respelled = one_spelling(&mut files);
+    let files = &files;
     let mut definition = match &options.declared {
         Some(declared) if options.add_fields => extend(options, declared, &merge(files)),
         Some(declared) => Definition {
@@ -92,6 +116,12 @@ pub(super) fn define(options: &LoadOptions, files: &[Vec<Column>]) -> anyhow::Re
         },
         None => infer(options, &merge(files))?,
     };
+    if let Some(fields) = &mut definition.fields {
+        for (spelling, first) in respelled {
+            let field = fields.get(&(first, 0)).cloned();
+            fields.extend(field.map(|field| ((spelling, 0), field)));
+        }
+    }
     let def = &mut definition.def;
     let name = &def.name;
     if options.declared.is_none() && files.iter().all(Vec::is_empty) {
@@ -318,11 +348,11 @@ impl Plan {
                 empty_is_null: true,
             });
         }
-        let left_out = names.iter().enumerate().filter_map(|(column, name)| {
-            let used = wanted.iter().any(|wanted| wanted.column == column);
-            name.filter(|_| !used)
+        let left_out = columns.iter().enumerate().filter_map(|(place, column)| {
+            let is_used = wanted.iter().any(|wanted| wanted.column == place);
+            (!is_used).then_some(&*column.name)
         });
-        let notes = left_out_notes(left_out.map(String::as_str), &def.name);
+        let notes = left_out_notes(left_out, &def.name);
         let framer = Framer::new(def, fields, own_time, options.payload_bytes_max)?;
         Ok(Plan {
             framer,

@@ -62,6 +62,18 @@ pub(crate) fn try_load(
     read_all(open(&[path], Some(format), options)?)
 }
 
+/// Loads several files, in order.
+pub(crate) fn load_files(files: &[&str], format: Format, options: LoadOptions) -> Loaded {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |(number, text): (usize, &&str)| {
+        let path = dir.path().join(format!("file{number}"));
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let paths: Vec<PathBuf> = files.iter().enumerate().map(path).collect();
+    read_all(open(&paths, Some(format), options).unwrap()).unwrap()
+}
+
 pub(crate) fn read_all(mut input: Input) -> anyhow::Result<Loaded> {
     let mut loaded = Loaded {
         def: input.source().clone(),

@@ -42,6 +42,16 @@ pub(super) trait TextFormat: Send {
 
     /// Notes for the user since the last call.
     fn take_notes(&mut self) -> Vec<String>;
+
+    /// As of `Reader`.
+    fn has_header(&self) -> Option<bool> {
+        None
+    }
+
+    /// As of `Reader`.
+    fn may_have_rows(&self) -> bool {
+        true
+    }
 }
 
 /// What is at the beginning of the data, with its length.
@@ -194,6 +204,14 @@ impl<F: TextFormat> Reader for TextReader<F> {
 
     fn take_notes(&mut self) -> Vec<String> {
         self.format.take_notes()
+    }
+
+    fn has_header(&self) -> Option<bool> {
+        self.format.has_header()
+    }
+
+    fn may_have_rows(&self) -> bool {
+        self.format.may_have_rows()
     }
 }
 

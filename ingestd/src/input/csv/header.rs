@@ -1,6 +1,6 @@
 //! The first row of CSV: the names of the columns, or values of columns without names.
 
-use anyhow::{bail, ensure};
+use anyhow::bail;
 use loom_engine::schema::FieldType;
 use memchr::{memchr, memchr2};
 
@@ -82,12 +82,15 @@ impl FirstRow {
         }
     }
 
-    /// Whether it holds values rather than names, by the columns below it: a value of each column that is not text, and one at least.
+    /// Whether it holds values rather than names, by the columns below it: a value of each column that is not text, and one at least. Without
+    /// rows below, a value that no header would be is enough.
     pub(super) fn fits_the_rows(&self, below: &[Sample]) -> bool {
-        let no_rows = below.iter().all(|sample| sample.rows() == 0);
+        if below.iter().all(|sample| sample.rows() == 0) {
+            return self.cells.iter().any(|cell| is_value(cell));
+        }
         let mut typed = 0;
         for (cell, sample) in self.cells.iter().zip(below) {
-            if !no_rows && sample.field_type() == FieldType::Utf8 {
+            if sample.field_type() == FieldType::Utf8 {
                 continue;
             }
             let mut both = sample.clone();
@@ -102,20 +105,44 @@ impl FirstRow {
         typed > 0
     }
 
-    /// Whether it holds values, by the source to load into: it names no field, and holds a number or a time.
-    pub(super) fn is_strange_to(&self, fields: &[String]) -> bool {
+    /// Whether it names the columns, by the source to load into and the first CSV of the load; `None` where they do not show it. Without the name
+    /// of any field it holds values if an earlier file has no header either, or if one of its values is a number or a time and all fit.
+    pub(super) fn is_header(&self, options: &LoadOptions) -> Option<bool> {
+        let declared = options.declared.iter().flat_map(|source| &source.fields);
+        let declared = declared.map(|field| (&field.name, field.ty));
+        let first = options.first_csv.iter().flat_map(|first| &first.columns);
+        let first = first.map(|column| (&column.name, column.ty));
+        let known: Vec<(&String, FieldType)> = declared.chain(first).collect();
+        if known.is_empty() {
+            return None;
+        }
         let names_one = |cell: &String| {
             let name = field_name(cell).to_lowercase();
-            fields
-                .iter()
+            let ts = options.ts_column.iter();
+            let names = known.iter().map(|(name, _)| *name).chain(ts);
+            names
+                .into_iter()
                 .any(|field| field == cell || field.to_lowercase() == name)
         };
-        let is_value = |cell: &String| {
-            let mut sample = Sample::new();
-            sample.see(cell);
-            sample.field_type() != FieldType::Utf8
+        if self.cells.iter().any(names_one) {
+            return Some(true);
+        }
+        if options
+            .first_csv
+            .as_ref()
+            .is_some_and(|first| !first.has_header)
+        {
+            return Some(false);
+        }
+        let fits = |(cell, name): (&String, &String)| {
+            let field = known.iter().find(|(field, _)| *field == name);
+            let takes_texts = field.is_none_or(|(_, ty)| takes_texts(*ty));
+            takes_texts || cell.is_empty() || is_value(cell)
         };
-        !self.cells.iter().any(names_one) && self.cells.iter().any(is_value)
+        let names = self.places(options);
+        let is_row = !options.takes_fields()
+            || names.is_some_and(|names| self.cells.iter().zip(&names).all(fits));
+        (is_row && self.cells.iter().any(|cell| is_value(cell))).then_some(false)
     }
 
     /// The names of the columns in their order, where no row names them: those of the source's fields, else `column0` and so on.
@@ -124,28 +151,61 @@ impl FirstRow {
         blocks: &Blocks,
         options: &LoadOptions,
     ) -> anyhow::Result<Vec<String>> {
-        let mut names: Vec<String> = (0..self.cells.len())
-            .map(|place| format!("column{place}"))
-            .collect();
-        let Some(def) = &options.declared else {
+        if let Some(names) = self.places(options) {
             return Ok(names);
+        }
+        let Some(def) = &options.declared else {
+            return Ok(self.numbered());
         };
-        let is_ts = |name: &&mut String| Some(&**name) == options.ts_column.as_ref();
-        let others: Vec<&mut String> = names.iter_mut().filter(|name| !is_ts(name)).collect();
-        ensure!(
-            others.len() == def.fields.len()
-                || options.add_fields && others.len() > def.fields.len(),
+        bail!(
             "cannot load {} into source '{}': its rows have {} and no header, the source has {}; declare a field for each column",
             blocks.name(),
             def.name,
             counted(self.cells.len() as u64, "column"),
             counted(def.fields.len() as u64, "field")
-        );
-        for (name, field) in others.into_iter().zip(&def.fields) {
+        )
+    }
+
+    /// The names that the first CSV of the load or the source has for as many columns.
+    fn places(&self, options: &LoadOptions) -> Option<Vec<String>> {
+        if let Some(first) = &options.first_csv
+            && first.columns.len() == self.cells.len()
+        {
+            let names = first.columns.iter().map(|column| column.name.clone());
+            return Some(names.collect());
+        }
+        let fields = &options.declared.as_ref()?.fields;
+        let mut names = self.numbered();
+        let is_ts = |name: &&mut String| Some(&**name) == options.ts_column.as_ref();
+        let others: Vec<&mut String> = names.iter_mut().filter(|name| !is_ts(name)).collect();
+        let fits =
+            others.len() == fields.len() || options.add_fields && others.len() > fields.len();
+        for (name, field) in others.into_iter().zip(fields) {
             name.clone_from(&field.name);
         }
-        Ok(names)
+        fits.then_some(names)
     }
+
+    /// `column0` and so on.
+    fn numbered(&self) -> Vec<String> {
+        let places = 0..self.cells.len();
+        places.map(|place| format!("column{place}")).collect()
+    }
+}
+
+/// Whether a text is what no header would be: a number, a time or a boolean.
+fn is_value(cell: &str) -> bool {
+    let mut sample = Sample::new();
+    sample.see(cell);
+    sample.field_type() != FieldType::Utf8
+}
+
+fn takes_texts(ty: FieldType) -> bool {
+    use FieldType as F;
+    matches!(
+        ty,
+        F::Utf8 | F::Char(_) | F::VarBytes | F::Bytes(_) | F::Json
+    )
 }
 
 /// Consumes the line `sep=;` with which some spreadsheets name the delimiter, and returns that.

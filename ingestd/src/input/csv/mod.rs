@@ -33,6 +33,9 @@ pub(super) struct Csv {
     notes: Vec<String>,
     /// The fields of the row at hand.
     spans: Vec<Span>,
+    has_header: bool,
+    /// Rows were seen, or were not looked for.
+    may_have_rows: bool,
 }
 
 impl Csv {
@@ -50,6 +53,8 @@ impl Csv {
             columns: Vec::new(),
             notes: Vec::new(),
             spans: Vec::new(),
+            has_header: true,
+            may_have_rows: true,
         };
         if first.is_guess && first.delimiter != named.unwrap_or(b',') && first.cells.len() > 1 {
             csv.notes.push(format!(
@@ -58,14 +63,12 @@ impl Csv {
                 delimiter::shown(first.delimiter)
             ));
         }
-        match options.declared_names() {
-            Some(names) if !options.takes_fields() => {
-                let strange = first.is_strange_to(&names);
-                let header = options.csv.header.unwrap_or(!strange);
-                csv.name_columns(&mut blocks, &first, header, options)?;
-                csv.note_header(&blocks, options.csv.header.is_none() && strange, false);
-            }
-            _ => csv.infer(&mut blocks, &first, options)?,
+        if options.takes_fields() {
+            csv.infer(&mut blocks, &first, options)?;
+        } else {
+            let header = options.csv.header.or_else(|| first.is_header(options));
+            csv.name_columns(&mut blocks, &first, header.unwrap_or(true), options)?;
+            csv.note_header(&blocks, options, None);
         }
         Ok(TextReader::new(blocks, csv))
     }
@@ -98,8 +101,8 @@ impl Csv {
                 Found::More => None,
             }
         })?;
-        let fits = first.fits_the_rows(&samples);
-        let header = options.csv.header.unwrap_or(!fits);
+        let header = options.csv.header.or_else(|| first.is_header(options));
+        let header = header.unwrap_or_else(|| !first.fits_the_rows(&samples));
         let all_text = samples
             .iter()
             .all(|sample| sample.field_type() == FieldType::Utf8);
@@ -109,8 +112,13 @@ impl Csv {
             }
         }
         self.name_columns(blocks, first, header, options)?;
-        let unsaid = options.csv.header.is_none();
-        self.note_header(blocks, unsaid && fits, unsaid && all_text && rows > 0);
+        self.may_have_rows = rows > 0 || !header || !all;
+        let doubt = match (all_text, self.may_have_rows) {
+            (true, true) => Some("first"),
+            (_, false) => Some("only"),
+            _ => None,
+        };
+        self.note_header(blocks, options, doubt);
         for (column, sample) in self.columns.iter_mut().zip(&samples) {
             column.ty = sample.field_type();
             column.is_blank = sample.is_blank();
@@ -142,21 +150,25 @@ impl Csv {
         };
         let text = |name: &String| Column::new(name, FieldType::Utf8, true);
         self.columns = names.iter().map(text).collect();
+        self.has_header = header;
         Ok(())
     }
 
-    /// Notes what was assumed of the first row where no option says it.
-    fn note_header(&mut self, blocks: &Blocks, as_values: bool, as_names: bool) {
+    /// Notes what was assumed of the first row where no option says it. `doubt`: which row it is, where it could be one of values.
+    fn note_header(&mut self, blocks: &Blocks, options: &LoadOptions, doubt: Option<&str>) {
         let name = blocks.name();
-        if as_values {
+        if options.csv.header.is_some() {
+            return;
+        }
+        if !self.has_header {
             let names: Vec<&str> = self.columns.iter().map(|column| &*column.name).collect();
             self.notes.push(format!(
                 "the first row of {name} is read as values, and its columns are named {}; use --header if that row names them",
                 names.join(", ")
             ));
-        } else if as_names {
+        } else if let Some(which) = doubt {
             self.notes.push(format!(
-                "the first row of {name} is read as the names of its columns; use --no-header if it holds values"
+                "the {which} row of {name} is read as the names of its columns; use --no-header if it holds values"
             ));
         }
     }
@@ -228,6 +240,14 @@ impl TextFormat for Csv {
     fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
+
+    fn has_header(&self) -> Option<bool> {
+        Some(self.has_header)
+    }
+
+    fn may_have_rows(&self) -> bool {
+        self.may_have_rows
+    }
 }
 
 fn see(sample: &mut Sample, data: &[u8], span: Span) {
@@ -247,7 +267,7 @@ fn is_blank<C>(data: &[u8], bytes: usize, columns: &[C]) -> bool {
 mod tests {
     use proptest::prelude::*;
 
-    use crate::input::testing::{Loaded, declared, load, options, try_load};
+    use crate::input::testing::{Loaded, declared, load, load_files, options, try_load};
     use crate::input::{CsvOptions, Format, LoadOptions, ROW_BYTES_MAX};
 
     fn csv(text: &str) -> Loaded {
@@ -400,6 +420,102 @@ mod tests {
             loaded.notes[0].ends_with(
                 "is read as the names of its columns; use --no-header if it holds values"
             ),
+            "{:?}",
+            loaded.notes
+        );
+    }
+
+    #[test]
+    fn the_only_row_is_values_if_it_holds_what_no_header_would() {
+        for (text, row) in [
+            ("hello,1\n", "hello|1"),
+            ("1,x\n", "1|x"),
+            ("bob,42,x", "bob|42|x"),
+        ] {
+            assert_eq!(csv(text).lines(), [row]);
+        }
+        let names = csv("hello,world\n");
+        assert!(names.rows.is_empty());
+        assert!(
+            names.notes[0].starts_with("the only row of ")
+                && names.notes[0].contains("use --no-header"),
+            "{:?}",
+            names.notes
+        );
+    }
+
+    #[test]
+    fn later_files_follow_the_first() {
+        for (files, fields, rows) in [
+            (
+                &["1,a\n2,b\n", "3,c\n"][..],
+                ["column0 i64?", "column1 utf8?"],
+                &["1|a", "2|b", "3|c"][..],
+            ),
+            (
+                &["1,a\n", "x,y\nz,u\n"],
+                ["column0 utf8?", "column1 utf8?"],
+                &["1|a", "x|y", "z|u"],
+            ),
+            (
+                &["n,s\n1,a\n", "3,c\n"],
+                ["n i64?", "s utf8?"],
+                &["1|a", "3|c"],
+            ),
+            (
+                &["n,s\n1,a\n", "s,n\nc,3\n", "x,y\n"],
+                ["n i64?", "s utf8?"],
+                &["1|a", "3|c"],
+            ),
+        ] {
+            let loaded = load_files(files, Format::Csv, options());
+            assert_eq!(loaded.fields(), fields, "{files:?}");
+            assert_eq!(loaded.lines(), rows, "{files:?}");
+        }
+    }
+
+    #[test]
+    fn a_row_that_fits_a_source_is_no_header_also_where_fields_may_be_added() {
+        let fields = "[[source.field]]\nname = \"n\"\ntype = \"i64\"\n\
+                      [[source.field]]\nname = \"s\"\ntype = \"utf8\"\n";
+        let add = || LoadOptions {
+            add_fields: true,
+            ..declared(fields)
+        };
+        for text in ["3,c\n", "3,c\n4,d\n"] {
+            let loaded = load(text.as_bytes(), Format::Csv, add());
+            assert_eq!(loaded.fields(), ["n i64", "s utf8"], "{text}");
+            assert_eq!(loaded.lines().len(), text.lines().count());
+        }
+        let loaded = load_files(&["n,s\n1,a\n", "more,other\n"], Format::Csv, add());
+        assert_eq!(loaded.fields(), ["n i64", "s utf8"]);
+        assert!(
+            loaded.notes[0].starts_with("the only row of "),
+            "{:?}",
+            loaded.notes
+        );
+    }
+
+    #[test]
+    fn columns_of_files_that_differ_in_case_are_the_same() {
+        let loaded = load_files(&["x,y\n1,2\n", "Y,X\n4,3\n"], Format::Csv, options());
+        assert_eq!(loaded.fields(), ["x i64?", "y i64?"]);
+        assert_eq!(loaded.lines(), ["1|2", "3|4"]);
+        let apart = load_files(&["x\n1\n", "x,X\n2,3\n", "X\n4\n"], Format::Csv, options());
+        assert_eq!(apart.fields(), ["x i64?", "X_1 i64?"]);
+        assert_eq!(apart.lines(), ["1|-", "2|3", "-|4"]);
+        let objects = ["{\"x\":1,\"y\":2}\n", "{\"Y\":4,\"X\":3}\n"];
+        let loaded = load_files(&objects, Format::Json, options());
+        assert_eq!(loaded.lines(), ["1|2", "3|4"]);
+    }
+
+    #[test]
+    fn a_column_that_is_left_out_is_named_as_the_file_spells_it() {
+        let fields = "[[source.field]]\nname = \"y\"\ntype = \"i64\"\n";
+        let loaded = load(b"Y,y\n1,2\n", Format::Csv, declared(fields));
+        assert_eq!(loaded.lines(), ["2"]);
+        assert!(
+            loaded.notes[0].starts_with("column 'Y' is left out"),
             "{:?}",
             loaded.notes
         );

@@ -79,7 +79,10 @@ impl TextFormat for Json {
     fn next_row<'a>(&'a mut self, data: &'a [u8], ended: bool) -> Step<Values<'a>> {
         let mut values = Values::with_capacity(self.columns.len());
         let names = &mut self.names;
-        let parse = |object| parse_object(object, &mut values, names);
+        let parse = |object| {
+            parse_object(object, &mut values, names)?;
+            names.fill(&mut values)
+        };
         match self.objects.next(data, ended, parse) {
             Step::Row((), bytes) => {
                 self.names.count_left_out(&values);
@@ -164,6 +167,71 @@ mod tests {
 
     fn json(text: &str) -> Loaded {
         load(text.as_bytes(), Format::Json, options())
+    }
+
+    #[test]
+    fn a_value_may_go_on_in_the_next_lines_wherever_it_breaks() {
+        for (text, rows, refused) in [
+            (
+                "{\"a\":1}\n{\"a\":\n[{\"a\":7,\n\"b\":[]}\n]\n}\n{\"a\":3}\n",
+                &["1", "[{\"a\":7,\n\"b\":[]}\n]", "3"][..],
+                &[][..],
+            ),
+            (
+                "{\"a\":[]}\n{\"a\":\n{\"b\":7}\n}\n{\"a\":3}\n",
+                &["[]", "{\"b\":7}", "3"],
+                &[],
+            ),
+            ("{\"a\"\n:4}\n{\"a\":1}", &["4", "1"], &[]),
+            ("{\"a\":1} {\"a\":2\n} {\"a\":3}\n", &["1", "2", "3"], &[]),
+            (
+                "{\"a\":1}\n{\"a\":\n{\"a\":2}\n{\"a\":3}\n",
+                &["1", "2", "3"],
+                &[2],
+            ),
+            (
+                "{\"a\":1}\n{\"a\":2\n{\"a\":3}\n{\"a\":",
+                &["1", "3"],
+                &[2, 4],
+            ),
+        ] {
+            let loaded = json(text);
+            assert_eq!(loaded.lines(), rows, "{text}");
+            let bad: Vec<u64> = loaded.refused.iter().map(|(row, _)| *row).collect();
+            assert_eq!(bad, refused, "{text}");
+        }
+    }
+
+    #[test]
+    fn lines_that_never_end_are_each_refused_in_time_that_grows_with_them() {
+        let lines = 400_000;
+        let text = format!("{{\"a\":1}}\n{}", "{\"a\":[\n".repeat(lines));
+        let begun = std::time::Instant::now();
+        assert_eq!(json(&text).refused.len(), lines);
+        let seconds = begun.elapsed().as_secs();
+        assert!(seconds < 60, "{seconds} s");
+    }
+
+    #[test]
+    fn a_key_of_the_fields_own_spelling_wins_over_one_of_another_case() {
+        let field = |name| {
+            format!("[[source.field]]\nname = \"{name}\"\ntype = \"i64\"\nnullable = true\n")
+        };
+        let fields = ["x", "yy"].map(field).concat();
+        let text = "{\"YY\":1,\"yy\":2}\n{\"yy\":3,\"YY\":4}\n{\"YY\":5}\n{\"YY\":6,\"Yy\":7}\n";
+        let loaded = load(text.as_bytes(), Format::Json, declared(&fields));
+        assert_eq!(loaded.lines(), ["-|2", "-|3", "-|5"]);
+        assert_eq!(
+            loaded.refused,
+            [(4, "it has two values for the name 'yy'".to_owned())]
+        );
+        assert_eq!(loaded.notes.len(), 2, "{:?}", loaded.notes);
+        assert!(
+            loaded.notes[0].starts_with("key 'YY' is left out where"),
+            "{:?}",
+            loaded.notes
+        );
+        assert_eq!(loaded.notes[1], "2 values left out: 2 of key 'YY'");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::super::columns::Column;
 use super::super::naming::{field_name, numbered, shown};
 use super::KEYS_MAX;
-use super::object::{Names, Values, name_of};
+use super::object::{Names, Unread, Values, name_of};
 use crate::counted;
 
 /// How many keys are named, as they come and in the count at the end.
@@ -18,6 +18,9 @@ pub(super) struct KnownNames {
     next: usize,
     names: Vec<Name>,
     columns: usize,
+    /// The names that fill a column, and which columns they filled in the row at hand.
+    filling: Vec<usize>,
+    filled: Vec<usize>,
     /// Keys that are left out and not noted yet, and how many were.
     unnoted: Vec<usize>,
     noted: usize,
@@ -30,6 +33,8 @@ struct Name {
     text: String,
     /// Columns are made of the keys of its objects.
     has_inner: bool,
+    /// The column that it fills where no key of the row is the column's own.
+    fills: Option<usize>,
     /// How many values were left out.
     left_out: u64,
 }
@@ -41,6 +46,8 @@ impl KnownNames {
             next: 0,
             names: Vec::new(),
             columns: columns.len(),
+            filling: Vec::new(),
+            filled: Vec::new(),
             unnoted: Vec::new(),
             noted: 0,
             beyond: 0,
@@ -80,10 +87,48 @@ impl KnownNames {
         self.names.push(Name {
             text: text.to_owned(),
             has_inner: false,
+            fills: None,
             left_out: 0,
         });
         self.numbers.insert(text.to_owned(), number);
         number
+    }
+
+    /// The number of a name that is new.
+    fn add_new(&mut self, name: &str) -> usize {
+        let Some(column) = self.column_of(name) else {
+            return self.add(name);
+        };
+        if self.is_taken_apart(column) {
+            self.numbers.insert(name.to_owned(), column);
+            return column;
+        }
+        let number = self.add(name);
+        if let Some(name) = self.names.get_mut(number) {
+            name.fills = Some(column);
+        }
+        self.filling.push(number);
+        number
+    }
+
+    /// Fills the columns of a row that have no value of their own name by the keys that a column is found for.
+    pub(super) fn fill(&mut self, values: &mut Values<'_>) -> Result<(), Unread> {
+        self.filled.clear();
+        for number in &self.filling {
+            let column = self.names.get(*number).and_then(|name| name.fills);
+            let (Some(column), Some(value)) = (column, values.get(*number)) else {
+                continue;
+            };
+            if self.filled.contains(&column) {
+                return Err(Unread::Twice(self.text(column).to_owned()));
+            }
+            if values.get(column).is_none() {
+                values.set(column, value);
+                values.clear(*number);
+                self.filled.push(column);
+            }
+        }
+        Ok(())
     }
 
     /// Counts the values of a row that no column keeps.
@@ -112,9 +157,14 @@ impl KnownNames {
             self.noted += 1;
             if self.noted <= LISTED_MAX {
                 let key = shown(self.text(number));
-                notes.push(format!(
-                    "key '{key}' is left out: the source has no such field"
-                ));
+                let fills = self.names.get(number).and_then(|name| name.fills);
+                notes.push(match fills {
+                    Some(column) => format!(
+                        "key '{key}' is left out where a row has the key '{}' too: they differ, and the source has one field for both",
+                        shown(self.text(column))
+                    ),
+                    None => format!("key '{key}' is left out: the source has no such field"),
+                });
             } else if self.noted == LISTED_MAX + 1 {
                 notes.push(format!(
                     "more than {LISTED_MAX} keys are left out; the last note counts the values of all"
@@ -178,13 +228,7 @@ impl Names for KnownNames {
             return None;
         }
         let name = name.to_owned();
-        match self.column_of(&name) {
-            Some(number) => {
-                self.numbers.insert(name, number);
-                Some(number)
-            }
-            None => Some(self.add(&name)),
-        }
+        Some(self.add_new(&name))
     }
 
     fn is_taken_apart(&self, number: usize) -> bool {

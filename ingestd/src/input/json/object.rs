@@ -32,7 +32,13 @@ impl<'a> Values<'a> {
         self.cells.iter().copied()
     }
 
-    fn set(&mut self, number: usize, value: &'a RawValue) {
+    pub(super) fn clear(&mut self, number: usize) {
+        if let Some(cell) = self.cells.get_mut(number) {
+            *cell = None;
+        }
+    }
+
+    pub(super) fn set(&mut self, number: usize, value: &'a RawValue) {
         if self.cells.len() <= number {
             self.cells.resize(number + 1, None);
         }

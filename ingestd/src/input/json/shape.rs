@@ -7,6 +7,7 @@ use std::fmt;
 
 use loom_engine::proven::at;
 use memchr::{memchr, memchr_iter, memchr2, memrchr};
+use serde::de::IgnoredAny;
 
 use super::super::ROW_BYTES_MAX;
 use super::super::blocks::Blocks;
@@ -87,9 +88,12 @@ impl Objects {
         };
         match &step {
             Step::Row(_, bytes) | Step::Blank(bytes) | Step::Bad(_, bytes) => {
-                match &self.shape {
+                match &mut self.shape {
                     // Most lines are an object, and are not looked through again.
-                    Shape::Lines(lines) if lines.line_bytes == *bytes => self.position.next_line(),
+                    Shape::Lines(lines) if lines.line_bytes == *bytes => {
+                        lines.look_ahead_bytes += LOOK_AHEAD_FACTOR * bytes;
+                        self.position.next_line();
+                    }
                     _ => self.position.advance(at(data, ..*bytes)),
                 }
             }
@@ -109,7 +113,7 @@ impl Objects {
 
 /// Whether a line is the beginning of an object that is written on several lines.
 fn goes_on(line: &[u8]) -> bool {
-    let parsed = serde_json::from_slice::<serde::de::IgnoredAny>(line);
+    let parsed = serde_json::from_slice::<IgnoredAny>(line);
     parsed.is_err_and(|error| error.is_eof()) && ends_within(line)
 }
 
@@ -127,13 +131,28 @@ fn first_of_several(data: &[u8]) -> Option<usize> {
     behind.starts_with(b"{").then_some(end)
 }
 
+/// How many bytes behind incomplete lines are looked at in vain for each byte of input, so that bad input costs no more time than its length.
+const LOOK_AHEAD_FACTOR: usize = 8;
+
 /// The place within lines.
-#[derive(Copy, Clone, Default)]
+#[derive(Copy, Clone)]
 struct Lines {
     /// Bytes of the line at hand behind the objects that were found on it; 0 at the beginning of a line.
     left: usize,
     /// The length of the line that was looked at last, with its break, from where that began.
     line_bytes: usize,
+    /// How much may still be looked at in vain behind lines that are not a whole value.
+    look_ahead_bytes: usize,
+}
+
+impl Default for Lines {
+    fn default() -> Lines {
+        Lines {
+            left: 0,
+            line_bytes: 0,
+            look_ahead_bytes: 4 * ROW_BYTES_MAX,
+        }
+    }
 }
 
 impl Lines {
@@ -175,25 +194,44 @@ impl Lines {
         let Unread::NoObject(syntax) = &error else {
             return Step::Row(Err(error), bytes);
         };
-        if !(line.starts_with(b"{") && syntax.is_eof() && ends_within(line)) {
+        if !(line.trim_ascii_start().starts_with(b"{") && syntax.is_eof()) {
             return Step::Row(Err(error), bytes);
         }
-        // An object of several lines ends before a line that begins with another.
-        let begins_another = |end: &usize| {
-            let first = data.get(end + 1);
-            first.is_some_and(|first| matches!(*first, b'{' | RECORD_SEPARATOR))
-        };
-        let next = memchr_iter(b'\n', data).find(begins_another);
-        let next = next.map_or(data.len(), |end| end + 1);
-        match Scan::default().end(at(data, ..next)) {
-            Some(end) => match parse(at(data, ..end)) {
-                Ok(()) => Step::Row(Ok(()), end),
-                Err(_) => Step::Row(Err(error), bytes),
+        let most = data.len().min(self.look_ahead_bytes);
+        match whole_value(at(data, ..most)) {
+            Ok(end) => match parse(at(data, ..end)) {
+                Err(Unread::NoObject(_)) => Step::Row(Err(error), bytes),
+                read => Step::Row(read, end),
             },
-            None if next == data.len() && !ended && data.len() <= ROW_BYTES_MAX => Step::More,
-            None => Step::Row(Err(error), bytes),
+            Err(why) if why.is_eof() && most == data.len() && !ended && most <= ROW_BYTES_MAX => {
+                Step::More
+            }
+            Err(why) => {
+                let looked_at = if why.is_eof() {
+                    most
+                } else {
+                    offset(data, &why)
+                };
+                self.look_ahead_bytes = self.look_ahead_bytes.saturating_sub(looked_at);
+                Step::Row(Err(error), bytes)
+            }
         }
     }
+}
+
+/// The length of the value that the data begins with, which may span lines.
+fn whole_value(data: &[u8]) -> serde_json::Result<usize> {
+    let mut values = serde_json::Deserializer::from_slice(data).into_iter::<IgnoredAny>();
+    match values.next() {
+        Some(Err(error)) => Err(error),
+        Some(Ok(_)) | None => Ok(values.byte_offset()),
+    }
+}
+
+/// Where the line of an error ends.
+fn offset(data: &[u8], error: &serde_json::Error) -> usize {
+    let end = memchr_iter(b'\n', data).nth(error.line().saturating_sub(1));
+    end.unwrap_or(data.len())
 }
 
 /// The place within documents.
