@@ -2,7 +2,7 @@
 //!
 //! `push` copies the record into the open chunk, which stays in the core's cache, and returns; `publish` copies what is new to
 //! staging and moves the tails; `seal` ends the chunk, summarises it while it is warm, and appends its nodes. So a record is
-//! visible after the next `publish`, which the owner calls after each drained batch and at least every 10 ms (`tick`).
+//! visible after the next `publish`, which the owner calls after each drained batch and at least every 20 ms (`tick`).
 
 use std::path::Path;
 
@@ -225,7 +225,7 @@ impl Writer {
         self.logs.meta()
     }
 
-    /// To be called at least every 10 ms: publishes, shows readers that the writer is alive, slews the clock.
+    /// To be called at least every 20 ms: publishes, shows readers that the writer is alive, slews the clock.
     pub fn tick(&mut self) -> Result<()> {
         self.publish()?;
         if let Some(offset_ns) = self.clock.discipline() {

@@ -23,12 +23,21 @@ pub struct SourceTotals {
     pub last_ts: Option<Timestamp>,
 }
 
+/// Some records of one source, at least one.
+struct Part {
+    records: u64,
+    bytes: u64,
+    first_ts: Timestamp,
+    last_ts: Timestamp,
+}
+
 impl SourceTotals {
-    fn add(&mut self, records: u64, bytes: u64, first_ts: Timestamp, last_ts: Timestamp) {
-        self.records = self.records.saturating_add(records);
-        self.bytes = self.bytes.saturating_add(bytes);
-        self.first_ts = Some(self.first_ts.map_or(first_ts, |first| first.min(first_ts)));
-        self.last_ts = Some(self.last_ts.map_or(last_ts, |last| last.max(last_ts)));
+    fn add(&mut self, part: Part) {
+        let (first, last) = (part.first_ts, part.last_ts);
+        self.records = self.records.saturating_add(part.records);
+        self.bytes = self.bytes.saturating_add(part.bytes);
+        self.first_ts = Some(self.first_ts.map_or(first, |known| known.min(first)));
+        self.last_ts = Some(self.last_ts.map_or(last, |known| known.max(last)));
     }
 }
 
@@ -39,8 +48,9 @@ impl Snapshot {
     /// Damage, or eviction meanwhile.
     pub fn source_totals(&self, source: SourceId) -> Result<SourceTotals> {
         let id = self.source_by_id(source)?.id;
-        let totals = self.add_up(Some(id))?;
-        Ok(totals.get(&id).copied().unwrap_or_default())
+        let mut totals = SourceTotals::default();
+        self.add_up(Some(id), |_, part| totals.add(part))?;
+        Ok(totals)
     }
 
     /// What each source holds that holds any record, in one pass.
@@ -48,59 +58,64 @@ impl Snapshot {
     /// # Errors
     /// As [`Snapshot::source_totals`].
     pub fn totals(&self) -> Result<HashMap<SourceId, SourceTotals>> {
-        self.add_up(None)
+        let mut totals: HashMap<SourceId, SourceTotals> = HashMap::new();
+        self.add_up(None, |source, part| {
+            totals.entry(source).or_default().add(part);
+        })?;
+        Ok(totals)
     }
 
-    /// Of one source, or of all.
-    fn add_up(&self, only: Option<SourceId>) -> Result<HashMap<SourceId, SourceTotals>> {
-        let mut adding = Adding {
-            only,
-            totals: HashMap::new(),
-        };
+    /// Gives `add` the parts of one source, or of all: those of whole nodes, and single records where there is no node.
+    fn add_up(&self, only: Option<SourceId>, add: impl FnMut(SourceId, Part)) -> Result<()> {
+        let mut adding = Adding { only, add };
         let mut walk = Walk::new(Arc::clone(self.logs()), Order::OldestFirst);
         let mut cursor = ChunkCursor::new(Arc::clone(self.logs()));
         while let Some(chunk) = walk.next(&mut adding, &Poll::never())? {
             cursor.load(chunk)?;
             let base = cursor.base();
             let _ = cursor.walk(|record| {
-                let id = record.source;
-                if only.is_none_or(|only| only == id)
-                    && let Some(source) = self.catalog().source(id)
+                if only.is_none_or(|only| only == record.source)
+                    && let Some(source) = self.catalog().source(record.source)
                 {
                     let layout = source.layout_at(base);
                     let ts = record_ts(layout, record.arrival, record.payload);
-                    let bytes = record_bytes(record.payload.len());
-                    adding.of(id).add(1, bytes as u64, ts, ts);
+                    let part = Part {
+                        records: 1,
+                        bytes: record_bytes(record.payload.len()) as u64,
+                        first_ts: ts,
+                        last_ts: ts,
+                    };
+                    (adding.add)(record.source, part);
                 }
                 ControlFlow::Continue(())
             })?;
         }
-        Ok(adding.totals)
+        Ok(())
     }
 }
 
-struct Adding {
+struct Adding<F> {
     only: Option<SourceId>,
-    totals: HashMap<SourceId, SourceTotals>,
+    add: F,
 }
 
-impl Adding {
-    fn of(&mut self, source: SourceId) -> &mut SourceTotals {
-        self.totals.entry(source).or_default()
-    }
-
-    fn add(&mut self, stats: &SourceStats<'_>) {
-        let (first_ts, last_ts) = (stats.first_ts, stats.last_ts);
-        self.of(stats.source)
-            .add(stats.records, stats.bytes, first_ts, last_ts);
+impl<F: FnMut(SourceId, Part)> Adding<F> {
+    fn add_stats(&mut self, stats: &SourceStats<'_>) {
+        let part = Part {
+            records: stats.records,
+            bytes: stats.bytes,
+            first_ts: stats.first_ts,
+            last_ts: stats.last_ts,
+        };
+        (self.add)(stats.source, part);
     }
 }
 
-impl Visitor for Adding {
+impl<F: FnMut(SourceId, Part)> Visitor for Adding<F> {
     fn visit(&mut self, node: &Node<'_>) -> Result<u64> {
         match self.only {
-            Some(source) => node.source(source).iter().for_each(|stats| self.add(stats)),
-            None => node.sources().for_each(|stats| self.add(&stats)),
+            Some(source) => (node.source(source).iter()).for_each(|stats| self.add_stats(stats)),
+            None => node.sources().for_each(|stats| self.add_stats(&stats)),
         }
         Ok(0)
     }

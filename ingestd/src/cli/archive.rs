@@ -128,7 +128,7 @@ impl Args {
 fn interval(text: &str) -> Result<Span, String> {
     let every: Span = text.parse()?;
     if every.0.is_zero() {
-        return Err("it is no time at all; give an interval, such as 1h".to_owned());
+        return Err("it is zero; give an interval, such as 1h".to_owned());
     }
     Ok(every)
 }

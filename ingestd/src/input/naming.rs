@@ -1,7 +1,7 @@
 //! How the columns of an input are called in a source: once for all formats, so that a column finds its field again in the next file.
 //!
-//! A column keeps its spelling wherever a field may have it, and goes to the field of its spelling before any other. Nothing depends on the order
-//! of columns except which of those that a field cannot tell apart gets which number.
+//! A column keeps its spelling wherever a field may have it, and goes to the field of its spelling before any other. The order of the
+//! columns decides only which of those that a field cannot tell apart gets which number.
 
 use std::collections::{HashMap, HashSet};
 
@@ -101,7 +101,7 @@ pub(crate) fn numbered<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> 
 }
 
 /// The field name of one column by itself, empty only if the column has none: reserved names get an underscore, control characters become
-/// spaces, and long names are cut. A NUL stays, and is refused with the definition: what has one is no text.
+/// spaces, and long names are cut. A NUL stays, and the definition is refused for it.
 pub(crate) fn field_name(column: &str) -> String {
     let is_odd = |c: char| c.is_control() && c != '\0';
     let words: Vec<&str> = match column.contains(is_odd) {

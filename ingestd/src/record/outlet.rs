@@ -64,7 +64,8 @@ impl Outlet {
             }
             None => {
                 let shape = Shape::Fixed { record_bytes };
-                self.or_fail(self.client.send_batch(self.source, shape, payloads))?;
+                let pushed = self.client.push_batch(self.source, shape, payloads);
+                self.or_fail(pushed.and_then(|()| self.client.flush()))?;
             }
         }
         self.tally

@@ -97,7 +97,7 @@ impl Rows {
     }
 }
 
-/// Stores a batch, and names and enters in the ledger the rows that are no records.
+/// Stores a batch, and names and enters in the ledger the rows that are not records.
 pub(super) fn store(
     batch: &InputBatch,
     refusals: &mut Refusals,

@@ -52,7 +52,7 @@ pub struct Finished {
     pub reason: String,
 }
 
-/// The source of this name as the directory has it, without its indexes; `None` also if there is no such directory yet.
+/// The source of this name as the directory has it, without its indexes; `None` also if the directory does not exist yet.
 pub fn existing(dir: &Path, source: &str) -> anyhow::Result<Option<SourceDef>> {
     let reader = match LogReader::open(dir) {
         Err(Error::NotLoom { .. }) => return Ok(None),

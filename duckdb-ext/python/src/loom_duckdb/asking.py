@@ -43,7 +43,7 @@ class Question(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """Why there is no answer; `is_of_question` where the host answered that the question is wrong."""
+    """Why the answer is missing; `is_of_question` where the host answered that the question is wrong."""
 
     reason: str
     is_of_question: bool = False

@@ -10,6 +10,7 @@ frame's own: Spark keeps the filters that it pushes into a Python data source wi
 of a frame would decide what another use reads. Hosts need no Loom on the executors, only DuckDB with Quack.
 """
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -87,7 +88,7 @@ class Place:
         """Ask one question."""
         try:
             if self.address is not None:
-                yield from self._fleet(self.address).batches(self.name, question, ROWS)
+                yield from _fleet(self).batches(self.name, question, ROWS)
                 return
             with connect() as db:
                 db.execute("SET TimeZone = 'UTC'")
@@ -100,12 +101,17 @@ class Place:
         if self.address is None:
             return pyarrow.Table.from_batches(self.ask(question))
         try:
-            return self._fleet(self.address).sql(question).table.drop_columns(["host"])
+            return _fleet(self).sql(question).table.drop_columns(["host"])
         except FleetError as error:
             raise ValueError(f"{self.name}: {error}") from error
 
-    def _fleet(self, address: str) -> Fleet:
-        return Fleet({self.name: address}, self.token or "")
+
+@functools.cache
+def _fleet(place: Place) -> Fleet:
+    """Return the fleet of one host, which has a process of its own to ask from."""
+    if place.address is None:
+        raise AssertionError(f"{place.name} is a directory")
+    return Fleet({place.name: place.address}, place.token or "")
 
 
 @dataclass

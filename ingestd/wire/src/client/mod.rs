@@ -242,22 +242,6 @@ impl Client {
         self.shared.after_push(outgoing)
     }
 
-    /// As [`Client::push_batch`], and sends it at once: for batches that are big, or will not be followed by others soon.
-    pub fn send_batch(
-        &self,
-        source: SourceId,
-        shape: Shape,
-        payloads: &[u8],
-    ) -> Result<(), ClientError> {
-        self.check_process()?;
-        let mut outgoing = self.shared.outgoing();
-        let sent = outgoing
-            .push_batch(source, shape, payloads)
-            .and_then(|()| outgoing.send());
-        drop(outgoing);
-        sent.map_err(|error| self.shared.explain(error))
-    }
-
     /// Payloads handed over since the connection began, sent or not.
     pub fn pushed(&self) -> u64 {
         self.shared.outgoing().pushed()
