@@ -410,7 +410,7 @@ fn an_input_of_which_nothing_is_stored_makes_no_source_and_no_directory() {
             &["--format", "json"],
             1,
             nothing,
-            "the array does not end: the file is cut short",
+            "its array does not end: the file is cut short; get it again",
         ),
         (
             "a,t\n1,\n2,\n",

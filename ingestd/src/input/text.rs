@@ -109,6 +109,14 @@ pub(crate) fn parse_decimal(text: &str, digits: u32) -> Option<i64> {
     i64::try_from(if negative { -scaled } else { scaled }).ok()
 }
 
+/// Whether a text is a number other than what it was parsed as: one that is too large for a float, or too small. Infinity and NaN are written
+/// with letters.
+pub(crate) fn is_beyond_float(text: &str, is_zero: bool, is_infinite: bool) -> bool {
+    let (mantissa, _) = text.split_once(['e', 'E']).unwrap_or((text, ""));
+    let has_digit = |from: u8| mantissa.bytes().any(|byte| (from..=b'9').contains(&byte));
+    is_infinite && has_digit(b'0') || is_zero && has_digit(b'1')
+}
+
 /// What the texts of one column have in common so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
@@ -150,7 +158,7 @@ impl Sample {
         self.values + self.nulls
     }
 
-    /// Counts `text` as every type that it can be.
+    /// Counts `text` as every type that it can be. A number that no float keeps decides nothing: its row is refused, or it stays text.
     pub(crate) fn see(&mut self, text: &str) {
         self.values += 1;
         let text = text.trim();
@@ -177,7 +185,11 @@ impl Sample {
             // Wider integers would lose digits as floats.
             self.floats += u64::from(signed);
             self.digits += u64::from(signed);
-        } else if text.parse::<f64>().is_ok() {
+        } else if let Ok(float) = text.parse::<f64>() {
+            if is_beyond_float(text, float == 0.0, float.is_infinite()) {
+                self.values -= 1;
+                return;
+            }
             self.floats += 1;
             self.digits += u64::from(text.bytes().any(|byte| byte.is_ascii_digit()));
         } else if text.len() >= 10 && parse_date_ns(text).is_some() {

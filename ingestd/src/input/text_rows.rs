@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use anyhow::bail;
 use arrow::array::{ArrayRef, LargeStringBuilder};
 use memchr::memchr;
 
@@ -37,8 +38,10 @@ pub(super) trait TextFormat: Send {
         texts: &mut LargeStringBuilder,
     ) -> Result<(), String>;
 
-    /// Called when the input ends, before the last notes are taken.
-    fn end(&mut self) {}
+    /// Called when the input ends, before the last notes are taken. An error is why more should have followed.
+    fn end(&mut self) -> Result<(), &'static str> {
+        Ok(())
+    }
 
     /// Notes for the user since the last call.
     fn take_notes(&mut self) -> Vec<String>;
@@ -192,7 +195,9 @@ impl<F: TextFormat> Reader for TextReader<F> {
                 if last.count > 0 {
                     return Ok(Some(last));
                 }
-                self.format.end();
+                if let Err(why) = self.format.end() {
+                    bail!("cannot read {}: {why}", self.blocks.name());
+                }
                 return Ok(None);
             }
         }
@@ -210,20 +215,9 @@ impl<F: TextFormat> Reader for TextReader<F> {
         self.format.has_header()
     }
 
-    fn may_have_rows(&self) -> bool {
+    fn may_have_rows(&mut self) -> bool {
         self.format.may_have_rows()
     }
-}
-
-/// Says which fields the first rows of a pipe give.
-pub(super) fn inferred(input: &str, rows: u64, columns: &[Column]) -> String {
-    let field = |column: &Column| format!("{} {}", column.name, column.ty);
-    let fields: Vec<String> = columns.iter().map(field).collect();
-    format!(
-        "the fields are inferred from the first {} of {input}: {}; declare others with --fields",
-        counted(rows, "row"),
-        fields.join(", ")
-    )
 }
 
 /// What a sample held.
@@ -231,6 +225,29 @@ pub(super) struct Sampled {
     pub rows: u64,
     /// It was the whole input.
     pub all: bool,
+    /// It ended before a row that is too long.
+    before_long_row: bool,
+}
+
+impl Sampled {
+    /// Says which fields its rows give, where they are fewer than a user expects: of a pipe, and before a row that is too long.
+    pub(super) fn note(&self, blocks: &Blocks, columns: &[Column]) -> Option<String> {
+        if self.all || !blocks.is_stream() && !self.before_long_row {
+            return None;
+        }
+        let field = |column: &Column| format!("{} {}", column.name, column.ty);
+        let fields: Vec<String> = columns.iter().map(field).collect();
+        let before = match self.before_long_row {
+            true => format!(", before one that is longer than {ROW_BYTES_MAX} bytes"),
+            false => String::new(),
+        };
+        Some(format!(
+            "the fields are inferred from the first {} of {}{before}: {}; declare others with --fields",
+            counted(self.rows, "row"),
+            blocks.name(),
+            fields.join(", ")
+        ))
+    }
 }
 
 /// Looks at the first rows without consuming them. `look` gets the bytes that follow and whether they are the last; it returns how many
@@ -240,6 +257,7 @@ pub(super) fn sample(
     mut look: impl FnMut(&[u8], bool) -> Option<(usize, bool)>,
 ) -> anyhow::Result<Sampled> {
     let (mut rows, mut read) = (0, 0);
+    let mut before_long_row = false;
     let mut deadline = None;
     let all = loop {
         if rows >= SAMPLE_ROWS && blocks.is_stream() || read >= SAMPLE_BYTES {
@@ -252,7 +270,10 @@ pub(super) fn sample(
                 rows += u64::from(is_row);
             }
             None if blocks.ended() => break true,
-            None if data.len() > ROW_BYTES_MAX => break false,
+            None if data.len() > ROW_BYTES_MAX => {
+                before_long_row = true;
+                break false;
+            }
             None => {
                 if rows > 0 && blocks.is_stream() {
                     let deadline = *deadline.get_or_insert_with(|| Instant::now() + SAMPLE_WAIT);
@@ -269,5 +290,9 @@ pub(super) fn sample(
             }
         }
     };
-    Ok(Sampled { rows, all })
+    Ok(Sampled {
+        rows,
+        all,
+        before_long_row,
+    })
 }

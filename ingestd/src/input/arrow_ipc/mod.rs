@@ -105,6 +105,11 @@ impl Reader for ArrowIpc {
         }
     }
 
+    /// What fails now fails again when it is read.
+    fn may_have_rows(&mut self) -> bool {
+        self.messages.may_have_rows().unwrap_or(true)
+    }
+
     fn fraction(&self) -> Option<f64> {
         self.messages.fraction()
     }

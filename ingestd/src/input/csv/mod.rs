@@ -18,9 +18,7 @@ use super::blocks::Blocks;
 use super::columns::Column;
 use super::plan::LoadOptions;
 use super::text::Sample;
-use super::text_rows::{
-    Sampled, Step, TextFormat, TextReader, first_line, inferred, sample, unended,
-};
+use super::text_rows::{Step, TextFormat, TextReader, first_line, sample, unended};
 use header::FirstRow;
 use row::{Found, Span, find};
 
@@ -83,16 +81,25 @@ impl Csv {
         let mut samples = vec![Sample::new(); first.cells.len()];
         let mut spans = Vec::new();
         let mut is_first = true;
-        let Sampled { rows, all, .. } = sample(blocks, |data, ended| {
+        let ts = first.place_of_times(options);
+        let mut sampled = sample(blocks, |data, ended| {
             if std::mem::take(&mut is_first) {
                 return Some((first.bytes, false));
             }
             match find(data, self.delimiter, ended, &mut spans) {
                 Found::Row { bytes, .. } => {
                     let is_row = spans.len() == samples.len() && !is_blank(data, bytes, &samples);
-                    if is_row {
+                    let row = std::str::from_utf8(data.get(..bytes).unwrap_or_default());
+                    let text = |span: &Span| row.ok()?.get(span.start..span.end);
+                    // A row that is refused decides no type.
+                    let time = ts.map(|place| spans.get(place).and_then(text));
+                    let is_kept = row.is_ok()
+                        && time.is_none_or(|time| {
+                            time.is_some_and(|time| options.ts_form.reads(time))
+                        });
+                    if is_row && is_kept {
                         for (sample, span) in samples.iter_mut().zip(&spans) {
-                            see(sample, data, *span);
+                            see(sample, text(span).unwrap_or_default());
                         }
                     }
                     Some((bytes, is_row))
@@ -108,11 +115,11 @@ impl Csv {
             .all(|sample| sample.field_type() == FieldType::Utf8);
         if !header {
             for (sample, cell) in samples.iter_mut().zip(&first.cells) {
-                see(sample, cell.as_bytes(), Span::all_of(cell));
+                see(sample, cell);
             }
         }
         self.name_columns(blocks, first, header, options)?;
-        self.may_have_rows = rows > 0 || !header || !all;
+        self.may_have_rows = sampled.rows > 0 || !header || !sampled.all;
         let doubt = match (all_text, self.may_have_rows) {
             (true, true) => Some("first"),
             (_, false) => Some("only"),
@@ -123,13 +130,8 @@ impl Csv {
             column.ty = sample.field_type();
             column.is_blank = sample.is_blank();
         }
-        if blocks.is_stream() && !all {
-            self.notes.push(inferred(
-                blocks.name(),
-                rows + u64::from(!header),
-                &self.columns,
-            ));
-        }
+        sampled.rows += u64::from(!header);
+        self.notes.extend(sampled.note(blocks, &self.columns));
         Ok(())
     }
 
@@ -250,11 +252,10 @@ impl TextFormat for Csv {
     }
 }
 
-fn see(sample: &mut Sample, data: &[u8], span: Span) {
-    match std::str::from_utf8(data.get(span.start..span.end).unwrap_or_default()) {
-        Ok("") => sample.see_null(),
-        Ok(text) => sample.see(text),
-        Err(_) => {}
+fn see(sample: &mut Sample, text: &str) {
+    match text {
+        "" => sample.see_null(),
+        text => sample.see(text),
     }
 }
 

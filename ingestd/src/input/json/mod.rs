@@ -47,7 +47,7 @@ impl Json {
         blocks.skip_byte_order_mark()?;
         let objects = Objects::of(&mut blocks)?;
         let (mut columns, notes) = match options.takes_fields() {
-            true => infer(&mut blocks, objects)?,
+            true => infer(&mut blocks, objects, options)?,
             false => (Vec::new(), Vec::new()),
         };
         let fields = options.declared.iter().flat_map(|source| &source.fields);
@@ -128,8 +128,12 @@ impl TextFormat for Json {
         notes
     }
 
-    fn end(&mut self) {
+    fn end(&mut self) -> Result<(), &'static str> {
         self.notes.extend(self.names.total_left_out());
+        match self.objects.is_within_array() {
+            true => Err("its array does not end: the file is cut short; get it again"),
+            false => Ok(()),
+        }
     }
 }
 
@@ -361,8 +365,8 @@ mod tests {
             "{error}"
         );
         let first = json("{\"a\":{\"b\":5},\"a.b\":4}\n{\"x\":1}\n{\"a\":{\"b\":6}}\n");
-        assert_eq!(first.fields(), ["a.b i64?", "x i64?"]);
-        assert_eq!(first.lines(), ["-|1", "6|-"]);
+        assert_eq!(first.fields(), ["x i64?", "a.b i64?"]);
+        assert_eq!(first.lines(), ["1|-", "-|6"]);
         assert_eq!(first.refused, [(1, reason("a.b"))]);
         let field = "[[source.field]]\nname = \"ts_\"\ntype = \"i64\"\n";
         let loaded = load(
@@ -527,24 +531,17 @@ mod tests {
             "{refused:?}"
         );
         let field = "[[source.field]]\nname = \"a\"\ntype = \"i64\"\n";
-        let unsampled = load(b"[{\"a\":1},{\"a\":2}", Format::Json, declared(field));
-        assert_eq!(unsampled.lines(), ["1", "2"]);
-        assert_eq!(
-            unsampled.refused,
-            [(
-                3,
-                "the array does not end: the file is cut short".to_owned()
-            )]
-        );
-        let unended = json("[{\"a\":1},{\"a\":2}");
-        assert_eq!(unended.lines(), ["1", "2"]);
-        assert_eq!(
-            unended.refused,
-            [(
-                3,
-                "the array does not end: the file is cut short".to_owned()
-            )]
-        );
+        for (text, options) in [
+            ("[{\"a\":1},{\"a\":2}", declared(field)),
+            ("[{\"a\":1},{\"a\":2},", options()),
+        ] {
+            let error = try_load(text.as_bytes(), Format::Json, options);
+            let error = error.err().unwrap().to_string();
+            assert!(
+                error.ends_with(": its array does not end: the file is cut short; get it again"),
+                "{error}"
+            );
+        }
     }
 
     #[test]

@@ -171,6 +171,10 @@ impl Reader for Parquet {
         std::mem::take(&mut self.notes)
     }
 
+    fn may_have_rows(&mut self) -> bool {
+        self.rows_total > 0
+    }
+
     fn fraction(&self) -> Option<f64> {
         (self.rows_total > 0).then(|| self.rows_read as f64 / self.rows_total as f64)
     }
@@ -219,10 +223,15 @@ mod tests {
     fn an_interval_is_a_string_and_a_note_says_what_it_is_without() {
         let day = IntervalDayTime::new(2, 3000);
         let column: ArrayRef = Arc::new(IntervalDayTimeArray::from(vec![day]));
-        let loaded = loaded(vec![("iv", column)], options());
+        let loaded = loaded(vec![("iv", Arc::clone(&column))], options());
         assert_eq!(loaded.lines(), ["\"2 days 3.000 secs\""]);
-        let note = "column 'iv' of type INTERVAL becomes json without its months; if it has some, convert it with DuckDB first";
+        let note = "column 'iv' becomes json, its values of type INTERVAL without their months; if they have some, convert them with DuckDB first";
         assert_eq!(loaded.notes, [note]);
+        let item = Arc::new(Field::new_list_field(column.data_type().clone(), true));
+        let list = ListArray::new(item, OffsetBuffer::from_lengths([1]), column, None);
+        let listed = super::tests::loaded(vec![("iv", Arc::new(list))], options());
+        assert_eq!(listed.lines(), ["[\"2 days 3.000 secs\"]"]);
+        assert_eq!(listed.notes, [note]);
     }
 
     #[test]
