@@ -568,7 +568,7 @@ mod tests {
         let decimals = decimals.with_data_type(DataType::Decimal128(15, 2));
         let integers = PrimitiveArray::<types::Int64Type>::from(vec![16_777_216, 16_777_217]);
         let columns: [(ArrayRef, &[usize]); 3] = [
-            (Arc::new(floats), &[1, 2]),
+            (Arc::new(floats), &[1, 2, 4]),
             (Arc::new(decimals), &[0]),
             (Arc::new(integers), &[1]),
         ];
@@ -578,8 +578,8 @@ mod tests {
             assert_eq!(failed, refused, "{}", column.data_type());
         }
         let parsed = <types::Float32Type as Number>::parse;
-        assert_eq!(["1e300", "16777217"].map(parsed), [None, None]);
-        assert_eq!(["0.1", "1e-60"].map(parsed), [Some(0.1), Some(0.0)]);
+        assert_eq!(["1e300", "16777217", "1e-60"].map(parsed), [None; 3]);
+        assert_eq!(["0.1", "-0.0"].map(parsed), [Some(0.1), Some(-0.0)]);
     }
 
     #[test]

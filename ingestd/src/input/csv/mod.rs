@@ -659,6 +659,81 @@ mod tests {
     }
 
     #[test]
+    fn a_row_that_is_longer_than_the_sample_is_noted() {
+        let mut text = b"a,b\n1,2\n3,".to_vec();
+        text.resize(text.len() + 3 * ROW_BYTES_MAX, b'x');
+        text.extend_from_slice(b"\n4,5\n");
+        let loaded = load(&text, Format::Csv, options());
+        assert_eq!(loaded.fields(), ["a i64?", "b i64?"]);
+        let [note] = loaded.notes.as_slice() else {
+            panic!("{:?}", loaded.notes);
+        };
+        assert!(
+            note.starts_with("the fields are inferred from the first 1 row of '")
+                && note.ends_with(
+                    "', before one that is longer than 4194304 bytes: a i64, b i64; declare others with --fields"
+                ),
+            "{note}"
+        );
+        text.drain(4..8);
+        let loaded = load(&text, Format::Csv, options());
+        assert_eq!(loaded.fields(), ["a utf8?", "b utf8?"]);
+        let is_noted = |note: &String| note.contains("from the first 0 rows of '");
+        assert!(loaded.notes.iter().any(is_noted), "{:?}", loaded.notes);
+    }
+
+    #[test]
+    fn a_row_that_is_refused_decides_no_type() {
+        let ts = LoadOptions {
+            ts_column: Some("t".to_owned()),
+            ..options()
+        };
+        for (text, options, fields, refused) in [
+            (
+                &b"t,n,x\n5,1,2\nend,total,3.5\n6,2,3\n"[..],
+                ts,
+                ["n i64?", "x i64?"],
+                2,
+            ),
+            (
+                b"n,x\n1,2\nmany,\xff\n3,4\n",
+                options(),
+                ["n i64?", "x i64?"],
+                2,
+            ),
+            (
+                b"n,x\n1,2.5\n1e400,1e-400\n3,4\n",
+                options(),
+                ["n i64?", "x f64?"],
+                2,
+            ),
+        ] {
+            let loaded = load(text, Format::Csv, options);
+            assert_eq!(loaded.fields(), fields);
+            let rows: Vec<u64> = loaded.refused.iter().map(|(row, _)| *row).collect();
+            assert_eq!(rows, [refused], "{:?}", loaded.refused);
+        }
+    }
+
+    #[test]
+    fn a_number_that_a_float_does_not_reach_refuses_its_row() {
+        for (ty, beyond) in [("f32", ["1e39", "1e-50"]), ("f64", ["-1e309", "-4e-400"])] {
+            let fields = format!("[[source.field]]\nname = \"x\"\ntype = \"{ty}\"\n");
+            let [large, small] = beyond;
+            let csv = format!("x\n{large}\n{small}\n0.0\n0e9\n");
+            let json =
+                format!("{{\"x\":{large}}}\n{{\"x\":{small}}}\n{{\"x\":0.0}}\n{{\"x\":0e9}}\n");
+            for (text, format) in [(csv, Format::Csv), (json, Format::Json)] {
+                let loaded = load(text.as_bytes(), format, declared(&fields));
+                assert_eq!(loaded.lines(), ["0", "0"], "{ty}");
+                let reasons: Vec<String> = loaded.refused.into_iter().map(|(_, why)| why).collect();
+                let reason = |value| format!("'{value}' does not fit field 'x' of type {ty}");
+                assert_eq!(reasons, beyond.map(reason));
+            }
+        }
+    }
+
+    #[test]
     fn a_row_without_end_is_refused_and_reading_goes_on() {
         let mut text = b"a,b\n1,2\n3,".to_vec();
         text.resize(text.len() + 3 * ROW_BYTES_MAX, b'x');

@@ -379,6 +379,28 @@ mod tests {
     }
 
     #[test]
+    fn a_row_that_is_refused_adds_no_field_and_decides_no_type() {
+        let ts = LoadOptions {
+            ts_column: Some("t".to_owned()),
+            ..options()
+        };
+        for (bad, options) in [
+            ("{\"n\":\"x\",\"more\":1,\"more\":2}", options()),
+            ("{\"n\":\"\\ud800\",\"more\":1}", options()),
+            ("{\"t\":\"end\",\"n\":\"x\",\"more\":1}", ts.clone()),
+            ("{\"n\":\"x\",\"more\":1}", ts),
+        ] {
+            let text = format!("{bad}\n{{\"t\":5,\"n\":1}}\n{bad}\n{{\"t\":6,\"n\":2}}\n");
+            let loaded = load(text.as_bytes(), Format::Json, options);
+            let fields = loaded.fields();
+            assert_eq!(fields.last().unwrap(), "n i64?", "{bad}: {fields:?}");
+            assert!(!fields.iter().any(|field| field.starts_with("more")));
+            let rows: Vec<u64> = loaded.refused.iter().map(|(row, _)| *row).collect();
+            assert_eq!(rows, [1, 3], "{bad}: {:?}", loaded.refused);
+        }
+    }
+
+    #[test]
     fn half_a_surrogate_pair_refuses_its_row() {
         let loaded = json(concat!(
             "{\"s\":\"a\\ud83d\\ude00\",\"j\":[\"\\ud83d\\ude00\"]}\n",
