@@ -179,7 +179,7 @@ macro_rules! floats {
     ($($ty:ident),*) => {$(
         impl Number for types::$ty {
             fn parse(text: &str) -> Option<Self::Native> {
-                let text = text.trim();
+                let text = text::trimmed(text);
                 let value: Self::Native = text.parse().ok()?;
                 let is_beyond = text::is_beyond_float(text, value == 0.0, value.is_infinite());
                 (!is_beyond && keeps_integer(text, value as i128, &value)).then_some(value)

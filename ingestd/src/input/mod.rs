@@ -19,6 +19,7 @@ mod parquet;
 mod pcap;
 mod text;
 mod text_rows;
+mod usual_time;
 // Columns get names and types, once for all files.
 mod columns;
 mod naming;

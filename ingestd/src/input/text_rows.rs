@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use anyhow::bail;
 use arrow::array::{ArrayRef, LargeStringBuilder};
+use loom_engine::proven::at;
 use memchr::memchr;
 
 use super::blocks::Blocks;
@@ -29,7 +30,7 @@ pub(super) trait TextFormat: Send {
     fn columns(&self) -> &[Column];
 
     /// Looks at the beginning of `data`. `ended`: no more bytes follow.
-    fn next_row<'a>(&'a mut self, data: &'a [u8], ended: bool) -> Step<Self::Row<'a>>;
+    fn next_row<'a>(&'a mut self, data: Data<'a>, ended: bool) -> Step<Self::Row<'a>>;
 
     /// Appends the row's value of one column, or NULL. An error is why the row has none that can be kept; then nothing is appended.
     fn append(
@@ -54,6 +55,42 @@ pub(super) trait TextFormat: Send {
     /// As of `Reader`.
     fn may_have_rows(&self) -> bool {
         true
+    }
+}
+
+/// The bytes at hand. Those of a batch are checked all at once, which costs less than row by row.
+#[derive(Copy, Clone)]
+pub(super) struct Data<'a> {
+    pub bytes: &'a [u8],
+    /// The first of them, up to what is no UTF-8 or was not looked at.
+    checked: &'a str,
+}
+
+impl<'a> Data<'a> {
+    fn new(bytes: &'a [u8]) -> Data<'a> {
+        let checked = at(bytes, ..bytes.len().min(BATCH_BYTES));
+        let checked = str::from_utf8(checked).or_else(|error| {
+            let valid = at(checked, ..error.valid_up_to());
+            str::from_utf8(valid)
+        });
+        Data {
+            bytes,
+            checked: checked.expect("it is valid up to there"),
+        }
+    }
+
+    /// Without the first bytes.
+    fn from(self, start: usize) -> Data<'a> {
+        Data {
+            bytes: self.bytes.get(start..).unwrap_or_default(),
+            checked: self.checked.get(start..).unwrap_or_default(),
+        }
+    }
+
+    /// The first bytes as text; `None` if they are none.
+    pub(super) fn text(self, bytes: usize) -> Option<&'a str> {
+        let unchecked = || str::from_utf8(self.bytes.get(..bytes)?).ok();
+        self.checked.get(..bytes).or_else(unchecked)
     }
 }
 
@@ -118,8 +155,9 @@ impl<F: TextFormat> TextReader<F> {
         if self.skipping {
             (read, self.skipping) = skipped(self.blocks.data());
         }
+        let all = Data::new(self.blocks.data());
         while read < BATCH_BYTES {
-            let data = self.blocks.data().get(read..).unwrap_or_default();
+            let data = all.from(read);
             match self.format.next_row(data, self.blocks.ended()) {
                 Step::Row(row, bytes) => {
                     for (wanted, texts) in self.wanted.iter().zip(&mut builders) {
@@ -142,7 +180,7 @@ impl<F: TextFormat> TextReader<F> {
                 }
                 Step::TooLong => {
                     bad.push((count, format!("it is longer than {ROW_BYTES_MAX} bytes")));
-                    let (bytes, skipping) = skipped(data);
+                    let (bytes, skipping) = skipped(data.bytes);
                     (read, self.skipping) = (read + bytes, skipping);
                 }
                 Step::More => break,

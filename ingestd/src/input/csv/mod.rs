@@ -18,7 +18,7 @@ use super::blocks::Blocks;
 use super::columns::Column;
 use super::plan::LoadOptions;
 use super::text::Sample;
-use super::text_rows::{Step, TextFormat, TextReader, first_line, sample, unended};
+use super::text_rows::{Data, Step, TextFormat, TextReader, first_line, sample, unended};
 use header::FirstRow;
 use row::{Found, Span, find};
 
@@ -92,11 +92,13 @@ impl Csv {
                     let row = std::str::from_utf8(data.get(..bytes).unwrap_or_default());
                     let text = |span: &Span| row.ok()?.get(span.start..span.end);
                     // A row that is refused decides no type.
-                    let time = ts.map(|place| spans.get(place).and_then(text));
-                    let is_kept = row.is_ok()
-                        && time.is_none_or(|time| {
-                            time.is_some_and(|time| options.ts_form.reads(time))
-                        });
+                    let is_time = |place| {
+                        let time = spans.get(place).and_then(text);
+                        time.is_some_and(|time| options.ts_form.reads(time))
+                    };
+                    let is_short = |span: &Span| span.end - span.start <= options.payload_bytes_max;
+                    let is_kept =
+                        row.is_ok() && ts.is_none_or(is_time) && spans.iter().all(is_short);
                     if is_row && is_kept {
                         for (sample, span) in samples.iter_mut().zip(&spans) {
                             see(sample, text(span).unwrap_or_default());
@@ -189,7 +191,9 @@ impl TextFormat for Csv {
         &self.columns
     }
 
-    fn next_row<'a>(&'a mut self, data: &'a [u8], ended: bool) -> Step<CsvRow<'a>> {
+    fn next_row<'a>(&'a mut self, data: Data<'a>, ended: bool) -> Step<CsvRow<'a>> {
+        let text = |bytes| data.text(bytes);
+        let data = data.bytes;
         let (bytes, lines) = match find(data, self.delimiter, ended, &mut self.spans) {
             Found::Row { bytes, lines } => (bytes, lines),
             Found::Malformed(reason) => return Step::Bad(reason.to_owned(), first_line(data)),
@@ -199,15 +203,15 @@ impl TextFormat for Csv {
             return Step::Blank(bytes);
         }
         let (found, expected) = (self.spans.len(), self.columns.len());
-        let reason = match std::str::from_utf8(data.get(..bytes).unwrap_or_default()) {
+        let reason = match text(bytes) {
             _ if found != expected => {
                 format!(
                     "it has {}; the first row has {expected}",
                     counted(found as u64, "column")
                 )
             }
-            Err(_) => "it is not UTF-8".to_owned(),
-            Ok(text) => {
+            None => "it is not UTF-8".to_owned(),
+            Some(text) => {
                 let spans = &self.spans;
                 return Step::Row(CsvRow { text, spans }, bytes);
             }

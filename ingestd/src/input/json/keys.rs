@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use anyhow::{bail, ensure};
 use loom_engine::schema::{FIELDS_MAX, FieldType, NAME_BYTES_MAX};
+use serde_json::de::SliceRead;
 use serde_json::value::RawValue;
 
 use super::super::ROW_BYTES_MAX;
@@ -35,7 +36,9 @@ pub(super) fn infer(
     let ts = options.ts_column.as_deref();
     let is_kept = |keys: &Keys, values: &Values<'_>| {
         let mut texts = values.iter().flatten().map(RawValue::get);
-        texts.all(|text| !text.contains('\\') || !has_half_a_pair(text))
+        let is_short =
+            |text: &str| text.len() <= options.payload_bytes_max || text.starts_with('{');
+        texts.all(|text| is_short(text) && !has_half_a_pair(text))
             && ts.is_none_or(|ts| options.ts_form.reads(keys.text_of(ts, values)))
     };
     match inferred(blocks, objects, is_kept)? {
@@ -56,7 +59,7 @@ fn inferred(
         let known = keys.samples.len();
         let mut values = Values::with_capacity(known);
         let parse = |text| {
-            let parsed = parse_object(text, &mut values, &mut keys);
+            let parsed = parse_object(SliceRead::new(text), &mut values, &mut keys);
             parsed.inspect_err(|_| keys.forget(known))
         };
         match objects.next(data, ended, parse) {

@@ -12,6 +12,7 @@ use arrow::array::LargeStringBuilder;
 use loom_engine::proven::at;
 use loom_engine::schema::{FieldDef, FieldType};
 use memchr::memchr;
+use serde_json::de::{SliceRead, StrRead};
 use serde_json::value::RawValue;
 
 use super::Wanted;
@@ -19,7 +20,7 @@ use super::blocks::Blocks;
 use super::columns::Column;
 use super::naming::{field_name, field_names};
 use super::plan::LoadOptions;
-use super::text_rows::{Step, TextFormat, TextReader};
+use super::text_rows::{Data, Step, TextFormat, TextReader};
 use keys::infer;
 use names::KnownNames;
 use object::{Values, parse_object};
@@ -76,14 +77,19 @@ impl TextFormat for Json {
         &self.columns
     }
 
-    fn next_row<'a>(&'a mut self, data: &'a [u8], ended: bool) -> Step<Values<'a>> {
+    fn next_row<'a>(&'a mut self, data: Data<'a>, ended: bool) -> Step<Values<'a>> {
         let mut values = Values::with_capacity(self.columns.len());
         let names = &mut self.names;
-        let parse = |object| {
-            parse_object(object, &mut values, names)?;
+        names.begin_row();
+        // An object is found at the beginning of the data.
+        let parse = |object: &'a [u8]| {
+            match data.text(object.len()) {
+                Some(text) => parse_object(StrRead::new(text), &mut values, names)?,
+                None => parse_object(SliceRead::new(object), &mut values, names)?,
+            }
             names.fill(&mut values)
         };
-        match self.objects.next(data, ended, parse) {
+        match self.objects.next(data.bytes, ended, parse) {
             Step::Row((), bytes) => {
                 self.names.count_left_out(&values);
                 Step::Row(values, bytes)
