@@ -16,6 +16,8 @@ use loom_engine::log::LogReader;
 use loom_engine::query::{Directory, Poll};
 use loom_engine::schema::{Source, decode_catalog};
 use loom_engine::{Address, LogKind};
+use rustix::io::ioctl_fionread;
+use rustix::process::{Pid, Signal, kill_process};
 
 fn ingestd(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ingestd"));
@@ -109,6 +111,36 @@ fn a_csv_becomes_a_source_with_an_index() {
 }
 
 #[test]
+fn an_index_is_named_by_the_column_or_by_the_field_that_it_became() {
+    let home = tempfile::tempdir().unwrap();
+    let (dir, csv) = (home.path().join("loom"), home.path().join("a.csv"));
+    fs::write(&csv, "a,A,ts\n1,2,3\n").unwrap();
+    for (column, field) in [("A", "A_1"), ("ts", "ts_"), ("a", "a"), ("A_1", "A_1")] {
+        let [dir_arg, csv] = [&dir, &csv].map(|path| path.to_str().unwrap());
+        let output = run(&["load", dir_arg, "--source", "s", "--index", column, csv]);
+        assert!(output.status.success(), "{column}: {}", stderr(&output));
+        assert!(
+            source(&dir, "s").unwrap().index(field).is_some(),
+            "{column}"
+        );
+    }
+    assert_eq!(source(&dir, "s").unwrap().indexes.len(), 3);
+}
+
+#[test]
+fn an_array_that_does_not_end_counts_the_rows_that_it_has() {
+    let home = tempfile::tempdir().unwrap();
+    let (dir, json) = (home.path().join("loom"), home.path().join("a.json"));
+    fs::write(&json, "[{\"a\":1},\n{\"a\":2}").unwrap();
+    let [dir, json] = [&dir, &json].map(|path| path.to_str().unwrap());
+    let output = run(&["load", dir, "--source", "s", json]);
+    assert_eq!(stdout(&output), "received=2 stored=2 refused=0 dropped=0\n");
+    assert_eq!(output.status.code(), Some(1));
+    let words = "a.json': its array does not end: the file is cut short; get it again\n";
+    assert!(stderr(&output).ends_with(words), "{}", stderr(&output));
+}
+
+#[test]
 fn several_files_of_several_formats_fill_one_source() {
     let home = tempfile::tempdir().unwrap();
     let (dir, csv, json) = (
@@ -185,6 +217,7 @@ fn load_from_pipe(dir: &Path, format: &str) -> (Child, ChildStdin) {
     let mut child = ingestd(&["load", dir, "--source", "s", "--format", format, "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     let stdin = child.stdin.take().unwrap();
@@ -217,26 +250,47 @@ fn a_pipe_is_visible_while_it_is_written() {
 }
 
 #[test]
-fn a_signal_ends_a_silent_pipe_and_keeps_what_came() {
+fn a_signal_or_a_closed_terminal_ends_a_silent_pipe_and_keeps_what_came() {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().join("loom");
+        let (mut child, mut stdin) = load_from_pipe(&dir, "json");
+        stdin.write_all(b"{\"n\":1}\n").unwrap();
+        eventually("the row is visible", || {
+            dir.join("staging").exists() && records(&dir, "s").len() == 1
+        });
+        // What the load says from here on, nobody reads.
+        drop(child.stderr.take());
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(stdout(&output), "received=1 stored=1 refused=0 dropped=0\n");
+        assert_eq!(output.status.code(), Some(1), "{signal:?}");
+        assert_eq!(records(&dir, "s"), ["0100000000000000"]);
+        assert!(!dir.join("staging").exists(), "{signal:?}");
+        assert!(check(&dir).unwrap().is_sound(), "{signal:?}");
+    }
+}
+
+#[test]
+fn a_daemon_that_is_gone_before_the_first_row_is_named_with_what_to_do() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("loom");
+    let daemon = Daemon::start(&dir, &Config::default(), false).unwrap();
     let (child, mut stdin) = load_from_pipe(&dir, "json");
-    stdin.write_all(b"{\"n\":1}\n").unwrap();
-    eventually("the row is visible", || {
-        dir.join("staging").exists() && records(&dir, "s").len() == 1
-    });
-    let pid = child.id().to_string();
-    assert!(
-        Command::new("kill")
-            .args(["-TERM", &pid])
-            .status()
-            .unwrap()
-            .success()
-    );
+    // It reads once it is connected.
+    stdin.write_all(b"{\"n\":").unwrap();
+    eventually("the load reads", || ioctl_fionread(&stdin).unwrap() == 0);
+    daemon.stop().unwrap();
+    stdin.write_all(b"1}\n").unwrap();
+    drop(stdin);
     let output = child.wait_with_output().unwrap();
-    assert_eq!(stdout(&output), "received=1 stored=1 refused=0 dropped=0\n");
     assert_eq!(output.status.code(), Some(1));
-    assert_eq!(records(&dir, "s"), ["0100000000000000"]);
+    let remedy = format!(
+        "; if the daemon has ended, start it again with 'ingestd run {}' and load again, or load without it\n",
+        dir.display()
+    );
+    assert!(stderr(&output).ends_with(&remedy), "{}", stderr(&output));
 }
 
 #[test]
@@ -410,7 +464,7 @@ fn an_input_of_which_nothing_is_stored_makes_no_source_and_no_directory() {
             &["--format", "json"],
             1,
             nothing,
-            "the array does not end: the file is cut short",
+            "its array does not end: the file is cut short; get it again",
         ),
         (
             "a,t\n1,\n2,\n",

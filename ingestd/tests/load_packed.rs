@@ -230,6 +230,19 @@ fn a_name_that_promises_compression_is_noted_where_it_is_wrong() {
 }
 
 #[test]
+fn a_file_that_is_compressed_twice_is_named_so_whatever_its_name_and_format() {
+    let once = packed("gzip", b"n\n1\n").expect("gzip is a part of every system");
+    let twice = packed("gzip", &once).unwrap();
+    let place = Place::new();
+    let words = "it is compressed twice; unpack it twice, the second time with 'gzip -d'";
+    for name in ["a.csv.gz", "a.csv.gz.gz", "a", "a.json.gz", "a.parquet.gz"] {
+        let file = place.file(name, &twice);
+        let loaded = place.load(&[], &file);
+        loaded.gives("received=0 stored=0 refused=0 dropped=0", &[words]);
+    }
+}
+
+#[test]
 fn what_unpacks_without_end_takes_bounded_memory() {
     let Some((program, ending)) = programs()
         .into_iter()

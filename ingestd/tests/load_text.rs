@@ -154,6 +154,39 @@ fn times_of_another_unit_are_counted_wherever_they_stand() {
 }
 
 #[test]
+fn numbers_in_a_field_of_times_that_look_like_those_of_another_unit_are_counted() {
+    let fields = "[[source]]\nname = 's'\n[[source.field]]\nname = 'at'\ntype = 'timestamp_ns'\n";
+    let place = Place::new();
+    let toml = place.file("s.toml", fields.as_bytes());
+    let args = ["--fields", toml.to_str().unwrap()];
+    let times = [
+        "1700000000",
+        "1700000000123",
+        "8000000000000000000",
+        "1700000000123456789",
+        "5",
+    ];
+    let dates = ["2024-01-01", "1970-01-01T00:00:01Z", "2250-01-01"];
+    let csv: String = times
+        .iter()
+        .chain(&dates)
+        .map(|time| format!("{time}\n"))
+        .collect();
+    let quoted = dates.map(|date| format!("\"{date}\""));
+    let json = times.into_iter().chain(quoted.iter().map(String::as_str));
+    let json: String = json.map(|time| format!("{{\"at\":{time}}}\n")).collect();
+    let in_1970 = "2 times of field 'at' in '";
+    let far = "1 time of field 'at' in '";
+    for (name, text) in [("a.csv", format!("at\n{csv}")), ("a.jsonl", json)] {
+        let file = place.file(name, text.as_bytes());
+        let loaded = place.load(&args, &file);
+        loaded.gives("received=8 stored=8 refused=0 dropped=0", &[in_1970, far]);
+        let remedy = "lie in 1970; if that is wrong, convert them to nanoseconds";
+        assert!(loaded.said().contains(remedy), "{}", loaded.said());
+    }
+}
+
+#[test]
 fn dates_beyond_nanoseconds_become_null_in_a_nullable_field_and_are_counted() {
     let field = |nullable| {
         format!(

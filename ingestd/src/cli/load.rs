@@ -7,8 +7,6 @@ mod storing;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::thread;
 
 use anyhow::{Context, bail};
@@ -17,13 +15,15 @@ use loom_engine::schema::{SourceDef, TimeKind, parse_sources};
 
 use ingestd::input::{self, CsvOptions, Format, InputBatch, LoadOptions, TimeForm, TimeUnit};
 
+use super::signals;
 use storing::Storing;
 
 /// Load files into a source
 ///
 /// Reads CSV, JSON, Parquet, Arrow IPC, pcap and pcapng, also compressed with gzip, zstd, bzip2 or xz. The rows go through the daemon that
 /// runs on DIR; without a daemon, load writes DIR itself. Where DIR and the source do not exist, the first row that is stored creates them. The
-/// last line of standard output counts the rows. The exit status is 1 if a row was refused.
+/// last line of standard output counts the rows. The exit status is 1 if a row was refused. Ctrl-C, SIGTERM or a closed terminal ends the load,
+/// and what was read is stored; a second Ctrl-C ends it at once and without counts, for instance while the daemon is suspended.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -128,7 +128,7 @@ impl Args {
     /// Loads all files. Other loads may create or extend the source meanwhile: a load that has stored nothing yet then begins again, with the
     /// source as it is now.
     fn load(&self, storing: &mut Storing<'_>) -> anyhow::Result<()> {
-        let stop = stop_signal()?;
+        let stop = signals::stop()?;
         let mut attempts = 0;
         loop {
             let options = self.options(storing)?;
@@ -237,14 +237,4 @@ fn read(
         sender.send(Event::Batch { batch, fraction })?;
     }
     Ok(())
-}
-
-/// Set by the first SIGINT or SIGTERM; the second ends the process at once.
-fn stop_signal() -> anyhow::Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))?;
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-    }
-    Ok(stop)
 }

@@ -15,6 +15,7 @@ mod record;
 mod run;
 mod serve;
 mod service;
+mod signals;
 mod source;
 mod status;
 mod stdout;
@@ -80,7 +81,7 @@ impl Command {
 /// Parses the arguments, runs the subcommand and reports its error in one sentence.
 pub fn main() -> ExitCode {
     CommandLine::parse().command.run().unwrap_or_else(|error| {
-        eprintln!("ingestd: {}", sentence(&error));
+        stdout::complain(sentence(&error));
         ExitCode::FAILURE
     })
 }

@@ -1,7 +1,7 @@
-//! What subcommands print on standard output, where nobody may read it to its end.
+//! What subcommands print, where nobody may read it to its end.
 
 use std::fmt::Display;
-use std::io::{ErrorKind, Write, stdout};
+use std::io::{ErrorKind, Write, stderr, stdout};
 
 use anyhow::Context;
 
@@ -10,7 +10,12 @@ pub(super) fn say(line: impl Display) -> anyhow::Result<()> {
     show(format_args!("{line}\n"))
 }
 
-/// The same, of text that has its line breaks.
+/// Prints a line on standard error. There is no place to report that nobody reads it, such as a terminal that was closed.
+pub(super) fn complain(line: impl Display) {
+    let _ = writeln!(stderr(), "ingestd: {line}");
+}
+
+/// The same as `say`, of text that has its line breaks.
 pub(super) fn show(text: impl Display) -> anyhow::Result<()> {
     let mut out = stdout().lock();
     match write!(out, "{text}").and_then(|()| out.flush()) {

@@ -121,8 +121,12 @@ pub(super) fn plain(column: &ArrayRef) -> anyhow::Result<ArrayRef> {
 }
 
 pub(super) fn cast(column: &dyn Array, to: &DataType) -> anyhow::Result<ArrayRef> {
-    cast_with_options(column, to, &CAST)
-        .with_context(|| format!("values of type {} cannot become {to}", column.data_type()))
+    cast_with_options(column, to, &CAST).with_context(|| {
+        format!(
+            "values of type {} cannot become {to}",
+            named(column.data_type())
+        )
+    })
 }
 
 pub(super) fn is_text(ty: &DataType) -> bool {
@@ -130,6 +134,13 @@ pub(super) fn is_text(ty: &DataType) -> bool {
         ty,
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
     )
+}
+
+/// A type as messages call it: how its values lie in memory is not the user's.
+pub(super) fn named(ty: &DataType) -> String {
+    let name = ty.to_string();
+    name.replace("Utf8View", "Utf8")
+        .replace("BinaryView", "Binary")
 }
 
 fn is_bytes(ty: &DataType) -> bool {
@@ -168,11 +179,10 @@ macro_rules! floats {
     ($($ty:ident),*) => {$(
         impl Number for types::$ty {
             fn parse(text: &str) -> Option<Self::Native> {
-                let text = text.trim();
+                let text = text::trimmed(text);
                 let value: Self::Native = text.parse().ok()?;
-                // A number that overflows is none; infinity is written with letters.
-                let overflows = value.is_infinite() && text.bytes().any(|byte| byte.is_ascii_digit());
-                (!overflows && keeps_integer(text, value as i128, &value)).then_some(value)
+                let is_beyond = text::is_beyond_float(text, value == 0.0, value.is_infinite());
+                (!is_beyond && keeps_integer(text, value as i128, &value)).then_some(value)
             }
             fn from_label(_: i128) -> Option<Self::Native> {
                 None
@@ -249,7 +259,8 @@ fn primitive<T: Number>(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<C
     Ok(fixed(values.as_primitive::<T>(), failed))
 }
 
-/// The rows that f32 cannot hold, as those of texts: a number that is too large, or the integer of a decimal. Other digits may be rounded.
+/// The rows that f32 cannot hold, as those of texts: a number that is too large or too small, or the integer of a decimal. Other digits may be
+/// rounded.
 fn misfits_of_f32(numbers: &ArrayRef, values: &ArrayRef) -> anyhow::Result<BooleanBuffer> {
     let are_decimals = numbers.data_type().is_decimal();
     let wide = cast(numbers, &DataType::Float64)?;
@@ -257,7 +268,10 @@ fn misfits_of_f32(numbers: &ArrayRef, values: &ArrayRef) -> anyhow::Result<Boole
     let narrow = values.as_primitive::<types::Float32Type>().values();
     let misfit = |(wide, narrow): (&f64, &f32)| {
         let is_too_large = narrow.is_infinite() && wide.is_finite();
-        is_too_large || are_decimals && wide.fract() == 0.0 && f64::from(*narrow) != *wide
+        let is_too_small = *narrow == 0.0 && *wide != 0.0;
+        is_too_large
+            || is_too_small
+            || are_decimals && wide.fract() == 0.0 && f64::from(*narrow) != *wide
     };
     Ok(wide.iter().zip(narrow).map(misfit).collect())
 }
@@ -346,7 +360,8 @@ fn timestamps(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Cells> {
         // Whole decimals are nanoseconds that may be too many for 64 bits.
         ty if ty.is_integer() || matches!(ty, A::Decimal128(_, 0)) => cast(column, &A::Int64)?,
         ty => bail!(
-            "values of type {ty} are not times; use a timestamp, a date or integer nanoseconds"
+            "values of type {} are not times; use a timestamp, a date or integer nanoseconds",
+            named(ty)
         ),
     };
     let values = values.as_primitive::<types::Int64Type>();
@@ -399,7 +414,7 @@ fn bools(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Cells> {
                 .map(|number| [false, true].get(usize::try_from(number?).ok()?).copied())
                 .collect()
         }
-        ty => bail!("values of type {ty} cannot become bool"),
+        ty => bail!("values of type {} cannot become bool", named(ty)),
     };
     let failed = failures(column, |row| values.is_null(row), field)?;
     let bytes: Vec<u8> = values.values().iter().map(u8::from).collect();
@@ -422,7 +437,10 @@ fn texts(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Texts> {
     let ty = column.data_type();
     if is_bytes(ty) {
         // The cast checks UTF-8 and would turn what is not into NULL unseen; `bytes` keeps it.
-        bail!("values of type {ty} may not be text; declare the field as bytes");
+        bail!(
+            "values of type {} may not be text; declare the field as bytes",
+            named(ty)
+        );
     }
     if ty.is_nested() || matches!(ty, DataType::Interval(_)) {
         let encoded = encoded(column, &field.name)?;
@@ -449,7 +467,7 @@ fn changes_of(encoded: &Encoded) -> Vec<(usize, Change)> {
 fn bytes(column: &ArrayRef) -> anyhow::Result<LargeBinaryArray> {
     let ty = column.data_type();
     if !is_bytes(ty) && !is_text(ty) {
-        bail!("values of type {ty} cannot become bytes");
+        bail!("values of type {} cannot become bytes", named(ty));
     }
     Ok(cast(column, &DataType::LargeBinary)?.as_binary().clone())
 }
@@ -550,7 +568,7 @@ mod tests {
         let decimals = decimals.with_data_type(DataType::Decimal128(15, 2));
         let integers = PrimitiveArray::<types::Int64Type>::from(vec![16_777_216, 16_777_217]);
         let columns: [(ArrayRef, &[usize]); 3] = [
-            (Arc::new(floats), &[1, 2]),
+            (Arc::new(floats), &[1, 2, 4]),
             (Arc::new(decimals), &[0]),
             (Arc::new(integers), &[1]),
         ];
@@ -560,8 +578,8 @@ mod tests {
             assert_eq!(failed, refused, "{}", column.data_type());
         }
         let parsed = <types::Float32Type as Number>::parse;
-        assert_eq!(["1e300", "16777217"].map(parsed), [None, None]);
-        assert_eq!(["0.1", "1e-60"].map(parsed), [Some(0.1), Some(0.0)]);
+        assert_eq!(["1e300", "16777217", "1e-60"].map(parsed), [None; 3]);
+        assert_eq!(["0.1", "-0.0"].map(parsed), [Some(0.1), Some(-0.0)]);
     }
 
     #[test]

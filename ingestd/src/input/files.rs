@@ -10,7 +10,7 @@ use anyhow::{Context, bail, ensure};
 use loom_engine::schema::SourceDef;
 
 use super::blocks::{Blocks, input_name};
-use super::compression::{Compression, Seen, inner_name};
+use super::compression::{Compression, MARK_BYTES_MAX, Seen, inner_name};
 use super::format::unread;
 use super::own_time::OwnTime;
 use super::panics::decode;
@@ -125,18 +125,21 @@ fn open_one(
     if blocks.is_blank()? {
         return Ok(None);
     }
+    let name = blocks.name().to_owned();
+    if compression.is_some() {
+        blocks.fill_to(MARK_BYTES_MAX)?;
+        if let Seen::Compressed(inner) = Compression::of_bytes(blocks.data(), true) {
+            bail!(
+                "cannot read {name}: it is compressed twice; unpack it twice, the second time with '{} -d'",
+                inner.program()
+            );
+        }
+    }
     let inner = inner_name(path);
     let format = match format.or_else(|| Format::of_name(inner)) {
         Some(format) => format,
         None => {
             blocks.fill_to(10)?;
-            let name = blocks.name();
-            if let Seen::Compressed(inner) = Compression::of_bytes(blocks.data(), true) {
-                let program = inner.program();
-                bail!(
-                    "cannot read {name}: it is compressed twice; unpack it once, then with '{program} -d' again"
-                );
-            }
             match (Format::of_bytes(blocks.data()), unread(blocks.data())) {
                 (Some(format), _) => format,
                 (None, Some(what)) => bail!("cannot read {name}: {what}"),
@@ -147,7 +150,6 @@ fn open_one(
         }
     };
     format.check(&mut blocks)?;
-    let name = blocks.name().to_owned();
     let mut notes = Vec::new();
     if let Some(named) = Compression::of_name(path).filter(|_| compression.is_none()) {
         let program = named.program();

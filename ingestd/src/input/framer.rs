@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use anyhow::Context;
 use arrow::array::{Array, ArrayRef};
 use arrow::buffer::NullBuffer;
-use loom_engine::schema::{FieldDef, Layout, Place, Slot, SourceDef};
+use loom_engine::schema::{FieldDef, FieldType, Layout, Place, Slot, SourceDef};
 
 use super::cells::{Cells, Change, Values, convert, missing};
-use super::own_time::OwnTime;
+use super::own_time::{OwnTime, TimeUnit};
 use super::rows::{InputBatch, Rows};
+use super::unlikely::Unlikely;
 use crate::counted::{counted, singular_or};
 
 /// The width of the length before each payload.
@@ -25,10 +26,12 @@ pub(crate) struct FieldSource {
     pub column: Option<usize>,
 }
 
+/// What is to be said at the end about the values of a field.
 #[derive(Clone, Default)]
 struct Changes {
     out_of_range: u64,
     not_finite: u64,
+    unlikely: Unlikely,
 }
 
 impl Changes {
@@ -75,6 +78,7 @@ impl Framer {
             let Changes {
                 out_of_range,
                 not_finite,
+                unlikely,
             } = changes;
             if out_of_range > 0 {
                 notes.push(format!(
@@ -89,6 +93,11 @@ impl Framer {
                     singular_or(not_finite, "has", "have")
                 ));
             }
+            notes.extend(unlikely.notes(
+                &format!("field '{name}'"),
+                input,
+                "convert them to nanoseconds",
+            ));
         }
         if let Some(own_time) = &mut self.own_time {
             notes.extend(own_time.take_unlikely(input));
@@ -123,6 +132,11 @@ impl Framer {
             };
             let cells = convert(column, &source.field)
                 .with_context(|| format!("field '{}'", source.field.name))?;
+            if source.field.ty == FieldType::TimestampNs
+                && let Some(of_field) = self.changes.get_mut(field)
+            {
+                of_field.unlikely.watch(TimeUnit::Ns, column, &cells);
+            }
             let of_field = cells.changes.iter();
             changes.extend(of_field.map(|(row, change)| (*row, field, *change)));
             variable.extend(self.write_field(source, slot, cells, &mut strides, &mut refused));

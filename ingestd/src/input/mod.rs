@@ -19,6 +19,7 @@ mod parquet;
 mod pcap;
 mod text;
 mod text_rows;
+mod usual_time;
 // Columns get names and types, once for all files.
 mod columns;
 mod naming;
@@ -29,6 +30,7 @@ mod framer;
 mod nested;
 mod own_time;
 mod rows;
+mod unlikely;
 mod unpacking;
 // One file after the other.
 mod files;
@@ -86,8 +88,8 @@ trait Reader: Send {
         None
     }
 
-    /// Whether it may have rows; those that have none add nothing to a source.
-    fn may_have_rows(&self) -> bool {
+    /// Whether it may have rows; those that have none add nothing to a source. Called before `next`; waits where nothing has come yet.
+    fn may_have_rows(&mut self) -> bool {
         true
     }
 

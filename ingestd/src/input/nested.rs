@@ -18,6 +18,8 @@ use arrow::error::ArrowError;
 use arrow::json::writer::{Encoder, EncoderFactory, EncoderOptions, NullableEncoder, make_encoder};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
+use super::cells::named;
+
 /// A column as JSON.
 pub(super) struct Encoded {
     pub values: LargeBinaryArray,
@@ -34,8 +36,12 @@ pub(super) fn encoded(column: &ArrayRef, field_name: &str) -> anyhow::Result<Enc
     let options = EncoderOptions::default()
         .with_explicit_nulls(true)
         .with_encoder_factory(Arc::new(Others(remarks.clone())));
-    let mut encoder = make_encoder(&field, column, &options)
-        .with_context(|| format!("values of type {} cannot become json", column.data_type()))?;
+    let mut encoder = make_encoder(&field, column, &options).with_context(|| {
+        format!(
+            "values of type {} cannot become json",
+            named(column.data_type())
+        )
+    })?;
     let nulls = column.logical_nulls();
     let mut out = LargeBinaryBuilder::new();
     let (mut failed, mut not_finite, mut value) = (Vec::new(), Vec::new(), Vec::new());

@@ -8,19 +8,16 @@ use jiff::tz::Offset;
 use jiff::{SignedDuration, Timestamp};
 use loom_engine::schema::{FieldDef, FieldType};
 
-use super::cells::{self, Cells, Values};
+use super::cells::{self, Cells};
 use super::text;
+use super::unlikely::Unlikely;
 use crate::counted::{counted, singular_or};
 
 /// A pipe whose first rows have damaged times is not given up before so many came.
 const PIPE_ROWS_MIN: usize = 16;
 
-/// The beginning of the year 2200 in nanoseconds.
-const NS_OF_2200: i64 = 7_258_118_400_000_000_000;
 /// What is wrong with a time that nanoseconds do not reach.
 const BEYOND: &str = "out of range: times lie between 1677-09-21 and 2262-04-11";
-/// No number from here on looks like one of a coarser unit than nanoseconds.
-const LIKELY_MAX: i64 = 4_102_444_800_000_000;
 
 /// How times are written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,6 +29,17 @@ pub enum TimeForm {
     Unit(TimeUnit),
     /// Texts that `strptime` reads with this format; UTC where they have no offset.
     Format(String),
+}
+
+impl TimeForm {
+    /// Whether a text is a time of this form.
+    pub(super) fn reads(&self, text: &str) -> bool {
+        match self {
+            TimeForm::Usual => text::parse_timestamp_ns(text).is_some(),
+            TimeForm::Unit(unit) => text::parse_decimal(text, unit.digits()).is_some(),
+            TimeForm::Format(format) => formatted(format, text).is_ok(),
+        }
+    }
 }
 
 /// What a number of time counts.
@@ -49,7 +57,7 @@ pub enum TimeUnit {
 
 impl TimeUnit {
     /// How many decimal digits of it are nanoseconds.
-    fn digits(self) -> u32 {
+    pub(super) fn digits(self) -> u32 {
         match self {
             TimeUnit::S => 9,
             TimeUnit::Ms => 6,
@@ -58,7 +66,7 @@ impl TimeUnit {
         }
     }
 
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             TimeUnit::S => "seconds",
             TimeUnit::Ms => "milliseconds",
@@ -77,7 +85,7 @@ impl TimeUnit {
     }
 
     /// The coarser unit in which a number of this unit is a time of these decades, 1990 to 2100.
-    fn likelier(self, number: i64) -> Option<TimeUnit> {
+    pub(super) fn likelier(self, number: i64) -> Option<TimeUnit> {
         let plausible = |unit: &TimeUnit| {
             let seconds = number / 10_i64.pow(9 - unit.digits());
             unit.digits() > self.digits() && (631_152_000..4_102_444_800).contains(&seconds)
@@ -96,15 +104,6 @@ pub(crate) struct OwnTime {
     pub name: String,
     form: TimeForm,
     unlikely: Unlikely,
-}
-
-/// Times that look like those of another unit.
-#[derive(Clone, Debug, Default)]
-struct Unlikely {
-    in_1970: u64,
-    far: u64,
-    /// The first of those in 1970 as a number, and the unit that it looks like.
-    first: Option<(i64, TimeUnit)>,
     /// How many of those in 1970 the alarm counted; 0 before it.
     noted: u64,
 }
@@ -116,6 +115,7 @@ impl OwnTime {
             name: name.to_owned(),
             form,
             unlikely: Unlikely::default(),
+            noted: 0,
         }
     }
 
@@ -130,40 +130,18 @@ impl OwnTime {
 
     /// Counts the numbers of a column that look like those of another unit.
     pub(crate) fn watch(&mut self, column: &ArrayRef, cells: &Cells) {
-        let Some(unit) = self.unit().filter(|_| is_plain(column)) else {
-            return;
-        };
-        let Values::Fixed(values) = &cells.values else {
-            return;
-        };
-        let nanos = 10_i64.pow(unit.digits());
-        for (row, ns) in values.typed_data::<i64>().iter().enumerate() {
-            let number = ns / nanos;
-            if *ns < NS_OF_2200 && !(0..LIKELY_MAX).contains(&number)
-                || cells.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row))
-            {
-                continue;
-            }
-            if let Some(likelier) = unit.likelier(number) {
-                // The text of a date is what it says.
-                if is_number(column, row) {
-                    self.unlikely.in_1970 += 1;
-                    self.unlikely.first.get_or_insert((number, likelier));
-                }
-            } else if *ns >= NS_OF_2200 && unit != TimeUnit::Ns {
-                self.unlikely.far += 1;
-            }
+        if let Some(unit) = self.unit() {
+            self.unlikely.watch(unit, column, cells);
         }
     }
 
     /// A note as soon as times look like those of another unit, once.
     pub(crate) fn alarm(&mut self, input: &str) -> Option<String> {
-        let (unit, (number, likelier)) = (self.unit()?, self.unlikely.first?);
-        if self.unlikely.noted > 0 {
+        let (unit, (count, number, likelier)) = (self.unit()?, self.unlikely.in_1970()?);
+        if self.noted > 0 {
             return None;
         }
-        self.unlikely.noted = self.unlikely.in_1970;
-        let count = self.unlikely.in_1970;
+        self.noted = count;
         Some(format!(
             "{} of column '{}' in {input} {} in 1970, read as {}; {number} looks like {}: use --ts-unit {}",
             counted(count, "time"),
@@ -177,25 +155,16 @@ impl OwnTime {
 
     /// How many times of an input look like those of another unit, if the alarm did not count all, and no more about them.
     pub(crate) fn take_unlikely(&mut self, input: &str) -> Vec<String> {
-        let unlikely = std::mem::take(&mut self.unlikely);
-        let Unlikely {
-            in_1970,
-            far,
-            noted,
-            ..
-        } = unlikely;
-        let unnoted = if in_1970 > noted { in_1970 } else { 0 };
-        let places = [(unnoted, "in 1970"), (far, "behind the year 2200")];
-        let found = places.into_iter().filter(|(count, _)| *count > 0);
-        let note = |(count, place)| {
-            let name = &self.name;
-            let times = counted(count, "time");
-            let lie = singular_or(count, "lies", "lie");
-            format!(
-                "{times} of column '{name}' in {input} {lie} {place}; if that is wrong, correct --ts-unit"
-            )
-        };
-        found.map(note).collect()
+        let mut unlikely = std::mem::take(&mut self.unlikely);
+        let noted = std::mem::take(&mut self.noted);
+        if unlikely
+            .in_1970()
+            .is_some_and(|(count, _, _)| count == noted)
+        {
+            unlikely = unlikely.without_1970();
+        }
+        let what = format!("column '{}'", self.name);
+        unlikely.notes(&what, input, "correct --ts-unit")
     }
 
     /// Nanoseconds since the Unix epoch; an error means that no value of the column's type is a time.
@@ -235,7 +204,8 @@ impl OwnTime {
         );
         ensure!(
             is_time || ty.is_numeric() || cells::is_text(ty) || *ty == DataType::Null,
-            "values of type {ty} are not times; name another column"
+            "values of type {} are not times; name another column",
+            cells::named(ty)
         );
         let option = match &self.form {
             TimeForm::Usual => {
@@ -332,27 +302,12 @@ impl OwnTime {
     }
 }
 
-/// Whether its numbers have no unit of their own.
-fn is_plain(column: &ArrayRef) -> bool {
-    let ty = column.data_type();
-    ty.is_numeric() && !ty.is_temporal() || cells::is_text(ty)
-}
-
 fn has_fractions(column: &ArrayRef) -> bool {
     use DataType as A;
     match column.data_type() {
         A::Decimal32(_, scale) | A::Decimal64(_, scale) | A::Decimal128(_, scale) => *scale != 0,
         ty => ty.is_floating(),
     }
-}
-
-/// Whether the value of a row is a number by itself.
-fn is_number(column: &ArrayRef, row: usize) -> bool {
-    if !cells::is_text(column.data_type()) {
-        return true;
-    }
-    let text = cells::cast(&column.slice(row, 1), &DataType::LargeUtf8);
-    text.is_ok_and(|text| text::parse_decimal(text.as_string::<i64>().value(0), 0).is_some())
 }
 
 /// Numbers of a unit, with or without a fraction.

@@ -9,7 +9,7 @@ use loom_engine::schema::{
 
 use super::columns::{Column, Key, keys, merge, names, one_spelling};
 use super::framer::{FieldSource, Framer};
-use super::naming::{field_name, field_names, renamed};
+use super::naming::{field_names, renamed};
 use super::own_time::{OwnTime, TimeForm};
 use super::{Reader, Wanted};
 use crate::counted;
@@ -145,7 +145,10 @@ pub(super) fn define(
         "cannot load rows into source '{name}': it has no fields; load into another source"
     );
     for column in &options.indexes {
-        let field = field_name(column);
+        let of_files = definition.fields.as_ref();
+        let field = of_files.and_then(|fields| fields.get(&(column.clone(), 0)));
+        let by_itself = || field_names([&**column].into_iter(), &def.fields).concat();
+        let field = field.cloned().unwrap_or_else(by_itself);
         if !def.fields.iter().any(|known| known.name == field) {
             let fields: Vec<_> = def.fields.iter().map(|field| field.name.as_str()).collect();
             bail!(

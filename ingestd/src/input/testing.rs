@@ -63,11 +63,15 @@ pub(crate) fn try_load(
 }
 
 /// Loads several files, in order.
-pub(crate) fn load_files(files: &[&str], format: Format, options: LoadOptions) -> Loaded {
+pub(crate) fn load_files(
+    files: &[impl AsRef<[u8]>],
+    format: Format,
+    options: LoadOptions,
+) -> Loaded {
     let dir = tempfile::tempdir().unwrap();
-    let path = |(number, text): (usize, &&str)| {
+    let path = |(number, bytes)| {
         let path = dir.path().join(format!("file{number}"));
-        std::fs::write(&path, text).unwrap();
+        std::fs::write(&path, bytes).unwrap();
         path
     };
     let paths: Vec<PathBuf> = files.iter().enumerate().map(path).collect();

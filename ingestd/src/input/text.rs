@@ -6,6 +6,8 @@
 use arrow::compute::kernels::cast_utils::string_to_timestamp_nanos;
 use loom_engine::schema::FieldType;
 
+use super::usual_time::usual_time_ns;
+
 pub(crate) fn parse_bool(text: &str) -> Option<bool> {
     match text.trim() {
         "1" => Some(true),
@@ -16,9 +18,17 @@ pub(crate) fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
+/// A text without white space around it, which few have.
+pub(crate) fn trimmed(text: &str) -> &str {
+    match text.as_bytes() {
+        [b'!'..=b'~', .., b'!'..=b'~'] | [b'!'..=b'~'] => text,
+        _ => text.trim(),
+    }
+}
+
 /// An integer, also one written as a float that has no fraction.
 pub(crate) fn parse_integer<T: std::str::FromStr + TryFrom<i128>>(text: &str) -> Option<T> {
-    let text = text.trim();
+    let text = trimmed(text);
     text.parse().ok().or_else(|| {
         let float: f64 = text.parse().ok()?;
         let exact = float.fract() == 0.0 && float.abs() < (1_u64 << 53) as f64;
@@ -28,12 +38,15 @@ pub(crate) fn parse_integer<T: std::str::FromStr + TryFrom<i128>>(text: &str) ->
 
 /// Nanoseconds since the Unix epoch: a date, a date and time with or without a zone (UTC), or the number itself.
 pub fn parse_timestamp_ns(text: &str) -> Option<i64> {
-    let text = text.trim();
+    let text = trimmed(text);
     text.parse().ok().or_else(|| parse_date_ns(text))
 }
 
 /// The same of a date or a date and time, with or without seconds.
 fn parse_date_ns(text: &str) -> Option<i64> {
+    if let Some(ns) = usual_time_ns(text) {
+        return Some(ns);
+    }
     if let Ok(ns) = string_to_timestamp_nanos(text) {
         // The library gives it to the next minute; `strptime` and others keep it in its day.
         return Some(if is_leap_second(text) {
@@ -109,6 +122,14 @@ pub(crate) fn parse_decimal(text: &str, digits: u32) -> Option<i64> {
     i64::try_from(if negative { -scaled } else { scaled }).ok()
 }
 
+/// Whether a text is a number other than what it was parsed as: one that is too large for a float, or too small. Infinity and NaN are written
+/// with letters.
+pub(crate) fn is_beyond_float(text: &str, is_zero: bool, is_infinite: bool) -> bool {
+    let (mantissa, _) = text.split_once(['e', 'E']).unwrap_or((text, ""));
+    let has_digit = |from: u8| mantissa.bytes().any(|byte| (from..=b'9').contains(&byte));
+    is_infinite && has_digit(b'0') || is_zero && has_digit(b'1')
+}
+
 /// What the texts of one column have in common so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
@@ -150,10 +171,10 @@ impl Sample {
         self.values + self.nulls
     }
 
-    /// Counts `text` as every type that it can be.
+    /// Counts `text` as every type that it can be. A number that no float keeps decides nothing: its row is refused, or it stays text.
     pub(crate) fn see(&mut self, text: &str) {
         self.values += 1;
-        let text = text.trim();
+        let text = trimmed(text);
         let Some(first) = text.bytes().next() else {
             return;
         };
@@ -177,7 +198,11 @@ impl Sample {
             // Wider integers would lose digits as floats.
             self.floats += u64::from(signed);
             self.digits += u64::from(signed);
-        } else if text.parse::<f64>().is_ok() {
+        } else if let Ok(float) = text.parse::<f64>() {
+            if is_beyond_float(text, float == 0.0, float.is_infinite()) {
+                self.values -= 1;
+                return;
+            }
             self.floats += 1;
             self.digits += u64::from(text.bytes().any(|byte| byte.is_ascii_digit()));
         } else if text.len() >= 10 && parse_date_ns(text).is_some() {

@@ -6,7 +6,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use anyhow::bail;
 use arrow::array::{ArrayRef, LargeStringBuilder};
+use loom_engine::proven::at;
 use memchr::memchr;
 
 use super::blocks::Blocks;
@@ -28,7 +30,7 @@ pub(super) trait TextFormat: Send {
     fn columns(&self) -> &[Column];
 
     /// Looks at the beginning of `data`. `ended`: no more bytes follow.
-    fn next_row<'a>(&'a mut self, data: &'a [u8], ended: bool) -> Step<Self::Row<'a>>;
+    fn next_row<'a>(&'a mut self, data: Data<'a>, ended: bool) -> Step<Self::Row<'a>>;
 
     /// Appends the row's value of one column, or NULL. An error is why the row has none that can be kept; then nothing is appended.
     fn append(
@@ -37,8 +39,10 @@ pub(super) trait TextFormat: Send {
         texts: &mut LargeStringBuilder,
     ) -> Result<(), String>;
 
-    /// Called when the input ends, before the last notes are taken.
-    fn end(&mut self) {}
+    /// Called when the input ends, before the last notes are taken. An error is why more should have followed.
+    fn end(&mut self) -> Result<(), &'static str> {
+        Ok(())
+    }
 
     /// Notes for the user since the last call.
     fn take_notes(&mut self) -> Vec<String>;
@@ -51,6 +55,42 @@ pub(super) trait TextFormat: Send {
     /// As of `Reader`.
     fn may_have_rows(&self) -> bool {
         true
+    }
+}
+
+/// The bytes at hand. Those of a batch are checked all at once, which costs less than row by row.
+#[derive(Copy, Clone)]
+pub(super) struct Data<'a> {
+    pub bytes: &'a [u8],
+    /// The first of them, up to what is no UTF-8 or was not looked at.
+    checked: &'a str,
+}
+
+impl<'a> Data<'a> {
+    fn new(bytes: &'a [u8]) -> Data<'a> {
+        let checked = at(bytes, ..bytes.len().min(BATCH_BYTES));
+        let checked = str::from_utf8(checked).or_else(|error| {
+            let valid = at(checked, ..error.valid_up_to());
+            str::from_utf8(valid)
+        });
+        Data {
+            bytes,
+            checked: checked.expect("it is valid up to there"),
+        }
+    }
+
+    /// Without the first bytes.
+    fn from(self, start: usize) -> Data<'a> {
+        Data {
+            bytes: self.bytes.get(start..).unwrap_or_default(),
+            checked: self.checked.get(start..).unwrap_or_default(),
+        }
+    }
+
+    /// The first bytes as text; `None` if they are none.
+    pub(super) fn text(self, bytes: usize) -> Option<&'a str> {
+        let unchecked = || str::from_utf8(self.bytes.get(..bytes)?).ok();
+        self.checked.get(..bytes).or_else(unchecked)
     }
 }
 
@@ -115,8 +155,9 @@ impl<F: TextFormat> TextReader<F> {
         if self.skipping {
             (read, self.skipping) = skipped(self.blocks.data());
         }
+        let all = Data::new(self.blocks.data());
         while read < BATCH_BYTES {
-            let data = self.blocks.data().get(read..).unwrap_or_default();
+            let data = all.from(read);
             match self.format.next_row(data, self.blocks.ended()) {
                 Step::Row(row, bytes) => {
                     for (wanted, texts) in self.wanted.iter().zip(&mut builders) {
@@ -139,7 +180,7 @@ impl<F: TextFormat> TextReader<F> {
                 }
                 Step::TooLong => {
                     bad.push((count, format!("it is longer than {ROW_BYTES_MAX} bytes")));
-                    let (bytes, skipping) = skipped(data);
+                    let (bytes, skipping) = skipped(data.bytes);
                     (read, self.skipping) = (read + bytes, skipping);
                 }
                 Step::More => break,
@@ -192,7 +233,9 @@ impl<F: TextFormat> Reader for TextReader<F> {
                 if last.count > 0 {
                     return Ok(Some(last));
                 }
-                self.format.end();
+                if let Err(why) = self.format.end() {
+                    bail!("cannot read {}: {why}", self.blocks.name());
+                }
                 return Ok(None);
             }
         }
@@ -210,20 +253,9 @@ impl<F: TextFormat> Reader for TextReader<F> {
         self.format.has_header()
     }
 
-    fn may_have_rows(&self) -> bool {
+    fn may_have_rows(&mut self) -> bool {
         self.format.may_have_rows()
     }
-}
-
-/// Says which fields the first rows of a pipe give.
-pub(super) fn inferred(input: &str, rows: u64, columns: &[Column]) -> String {
-    let field = |column: &Column| format!("{} {}", column.name, column.ty);
-    let fields: Vec<String> = columns.iter().map(field).collect();
-    format!(
-        "the fields are inferred from the first {} of {input}: {}; declare others with --fields",
-        counted(rows, "row"),
-        fields.join(", ")
-    )
 }
 
 /// What a sample held.
@@ -231,6 +263,29 @@ pub(super) struct Sampled {
     pub rows: u64,
     /// It was the whole input.
     pub all: bool,
+    /// It ended before a row that is too long.
+    before_long_row: bool,
+}
+
+impl Sampled {
+    /// Says which fields its rows give, where they are fewer than a user expects: of a pipe, and before a row that is too long.
+    pub(super) fn note(&self, blocks: &Blocks, columns: &[Column]) -> Option<String> {
+        if self.all || !blocks.is_stream() && !self.before_long_row {
+            return None;
+        }
+        let field = |column: &Column| format!("{} {}", column.name, column.ty);
+        let fields: Vec<String> = columns.iter().map(field).collect();
+        let before = match self.before_long_row {
+            true => format!(", before one that is longer than {ROW_BYTES_MAX} bytes"),
+            false => String::new(),
+        };
+        Some(format!(
+            "the fields are inferred from the first {} of {}{before}: {}; declare others with --fields",
+            counted(self.rows, "row"),
+            blocks.name(),
+            fields.join(", ")
+        ))
+    }
 }
 
 /// Looks at the first rows without consuming them. `look` gets the bytes that follow and whether they are the last; it returns how many
@@ -240,6 +295,7 @@ pub(super) fn sample(
     mut look: impl FnMut(&[u8], bool) -> Option<(usize, bool)>,
 ) -> anyhow::Result<Sampled> {
     let (mut rows, mut read) = (0, 0);
+    let mut before_long_row = false;
     let mut deadline = None;
     let all = loop {
         if rows >= SAMPLE_ROWS && blocks.is_stream() || read >= SAMPLE_BYTES {
@@ -252,7 +308,10 @@ pub(super) fn sample(
                 rows += u64::from(is_row);
             }
             None if blocks.ended() => break true,
-            None if data.len() > ROW_BYTES_MAX => break false,
+            None if data.len() > ROW_BYTES_MAX => {
+                before_long_row = true;
+                break false;
+            }
             None => {
                 if rows > 0 && blocks.is_stream() {
                     let deadline = *deadline.get_or_insert_with(|| Instant::now() + SAMPLE_WAIT);
@@ -269,5 +328,9 @@ pub(super) fn sample(
             }
         }
     };
-    Ok(Sampled { rows, all })
+    Ok(Sampled {
+        rows,
+        all,
+        before_long_row,
+    })
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use loom_engine::SourceId;
 use loom_engine::schema::SourceDef;
 use serde::Serialize;
@@ -65,6 +65,19 @@ impl DaemonSink {
     }
 }
 
+impl DaemonSink {
+    /// Why a source cannot be defined, with what to do where the daemon has ended: no row was pushed yet.
+    fn explained(&self, error: ClientError) -> anyhow::Error {
+        match error {
+            ClientError::Io(_) | ClientError::Stopped(_) => anyhow!(
+                "{error}; if the daemon has ended, start it again with 'ingestd run {}' and load again, or load without it",
+                self.dir.display()
+            ),
+            error => error.into(),
+        }
+    }
+}
+
 /// A TOML document of one source.
 #[derive(Serialize)]
 struct Sources<'a> {
@@ -82,7 +95,10 @@ impl Sink for DaemonSink {
 
     fn define(&mut self, def: &SourceDef) -> anyhow::Result<SourceId> {
         let toml = toml::to_string(&Sources { source: [def] })?;
-        let source = self.client.define_one(&toml)?;
+        let source = self
+            .client
+            .define_one(&toml)
+            .map_err(|error| self.explained(error))?;
         self.names.insert(source, def.name.clone());
         Ok(source)
     }

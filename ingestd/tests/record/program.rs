@@ -47,18 +47,18 @@ fn the_json_of_a_program_becomes_fields() {
 #[test]
 fn json_continues_into_its_source_by_the_names_of_its_fields() {
     let scene = scene();
-    let record = |json: &str| {
+    let record = |json: &str, code| {
         let script = format!("echo '{json}'");
         let output = scene.record(&[
             "command", "--format", "json", "--source", "j", "--", "sh", "-c", &script,
         ]);
-        assert!(output.status.success(), "{}", stderr(&output));
+        assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
         (stdout(&output).to_owned(), stderr(&output).to_owned())
     };
-    record("{\"n\":1,\"s\":\"a\"}");
-    let (counts, _) = record("{\"s\":\"b\",\"n\":2}\n{\"n\":3}");
+    record("{\"n\":1,\"s\":\"a\"}", 0);
+    let (counts, _) = record("{\"s\":\"b\",\"n\":2}\n{\"n\":3}", 0);
     assert!(counts.contains("received=2 stored=2 refused=0"), "{counts}");
-    let (counts, said) = record("{\"n\":4.5}\n{\"n\":5,\"x\":true}\nnonsense");
+    let (counts, said) = record("{\"n\":4.5}\n{\"n\":5,\"x\":true}\nnonsense", 1);
     assert!(counts.contains("received=3 stored=1 refused=2"), "{counts}");
     for words in [
         "row 1 of 'sh' is refused: '4.5' does not fit field 'n' of type i64",

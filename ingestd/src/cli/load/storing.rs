@@ -18,7 +18,7 @@ use loom_engine::SourceId;
 use loom_engine::schema::{FieldDef, SourceDef};
 
 use super::Event;
-use crate::cli::stdout::say;
+use crate::cli::stdout::{complain, say};
 
 /// How often the writer gets its turn while nothing comes.
 const TICK: Duration = Duration::from_millis(5);
@@ -203,10 +203,10 @@ impl<'a> Storing<'a> {
             reason,
         } = finished;
         if counts.refused > 0 {
-            eprintln!(
-                "ingestd: the daemon refused {}; the last one: {reason}",
+            complain(format_args!(
+                "the daemon refused {}; the last one: {reason}",
                 counted(counts.refused, "row"),
-            );
+            ));
         }
         let refused = self.refused + counts.refused;
         if outcome.is_ok() && self.source.is_none() {
@@ -224,12 +224,12 @@ impl<'a> Storing<'a> {
             0 => String::new(),
             rows => {
                 let dir = self.dir.display();
-                eprintln!(
-                    "ingestd: {} unconfirmed: the daemon ended before it could count them, and may have stored some; start it again with \
+                complain(format_args!(
+                    "{} unconfirmed: the daemon ended before it could count them, and may have stored some; start it again with \
                      'ingestd run {dir}', compare with source '{}', then load what it does not have",
                     counted(rows, "row"),
                     self.name
-                );
+                ));
                 format!(" unconfirmed={rows}")
             }
         };
@@ -251,7 +251,7 @@ impl<'a> Storing<'a> {
 
 /// Prints a line on standard error above the bar.
 fn note(bar: &ProgressBar, message: &str) {
-    bar.suspend(|| eprintln!("ingestd: {message}"));
+    bar.suspend(|| complain(message));
 }
 
 /// A note for each field that a source which exists did not have.

@@ -11,14 +11,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use ingestd::client::{Client, ClientError};
 use ingestd::config::{ByteSize, Config};
 use ingestd::daemon::Daemon;
 use ingestd::quoted;
 use ingestd::record::{Capture, Recorded, Recording, Until};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use super::signals;
 use super::stdout::say;
 use captures::{What, merged, parse};
 use screen::Screen;
@@ -26,7 +26,8 @@ use screen::Screen;
 /// Record what the kernel, the network and a program emit
 ///
 /// Records into the daemon that runs on DIR; without one, record is the daemon until it ends. Several captures, with '+' between them, run at
-/// once. Ctrl-C or SIGTERM ends the recording, and what was taken is stored; a second one ends the process at once.
+/// once. Ctrl-C or SIGTERM ends the recording, and what was taken is stored; a second one ends the process at once. The exit status is 1 if a
+/// record was refused, or a capture failed.
 ///
 /// The line 'recording into' on standard error says that everything from then on is recorded.
 #[derive(clap::Args)]
@@ -62,22 +63,7 @@ impl Args {
             .init();
         let whats = parse(&self.dir, self.captures);
         let whole = merged(whats.iter().map(What::whole))?;
-        // Signals are caught before anything stands that they must not interrupt.
-        let interrupted = Arc::new(AtomicBool::new(false));
-        for signal in [SIGTERM, SIGINT] {
-            signal_hook::flag::register_conditional_shutdown(
-                signal,
-                128 + signal,
-                Arc::clone(&interrupted),
-            )
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&interrupted)))
-            .context("cannot catch signals")?;
-        }
-        // A terminal that closes may send it twice.
-        if !is_ignored(SIGHUP) {
-            signal_hook::flag::register(SIGHUP, Arc::clone(&interrupted))
-                .context("cannot catch signals")?;
-        }
+        let interrupted = signals::stop()?;
         let runs = runs_on(&self.dir)?;
         if runs && whole.keep.is_some() {
             bail!(
@@ -147,17 +133,6 @@ fn record(
     Ok(recording.stop())
 }
 
-/// Whether this process was started with a signal ignored, as 'nohup' does.
-fn is_ignored(signal: i32) -> bool {
-    // Without /proc nobody knows: then it is caught.
-    let Ok(status) = std::fs::read_to_string("/proc/self/status") else {
-        return false;
-    };
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    ignored.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
-}
-
 /// Whether a daemon runs on the directory.
 fn runs_on(dir: &Path) -> anyhow::Result<bool> {
     match Client::connect(dir) {
@@ -203,6 +178,9 @@ fn report(recorded: &[Recorded]) -> anyhow::Result<ExitCode> {
             Err(_) => code = ExitCode::FAILURE,
         }
         if let Some(counts) = recorded.counts {
+            if counts.refused > 0 {
+                code = ExitCode::FAILURE;
+            }
             say(format_args!(
                 "source={source} received={} stored={} refused={} dropped={} kernel_lost={}",
                 counts.received,

@@ -20,6 +20,8 @@ use super::limits::{Dictionaries, UNPACKED_BYTES_MAX, place, verifier};
 pub(crate) const FILE_MAGIC: &[u8] = b"ARROW1";
 /// What a message begins with, except in the oldest streams.
 const CONTINUATION: [u8; 4] = [0xff; 4];
+/// How much of a stream is looked through for the first rows.
+const LOOK_AHEAD_BYTES: usize = 1 << 20;
 /// The magic and the length of the footer, at the end of a file.
 const FILE_END_BYTES: u64 = 10;
 
@@ -114,6 +116,48 @@ impl Messages {
             is_dictionary: message.header_as_dictionary_batch().is_some(),
             bytes: bytes.into(),
         }))
+    }
+
+    /// Whether a batch with rows follows, as far as the next messages show it, which stay. Waits where none has come yet.
+    pub(super) fn may_have_rows(&mut self) -> anyhow::Result<bool> {
+        match self {
+            Messages::File { file, places, .. } => {
+                for (at, block) in places {
+                    let mut bytes = vec![0; usize::try_from(block.metaDataLength())?];
+                    file.read_exact_at(&mut bytes, *at)?;
+                    if has_rows(message(&bytes, bytes.len())?) {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
+            Messages::Stream { blocks, .. } => {
+                let mut at = 0;
+                while at < LOOK_AHEAD_BYTES {
+                    blocks.fill_to(at + 8)?;
+                    let (prefix, metadata_bytes) = match blocks.data().get(at..) {
+                        None | Some([]) => return Ok(false),
+                        Some([0xff, 0xff, 0xff, 0xff, a, b, c, d, ..]) => (8, [*a, *b, *c, *d]),
+                        Some([a, b, c, d, ..]) => (4, [*a, *b, *c, *d]),
+                        Some(_) => return Ok(true),
+                    };
+                    let metadata_bytes = usize::try_from(i32::from_le_bytes(metadata_bytes))?;
+                    if metadata_bytes == 0 {
+                        return blocks.fill_to(at + prefix + 1);
+                    }
+                    let head = prefix + metadata_bytes;
+                    if head > LOOK_AHEAD_BYTES || !blocks.fill_to(at + head)? {
+                        return Ok(true);
+                    }
+                    let message = message(blocks.data().get(at..).unwrap_or_default(), head)?;
+                    if has_rows(message) {
+                        return Ok(true);
+                    }
+                    at = at.saturating_add(head + usize::try_from(message.bodyLength())?);
+                }
+                Ok(true)
+            }
+        }
     }
 
     /// How much of it was given, from 0 to 1, where that is known.
@@ -222,6 +266,11 @@ fn take(blocks: &mut Blocks, bytes: &mut MutableBuffer, mut missing: usize) -> a
         );
     }
     Ok(())
+}
+
+fn has_rows(message: ipc::Message<'_>) -> bool {
+    let batch = message.header_as_record_batch();
+    batch.is_some_and(|batch| batch.length() > 0)
 }
 
 /// What stands before the body of a message.

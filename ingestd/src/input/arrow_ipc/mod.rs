@@ -105,6 +105,11 @@ impl Reader for ArrowIpc {
         }
     }
 
+    /// What fails now fails again when it is read.
+    fn may_have_rows(&mut self) -> bool {
+        self.messages.may_have_rows().unwrap_or(true)
+    }
+
     fn fraction(&self) -> Option<f64> {
         self.messages.fraction()
     }
@@ -122,7 +127,7 @@ mod tests {
     use arrow::ipc::{CompressionType, MetadataVersion};
 
     use super::*;
-    use crate::input::testing::{load, options, payloads, try_load};
+    use crate::input::testing::{load, load_files, options, payloads, try_load};
     use crate::input::{Format, open};
 
     fn batch(from: i64, rows: i64) -> RecordBatch {
@@ -161,6 +166,52 @@ mod tests {
         assert_eq!(file.lines().len(), 20_002);
         assert_eq!(file.lines()[20_001], "20001|NaN|-");
         assert_eq!(file.lines(), stream.lines());
+    }
+
+    /// A file and a stream of batches.
+    fn written(batches: &[RecordBatch]) -> [Vec<u8>; 2] {
+        let (mut file, mut stream) = (Vec::new(), Vec::new());
+        let schema = batches[0].schema();
+        let mut files = FileWriter::try_new(&mut file, &schema).unwrap();
+        let mut streams = StreamWriter::try_new(&mut stream, &schema).unwrap();
+        for batch in batches {
+            files.write(batch).unwrap();
+            streams.write(batch).unwrap();
+        }
+        files.finish().unwrap();
+        streams.finish().unwrap();
+        [file, stream]
+    }
+
+    #[test]
+    fn what_has_no_rows_adds_no_field_beside_what_has_rows() {
+        let one = |column: ArrayRef| RecordBatch::try_from_iter([("n", column)]).unwrap();
+        let few = written(&[one(Arc::new(Int64Array::from(vec![7])))]);
+        let late = written(&[batch(0, 0), batch(0, 0), batch(3, 1)]);
+        for place in 0..2 {
+            let empty = written(&[batch(0, 0), batch(0, 0)])[place].clone();
+            let files = [empty.clone(), few[place].clone(), empty.clone()];
+            let loaded = load_files(&files, Format::Arrow, options());
+            assert_eq!(loaded.fields(), ["n i64"]);
+            assert_eq!(loaded.lines(), ["7"]);
+            let loaded = load_files(&[empty, late[place].clone()], Format::Arrow, options());
+            assert_eq!(loaded.lines(), ["3|NaN|ä"]);
+        }
+    }
+
+    #[test]
+    fn a_stream_that_is_cut_short_before_its_first_row_is_an_error_beside_others() {
+        let [_, stream] = written(&[batch(0, 1)]);
+        let [_, schema] = written(&[batch(0, 0)]);
+        let schema_bytes = schema.len() - written(&[batch(0, 0)])[1].len() / 8;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("cut");
+        for kept in [schema_bytes, stream.len() / 2] {
+            std::fs::write(&path, &stream[..kept]).unwrap();
+            let input = open(&[path.clone()], Some(Format::Arrow), options());
+            let error = input.and_then(crate::input::testing::read_all);
+            assert!(error.is_err(), "{kept} bytes");
+        }
     }
 
     #[test]

@@ -166,6 +166,13 @@ impl FirstRow {
         )
     }
 
+    /// Which column holds the times of the rows, by the first row or by its place.
+    pub(super) fn place_of_times(&self, options: &LoadOptions) -> Option<usize> {
+        let ts = options.ts_column.as_ref()?;
+        let named = self.cells.iter().position(|cell| cell == ts);
+        named.or_else(|| self.numbered().iter().position(|name| name == ts))
+    }
+
     /// The names that the first CSV of the load or the source has for as many columns.
     fn places(&self, options: &LoadOptions) -> Option<Vec<String>> {
         if let Some(first) = &options.first_csv

@@ -18,9 +18,7 @@ use super::blocks::Blocks;
 use super::columns::Column;
 use super::plan::LoadOptions;
 use super::text::Sample;
-use super::text_rows::{
-    Sampled, Step, TextFormat, TextReader, first_line, inferred, sample, unended,
-};
+use super::text_rows::{Data, Step, TextFormat, TextReader, first_line, sample, unended};
 use header::FirstRow;
 use row::{Found, Span, find};
 
@@ -83,16 +81,27 @@ impl Csv {
         let mut samples = vec![Sample::new(); first.cells.len()];
         let mut spans = Vec::new();
         let mut is_first = true;
-        let Sampled { rows, all, .. } = sample(blocks, |data, ended| {
+        let ts = first.place_of_times(options);
+        let mut sampled = sample(blocks, |data, ended| {
             if std::mem::take(&mut is_first) {
                 return Some((first.bytes, false));
             }
             match find(data, self.delimiter, ended, &mut spans) {
                 Found::Row { bytes, .. } => {
                     let is_row = spans.len() == samples.len() && !is_blank(data, bytes, &samples);
-                    if is_row {
+                    let row = std::str::from_utf8(data.get(..bytes).unwrap_or_default());
+                    let text = |span: &Span| row.ok()?.get(span.start..span.end);
+                    // A row that is refused decides no type.
+                    let is_time = |place| {
+                        let time = spans.get(place).and_then(text);
+                        time.is_some_and(|time| options.ts_form.reads(time))
+                    };
+                    let is_short = |span: &Span| span.end - span.start <= options.payload_bytes_max;
+                    let is_kept =
+                        row.is_ok() && ts.is_none_or(is_time) && spans.iter().all(is_short);
+                    if is_row && is_kept {
                         for (sample, span) in samples.iter_mut().zip(&spans) {
-                            see(sample, data, *span);
+                            see(sample, text(span).unwrap_or_default());
                         }
                     }
                     Some((bytes, is_row))
@@ -108,11 +117,11 @@ impl Csv {
             .all(|sample| sample.field_type() == FieldType::Utf8);
         if !header {
             for (sample, cell) in samples.iter_mut().zip(&first.cells) {
-                see(sample, cell.as_bytes(), Span::all_of(cell));
+                see(sample, cell);
             }
         }
         self.name_columns(blocks, first, header, options)?;
-        self.may_have_rows = rows > 0 || !header || !all;
+        self.may_have_rows = sampled.rows > 0 || !header || !sampled.all;
         let doubt = match (all_text, self.may_have_rows) {
             (true, true) => Some("first"),
             (_, false) => Some("only"),
@@ -123,13 +132,8 @@ impl Csv {
             column.ty = sample.field_type();
             column.is_blank = sample.is_blank();
         }
-        if blocks.is_stream() && !all {
-            self.notes.push(inferred(
-                blocks.name(),
-                rows + u64::from(!header),
-                &self.columns,
-            ));
-        }
+        sampled.rows += u64::from(!header);
+        self.notes.extend(sampled.note(blocks, &self.columns));
         Ok(())
     }
 
@@ -187,7 +191,9 @@ impl TextFormat for Csv {
         &self.columns
     }
 
-    fn next_row<'a>(&'a mut self, data: &'a [u8], ended: bool) -> Step<CsvRow<'a>> {
+    fn next_row<'a>(&'a mut self, data: Data<'a>, ended: bool) -> Step<CsvRow<'a>> {
+        let text = |bytes| data.text(bytes);
+        let data = data.bytes;
         let (bytes, lines) = match find(data, self.delimiter, ended, &mut self.spans) {
             Found::Row { bytes, lines } => (bytes, lines),
             Found::Malformed(reason) => return Step::Bad(reason.to_owned(), first_line(data)),
@@ -197,15 +203,15 @@ impl TextFormat for Csv {
             return Step::Blank(bytes);
         }
         let (found, expected) = (self.spans.len(), self.columns.len());
-        let reason = match std::str::from_utf8(data.get(..bytes).unwrap_or_default()) {
+        let reason = match text(bytes) {
             _ if found != expected => {
                 format!(
                     "it has {}; the first row has {expected}",
                     counted(found as u64, "column")
                 )
             }
-            Err(_) => "it is not UTF-8".to_owned(),
-            Ok(text) => {
+            None => "it is not UTF-8".to_owned(),
+            Some(text) => {
                 let spans = &self.spans;
                 return Step::Row(CsvRow { text, spans }, bytes);
             }
@@ -250,11 +256,10 @@ impl TextFormat for Csv {
     }
 }
 
-fn see(sample: &mut Sample, data: &[u8], span: Span) {
-    match std::str::from_utf8(data.get(span.start..span.end).unwrap_or_default()) {
-        Ok("") => sample.see_null(),
-        Ok(text) => sample.see(text),
-        Err(_) => {}
+fn see(sample: &mut Sample, text: &str) {
+    match text {
+        "" => sample.see_null(),
+        text => sample.see(text),
     }
 }
 
@@ -654,6 +659,81 @@ mod tests {
             assert_eq!(lines("a,A\n1,2\n"), ["1|2"]);
             assert_eq!(lines("A,a\n2,1\n"), ["1|2"]);
             assert_eq!(lines("A\n2\n"), ["-|2"]);
+        }
+    }
+
+    #[test]
+    fn a_row_that_is_longer_than_the_sample_is_noted() {
+        let mut text = b"a,b\n1,2\n3,".to_vec();
+        text.resize(text.len() + 3 * ROW_BYTES_MAX, b'x');
+        text.extend_from_slice(b"\n4,5\n");
+        let loaded = load(&text, Format::Csv, options());
+        assert_eq!(loaded.fields(), ["a i64?", "b i64?"]);
+        let [note] = loaded.notes.as_slice() else {
+            panic!("{:?}", loaded.notes);
+        };
+        assert!(
+            note.starts_with("the fields are inferred from the first 1 row of '")
+                && note.ends_with(
+                    "', before one that is longer than 4194304 bytes: a i64, b i64; declare others with --fields"
+                ),
+            "{note}"
+        );
+        text.drain(4..8);
+        let loaded = load(&text, Format::Csv, options());
+        assert_eq!(loaded.fields(), ["a utf8?", "b utf8?"]);
+        let is_noted = |note: &String| note.contains("from the first 0 rows of '");
+        assert!(loaded.notes.iter().any(is_noted), "{:?}", loaded.notes);
+    }
+
+    #[test]
+    fn a_row_that_is_refused_decides_no_type() {
+        let ts = LoadOptions {
+            ts_column: Some("t".to_owned()),
+            ..options()
+        };
+        for (text, options, fields, refused) in [
+            (
+                &b"t,n,x\n5,1,2\nend,total,3.5\n6,2,3\n"[..],
+                ts,
+                ["n i64?", "x i64?"],
+                2,
+            ),
+            (
+                b"n,x\n1,2\nmany,\xff\n3,4\n",
+                options(),
+                ["n i64?", "x i64?"],
+                2,
+            ),
+            (
+                b"n,x\n1,2.5\n1e400,1e-400\n3,4\n",
+                options(),
+                ["n i64?", "x f64?"],
+                2,
+            ),
+        ] {
+            let loaded = load(text, Format::Csv, options);
+            assert_eq!(loaded.fields(), fields);
+            let rows: Vec<u64> = loaded.refused.iter().map(|(row, _)| *row).collect();
+            assert_eq!(rows, [refused], "{:?}", loaded.refused);
+        }
+    }
+
+    #[test]
+    fn a_number_that_a_float_does_not_reach_refuses_its_row() {
+        for (ty, beyond) in [("f32", ["1e39", "1e-50"]), ("f64", ["-1e309", "-4e-400"])] {
+            let fields = format!("[[source.field]]\nname = \"x\"\ntype = \"{ty}\"\n");
+            let [large, small] = beyond;
+            let csv = format!("x\n{large}\n{small}\n0.0\n0e9\n");
+            let json =
+                format!("{{\"x\":{large}}}\n{{\"x\":{small}}}\n{{\"x\":0.0}}\n{{\"x\":0e9}}\n");
+            for (text, format) in [(csv, Format::Csv), (json, Format::Json)] {
+                let loaded = load(text.as_bytes(), format, declared(&fields));
+                assert_eq!(loaded.lines(), ["0", "0"], "{ty}");
+                let reasons: Vec<String> = loaded.refused.into_iter().map(|(_, why)| why).collect();
+                let reason = |value| format!("'{value}' does not fit field 'x' of type {ty}");
+                assert_eq!(reasons, beyond.map(reason));
+            }
         }
     }
 

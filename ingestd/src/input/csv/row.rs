@@ -14,17 +14,6 @@ pub(super) struct Span {
     pub escaped: bool,
 }
 
-impl Span {
-    /// Of a text without quotes.
-    pub(super) fn all_of(text: &str) -> Span {
-        Span {
-            start: 0,
-            end: text.len(),
-            escaped: false,
-        }
-    }
-}
-
 pub(super) enum Found {
     /// A row of so many bytes, its line break included, and whether it holds one within quotes.
     Row { bytes: usize, lines: bool },

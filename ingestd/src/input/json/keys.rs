@@ -7,37 +7,70 @@ use std::collections::HashMap;
 
 use anyhow::{bail, ensure};
 use loom_engine::schema::{FIELDS_MAX, FieldType, NAME_BYTES_MAX};
+use serde_json::de::SliceRead;
 use serde_json::value::RawValue;
 
 use super::super::ROW_BYTES_MAX;
 use super::super::blocks::Blocks;
 use super::super::columns::Column;
 use super::super::naming::shown;
+use super::super::plan::LoadOptions;
 use super::super::text::Sample;
-use super::super::text_rows::{Sampled, Step, inferred, sample};
-use super::KEYS_MAX;
-use super::object::{Names, Unread, Values, name_of, parse_object};
+use super::super::text_rows::{Step, sample};
+use super::object::{Names, Values, name_of, parse_object};
 use super::shape::Objects;
+use super::{KEYS_MAX, has_half_a_pair};
 
 /// Objects with more keys stay JSON.
 const INNER_KEYS_MAX: usize = 64;
 /// Objects within so many objects stay JSON.
 const DEPTH_MAX: usize = 8;
 
-/// Looks at the first objects without consuming them. Returns the columns, and notes about them.
+/// Looks at the first objects without consuming them. Returns the columns, and notes about them. Rows that are refused add no column and decide
+/// no type, unless all of them are.
 pub(super) fn infer(
     blocks: &mut Blocks,
-    mut objects: Objects,
+    objects: Objects,
+    options: &LoadOptions,
 ) -> anyhow::Result<(Vec<Column>, Vec<String>)> {
+    let ts = options.ts_column.as_deref();
+    let is_kept = |keys: &Keys, values: &Values<'_>| {
+        let mut texts = values.iter().flatten().map(RawValue::get);
+        let is_short =
+            |text: &str| text.len() <= options.payload_bytes_max || text.starts_with('{');
+        texts.all(|text| is_short(text) && !has_half_a_pair(text))
+            && ts.is_none_or(|ts| options.ts_form.reads(keys.text_of(ts, values)))
+    };
+    match inferred(blocks, objects, is_kept)? {
+        Some(inferred) => Ok(inferred),
+        None => Ok(inferred(blocks, objects, |_, _| true)?.unwrap_or_default()),
+    }
+}
+
+/// `None` if there are rows, and none is kept.
+fn inferred(
+    blocks: &mut Blocks,
+    mut objects: Objects,
+    is_kept: impl Fn(&Keys, &Values<'_>) -> bool,
+) -> anyhow::Result<Option<(Vec<Column>, Vec<String>)>> {
     let mut keys = Keys::default();
-    let (mut first_bad, mut beyond) = (None, 0);
-    let Sampled { rows, all } = sample(blocks, |data, ended| {
-        let mut values = Values::with_capacity(keys.samples.len());
-        let parse = |text| keys.read(text, &mut values);
+    let (mut first_bad, mut beyond, mut kept) = (None, 0, 0);
+    let sampled = sample(blocks, |data, ended| {
+        let known = keys.samples.len();
+        let mut values = Values::with_capacity(known);
+        let parse = |text| {
+            let parsed = parse_object(SliceRead::new(text), &mut values, &mut keys);
+            parsed.inspect_err(|_| keys.forget(known))
+        };
         match objects.next(data, ended, parse) {
             Step::Row((), bytes) => {
-                keys.see(&values);
-                beyond += values.beyond;
+                if is_kept(&keys, &values) {
+                    keys.see(&values);
+                    beyond += values.beyond;
+                    kept += 1;
+                } else {
+                    keys.forget(known);
+                }
                 Some((bytes, true))
             }
             Step::Bad(reason, bytes) => {
@@ -48,7 +81,7 @@ pub(super) fn infer(
             Step::TooLong | Step::More => None,
         }
     })?;
-    if rows == 0 && (first_bad.is_some() || !all) {
+    if sampled.rows == 0 && (first_bad.is_some() || !sampled.all) {
         let name = blocks.name();
         match first_bad {
             Some(why) => bail!(
@@ -58,6 +91,9 @@ pub(super) fn infer(
                 "cannot infer fields from {name}: its first value does not end within {ROW_BYTES_MAX} bytes"
             ),
         }
+    }
+    if sampled.rows > 0 && kept == 0 {
+        return Ok(None);
     }
     let mut columns = keys.columns(true);
     if columns.len() > FIELDS_MAX {
@@ -69,11 +105,8 @@ pub(super) fn infer(
          --fields",
         blocks.name()
     );
-    let notes = match blocks.is_stream() && !all {
-        true => vec![inferred(blocks.name(), rows, &columns)],
-        false => Vec::new(),
-    };
-    Ok((columns, notes))
+    let notes = sampled.note(blocks, &columns).into_iter().collect();
+    Ok(Some((columns, notes)))
 }
 
 /// The keys that were seen, in the order in which objects name them: an outer one before its inner ones.
@@ -84,20 +117,19 @@ struct Keys {
 }
 
 impl Keys {
-    /// Takes an object apart; text that is not an object leaves nothing behind. The keys of one with two values for a name are seen, so that they are
-    /// columns, and its row is refused.
-    fn read<'a>(&mut self, text: &'a [u8], values: &mut Values<'a>) -> Result<(), Unread> {
-        let known = self.samples.len();
-        let parsed = parse_object(text, values, self);
-        match &parsed {
-            Ok(()) => {}
-            Err(Unread::Twice(_)) => self.see(values),
-            Err(Unread::NoObject(_)) => {
-                self.samples.truncate(known);
-                self.numbers.retain(|_, number| *number < known);
-            }
+    /// Forgets all but the first `known` keys.
+    fn forget(&mut self, known: usize) {
+        if self.samples.len() > known {
+            self.samples.truncate(known);
+            self.numbers.retain(|_, number| *number < known);
         }
-        parsed
+    }
+
+    /// The value of a name as it is written, without the quotes of a string; empty if there is none.
+    fn text_of<'a>(&self, name: &str, values: &Values<'a>) -> &'a str {
+        let number = self.numbers.get(name);
+        let value = number.and_then(|number| values.get(*number));
+        value.map_or("", |value| value.get().trim_matches('"'))
     }
 
     fn see(&mut self, values: &Values<'_>) {

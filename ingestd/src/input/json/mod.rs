@@ -12,6 +12,7 @@ use arrow::array::LargeStringBuilder;
 use loom_engine::proven::at;
 use loom_engine::schema::{FieldDef, FieldType};
 use memchr::memchr;
+use serde_json::de::{SliceRead, StrRead};
 use serde_json::value::RawValue;
 
 use super::Wanted;
@@ -19,7 +20,7 @@ use super::blocks::Blocks;
 use super::columns::Column;
 use super::naming::{field_name, field_names};
 use super::plan::LoadOptions;
-use super::text_rows::{Step, TextFormat, TextReader};
+use super::text_rows::{Data, Step, TextFormat, TextReader};
 use keys::infer;
 use names::KnownNames;
 use object::{Values, parse_object};
@@ -47,7 +48,7 @@ impl Json {
         blocks.skip_byte_order_mark()?;
         let objects = Objects::of(&mut blocks)?;
         let (mut columns, notes) = match options.takes_fields() {
-            true => infer(&mut blocks, objects)?,
+            true => infer(&mut blocks, objects, options)?,
             false => (Vec::new(), Vec::new()),
         };
         let fields = options.declared.iter().flat_map(|source| &source.fields);
@@ -76,14 +77,19 @@ impl TextFormat for Json {
         &self.columns
     }
 
-    fn next_row<'a>(&'a mut self, data: &'a [u8], ended: bool) -> Step<Values<'a>> {
+    fn next_row<'a>(&'a mut self, data: Data<'a>, ended: bool) -> Step<Values<'a>> {
         let mut values = Values::with_capacity(self.columns.len());
         let names = &mut self.names;
-        let parse = |object| {
-            parse_object(object, &mut values, names)?;
+        names.begin_row();
+        // An object is found at the beginning of the data.
+        let parse = |object: &'a [u8]| {
+            match data.text(object.len()) {
+                Some(text) => parse_object(StrRead::new(text), &mut values, names)?,
+                None => parse_object(SliceRead::new(object), &mut values, names)?,
+            }
             names.fill(&mut values)
         };
-        match self.objects.next(data, ended, parse) {
+        match self.objects.next(data.bytes, ended, parse) {
             Step::Row((), bytes) => {
                 self.names.count_left_out(&values);
                 Step::Row(values, bytes)
@@ -128,8 +134,12 @@ impl TextFormat for Json {
         notes
     }
 
-    fn end(&mut self) {
+    fn end(&mut self) -> Result<(), &'static str> {
         self.notes.extend(self.names.total_left_out());
+        match self.objects.is_within_array() {
+            true => Err("its array does not end: the file is cut short; get it again"),
+            false => Ok(()),
+        }
     }
 }
 
@@ -361,8 +371,8 @@ mod tests {
             "{error}"
         );
         let first = json("{\"a\":{\"b\":5},\"a.b\":4}\n{\"x\":1}\n{\"a\":{\"b\":6}}\n");
-        assert_eq!(first.fields(), ["a.b i64?", "x i64?"]);
-        assert_eq!(first.lines(), ["-|1", "6|-"]);
+        assert_eq!(first.fields(), ["x i64?", "a.b i64?"]);
+        assert_eq!(first.lines(), ["1|-", "-|6"]);
         assert_eq!(first.refused, [(1, reason("a.b"))]);
         let field = "[[source.field]]\nname = \"ts_\"\ntype = \"i64\"\n";
         let loaded = load(
@@ -372,6 +382,28 @@ mod tests {
         );
         assert_eq!(loaded.lines(), ["2", "3"]);
         assert!(loaded.refused.is_empty(), "{:?}", loaded.refused);
+    }
+
+    #[test]
+    fn a_row_that_is_refused_adds_no_field_and_decides_no_type() {
+        let ts = LoadOptions {
+            ts_column: Some("t".to_owned()),
+            ..options()
+        };
+        for (bad, options) in [
+            ("{\"n\":\"x\",\"more\":1,\"more\":2}", options()),
+            ("{\"n\":\"\\ud800\",\"more\":1}", options()),
+            ("{\"t\":\"end\",\"n\":\"x\",\"more\":1}", ts.clone()),
+            ("{\"n\":\"x\",\"more\":1}", ts),
+        ] {
+            let text = format!("{bad}\n{{\"t\":5,\"n\":1}}\n{bad}\n{{\"t\":6,\"n\":2}}\n");
+            let loaded = load(text.as_bytes(), Format::Json, options);
+            let fields = loaded.fields();
+            assert_eq!(fields.last().unwrap(), "n i64?", "{bad}: {fields:?}");
+            assert!(!fields.iter().any(|field| field.starts_with("more")));
+            let rows: Vec<u64> = loaded.refused.iter().map(|(row, _)| *row).collect();
+            assert_eq!(rows, [1, 3], "{bad}: {:?}", loaded.refused);
+        }
     }
 
     #[test]
@@ -527,24 +559,17 @@ mod tests {
             "{refused:?}"
         );
         let field = "[[source.field]]\nname = \"a\"\ntype = \"i64\"\n";
-        let unsampled = load(b"[{\"a\":1},{\"a\":2}", Format::Json, declared(field));
-        assert_eq!(unsampled.lines(), ["1", "2"]);
-        assert_eq!(
-            unsampled.refused,
-            [(
-                3,
-                "the array does not end: the file is cut short".to_owned()
-            )]
-        );
-        let unended = json("[{\"a\":1},{\"a\":2}");
-        assert_eq!(unended.lines(), ["1", "2"]);
-        assert_eq!(
-            unended.refused,
-            [(
-                3,
-                "the array does not end: the file is cut short".to_owned()
-            )]
-        );
+        for (text, options) in [
+            ("[{\"a\":1},{\"a\":2}", declared(field)),
+            ("[{\"a\":1},{\"a\":2},", options()),
+        ] {
+            let error = try_load(text.as_bytes(), Format::Json, options);
+            let error = error.err().unwrap().to_string();
+            assert!(
+                error.ends_with(": its array does not end: the file is cut short; get it again"),
+                "{error}"
+            );
+        }
     }
 
     #[test]

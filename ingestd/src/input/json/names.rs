@@ -71,6 +71,11 @@ impl KnownNames {
         known
     }
 
+    /// Called before each row: most begin with the first column's key.
+    pub(super) fn begin_row(&mut self) {
+        self.next = 0;
+    }
+
     /// The column of a key that none is named after: the field that it became, since its name was reserved or taken, or one in another case.
     fn column_of(&self, key: &str) -> Option<usize> {
         let columns = || self.names.iter().take(self.columns);

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
+use serde_json::de::Read;
 use serde_json::value::RawValue;
 
 /// The values of one object, by the number of their name, each as it is written.
@@ -75,13 +76,13 @@ pub(super) fn name_of(key: &str) -> &str {
 
 /// Parses an object. Of what is not read, `values` means nothing.
 pub(super) fn parse_object<'a>(
-    text: &'a [u8],
+    text: impl Read<'a>,
     values: &mut Values<'a>,
     names: &mut impl Names,
 ) -> Result<(), Unread> {
     values.cells.clear();
     (values.twice, values.beyond) = (None, 0);
-    let mut parser = serde_json::Deserializer::from_slice(text);
+    let mut parser = serde_json::Deserializer::new(text);
     let parent = None;
     let object = Object {
         values,

@@ -111,6 +111,13 @@ impl Objects {
     }
 }
 
+impl Objects {
+    /// Whether an array has begun and not ended.
+    pub(super) fn is_within_array(&self) -> bool {
+        matches!(self.shape, Shape::Documents(documents) if documents.array != Array::Outside)
+    }
+}
+
 /// Whether a line is the beginning of an object that is written on several lines.
 fn goes_on(line: &[u8]) -> bool {
     let parsed = serde_json::from_slice::<IgnoredAny>(line);
@@ -271,12 +278,6 @@ impl Documents {
             bytes => return Step::Blank(bytes),
         }
         match (data.first(), self.array) {
-            (None, Array::Outside) => Step::More,
-            (None, _) if ended => {
-                self.array = Array::Outside;
-                let reason = "the array does not end: the file is cut short";
-                Step::Bad(reason.to_owned(), 0)
-            }
             (None, _) => Step::More,
             (Some(b'['), Array::Outside) => {
                 self.array = Array::Bracket;
@@ -488,7 +489,7 @@ mod tests {
             ("{\n}\n{}", "{\n}{}"),
             ("[{}][{},{}]\n", "{}{}{}"),
             ("[{}, 1, \"a,b\", [{}], {}]", "{}!!!{}"),
-            ("[{},", "{}!"),
+            ("[{},", "{}"),
             ("[{},,{}]", "{}!{}"),
             ("[ , {}]", "!{}"),
             ("[{}, ]{}", "{}!{}"),

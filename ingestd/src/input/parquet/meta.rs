@@ -6,7 +6,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
-use arrow::datatypes::{DataType, FieldRef, IntervalUnit};
+use arrow::datatypes::{DataType, FieldRef};
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::file::metadata::{
     ColumnChunkMetaData, FileMetaData, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData,
@@ -93,16 +93,30 @@ pub(super) fn columns(loaded: &ArrowReaderMetadata) -> Vec<Column> {
         let digits = extremes.map(|values| values.map(digits).into_iter().max().unwrap_or(0));
         let mut column =
             Column::of_arrow(field.name(), field.data_type(), field.is_nullable(), digits);
-        if *field.data_type() == DataType::Interval(IntervalUnit::DayTime) {
+        if holds_intervals(field.data_type()) {
             // The library gives the days and milliseconds of an INTERVAL, or its months, and never both.
             column.note = Some(format!(
-                "column '{}' of type INTERVAL becomes json without its months; if it has some, convert it with DuckDB first",
+                "column '{}' becomes json, its values of type INTERVAL without their months; if they have some, convert them with DuckDB first",
                 field.name()
             ));
         }
         column
     };
     fields.map(column).collect()
+}
+
+fn holds_intervals(ty: &DataType) -> bool {
+    use DataType as A;
+    match ty {
+        A::Interval(_) => true,
+        A::List(item) | A::LargeList(item) | A::FixedSizeList(item, _) | A::Map(item, _) => {
+            holds_intervals(item.data_type())
+        }
+        A::Struct(fields) => fields
+            .iter()
+            .any(|field| holds_intervals(field.data_type())),
+        _ => false,
+    }
 }
 
 /// The leaf of a column without children.

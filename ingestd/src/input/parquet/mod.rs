@@ -171,6 +171,10 @@ impl Reader for Parquet {
         std::mem::take(&mut self.notes)
     }
 
+    fn may_have_rows(&mut self) -> bool {
+        self.rows_total > 0
+    }
+
     fn fraction(&self) -> Option<f64> {
         (self.rows_total > 0).then(|| self.rows_read as f64 / self.rows_total as f64)
     }
@@ -186,11 +190,12 @@ mod tests {
         IntervalDayTimeArray, ListArray, NullArray, RecordBatch, StringArray, StringViewArray,
         StructArray, TimestampMicrosecondArray, TimestampSecondArray, UInt64Array,
     };
+    use arrow::buffer::OffsetBuffer;
     use arrow::datatypes::{Field, Int32Type, Int64Type, IntervalDayTime};
     use parquet::arrow::ArrowWriter;
     use parquet::file::properties::WriterProperties;
 
-    use crate::input::testing::{Loaded, declared, load, options, try_load};
+    use crate::input::testing::{Loaded, declared, load, load_files, options, try_load};
     use crate::input::{Format, LoadOptions, TimeForm, TimeUnit};
 
     /// A Parquet file of these columns, in row groups of 100 rows.
@@ -219,10 +224,15 @@ mod tests {
     fn an_interval_is_a_string_and_a_note_says_what_it_is_without() {
         let day = IntervalDayTime::new(2, 3000);
         let column: ArrayRef = Arc::new(IntervalDayTimeArray::from(vec![day]));
-        let loaded = loaded(vec![("iv", column)], options());
+        let loaded = loaded(vec![("iv", Arc::clone(&column))], options());
         assert_eq!(loaded.lines(), ["\"2 days 3.000 secs\""]);
-        let note = "column 'iv' of type INTERVAL becomes json without its months; if it has some, convert it with DuckDB first";
+        let note = "column 'iv' becomes json, its values of type INTERVAL without their months; if they have some, convert them with DuckDB first";
         assert_eq!(loaded.notes, [note]);
+        let item = Arc::new(Field::new_list_field(column.data_type().clone(), true));
+        let list = ListArray::new(item, OffsetBuffer::from_lengths([1]), column, None);
+        let listed = super::tests::loaded(vec![("iv", Arc::new(list))], options());
+        assert_eq!(listed.lines(), ["[\"2 days 3.000 secs\"]"]);
+        assert_eq!(listed.notes, [note]);
     }
 
     #[test]
@@ -294,6 +304,55 @@ mod tests {
             ]
         );
         assert!(loaded.notes.is_empty());
+    }
+
+    #[test]
+    fn a_float_that_f32_does_not_reach_refuses_its_row() {
+        let column = Float64Array::from(vec![1.5, 1e300, -1e300, 1e-300, 0.0, f64::NAN]);
+        let fields = "[[source.field]]\nname = \"x\"\ntype = \"f32\"\n";
+        let loaded = loaded(vec![("x", Arc::new(column))], declared(fields));
+        assert_eq!(loaded.lines(), ["1.5", "0", "NaN"]);
+        let reason = |value: &str| format!("'{value}' does not fit field 'x' of type f32");
+        let refused = [
+            (2, reason("1e300")),
+            (3, reason("-1e300")),
+            (4, reason("1e-300")),
+        ];
+        assert_eq!(loaded.refused, refused);
+    }
+
+    #[test]
+    fn columns_of_two_files_that_differ_in_case_only_fill_one_field() {
+        let ints = |values: Vec<i64>| -> ArrayRef { Arc::new(Int64Array::from(values)) };
+        let first = parquet(vec![("x", ints(vec![1])), ("y", ints(vec![2]))]);
+        let second = parquet(vec![("Y", ints(vec![4])), ("X", ints(vec![3]))]);
+        let loaded = load_files(&[first, second], Format::Parquet, options());
+        assert_eq!(loaded.fields(), ["x i64?", "y i64?"]);
+        assert_eq!(loaded.lines(), ["1|2", "3|4"]);
+    }
+
+    #[test]
+    fn a_file_without_rows_adds_no_field_beside_one_with_rows() {
+        let ints = |values: Vec<i64>| -> ArrayRef { Arc::new(Int64Array::from(values)) };
+        let empty = parquet(vec![("x", ints(vec![])), ("more", ints(vec![]))]);
+        let full = parquet(vec![("x", ints(vec![1]))]);
+        let loaded = load_files(&[empty.clone(), full, empty], Format::Parquet, options());
+        assert_eq!(loaded.fields(), ["x i64?"]);
+        assert_eq!(loaded.lines(), ["1"]);
+    }
+
+    #[test]
+    fn bytes_that_a_field_does_not_take_are_named_by_their_type_in_the_file() {
+        let column: ArrayRef = Arc::new(BinaryArray::from(vec![&b"x"[..]]));
+        let fields = "[[source.field]]\nname = \"x\"\ntype = \"utf8\"\n";
+        let error = try_load(
+            &parquet(vec![("x", column)]),
+            Format::Parquet,
+            declared(fields),
+        );
+        let error = format!("{:#}", error.err().unwrap());
+        let words = "values of type Binary may not be text; declare the field as bytes";
+        assert!(error.contains(words), "{error}");
     }
 
     #[test]
