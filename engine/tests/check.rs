@@ -9,7 +9,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use loom_engine::check::{Damage, Report, check};
+use loom_engine::check::{Damage, Report, check, check_with};
 use loom_engine::format::checksum;
 use loom_engine::ingest::{Writer, WriterOptions};
 use loom_engine::log::{LogOptions, LogReader};
@@ -480,4 +480,56 @@ fn a_damaged_chunk_hides_no_other() {
         .collect();
     assert_eq!(addresses, [3 * 4096, 5 * 4096], "{:?}", report.damage);
     assert_eq!(report.chunks, chunks);
+}
+
+/// A thread reads 64 of these chunks at once, ahead of what is compared.
+#[test]
+fn damaged_chunks_are_found_wherever_they_stand_in_what_is_read_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    left_in_order(dir.path(), 60_000);
+    let whole = sound(dir.path());
+    let flip = |chunk: u64| {
+        let path = &segments(dir.path(), LogKind::Records)[chunk as usize / 64];
+        let mut bytes = fs::read(path).unwrap();
+        bytes[chunk as usize % 64 * 4096 + 77] ^= 1;
+        fs::write(path, bytes).unwrap();
+    };
+    for damaged in [
+        vec![0],
+        vec![63],
+        vec![64, 65],
+        vec![0, 1, 63, 64, 127, 128, 200, whole.chunks - 1],
+        (100..300).step_by(7).collect(),
+    ] {
+        damaged.iter().for_each(|chunk| flip(*chunk));
+        let report = check(dir.path()).unwrap();
+        let found: Vec<u64> = report
+            .damage
+            .iter()
+            .map(|damage| damage.address.0 / 4096)
+            .collect();
+        assert_eq!(found, damaged, "{:?}", report.damage);
+        assert_eq!(
+            (report.chunks, report.nodes),
+            (whole.chunks, whole.nodes),
+            "{damaged:?}"
+        );
+        assert!(report.records < whole.records, "{damaged:?}");
+        damaged.iter().for_each(|chunk| flip(*chunk));
+    }
+    let again = sound(dir.path());
+    assert_eq!(again.records, whole.records);
+}
+
+#[test]
+fn progress_grows_with_each_chunk_up_to_all_of_the_record_log() {
+    let dir = tempfile::tempdir().unwrap();
+    left_in_order(dir.path(), 12_000);
+    let mut shown = Vec::new();
+    let report = check_with(dir.path(), &mut |progress| shown.push(progress)).unwrap();
+    let chunks: Vec<u64> = shown.iter().map(|progress| progress.bytes / 4096).collect();
+    let expected: Vec<u64> = (1..=report.chunks).collect();
+    assert_eq!(chunks, expected);
+    let all = report.chunks * 4096;
+    assert!(shown.iter().all(|progress| progress.bytes_in_all == all));
 }

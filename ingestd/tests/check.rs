@@ -53,6 +53,26 @@ fn flip(dir: &str, log: &str, at: usize) -> PathBuf {
 }
 
 #[test]
+fn progress_is_shown_on_a_terminal_alone() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = loaded(home.path());
+    let output = ingestd(&["check", &dir]);
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    let command = format!("{} check {dir}", env!("CARGO_BIN_EXE_ingestd"));
+    let output = Command::new("script")
+        .args(["--quiet", "--return", "--command", &command, "/dev/null"])
+        .env("TERM", "xterm")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}");
+    for part in [" checked (", " %), ", " left", "sound: 20000 records"] {
+        assert!(said.contains(part), "{said:?}");
+    }
+}
+
+#[test]
 fn sound_damaged_and_no_directory() {
     let home = tempfile::tempdir().unwrap();
     let dir = loaded(home.path());

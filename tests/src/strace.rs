@@ -4,6 +4,8 @@
 //! `Tracer`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::fmt;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
@@ -91,6 +93,9 @@ pub struct Tracer {
 }
 
 impl Tracer {
+    /// Options that trace what `reads_in` counts.
+    pub const READS: [&str; 3] = ["-y", "-e", "trace=openat,read,pread64,getdents64"];
+
     /// When this returns, whatever `process` does next is traced with these options.
     pub fn attach(process: Pid, options: &[String]) -> Result<Tracer> {
         let told = NamedTempFile::new()?;
@@ -199,11 +204,96 @@ pub fn calls_at<'a>(trace: &'a str, places: &[&str]) -> Vec<(Point, &'a str)> {
     found
 }
 
+/// What a process opened and read of a directory.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Reads {
+    /// Folders too.
+    pub opened: u64,
+    /// Of files.
+    pub bytes: u64,
+    /// Of the names in folders, as the kernel lists them.
+    pub name_bytes: u64,
+}
+
+impl fmt::Display for Reads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kib = |bytes: u64| bytes.div_ceil(1024);
+        let (read, names) = (kib(self.bytes), kib(self.name_bytes));
+        write!(
+            f,
+            "{} opened, {read} KiB read, {names} KiB of names listed",
+            self.opened
+        )
+    }
+}
+
+/// What a trace with the options `Tracer::READS` says of the files in `dir`.
+pub fn reads_in(trace: &str, dir: &Path) -> Reads {
+    let dir = format!("{}/", dir.display());
+    let mut begun: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut reads = Reads::default();
+    for (thread, text) in trace.lines().filter_map(|line| line.split_once(' ')) {
+        let text = text.trim_start();
+        let call = if text.ends_with("<unfinished ...>") {
+            begun.insert(thread, text);
+            continue;
+        } else if text.starts_with("<...") {
+            begun.remove(thread).unwrap_or_default()
+        } else {
+            text
+        };
+        let result = text.rsplit_once(" = ").map_or("", |(_, result)| result);
+        // Of a descriptor the file's name follows.
+        let number = result.split(['<', ' ']).next().unwrap_or_default();
+        let Ok(number) = number.parse::<u64>() else {
+            continue;
+        };
+        let (name, arguments) = call.split_once('(').unwrap_or_default();
+        let is_there = arguments.contains(&dir);
+        match name {
+            "openat" if is_there => reads.opened += 1,
+            "read" | "pread64" if is_there => reads.bytes += number,
+            "getdents64" if is_there => reads.name_bytes += number,
+            _ => {}
+        }
+    }
+    reads
+}
+
+/// What a command of `ingestd` opens and reads of a directory.
+pub fn reads_of(arguments: &[&OsStr], dir: &Path) -> Result<Reads> {
+    let told = NamedTempFile::new()?;
+    let status = Command::new("strace")
+        .args(["-f", "-qq", "-o"])
+        .arg(told.path())
+        .args(Tracer::READS)
+        .arg(machine::ingestd()?)
+        .args(arguments)
+        .stdout(Stdio::null())
+        .status()
+        .context("starting strace")?;
+    ensure!(status.success(), "{arguments:?} ended with {status}");
+    Ok(reads_in(&std::fs::read_to_string(told.path())?, dir))
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
-    use super::{calls_at, points};
+    use super::{Reads, calls_at, points, reads_in};
+
+    #[test]
+    fn what_is_read_of_a_directory_is_counted_where_the_call_ends() {
+        let trace = "7 openat(AT_FDCWD</>, \"/d/x/a\", O_RDONLY) = 3</d/x/a>\n7 openat(AT_FDCWD</>, \"/d/y\", O_RDONLY) = -1 ENOENT (No such file)\n\
+                     8 pread64(3</d/x/a>, \"\", 4096, 0 <unfinished ...>\n7 read(4</else>, \"\", 64) = 64\n8 <... pread64 resumed>) = 4096\n\
+                     7 getdents64(5</d/x>, 0x1 /* 3 entries */, 32768) = 96\n";
+        let expected = Reads {
+            opened: 1,
+            bytes: 4096,
+            name_bytes: 96,
+        };
+        assert_eq!(reads_in(trace, Path::new("/d")), expected);
+    }
 
     #[test]
     fn calls_are_counted_by_their_thread_and_their_file() {

@@ -3,8 +3,9 @@
 //!
 //! `check` walks the record log once, in order. Each chunk is verified and summarised again; its summary, and the roll-ups above it,
 //! must be those that stand in the chunk index, byte for byte. It reads like any query, beside a live writer too, and writes nothing.
-//! Memory is one chunk and one open roll-up of each level.
+//! A second thread reads and verifies chunks ahead. Memory is what waits there, a few MiB, and one open roll-up of each level.
 
+mod ahead;
 mod expected;
 mod report;
 mod rollups;
@@ -12,6 +13,7 @@ mod small_files;
 mod stored;
 
 use std::path::Path;
+use std::thread;
 
 use crate::error::{Error, Result};
 use crate::format::{NodeSummary, RecordIter, TIME_ENTRY_BYTES, complete_chunks};
@@ -21,8 +23,9 @@ use crate::nodes::NodeId;
 use crate::schema::{Catalog, decode_catalog};
 use crate::types::{Address, ChunkNo, LogKind, PerLog, Timestamp};
 
+use ahead::{Ahead, Verifier};
 use expected::Expected;
-pub use report::{Damage, DamagedFile, Report};
+pub use report::{Damage, DamagedFile, Progress, Report};
 use rollups::{Child, Rollups};
 use small_files::SmallFiles;
 use stored::{Stored, StoredNode};
@@ -36,8 +39,23 @@ pub fn check(dir: &Path) -> Result<Report> {
     check_logs(&LogReader::open(dir)?)
 }
 
+/// As `check`, and gives `progress` how far it is, after each chunk.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_with(dir: &Path, progress: &mut dyn FnMut(Progress)) -> Result<Report> {
+    check_all(&LogReader::open(dir)?, progress)
+}
+
 /// As `check`, of a directory that is open.
+///
+/// # Errors
+/// As [`check`].
 pub fn check_logs(reader: &LogReader) -> Result<Report> {
+    check_all(reader, &mut |_| {})
+}
+
+fn check_all(reader: &LogReader, progress: &mut dyn FnMut(Progress)) -> Result<Report> {
     let tails = reader.tails()?;
     let small_files = SmallFiles::read(reader)?;
     let (catalog, _, lines_end) = decode_catalog(&reader.meta().uuid, &small_files.catalog)
@@ -47,51 +65,54 @@ pub fn check_logs(reader: &LogReader) -> Result<Report> {
     let first = tails.begin.records.chunk(chunk_bytes);
     let end = records.align_up(chunk_bytes.into()).chunk(chunk_bytes);
     let indexed = complete_chunks(times.0 / TIME_ENTRY_BYTES as u64).min(end.0);
-    let mut check = Check {
-        reader,
-        catalog: &catalog,
-        tails,
-        chunk_bytes,
-        first,
-        stored: Stored::new(reader, tails),
-        summariser: Summariser::default(),
-        latest: LatestChunks::default(),
-        summary: NodeSummary::new(0),
-        rollups: Rollups::new(first),
-        chunk: Vec::new(),
-        last_arrival: Timestamp::MIN,
-        unreadable: false,
-        lost_lines: small_files.lost_lines(lines_end as u64),
-        report: Report::default(),
+    let mut report = Report {
+        files: small_files.damaged(reader, lines_end as u64)?,
+        ..Report::default()
     };
-    check.report.files = small_files.damaged(reader, lines_end as u64)?;
     match reader.losses() {
-        Ok(losses) => check.report.pending_losses = losses.unrecorded(records).len() as u64,
-        Err(Error::Staging { path, what }) => check.report.files.push(DamagedFile { path, what }),
+        Ok(losses) => report.pending_losses = losses.unrecorded(records).len() as u64,
+        Err(Error::Staging { path, what }) => report.files.push(DamagedFile { path, what }),
         Err(error) => return Err(error),
     }
-    check.report.damage_count += check.report.files.len() as u64;
-    let mut next = first;
-    while next < end {
-        let chunk = next;
-        next = ChunkNo(chunk.0 + 1);
-        let outcome = if chunk.0 < indexed {
-            check.indexed_chunk(chunk)
-        } else {
-            check.open_chunk(chunk)
+    report.damage_count += report.files.len() as u64;
+    let verifier = Verifier {
+        reader,
+        tails,
+        catalog: &catalog,
+    };
+    thread::scope(|scope| {
+        let mut check = Check {
+            reader,
+            catalog: &catalog,
+            tails,
+            chunk_bytes,
+            first,
+            ahead: Ahead::new(scope, verifier, first),
+            stored: Stored::new(reader, tails),
+            summariser: Summariser::default(),
+            latest: LatestChunks::default(),
+            summary: NodeSummary::new(0),
+            rollups: Rollups::new(first),
+            chunk: Vec::new(),
+            last_arrival: Timestamp::MIN,
+            unreadable: false,
+            lost_lines: small_files.lost_lines(lines_end as u64),
+            report,
         };
-        match outcome {
-            Err(error @ Error::Evicted { .. }) => next = check.pass_evicted(chunk, end, &error)?,
-            outcome => outcome?,
+        let bytes_to = |chunk: ChunkNo| (chunk.0 - first.0).saturating_mul(chunk_bytes.into());
+        let mut next = first;
+        while next < end {
+            next = check.chunk(next, end, indexed)?;
+            progress(Progress {
+                bytes: bytes_to(next),
+                bytes_in_all: bytes_to(end),
+            });
         }
-        if std::mem::take(&mut check.unreadable) {
-            next = check.pass_missing(next, end)?;
-        }
-    }
-    Ok(check.report)
+        Ok(check.report)
+    })
 }
 
-struct Check<'a> {
+struct Check<'a, 'scope> {
     reader: &'a LogReader,
     catalog: &'a Catalog,
     /// What is published.
@@ -99,6 +120,7 @@ struct Check<'a> {
     chunk_bytes: u32,
     /// The oldest chunk that is retained.
     first: ChunkNo,
+    ahead: Ahead<'scope, 'a>,
     stored: Stored<'a>,
     summariser: Summariser,
     latest: LatestChunks,
@@ -113,7 +135,24 @@ struct Check<'a> {
     report: Report,
 }
 
-impl Check<'_> {
+impl Check<'_, '_> {
+    /// Checks a chunk of those up to `end`, of which the first `indexed` have summaries. The next one to check.
+    fn chunk(&mut self, chunk: ChunkNo, end: ChunkNo, indexed: u64) -> Result<ChunkNo> {
+        let outcome = if chunk.0 < indexed {
+            self.indexed_chunk(chunk)
+        } else {
+            self.open_chunk(chunk)
+        };
+        let next = match outcome {
+            Err(error @ Error::Evicted { .. }) => self.pass_evicted(chunk, end, &error)?,
+            outcome => outcome.map(|()| ChunkNo(chunk.0 + 1))?,
+        };
+        if std::mem::take(&mut self.unreadable) {
+            return self.pass_missing(next, end);
+        }
+        Ok(next)
+    }
+
     /// A chunk past the last summary: the open one, or one that waits for the next start.
     fn open_chunk(&mut self, chunk: ChunkNo) -> Result<()> {
         self.report.open_chunks += 1;
@@ -231,11 +270,18 @@ impl Check<'_> {
     /// Reads a chunk, or what is published of it, and verifies it and each of its records. False where it is damaged.
     fn read_chunk(&mut self, chunk: ChunkNo) -> Result<bool> {
         let address = chunk.address(self.chunk_bytes);
+        self.report.chunks += 1;
+        if let Some(records) = self.ahead.take(chunk, &mut self.chunk)
+            && records.first >= self.last_arrival
+        {
+            self.report.records += records.count;
+            self.last_arrival = self.last_arrival.max(records.last);
+            return Ok(true);
+        }
         let records = self.tails.tail.records;
         let published = (records.0 - address.0).min(self.chunk_bytes.into()) as usize;
         self.chunk.clear();
         self.chunk.resize(published, 0);
-        self.report.chunks += 1;
         let origin = match self.reader.read(LogKind::Records, address, &mut self.chunk) {
             Ok(origin) => origin,
             Err(error @ Error::Evicted { .. }) => return Err(error),

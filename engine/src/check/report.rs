@@ -9,6 +9,14 @@ use crate::types::{Address, LogKind};
 /// So many are listed; more are only counted.
 const TOLD_MAX: usize = 100;
 
+/// How far a check is.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// Of the record log that were checked or passed over.
+    pub bytes: u64,
+    pub bytes_in_all: u64,
+}
+
 /// What a check read, and what of it is damaged.
 #[derive(Clone, Debug, Default)]
 pub struct Report {

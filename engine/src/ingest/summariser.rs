@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::format::{FormatError, NodeSummary, RECORD_HEADER_BYTES, Run, SourceSummary, walk_runs};
+use crate::format::{FormatError, NodeSummary, Run, SourceSummary, walk_runs};
 use crate::proven::{at, at_mut};
 use crate::schema::{Catalog, Index, Layout, Payloads};
 use crate::types::{Address, ChunkNo, SourceId, Timestamp};
@@ -220,7 +220,7 @@ impl OfChunk<'_> {
     /// The own time of each record, or its arrival.
     fn load_times(&self, own_time: Option<&Layout>, runs: &[Run], times: &mut Vec<Timestamp>) {
         for run in runs {
-            let payloads = (0u32..).zip(self.payloads(run).iter());
+            let payloads = (0u32..).zip(Payloads::of_run(run, self.chunk).iter());
             times.extend(payloads.map(|(nth, payload)| {
                 own_time
                     .and_then(|layout| layout.own_time(payload))
@@ -242,7 +242,7 @@ impl OfChunk<'_> {
         let layout = match (native, layout) {
             (Some(_), _) => layout,
             (None, Some(layout)) if !index.is_native() => {
-                let payloads = runs.iter().map(|run| self.payloads(run));
+                let payloads = runs.iter().map(|run| Payloads::of_run(run, self.chunk));
                 if index.load_keys(layout, payloads, columns.keys()) {
                     return true;
                 }
@@ -251,7 +251,9 @@ impl OfChunk<'_> {
             }
             _ => return false,
         };
-        let payloads = runs.iter().flat_map(|run| self.payloads(run).iter());
+        let payloads = runs
+            .iter()
+            .flat_map(|run| Payloads::of_run(run, self.chunk).iter());
         for (holder, payload) in (0u32..).zip(payloads) {
             let key = match native {
                 Some(key) => key(payload),
@@ -262,17 +264,6 @@ impl OfChunk<'_> {
             }
         }
         true
-    }
-
-    #[inline]
-    fn payloads(&self, run: &Run) -> Payloads<'_> {
-        Payloads {
-            entries: run.entries(self.chunk),
-            entry_bytes: run.entry_bytes(),
-            offset: RECORD_HEADER_BYTES,
-            payload_bytes: run.payload_bytes.into(),
-            records: run.records as usize,
-        }
     }
 }
 

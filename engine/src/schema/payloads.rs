@@ -1,6 +1,7 @@
 //! Payloads of one length that stand at equal distances, as the records of a run do, so that a column is loaded without a look at each
 //! payload's place. `Layout::key` of each of `iter` is the naive form of `load`.
 
+use crate::format::{RECORD_HEADER_BYTES, Run};
 use crate::proven;
 use crate::types::Key;
 
@@ -19,6 +20,18 @@ pub struct Payloads<'a> {
 }
 
 impl<'a> Payloads<'a> {
+    /// Those of a run of the chunk.
+    #[inline]
+    pub fn of_run(run: &Run, chunk: &'a [u8]) -> Payloads<'a> {
+        Payloads {
+            entries: run.entries(chunk),
+            entry_bytes: run.entry_bytes(),
+            offset: RECORD_HEADER_BYTES,
+            payload_bytes: run.payload_bytes.into(),
+            records: run.records as usize,
+        }
+    }
+
     /// One after the other.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {

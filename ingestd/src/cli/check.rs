@@ -5,16 +5,17 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use ingestd::{counted, sink};
-use loom_engine::check::{Report, check};
+use loom_engine::check::{Report, check_with};
 use loom_engine::ingest::{Writer, WriterOptions};
 use loom_engine::{Error, LogKind};
 
+use super::progress::progress_bar;
 use super::stdout::say;
 
 /// Verify every checksum and pointer of a Loom directory
 ///
 /// It also compares the index logs with the records, prints a line for each damage, and changes nothing. A daemon may run meanwhile. The exit
-/// status is 0 if the directory is sound, and 1 if it is damaged.
+/// status is 0 if the directory is sound, and 1 if it is damaged. On a terminal it shows how much is checked and how long the rest will take.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -32,7 +33,7 @@ pub struct Args {
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let mut report = check(&self.dir)?;
+        let mut report = self.check()?;
         let rebuilds = report
             .damage
             .iter()
@@ -46,7 +47,7 @@ impl Args {
             if !report.files.is_empty() {
                 say("rewrote the files beside the logs")?;
             }
-            report = check(&self.dir)?;
+            report = self.check()?;
         }
         show_damage(&report)?;
         say(summary(&report))?;
@@ -55,6 +56,16 @@ impl Args {
         } else {
             ExitCode::FAILURE
         })
+    }
+
+    fn check(&self) -> anyhow::Result<Report> {
+        let bar = progress_bar("{bytes} of {total_bytes} checked ({percent} %), {eta} left");
+        let report = check_with(&self.dir, &mut |progress| {
+            bar.set_length(progress.bytes_in_all);
+            bar.set_position(progress.bytes);
+        });
+        bar.finish_and_clear();
+        Ok(report?)
     }
 
     fn repair(&self, rebuilds: bool) -> anyhow::Result<()> {

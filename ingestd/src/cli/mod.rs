@@ -11,6 +11,7 @@ mod export;
 mod generate;
 mod index;
 mod load;
+mod progress;
 mod record;
 mod run;
 mod serve;

@@ -15,8 +15,8 @@ use crate::query::forest::mask::{NodeView, bin_mask, holds_a_bin, tops_hold_from
 use crate::query::forest::summary_benefit::SummaryBenefit;
 use crate::query::forest::walk::Visitor;
 use crate::query::scan::chunk_cursor::{ChunkCursor, RecordView};
-use crate::query::scan::runs::{keep_within, payloads_of, within};
-use crate::schema::RangeSet;
+use crate::query::scan::runs::{keep_within, within};
+use crate::schema::{Payloads, RangeSet};
 use crate::types::{Key, TimeRange, Timestamp};
 
 /// Fills targets from one snapshot, on one thread.
@@ -242,7 +242,7 @@ impl RankDescent<'_> {
             let Some((part, _)) = within(run, chunk, self.times) else {
                 continue;
             };
-            let payloads = payloads_of(&part, chunk);
+            let payloads = Payloads::of_run(&part, chunk);
             if !self.question.value.load_keys(layout, &payloads, &mut keys) {
                 self.loaded = keys;
                 return Ok(false);

@@ -16,8 +16,8 @@ use crate::query::forest::mask::{NodeView, bin_mask, tops_hold_from};
 use crate::query::forest::summary_benefit::SummaryBenefit;
 use crate::query::forest::walk::Visitor;
 use crate::query::scan::chunk_cursor::{ChunkCursor, RecordView};
-use crate::query::scan::runs::{keep_within, payloads_of, within};
-use crate::schema::RangeSet;
+use crate::query::scan::runs::{keep_within, within};
+use crate::schema::{Payloads, RangeSet};
 use crate::types::{Key, TimeRange, Timestamp, ValueRange};
 
 pub(crate) struct TotalsDescent<'a> {
@@ -136,7 +136,7 @@ impl TotalsDescent<'_> {
             let Some((part, times)) = within(run, chunk, self.time) else {
                 continue;
             };
-            let payloads = payloads_of(&part, chunk);
+            let payloads = Payloads::of_run(&part, chunk);
             let from = keys.len();
             if !self.values.is_one_bucket(times) || !value.load_keys(layout, &payloads, keys) {
                 return Ok(false);

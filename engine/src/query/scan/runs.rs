@@ -6,7 +6,7 @@ use std::cell::Cell;
 use super::chunk_cursor::{Row, record_ts};
 use crate::format::{RECORD_HEADER_BYTES, RecordHeader, Run};
 use crate::proven::{at, at_mut};
-use crate::schema::{Layout, Payloads};
+use crate::schema::Layout;
 use crate::types::{Key, TimeRange, Timestamp, ValueRange};
 
 /// The part of a run that lies within the times, and when its first and last record arrived. Arrivals do not decrease.
@@ -46,16 +46,6 @@ fn count_while(records: u32, holds: impl Fn(u32) -> bool) -> u32 {
         }
     }
     low
-}
-
-pub(crate) fn payloads_of<'a>(run: &Run, chunk: &'a [u8]) -> Payloads<'a> {
-    Payloads {
-        entries: run.entries(chunk),
-        entry_bytes: run.entry_bytes(),
-        offset: RECORD_HEADER_BYTES,
-        payload_bytes: run.payload_bytes.into(),
-        records: run.records as usize,
-    }
 }
 
 /// Of the keys from `from` on leaves those in a range, in their order. There is no branch for each: which they are cannot be predicted.
@@ -102,6 +92,7 @@ pub(crate) fn rows_of_run(layout: &Layout, run: &Run, chunk: &[u8], rows: &mut V
 mod tests {
     use super::*;
     use crate::format::{CHUNK_BYTES_MIN, ChunkBuilder, RecordIter, walk_runs};
+    use crate::schema::Payloads;
     use crate::types::SourceId;
     use proptest::prelude::*;
 
@@ -153,7 +144,7 @@ mod tests {
             if let Some((part, span)) = found {
                 prop_assert_eq!(Some(span.first), walked.first().map(|found| found.1));
                 prop_assert_eq!(Some(span.last), walked.last().map(|found| found.1));
-                prop_assert_eq!(payloads_of(&part, &bytes).iter().count(), walked.len());
+                prop_assert_eq!(Payloads::of_run(&part, &bytes).iter().count(), walked.len());
             }
         }
     }

@@ -2,7 +2,6 @@
 //!
 //! `load` calls it. Whatever happens, `finish` prints the counts; a row that was not stored is counted or named.
 
-use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use ingestd::counted;
 use ingestd::input::{InputBatch, Refusals};
 use ingestd::sink::{self, Finished, Sink};
@@ -18,10 +17,13 @@ use loom_engine::SourceId;
 use loom_engine::schema::{FieldDef, SourceDef};
 
 use super::Event;
+use crate::cli::progress::progress_bar;
 use crate::cli::stdout::{complain, say};
 
 /// How often the writer gets its turn while nothing comes.
 const TICK: Duration = Duration::from_millis(5);
+/// How often the progress line is drawn again while nothing comes.
+const REDRAW: Duration = Duration::from_millis(200);
 /// How long a load that is asked to stop waits for its pipe to end.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
@@ -46,6 +48,10 @@ pub(super) struct Storing<'a> {
 
 impl<'a> Storing<'a> {
     pub(super) fn new(dir: &'a Path, name: &'a str) -> Storing<'a> {
+        let bar = progress_bar("{spinner} {human_pos} rows, {per_sec} {msg}");
+        if !bar.is_hidden() {
+            bar.enable_steady_tick(REDRAW);
+        }
         Storing {
             dir,
             name,
@@ -56,7 +62,7 @@ impl<'a> Storing<'a> {
             refused: 0,
             unnoted: (0, String::new()),
             refusals: Refusals::default(),
-            bar: progress_bar(),
+            bar,
         }
     }
 
@@ -268,16 +274,4 @@ fn added_fields(known: Option<&SourceDef>, def: &SourceDef) -> Vec<String> {
         )
     };
     added.map(note).collect()
-}
-
-fn progress_bar() -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new_spinner();
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {human_pos} rows, {per_sec} {msg}") {
-        bar.set_style(style);
-    }
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
 }

@@ -21,13 +21,13 @@ const RATE: u64 = 1_000_000;
 const MARGIN_US: i64 = 500_000;
 
 /// One chart in both forms. Each answers its number of points, the records in them, and what of its values is exact.
-struct Chart {
+pub struct Chart {
     name: &'static str,
-    loom: String,
+    pub loom: String,
     view: String,
 }
 
-fn charts(dir: &Path, window: Span) -> Vec<Chart> {
+pub fn charts(dir: &Path, window: Span) -> Vec<Chart> {
     let source = format!("'{}', '{SOURCE}'", dir.display());
     let seconds = format!("{}, bucket := INTERVAL 1 SECOND", window.parameters());
     let within = format!(

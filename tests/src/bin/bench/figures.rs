@@ -11,10 +11,27 @@ impl Figures {
         self.0.push(figure);
     }
 
+    pub fn iter(&self) -> impl Iterator<Item = f64> {
+        self.0.iter().copied()
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub fn median(&self) -> f64 {
+        self.percentile(50)
+    }
+
+    pub fn percentile(&self, hundredths: usize) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_unstable_by(f64::total_cmp);
-        sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+        let rank = sorted.len() * hundredths / 100;
+        sorted.get(rank).copied().unwrap_or(f64::NAN)
+    }
+
+    pub fn mean(&self) -> f64 {
+        self.iter().sum::<f64>() / self.len() as f64
     }
 
     pub fn least(&self) -> f64 {

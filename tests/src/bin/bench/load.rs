@@ -37,7 +37,7 @@ struct Input {
 
 pub fn files(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
     let place = place_in(folder)?;
-    let rows = sizes.store_records;
+    let rows = sizes.load_rows;
     let mut duckdb = Peer::start(System::DuckDb, &place.path().join("duckdb"))?;
     duckdb.query("SET threads = 1")?;
     let mut inputs = Vec::new();

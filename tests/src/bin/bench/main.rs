@@ -9,6 +9,7 @@ mod clock;
 mod dataset;
 mod figures;
 mod ingest;
+mod large;
 mod live;
 mod load;
 mod options;
@@ -18,6 +19,7 @@ mod producer;
 mod pruning;
 mod questions;
 mod raw;
+mod readers;
 mod ring;
 mod rocksdb;
 mod socket;
@@ -66,6 +68,8 @@ fn main() -> Result<ExitCode> {
     };
     part(Part::Live, &|| live::live_against_idle(folder, &sizes));
     part(Part::Charts, &|| charts::live_beside_a_view(folder, &sizes));
+    part(Part::Readers, &|| readers::beside_ingest(folder, &sizes));
+    part(Part::Large, &|| large::directories(folder, &sizes));
     part(Part::Lookback, &|| {
         live::lookbacks(folder, &options.live_sizes())
     });

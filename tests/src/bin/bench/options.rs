@@ -71,6 +71,10 @@ pub enum Part {
     Live,
     /// A dashboard's charts while records come in
     Charts,
+    /// Dashboards of up to 16 processes while records come in
+    Readers,
+    /// Starts and first queries of directories with many chunks and segments
+    Large,
     /// P8: queries while records come in for minutes
     Lookback,
 }
@@ -86,6 +90,8 @@ pub struct Sizes {
     pub shape_records: u64,
     pub shape_runs: usize,
     pub store_records: u64,
+    /// Of each file that is loaded.
+    pub load_rows: u64,
     pub length_bytes: u64,
     pub query_records: u64,
     pub query_rate: u64,
@@ -95,6 +101,10 @@ pub struct Sizes {
     /// Of the part with many; each has a record a second.
     pub sources: usize,
     pub source_seconds: usize,
+    /// How long the dashboards of the processes are renewed.
+    pub reader_seconds: u64,
+    /// Records of each large directory, 57 bytes each.
+    pub large_records: &'static [u64],
 }
 
 pub struct LiveSizes {
@@ -104,22 +114,25 @@ pub struct LiveSizes {
 }
 
 const SMALL: Sizes = Sizes {
-    runs: 5,
-    cold_runs: 3,
+    runs: 3,
+    cold_runs: 1,
     ingest_records: 10_000_000,
     sustained: Duration::from_secs(5),
     raw_bytes: 2 << 30,
     kept_bytes: 4 << 30,
     shape_records: 4_000_000,
     shape_runs: 1,
-    store_records: 2_000_000,
+    store_records: 1_000_000,
+    load_rows: 500_000,
     length_bytes: 200_000_000,
     query_records: 10_000_000,
     query_rate: 4_000_000,
     live_rate: 2_000_000,
-    chart_seconds: 15,
+    chart_seconds: 5,
     sources: 10_000,
     source_seconds: 5,
+    reader_seconds: 6,
+    large_records: &[1_000_000, 4_000_000],
 };
 
 const FULL: Sizes = Sizes {
@@ -132,6 +145,7 @@ const FULL: Sizes = Sizes {
     shape_records: 20_000_000,
     shape_runs: 5,
     store_records: 8_000_000,
+    load_rows: 8_000_000,
     length_bytes: 1_000_000_000,
     query_records: 73_000_000,
     query_rate: 4_000_000,
@@ -139,6 +153,8 @@ const FULL: Sizes = Sizes {
     chart_seconds: 60,
     sources: 60_000,
     source_seconds: 60,
+    reader_seconds: 20,
+    large_records: &[18_000_000, 180_000_000],
 };
 
 impl Options {

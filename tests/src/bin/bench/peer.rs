@@ -10,6 +10,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use anyhow::{Context, Result, anyhow, bail};
 use loom_tests::duckdb::Version;
 use loom_tests::machine;
+use rustix::process::Pid;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
@@ -92,6 +93,11 @@ impl Peer {
         };
         peer.ask(&json!({"do": "start"}))?;
         Ok(peer)
+    }
+
+    /// The process's number.
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.process)
     }
 
     pub fn system(&self) -> System {
