@@ -68,7 +68,7 @@ class Fleet:
         if not hosts:
             raise FleetError("a fleet needs a host; give hosts={'name': 'quack:localhost:9494'}")
         if twice := repeated(hosts):
-            raise FleetError(f"{twice}, whose records would count twice; name each host once")
+            raise FleetError(f"{twice}; name each host once")
         self.hosts = dict(hosts)
         self.tokens = dict.fromkeys(hosts, token) if isinstance(token, str) else dict(token)
         if without := sorted(self.hosts.keys() - self.tokens.keys()):
@@ -271,7 +271,7 @@ def repeated(hosts: Mapping[str, str]) -> str | None:
     first: dict[str, str] = {}
     for name, address in hosts.items():
         if (other := first.setdefault(address, name)) != name:
-            return f"{other} and {name} are both {address}"
+            return f"{other} and {name} are both {address}, whose records would count twice"
     return None
 
 
