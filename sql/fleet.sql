@@ -140,8 +140,8 @@ CREATE OR REPLACE TEMP MACRO fleet_bin(source, index, q, t_from := NULL, t_to :=
     SELECT CASE
         WHEN field IS NULL THEN error(concat('the index ', index, ' of ', source,
             ' only counts records and has no values; fleet_aggregate counts them'))
-        ELSE {'lower': lower, 'upper': upper, 'rank': (rank - reached + count)::BIGINT, 'field': field, 't_from': t_from::TIMESTAMPTZ,
-            't_to': t_to::TIMESTAMPTZ}
+        ELSE {'lower': lower, 'upper': upper, 'rank': (rank - reached + count)::BIGINT, 'count': count::BIGINT, 'field': field,
+            't_from': t_from::TIMESTAMPTZ, 't_to': t_to::TIMESTAMPTZ}
     END
     FROM defined, wanted LEFT JOIN counted ON reached >= rank ORDER BY reached LIMIT 1
 );
@@ -151,9 +151,12 @@ CREATE OR REPLACE TEMP MACRO fleet_field(bin) AS coalesce(fleet_name(bin['field'
     error('the bin is NULL; SET VARIABLE bin = fleet_bin(…) first'));
 
 -- The second round: the values of that bin, of which the rank picks one. It equals quantile_disc over the records of all hosts; a label
--- counts as its number.
+-- counts as its number. An error if the bin has other values now than when it was found.
 CREATE OR REPLACE TEMP MACRO fleet_quantile(source, index, bin) AS (
-    SELECT value
+    SELECT CASE WHEN coalesce(max(reached), 0) <> bin['count']
+        THEN error(concat('the hosts have other records in the bin than fleet_bin found; SET VARIABLE fleet = fleet_frozen(), ',
+            'and find the bin again'))
+        ELSE arg_min(value, reached) FILTER (reached >= bin['rank']) END
     FROM (
         SELECT value, sum(n) OVER (ORDER BY value) AS reached
         FROM fleet_ask(concat('FROM host_scan(', fleet_quoted(source), ', index := ', fleet_quoted(index), ', v_min := ',
@@ -163,7 +166,6 @@ CREATE OR REPLACE TEMP MACRO fleet_quantile(source, index, bin) AS (
             coalesce(' WHERE found.' || fleet_field(bin) || ' >= ' || nullif(fleet_typed(bin['lower']), 'NULL'), ' WHERE true'),
             coalesce(' AND found.' || fleet_field(bin) || ' < ' || nullif(fleet_typed(bin['upper']), 'NULL'), ''), ' GROUP BY ALL'))
     )
-    WHERE reached >= bin['rank'] ORDER BY reached LIMIT 1
 );
 
 -- How many, as text.

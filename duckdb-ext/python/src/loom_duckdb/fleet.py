@@ -152,7 +152,7 @@ class Fleet:
 
         With `bucket`, such as `"1 minute"`, a row for each quantile of each bucket that has records, with the column `bucket` before.
         Three rounds at fixed positions: what the hosts define, their bins, and the values of the bins that hold the ranks. Raises
-        FleetError where hosts define the index in different ways.
+        FleetError where hosts define the index in different ways, and where retention removed values of these bins meanwhile.
         """
         if isinstance(quantiles, (str, Real, Decimal)):
             raise FleetError(f"quantiles takes a list, not {quantiles!r}; write [{quantiles}]")
@@ -182,6 +182,8 @@ class Fleet:
             values, answered = self._ask(by_value, found, bins.missing)
             if answered == found:
                 merged = merged_quantiles(self._connection, wanted, values.table)
+                if merged is None:
+                    raise FleetError(f"retention removed records of {source!r} between the rounds; ask again, or from a later t_from")
                 return Answer(merged if bucket is not None else merged.drop_columns(["bucket"]), values.missing)
             # A host failed between the rounds: the ranks are those of the others.
             names, missing = answered, values.missing
