@@ -38,7 +38,8 @@ def wanted_bins(connection: duckdb.DuckDBPyConnection, bins: pyarrow.Table, quan
 
     `bins` has `bucket` in microseconds since 1970 (NULL where there are no buckets), `lower`, `upper` and `count`. The table has `bucket`,
     `quantile`, `bin` (a position in the list), `rank`, that of the value in its bin, from 1, and `held`, how many values the bin holds.
-    The rank among all values of a bucket is max(1, ceil(q * n)), where q is the decimal that is written, as in loom_aggregate: 0.07 of 100 is 7, and the product of doubles is more.
+    The rank among all values of a bucket is max(1, ceil(q * n)), where q is the decimal that is written, as in loom_aggregate: 0.07 of 100
+    is 7, and the product of doubles is more.
     """
     totals = _ask(connection, "SELECT bucket, sum(count)::BIGINT AS total FROM answers GROUP BY bucket HAVING total > 0", answers=bins)
     exact = [(float(q), Fraction(str(q))) for q in quantiles]
