@@ -15,7 +15,8 @@ CREATE OR REPLACE TEMP MACRO fleet_quoted(text) AS coalesce('''' || replace(text
 CREATE OR REPLACE TEMP MACRO fleet_name(name) AS '"' || replace(name::VARCHAR, '"', '""') || '"';
 
 -- A value as a constant of its own type.
-CREATE OR REPLACE TEMP MACRO fleet_typed(value) AS CASE WHEN value IS NULL THEN 'NULL' ELSE fleet_quoted(value) || '::' || typeof(value) END;
+CREATE OR REPLACE TEMP MACRO fleet_typed(value) AS
+    CASE WHEN value IS NULL THEN 'NULL' ELSE fleet_quoted(value) || '::' || typeof(value) END;
 
 -- What is wrong with a MAP of hosts, as a sentence; NULL where nothing is.
 CREATE OR REPLACE TEMP MACRO fleet_wrong(hosts) AS (
@@ -24,8 +25,13 @@ CREATE OR REPLACE TEMP MACRO fleet_wrong(hosts) AS (
         wrong AS (
             SELECT host, CASE WHEN NOT starts_with(address, 'quack:')
                 THEN format('the address ''{}'' of host {} does not begin with quack:; write quack:localhost:9494', address, host)
-                ELSE format('there is no token for host {}; CREATE SECRET (TYPE quack, TOKEN ''…'', SCOPE ''{}'')', host, address) END AS what
+                ELSE format('there is no token for host {}; CREATE SECRET (TYPE quack, TOKEN ''…'', SCOPE ''{}'')', host, address)
+                END AS what
             FROM listed WHERE NOT starts_with(address, 'quack:') OR NOT EXISTS (FROM scopes WHERE starts_with(address, scope))
+            UNION ALL
+            SELECT min(host), format('{} and {} are both {}, whose records would count twice; name each host once', min(host), max(host),
+                address)
+            FROM listed GROUP BY address HAVING count(*) > 1
         )
     SELECT CASE WHEN (SELECT count(*) FROM listed) = 0
         THEN 'there are no hosts; SET VARIABLE fleet_hosts = MAP {''web-1'': ''quack:localhost:9494''}, then read fleet.sql'
@@ -33,10 +39,12 @@ CREATE OR REPLACE TEMP MACRO fleet_wrong(hosts) AS (
 );
 
 -- The statement that asks every host of a MAP, with a place for the question, at the positions of another MAP or at none. The comment
--- before the question is for a host's error, which shows where the question begins.
+-- before the question is for a host's error, which shows where the question begins. Columns go by name from the first line on, so that
+-- one host's column host is refused as those of two are.
 CREATE OR REPLACE TEMP MACRO fleet_plan(hosts, positions) AS coalesce(error(fleet_wrong(hosts)), array_to_string(
-    list_transform(map_entries(hosts), lambda host: 'SELECT ' || fleet_quoted(host.key) || ' AS host, * FROM quack_query('
-        || fleet_quoted(host.value) || ', ' || fleet_quoted('/* ' || replace(host.key, '*/', '') || ' */ ')
+    ['SELECT NULL::VARCHAR AS host WHERE false'] || list_transform(map_entries(hosts), lambda host: 'SELECT '
+        || fleet_quoted(host.key) || ' AS host, * FROM quack_query(' || fleet_quoted(host.value) || ', '
+        || fleet_quoted('/* ' || replace(host.key, '*/', '') || ' */ ')
         || ' || replace($question$, ''{at}'', ''' || coalesce(positions[host.key]::VARCHAR, 'NULL') || '''))'),
     ' UNION ALL BY NAME '));
 
@@ -55,9 +63,10 @@ CREATE OR REPLACE TEMP MACRO fleet_frozen(question := 'FROM host_snapshot()') AS
     SELECT fleet_plan(getvariable('fleet_hosts')::MAP(VARCHAR, VARCHAR), map(list(host), list(position))) FROM fleet_ask(question)
 );
 
--- Each source, or the one that is named: on how many hosts it is and how much it has; differs names the fields that not every host has with the same type.
+-- Each source, or the one that is named: on how many hosts it is and how much it has; differs names the fields that not every host has
+-- with the same type.
 CREATE OR REPLACE TEMP MACRO fleet_sources(source := NULL) AS TABLE
-    WITH found AS (FROM fleet_ask('FROM host_sources()' || CASE WHEN source IS NULL THEN '' ELSE ' WHERE name = ' || fleet_quoted(source) END)),
+    WITH found AS (FROM fleet_ask('FROM host_sources()' || coalesce(' WHERE name = ' || nullif(fleet_quoted(source), 'NULL'), ''))),
         fields AS (SELECT name, unnest(string_split(replace(fields, ' nullable', ''), ', ')) AS field, host FROM found),
         sources AS (SELECT name, count(*) AS hosts, sum(records)::BIGINT AS records, min(first_ts) AS first_ts, max(last_ts) AS last_ts
             FROM found GROUP BY name),
@@ -67,6 +76,14 @@ CREATE OR REPLACE TEMP MACRO fleet_sources(source := NULL) AS TABLE
             JOIN sources USING (name) WHERE n < sources.hosts GROUP BY name
         )
     SELECT sources.*, coalesce(differs, []) AS differs FROM sources LEFT JOIN differences USING (name) ORDER BY name;
+
+-- True; an error where a field of the source has one type here and another there, because one column would hold both.
+CREATE OR REPLACE TEMP MACRO fleet_alike(source) AS (
+    SELECT CASE WHEN len(differs) = len(list_distinct(list_transform(differs, lambda each: regexp_extract(each, '^(.*) \S+ \(only ', 1))))
+        THEN true ELSE error(concat('the hosts'' source ', source, ' differs: ', array_to_string(differs, '; '),
+            '; ask the hosts apart, or cast in a question: FROM fleet_ask(''SELECT … FROM host_scan(…)'')')) END
+    FROM fleet_sources(source := source)
+);
 
 -- An instant as text for a host.
 CREATE OR REPLACE TEMP MACRO fleet_instant(ts) AS coalesce('make_timestamptz(' || epoch_us(ts::TIMESTAMPTZ) || ')', 'NULL');
@@ -123,8 +140,8 @@ CREATE OR REPLACE TEMP MACRO fleet_bin(source, index, q, t_from := NULL, t_to :=
     SELECT CASE
         WHEN field IS NULL THEN error(concat('the index ', index, ' of ', source,
             ' only counts records and has no values; fleet_aggregate counts them'))
-        ELSE {'lower': lower, 'upper': upper, 'rank': (rank - reached + count)::BIGINT, 'field': field, 't_from': t_from::TIMESTAMPTZ,
-            't_to': t_to::TIMESTAMPTZ}
+        ELSE {'lower': lower, 'upper': upper, 'rank': (rank - reached + count)::BIGINT, 'count': count::BIGINT, 'field': field,
+            't_from': t_from::TIMESTAMPTZ, 't_to': t_to::TIMESTAMPTZ}
     END
     FROM defined, wanted LEFT JOIN counted ON reached >= rank ORDER BY reached LIMIT 1
 );
@@ -134,18 +151,21 @@ CREATE OR REPLACE TEMP MACRO fleet_field(bin) AS coalesce(fleet_name(bin['field'
     error('the bin is NULL; SET VARIABLE bin = fleet_bin(…) first'));
 
 -- The second round: the values of that bin, of which the rank picks one. It equals quantile_disc over the records of all hosts; a label
--- counts as its number.
+-- counts as its number. An error if the bin has other values now than when it was found.
 CREATE OR REPLACE TEMP MACRO fleet_quantile(source, index, bin) AS (
-    SELECT value
+    SELECT CASE WHEN coalesce(max(reached), 0) <> bin['count']
+        THEN error(concat('the hosts have other records in the bin than fleet_bin found; SET VARIABLE fleet = fleet_frozen(), ',
+            'and find the bin again'))
+        ELSE arg_min(value, reached) FILTER (reached >= bin['rank']) END
     FROM (
         SELECT value, sum(n) OVER (ORDER BY value) AS reached
         FROM fleet_ask(concat('FROM host_scan(', fleet_quoted(source), ', index := ', fleet_quoted(index), ', v_min := ',
             fleet_typed(bin['lower']), ', v_max := ', fleet_typed(bin['upper']), ', t_from := ', fleet_instant(bin['t_from']), ', t_to := ',
-            fleet_instant(bin['t_to']), ', at := {at}, labels := false) AS found SELECT found.', fleet_field(bin), ' AS value, count(*) AS n',
+            fleet_instant(bin['t_to']), ', at := {at}, labels := false) AS found SELECT found.', fleet_field(bin),
+            ' AS value, count(*) AS n',
             coalesce(' WHERE found.' || fleet_field(bin) || ' >= ' || nullif(fleet_typed(bin['lower']), 'NULL'), ' WHERE true'),
             coalesce(' AND found.' || fleet_field(bin) || ' < ' || nullif(fleet_typed(bin['upper']), 'NULL'), ''), ' GROUP BY ALL'))
     )
-    WHERE reached >= bin['rank'] ORDER BY reached LIMIT 1
 );
 
 -- How many, as text.
@@ -154,17 +174,18 @@ CREATE OR REPLACE TEMP MACRO fleet_count(n) AS coalesce(n::BIGINT, error('n is N
 -- The n records with the greatest values of an index on all hosts; field is that of the index.
 CREATE OR REPLACE TEMP MACRO fleet_top(source, index, field, n) AS TABLE
     SELECT * EXCLUDE (fleet_value)
-    FROM fleet_ask(concat('FROM host_top(', fleet_quoted(source), ', ', fleet_quoted(index), ', ', fleet_count(n), ', at := {at}) SELECT *, ',
-        coalesce(fleet_name(field), error('field is NULL; name the field of the index')), ' AS fleet_value'))
+    FROM fleet_ask(concat('FROM host_top(', fleet_quoted(source), ', ', fleet_quoted(index), ', ', fleet_count(n),
+        ', at := {at}) SELECT *, ', coalesce(fleet_name(field), error('field is NULL; name the field of the index')), ' AS fleet_value'))
     WHERE fleet_index(source, index).field = field OR error(concat('the index ', index, ' of ', source, ' does not summarise ', field,
-        '; name the field of the index, which FROM fleet_ask(''FROM host_indexes()'') shows'))
+        '; name the field of the index, which FROM fleet_ask(''FROM host_indexes()'') shows')) AND fleet_alike(source)
     ORDER BY CASE WHEN typeof(fleet_value) = 'VARCHAR'
         THEN error(concat('cannot order records by ', field, ': it is text, and an index goes by numbers; ask FROM host_top on each host'))
         ELSE fleet_value END DESC, ts_ns LIMIT n;
 
 -- The latest n records of a source on all hosts, the newest first.
 CREATE OR REPLACE TEMP MACRO fleet_tail(source, n) AS TABLE
-    FROM fleet_ask(concat('FROM host_tail(', fleet_quoted(source), ', ', fleet_count(n), ')')) ORDER BY ts_ns DESC LIMIT n;
+    FROM fleet_ask(concat('FROM host_tail(', fleet_quoted(source), ', ', fleet_count(n), ')')) WHERE fleet_alike(source)
+    ORDER BY ts_ns DESC LIMIT n;
 
 -- The times around which records are asked for, and how far around.
 CREATE OR REPLACE TEMP MACRO fleet_times(hits) AS coalesce(hits::TIMESTAMPTZ[], error('hits is NULL; give a list of times'));
@@ -177,4 +198,5 @@ CREATE OR REPLACE TEMP MACRO fleet_near(source, hits, width) AS TABLE
     FROM (SELECT DISTINCT unnest(fleet_times(hits)) AS hit) AS near
     JOIN fleet_ask(concat('FROM host_scan(', fleet_quoted(source), ', around := ', fleet_quoted(fleet_times(hits)), '::TIMESTAMPTZ[], ',
             'width := ', fleet_quoted(fleet_width(width)), ', at := {at})')) AS found
-        ON found.ts >= near.hit - width::INTERVAL AND found.ts < near.hit + width::INTERVAL;
+        ON found.ts >= near.hit - width::INTERVAL AND found.ts < near.hit + width::INTERVAL
+    WHERE fleet_alike(source);

@@ -66,7 +66,8 @@ CREATE OR REPLACE MACRO host_functions() AS [
     'starts_with', 'ends_with', 'prefix', 'suffix', 'strpos', 'instr', 'position', 'split_part', 'concat',
     'regexp_matches', 'regexp_extract', 'hex', 'octet_length', 'encode', 'decode',
     'list_value', 'struct_pack', 'row', 'struct_extract', 'struct_extract_at', 'array_extract', 'list_extract', 'list_contains',
-    'list_transform', 'list_apply', 'list_filter', 'list_sort', 'list_slice', 'array_slice', 'list_min', 'list_max', 'list_sum', 'list_distinct',
+    'list_transform', 'list_apply', 'list_filter', 'list_sort', 'list_slice', 'array_slice', 'list_min', 'list_max', 'list_sum',
+    'list_distinct',
     'json_extract', 'json_extract_string', 'json_value', '->', '->>', 'error'
 ];
 

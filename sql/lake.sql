@@ -1,5 +1,5 @@
--- Registers the files of an archive that `ingestd archive` wrote in a DuckLake, where they stand. Each file is registered once: run this again
--- after the archiver has run. One run at a time: DuckLake does not notice a file that is registered twice, and its rows count twice then.
+-- Registers the files of an archive that `ingestd archive` wrote in a DuckLake, where they stand. Each file is registered once: run this
+-- again after the archiver has run. One run at a time: DuckLake does not notice a file that is registered twice, and its rows count twice then.
 --
 --   LOAD ducklake;
 --   ATTACH 'ducklake:lake.ducklake' AS lake (DATA_PATH 'lake_files');
@@ -9,7 +9,8 @@
 --       FROM read_parquet('/mnt/archive/web-1/source=request/*/*/*.parquet', hive_partitioning = true, union_by_name = true) LIMIT 0;
 --   .read sql/lake.sql
 --
--- The catalog is called lake, and the table like the source. Give the table a column that the source got later with ALTER TABLE … ADD COLUMN.
+-- The catalog is called lake, and the table like the source. Give the table a column that the source got later with ALTER TABLE … ADD
+-- COLUMN.
 -- Where a statement fails, those after it register nothing.
 SET VARIABLE lake_files = []::VARCHAR[];
 SET VARIABLE lake_manifest = NULL;

@@ -21,6 +21,8 @@ SELECT format('serve: {} at position {}', dir, position) FROM loom_snapshot(NULL
 SET GLOBAL quack_authorization_function = 'host_authorize';
 SET GLOBAL allowed_directories = CASE WHEN version() < 'v2' THEN [] ELSE [getenv('LOOM_DIR')] END;
 SET GLOBAL temp_directory = '';
+-- Hosts in different time zones mean the same by a time without a zone and by a day.
+SET GLOBAL TimeZone = 'UTC';
 SET GLOBAL enable_external_access = false;
 SET GLOBAL lock_configuration = true;
 

@@ -231,11 +231,15 @@ def spark() -> Iterator[SparkSession]:
 
 
 class CountingProxy:
-    """Passes TCP connections on to a port, and counts the bytes both ways; while it is silent, it passes nothing on."""
+    """Passes TCP connections on to a port, and counts the bytes both ways.
+
+    While it is silent, or after so many bytes, it passes nothing on.
+    """
 
     def __init__(self, port: int) -> None:
         """Listen on a port of its own."""
         self.target, self.bytes, self.lock, self.silent = port, 0, threading.Lock(), threading.Event()
+        self.silent_after = float("inf")
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -250,7 +254,7 @@ class CountingProxy:
     def _pass(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
-                if self.silent.is_set():
+                if self.silent.is_set() or self.bytes > self.silent_after:
                     continue
                 with self.lock:
                     self.bytes += len(data)

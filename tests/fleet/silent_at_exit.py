@@ -16,10 +16,10 @@ def close_all() -> None:
         connection.close()
 
 
-listener = socket.create_server(("127.0.0.1", 0))
-threading.Thread(target=lambda: held.extend(listener.accept()[0] for _ in range(HOSTS)), daemon=True).start()
-address = f"quack:localhost:{listener.getsockname()[1]}"
-fleet = loom_duckdb.Fleet({str(number): address for number in range(HOSTS)}, "a-token-for-tests-0123456789", timeout_s=1)
+listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(HOSTS)]
+threading.Thread(target=lambda: held.extend(listener.accept()[0] for listener in listeners), daemon=True).start()
+hosts = {str(number): f"quack:localhost:{listener.getsockname()[1]}" for number, listener in enumerate(listeners)}
+fleet = loom_duckdb.Fleet(hosts, "a-token-for-tests-0123456789", timeout_s=1)
 try:
     fleet.sql("SELECT 1")
 except loom_duckdb.FleetError as error:

@@ -19,6 +19,10 @@ ASKED_IN_SQL = [
     "SET VARIABLE bin = fleet_bin('request', '{index}', 0.5)",
 ]
 
+FIELDS_DIFFER = (
+    r"the hosts' source request differs: latency_us f64 \(only wide\); latency_us u32 \(only narrow\); ask the hosts apart, or cast"
+)
+
 
 @pytest.fixture(scope="module")
 def add_index(ingestd: str) -> Callable[..., None]:
@@ -53,6 +57,9 @@ def test_no_statement_merges_indexes_that_are_defined_differently(differing: dic
         said = "index 'counted' has no values, it only counts records"
     else:
         said = f"the hosts define the index {index} of request in different ways: narrow unlike wide"
+    if "top" in statement:
+        # It looks at all fields too, and may meet their difference first.
+        said = f"{said}|{FIELDS_DIFFER}"
     with pytest.raises(duckdb.Error, match=said):
         sql_fleet(differing).execute(statement.format(index=index)).fetchall()
 
@@ -60,8 +67,27 @@ def test_no_statement_merges_indexes_that_are_defined_differently(differing: dic
 @pytest.mark.parametrize("statement", ASKED_IN_SQL)
 def test_no_statement_merges_values_of_different_types(differing: dict[str, str], statement: str) -> None:
     said = "the field latency_us of request, which the index latency summarises, is f64 on wide; u32 on narrow; ask the hosts apart"
+    if "top" in statement:
+        said = f"{said}|{FIELDS_DIFFER}"
     with pytest.raises(duckdb.Error, match=said):
         sql_fleet(differing).execute(statement.format(index="latency")).fetchall()
+
+
+@pytest.mark.parametrize("records", ["fleet_tail('request', 3)", "fleet_near('request', ['2026-03-01 00:00:00+00'], '1 ms')"])
+def test_records_of_hosts_whose_fields_have_other_types_are_refused_by_name(differing: dict[str, str], records: str) -> None:
+    with pytest.raises(duckdb.Error, match=FIELDS_DIFFER):
+        sql_fleet(differing).execute(f"FROM {records}").fetchall()
+
+
+def test_a_field_that_a_host_does_not_have_is_null_in_its_records(
+    pair: dict[str, Host], load: Callable[..., Path], hosted: Callable[..., Host]
+) -> None:
+    newer = hosted(load("newer", f"SELECT *, 7 AS region FROM ({requests(1, 100)})"))
+    db = sql_fleet({"left": pair["left"].address, "newer": newer.address})
+    found = db.execute(
+        "SELECT host, region, count(*) FROM fleet_near('request', ['2026-03-01 00:00:00+00'], '1 ms') GROUP BY ALL ORDER BY ALL"
+    )
+    assert found.fetchall() == [("left", None, 10), ("newer", 7, 10)]
 
 
 def test_python_names_the_field_whose_type_differs_before_it_asks_for_values(differing: dict[str, str]) -> None:

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
@@ -13,7 +14,7 @@ import pytest
 
 import loom_duckdb
 
-from conftest import TOKEN, CountingProxy, Host, askers, cpu_ticks, free_port, serve
+from conftest import TOKEN, CountingProxy, Host, askers, cpu_ticks, free_port, requests, serve
 from daemon import until
 
 
@@ -173,6 +174,26 @@ def test_a_question_that_one_host_refuses_names_this_host(pair: dict[str, Host],
     assert answer.table["host"].to_pylist() == [host]
     with pytest.raises(loom_duckdb.FleetError, match=r"no answer from \w+ \(quack:localhost:\d+\): .*too slow; Fleet"):
         fleet.sql(question)
+
+
+def test_a_host_without_the_source_or_the_index_is_missing_in_the_answer_of_the_others(
+    pair: dict[str, Host], load: Callable[..., Path], hosted: Callable[..., Host], ingestd: str
+) -> None:
+    plain, empty = load("plain", requests(1, 1000)), load("empty", requests(1, 1000)).with_name("new.loom")
+    (empty.parent / "other.toml").write_text("[[source]]\nname = 'other'\n")
+    subprocess.run([ingestd, "source", "add", "--fields", empty.parent / "other.toml", empty], check=True, capture_output=True)
+    hosts = {name: host.address for name, host in pair.items()}
+    fleet = loom_duckdb.Fleet({"plain": hosted(plain).address, "new": hosted(empty).address, **hosts}, TOKEN, allow_missing=True)
+    alone = loom_duckdb.Fleet(hosts, TOKEN)
+    for ask in (lambda fleet: fleet.quantiles("request", "latency_us", [0.5]), lambda fleet: fleet.aggregate("request", "latency_us")):
+        found = ask(fleet)
+        assert found.table == ask(alone).table
+        assert found.missing == {
+            "new": "no source 'request'; sql('FROM host_sources()') lists those that exist",
+            "plain": "no index 'latency_us' of 'request'; sql('FROM host_indexes()') lists those that exist",
+        }
+    with pytest.raises(loom_duckdb.FleetError, match="no source 'requests' on left, new, plain, right"):
+        fleet.aggregate("requests", "latency_us")
 
 
 def test_a_wrong_token_of_one_host_is_named(pair: dict[str, Host]) -> None:

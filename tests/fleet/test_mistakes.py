@@ -10,7 +10,7 @@ import pytest
 
 import loom_duckdb
 
-from conftest import ROOT, Host, client
+from conftest import ROOT, TOKEN, Host, client
 from test_fleet import sql_fleet
 
 
@@ -59,10 +59,15 @@ def test_the_quantile_of_no_records_is_null(asked: duckdb.DuckDBPyConnection) ->
             "MAP {'web-1': 'quack:localhost:1'}",
             "no token for host web-1; CREATE SECRET (TYPE quack, TOKEN '…', SCOPE 'quack:localhost:1')",
         ),
+        (
+            "MAP {'a': 'quack:known:1', 'b': 'quack:known:2', 'c': 'quack:known:1'}",
+            "a and c are both quack:known:1, whose records would count twice; name each host once",
+        ),
     ],
 )
 def test_a_list_of_hosts_that_cannot_be_asked_is_refused_when_the_file_is_read(hosts: str, said: str) -> None:
     db = client()
+    db.execute("CREATE SECRET (TYPE quack, TOKEN 'abcd', SCOPE 'quack:known')")
     db.execute(f"SET VARIABLE fleet_hosts = {hosts}")
     with pytest.raises(duckdb.Error) as raised:
         db.execute((ROOT / "sql/fleet.sql").read_text())
@@ -126,6 +131,17 @@ def test_quantiles_that_are_none_are_refused(fleet: loom_duckdb.Fleet, quantiles
         fleet.quantiles("request", "latency_us", quantiles)
 
 
+def test_a_host_that_is_named_twice_is_refused(pair: dict[str, Host]) -> None:
+    address = pair["left"].address
+    with pytest.raises(loom_duckdb.FleetError, match=f"a and c are both {address}, whose records would count twice; name each host once"):
+        loom_duckdb.Fleet({"a": address, "b": pair["right"].address, "c": address}, TOKEN)
+
+
+def test_a_position_that_no_two_hosts_share_is_refused(fleet: loom_duckdb.Fleet) -> None:
+    with pytest.raises(loom_duckdb.FleetError, match="scan of many hosts takes no at; the hosts are read at the positions"):
+        fleet.scan("request", ["id"], at=1)
+
+
 def test_a_time_as_text_bounds_quantiles_of_buckets_too(fleet: loom_duckdb.Fleet) -> None:
     window = {"t_from": "2026-03-01 00:00:08+00", "t_to": "2026-03-01 09:00:09+09"}
     found = fleet.quantiles("request", "latency_us", [0.5], bucket="1 minute", **window).table
@@ -133,9 +149,13 @@ def test_a_time_as_text_bounds_quantiles_of_buckets_too(fleet: loom_duckdb.Fleet
     assert found["value"].to_pylist() == whole["value"].to_pylist() != [None]
 
 
-def test_a_column_host_in_the_question_is_refused(fleet: loom_duckdb.Fleet, asked: duckdb.DuckDBPyConnection) -> None:
+def test_a_column_host_in_the_question_is_refused(
+    fleet: loom_duckdb.Fleet, asked: duckdb.DuckDBPyConnection, pair: dict[str, Host]
+) -> None:
     question = "SELECT 'x' AS host, 1 AS n"
     with pytest.raises(loom_duckdb.FleetError, match="left, right has a column host, which names the host; give that column"):
         fleet.sql(question)
-    with pytest.raises(duckdb.Error, match='the name "host" occurs multiple times'):
-        asked.execute("FROM fleet_ask('" + question.replace("'", "''") + "')")
+    one = sql_fleet({"left": pair["left"].address})
+    for db in (asked, one):
+        with pytest.raises(duckdb.Error, match='the name "host" occurs multiple times'):
+            db.execute("FROM fleet_ask('" + question.replace("'", "''") + "')")

@@ -107,6 +107,28 @@ def test_a_host_that_is_stopped_leaves_nothing(directories: dict[str, Path], tmp
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
+def test_a_host_in_another_time_zone_means_the_same_times_as_the_others(
+    pair: dict[str, Host], directories: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere, program = tmp_path / "etc", tmp_path / "ingestd"
+    elsewhere.mkdir()
+    (elsewhere / "localtime").symlink_to("/usr/share/zoneinfo/Asia/Tokyo")
+    assert (elsewhere / "localtime").is_file()
+    program.write_text(
+        "#!/bin/sh\nexec unshare --map-root-user --mount sh -c 'mount -t overlay overlay -o lowerdir="
+        f'{elsewhere}:/etc /etc && exec "$@"\' sh {os.environ["INGESTD"]} "$@"\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("INGESTD", str(program))
+    host = Host(directories["left"], tmp_path, free_port())
+    assert Path(f"/proc/{host.process.pid}/root/etc/localtime").readlink() == (elsewhere / "localtime").readlink()
+    for question in ("SELECT count(*) FROM host_scan('request', t_from := '2026-03-01 00:00:01')",
+                     "SELECT DISTINCT epoch_us(date_trunc('day', ts)) FROM host_scan('request')",
+                     "SELECT min(ts)::VARCHAR FROM host_scan('request')"):  # fmt: skip
+        assert host.ask(question) == pair["left"].ask(question)
+    host.stop()
+
+
 def ask_in_vain(host: Host, question: str) -> tuple[threading.Thread, list[str]]:
     """Ask from another thread a question that fails; wait until the server computes. The list gets the error."""
     errors: list[str] = []

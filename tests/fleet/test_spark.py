@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import loom_duckdb
 
-from conftest import TOKEN, Host, latest_scan, requests
+from conftest import TOKEN, CountingProxy, Host, latest_scan, requests
 
 
 def read(spark: SparkSession, source: str = "request", **options: object) -> DataFrame:
@@ -147,6 +147,9 @@ def test_slices_return_each_record_once(spark: SparkSession, directories: dict[s
         ({"hosts": "left=localhost:1", "token": TOKEN}, "is not a host; write name=quack:localhost:9494"),
         ({"hosts": "left=quack:localhost:1"}, "no token for the hosts"),
         ({}, "no directory and no host"),
+        ({"hosts": "a=quack:localhost:1,b=quack:localhost:1", "token": TOKEN}, "a and b are both quack:localhost:1, whose records"),
+        ({"hosts": "a=quack:localhost:1,a=quack:localhost:2", "token": TOKEN}, "two hosts have one name; name each host once"),
+        ({"hosts": "a=quack:localhost:1", "token": TOKEN, "timeout_s": "0"}, "timeout_s is '0'; give a number of seconds"),
         ({"path": "x.loom", "t_from": "2026-03-01"}, "t_from is '2026-03-01'; give a time with its zone"),
         ({"path": "x.loom", "index": "v", "v_min": "many"}, "v_min is 'many'; give a number"),
         ({"path": "x.loom", "v_max": "1"}, "v_min and v_max are bounds of an index"),
@@ -166,6 +169,26 @@ def test_slices_that_are_none_are_refused(spark: SparkSession, directories: dict
 def test_a_column_that_the_source_does_not_have_is_named(spark: SparkSession, directories: dict[str, Path]) -> None:
     with pytest.raises(Exception, match="has no column 'latency'; it has source, ts"):
         read(spark, path=directories["left"], columns="latency")
+
+
+def test_hosts_whose_fields_differ_are_refused_by_name(
+    spark: SparkSession, pair: dict[str, Host], load: Callable[..., Path], hosted: Callable[..., Host]
+) -> None:
+    wide = hosted(load("wide", f"SELECT * REPLACE (latency_us + 0.5 AS latency_us) FROM ({requests(1, 1000)})"))
+    hosts = {"hosts": f"left={pair['left'].address},wide={wide.address}", "token": TOKEN}
+    with pytest.raises(Exception, match=r"source 'request' differs: latency_us is u32 on left, .* on wide; give .option\('columns'"):
+        read(spark, **hosts).count()
+    assert read(spark, columns="id,place", t_to="2026-03-01 00:00:00.1+00", **hosts).count() == 2000
+
+
+def test_a_host_that_falls_silent_in_mid_answer_fails_its_task_and_is_named(spark: SparkSession, pair: dict[str, Host]) -> None:
+    proxy = CountingProxy(pair["left"].port)
+    frame = read(spark, hosts=f"slow=quack:localhost:{proxy.port}", token=TOKEN, columns="id,ts", timeout_s=2)
+    # More than a plan takes, and less than the records.
+    proxy.silent_after = 500_000
+    with pytest.raises(Exception, match=r"slow: no answer within 2.0 s \(timeout_s\)"):
+        frame.agg({"id": "sum"}).collect()
+    assert proxy.bytes >= 500_000
 
 
 def test_a_host_without_the_source_and_one_that_does_not_answer_are_named(

@@ -13,11 +13,11 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import count
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow
@@ -137,6 +137,26 @@ def _end(process: subprocess.Popen, reader: threading.Thread) -> None:
     process.wait()
     if reader is not threading.current_thread():
         reader.join()
+
+
+def within(timeout_s: float, call: Callable[[], Any]) -> Any:
+    """Return what a call returns, or raise what it raises. Raises TimeoutError after a while; its thread goes on waiting then."""
+    answers: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+
+    def answer() -> None:
+        try:
+            answers.put((call(), None))
+        except BaseException as error:
+            answers.put((None, error))
+
+    threading.Thread(target=answer, daemon=True).start()
+    try:
+        value, error = answers.get(timeout=timeout_s)
+    except queue.Empty:
+        raise TimeoutError(f"no answer within {timeout_s} s (timeout_s)") from None
+    if error is not None:
+        raise error
+    return value
 
 
 def client(ca_cert_file: str | None) -> duckdb.DuckDBPyConnection:

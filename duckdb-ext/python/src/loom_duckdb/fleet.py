@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow
 
-from loom_duckdb.asking import Asker, Failure, Question, client
+from loom_duckdb.asking import Asker, Failure, Question, client, within
 from loom_duckdb.connection import quoted
 from loom_duckdb.merge import Bin, differences, merged_aggregate, merged_quantiles, wanted_bins
 from loom_duckdb.parameters import Typed, constant, identifier, parameters
@@ -67,6 +67,8 @@ class Fleet:
         """Load Quack; ask nothing yet. Raises FleetError where a host has no token, or Quack is not installed."""
         if not hosts:
             raise FleetError("a fleet needs a host; give hosts={'name': 'quack:localhost:9494'}")
+        if twice := repeated(hosts):
+            raise FleetError(f"{twice}; name each host once")
         self.hosts = dict(hosts)
         self.tokens = dict.fromkeys(hosts, token) if isinstance(token, str) else dict(token)
         if without := sorted(self.hosts.keys() - self.tokens.keys()):
@@ -82,9 +84,14 @@ class Fleet:
         return self._ask(lambda _: question, list(self.hosts))[0]
 
     def batches(self, name: str, question: str, rows: int) -> Iterator[pyarrow.RecordBatch]:
-        """Ask one host, and return its answer in batches of so many rows. Raises `duckdb.Error`."""
-        with self._connection.cursor() as cursor:
-            yield from self._question(name, question).send(cursor).to_arrow_reader(rows)
+        """Ask one host, and return its answer in batches of so many rows, each within `timeout_s`.
+
+        Raises `duckdb.Error`, and TimeoutError where the host stays silent: a thread waits for it until the process ends then.
+        """
+        cursor = self._connection.cursor()
+        reader = within(self.timeout_s, lambda: self._question(name, question).send(cursor).to_arrow_reader(rows))
+        while (batch := within(self.timeout_s, lambda: next(reader, None))) is not None:
+            yield batch
 
     def scan(
         self,
@@ -98,6 +105,8 @@ class Fleet:
 
         Raises FleetError where hosts have different fields among `columns`.
         """
+        if "at" in options:
+            raise FleetError(f"scan of many hosts takes no at; {_IN_PLACE_OF['at']}")
         described = self._describe(source, None)
         known = {name: fields for name, (_, fields, _) in described.hosts.items()}
         if found := differences(known, columns):
@@ -143,7 +152,7 @@ class Fleet:
 
         With `bucket`, such as `"1 minute"`, a row for each quantile of each bucket that has records, with the column `bucket` before.
         Three rounds at fixed positions: what the hosts define, their bins, and the values of the bins that hold the ranks. Raises
-        FleetError where hosts define the index in different ways.
+        FleetError where hosts define the index in different ways, and where retention removed values of these bins meanwhile.
         """
         if isinstance(quantiles, (str, Real, Decimal)):
             raise FleetError(f"quantiles takes a list, not {quantiles!r}; write [{quantiles}]")
@@ -173,6 +182,8 @@ class Fleet:
             values, answered = self._ask(by_value, found, bins.missing)
             if answered == found:
                 merged = merged_quantiles(self._connection, wanted, values.table)
+                if merged is None:
+                    raise FleetError(f"retention removed records of {source!r} between the rounds; ask again, or from a later t_from")
                 return Answer(merged if bucket is not None else merged.drop_columns(["bucket"]), values.missing)
             # A host failed between the rounds: the ranks are those of the others.
             names, missing = answered, values.missing
@@ -184,13 +195,10 @@ class Fleet:
             {"NULL::VARCHAR[]" if index is None else f"{defined} AND index = {quoted(index)})"} AS definition FROM host_snapshot()"""
         answer, _ = self._ask(lambda _: question, list(self.hosts))
         hosts = {row["host"]: (row["position"], row["fields"], row["definition"]) for row in answer.table.to_pylist()}
-        if without := sorted(name for name, (_, fields, _) in hosts.items() if fields is None):
-            raise FleetError(f"no source {source!r} on {', '.join(without)}; sql('FROM host_sources()') lists those that exist")
+        missing = dict(answer.missing)
+        self._set_aside(hosts, missing, 1, f"no source {source!r}", "sql('FROM host_sources()') lists those that exist")
         if index is not None:
-            if without := sorted(name for name, (_, _, definition) in hosts.items() if definition is None):
-                raise FleetError(
-                    f"no index {index!r} of {source!r} on {', '.join(without)}; sql('FROM host_indexes()') lists those that exist"
-                )
+            self._set_aside(hosts, missing, 2, f"no index {index!r} of {source!r}", "sql('FROM host_indexes()') lists those that exist")
             by_definition: dict[tuple[Any, ...], list[str]] = {}
             for name, (_, _, definition) in sorted(hosts.items()):
                 by_definition.setdefault(tuple(definition), []).append(name)
@@ -201,7 +209,16 @@ class Fleet:
             summarised = {definition[0] for _, _, definition in hosts.values() if definition[0] is not None}
             if found := differences(fields, list(summarised)):
                 raise FleetError(f"the hosts' values of the index {index!r} of {source!r} differ: {'; '.join(found)}; ask them apart")
-        return _Described(hosts, answer.missing)
+        return _Described(hosts, missing)
+
+    def _set_aside(self, hosts: dict[str, Any], missing: dict[str, str], place: int, what: str, remedy: str) -> None:
+        """Move the hosts whose description has None at a place to `missing`; refuse them unless others are left that may answer alone."""
+        without = sorted(name for name, description in hosts.items() if description[place] is None)
+        if without and not (self.allow_missing and len(without) < len(hosts)):
+            raise FleetError(f"{what} on {', '.join(without)}; {remedy}")
+        for name in without:
+            del hosts[name]
+            missing[name] = f"{what}; {remedy}"
 
     def _ask(
         self, question: Callable[[str], str], names: Sequence[str], missing: Mapping[str, str] | None = None
@@ -249,6 +266,15 @@ class _Described:
     def field(self) -> str | None:
         """Return the field that the index summarises; None if it only counts."""
         return next(definition[0] for _, _, definition in self.hosts.values() if definition is not None)
+
+
+def repeated(hosts: Mapping[str, str]) -> str | None:
+    """Say which two names have one address, if any have."""
+    first: dict[str, str] = {}
+    for name, address in hosts.items():
+        if (other := first.setdefault(address, name)) != name:
+            return f"{other} and {name} are both {address}, whose records would count twice"
+    return None
 
 
 def _values(

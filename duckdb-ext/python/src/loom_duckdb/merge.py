@@ -37,8 +37,9 @@ def wanted_bins(connection: duckdb.DuckDBPyConnection, bins: pyarrow.Table, quan
     """Return where each quantile of each bucket lies in the merged bins, and these bins; none for a bucket without values.
 
     `bins` has `bucket` in microseconds since 1970 (NULL where there are no buckets), `lower`, `upper` and `count`. The table has `bucket`,
-    `quantile`, `bin` (a position in the list), and `rank`, that of the value in its bin, from 1. The rank among all values of a bucket is
-    max(1, ceil(q * n)), where q is the decimal that is written, as in loom_aggregate: 0.07 of 100 is 7, and the product of doubles is more.
+    `quantile`, `bin` (a position in the list), `rank`, that of the value in its bin, from 1, and `held`, how many values the bin holds.
+    The rank among all values of a bucket is max(1, ceil(q * n)), where q is the decimal that is written, as in loom_aggregate: 0.07 of 100
+    is 7, and the product of doubles is more.
     """
     totals = _ask(connection, "SELECT bucket, sum(count)::BIGINT AS total FROM answers GROUP BY bucket HAVING total > 0", answers=bins)
     exact = [(float(q), Fraction(str(q))) for q in quantiles]
@@ -52,7 +53,7 @@ def wanted_bins(connection: duckdb.DuckDBPyConnection, bins: pyarrow.Table, quan
         """WITH merged AS (SELECT bucket, lower, upper, sum(count)::BIGINT AS n FROM answers GROUP BY ALL),
                 counted AS (SELECT *, sum(n) OVER (PARTITION BY bucket ORDER BY lower NULLS FIRST)::BIGINT AS reached FROM merged)
             SELECT ranks.bucket, quantile, dense_rank() OVER (ORDER BY lower NULLS FIRST, upper) - 1 AS bin, rank - (reached - n) AS rank,
-                lower, upper
+                n AS held, lower, upper
             FROM ranks JOIN counted ON counted.bucket IS NOT DISTINCT FROM ranks.bucket AND rank > reached - n AND rank <= reached
             ORDER BY ranks.bucket, quantile""",
         answers=bins,
@@ -69,22 +70,24 @@ def wanted_bins(connection: duckdb.DuckDBPyConnection, bins: pyarrow.Table, quan
     return wanted.drop_columns(["lower", "upper"]), [Bin(*pair, row["buckets"]) for pair, row in zip(ends, found, strict=True)]
 
 
-def merged_quantiles(connection: duckdb.DuckDBPyConnection, wanted: pyarrow.Table, values: pyarrow.Table) -> pyarrow.Table:
-    """Pick each rank's value from the values of its bin on all hosts: `bin`, `bucket`, `value`, and how often as `n`."""
+def merged_quantiles(connection: duckdb.DuckDBPyConnection, wanted: pyarrow.Table, values: pyarrow.Table) -> pyarrow.Table | None:
+    """Pick each rank's value from the values of its bin on all hosts: `bin`, `bucket`, `value`, and how often as `n`.
+
+    None if a bin holds more or fewer values now than when the ranks were found.
+    """
     found = _ask(
         connection,
         """WITH merged AS (SELECT bin, bucket, value, sum(n)::BIGINT AS n FROM answers GROUP BY ALL),
-                counted AS (SELECT *, sum(n) OVER (PARTITION BY bin, bucket ORDER BY value)::BIGINT AS reached FROM merged)
+                counted AS (SELECT *, sum(n) OVER (PARTITION BY bin, bucket ORDER BY value)::BIGINT AS reached,
+                    sum(n) OVER (PARTITION BY bin, bucket)::BIGINT AS held FROM merged)
             SELECT make_timestamptz(wanted.bucket) AS bucket, quantile, value
             FROM wanted JOIN counted ON counted.bin = wanted.bin AND counted.bucket IS NOT DISTINCT FROM wanted.bucket
-                AND rank > reached - n AND rank <= reached
+                AND rank > reached - n AND rank <= reached AND counted.held = wanted.held
             ORDER BY wanted.bucket, quantile""",
         answers=values,
         wanted=wanted,
     )
-    if len(found) != len(wanted):
-        raise AssertionError(f"the hosts' bins have more values than they returned: of {len(wanted)} quantiles {len(found)} were found")
-    return found
+    return found if len(found) == len(wanted) else None
 
 
 def differences(fields: Mapping[str, str], columns: Sequence[str] | None) -> list[str]:

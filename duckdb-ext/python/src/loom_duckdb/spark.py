@@ -11,6 +11,7 @@ of a frame would decide what another use reads. Hosts need no Loom on the execut
 """
 
 import functools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,11 +26,14 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from loom_duckdb.connection import connect, quoted
-from loom_duckdb.fleet import Fleet, FleetError
+from loom_duckdb.fleet import Fleet, FleetError, repeated
+from loom_duckdb.merge import differences
 from loom_duckdb.parameters import Typed, identifier, parameters
 
 ROWS = 100_000
 SLICES_MAX = 10_000
+# A host that prunes by no index may read for long before the first row.
+TIMEOUT_S = 300.0
 
 # Spark's type for each of Arrow's that a scan has: Spark has no unsigned numbers and no nanoseconds.
 TYPES = {
@@ -72,6 +76,7 @@ class Place:
     name: str
     address: str | None = None
     token: str | None = field(default=None, repr=False)
+    timeout_s: float = TIMEOUT_S
 
     def call(self, function: str, *arguments: str, options: Mapping[str, Any] | None = None) -> str:
         """Write a call of `loom_…` on the directory, or of `host_…` on the host."""
@@ -93,11 +98,11 @@ class Place:
             with connect() as db:
                 db.execute("SET TimeZone = 'UTC'")
                 yield from db.execute(question).to_arrow_reader(ROWS)
-        except duckdb.Error as error:
+        except (duckdb.Error, TimeoutError) as error:
             raise ValueError(f"{self.name}: {error}") from error
 
     def table(self, question: str) -> pyarrow.Table:
-        """Ask a question whose answer is small. A host that is silent has failed after a while."""
+        """Ask a question whose answer is small."""
         if self.address is None:
             return pyarrow.Table.from_batches(self.ask(question))
         try:
@@ -111,7 +116,7 @@ def _fleet(place: Place) -> Fleet:
     """Return the fleet of one host, which has a process of its own to ask from."""
     if place.address is None:
         raise AssertionError(f"{place.name} is a directory")
-    return Fleet({place.name: place.address}, place.token or "")
+    return Fleet({place.name: place.address}, place.token or "", timeout_s=place.timeout_s)
 
 
 @dataclass
@@ -128,7 +133,8 @@ class LoomDataSource(DataSource):
     `source`: the source, required. The path, or `dir`: a directory, a glob, or several between commas. `hosts`: in place of the path,
     `name=quack:localhost:9494` between commas, with `token` or `token_file`. `columns`: the columns, between commas; Spark does not
     pass on those of `select`, so without it each record is read whole. `t_from`, `t_to`, `index`, `v_min`, `v_max`: those of `loom_scan`,
-    which choose the chunks that are read. `slices`: parts of the time for each directory or host, 1.
+    which choose the chunks that are read. `slices`: parts of the time for each directory or host, 1. `timeout_s`: how long a host may take
+    for the next batch of rows, 300.
     """
 
     @classmethod
@@ -159,6 +165,12 @@ class LoomDataSource(DataSource):
             raise ValueError(f"slices is {slices!r}; give a number from 1 to {SLICES_MAX}, such as .option('slices', '4')")
         return int(slices)
 
+    def _timeout_s(self) -> float:
+        given = self.options.get("timeout_s", str(TIMEOUT_S))
+        if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]+)?", given) or float(given) == 0:
+            raise ValueError(f"timeout_s is {given!r}; give a number of seconds, such as .option('timeout_s', '600')")
+        return float(given)
+
     def _bounds(self) -> dict[str, Any]:
         """Return the parameters of the scan."""
         times = {name: _time(name, self.options.get(name)) for name in ("t_from", "t_to")}
@@ -180,10 +192,12 @@ class LoomDataSource(DataSource):
             token = Path(token_file).read_text(encoding="utf-8").split("\n")[0].strip() if token_file else self.options.get("token")
             if not token:
                 raise ValueError("no token for the hosts; give .option('token_file', 'FILE')")
-            named = [host.partition("=") for host in hosts]
-            if wrong := [host for host, (_, _, address) in zip(hosts, named, strict=True) if not address.startswith("quack:")]:
+            named = {name: address for name, _, address in (host.partition("=") for host in hosts)}
+            if wrong := [host for host in hosts if not host.partition("=")[2].startswith("quack:")]:
                 raise ValueError(f"{wrong[0]!r} is not a host; write name=quack:localhost:9494")
-            return [Place(name, address, token) for name, _, address in named]
+            if len(named) < len(hosts) or repeated(named):
+                raise ValueError(f"{repeated(named) or 'two hosts have one name'}; name each host once")
+            return [Place(name, address, token, self._timeout_s()) for name, address in named.items()]
         directories = _split(self.options.get("path") or self.options.get("dir"))
         if not directories:
             raise ValueError("no directory and no host; give .load('DIR') or .option('hosts', 'name=quack:localhost:9494')")
@@ -204,10 +218,14 @@ class LoomReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return a slice for each place and part of the time, at the place's position."""
+        described = {place: self._described(place) for place in self.places}
+        fields = {place.name: row["fields"] for place, row in described.items()}
+        if differing := differences(fields, [each.name for each in self.schema]):
+            raise ValueError(f"the source {self.source!r} differs: {'; '.join(differing)}; give .option('columns', '…') that are alike")
         found: list[InputPartition] = []
-        for place in self.places:
+        for place, row in described.items():
             (snapshot,) = place.table(f"SELECT position FROM {place.call('snapshot')}").to_pylist()
-            for t_from, t_to in self._windows(place):
+            for t_from, t_to in self._windows(row):
                 options = {**self.bounds, "at": snapshot["position"], "t_from": t_from, "t_to": t_to}
                 found.append(Slice(place, options))
         return found
@@ -222,13 +240,16 @@ class LoomReader(DataSourceReader):
         for batch in partition.place.ask(question):
             yield batch.cast(schema)
 
-    def _windows(self, place: Place) -> list[tuple[datetime | None, datetime | None]]:
-        """Cut the time of the records into equal parts. The outermost have no end, unless one is given."""
-        first, last = self.bounds["t_from"], self.bounds["t_to"]
-        rows = place.table(f"SELECT first_ts, last_ts FROM {place.call('sources')} WHERE name = {quoted(self.source)}").to_pylist()
+    def _described(self, place: Place) -> dict[str, Any]:
+        """Return the fields of the source in a place, and the times of its first and last record."""
+        rows = place.table(f"SELECT fields, first_ts, last_ts FROM {place.call('sources')} WHERE name = {quoted(self.source)}").to_pylist()
         if not rows:
             raise ValueError(f"{place.name} has no source {self.source!r}")
-        (row,) = rows
+        return rows[0]
+
+    def _windows(self, row: Mapping[str, Any]) -> list[tuple[datetime | None, datetime | None]]:
+        """Cut the time of the records into equal parts. The outermost have no end, unless one is given."""
+        first, last = self.bounds["t_from"], self.bounds["t_to"]
         if self.slices == 1 or row["first_ts"] is None:
             return [(first, last)]
         begin, end = first or row["first_ts"], last or row["last_ts"]
