@@ -22,6 +22,9 @@ pub mod ingest;
 // The way out.
 pub mod query;
 
+// What is old, column by column.
+pub mod compact;
+
 // All of it held against FORMAT.md.
 pub mod check;
 

@@ -61,7 +61,7 @@ pub(super) fn i64_at(bytes: &[u8], at: usize) -> i64 {
 }
 
 /// Reads one LEB128 number at `*at` and moves past it.
-fn leb128_at(bytes: &[u8], at: &mut usize) -> Option<u64> {
+pub(super) fn leb128_at(bytes: &[u8], at: &mut usize) -> Option<u64> {
     let mut value = 0u64;
     for shift in (0..64).step_by(7) {
         let byte = *bytes.get(*at)?;
@@ -74,7 +74,7 @@ fn leb128_at(bytes: &[u8], at: &mut usize) -> Option<u64> {
     None
 }
 
-fn put_leb128(out: &mut Vec<u8>, mut value: u64) {
+pub(super) fn put_leb128(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;

@@ -363,8 +363,12 @@ impl<'a> Iterator for RecordIter<'a> {
 /// The last 8 bytes of a sealed chunk: checksum and mark. `chunk` is the whole chunk.
 pub fn seal_trailer(uuid: &[u8; 16], address: Address, chunk: &[u8]) -> [u8; CHUNK_TRAILER_BYTES] {
     let covered = proven::at(chunk, ..chunk.len() - CHUNK_TRAILER_BYTES);
-    let sum = checksum(uuid, LogKind::Records, address, covered);
-    (u64::from(sum) | u64::from(TRAILER_MAGIC) << 32).to_le_bytes()
+    trailer_of(checksum(uuid, LogKind::Records, address, covered))
+}
+
+/// The trailer of a chunk with that checksum.
+pub(super) fn trailer_of(checksum: u32) -> [u8; CHUNK_TRAILER_BYTES] {
+    (u64::from(checksum) | u64::from(TRAILER_MAGIC) << 32).to_le_bytes()
 }
 
 /// Verifies a whole chunk that was read from a segment.

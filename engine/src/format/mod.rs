@@ -9,6 +9,7 @@ mod checksum;
 
 // The record log.
 mod chunk;
+mod columns;
 mod record;
 mod runs;
 
@@ -26,6 +27,10 @@ mod time_entry;
 pub use bytes::FormatError;
 pub use checksum::{LOSSES_LOG, SLOT_LOG, checksum, checksum_for};
 pub use chunk::{ChunkBuilder, PushOutcome, RecordIter, seal_trailer, verify_chunk, verify_part};
+pub use columns::{
+    Piece, PieceKind, SEGMENT_FOOTER_BYTES, SegmentDirectory, Template, UNIT_CHUNKS,
+    UNIT_HEADER_BYTES, Unit, UnitEncoder,
+};
 pub use index_block::{BinEntry, IndexBlock};
 pub use line::{LINE_PREFIX_BYTES, encode_line, line_content, merge_lines};
 pub use loss_table::{LOSS_ROWS_MAX, LOSS_TABLE_BYTES, LossTable, PendingLoss};

@@ -8,6 +8,7 @@
 //! All `unsafe` of the engine is here: the mapped staging file (`staging`, `staged_run`), one system call (`lock`) and one
 //! instruction (`ticks`).
 
+mod compaction;
 mod files;
 mod options;
 mod read;
@@ -20,6 +21,7 @@ mod ticks;
 mod write;
 
 pub use crate::types::CATALOG_NAME;
+pub use compaction::{ColumnSegments, Compacted, Compaction};
 pub use files::access::Access;
 pub use files::catalog_file::{CatalogBytes, FILE as CATALOG_FILE};
 pub use files::durable::{DurableState, Slots};

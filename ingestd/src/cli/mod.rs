@@ -5,6 +5,7 @@
 mod archive;
 mod catalog;
 mod check;
+mod compact;
 mod demo;
 mod explore;
 mod export;
@@ -51,6 +52,7 @@ enum Command {
     Status(status::Args),
     Top(top::Args),
     Check(check::Args),
+    Compact(compact::Args),
     Validate(validate::Args),
     Generate(generate::Args),
     Confined(serve::ConfinedArgs),
@@ -72,6 +74,7 @@ impl Command {
             Command::Status(args) => args.run(),
             Command::Top(args) => args.run(),
             Command::Check(args) => args.run(),
+            Command::Compact(args) => args.run(),
             Command::Validate(args) => args.run(),
             Command::Generate(args) => args.run(),
             Command::Confined(args) => args.run(),

@@ -4,6 +4,7 @@
 
 pub mod access;
 pub mod catalog_file;
+pub mod column_file;
 pub mod durable;
 pub mod lock;
 pub mod meta;

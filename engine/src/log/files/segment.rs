@@ -8,6 +8,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::column_file::ColumnFile;
+use super::meta::DirMeta;
 use super::storage::{
     OpenMode, Storage, StorageFile, is_not_found, read_at, unlink_if_present, write_at,
 };
@@ -19,31 +21,62 @@ use crate::types::{Address, LogKind};
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct SegmentName {
     pub first: Address,
-    pub generation: u32,
+    pub generation: Generation,
 }
+
+/// Which of the files of one first address: the highest counts.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Generation {
+    pub number: u32,
+    pub form: SegmentForm,
+}
+
+/// How a segment file holds the log's bytes.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum SegmentForm {
+    /// As they are.
+    #[default]
+    Rows,
+    /// As units of columns; of the record log alone.
+    Columns,
+}
+
+/// What the name of a column segment ends in.
+const COLUMNS_SUFFIX: &str = ".columns";
 
 impl SegmentName {
     /// `None` for names that no segment has.
     pub fn parse(name: &str) -> Option<SegmentName> {
-        let (first, generation) = name.split_once('.')?;
+        let (name, form) = match name.strip_suffix(COLUMNS_SUFFIX) {
+            Some(name) => (name, SegmentForm::Columns),
+            None => (name, SegmentForm::Rows),
+        };
+        let (first, number) = name.split_once('.')?;
         let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-        let canonical = generation == "0" || !generation.starts_with('0');
-        if first.len() != 20 || !digits(first) || !digits(generation) || !canonical {
+        let canonical = number == "0" || !number.starts_with('0');
+        if first.len() != 20 || !digits(first) || !digits(number) || !canonical {
             return None;
         }
         Some(SegmentName {
             first: Address(first.parse().ok()?),
-            generation: generation.parse().ok()?,
+            generation: Generation {
+                number: number.parse().ok()?,
+                form,
+            },
         })
     }
 
     pub fn file_name(&self) -> String {
-        format!("{:020}.{}", self.first.0, self.generation)
+        let form = match self.generation.form {
+            SegmentForm::Rows => "",
+            SegmentForm::Columns => COLUMNS_SUFFIX,
+        };
+        format!("{:020}.{}{form}", self.first.0, self.generation.number)
     }
 }
 
 /// Which segments a log has: the highest generation of each first address.
-pub type SegmentList = BTreeMap<Address, u32>;
+pub type SegmentList = BTreeMap<Address, Generation>;
 
 /// What a generation is called until all of it is there.
 const DRAFT_SUFFIX: &str = ".new";
@@ -53,6 +86,8 @@ const DRAFT_SUFFIX: &str = ".new";
 pub struct Draft<'a> {
     segments: &'a SegmentDir,
     name: SegmentName,
+    /// What it takes the place of.
+    before: Option<SegmentName>,
     file: Arc<dyn StorageFile>,
 }
 
@@ -61,20 +96,21 @@ impl Draft<'_> {
         &*self.file
     }
 
+    /// The same, for those who keep it.
+    pub fn shared_file(&self) -> Arc<dyn StorageFile> {
+        Arc::clone(&self.file)
+    }
+
     /// Syncs it and lets it take the place of the generation before, which is removed.
     pub fn publish(self) -> Result<()> {
         let storage = &*self.segments.storage;
         self.file.sync()?;
         storage.rename(self.file.path(), &self.segments.path_of(self.name))?;
         storage.sync_dir(&self.segments.path)?;
-        if let Some(generation) = self.name.generation.checked_sub(1) {
-            let before = SegmentName {
-                generation,
-                ..self.name
-            };
-            self.segments.remove(before)?;
+        match self.before {
+            Some(before) => self.segments.remove(before),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -91,21 +127,20 @@ pub struct SegmentDir {
     storage: Arc<dyn Storage>,
     path: PathBuf,
     log: LogKind,
+    uuid: [u8; 16],
+    chunk_bytes: u32,
     segment_bytes: u64,
 }
 
 impl SegmentDir {
-    pub fn new(
-        storage: Arc<dyn Storage>,
-        dir: &Path,
-        log: LogKind,
-        segment_bytes: u64,
-    ) -> SegmentDir {
+    pub fn new(storage: Arc<dyn Storage>, dir: &Path, log: LogKind, meta: &DirMeta) -> SegmentDir {
         SegmentDir {
             storage,
             path: dir.join(log.dir_name()),
             log,
-            segment_bytes,
+            uuid: meta.uuid,
+            chunk_bytes: meta.chunk_bytes,
+            segment_bytes: meta.segment_bytes[log],
         }
     }
 
@@ -169,8 +204,29 @@ impl SegmentDir {
             .collect())
     }
 
+    /// Opens a segment. To read, one in columns gives the bytes of its rows; to write, it is the file as it stands.
     pub fn open(&self, name: SegmentName, mode: OpenMode) -> Result<Arc<dyn StorageFile>> {
-        self.storage.open(&self.path_of(name), mode)
+        let file = self.storage.open(&self.path_of(name), mode)?;
+        if mode == OpenMode::Read && name.generation.form == SegmentForm::Columns {
+            return self.rows_of(name.first, file);
+        }
+        Ok(file)
+    }
+
+    /// The rows of a column segment.
+    pub fn rows_of(
+        &self,
+        first: Address,
+        file: Arc<dyn StorageFile>,
+    ) -> Result<Arc<dyn StorageFile>> {
+        let rows = ColumnFile::of(
+            &self.uuid,
+            first,
+            self.chunk_bytes,
+            self.segment_bytes,
+            file,
+        )?;
+        Ok(Arc::new(rows))
     }
 
     /// Opens the segment that begins at `first` to write, made and allocated in full where it is not, its name durable.
@@ -210,23 +266,30 @@ impl SegmentDir {
 
     /// Begins a new generation of a segment, allocated in full.
     pub fn draft(&self, first: Address) -> Result<Draft<'_>> {
-        let generation = self
-            .list()?
-            .get(&first)
-            .map_or(0, |generation| generation + 1);
+        let draft = self.draft_of(first, SegmentForm::Rows)?;
+        draft.file.allocate(self.segment_bytes)?;
+        Ok(draft)
+    }
+
+    /// Begins a new generation of a segment, empty.
+    pub fn draft_of(&self, first: Address, form: SegmentForm) -> Result<Draft<'_>> {
+        let before = self.list()?.get(&first).copied();
+        let generation = Generation {
+            number: before.map_or(0, |before| before.number + 1),
+            form,
+        };
         let name = SegmentName { first, generation };
         let path = self
             .path
             .join(format!("{}{DRAFT_SUFFIX}", name.file_name()));
         unlink_if_present(&*self.storage, &path)?;
         let file = self.storage.open(&path, OpenMode::CreateNew)?;
-        let draft = Draft {
+        Ok(Draft {
             segments: self,
             name,
+            before: before.map(|generation| SegmentName { first, generation }),
             file,
-        };
-        draft.file.allocate(self.segment_bytes)?;
-        Ok(draft)
+        })
     }
 
     /// Reads bytes by address; `false` if they are not all there.
@@ -396,7 +459,7 @@ impl SegmentDir {
     /// The segment that holds an address, or would.
     pub fn path_at(&self, list: &SegmentList, address: Address) -> PathBuf {
         let first = self.first_of(address);
-        let generation = list.get(&first).copied().unwrap_or(0);
+        let generation = list.get(&first).copied().unwrap_or_default();
         self.path_of(SegmentName { first, generation })
     }
 }
@@ -406,14 +469,22 @@ mod tests {
     use super::*;
     use crate::log::storage::OsStorage;
     use crate::log::tests::simulated::{Disk, ENOSPC, Fault, Kind, Rule, loom};
+    use crate::types::PerLog;
+
+    fn rows(number: u32) -> Generation {
+        Generation {
+            number,
+            form: SegmentForm::Rows,
+        }
+    }
+
+    fn meta() -> DirMeta {
+        DirMeta::new(1 << 12, PerLog::new(|_| 1 << 16))
+    }
 
     fn segments(dir: &Path) -> SegmentDir {
-        let segments = SegmentDir::new(
-            Arc::new(OsStorage::default()),
-            dir,
-            LogKind::Chunks,
-            1 << 16,
-        );
+        let storage = Arc::new(OsStorage::default());
+        let segments = SegmentDir::new(storage, dir, LogKind::Chunks, &meta());
         segments.make().unwrap();
         segments
     }
@@ -422,10 +493,21 @@ mod tests {
     fn names_round_trip_and_others_are_no_segments() {
         let name = SegmentName {
             first: Address(1 << 30),
-            generation: 12,
+            generation: rows(12),
         };
         assert_eq!(name.file_name(), "00000000001073741824.12");
         assert_eq!(SegmentName::parse(&name.file_name()), Some(name));
+        let columns = Generation {
+            form: SegmentForm::Columns,
+            ..name.generation
+        };
+        let name = SegmentName {
+            generation: columns,
+            ..name
+        };
+        assert_eq!(name.file_name(), "00000000001073741824.12.columns");
+        assert_eq!(SegmentName::parse(&name.file_name()), Some(name));
+        assert!(rows(12) < columns && columns < rows(13));
         for other in [
             "",
             "1.0",
@@ -435,6 +517,8 @@ mod tests {
             "99999999999999999999.0",
             "0000000000107374182x.0",
             "00000000001073741824.0.0",
+            "00000000001073741824.columns",
+            "00000000001073741824.0.columns.columns",
         ] {
             assert_eq!(SegmentName::parse(other), None, "{other}");
         }
@@ -453,7 +537,7 @@ mod tests {
         ] {
             let name = SegmentName {
                 first: Address(first),
-                generation,
+                generation: rows(generation),
             };
             let file = segments.open(name, OpenMode::Create).unwrap();
             write_at(&*file, &[byte; 8], 0).unwrap();
@@ -461,7 +545,7 @@ mod tests {
         let list = segments.list().unwrap();
         assert_eq!(
             list,
-            SegmentList::from([(Address(0), 10), (Address(1 << 16), 0)])
+            SegmentList::from([(Address(0), rows(10)), (Address(1 << 16), rows(0))])
         );
         let mut bytes = [0; 8];
         assert!(segments.read(&list, Address(0), &mut bytes).unwrap());
@@ -474,7 +558,7 @@ mod tests {
     #[test]
     fn a_file_whose_sync_failed_is_never_taken_for_a_segment() {
         let disk = Disk::new();
-        let segments = SegmentDir::new(disk.storage(), &loom(), LogKind::Records, 1 << 16);
+        let segments = SegmentDir::new(disk.storage(), &loom(), LogKind::Records, &meta());
         disk.storage().make_dir(&loom()).unwrap();
         segments.make().unwrap();
         for kind in [Kind::Sync, Kind::Unlink] {

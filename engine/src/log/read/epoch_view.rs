@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::segment_pool::{SegmentKey, forget_view, open_segment};
 use crate::error::{Error, Result};
 use crate::log::files::durable::DurableState;
-use crate::log::files::segment::{SegmentDir, SegmentList, SegmentName};
+use crate::log::files::segment::{Generation, SegmentDir, SegmentList, SegmentName};
 use crate::log::files::storage::{OpenMode, StorageFile, is_not_found, read_at};
 use crate::log::staging::attachment::Attachment;
 use crate::log::sync::{AtomicU64, Mutex, Ordering, locked};
@@ -67,7 +67,7 @@ impl View {
     }
 
     /// The segment of that first address, as it was when there was last a look.
-    pub fn generation(&self, log: LogKind, first: Address) -> Option<u32> {
+    pub fn generation(&self, log: LogKind, first: Address) -> Option<Generation> {
         locked(&self.lists[log]).get(&first).copied()
     }
 

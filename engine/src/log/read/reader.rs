@@ -157,7 +157,7 @@ impl LogReader {
         });
         segments.path_of(SegmentName {
             first,
-            generation: generation.unwrap_or(0),
+            generation: generation.unwrap_or_default(),
         })
     }
 

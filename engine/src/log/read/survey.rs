@@ -90,10 +90,7 @@ fn attach(storage: &dyn Storage, dir: &Path, meta: &DirMeta, note: &StagingNote)
 
 /// The segment folders of the three logs.
 pub fn segment_dirs(storage: &Arc<dyn Storage>, dir: &Path, meta: &DirMeta) -> PerLog<SegmentDir> {
-    PerLog::new(|log| {
-        let segment_bytes = meta.segment_bytes[log];
-        SegmentDir::new(Arc::clone(storage), dir, log, segment_bytes)
-    })
+    PerLog::new(|log| SegmentDir::new(Arc::clone(storage), dir, log, meta))
 }
 
 /// Whether no log has a segment.

@@ -4,6 +4,7 @@
 
 mod aggregates;
 mod chunks;
+mod columns;
 mod damage;
 mod forged;
 mod live;

@@ -6,8 +6,10 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::oracle::{Record, read_records};
+use crate::compact::Compactor;
 use crate::ingest::{Batch, Writer, WriterOptions};
 use crate::log::LogOptions;
+use crate::log::storage::OsStorage;
 use crate::query::{Directory, Snapshot};
 use crate::schema::{FieldValue, IndexDef, PayloadEncoder, SourceDef, parse_sources};
 use crate::types::{IndexId, SourceId, Timestamp};
@@ -106,6 +108,8 @@ pub enum Op {
     Close(usize),
     Publish,
     Reopen,
+    /// What lies in whole segments becomes columns.
+    Compact,
 }
 
 pub fn any_ops() -> impl Strategy<Value = Vec<Op>> {
@@ -118,6 +122,7 @@ pub fn any_ops() -> impl Strategy<Value = Vec<Op>> {
         1 => (0usize..6).prop_map(Op::Close),
         1 => Just(Op::Publish),
         1 => Just(Op::Reopen),
+        2 => Just(Op::Compact),
     ];
     prop::collection::vec(op, 1..40)
 }
@@ -208,6 +213,15 @@ impl World {
         self.writer().publish().unwrap();
     }
 
+    /// Makes columns of all whole segments, and returns how many are columns then.
+    pub fn compact(&mut self) -> u64 {
+        self.writer().sync_durable().unwrap();
+        let loom = self.dir.path().join("loom");
+        let mut compactor = Compactor::open(&loom, OsStorage::default()).unwrap();
+        while compactor.step(|| true).unwrap().is_some() {}
+        compactor.column_segments().unwrap().segments
+    }
+
     /// Stops the writer, so that everything is in segments.
     pub fn close(&mut self) {
         if let Some(writer) = self.writer.take() {
@@ -287,6 +301,9 @@ impl World {
                 }
             }
             Op::Publish => self.publish(),
+            Op::Compact => {
+                self.compact();
+            }
             Op::Reopen => {
                 self.close();
                 let options = options(&self.dir);

@@ -1,0 +1,130 @@
+//! The compactor: rewrites what is old of the record log as columns, with what the catalog says of the payloads.
+//!
+//! Whoever writes a directory runs it, on a thread of its own. It reads as every reader does, and waits for nobody.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::format::{Piece, PieceKind, Template};
+use crate::log::storage::OsStorage;
+pub use crate::log::{ColumnSegments, Compacted};
+use crate::log::{Compaction, LogReader};
+use crate::schema::{Catalog, FieldType, Layout, Place, decode_whole_catalog};
+use crate::types::{Address, SourceId};
+
+pub struct Compactor {
+    reader: LogReader,
+    compaction: Compaction,
+}
+
+impl Compactor {
+    /// Of a directory that this process writes, or that nobody does.
+    ///
+    /// # Errors
+    /// Not a Loom directory, or files that cannot be read.
+    pub fn open(dir: &Path, storage: OsStorage) -> Result<Compactor> {
+        let storage: Arc<dyn crate::log::storage::Storage> = Arc::new(storage);
+        let reader = LogReader::open_with(Arc::clone(&storage), dir)?;
+        let compaction = Compaction::of(&storage, reader.dir(), reader.meta().clone());
+        Ok(Compactor { reader, compaction })
+    }
+
+    /// How many segments `step` has yet to rewrite.
+    ///
+    /// # Errors
+    /// Files that cannot be read.
+    pub fn waiting(&self) -> Result<u64> {
+        let (begin, durable) = self.bounds()?;
+        Ok(self.compaction.candidates(begin, durable)?.len() as u64)
+    }
+
+    /// What may be rewritten lies between the two.
+    fn bounds(&self) -> Result<(Address, Address)> {
+        let tails = self.reader.tails()?;
+        let durable = self.reader.daemon()?.logs.records.durable;
+        Ok((tails.begin.records, durable))
+    }
+
+    /// Rewrites the oldest segment that is durable to its end and is rows. `None`: there is none. It asks `is_wanted` every few milliseconds.
+    ///
+    /// # Errors
+    /// Files that cannot be read or written; the rows stay.
+    pub fn step(&mut self, is_wanted: impl Fn() -> bool) -> Result<Option<Compacted>> {
+        let (begin, durable) = self.bounds()?;
+        let Some(&first) = self.compaction.candidates(begin, durable)?.first() else {
+            return Ok(None);
+        };
+        let bytes = self.reader.catalog_bytes()?;
+        let (dir, uuid) = (self.reader.dir(), &self.reader.meta().uuid);
+        let least = self.reader.catalog_bytes_least()?;
+        let (catalog, ..) = decode_whole_catalog(dir, uuid, &bytes, least)?;
+        let compacted = self.compaction.compact(
+            first,
+            |source, chunk| template_of(&catalog, source, chunk),
+            is_wanted,
+        )?;
+        Ok(Some(compacted))
+    }
+
+    /// What is in columns now.
+    ///
+    /// # Errors
+    /// Files that cannot be read.
+    pub fn column_segments(&self) -> Result<ColumnSegments> {
+        self.compaction.column_segments()
+    }
+}
+
+/// How a source's payloads are taken apart in the chunk at an address. Those of a source that nobody knows are any bytes.
+fn template_of(catalog: &Catalog, source: SourceId, chunk: Address) -> Template {
+    let layout = catalog.source(source).map(|source| source.layout_at(chunk));
+    let pieces = layout.map(|layout| pieces_of(layout)).unwrap_or_default();
+    Template {
+        source,
+        has_rest: layout.is_none_or(|layout| layout.is_raw()),
+        pieces,
+    }
+}
+
+fn pieces_of(layout: &Layout) -> Vec<Piece> {
+    let piece = |bytes: usize, kind| Piece {
+        bytes: bytes as u8,
+        kind,
+    };
+    let mut pieces = Vec::new();
+    let numbers = |pieces: &mut Vec<Piece>, bytes: usize| {
+        pieces.extend(std::iter::repeat_n(piece(8, PieceKind::Number), bytes / 8));
+        if bytes % 8 > 0 {
+            pieces.push(piece(bytes % 8, PieceKind::Number));
+        }
+    };
+    if layout.has_own_time() {
+        pieces.push(piece(8, PieceKind::Signed));
+    }
+    numbers(&mut pieces, layout.null_bytes());
+    let mut lengths = 0;
+    for slot in layout.slots() {
+        match (slot.place, slot.ty.fixed_bytes()) {
+            (Place::Fixed { .. }, Some(bytes)) => match kind_of(slot.ty) {
+                PieceKind::Number => numbers(&mut pieces, bytes),
+                kind => pieces.push(piece(bytes, kind)),
+            },
+            _ => lengths += 1,
+        }
+    }
+    pieces.extend(std::iter::repeat_n(piece(2, PieceKind::Length), lengths));
+    pieces
+}
+
+fn kind_of(ty: FieldType) -> PieceKind {
+    match ty {
+        FieldType::I8
+        | FieldType::I16
+        | FieldType::I32
+        | FieldType::I64
+        | FieldType::TimestampNs => PieceKind::Signed,
+        FieldType::F32 | FieldType::F64 => PieceKind::Float,
+        _ => PieceKind::Number,
+    }
+}

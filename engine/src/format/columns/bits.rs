@@ -1,0 +1,222 @@
+//! Packing of numbers into as few bits each as the widest needs. Number `i` stands at bit `i · width`, from the lowest of the first byte on.
+//!
+//! A width is 0 to 57, or 64: so a number lies in 8 bytes that begin at a byte. Eight numbers take `width` bytes, which is what unpacking works in.
+
+use crate::format::bytes::{FormatError, u64_at};
+use crate::proven::at;
+
+/// Bytes that follow packed numbers, so that the last may be loaded as 8 bytes.
+pub const SLACK_BYTES: usize = 8;
+const WIDTH_ODD_MOST: u8 = 57;
+
+/// The width that holds numbers up to `greatest`.
+pub fn width_of(greatest: u64) -> u8 {
+    match (64 - greatest.leading_zeros()) as u8 {
+        width @ 0..=WIDTH_ODD_MOST => width,
+        _ => 64,
+    }
+}
+
+/// Bytes that `count` numbers take.
+pub fn packed_bytes(count: usize, width: u8) -> usize {
+    (count * usize::from(width)).div_ceil(8)
+}
+
+/// Appends numbers, each below `2^width`.
+pub fn pack(numbers: impl Iterator<Item = u64>, width: u8, out: &mut Vec<u8>) {
+    let (mut pending, mut bits) = (0u128, 0u32);
+    for number in numbers {
+        debug_assert!(
+            width == 64 || number >> width == 0,
+            "{number} in {width} bits"
+        );
+        pending |= u128::from(number) << bits;
+        bits += u32::from(width);
+        if bits >= 64 {
+            out.extend_from_slice(&(pending as u64).to_le_bytes());
+            pending >>= 64;
+            bits -= 64;
+        }
+    }
+    let rest = pending.to_le_bytes();
+    out.extend_from_slice(at(&rest, ..bits.div_ceil(8) as usize));
+}
+
+/// Packed numbers in foreign bytes: their room is checked once.
+#[derive(Copy, Clone, Debug)]
+pub struct Packed<'a> {
+    /// The numbers and the slack.
+    bytes: &'a [u8],
+    count: usize,
+    width: u8,
+}
+
+impl<'a> Packed<'a> {
+    /// The packed numbers at the start of `bytes`, and what follows them. `SLACK_BYTES` must follow, of anything.
+    pub fn split(
+        bytes: &'a [u8],
+        count: usize,
+        width: u8,
+    ) -> Result<(Packed<'a>, &'a [u8]), FormatError> {
+        if width > WIDTH_ODD_MOST && width != 64 {
+            return Err(FormatError::Invalid {
+                what: "the width of packed numbers",
+                value: width.into(),
+            });
+        }
+        let length = packed_bytes(count, width);
+        let Some(held) = bytes.get(..length + SLACK_BYTES) else {
+            return Err(FormatError::Short {
+                what: "a column",
+                have: bytes.len(),
+                need: length + SLACK_BYTES,
+            });
+        };
+        let packed = Packed {
+            bytes: held,
+            count,
+            width,
+        };
+        Ok((packed, at(bytes, length..)))
+    }
+
+    /// Number `nth`, from 0.
+    pub fn get(&self, nth: usize) -> u64 {
+        assert!(nth < self.count, "number {nth} of {}", self.count);
+        let bit = nth * usize::from(self.width);
+        let shifted = u64_at(self.bytes, bit / 8) >> (bit % 8);
+        match self.width {
+            64 => shifted,
+            width => shifted & ((1 << width) - 1),
+        }
+    }
+
+    /// Fills `out`, which has `count` places, with `map` of each number.
+    #[inline(always)]
+    pub fn unpack(&self, out: &mut [u64], map: impl Fn(u64) -> u64 + Copy) {
+        assert_eq!(out.len(), self.count);
+        macro_rules! by_width {
+            ($($width:literal)*) => {
+                match self.width {
+                    0 => out.fill(map(0)),
+                    $($width => self.unpack_of::<$width>(out, map),)*
+                    _ => self.unpack_of::<64>(out, map),
+                }
+            };
+        }
+        by_width!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57)
+    }
+
+    #[inline(always)]
+    fn unpack_of<const WIDTH: usize>(&self, out: &mut [u64], map: impl Fn(u64) -> u64 + Copy) {
+        let mask = u64::MAX >> (64 - WIDTH);
+        let mut blocks = out.chunks_exact_mut(8);
+        let mut start = 0;
+        for block in &mut blocks {
+            let bytes = at(self.bytes, start..start + WIDTH + SLACK_BYTES);
+            for (nth, out) in block.iter_mut().enumerate() {
+                let bit = nth * WIDTH;
+                *out = map(u64_at(bytes, bit / 8) >> (bit % 8) & mask);
+            }
+            start += WIDTH;
+        }
+        let done = self.count - self.count % 8;
+        for (nth, out) in blocks.into_remainder().iter_mut().enumerate() {
+            *out = map(self.get(done + nth));
+        }
+    }
+}
+
+/// Sums up: each number becomes itself and all before it, from `first` on. Wraps.
+pub fn accumulate(first: u64, numbers: &mut [u64]) {
+    let mut sum = first;
+    for number in numbers {
+        sum = sum.wrapping_add(*number);
+        *number = sum;
+    }
+}
+
+/// Moves the bits of `number` that `mask` names to the lowest places.
+pub fn gather_bits(number: u64, mask: u64) -> u64 {
+    let (mut gathered, mut place, mut mask) = (0, 0, mask);
+    while mask != 0 {
+        let low = mask.trailing_zeros();
+        let length = (mask >> low).trailing_ones();
+        let run = (u64::MAX >> (64 - length)) & (number >> low);
+        gathered |= run << place;
+        place += length;
+        mask &= (u64::MAX << low) << (length - 1) << 1;
+    }
+    gathered
+}
+
+/// The runs of ones of a mask: how far each run of gathered bits moves up, and which it is, in the gathered number.
+pub fn runs_of(mask: u64, runs: &mut Vec<(u32, u64)>) {
+    runs.clear();
+    let (mut place, mut rest) = (0, mask);
+    while rest != 0 {
+        let low = rest.trailing_zeros();
+        let length = (rest >> low).trailing_ones();
+        runs.push((low - place, (u64::MAX >> (64 - length)) << place));
+        place += length;
+        rest &= (u64::MAX << low) << (length - 1) << 1;
+    }
+}
+
+/// The reverse of `gather_bits`, by the runs of its mask.
+pub fn scatter_bits(gathered: u64, runs: &[(u32, u64)]) -> u64 {
+    runs.iter().fold(0, |number, (shift, bits)| {
+        number | (gathered & bits) << shift
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The naive form: bit by bit.
+    fn bit_by_bit(bytes: &[u8], nth: usize, width: u8) -> u64 {
+        (0..usize::from(width)).fold(0, |number, bit| {
+            let place = nth * usize::from(width) + bit;
+            number | u64::from(bytes[place / 8] >> (place % 8) & 1) << bit
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_are_unpacked_as_they_were_packed(numbers in prop::collection::vec(any::<u64>(), 0..70), shift in 0u32..64) {
+            let numbers: Vec<u64> = numbers.iter().map(|number| number >> shift).collect();
+            let width = width_of(numbers.iter().copied().max().unwrap_or(0));
+            let mut bytes = Vec::new();
+            pack(numbers.iter().copied(), width, &mut bytes);
+            prop_assert_eq!(bytes.len(), packed_bytes(numbers.len(), width));
+            bytes.resize(bytes.len() + SLACK_BYTES, 0xFF);
+            let (packed, rest) = Packed::split(&bytes, numbers.len(), width).unwrap();
+            prop_assert_eq!(rest.len(), SLACK_BYTES);
+            let mut unpacked = vec![7; numbers.len()];
+            packed.unpack(&mut unpacked, |number| number);
+            prop_assert_eq!(&unpacked, &numbers);
+            for (nth, number) in numbers.iter().enumerate() {
+                prop_assert_eq!(packed.get(nth), *number);
+                prop_assert_eq!(bit_by_bit(&bytes, nth, width), *number);
+            }
+        }
+
+        #[test]
+        fn gathered_bits_are_scattered_to_their_places(number in any::<u64>(), mask in prop_oneof![any::<u64>(), Just(0), Just(u64::MAX), Just(1 << 63)]) {
+            let gathered = gather_bits(number, mask);
+            prop_assert!(mask.count_ones() == 64 || gathered >> mask.count_ones() == 0);
+            let mut runs = Vec::new();
+            runs_of(mask, &mut runs);
+            prop_assert_eq!(scatter_bits(gathered, &runs), number & mask);
+        }
+    }
+
+    #[test]
+    fn a_width_or_a_room_that_cannot_be_is_an_error() {
+        assert!(Packed::split(&[0; 100], 1, 58).is_err());
+        assert!(Packed::split(&[0; 15], 8, 8).is_err());
+        assert!(Packed::split(&[0; 16], 8, 8).is_ok());
+    }
+}

@@ -1,0 +1,384 @@
+//! Some chunks as a unit: their records are taken apart into columns, and put together again to see that every byte comes back.
+//!
+//! What does not come back (a chunk that does not verify, payloads that are not what their template says) and what saves too little stays rows.
+
+use std::collections::HashMap;
+
+use super::head::{Form, Part, Stream, StreamTable, Tables, encode_head, section_checksum};
+use super::numbers::{self, TAIL};
+use super::template::{PieceKind, Template};
+use super::unit::Unit;
+use crate::format::bytes::{pad8, put_leb128, u64_at};
+use crate::format::record::RECORD_HEADER_BYTES;
+use crate::format::{CHUNK_TRAILER_BYTES, Run, verify_chunk, walk_runs};
+use crate::proven::{at, at_mut};
+use crate::types::{Address, SourceId};
+
+/// A unit in columns takes less than three quarters of its rows.
+const SHARE_MOST: (usize, usize) = (3, 4);
+const ZSTD_LEVEL: i32 = 1;
+/// Fewer bytes are not compressed.
+const COMPRESSED_LEAST: usize = 64;
+
+/// How the bytes of a tail stand in a row group.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum TailForm {
+    Plain = 0,
+    Zstd = 1,
+}
+
+/// Makes units. Keeps its buffers.
+pub struct UnitEncoder {
+    uuid: [u8; 16],
+    chunk_bytes: u32,
+    streams: Vec<StreamRows>,
+    order: Vec<u64>,
+    rebuilt: Vec<u8>,
+    compressor: zstd::bulk::Compressor<'static>,
+}
+
+/// The rows of a stream, column by column.
+struct StreamRows {
+    template: Template,
+    fixed_bytes: usize,
+    counts: Vec<usize>,
+    arrivals: Vec<u64>,
+    pieces: Vec<Vec<u64>>,
+    /// Of tails: their lengths, where no piece holds them, and their bytes.
+    rest_lengths: Vec<u64>,
+    tails: Vec<Vec<u8>>,
+}
+
+impl UnitEncoder {
+    pub fn new(uuid: [u8; 16], chunk_bytes: u32) -> UnitEncoder {
+        UnitEncoder {
+            uuid,
+            chunk_bytes,
+            streams: Vec::new(),
+            order: Vec::new(),
+            rebuilt: Vec::new(),
+            compressor: zstd::bulk::Compressor::new(ZSTD_LEVEL).expect("level 1 exists"),
+        }
+    }
+
+    /// Appends the unit of whole chunks, the first of which stands at `first`. `template_of` says how a source's payloads are taken apart in the chunk
+    /// at an address.
+    pub fn encode(
+        &mut self,
+        first: Address,
+        chunks: &[u8],
+        template_of: impl FnMut(SourceId, Address) -> Template,
+        out: &mut Vec<u8>,
+    ) {
+        let start = out.len();
+        let is_smaller = self
+            .take_apart(first, chunks, template_of)
+            .is_some_and(|checksums| {
+                self.put_columns(first, &checksums, out);
+                let bytes = out.len() - start;
+                bytes * SHARE_MOST.1 < chunks.len() * SHARE_MOST.0
+                    && self.is_rebuilt(first, chunks, at(out, start..))
+            });
+        if !is_smaller {
+            out.truncate(start);
+            self.put_rows(first, chunks, out);
+        }
+    }
+
+    fn put_rows(&self, first: Address, chunks: &[u8], out: &mut Vec<u8>) {
+        let count = chunks.len() / self.chunk_bytes as usize;
+        let tables = Tables::default();
+        let head = encode_head(&self.uuid, first, Form::Rows, count, &tables, chunks.len());
+        out.extend_from_slice(&head);
+        out.extend_from_slice(chunks);
+    }
+
+    /// Whether the unit gives back exactly these chunks.
+    fn is_rebuilt(&mut self, first: Address, chunks: &[u8], unit: &[u8]) -> bool {
+        let Ok(mut unit) = Unit::of(&self.uuid, first, self.chunk_bytes, unit.to_vec()) else {
+            return false;
+        };
+        let chunk_bytes = self.chunk_bytes as usize;
+        self.rebuilt.resize(chunk_bytes, 0);
+        let mut chunks = chunks.chunks_exact(chunk_bytes).enumerate();
+        chunks
+            .all(|(nth, chunk)| unit.chunk(nth, &mut self.rebuilt).is_ok() && self.rebuilt == chunk)
+    }
+
+    /// Sorts the records into streams. Returns the stored checksum of each chunk; `None` where something is not as templates or the writer have it.
+    fn take_apart(
+        &mut self,
+        first: Address,
+        chunks: &[u8],
+        mut template_of: impl FnMut(SourceId, Address) -> Template,
+    ) -> Option<Vec<u32>> {
+        self.streams.clear();
+        self.order.clear();
+        let chunk_bytes = self.chunk_bytes as usize;
+        let count = chunks.len() / chunk_bytes;
+        let mut checksums = Vec::with_capacity(count);
+        let mut latest: HashMap<SourceId, usize> = HashMap::new();
+        for (nth, chunk) in chunks.chunks_exact(chunk_bytes).enumerate() {
+            let address = first + (nth * chunk_bytes) as u64;
+            verify_chunk(&self.uuid, address, chunk).ok()?;
+            checksums.push(u64_at(chunk, chunk_bytes - CHUNK_TRAILER_BYTES) as u32);
+            let mut seen: HashMap<SourceId, usize> = HashMap::new();
+            let mut fits = true;
+            let (streams, order) = (&mut self.streams, &mut self.order);
+            walk_runs(chunk, |run| {
+                let stream = *seen.entry(run.source).or_insert_with(|| {
+                    let template = template_of(run.source, address);
+                    let stream = stream_of(streams, latest.get(&run.source), template, count);
+                    latest.insert(run.source, stream);
+                    stream
+                });
+                order.extend(std::iter::repeat_n(stream as u64, run.records as usize));
+                fits = fits && at_mut(streams, stream).take_run(nth, chunk, &run);
+            })
+            .ok()?;
+            if !fits {
+                return None;
+            }
+        }
+        Some(checksums)
+    }
+
+    fn put_columns(&mut self, first: Address, checksums: &[u32], out: &mut Vec<u8>) {
+        let mut sections = Sections {
+            uuid: &self.uuid,
+            first,
+            ordinal: 0,
+            body: Vec::new(),
+            begun: 0,
+        };
+        let mut order = self.order.as_slice();
+        let orders: Vec<Part> = (0..checksums.len())
+            .map(|chunk| {
+                let records: usize = self
+                    .streams
+                    .iter()
+                    .map(|stream| *at(&stream.counts, chunk))
+                    .sum();
+                let (of_chunk, rest) = order.split_at(records);
+                order = rest;
+                if records > 0 {
+                    numbers::encode(of_chunk, None, &mut sections.body);
+                    sections.body.extend_from_slice(&TAIL);
+                }
+                sections.end()
+            })
+            .collect();
+        let compressor = &mut self.compressor;
+        let streams = self.streams.iter().map(|stream| {
+            let mut groups = GroupRows::of(stream);
+            let parts = Stream::split(&stream.counts)
+                .into_iter()
+                .map(|(_, _, rows)| {
+                    groups.put(rows, compressor, &mut sections.body);
+                    sections.end()
+                });
+            StreamTable {
+                template: &stream.template,
+                counts: &stream.counts,
+                groups: parts.collect(),
+            }
+        });
+        let tables = Tables {
+            checksums,
+            orders,
+            streams: streams.collect(),
+        };
+        let mut body = sections.body;
+        pad8(&mut body);
+        let form = Form::Columns;
+        let count = checksums.len();
+        let head = encode_head(&self.uuid, first, form, count, &tables, body.len());
+        out.extend_from_slice(&head);
+        out.extend_from_slice(&body);
+    }
+}
+
+/// The stream of a source with that template, a new one where there is none. `latest`: the source's latest.
+fn stream_of(
+    streams: &mut Vec<StreamRows>,
+    latest: Option<&usize>,
+    template: Template,
+    chunks: usize,
+) -> usize {
+    if let Some(&stream) = latest
+        && at(streams, stream).template == template
+    {
+        return stream;
+    }
+    streams.push(StreamRows {
+        fixed_bytes: template.fixed_bytes(),
+        counts: vec![0; chunks],
+        arrivals: Vec::new(),
+        pieces: vec![Vec::new(); template.pieces.len()],
+        rest_lengths: Vec::new(),
+        tails: vec![Vec::new(); template.tails()],
+        template,
+    });
+    streams.len() - 1
+}
+
+impl StreamRows {
+    /// Takes the records of a run. False: they are not what the template says.
+    fn take_run(&mut self, nth: usize, chunk: &[u8], run: &Run) -> bool {
+        let payload_bytes = usize::from(run.payload_bytes);
+        let Some(tail_bytes) = payload_bytes.checked_sub(self.fixed_bytes) else {
+            return false;
+        };
+        let records = run.records as usize;
+        *at_mut(&mut self.counts, nth) += records;
+        let from = self.arrivals.len();
+        self.arrivals
+            .extend((0..run.records).map(|record| run.arrival(chunk, record).0 as u64));
+        let mut place = run.offset as usize + RECORD_HEADER_BYTES;
+        let entry_bytes = run.entry_bytes();
+        for (piece, column) in self.template.pieces.iter().zip(&mut self.pieces) {
+            let unused = 64 - 8 * u32::from(piece.bytes);
+            let is_signed = piece.kind == PieceKind::Signed;
+            column.extend((0..records).map(|record| {
+                // Behind a payload stand at least the 8 bytes of the trailer.
+                let number = u64_at(chunk, place + record * entry_bytes) << unused;
+                if is_signed {
+                    (number as i64 >> unused) as u64
+                } else {
+                    number >> unused
+                }
+            }));
+            place += usize::from(piece.bytes);
+        }
+        if self.template.has_rest {
+            self.rest_lengths
+                .extend(std::iter::repeat_n(tail_bytes as u64, records));
+            for tails in &mut self.tails {
+                for record in 0..records {
+                    let start = place + record * entry_bytes;
+                    tails.extend_from_slice(at(chunk, start..start + tail_bytes));
+                }
+            }
+            return true;
+        }
+        self.take_tails(chunk, from..from + records, place, entry_bytes, tail_bytes)
+    }
+
+    /// Takes the bytes whose lengths are pieces of the rows.
+    fn take_tails(
+        &mut self,
+        chunk: &[u8],
+        rows: std::ops::Range<usize>,
+        place: usize,
+        entry_bytes: usize,
+        tail_bytes: usize,
+    ) -> bool {
+        if self.tails.is_empty() {
+            return tail_bytes == 0;
+        }
+        let pieces = self.template.pieces.iter().zip(&self.pieces);
+        let lengths: Vec<&Vec<u64>> = pieces
+            .filter(|(piece, _)| piece.kind == PieceKind::Length)
+            .map(|(_, column)| column)
+            .collect();
+        for (record, row) in rows.enumerate() {
+            let mut rest = at(chunk, place + record * entry_bytes..)
+                .split_at(tail_bytes)
+                .0;
+            for (lengths, tails) in lengths.iter().zip(&mut self.tails) {
+                let length = *at(lengths.as_slice(), row) as usize;
+                let Some((tail, after)) = rest.split_at_checked(length) else {
+                    return false;
+                };
+                tails.extend_from_slice(tail);
+                rest = after;
+            }
+            if !rest.is_empty() {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// The sections of a unit's body as they grow.
+struct Sections<'a> {
+    uuid: &'a [u8; 16],
+    first: Address,
+    ordinal: u64,
+    body: Vec<u8>,
+    begun: usize,
+}
+
+impl Sections<'_> {
+    /// What was appended since the last call is a section.
+    fn end(&mut self) -> Part {
+        let bytes = at(&self.body, self.begun..);
+        let part = Part {
+            bytes: bytes.len(),
+            checksum: section_checksum(self.uuid, self.first, self.ordinal, bytes),
+        };
+        self.ordinal += 1;
+        self.begun = self.body.len();
+        part
+    }
+}
+
+/// What is left of a stream's rows, group by group.
+struct GroupRows<'a> {
+    stream: &'a StreamRows,
+    row: usize,
+    /// Where the tails of the next group begin.
+    tails: Vec<usize>,
+}
+
+impl<'a> GroupRows<'a> {
+    fn of(stream: &'a StreamRows) -> GroupRows<'a> {
+        GroupRows {
+            stream,
+            row: 0,
+            tails: vec![0; stream.tails.len()],
+        }
+    }
+
+    /// Appends the next group.
+    fn put(&mut self, rows: usize, compressor: &mut zstd::bulk::Compressor<'_>, out: &mut Vec<u8>) {
+        let stream = self.stream;
+        let rows = self.row..self.row + rows;
+        self.row = rows.end;
+        numbers::encode(at(&stream.arrivals, rows.clone()), None, out);
+        let mut lengths = Vec::new();
+        for (piece, column) in stream.template.pieces.iter().zip(&stream.pieces) {
+            let column = at(column, rows.clone());
+            numbers::encode(column, piece.float_bytes(), out);
+            if piece.kind == PieceKind::Length {
+                lengths.push(column);
+            }
+        }
+        if stream.template.has_rest {
+            let column = at(&stream.rest_lengths, rows.clone());
+            numbers::encode(column, None, out);
+            lengths.push(column);
+        }
+        for ((lengths, tails), from) in lengths.iter().zip(&stream.tails).zip(&mut self.tails) {
+            let bytes = lengths.iter().sum::<u64>() as usize;
+            put_tail(at(tails, *from..*from + bytes), compressor, out);
+            *from += bytes;
+        }
+        out.extend_from_slice(&TAIL);
+    }
+}
+
+fn put_tail(bytes: &[u8], compressor: &mut zstd::bulk::Compressor<'_>, out: &mut Vec<u8>) {
+    if bytes.len() >= COMPRESSED_LEAST
+        && let Ok(compressed) = compressor.compress(bytes)
+        && compressed.len() < bytes.len()
+    {
+        out.push(TailForm::Zstd as u8);
+        put_leb128(out, compressed.len() as u64);
+        out.extend_from_slice(&compressed);
+        return;
+    }
+    out.push(TailForm::Plain as u8);
+    out.extend_from_slice(bytes);
+}

@@ -1,0 +1,28 @@
+//! Records column by column: the units of a column segment, and the directory at its end. FORMAT.md, *Column segments*.
+//!
+//! A unit holds some chunks of the record log so that each is given back byte for byte. What it holds is described in it: decoding needs no schema,
+//! and encoding needs only to be told which pieces a payload consists of.
+
+mod bits;
+mod encode;
+mod floats;
+mod head;
+mod numbers;
+mod segment;
+mod template;
+#[cfg(test)]
+mod tests;
+mod unit;
+
+pub use encode::UnitEncoder;
+pub use head::UNIT_HEADER_BYTES;
+pub use segment::{SEGMENT_FOOTER_BYTES, SegmentDirectory};
+pub use template::{Piece, PieceKind, Template};
+pub use unit::Unit;
+
+/// Chunks of a unit.
+pub const UNIT_CHUNKS: u64 = 16;
+/// A row group holds the rows of as few whole chunks as have so many.
+const GROUP_ROWS_LEAST: usize = 1024;
+/// The log number under which the parts of column segments are checksummed.
+const COLUMNS_LOG: u8 = 5;

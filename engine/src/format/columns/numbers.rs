@@ -1,0 +1,538 @@
+//! One column of numbers as bytes: each column takes the encoding that a quick look at it says is the shortest.
+//!
+//! Numbers are 64 bits, compared as signed; differences wrap. A block says how it is encoded and not how many numbers it holds: its row group knows. Blocks
+//! within blocks end after two levels, so foreign bytes cannot lead deeper.
+
+use super::bits::{
+    Packed, SLACK_BYTES, accumulate, gather_bits, pack, packed_bytes, runs_of, scatter_bits,
+    width_of,
+};
+use super::floats::{scaled, unscaled};
+use crate::format::bytes::{FormatError, invalid, leb128_at, put_leb128};
+use crate::proven::at;
+
+/// The first byte of a block.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[repr(u8)]
+enum Encoding {
+    /// All the same: it.
+    Constant = 0,
+    /// The least; width; how far each exceeds it, packed.
+    Packed = 1,
+    /// The first; the least difference; width; how far each difference from the number before exceeds it, packed.
+    Differences = 2,
+    /// How many runs of equal numbers; a block of their numbers; a block of their lengths.
+    Runs = 3,
+    /// How many numbers there are; a block of them; width; the place of each row's number among them, packed.
+    Dictionary = 4,
+    /// The bits that all share; a mask of the others; those, packed.
+    Bits = 5,
+    /// Floats that are whole numbers over a power of ten: its exponent; a block of the whole numbers.
+    Scaled = 6,
+}
+
+impl Encoding {
+    fn of(byte: u8) -> Result<Encoding, FormatError> {
+        const ALL: [Encoding; 7] = [
+            Encoding::Constant,
+            Encoding::Packed,
+            Encoding::Differences,
+            Encoding::Runs,
+            Encoding::Dictionary,
+            Encoding::Bits,
+            Encoding::Scaled,
+        ];
+        match ALL.get(usize::from(byte)) {
+            Some(encoding) => Ok(*encoding),
+            None => invalid("the encoding of a column", byte.into()),
+        }
+    }
+}
+
+/// How deep blocks stand within blocks.
+const LEVELS: u8 = 2;
+/// More different numbers than this are no dictionary.
+const DICTIONARY_MOST: usize = 256;
+/// Of so many rows, to see whether a dictionary is worth a closer look.
+const SAMPLE_ROWS: usize = 96;
+
+/// What one look at a column says.
+struct Look {
+    least: i64,
+    greatest: i64,
+    least_step: i64,
+    greatest_step: i64,
+    runs: usize,
+    /// Bits that differ from the first number's in any.
+    varying: u64,
+}
+
+impl Look {
+    fn at(numbers: &[u64]) -> Look {
+        let first = numbers.first().copied().unwrap_or(0);
+        let mut look = Look {
+            least: first as i64,
+            greatest: first as i64,
+            least_step: i64::MAX,
+            greatest_step: i64::MIN,
+            runs: 1,
+            varying: 0,
+        };
+        let mut before = first;
+        for &number in numbers.iter().skip(1) {
+            let step = number.wrapping_sub(before) as i64;
+            look.least = look.least.min(number as i64);
+            look.greatest = look.greatest.max(number as i64);
+            look.least_step = look.least_step.min(step);
+            look.greatest_step = look.greatest_step.max(step);
+            look.runs += usize::from(step != 0);
+            look.varying |= number ^ first;
+            before = number;
+        }
+        look
+    }
+
+    fn width(&self) -> u8 {
+        width_of(self.greatest.wrapping_sub(self.least) as u64)
+    }
+
+    fn step_width(&self) -> u8 {
+        if self.least_step > self.greatest_step {
+            return 0;
+        }
+        width_of(self.greatest_step.wrapping_sub(self.least_step) as u64)
+    }
+}
+
+/// Appends the block of a column, in the shortest form. `floats`: the numbers are bits of an f64 (8 bytes) or an f32 (4).
+pub fn encode(numbers: &[u64], floats: Option<u8>, out: &mut Vec<u8>) {
+    if let Some((exponent, whole)) = floats.and_then(|bytes| scaled(numbers, bytes)) {
+        let start = out.len();
+        out.push(Encoding::Scaled as u8);
+        out.push(exponent);
+        encode_at(&whole, 1, out);
+        let scaled_bytes = out.len() - start;
+        let varying = Look::at(numbers).varying.count_ones() as u8;
+        if scaled_bytes < packed_bytes(numbers.len(), varying) {
+            return;
+        }
+        out.truncate(start);
+    }
+    encode_at(numbers, 0, out);
+}
+
+fn encode_at(numbers: &[u64], level: u8, out: &mut Vec<u8>) {
+    let count = numbers.len();
+    let look = Look::at(numbers);
+    let first = numbers.first().copied().unwrap_or(0);
+    if look.runs == 1 {
+        out.push(Encoding::Constant as u8);
+        put_signed(out, first as i64);
+        return;
+    }
+    let (width, step_width) = (look.width(), look.step_width());
+    let varying = look.varying.count_ones() as u8;
+    let bits_width = width_of(u64::MAX >> (64 - varying));
+    let mut best = (packed_bytes(count, width) + 4, Encoding::Packed);
+    let mut offer = |bytes: usize, encoding: Encoding| {
+        if bytes < best.0 {
+            best = (bytes, encoding);
+        }
+    };
+    offer(
+        packed_bytes(count - 1, step_width) + 12,
+        Encoding::Differences,
+    );
+    offer(packed_bytes(count, bits_width) + 16, Encoding::Bits);
+    let dictionary = if level < LEVELS {
+        // A run's number and length, each a little narrower than the widest.
+        offer(
+            packed_bytes(look.runs, width.min(step_width.saturating_add(4)) + 6) + 16,
+            Encoding::Runs,
+        );
+        let dictionary = if width.min(step_width).min(bits_width) > 2 {
+            dictionary_of(numbers)
+        } else {
+            None
+        };
+        if let Some(values) = &dictionary {
+            let code_width = width_of(values.len() as u64 - 1);
+            offer(
+                packed_bytes(count, code_width) + packed_bytes(values.len(), width) + 10,
+                Encoding::Dictionary,
+            );
+        }
+        dictionary
+    } else {
+        None
+    };
+    out.push(best.1 as u8);
+    match (best.1, dictionary) {
+        (Encoding::Differences, _) => {
+            put_signed(out, first as i64);
+            put_signed(out, look.least_step);
+            out.push(step_width);
+            let least = look.least_step as u64;
+            let steps = numbers.windows(2).map(|pair| {
+                let [before, after] = pair else {
+                    unreachable!("windows of two")
+                };
+                after.wrapping_sub(*before).wrapping_sub(least)
+            });
+            pack(steps, step_width, out);
+        }
+        (Encoding::Runs, _) => encode_runs(numbers, level, out),
+        (Encoding::Dictionary, Some(values)) => {
+            put_leb128(out, values.len() as u64);
+            encode_at(&values, level + 1, out);
+            let width = width_of(values.len() as u64 - 1);
+            out.push(width);
+            let mut latest = None;
+            let codes = numbers.iter().map(|number| match latest {
+                Some((held, code)) if held == *number => code,
+                _ => {
+                    let code = values.partition_point(|value| (*value as i64) < *number as i64);
+                    latest = Some((*number, code as u64));
+                    code as u64
+                }
+            });
+            pack(codes, width, out);
+        }
+        (Encoding::Bits, _) => {
+            out.extend_from_slice(&(first & !look.varying).to_le_bytes());
+            out.extend_from_slice(&look.varying.to_le_bytes());
+            let gathered = numbers
+                .iter()
+                .map(|number| gather_bits(*number, look.varying));
+            pack(gathered, bits_width, out);
+        }
+        _ => {
+            put_signed(out, look.least);
+            out.push(width);
+            let least = look.least as u64;
+            pack(
+                numbers.iter().map(|number| number.wrapping_sub(least)),
+                width,
+                out,
+            );
+        }
+    }
+}
+
+fn encode_runs(numbers: &[u64], level: u8, out: &mut Vec<u8>) {
+    let (mut values, mut lengths) = (Vec::new(), Vec::new());
+    for run in numbers.chunk_by(|a, b| a == b) {
+        values.extend(run.first());
+        lengths.push(run.len() as u64);
+    }
+    put_leb128(out, values.len() as u64);
+    encode_at(&values, level + 1, out);
+    encode_at(&lengths, LEVELS, out);
+}
+
+/// The different numbers, ascending, where they are few.
+fn dictionary_of(numbers: &[u64]) -> Option<Vec<u64>> {
+    const SLOTS: usize = 1024;
+    let mut slots = [None; SLOTS];
+    let mut values = Vec::new();
+    let mut before = None;
+    for (row, &number) in numbers.iter().enumerate() {
+        if before == Some(number) {
+            continue;
+        }
+        before = Some(number);
+        let mut place = (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54) as usize;
+        loop {
+            let slot = crate::proven::at_mut(&mut slots, place % SLOTS);
+            match *slot {
+                Some(held) if held == number => break,
+                Some(_) => place += 1,
+                None => {
+                    *slot = Some(number);
+                    values.push(number);
+                    break;
+                }
+            }
+        }
+        let too_many = row < SAMPLE_ROWS && values.len() > SAMPLE_ROWS * 3 / 4;
+        if too_many || values.len() > DICTIONARY_MOST {
+            return None;
+        }
+    }
+    values.sort_unstable_by_key(|value| *value as i64);
+    Some(values)
+}
+
+fn put_signed(out: &mut Vec<u8>, value: i64) {
+    put_leb128(out, ((value << 1) ^ (value >> 63)) as u64);
+}
+
+/// What is left of foreign bytes: blocks are taken from its front.
+pub struct Blocks<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Blocks<'a> {
+    pub fn new(bytes: &'a [u8]) -> Blocks<'a> {
+        Blocks { rest: bytes }
+    }
+
+    /// Decodes the next block into `out`, all of whose places it fills. `float_bytes`: as for `encode`.
+    pub fn decode(&mut self, float_bytes: Option<u8>, out: &mut [u64]) -> Result<(), FormatError> {
+        if self.rest.first() == Some(&(Encoding::Scaled as u8)) {
+            let Some(float_bytes) = float_bytes else {
+                return invalid("the encoding of a column", Encoding::Scaled as u64);
+            };
+            self.byte()?;
+            let exponent = self.byte()?;
+            self.decode_at(1, out)?;
+            return unscaled(exponent, float_bytes, out);
+        }
+        self.decode_at(0, out)
+    }
+
+    /// The next `count` bytes.
+    pub fn bytes(&mut self, count: usize) -> Result<&'a [u8], FormatError> {
+        let Some((bytes, rest)) = self.rest.split_at_checked(count) else {
+            return Err(FormatError::Short {
+                what: "a column",
+                have: self.rest.len(),
+                need: count,
+            });
+        };
+        self.rest = rest;
+        Ok(bytes)
+    }
+
+    pub fn byte(&mut self) -> Result<u8, FormatError> {
+        Ok(*at(self.bytes(1)?, 0))
+    }
+
+    pub fn number(&mut self) -> Result<u64, FormatError> {
+        let mut read = 0;
+        let Some(number) = leb128_at(self.rest, &mut read) else {
+            return invalid("a number in a column's block", self.rest.len() as u64);
+        };
+        self.rest = at(self.rest, read..);
+        Ok(number)
+    }
+
+    fn signed(&mut self) -> Result<u64, FormatError> {
+        let number = self.number()?;
+        Ok((number >> 1) ^ (number & 1).wrapping_neg())
+    }
+
+    fn fixed(&mut self) -> Result<u64, FormatError> {
+        let bytes = self.bytes(8)?;
+        Ok(crate::format::bytes::u64_at(bytes, 0))
+    }
+
+    fn packed(&mut self, count: usize) -> Result<Packed<'a>, FormatError> {
+        let width = self.byte()?;
+        self.packed_of(count, width)
+    }
+
+    fn packed_of(&mut self, count: usize, width: u8) -> Result<Packed<'a>, FormatError> {
+        let (packed, rest) = Packed::split(self.rest, count, width)?;
+        self.rest = rest;
+        Ok(packed)
+    }
+
+    /// How many numbers a block within has: at least one, and no more than there are rows.
+    fn count(&mut self, rows: usize) -> Result<usize, FormatError> {
+        let count = self.number()?;
+        match usize::try_from(count) {
+            Ok(count) if (1..=rows).contains(&count) => Ok(count),
+            _ => invalid("the length of a block in a column", count),
+        }
+    }
+
+    fn decode_at(&mut self, level: u8, out: &mut [u64]) -> Result<(), FormatError> {
+        let encoding = Encoding::of(self.byte()?)?;
+        match encoding {
+            Encoding::Constant => out.fill(self.signed()?),
+            Encoding::Packed => {
+                let least = self.signed()?;
+                self.packed(out.len())?
+                    .unpack(out, |number| number.wrapping_add(least));
+            }
+            Encoding::Differences => {
+                let (first, least) = (self.signed()?, self.signed()?);
+                let steps = self.packed(out.len().saturating_sub(1))?;
+                if let Some((start, rest)) = out.split_first_mut() {
+                    *start = first;
+                    steps.unpack(rest, |step| step.wrapping_add(least));
+                    accumulate(first, rest);
+                }
+            }
+            Encoding::Bits => {
+                let (shared, varying) = (self.fixed()?, self.fixed()?);
+                let width = width_of(u64::MAX.checked_shr(64 - varying.count_ones()).unwrap_or(0));
+                let packed = self.packed_of(out.len(), width)?;
+                let mut runs = Vec::new();
+                runs_of(varying, &mut runs);
+                packed.unpack(out, |number| shared | scatter_bits(number, &runs));
+            }
+            Encoding::Runs if level < LEVELS => {
+                let count = self.count(out.len())?;
+                let mut runs = vec![0; count * 2];
+                let (values, lengths) = runs.split_at_mut(count);
+                self.decode_at(level + 1, values)?;
+                self.decode_at(LEVELS, lengths)?;
+                let mut rest = out;
+                for (value, length) in values.iter().zip(lengths.iter()) {
+                    let length = usize::try_from(*length).unwrap_or(usize::MAX);
+                    let Some((run, after)) = rest.split_at_mut_checked(length) else {
+                        return invalid("the length of a run in a column", length as u64);
+                    };
+                    run.fill(*value);
+                    rest = after;
+                }
+                if !rest.is_empty() {
+                    return invalid("the rows that no run of a column covers", rest.len() as u64);
+                }
+            }
+            Encoding::Dictionary if level < LEVELS => {
+                let count = self.count(out.len())?;
+                let mut values = vec![0; count];
+                self.decode_at(level + 1, &mut values)?;
+                let packed = self.packed(out.len())?;
+                packed.unpack(out, |code| code);
+                for out in out {
+                    match values.get(*out as usize) {
+                        Some(value) => *out = *value,
+                        None => return invalid("a place in a column's dictionary", *out),
+                    }
+                }
+            }
+            Encoding::Runs | Encoding::Dictionary | Encoding::Scaled => {
+                return invalid("the encoding of a block in a column", encoding as u64);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that stand behind the last block of a row group.
+pub const TAIL: [u8; SLACK_BYTES] = [0; SLACK_BYTES];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn round_trip(numbers: &[u64], floats: Option<u8>) -> usize {
+        let mut bytes = Vec::new();
+        encode(numbers, floats, &mut bytes);
+        let length = bytes.len();
+        bytes.extend_from_slice(&TAIL);
+        let mut blocks = Blocks::new(&bytes);
+        let mut decoded = vec![0xDEAD; numbers.len()];
+        blocks.decode(floats, &mut decoded).unwrap();
+        assert_eq!(decoded, numbers);
+        assert_eq!(blocks.rest.len(), SLACK_BYTES);
+        length
+    }
+
+    #[test]
+    fn each_shape_takes_few_bytes() {
+        let rows = 1024u64;
+        let shapes: [(&str, Vec<u64>, usize); 8] = [
+            ("a constant", vec![77; 1024], 4),
+            (
+                "small numbers",
+                (0..rows).map(|i| 1_000_000 + i * 7 % 16).collect(),
+                520,
+            ),
+            (
+                "times",
+                (0..rows).map(|i| (1 << 60) + i * 1000 + i % 8).collect(),
+                530,
+            ),
+            (
+                "times of batches",
+                (0..rows).map(|i| (1 << 60) + i / 64 * 65_536).collect(),
+                40,
+            ),
+            (
+                "few different numbers",
+                (0..rows)
+                    .map(|i| [1 << 40, 99, 1 << 61, 5][(i * i % 7 % 4) as usize])
+                    .collect(),
+                320,
+            ),
+            (
+                "multiples of a power of two with a set bit",
+                (0..rows)
+                    .map(|i| 1 << 62 | (i * 37 % 256) << 20 | 1)
+                    .collect(),
+                1060,
+            ),
+            (
+                "prices",
+                (0..rows)
+                    .map(|i| ((i * 31 % 1000) as f64 / 100.0).to_bits())
+                    .collect(),
+                1300,
+            ),
+            (
+                "negative numbers",
+                (0..rows).map(|i| (-3i64 - (i % 4) as i64) as u64).collect(),
+                270,
+            ),
+        ];
+        for (what, numbers, most) in shapes {
+            let floats = (what == "prices").then_some(8);
+            let length = round_trip(&numbers, floats);
+            assert!(length <= most, "{what}: {length} bytes, {most} at most");
+        }
+    }
+
+    fn shapes() -> impl Strategy<Value = Vec<u64>> {
+        let number = prop_oneof![
+            any::<u64>(),
+            0..10u64,
+            Just(u64::MAX),
+            Just(1 << 63),
+            any::<u32>().prop_map(u64::from),
+            any::<i16>().prop_map(|number| i64::from(number) as u64),
+            (0..1000u32).prop_map(|number| (f64::from(number) / 10.0).to_bits()),
+        ];
+        let some = prop::collection::vec((number, 1..20usize), 1..60);
+        (some, any::<bool>()).prop_map(|(runs, sums)| {
+            let mut numbers: Vec<u64> = runs
+                .into_iter()
+                .flat_map(|(number, length)| std::iter::repeat_n(number, length))
+                .collect();
+            if sums {
+                accumulate(7, &mut numbers);
+            }
+            numbers
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_of_any_shape_are_read_back(numbers in shapes()) {
+            round_trip(&numbers, None);
+            round_trip(&numbers, Some(8));
+            let narrow: Vec<u64> = numbers.iter().map(|number| u64::from(*number as u32)).collect();
+            round_trip(&narrow, Some(4));
+        }
+
+        #[test]
+        fn any_bytes_are_numbers_or_an_error(bytes in prop::collection::vec(prop_oneof![0..9u8, any::<u8>()], 0..200), rows in 0..50usize) {
+            let _ = Blocks::new(&bytes).decode(Some(8), &mut vec![0; rows]);
+            let _ = Blocks::new(&bytes).decode(None, &mut vec![0; rows]);
+        }
+
+        #[test]
+        fn changed_bytes_are_numbers_or_an_error(numbers in shapes(), place in any::<prop::sample::Index>(), byte in any::<u8>()) {
+            let mut bytes = Vec::new();
+            encode(&numbers, Some(8), &mut bytes);
+            *place.get_mut(&mut bytes[..]) = byte;
+            bytes.extend_from_slice(&TAIL);
+            let _ = Blocks::new(&bytes).decode(Some(8), &mut vec![0; numbers.len()]);
+        }
+    }
+}

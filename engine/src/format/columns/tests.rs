@@ -1,0 +1,228 @@
+//! Units against the chunks that they were made of.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::format::{CHUNK_BYTES_MIN, CHUNK_TRAILER_BYTES, ChunkBuilder, seal_trailer};
+use crate::types::{Address, SourceId, Timestamp};
+
+const CHUNK: u32 = CHUNK_BYTES_MIN;
+const UUID: [u8; 16] = [7; 16];
+const FIRST: Address = Address(1 << 30);
+
+/// Records: source, how long after the one before, payload.
+type Record = (u16, i64, Vec<u8>);
+
+/// Sealed chunks of these records.
+fn chunks_of(records: &[Record]) -> Vec<u8> {
+    let mut chunks = Vec::new();
+    let mut chunk = ChunkBuilder::new(CHUNK);
+    let mut now = 1_700_000_000_000_000_000;
+    let mut seal = |chunk: &mut ChunkBuilder| {
+        let address = FIRST + chunks.len() as u64;
+        let mut bytes = chunk.seal().0.to_vec();
+        let trailer = seal_trailer(&UUID, address, &bytes);
+        let end = bytes.len() - CHUNK_TRAILER_BYTES;
+        bytes[end..].copy_from_slice(&trailer);
+        chunks.extend_from_slice(&bytes);
+        chunk.clear();
+    };
+    for (source, step, payload) in records {
+        now += step;
+        let (source, now) = (SourceId(*source), Timestamp(now));
+        if chunk.push(source, now, payload) == crate::format::PushOutcome::NoRoom {
+            seal(&mut chunk);
+            chunk.push(source, now, payload);
+        }
+    }
+    if !chunk.is_empty() {
+        seal(&mut chunk);
+    }
+    chunks
+}
+
+/// Source 1: two numbers, a float; source 2: a number and a text; source 3: any bytes.
+fn template(source: SourceId) -> Template {
+    let piece = |bytes, kind| Piece { bytes, kind };
+    let pieces = match source.0 {
+        1 => vec![
+            piece(1, PieceKind::Number),
+            piece(4, PieceKind::Signed),
+            piece(8, PieceKind::Float),
+        ],
+        2 => vec![piece(8, PieceKind::Number), piece(2, PieceKind::Length)],
+        _ => Vec::new(),
+    };
+    Template {
+        source,
+        pieces,
+        has_rest: source.0 == 3,
+    }
+}
+
+fn payload(source: u16, number: u64, text: &[u8]) -> Vec<u8> {
+    let mut payload = Vec::new();
+    match source {
+        1 => {
+            payload.push(number as u8 % 3);
+            payload.extend_from_slice(&(number as i32 % 1000 - 500).to_le_bytes());
+            payload.extend_from_slice(&((number % 10_000) as f64 / 100.0).to_le_bytes());
+        }
+        2 => {
+            payload.extend_from_slice(&number.to_le_bytes());
+            payload.extend_from_slice(&(text.len() as u16).to_le_bytes());
+            payload.extend_from_slice(text);
+        }
+        _ => payload.extend_from_slice(text),
+    }
+    payload
+}
+
+fn encode(chunks: &[u8], template_of: impl Fn(SourceId) -> Template) -> Vec<u8> {
+    let mut unit = vec![9];
+    UnitEncoder::new(UUID, CHUNK).encode(FIRST, chunks, |source, _| template_of(source), &mut unit);
+    unit.split_off(1)
+}
+
+fn decode(unit: &[u8]) -> Result<(Vec<u8>, bool), crate::format::FormatError> {
+    let mut unit = Unit::of(&UUID, FIRST, CHUNK, unit.to_vec())?;
+    let mut chunks = vec![0xEE; unit.chunks() * CHUNK as usize];
+    // Backwards, so that no chunk relies on the one before.
+    for (nth, chunk) in chunks.chunks_exact_mut(CHUNK as usize).enumerate().rev() {
+        unit.chunk(nth, chunk)?;
+    }
+    Ok((chunks, unit.is_rows()))
+}
+
+fn records() -> impl Strategy<Value = Vec<Record>> {
+    let step = prop_oneof![8 => Just(0i64), 8 => 0..2000i64, 1 => Just(5_000_000_000i64)];
+    let text = prop_oneof![
+        Just(b"GET /index.html".to_vec()),
+        prop::collection::vec(any::<u8>(), 0..60)
+    ];
+    let record = (1..4u16, step, 0..3000u64, text, 1..30usize);
+    prop::collection::vec(record, 1..40).prop_map(|runs| {
+        let mut records = Vec::new();
+        for (source, step, number, text, times) in runs {
+            for nth in 0..times as u64 {
+                records.push((source, step, payload(source, number + nth * 7, &text)));
+            }
+        }
+        records
+    })
+}
+
+/// The chunks of a unit at most.
+fn some(mut chunks: Vec<u8>) -> Vec<u8> {
+    chunks.truncate(UNIT_CHUNKS as usize * CHUNK as usize);
+    chunks
+}
+
+proptest! {
+    #[test]
+    fn every_byte_of_every_chunk_comes_back(records in records()) {
+        let chunks = some(chunks_of(&records));
+        let (decoded, _) = decode(&encode(&chunks, template)).unwrap();
+        prop_assert_eq!(decoded, chunks);
+    }
+
+    #[test]
+    fn payloads_that_are_not_what_their_template_says_come_back_too(records in records(), swap in 1..4u16) {
+        let chunks = some(chunks_of(&records));
+        let wrong = |source: SourceId| Template { source, ..template(SourceId(swap)) };
+        let (decoded, _) = decode(&encode(&chunks, wrong)).unwrap();
+        prop_assert_eq!(decoded, chunks);
+    }
+
+    #[test]
+    fn a_changed_byte_is_an_error_or_in_a_chunk_that_does_not_verify(records in records(), place in any::<prop::sample::Index>(), flip in 1..=255u8) {
+        let chunks = some(chunks_of(&records));
+        let mut unit = encode(&chunks, template);
+        *place.get_mut(&mut unit[..]) ^= flip;
+        if let Ok((decoded, is_rows)) = decode(&unit) {
+            // Padding, and rows, whose chunks have checksums of their own.
+            prop_assert!(is_rows || decoded == chunks);
+        }
+    }
+}
+
+#[test]
+fn records_of_one_kind_take_a_fraction_of_their_rows() {
+    let records: Vec<Record> = (0..2000)
+        .map(|nth| {
+            (
+                1 + nth % 2,
+                130,
+                payload(1 + nth % 2, 1000 + u64::from(nth), b"same text"),
+            )
+        })
+        .collect();
+    let chunks = some(chunks_of(&records));
+    let unit = encode(&chunks, template);
+    let (decoded, is_rows) = decode(&unit).unwrap();
+    assert_eq!(decoded, chunks);
+    assert!(!is_rows);
+    assert!(
+        unit.len() * 5 < chunks.len(),
+        "{} of {}",
+        unit.len(),
+        chunks.len()
+    );
+}
+
+#[test]
+fn chunks_that_do_not_verify_stay_as_they_are() {
+    let records: Vec<Record> = (0..1000).map(|nth| (1, 5, payload(1, nth, b""))).collect();
+    let mut chunks = some(chunks_of(&records));
+    chunks[5000] ^= 1;
+    let (decoded, is_rows) = decode(&encode(&chunks, template)).unwrap();
+    assert_eq!(decoded, chunks);
+    assert!(is_rows);
+}
+
+/// Heads that verify and lie: their checksum is made anew after each change.
+#[test]
+fn a_head_that_claims_too_much_is_an_error_within_bounded_memory() {
+    let records: Vec<Record> = (0..3000)
+        .map(|nth| {
+            (
+                1 + nth % 3,
+                130,
+                payload(1 + nth % 3, u64::from(nth), b"text"),
+            )
+        })
+        .collect();
+    let unit = encode(&some(chunks_of(&records)), template);
+    let header = super::head::UnitHeader::decode(&unit, CHUNK).unwrap();
+    for place in UNIT_HEADER_BYTES..header.head_bytes {
+        for byte in [0, 1, 0x7F, 0x80, 0xFF] {
+            let mut forged = unit.clone();
+            forged[place] = byte;
+            let (head, body) = forged.split_at_mut(header.head_bytes);
+            super::head::seal_head(&UUID, FIRST, head, body.len());
+            if let Ok(mut unit) = Unit::of(&UUID, FIRST, CHUNK, forged) {
+                for nth in 0..unit.chunks() {
+                    let _ = unit.chunk(nth, &mut vec![0; CHUNK as usize]);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_directory_of_a_segment_is_read_back_and_a_changed_one_is_refused() {
+    let directory = SegmentDirectory::new(vec![0, 1000, 1800]);
+    let mut bytes = Vec::new();
+    directory.encode(&UUID, FIRST, &mut bytes);
+    assert_eq!(bytes.len(), SegmentDirectory::bytes_of(2));
+    let file_bytes = 1800 + bytes.len() as u64;
+    let decoded = SegmentDirectory::decode(&UUID, FIRST, 2, &bytes, file_bytes).unwrap();
+    assert_eq!(decoded, directory);
+    assert_eq!((decoded.units(), decoded.unit(1)), (2, 1000..1800));
+    SegmentDirectory::decode(&UUID, FIRST, 2, &bytes, file_bytes - 1).unwrap_err();
+    for place in 0..bytes.len() {
+        let mut changed = bytes.clone();
+        changed[place] ^= 0x40;
+        SegmentDirectory::decode(&UUID, FIRST, 2, &changed, file_bytes).unwrap_err();
+    }
+}

@@ -1,0 +1,199 @@
+//! Rewrites whole segments of the record log as columns, one by one, while a writer and readers go on.
+//!
+//! Only segments that are durable to their end are taken, so nobody writes to them. The columns are written under another name, read back and compared with
+//! the rows before they take their place; a reader that has the rows open goes on with them. Killed at any point, rows or columns are there.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::files::meta::DirMeta;
+use super::files::segment::{Draft, SegmentDir, SegmentForm, SegmentName};
+use super::files::storage::{OpenMode, Storage, StorageFile, read_at, write_at};
+use super::read::survey::segment_dirs;
+use crate::error::Result;
+use crate::format::{SegmentDirectory, Template, UNIT_CHUNKS, UnitEncoder};
+use crate::proven::{at, at_mut};
+use crate::types::{Address, SourceId};
+
+/// What became of a segment.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Compacted {
+    /// It is columns now.
+    Columns { rows_bytes: u64, column_bytes: u64 },
+    /// It stays rows: columns would save too little, or did not give back what they were made of.
+    StaysRows,
+    /// It was no longer wanted.
+    Stopped,
+}
+
+/// What the segments of the record log take.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct ColumnSegments {
+    /// In columns.
+    pub segments: u64,
+    /// Of those, the bytes of the log that they hold, and the bytes of their files.
+    pub log_bytes: u64,
+    pub file_bytes: u64,
+}
+
+/// Columns take less than this share of a segment, or it stays rows.
+const SHARE_MOST: (u64, u64) = (3, 4);
+
+pub struct Compaction {
+    segments: SegmentDir,
+    meta: DirMeta,
+    encoder: UnitEncoder,
+    rows: Vec<u8>,
+    unit: Vec<u8>,
+    /// Segments below it, and those that stay rows, are not looked at again.
+    next: Address,
+}
+
+impl Compaction {
+    /// Of a directory whose one writer this process is, or that has none.
+    pub fn of(storage: &Arc<dyn Storage>, dir: &Path, meta: DirMeta) -> Compaction {
+        let segments = segment_dirs(storage, dir, &meta).records;
+        Compaction {
+            segments,
+            encoder: UnitEncoder::new(meta.uuid, meta.chunk_bytes),
+            meta,
+            rows: Vec::new(),
+            unit: Vec::new(),
+            next: Address::ZERO,
+        }
+    }
+
+    /// The segments of rows that lie wholly between two addresses and were not looked at yet, ascending.
+    pub fn candidates(&self, begin: Address, durable: Address) -> Result<Vec<Address>> {
+        let segment_bytes = self.segments.segment_bytes();
+        let from = begin.align_up(segment_bytes).max(self.next);
+        let list = self.segments.list()?;
+        Ok(list
+            .range(from..)
+            .filter(|(_, generation)| generation.form == SegmentForm::Rows)
+            .map(|(first, _)| *first)
+            .take_while(|first| first.0.saturating_add(segment_bytes) <= durable.0)
+            .collect())
+    }
+
+    /// Rewrites the segment at `first`, a candidate. `template_of` says how payloads are taken apart; `is_wanted` is asked before each unit.
+    pub fn compact(
+        &mut self,
+        first: Address,
+        mut template_of: impl FnMut(SourceId, Address) -> Template,
+        is_wanted: impl Fn() -> bool,
+    ) -> Result<Compacted> {
+        let segments = self.segments.clone();
+        let list = segments.list()?;
+        let Some(&generation) = list.get(&first) else {
+            // Retention was faster.
+            self.next = first + segments.segment_bytes();
+            return Ok(Compacted::StaysRows);
+        };
+        let rows = segments.open(SegmentName { first, generation }, OpenMode::Read)?;
+        let draft = segments.draft_of(first, SegmentForm::Columns)?;
+        let Some(column_bytes) = self.write(first, &*rows, &draft, &mut template_of, &is_wanted)?
+        else {
+            return Ok(Compacted::Stopped);
+        };
+        let rows_bytes = segments.segment_bytes();
+        self.next = first + rows_bytes;
+        let saves = column_bytes * SHARE_MOST.1 < rows_bytes * SHARE_MOST.0;
+        if !saves || !self.gives_back(first, &*rows, &draft)? {
+            return Ok(Compacted::StaysRows);
+        }
+        draft.publish()?;
+        Ok(Compacted::Columns {
+            rows_bytes,
+            column_bytes,
+        })
+    }
+
+    /// Writes all units and their directory. Returns the length; `None` where it was stopped.
+    fn write(
+        &mut self,
+        first: Address,
+        rows: &dyn StorageFile,
+        draft: &Draft<'_>,
+        template_of: &mut impl FnMut(SourceId, Address) -> Template,
+        is_wanted: &impl Fn() -> bool,
+    ) -> Result<Option<u64>> {
+        let mut starts = vec![0];
+        let mut end = 0;
+        let segment_bytes = self.segments.segment_bytes();
+        let unit_bytes = UNIT_CHUNKS * u64::from(self.meta.chunk_bytes);
+        for offset in (0..segment_bytes).step_by(unit_bytes as usize) {
+            if !is_wanted() {
+                return Ok(None);
+            }
+            let length = unit_bytes.min(segment_bytes - offset) as usize;
+            self.rows.resize(length, 0);
+            let read = read_at(rows, &mut self.rows, offset)?;
+            // A file that is cut short holds damaged chunks from there on.
+            at_mut(&mut self.rows, read..).fill(0);
+            self.unit.clear();
+            self.encoder.encode(
+                first + offset,
+                &self.rows,
+                &mut *template_of,
+                &mut self.unit,
+            );
+            write_at(draft.file(), &self.unit, end)?;
+            end += self.unit.len() as u64;
+            starts.push(end);
+        }
+        let mut directory = Vec::new();
+        SegmentDirectory::new(starts).encode(&self.meta.uuid, first, &mut directory);
+        write_at(draft.file(), &directory, end)?;
+        Ok(Some(end + directory.len() as u64))
+    }
+
+    /// Whether the columns, as they are read, are the rows.
+    fn gives_back(
+        &mut self,
+        first: Address,
+        rows: &dyn StorageFile,
+        draft: &Draft<'_>,
+    ) -> Result<bool> {
+        let columns = self.segments.rows_of(first, draft.shared_file())?;
+        let chunk_bytes = self.meta.chunk_bytes as usize;
+        self.rows.resize(chunk_bytes, 0);
+        self.unit.resize(chunk_bytes, 0);
+        let segment_bytes = self.segments.segment_bytes();
+        for offset in (0..segment_bytes).step_by(chunk_bytes) {
+            let read = read_at(rows, at_mut(&mut self.rows, ..chunk_bytes), offset)?;
+            let given = read_at(&*columns, at_mut(&mut self.unit, ..chunk_bytes), offset)?;
+            if read < chunk_bytes
+                || given < chunk_bytes
+                || at(&self.rows, ..read) != at(&self.unit, ..given)
+            {
+                tracing::warn!(
+                    "{}: the chunk at {} does not come back from columns; the segment stays as it is",
+                    rows.path().display(),
+                    first + offset
+                );
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// What is in columns now.
+    pub fn column_segments(&self) -> Result<ColumnSegments> {
+        column_segments(&self.segments)
+    }
+}
+
+/// What of a log is in columns.
+pub fn column_segments(segments: &SegmentDir) -> Result<ColumnSegments> {
+    let mut found = ColumnSegments::default();
+    for (&first, &generation) in &segments.list()? {
+        if generation.form == SegmentForm::Columns {
+            let file = segments.open(SegmentName { first, generation }, OpenMode::Write)?;
+            found.segments += 1;
+            found.log_bytes += segments.segment_bytes();
+            found.file_bytes += file.bytes()?;
+        }
+    }
+    Ok(found)
+}

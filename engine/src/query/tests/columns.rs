@@ -1,0 +1,165 @@
+//! Segments in columns: every byte that a reader reads is the one that it read of rows, and files that are damaged are named.
+
+use std::fs;
+use std::path::PathBuf;
+
+use super::world::{Op, Spread, World};
+use crate::check::check;
+use crate::compact::Compactor;
+use crate::log::LogReader;
+use crate::log::storage::OsStorage;
+use crate::types::{Address, LogKind};
+
+/// Some segments of 1 MiB, of all sources.
+fn world() -> World {
+    let op = |nth: u64| Op::Batch {
+        source: nth as usize % 3,
+        records: 600,
+        spread: [Spread::Few, Spread::Skewed, Spread::Any][nth as usize / 3 % 3],
+        seed: nth,
+    };
+    World::of(&(0..150).map(op).collect::<Vec<_>>())
+}
+
+/// All published bytes of the record log, apart from seals, which chunks in staging do not have.
+fn record_bytes(world: &World) -> Vec<u8> {
+    let reader = LogReader::open(&world.dir.path().join("loom")).unwrap();
+    let tail = reader.tails().unwrap().tail[LogKind::Records];
+    let mut bytes = vec![0; tail.0 as usize];
+    reader
+        .read(LogKind::Records, Address::ZERO, &mut bytes)
+        .unwrap();
+    for chunk in bytes.chunks_exact_mut(4096) {
+        chunk[4088..].fill(0);
+    }
+    bytes
+}
+
+fn files(world: &World) -> Vec<PathBuf> {
+    let entries = fs::read_dir(world.dir.path().join("loom/records")).unwrap();
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+fn is_columns(path: &PathBuf) -> bool {
+    path.extension()
+        .is_some_and(|extension| extension == "columns")
+}
+
+#[test]
+fn columns_give_back_every_byte_in_a_fraction_of_the_space() {
+    let mut world = world();
+    let before = record_bytes(&world);
+    let open = LogReader::open(&world.dir.path().join("loom")).unwrap();
+    let mut first = [0; 4096];
+    open.read(LogKind::Records, Address(8192), &mut first)
+        .unwrap();
+    let segments = world.compact();
+    assert!(segments >= 3, "{segments}");
+    let (columns, rows): (Vec<PathBuf>, Vec<PathBuf>) =
+        files(&world).into_iter().partition(is_columns);
+    assert_eq!(columns.len() as u64, segments);
+    assert!(rows.len() <= 2, "{rows:?}");
+    let bytes: u64 = columns
+        .iter()
+        .map(|path| fs::metadata(path).unwrap().len())
+        .sum();
+    assert!(
+        bytes * 2 < segments << 20,
+        "{bytes} bytes of {segments} segments"
+    );
+    assert!(record_bytes(&world) == before);
+    let mut again = [0; 4096];
+    open.read(LogKind::Records, Address(8192), &mut again)
+        .unwrap();
+    assert_eq!(first, again);
+    let report = check(&world.dir.path().join("loom")).unwrap();
+    assert!(report.is_sound(), "{:?}", report.damage);
+    // A writer begins and goes on, and more becomes columns.
+    world.apply(&Op::Reopen);
+    world.apply(&Op::Fill(600));
+    assert!(world.compact() > segments);
+    assert!(record_bytes(&world).starts_with(&before));
+    world.close();
+    assert!(check(&world.dir.path().join("loom")).unwrap().is_sound());
+}
+
+#[test]
+fn a_compaction_that_is_stopped_leaves_rows_and_no_draft() {
+    let mut world = world();
+    world.writer().sync_durable().unwrap();
+    let before = files(&world);
+    let mut compactor =
+        Compactor::open(&world.dir.path().join("loom"), OsStorage::default()).unwrap();
+    let asked = std::cell::Cell::new(0);
+    let stops = || {
+        asked.set(asked.get() + 1);
+        asked.get() < 5
+    };
+    compactor.step(stops).unwrap();
+    assert_eq!(files(&world), before);
+}
+
+#[test]
+fn retention_removes_columns_as_it_does_rows() {
+    let mut world = world();
+    let segments = world.compact();
+    let begin = Address(2 << 20);
+    let limits = crate::ingest::Limits {
+        bytes_max: Some(0),
+        kept_from: Some(begin),
+        ..Default::default()
+    };
+    world.writer().evict(&limits).unwrap();
+    world.writer().sync_durable().unwrap();
+    let left = files(&world).iter().filter(|path| is_columns(path)).count() as u64;
+    assert_eq!(left, segments - 2);
+    let reader = LogReader::open(&world.dir.path().join("loom")).unwrap();
+    assert_eq!(reader.tails().unwrap().begin[LogKind::Records], begin);
+    assert!(check(&world.dir.path().join("loom")).unwrap().is_sound());
+}
+
+/// A changed byte of a column segment is damage at its chunks, which is named, or changes nothing: the directory is found again.
+#[test]
+fn damage_is_named_and_confined_to_its_unit() {
+    let mut world = world();
+    world.compact();
+    let before = record_bytes(&world);
+    world.close();
+    let path = files(&world).into_iter().find(is_columns).unwrap();
+    let sound = fs::read(&path).unwrap();
+    let unit_bytes = 16 * 4096;
+    for place in (0..sound.len()).step_by(sound.len() / 61) {
+        let mut changed = sound.clone();
+        changed[place] ^= 0x10;
+        fs::write(&path, &changed).unwrap();
+        let reader = LogReader::open(&world.dir.path().join("loom")).unwrap();
+        let mut damaged = Vec::new();
+        for address in (0..1 << 20).step_by(4096) {
+            let mut chunk = [0; 4096];
+            match reader.read(LogKind::Records, Address(address), &mut chunk) {
+                Ok(_) => assert!(
+                    chunk[..4088] == before[address as usize..][..4088],
+                    "byte {place}, chunk {address}"
+                ),
+                Err(error) => {
+                    assert!(
+                        error.is_damage() && error.to_string().contains(".columns"),
+                        "{error}"
+                    );
+                    damaged.push(address / unit_bytes);
+                }
+            }
+        }
+        damaged.dedup();
+        assert!(damaged.len() <= 1, "byte {place}: units {damaged:?}");
+        let report = check(&world.dir.path().join("loom")).unwrap();
+        assert_eq!(
+            report.is_sound(),
+            damaged.is_empty(),
+            "byte {place}: {:?}",
+            report.damage
+        );
+    }
+}
