@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::format::{Piece, PieceKind, Template};
+use crate::format::Template;
 use crate::log::storage::OsStorage;
 pub use crate::log::{ColumnSegments, Compacted};
 use crate::log::{Compaction, LogReader};
-use crate::schema::{Catalog, FieldType, Layout, Place, decode_whole_catalog};
+use crate::schema::{Catalog, Pieces, decode_whole_catalog};
 use crate::types::{Address, SourceId};
 
 pub struct Compactor {
@@ -78,53 +78,12 @@ impl Compactor {
 
 /// How a source's payloads are taken apart in the chunk at an address. Those of a source that nobody knows are any bytes.
 fn template_of(catalog: &Catalog, source: SourceId, chunk: Address) -> Template {
-    let layout = catalog.source(source).map(|source| source.layout_at(chunk));
-    let pieces = layout.map(|layout| pieces_of(layout)).unwrap_or_default();
-    Template {
-        source,
-        has_rest: layout.is_none_or(|layout| layout.is_raw()),
-        pieces,
-    }
-}
-
-fn pieces_of(layout: &Layout) -> Vec<Piece> {
-    let piece = |bytes: usize, kind| Piece {
-        bytes: bytes as u8,
-        kind,
-    };
-    let mut pieces = Vec::new();
-    let numbers = |pieces: &mut Vec<Piece>, bytes: usize| {
-        pieces.extend(std::iter::repeat_n(piece(8, PieceKind::Number), bytes / 8));
-        if bytes % 8 > 0 {
-            pieces.push(piece(bytes % 8, PieceKind::Number));
-        }
-    };
-    if layout.has_own_time() {
-        pieces.push(piece(8, PieceKind::Signed));
-    }
-    numbers(&mut pieces, layout.null_bytes());
-    let mut lengths = 0;
-    for slot in layout.slots() {
-        match (slot.place, slot.ty.fixed_bytes()) {
-            (Place::Fixed { .. }, Some(bytes)) => match kind_of(slot.ty) {
-                PieceKind::Number => numbers(&mut pieces, bytes),
-                kind => pieces.push(piece(bytes, kind)),
-            },
-            _ => lengths += 1,
-        }
-    }
-    pieces.extend(std::iter::repeat_n(piece(2, PieceKind::Length), lengths));
-    pieces
-}
-
-fn kind_of(ty: FieldType) -> PieceKind {
-    match ty {
-        FieldType::I8
-        | FieldType::I16
-        | FieldType::I32
-        | FieldType::I64
-        | FieldType::TimestampNs => PieceKind::Signed,
-        FieldType::F32 | FieldType::F64 => PieceKind::Float,
-        _ => PieceKind::Number,
+    match catalog.source(source) {
+        Some(known) => Pieces::of(source, known.layout_at(chunk)).into_template(),
+        None => Template {
+            source,
+            pieces: Vec::new(),
+            has_rest: true,
+        },
     }
 }

@@ -59,6 +59,24 @@ impl Fill {
         !matches!(self, Fill::Source | Fill::Dir(_) | Fill::Unknown)
     }
 
+    /// The fields that some columns show; `None`: whole payloads.
+    pub fn fields(fills: &[Fill]) -> Option<Vec<usize>> {
+        let mut fields = Vec::new();
+        for fill in fills {
+            match fill {
+                Fill::Payload => return None,
+                Fill::Field { field, .. } => fields.push(*field),
+                Fill::Source
+                | Fill::Ts
+                | Fill::TsNs
+                | Fill::Addr
+                | Fill::Dir(_)
+                | Fill::Unknown => {}
+            }
+        }
+        Some(fields)
+    }
+
     /// Whether it is the same in all rows of a directory and not in all of a call.
     pub fn differs_by_directory(&self) -> bool {
         matches!(self, Fill::Dir(_))

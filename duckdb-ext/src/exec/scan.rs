@@ -243,7 +243,13 @@ impl ScanWorker {
         self.batch = part.chunks_before + chunk.0;
         let reader = match self.reader.take() {
             Some((of, reader)) if of == self.claim.part => reader,
-            _ => part.scan.reader(),
+            _ => {
+                let mut reader = part.scan.reader();
+                if let Some(fields) = Fill::fields(&part.fills) {
+                    reader.read_only(fields);
+                }
+                reader
+            }
         };
         // All rows that it still shows are written.
         self.next_row = reader.rows().rows.len();

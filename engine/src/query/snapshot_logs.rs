@@ -11,9 +11,10 @@ use super::forest::node_cache::NodeCache;
 use super::scan::verified_chunks::VerifiedChunks;
 use super::scan_counters::ScanCounters;
 use crate::error::{Error, Result};
-use crate::format::{FormatError, TIME_ENTRY_BYTES, complete_chunks};
+use crate::format::{FormatError, TIME_ENTRY_BYTES, UnitRow, Wanted, complete_chunks};
 use crate::log::{LogReader, Origin, Tails};
 use crate::nodes::NodeLogs;
+use crate::schema::Pieces;
 use crate::types::{Address, ChunkNo, LogKind};
 
 #[derive(Clone)]
@@ -119,6 +120,25 @@ impl SnapshotLogs {
         let origin = self.reader.read(log, address, bytes)?;
         self.counters.bytes_read(bytes.len());
         Ok(origin)
+    }
+
+    /// Rows of a source straight from columns; false where the chunk is to be read whole. What cannot be read that way is, and reports why.
+    pub fn column_rows(
+        &self,
+        chunk: Address,
+        pieces: &Pieces,
+        wanted: &Wanted,
+        bytes: &mut [u8],
+        rows: &mut Vec<UnitRow>,
+    ) -> bool {
+        let found = self
+            .reader
+            .column_rows(chunk, pieces.template(), wanted, bytes, rows);
+        let is_found = matches!(found, Ok(true));
+        if is_found {
+            self.counters.bytes_read(bytes.len());
+        }
+        is_found
     }
 
     /// Whether what stands at an address of the record log was staged when last looked at, and needs no checksum.

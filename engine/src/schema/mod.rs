@@ -18,6 +18,7 @@ mod loss;
 mod names;
 mod number;
 mod payloads;
+mod pieces;
 mod ranges;
 mod source;
 mod widen;
@@ -43,6 +44,7 @@ pub use names::{
 };
 pub use number::Number;
 pub use payloads::Payloads;
+pub use pieces::Pieces;
 pub use ranges::{Discrete, RangeSet};
 pub use source::{Overload, SourceDef, parse_sources, validate_sources};
 pub use widen::Widening;

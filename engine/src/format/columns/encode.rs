@@ -33,6 +33,7 @@ pub struct UnitEncoder {
     chunk_bytes: u32,
     streams: Vec<StreamRows>,
     order: Vec<u64>,
+    has_anchors: Vec<bool>,
     rebuilt: Vec<u8>,
     compressor: zstd::bulk::Compressor<'static>,
 }
@@ -56,6 +57,7 @@ impl UnitEncoder {
             chunk_bytes,
             streams: Vec::new(),
             order: Vec::new(),
+            has_anchors: Vec::new(),
             rebuilt: Vec::new(),
             compressor: zstd::bulk::Compressor::new(ZSTD_LEVEL).expect("level 1 exists"),
         }
@@ -114,6 +116,7 @@ impl UnitEncoder {
     ) -> Option<Vec<u32>> {
         self.streams.clear();
         self.order.clear();
+        self.has_anchors.clear();
         let chunk_bytes = self.chunk_bytes as usize;
         let count = chunks.len() / chunk_bytes;
         let mut checksums = Vec::with_capacity(count);
@@ -123,9 +126,10 @@ impl UnitEncoder {
             verify_chunk(&self.uuid, address, chunk).ok()?;
             checksums.push(u64_at(chunk, chunk_bytes - CHUNK_TRAILER_BYTES) as u32);
             let mut seen: HashMap<SourceId, usize> = HashMap::new();
-            let mut fits = true;
+            let (mut fits, mut has_anchors, mut anchor) = (true, false, None);
             let (streams, order) = (&mut self.streams, &mut self.order);
             walk_runs(chunk, |run| {
+                has_anchors |= *anchor.get_or_insert(run.anchor) != run.anchor;
                 let stream = *seen.entry(run.source).or_insert_with(|| {
                     let template = template_of(run.source, address);
                     let stream = stream_of(streams, latest.get(&run.source), template, count);
@@ -139,6 +143,7 @@ impl UnitEncoder {
             if !fits {
                 return None;
             }
+            self.has_anchors.push(has_anchors);
         }
         Some(checksums)
     }
@@ -185,6 +190,7 @@ impl UnitEncoder {
         });
         let tables = Tables {
             checksums,
+            has_anchors: &self.has_anchors,
             orders,
             streams: streams.collect(),
         };

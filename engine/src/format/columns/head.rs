@@ -131,6 +131,8 @@ impl UnitHeader {
 pub struct Head {
     /// The stored checksum of each chunk.
     pub checksums: Vec<u32>,
+    /// Whether later anchors than a chunk's own stand in it.
+    pub has_anchors: Vec<bool>,
     /// The order of the streams' records, for each chunk.
     pub orders: Vec<Section>,
     pub streams: Vec<Stream>,
@@ -146,6 +148,7 @@ pub struct Part {
 #[derive(Default)]
 pub struct Tables<'a> {
     pub checksums: &'a [u32],
+    pub has_anchors: &'a [bool],
     pub orders: Vec<Part>,
     pub streams: Vec<StreamTable<'a>>,
 }
@@ -174,6 +177,7 @@ pub fn encode_head(
     for checksum in tables.checksums {
         head.extend_from_slice(&checksum.to_le_bytes());
     }
+    head.extend(tables.has_anchors.iter().map(|has| u8::from(*has)));
     tables
         .orders
         .iter()
@@ -254,6 +258,8 @@ impl Head {
             .clone()
             .map(|_| Ok(u32_at(tables.bytes(4)?, 0)))
             .collect();
+        let has_anchors = tables.bytes(header.chunks)?.iter().map(|has| *has != 0);
+        let has_anchors = has_anchors.collect();
         let orders: Result<Vec<Section>, FormatError> =
             chunks.map(|_| places.section(&mut tables)).collect();
         let mut streams = Vec::new();
@@ -264,6 +270,7 @@ impl Head {
         }
         Ok(Head {
             checksums: checksums?,
+            has_anchors,
             orders: orders?,
             streams,
         })

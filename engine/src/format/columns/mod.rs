@@ -4,18 +4,22 @@
 //! and encoding needs only to be told which pieces a payload consists of.
 
 mod bits;
+mod chunk_rows;
 mod encode;
 mod floats;
 mod head;
 mod numbers;
+mod rows;
 mod segment;
 mod template;
 #[cfg(test)]
 mod tests;
 mod unit;
 
+pub use chunk_rows::UnitRow;
 pub use encode::UnitEncoder;
 pub use head::UNIT_HEADER_BYTES;
+pub use rows::Wanted;
 pub use segment::{SEGMENT_FOOTER_BYTES, SegmentDirectory};
 pub use template::{Piece, PieceKind, Template};
 pub use unit::Unit;

@@ -104,6 +104,11 @@ impl Look {
     }
 }
 
+/// The width of the bits that a mask names.
+fn bits_width(mask: u64) -> u8 {
+    width_of(u64::MAX.checked_shr(64 - mask.count_ones()).unwrap_or(0))
+}
+
 /// Appends the block of a column, in the shortest form. `floats`: the numbers are bits of an f64 (8 bytes) or an f32 (4).
 pub fn encode(numbers: &[u64], floats: Option<u8>, out: &mut Vec<u8>) {
     if let Some((exponent, whole)) = floats.and_then(|bytes| scaled(numbers, bytes)) {
@@ -131,8 +136,7 @@ fn encode_at(numbers: &[u64], level: u8, out: &mut Vec<u8>) {
         return;
     }
     let (width, step_width) = (look.width(), look.step_width());
-    let varying = look.varying.count_ones() as u8;
-    let bits_width = width_of(u64::MAX >> (64 - varying));
+    let bits_width = bits_width(look.varying);
     let mut best = (packed_bytes(count, width) + 4, Encoding::Packed);
     let mut offer = |bytes: usize, encoding: Encoding| {
         if bytes < best.0 {
@@ -291,6 +295,51 @@ impl<'a> Blocks<'a> {
         self.decode_at(0, out)
     }
 
+    /// Passes over the next block, of so many numbers.
+    pub fn skip(&mut self, rows: usize) -> Result<(), FormatError> {
+        if self.rest.first() == Some(&(Encoding::Scaled as u8)) {
+            self.bytes(2)?;
+            return self.skip_at(1, rows);
+        }
+        self.skip_at(0, rows)
+    }
+
+    fn skip_at(&mut self, level: u8, rows: usize) -> Result<(), FormatError> {
+        let encoding = Encoding::of(self.byte()?)?;
+        match encoding {
+            Encoding::Constant => {
+                self.number()?;
+            }
+            Encoding::Packed => {
+                self.number()?;
+                self.packed(rows)?;
+            }
+            Encoding::Differences => {
+                self.number()?;
+                self.number()?;
+                self.packed(rows.saturating_sub(1))?;
+            }
+            Encoding::Bits => {
+                let (_, varying) = (self.fixed()?, self.fixed()?);
+                self.packed_of(rows, bits_width(varying))?;
+            }
+            Encoding::Runs if level < LEVELS => {
+                let count = self.count(rows)?;
+                self.skip_at(level + 1, count)?;
+                self.skip_at(LEVELS, count)?;
+            }
+            Encoding::Dictionary if level < LEVELS => {
+                let count = self.count(rows)?;
+                self.skip_at(level + 1, count)?;
+                self.packed(rows)?;
+            }
+            Encoding::Runs | Encoding::Dictionary | Encoding::Scaled => {
+                return invalid("the encoding of a block in a column", encoding as u64);
+            }
+        }
+        Ok(())
+    }
+
     /// The next `count` bytes.
     pub fn bytes(&mut self, count: usize) -> Result<&'a [u8], FormatError> {
         let Some((bytes, rest)) = self.rest.split_at_checked(count) else {
@@ -367,8 +416,7 @@ impl<'a> Blocks<'a> {
             }
             Encoding::Bits => {
                 let (shared, varying) = (self.fixed()?, self.fixed()?);
-                let width = width_of(u64::MAX.checked_shr(64 - varying.count_ones()).unwrap_or(0));
-                let packed = self.packed_of(out.len(), width)?;
+                let packed = self.packed_of(out.len(), bits_width(varying))?;
                 let mut runs = Vec::new();
                 runs_of(varying, &mut runs);
                 packed.unpack(out, |number| shared | scatter_bits(number, &runs));
@@ -431,6 +479,9 @@ mod tests {
         blocks.decode(floats, &mut decoded).unwrap();
         assert_eq!(decoded, numbers);
         assert_eq!(blocks.rest.len(), SLACK_BYTES);
+        let mut passed = Blocks::new(&bytes);
+        passed.skip(numbers.len()).unwrap();
+        assert_eq!(passed.rest, blocks.rest);
         length
     }
 
@@ -524,6 +575,7 @@ mod tests {
         fn any_bytes_are_numbers_or_an_error(bytes in prop::collection::vec(prop_oneof![0..9u8, any::<u8>()], 0..200), rows in 0..50usize) {
             let _ = Blocks::new(&bytes).decode(Some(8), &mut vec![0; rows]);
             let _ = Blocks::new(&bytes).decode(None, &mut vec![0; rows]);
+            let _ = Blocks::new(&bytes).skip(rows);
         }
 
         #[test]

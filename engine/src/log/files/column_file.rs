@@ -9,7 +9,9 @@ use memmap2::MmapRaw;
 
 use super::storage::{FileId, StorageFile, read_at};
 use crate::error::{Error, Result};
-use crate::format::{FormatError, SegmentDirectory, UNIT_CHUNKS, UNIT_HEADER_BYTES, Unit};
+use crate::format::{
+    FormatError, SegmentDirectory, Template, UNIT_CHUNKS, UNIT_HEADER_BYTES, Unit, UnitRow, Wanted,
+};
 use crate::log::sync::{Mutex, locked};
 use crate::proven::{at, at_mut};
 use crate::types::Address;
@@ -89,6 +91,16 @@ impl ColumnFile {
 
     /// Writes a chunk, counted in the segment, to `out`.
     fn read_chunk(&self, latest: &mut Latest, chunk: u64, out: &mut [u8]) -> Result<()> {
+        self.with_unit(latest, chunk, |unit, nth| unit.chunk(nth, out))
+    }
+
+    /// Gives `read` the unit of a chunk, and which of the unit's chunks it is.
+    fn with_unit<T>(
+        &self,
+        latest: &mut Latest,
+        chunk: u64,
+        read: impl FnOnce(&mut Unit, usize) -> Result<T, FormatError>,
+    ) -> Result<T> {
         let (nth, in_unit) = (
             (chunk / UNIT_CHUNKS) as usize,
             (chunk % UNIT_CHUNKS) as usize,
@@ -98,10 +110,25 @@ impl ColumnFile {
             _ => self.read_unit(nth)?,
         };
         let address = self.first + chunk * u64::from(self.chunk_bytes);
-        unit.chunk(in_unit, out)
-            .map_err(|error| self.damaged(address, &error))?;
+        let done = read(&mut unit, in_unit).map_err(|error| self.damaged(address, &error))?;
         latest.unit = Some((nth, unit));
-        Ok(())
+        Ok(done)
+    }
+
+    /// The rows of a source in the chunk at an address, as [`Unit::rows`] gives them.
+    pub fn rows(
+        &self,
+        chunk: Address,
+        template: &Template,
+        wanted: &Wanted,
+        out: &mut [u8],
+        rows: &mut Vec<UnitRow>,
+    ) -> Result<bool> {
+        let chunk = (chunk.0 - self.first.0) / u64::from(self.chunk_bytes);
+        let mut latest = locked(&self.latest);
+        self.with_unit(&mut latest, chunk, |unit, nth| {
+            unit.rows(nth, template, wanted, out, rows)
+        })
     }
 
     fn damaged(&self, address: Address, error: &FormatError) -> Error {
@@ -221,6 +248,10 @@ impl StorageFile for ColumnFile {
 
     fn is_locked(&self) -> Result<bool> {
         self.file.is_locked()
+    }
+
+    fn columns(&self) -> Option<&ColumnFile> {
+        Some(self)
     }
 
     fn map(&self, bytes: usize) -> Result<Arc<MmapRaw>> {

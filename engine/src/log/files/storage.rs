@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use memmap2::MmapRaw;
 
+use super::column_file::ColumnFile;
 use crate::error::{Error, IoContext, Result};
 
 /// How a file is opened. None of them follows a symbolic link, and only regular files open.
@@ -93,6 +94,10 @@ pub trait StorageFile: fmt::Debug + Send + Sync {
     fn try_lock(&self) -> Result<bool>;
     /// Whether another open file holds the lock. Takes nothing.
     fn is_locked(&self) -> Result<bool>;
+    /// The columns that the file holds its rows as; `None` if it is rows.
+    fn columns(&self) -> Option<&ColumnFile> {
+        None
+    }
     /// Maps the first `bytes` bytes, shared and writable, every page present.
     fn map(&self, bytes: usize) -> Result<Arc<MmapRaw>>;
 }

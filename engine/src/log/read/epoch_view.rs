@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::segment_pool::{SegmentKey, forget_view, open_segment};
 use crate::error::{Error, Result};
+use crate::format::{Template, UnitRow, Wanted};
 use crate::log::files::durable::DurableState;
 use crate::log::files::segment::{Generation, SegmentDir, SegmentList, SegmentName};
 use crate::log::files::storage::{OpenMode, StorageFile, is_not_found, read_at};
@@ -108,6 +109,23 @@ impl View {
             rest = later;
         }
         Ok(())
+    }
+
+    /// The rows of a source in the chunk at an address, where its segment is columns; see [`crate::format::Unit::rows`].
+    pub fn column_rows(
+        &self,
+        segments: &SegmentDir,
+        chunk: Address,
+        template: &Template,
+        wanted: &Wanted,
+        out: &mut [u8],
+        rows: &mut Vec<UnitRow>,
+    ) -> Result<bool> {
+        let (file, _) = self.segment(segments, chunk)?;
+        match file.columns() {
+            Some(columns) => columns.rows(chunk, template, wanted, out, rows),
+            None => Ok(false),
+        }
     }
 
     /// Says that bytes of one segment are read soon.

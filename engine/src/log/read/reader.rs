@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::epoch_view::{Stage, View};
 use super::survey::{Ending, Survey, is_empty, keep, list_all, resume_after, segment_dirs};
 use crate::error::{Error, Result};
-use crate::format::{FormatError, LossTable, verify_chunk, verify_part};
+use crate::format::{FormatError, LossTable, Template, UnitRow, Wanted, verify_chunk, verify_part};
 use crate::log::files::catalog_file::{self, CatalogBytes};
 use crate::log::files::durable::{self, DurableState, Slots};
 use crate::log::files::lock::LockWatch;
@@ -260,6 +260,30 @@ impl LogReader {
         } else {
             Origin::Staging
         })
+    }
+
+    /// The rows of a source in a chunk that stands in a column segment; false where it is to be read with `read`. See [`crate::format::Unit::rows`].
+    pub fn column_rows(
+        &self,
+        chunk: Address,
+        template: &Template,
+        wanted: &Wanted,
+        out: &mut [u8],
+        rows: &mut Vec<UnitRow>,
+    ) -> Result<bool> {
+        let view = Arc::clone(&*locked(&self.view));
+        let end = chunk + u64::from(self.meta.chunk_bytes);
+        let in_segments = match &view.stage {
+            Stage::Unknown => false,
+            Stage::Staged(_) => end <= view.head(LogKind::Records),
+            Stage::Ended { .. } => true,
+        };
+        if !in_segments {
+            return Ok(false);
+        }
+        let segments = &self.segments[LogKind::Records];
+        view.column_rows(segments, chunk, template, wanted, out, rows)
+            .map_err(|error| self.explain(LogKind::Records, chunk, error))
     }
 
     /// Whether an address was not known to be evicted from staging when it was last read around there.

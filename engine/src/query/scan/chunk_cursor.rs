@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::{
-    FormatError, RECORD_HEADER_BYTES, RawRecord, RecordHeader, RecordIter, Run, record_bytes,
-    walk_runs,
+    FormatError, RECORD_HEADER_BYTES, RawRecord, RecordHeader, RecordIter, Run, UnitRow, Wanted,
+    record_bytes, walk_runs,
 };
 use crate::log::Origin;
 use crate::proven::{at, at_mut};
 use crate::query::snapshot_logs::SnapshotLogs;
-use crate::schema::{Layout, Source};
+use crate::schema::{Layout, Pieces, Source};
 use crate::types::{Address, ChunkNo, LogKind, TimeRange, Timestamp};
 
 /// One record, as functions of the library's users see it.
@@ -193,6 +193,32 @@ impl ChunkCursor {
             logs.verified().insert(chunk);
         }
         Ok(verified)
+    }
+
+    /// Takes the rows of one source straight from columns, where the chunk stands in them and is visible whole: of the chunk's bytes then only what is
+    /// `wanted` of their payloads is there. False: it must be loaded.
+    pub fn load_columns(
+        &mut self,
+        chunk: ChunkNo,
+        pieces: &Pieces,
+        wanted: &Wanted,
+        rows: &mut Vec<UnitRow>,
+    ) -> bool {
+        self.enter(chunk);
+        let chunk_bytes = self.logs.chunk_bytes() as usize;
+        if self.visible < chunk_bytes || self.held.contains(&chunk.0) {
+            return false;
+        }
+        let bytes = at_mut(&mut self.bytes, ..chunk_bytes);
+        if !self
+            .logs
+            .column_rows(self.base, pieces, wanted, bytes, rows)
+        {
+            return false;
+        }
+        (self.held, self.at) = (0..0, 0);
+        self.logs.counters().chunk_read();
+        true
     }
 
     /// Reads nothing yet: the chunk is looked at, but no byte of it is.

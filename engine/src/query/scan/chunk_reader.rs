@@ -4,16 +4,17 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::chunk_cursor::{ChunkCursor, RecordView, Row};
+use super::chunk_cursor::{ChunkCursor, RecordView, Row, record_ts};
 use super::runs::rows_of_run;
 use super::shared_scan::Scan;
 use crate::error::Result;
+use crate::format::{UnitRow, Wanted, record_bytes};
 use crate::nodes::NodeId;
 use crate::query::forest::cached_nodes::CachedNodes;
 use crate::query::forest::mask::NodeView;
 use crate::query::forest::summary_benefit::SummaryBenefit;
 use crate::query::poll::Poll;
-use crate::schema::Layout;
+use crate::schema::{Layout, Pieces};
 use crate::types::{Address, ChunkNo, TimeRange};
 
 /// Reads the chunks of a scan on one thread.
@@ -25,6 +26,11 @@ pub struct ChunkReader {
     /// From one row's payload to the next, where that is the same for all.
     stride: Option<usize>,
     benefit: SummaryBenefit,
+    /// The fields that are read of rows; `None`: all.
+    fields: Option<Vec<usize>>,
+    /// What of payloads they need, by the layout that was met last.
+    columns: Option<(Arc<Layout>, Pieces, Wanted)>,
+    found: Vec<UnitRow>,
     /// What the summaries of the chunks say that are read next.
     ahead: VecDeque<(ChunkNo, Hint)>,
 }
@@ -83,7 +89,19 @@ impl ChunkReader {
             rows: Vec::new(),
             stride: None,
             benefit: SummaryBenefit::default(),
+            fields: None,
+            columns: None,
+            found: Vec::new(),
             ahead: VecDeque::new(),
+        }
+    }
+
+    /// Says that of the rows only these fields are read, and their times and addresses. What else their payloads hold is anything from then on.
+    pub fn read_only(&mut self, fields: Vec<usize>) {
+        // What a filter reads must be there too; those of a query's own are few.
+        if !self.scan.exact().needs_values() && !self.scan.filters_by_index() {
+            self.fields = Some(fields);
+            self.columns = None;
         }
     }
 
@@ -123,7 +141,7 @@ impl ChunkReader {
             Some((expected, hint)) if expected == chunk => hint,
             _ => self.look(chunk)?,
         };
-        if !self.read_records(chunk, &hint)? {
+        if !self.read_records(chunk, &hint)? && !self.read_columns(chunk) {
             self.read_whole(chunk, end)?;
         }
         Ok(self.rows())
@@ -139,6 +157,45 @@ impl ChunkReader {
             rows: &self.rows,
             stride: self.stride,
         }
+    }
+
+    /// Takes the rows straight from columns, where the chunk stands in them.
+    fn read_columns(&mut self, chunk: ChunkNo) -> bool {
+        let ChunkReader {
+            scan,
+            cursor,
+            rows,
+            fields,
+            columns,
+            found,
+            ..
+        } = self;
+        let base = chunk.address(scan.logs().chunk_bytes());
+        let layout = scan.source().layout_at(base);
+        if !matches!(columns, Some((of, ..)) if Arc::ptr_eq(of, layout)) {
+            let pieces = Pieces::of(scan.source().id, layout);
+            let wanted = pieces.wanted(fields.as_deref());
+            *columns = Some((Arc::clone(layout), pieces, wanted));
+        }
+        let Some((_, pieces, wanted)) = columns else {
+            return false;
+        };
+        if !cursor.load_columns(chunk, pieces, wanted, found) {
+            return false;
+        }
+        let bytes = cursor.bytes();
+        rows.extend(found.iter().map(|row| {
+            let mut found = Row {
+                ts: row.arrival,
+                start: row.start,
+                length: row.length,
+            };
+            found.ts = record_ts(layout, row.arrival, found.payload(bytes));
+            found
+        }));
+        scan.filter(rows, cursor);
+        self.stride = stride_of(&self.rows);
+        true
     }
 
     fn read_whole(&mut self, chunk: ChunkNo, end: ChunkNo) -> Result<()> {
@@ -239,4 +296,12 @@ impl ChunkReader {
             }
         }
     }
+}
+
+/// From one row to the next, where that and their lengths are the same for all.
+fn stride_of(rows: &[Row]) -> Option<usize> {
+    let (first, last) = (rows.first()?, rows.last()?);
+    let stride = record_bytes(first.length.into());
+    let is_dense = (last.start - first.start) as usize == (rows.len() - 1) * stride;
+    (is_dense && rows.iter().all(|row| row.length == first.length)).then_some(stride)
 }

@@ -1,0 +1,249 @@
+//! A chunk as it is rebuilt from decoded rows: where its records stand, their headers, their payloads.
+
+use std::ops::Range;
+
+use super::head::Head;
+use super::rows::{Rows, Tail, Wanted};
+use crate::format::bytes::{FormatError, invalid};
+use crate::format::record::{
+    ANCHOR_ENTRY_BYTES, ANCHOR_LENGTH, CHUNK_HEADER_BYTES, RECORD_HEADER_BYTES, record_bytes,
+};
+use crate::proven::{at, at_mut};
+use crate::types::Timestamp;
+
+/// A row of a chunk: when it arrived, where its payload stands in the chunk, and the payload's bytes.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct UnitRow {
+    pub arrival: Timestamp,
+    pub start: u32,
+    pub length: u16,
+}
+/// What a chunk is rebuilt from.
+pub struct ChunkRows<'a> {
+    pub head: &'a Head,
+    pub decoded: &'a [Option<(usize, Rows)>],
+    /// Rows of each stream's group.
+    pub ranges: &'a [Range<usize>],
+}
+
+/// One stream's rows of the chunk, as headers need them.
+struct Cursor<'a> {
+    arrivals: &'a [u64],
+    tails: &'a [Tail],
+    row: usize,
+    next: usize,
+    source: u64,
+    fixed_bytes: usize,
+}
+
+/// The lengths of one stream's payloads in a chunk, in order.
+struct Lengths<'a> {
+    fixed_bytes: usize,
+    tails: &'a [Tail],
+    row: usize,
+    /// Records that the order has yet to name.
+    left: usize,
+}
+
+impl Lengths<'_> {
+    fn next(&mut self) -> usize {
+        let tails: usize = self.tails.iter().map(|tail| tail.length(self.row)).sum();
+        self.row += 1;
+        self.fixed_bytes + tails
+    }
+}
+
+impl ChunkRows<'_> {
+    fn rows(&self, stream: usize) -> &Rows {
+        let decoded = at(self.decoded, stream).as_ref();
+        &decoded
+            .expect("a stream with records in the chunk was decoded")
+            .1
+    }
+
+    /// Finds where the rows of a stream stand in a chunk without later anchors.
+    pub fn find_rows(
+        &self,
+        own: usize,
+        nth: usize,
+        order: &[u64],
+        limit: usize,
+        rows: &mut Vec<UnitRow>,
+    ) -> Result<(), FormatError> {
+        let streams = self.head.streams.iter().zip(self.ranges).enumerate();
+        let mut cursors: Vec<Lengths<'_>> = streams
+            .map(|(other, (stream, range))| Lengths {
+                fixed_bytes: stream.template.fixed_bytes(),
+                tails: if range.is_empty() {
+                    &[]
+                } else {
+                    &self.rows(other).tails
+                },
+                row: range.start,
+                left: *at(&stream.counts, nth),
+            })
+            .collect();
+        let arrivals = at(&self.rows(own).arrivals, at(self.ranges, own).clone());
+        let mut arrivals = arrivals.iter();
+        let mut place = CHUNK_HEADER_BYTES;
+        let mut order = order;
+        while let Some(&stream) = order.first() {
+            let run = order.iter().take_while(|other| **other == stream).count();
+            order = at(order, run..);
+            let stream = usize::try_from(stream).unwrap_or(usize::MAX);
+            let Some(cursor) = cursors.get_mut(stream).filter(|cursor| cursor.left >= run) else {
+                return invalid("a stream in the order of a chunk", stream as u64);
+            };
+            cursor.left -= run;
+            if stream != own && cursor.tails.is_empty() {
+                place += run * record_bytes(cursor.fixed_bytes);
+                continue;
+            }
+            for _ in 0..run {
+                let length = cursor.next();
+                if stream == own {
+                    let Some(&arrival) = arrivals.next() else {
+                        return invalid(
+                            "the records of a stream in the order of a chunk",
+                            place as u64,
+                        );
+                    };
+                    rows.push(UnitRow {
+                        arrival: Timestamp(arrival as i64),
+                        start: (place + RECORD_HEADER_BYTES) as u32,
+                        length: length.min(usize::from(u16::MAX)) as u16,
+                    });
+                }
+                place += record_bytes(length);
+            }
+        }
+        // Places only grow, so all payloads lie below the last one's end.
+        if place > limit || !arrivals.as_slice().is_empty() {
+            rows.clear();
+            return invalid("the length of a chunk's records", place as u64);
+        }
+        Ok(())
+    }
+
+    /// Writes anchors and headers, and notes where each stream's payloads stand.
+    pub fn put_headers(
+        &self,
+        order: &[u64],
+        places: &mut [Vec<u32>],
+        out: &mut [u8],
+    ) -> Result<(), FormatError> {
+        let streams = self.head.streams.iter().zip(self.ranges).enumerate();
+        let mut cursors: Vec<Cursor<'_>> = streams
+            .map(|(nth, (stream, range))| {
+                let held = (!range.is_empty()).then(|| self.rows(nth));
+                Cursor {
+                    arrivals: held.map_or(&[], |rows| at(&rows.arrivals, range.clone())),
+                    tails: held.map_or(&[], |rows| &rows.tails),
+                    row: range.start,
+                    next: 0,
+                    source: stream.template.source.0.into(),
+                    fixed_bytes: stream.template.fixed_bytes(),
+                }
+            })
+            .collect();
+        places.iter_mut().for_each(Vec::clear);
+        let mut place = CHUNK_HEADER_BYTES;
+        let mut anchor = None;
+        let mut order = order;
+        while let Some(&stream) = order.first() {
+            let run = order.iter().take_while(|other| **other == stream).count();
+            order = at(order, run..);
+            let stream = usize::try_from(stream).unwrap_or(usize::MAX);
+            let (Some(cursor), Some(places)) = (cursors.get_mut(stream), places.get_mut(stream))
+            else {
+                return invalid("a stream in the order of a chunk", stream as u64);
+            };
+            let Some(arrivals) = cursor.arrivals.get(cursor.next..cursor.next + run) else {
+                return invalid(
+                    "the records of a stream in the order of a chunk",
+                    run as u64,
+                );
+            };
+            for (nth, &arrival) in arrivals.iter().enumerate() {
+                let row = cursor.row + cursor.next + nth;
+                let tail_bytes: usize = cursor.tails.iter().map(|tail| tail.length(row)).sum();
+                let payload_bytes = cursor.fixed_bytes + tail_bytes;
+                let from = *anchor.get_or_insert_with(|| {
+                    at_mut(out, ..CHUNK_HEADER_BYTES).copy_from_slice(&arrival.to_le_bytes());
+                    arrival
+                });
+                let mut delta = arrival.wrapping_sub(from);
+                if delta > u64::from(u32::MAX) {
+                    let Some(entry) = out.get_mut(place..place + ANCHOR_ENTRY_BYTES) else {
+                        return invalid("the length of a chunk's records", place as u64);
+                    };
+                    let (head, time) = entry.split_at_mut(8);
+                    head.copy_from_slice(&(ANCHOR_LENGTH << 16).to_le_bytes());
+                    time.copy_from_slice(&arrival.to_le_bytes());
+                    (anchor, delta) = (Some(arrival), 0);
+                    place += ANCHOR_ENTRY_BYTES;
+                }
+                let end = place + record_bytes(payload_bytes);
+                if end > out.len() || payload_bytes > usize::from(u16::MAX) {
+                    return invalid("the length of a chunk's records", end as u64);
+                }
+                let header = cursor.source | (payload_bytes as u64) << 16 | delta << 32;
+                at_mut(out, place..place + RECORD_HEADER_BYTES)
+                    .copy_from_slice(&header.to_le_bytes());
+                places.push((place + RECORD_HEADER_BYTES) as u32);
+                place = end;
+            }
+            cursor.next += run;
+        }
+        Ok(())
+    }
+
+    /// Writes the payloads of a stream at their places.
+    pub fn put_payloads(&self, stream: usize, wanted: &Wanted, places: &[u32], out: &mut [u8]) {
+        let range = at(self.ranges, stream).clone();
+        if range.is_empty() {
+            return;
+        }
+        let rows = self.rows(stream);
+        let template = &at(&self.head.streams, stream).template;
+        let mut offset = 0;
+        for (nth, (piece, column)) in template.pieces.iter().zip(&rows.pieces).enumerate() {
+            if !wanted.piece(nth) {
+                offset += usize::from(piece.bytes);
+                continue;
+            }
+            let column = at(column, range.clone());
+            match piece.bytes {
+                1 => put_piece::<1>(column, places, offset, out),
+                2 => put_piece::<2>(column, places, offset, out),
+                3 => put_piece::<3>(column, places, offset, out),
+                4 => put_piece::<4>(column, places, offset, out),
+                5 => put_piece::<5>(column, places, offset, out),
+                6 => put_piece::<6>(column, places, offset, out),
+                7 => put_piece::<7>(column, places, offset, out),
+                _ => put_piece::<8>(column, places, offset, out),
+            }
+            offset += usize::from(piece.bytes);
+        }
+        if rows.tails.is_empty() || !wanted.tails {
+            return;
+        }
+        for (row, place) in range.zip(places) {
+            let mut start = *place as usize + offset;
+            for tail in &rows.tails {
+                let bytes = tail.of(row);
+                at_mut(out, start..start + bytes.len()).copy_from_slice(bytes);
+                start += bytes.len();
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn put_piece<const BYTES: usize>(column: &[u64], places: &[u32], offset: usize, out: &mut [u8]) {
+    for (number, place) in column.iter().zip(places) {
+        let start = *place as usize + offset;
+        let number = number.to_le_bytes();
+        at_mut(out, start..start + BYTES).copy_from_slice(at(&number, ..BYTES));
+    }
+}

@@ -1,0 +1,217 @@
+//! The rows of a row group, decoded as far as they are wanted.
+//!
+//! Foreign bytes: a section is verified before it is decoded, and what verifies may still claim anything, which ends in an error.
+
+use std::ops::Range;
+
+use super::bits::accumulate;
+use super::encode::TailForm;
+use super::head::{Group, Section, Stream, section_checksum};
+use super::numbers::Blocks;
+use super::template::{PieceKind, Template};
+use crate::format::bytes::{FormatError, invalid};
+use crate::proven::at;
+use crate::types::Address;
+
+/// The rows of a group, as far as they are decoded.
+#[derive(Debug, Default)]
+pub struct Rows {
+    has: Wanted,
+    pub arrivals: Vec<u64>,
+    pub pieces: Vec<Vec<u64>>,
+    pub tails: Vec<Tail>,
+}
+
+/// What of a stream's rows is wanted. Lengths always are.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Wanted {
+    /// For each piece.
+    pub pieces: Vec<bool>,
+    /// The bytes behind the pieces.
+    pub tails: bool,
+}
+
+impl Wanted {
+    pub fn all(template: &Template) -> Wanted {
+        Wanted {
+            pieces: vec![true; template.pieces.len()],
+            tails: true,
+        }
+    }
+
+    pub fn lengths() -> Wanted {
+        Wanted::default()
+    }
+
+    pub fn piece(&self, nth: usize) -> bool {
+        self.pieces.get(nth).copied().unwrap_or(false)
+    }
+
+    fn covers(&self, other: &Wanted) -> bool {
+        let mut pieces = (0..other.pieces.len()).filter(|nth| other.piece(*nth));
+        (self.tails || !other.tails) && pieces.all(|nth| self.piece(nth))
+    }
+
+    fn and(&self, other: &Wanted) -> Wanted {
+        let count = self.pieces.len().max(other.pieces.len());
+        Wanted {
+            pieces: (0..count)
+                .map(|nth| self.piece(nth) || other.piece(nth))
+                .collect(),
+            tails: self.tails || other.tails,
+        }
+    }
+}
+/// Strings of bytes: string `i` ends at `ends[i]` and begins where the one before ends.
+#[derive(Debug, Default)]
+pub struct Tail {
+    ends: Vec<u64>,
+    bytes: Vec<u8>,
+}
+
+impl Tail {
+    pub fn of(&self, row: usize) -> &[u8] {
+        let start = row
+            .checked_sub(1)
+            .map_or(0, |before| *at(&self.ends, before));
+        at(&self.bytes, start as usize..*at(&self.ends, row) as usize)
+    }
+
+    pub fn length(&self, row: usize) -> usize {
+        let start = row
+            .checked_sub(1)
+            .map_or(0, |before| *at(&self.ends, before));
+        (*at(&self.ends, row) - start) as usize
+    }
+}
+/// The bytes of a unit, and what their checksums depend on.
+pub struct Bytes<'a> {
+    pub uuid: &'a [u8; 16],
+    pub first: Address,
+    pub bytes: &'a [u8],
+    pub chunk_bytes: u32,
+}
+
+impl<'a> Bytes<'a> {
+    pub fn section(&self, section: &Section) -> Result<&'a [u8], FormatError> {
+        let bytes = at(self.bytes, section.start..section.start + section.bytes);
+        let computed = section_checksum(self.uuid, self.first, section.ordinal, bytes);
+        if computed != section.checksum {
+            return Err(FormatError::Checksum {
+                what: "a part of a unit",
+                stored: section.checksum,
+                computed,
+            });
+        }
+        Ok(bytes)
+    }
+
+    /// Decodes what is wanted of the group that holds a stream's rows of a chunk, unless it is decoded, and returns which of its rows they are.
+    pub fn rows_in_chunk(
+        &self,
+        stream: &Stream,
+        nth: usize,
+        wanted: &Wanted,
+        decoded: &mut Option<(usize, Rows)>,
+    ) -> Result<Range<usize>, FormatError> {
+        let count = *at(&stream.counts, nth);
+        if count == 0 {
+            return Ok(0..0);
+        }
+        let which = stream
+            .groups
+            .partition_point(|group| group.end_chunk <= nth);
+        let group = at(&stream.groups, which);
+        let holds = |(held, rows): &(usize, Rows)| *held == which && rows.has.covers(wanted);
+        if !decoded.as_ref().is_some_and(holds) {
+            // What others want of the same group is decoded with it, so that they do not take turns.
+            let mut rows = decoded.take().map(|(_, rows)| rows).unwrap_or_default();
+            rows.has = rows.has.and(wanted);
+            rows.decode(self, stream, group)?;
+            *decoded = Some((which, rows));
+        }
+        let before: usize = at(&stream.counts, group.first_chunk..nth).iter().sum();
+        Ok(before..before + count)
+    }
+}
+
+impl Rows {
+    fn decode(
+        &mut self,
+        unit: &Bytes<'_>,
+        stream: &Stream,
+        group: &Group,
+    ) -> Result<(), FormatError> {
+        let mut blocks = Blocks::new(unit.section(&group.section)?);
+        let template = &stream.template;
+        self.arrivals.resize(group.rows, 0);
+        blocks.decode(None, &mut self.arrivals)?;
+        self.pieces.resize_with(template.pieces.len(), Vec::new);
+        self.tails.clear();
+        for (nth, (piece, column)) in template.pieces.iter().zip(&mut self.pieces).enumerate() {
+            if piece.kind != PieceKind::Length && !self.has.piece(nth) {
+                blocks.skip(group.rows)?;
+                continue;
+            }
+            column.resize(group.rows, 0);
+            blocks.decode(piece.float_bytes(), column)?;
+            if piece.kind == PieceKind::Length {
+                self.tails.push(Tail {
+                    ends: column.clone(),
+                    bytes: Vec::new(),
+                });
+            }
+        }
+        if template.has_rest {
+            let mut ends = vec![0; group.rows];
+            blocks.decode(None, &mut ends)?;
+            self.tails.push(Tail {
+                ends,
+                bytes: Vec::new(),
+            });
+        }
+        let most = (group.end_chunk - group.first_chunk) as u64 * u64::from(unit.chunk_bytes);
+        for tail in &mut self.tails {
+            tail.find_ends(most)?;
+        }
+        if self.has.tails {
+            for tail in &mut self.tails {
+                tail.decode(&mut blocks)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Tail {
+    /// Turns lengths into ends, the last no more than `most`.
+    fn find_ends(&mut self, most: u64) -> Result<(), FormatError> {
+        if let Some(length) = self.ends.iter().find(|length| **length > most) {
+            return invalid("the length of a field", *length);
+        }
+        accumulate(0, &mut self.ends);
+        let bytes = self.ends.last().copied().unwrap_or(0);
+        if bytes > most {
+            return invalid("the length of the fields of a row group", bytes);
+        }
+        Ok(())
+    }
+
+    /// Takes the bytes.
+    fn decode(&mut self, blocks: &mut Blocks<'_>) -> Result<(), FormatError> {
+        let bytes = self.ends.last().copied().unwrap_or(0) as usize;
+        match blocks.byte()? {
+            form if form == TailForm::Plain as u8 => self.bytes = blocks.bytes(bytes)?.to_vec(),
+            form if form == TailForm::Zstd as u8 => {
+                let length = usize::try_from(blocks.number()?).unwrap_or(usize::MAX);
+                let compressed = blocks.bytes(length)?;
+                match zstd::bulk::decompress(compressed, bytes) {
+                    Ok(plain) if plain.len() == bytes => self.bytes = plain,
+                    _ => return invalid("the compressed fields of a row group", bytes as u64),
+                }
+            }
+            form => return invalid("the form of the fields of a row group", form.into()),
+        }
+        Ok(())
+    }
+}
