@@ -1,13 +1,17 @@
-"""Measures what a question to a fleet costs for each host: bytes, time, and the client's CPU time. tests/FLEET.md has its figures.
+"""Measures what a question to a fleet costs for each host, and what an archive and Spark cost for each record.
+
+tests/FLEET.md has its figures.
 
     INGESTD=target/release/ingestd .fleet-venv/bin/python tests/fleet/measure.py
 
 Two real hosts answer first, through a proxy that counts. Then more and more stand-ins, in a process of
-their own, replay one host's answers at once: what is left is the client's own part.
+their own, replay one host's answers at once: what is left is the client's own part. With `records`, it measures the archiver on the
+records of the demonstration, and Spark with one partition, from the directory and from a host.
 """
 
 import multiprocessing
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -22,7 +26,10 @@ import duckdb
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parents[1] / "duckdb-ext/python/tests"))
 
+from pyspark.sql import SparkSession  # noqa: E402
+
 import loom_duckdb  # noqa: E402
+from loom_duckdb.spark import LoomDataSource  # noqa: E402
 from standins import Answers, Recorder, StandIn  # noqa: E402
 
 from conftest import TOKEN, CountingProxy, Host, askers, cpu_ticks, free_port, requests  # noqa: E402
@@ -31,6 +38,8 @@ SIZES = [50, 100, 200]
 TRIALS = 5
 # A minute of requests, 10,000 a second.
 RECORDS = 600_000
+# Of the demonstration: records a second, and seconds.
+RATE, SECONDS = 500_000, 20
 
 QUESTIONS: dict[str, Callable[[loom_duckdb.Fleet], loom_duckdb.Answer]] = {
     "p99.99": lambda fleet: fleet.quantiles("request", "latency_us", [0.9999]),
@@ -67,6 +76,50 @@ def main() -> None:
     print(f"\n{'stand-ins':<24}{'hosts':>6}{'ms':>8}{'CPU ms/host':>13}{'merge ms/host':>15}")
     for hosts_n in SIZES:
         standins(answers, hosts_n)
+
+
+def of_records() -> None:
+    """Measure the archiver and Spark on the records of the demonstration, and print."""
+    with tempfile.TemporaryDirectory() as folder:
+        directory, archive = Path(folder) / "demo.loom", Path(folder) / "archive"
+        command = [os.environ["INGESTD"], "demo", directory, f"--rate={RATE}", f"--seconds={SECONDS}", "--keep=4GiB"]
+        subprocess.run(command, check=True, capture_output=True)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        ended = subprocess.run([os.environ["INGESTD"], "archive", directory, "--to", archive], check=True, capture_output=True, text=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        said = {name: int(value) for name, value in (each.split("=") for each in ended.stdout.split())}
+        print(f"archive: {said['records'] / cpu_s / 1e6:.2f} M records/s of a core, {said['bytes'] / said['records']:.2f} B a record")
+        served = Host(directory, Path(folder), free_port())
+        try:
+            spark(served)
+        finally:
+            served.stop()
+
+
+def spark(served: Host) -> None:
+    """Read three columns of a source with one task, and none of its records; print rows a second of the difference."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.driver.host", "localhost")
+    session = session.config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
+    session.dataSource.register(LoomDataSource)
+    for place in ({"path": str(served.directory)}, {"hosts": f"one={served.address}", "token": TOKEN}):
+        options = {"source": "syscall", "columns": "ts,result,tid", **place}
+
+        def read(options: dict[str, str]) -> tuple[float, int]:
+            frame = session.read.format("loom").options(**options).load()
+            walls = []
+            for _ in range(TRIALS):
+                began = time.monotonic()
+                ((rows, *_),) = frame.selectExpr("count(*)", "sum(result)", "max(tid)", "max(ts)").collect()
+                walls.append(time.monotonic() - began)
+            return statistics.median(walls), rows
+
+        idle_s, _ = read({**options, "t_to": "2000-01-01 00:00:00+00"})
+        wall_s, rows = read(options)
+        each_s = (wall_s - idle_s) / rows
+        print(f"spark, {next(iter(place))}: {1e-6 / each_s:.2f} M rows/s a partition, {idle_s:.1f} s for a frame without rows")
+    session.stop()
 
 
 def host(place: Path, seed: int) -> Host:
@@ -138,4 +191,4 @@ def cpu_ms() -> float:
 
 
 if __name__ == "__main__":
-    main()
+    of_records() if sys.argv[1:] == ["records"] else main()

@@ -83,6 +83,16 @@ def test_quantiles_of_buckets_equal_those_of_their_records(
     assert len(found) >= len(QUANTILES)
 
 
+def test_quantiles_of_many_buckets_take_a_host_a_few_scans(fleet: loom_duckdb.Fleet, pair: dict[str, Host]) -> None:
+    before = {name: latest_scan(host) for name, host in pair.items()}
+    found = fleet.quantiles("request", "latency_us", [0.5, 0.99], bucket="100 ms").table
+    assert len(set(found["value"].to_pylist())) > 100
+    for name, host in pair.items():
+        (scans,) = host.ask(f"SELECT count(*) FROM host_scan_stats() WHERE scan > {before[name]}")[0]
+        # One for the bins, and the scans of their values.
+        assert 1 < scans <= 9
+
+
 def test_quantiles_of_buckets_of_no_records_are_no_rows(fleet: loom_duckdb.Fleet) -> None:
     found = fleet.quantiles("request", "latency_us", [0.5], bucket="1 minute", t_from=datetime(2030, 1, 1, tzinfo=UTC)).table
     assert found.to_pydict() == {"bucket": [], "quantile": [], "value": []}

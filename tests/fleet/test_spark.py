@@ -166,9 +166,13 @@ def test_slices_that_are_none_are_refused(spark: SparkSession, directories: dict
         read(spark, path=directories["left"], slices=slices)
 
 
-def test_a_column_that_the_source_does_not_have_is_named(spark: SparkSession, directories: dict[str, Path]) -> None:
-    with pytest.raises(Exception, match="has no column 'latency'; it has source, ts"):
-        read(spark, path=directories["left"], columns="latency")
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [("latency", "has no column 'latency'; it has source, ts"), ("id,op,id", "columns has 'id' twice; name each column once")],
+)
+def test_columns_that_cannot_be_read_are_named(spark: SparkSession, directories: dict[str, Path], columns: str, said: str) -> None:
+    with pytest.raises(Exception, match=said):
+        read(spark, path=directories["left"], columns=columns)
 
 
 def test_hosts_whose_fields_differ_are_refused_by_name(

@@ -20,6 +20,9 @@ from loom_duckdb.connection import quoted
 from loom_duckdb.merge import Bin, differences, merged_aggregate, merged_quantiles, wanted_bins
 from loom_duckdb.parameters import Typed, constant, identifier, parameters
 
+# A scan of a few neighbouring bins reads little more than one of each, and a question of hundreds of scans takes a host long.
+SCANS_MAX = 8
+
 _OPTIONS_OF_AGGREGATE = ("t_from", "t_to", "v_min", "v_max", "complete")
 
 # Each host would take its own records for what these go by.
@@ -289,21 +292,26 @@ def _values(
 ) -> str:
     """Write the question to a host for how often each value of the wanted bins occurs, in the buckets where they are wanted."""
     # Buckets are aligned to UTC, whatever the host's time zone.
-    start = "NULL::BIGINT" if bucket is None else f"epoch_us(time_bucket({quoted(bucket)}::INTERVAL, make_timestamp(epoch_us(ts))))"
+    start_of = "NULL::BIGINT" if bucket is None else f"epoch_us(time_bucket({quoted(bucket)}::INTERVAL, make_timestamp(epoch_us(ts))))"
     parts = []
-    for number, (lower, upper, buckets) in enumerate(bins):
-        options = {**window, "index": index, "v_min": lower, "v_max": upper, "at": described.position(host), "labels": False}
-        conditions = [f"value {sign} {end.text}" for sign, end in ((">=", lower), ("<", upper)) if end is not None]
+    each = -(-len(bins) // SCANS_MAX)
+    for first in range(0, len(bins), each):
+        run = bins[first : first + each]
+        options = {**window, "index": index, "v_min": run[0].lower, "v_max": run[-1].upper, "at": described.position(host), "labels": False}
         if bucket is not None:
-            starts = sorted(each for each in buckets if each is not None)
-            conditions.append(f"bucket IN ({', '.join(map(str, starts))})")
-            begin = f"make_timestamptz({starts[0]})"
+            begin = f"make_timestamptz({min(start for each_bin in run for start in each_bin.buckets if start is not None)})"
             t_from = window["t_from"]
             options["t_from"] = Typed(begin if t_from is None else f"greatest({constant(t_from)}::TIMESTAMPTZ, {begin})")
-        scan = f"host_scan({quoted(source)}{parameters(options)})"
+        wanted = ", ".join(
+            f"({first + number}, {'NULL::BIGINT' if start is None else start}, {lower.text}, {upper.text})"
+            for number, (lower, upper, buckets) in enumerate(run)
+            for start in buckets
+        )
         parts.append(
-            f"SELECT {number} AS bin, bucket, value, count(*) AS n FROM (SELECT {start} AS bucket, {identifier(field)} AS value "
-            f"FROM {scan}) WHERE {' AND '.join(conditions) or 'true'} GROUP BY ALL"
+            f"SELECT bin, wanted.bucket, value, count(*) AS n FROM (SELECT {start_of} AS bucket, {identifier(field)} AS value "
+            f"FROM host_scan({quoted(source)}{parameters(options)})) AS found "
+            f"JOIN (VALUES {wanted}) AS wanted(bin, bucket, lower, upper) ON wanted.bucket IS NOT DISTINCT FROM found.bucket "
+            "AND (lower IS NULL OR value >= lower) AND (upper IS NULL OR value < upper) GROUP BY ALL"
         )
     return " UNION ALL ".join(parts)
 

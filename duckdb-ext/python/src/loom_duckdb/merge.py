@@ -15,10 +15,13 @@ from loom_duckdb.parameters import Typed
 
 
 class Bin(NamedTuple):
-    """A half-open bin that holds values of ranks, and the buckets in which it does: [None] where there are no buckets."""
+    """A half-open bin that holds values of ranks, and the buckets in which it does: [None] where there are no buckets.
 
-    lower: Typed | None
-    upper: Typed | None
+    An end that the bin does not have is NULL of the values' type.
+    """
+
+    lower: Typed
+    upper: Typed
     buckets: list[int | None]
 
 
@@ -62,12 +65,11 @@ def wanted_bins(connection: duckdb.DuckDBPyConnection, bins: pyarrow.Table, quan
         ),
     )
     # Ends as constants of their type: Python has no time with nanoseconds, and 0.1 is another number as FLOAT.
-    end = "'''' || {0}::VARCHAR || '''::' || typeof({0}) AS {0}"
+    end = "coalesce('''' || {0}::VARCHAR || '''', 'NULL') || '::' || typeof({0}) AS {0}"
     chosen = f"""SELECT {end.format("lower")}, {end.format("upper")}, list(DISTINCT bucket) AS buckets
         FROM answers GROUP BY bin, lower, upper ORDER BY bin"""
     found = _ask(connection, chosen, answers=wanted).to_pylist()
-    ends = [[None if row[name] is None else Typed(row[name]) for name in ("lower", "upper")] for row in found]
-    return wanted.drop_columns(["lower", "upper"]), [Bin(*pair, row["buckets"]) for pair, row in zip(ends, found, strict=True)]
+    return wanted.drop_columns(["lower", "upper"]), [Bin(Typed(row["lower"]), Typed(row["upper"]), row["buckets"]) for row in found]
 
 
 def merged_quantiles(connection: duckdb.DuckDBPyConnection, wanted: pyarrow.Table, values: pyarrow.Table) -> pyarrow.Table | None:

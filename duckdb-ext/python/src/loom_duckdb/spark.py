@@ -153,6 +153,8 @@ class LoomDataSource(DataSource):
         chosen = _split(self.options.get("columns")) or list(known)
         if unknown := [name for name in chosen if name not in known]:
             raise ValueError(f"source {self._source()!r} has no column {unknown[0]!r}; it has {', '.join(known)}")
+        if twice := [name for number, name in enumerate(chosen) if name in chosen[:number]]:
+            raise ValueError(f"columns has {twice[0]!r} twice; name each column once")
         return ", ".join(f"`{name}` {_spark(name, known[name])}" for name in chosen)
 
     def reader(self, schema: StructType) -> "LoomReader":
