@@ -17,7 +17,7 @@ use crate::log::files::lock::LockWatch;
 use crate::log::files::meta::DirMeta;
 use crate::log::files::mirrored::Mirrored;
 use crate::log::files::os_storage::OsStorage;
-use crate::log::files::segment::{SegmentDir, SegmentList, SegmentName};
+use crate::log::files::segment::{SegmentDir, SegmentForm, SegmentList, SegmentName};
 use crate::log::files::storage::Storage;
 use crate::log::options::ADDRESS_LIMIT;
 use crate::log::staging::control::{DaemonWord, Word};
@@ -282,6 +282,10 @@ impl LogReader {
             return Ok(false);
         }
         let segments = &self.segments[LogKind::Records];
+        let known = view.generation(LogKind::Records, segments.first_of(chunk));
+        if known.is_some_and(|generation| generation.form == SegmentForm::Rows) {
+            return Ok(false);
+        }
         view.column_rows(segments, chunk, template, wanted, out, rows)
             .map_err(|error| self.explain(LogKind::Records, chunk, error))
     }

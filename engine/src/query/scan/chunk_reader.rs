@@ -141,7 +141,17 @@ impl ChunkReader {
             Some((expected, hint)) if expected == chunk => hint,
             _ => self.look(chunk)?,
         };
-        if !self.read_records(chunk, &hint)? && !self.read_columns(chunk) {
+        let is_read = match &hint {
+            Hint::Nothing => {
+                self.cursor.enter(chunk);
+                true
+            }
+            // Of a row group in columns, one row costs as much as all.
+            _ if self.read_columns(chunk) => true,
+            Hint::Records { offsets, span } => self.read_records(chunk, offsets, *span)?,
+            Hint::WholeChunk => false,
+        };
+        if !is_read {
             self.read_whole(chunk, end)?;
         }
         Ok(self.rows())
@@ -277,24 +287,17 @@ impl ChunkReader {
         Ok(Hint::Records { offsets, span })
     }
 
-    /// Reads the records that the chunk's summary names, or none if it names none. False: the chunk must be read whole.
-    fn read_records(&mut self, chunk: ChunkNo, hint: &Hint) -> Result<bool> {
+    /// Reads the records that the chunk's summary names. False: the chunk must be read whole.
+    fn read_records(&mut self, chunk: ChunkNo, offsets: &[u32], span: TimeRange) -> Result<bool> {
         let ChunkReader {
             scan, cursor, rows, ..
         } = self;
-        cursor.enter(chunk);
-        match hint {
-            Hint::Nothing => Ok(true),
-            Hint::WholeChunk => Ok(false),
-            Hint::Records { offsets, span } => {
-                if !cursor.load_records(scan.source(), chunk, offsets, *span, rows)? {
-                    rows.clear();
-                    return Ok(false);
-                }
-                scan.filter(rows, cursor);
-                Ok(true)
-            }
+        if !cursor.load_records(scan.source(), chunk, offsets, span, rows)? {
+            rows.clear();
+            return Ok(false);
         }
+        scan.filter(rows, cursor);
+        Ok(true)
     }
 }
 
