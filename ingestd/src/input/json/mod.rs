@@ -80,9 +80,9 @@ impl TextFormat for Json {
     fn next_row<'a>(&'a mut self, data: Data<'a>, ended: bool) -> Step<Values<'a>> {
         let mut values = Values::with_capacity(self.columns.len());
         let names = &mut self.names;
-        // An object is found at the beginning of the data.
+        // An object is found at the beginning of the data. A long line is not checked for each object on it.
         let parse = |object: &'a [u8]| {
-            let text = data.text(object.len());
+            let text = data.checked(object.len());
             if !text.is_some_and(|text| names.read_alike(text, &mut values)) {
                 names.begin_row();
                 match text {
