@@ -87,10 +87,15 @@ impl<'a> Data<'a> {
         }
     }
 
+    /// The first bytes as text, if they were checked with the batch.
+    pub(super) fn checked(self, bytes: usize) -> Option<&'a str> {
+        self.checked.get(..bytes)
+    }
+
     /// The first bytes as text; `None` if they are none.
     pub(super) fn text(self, bytes: usize) -> Option<&'a str> {
         let unchecked = || str::from_utf8(self.bytes.get(..bytes)?).ok();
-        self.checked.get(..bytes).or_else(unchecked)
+        self.checked(bytes).or_else(unchecked)
     }
 }
 

@@ -127,7 +127,7 @@ mod tests {
     use arrow::ipc::{CompressionType, MetadataVersion};
 
     use super::*;
-    use crate::input::testing::{load, load_files, options, payloads, try_load};
+    use crate::input::testing::{load, load_files, options, payloads, read_all, try_load};
     use crate::input::{Format, open};
 
     fn batch(from: i64, rows: i64) -> RecordBatch {
@@ -201,16 +201,16 @@ mod tests {
 
     #[test]
     fn a_stream_that_is_cut_short_before_its_first_row_is_an_error_beside_others() {
-        let [_, stream] = written(&[batch(0, 1)]);
-        let [_, schema] = written(&[batch(0, 0)]);
-        let schema_bytes = schema.len() - written(&[batch(0, 0)])[1].len() / 8;
+        let [_, full] = written(&[batch(0, 1)]);
+        let [_, empty] = written(&[batch(0, 0)]);
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("cut");
-        for kept in [schema_bytes, stream.len() / 2] {
-            std::fs::write(&path, &stream[..kept]).unwrap();
-            let input = open(&[path.clone()], Some(Format::Arrow), options());
-            let error = input.and_then(crate::input::testing::read_all);
-            assert!(error.is_err(), "{kept} bytes");
+        let paths = ["whole", "cut"].map(|name| dir.path().join(name));
+        std::fs::write(&paths[0], &full).unwrap();
+        for cut in [&empty[..empty.len() - 4], &full[..full.len() / 2]] {
+            std::fs::write(&paths[1], cut).unwrap();
+            let input = open(&paths, Some(Format::Arrow), options());
+            let error = input.and_then(read_all).err().unwrap();
+            assert!(format!("{error:#}").contains("cut'"), "{error:#}");
         }
     }
 

@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use anyhow::{bail, ensure};
 use loom_engine::schema::{FIELDS_MAX, FieldType, NAME_BYTES_MAX};
 use serde_json::de::SliceRead;
-use serde_json::value::RawValue;
 
 use super::super::ROW_BYTES_MAX;
 use super::super::blocks::Blocks;
@@ -35,7 +34,7 @@ pub(super) fn infer(
 ) -> anyhow::Result<(Vec<Column>, Vec<String>)> {
     let ts = options.ts_column.as_deref();
     let is_kept = |keys: &Keys, values: &Values<'_>| {
-        let mut texts = values.iter().flatten().map(RawValue::get);
+        let mut texts = values.iter().flatten();
         let is_short =
             |text: &str| text.len() <= options.payload_bytes_max || text.starts_with('{');
         texts.all(|text| is_short(text) && !has_half_a_pair(text))
@@ -129,7 +128,7 @@ impl Keys {
     fn text_of<'a>(&self, name: &str, values: &Values<'a>) -> &'a str {
         let number = self.numbers.get(name);
         let value = number.and_then(|number| values.get(*number));
-        value.map_or("", |value| value.get().trim_matches('"'))
+        value.map_or("", |value| value.trim_matches('"'))
     }
 
     fn see(&mut self, values: &Values<'_>) {
@@ -250,14 +249,14 @@ impl KeySample {
         }
     }
 
-    fn see(&mut self, value: &RawValue) {
+    fn see(&mut self, value: &str) {
         self.rows += 1;
-        match value.get().as_bytes().first() {
+        match value.as_bytes().first() {
             Some(b'{') => self.objects += 1,
             Some(b'[') => self.arrays += 1,
             Some(b'n') => self.nulls += 1,
-            Some(b'"') => self.strings.see(value.get().trim_matches('"')),
-            _ => self.bare.see(value.get()),
+            Some(b'"') => self.strings.see(value.trim_matches('"')),
+            _ => self.bare.see(value),
         }
     }
 

@@ -1,8 +1,9 @@
 //! JSON objects, one per line or in documents; keys become columns of text, arrays stay the JSON that they are.
 //!
-//! Each object is parsed by itself, so that a malformed one costs no other. `shape` finds objects, `object` takes one apart, `keys`
-//! infers columns, `names` finds the column of each key.
+//! Each object is parsed by itself, so that a malformed one costs no other. `shape` finds objects, `object` takes one apart, `alike` one that
+//! is like the one before, `keys` infers columns, `names` finds the column of each key.
 
+mod alike;
 mod keys;
 mod names;
 mod object;
@@ -13,7 +14,6 @@ use loom_engine::proven::at;
 use loom_engine::schema::{FieldDef, FieldType};
 use memchr::memchr;
 use serde_json::de::{SliceRead, StrRead};
-use serde_json::value::RawValue;
 
 use super::Wanted;
 use super::blocks::Blocks;
@@ -80,12 +80,15 @@ impl TextFormat for Json {
     fn next_row<'a>(&'a mut self, data: Data<'a>, ended: bool) -> Step<Values<'a>> {
         let mut values = Values::with_capacity(self.columns.len());
         let names = &mut self.names;
-        names.begin_row();
-        // An object is found at the beginning of the data.
+        // An object is found at the beginning of the data. A long line is not checked for each object on it.
         let parse = |object: &'a [u8]| {
-            match data.text(object.len()) {
-                Some(text) => parse_object(StrRead::new(text), &mut values, names)?,
-                None => parse_object(SliceRead::new(object), &mut values, names)?,
+            let text = data.checked(object.len());
+            if !text.is_some_and(|text| names.read_alike(text, &mut values)) {
+                names.begin_row();
+                match text {
+                    Some(text) => parse_object(StrRead::new(text), &mut values, names)?,
+                    None => parse_object(SliceRead::new(object), &mut values, names)?,
+                }
             }
             names.fill(&mut values)
         };
@@ -107,7 +110,7 @@ impl TextFormat for Json {
         wanted: &Wanted,
         texts: &mut LargeStringBuilder,
     ) -> Result<(), String> {
-        let text = row.get(wanted.column).map_or("null", RawValue::get);
+        let text = row.get(wanted.column).unwrap_or("null");
         let inner = text
             .strip_prefix('"')
             .and_then(|text| text.strip_suffix('"'));

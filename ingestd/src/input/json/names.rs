@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::super::columns::Column;
 use super::super::naming::{field_name, numbered, shown};
 use super::KEYS_MAX;
+use super::alike::{self, is_plain};
 use super::object::{Names, Unread, Values, name_of};
 use crate::counted;
 
@@ -16,6 +17,8 @@ pub(super) struct KnownNames {
     numbers: HashMap<String, usize>,
     /// The number behind the last one that was found: most objects have their keys in one order.
     next: usize,
+    /// The plain keys of the last row that was parsed.
+    order: Vec<usize>,
     names: Vec<Name>,
     columns: usize,
     /// The names that fill a column, and which columns they filled in the row at hand.
@@ -44,6 +47,7 @@ impl KnownNames {
         let mut known = KnownNames {
             numbers: HashMap::new(),
             next: 0,
+            order: Vec::new(),
             names: Vec::new(),
             columns: columns.len(),
             filling: Vec::new(),
@@ -71,9 +75,19 @@ impl KnownNames {
         known
     }
 
-    /// Called before each row: most begin with the first column's key.
+    /// Reads a row that has the keys of the last one that was parsed; false if it has others, or nested values.
+    pub(super) fn read_alike<'a>(&self, text: &'a str, values: &mut Values<'a>) -> bool {
+        let keys = self
+            .order
+            .iter()
+            .map(|number| (*number, self.text(*number)));
+        alike::read(text, keys, values).is_some()
+    }
+
+    /// Called before a row is parsed: most begin with the first column's key.
     pub(super) fn begin_row(&mut self) {
         self.next = 0;
+        self.order.clear();
     }
 
     /// The column of a key that none is named after: the field that it became, since its name was reserved or taken, or one in another case.
@@ -140,10 +154,9 @@ impl KnownNames {
     pub(super) fn count_left_out(&mut self, values: &Values<'_>) {
         self.beyond += values.beyond;
         for (number, value) in values.iter().enumerate().skip(self.columns) {
-            let (Some(value), Some(name)) = (value, self.names.get_mut(number)) else {
+            let (Some(text), Some(name)) = (value, self.names.get_mut(number)) else {
                 continue;
             };
-            let text = value.get();
             if text == "null" || name.has_inner && text.starts_with('{') {
                 continue;
             }
@@ -227,6 +240,9 @@ impl Names for KnownNames {
             false => self.numbers.get(name).copied(),
         } {
             self.next = number + 1;
+            if parent.is_none() && is_plain(self.text(number)) {
+                self.order.push(number);
+            }
             return Some(number);
         }
         if self.numbers.len() >= KEYS_MAX {

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 /// The values of one object, by the number of their name, each as it is written.
 #[derive(Default)]
 pub(in super::super) struct Values<'a> {
-    cells: Vec<Option<&'a RawValue>>,
+    cells: Vec<Option<&'a str>>,
     /// A name that has two values.
     twice: Option<usize>,
     /// How many values have a key that is not looked at.
@@ -24,12 +24,23 @@ impl<'a> Values<'a> {
         }
     }
 
-    pub(super) fn get(&self, number: usize) -> Option<&'a RawValue> {
+    /// Without any value.
+    pub(super) fn reset(&mut self) {
+        self.cells.clear();
+        (self.twice, self.beyond) = (None, 0);
+    }
+
+    /// Whether no name has two values.
+    pub(super) fn are_single(&self) -> bool {
+        self.twice.is_none()
+    }
+
+    pub(super) fn get(&self, number: usize) -> Option<&'a str> {
         self.cells.get(number).copied().flatten()
     }
 
     /// The value of each number in order, or none.
-    pub(super) fn iter(&self) -> impl Iterator<Item = Option<&'a RawValue>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = Option<&'a str>> {
         self.cells.iter().copied()
     }
 
@@ -39,7 +50,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    pub(super) fn set(&mut self, number: usize, value: &'a RawValue) {
+    pub(super) fn set(&mut self, number: usize, value: &'a str) {
         if self.cells.len() <= number {
             self.cells.resize(number + 1, None);
         }
@@ -80,8 +91,7 @@ pub(super) fn parse_object<'a>(
     values: &mut Values<'a>,
     names: &mut impl Names,
 ) -> Result<(), Unread> {
-    values.cells.clear();
-    (values.twice, values.beyond) = (None, 0);
+    values.reset();
     let mut parser = serde_json::Deserializer::new(text);
     let parent = None;
     let object = Object {
@@ -117,20 +127,20 @@ impl<'a, N: Names> Visitor<'a> for Object<'_, 'a, N> {
             parent,
         } = self;
         while let Some(number) = map.next_key_seed(Key { names, parent })? {
-            let value: &'a RawValue = map.next_value()?;
+            let value = map.next_value::<&'a RawValue>()?.get();
             let Some(number) = number else {
                 values.beyond += 1;
                 continue;
             };
             values.set(number, value);
-            if value.get().starts_with('{') && names.is_taken_apart(number) {
+            if value.starts_with('{') && names.is_taken_apart(number) {
                 let parent = Some(number);
                 let inner = Object {
                     values,
                     names,
                     parent,
                 };
-                serde_json::Deserializer::from_str(value.get())
+                serde_json::Deserializer::from_str(value)
                     .deserialize_map(inner)
                     .map_err(serde::de::Error::custom)?;
             }
