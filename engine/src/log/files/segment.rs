@@ -146,12 +146,7 @@ impl SegmentDir {
 
     /// All segments; files with other names are not looked at.
     pub fn list(&self) -> Result<SegmentList> {
-        let mut list = SegmentList::new();
-        for name in self.names()? {
-            let generation = list.entry(name.first).or_insert(name.generation);
-            *generation = name.generation.max(*generation);
-        }
-        Ok(list)
+        Ok(newest(&self.names()?))
     }
 
     fn names(&self) -> Result<Vec<SegmentName>> {
@@ -175,8 +170,9 @@ impl SegmentDir {
 
     /// Opens the segment that begins at `first` to write, made and allocated in full where it is not, its name durable.
     pub fn provide(&self, first: Address, mode: OpenMode) -> Result<Arc<dyn StorageFile>> {
-        let Some(&generation) = self.list()?.get(&first) else {
-            return self.make_segment(first, mode);
+        let Some(generation) = self.list()?.get(&first).copied() else {
+            let generation = 0;
+            return self.make_segment(SegmentName { first, generation }, mode);
         };
         let name = SegmentName { first, generation };
         let file = match self.open(name, OpenMode::Write) {
@@ -184,7 +180,8 @@ impl SegmentDir {
             // elsewhere.
             Err(error @ Error::Damaged { .. }) if self.log != LogKind::Records => {
                 tracing::warn!("{error}; a new file is written beside it");
-                return self.make_segment(first, mode);
+                let generation = generation + 1;
+                return self.make_segment(SegmentName { first, generation }, mode);
             }
             file => file?,
         };
@@ -201,10 +198,8 @@ impl SegmentDir {
     }
 
     /// It has its name only once it is synced: a file whose sync failed is never taken for a segment later.
-    fn make_segment(&self, first: Address, mode: OpenMode) -> Result<Arc<dyn StorageFile>> {
-        let draft = self.draft(first)?;
-        let name = draft.name;
-        draft.publish()?;
+    fn make_segment(&self, name: SegmentName, mode: OpenMode) -> Result<Arc<dyn StorageFile>> {
+        self.draft_as(name)?.publish()?;
         self.open(name, mode)
     }
 
@@ -214,7 +209,10 @@ impl SegmentDir {
             .list()?
             .get(&first)
             .map_or(0, |generation| generation + 1);
-        let name = SegmentName { first, generation };
+        self.draft_as(SegmentName { first, generation })
+    }
+
+    fn draft_as(&self, name: SegmentName) -> Result<Draft<'_>> {
         let path = self
             .path
             .join(format!("{}{DRAFT_SUFFIX}", name.file_name()));
@@ -342,15 +340,17 @@ impl SegmentDir {
         self.storage.sync_dir(&self.path)
     }
 
-    /// Removes the segments that lie wholly below `begin`, and generations that others replaced.
-    pub fn evict(&self, begin: Address) -> Result<()> {
-        let list = self.list()?;
+    /// Removes the segments that lie wholly below `begin`, and generations that others replaced. Returns what stays.
+    pub fn evict(&self, begin: Address) -> Result<SegmentList> {
+        let is_evicted = |first: Address| first.0.saturating_add(self.segment_bytes) <= begin.0;
+        let names = self.names()?;
+        let mut list = newest(&names);
         let mut removed = false;
-        for name in self.names()? {
+        for name in names {
             let replaced = list
                 .get(&name.first)
                 .is_some_and(|&generation| generation > name.generation);
-            let evicted = name.first.0.saturating_add(self.segment_bytes) <= begin.0;
+            let evicted = is_evicted(name.first);
             if evicted {
                 self.empty(name)?;
             }
@@ -360,10 +360,10 @@ impl SegmentDir {
             }
         }
         if removed {
-            self.storage.sync_dir(&self.path)
-        } else {
-            Ok(())
+            self.storage.sync_dir(&self.path)?;
         }
+        list.retain(|first, _| !is_evicted(*first));
+        Ok(list)
     }
 
     /// Gives back the space of a segment, whoever has it open: a reader finds its file short, and then that it was evicted.
@@ -399,6 +399,16 @@ impl SegmentDir {
         let generation = list.get(&first).copied().unwrap_or(0);
         self.path_of(SegmentName { first, generation })
     }
+}
+
+/// Of each first address the highest generation.
+fn newest(names: &[SegmentName]) -> SegmentList {
+    let mut list = SegmentList::new();
+    for name in names {
+        let generation = list.entry(name.first).or_insert(name.generation);
+        *generation = name.generation.max(*generation);
+    }
+    list
 }
 
 #[cfg(test)]
@@ -510,7 +520,8 @@ mod tests {
         let mut back = [1; 8];
         assert!(segments.read(&list, Address(70_000), &mut back).unwrap());
         assert_eq!(back, [0; 8]);
-        segments.evict(Address(1 << 16)).unwrap();
-        assert_eq!(segments.list().unwrap().len(), 1);
+        let stays = segments.evict(Address(1 << 16)).unwrap();
+        assert_eq!(stays.len(), 1);
+        assert_eq!(segments.list().unwrap(), stays);
     }
 }
