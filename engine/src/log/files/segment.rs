@@ -170,9 +170,8 @@ impl SegmentDir {
 
     /// Opens the segment that begins at `first` to write, made and allocated in full where it is not, its name durable.
     pub fn provide(&self, first: Address, mode: OpenMode) -> Result<Arc<dyn StorageFile>> {
-        let Some(generation) = self.list()?.get(&first).copied() else {
-            let generation = 0;
-            return self.make_segment(SegmentName { first, generation }, mode);
+        let Some(&generation) = self.list()?.get(&first) else {
+            return self.make_segment(first, mode);
         };
         let name = SegmentName { first, generation };
         let file = match self.open(name, OpenMode::Write) {
@@ -180,8 +179,7 @@ impl SegmentDir {
             // elsewhere.
             Err(error @ Error::Damaged { .. }) if self.log != LogKind::Records => {
                 tracing::warn!("{error}; a new file is written beside it");
-                let generation = generation + 1;
-                return self.make_segment(SegmentName { first, generation }, mode);
+                return self.make_segment(first, mode);
             }
             file => file?,
         };
@@ -198,8 +196,10 @@ impl SegmentDir {
     }
 
     /// It has its name only once it is synced: a file whose sync failed is never taken for a segment later.
-    fn make_segment(&self, name: SegmentName, mode: OpenMode) -> Result<Arc<dyn StorageFile>> {
-        self.draft_as(name)?.publish()?;
+    fn make_segment(&self, first: Address, mode: OpenMode) -> Result<Arc<dyn StorageFile>> {
+        let draft = self.draft(first)?;
+        let name = draft.name;
+        draft.publish()?;
         self.open(name, mode)
     }
 
@@ -209,10 +209,7 @@ impl SegmentDir {
             .list()?
             .get(&first)
             .map_or(0, |generation| generation + 1);
-        self.draft_as(SegmentName { first, generation })
-    }
-
-    fn draft_as(&self, name: SegmentName) -> Result<Draft<'_>> {
+        let name = SegmentName { first, generation };
         let path = self
             .path
             .join(format!("{}{DRAFT_SUFFIX}", name.file_name()));
