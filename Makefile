@@ -107,7 +107,8 @@ test-cases: $(EXTENSIONS) .venv/complete .clients-venv/complete
 	.$*-venv/bin/pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
-# Small by default; `make bench FULL=1` takes far longer and keeps its table in the repository. OPTIONS: see `bench --help`.
+# Small by default, within three minutes on a quiet machine; `make bench FULL=1` takes far longer and keeps its table in the repository.
+# OPTIONS: see `bench --help`.
 bench: build .bench-venv/complete
 	"$(CARGO_TARGET_DIR)/release/bench" $(if $(FULL),--full --out tests/BENCHMARKS.md) $(OPTIONS)
 

@@ -181,12 +181,7 @@ impl SegmentDir {
 
     /// All segments; files with other names are not looked at.
     pub fn list(&self) -> Result<SegmentList> {
-        let mut list = SegmentList::new();
-        for name in self.names()? {
-            let generation = list.entry(name.first).or_insert(name.generation);
-            *generation = name.generation.max(*generation);
-        }
-        Ok(list)
+        Ok(newest(&self.names()?))
     }
 
     fn names(&self) -> Result<Vec<SegmentName>> {
@@ -405,15 +400,17 @@ impl SegmentDir {
         self.storage.sync_dir(&self.path)
     }
 
-    /// Removes the segments that lie wholly below `begin`, and generations that others replaced.
-    pub fn evict(&self, begin: Address) -> Result<()> {
-        let list = self.list()?;
+    /// Removes the segments that lie wholly below `begin`, and generations that others replaced. Returns what stays.
+    pub fn evict(&self, begin: Address) -> Result<SegmentList> {
+        let is_evicted = |first: Address| first.0.saturating_add(self.segment_bytes) <= begin.0;
+        let names = self.names()?;
+        let mut list = newest(&names);
         let mut removed = false;
-        for name in self.names()? {
+        for name in names {
             let replaced = list
                 .get(&name.first)
                 .is_some_and(|&generation| generation > name.generation);
-            let evicted = name.first.0.saturating_add(self.segment_bytes) <= begin.0;
+            let evicted = is_evicted(name.first);
             if evicted {
                 self.empty(name)?;
             }
@@ -423,10 +420,10 @@ impl SegmentDir {
             }
         }
         if removed {
-            self.storage.sync_dir(&self.path)
-        } else {
-            Ok(())
+            self.storage.sync_dir(&self.path)?;
         }
+        list.retain(|first, _| !is_evicted(*first));
+        Ok(list)
     }
 
     /// Gives back the space of a segment, whoever has it open: a reader finds its file short, and then that it was evicted.
@@ -462,6 +459,16 @@ impl SegmentDir {
         let generation = list.get(&first).copied().unwrap_or_default();
         self.path_of(SegmentName { first, generation })
     }
+}
+
+/// Of each first address the highest generation.
+fn newest(names: &[SegmentName]) -> SegmentList {
+    let mut list = SegmentList::new();
+    for name in names {
+        let generation = list.entry(name.first).or_insert(name.generation);
+        *generation = name.generation.max(*generation);
+    }
+    list
 }
 
 #[cfg(test)]
@@ -594,7 +601,8 @@ mod tests {
         let mut back = [1; 8];
         assert!(segments.read(&list, Address(70_000), &mut back).unwrap());
         assert_eq!(back, [0; 8]);
-        segments.evict(Address(1 << 16)).unwrap();
-        assert_eq!(segments.list().unwrap().len(), 1);
+        let stays = segments.evict(Address(1 << 16)).unwrap();
+        assert_eq!(stays.len(), 1);
+        assert_eq!(segments.list().unwrap(), stays);
     }
 }

@@ -102,7 +102,7 @@ impl Opening {
         segments.iter().try_for_each(SegmentDir::make)?;
         storage.sync_dir(&dir)?;
 
-        let lists = list_all(&segments)?;
+        let mut lists = list_all(&segments)?;
         let survey = Survey::take(&*storage, &dir, &meta, || Ok(is_empty(&lists)))?;
         let mut floor = Address::ZERO;
         let (how, logs) = match &survey.ending {
@@ -128,8 +128,8 @@ impl Opening {
             for ((segments, from), entry) in segments.iter().zip(synced).zip(logs) {
                 segments.sync(from, entry.tail)?;
             }
+            lists = list_all(&segments)?;
         }
-        let lists = list_all(&segments)?;
         Ok(Opening {
             storage,
             dir,
@@ -342,8 +342,6 @@ impl Opening {
             }
             segments.provide(segments.first_of(start), OpenMode::Write)?;
         }
-        self.lists = list_all(&self.segments)?;
-
         self.view.forget_lists();
 
         let epoch = self.survey.epoch();
@@ -363,10 +361,8 @@ impl Opening {
         slot.records.resume = records;
         // From here on the slot speaks for all that old staging held: the epoch before has ended, and none has begun.
         durable.write(epoch, End::Clean(&self.losses), slot)?;
-        for (segments, entry) in self.segments.iter().zip(slot) {
-            // A crash may have come between a begin and what follows from it.
-            segments.evict(entry.begin)?;
-        }
+        // A crash may have come between a begin and what follows from it.
+        self.lists = PerLog::try_new(|log| self.segments[log].evict(slot[log].begin))?;
         let end = known.records;
         if records > end {
             tracing::warn!(

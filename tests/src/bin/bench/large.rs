@@ -174,29 +174,24 @@ impl Large {
         ]
     }
 
-    /// One time each.
+    /// One time each, with nothing of the directory cached.
     fn measure(&mut self) -> Result<()> {
         let dir = self.dir();
-        let cold = |what: &mut dyn FnMut() -> Result<Duration>| -> Result<Duration> {
-            drop_cached(&dir)?;
-            what()
-        };
-        let mut daemon = None;
-        let mut start = || timed(|| Ok(daemon = Some(Daemon::start(&dir, "")?)));
-        let mut took = vec![cold(&mut start)?];
-        took.push(timed(|| status(&dir))?);
-        let pushed = kill_with_staged(daemon.context("no daemon")?)?;
-        let mut daemon = None;
-        let mut start = || timed(|| Ok(daemon = Some(Daemon::start(&dir, "")?)));
-        took.push(cold(&mut start)?);
-        daemon.context("no daemon")?.stop()?;
-        self.records += pushed;
-        took.push(cold(&mut || timed(|| status(&dir)))?);
+        let (daemon, after_stop) = started_cold(&dir)?;
+        let beside_daemon = timed(|| status(&dir))?;
+        self.records += kill_with_staged(daemon)?;
+        let (daemon, after_kill) = started_cold(&dir)?;
+        daemon.stop()?;
+        drop_cached(&dir)?;
+        let without_daemon = timed(|| status(&dir))?;
+        let mut took = vec![after_stop, beside_daemon, after_kill, without_daemon];
         for (sql, expected) in self.questions() {
-            took.push(cold(&mut || first_query(&dir, &sql, expected))?);
+            drop_cached(&dir)?;
+            took.push(first_query(&dir, &sql, expected)?);
         }
-        took.push(cold(&mut || {
-            timed(|| ingestd(["check".as_ref(), dir.as_os_str()]).map(drop))
+        drop_cached(&dir)?;
+        took.push(timed(|| {
+            ingestd(["check".as_ref(), dir.as_os_str()]).map(drop)
         })?);
         for (times, took) in self.times.iter_mut().zip(took) {
             times.push(took.as_secs_f64() * 1e3);
@@ -246,6 +241,13 @@ fn first_query(dir: &Path, sql: &str, expected: Option<u64>) -> Result<Duration>
     let is_right = expected.is_none_or(|value| answer.rows == [[value.to_string()]]);
     ensure!(is_right, "{sql}: {:?}", answer.rows);
     Ok(Duration::from_secs_f64(answer.wall))
+}
+
+fn started_cold(dir: &Path) -> Result<(Daemon, Duration)> {
+    drop_cached(dir)?;
+    let began = Instant::now();
+    let daemon = Daemon::start(dir, "")?;
+    Ok((daemon, began.elapsed()))
 }
 
 fn status(dir: &Path) -> Result<()> {

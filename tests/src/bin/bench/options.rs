@@ -113,25 +113,26 @@ pub struct LiveSizes {
     pub lookbacks: Vec<u64>,
 }
 
+/// All parts together take less than three minutes on two cores.
 const SMALL: Sizes = Sizes {
     runs: 3,
     cold_runs: 1,
-    ingest_records: 10_000_000,
-    sustained: Duration::from_secs(5),
-    raw_bytes: 2 << 30,
+    ingest_records: 5_000_000,
+    sustained: Duration::from_secs(3),
+    raw_bytes: 1 << 30,
     kept_bytes: 4 << 30,
     shape_records: 4_000_000,
     shape_runs: 1,
     store_records: 1_000_000,
-    load_rows: 500_000,
+    load_rows: 300_000,
     length_bytes: 200_000_000,
-    query_records: 10_000_000,
-    query_rate: 4_000_000,
+    query_records: 4_000_000,
+    query_rate: 1_000_000,
     live_rate: 2_000_000,
     chart_seconds: 5,
-    sources: 10_000,
-    source_seconds: 5,
-    reader_seconds: 6,
+    sources: 5_000,
+    source_seconds: 3,
+    reader_seconds: 4,
     large_records: &[1_000_000, 4_000_000],
 };
 
