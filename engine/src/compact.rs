@@ -26,7 +26,7 @@ impl Compactor {
     pub fn open(dir: &Path, storage: OsStorage) -> Result<Compactor> {
         let storage: Arc<dyn crate::log::storage::Storage> = Arc::new(storage);
         let reader = LogReader::open_with(Arc::clone(&storage), dir)?;
-        let compaction = Compaction::of(&storage, reader.dir(), reader.meta().clone());
+        let compaction = Compaction::of(&storage, reader.dir(), *reader.meta());
         Ok(Compactor { reader, compaction })
     }
 

@@ -14,15 +14,27 @@ pub type IndexFn = Arc<dyn Fn(&[u8]) -> Option<Key> + Send + Sync>;
 pub(crate) struct Value {
     index: Arc<Index>,
     function: Option<IndexFn>,
+    /// The fields that a key is computed from; `None`: it may be any.
+    fields: Option<Vec<usize>>,
 }
 
 impl Value {
     pub fn new(index: Arc<Index>, function: Option<IndexFn>) -> Value {
-        Value { index, function }
+        let is_plain = function.is_none() && !index.is_native() && index.filter().is_none();
+        Value {
+            fields: is_plain.then(|| index.value_field().into_iter().collect()),
+            index,
+            function,
+        }
     }
 
     pub fn id(&self) -> IndexId {
         self.index.id
+    }
+
+    /// The fields that a key is computed from; `None`: it may be any.
+    pub fn fields(&self) -> Option<&[usize]> {
+        self.fields.as_deref()
     }
 
     pub fn kind(&self) -> ValueKind {

@@ -96,7 +96,7 @@ fn piece(bytes: usize, kind: PieceKind) -> Piece {
 /// Bytes as numbers of 8 bytes, and one of what is left.
 fn put_numbers(pieces: &mut Vec<Piece>, bytes: usize) {
     pieces.extend(std::iter::repeat_n(piece(8, PieceKind::Number), bytes / 8));
-    if bytes % 8 > 0 {
+    if !bytes.is_multiple_of(8) {
         pieces.push(piece(bytes % 8, PieceKind::Number));
     }
 }

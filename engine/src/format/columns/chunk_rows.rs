@@ -84,6 +84,12 @@ impl ChunkRows<'_> {
             })
             .collect();
         let arrivals = at(&self.rows(own).arrivals, at(self.ranges, own).clone());
+        let span = arrivals.last().zip(arrivals.first());
+        let span = span.map_or(0, |(last, first)| last.wrapping_sub(*first));
+        // As in every chunk without later anchors.
+        if span > u64::from(u32::MAX) || !arrivals.is_sorted_by_key(|arrival| *arrival as i64) {
+            return invalid("the arrivals of a row group", span);
+        }
         let mut arrivals = arrivals.iter();
         let mut place = CHUNK_HEADER_BYTES;
         let mut order = order;

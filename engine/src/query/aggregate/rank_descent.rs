@@ -16,7 +16,7 @@ use crate::query::forest::summary_benefit::SummaryBenefit;
 use crate::query::forest::walk::Visitor;
 use crate::query::scan::chunk_cursor::{ChunkCursor, RecordView};
 use crate::query::scan::runs::{keep_within, within};
-use crate::schema::{Payloads, RangeSet};
+use crate::schema::{Payloads, RangeSet, Source};
 use crate::types::{Key, TimeRange, Timestamp};
 
 /// Fills targets from one snapshot, on one thread.
@@ -118,6 +118,10 @@ impl Descent for RankDescent<'_> {
 
     fn note(&mut self) -> Answered {
         std::mem::take(&mut self.answered)
+    }
+
+    fn reads(&self) -> (&Source, Option<&[usize]>) {
+        (&self.question.source, self.question.value.fields())
     }
 
     fn chunk(&mut self, answered: Answered, cursor: &mut ChunkCursor) -> Result<()> {

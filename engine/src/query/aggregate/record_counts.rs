@@ -198,6 +198,10 @@ impl Descent for CountDescent<'_> {
 
     fn note(&mut self) {}
 
+    fn reads(&self) -> (&Source, Option<&[usize]>) {
+        (self.source, Some(&[]))
+    }
+
     fn chunk(&mut self, (): (), cursor: &mut ChunkCursor) -> Result<()> {
         if !self.source.own_time()
             && let Some((chunk, runs)) = cursor.runs(self.source)?

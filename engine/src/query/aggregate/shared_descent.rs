@@ -13,6 +13,7 @@ use crate::query::forest::walk::{Order, Visitor, Walk};
 use crate::query::poll::Poll;
 use crate::query::scan::chunk_cursor::ChunkCursor;
 use crate::query::snapshot_logs::SnapshotLogs;
+use crate::schema::Source;
 use crate::types::ChunkNo;
 
 /// Chunks that the caller's thread reads before others help: what they take is what it costs to begin a thread, several times over.
@@ -27,6 +28,9 @@ pub(crate) trait Descent: Visitor + Send + Sized {
 
     /// Of the chunk that the walk has just yielded.
     fn note(&mut self) -> Self::Note;
+
+    /// The source whose records are wanted of chunks, and the fields that are read of them; `None`: all.
+    fn reads(&self) -> (&Source, Option<&[usize]>);
 
     /// Takes what is wanted of the loaded chunk.
     fn chunk(&mut self, note: Self::Note, cursor: &mut ChunkCursor) -> Result<()>;
@@ -151,7 +155,10 @@ impl<G: Descent> Hand<G> {
         while let Some((chunk, note)) = self.claim.pop_front() {
             poll.check()?;
             let following = self.claim.iter().map(|(chunk, _)| *chunk);
-            self.cursor.load_of(chunk, chunk.row_end(following))?;
+            let (source, fields) = part.reads();
+            if !self.cursor.load_columns(chunk, source, fields) {
+                self.cursor.load_of(chunk, chunk.row_end(following))?;
+            }
             part.chunk(note, &mut self.cursor)?;
         }
         Ok(chunks)

@@ -17,7 +17,7 @@ use crate::query::forest::summary_benefit::SummaryBenefit;
 use crate::query::forest::walk::Visitor;
 use crate::query::scan::chunk_cursor::{ChunkCursor, RecordView};
 use crate::query::scan::runs::{keep_within, within};
-use crate::schema::{Payloads, RangeSet};
+use crate::schema::{Payloads, RangeSet, Source};
 use crate::types::{Key, TimeRange, Timestamp, ValueRange};
 
 pub(crate) struct TotalsDescent<'a> {
@@ -94,6 +94,10 @@ impl Descent for TotalsDescent<'_> {
     type Note = ();
 
     fn note(&mut self) {}
+
+    fn reads(&self) -> (&Source, Option<&[usize]>) {
+        (&self.question.source, self.question.value.fields())
+    }
 
     /// Adds the records of the loaded chunk.
     fn chunk(&mut self, (): (), cursor: &mut ChunkCursor) -> Result<()> {

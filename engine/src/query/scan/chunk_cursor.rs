@@ -58,6 +58,38 @@ const AHEAD_BYTES: u64 = 512 << 10;
 const GUESS_BYTES_LEAST: usize = 64;
 const GUESS_BYTES_MOST: usize = 1024;
 
+/// The rows of one source that were taken straight from columns.
+#[derive(Default)]
+struct Columns {
+    /// They are what is loaded.
+    are_loaded: bool,
+    rows: Vec<UnitRow>,
+    /// What is taken of payloads, of the layout that was met last.
+    of: Option<(Arc<Layout>, Pieces, Wanted)>,
+}
+
+impl Columns {
+    /// How payloads of that layout are taken apart, and what is wanted of them.
+    fn wanted(
+        &mut self,
+        source: &Source,
+        layout: &Arc<Layout>,
+        fields: Option<&[usize]>,
+    ) -> (&Pieces, &Wanted, &mut Vec<UnitRow>) {
+        let Columns { rows, of, .. } = self;
+        if !matches!(of, Some((of, pieces, _)) if Arc::ptr_eq(of, layout) && pieces.template().source == source.id)
+        {
+            *of = None;
+        }
+        let (_, pieces, wanted) = of.get_or_insert_with(|| {
+            let pieces = Pieces::of(source.id, layout);
+            let wanted = pieces.wanted(fields);
+            (Arc::clone(layout), pieces, wanted)
+        });
+        (pieces, wanted, rows)
+    }
+}
+
 /// A buffer of some chunks in a row, of which one is looked at, for one thread.
 pub(crate) struct ChunkCursor {
     logs: Arc<SnapshotLogs>,
@@ -76,6 +108,7 @@ pub(crate) struct ChunkCursor {
     /// From this chunk on, staging was met: reading several would mix it with segments.
     staged_from: u64,
     runs: Vec<Run>,
+    columns: Columns,
     /// What is read of a record whose length is not known yet: as much as the longest so far took.
     guess_bytes: usize,
 }
@@ -92,6 +125,7 @@ impl ChunkCursor {
             latest: None,
             staged_from: u64::MAX,
             runs: Vec::new(),
+            columns: Columns::default(),
             guess_bytes: GUESS_BYTES_LEAST,
             logs,
         }
@@ -195,20 +229,21 @@ impl ChunkCursor {
         Ok(verified)
     }
 
-    /// Takes the rows of one source straight from columns, where the chunk stands in them and is visible whole: of the chunk's bytes then only what is
-    /// `wanted` of their payloads is there. False: it must be loaded.
+    /// Takes the rows of one source straight from columns, where the chunk stands in them and is visible whole: of their payloads then only these
+    /// fields are there, all if `None`, and the own time. A cursor is always asked for the same fields. False: the chunk must be loaded.
     pub fn load_columns(
         &mut self,
         chunk: ChunkNo,
-        pieces: &Pieces,
-        wanted: &Wanted,
-        rows: &mut Vec<UnitRow>,
+        source: &Source,
+        fields: Option<&[usize]>,
     ) -> bool {
         self.enter(chunk);
         let chunk_bytes = self.logs.chunk_bytes() as usize;
         if self.visible < chunk_bytes || self.held.contains(&chunk.0) {
             return false;
         }
+        let layout = source.layout_at(self.base);
+        let (pieces, wanted, rows) = self.columns.wanted(source, layout, fields);
         let bytes = at_mut(&mut self.bytes, ..chunk_bytes);
         if !self
             .logs
@@ -217,13 +252,65 @@ impl ChunkCursor {
             return false;
         }
         (self.held, self.at) = (0..0, 0);
+        self.columns.are_loaded = true;
         self.logs.counters().chunk_read();
         true
+    }
+
+    /// The rows that were taken from columns, in log order.
+    pub fn column_rows(&self) -> impl Iterator<Item = (Timestamp, Row)> {
+        let layout = self.columns.of.as_ref().map(|(layout, ..)| layout);
+        self.columns.rows.iter().filter_map(move |row| {
+            let mut found = Row {
+                ts: row.arrival,
+                start: row.start,
+                length: row.length,
+            };
+            found.ts = record_ts(layout?, row.arrival, found.payload(&self.bytes));
+            Some((row.arrival, found))
+        })
+    }
+
+    /// The rows that were taken from columns as runs, whose headers are written for it.
+    fn column_runs(&mut self, source: &Source) {
+        let ChunkCursor {
+            columns,
+            runs,
+            bytes,
+            ..
+        } = self;
+        runs.clear();
+        let Some(anchor) = columns.rows.first().map(|row| row.arrival) else {
+            return;
+        };
+        for row in &columns.rows {
+            let offset = row.start - RECORD_HEADER_BYTES as u32;
+            // No chunk that is taken from columns has later anchors, so 32 bits hold it.
+            let delta = (row.arrival.0 - anchor.0) as u64;
+            let header = u64::from(source.id.0) | u64::from(row.length) << 16 | delta << 32;
+            at_mut(bytes, offset as usize..row.start as usize)
+                .copy_from_slice(&header.to_le_bytes());
+            match runs.last_mut() {
+                Some(run)
+                    if run.payload_bytes == row.length && run.offset_of(run.records) == offset =>
+                {
+                    run.records += 1
+                }
+                _ => runs.push(Run {
+                    source: source.id,
+                    payload_bytes: row.length,
+                    records: 1,
+                    offset,
+                    anchor,
+                }),
+            }
+        }
     }
 
     /// Reads nothing yet: the chunk is looked at, but no byte of it is.
     pub fn enter(&mut self, chunk: ChunkNo) {
         let chunk_bytes = self.logs.chunk_bytes();
+        self.columns.are_loaded = false;
         self.base = chunk.address(chunk_bytes);
         let below = |end: Address| {
             let bytes = end.0.saturating_sub(self.base.0);
@@ -333,6 +420,10 @@ impl ChunkCursor {
     }
 
     fn published(&self) -> &[u8] {
+        assert!(
+            !self.columns.are_loaded,
+            "a chunk of which only one source's rows were taken is not walked"
+        );
         at(&self.bytes, self.at..self.at + self.published)
     }
 
@@ -341,6 +432,10 @@ impl ChunkCursor {
         let chunk_bytes = self.logs.chunk_bytes() as usize;
         if self.visible < chunk_bytes {
             return Ok(None);
+        }
+        if self.columns.are_loaded {
+            self.column_runs(source);
+            return Ok(Some((at(&self.bytes, ..chunk_bytes), &self.runs)));
         }
         let runs = &mut self.runs;
         let chunk = at(&self.bytes, self.at..self.at + chunk_bytes);
@@ -362,6 +457,20 @@ impl ChunkCursor {
     ) -> Result<ControlFlow<()>> {
         let layout = source.layout_at(self.base);
         let (id, base) = (source.id, self.base);
+        if self.columns.are_loaded {
+            for (_, row) in self.column_rows() {
+                let view = RecordView {
+                    ts: row.ts,
+                    address: row.address(base),
+                    payload: row.payload(&self.bytes),
+                    layout,
+                };
+                if each(view, row).is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+            return Ok(ControlFlow::Continue(()));
+        }
         self.walk(|record| {
             if record.source != id {
                 return ControlFlow::Continue(());

@@ -4,17 +4,17 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::chunk_cursor::{ChunkCursor, RecordView, Row, record_ts};
+use super::chunk_cursor::{ChunkCursor, RecordView, Row};
 use super::runs::rows_of_run;
 use super::shared_scan::Scan;
 use crate::error::Result;
-use crate::format::{UnitRow, Wanted, record_bytes};
+use crate::format::record_bytes;
 use crate::nodes::NodeId;
 use crate::query::forest::cached_nodes::CachedNodes;
 use crate::query::forest::mask::NodeView;
 use crate::query::forest::summary_benefit::SummaryBenefit;
 use crate::query::poll::Poll;
-use crate::schema::{Layout, Pieces};
+use crate::schema::Layout;
 use crate::types::{Address, ChunkNo, TimeRange};
 
 /// Reads the chunks of a scan on one thread.
@@ -28,9 +28,6 @@ pub struct ChunkReader {
     benefit: SummaryBenefit,
     /// The fields that are read of rows; `None`: all.
     fields: Option<Vec<usize>>,
-    /// What of payloads they need, by the layout that was met last.
-    columns: Option<(Arc<Layout>, Pieces, Wanted)>,
-    found: Vec<UnitRow>,
     /// What the summaries of the chunks say that are read next.
     ahead: VecDeque<(ChunkNo, Hint)>,
 }
@@ -90,18 +87,15 @@ impl ChunkReader {
             stride: None,
             benefit: SummaryBenefit::default(),
             fields: None,
-            columns: None,
-            found: Vec::new(),
             ahead: VecDeque::new(),
         }
     }
 
-    /// Says that of the rows only these fields are read, and their times and addresses. What else their payloads hold is anything from then on.
+    /// Says that of the rows only these fields are read, and their times and addresses, before the first is. What else their payloads hold is anything.
     pub fn read_only(&mut self, fields: Vec<usize>) {
         // What a filter reads must be there too; those of a query's own are few.
         if !self.scan.exact().needs_values() && !self.scan.filters_by_index() {
             self.fields = Some(fields);
-            self.columns = None;
         }
     }
 
@@ -176,33 +170,12 @@ impl ChunkReader {
             cursor,
             rows,
             fields,
-            columns,
-            found,
             ..
         } = self;
-        let base = chunk.address(scan.logs().chunk_bytes());
-        let layout = scan.source().layout_at(base);
-        if !matches!(columns, Some((of, ..)) if Arc::ptr_eq(of, layout)) {
-            let pieces = Pieces::of(scan.source().id, layout);
-            let wanted = pieces.wanted(fields.as_deref());
-            *columns = Some((Arc::clone(layout), pieces, wanted));
-        }
-        let Some((_, pieces, wanted)) = columns else {
-            return false;
-        };
-        if !cursor.load_columns(chunk, pieces, wanted, found) {
+        if !cursor.load_columns(chunk, scan.source(), fields.as_deref()) {
             return false;
         }
-        let bytes = cursor.bytes();
-        rows.extend(found.iter().map(|row| {
-            let mut found = Row {
-                ts: row.arrival,
-                start: row.start,
-                length: row.length,
-            };
-            found.ts = record_ts(layout, row.arrival, found.payload(bytes));
-            found
-        }));
+        rows.extend(cursor.column_rows().map(|(_, row)| row));
         scan.filter(rows, cursor);
         self.stride = stride_of(&self.rows);
         true

@@ -1,7 +1,7 @@
 //! Segments in columns: every byte that a reader reads is the one that it read of rows, and files that are damaged are named.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::world::{Op, Spread, World};
 use crate::check::check;
@@ -42,7 +42,7 @@ fn files(world: &World) -> Vec<PathBuf> {
     files
 }
 
-fn is_columns(path: &PathBuf) -> bool {
+fn is_columns(path: &Path) -> bool {
     path.extension()
         .is_some_and(|extension| extension == "columns")
 }
@@ -58,7 +58,7 @@ fn columns_give_back_every_byte_in_a_fraction_of_the_space() {
     let segments = world.compact();
     assert!(segments >= 3, "{segments}");
     let (columns, rows): (Vec<PathBuf>, Vec<PathBuf>) =
-        files(&world).into_iter().partition(is_columns);
+        files(&world).into_iter().partition(|path| is_columns(path));
     assert_eq!(columns.len() as u64, segments);
     assert!(rows.len() <= 2, "{rows:?}");
     let bytes: u64 = columns
@@ -127,7 +127,10 @@ fn damage_is_named_and_confined_to_its_unit() {
     world.compact();
     let before = record_bytes(&world);
     world.close();
-    let path = files(&world).into_iter().find(is_columns).unwrap();
+    let path = files(&world)
+        .into_iter()
+        .find(|path| is_columns(path))
+        .unwrap();
     let sound = fs::read(&path).unwrap();
     let unit_bytes = 16 * 4096;
     for place in (0..sound.len()).step_by(sound.len() / 61) {
