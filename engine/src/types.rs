@@ -508,6 +508,8 @@ impl Sum {
         match *self {
             Sum::Int(value) => value as f64,
             Sum::Float { sum, compensation } if sum.is_finite() => sum + compensation,
+            // Which sign a sum that is not a number has depends on the order.
+            Sum::Float { sum, .. } if sum.is_nan() => f64::NAN,
             Sum::Float { sum, .. } => sum,
         }
     }

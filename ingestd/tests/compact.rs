@@ -124,3 +124,29 @@ fn a_directory_that_is_written_or_is_none_is_refused() {
     assert!(said(&output).contains("none"), "{}", said(&output));
     assert!(!none.exists());
 }
+
+/// A daemon that was killed leaves what only staging holds; it is made durable first.
+#[test]
+fn a_directory_whose_writer_was_killed_is_compacted() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = recorded(home.path());
+    let mut writer = Writer::open(Path::new(&dir), WriterOptions::default()).unwrap();
+    let sale = writer.catalog().find("sale").unwrap().id;
+    let mut payload = vec![0; 16];
+    payload.extend_from_slice(&[1, 0, b'x']);
+    for _ in 0..1000 {
+        writer.push(sale, &payload).unwrap();
+    }
+    writer.publish().unwrap();
+    // Dropped, it is not closed.
+    drop(writer);
+    let output = ingestd(&["compact", &dir]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(said(&output).contains(" MiB take "), "{}", said(&output));
+    let output = ingestd(&["check", &dir]);
+    assert!(
+        said(&output).starts_with("sound: 121000 records"),
+        "{}",
+        said(&output)
+    );
+}

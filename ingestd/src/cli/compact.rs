@@ -1,16 +1,18 @@
 //! `ingestd compact`: what is old of a directory, column by column.
 
+use std::fmt::{self, Display, Formatter};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::bail;
+use anyhow::anyhow;
 use ingestd::config::ByteSize;
 use ingestd::{counted, sink};
 use loom_engine::Error;
 use loom_engine::compact::{Compacted, Compactor};
 use loom_engine::ingest::{Writer, WriterOptions};
 use loom_engine::log::storage::OsStorage;
+use loom_engine::log::{LogOptions, Opening, Recovered};
 
 use super::progress::progress_bar;
 use super::signals;
@@ -19,7 +21,8 @@ use super::stdout::say;
 /// Rewrite the record log of a Loom directory column by column
 ///
 /// Column segments take a fraction of the space, and every answer stays as it is. Segments that are full are rewritten, one by one; the one that records
-/// go on in stays as it is. Stop the daemon first. Ctrl-C ends it after what is done; the next run goes on.
+/// go on in stays as it is. It takes as much room meanwhile as the columns of one segment need. Stop the daemon first. Ctrl-C ends it after what is done; the
+/// next run goes on.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -34,17 +37,31 @@ impl Args {
         let interrupted = signals::stop()?;
         // Fails where there is no directory, which a writer would make.
         let compactor = Compactor::open(&self.dir, OsStorage::default())?;
-        // Holds the lock, and has made durable what the last writer left.
-        let writer = match Writer::open(&self.dir, WriterOptions::default()) {
-            Ok(writer) => writer,
-            Err(error @ Error::Locked { .. }) => {
-                bail!("cannot compact: {error}; stop the daemon or load that writes it")
-            }
-            Err(error) => return Err(error.into()),
-        };
-        let done = compact(compactor, &interrupted);
+        let _lock = self.lock()?;
+        compact(compactor, &interrupted)
+    }
+
+    /// Takes the lock of whoever writes the directory. It allocates nothing, so that a disk with little room can be compacted.
+    fn lock(&self) -> anyhow::Result<Opening> {
+        let open = || Opening::open(&self.dir, &LogOptions::default()).map_err(refused);
+        let opening = open()?;
+        if opening.how() == Recovered::Clean {
+            return Ok(opening);
+        }
+        // What the last writer left is made durable by another one.
+        drop(opening);
+        let writer = Writer::open(&self.dir, WriterOptions::default()).map_err(refused)?;
         sink::close(writer)?;
-        done
+        open()
+    }
+}
+
+fn refused(error: Error) -> anyhow::Error {
+    match error {
+        error @ Error::Locked { .. } => {
+            anyhow!("cannot compact: {error}; stop the daemon or load that writes it")
+        }
+        error => error.into(),
     }
 }
 
@@ -52,36 +69,70 @@ fn compact(mut compactor: Compactor, interrupted: &AtomicBool) -> anyhow::Result
     let is_interrupted = || interrupted.load(Ordering::Relaxed);
     let bar = progress_bar("{spinner} {pos} of {len} segments, {elapsed}");
     bar.set_length(compactor.waiting()?);
-    let (mut segments, mut rows, mut columns, mut left) = (0, 0, 0, 0);
-    while let Some(compacted) = compactor.step(|| !is_interrupted())? {
-        match compacted {
-            Compacted::Columns {
-                rows_bytes,
-                column_bytes,
-            } => {
-                segments += 1;
-                rows += rows_bytes;
-                columns += column_bytes;
-            }
-            Compacted::StaysRows => left += 1,
-            Compacted::Stopped => break,
+    let mut done = Done::default();
+    let outcome = loop {
+        match compactor.step(|| !is_interrupted()) {
+            Ok(Some(Compacted::Stopped)) | Ok(None) => break Ok(()),
+            Ok(Some(compacted)) => done.add(compacted),
+            Err(error) => break Err(error),
         }
         bar.inc(1);
-    }
+    };
     bar.finish_and_clear();
-    let mut line = format!("compacted {}", counted(segments, "segment"));
-    if segments > 0 {
-        let [rows, columns] = [rows, columns].map(|bytes| ByteSize(bytes).approximately());
-        line += &format!(": {rows} take {columns} now");
-    }
-    if left > 0 {
-        let stay = counted(left, "segment");
-        line += &format!("; {stay} would shrink by less than a quarter and stayed as before");
-    }
-    say(line)?;
+    say(&done)?;
+    outcome.map_err(|error| {
+        anyhow!(
+            "{error}; what is not compacted stays as before: mend this, and run it again to go on"
+        )
+    })?;
     if is_interrupted() {
         say("interrupted; run it again to go on")?;
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What was done so far.
+#[derive(Default)]
+struct Done {
+    segments: u64,
+    rows_bytes: u64,
+    column_bytes: u64,
+    left: u64,
+}
+
+impl Done {
+    fn add(&mut self, compacted: Compacted) {
+        match compacted {
+            Compacted::Columns {
+                rows_bytes,
+                column_bytes,
+            } => {
+                self.segments += 1;
+                self.rows_bytes += rows_bytes;
+                self.column_bytes += column_bytes;
+            }
+            Compacted::StaysRows => self.left += 1,
+            Compacted::Stopped => {}
+        }
+    }
+}
+
+impl Display for Done {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "compacted {}", counted(self.segments, "segment"))?;
+        if self.segments > 0 {
+            let [rows, columns] =
+                [self.rows_bytes, self.column_bytes].map(|bytes| ByteSize(bytes).approximately());
+            write!(f, ": {rows} take {columns} now")?;
+        }
+        if self.left > 0 {
+            let stay = counted(self.left, "segment");
+            write!(
+                f,
+                "; {stay} would shrink by less than a quarter and stayed as before"
+            )?;
+        }
+        Ok(())
+    }
 }
