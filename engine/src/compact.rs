@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::format::Template;
-use crate::log::storage::OsStorage;
-pub use crate::log::{ColumnSegments, Compacted};
+pub use crate::log::Compacted;
+use crate::log::storage::{OsStorage, Storage};
 use crate::log::{Compaction, LogReader};
 use crate::schema::{Catalog, Pieces, decode_whole_catalog};
 use crate::types::{Address, SourceId};
@@ -24,7 +24,7 @@ impl Compactor {
     /// # Errors
     /// Not a Loom directory, or files that cannot be read.
     pub fn open(dir: &Path, storage: OsStorage) -> Result<Compactor> {
-        let storage: Arc<dyn crate::log::storage::Storage> = Arc::new(storage);
+        let storage: Arc<dyn Storage> = Arc::new(storage);
         let reader = LogReader::open_with(Arc::clone(&storage), dir)?;
         let compaction = Compaction::of(&storage, reader.dir(), *reader.meta());
         Ok(Compactor { reader, compaction })
@@ -65,14 +65,6 @@ impl Compactor {
             is_wanted,
         )?;
         Ok(Some(compacted))
-    }
-
-    /// What is in columns now.
-    ///
-    /// # Errors
-    /// Files that cannot be read.
-    pub fn column_segments(&self) -> Result<ColumnSegments> {
-        self.compaction.column_segments()
     }
 }
 

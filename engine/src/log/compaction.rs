@@ -11,8 +11,8 @@ use super::files::segment::{Draft, SegmentDir, SegmentForm, SegmentName};
 use super::files::storage::{OpenMode, Storage, StorageFile, read_at, write_at};
 use super::read::survey::segment_dirs;
 use crate::error::Result;
-use crate::format::{SegmentDirectory, Template, UNIT_CHUNKS, UnitEncoder};
-use crate::proven::{at, at_mut};
+use crate::format::{SegmentDirectory, Template, UNIT_CHUNKS, UnitEncoder, saves_enough};
+use crate::proven::at_mut;
 use crate::types::{Address, SourceId};
 
 /// What became of a segment.
@@ -25,19 +25,6 @@ pub enum Compacted {
     /// It was no longer wanted.
     Stopped,
 }
-
-/// What the segments of the record log take.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub struct ColumnSegments {
-    /// In columns.
-    pub segments: u64,
-    /// Of those, the bytes of the log that they hold, and the bytes of their files.
-    pub log_bytes: u64,
-    pub file_bytes: u64,
-}
-
-/// Columns take less than this share of a segment, or it stays rows.
-const SHARE_MOST: (u64, u64) = (3, 4);
 
 pub struct Compaction {
     segments: SegmentDir,
@@ -98,8 +85,7 @@ impl Compaction {
         };
         let rows_bytes = segments.segment_bytes();
         self.next = first + rows_bytes;
-        let saves = column_bytes * SHARE_MOST.1 < rows_bytes * SHARE_MOST.0;
-        if !saves || !self.gives_back(first, &*rows, &draft)? {
+        if !saves_enough(column_bytes, rows_bytes) || !self.gives_back(first, &*rows, &draft)? {
             return Ok(Compacted::StaysRows);
         }
         draft.publish()?;
@@ -161,12 +147,9 @@ impl Compaction {
         self.unit.resize(chunk_bytes, 0);
         let segment_bytes = self.segments.segment_bytes();
         for offset in (0..segment_bytes).step_by(chunk_bytes) {
-            let read = read_at(rows, at_mut(&mut self.rows, ..chunk_bytes), offset)?;
-            let given = read_at(&*columns, at_mut(&mut self.unit, ..chunk_bytes), offset)?;
-            if read < chunk_bytes
-                || given < chunk_bytes
-                || at(&self.rows, ..read) != at(&self.unit, ..given)
-            {
+            let read = read_at(rows, &mut self.rows, offset)?;
+            let given = read_at(&*columns, &mut self.unit, offset)?;
+            if read < chunk_bytes || given < chunk_bytes || self.rows != self.unit {
                 tracing::warn!(
                     "{}: the chunk at {} does not come back from columns; the segment stays as it is",
                     rows.path().display(),
@@ -177,23 +160,4 @@ impl Compaction {
         }
         Ok(true)
     }
-
-    /// What is in columns now.
-    pub fn column_segments(&self) -> Result<ColumnSegments> {
-        column_segments(&self.segments)
-    }
-}
-
-/// What of a log is in columns.
-pub fn column_segments(segments: &SegmentDir) -> Result<ColumnSegments> {
-    let mut found = ColumnSegments::default();
-    for (&first, &generation) in &segments.list()? {
-        if generation.form == SegmentForm::Columns {
-            let file = segments.open(SegmentName { first, generation }, OpenMode::Write)?;
-            found.segments += 1;
-            found.log_bytes += segments.segment_bytes();
-            found.file_bytes += file.bytes()?;
-        }
-    }
-    Ok(found)
 }

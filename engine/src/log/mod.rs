@@ -21,7 +21,7 @@ mod ticks;
 mod write;
 
 pub use crate::types::CATALOG_NAME;
-pub use compaction::{ColumnSegments, Compacted, Compaction};
+pub use compaction::{Compacted, Compaction};
 pub use files::access::Access;
 pub use files::catalog_file::{CatalogBytes, FILE as CATALOG_FILE};
 pub use files::durable::{DurableState, Slots};

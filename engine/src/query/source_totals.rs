@@ -65,7 +65,7 @@ impl Snapshot {
         Ok(totals)
     }
 
-    /// Gives `add` the parts of one source, or of all: those of whole nodes, and single records where there is no node.
+    /// Gives `add` the parts of one source, or of all: those of whole nodes, and of single records that no node covers.
     fn add_up(&self, only: Option<SourceId>, add: impl FnMut(SourceId, Part)) -> Result<()> {
         let mut adding = Adding { only, add };
         let mut walk = Walk::new(Arc::clone(self.logs()), Order::OldestFirst);

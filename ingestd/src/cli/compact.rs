@@ -35,7 +35,7 @@ pub struct Args {
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let interrupted = signals::stop()?;
-        // Fails where there is no directory, which a writer would make.
+        // Fails if there is no directory; a writer would create one.
         let compactor = Compactor::open(&self.dir, OsStorage::default())?;
         let _lock = self.lock()?;
         compact(compactor, &interrupted)

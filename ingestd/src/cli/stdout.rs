@@ -10,7 +10,7 @@ pub(super) fn say(line: impl Display) -> anyhow::Result<()> {
     show(format_args!("{line}\n"))
 }
 
-/// Prints a line on standard error. There is no place to report that nobody reads it, such as a terminal that was closed.
+/// Prints a line on standard error. If nobody can read it, as on a terminal that was closed, there is no other place for it.
 pub(super) fn complain(line: impl Display) {
     let _ = writeln!(stderr(), "ingestd: {line}");
 }

@@ -1,7 +1,7 @@
 //! How the columns of an input are called in a source: once for all formats, so that a column finds its field again in the next file.
 //!
 //! A column keeps its spelling wherever a field may have it, and goes to the field of its spelling before any other. The order of the
-//! columns decides only which of those that a field cannot tell apart gets which number.
+//! columns decides only the numbers of those that a field cannot tell apart.
 
 use std::collections::{HashMap, HashSet};
 

@@ -62,7 +62,7 @@ pub(super) trait TextFormat: Send {
 #[derive(Copy, Clone)]
 pub(super) struct Data<'a> {
     pub bytes: &'a [u8],
-    /// The first of them, up to what is no UTF-8 or was not looked at.
+    /// The first of them, as far as they were looked at and are UTF-8.
     checked: &'a str,
 }
 

@@ -15,7 +15,7 @@ from loom_duckdb.parameters import Typed
 
 
 class Bin(NamedTuple):
-    """A half-open bin that holds values of ranks, and the buckets in which it does: [None] where there are no buckets.
+    """A half-open bin that holds values of ranks, and the buckets in which it does: [None] without buckets.
 
     An end that the bin does not have is NULL of the values' type.
     """
@@ -39,7 +39,7 @@ def merged_aggregate(connection: duckdb.DuckDBPyConnection, rows: pyarrow.Table,
 def wanted_bins(connection: duckdb.DuckDBPyConnection, bins: pyarrow.Table, quantiles: Sequence[float]) -> tuple[pyarrow.Table, list[Bin]]:
     """Return where each quantile of each bucket lies in the merged bins, and these bins; none for a bucket without values.
 
-    `bins` has `bucket` in microseconds since 1970 (NULL where there are no buckets), `lower`, `upper` and `count`. The table has `bucket`,
+    `bins` has `bucket` in microseconds since 1970 (NULL without buckets), `lower`, `upper` and `count`. The table has `bucket`,
     `quantile`, `bin` (a position in the list), `rank`, that of the value in its bin, from 1, and `held`, how many values the bin holds.
     The rank among all values of a bucket is max(1, ceil(q * n)), where q is the decimal that is written, as in loom_aggregate: 0.07 of 100
     is 7, and the product of doubles is more.

@@ -11,7 +11,12 @@ const WIDTH_ODD_MOST: u8 = 57;
 
 /// The width that holds numbers up to `greatest`.
 pub fn width_of(greatest: u64) -> u8 {
-    match (64 - greatest.leading_zeros()) as u8 {
+    width_of_bits(64 - greatest.leading_zeros())
+}
+
+/// The width that holds so many bits, at most 64.
+pub fn width_of_bits(bits: u32) -> u8 {
+    match bits as u8 {
         width @ 0..=WIDTH_ODD_MOST => width,
         _ => 64,
     }

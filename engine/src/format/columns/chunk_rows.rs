@@ -18,10 +18,11 @@ pub struct UnitRow {
     pub start: u32,
     pub length: u16,
 }
+
 /// What a chunk is rebuilt from.
 pub struct ChunkRows<'a> {
     pub head: &'a Head,
-    pub decoded: &'a [Option<(usize, Rows)>],
+    pub decoded: &'a [Rows],
     /// Rows of each stream's group.
     pub ranges: &'a [Range<usize>],
 }
@@ -55,10 +56,7 @@ impl Lengths<'_> {
 
 impl ChunkRows<'_> {
     fn rows(&self, stream: usize) -> &Rows {
-        let decoded = at(self.decoded, stream).as_ref();
-        &decoded
-            .expect("a stream with records in the chunk was decoded")
-            .1
+        at(self.decoded, stream)
     }
 
     /// Finds where the rows of a stream stand in a chunk without later anchors.

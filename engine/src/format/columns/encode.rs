@@ -6,6 +6,7 @@ use std::collections::HashMap;
 
 use super::head::{Form, Part, Stream, StreamTable, Tables, encode_head, section_checksum};
 use super::numbers::{self, TAIL};
+use super::saves_enough;
 use super::template::{PieceKind, Template};
 use super::unit::Unit;
 use crate::format::bytes::{pad8, put_leb128, u64_at};
@@ -14,8 +15,6 @@ use crate::format::{CHUNK_TRAILER_BYTES, Run, verify_chunk, walk_runs};
 use crate::proven::{at, at_mut};
 use crate::types::{Address, SourceId};
 
-/// A unit in columns takes less than three quarters of its rows.
-const SHARE_MOST: (usize, usize) = (3, 4);
 const ZSTD_LEVEL: i32 = 1;
 /// Fewer bytes are not compressed.
 const COMPRESSED_LEAST: usize = 64;
@@ -78,7 +77,7 @@ impl UnitEncoder {
             .is_some_and(|checksums| {
                 self.put_columns(first, &checksums, out);
                 let bytes = out.len() - start;
-                bytes * SHARE_MOST.1 < chunks.len() * SHARE_MOST.0
+                saves_enough(bytes as u64, chunks.len() as u64)
                     && self.is_rebuilt(first, chunks, at(out, start..))
             });
         if !is_smaller {

@@ -1,7 +1,7 @@
 //! Records column by column: the units of a column segment, and the directory at its end. FORMAT.md, *Column segments*.
 //!
 //! A unit holds some chunks of the record log so that each is given back byte for byte. What it holds is described in it: decoding needs no schema,
-//! and encoding needs only to be told which pieces a payload consists of.
+//! and encoding needs only the pieces that a payload consists of.
 
 mod bits;
 mod chunk_rows;
@@ -20,7 +20,7 @@ pub use chunk_rows::UnitRow;
 pub use encode::UnitEncoder;
 pub use head::UNIT_HEADER_BYTES;
 pub use rows::Wanted;
-pub use segment::{SEGMENT_FOOTER_BYTES, SegmentDirectory};
+pub use segment::SegmentDirectory;
 pub use template::{Piece, PieceKind, Template};
 pub use unit::Unit;
 
@@ -28,5 +28,10 @@ pub use unit::Unit;
 pub const UNIT_CHUNKS: u64 = 16;
 /// A row group holds the rows of as few whole chunks as have so many.
 const GROUP_ROWS_LEAST: usize = 1024;
+/// Whether columns are worth their while: they take less than three quarters of the rows.
+pub fn saves_enough(column_bytes: u64, rows_bytes: u64) -> bool {
+    column_bytes * 4 < rows_bytes * 3
+}
+
 /// The log number under which the parts of column segments are checksummed.
 const COLUMNS_LOG: u8 = 5;

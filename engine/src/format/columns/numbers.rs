@@ -5,11 +5,11 @@
 
 use super::bits::{
     Packed, SLACK_BYTES, accumulate, gather_bits, pack, packed_bytes, runs_of, scatter_bits,
-    width_of,
+    width_of, width_of_bits,
 };
 use super::floats::{scaled, unscaled};
-use crate::format::bytes::{FormatError, invalid, leb128_at, put_leb128};
-use crate::proven::at;
+use crate::format::bytes::{FormatError, invalid, leb128_at, put_leb128, u64_at};
+use crate::proven::{at, at_mut};
 
 /// The first byte of a block.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -51,7 +51,7 @@ impl Encoding {
 
 /// How deep blocks stand within blocks.
 const LEVELS: u8 = 2;
-/// More different numbers than this are no dictionary.
+/// A dictionary holds at most so many different numbers.
 const DICTIONARY_MOST: usize = 256;
 /// Of so many rows, to see whether a dictionary is worth a closer look.
 const SAMPLE_ROWS: usize = 96;
@@ -69,7 +69,7 @@ struct Look {
 
 impl Look {
     fn at(numbers: &[u64]) -> Look {
-        let first = numbers.first().copied().unwrap_or(0);
+        let first = *at(numbers, 0);
         let mut look = Look {
             least: first as i64,
             greatest: first as i64,
@@ -104,12 +104,7 @@ impl Look {
     }
 }
 
-/// The width of the bits that a mask names.
-fn bits_width(mask: u64) -> u8 {
-    width_of(u64::MAX.checked_shr(64 - mask.count_ones()).unwrap_or(0))
-}
-
-/// Appends the block of a column, in the shortest form. `floats`: the numbers are bits of an f64 (8 bytes) or an f32 (4).
+/// Appends the block of a column, which has at least one number, in the shortest form. `floats`: the numbers are bits of an f64 (8 bytes) or an f32 (4).
 pub fn encode(numbers: &[u64], floats: Option<u8>, out: &mut Vec<u8>) {
     if let Some((exponent, whole)) = floats.and_then(|bytes| scaled(numbers, bytes)) {
         let start = out.len();
@@ -129,14 +124,14 @@ pub fn encode(numbers: &[u64], floats: Option<u8>, out: &mut Vec<u8>) {
 fn encode_at(numbers: &[u64], level: u8, out: &mut Vec<u8>) {
     let count = numbers.len();
     let look = Look::at(numbers);
-    let first = numbers.first().copied().unwrap_or(0);
+    let first = *at(numbers, 0);
     if look.runs == 1 {
         out.push(Encoding::Constant as u8);
         put_signed(out, first as i64);
         return;
     }
     let (width, step_width) = (look.width(), look.step_width());
-    let bits_width = bits_width(look.varying);
+    let bits_width = width_of_bits(look.varying.count_ones());
     let mut best = (packed_bytes(count, width) + 4, Encoding::Packed);
     let mut offer = |bytes: usize, encoding: Encoding| {
         if bytes < best.0 {
@@ -247,7 +242,7 @@ fn dictionary_of(numbers: &[u64]) -> Option<Vec<u64>> {
         before = Some(number);
         let mut place = (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54) as usize;
         loop {
-            let slot = crate::proven::at_mut(&mut slots, place % SLOTS);
+            let slot = at_mut(&mut slots, place % SLOTS);
             match *slot {
                 Some(held) if held == number => break,
                 Some(_) => place += 1,
@@ -321,7 +316,7 @@ impl<'a> Blocks<'a> {
             }
             Encoding::Bits => {
                 let (_, varying) = (self.fixed()?, self.fixed()?);
-                self.packed_of(rows, bits_width(varying))?;
+                self.packed_of(rows, width_of_bits(varying.count_ones()))?;
             }
             Encoding::Runs if level < LEVELS => {
                 let count = self.count(rows)?;
@@ -373,7 +368,7 @@ impl<'a> Blocks<'a> {
 
     fn fixed(&mut self) -> Result<u64, FormatError> {
         let bytes = self.bytes(8)?;
-        Ok(crate::format::bytes::u64_at(bytes, 0))
+        Ok(u64_at(bytes, 0))
     }
 
     fn packed(&mut self, count: usize) -> Result<Packed<'a>, FormatError> {
@@ -416,7 +411,7 @@ impl<'a> Blocks<'a> {
             }
             Encoding::Bits => {
                 let (shared, varying) = (self.fixed()?, self.fixed()?);
-                let packed = self.packed_of(out.len(), bits_width(varying))?;
+                let packed = self.packed_of(out.len(), width_of_bits(varying.count_ones()))?;
                 let mut runs = Vec::new();
                 runs_of(varying, &mut runs);
                 packed.unpack(out, |number| shared | scatter_bits(number, &runs));

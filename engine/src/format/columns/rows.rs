@@ -6,16 +6,18 @@ use std::ops::Range;
 
 use super::bits::accumulate;
 use super::encode::TailForm;
-use super::head::{Group, Section, Stream, section_checksum};
+use super::head::{Group, Head, Section, Stream, section_checksum};
 use super::numbers::Blocks;
 use super::template::{PieceKind, Template};
 use crate::format::bytes::{FormatError, invalid};
 use crate::proven::at;
 use crate::types::Address;
 
-/// The rows of a group, as far as they are decoded.
+/// The rows of the group of a stream that was decoded last, as far as they are.
 #[derive(Debug, Default)]
 pub struct Rows {
+    /// Which group; `None`: the rows mean nothing.
+    group: Option<usize>,
     has: Wanted,
     pub arrivals: Vec<u64>,
     pub pieces: Vec<Vec<u64>>,
@@ -62,6 +64,7 @@ impl Wanted {
         }
     }
 }
+
 /// Strings of bytes: string `i` ends at `ends[i]` and begins where the one before ends.
 #[derive(Debug, Default)]
 pub struct Tail {
@@ -71,31 +74,40 @@ pub struct Tail {
 
 impl Tail {
     pub fn of(&self, row: usize) -> &[u8] {
-        let start = row
-            .checked_sub(1)
-            .map_or(0, |before| *at(&self.ends, before));
-        at(&self.bytes, start as usize..*at(&self.ends, row) as usize)
+        at(&self.bytes, self.place(row))
     }
 
     pub fn length(&self, row: usize) -> usize {
-        let start = row
-            .checked_sub(1)
-            .map_or(0, |before| *at(&self.ends, before));
-        (*at(&self.ends, row) - start) as usize
+        self.place(row).len()
+    }
+
+    fn place(&self, row: usize) -> Range<usize> {
+        let start = match row {
+            0 => 0,
+            _ => *at(&self.ends, row - 1),
+        };
+        start as usize..*at(&self.ends, row) as usize
+    }
+
+    /// Of all strings; a row group has at least one row.
+    fn all_bytes(&self) -> usize {
+        *at(&self.ends, self.ends.len() - 1) as usize
     }
 }
+
 /// The bytes of a unit, and what their checksums depend on.
-pub struct Bytes<'a> {
-    pub uuid: &'a [u8; 16],
+#[derive(Debug)]
+pub struct Bytes {
+    pub uuid: [u8; 16],
     pub first: Address,
-    pub bytes: &'a [u8],
+    pub bytes: Vec<u8>,
     pub chunk_bytes: u32,
 }
 
-impl<'a> Bytes<'a> {
-    pub fn section(&self, section: &Section) -> Result<&'a [u8], FormatError> {
-        let bytes = at(self.bytes, section.start..section.start + section.bytes);
-        let computed = section_checksum(self.uuid, self.first, section.ordinal, bytes);
+impl Bytes {
+    fn section(&self, section: &Section) -> Result<&[u8], FormatError> {
+        let bytes = at(&self.bytes, section.start..section.start + section.bytes);
+        let computed = section_checksum(&self.uuid, self.first, section.ordinal, bytes);
         if computed != section.checksum {
             return Err(FormatError::Checksum {
                 what: "a part of a unit",
@@ -106,13 +118,28 @@ impl<'a> Bytes<'a> {
         Ok(bytes)
     }
 
+    /// Decodes the order of the streams' records in chunk `nth`.
+    pub fn decode_order(
+        &self,
+        head: &Head,
+        nth: usize,
+        order: &mut Vec<u64>,
+    ) -> Result<(), FormatError> {
+        let counts = head.streams.iter().map(|stream| *at(&stream.counts, nth));
+        order.resize(counts.sum(), 0);
+        if order.is_empty() {
+            return Ok(());
+        }
+        Blocks::new(self.section(at(&head.orders, nth))?).decode(None, order)
+    }
+
     /// Decodes what is wanted of the group that holds a stream's rows of a chunk, unless it is decoded, and returns which of its rows they are.
     pub fn rows_in_chunk(
         &self,
         stream: &Stream,
         nth: usize,
         wanted: &Wanted,
-        decoded: &mut Option<(usize, Rows)>,
+        decoded: &mut Rows,
     ) -> Result<Range<usize>, FormatError> {
         let count = *at(&stream.counts, nth);
         if count == 0 {
@@ -122,13 +149,12 @@ impl<'a> Bytes<'a> {
             .groups
             .partition_point(|group| group.end_chunk <= nth);
         let group = at(&stream.groups, which);
-        let holds = |(held, rows): &(usize, Rows)| *held == which && rows.has.covers(wanted);
-        if !decoded.as_ref().is_some_and(holds) {
+        if decoded.group != Some(which) || !decoded.has.covers(wanted) {
             // What others want of the same group is decoded with it, so that they do not take turns.
-            let mut rows = decoded.take().map(|(_, rows)| rows).unwrap_or_default();
-            rows.has = rows.has.and(wanted);
-            rows.decode(self, stream, group)?;
-            *decoded = Some((which, rows));
+            decoded.has = decoded.has.and(wanted);
+            decoded.group = None;
+            decoded.decode(self, stream, group)?;
+            decoded.group = Some(which);
         }
         let before: usize = at(&stream.counts, group.first_chunk..nth).iter().sum();
         Ok(before..before + count)
@@ -136,12 +162,7 @@ impl<'a> Bytes<'a> {
 }
 
 impl Rows {
-    fn decode(
-        &mut self,
-        unit: &Bytes<'_>,
-        stream: &Stream,
-        group: &Group,
-    ) -> Result<(), FormatError> {
+    fn decode(&mut self, unit: &Bytes, stream: &Stream, group: &Group) -> Result<(), FormatError> {
         let mut blocks = Blocks::new(unit.section(&group.section)?);
         let template = &stream.template;
         self.arrivals.resize(group.rows, 0);
@@ -190,16 +211,16 @@ impl Tail {
             return invalid("the length of a field", *length);
         }
         accumulate(0, &mut self.ends);
-        let bytes = self.ends.last().copied().unwrap_or(0);
-        if bytes > most {
-            return invalid("the length of the fields of a row group", bytes);
+        let bytes = self.all_bytes();
+        if bytes as u64 > most {
+            return invalid("the length of the fields of a row group", bytes as u64);
         }
         Ok(())
     }
 
     /// Takes the bytes.
     fn decode(&mut self, blocks: &mut Blocks<'_>) -> Result<(), FormatError> {
-        let bytes = self.ends.last().copied().unwrap_or(0) as usize;
+        let bytes = self.all_bytes();
         match blocks.byte()? {
             form if form == TailForm::Plain as u8 => self.bytes = blocks.bytes(bytes)?.to_vec(),
             form if form == TailForm::Zstd as u8 => {

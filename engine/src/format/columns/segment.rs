@@ -10,7 +10,7 @@ use crate::proven::at;
 use crate::types::Address;
 
 /// What stands behind the directory: its checksum, how many units there are, and a mark.
-pub const SEGMENT_FOOTER_BYTES: usize = 16;
+const SEGMENT_FOOTER_BYTES: usize = 16;
 const SEGMENT_MAGIC: u64 = 0x534E_4D43_4D4F_4F4C;
 
 /// Where each unit of a column segment begins, and where the last ends.

@@ -36,7 +36,7 @@ impl Piece {
 pub struct Template {
     pub source: SourceId,
     pub pieces: Vec<Piece>,
-    /// Any bytes may follow, to the payload's end: there are no lengths then.
+    /// The payload goes on with any bytes to its end; no piece is a length then.
     pub has_rest: bool,
 }
 

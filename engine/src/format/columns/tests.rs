@@ -180,7 +180,7 @@ fn chunks_that_do_not_verify_stay_as_they_are() {
     assert!(is_rows);
 }
 
-/// Heads that verify and lie: their checksum is made anew after each change.
+/// Heads that verify and lie: their checksum is computed again after each change.
 #[test]
 fn a_head_that_claims_too_much_is_an_error_within_bounded_memory() {
     let records: Vec<Record> = (0..3000)

@@ -4,7 +4,6 @@
 
 use super::chunk_rows::{ChunkRows, UnitRow};
 use super::head::{Form, Head, Stream, UnitHeader, verify_head};
-use super::numbers::Blocks;
 use super::rows::{Bytes, Rows, Wanted};
 use super::template::Template;
 use crate::format::CHUNK_TRAILER_BYTES;
@@ -16,19 +15,17 @@ use crate::types::Address;
 /// A unit in memory.
 #[derive(Debug)]
 pub struct Unit {
-    uuid: [u8; 16],
-    first: Address,
-    chunk_bytes: u32,
-    bytes: Vec<u8>,
+    bytes: Bytes,
     header: UnitHeader,
     /// `None`: rows.
     head: Option<Head>,
-    /// The latest group that was decoded, of each stream.
-    decoded: Vec<Option<(usize, Rows)>>,
+    /// Of each stream.
+    decoded: Vec<Rows>,
     order: Vec<u64>,
     /// Where the payloads stand that the chunk holds of each stream.
     places: Vec<Vec<u32>>,
 }
+
 impl Unit {
     /// The unit whose first chunk stands at `first`; `bytes` are all of it.
     pub fn of(
@@ -51,13 +48,15 @@ impl Unit {
             Form::Columns => Some(Head::decode(&header, &bytes, chunk_bytes)?),
         };
         Ok(Unit {
-            uuid: *uuid,
-            first,
-            chunk_bytes,
-            bytes,
+            bytes: Bytes {
+                uuid: *uuid,
+                first,
+                bytes,
+                chunk_bytes,
+            },
             header,
             head,
-            decoded: (0..header.streams).map(|_| None).collect(),
+            decoded: (0..header.streams).map(|_| Rows::default()).collect(),
             order: Vec::new(),
             places: vec![Vec::new(); header.streams],
         })
@@ -88,29 +87,14 @@ impl Unit {
         );
         let Some(head) = &self.head else {
             let start = self.header.head_bytes + nth * out.len();
-            out.copy_from_slice(at(&self.bytes, start..start + out.len()));
+            out.copy_from_slice(at(&self.bytes.bytes, start..start + out.len()));
             return Ok(());
         };
-        let unit = Bytes {
-            uuid: &self.uuid,
-            first: self.first,
-            bytes: &self.bytes,
-            chunk_bytes: self.chunk_bytes,
-        };
-        let records: usize = head
-            .streams
-            .iter()
-            .map(|stream| *at(&stream.counts, nth))
-            .sum();
-        self.order.resize(records, 0);
-        if records > 0 {
-            let bytes = unit.section(at(&head.orders, nth))?;
-            Blocks::new(bytes).decode(None, &mut self.order)?;
-        }
+        self.bytes.decode_order(head, nth, &mut self.order)?;
         let mut ranges = Vec::with_capacity(head.streams.len());
         for (stream, decoded) in head.streams.iter().zip(&mut self.decoded) {
             let wanted = Wanted::all(&stream.template);
-            ranges.push(unit.rows_in_chunk(stream, nth, &wanted, decoded)?);
+            ranges.push(self.bytes.rows_in_chunk(stream, nth, &wanted, decoded)?);
         }
         out.fill(0);
         let limit = out.len() - CHUNK_TRAILER_BYTES;
@@ -160,27 +144,17 @@ impl Unit {
         if own.next().is_some() || own_stream.template != *template || *at(&head.has_anchors, nth) {
             return Ok(false);
         }
-        let unit = Bytes {
-            uuid: &self.uuid,
-            first: self.first,
-            bytes: &self.bytes,
-            chunk_bytes: self.chunk_bytes,
-        };
-        let records: usize = head
-            .streams
-            .iter()
-            .map(|stream| *at(&stream.counts, nth))
-            .sum();
-        self.order.resize(records, 0);
-        Blocks::new(unit.section(at(&head.orders, nth))?).decode(None, &mut self.order)?;
+        self.bytes.decode_order(head, nth, &mut self.order)?;
         let mut ranges = vec![0..0; head.streams.len()];
         let streams = head.streams.iter().zip(&mut self.decoded).zip(&mut ranges);
         for (other, ((stream, decoded), range)) in streams.enumerate() {
             // Of others only the lengths are needed, where they differ.
             if other == own_nth {
-                *range = unit.rows_in_chunk(stream, nth, wanted, decoded)?;
+                *range = self.bytes.rows_in_chunk(stream, nth, wanted, decoded)?;
             } else if stream.template.tails() > 0 {
-                *range = unit.rows_in_chunk(stream, nth, &Wanted::lengths(), decoded)?;
+                *range = self
+                    .bytes
+                    .rows_in_chunk(stream, nth, &Wanted::lengths(), decoded)?;
             }
         }
         let chunk = ChunkRows {

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use super::segment_pool::{SegmentKey, forget_view, open_segment};
 use crate::error::{Error, Result};
-use crate::format::{Template, UnitRow, Wanted};
 use crate::log::files::durable::DurableState;
 use crate::log::files::segment::{Generation, SegmentDir, SegmentList, SegmentName};
 use crate::log::files::storage::{OpenMode, StorageFile, is_not_found, read_at};
@@ -111,23 +110,6 @@ impl View {
         Ok(())
     }
 
-    /// The rows of a source in the chunk at an address, where its segment is columns; see [`crate::format::Unit::rows`].
-    pub fn column_rows(
-        &self,
-        segments: &SegmentDir,
-        chunk: Address,
-        template: &Template,
-        wanted: &Wanted,
-        out: &mut [u8],
-        rows: &mut Vec<UnitRow>,
-    ) -> Result<bool> {
-        let (file, _) = self.segment(segments, chunk)?;
-        match file.columns() {
-            Some(columns) => columns.rows(chunk, template, wanted, out, rows),
-            None => Ok(false),
-        }
-    }
-
     /// Says that bytes of one segment are read soon.
     pub fn will_read(&self, segments: &SegmentDir, address: Address, bytes: u64) {
         // What cannot be opened is reported when it is read.
@@ -137,7 +119,7 @@ impl View {
     }
 
     /// The segment that holds an address, and where in it that stands.
-    fn segment(
+    pub fn segment(
         &self,
         segments: &SegmentDir,
         address: Address,

@@ -286,8 +286,12 @@ impl LogReader {
         if known.is_some_and(|generation| generation.form == SegmentForm::Rows) {
             return Ok(false);
         }
-        view.column_rows(segments, chunk, template, wanted, out, rows)
-            .map_err(|error| self.explain(LogKind::Records, chunk, error))
+        let found = view.segment(segments, chunk).and_then(|(file, _)| {
+            file.columns().map_or(Ok(false), |columns| {
+                columns.rows(chunk, template, wanted, out, rows)
+            })
+        });
+        found.map_err(|error| self.explain(LogKind::Records, chunk, error))
     }
 
     /// Whether an address was not known to be evicted from staging when it was last read around there.

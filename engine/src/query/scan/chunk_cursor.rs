@@ -77,10 +77,7 @@ impl Columns {
         fields: Option<&[usize]>,
     ) -> (&Pieces, &Wanted, &mut Vec<UnitRow>) {
         let Columns { rows, of, .. } = self;
-        if !matches!(of, Some((of, pieces, _)) if Arc::ptr_eq(of, layout) && pieces.template().source == source.id)
-        {
-            *of = None;
-        }
+        of.take_if(|(of, ..)| !Arc::ptr_eq(of, layout));
         let (_, pieces, wanted) = of.get_or_insert_with(|| {
             let pieces = Pieces::of(source.id, layout);
             let wanted = pieces.wanted(fields);
@@ -258,16 +255,19 @@ impl ChunkCursor {
     }
 
     /// The rows that were taken from columns, in log order.
-    pub fn column_rows(&self) -> impl Iterator<Item = (Timestamp, Row)> {
+    pub fn column_rows(&self) -> impl Iterator<Item = Row> {
         let layout = self.columns.of.as_ref().map(|(layout, ..)| layout);
-        self.columns.rows.iter().filter_map(move |row| {
-            let mut found = Row {
+        let layout = layout.expect("rows were taken by a layout");
+        self.columns.rows.iter().map(move |row| {
+            let found = Row {
                 ts: row.arrival,
                 start: row.start,
                 length: row.length,
             };
-            found.ts = record_ts(layout?, row.arrival, found.payload(&self.bytes));
-            Some((row.arrival, found))
+            Row {
+                ts: record_ts(layout, row.arrival, found.payload(&self.bytes)),
+                ..found
+            }
         })
     }
 
@@ -458,7 +458,7 @@ impl ChunkCursor {
         let layout = source.layout_at(self.base);
         let (id, base) = (source.id, self.base);
         if self.columns.are_loaded {
-            for (_, row) in self.column_rows() {
+            for row in self.column_rows() {
                 let view = RecordView {
                     ts: row.ts,
                     address: row.address(base),

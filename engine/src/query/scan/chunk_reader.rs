@@ -175,7 +175,7 @@ impl ChunkReader {
         if !cursor.load_columns(chunk, scan.source(), fields.as_deref()) {
             return false;
         }
-        rows.extend(cursor.column_rows().map(|(_, row)| row));
+        rows.extend(cursor.column_rows());
         scan.filter(rows, cursor);
         self.stride = stride_of(&self.rows);
         true

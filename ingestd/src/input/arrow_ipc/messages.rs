@@ -12,6 +12,7 @@ use arrow::datatypes::Schema;
 use arrow::ipc::convert::try_fb_to_schema;
 use arrow::ipc::reader::read_footer_length;
 use arrow::ipc::{self, Block, MetadataVersion};
+use loom_engine::proven;
 
 use super::super::blocks::Blocks;
 use super::limits::{Dictionaries, UNPACKED_BYTES_MAX, place, verifier};
@@ -149,7 +150,7 @@ impl Messages {
                     if head > LOOK_AHEAD_BYTES || !blocks.fill_to(at + head)? {
                         return Ok(true);
                     }
-                    let message = message(blocks.data().get(at..).unwrap_or_default(), head)?;
+                    let message = message(proven::at(blocks.data(), at..), head)?;
                     if has_rows(message) {
                         return Ok(true);
                     }

@@ -11,6 +11,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use arrow::array::LargeStringBuilder;
+use loom_engine::proven::at;
 use loom_engine::schema::FieldType;
 
 use super::Wanted;
@@ -89,7 +90,7 @@ impl Csv {
             match find(data, self.delimiter, ended, &mut spans) {
                 Found::Row { bytes, .. } => {
                     let is_row = spans.len() == samples.len() && !is_blank(data, bytes, &samples);
-                    let row = std::str::from_utf8(data.get(..bytes).unwrap_or_default());
+                    let row = std::str::from_utf8(at(data, ..bytes));
                     let text = |span: &Span| row.ok()?.get(span.start..span.end);
                     // A row that is refused decides no type.
                     let is_time = |place| {
@@ -101,7 +102,7 @@ impl Csv {
                         row.is_ok() && ts.is_none_or(is_time) && spans.iter().all(is_short);
                     if is_row && is_kept {
                         for (sample, span) in samples.iter_mut().zip(&spans) {
-                            see(sample, text(span).unwrap_or_default());
+                            see(sample, text(span).expect("cells end at ASCII"));
                         }
                     }
                     Some((bytes, is_row))

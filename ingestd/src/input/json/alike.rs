@@ -38,7 +38,7 @@ fn without_space(text: &str) -> &str {
     text.strip_prefix(' ').unwrap_or(text)
 }
 
-/// The length of the value that a text begins with, if it is no object, array, string with escapes or number with an exponent.
+/// The length of the value that a text begins with, unless it is an object, an array, a string with escapes or a number with an exponent.
 fn value_bytes(text: &[u8]) -> Option<usize> {
     match text.first()? {
         b'"' => {
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
     use loom_engine::schema::FieldType;
 
-    /// The values of keys `a` and `b` as the parser has them; `None` for what is no such object.
+    /// The values of keys `a` and `b` as the parser has them; `None` for anything else.
     fn parsed(text: &str) -> Option<Vec<Option<String>>> {
         let columns = ["a", "b"].map(|name| Column::new(name, FieldType::Json, true));
         let mut names = KnownNames::new(&columns);
