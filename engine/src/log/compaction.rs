@@ -1,19 +1,25 @@
 //! Rewrites whole segments of the record log as columns, one by one, while a writer and readers go on.
 //!
 //! Only segments that are durable to their end are taken, so nobody writes to them. The columns are written under another name, read back and compared with
-//! the rows before they take their place; a reader that has the rows open goes on with them. Killed at any point, rows or columns are there.
+//! the rows before they take their place; a reader that has the rows open goes on with them. Killed at any point, rows or columns are there. While the disk
+//! cannot keep up with the writer, the compactor leaves it the disk.
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::files::meta::DirMeta;
 use super::files::segment::{Draft, SegmentDir, SegmentForm, SegmentName};
 use super::files::storage::{OpenMode, Storage, StorageFile, read_at, write_at};
 use super::read::survey::segment_dirs;
+use super::write::shared::Shared;
 use crate::error::Result;
 use crate::format::{SegmentDirectory, Template, UNIT_CHUNKS, UnitEncoder, saves_enough};
 use crate::proven::at_mut;
-use crate::types::{Address, SourceId};
+use crate::types::{Address, LogKind, SourceId};
+
+/// How long the compactor leaves the disk to a writer that is behind, before it looks again.
+const PATIENCE: Duration = Duration::from_millis(20);
 
 /// What became of a segment.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -29,6 +35,8 @@ pub enum Compacted {
 pub struct Compaction {
     segments: SegmentDir,
     meta: DirMeta,
+    /// Whose directory it is; `None` if nobody writes it.
+    writer: Option<Arc<Shared>>,
     encoder: UnitEncoder,
     rows: Vec<u8>,
     unit: Vec<u8>,
@@ -37,16 +45,24 @@ pub struct Compaction {
 }
 
 impl Compaction {
-    /// Of a directory whose one writer this process is, or that has none.
+    /// Of a directory that nobody writes.
     pub fn of(storage: &Arc<dyn Storage>, dir: &Path, meta: DirMeta) -> Compaction {
-        let segments = segment_dirs(storage, dir, &meta).records;
         Compaction {
-            segments,
+            segments: segment_dirs(storage, dir, &meta).records,
+            writer: None,
             encoder: UnitEncoder::new(meta.uuid, meta.chunk_bytes),
             meta,
             rows: Vec::new(),
             unit: Vec::new(),
             next: Address::ZERO,
+        }
+    }
+
+    /// Of a directory that this process writes.
+    pub fn beside(writer: Arc<Shared>) -> Compaction {
+        Compaction {
+            writer: Some(Arc::clone(&writer)),
+            ..Compaction::of(&writer.storage, &writer.dir, writer.meta)
         }
     }
 
@@ -63,7 +79,8 @@ impl Compaction {
             .collect())
     }
 
-    /// Rewrites the segment at `first`, a candidate. `template_of` says how payloads are taken apart; `is_wanted` is asked before each unit.
+    /// Rewrites the segment at `first`, a candidate. `template_of` says how payloads are taken apart; `is_wanted` is asked before each unit. Rows that
+    /// cannot be read stay.
     pub fn compact(
         &mut self,
         first: Address,
@@ -88,7 +105,14 @@ impl Compaction {
         if !saves_enough(column_bytes, rows_bytes) || !self.gives_back(first, &*rows, &draft)? {
             return Ok(Compacted::StaysRows);
         }
+        let name = draft.name();
         draft.publish()?;
+        if let Some(writer) = &self.writer
+            && !writer.savings.note(first, column_bytes)
+        {
+            // Retention gave it up meanwhile, and may not see the new name.
+            segments.remove(name)?;
+        }
         Ok(Compacted::Columns {
             rows_bytes,
             column_bytes,
@@ -109,7 +133,7 @@ impl Compaction {
         let segment_bytes = self.segments.segment_bytes();
         let unit_bytes = UNIT_CHUNKS * u64::from(self.meta.chunk_bytes);
         for offset in (0..segment_bytes).step_by(unit_bytes as usize) {
-            if !is_wanted() {
+            if !self.may_go_on(is_wanted) {
                 return Ok(None);
             }
             let length = unit_bytes.min(segment_bytes - offset) as usize;
@@ -132,6 +156,22 @@ impl Compaction {
         SegmentDirectory::new(starts).encode(&self.meta.uuid, first, &mut directory);
         write_at(draft.file(), &directory, end)?;
         Ok(Some(end + directory.len() as u64))
+    }
+
+    /// Waits while the writer's disk is behind. `false` once the work is not wanted any more.
+    fn may_go_on(&self, is_wanted: &impl Fn() -> bool) -> bool {
+        while is_wanted() {
+            let Some(writer) = &self.writer else {
+                return true;
+            };
+            let appended = writer.writer(LogKind::Records).appended.get();
+            let flushed = writer.flusher(LogKind::Records).flushed.get();
+            if appended.0.saturating_sub(flushed.0) < writer.geometry.block(LogKind::Records) / 2 {
+                return true;
+            }
+            std::thread::sleep(PATIENCE);
+        }
+        false
     }
 
     /// Whether the columns, as they are read, are the rows.
