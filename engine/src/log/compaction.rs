@@ -1,7 +1,7 @@
 //! Rewrites whole segments of the record log as columns, one by one, while a writer and readers go on.
 //!
-//! Only segments that are durable to their end are taken, so nobody writes to them. The columns are written under another name, read back and compared with
-//! the rows before they take their place; a reader that has the rows open goes on with them. Killed at any point, rows or columns are there. While the disk
+//! Only segments that are durable to their end are taken, so nobody writes to them. Each unit is put together again and compared with its
+//! rows before it is written, and the file is read back before it takes their place; a reader that has the rows open goes on with them. Killed at any point, rows or columns are there. While the disk
 //! cannot keep up with the writer, the compactor leaves it the disk.
 
 use std::path::Path;
@@ -14,7 +14,7 @@ use super::files::storage::{OpenMode, Storage, StorageFile, read_at, write_at};
 use super::read::survey::segment_dirs;
 use super::write::shared::Shared;
 use crate::error::Result;
-use crate::format::{SegmentDirectory, Template, UNIT_CHUNKS, UnitEncoder, saves_enough};
+use crate::format::{SegmentDirectory, Template, UNIT_CHUNKS, UnitEncoder, checksum, saves_enough};
 use crate::proven::at_mut;
 use crate::types::{Address, LogKind, SourceId};
 
@@ -96,13 +96,13 @@ impl Compaction {
         };
         let rows = segments.open(SegmentName { first, generation }, OpenMode::Read)?;
         let draft = segments.draft_of(first, SegmentForm::Columns)?;
-        let Some(column_bytes) = self.write(first, &*rows, &draft, &mut template_of, &is_wanted)?
-        else {
+        let Some(written) = self.write(first, &*rows, &draft, &mut template_of, &is_wanted)? else {
             return Ok(Compacted::Stopped);
         };
+        let column_bytes = draft.file().bytes()?;
         let rows_bytes = segments.segment_bytes();
         self.next = first + rows_bytes;
-        if !saves_enough(column_bytes, rows_bytes) || !self.gives_back(first, &*rows, &draft)? {
+        if !saves_enough(column_bytes, rows_bytes) || !self.holds(first, &draft, &written)? {
             return Ok(Compacted::StaysRows);
         }
         let name = draft.name();
@@ -119,7 +119,7 @@ impl Compaction {
         })
     }
 
-    /// Writes all units and their directory. Returns the length; `None` where it was stopped.
+    /// Writes all units and their directory. Returns the checksum of each unit; `None` where it was stopped.
     fn write(
         &mut self,
         first: Address,
@@ -127,8 +127,8 @@ impl Compaction {
         draft: &Draft<'_>,
         template_of: &mut impl FnMut(SourceId, Address) -> Template,
         is_wanted: &impl Fn() -> bool,
-    ) -> Result<Option<u64>> {
-        let mut starts = vec![0];
+    ) -> Result<Option<Vec<u32>>> {
+        let (mut starts, mut checksums) = (vec![0], Vec::new());
         let mut end = 0;
         let segment_bytes = self.segments.segment_bytes();
         let unit_bytes = UNIT_CHUNKS * u64::from(self.meta.chunk_bytes);
@@ -151,11 +151,12 @@ impl Compaction {
             write_at(draft.file(), &self.unit, end)?;
             end += self.unit.len() as u64;
             starts.push(end);
+            checksums.push(self.checksum(first));
         }
         let mut directory = Vec::new();
         SegmentDirectory::new(starts).encode(&self.meta.uuid, first, &mut directory);
         write_at(draft.file(), &directory, end)?;
-        Ok(Some(end + directory.len() as u64))
+        Ok(Some(checksums))
     }
 
     /// Waits while the writer's disk is behind. `false` once the work is not wanted any more.
@@ -174,30 +175,24 @@ impl Compaction {
         false
     }
 
-    /// Whether the columns, as they are read, are the rows.
-    fn gives_back(
-        &mut self,
-        first: Address,
-        rows: &dyn StorageFile,
-        draft: &Draft<'_>,
-    ) -> Result<bool> {
-        let columns = self.segments.rows_of(first, draft.shared_file())?;
-        let chunk_bytes = self.meta.chunk_bytes as usize;
-        self.rows.resize(chunk_bytes, 0);
-        self.unit.resize(chunk_bytes, 0);
-        let segment_bytes = self.segments.segment_bytes();
-        for offset in (0..segment_bytes).step_by(chunk_bytes) {
-            let read = read_at(rows, &mut self.rows, offset)?;
-            let given = read_at(&*columns, &mut self.unit, offset)?;
-            if read < chunk_bytes || given < chunk_bytes || self.rows != self.unit {
+    /// Whether the file holds, where its directory says, the units that were compared with their rows.
+    fn holds(&mut self, first: Address, draft: &Draft<'_>, checksums: &[u32]) -> Result<bool> {
+        let rows = self.segments.rows_of(first, draft.shared_file())?;
+        let columns = rows.columns().expect("it was written as columns");
+        for (nth, written) in checksums.iter().enumerate() {
+            columns.read_unit_bytes(nth, &mut self.unit)?;
+            if *written != self.checksum(first) {
                 tracing::warn!(
-                    "{}: the chunk at {} does not come back from columns; the segment stays as it is",
-                    rows.path().display(),
-                    first + offset
+                    "{}: unit {nth} does not come back as it was written; the segment stays as it is",
+                    draft.file().path().display()
                 );
                 return Ok(false);
             }
         }
         Ok(true)
+    }
+
+    fn checksum(&self, first: Address) -> u32 {
+        checksum(&self.meta.uuid, LogKind::Records, first, &self.unit)
     }
 }

@@ -69,12 +69,19 @@ impl ColumnFile {
         UNIT_CHUNKS * u64::from(self.chunk_bytes)
     }
 
-    fn read_unit(&self, nth: usize) -> Result<Unit> {
+    /// Reads what the file holds of a unit.
+    pub fn read_unit_bytes(&self, nth: usize, bytes: &mut Vec<u8>) -> Result<()> {
         let place = self.directory.unit(nth);
-        let address = self.first + nth as u64 * self.unit_bytes();
-        let mut bytes = vec![0; (place.end - place.start) as usize];
-        let read = read_at(&*self.file, &mut bytes, place.start)?;
+        bytes.resize((place.end - place.start) as usize, 0);
+        let read = read_at(&*self.file, bytes, place.start)?;
         bytes.truncate(read);
+        Ok(())
+    }
+
+    fn read_unit(&self, nth: usize) -> Result<Unit> {
+        let address = self.first + nth as u64 * self.unit_bytes();
+        let mut bytes = Vec::new();
+        self.read_unit_bytes(nth, &mut bytes)?;
         let unit = Unit::of(&self.uuid, address, self.chunk_bytes, bytes);
         let unit = unit.map_err(|error| self.damaged(address, &error))?;
         let end = (address.0 + self.unit_bytes()).min(self.first.0 + self.segment_bytes);
