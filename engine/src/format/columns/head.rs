@@ -116,7 +116,10 @@ impl UnitHeader {
             && header.unit_bytes >= header.head_bytes
             && header.unit_bytes.is_multiple_of(8);
         let length_fits = match form {
-            Form::Rows => header.unit_bytes == header.head_bytes + rows_bytes,
+            Form::Rows => {
+                header.head_bytes == UNIT_HEADER_BYTES
+                    && header.unit_bytes == UNIT_HEADER_BYTES + rows_bytes
+            }
             Form::Columns => header.unit_bytes < rows_bytes,
         };
         if !may_be || !length_fits {
