@@ -25,7 +25,10 @@ impl Compactor {
     /// # Errors
     /// Not a Loom directory, or files that cannot be read.
     pub fn open(dir: &Path, storage: OsStorage) -> Result<Compactor> {
-        let storage: Arc<dyn Storage> = Arc::new(storage);
+        Compactor::open_with(Arc::new(storage), dir)
+    }
+
+    pub(crate) fn open_with(storage: Arc<dyn Storage>, dir: &Path) -> Result<Compactor> {
         let reader = LogReader::open_with(Arc::clone(&storage), dir)?;
         let compaction = Compaction::of(&storage, reader.dir(), *reader.meta());
         Ok(Compactor { reader, compaction })

@@ -1,7 +1,8 @@
 //! A whole directory as a reader sees it: changes to the files of a sound one, whose checksums then are made right again.
 //!
 //! Input: flags, then changes (`patch.rs`) to these regions: record log, chunk index, timestamp index, catalog, `loom.json`, `durable`, the
-//! roll-up, its entry, the first summary, its entry, the last summary, its entry; with [`STAGED`], those of `staging.rs` too.
+//! roll-up, its entry, the first summary, its entry, the last summary, its entry; with [`STAGED`], those of `staging.rs` too. With [`COLUMNS`], the
+//! record log is a column segment.
 //!
 //! DuckDB looks at the same directories (`duckdb/`).
 
@@ -16,13 +17,17 @@ use loom_engine::{ChunkNo, LogKind};
 use crate::memory::Memory;
 use crate::patch::{Region, apply};
 use crate::signed::{Meta, Note, repaired};
-use crate::world::{CHUNK_BYTES, World, chunk_address, log_path, path};
-use crate::{UNREPAIRED, durable, flagged, node, questions, staging, time_entry};
+use crate::world::{
+    CHUNK_BYTES, SEGMENT_UNITS, World, chunk_address, columns_path, in_columns, log_path, path,
+};
+use crate::{UNREPAIRED, columns, durable, flagged, node, questions, staging, time_entry};
 
 /// In the flags: only the chunks' checksums stay wrong.
 pub const CHUNKS_UNREPAIRED: u8 = 2;
 /// In the flags: the writer was killed, and left staging.
 pub const STAGED: u8 = 4;
+/// In the flags: the record log is in columns.
+pub const COLUMNS: u8 = 8;
 
 pub fn run(input: &[u8]) -> String {
     questions::ask(damaged(input, staging::in_memory()))
@@ -37,6 +42,13 @@ pub fn damaged(input: &[u8], staged: &Memory) -> Memory {
     if flags & STAGED != 0 {
         files = staged.clone();
         regions.extend(staging::regions(staged));
+    }
+    if flags & COLUMNS != 0 {
+        files.remove(&log_path(LogKind::Records));
+        files.put(columns_path(), in_columns());
+        if let Some(records) = regions.first_mut() {
+            *records = Region::whole(&files, columns_path());
+        }
     }
     let changed = apply(&mut files, &regions, changes);
     if flags & UNREPAIRED == 0 {
@@ -111,7 +123,9 @@ fn repair(world: &World, files: &mut Memory, path: &Path) {
     };
     let mut bytes = bytes.to_vec();
     let uuid = &world.uuid;
-    if path == log_path(LogKind::Records) {
+    if path == columns_path() {
+        columns::repair_segment(uuid, CHUNK_BYTES, SEGMENT_UNITS, &mut bytes);
+    } else if path == log_path(LogKind::Records) {
         for (chunk, number) in bytes.chunks_exact_mut(CHUNK_BYTES).zip(0..) {
             let trailer = seal_trailer(uuid, chunk_address(ChunkNo(number)), chunk);
             if let Some(place) = chunk.last_chunk_mut::<CHUNK_TRAILER_BYTES>() {

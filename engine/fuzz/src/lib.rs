@@ -10,6 +10,7 @@
 pub mod capture;
 pub mod catalog;
 pub mod chunk;
+pub mod columns;
 pub mod configuration;
 pub mod definition;
 pub mod directory;
@@ -29,6 +30,7 @@ pub mod seeds;
 pub mod signed;
 pub mod staging;
 pub mod time_entry;
+pub mod unit;
 pub mod world;
 
 use std::path::{Path, PathBuf};
@@ -37,7 +39,7 @@ use std::path::{Path, PathBuf};
 pub type Target = fn(&[u8]) -> String;
 
 /// Every target, by the name of its program and of its folder in `corpus/`.
-pub const TARGETS: [(&str, Target); 17] = [
+pub const TARGETS: [(&str, Target); 18] = [
     ("capture", capture::run),
     ("catalog", catalog::run),
     ("chunk", chunk::run),
@@ -55,6 +57,7 @@ pub const TARGETS: [(&str, Target); 17] = [
     ("ring", ring::run),
     ("staging", staging::run),
     ("time_entry", time_entry::run),
+    ("unit", unit::run),
 ];
 
 /// What a target answers to bytes that it has nothing to say against.

@@ -1,14 +1,20 @@
 //! The small sound directory that the targets of files put their bytes into: `base/`, which the program `base` writes.
 
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
-use loom_engine::format::{TIME_ENTRY_BYTES, TimeEntry};
-use loom_engine::{Address, ChunkNo, LogKind};
+use loom_engine::format::{TIME_ENTRY_BYTES, Template, TimeEntry, UNIT_CHUNKS, UnitEncoder};
+use loom_engine::log::LogReader;
+use loom_engine::query::Directory;
+use loom_engine::schema::Pieces;
+use loom_engine::{Address, ChunkNo, LogKind, Result, SourceId};
 
+use crate::columns;
 use crate::memory::{DIR, Memory};
 
 pub const CHUNK_BYTES: usize = 4096;
+/// Of a segment of the record log.
+pub const SEGMENT_UNITS: usize = (1 << 20) / (UNIT_CHUNKS as usize * CHUNK_BYTES);
 /// A slot of `durable`.
 pub const SLOT_BYTES: usize = 4096;
 
@@ -95,6 +101,48 @@ pub fn path(name: &str) -> PathBuf {
 /// The one segment of a log.
 pub fn log_path(log: LogKind) -> PathBuf {
     path(log.dir_name()).join("00000000000000000000.0")
+}
+
+/// The one segment of the record log, where it is in columns.
+pub fn columns_path() -> PathBuf {
+    path(LogKind::Records.dir_name()).join("00000000000000000000.1.columns")
+}
+
+/// The record log of the base in columns, as far as its chunks go.
+pub fn in_columns() -> &'static [u8] {
+    static COLUMNS: LazyLock<Vec<u8>> =
+        LazyLock::new(|| encoded(World::base()).unwrap_or_else(|error| panic!("base: {error}")));
+    &COLUMNS
+}
+
+fn encoded(world: &World) -> Result<Vec<u8>> {
+    let reader = LogReader::open_with(Arc::new(world.files.clone()), Path::new(DIR))?;
+    let snapshot = Directory::of(reader).snapshot()?;
+    let template_of = |source: SourceId, chunk: Address| match snapshot.catalog().source(source) {
+        Some(known) => Pieces::of(source, known.layout_at(chunk)).into_template(),
+        None => Template {
+            source,
+            pieces: Vec::new(),
+            has_rest: true,
+        },
+    };
+    let unit_bytes = UNIT_CHUNKS as usize * CHUNK_BYTES;
+    let mut rows = world
+        .files
+        .get(&log_path(LogKind::Records))
+        .unwrap_or_default()
+        .to_vec();
+    rows.resize(rows.len().next_multiple_of(unit_bytes), 0);
+    let mut encoder = UnitEncoder::new(world.uuid, CHUNK_BYTES as u32);
+    let (mut file, mut starts) = (Vec::new(), vec![0]);
+    for (unit, first) in rows.chunks_exact(unit_bytes).zip((0..).step_by(unit_bytes)) {
+        encoder.encode(Address(first), unit, template_of, &mut file);
+        starts.push(file.len() as u64);
+    }
+    // Units above the log's end, which nobody reads, take nothing.
+    starts.resize(SEGMENT_UNITS + 1, file.len() as u64);
+    file.extend_from_slice(&columns::directory(&world.uuid, Address::ZERO, &starts));
+    Ok(file)
 }
 
 /// Of the record log.

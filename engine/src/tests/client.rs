@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::compact::{Compacted, Compactor};
 use crate::error::Result;
 use crate::format::PendingLoss;
 use crate::ingest::{Limits, WhenFull, Writer, WriterOptions};
@@ -59,7 +60,7 @@ pub fn payload(ordinal: u64) -> Vec<u8> {
         let own = 1_000_000 - ordinal as i64;
         return [own.to_le_bytes(), ordinal.to_le_bytes()].concat();
     }
-    let rest = vec![ordinal as u8 | 1; 150 + value(ordinal) as usize / 8];
+    let rest = vec![ordinal as u8 | 1; 300 + value(ordinal) as usize / 4];
     let mut payload = [ordinal.to_le_bytes(), value(ordinal).to_le_bytes()].concat();
     payload.extend((rest.len() as u16).to_le_bytes());
     payload.extend(rest);
@@ -86,6 +87,8 @@ pub struct Client {
     options: WriterOptions,
     pub writer: Option<Writer>,
     pub sent: Vec<Sent>,
+    /// Segments that became columns.
+    pub compacted: u64,
     pub marks: Arc<Marks>,
     ids: [SourceId; 2],
 }
@@ -98,6 +101,7 @@ impl Client {
             options: options.clone(),
             writer: None,
             sent,
+            compacted: 0,
             marks: Arc::default(),
             ids: [SourceId(0); 2],
         };
@@ -198,6 +202,15 @@ impl Client {
             self.marks.begin.store(begin - SEGMENT, Ordering::Release);
         }
         Ok(evicted)
+    }
+
+    /// Makes columns of the segments that are durable to their end.
+    pub fn compact(&mut self) -> Result<()> {
+        let mut compactor = Compactor::open_with(self.disk.storage(), &loom())?;
+        while let Some(compacted) = compactor.step(|| true)? {
+            self.compacted += u64::from(matches!(compacted, Compacted::Columns { .. }));
+        }
+        Ok(())
     }
 
     pub fn close(&mut self) -> Result<()> {

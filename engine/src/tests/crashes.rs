@@ -23,8 +23,8 @@ const DURABILITIES: [Durability; 3] = [
     Durability::Batch,
 ];
 
-/// Blocks and segments change several times, a roll-up completes, an index comes, the oldest segments go, and the writer stops and begins
-/// anew in the middle.
+/// Blocks and segments change several times, a roll-up completes, an index comes, segments become columns, the oldest go, and the writer stops
+/// and begins again in the middle.
 pub fn a_run_of_everything(client: &mut Client) -> Result<()> {
     for step in 0..12 {
         client.push(97)?;
@@ -38,6 +38,10 @@ pub fn a_run_of_everything(client: &mut Client) -> Result<()> {
         if step == 6 || step == 9 {
             client.sync_durable()?;
             client.evict()?;
+        }
+        if step == 5 || step == 10 {
+            client.sync_durable()?;
+            client.compact()?;
         }
         if step == 7 {
             client.close()?;
@@ -205,7 +209,8 @@ fn a_crash_at_any_operation_loses_nothing_that_was_promised() {
     for durability in DURABILITIES {
         let disk = Disk::new();
         let run = run(&disk, durability, a_run_of_everything).unwrap();
-        assert!(run.client.sent.len() == 12 * 97 + 5 && chunks(&disk) > 64);
+        assert!(run.client.sent.len() == 12 * 97 + 5 && chunks(&disk) > 128);
+        assert!(run.client.compacted >= 2, "{}", run.client.compacted);
         let since = Instant::now();
         match crash_everywhere(&run, 16, &mut random) {
             Ok(crashes) => println!(
@@ -233,6 +238,7 @@ fn a_random_run(client: &mut Client, random: &mut Random) -> Result<()> {
                 client.open()?;
             }
             4 => client.push(random.below(900))?,
+            5 => client.compact()?,
             _ => client.push(random.below(100))?,
         }
         if random.below(3) > 0 {

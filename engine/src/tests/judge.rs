@@ -1,6 +1,6 @@
 //! Holds what a crash left against the client's list, promise by promise.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use super::client::{CHUNK, Client, Sent, options, payload, value};
@@ -254,6 +254,20 @@ pub fn is_named(disk: &Disk, found: Found, owed: &Owed) -> Result<(), Broken> {
     }
 }
 
+/// A start removes what a crash left of columns that were being written, and of rows that they replaced.
+fn is_tidy(disk: &Disk) -> Result<(), Broken> {
+    let names = disk.storage().list(&loom().join("records"));
+    let names = names.map_err(|error| broken("tidy", error.to_string()))?;
+    // The writer has made drafts of rows by now.
+    let segments = names.iter().filter(|name| !name.ends_with(".0.new"));
+    let firsts: Vec<_> = segments.filter_map(|name| name.split('.').next()).collect();
+    let is_draft = |name: &String| name.ends_with(".columns.new");
+    if firsts.iter().collect::<BTreeSet<_>>().len() == firsts.len() && !names.iter().any(is_draft) {
+        return Ok(());
+    }
+    Err(broken("tidy", format!("after a start there are {names:?}")))
+}
+
 /// Reads what a crash left, recovers it, reads it again, goes on with it, and stops cleanly.
 pub fn recover(disk: &Disk, sent: &[Sent], owed: &Owed) -> Result<Found, Broken> {
     recover_with(disk, sent, owed, &options(Durability::None))
@@ -269,6 +283,7 @@ pub fn recover_with(
     let before = read(disk, sent, owed).map_err(|broken| broken.when("before recovery"))?;
     let known = sent.get(..before.end as usize).unwrap_or_default();
     let mut client = Client::start(disk, options, known.to_vec()).map_err(failed)?;
+    is_tidy(disk)?;
     let found = read(disk, sent, owed).map_err(|broken| broken.when("after recovery"))?;
     if found != before {
         return Err(broken(
@@ -280,6 +295,7 @@ pub fn recover_with(
     client
         .push(3)
         .and_then(|()| client.sync())
+        .and_then(|()| client.compact())
         .map_err(failed)?;
     let owed = Owed {
         promise: "recovered logs go on",

@@ -5,6 +5,7 @@
 //! client's own list (`judge`). `LOOM_SEED` repeats the random ones, `LOOM_SECONDS` lets them go on.
 
 mod client;
+mod compactions;
 mod crashes;
 mod failures;
 mod judge;

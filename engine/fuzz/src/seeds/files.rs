@@ -1,8 +1,8 @@
 //! What is wrong with a directory's files: changes (`patch.rs`) by region and kind, and whole small files.
 
 use super::{Seeds, seed, with};
-use crate::directory::{CHUNKS_UNREPAIRED, STAGED};
-use crate::world::{SLOT_BYTES, World, path};
+use crate::directory::{CHUNKS_UNREPAIRED, COLUMNS, STAGED};
+use crate::world::{CHUNK_BYTES, SEGMENT_UNITS, SLOT_BYTES, World, in_columns, path};
 use crate::{UNREPAIRED, staging};
 
 pub fn all() -> Vec<(&'static str, Seeds)> {
@@ -339,6 +339,7 @@ fn directories() -> Seeds {
     ] {
         seeds.push(seed(name, &[&[0], &change(region, kind, at, &[more])]));
     }
+    seeds.extend(directories_in_columns());
     for (name, region, length) in [
         ("records", RECORDS, 70_000),
         ("chunks", CHUNKS, 900),
@@ -362,6 +363,70 @@ fn directories() -> Seeds {
     seeds
 }
 
+fn directories_in_columns() -> Seeds {
+    /// The last unit that holds chunks, as rows.
+    const LAST: usize = 4;
+    const FEWER: u64 = 15;
+    let file = in_columns();
+    let directory = file.len() - (SEGMENT_UNITS + 1) * 8 - 16;
+    let place = |nth: usize| (directory + 8 * nth) as u32;
+    let start = |nth: usize| {
+        let found = file
+            .get(directory + 8 * nth..)
+            .and_then(|rest| rest.first_chunk());
+        found.map_or(0, |bytes| u64::from_le_bytes(*bytes))
+    };
+    let write =
+        |at: u32, bytes: &[u8]| change(RECORDS, WRITE, at, &[&[bytes.len() as u8], bytes].concat());
+    let sound = [COLUMNS];
+    let unrepaired = [COLUMNS | UNREPAIRED];
+    let last = start(LAST) as u32;
+    let shorter = 24 + FEWER * CHUNK_BYTES as u64;
+    let in_place_of = [start(1).to_le_bytes(); 3].concat();
+    vec![
+        seed("columns", &[&sound]),
+        seed("columns_staged", &[&[COLUMNS | STAGED]]),
+        seed(
+            "columns_removed",
+            &[&sound, &change(RECORDS, REMOVE, 0, &[])],
+        ),
+        seed("columns_odd", &[&sound, &change(RECORDS, ODD, 0, &[])]),
+        seed(
+            "columns_cut",
+            &[&unrepaired, &change(RECORDS, CUT, 5000, &[])],
+        ),
+        seed(
+            "columns_empty",
+            &[&unrepaired, &change(RECORDS, CUT, 0, &[])],
+        ),
+        seed(
+            "columns_flipped",
+            &[&unrepaired, &change(RECORDS, STEP, 3000, &[1])],
+        ),
+        seed(
+            "columns_head_flipped",
+            &[&unrepaired, &change(RECORDS, STEP, 40, &[1])],
+        ),
+        seed(
+            "columns_directory_flipped",
+            &[&unrepaired, &change(RECORDS, STEP, place(1), &[1])],
+        ),
+        seed(
+            "columns_long_unit",
+            &[&sound, &write(place(2), &in_place_of)],
+        ),
+        seed(
+            "columns_fewer_chunks",
+            &[
+                &sound,
+                &write(last + 8, &(shorter as u32).to_le_bytes()),
+                &write(last + 17, &[FEWER as u8]),
+                &write(place(LAST + 1), &(u64::from(last) + shorter).to_le_bytes()),
+            ],
+        ),
+    ]
+}
+
 fn recoveries() -> Seeds {
     /// In a slot: where the records end, and where they resume.
     const TAIL: u32 = 48;
@@ -378,6 +443,12 @@ fn recoveries() -> Seeds {
     vec![
         seed("sound", &[]),
         seed("staged", &[&[STAGED]]),
+        seed("columns", &[&[COLUMNS]]),
+        seed("columns_staged", &[&[COLUMNS | STAGED]]),
+        seed(
+            "columns_no_slot",
+            &[&[COLUMNS], &change(DURABLE, REMOVE, 0, &[])],
+        ),
         seed("no_slot", &[&[0], &change(DURABLE, REMOVE, 0, &[])]),
         seed("records_cut", &[&[0], &change(RECORDS, CUT, 70_000, &[])]),
         seed("no_index", &[&[0], &change(CHUNKS, REMOVE, 0, &[])]),

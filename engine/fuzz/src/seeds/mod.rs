@@ -1,6 +1,7 @@
 //! Inputs made on purpose: for each target sound ones, and one for each error.
 
 mod captures;
+mod columns;
 mod daemon;
 mod files;
 mod log_bytes;
@@ -13,6 +14,7 @@ pub type Seeds = Vec<(String, Vec<u8>)>;
 /// By target.
 pub fn all() -> Vec<(&'static str, Seeds)> {
     let mut all = log_bytes::all();
+    all.extend(columns::all());
     all.extend(schema::all());
     all.extend(wire::all());
     all.extend(files::all());

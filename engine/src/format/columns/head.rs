@@ -116,7 +116,10 @@ impl UnitHeader {
             && header.unit_bytes >= header.head_bytes
             && header.unit_bytes.is_multiple_of(8);
         let length_fits = match form {
-            Form::Rows => header.unit_bytes == header.head_bytes + rows_bytes,
+            Form::Rows => {
+                header.head_bytes == UNIT_HEADER_BYTES
+                    && header.unit_bytes == UNIT_HEADER_BYTES + rows_bytes
+            }
             Form::Columns => header.unit_bytes < rows_bytes,
         };
         if !may_be || !length_fits {
@@ -253,15 +256,11 @@ impl Head {
             end: header.unit_bytes,
             ordinal: 0,
         };
-        let chunks = 0..header.chunks;
-        let checksums: Result<Vec<u32>, FormatError> = chunks
-            .clone()
-            .map(|_| Ok(u32_at(tables.bytes(4)?, 0)))
-            .collect();
+        let checksums = tables.bytes(4 * header.chunks)?;
+        let checksums = (0..header.chunks).map(|nth| u32_at(checksums, 4 * nth));
         let has_anchors = tables.bytes(header.chunks)?.iter().map(|has| *has != 0);
-        let has_anchors = has_anchors.collect();
-        let orders: Result<Vec<Section>, FormatError> =
-            chunks.map(|_| places.section(&mut tables)).collect();
+        let orders = (0..header.chunks).map(|_| places.section(&mut tables));
+        let orders = orders.collect::<Result<Vec<Section>, FormatError>>()?;
         let mut streams = Vec::new();
         // What is left of each chunk for the records of further streams.
         let mut room = vec![chunk_bytes as usize; header.chunks];
@@ -269,9 +268,9 @@ impl Head {
             streams.push(stream_of(&mut tables, &mut places, &mut room)?);
         }
         Ok(Head {
-            checksums: checksums?,
-            has_anchors,
-            orders: orders?,
+            checksums: checksums.collect(),
+            has_anchors: has_anchors.collect(),
+            orders,
             streams,
         })
     }

@@ -70,6 +70,8 @@ impl Wanted {
 pub struct Tail {
     ends: Vec<u64>,
     bytes: Vec<u8>,
+    /// Of all strings, once the ends are known to fit.
+    all_bytes: usize,
 }
 
 impl Tail {
@@ -88,11 +90,6 @@ impl Tail {
         };
         start as usize..*at(&self.ends, row) as usize
     }
-
-    /// Of all strings; a row group has at least one row.
-    fn all_bytes(&self) -> usize {
-        *at(&self.ends, self.ends.len() - 1) as usize
-    }
 }
 
 /// The bytes of a unit, and what their checksums depend on.
@@ -101,7 +98,6 @@ pub struct Bytes {
     pub uuid: [u8; 16],
     pub first: Address,
     pub bytes: Vec<u8>,
-    pub chunk_bytes: u32,
 }
 
 impl Bytes {
@@ -134,12 +130,14 @@ impl Bytes {
     }
 
     /// Decodes what is wanted of the group that holds a stream's rows of a chunk, unless it is decoded, and returns which of its rows they are.
+    /// `tail_room`: bytes that tails may take besides those of the streams that are decoded.
     pub fn rows_in_chunk(
         &self,
         stream: &Stream,
         nth: usize,
         wanted: &Wanted,
         decoded: &mut Rows,
+        tail_room: &mut usize,
     ) -> Result<Range<usize>, FormatError> {
         let count = *at(&stream.counts, nth);
         if count == 0 {
@@ -152,8 +150,11 @@ impl Bytes {
         if decoded.group != Some(which) || !decoded.has.covers(wanted) {
             // What others want of the same group is decoded with it, so that they do not take turns.
             decoded.has = decoded.has.and(wanted);
-            decoded.group = None;
-            decoded.decode(self, stream, group)?;
+            decoded.forget(tail_room);
+            if let Err(error) = decoded.decode(self, stream, group, tail_room) {
+                decoded.forget(tail_room);
+                return Err(error);
+            }
             decoded.group = Some(which);
         }
         let before: usize = at(&stream.counts, group.first_chunk..nth).iter().sum();
@@ -162,13 +163,25 @@ impl Bytes {
 }
 
 impl Rows {
-    fn decode(&mut self, unit: &Bytes, stream: &Stream, group: &Group) -> Result<(), FormatError> {
+    /// Gives back the room of the tails.
+    fn forget(&mut self, tail_room: &mut usize) {
+        self.group = None;
+        *tail_room += self.tails.iter().map(|tail| tail.all_bytes).sum::<usize>();
+        self.tails.clear();
+    }
+
+    fn decode(
+        &mut self,
+        unit: &Bytes,
+        stream: &Stream,
+        group: &Group,
+        tail_room: &mut usize,
+    ) -> Result<(), FormatError> {
         let mut blocks = Blocks::new(unit.section(&group.section)?);
         let template = &stream.template;
         self.arrivals.resize(group.rows, 0);
         blocks.decode(None, &mut self.arrivals)?;
         self.pieces.resize_with(template.pieces.len(), Vec::new);
-        self.tails.clear();
         for (nth, (piece, column)) in template.pieces.iter().zip(&mut self.pieces).enumerate() {
             if piece.kind != PieceKind::Length && !self.has.piece(nth) {
                 blocks.skip(group.rows)?;
@@ -177,23 +190,16 @@ impl Rows {
             column.resize(group.rows, 0);
             blocks.decode(piece.float_bytes(), column)?;
             if piece.kind == PieceKind::Length {
-                self.tails.push(Tail {
-                    ends: column.clone(),
-                    bytes: Vec::new(),
-                });
+                self.tails.push(Tail::of_lengths(column.clone()));
             }
         }
         if template.has_rest {
             let mut ends = vec![0; group.rows];
             blocks.decode(None, &mut ends)?;
-            self.tails.push(Tail {
-                ends,
-                bytes: Vec::new(),
-            });
+            self.tails.push(Tail::of_lengths(ends));
         }
-        let most = (group.end_chunk - group.first_chunk) as u64 * u64::from(unit.chunk_bytes);
         for tail in &mut self.tails {
-            tail.find_ends(most)?;
+            tail.find_ends(tail_room)?;
         }
         if self.has.tails {
             for tail in &mut self.tails {
@@ -205,22 +211,32 @@ impl Rows {
 }
 
 impl Tail {
-    /// Turns lengths into ends, the last no more than `most`.
-    fn find_ends(&mut self, most: u64) -> Result<(), FormatError> {
+    fn of_lengths(lengths: Vec<u64>) -> Tail {
+        Tail {
+            ends: lengths,
+            ..Tail::default()
+        }
+    }
+
+    /// Turns lengths into ends, the last no more than `room`, of which it takes as much.
+    fn find_ends(&mut self, room: &mut usize) -> Result<(), FormatError> {
+        let most = *room as u64;
         if let Some(length) = self.ends.iter().find(|length| **length > most) {
             return invalid("the length of a field", *length);
         }
         accumulate(0, &mut self.ends);
-        let bytes = self.all_bytes();
-        if bytes as u64 > most {
-            return invalid("the length of the fields of a row group", bytes as u64);
+        let all = self.ends.last().copied().unwrap_or(0);
+        if all > most {
+            return invalid("the length of the fields of a row group", all);
         }
+        self.all_bytes = all as usize;
+        *room -= self.all_bytes;
         Ok(())
     }
 
     /// Takes the bytes.
     fn decode(&mut self, blocks: &mut Blocks<'_>) -> Result<(), FormatError> {
-        let bytes = self.all_bytes();
+        let bytes = self.all_bytes;
         match blocks.byte()? {
             form if form == TailForm::Plain as u8 => self.bytes = blocks.bytes(bytes)?.to_vec(),
             form if form == TailForm::Zstd as u8 => {

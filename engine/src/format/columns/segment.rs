@@ -12,6 +12,8 @@ use crate::types::Address;
 /// What stands behind the directory: its checksum, how many units there are, and a mark.
 const SEGMENT_FOOTER_BYTES: usize = 16;
 const SEGMENT_MAGIC: u64 = 0x534E_4D43_4D4F_4F4C;
+/// More than two million units: segments of 2 TiB with chunks of 64 KiB.
+const DIRECTORY_BYTES_MOST: usize = 16 << 20;
 
 /// Where each unit of a column segment begins, and where the last ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,14 +32,18 @@ impl SegmentDirectory {
         self.starts.len() - 1
     }
 
-    /// Where a unit stands in the file, which exists.
+    /// Where a unit stands in the file. One that was not found stands where the last one ends, and is empty.
     pub fn unit(&self, nth: usize) -> std::ops::Range<u64> {
-        *at(&self.starts, nth)..*at(&self.starts, nth + 1)
+        let last = *at(&self.starts, self.units());
+        let place = |nth: usize| self.starts.get(nth).copied().unwrap_or(last);
+        place(nth)..place(nth.saturating_add(1))
     }
 
-    /// Bytes of a directory of so many units, its footer included.
-    pub fn bytes_of(units: usize) -> usize {
-        (units + 1) * 8 + SEGMENT_FOOTER_BYTES
+    /// Bytes of a directory of so many units, its footer included; `None` where that is more than a reader takes into memory. Such units are walked.
+    pub fn bytes_of(units: usize) -> Option<usize> {
+        let starts = units.checked_add(1)?.checked_mul(8)?;
+        let bytes = starts.checked_add(SEGMENT_FOOTER_BYTES)?;
+        (bytes <= DIRECTORY_BYTES_MOST).then_some(bytes)
     }
 
     /// Units of a segment of so many bytes of rows.
@@ -65,7 +71,9 @@ impl SegmentDirectory {
         bytes: &[u8],
         file_bytes: u64,
     ) -> Result<SegmentDirectory, FormatError> {
-        let need = SegmentDirectory::bytes_of(units);
+        let Some(need) = SegmentDirectory::bytes_of(units) else {
+            return invalid("the number of units of a column segment", units as u64);
+        };
         if bytes.len() != need {
             return Err(FormatError::Short {
                 what: "the directory of a column segment",

@@ -209,12 +209,86 @@ fn a_head_that_claims_too_much_is_an_error_within_bounded_memory() {
     }
 }
 
+/// A few bytes of Zstandard may claim any length, in each of many streams.
+#[test]
+fn texts_that_claim_more_than_the_chunks_of_their_unit_are_an_error_before_they_are_unpacked() {
+    use super::head::{Form, Part, StreamTable, Tables, encode_head, section_checksum};
+    use super::numbers::{TAIL, encode};
+    const STREAMS: u16 = 40;
+    const CLAIMED: usize = 60_000;
+    let zeroes = zstd::bulk::compress(&[0; CLAIMED], 1).unwrap();
+    let mut body = Vec::new();
+    let mut ordinal = 0;
+    let mut section = |bytes: &[u8]| {
+        body.extend_from_slice(bytes);
+        ordinal += 1;
+        Part {
+            bytes: bytes.len(),
+            checksum: section_checksum(&UUID, FIRST, ordinal - 1, bytes),
+        }
+    };
+    let mut order = Vec::new();
+    encode(
+        &(0..u64::from(STREAMS)).collect::<Vec<_>>(),
+        None,
+        &mut order,
+    );
+    order.extend_from_slice(&TAIL);
+    let mut orders = vec![section(&order)];
+    orders.extend((1..UNIT_CHUNKS).map(|_| section(&[])));
+    let mut group = Vec::new();
+    encode(&[1], None, &mut group);
+    encode(&[CLAIMED as u64], None, &mut group);
+    group.push(super::encode::TailForm::Zstd as u8);
+    crate::format::bytes::put_leb128(&mut group, zeroes.len() as u64);
+    group.extend_from_slice(&zeroes);
+    group.extend_from_slice(&TAIL);
+    let templates: Vec<Template> = (1..=STREAMS)
+        .map(|source| Template {
+            pieces: vec![Piece {
+                bytes: 2,
+                kind: PieceKind::Length,
+            }],
+            ..template(SourceId(source + 3))
+        })
+        .map(|template| Template {
+            has_rest: false,
+            ..template
+        })
+        .collect();
+    let mut counts = vec![0; UNIT_CHUNKS as usize];
+    counts[0] = 1;
+    let tables = Tables {
+        checksums: &[0; UNIT_CHUNKS as usize],
+        has_anchors: &[false; UNIT_CHUNKS as usize],
+        orders,
+        streams: templates
+            .iter()
+            .map(|template| StreamTable {
+                template,
+                counts: &counts,
+                groups: vec![section(&group)],
+            })
+            .collect(),
+    };
+    body.resize(body.len().next_multiple_of(8), 0);
+    let chunks = UNIT_CHUNKS as usize;
+    let mut unit = encode_head(&UUID, FIRST, Form::Columns, chunks, &tables, body.len());
+    unit.extend_from_slice(&body);
+    let mut unit = Unit::of(&UUID, FIRST, CHUNK, unit).unwrap();
+    for _ in 0..2 {
+        let error = unit.chunk(0, &mut vec![0; CHUNK as usize]).unwrap_err();
+        let told = "the length of a field is invalid: 60000";
+        assert_eq!(error.to_string(), told);
+    }
+}
+
 #[test]
 fn the_directory_of_a_segment_is_read_back_and_a_changed_one_is_refused() {
     let directory = SegmentDirectory::new(vec![0, 1000, 1800]);
     let mut bytes = Vec::new();
     directory.encode(&UUID, FIRST, &mut bytes);
-    assert_eq!(bytes.len(), SegmentDirectory::bytes_of(2));
+    assert_eq!(Some(bytes.len()), SegmentDirectory::bytes_of(2));
     let file_bytes = 1800 + bytes.len() as u64;
     let decoded = SegmentDirectory::decode(&UUID, FIRST, 2, &bytes, file_bytes).unwrap();
     assert_eq!(decoded, directory);

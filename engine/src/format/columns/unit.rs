@@ -2,8 +2,9 @@
 //!
 //! Foreign bytes: every part is verified before it is decoded, and what verifies may still claim anything, which ends in an error.
 
+use super::UNIT_CHUNKS;
 use super::chunk_rows::{ChunkRows, UnitRow};
-use super::head::{Form, Head, Stream, UnitHeader, verify_head};
+use super::head::{Form, Head, Stream, UNIT_HEADER_BYTES, UnitHeader, verify_head};
 use super::rows::{Bytes, Rows, Wanted};
 use super::template::Template;
 use crate::format::CHUNK_TRAILER_BYTES;
@@ -24,9 +25,16 @@ pub struct Unit {
     order: Vec<u64>,
     /// Where the payloads stand that the chunk holds of each stream.
     places: Vec<Vec<u32>>,
+    /// Bytes that the tails of streams may take besides those that are decoded: all together are part of its chunks.
+    tail_room: usize,
 }
 
 impl Unit {
+    /// The most bytes that a unit takes.
+    pub fn bytes_most(chunk_bytes: u32) -> u64 {
+        UNIT_HEADER_BYTES as u64 + UNIT_CHUNKS * u64::from(chunk_bytes)
+    }
+
     /// The unit whose first chunk stands at `first`; `bytes` are all of it.
     pub fn of(
         uuid: &[u8; 16],
@@ -52,13 +60,13 @@ impl Unit {
                 uuid: *uuid,
                 first,
                 bytes,
-                chunk_bytes,
             },
             header,
             head,
             decoded: (0..header.streams).map(|_| Rows::default()).collect(),
             order: Vec::new(),
             places: vec![Vec::new(); header.streams],
+            tail_room: header.chunks * chunk_bytes as usize,
         })
     }
 
@@ -93,8 +101,8 @@ impl Unit {
         self.bytes.decode_order(head, nth, &mut self.order)?;
         let mut ranges = Vec::with_capacity(head.streams.len());
         for (stream, decoded) in head.streams.iter().zip(&mut self.decoded) {
-            let wanted = Wanted::all(&stream.template);
-            ranges.push(self.bytes.rows_in_chunk(stream, nth, &wanted, decoded)?);
+            let (bytes, wanted) = (&self.bytes, Wanted::all(&stream.template));
+            ranges.push(bytes.rows_in_chunk(stream, nth, &wanted, decoded, &mut self.tail_room)?);
         }
         out.fill(0);
         let limit = out.len() - CHUNK_TRAILER_BYTES;
@@ -149,12 +157,11 @@ impl Unit {
         let streams = head.streams.iter().zip(&mut self.decoded).zip(&mut ranges);
         for (other, ((stream, decoded), range)) in streams.enumerate() {
             // Of others only the lengths are needed, where they differ.
-            if other == own_nth {
-                *range = self.bytes.rows_in_chunk(stream, nth, wanted, decoded)?;
-            } else if stream.template.tails() > 0 {
-                *range = self
-                    .bytes
-                    .rows_in_chunk(stream, nth, &Wanted::lengths(), decoded)?;
+            let lengths = Wanted::lengths();
+            let wanted = if other == own_nth { wanted } else { &lengths };
+            if other == own_nth || stream.template.tails() > 0 {
+                let (bytes, room) = (&self.bytes, &mut self.tail_room);
+                *range = bytes.rows_in_chunk(stream, nth, wanted, decoded, room)?;
             }
         }
         let chunk = ChunkRows {

@@ -46,9 +46,9 @@ impl ColumnFile {
     ) -> Result<ColumnFile> {
         let units = SegmentDirectory::units_of(segment_bytes, chunk_bytes);
         let file_bytes = file.bytes()?;
-        let mut bytes = vec![0; SegmentDirectory::bytes_of(units)];
-        let start = file_bytes.saturating_sub(bytes.len() as u64);
-        let read = read_at(&*file, &mut bytes, start)?;
+        let held = SegmentDirectory::bytes_of(units).filter(|bytes| *bytes as u64 <= file_bytes);
+        let mut bytes = vec![0; held.unwrap_or(0)];
+        let read = read_at(&*file, &mut bytes, file_bytes - held.unwrap_or(0) as u64)?;
         bytes.truncate(read);
         let directory = match SegmentDirectory::decode(uuid, first, units, &bytes, file_bytes) {
             Ok(directory) => directory,
@@ -69,17 +69,29 @@ impl ColumnFile {
         UNIT_CHUNKS * u64::from(self.chunk_bytes)
     }
 
+    fn address_of(&self, nth: usize) -> Address {
+        self.first + nth as u64 * self.unit_bytes()
+    }
+
     /// Reads what the file holds of a unit.
     pub fn read_unit_bytes(&self, nth: usize, bytes: &mut Vec<u8>) -> Result<()> {
         let place = self.directory.unit(nth);
-        bytes.resize((place.end - place.start) as usize, 0);
+        let length = place.end - place.start;
+        if length > Unit::bytes_most(self.chunk_bytes) {
+            let what = FormatError::Invalid {
+                what: "the length of a unit in the directory of a column segment",
+                value: length,
+            };
+            return Err(self.damaged(self.address_of(nth), &what));
+        }
+        bytes.resize(length as usize, 0);
         let read = read_at(&*self.file, bytes, place.start)?;
         bytes.truncate(read);
         Ok(())
     }
 
     fn read_unit(&self, nth: usize) -> Result<Unit> {
-        let address = self.first + nth as u64 * self.unit_bytes();
+        let address = self.address_of(nth);
         let mut bytes = Vec::new();
         self.read_unit_bytes(nth, &mut bytes)?;
         let unit = Unit::of(&self.uuid, address, self.chunk_bytes, bytes);
@@ -147,7 +159,7 @@ impl ColumnFile {
     }
 }
 
-/// Finds the units one by one. What cannot be found ends where the file does, and is damaged when it is read.
+/// Finds the units one by one. What cannot be found is empty or ends where the file does, and is damaged when it is read.
 fn walk(
     file: &dyn StorageFile,
     units: usize,
@@ -156,7 +168,7 @@ fn walk(
 ) -> Result<SegmentDirectory> {
     let mut starts = vec![0];
     let mut start = 0;
-    for _ in 0..units {
+    while starts.len() <= units && start < file_bytes {
         let mut header = [0; UNIT_HEADER_BYTES];
         let read = read_at(file, &mut header, start)?;
         let next = SegmentDirectory::next(start, at(&header, ..read), chunk_bytes);

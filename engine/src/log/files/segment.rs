@@ -200,6 +200,9 @@ impl SegmentDir {
             .filter_map(|name| SegmentName::parse(name))
             .filter(|name| name.first < ADDRESS_LIMIT)
             .filter(|name| name.first.0.is_multiple_of(self.segment_bytes))
+            .filter(|name| {
+                name.generation.form == SegmentForm::Rows || self.log == LogKind::Records
+            })
             .collect())
     }
 
@@ -241,6 +244,7 @@ impl SegmentDir {
             return self.make_segment(first, mode);
         };
         let name = SegmentName { first, generation };
+        self.refuse_columns(name)?;
         let file = match self.open(name, OpenMode::Write) {
             // What is missing from an index log is rebuilt from the records. The record log does not go on beside records that may only have been put
             // elsewhere.
@@ -260,6 +264,18 @@ impl SegmentDir {
         } else {
             Ok(file)
         }
+    }
+
+    /// Fails for a column segment: it is whole, and nothing is written or cut where a log ends.
+    fn refuse_columns(&self, name: SegmentName) -> Result<()> {
+        if name.generation.form == SegmentForm::Rows {
+            return Ok(());
+        }
+        Err(Error::damaged(
+            &self.path_of(name),
+            "the record log ends inside this column segment, which happens only where files of different times are mixed; restore all files from one \
+             backup, or move this one away, which loses its records",
+        ))
     }
 
     /// It has its name only once it is synced: a file whose sync failed is never taken for a segment later.
@@ -379,7 +395,12 @@ impl SegmentDir {
     /// Makes the log end at `end`: what lies above is removed, durably.
     pub fn cut(&self, end: Address) -> Result<()> {
         let keep = self.first_of(end);
-        for name in self.names()? {
+        let names = self.names()?;
+        let ends_in = |name: &&SegmentName| name.first == keep && name.first < end;
+        if let Some(last) = names.iter().filter(ends_in).max() {
+            self.refuse_columns(*last)?;
+        }
+        for name in names {
             if name.first >= end {
                 self.remove(name)?;
             } else if name.first == keep
@@ -416,16 +437,18 @@ impl SegmentDir {
         let is_evicted = |first: Address| first.0.saturating_add(self.segment_bytes) <= begin.0;
         let names = self.names()?;
         let mut list = newest(&names);
+        if names.len() > list.len() {
+            // What replaces others was synced before it had its name; its name must be durable too before they go.
+            self.storage.sync_dir(&self.path)?;
+        }
         let mut removed = false;
         for name in names {
-            let replaced = list
-                .get(&name.first)
-                .is_some_and(|&generation| generation > name.generation);
+            let is_newest = list.get(&name.first) == Some(&name.generation);
             let evicted = is_evicted(name.first);
             if evicted {
                 self.empty(name)?;
             }
-            if replaced || evicted {
+            if evicted || !is_newest {
                 self.remove(name)?;
                 removed = true;
             }
@@ -467,8 +490,15 @@ impl SegmentDir {
     /// The segment that holds an address, or would.
     pub fn path_at(&self, list: &SegmentList, address: Address) -> PathBuf {
         let first = self.first_of(address);
-        let generation = list.get(&first).copied().unwrap_or_default();
-        self.path_of(SegmentName { first, generation })
+        self.path_of_any(first, list.get(&first).copied())
+    }
+
+    /// The segment that begins at `first`; without a generation all names that it could have.
+    pub fn path_of_any(&self, first: Address, generation: Option<Generation>) -> PathBuf {
+        match generation {
+            Some(generation) => self.path_of(SegmentName { first, generation }),
+            None => self.path.join(format!("{:020}.*", first.0)),
+        }
     }
 }
 
@@ -588,6 +618,45 @@ mod tests {
         file.sync().unwrap();
         assert_eq!(disk.synced_again(), Vec::<PathBuf>::new());
         assert_eq!(file.bytes().unwrap(), 1 << 16);
+    }
+
+    /// Its files may be of different times; nothing of the column segment is changed.
+    #[test]
+    fn a_record_log_that_ends_inside_a_column_segment_is_refused_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let records = SegmentDir::new(
+            Arc::new(OsStorage::default()),
+            dir.path(),
+            LogKind::Records,
+            &meta(),
+        );
+        records.make().unwrap();
+        let path = dir.path().join("records/00000000000000065536.1.columns");
+        std::fs::write(&path, [7; 5000]).unwrap();
+        let first = Address(1 << 16);
+        for refused in [
+            records.cut(first + 8).unwrap_err(),
+            records.provide(first, OpenMode::Write).unwrap_err(),
+            records.write_synced(first + 4096, &[1; 8]).unwrap_err(),
+        ] {
+            let told = refused.to_string();
+            assert!(
+                told.contains("65536.1.columns") && told.contains("backup"),
+                "{told}"
+            );
+        }
+        assert_eq!(std::fs::read(&path).unwrap(), [7; 5000]);
+        records.cut(first).unwrap();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn files_named_as_column_segments_are_nothing_in_an_index_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let segments = segments(dir.path());
+        let path = dir.path().join("chunks/00000000000000000000.7.columns");
+        std::fs::write(path, b"x").unwrap();
+        assert!(segments.list().unwrap().is_empty());
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::log::files::lock::LockWatch;
 use crate::log::files::meta::DirMeta;
 use crate::log::files::mirrored::Mirrored;
 use crate::log::files::os_storage::OsStorage;
-use crate::log::files::segment::{SegmentDir, SegmentForm, SegmentList, SegmentName};
+use crate::log::files::segment::{SegmentDir, SegmentForm, SegmentList};
 use crate::log::files::storage::Storage;
 use crate::log::options::ADDRESS_LIMIT;
 use crate::log::staging::control::{DaemonWord, Word};
@@ -156,10 +156,7 @@ impl LogReader {
             let known = segments.list().ok()?;
             known.get(&first).copied()
         });
-        segments.path_of(SegmentName {
-            first,
-            generation: generation.unwrap_or_default(),
-        })
+        segments.path_of_any(first, generation)
     }
 
     /// The first address from `address` on for whose bytes there is a segment, or staging; `None` where there is none up to the end of all addresses.

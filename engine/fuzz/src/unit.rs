@@ -1,0 +1,387 @@
+//! A unit of a column segment, and the directory at a segment's end.
+//!
+//! Input: flags, of which two bits say what the rest is:
+//! - [`PATCHED`]: changes (`patch.rs`) to a sound unit, to its head, and to the directory of a segment;
+//! - [`FREE`]: the parts of a unit of one chunk and one stream: the length of its order; the number of its pieces, and in the highest bit whether any
+//!   bytes follow them; its rows; the pieces; its order; its row group;
+//! - [`ENCODED`]: four sources, each with how many pieces it has and the pieces, then records, which become a unit that gives back each byte.
+
+use std::sync::LazyLock;
+
+use loom_engine::format::{
+    CHUNK_BYTES_MIN, CHUNK_TRAILER_BYTES, ChunkBuilder, FormatError, Piece, PieceKind, PushOutcome,
+    RawRecord, RecordIter, SegmentDirectory, Template, UNIT_CHUNKS, UNIT_HEADER_BYTES, Unit,
+    UnitEncoder, UnitRow, Wanted, longest_payload, seal_trailer, walk_runs,
+};
+use loom_engine::{Address, SourceId, Timestamp};
+
+use crate::columns::{self, Stream};
+use crate::memory::Memory;
+use crate::patch::{Region, apply};
+use crate::world::path;
+use crate::{SOUND, UNREPAIRED, UUID, flagged, label};
+
+/// What the rest of the input is.
+pub const PATCHED: u8 = 0;
+pub const FREE: u8 = 2;
+pub const ENCODED: u8 = 4;
+
+const CHUNK_BYTES: usize = CHUNK_BYTES_MIN as usize;
+/// Where the unit stands.
+const AT: Address = Address(UNIT_CHUNKS * CHUNK_BYTES as u64);
+
+pub fn run(input: &[u8]) -> String {
+    let (flags, given) = flagged(input);
+    let outcome = match flags & (FREE | ENCODED) {
+        PATCHED => patched(given, flags & UNREPAIRED == 0),
+        FREE => free(given),
+        _ => {
+            encoded(given);
+            Ok(())
+        }
+    };
+    outcome.map_or_else(|error| label(&error), |()| SOUND.to_owned())
+}
+
+fn patched(changes: &[u8], is_repaired: bool) -> Result<(), FormatError> {
+    const STARTS: [u64; 4] = [0, 1000, 1800, 2048];
+    let (unit_path, directory_path) = (path("unit"), path("directory"));
+    let mut files = Memory::default();
+    files.put(unit_path.clone(), sound().to_vec());
+    files.put(
+        directory_path.clone(),
+        columns::directory(&UUID, AT, &STARTS),
+    );
+    let head_bytes = sound().get(12..).and_then(|rest| rest.first_chunk());
+    let regions = [
+        Region::whole(&files, unit_path.clone()),
+        Region {
+            path: unit_path.clone(),
+            from: 0,
+            bytes: head_bytes.map_or(1, |bytes| u32::from_le_bytes(*bytes) as usize),
+        },
+        Region::whole(&files, directory_path.clone()),
+    ];
+    apply(&mut files, &regions, changes);
+    let mut unit = files.get(&unit_path).unwrap_or_default().to_vec();
+    let mut directory = files.get(&directory_path).unwrap_or_default().to_vec();
+    if is_repaired {
+        columns::repair_unit(&UUID, AT, &mut unit);
+        columns::repair_directory(&UUID, AT, &mut directory);
+    }
+    let units = STARTS.len() - 1;
+    let file_bytes = 2048 + directory.len() as u64;
+    let decoded = SegmentDirectory::decode(&UUID, AT, units, &directory, file_bytes)?;
+    let mut end = 0;
+    for nth in 0..units + 2 {
+        let place = decoded.unit(nth);
+        assert!(
+            end <= place.start || nth == 0,
+            "{place:?} begins below {end}"
+        );
+        assert!(
+            place.start <= place.end && place.end <= file_bytes,
+            "{place:?}"
+        );
+        end = place.end;
+    }
+    if let Ok(next) = SegmentDirectory::next(77, &unit, CHUNK_BYTES_MIN) {
+        assert!(
+            next > 77 && next <= 77 + Unit::bytes_most(CHUNK_BYTES_MIN),
+            "{next}"
+        );
+    }
+    look_at(&unit, &[1, 2, 3].map(template))
+}
+
+fn free(given: &[u8]) -> Result<(), FormatError> {
+    let (order_bytes, given) = flagged(given);
+    let (shape, given) = flagged(given);
+    let (rows, given) = flagged(given);
+    let (pieces, given) = given.split_at(given.len().min(usize::from(shape & 0x7F)));
+    let (order, group) = given.split_at(given.len().min(usize::from(order_bytes)));
+    let mut head = vec![1, (pieces.len() as u8) << 1 | shape >> 7];
+    if let Some(last) = head.last().copied().filter(|last| *last >= 0x80) {
+        head.pop();
+        columns::put_number(&mut head, last.into());
+    }
+    head.extend_from_slice(pieces);
+    let stream = Stream {
+        head: &head,
+        rows,
+        group,
+    };
+    let unit = columns::unit(&UUID, AT, order, &[stream]);
+    let template = Template {
+        source: SourceId(1),
+        pieces: pieces
+            .iter()
+            .map(|byte| piece_of(byte & 15, byte >> 4))
+            .collect(),
+        has_rest: shape >> 7 == 1,
+    };
+    look_at(&unit, &[template])
+}
+
+/// A piece of any two numbers; itself, where it is one.
+fn piece_of(bytes: u8, kind: u8) -> Piece {
+    let (bytes, kind) = match kind % 4 {
+        0 => (bytes, PieceKind::Number),
+        1 => (bytes, PieceKind::Signed),
+        2 if bytes.is_multiple_of(2) => (if bytes == 4 { 4 } else { 8 }, PieceKind::Float),
+        2 => (4, PieceKind::Float),
+        _ => (2, PieceKind::Length),
+    };
+    Piece {
+        bytes: bytes.clamp(1, 8),
+        kind,
+    }
+}
+
+/// Reads everything of a unit in every way, and holds one against the other.
+fn look_at(bytes: &[u8], templates: &[Template]) -> Result<(), FormatError> {
+    let open = || Unit::of(&UUID, AT, CHUNK_BYTES_MIN, bytes.to_vec());
+    let mut unit = open()?;
+    let count = unit.chunks();
+    let mut chunks = Vec::new();
+    for nth in 0..count {
+        let mut chunk = vec![0xEE; CHUNK_BYTES];
+        chunks.push(unit.chunk(nth, &mut chunk).map(|()| chunk));
+    }
+    let mut other = open()?;
+    let mut of_rows = Ok(());
+    for (nth, expected) in chunks.iter().enumerate().rev() {
+        let mut chunk = vec![0x11; CHUNK_BYTES];
+        if let (Ok(()), Ok(expected)) = (other.chunk(nth, &mut chunk), expected) {
+            assert!(
+                chunk == *expected,
+                "chunk {nth} depends on what was read before"
+            );
+        }
+        for template in templates {
+            let few = Wanted {
+                pieces: vec![true],
+                tails: false,
+            };
+            for wanted in [Wanted::lengths(), few, Wanted::all(template)] {
+                let mut out = vec![0; CHUNK_BYTES];
+                let mut rows = Vec::new();
+                let found = other.rows(nth, template, &wanted, &mut out, &mut rows);
+                if let Err(error) = &found {
+                    of_rows = of_rows.and(Err(error.clone()));
+                }
+                let has_anchors = bytes.get(UNIT_HEADER_BYTES + 4 * count + nth) != Some(&0);
+                if let (Ok(true), Ok(chunk), false) = (found, expected, has_anchors) {
+                    hold(chunk, template, &wanted, &out, &rows);
+                }
+            }
+        }
+    }
+    chunks
+        .into_iter()
+        .find_map(Result::err)
+        .map_or(of_rows, Err)
+}
+
+/// The rows of a source in a chunk must be its records, as far as the chunk holds any.
+fn hold(chunk: &[u8], template: &Template, wanted: &Wanted, out: &[u8], rows: &[UnitRow]) {
+    let mut anchors = Vec::new();
+    if walk_runs(chunk, |run| anchors.push(run.anchor)).is_err() {
+        return;
+    }
+    anchors.dedup();
+    if anchors.len() > 1 {
+        // A head may say that there are none; places then are others, in the same chunk.
+        return;
+    }
+    let records = RecordIter::new(chunk, CHUNK_BYTES_MIN).filter_map(Result::ok);
+    let records: Vec<RawRecord<'_>> = records
+        .filter(|record| record.source == template.source)
+        .collect();
+    assert_eq!(
+        rows.len(),
+        records.len(),
+        "rows of source {:?}",
+        template.source
+    );
+    for (row, record) in rows.iter().zip(records) {
+        let start = row.start as usize;
+        assert_eq!(
+            (row.arrival, start),
+            (record.arrival, record.offset as usize + 8)
+        );
+        assert_eq!(usize::from(row.length), record.payload.len());
+        let payload = out.get(start..start + record.payload.len());
+        let whole = if wanted.tails {
+            record.payload.len()
+        } else {
+            0
+        };
+        let first = template.pieces.first().filter(|_| wanted.piece(0));
+        let known = first.map_or(0, |piece| usize::from(piece.bytes)).max(whole);
+        assert_eq!(
+            payload.and_then(|payload| payload.get(..known)),
+            record.payload.get(..known)
+        );
+    }
+}
+
+/// Source 1: two numbers and a float; source 2: a number and a text; source 3: any bytes.
+fn template(source: u16) -> Template {
+    let pieces: &[(u8, u8)] = match source {
+        1 => &[(1, 0), (4, 1), (8, 2)],
+        2 => &[(8, 0), (2, 3)],
+        _ => &[],
+    };
+    Template {
+        source: SourceId(source),
+        pieces: pieces
+            .iter()
+            .map(|(bytes, kind)| piece_of(*bytes, *kind))
+            .collect(),
+        has_rest: source == 3,
+    }
+}
+
+/// A unit in columns with each kind of stream, several row groups, and a chunk with later anchors.
+pub fn sound() -> &'static [u8] {
+    static SOUND_UNIT: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        let mut chunks = Chunks::new();
+        for nth in 0..2600u64 {
+            let step = if nth == 700 {
+                5_000_000_000
+            } else {
+                nth % 3 * 100
+            };
+            let mut payload = vec![nth as u8 % 5];
+            payload.extend_from_slice(&(nth as i32 * 7 % 900 - 450).to_le_bytes());
+            payload.extend_from_slice(&((nth % 50) as f64 / 4.0).to_le_bytes());
+            chunks.push(1, step, &payload);
+            if nth % 40 == 0 {
+                let text = format!("text of {}", nth % 9);
+                let mut payload = (nth * nth).to_le_bytes().to_vec();
+                payload.extend_from_slice(&(text.len() as u16).to_le_bytes());
+                payload.extend_from_slice(text.as_bytes());
+                chunks.push(2, 0, &payload);
+                chunks.push(3, 0, text.as_bytes());
+            }
+        }
+        let unit = unit_of(&chunks.sealed(), template);
+        assert_eq!(unit.get(16), Some(&1), "it is in columns");
+        unit
+    });
+    &SOUND_UNIT
+}
+
+fn unit_of(chunks: &[u8], template_of: impl Fn(u16) -> Template) -> Vec<u8> {
+    let mut unit = Vec::new();
+    UnitEncoder::new(UUID, CHUNK_BYTES_MIN).encode(
+        AT,
+        chunks,
+        |source, _| template_of(source.0),
+        &mut unit,
+    );
+    unit
+}
+
+/// Records as sealed chunks, as many as a unit takes.
+struct Chunks {
+    open: ChunkBuilder,
+    bytes: Vec<u8>,
+    now: i64,
+}
+
+impl Chunks {
+    fn new() -> Chunks {
+        Chunks {
+            open: ChunkBuilder::new(CHUNK_BYTES_MIN),
+            bytes: Vec::new(),
+            now: 1_700_000_000_000_000_000,
+        }
+    }
+
+    fn push(&mut self, source: u16, step_ns: u64, payload: &[u8]) {
+        self.now = self.now.saturating_add_unsigned(step_ns);
+        let (source, now) = (SourceId(source), Timestamp(self.now));
+        if self.open.push(source, now, payload) == PushOutcome::NoRoom {
+            self.seal();
+            self.open.push(source, now, payload);
+        }
+    }
+
+    fn seal(&mut self) {
+        let address = AT + self.bytes.len() as u64;
+        let (chunk, _) = self.open.seal();
+        let mut chunk = chunk.to_vec();
+        let trailer = seal_trailer(&UUID, address, &chunk);
+        if let Some(place) = chunk.last_chunk_mut::<CHUNK_TRAILER_BYTES>() {
+            *place = trailer;
+        }
+        self.bytes.extend_from_slice(&chunk);
+        self.open.clear();
+    }
+
+    fn sealed(mut self) -> Vec<u8> {
+        if !self.open.is_empty() || self.bytes.is_empty() {
+            self.seal();
+        }
+        self.bytes.truncate(UNIT_CHUNKS as usize * CHUNK_BYTES);
+        self.bytes
+    }
+}
+
+/// Any records of any templates come back byte for byte.
+fn encoded(given: &[u8]) {
+    let mut rest = given;
+    let mut byte = || {
+        let (byte, after) = flagged(rest);
+        rest = after;
+        byte
+    };
+    let templates: Vec<Template> = (1..=4)
+        .map(|source| {
+            let shape = byte();
+            let pieces = (0..shape & 7).map(|_| byte());
+            let pieces: Vec<Piece> = pieces.map(|byte| piece_of(byte & 15, byte >> 4)).collect();
+            let has_lengths = pieces.iter().any(|piece| piece.kind == PieceKind::Length);
+            Template {
+                source: SourceId(source),
+                pieces,
+                has_rest: shape >> 7 == 1 && !has_lengths,
+            }
+        })
+        .collect();
+    let mut chunks = Chunks::new();
+    while !rest.is_empty() && chunks.bytes.len() < UNIT_CHUNKS as usize * CHUNK_BYTES {
+        let (what, after) = flagged(rest);
+        let (length, after) = flagged(after);
+        let length = usize::from(length) % longest_payload(CHUNK_BYTES_MIN);
+        let (payload, after) = after.split_at(after.len().min(length));
+        rest = after;
+        let step = [0, 1, 1000, 5_000_000_000].get(usize::from(what >> 2 & 3));
+        for _ in 0..=what >> 4 {
+            chunks.push(u16::from(what & 3) + 1, step.copied().unwrap_or(0), payload);
+        }
+    }
+    let chunks = chunks.sealed();
+    let template_of = |source: u16| {
+        templates
+            .iter()
+            .find(|template| template.source.0 == source)
+    };
+    let unit = unit_of(&chunks, |source| {
+        template_of(source)
+            .cloned()
+            .unwrap_or_else(|| template(source))
+    });
+    let decoded = Unit::of(&UUID, AT, CHUNK_BYTES_MIN, unit.clone());
+    let mut decoded = decoded.unwrap_or_else(|error| panic!("a unit of ours: {error}"));
+    for (nth, expected) in chunks.chunks_exact(CHUNK_BYTES).enumerate() {
+        let mut chunk = vec![0xEE; CHUNK_BYTES];
+        if let Err(error) = decoded.chunk(nth, &mut chunk) {
+            panic!("chunk {nth} of a unit of ours: {error}");
+        }
+        assert!(chunk == expected, "chunk {nth} does not come back");
+    }
+    assert_eq!(look_at(&unit, &templates), Ok(()));
+}
