@@ -14,6 +14,7 @@ mod index;
 mod load;
 mod progress;
 mod record;
+mod rule;
 mod run;
 mod serve;
 mod service;
@@ -49,6 +50,7 @@ enum Command {
     Archive(archive::Args),
     Source(source::Args),
     Index(index::Args),
+    Rule(rule::Args),
     Status(status::Args),
     Top(top::Args),
     Check(check::Args),
@@ -71,6 +73,7 @@ impl Command {
             Command::Archive(args) => args.run(),
             Command::Source(args) => args.run(),
             Command::Index(args) => args.run(),
+            Command::Rule(args) => args.run(),
             Command::Status(args) => args.run(),
             Command::Top(args) => args.run(),
             Command::Check(args) => args.run(),

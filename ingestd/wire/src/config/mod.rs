@@ -1,6 +1,8 @@
 //! The daemon's configuration: TOML in which every key has a default and an unknown key is an error with its line.
 
+mod rule;
 mod units;
+mod when;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -14,7 +16,9 @@ use loom_engine::schema::{SourceDef, validate_sources};
 use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
+pub use rule::{Action, RULES_MAX, RuleDef, check_rules};
 pub use units::{ByteSize, FreeSpace, Span};
+pub use when::{Shown, When, Window};
 
 /// A configuration with every key: all values are the defaults, except for limits, the group and sources.
 pub const EXAMPLE: &str = include_str!("example.toml");
@@ -30,6 +34,8 @@ pub struct Config {
     pub metrics: MetricsConfig,
     #[serde(rename = "source")]
     pub sources: Vec<SourceDef>,
+    #[serde(rename = "rule")]
+    pub rules: Vec<RuleDef>,
 }
 
 /// `[log]`: how records are staged, written and made durable.
@@ -145,6 +151,18 @@ impl Config {
         config.archive.check()?;
         config.access.check()?;
         validate_sources(text, &config.sources).map_err(|error| ConfigError::numbered(&error))?;
+        let sound = check_rules(config.rules.iter());
+        sound
+            .and_then(|()| {
+                config
+                    .rules
+                    .iter()
+                    .try_for_each(|rule| config.retention.keeps(rule))
+            })
+            .map_err(|message| ConfigError {
+                line: None,
+                message,
+            })?;
         Ok(config)
     }
 
@@ -255,6 +273,20 @@ impl RetentionConfig {
                 line: Some(line_at(text, given.span().start)),
                 message,
             }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a rule whose window would lose records to retention.
+    ///
+    /// # Errors
+    /// A sentence that names the rule.
+    pub fn keeps(&self, rule: &RuleDef) -> Result<(), String> {
+        match self.max_age {
+            Some(age) if age.0 < rule.over => Err(format!(
+                "rule '{}': over is longer than [retention] max_age; lower over, or raise max_age",
+                rule.name
+            )),
             _ => Ok(()),
         }
     }
