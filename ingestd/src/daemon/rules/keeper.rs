@@ -88,6 +88,9 @@ impl Keeper {
         keeper
             .define()
             .map_err(|error| DaemonError::Rules(format!("cannot define loom_alerts: {error}")))?;
+        // A daemon that is killed at any time has begun each of its rules.
+        keeper.record_progress();
+        keeper.store().map_err(|_| DaemonError::WriterGone)?;
         for note in keeper.notes() {
             tracing::warn!("{note}");
         }
