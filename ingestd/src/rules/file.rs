@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
@@ -136,7 +137,12 @@ pub fn parse(text: &str) -> anyhow::Result<Vec<(RuleDef, toml::Table)>> {
 /// Replaces a file, so that a crash leaves the old or the new one.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let fresh = path.with_extension("toml.new");
-    let mut file = fs::File::create(&fresh)?;
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&fresh)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     fs::rename(&fresh, path)?;
