@@ -111,6 +111,7 @@ const CASES: [(&str, &[&str]); 10] = [
             "a restart, or a kill",
             "a source or an index that is missing or closed",
             "actions that fail, hang, fork or write without end",
+            "pins",
             "rules over the socket",
         ],
     ),

@@ -99,6 +99,20 @@ fn the_rule_of_the_readme_pages_when_the_percentile_breaks() -> Result<()> {
         .value("SELECT count(*) FROM web.loom.loom_alerts WHERE state IN ('firing', 'acted')")?;
     ensure!(states == "2", "{states}");
 
+    // The pin holds what surrounds the alert.
+    ensure!(wait_until(|| {
+        let pinned = format!("SELECT count(*) FROM {alerts} WHERE state = 'pinned'");
+        Ok(session.value(&pinned)? == "1")
+    })?);
+    let path = session.value(&format!(
+        "SELECT detail FROM {alerts} WHERE state = 'pinned'"
+    ))?;
+    let pinned = session.value(&format!(
+        "SELECT count(*) FROM '{path}/redis_request.parquet'"
+    ))?;
+    ensure!(pinned == "201", "the pin holds {pinned}");
+    ensure!(ingestd(["pins", &shown])?.contains(&path));
+
     let tried = ingestd([
         "rule",
         "test",

@@ -12,6 +12,7 @@ mod export;
 mod generate;
 mod index;
 mod load;
+mod pins;
 mod progress;
 mod record;
 mod rule;
@@ -51,6 +52,7 @@ enum Command {
     Source(source::Args),
     Index(index::Args),
     Rule(rule::Args),
+    Pins(pins::Args),
     Status(status::Args),
     Top(top::Args),
     Check(check::Args),
@@ -74,6 +76,7 @@ impl Command {
             Command::Source(args) => args.run(),
             Command::Index(args) => args.run(),
             Command::Rule(args) => args.run(),
+            Command::Pins(args) => args.run(),
             Command::Status(args) => args.run(),
             Command::Top(args) => args.run(),
             Command::Check(args) => args.run(),

@@ -116,6 +116,12 @@ struct Condition {
     /// How long the condition must hold before the rule fires
     #[arg(long, value_name = "DURATION")]
     hold: Option<String>,
+    /// Keep the records of all sources from so long before an alert
+    #[arg(long, value_name = "DURATION")]
+    pin: Option<String>,
+    /// And so long after it
+    #[arg(long, value_name = "DURATION", requires = "pin")]
+    pin_after: Option<String>,
 }
 
 /// The same, where a configuration may hold the rule instead.
@@ -152,6 +158,8 @@ impl Condition {
             ("over", Some(self.over)),
             ("every", self.every),
             ("hold", self.hold),
+            ("pin", self.pin),
+            ("pin_after", self.pin_after),
         ];
         let mut table = toml::Table::new();
         for (key, text) in texts {
@@ -174,6 +182,8 @@ impl TestCondition {
             over: self.over?,
             every: self.every,
             hold: self.hold,
+            pin: None,
+            pin_after: None,
         })
     }
 }

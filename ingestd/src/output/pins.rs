@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use loom_engine::query::Snapshot;
+use loom_engine::query::{Poll, Snapshot};
 use loom_engine::schema::is_builtin;
 use loom_engine::{Address, TimeRange, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -56,20 +56,27 @@ pub struct Pinned {
 /// Writes the records of a span and makes room for them among the pins; the oldest go first. Returns the pin, and the ids of those that went.
 ///
 /// # Errors
-/// The disk is full, or fails; the pin alone is larger than `bytes_max`. Nothing of it is left then.
+/// The disk is full, or fails; an interruption; the pin alone is larger than `bytes_max`. Nothing of it is left then.
 pub fn write(
     dir: &Path,
     snapshot: &Snapshot,
     rule: &str,
     span: TimeRange,
     bytes_max: u64,
+    poll: &Poll<'_>,
 ) -> anyhow::Result<(Pinned, Vec<String>)> {
     let folder = dir.join(FOLDER);
     fs::create_dir_all(&folder).with_context(|| failed(&folder))?;
-    let time = jiff::Timestamp::from_nanosecond(span.last.0.into())?;
-    let id = format!("{}-{}", time.strftime("%Y%m%dT%H%M%S.%fZ"), escaped(rule));
+    let to = span.last.0.saturating_add(1);
+    let time = jiff::Timestamp::from_nanosecond(to.into())?;
+    let id = format!(
+        "{}.{:09}Z-{}",
+        time.strftime("%Y%m%dT%H%M%S"),
+        to.rem_euclid(1_000_000_000),
+        escaped(rule)
+    );
     let partial = folder.join(format!("{PARTIAL}{id}"));
-    let written = fill(&partial, snapshot, rule, &id, span).and_then(|pin| {
+    let written = fill(&partial, snapshot, rule, &id, span, poll).and_then(|pin| {
         let bytes = bytes_of(&partial)?;
         if bytes > bytes_max {
             bail!("the pin has {bytes} bytes, more than pin_max_bytes, {bytes_max}; raise it, or lower pin");
@@ -93,6 +100,7 @@ fn fill(
     rule: &str,
     id: &str,
     span: TimeRange,
+    poll: &Poll<'_>,
 ) -> anyhow::Result<Pin> {
     fs::create_dir(folder).with_context(|| failed(folder))?;
     let mut pin = Pin {
@@ -114,7 +122,7 @@ fn fill(
             time: span,
             index: None,
         };
-        let records = export(snapshot, &what, &out)?;
+        let records = export(snapshot, &what, &out, poll)?;
         if records == 0 {
             fs::remove_file(&out).with_context(|| failed(&out))?;
             continue;
@@ -288,8 +296,15 @@ mod tests {
     #[test]
     fn a_pin_holds_every_record_of_its_span_under_a_safe_name() {
         let (dir, snapshot) = world();
-        let (pinned, gone) =
-            write(dir.path(), &snapshot, "a/rule", span(&snapshot), 1 << 20).unwrap();
+        let (pinned, gone) = write(
+            dir.path(),
+            &snapshot,
+            "a/rule",
+            span(&snapshot),
+            1 << 20,
+            &Poll::never(),
+        )
+        .unwrap();
         assert!(gone.is_empty());
         let sources = [PinnedSource {
             source: "../a/b".to_owned(),
@@ -311,12 +326,14 @@ mod tests {
             last: Timestamp(whole.last.0 + shift),
             ..whole
         };
-        let (first, _) = write(dir.path(), &snapshot, "r", at(0), 1 << 20).unwrap();
+        let (first, _) = write(dir.path(), &snapshot, "r", at(0), 1 << 20, &Poll::never()).unwrap();
         let bytes_max = first.bytes * 5 / 2;
-        let (second, _) = write(dir.path(), &snapshot, "r", at(1), bytes_max).unwrap();
-        let (third, gone) = write(dir.path(), &snapshot, "r", at(2), bytes_max).unwrap();
+        let (second, _) =
+            write(dir.path(), &snapshot, "r", at(1), bytes_max, &Poll::never()).unwrap();
+        let (third, gone) =
+            write(dir.path(), &snapshot, "r", at(2), bytes_max, &Poll::never()).unwrap();
         assert_eq!(gone, [first.pin.id]);
-        let error = write(dir.path(), &snapshot, "r", at(3), 10)
+        let error = write(dir.path(), &snapshot, "r", at(3), 10, &Poll::never())
             .unwrap_err()
             .to_string();
         assert!(error.contains("more than pin_max_bytes"), "{error}");
@@ -332,7 +349,15 @@ mod tests {
     #[test]
     fn what_a_kill_left_is_no_pin_and_goes() {
         let (dir, snapshot) = world();
-        write(dir.path(), &snapshot, "r", span(&snapshot), 1 << 20).unwrap();
+        write(
+            dir.path(),
+            &snapshot,
+            "r",
+            span(&snapshot),
+            1 << 20,
+            &Poll::never(),
+        )
+        .unwrap();
         let partial = dir.path().join(FOLDER).join(format!("{PARTIAL}x"));
         fs::create_dir(&partial).unwrap();
         fs::write(partial.join("half.parquet"), "half").unwrap();

@@ -26,6 +26,9 @@ pub enum AlertState {
     /// The program or the webhook of the rule succeeded.
     Acted = 4,
     ActionFailed = 5,
+    /// What surrounds the alert is kept.
+    Pinned = 6,
+    PinFailed = 7,
 }
 
 /// One record of `loom_alerts`.
@@ -63,12 +66,14 @@ const TEXT_BYTES_MAX: usize = 4096;
 /// How far back a start looks for the progress of its rules.
 const LOOKED_MAX: usize = 100_000;
 
-const STATES: [(AlertState, &str); 5] = [
+const STATES: [(AlertState, &str); 7] = [
     (AlertState::Firing, "firing"),
     (AlertState::Resolved, "resolved"),
     (AlertState::Failed, "failed"),
     (AlertState::Acted, "acted"),
     (AlertState::ActionFailed, "action failed"),
+    (AlertState::Pinned, "pinned"),
+    (AlertState::PinFailed, "pin failed"),
 ];
 const PHASES: [&str; 3] = ["normal", "pending", "firing"];
 

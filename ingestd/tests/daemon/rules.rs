@@ -29,6 +29,8 @@ const RESOLVED: u64 = 2;
 const FAILED: u64 = 3;
 const ACTED: u64 = 4;
 const ACTION_FAILED: u64 = 5;
+const PINNED: u64 = 6;
+const PIN_FAILED: u64 = 7;
 
 /// The alerts of a directory, the oldest first.
 fn alerts(dir: &Path) -> Vec<Alert> {
@@ -279,4 +281,38 @@ fn rules_are_added_and_closed_over_the_socket_and_outlive_the_daemon() {
             .contains("there is no rule 'r'")
     );
     daemon.stop().unwrap();
+}
+
+#[test]
+fn a_pin_holds_the_records_around_an_alert_and_one_that_cannot_be_written_is_an_alert() {
+    let rule = rule(
+        "max > 100",
+        "20ms",
+        "10ms",
+        "pin = '10s'\npin_after = '100ms'",
+    );
+    for (retention, wanted) in [
+        ("", PINNED),
+        ("[retention]\npin_max_bytes = '1B'\n", PIN_FAILED),
+    ] {
+        let here = Here::start(&format!("{retention}{NUMBERS}{rule}"));
+        push(&here.client(), &[1, 2, 3]);
+        push(&here.client(), &[4711]);
+        let done = eventually(|| {
+            alerts(here.path())
+                .into_iter()
+                .find(|alert| alert.state >= PINNED)
+        });
+        assert_eq!(done.state, wanted, "{done:?}");
+        let pins = ingestd::output::pins::list(here.path()).unwrap();
+        if wanted == PIN_FAILED {
+            assert!(done.detail.contains("pin_max_bytes"), "{}", done.detail);
+            assert!(pins.is_empty());
+            continue;
+        }
+        let pin = &pins[0].pin;
+        assert_eq!((pin.rule.as_str(), pin.sources[0].records), ("r", 4));
+        assert_eq!(pin.to_ns - pin.from_ns, 10_100_000_000);
+        assert_eq!(done.detail, pins[0].path.display().to_string());
+    }
 }

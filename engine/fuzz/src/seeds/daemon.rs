@@ -94,6 +94,12 @@ fn rules() -> Seeds {
             "webhook",
             "when = 'max > 1'\nover = '1s'\nwebhook = 'ftp://a'",
         ),
+        ("pin_after", "when = 'max > 1'\nover = '1s'\npin_after = '1s'"),
+        ("pin", "when = 'max > 1'\nover = '1s'\npin = '2h'"),
+        (
+            "short_pin",
+            "when = 'max > 1'\nover = '1s'\npin = '1h'\n[retention]\nmax_age = '1m'",
+        ),
         ("term", "when = 'p101 > 1'\nover = '1s'"),
         ("operator", "when = 'max => 1'\nover = '1s'"),
         ("number", "when = 'max > soon'\nover = '1s'"),

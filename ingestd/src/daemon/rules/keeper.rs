@@ -14,12 +14,14 @@ use loom_engine::query::{Directory, Snapshot};
 use loom_engine::{SourceId, Timestamp};
 
 use super::action::{self, Notice};
+use super::recorder::FlightRecorder;
 use super::watched::Watched;
 use super::{Order, Rules};
 use crate::config::{Config, RetentionConfig, RuleDef};
 use crate::counted;
 use crate::daemon::DaemonError;
 use crate::daemon::message::{Gone, Inbox};
+use crate::output::pins::{self, Pinned};
 use crate::rules::file::{self, RuleFile};
 use crate::rules::judge;
 use crate::rules::records::{Alert, AlertState, Stopped, alerts_source, rules_source, stopped};
@@ -46,6 +48,7 @@ pub(super) struct Keeper {
     sources: Option<OwnSources>,
     waiting: VecDeque<(SourceId, Vec<u8>)>,
     actions: Vec<JoinHandle<()>>,
+    recorder: FlightRecorder,
     progressed: Instant,
     /// A time that all records which are published later follow, and when it was asked for.
     edge: (Timestamp, Instant),
@@ -81,10 +84,14 @@ impl Keeper {
             sources: None,
             waiting: VecDeque::new(),
             actions: Vec::new(),
+            recorder: FlightRecorder::default(),
             progressed: Instant::now(),
             edge: (edge, Instant::now()),
         };
         keeper.resume(&snapshot)?;
+        if let Err(error) = pins::remove_partial(keeper.directory.path()) {
+            tracing::warn!("a pin that was not finished stays: {error:#}");
+        }
         keeper
             .define()
             .map_err(|error| DaemonError::Rules(format!("cannot define loom_alerts: {error}")))?;
@@ -175,6 +182,10 @@ impl Keeper {
         for action in std::mem::take(&mut self.actions) {
             crate::daemon::join(action);
         }
+        for alert in self.recorder.stop() {
+            let why = "the daemon stopped before pin_after had passed".to_owned();
+            self.record(&not_pinned(alert, why));
+        }
         for order in orders.try_iter() {
             if let Order::Work(work) = order {
                 work(&mut self);
@@ -187,7 +198,8 @@ impl Keeper {
 
     /// How long nothing is due; `None` without rules.
     fn patience(&self) -> Option<Duration> {
-        let next = self.watched.iter().map(|rule| rule.watch.next()).min()?;
+        let next = self.watched.iter().map(|rule| rule.watch.next()).min();
+        let next = next.into_iter().chain(self.recorder.next()).min()?;
         let (edge, asked) = self.edge;
         let until = u64::try_from(next.0.saturating_sub(edge.0)).unwrap_or(0);
         let left = Duration::from_nanos(until).saturating_sub(asked.elapsed());
@@ -207,6 +219,17 @@ impl Keeper {
                 tracing::error!("rules cannot be evaluated: {error}");
                 std::thread::sleep(RETRY);
             }
+        }
+        let bytes_max = self.retention.pin_max_bytes.0;
+        let refused = self.recorder.write(
+            self.edge.0,
+            &self.directory,
+            bytes_max,
+            &self.rules,
+            &self.stopping,
+        );
+        if let Some((alert, why)) = refused {
+            self.record(&not_pinned(alert, why));
         }
         if self.progressed.elapsed() >= PROGRESS {
             self.record_progress();
@@ -228,11 +251,42 @@ impl Keeper {
                 let Some(alert) = alert else { continue };
                 self.record(&alert);
                 if alert.state == AlertState::Firing {
+                    self.pin(rule, &alert);
                     self.act(rule, alert);
                 }
             }
         }
         self.watched = watched;
+    }
+
+    fn pin(&mut self, rule: &Watched, alert: &Alert) {
+        let wanted = (rule.def.pin).map(|pin| self.recorder.want(alert, pin));
+        if let Some(Err(why)) = wanted {
+            self.record(&not_pinned(alert.clone(), why));
+        }
+    }
+
+    /// Records that a pin was written, or why not.
+    pub(super) fn pinned(&mut self, alert: Alert, result: Result<(Pinned, Vec<String>), String>) {
+        match result {
+            Ok((pinned, gone)) => {
+                if !gone.is_empty() {
+                    let gone = gone.join(", ");
+                    tracing::info!("the oldest pins made room for another: {gone}");
+                }
+                let missing = pinned.pin.missing.map(|what| format!("; {what}"));
+                let missing = missing.unwrap_or_default();
+                self.record(&Alert {
+                    state: AlertState::Pinned,
+                    detail: Some(format!("{}{missing}", pinned.path.display())),
+                    ..alert
+                });
+            }
+            Err(why) => {
+                tracing::warn!("the pin of rule '{}' failed: {why}", alert.rule);
+                self.record(&not_pinned(alert, why));
+            }
+        }
     }
 
     /// Starts the action of a rule, unless the one before it runs or began a moment ago.
@@ -437,6 +491,15 @@ fn edge(inbox: &Inbox) -> Result<Timestamp, Gone> {
         recorder.publish(false);
         recorder.writer.now()
     })
+}
+
+/// The record of a pin that was not written.
+fn not_pinned(alert: Alert, why: String) -> Alert {
+    Alert {
+        state: AlertState::PinFailed,
+        detail: Some(why),
+        ..alert
+    }
 }
 
 /// The record of what came of the action for an alert.

@@ -5,6 +5,7 @@
 
 mod action;
 mod keeper;
+mod recorder;
 mod watched;
 
 use std::path::Path;

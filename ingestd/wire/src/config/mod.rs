@@ -16,7 +16,7 @@ use loom_engine::schema::{SourceDef, validate_sources};
 use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
-pub use rule::{Action, RULES_MAX, RuleDef, check_rules};
+pub use rule::{Action, PinSpan, RULES_MAX, RuleDef, check_rules};
 pub use units::{ByteSize, FreeSpace, Span};
 pub use when::{Shown, When, Window};
 
@@ -69,6 +69,8 @@ pub struct RetentionConfig {
     pub max_bytes: Option<Spanned<ByteSize>>,
     /// Unlimited unless given.
     pub max_age: Option<Span>,
+    /// What the pins of rules may take, beside the log.
+    pub pin_max_bytes: ByteSize,
     pub min_free: FreeSpace,
     pub on_full: OnFull,
 }
@@ -282,7 +284,14 @@ impl RetentionConfig {
     /// # Errors
     /// A sentence that names the rule.
     pub fn keeps(&self, rule: &RuleDef) -> Result<(), String> {
+        let pinned = rule
+            .pin
+            .map_or(Duration::ZERO, |pin| pin.before + pin.after);
         match self.max_age {
+            Some(age) if age.0 < pinned => Err(format!(
+                "rule '{}': pin and pin_after are longer than [retention] max_age; lower them, or raise max_age",
+                rule.name
+            )),
             Some(age) if age.0 < rule.over => Err(format!(
                 "rule '{}': over is longer than [retention] max_age; lower over, or raise max_age",
                 rule.name
@@ -414,6 +423,7 @@ impl Default for RetentionConfig {
         RetentionConfig {
             max_bytes: None,
             max_age: None,
+            pin_max_bytes: ByteSize(1 << 30),
             min_free: FreeSpace::Percent(5.0),
             on_full: OnFull::Evict,
         }
@@ -547,9 +557,9 @@ mod tests {
             ("\"24h\"", "\"1 fortnight\"", 10, "not a duration"),
             ("\"5%\"", "\"500%\"", 11, "0%"),
             ("\"evict\"", "\"erase\"", 12, "erase"),
-            ("\"arrival\"", "\"departure\"", 24, "departure"),
-            ("\"redis_request\"", "\"loom_x\"", 22, "built in"),
-            ("op = 'SET'", "op = 'DEL'", 33, "DEL"),
+            ("\"arrival\"", "\"departure\"", 25, "departure"),
+            ("\"redis_request\"", "\"loom_x\"", 23, "built in"),
+            ("op = 'SET'", "op = 'DEL'", 34, "DEL"),
             ("on_full = \"evict\"", "on_full = ", 12, ""),
         ] {
             let error = refused(from, to);

@@ -15,6 +15,7 @@ pub const RULES_MAX: usize = 1000;
 /// Rules are evaluated at most so often.
 const EVERY_MIN: Duration = Duration::from_millis(10);
 const OVER_MAX: Duration = Duration::from_secs(7 * 86_400);
+const PIN_MAX: Duration = Duration::from_secs(3600);
 
 /// One rule, sound in itself. That its source and index exist is known where the directory is.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -32,6 +33,14 @@ pub struct RuleDef {
     /// For so long the condition must hold before the rule fires.
     pub hold: Duration,
     pub action: Option<Action>,
+    pub pin: Option<PinSpan>,
+}
+
+/// How long before the end of the window that fires, and after it, records are kept.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct PinSpan {
+    pub before: Duration,
+    pub after: Duration,
 }
 
 /// What happens when a rule fires.
@@ -56,6 +65,8 @@ struct Written {
     hold: Option<Span>,
     run: Option<Vec<String>>,
     webhook: Option<String>,
+    pin: Option<Span>,
+    pin_after: Option<Span>,
 }
 
 impl TryFrom<Written> for RuleDef {
@@ -81,6 +92,23 @@ impl TryFrom<Written> for RuleDef {
         if over > OVER_MAX || hold > OVER_MAX {
             return Err(of_rule(
                 "over or hold is longer than 7d; lower it".to_owned(),
+            ));
+        }
+        let pin = match (written.pin, written.pin_after) {
+            (None, Some(_)) => {
+                return Err(of_rule(
+                    "pin_after has no pin; add pin = \"30s\"".to_owned(),
+                ));
+            }
+            (None, None) => None,
+            (Some(before), after) => Some(PinSpan {
+                before: before.0,
+                after: after.map_or(Duration::ZERO, |after| after.0),
+            }),
+        };
+        if pin.is_some_and(|pin| pin.before.is_zero() || pin.before.max(pin.after) > PIN_MAX) {
+            return Err(of_rule(
+                "pin is 0s, or pin or pin_after longer than 1h; use 30s".to_owned(),
             ));
         }
         let action = match (&written.run, &written.webhook) {
@@ -113,6 +141,7 @@ impl TryFrom<Written> for RuleDef {
             every,
             hold,
             action,
+            pin,
             name: written.name,
             source: written.source,
             index: written.index,
@@ -186,6 +215,8 @@ mod tests {
             ("every = '1ms'", "less than 10ms"),
             ("every = '11s'", "longer than over"),
             ("hold = '8d'", "longer than 7d"),
+            ("pin_after = '1s'", "pin_after has no pin"),
+            ("pin = '2h'", "longer than 1h"),
             ("run = []", "absolute path"),
             ("run = ['page']", "absolute path"),
             ("webhook = 'https://x'", "http://"),
