@@ -207,7 +207,8 @@ impl Client {
     /// Makes columns of the segments that are durable to their end.
     pub fn compact(&mut self) -> Result<()> {
         let mut compactor = Compactor::open_with(self.disk.storage(), &loom())?;
-        while let Some(compacted) = compactor.step(|| true)? {
+        let durable = compactor.durable()?;
+        while let Some(compacted) = compactor.step(durable, || true)? {
             self.compacted += u64::from(matches!(compacted, Compacted::Columns { .. }));
         }
         Ok(())
