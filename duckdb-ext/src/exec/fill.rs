@@ -1,6 +1,7 @@
 //! What a column of `loom_scan` and its kin shows, and how rows of a chunk are written into it.
 
 use loom_engine::proven;
+use loom_engine::query::Reads;
 use loom_engine::schema::{Place, Source};
 
 use super::group::{self, At, Group};
@@ -19,6 +20,8 @@ pub enum Fill {
     Payload,
     Field {
         field: usize,
+        /// Its value is one of at most 8 bytes, which labels may name.
+        is_number: bool,
         labels: Option<Labels>,
     },
     /// The directory's path.
@@ -43,12 +46,13 @@ impl Fill {
             Shown::Addr => Fill::Addr,
             Shown::Payload => Fill::Payload,
             Shown::Field(field) => {
-                let labels = source
-                    .fields
-                    .get(field)
-                    .filter(|def| !def.labels.is_empty())
-                    .map(Labels::of);
-                Fill::Field { field, labels }
+                let def = source.fields.get(field);
+                let labels = def.filter(|def| !def.labels.is_empty()).map(Labels::of);
+                Fill::Field {
+                    field,
+                    is_number: def.is_some_and(|def| def.ty.kind().is_some()),
+                    labels,
+                }
             }
             Shown::Dir => Fill::Dir(dir.to_owned()),
             Shown::Unknown => Fill::Unknown,
@@ -59,22 +63,31 @@ impl Fill {
         !matches!(self, Fill::Source | Fill::Dir(_) | Fill::Unknown)
     }
 
-    /// The fields that some columns show; `None`: whole payloads.
-    pub fn fields(fills: &[Fill]) -> Option<Vec<usize>> {
-        let mut fields = Vec::new();
+    /// What some columns read of rows.
+    pub fn reads(fills: &[Fill]) -> Reads {
+        let mut reads = Reads {
+            payloads: Some(Vec::new()),
+            numbers: Vec::new(),
+            addresses: false,
+        };
         for fill in fills {
             match fill {
-                Fill::Payload => return None,
-                Fill::Field { field, .. } => fields.push(*field),
-                Fill::Source
-                | Fill::Ts
-                | Fill::TsNs
-                | Fill::Addr
-                | Fill::Dir(_)
-                | Fill::Unknown => {}
+                Fill::Payload => reads.payloads = None,
+                Fill::Addr => reads.addresses = true,
+                Fill::Field {
+                    field,
+                    is_number: true,
+                    ..
+                } => reads.numbers.push(*field),
+                Fill::Field { field, .. } => {
+                    if let Some(payloads) = &mut reads.payloads {
+                        payloads.push(*field);
+                    }
+                }
+                Fill::Source | Fill::Ts | Fill::TsNs | Fill::Dir(_) | Fill::Unknown => {}
             }
         }
-        Some(fields)
+        reads
     }
 
     /// Whether it is the same in all rows of a directory and not in all of a call.
@@ -94,8 +107,14 @@ pub fn group<V: RawVectors>(
     fills: &[Fill],
 ) -> Result<()> {
     let mut from = from;
+    let mut first = group.first;
     for rows in group.rows.chunks(BLOCK_ROWS) {
-        let block = Group { rows, ..group };
+        let block = Group {
+            rows,
+            first,
+            ..group
+        };
+        first += rows.len();
         for (position, fill) in fills.iter().enumerate() {
             write(out, At { position, from }, block, fill)?;
         }
@@ -156,7 +175,7 @@ fn write<V: RawVectors>(
         Fill::TsNs => group::ts_ns(out, at, group),
         Fill::Addr => group::addr(out, at, group),
         Fill::Payload => group::payload(out, at, group),
-        Fill::Field { field, labels } => write_field(out, at, group, *field, labels.as_ref()),
+        Fill::Field { field, labels, .. } => write_field(out, at, group, *field, labels.as_ref()),
     }
 }
 
@@ -172,10 +191,10 @@ fn write_field<V: RawVectors>(
     };
     match (labels, slot.place) {
         (Some(labels), Place::Fixed { offset }) => {
-            text::labels(out, at, group, slot, offset, labels)?
+            text::labels(out, at, group, field, slot, offset, labels)?
         }
         (None, Place::Fixed { offset }) if slot.ty.kind().is_some() => {
-            fixed::number(out, at, group, slot, offset)?
+            fixed::number(out, at, group, field, slot, offset)?
         }
         (None, Place::Fixed { offset }) if group.is_whole => {
             text::in_place(out, at, group, slot, offset)?
@@ -251,8 +270,9 @@ mod tests {
                 layout: &self.layout,
                 rows: &self.rows,
                 stride,
+                numbers: None,
             };
-            Group::new(rows, &self.rows)
+            Group::new(rows, 0, &self.rows)
         }
 
         /// Fills one vector with a field, from row 3 on.

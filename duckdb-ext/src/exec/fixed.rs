@@ -14,24 +14,27 @@ pub fn number<V: RawVectors>(
     out: &mut Output<'_, V>,
     at: At,
     group: Group<'_>,
+    field: usize,
     slot: Slot,
     offset: usize,
 ) -> Result<()> {
+    let from = From {
+        numbers: group.numbers(field),
+        offset,
+    };
     match slot.ty {
-        FieldType::U8 => copy(out, at, group, offset, u8::from_le_bytes),
-        FieldType::I8 => copy(out, at, group, offset, i8::from_le_bytes),
-        FieldType::U16 => copy(out, at, group, offset, u16::from_le_bytes),
-        FieldType::I16 => copy(out, at, group, offset, i16::from_le_bytes),
-        FieldType::U32 => copy(out, at, group, offset, u32::from_le_bytes),
-        FieldType::I32 => copy(out, at, group, offset, i32::from_le_bytes),
-        FieldType::U64 => copy(out, at, group, offset, u64::from_le_bytes),
-        FieldType::I64 | FieldType::TimestampNs => copy(out, at, group, offset, i64::from_le_bytes),
-        FieldType::F32 => copy(out, at, group, offset, f32::from_le_bytes),
-        FieldType::F64 => copy(out, at, group, offset, f64::from_le_bytes),
+        FieldType::U8 => copy(out, at, group, from, u8::from_le_bytes),
+        FieldType::I8 => copy(out, at, group, from, i8::from_le_bytes),
+        FieldType::U16 => copy(out, at, group, from, u16::from_le_bytes),
+        FieldType::I16 => copy(out, at, group, from, i16::from_le_bytes),
+        FieldType::U32 => copy(out, at, group, from, u32::from_le_bytes),
+        FieldType::I32 => copy(out, at, group, from, i32::from_le_bytes),
+        FieldType::U64 => copy(out, at, group, from, u64::from_le_bytes),
+        FieldType::I64 | FieldType::TimestampNs => copy(out, at, group, from, i64::from_le_bytes),
+        FieldType::F32 => copy(out, at, group, from, f32::from_le_bytes),
+        FieldType::F64 => copy(out, at, group, from, f64::from_le_bytes),
         // DuckDB's BOOLEAN is 0 or 1 and nothing else.
-        FieldType::Bool => copy(out, at, group, offset, |[byte]: [u8; 1]| {
-            u8::from(byte != 0)
-        }),
+        FieldType::Bool => copy(out, at, group, from, |[byte]: [u8; 1]| u8::from(byte != 0)),
         FieldType::Char(_)
         | FieldType::Bytes(_)
         | FieldType::Utf8
@@ -40,14 +43,30 @@ pub fn number<V: RawVectors>(
     }
 }
 
+/// Where the numbers of a field stand.
+#[derive(Clone, Copy)]
+struct From<'a> {
+    /// Row by row; `None`: in the payloads.
+    numbers: Option<&'a [u64]>,
+    /// In each payload.
+    offset: usize,
+}
+
 fn copy<T: Plain + Default, const N: usize, V: RawVectors>(
     out: &mut Output<'_, V>,
     at: At,
     group: Group<'_>,
-    offset: usize,
+    from: From<'_>,
     value: impl Fn([u8; N]) -> T,
 ) -> Result<()> {
     let column = out.column::<T>(at.position, at.from, group.rows.len())?;
+    if let Some(numbers) = from.numbers {
+        for (entry, number) in column.iter_mut().zip(numbers) {
+            entry.write(value(*first(&number.to_le_bytes())));
+        }
+        return Ok(());
+    }
+    let offset = from.offset;
     if let (true, Some(stride), Some(first)) = (group.is_whole, group.stride, group.rows.first()) {
         let fields = proven::at(group.bytes, first.start as usize + offset..);
         strided(column, fields, stride, &value);

@@ -207,7 +207,8 @@ impl ScanWorker {
                 let pending = proven::at(rows.rows, self.next_row..);
                 let taken = proven::at(pending, ..pending.len().min(CAPACITY - filled));
                 if !taken.is_empty() {
-                    fill::group(out, filled, Group::new(rows, taken), &part.fills)?;
+                    let group = Group::new(rows, self.next_row, taken);
+                    fill::group(out, filled, group, &part.fills)?;
                     filled += taken.len();
                     self.next_row += taken.len();
                     if filled == CAPACITY {
@@ -245,9 +246,7 @@ impl ScanWorker {
             Some((of, reader)) if of == self.claim.part => reader,
             _ => {
                 let mut reader = part.scan.reader();
-                if let Some(fields) = Fill::fields(&part.fills) {
-                    reader.read_only(fields);
-                }
+                reader.read_only(Fill::reads(&part.fills));
                 reader
             }
         };

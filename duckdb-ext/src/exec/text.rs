@@ -74,12 +74,19 @@ pub fn labels<V: RawVectors>(
     out: &mut Output<'_, V>,
     at: At,
     group: Group<'_>,
+    field: usize,
     slot: Slot,
     offset: usize,
     labels: &Labels,
 ) -> Result<()> {
     let width = slot.ty.fixed_bytes();
     let width = width.expect("integers alone have labels");
+    if let Some(numbers) = group.numbers(field) {
+        let numbers = numbers
+            .iter()
+            .map(|number| fixed::integer(slot.ty, proven::at(&number.to_le_bytes(), ..width)));
+        return write_labels(out, at, numbers, labels);
+    }
     let numbers = group.rows.iter().map(|row| {
         let start = row.start as usize + offset;
         let bytes = group.bytes.get(start..start + width);
@@ -91,7 +98,16 @@ pub fn labels<V: RawVectors>(
         );
         bytes.map_or(0, |bytes| fixed::integer(slot.ty, bytes))
     });
-    let entries = out.short_strings(at.position, at.from, group.rows.len())?;
+    write_labels(out, at, numbers, labels)
+}
+
+fn write_labels<V: RawVectors>(
+    out: &mut Output<'_, V>,
+    at: At,
+    numbers: impl ExactSizeIterator<Item = i128> + Clone,
+    labels: &Labels,
+) -> Result<()> {
+    let entries = out.short_strings(at.position, at.from, numbers.len())?;
     let mut all_short = true;
     for (entry, number) in entries.iter_mut().zip(numbers.clone()) {
         match labels.short(number) {

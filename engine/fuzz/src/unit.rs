@@ -9,9 +9,10 @@
 use std::sync::LazyLock;
 
 use loom_engine::format::{
-    CHUNK_BYTES_MIN, CHUNK_TRAILER_BYTES, ChunkBuilder, FormatError, Piece, PieceKind, PushOutcome,
-    RawRecord, RecordIter, SegmentDirectory, Template, UNIT_CHUNKS, UNIT_HEADER_BYTES, Unit,
-    UnitEncoder, UnitRow, Wanted, longest_payload, seal_trailer, walk_runs,
+    CHUNK_BYTES_MIN, CHUNK_TRAILER_BYTES, ChunkBuilder, FormatError, Piece, PieceKind, Placing,
+    PushOutcome, RawRecord, RecordIter, SegmentDirectory, Take, Template, UNIT_CHUNKS,
+    UNIT_HEADER_BYTES, Unit, UnitEncoder, UnitRow, Wanted, longest_payload, seal_trailer,
+    walk_runs,
 };
 use loom_engine::{Address, SourceId, Timestamp};
 
@@ -166,7 +167,16 @@ fn look_at(bytes: &[u8], templates: &[Template]) -> Result<(), FormatError> {
             for wanted in [Wanted::lengths(), few, Wanted::all(template)] {
                 let mut out = vec![0; CHUNK_BYTES];
                 let mut rows = Vec::new();
-                let found = other.rows(nth, template, &wanted, &mut out, &mut rows);
+                let take = Take {
+                    template,
+                    wanted: &wanted,
+                    placed: &wanted,
+                    place: Placing::AsInChunk,
+                };
+                let found = other.rows(nth, &take, &mut out, &mut rows);
+                if let Ok(true) = found {
+                    hold_dense(&mut other, nth, &take, &out, &rows);
+                }
                 if let Err(error) = &found {
                     of_rows = of_rows.and(Err(error.clone()));
                 }
@@ -181,6 +191,34 @@ fn look_at(bytes: &[u8], templates: &[Template]) -> Result<(), FormatError> {
         .into_iter()
         .find_map(Result::err)
         .map_or(of_rows, Err)
+}
+
+/// The same rows one behind the other, and their pieces by themselves, must be the same.
+fn hold_dense(unit: &mut Unit, nth: usize, take: &Take<'_>, out: &[u8], rows: &[UnitRow]) {
+    let take = Take {
+        place: Placing::Dense,
+        ..*take
+    };
+    let (mut bytes, mut dense) = (vec![0; CHUNK_BYTES], Vec::new());
+    let found = unit.rows(nth, &take, &mut bytes, &mut dense);
+    assert!(matches!(found, Ok(true)) && dense.len() == rows.len());
+    let payload = |bytes: &[u8], row: &UnitRow| {
+        let start = row.start as usize;
+        bytes[start..start + usize::from(row.length)].to_vec()
+    };
+    for (dense, row) in dense.iter().zip(rows) {
+        assert_eq!(dense.arrival, row.arrival);
+        assert!(payload(&bytes, dense) == payload(out, row));
+    }
+    let mut offset = 0;
+    for (nth, piece) in take.template.pieces.iter().enumerate() {
+        let end = offset + usize::from(piece.bytes);
+        for (number, row) in unit.piece(nth).unwrap_or_default().iter().zip(rows) {
+            let placed = &payload(out, row)[offset..end];
+            assert_eq!(&number.to_le_bytes()[..placed.len()], placed);
+        }
+        offset = end;
+    }
 }
 
 /// The rows of a source in a chunk must be its records, as far as the chunk holds any.

@@ -28,8 +28,8 @@ pub use bytes::FormatError;
 pub use checksum::{LOSSES_LOG, SLOT_LOG, checksum, checksum_for};
 pub use chunk::{ChunkBuilder, PushOutcome, RecordIter, seal_trailer, verify_chunk, verify_part};
 pub use columns::{
-    Piece, PieceKind, SegmentDirectory, Template, UNIT_CHUNKS, UNIT_HEADER_BYTES, Unit,
-    UnitEncoder, UnitRow, Wanted, saves_enough,
+    Piece, PieceKind, Placing, SegmentDirectory, Take, Template, UNIT_CHUNKS, UNIT_HEADER_BYTES,
+    Unit, UnitEncoder, UnitRow, Wanted, saves_enough,
 };
 pub use index_block::{BinEntry, IndexBlock};
 pub use line::{LINE_PREFIX_BYTES, encode_line, line_content, merge_lines};

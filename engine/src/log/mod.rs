@@ -24,6 +24,7 @@ pub use crate::types::CATALOG_NAME;
 pub use compaction::{Compacted, Compaction};
 pub use files::access::Access;
 pub use files::catalog_file::{CatalogBytes, FILE as CATALOG_FILE};
+pub use files::column_file::HeldUnit;
 pub use files::durable::{DurableState, Slots};
 pub use files::meta::DirMeta;
 pub use files::own_files::refuse_foreign;

@@ -46,7 +46,7 @@ pub use directory::{Directory, read_catalog};
 pub use losses::listing::{Loss, pending_since};
 pub use poll::Poll;
 pub use predicate::{Predicate, Subject};
-pub use scan::chunk_cursor::{RecordView, Row};
+pub use scan::chunk_cursor::{Numbers, Reads, RecordView, Row};
 pub use scan::chunk_list::{ChunkList, ChunkSource};
 pub use scan::chunk_reader::{ChunkReader, Rows};
 pub use scan::indexed_scan::indexed_scan;

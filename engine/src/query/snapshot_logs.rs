@@ -11,10 +11,9 @@ use super::forest::node_cache::NodeCache;
 use super::scan::verified_chunks::VerifiedChunks;
 use super::scan_counters::ScanCounters;
 use crate::error::{Error, Result};
-use crate::format::{FormatError, TIME_ENTRY_BYTES, UnitRow, Wanted, complete_chunks};
-use crate::log::{LogReader, Origin, Tails};
+use crate::format::{FormatError, TIME_ENTRY_BYTES, Take, UnitRow, complete_chunks};
+use crate::log::{HeldUnit, LogReader, Origin, Tails};
 use crate::nodes::NodeLogs;
-use crate::schema::Pieces;
 use crate::types::{Address, ChunkNo, LogKind};
 
 #[derive(Clone)]
@@ -126,15 +125,16 @@ impl SnapshotLogs {
     pub fn column_rows(
         &self,
         chunk: Address,
-        pieces: &Pieces,
-        wanted: &Wanted,
+        take: &Take<'_>,
+        held: &mut HeldUnit,
         bytes: &mut [u8],
         rows: &mut Vec<UnitRow>,
     ) -> bool {
-        let found = self
-            .reader
-            .column_rows(chunk, pieces.template(), wanted, bytes, rows);
-        let is_found = matches!(found, Ok(true));
+        let Ok(Some(nth)) = self.reader.column_unit(chunk, held) else {
+            return false;
+        };
+        let found = held.unit().map(|unit| unit.rows(nth, take, bytes, rows));
+        let is_found = matches!(found, Some(Ok(true)));
         if is_found {
             self.counters.bytes_read(bytes.len());
         }

@@ -61,6 +61,12 @@ impl Pieces {
         self.template
     }
 
+    /// The piece that a field is, if it is one.
+    pub fn of_field(&self, field: usize) -> Option<usize> {
+        let pieces = self.of_fields.get(field)?.clone()?;
+        (pieces.len() == 1).then_some(pieces.start)
+    }
+
     /// What must be there of a payload so that these fields can be read, and the own time; `None`: all of it.
     pub fn wanted(&self, fields: Option<&[usize]>) -> Wanted {
         let mut wanted = Wanted {

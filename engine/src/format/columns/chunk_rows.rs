@@ -81,14 +81,7 @@ impl ChunkRows<'_> {
                 left: *at(&stream.counts, nth),
             })
             .collect();
-        let arrivals = at(&self.rows(own).arrivals, at(self.ranges, own).clone());
-        let span = arrivals.last().zip(arrivals.first());
-        let span = span.map_or(0, |(last, first)| last.wrapping_sub(*first));
-        // As in every chunk without later anchors.
-        if span > u64::from(u32::MAX) || !arrivals.is_sorted_by_key(|arrival| *arrival as i64) {
-            return invalid("the arrivals of a row group", span);
-        }
-        let mut arrivals = arrivals.iter();
+        let mut arrivals = self.arrivals(own)?.iter();
         let mut place = CHUNK_HEADER_BYTES;
         let mut order = order;
         while let Some(&stream) = order.first() {
@@ -123,6 +116,48 @@ impl ChunkRows<'_> {
         }
         // Places only grow, so all payloads lie below the last one's end.
         if place > limit || !arrivals.as_slice().is_empty() {
+            rows.clear();
+            return invalid("the length of a chunk's records", place as u64);
+        }
+        Ok(())
+    }
+
+    /// The arrivals of a stream's rows in a chunk without later anchors.
+    fn arrivals(&self, own: usize) -> Result<&[u64], FormatError> {
+        let arrivals = at(&self.rows(own).arrivals, at(self.ranges, own).clone());
+        let span = arrivals.last().zip(arrivals.first());
+        let span = span.map_or(0, |(last, first)| last.wrapping_sub(*first));
+        if span > u64::from(u32::MAX) || !arrivals.is_sorted_by_key(|arrival| *arrival as i64) {
+            return invalid("the arrivals of a row group", span);
+        }
+        Ok(arrivals)
+    }
+
+    /// Places the rows of a stream one behind the other, with room for their headers.
+    pub fn place_rows(
+        &self,
+        own: usize,
+        limit: usize,
+        rows: &mut Vec<UnitRow>,
+    ) -> Result<(), FormatError> {
+        let (stream, range) = (at(&self.head.streams, own), at(self.ranges, own));
+        let mut lengths = Lengths {
+            fixed_bytes: stream.template.fixed_bytes(),
+            tails: &self.rows(own).tails,
+            row: range.start,
+            left: range.len(),
+        };
+        let mut place = CHUNK_HEADER_BYTES;
+        for &arrival in self.arrivals(own)? {
+            let length = lengths.next();
+            rows.push(UnitRow {
+                arrival: Timestamp(arrival as i64),
+                start: (place + RECORD_HEADER_BYTES) as u32,
+                length: length.min(usize::from(u16::MAX)) as u16,
+            });
+            place += record_bytes(length);
+        }
+        if place > limit {
             rows.clear();
             return invalid("the length of a chunk's records", place as u64);
         }

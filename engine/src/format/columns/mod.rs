@@ -22,7 +22,7 @@ pub use head::UNIT_HEADER_BYTES;
 pub use rows::Wanted;
 pub use segment::SegmentDirectory;
 pub use template::{Piece, PieceKind, Template};
-pub use unit::Unit;
+pub use unit::{Placing, Take, Unit};
 
 /// Chunks of a unit.
 pub const UNIT_CHUNKS: u64 = 16;

@@ -163,6 +163,13 @@ impl Bytes {
 }
 
 impl Rows {
+    /// A piece of all rows of the group; `None` if it was not wanted.
+    pub fn piece(&self, nth: usize) -> Option<&[u64]> {
+        self.has
+            .piece(nth)
+            .then(|| at(&self.pieces, nth).as_slice())
+    }
+
     /// Gives back the room of the tails.
     fn forget(&mut self, tail_room: &mut usize) {
         self.group = None;

@@ -2,6 +2,8 @@
 //!
 //! Foreign bytes: every part is verified before it is decoded, and what verifies may still claim anything, which ends in an error.
 
+use std::ops::Range;
+
 use super::UNIT_CHUNKS;
 use super::chunk_rows::{ChunkRows, UnitRow};
 use super::head::{Form, Head, Stream, UNIT_HEADER_BYTES, UnitHeader, verify_head};
@@ -12,6 +14,27 @@ use crate::format::bytes::FormatError;
 use crate::format::chunk::trailer_of;
 use crate::proven::{at, at_mut};
 use crate::types::Address;
+
+/// Where rows of a source are placed that are taken from a chunk.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Placing {
+    /// Where they stand in the chunk, so that places give addresses.
+    AsInChunk,
+    /// One behind the other, as if no other source had records in the chunk.
+    Dense,
+}
+
+/// What is taken of the rows of a source.
+#[derive(Copy, Clone, Debug)]
+pub struct Take<'a> {
+    /// How the payloads were taken apart.
+    pub template: &'a Template,
+    /// What is decoded.
+    pub wanted: &'a Wanted,
+    /// What of that is written into payloads.
+    pub placed: &'a Wanted,
+    pub place: Placing,
+}
 
 /// A unit in memory.
 #[derive(Debug)]
@@ -25,6 +48,8 @@ pub struct Unit {
     order: Vec<u64>,
     /// Where the payloads stand that the chunk holds of each stream.
     places: Vec<Vec<u32>>,
+    /// The stream whose rows were found last, and which of its decoded rows they are.
+    found: Option<(usize, Range<usize>)>,
     /// Bytes that the tails of streams may take besides those that are decoded: all together are part of its chunks.
     tail_room: usize,
 }
@@ -66,6 +91,7 @@ impl Unit {
             decoded: (0..header.streams).map(|_| Rows::default()).collect(),
             order: Vec::new(),
             places: vec![Vec::new(); header.streams],
+            found: None,
             tail_room: header.chunks * chunk_bytes as usize,
         })
     }
@@ -120,48 +146,50 @@ impl Unit {
         Ok(())
     }
 
-    /// Finds the rows of a source in chunk `nth`, and writes what is wanted of their payloads to `out`, each at its place in the chunk; the other bytes of
+    /// Finds the rows of a source in chunk `nth`, decodes what is wanted of them, and writes what is placed of their payloads to `out`; the other bytes of
     /// `out` stay as they are. False, with nothing found: the chunk must be read whole, because it stands as rows, because anchors stand between its
-    /// records, or because the source's payloads were taken apart in another way than `template` says.
+    /// records, or because the source's payloads were taken apart in another way than `take` says.
     ///
     /// # Errors
     /// As [`Unit::chunk`].
     pub fn rows(
         &mut self,
         nth: usize,
-        template: &Template,
-        wanted: &Wanted,
+        take: &Take<'_>,
         out: &mut [u8],
         rows: &mut Vec<UnitRow>,
     ) -> Result<bool, FormatError> {
         rows.clear();
+        self.found = None;
         let Some(head) = &self.head else {
             return Ok(false);
         };
         let holds = |stream: &Stream| {
-            stream.template.source == template.source && *at(&stream.counts, nth) > 0
+            stream.template.source == take.template.source && *at(&stream.counts, nth) > 0
         };
-        let mut own = head
-            .streams
-            .iter()
-            .enumerate()
-            .filter(|(_, stream)| holds(stream));
+        let streams = head.streams.iter().enumerate();
+        let mut own = streams.clone().filter(|(_, stream)| holds(stream));
         let Some((own_nth, own_stream)) = own.next() else {
             return Ok(true);
         };
-        if own.next().is_some() || own_stream.template != *template || *at(&head.has_anchors, nth) {
+        let is_one = own.next().is_none() && own_stream.template == *take.template;
+        if !is_one || *at(&head.has_anchors, nth) {
             return Ok(false);
         }
-        self.bytes.decode_order(head, nth, &mut self.order)?;
+        let (bytes, room) = (&self.bytes, &mut self.tail_room);
         let mut ranges = vec![0..0; head.streams.len()];
-        let streams = head.streams.iter().zip(&mut self.decoded).zip(&mut ranges);
-        for (other, ((stream, decoded), range)) in streams.enumerate() {
+        let decoded = at_mut(&mut self.decoded, own_nth);
+        let range = bytes.rows_in_chunk(own_stream, nth, take.wanted, decoded, room)?;
+        *at_mut(&mut ranges, own_nth) = range.clone();
+        if take.place == Placing::AsInChunk {
+            bytes.decode_order(head, nth, &mut self.order)?;
             // Of others only the lengths are needed, where they differ.
-            let lengths = Wanted::lengths();
-            let wanted = if other == own_nth { wanted } else { &lengths };
-            if other == own_nth || stream.template.tails() > 0 {
-                let (bytes, room) = (&self.bytes, &mut self.tail_room);
-                *range = bytes.rows_in_chunk(stream, nth, wanted, decoded, room)?;
+            for (other, stream) in streams {
+                if other != own_nth && stream.template.tails() > 0 {
+                    let decoded = at_mut(&mut self.decoded, other);
+                    *at_mut(&mut ranges, other) =
+                        bytes.rows_in_chunk(stream, nth, &Wanted::lengths(), decoded, room)?;
+                }
             }
         }
         let chunk = ChunkRows {
@@ -170,11 +198,22 @@ impl Unit {
             ranges: &ranges,
         };
         let limit = out.len() - CHUNK_TRAILER_BYTES;
-        chunk.find_rows(own_nth, nth, &self.order, limit, rows)?;
+        match take.place {
+            Placing::AsInChunk => chunk.find_rows(own_nth, nth, &self.order, limit, rows)?,
+            Placing::Dense => chunk.place_rows(own_nth, limit, rows)?,
+        }
         let places = at_mut(&mut self.places, own_nth);
         places.clear();
         places.extend(rows.iter().map(|row| row.start));
-        chunk.put_payloads(own_nth, wanted, places, out);
+        chunk.put_payloads(own_nth, take.placed, places, out);
+        self.found = Some((own_nth, range));
         Ok(true)
+    }
+
+    /// A piece of the rows that were found last, row by row; `None` if it was not wanted.
+    pub fn piece(&self, nth: usize) -> Option<&[u64]> {
+        let (stream, range) = self.found.as_ref()?;
+        let column = at(&self.decoded, *stream).piece(nth)?;
+        Some(at(column, range.clone()))
     }
 }

@@ -9,9 +9,7 @@ use memmap2::MmapRaw;
 
 use super::storage::{FileId, StorageFile, read_at};
 use crate::error::{Error, Result};
-use crate::format::{
-    FormatError, SegmentDirectory, Template, UNIT_CHUNKS, UNIT_HEADER_BYTES, Unit, UnitRow, Wanted,
-};
+use crate::format::{FormatError, SegmentDirectory, UNIT_CHUNKS, UNIT_HEADER_BYTES, Unit};
 use crate::log::sync::{Mutex, locked};
 use crate::proven::{at, at_mut};
 use crate::types::Address;
@@ -27,7 +25,22 @@ pub struct ColumnFile {
     latest: Mutex<Latest>,
 }
 
-/// What was read last.
+/// The unit that a thread read last, which it has for itself. What stands at an address never changes.
+#[derive(Debug, Default)]
+pub struct HeldUnit(Option<(Address, Unit)>);
+
+impl HeldUnit {
+    /// None was read yet, or the last could not be.
+    pub fn unit(&mut self) -> Option<&mut Unit> {
+        self.0.as_mut().map(|(_, unit)| unit)
+    }
+
+    pub fn found(&self) -> Option<&Unit> {
+        self.0.as_ref().map(|(_, unit)| unit)
+    }
+}
+
+/// What was read last of it as rows.
 #[derive(Debug, Default)]
 struct Latest {
     unit: Option<(usize, Unit)>,
@@ -134,20 +147,16 @@ impl ColumnFile {
         Ok(done)
     }
 
-    /// The rows of a source in the chunk at an address, as [`Unit::rows`] gives them.
-    pub fn rows(
-        &self,
-        chunk: Address,
-        template: &Template,
-        wanted: &Wanted,
-        out: &mut [u8],
-        rows: &mut Vec<UnitRow>,
-    ) -> Result<bool> {
+    /// Has `held` hold the unit that the chunk at an address is of, and returns which of the unit's chunks it is.
+    pub fn hold(&self, chunk: Address, held: &mut HeldUnit) -> Result<usize> {
         let chunk = (chunk.0 - self.first.0) / u64::from(self.chunk_bytes);
-        let mut latest = locked(&self.latest);
-        self.with_unit(&mut latest, chunk, |unit, nth| {
-            unit.rows(nth, template, wanted, out, rows)
-        })
+        let nth = (chunk / UNIT_CHUNKS) as usize;
+        let address = self.address_of(nth);
+        if held.0.as_ref().is_none_or(|(of, _)| *of != address) {
+            held.0 = None;
+            held.0 = Some((address, self.read_unit(nth)?));
+        }
+        Ok((chunk % UNIT_CHUNKS) as usize)
     }
 
     fn damaged(&self, address: Address, error: &FormatError) -> Error {

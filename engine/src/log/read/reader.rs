@@ -10,8 +10,9 @@ use std::sync::Arc;
 use super::epoch_view::{Stage, View};
 use super::survey::{Ending, Survey, is_empty, keep, list_all, resume_after, segment_dirs};
 use crate::error::{Error, Result};
-use crate::format::{FormatError, LossTable, Template, UnitRow, Wanted, verify_chunk, verify_part};
+use crate::format::{FormatError, LossTable, verify_chunk, verify_part};
 use crate::log::files::catalog_file::{self, CatalogBytes};
+use crate::log::files::column_file::HeldUnit;
 use crate::log::files::durable::{self, DurableState, Slots};
 use crate::log::files::lock::LockWatch;
 use crate::log::files::meta::DirMeta;
@@ -266,15 +267,9 @@ impl LogReader {
         })
     }
 
-    /// The rows of a source in a chunk that stands in a column segment; false where it is to be read with `read`. See [`crate::format::Unit::rows`].
-    pub fn column_rows(
-        &self,
-        chunk: Address,
-        template: &Template,
-        wanted: &Wanted,
-        out: &mut [u8],
-        rows: &mut Vec<UnitRow>,
-    ) -> Result<bool> {
+    /// Has `held` hold the unit of a chunk that stands in a column segment, and returns which of its chunks that is; `None` where the chunk is to be read
+    /// with `read`.
+    pub fn column_unit(&self, chunk: Address, held: &mut HeldUnit) -> Result<Option<usize>> {
         let view = Arc::clone(&*locked(&self.view));
         let end = chunk + u64::from(self.meta.chunk_bytes);
         let in_segments = match &view.stage {
@@ -283,17 +278,16 @@ impl LogReader {
             Stage::Ended { .. } => true,
         };
         if !in_segments {
-            return Ok(false);
+            return Ok(None);
         }
         let segments = &self.segments[LogKind::Records];
         let known = view.generation(LogKind::Records, segments.first_of(chunk));
         if known.is_some_and(|generation| generation.form == SegmentForm::Rows) {
-            return Ok(false);
+            return Ok(None);
         }
         let found = view.segment(segments, chunk).and_then(|(file, _)| {
-            file.columns().map_or(Ok(false), |columns| {
-                columns.rows(chunk, template, wanted, out, rows)
-            })
+            let columns = file.columns();
+            columns.map(|columns| columns.hold(chunk, held)).transpose()
         });
         found.map_err(|error| self.explain(LogKind::Records, chunk, error))
     }

@@ -11,7 +11,7 @@ use std::thread;
 use crate::error::{Error, Result};
 use crate::query::forest::walk::{Order, Visitor, Walk};
 use crate::query::poll::Poll;
-use crate::query::scan::chunk_cursor::ChunkCursor;
+use crate::query::scan::chunk_cursor::{ChunkCursor, Reads};
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::schema::Source;
 use crate::types::ChunkNo;
@@ -128,6 +128,8 @@ struct Hand<G: Descent> {
     cursor: ChunkCursor,
     claim: VecDeque<(ChunkNo, G::Note)>,
     claim_chunks: usize,
+    /// What is read of rows, once the first are.
+    reads: Option<Reads>,
 }
 
 impl<G: Descent> Hand<G> {
@@ -136,6 +138,7 @@ impl<G: Descent> Hand<G> {
             cursor: ChunkCursor::new(Arc::clone(logs)),
             claim: VecDeque::new(),
             claim_chunks: (CLAIM_BYTES / logs.chunk_bytes()).max(1) as usize,
+            reads: None,
         }
     }
 
@@ -156,7 +159,12 @@ impl<G: Descent> Hand<G> {
             poll.check()?;
             let following = self.claim.iter().map(|(chunk, _)| *chunk);
             let (source, fields) = part.reads();
-            if !self.cursor.load_columns(chunk, source, fields) {
+            let reads = self.reads.get_or_insert_with(|| Reads {
+                payloads: fields.map(<[usize]>::to_vec),
+                numbers: Vec::new(),
+                addresses: false,
+            });
+            if !self.cursor.load_columns(chunk, source, reads, false) {
                 self.cursor.load_of(chunk, chunk.row_end(following))?;
             }
             part.chunk(note, &mut self.cursor)?;

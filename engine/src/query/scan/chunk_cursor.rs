@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::{
-    FormatError, RECORD_HEADER_BYTES, RawRecord, RecordHeader, RecordIter, Run, UnitRow, Wanted,
-    record_bytes, walk_runs,
+    FormatError, Placing, RECORD_HEADER_BYTES, RawRecord, RecordHeader, RecordIter, Run, Take,
+    Unit, UnitRow, Wanted, record_bytes, walk_runs,
 };
-use crate::log::Origin;
+use crate::log::{HeldUnit, Origin};
 use crate::proven::{at, at_mut};
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::schema::{Layout, Pieces, Source};
@@ -58,32 +58,75 @@ const AHEAD_BYTES: u64 = 512 << 10;
 const GUESS_BYTES_LEAST: usize = 64;
 const GUESS_BYTES_MOST: usize = 1024;
 
+/// What is read of rows.
+#[derive(Clone, Debug)]
+pub struct Reads {
+    /// Fields that are read in payloads; `None`: all.
+    pub payloads: Option<Vec<usize>>,
+    /// Fields of numbers that are read column by column where rows stand so.
+    pub numbers: Vec<usize>,
+    /// Addresses are read too.
+    pub addresses: bool,
+}
+
+impl Reads {
+    pub const ALL: Reads = Reads {
+        payloads: None,
+        numbers: Vec::new(),
+        addresses: true,
+    };
+
+    pub fn is_all(&self) -> bool {
+        self.payloads.is_none() && self.addresses
+    }
+
+    fn all_fields(&self) -> Option<Vec<usize>> {
+        let payloads = self.payloads.as_ref()?;
+        Some([payloads.as_slice(), &self.numbers].concat())
+    }
+}
+
 /// The rows of one source that were taken straight from columns.
 #[derive(Default)]
 struct Columns {
     /// They are what is loaded.
     are_loaded: bool,
     rows: Vec<UnitRow>,
+    held: HeldUnit,
     /// What is taken of payloads, of the layout that was met last.
-    of: Option<(Arc<Layout>, Pieces, Wanted)>,
+    of: Option<Taken>,
 }
 
-impl Columns {
-    /// How payloads of that layout are taken apart, and what is wanted of them.
-    fn wanted(
-        &mut self,
-        source: &Source,
-        layout: &Arc<Layout>,
-        fields: Option<&[usize]>,
-    ) -> (&Pieces, &Wanted, &mut Vec<UnitRow>) {
-        let Columns { rows, of, .. } = self;
-        of.take_if(|(of, ..)| !Arc::ptr_eq(of, layout));
-        let (_, pieces, wanted) = of.get_or_insert_with(|| {
-            let pieces = Pieces::of(source.id, layout);
-            let wanted = pieces.wanted(fields);
-            (Arc::clone(layout), pieces, wanted)
-        });
-        (pieces, wanted, rows)
+struct Taken {
+    layout: Arc<Layout>,
+    pieces: Pieces,
+    wanted: Wanted,
+    placed: Wanted,
+}
+
+impl Taken {
+    fn of(source: &Source, layout: &Arc<Layout>, reads: &Reads) -> Taken {
+        let pieces = Pieces::of(source.id, layout);
+        Taken {
+            wanted: pieces.wanted(reads.all_fields().as_deref()),
+            placed: pieces.wanted(reads.payloads.as_deref()),
+            layout: Arc::clone(layout),
+            pieces,
+        }
+    }
+}
+
+/// The numbers of rows, column by column.
+#[derive(Copy, Clone)]
+pub struct Numbers<'a> {
+    pieces: &'a Pieces,
+    unit: &'a Unit,
+}
+
+impl<'a> Numbers<'a> {
+    /// The numbers of a field, row by row, each in its lowest bytes; `None` if they are not read so.
+    pub fn field(&self, field: usize) -> Option<&'a [u64]> {
+        self.unit.piece(self.pieces.of_field(field)?)
     }
 }
 
@@ -226,13 +269,14 @@ impl ChunkCursor {
         Ok(verified)
     }
 
-    /// Takes the rows of one source straight from columns, where the chunk stands in them and is visible whole: of their payloads then only these
-    /// fields are there, all if `None`, and the own time. A cursor is always asked for the same fields. False: the chunk must be loaded.
+    /// Takes the rows of one source straight from columns, where the chunk stands in them and is visible whole, as far as they are read. `whole`: with
+    /// their addresses, and all that is read in their payloads. A cursor is always asked with the same `reads`. False: the chunk must be loaded.
     pub fn load_columns(
         &mut self,
         chunk: ChunkNo,
         source: &Source,
-        fields: Option<&[usize]>,
+        reads: &Reads,
+        whole: bool,
     ) -> bool {
         self.enter(chunk);
         let chunk_bytes = self.logs.chunk_bytes() as usize;
@@ -240,12 +284,21 @@ impl ChunkCursor {
             return false;
         }
         let layout = source.layout_at(self.base);
-        let (pieces, wanted, rows) = self.columns.wanted(source, layout, fields);
+        let Columns { rows, held, of, .. } = &mut self.columns;
+        of.take_if(|of| !Arc::ptr_eq(&of.layout, layout));
+        let of = of.get_or_insert_with(|| Taken::of(source, layout, reads));
+        let take = Take {
+            template: of.pieces.template(),
+            wanted: &of.wanted,
+            placed: if whole { &of.wanted } else { &of.placed },
+            place: if whole || reads.addresses {
+                Placing::AsInChunk
+            } else {
+                Placing::Dense
+            },
+        };
         let bytes = at_mut(&mut self.bytes, ..chunk_bytes);
-        if !self
-            .logs
-            .column_rows(self.base, pieces, wanted, bytes, rows)
-        {
+        if !self.logs.column_rows(self.base, &take, held, bytes, rows) {
             return false;
         }
         (self.held, self.at) = (0..0, 0);
@@ -254,9 +307,19 @@ impl ChunkCursor {
         true
     }
 
+    /// The numbers of the rows that were taken from columns.
+    pub fn numbers(&self) -> Option<Numbers<'_>> {
+        let Columns { held, of, .. } = &self.columns;
+        let pieces = &of.as_ref().filter(|_| self.columns.are_loaded)?.pieces;
+        Some(Numbers {
+            pieces,
+            unit: held.found()?,
+        })
+    }
+
     /// The rows that were taken from columns, in log order.
     pub fn column_rows(&self) -> impl Iterator<Item = Row> {
-        let layout = self.columns.of.as_ref().map(|(layout, ..)| layout);
+        let layout = self.columns.of.as_ref().map(|of| &of.layout);
         let layout = layout.expect("rows were taken by a layout");
         self.columns.rows.iter().map(move |row| {
             let found = Row {

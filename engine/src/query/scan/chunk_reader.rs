@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::chunk_cursor::{ChunkCursor, RecordView, Row};
+use super::chunk_cursor::{ChunkCursor, Numbers, Reads, RecordView, Row};
 use super::runs::rows_of_run;
 use super::shared_scan::Scan;
 use crate::error::Result;
@@ -26,8 +26,9 @@ pub struct ChunkReader {
     /// From one row's payload to the next, where that is the same for all.
     stride: Option<usize>,
     benefit: SummaryBenefit,
-    /// The fields that are read of rows; `None`: all.
-    fields: Option<Vec<usize>>,
+    reads: Reads,
+    /// The rows' numbers can be had column by column.
+    has_numbers: bool,
     /// What the summaries of the chunks say that are read next.
     ahead: VecDeque<(ChunkNo, Hint)>,
 }
@@ -53,6 +54,8 @@ pub struct Rows<'a> {
     pub rows: &'a [Row],
     /// From one row's payload to the next, where that and the rows' length are the same for all.
     pub stride: Option<usize>,
+    /// The rows' numbers column by column, where they stand so; of those, payloads hold anything.
+    pub numbers: Option<Numbers<'a>>,
 }
 
 impl<'a> Rows<'a> {
@@ -86,16 +89,17 @@ impl ChunkReader {
             rows: Vec::new(),
             stride: None,
             benefit: SummaryBenefit::default(),
-            fields: None,
+            reads: Reads::ALL,
+            has_numbers: false,
             ahead: VecDeque::new(),
         }
     }
 
-    /// Says that of the rows only these fields are read, and their times and addresses, before the first is. What else their payloads hold is anything.
-    pub fn read_only(&mut self, fields: Vec<usize>) {
+    /// Says what of the rows is read, besides their times, before the first is. What else their payloads hold is anything.
+    pub fn read_only(&mut self, reads: Reads) {
         // What a filter reads must be there too; those of a query's own are few.
         if !self.scan.exact().needs_values() && !self.scan.filters_by_index() {
-            self.fields = Some(fields);
+            self.reads = reads;
         }
     }
 
@@ -131,6 +135,7 @@ impl ChunkReader {
     pub fn read_of(&mut self, chunk: ChunkNo, end: ChunkNo) -> Result<Rows<'_>> {
         self.rows.clear();
         self.stride = None;
+        self.has_numbers = false;
         let hint = match self.ahead.pop_front() {
             Some((expected, hint)) if expected == chunk => hint,
             _ => self.look(chunk)?,
@@ -160,6 +165,7 @@ impl ChunkReader {
             layout: self.scan.source().layout_at(base),
             rows: &self.rows,
             stride: self.stride,
+            numbers: self.cursor.numbers().filter(|_| self.has_numbers),
         }
     }
 
@@ -169,14 +175,25 @@ impl ChunkReader {
             scan,
             cursor,
             rows,
-            fields,
+            reads,
             ..
         } = self;
-        if !cursor.load_columns(chunk, scan.source(), fields.as_deref()) {
+        if !cursor.load_columns(chunk, scan.source(), reads, false) {
             return false;
         }
         rows.extend(cursor.column_rows());
-        scan.filter(rows, cursor);
+        self.has_numbers = scan.takes_all(rows, cursor.base());
+        if !self.has_numbers {
+            // Which rows go may depend on more than is read; and columns do not say which are left.
+            if !reads.is_all() {
+                rows.clear();
+                if !cursor.load_columns(chunk, scan.source(), reads, true) {
+                    return false;
+                }
+                rows.extend(cursor.column_rows());
+            }
+            scan.filter(rows, cursor);
+        }
         self.stride = stride_of(&self.rows);
         true
     }

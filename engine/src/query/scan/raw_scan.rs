@@ -133,6 +133,7 @@ impl RawScan {
                 layout: self.source.layout_at(base),
                 rows: &self.rows,
                 stride: None,
+                numbers: None,
             },
             arrivals: &self.arrivals,
         }

@@ -170,6 +170,11 @@ impl Scan {
         }
     }
 
+    /// Whether no filter removes any of a chunk's rows, as far as a look at the first and the last says.
+    pub(super) fn takes_all(&self, rows: &[Row], base: Address) -> bool {
+        base >= self.after() && self.filters.hold_for_all(self.source.time, rows)
+    }
+
     /// Leaves the rows that satisfy everything.
     pub(super) fn filter(&self, rows: &mut Vec<Row>, cursor: &ChunkCursor) {
         let base = cursor.base();
