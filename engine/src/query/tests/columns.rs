@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use super::world::{Op, Spread, World};
 use crate::check::check;
 use crate::log::{ColumnSegments, LogReader};
-use crate::types::{Address, LogKind};
+use crate::query::{Poll, Predicate, Reads, Scan, ScanSpec};
+use crate::schema::Place;
+use crate::types::{Address, LogKind, TimeRange, Timestamp};
 
 /// Some segments of 1 MiB, of all sources.
 fn world() -> World {
@@ -207,4 +209,90 @@ fn damage_is_named_and_confined_to_its_unit() {
             report.damage
         );
     }
+}
+
+/// Every field as a number column by column, in the payload, or not at all; with addresses or without: what is read is what a whole row holds.
+#[test]
+fn rows_are_the_same_however_little_is_read_of_them() {
+    let mut world = world();
+    world.compact();
+    let snapshot = world.snapshot();
+    let poll = Poll::never();
+    let mut column_by_column = 0;
+    for source in snapshot.catalog().sources() {
+        let span = snapshot.source_totals(source.id).unwrap();
+        let (Some(first), Some(last)) = (span.first_ts, span.last_ts) else {
+            continue;
+        };
+        let middle = TimeRange {
+            first: Timestamp(first.0 / 3 * 2 + last.0 / 3),
+            last: Timestamp(first.0 / 3 + last.0 / 3 * 2),
+        };
+        let spec = |time| ScanSpec {
+            source: source.id,
+            after: Address(5000),
+            exact: Predicate::time(time),
+            prune: Predicate::All,
+            index_filters: Vec::new(),
+        };
+        let is_number = |field: &usize| source.fields[*field].ty.kind().is_some();
+        let (numbers, others): (Vec<usize>, Vec<usize>) =
+            (0..source.fields.len()).partition(is_number);
+        for (time, round) in [TimeRange::ALL, middle]
+            .into_iter()
+            .zip(0..)
+            .cycle()
+            .take(8)
+        {
+            let addresses = round % 2 == 0;
+            let all = Scan::new(&snapshot, spec(time)).unwrap();
+            let few = Scan::new(&snapshot, spec(time)).unwrap();
+            let (mut whole, mut reader) = (all.reader(), few.reader());
+            reader.read_only(Reads {
+                payloads: Some(others.clone()),
+                numbers: numbers.clone(),
+                addresses,
+            });
+            while let Some(chunk) = all.next(&poll).unwrap() {
+                assert_eq!(few.next(&poll).unwrap(), Some(chunk));
+                let (whole, found) = (whole.read(chunk).unwrap(), reader.read(chunk).unwrap());
+                assert_eq!(found.rows.len(), whole.rows.len());
+                column_by_column += usize::from(found.numbers.is_some());
+                for (nth, (row, expected)) in found.rows.iter().zip(whole.rows).enumerate() {
+                    assert_eq!((row.ts, row.length), (expected.ts, expected.length));
+                    if addresses {
+                        assert_eq!(row.address(found.base), expected.address(whole.base));
+                    }
+                    let payload = row.payload(found.bytes);
+                    let expected = expected.payload(whole.bytes);
+                    for field in &others {
+                        let layout = found.layout;
+                        assert_eq!(
+                            layout.bytes(*field, payload),
+                            layout.bytes(*field, expected)
+                        );
+                    }
+                    for field in &numbers {
+                        let Some(slot) = found.layout.slot(*field) else {
+                            continue;
+                        };
+                        let Place::Fixed { offset } = slot.place else {
+                            panic!("{field} is a number");
+                        };
+                        let bytes = offset..offset + slot.ty.fixed_bytes().unwrap();
+                        let column = found.numbers.and_then(|numbers| numbers.field(*field));
+                        match column {
+                            Some(column) => {
+                                let number = column[nth].to_le_bytes();
+                                assert_eq!(number[..bytes.len()], expected[bytes]);
+                            }
+                            None => assert_eq!(payload[bytes.clone()], expected[bytes]),
+                        }
+                    }
+                }
+            }
+            assert_eq!(few.next(&poll).unwrap(), None);
+        }
+    }
+    assert!(column_by_column > 100, "{column_by_column}");
 }
