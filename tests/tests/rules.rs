@@ -35,7 +35,7 @@ fn receive(receiver: &TcpListener) -> Result<serde_json::Value> {
         let mut piece = [0; 4096];
         let bytes = stream.read(&mut piece)?;
         ensure!(bytes > 0, "the request ends early");
-        request.extend_from_slice(&piece[..bytes]);
+        request.extend_from_slice(piece.get(..bytes).unwrap_or_default());
         let text = String::from_utf8_lossy(&request).into_owned();
         if let Some((_, body)) = text.split_once("\r\n\r\n")
             && let Ok(body) = serde_json::from_str(body)

@@ -1,6 +1,7 @@
 //! When the newest and the oldest record arrived, from the first node or chunk that holds one, counted from that end; and where the records
 //! begin that arrived since a time.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::forest::walk::{Order, Visitor, Walk};
@@ -40,6 +41,32 @@ impl Snapshot {
             cursor.load(chunk)?;
             if cursor.last_arrival()? >= Some(time) {
                 return Ok(cursor.base());
+            }
+        }
+        Ok(Address(self.position()))
+    }
+
+    /// The address of the first record, of any source, which arrived at this time or later; the position if there is none. Every record below
+    /// `from` arrived earlier.
+    ///
+    /// # Errors
+    /// Damage, or eviction meanwhile.
+    pub fn first_arrived(&self, time: Timestamp, from: Address) -> Result<Address> {
+        let mut since = Since { time };
+        let mut walk = Walk::after(Arc::clone(self.logs()), from);
+        let mut cursor = ChunkCursor::new(Arc::clone(self.logs()));
+        while let Some(chunk) = walk.next(&mut since, &Poll::never())? {
+            cursor.load(chunk)?;
+            let mut first = None;
+            let _ = cursor.walk(|record| {
+                if record.arrival < time {
+                    return ControlFlow::Continue(());
+                }
+                first = Some(cursor.base() + u64::from(record.offset));
+                ControlFlow::Break(())
+            })?;
+            if let Some(first) = first {
+                return Ok(first);
             }
         }
         Ok(Address(self.position()))

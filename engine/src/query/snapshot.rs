@@ -111,6 +111,14 @@ impl Snapshot {
         self.logs.position().0
     }
 
+    /// The same instant without the records at and past an address, which is a record's.
+    pub fn up_to(&self, position: Address) -> Snapshot {
+        Snapshot {
+            logs: Arc::new(self.logs.up_to(position)),
+            ..self.clone()
+        }
+    }
+
     /// Whether the position is one that a writer can have published: none lies inside a record.
     ///
     /// # Errors

@@ -53,6 +53,14 @@ impl SnapshotLogs {
         })
     }
 
+    /// The same logs up to an address.
+    pub fn up_to(&self, position: Address) -> SnapshotLogs {
+        SnapshotLogs {
+            position: position.min(self.position),
+            ..self.clone()
+        }
+    }
+
     pub fn uuid(&self) -> &[u8; 16] {
         &self.reader.meta().uuid
     }

@@ -11,12 +11,12 @@ use ingestd::config::{Config, RuleDef};
 use ingestd::counted;
 use ingestd::rules::RuleStatus;
 use ingestd::rules::file::{self, RuleFile};
-use ingestd::rules::judge;
+use ingestd::rules::judge::{self, Edges};
 use ingestd::rules::records::stopped;
 use ingestd::rules::watch::{Change, Phase, Watch, nanos};
 use loom_engine::Timestamp;
 use loom_engine::log::LogReader;
-use loom_engine::query::{Directory, Poll, Snapshot};
+use loom_engine::query::{Directory, Poll};
 
 use super::stdout::{say, show};
 use super::table::Column::{Number, Text};
@@ -334,15 +334,18 @@ fn test(dir: &Path, def: &RuleDef, last: Option<Duration>) -> anyhow::Result<()>
         Timestamp(from.0 - 1)
     };
     let mut watch = Watch::new(def.every, def.hold, Phase::Normal, after);
+    let mut edges = Edges::default();
     let (mut windows, mut alerts) = (0, 0);
     let mut table = Table::new([Text("end of the window"), Text("state"), Number("value")]);
     while watch.evaluated_to() <= newest {
         let end = watch.next();
-        let judged = judge::judge(&snapshot, subject, def, end, &Poll::never())?;
+        let judged = judge::judge(&snapshot, &mut edges, subject, def, end, &Poll::never())?;
         windows += 1;
         let Some(change) = watch.step(judged.holds) else {
             continue;
         };
+        let exact = judged.exact(&snapshot, &mut edges, subject, def, end, &Poll::never())?;
+        let value = exact.shown.value;
         alerts += u64::from(change == Change::Fires);
         table.row([
             shown(end),
@@ -351,7 +354,7 @@ fn test(dir: &Path, def: &RuleDef, last: Option<Duration>) -> anyhow::Result<()>
                 Change::Resolves => "resolved",
             }
             .to_owned(),
-            value(&snapshot, subject, def, end, judged)?,
+            value.map_or_else(|| "-".to_owned(), |value| value.to_string()),
         ]);
     }
     if alerts > 0 {
@@ -363,18 +366,6 @@ fn test(dir: &Path, def: &RuleDef, last: Option<Duration>) -> anyhow::Result<()>
         def.definition()
     ))?;
     Ok(())
-}
-
-fn value(
-    snapshot: &Snapshot,
-    subject: judge::Subject,
-    def: &RuleDef,
-    end: Timestamp,
-    judged: judge::Judged,
-) -> anyhow::Result<String> {
-    let exact = judged.exact(snapshot, subject, def, end, &Poll::never())?;
-    let value = exact.shown.value;
-    Ok(value.map_or_else(|| "-".to_owned(), |value| value.to_string()))
 }
 
 fn shown(time: Timestamp) -> String {

@@ -1,15 +1,20 @@
 //! Whether the condition of a rule holds of a window, asked of the engine's aggregate over one snapshot.
 //!
+//! Arrival never goes back in the log, so a window is a range of addresses, also of a source with its own time.
 //! Bins settle a quantile only as far as the answer needs it; the exact value is asked for where its bin holds the threshold, and for an alert.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use loom_engine::query::{AggregateRow, AggregateSpec, Poll, Snapshot, aggregate};
+use loom_engine::query::{Aggregate, AggregateRow, AggregateSpec, Poll, Snapshot};
 use loom_engine::schema::{Catalog, Domain};
 use loom_engine::{Address, Error, IndexId, SourceId, TimeRange, Timestamp, ValueRange};
 
 use super::watch::nanos;
 use crate::config::{RuleDef, Shown, Window};
+
+/// Edges that are remembered; others are searched again.
+const EDGES_MAX: usize = 10_000;
 
 /// Where a rule looks.
 #[derive(Copy, Clone, Debug)]
@@ -27,7 +32,7 @@ pub fn window(over: Duration, end: Timestamp) -> TimeRange {
 /// Finds the source and the index of a rule.
 ///
 /// # Errors
-/// Unknown or closed ones; a source with its own time, whose records have no order of arrival in an index.
+/// Unknown or closed ones.
 pub fn subject(catalog: &Catalog, def: &RuleDef) -> Result<Subject, Error> {
     let source = catalog.find(&def.source);
     let source = source.ok_or_else(|| catalog.unknown_source(&def.source))?;
@@ -44,12 +49,6 @@ pub fn subject(catalog: &Catalog, def: &RuleDef) -> Result<Subject, Error> {
         return refused(format!(
             "index '{}' of source '{}' is closed; add another with 'ingestd index add', or close the rule",
             index.name, source.name
-        ));
-    }
-    if source.own_time() {
-        return refused(format!(
-            "source '{}' has its own time, and windows go by arrival; use a source with time = \"arrival\"",
-            source.name
         ));
     }
     let field = index.def.value.as_ref();
@@ -74,6 +73,56 @@ pub struct Judged {
     /// What an alert shows; of a quantile the middle of its bin, unless `is_exact`.
     pub shown: Shown,
     pub is_exact: bool,
+    /// The end of the window in the log, for `at`.
+    pub position: u64,
+}
+
+/// The addresses at which windows begin and end: of the first record that arrived at their time or later.
+#[derive(Debug, Default)]
+pub struct Edges(BTreeMap<Timestamp, Address>);
+
+impl Edges {
+    /// The address of a time which every record that is published later follows.
+    ///
+    /// # Errors
+    /// Damage, or eviction meanwhile.
+    fn address(&mut self, snapshot: &Snapshot, time: Timestamp) -> Result<Address, Error> {
+        if let Some(known) = self.0.get(&time) {
+            return Ok(*known);
+        }
+        let below = self.0.range(..time).next_back();
+        let from = below.map_or(Address::ZERO, |(_, address)| *address);
+        let found = snapshot.first_arrived(time, from)?;
+        self.0.insert(time, found);
+        while self.0.len() > EDGES_MAX {
+            self.0.pop_first();
+        }
+        Ok(found)
+    }
+}
+
+/// The records that arrived within a window.
+struct Span {
+    snapshot: Snapshot,
+    after: Address,
+}
+
+impl Span {
+    fn of(
+        snapshot: &Snapshot,
+        edges: &mut Edges,
+        def: &RuleDef,
+        end: Timestamp,
+    ) -> Result<Span, Error> {
+        let time = window(def.over, end);
+        require_retained(snapshot, def, time)?;
+        let after = edges.address(snapshot, time.first)?;
+        let end = edges.address(snapshot, end)?;
+        Ok(Span {
+            snapshot: snapshot.up_to(end),
+            after,
+        })
+    }
 }
 
 /// Whether the condition holds of the window that ends so.
@@ -82,21 +131,22 @@ pub struct Judged {
 /// Records of the window are evicted; damage; [`Error::Interrupted`].
 pub fn judge(
     snapshot: &Snapshot,
+    edges: &mut Edges,
     subject: Subject,
     def: &RuleDef,
     end: Timestamp,
     poll: &Poll<'_>,
 ) -> Result<Judged, Error> {
-    let time = window(def.over, end);
-    require_retained(snapshot, def, time)?;
-    let row = ask(snapshot, subject, def, time, true, poll)?;
+    let span = Span::of(snapshot, edges, def, end)?;
+    let row = ask(&span, subject, def, true, poll)?;
     match def.when.holds(of_row(&row, subject, def)) {
         Some(holds) => Ok(Judged {
             holds,
             shown: def.when.shown(of_row(&row, subject, def)),
             is_exact: def.when.quantiles().is_empty(),
+            position: span.snapshot.position(),
         }),
-        None => exactly(snapshot, subject, def, time, poll),
+        None => exactly(&span, subject, def, poll),
     }
 }
 
@@ -108,6 +158,7 @@ impl Judged {
     pub fn exact(
         self,
         snapshot: &Snapshot,
+        edges: &mut Edges,
         subject: Subject,
         def: &RuleDef,
         end: Timestamp,
@@ -116,24 +167,19 @@ impl Judged {
         if self.is_exact {
             return Ok(self);
         }
-        exactly(snapshot, subject, def, window(def.over, end), poll)
+        exactly(&Span::of(snapshot, edges, def, end)?, subject, def, poll)
     }
 }
 
-fn exactly(
-    snapshot: &Snapshot,
-    subject: Subject,
-    def: &RuleDef,
-    time: TimeRange,
-    poll: &Poll<'_>,
-) -> Result<Judged, Error> {
-    let row = ask(snapshot, subject, def, time, false, poll)?;
+fn exactly(span: &Span, subject: Subject, def: &RuleDef, poll: &Poll<'_>) -> Result<Judged, Error> {
+    let row = ask(span, subject, def, false, poll)?;
     let window = of_row(&row, subject, def);
     let holds = def.when.holds(window);
     Ok(Judged {
         holds: holds.expect("exact quantiles leave nothing open"),
         shown: def.when.shown(window),
         is_exact: true,
+        position: span.snapshot.position(),
     })
 }
 
@@ -146,24 +192,25 @@ fn of_row<'a>(row: &'a AggregateRow, subject: Subject, def: &RuleDef) -> Window<
 }
 
 fn ask(
-    snapshot: &Snapshot,
+    span: &Span,
     subject: Subject,
     def: &RuleDef,
-    time: TimeRange,
     approx: bool,
     poll: &Poll<'_>,
 ) -> Result<AggregateRow, Error> {
     let spec = AggregateSpec {
         source: subject.source,
         index: subject.index,
-        time,
+        time: TimeRange::ALL,
         value: ValueRange::ALL,
         bucket: None,
         quantiles: def.when.quantiles().to_vec(),
         approx,
         threads: 1,
     };
-    let row = aggregate(snapshot, &spec, poll)?.pop();
+    let mut aggregate = Aggregate::new(&[(span.snapshot.clone(), spec)])?;
+    aggregate.after(span.after);
+    let row = aggregate.next(poll)?.and_then(|mut rows| rows.pop());
     Ok(row.expect("an aggregate without buckets has one row"))
 }
 

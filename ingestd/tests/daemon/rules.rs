@@ -136,6 +136,24 @@ fn a_percentile_is_decided_exactly_where_its_bin_holds_the_threshold() {
 }
 
 #[test]
+fn windows_go_by_arrival_also_where_records_bring_their_own_time() {
+    let own = NUMBERS.replace("name = 'numbers'", "name = 'numbers'\ntime = 'own'");
+    let rule = rule("count >= 3 AND p100 > 100", "50ms", "50ms", "");
+    let here = Here::start(&format!("{own}{rule}"));
+    let client = here.client();
+    let source = client.define_one(&own).unwrap();
+    // Own times in any order, long ago and far ahead.
+    for (time, number) in [(i64::MAX, 1u64), (-5, 4711), (0, 2)] {
+        let payload = [time.to_le_bytes(), number.to_le_bytes()].concat();
+        client.push(source, &payload).unwrap();
+    }
+    client.sync().unwrap();
+    let fired = eventually(|| alerts(here.path()).first().cloned());
+    assert_eq!((fired.state, fired.value), (FIRING, Some(3.0)));
+    eventually(|| (states(here.path()) == [FIRING, RESOLVED]).then_some(()));
+}
+
+#[test]
 fn each_record_is_in_one_window_of_a_rule_whose_windows_do_not_overlap() {
     let rule = rule("count > 0", "50ms", "50ms", "");
     let here = Here::start(&format!("{NUMBERS}{rule}"));

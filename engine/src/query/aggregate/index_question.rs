@@ -7,7 +7,7 @@ use crate::query::snapshot::Snapshot;
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::query::value::Value;
 use crate::schema::{BinMap, Source, TimeKind};
-use crate::types::{IndexId, SourceId, TimeRange, ValueRange};
+use crate::types::{Address, IndexId, SourceId, TimeRange, ValueRange};
 
 /// Which values of one snapshot are wanted, and how they are counted.
 pub(crate) struct IndexQuestion {
@@ -15,6 +15,8 @@ pub(crate) struct IndexQuestion {
     pub source: Arc<Source>,
     pub value: Arc<Value>,
     pub keys: ValueRange,
+    /// Records below it are not seen.
+    pub after: Address,
     /// The bins that values are counted by: those of the first snapshot's index.
     pub bins: BinMap,
     /// Whether they are this snapshot's too, so that its nodes hold counts by bin.
@@ -50,6 +52,7 @@ impl IndexQuestion {
                 bins,
                 value,
                 keys,
+                after: Address::ZERO,
             });
         }
         if questions.is_empty() {

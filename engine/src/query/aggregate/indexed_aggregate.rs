@@ -16,7 +16,7 @@ use crate::proven::at_mut;
 use crate::query::poll::Poll;
 use crate::query::snapshot::Snapshot;
 use crate::schema::RangeSet;
-use crate::types::{IndexId, Key, SourceId, Sum, TimeRange, Timestamp, ValueRange};
+use crate::types::{Address, IndexId, Key, SourceId, Sum, TimeRange, Timestamp, ValueRange};
 
 /// What to aggregate.
 #[derive(Clone, PartialEq, Debug)]
@@ -114,6 +114,13 @@ impl Aggregate {
             slices: TimeSlices::of(sources, spec.bucket, spec.time)?,
             spec: spec.clone(),
         })
+    }
+
+    /// Leaves out the records below an address, which is a record's. Called before the first step.
+    pub fn after(&mut self, address: Address) {
+        for question in &mut self.questions {
+            question.after = address;
+        }
     }
 
     /// Answers only for these ranges of whole buckets, where that spares work; other buckets may come too. Called before the first step.

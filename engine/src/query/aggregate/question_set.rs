@@ -39,7 +39,8 @@ impl QuestionSet<'_> {
         for question in self.questions {
             if !time.is_empty() && !question.keys.is_empty() {
                 let descent = TotalsDescent::new(question, time, values);
-                values = descend(&question.logs, descent, self.threads, poll)?.values;
+                values =
+                    descend(&question.logs, question.after, descent, self.threads, poll)?.values;
             }
         }
         Ok(values.into_buckets())

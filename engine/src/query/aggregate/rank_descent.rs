@@ -126,7 +126,9 @@ impl Descent for RankDescent<'_> {
 
     fn chunk(&mut self, answered: Answered, cursor: &mut ChunkCursor) -> Result<()> {
         self.answered = answered;
-        if self.question.source.own_time() || !self.runs(cursor)? {
+        let question = self.question;
+        let is_cut = cursor.base() < question.after;
+        if is_cut || question.source.own_time() || !self.runs(cursor)? {
             let _ = cursor.for_each(&self.question.source, |record, _| {
                 self.record(&record);
                 ControlFlow::Continue(())
@@ -281,7 +283,7 @@ impl RankDescent<'_> {
     /// Adds a record that was read from its chunk.
     #[inline]
     fn record(&mut self, record: &RecordView<'_>) {
-        if !self.times.contains(record.ts) {
+        if !self.times.contains(record.ts) || record.address < self.question.after {
             return;
         }
         if let Some(key) = self.question.value.key(record.layout, record.payload) {

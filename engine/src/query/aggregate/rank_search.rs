@@ -170,7 +170,7 @@ impl<'a> RankSearch<'a> {
         let keys = Arc::new(RangeSet::new(keys));
         questions.iter().try_fold(targets, |targets, question| {
             let descent = RankDescent::new(question, Arc::clone(&keys), targets);
-            Ok(descend(&question.logs, descent, threads, poll)?.targets)
+            Ok(descend(&question.logs, question.after, descent, threads, poll)?.targets)
         })
     }
 

@@ -21,7 +21,7 @@ use crate::query::scan::runs::within;
 use crate::query::snapshot::Snapshot;
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::schema::{RangeSet, Source};
-use crate::types::{SourceId, TimeRange, Timestamp};
+use crate::types::{Address, SourceId, TimeRange, Timestamp};
 
 /// Which records to count.
 #[derive(Copy, Clone, Debug)]
@@ -84,7 +84,7 @@ impl RecordCounts {
                     current: (TimeRange::EMPTY, 0),
                     counts,
                 };
-                let mut descent = descend(logs, descent, self.spec.threads, poll)?;
+                let mut descent = descend(logs, Address::ZERO, descent, self.spec.threads, poll)?;
                 descent.turn(TimeRange::EMPTY);
                 counts = descent.counts;
             }

@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread;
 
 use crate::error::{Error, Result};
-use crate::query::forest::walk::{Order, Visitor, Walk};
+use crate::query::forest::walk::{Visitor, Walk};
 use crate::query::poll::Poll;
 use crate::query::scan::chunk_cursor::{ChunkCursor, Reads};
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::schema::Source;
-use crate::types::ChunkNo;
+use crate::types::{Address, ChunkNo};
 
 /// Chunks that the caller's thread reads before others help: what they take is what it costs to begin a thread, several times over.
 const ALONE_CHUNKS: usize = if cfg!(test) { 1 } else { 48 };
@@ -42,15 +42,16 @@ pub(crate) trait Descent: Visitor + Send + Sized {
     fn absorb(&mut self, other: Self) -> Result<()>;
 }
 
-/// Descends over all chunks below the snapshot's position, with up to so many threads.
+/// Descends over all chunks from `after` to the snapshot's position, with up to so many threads. The chunk that holds `after` is given whole.
 pub(crate) fn descend<G: Descent>(
     logs: &Arc<SnapshotLogs>,
+    after: Address,
     mut gathered: G,
     threads: usize,
     poll: &Poll<'_>,
 ) -> Result<G> {
     let shared = Shared {
-        walk: Mutex::new(Walk::new(Arc::clone(logs), Order::OldestFirst)),
+        walk: Mutex::new(Walk::after(Arc::clone(logs), after)),
         failed: AtomicBool::new(false),
     };
     let mut hand = Hand::new(logs);

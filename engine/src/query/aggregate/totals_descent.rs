@@ -102,7 +102,7 @@ impl Descent for TotalsDescent<'_> {
     /// Adds the records of the loaded chunk.
     fn chunk(&mut self, (): (), cursor: &mut ChunkCursor) -> Result<()> {
         let question = self.question;
-        if !question.source.own_time() && self.runs(cursor)? {
+        if !question.source.own_time() && cursor.base() >= question.after && self.runs(cursor)? {
             return Ok(());
         }
         let mut failed = Ok(());
@@ -160,7 +160,7 @@ impl TotalsDescent<'_> {
     /// Adds one record.
     #[inline]
     fn record(&mut self, record: &RecordView<'_>) -> Result<()> {
-        if !self.time.contains(record.ts) {
+        if !self.time.contains(record.ts) || record.address < self.question.after {
             return Ok(());
         }
         let value = &self.question.value;

@@ -24,6 +24,10 @@ fn check_totals(world: &World, all: &[Record]) {
         let first = all.iter().find(|other| other.arrival >= record.arrival);
         let expected = first.unwrap().address.align_down(chunk_bytes);
         assert_eq!(snapshot.arrived_since(record.arrival).unwrap(), expected);
+        let first = first.unwrap().address;
+        for from in [Address::ZERO, expected, first] {
+            assert_eq!(snapshot.first_arrived(record.arrival, from).unwrap(), first);
+        }
     }
     let together = snapshot.totals().unwrap();
     let later = newest.map_or(Timestamp::MIN, |newest| Timestamp(newest.0 + 1));

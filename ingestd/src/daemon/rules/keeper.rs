@@ -23,7 +23,7 @@ use crate::daemon::DaemonError;
 use crate::daemon::message::{Gone, Inbox};
 use crate::output::pins::{self, Pinned};
 use crate::rules::file::{self, RuleFile};
-use crate::rules::judge;
+use crate::rules::judge::{self, Edges};
 use crate::rules::records::{Alert, AlertState, Stopped, alerts_source, rules_source, stopped};
 use crate::rules::watch::{Pause, Phase, Watch};
 
@@ -49,6 +49,7 @@ pub(super) struct Keeper {
     waiting: VecDeque<(SourceId, Vec<u8>)>,
     actions: Vec<JoinHandle<()>>,
     recorder: FlightRecorder,
+    edges: Edges,
     progressed: Instant,
     /// A time that all records which are published later follow, and when it was asked for.
     edge: (Timestamp, Instant),
@@ -85,6 +86,7 @@ impl Keeper {
             waiting: VecDeque::new(),
             actions: Vec::new(),
             recorder: FlightRecorder::default(),
+            edges: Edges::default(),
             progressed: Instant::now(),
             edge: (edge, Instant::now()),
         };
@@ -246,7 +248,7 @@ impl Keeper {
         for rule in &mut watched {
             while !interrupted()
                 && let Some(end) = rule.watch.due(now)
-                && let Some(alert) = rule.evaluate(snapshot, end, &interrupted)
+                && let Some(alert) = rule.evaluate(snapshot, &mut self.edges, end, &interrupted)
             {
                 let Some(alert) = alert else { continue };
                 self.record(&alert);

@@ -8,7 +8,7 @@ use loom_engine::{Error, Timestamp};
 
 use crate::config::RuleDef;
 use crate::rules::RuleStatus;
-use crate::rules::judge::{self, Judged};
+use crate::rules::judge::{self, Edges, Judged};
 use crate::rules::records::{Alert, AlertState, Progress};
 use crate::rules::watch::{Change, Phase, Watch};
 
@@ -54,13 +54,14 @@ impl Watched {
     pub(super) fn evaluate(
         &mut self,
         snapshot: &Snapshot,
+        edges: &mut Edges,
         end: Timestamp,
         interrupted: &dyn Fn() -> bool,
     ) -> Option<Option<Alert>> {
         let began = Instant::now();
         let poll = Poll::new(interrupted);
         let judged = judge::subject(snapshot.catalog(), &self.def).and_then(|subject| {
-            let judged = judge::judge(snapshot, subject, &self.def, end, &poll)?;
+            let judged = judge::judge(snapshot, edges, subject, &self.def, end, &poll)?;
             Ok((subject, judged))
         });
         let alert = match judged {
@@ -72,9 +73,15 @@ impl Watched {
                 change.map(|change| {
                     let deadline = Instant::now() + EXACT;
                     let overdue = || interrupted() || Instant::now() >= deadline;
-                    let exact =
-                        judged.exact(snapshot, subject, &self.def, end, &Poll::new(&overdue));
-                    self.alert(change, &exact.unwrap_or(judged), snapshot, end)
+                    let exact = judged.exact(
+                        snapshot,
+                        edges,
+                        subject,
+                        &self.def,
+                        end,
+                        &Poll::new(&overdue),
+                    );
+                    self.alert(change, &exact.unwrap_or(judged), end)
                 })
             }
         };
@@ -83,7 +90,7 @@ impl Watched {
         Some(alert)
     }
 
-    fn alert(&self, change: Change, judged: &Judged, snapshot: &Snapshot, end: Timestamp) -> Alert {
+    fn alert(&self, change: Change, judged: &Judged, end: Timestamp) -> Alert {
         let of_bin = "the value is that of a bin; loom_aggregate returns the exact one";
         Alert {
             rule: self.def.name.clone(),
@@ -94,7 +101,7 @@ impl Watched {
             value: judged.shown.value,
             threshold: Some(judged.shown.threshold),
             window: judge::window(self.def.over, end),
-            position: snapshot.position(),
+            position: judged.position,
             detail: (!judged.is_exact).then(|| of_bin.to_owned()),
         }
     }
