@@ -13,13 +13,14 @@ use crate::log::{Compaction, LogReader};
 use crate::schema::{Catalog, Pieces, decode_whole_catalog};
 use crate::types::{Address, SourceId};
 
+/// Works on one directory.
 pub struct Compactor {
     reader: LogReader,
     compaction: Compaction,
 }
 
 impl Compactor {
-    /// Of a directory that this process writes, or that nobody does.
+    /// Of a directory that nobody writes; [`Writer::compactor`](crate::ingest::Writer::compactor) has one beside it.
     ///
     /// # Errors
     /// Not a Loom directory, or files that cannot be read.
@@ -33,29 +34,39 @@ impl Compactor {
         Ok(Compactor { reader, compaction })
     }
 
-    /// How many segments `step` has yet to rewrite.
+    pub(crate) fn beside(reader: LogReader, compaction: Compaction) -> Compactor {
+        Compactor { reader, compaction }
+    }
+
+    /// The end of the segments that are on stable storage whole.
     ///
     /// # Errors
     /// Files that cannot be read.
-    pub fn waiting(&self) -> Result<u64> {
-        let (begin, durable) = self.bounds()?;
-        Ok(self.compaction.candidates(begin, durable)?.len() as u64)
-    }
-
-    /// What may be rewritten lies between the two.
-    fn bounds(&self) -> Result<(Address, Address)> {
-        let tails = self.reader.tails()?;
+    pub fn durable(&self) -> Result<Address> {
         let durable = self.reader.daemon()?.logs.records.durable;
-        Ok((tails.begin.records, durable))
+        Ok(durable.align_down(self.reader.meta().segment_bytes.records))
     }
 
-    /// Rewrites the oldest segment that is durable to its end and is rows. `None`: there is none. It asks `is_wanted` every few milliseconds.
+    /// The segments that [`step`](Self::step) has yet to rewrite.
+    ///
+    /// # Errors
+    /// Files that cannot be read.
+    pub fn waiting(&self, below: Address) -> Result<Vec<Address>> {
+        let begin = self.reader.tails()?.begin.records;
+        self.compaction.candidates(begin, below)
+    }
+
+    /// Rewrites the oldest segment that ends at `below` or before and is rows. `None`: there is none. What lies at [`durable`](Self::durable) or above is
+    /// never to be rewritten. It asks `is_wanted` every few milliseconds.
     ///
     /// # Errors
     /// Files that cannot be read or written; the rows stay.
-    pub fn step(&mut self, is_wanted: impl Fn() -> bool) -> Result<Option<Compacted>> {
-        let (begin, durable) = self.bounds()?;
-        let Some(&first) = self.compaction.candidates(begin, durable)?.first() else {
+    pub fn step(
+        &mut self,
+        below: Address,
+        is_wanted: impl Fn() -> bool,
+    ) -> Result<Option<Compacted>> {
+        let Some(&first) = self.waiting(below)?.first() else {
             return Ok(None);
         };
         let bytes = self.reader.catalog_bytes()?;

@@ -6,9 +6,10 @@
 
 use std::path::Path;
 
+use crate::compact::Compactor;
 use crate::error::{Error, Result};
 use crate::format::{ChunkBuilder, NodeSummary, PendingLoss, PushOutcome, longest_payload};
-use crate::log::{DirMeta, Durability, LogStats, Logs, Opening};
+use crate::log::{ColumnSegments, DirMeta, Durability, LogStats, Logs, Opening};
 use crate::proven::at;
 use crate::schema::Catalog;
 use crate::types::{Address, ChunkNo, LogKind, PerLog, SourceId, Timestamp};
@@ -186,6 +187,19 @@ impl Writer {
     /// Bytes on the disk of the segments of all logs.
     pub fn segment_bytes(&self) -> u64 {
         self.logs.segment_bytes()
+    }
+
+    /// What of the record log is columns.
+    pub fn columns(&self) -> ColumnSegments {
+        self.logs.columns()
+    }
+
+    /// A compactor for a thread of its own, which may go on until the writer is closed.
+    pub fn compactor(&self) -> Result<Compactor> {
+        Ok(Compactor::beside(
+            self.logs.reader()?,
+            self.logs.compaction(),
+        ))
     }
 
     /// How much the record log allocates before its next segment is begun.

@@ -1,19 +1,25 @@
 //! Rewrites whole segments of the record log as columns, one by one, while a writer and readers go on.
 //!
-//! Only segments that are durable to their end are taken, so nobody writes to them. The columns are written under another name, read back and compared with
-//! the rows before they take their place; a reader that has the rows open goes on with them. Killed at any point, rows or columns are there.
+//! Only segments that are durable to their end are taken, so nobody writes to them. Each unit is put together again and compared with its
+//! rows before it is written, and the file is read back before it takes their place; a reader that has the rows open goes on with them. Killed at any point, rows or columns are there. While the disk
+//! cannot keep up with the writer, the compactor leaves it the disk.
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::files::meta::DirMeta;
 use super::files::segment::{Draft, SegmentDir, SegmentForm, SegmentName};
 use super::files::storage::{OpenMode, Storage, StorageFile, read_at, write_at};
 use super::read::survey::segment_dirs;
+use super::write::shared::Shared;
 use crate::error::Result;
-use crate::format::{SegmentDirectory, Template, UNIT_CHUNKS, UnitEncoder, saves_enough};
+use crate::format::{SegmentDirectory, Template, UNIT_CHUNKS, UnitEncoder, checksum, saves_enough};
 use crate::proven::at_mut;
-use crate::types::{Address, SourceId};
+use crate::types::{Address, LogKind, SourceId};
+
+/// How long the compactor leaves the disk to a writer that is behind, before it looks again.
+const PATIENCE: Duration = Duration::from_millis(20);
 
 /// What became of a segment.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -29,6 +35,8 @@ pub enum Compacted {
 pub struct Compaction {
     segments: SegmentDir,
     meta: DirMeta,
+    /// Whose directory it is; `None` if nobody writes it.
+    writer: Option<Arc<Shared>>,
     encoder: UnitEncoder,
     rows: Vec<u8>,
     unit: Vec<u8>,
@@ -37,16 +45,24 @@ pub struct Compaction {
 }
 
 impl Compaction {
-    /// Of a directory whose one writer this process is, or that has none.
+    /// Of a directory that nobody writes.
     pub fn of(storage: &Arc<dyn Storage>, dir: &Path, meta: DirMeta) -> Compaction {
-        let segments = segment_dirs(storage, dir, &meta).records;
         Compaction {
-            segments,
+            segments: segment_dirs(storage, dir, &meta).records,
+            writer: None,
             encoder: UnitEncoder::new(meta.uuid, meta.chunk_bytes),
             meta,
             rows: Vec::new(),
             unit: Vec::new(),
             next: Address::ZERO,
+        }
+    }
+
+    /// Of a directory that this process writes.
+    pub fn beside(writer: Arc<Shared>) -> Compaction {
+        Compaction {
+            writer: Some(Arc::clone(&writer)),
+            ..Compaction::of(&writer.storage, &writer.dir, writer.meta)
         }
     }
 
@@ -63,7 +79,8 @@ impl Compaction {
             .collect())
     }
 
-    /// Rewrites the segment at `first`, a candidate. `template_of` says how payloads are taken apart; `is_wanted` is asked before each unit.
+    /// Rewrites the segment at `first`, a candidate. `template_of` says how payloads are taken apart; `is_wanted` is asked before each unit. Rows that
+    /// cannot be read stay.
     pub fn compact(
         &mut self,
         first: Address,
@@ -79,23 +96,30 @@ impl Compaction {
         };
         let rows = segments.open(SegmentName { first, generation }, OpenMode::Read)?;
         let draft = segments.draft_of(first, SegmentForm::Columns)?;
-        let Some(column_bytes) = self.write(first, &*rows, &draft, &mut template_of, &is_wanted)?
-        else {
+        let Some(written) = self.write(first, &*rows, &draft, &mut template_of, &is_wanted)? else {
             return Ok(Compacted::Stopped);
         };
+        let column_bytes = draft.file().bytes()?;
         let rows_bytes = segments.segment_bytes();
         self.next = first + rows_bytes;
-        if !saves_enough(column_bytes, rows_bytes) || !self.gives_back(first, &*rows, &draft)? {
+        if !saves_enough(column_bytes, rows_bytes) || !self.holds(first, &draft, &written)? {
             return Ok(Compacted::StaysRows);
         }
+        let name = draft.name();
         draft.publish()?;
+        if let Some(writer) = &self.writer
+            && !writer.savings.note(first, column_bytes)
+        {
+            // Retention gave it up meanwhile, and may not see the new name.
+            segments.remove(name)?;
+        }
         Ok(Compacted::Columns {
             rows_bytes,
             column_bytes,
         })
     }
 
-    /// Writes all units and their directory. Returns the length; `None` where it was stopped.
+    /// Writes all units and their directory. Returns the checksum of each unit; `None` where it was stopped.
     fn write(
         &mut self,
         first: Address,
@@ -103,13 +127,13 @@ impl Compaction {
         draft: &Draft<'_>,
         template_of: &mut impl FnMut(SourceId, Address) -> Template,
         is_wanted: &impl Fn() -> bool,
-    ) -> Result<Option<u64>> {
-        let mut starts = vec![0];
+    ) -> Result<Option<Vec<u32>>> {
+        let (mut starts, mut checksums) = (vec![0], Vec::new());
         let mut end = 0;
         let segment_bytes = self.segments.segment_bytes();
         let unit_bytes = UNIT_CHUNKS * u64::from(self.meta.chunk_bytes);
         for offset in (0..segment_bytes).step_by(unit_bytes as usize) {
-            if !is_wanted() {
+            if !self.may_go_on(is_wanted) {
                 return Ok(None);
             }
             let length = unit_bytes.min(segment_bytes - offset) as usize;
@@ -127,37 +151,48 @@ impl Compaction {
             write_at(draft.file(), &self.unit, end)?;
             end += self.unit.len() as u64;
             starts.push(end);
+            checksums.push(self.checksum(first));
         }
         let mut directory = Vec::new();
         SegmentDirectory::new(starts).encode(&self.meta.uuid, first, &mut directory);
         write_at(draft.file(), &directory, end)?;
-        Ok(Some(end + directory.len() as u64))
+        Ok(Some(checksums))
     }
 
-    /// Whether the columns, as they are read, are the rows.
-    fn gives_back(
-        &mut self,
-        first: Address,
-        rows: &dyn StorageFile,
-        draft: &Draft<'_>,
-    ) -> Result<bool> {
-        let columns = self.segments.rows_of(first, draft.shared_file())?;
-        let chunk_bytes = self.meta.chunk_bytes as usize;
-        self.rows.resize(chunk_bytes, 0);
-        self.unit.resize(chunk_bytes, 0);
-        let segment_bytes = self.segments.segment_bytes();
-        for offset in (0..segment_bytes).step_by(chunk_bytes) {
-            let read = read_at(rows, &mut self.rows, offset)?;
-            let given = read_at(&*columns, &mut self.unit, offset)?;
-            if read < chunk_bytes || given < chunk_bytes || self.rows != self.unit {
+    /// Waits while the writer's disk is behind. `false` once the work is not wanted any more.
+    fn may_go_on(&self, is_wanted: &impl Fn() -> bool) -> bool {
+        while is_wanted() {
+            let Some(writer) = &self.writer else {
+                return true;
+            };
+            let appended = writer.writer(LogKind::Records).appended.get();
+            let flushed = writer.flusher(LogKind::Records).flushed.get();
+            if appended.0.saturating_sub(flushed.0) < writer.geometry.block(LogKind::Records) / 2 {
+                return true;
+            }
+            std::thread::sleep(PATIENCE);
+        }
+        false
+    }
+
+    /// Whether the file holds, where its directory says, the units that were compared with their rows.
+    fn holds(&mut self, first: Address, draft: &Draft<'_>, checksums: &[u32]) -> Result<bool> {
+        let rows = self.segments.rows_of(first, draft.shared_file())?;
+        let columns = rows.columns().expect("it was written as columns");
+        for (nth, written) in checksums.iter().enumerate() {
+            columns.read_unit_bytes(nth, &mut self.unit)?;
+            if *written != self.checksum(first) {
                 tracing::warn!(
-                    "{}: the chunk at {} does not come back from columns; the segment stays as it is",
-                    rows.path().display(),
-                    first + offset
+                    "{}: unit {nth} does not come back as it was written; the segment stays as it is",
+                    draft.file().path().display()
                 );
                 return Ok(false);
             }
         }
         Ok(true)
+    }
+
+    fn checksum(&self, first: Address) -> u32 {
+        checksum(&self.meta.uuid, LogKind::Records, first, &self.unit)
     }
 }

@@ -32,6 +32,7 @@ pub use read::reader::{DaemonWords, LogReader, LogWords, Origin, Tails};
 pub use start::opening::{Opening, Recovered};
 pub use ticks::Ticks;
 pub use write::logs::{LogStats, Logs};
+pub use write::savings::ColumnSegments;
 
 /// Files and system calls as the logs see them.
 pub mod storage {

@@ -42,7 +42,7 @@ impl Default for LogOptions {
         LogOptions {
             chunk_bytes: 64 << 10,
             block_bytes: 64 << 20,
-            segment_bytes: [1 << 30, 128 << 20, 16 << 20].into(),
+            segment_bytes: [256 << 20, 32 << 20, 4 << 20].into(),
             staging: None,
             durability: Durability::Interval(Duration::from_millis(500)),
             group: None,
@@ -176,7 +176,7 @@ mod tests {
         } = LogOptions::default();
         let geometry = Geometry::new(chunk_bytes, block_bytes, segment_bytes).unwrap();
         assert_eq!(geometry.block_bytes, [64 << 20, 8 << 20, 1 << 20].into());
-        assert_eq!(geometry.bytes_min(), (2 << 30) + (256 << 20) + (32 << 20));
+        assert_eq!(geometry.bytes_min(), (512 << 20) + (64 << 20) + (8 << 20));
     }
 
     #[test]

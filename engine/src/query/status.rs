@@ -2,7 +2,7 @@
 
 use super::directory::Directory;
 use crate::error::Result;
-use crate::log::DaemonWords;
+use crate::log::{ColumnSegments, DaemonWords};
 use crate::types::{Address, PerLog};
 
 /// One look at a directory.
@@ -16,6 +16,8 @@ pub struct Status {
     pub epoch: u64,
     /// What the writer says of itself, and the marks of each log.
     pub writer: DaemonWords,
+    /// What of the record log is columns.
+    pub columns: ColumnSegments,
     /// What is published.
     pub position: Address,
     /// What is retained.
@@ -52,6 +54,7 @@ impl Directory {
             segment_bytes: self.reader().meta().segment_bytes,
             epoch: logs.epoch(),
             writer,
+            columns: self.reader().columns()?,
             position: logs.position(),
             begin: snapshot.begin(),
             chunks: logs.chunks(),

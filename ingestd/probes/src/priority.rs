@@ -1,4 +1,4 @@
-//! The drainer's priority: before every ordinary thread, where that is permitted.
+//! Priorities of threads: of the drainer, before every ordinary thread where that is permitted, and of work that can wait.
 
 /// Gives the calling thread real-time priority (SCHED_FIFO, the lowest of its levels). Threads that it starts do not have it.
 pub fn real_time() -> std::io::Result<()> {
@@ -6,6 +6,17 @@ pub fn real_time() -> std::io::Result<()> {
     let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
     // SAFETY: 0 is the calling thread, and the parameters live as long as the call.
     match unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+/// Lets the calling thread use a disk only while nobody else does, where the disk's scheduler knows priorities.
+pub fn idle_io() -> std::io::Result<()> {
+    const OF_A_THREAD: libc::c_int = 1;
+    const IDLE: libc::c_int = 3 << 13;
+    // SAFETY: 0 is the calling thread, and the call takes numbers only.
+    match unsafe { libc::syscall(libc::SYS_ioprio_set, OF_A_THREAD, 0, IDLE) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()),
     }

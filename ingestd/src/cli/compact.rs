@@ -68,10 +68,11 @@ fn refused(error: Error) -> anyhow::Error {
 fn compact(mut compactor: Compactor, interrupted: &AtomicBool) -> anyhow::Result<ExitCode> {
     let is_interrupted = || interrupted.load(Ordering::Relaxed);
     let bar = progress_bar("{spinner} {pos} of {len} segments, {elapsed}");
-    bar.set_length(compactor.waiting()?);
+    let durable = compactor.durable()?;
+    bar.set_length(compactor.waiting(durable)?.len() as u64);
     let mut done = Done::default();
     let outcome = loop {
-        match compactor.step(|| !is_interrupted()) {
+        match compactor.step(durable, || !is_interrupted()) {
             Ok(Some(Compacted::Stopped)) | Ok(None) => break Ok(()),
             Ok(Some(compacted)) => done.add(compacted),
             Err(error) => break Err(error),

@@ -111,6 +111,12 @@ pub(super) fn heading(status: &DaemonStatus) -> String {
             status.durability
         ),
     );
+    if status.column_segments > 0 {
+        let segments = counted(status.column_segments, "segment");
+        let [rows, columns] = [status.column_rows_bytes, status.column_bytes]
+            .map(|bytes| ByteSize(bytes).approximately());
+        line("columns", format!("{segments} of {rows} take {columns}"));
+    }
     let stalls = match status.log_stalls {
         0 => "the writer never waited for the disk".to_owned(),
         stalls => format!(

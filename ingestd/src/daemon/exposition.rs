@@ -9,7 +9,7 @@ type OfSource = fn(&SourceStatus) -> u64;
 pub(super) fn render(status: &DaemonStatus) -> String {
     let mut text = String::new();
     let seconds = |nanos: u64| nanos as f64 / 1e9;
-    let whole: [(&str, &str, &str, f64); 14] = [
+    let whole: [(&str, &str, &str, f64); 17] = [
         (
             "loom_uptime_seconds",
             "gauge",
@@ -63,6 +63,24 @@ pub(super) fn render(status: &DaemonStatus) -> String {
             "gauge",
             "Bytes on the disk of the segments of all logs.",
             status.segment_bytes as f64,
+        ),
+        (
+            "loom_column_segments",
+            "gauge",
+            "Segments of the record log that are columns.",
+            status.column_segments as f64,
+        ),
+        (
+            "loom_column_bytes",
+            "gauge",
+            "Bytes on the disk of the segments that are columns.",
+            status.column_bytes as f64,
+        ),
+        (
+            "loom_column_rows_bytes",
+            "gauge",
+            "Bytes that the segments that are columns took before.",
+            status.column_rows_bytes as f64,
         ),
         (
             "loom_evicted_segments_total",

@@ -1,4 +1,4 @@
-//! The daemon: one thread that writes, one that accepts, one for each connection, and one for all rings.
+//! The daemon: one thread that writes, one that accepts, one for each connection, one for all rings, and one that compacts.
 //!
 //! Data flows one way. A connection's thread reads its socket into a buffer, finds the frames in it, and hands the
 //! buffer to the writer thread through a bounded channel; the writer thread pushes the payloads straight from there
@@ -13,6 +13,7 @@ mod buffer;
 mod catalog_json;
 mod clients;
 mod commands;
+mod compactor;
 mod connection;
 pub mod definitions;
 mod error;
@@ -42,6 +43,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use loom_engine::compact::Compactor;
 use loom_engine::ingest::{WhenFull, Writer, WriterOptions};
 use loom_engine::log::{Durability, LogOptions};
 
@@ -51,11 +53,12 @@ pub use leftovers::other_staging;
 pub use listener::CONNECTIONS_MAX;
 pub use status::{DaemonStatus, SourceStatus};
 
-use crate::config::{AccessConfig, Config, LogConfig, MetricsConfig, OnFull};
+use crate::config::{AccessConfig, Compact, Config, LogConfig, MetricsConfig, OnFull};
 use crate::losses::Losses;
 use crate::protocol::{DurabilityWord, REQUEST_BODY_BYTES_MAX, Welcome};
 use crate::socket::SOCKET_NAME;
 use clients::Clients;
+use compactor::CompactorThread;
 use connection::Service;
 use home::Home;
 use http::Http;
@@ -79,12 +82,14 @@ pub struct Daemon {
     access: AccessConfig,
     metrics: MetricsConfig,
     http: Option<Http>,
+    compactor: Option<CompactorThread>,
 }
 
 /// What a daemon holds of its directory and of the machine before it serves clients.
 struct Prepared {
     socket: UnixListener,
     http: Option<TcpListener>,
+    compactor: Option<Compactor>,
     losses: Losses,
 }
 
@@ -132,6 +137,7 @@ impl Daemon {
             .ino();
         let clients = Arc::new(Clients::default());
         let (inbox, outlet) = Inbox::new();
+        let compactor = prepared.compactor;
         let thread = WriterThread::new(Recorder::new(
             writer,
             prepared.losses,
@@ -161,6 +167,11 @@ impl Daemon {
             Some(http) => Some(Http::start(http, inbox.clone()).map_err(io)?),
             None => None,
         };
+        let after = config.log.compact_after.0;
+        let compactor = compactor
+            .map(|compactor| CompactorThread::start(compactor, after))
+            .transpose()
+            .map_err(io)?;
         Ok(Daemon {
             dir: dir.to_owned(),
             inbox,
@@ -171,6 +182,7 @@ impl Daemon {
             access: config.access.clone(),
             metrics: config.metrics.clone(),
             http,
+            compactor,
         })
     }
 
@@ -215,7 +227,7 @@ impl Daemon {
             access::may_share(group).map_err(DaemonError::Group)?;
         }
         let mut notes = Vec::new();
-        if self.log.options() != config.log.options() {
+        if self.log != config.log {
             notes.push(
                 "[log] has changed; restart the daemon to apply it (chunk and segment never change)"
                     .to_owned(),
@@ -243,6 +255,9 @@ impl Daemon {
         self.remove_socket();
         if let Some(http) = self.http.take() {
             http.stop();
+        }
+        if let Some(compactor) = self.compactor.take() {
+            compactor.stop();
         }
         let peers = self.listener.stop();
         let sent = self.inbox.send(Message::Stop { peers });
@@ -285,9 +300,14 @@ fn prepare(
     if config.retention.on_full == OnFull::Refuse {
         losses.define(writer)?;
     }
+    let compactor = match config.log.compact {
+        Compact::Auto => Some(writer.compactor()?),
+        Compact::Off => None,
+    };
     Ok(Prepared {
         losses,
         http,
+        compactor,
         socket: access::bind(dir, &config.access, group)?,
     })
 }

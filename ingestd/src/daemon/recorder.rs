@@ -240,6 +240,7 @@ impl Recorder {
 
     pub(super) fn status(&self) -> DaemonStatus {
         let log = self.writer.stats().log;
+        let columns = self.writer.columns();
         let sources = self.writer.catalog().sources();
         let sources = sources
             .filter(|source| !is_builtin(&source.name))
@@ -271,6 +272,9 @@ impl Recorder {
             records_end: self.writer.position().0,
             records_durable: self.writer.durable().0,
             segment_bytes: self.writer.segment_bytes(),
+            column_segments: columns.segments,
+            column_bytes: columns.bytes,
+            column_rows_bytes: columns.rows_bytes,
             evicted_segments: self.retention.evicted_segments(),
             pending_losses: self.losses.pending(),
             log_stalls: log.stalls,

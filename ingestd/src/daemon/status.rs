@@ -24,6 +24,10 @@ pub struct DaemonStatus {
     pub records_durable: u64,
     /// Bytes on the disk of the segments of all logs.
     pub segment_bytes: u64,
+    /// Segments of the record log that are columns, the bytes that they take on the disk, and those that they took as rows.
+    pub column_segments: u64,
+    pub column_bytes: u64,
+    pub column_rows_bytes: u64,
     /// Segments of the record log that retention removed since the daemon started.
     pub evicted_segments: u64,
     /// Records that were refused or dropped and are not in `loom_losses` yet.

@@ -9,6 +9,7 @@
 
 mod access;
 mod commands;
+mod compaction;
 mod connections;
 mod generated;
 mod hostile;

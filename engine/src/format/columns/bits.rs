@@ -3,7 +3,7 @@
 //! A width is 0 to 57, or 64: so a number lies in 8 bytes that begin at a byte. Eight numbers take `width` bytes, which is what unpacking works in.
 
 use crate::format::bytes::{FormatError, u64_at};
-use crate::proven::at;
+use crate::proven::{at, at_mut};
 
 /// Bytes that follow packed numbers, so that the last may be loaded as 8 bytes.
 pub const SLACK_BYTES: usize = 8;
@@ -27,24 +27,60 @@ pub fn packed_bytes(count: usize, width: u8) -> usize {
     (count * usize::from(width)).div_ceil(8)
 }
 
-/// Appends numbers, each below `2^width`.
-pub fn pack(numbers: impl Iterator<Item = u64>, width: u8, out: &mut Vec<u8>) {
-    let (mut pending, mut bits) = (0u128, 0u32);
-    for number in numbers {
-        debug_assert!(
-            width == 64 || number >> width == 0,
-            "{number} in {width} bits"
-        );
-        pending |= u128::from(number) << bits;
-        bits += u32::from(width);
-        if bits >= 64 {
-            out.extend_from_slice(&(pending as u64).to_le_bytes());
-            pending >>= 64;
-            bits -= 64;
+/// Evaluates an expression with a width as a constant: 1 to 57, or 64. For 0 it is another expression.
+macro_rules! by_width {
+    ($width:expr, $none:expr, $WIDTH:ident => $some:expr) => {
+        by_width!(@ $width, $none, $WIDTH => $some, 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57)
+    };
+    (@ $width:expr, $none:expr, $WIDTH:ident => $some:expr, $($each:literal)*) => {
+        match $width {
+            0 => $none,
+            $($each => { const $WIDTH: usize = $each; $some })*
+            _ => { const $WIDTH: usize = 64; $some }
         }
+    };
+}
+
+/// Appends numbers, each below `2^width`.
+pub fn pack(numbers: &[u64], width: u8, out: &mut Vec<u8>) {
+    by_width!(width, (), WIDTH => pack_of::<WIDTH>(numbers, out));
+}
+
+fn pack_of<const WIDTH: usize>(numbers: &[u64], out: &mut Vec<u8>) {
+    let start = out.len();
+    let length = packed_bytes(numbers.len(), WIDTH as u8);
+    out.resize(start + length, 0);
+    let packed = at_mut(out, start..);
+    let mut blocks = numbers.chunks_exact(8);
+    for (block, packed) in (&mut blocks).zip(packed.chunks_exact_mut(WIDTH)) {
+        // Eight numbers fill WIDTH bytes; what goes over a word's end begins the next one.
+        let (mut word, mut bits, mut done) = (0, 0, 0);
+        for &number in block {
+            debug_assert!(WIDTH == 64 || number >> WIDTH == 0, "{number}");
+            word |= number << bits;
+            bits += WIDTH;
+            if bits >= 64 {
+                at_mut(packed, done..done + 8).copy_from_slice(&word.to_le_bytes());
+                done += 8;
+                bits -= 64;
+                word = if bits > 0 {
+                    number >> (WIDTH - bits)
+                } else {
+                    0
+                };
+            }
+        }
+        at_mut(packed, done..).copy_from_slice(at(&word.to_le_bytes(), ..WIDTH - done));
     }
-    let rest = pending.to_le_bytes();
-    out.extend_from_slice(at(&rest, ..bits.div_ceil(8) as usize));
+    let rest = at_mut(packed, numbers.len() / 8 * WIDTH..);
+    let mut bit = 0;
+    for &number in blocks.remainder() {
+        let bytes = (u128::from(number) << (bit % 8)).to_le_bytes();
+        for (byte, more) in at_mut(rest, bit / 8..).iter_mut().zip(bytes) {
+            *byte |= more;
+        }
+        bit += WIDTH;
+    }
 }
 
 /// Packed numbers in foreign bytes: their room is checked once.
@@ -100,16 +136,7 @@ impl<'a> Packed<'a> {
     #[inline(always)]
     pub fn unpack(&self, out: &mut [u64], map: impl Fn(u64) -> u64 + Copy) {
         assert_eq!(out.len(), self.count);
-        macro_rules! by_width {
-            ($($width:literal)*) => {
-                match self.width {
-                    0 => out.fill(map(0)),
-                    $($width => self.unpack_of::<$width>(out, map),)*
-                    _ => self.unpack_of::<64>(out, map),
-                }
-            };
-        }
-        by_width!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57)
+        by_width!(self.width, out.fill(map(0)), WIDTH => self.unpack_of::<WIDTH>(out, map));
     }
 
     #[inline(always)]
@@ -194,7 +221,7 @@ mod tests {
             let numbers: Vec<u64> = numbers.iter().map(|number| number >> shift).collect();
             let width = width_of(numbers.iter().copied().max().unwrap_or(0));
             let mut bytes = Vec::new();
-            pack(numbers.iter().copied(), width, &mut bytes);
+            pack(&numbers, width, &mut bytes);
             prop_assert_eq!(bytes.len(), packed_bytes(numbers.len(), width));
             bytes.resize(bytes.len() + SLACK_BYTES, 0xFF);
             let (packed, rest) = Packed::split(&bytes, numbers.len(), width).unwrap();

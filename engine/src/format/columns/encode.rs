@@ -31,6 +31,8 @@ pub struct UnitEncoder {
     uuid: [u8; 16],
     chunk_bytes: u32,
     streams: Vec<StreamRows>,
+    /// Those of the unit before, for their buffers.
+    spare: HashMap<SourceId, StreamRows>,
     order: Vec<u64>,
     has_anchors: Vec<bool>,
     rebuilt: Vec<u8>,
@@ -55,6 +57,7 @@ impl UnitEncoder {
             uuid,
             chunk_bytes,
             streams: Vec::new(),
+            spare: HashMap::new(),
             order: Vec::new(),
             has_anchors: Vec::new(),
             rebuilt: Vec::new(),
@@ -113,7 +116,9 @@ impl UnitEncoder {
         chunks: &[u8],
         mut template_of: impl FnMut(SourceId, Address) -> Template,
     ) -> Option<Vec<u32>> {
-        self.streams.clear();
+        self.spare = (self.streams.drain(..))
+            .map(|stream| (stream.template.source, stream))
+            .collect();
         self.order.clear();
         self.has_anchors.clear();
         let chunk_bytes = self.chunk_bytes as usize;
@@ -126,12 +131,13 @@ impl UnitEncoder {
             checksums.push(u64_at(chunk, chunk_bytes - CHUNK_TRAILER_BYTES) as u32);
             let mut seen: HashMap<SourceId, usize> = HashMap::new();
             let (mut fits, mut has_anchors, mut anchor) = (true, false, None);
-            let (streams, order) = (&mut self.streams, &mut self.order);
+            let (streams, spare, order) = (&mut self.streams, &mut self.spare, &mut self.order);
             walk_runs(chunk, |run| {
                 has_anchors |= *anchor.get_or_insert(run.anchor) != run.anchor;
                 let stream = *seen.entry(run.source).or_insert_with(|| {
                     let template = template_of(run.source, address);
-                    let stream = stream_of(streams, latest.get(&run.source), template, count);
+                    let stream =
+                        stream_of(streams, spare, latest.get(&run.source), template, count);
                     latest.insert(run.source, stream);
                     stream
                 });
@@ -206,6 +212,7 @@ impl UnitEncoder {
 /// The stream of a source with that template, a new one where there is none. `latest`: the source's latest.
 fn stream_of(
     streams: &mut Vec<StreamRows>,
+    spare: &mut HashMap<SourceId, StreamRows>,
     latest: Option<&usize>,
     template: Template,
     chunks: usize,
@@ -215,19 +222,38 @@ fn stream_of(
     {
         return stream;
     }
-    streams.push(StreamRows {
-        fixed_bytes: template.fixed_bytes(),
-        counts: vec![0; chunks],
-        arrivals: Vec::new(),
-        pieces: vec![Vec::new(); template.pieces.len()],
-        rest_lengths: Vec::new(),
-        tails: vec![Vec::new(); template.tails()],
-        template,
+    let kept = spare.remove(&template.source);
+    streams.push(match kept.filter(|kept| kept.template == template) {
+        Some(kept) => kept.emptied(chunks),
+        None => StreamRows::new(template, chunks),
     });
     streams.len() - 1
 }
 
 impl StreamRows {
+    fn new(template: Template, chunks: usize) -> StreamRows {
+        StreamRows {
+            fixed_bytes: template.fixed_bytes(),
+            counts: vec![0; chunks],
+            arrivals: Vec::new(),
+            pieces: vec![Vec::new(); template.pieces.len()],
+            rest_lengths: Vec::new(),
+            tails: vec![Vec::new(); template.tails()],
+            template,
+        }
+    }
+
+    /// Without rows, its buffers kept.
+    fn emptied(mut self, chunks: usize) -> StreamRows {
+        self.counts.clear();
+        self.counts.resize(chunks, 0);
+        self.arrivals.clear();
+        self.rest_lengths.clear();
+        self.pieces.iter_mut().for_each(Vec::clear);
+        self.tails.iter_mut().for_each(Vec::clear);
+        self
+    }
+
     /// Takes the records of a run. False: they are not what the template says.
     fn take_run(&mut self, nth: usize, chunk: &[u8], run: &Run) -> bool {
         let payload_bytes = usize::from(run.payload_bytes);

@@ -172,13 +172,10 @@ fn encode_at(numbers: &[u64], level: u8, out: &mut Vec<u8>) {
             put_signed(out, look.least_step);
             out.push(step_width);
             let least = look.least_step as u64;
-            let steps = numbers.windows(2).map(|pair| {
-                let [before, after] = pair else {
-                    unreachable!("windows of two")
-                };
-                after.wrapping_sub(*before).wrapping_sub(least)
-            });
-            pack(steps, step_width, out);
+            let steps = numbers.iter().zip(numbers.iter().skip(1));
+            let steps =
+                steps.map(|(before, after)| after.wrapping_sub(*before).wrapping_sub(least));
+            pack(&steps.collect::<Vec<u64>>(), step_width, out);
         }
         (Encoding::Runs, _) => encode_runs(numbers, level, out),
         (Encoding::Dictionary, Some(values)) => {
@@ -195,7 +192,7 @@ fn encode_at(numbers: &[u64], level: u8, out: &mut Vec<u8>) {
                     code as u64
                 }
             });
-            pack(codes, width, out);
+            pack(&codes.collect::<Vec<u64>>(), width, out);
         }
         (Encoding::Bits, _) => {
             out.extend_from_slice(&(first & !look.varying).to_le_bytes());
@@ -203,17 +200,14 @@ fn encode_at(numbers: &[u64], level: u8, out: &mut Vec<u8>) {
             let gathered = numbers
                 .iter()
                 .map(|number| gather_bits(*number, look.varying));
-            pack(gathered, bits_width, out);
+            pack(&gathered.collect::<Vec<u64>>(), bits_width, out);
         }
         _ => {
             put_signed(out, look.least);
             out.push(width);
             let least = look.least as u64;
-            pack(
-                numbers.iter().map(|number| number.wrapping_sub(least)),
-                width,
-                out,
-            );
+            let excess = numbers.iter().map(|number| number.wrapping_sub(least));
+            pack(&excess.collect::<Vec<u64>>(), width, out);
         }
     }
 }
@@ -232,8 +226,10 @@ fn encode_runs(numbers: &[u64], level: u8, out: &mut Vec<u8>) {
 /// The different numbers, ascending, where they are few.
 fn dictionary_of(numbers: &[u64]) -> Option<Vec<u64>> {
     const SLOTS: usize = 1024;
-    let mut slots = [None; SLOTS];
-    let mut values = Vec::new();
+    /// Of a slot that no value has.
+    const EMPTY: u16 = u16::MAX;
+    let mut slots = [EMPTY; SLOTS];
+    let mut values: Vec<u64> = Vec::new();
     let mut before = None;
     for (row, &number) in numbers.iter().enumerate() {
         if before == Some(number) {
@@ -243,15 +239,15 @@ fn dictionary_of(numbers: &[u64]) -> Option<Vec<u64>> {
         let mut place = (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54) as usize;
         loop {
             let slot = at_mut(&mut slots, place % SLOTS);
-            match *slot {
-                Some(held) if held == number => break,
-                Some(_) => place += 1,
-                None => {
-                    *slot = Some(number);
-                    values.push(number);
-                    break;
-                }
+            if *slot == EMPTY {
+                *slot = values.len() as u16;
+                values.push(number);
+                break;
             }
+            if *at(values.as_slice(), usize::from(*slot)) == number {
+                break;
+            }
+            place += 1;
         }
         let too_many = row < SAMPLE_ROWS && values.len() > SAMPLE_ROWS * 3 / 4;
         if too_many || values.len() > DICTIONARY_MOST {

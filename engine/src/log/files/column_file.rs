@@ -69,19 +69,31 @@ impl ColumnFile {
         UNIT_CHUNKS * u64::from(self.chunk_bytes)
     }
 
-    fn read_unit(&self, nth: usize) -> Result<Unit> {
+    fn address_of(&self, nth: usize) -> Address {
+        self.first + nth as u64 * self.unit_bytes()
+    }
+
+    /// Reads what the file holds of a unit.
+    pub fn read_unit_bytes(&self, nth: usize, bytes: &mut Vec<u8>) -> Result<()> {
         let place = self.directory.unit(nth);
-        let address = self.first + nth as u64 * self.unit_bytes();
-        if place.end - place.start > Unit::bytes_most(self.chunk_bytes) {
+        let length = place.end - place.start;
+        if length > Unit::bytes_most(self.chunk_bytes) {
             let what = FormatError::Invalid {
                 what: "the length of a unit in the directory of a column segment",
-                value: place.end - place.start,
+                value: length,
             };
-            return Err(self.damaged(address, &what));
+            return Err(self.damaged(self.address_of(nth), &what));
         }
-        let mut bytes = vec![0; (place.end - place.start) as usize];
-        let read = read_at(&*self.file, &mut bytes, place.start)?;
+        bytes.resize(length as usize, 0);
+        let read = read_at(&*self.file, bytes, place.start)?;
         bytes.truncate(read);
+        Ok(())
+    }
+
+    fn read_unit(&self, nth: usize) -> Result<Unit> {
+        let address = self.address_of(nth);
+        let mut bytes = Vec::new();
+        self.read_unit_bytes(nth, &mut bytes)?;
         let unit = Unit::of(&self.uuid, address, self.chunk_bytes, bytes);
         let unit = unit.map_err(|error| self.damaged(address, &error))?;
         let end = (address.0 + self.unit_bytes()).min(self.first.0 + self.segment_bytes);

@@ -92,6 +92,10 @@ pub struct Draft<'a> {
 }
 
 impl Draft<'_> {
+    pub fn name(&self) -> SegmentName {
+        self.name
+    }
+
     pub fn file(&self) -> &dyn StorageFile {
         &*self.file
     }
@@ -209,6 +213,13 @@ impl SegmentDir {
             return self.rows_of(name.first, file);
         }
         Ok(file)
+    }
+
+    /// The length of a segment's file.
+    pub fn file_bytes(&self, name: SegmentName) -> Result<u64> {
+        self.storage
+            .open(&self.path_of(name), OpenMode::Read)?
+            .bytes()
     }
 
     /// The rows of a column segment.
@@ -360,7 +371,7 @@ impl SegmentDir {
     }
 
     /// Removes a segment. What is not a file of ours keeps its place.
-    fn remove(&self, name: SegmentName) -> Result<()> {
+    pub fn remove(&self, name: SegmentName) -> Result<()> {
         match unlink_if_present(&*self.storage, &self.path_of(name)) {
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::IsADirectory => Ok(()),
             result => result,

@@ -24,6 +24,7 @@ use crate::log::staging::control::{DaemonWord, Word};
 use crate::log::staging::note::StagingNote;
 use crate::log::staging::protocol;
 use crate::log::sync::{Memory, Mutex, locked};
+use crate::log::write::savings::ColumnSegments;
 use crate::types::{Address, LogKind, PerLog, Timestamp};
 
 /// How often a reader looks again when what it found is replaced under it: a writer begins.
@@ -184,6 +185,12 @@ impl LogReader {
     /// Bytes read so far, of everything: logs, words and small files.
     pub fn bytes_read(&self) -> u64 {
         self.storage.bytes_read()
+    }
+
+    /// What of the record log is columns now. It looks at each of their files.
+    pub fn columns(&self) -> Result<ColumnSegments> {
+        let folder = &self.segments.records;
+        ColumnSegments::list(folder, &folder.list()?)
     }
 
     /// Attaches to what is there now and loads the tails: timestamp index, chunk index, records, so that every address found lies below

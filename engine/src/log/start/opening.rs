@@ -33,6 +33,7 @@ use crate::log::sync::AtomicU64;
 use crate::log::write::flusher::Flusher;
 use crate::log::write::log_flusher::{LogFlusher, Release};
 use crate::log::write::logs::{Logs, Parts};
+use crate::log::write::savings::Savings;
 use crate::log::write::shared::{LogStart, Setup, Shared};
 use crate::types::{Address, LogKind, PerLog};
 
@@ -188,22 +189,6 @@ impl Opening {
         let stored: u64 = list.keys().map(in_segment).sum();
         let bytes = to.0.saturating_sub(from.0).saturating_sub(stored);
         bytes / u64::from(self.meta.chunk_bytes)
-    }
-
-    /// The segments of the record log from `from` up to the one that holds `to` that do not exist.
-    fn absent_segments(&self, from: Address, to: Address) -> Vec<Address> {
-        let folder = &self.segments.records;
-        let list = &self.lists.records;
-        let end = folder.first_of(to);
-        let mut absent = Vec::new();
-        let mut first = folder.first_of(from);
-        while first < end {
-            if !list.contains_key(&first) {
-                absent.push(first);
-            }
-            first += folder.segment_bytes();
-        }
-        absent
     }
 
     /// The segment that holds an address, or would.
@@ -432,13 +417,18 @@ impl Opening {
         durable.write(epoch, End::Open, slot)?;
         durable.write(epoch, End::Open, slot)?;
 
-        let absent = self.absent_segments(slot.records.begin, starts.records);
+        let savings = Savings::find(
+            &self.segments.records,
+            &self.lists.records,
+            slot.records.begin,
+            starts.records,
+        )?;
         let setup = Setup {
             storage: self.storage,
             dir: self.dir,
             meta: self.meta,
             epoch,
-            absent,
+            savings,
         };
         let shared = Arc::new(Shared::new(setup, staging, geometry, logs));
         let release = match self.options.durability {

@@ -9,9 +9,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::flusher::Flusher;
+use super::savings::ColumnSegments;
 use super::shared::Shared;
 use crate::error::{Error, Result};
 use crate::format::{LossTable, PendingLoss};
+use crate::log::compaction::Compaction;
 use crate::log::files::catalog_file::CatalogFile;
 use crate::log::files::lock::WriterLock;
 use crate::log::files::meta::DirMeta;
@@ -357,7 +359,7 @@ impl Logs {
         self.shared.waits_for_space()
     }
 
-    /// Bytes of the segments of all logs that are allocated and not given up. A gap takes none.
+    /// Bytes of the segments of all logs that are allocated and not given up.
     pub fn segment_bytes(&self) -> u64 {
         let of_log = |log| {
             let begin = self
@@ -367,10 +369,7 @@ impl Logs {
             allocated.0.saturating_sub(begin.0)
         };
         let addresses: u64 = LogKind::ALL.into_iter().map(of_log).sum();
-        let segment = self.shared.geometry.segment(LogKind::Records);
-        let begin = self.begin(LogKind::Records).align_down(segment);
-        let absent = self.shared.absent.iter().filter(|first| **first >= begin);
-        addresses.saturating_sub(absent.count() as u64 * segment)
+        addresses.saturating_sub(self.shared.savings.bytes())
     }
 
     /// As `segment_bytes`, and what will be allocated before the next segment of records is begun.
@@ -382,6 +381,16 @@ impl Logs {
             .align_down(geometry.segment(LogKind::Records));
         let soon = first + geometry.written_bytes(LogKind::Records);
         self.segment_bytes() + soon.0.saturating_sub(allocated.0)
+    }
+
+    /// What of the record log is columns.
+    pub fn columns(&self) -> ColumnSegments {
+        self.shared.savings.columns()
+    }
+
+    /// Rewrites the record log's old segments as columns, on a thread that need not be the writer's.
+    pub fn compaction(&self) -> Compaction {
+        Compaction::beside(Arc::clone(&self.shared))
     }
 
     /// What the segments take when all but what is being written was given up.
@@ -398,6 +407,9 @@ impl Logs {
 
     /// Gives up what lies below: first readers see it, then the directory records it, then whole segments go, by and by.
     pub fn evict(&mut self, begins: PerLog<Address>) {
+        // First, so that what is saved of a segment is not noted after it is given up.
+        let begin = begins.records.min(self.tail(LogKind::Records));
+        self.shared.savings.give_up_below(begin);
         for log in LogKind::ALL {
             let marks = self.shared.writer(log);
             let begin = begins[log].min(self.cursors[log].published);

@@ -6,6 +6,7 @@ pub mod log_flusher;
 pub mod logs;
 pub mod replacement;
 pub mod run_writers;
+pub mod savings;
 pub mod segment_writer;
 pub mod shared;
 pub mod staged_run;

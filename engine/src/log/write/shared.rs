@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::savings::Savings;
 use crate::error::{Error, Result};
 use crate::log::files::meta::DirMeta;
 use crate::log::files::storage::Storage;
@@ -92,7 +93,7 @@ pub struct Setup {
     pub dir: PathBuf,
     pub meta: DirMeta,
     pub epoch: u64,
-    pub absent: Vec<Address>,
+    pub savings: Savings,
 }
 
 /// Where one log begins in this epoch.
@@ -114,8 +115,7 @@ pub struct Shared {
     pub meta: DirMeta,
     pub geometry: Geometry,
     pub epoch: u64,
-    /// Segments of the record log that do not exist, though this epoch found addresses above them: gaps, for the most part.
-    pub absent: Vec<Address>,
+    pub savings: Savings,
     pub staging: Staging,
     writer: PerLog<WriterMarks>,
     flusher: PerLog<FlusherMarks>,
@@ -142,7 +142,7 @@ impl Shared {
             dir,
             meta,
             epoch,
-            absent,
+            savings,
         } = setup;
         let writer = logs.map(|log| WriterMarks {
             appended: Mark::new(log.at),
@@ -163,7 +163,7 @@ impl Shared {
             meta,
             geometry,
             epoch,
-            absent,
+            savings,
             staging,
             writer,
             flusher,

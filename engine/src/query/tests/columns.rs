@@ -5,9 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::world::{Op, Spread, World};
 use crate::check::check;
-use crate::compact::Compactor;
-use crate::log::LogReader;
-use crate::log::storage::OsStorage;
+use crate::log::{ColumnSegments, LogReader};
 use crate::types::{Address, LogKind};
 
 /// Some segments of 1 MiB, of all sources.
@@ -90,15 +88,59 @@ fn a_compaction_that_is_stopped_leaves_rows_and_no_draft() {
     let mut world = world();
     world.writer().sync_durable().unwrap();
     let before = files(&world);
-    let mut compactor =
-        Compactor::open(&world.dir.path().join("loom"), OsStorage::default()).unwrap();
+    let mut compactor = world.writer().compactor().unwrap();
+    let durable = compactor.durable().unwrap();
     let asked = std::cell::Cell::new(0);
     let stops = || {
         asked.set(asked.get() + 1);
         asked.get() < 5
     };
-    compactor.step(stops).unwrap();
+    compactor.step(durable, stops).unwrap();
     assert_eq!(files(&world), before);
+}
+
+/// Each segment of rows counts whole, each of columns with its file; a start counts them again.
+#[test]
+fn the_size_of_a_directory_is_what_its_columns_take() {
+    let mut world = world();
+    world.writer().sync_durable().unwrap();
+    let rows = world.writer().segment_bytes();
+    let segments = world.compact();
+    let columns = files(&world).into_iter().filter(|path| is_columns(path));
+    let bytes: u64 = columns.map(|path| fs::metadata(path).unwrap().len()).sum();
+    assert_eq!(
+        world.writer().segment_bytes(),
+        rows - (segments << 20) + bytes
+    );
+    let found = ColumnSegments {
+        segments,
+        bytes,
+        rows_bytes: segments << 20,
+    };
+    assert_eq!(world.writer().columns(), found);
+    world.apply(&Op::Reopen);
+    assert_eq!(world.writer().columns(), found);
+    assert_eq!(world.directory.status().unwrap().columns, found);
+}
+
+/// With columns, the same limit keeps several times as many records.
+#[test]
+fn retention_goes_by_what_is_on_the_disk() {
+    let mut world = world();
+    world.compact();
+    let begin = world.snapshot().begin();
+    let limits = crate::ingest::Limits {
+        bytes_max: Some(world.writer().segment_bytes() + (4 << 20)),
+        ..Default::default()
+    };
+    world.writer().evict(&limits).unwrap();
+    assert_eq!(world.snapshot().begin(), begin);
+    let limits = crate::ingest::Limits {
+        bytes_max: Some(world.writer().segment_bytes() - 1),
+        ..Default::default()
+    };
+    let eviction = world.writer().evict(&limits).unwrap();
+    assert!(eviction.segments > 0, "{eviction:?}");
 }
 
 #[test]

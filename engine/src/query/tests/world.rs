@@ -6,10 +6,8 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::oracle::{Record, read_records};
-use crate::compact::Compactor;
 use crate::ingest::{Batch, Writer, WriterOptions};
 use crate::log::LogOptions;
-use crate::log::storage::OsStorage;
 use crate::query::{Directory, Snapshot};
 use crate::schema::{FieldValue, IndexDef, PayloadEncoder, SourceDef, parse_sources};
 use crate::types::{IndexId, SourceId, Timestamp};
@@ -217,8 +215,9 @@ impl World {
     pub fn compact(&mut self) -> u64 {
         self.writer().sync_durable().unwrap();
         let loom = self.dir.path().join("loom");
-        let mut compactor = Compactor::open(&loom, OsStorage::default()).unwrap();
-        while compactor.step(|| true).unwrap().is_some() {}
+        let mut compactor = self.writer().compactor().unwrap();
+        let durable = compactor.durable().unwrap();
+        while compactor.step(durable, || true).unwrap().is_some() {}
         let files = std::fs::read_dir(loom.join("records")).unwrap();
         let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
         names.filter(|name| name.ends_with(".columns")).count() as u64

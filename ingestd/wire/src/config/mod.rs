@@ -45,6 +45,20 @@ pub struct LogConfig {
     /// The folder of the staging file; if it does not fit there, it is in the Loom directory.
     pub staging: Spanned<PathBuf>,
     pub durability: DurabilityConfig,
+    /// Whether the daemon rewrites old files of the record log as columns.
+    pub compact: Compact,
+    /// How long a file has been full and durable before it is rewritten.
+    pub compact_after: Span,
+}
+
+/// When old files of the record log become columns.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Compact {
+    /// While the daemon runs, as far as the machine has time.
+    #[default]
+    Auto,
+    Off,
 }
 
 /// `"none"`, `"batch"`, or how late an fsync may be.
@@ -364,9 +378,11 @@ impl Default for LogConfig {
         LogConfig {
             chunk: unwritten(64 << 10),
             block: unwritten(64 << 20),
-            segment: unwritten(1 << 30),
+            segment: unwritten(256 << 20),
             staging: Spanned::new(0..0, PathBuf::from(SHARED_MEMORY)),
             durability: DurabilityConfig::default(),
+            compact: Compact::default(),
+            compact_after: Span(Duration::from_secs(10)),
         }
     }
 }
@@ -501,7 +517,7 @@ mod tests {
     fn each_mistake_is_named_with_its_line() {
         for (from, to, line, word) in [
             ("chunk =", "chnk =", 2, "chnk"),
-            ("[retention]", "[retain]", 8, "retain"),
+            ("[retention]", "[retain]", 10, "retain"),
             ("\"64KiB\"", "\"64 kilo\"", 2, "not a size"),
             ("\"64KiB\"", "\"60KiB\"", 2, "power of two"),
             ("\"64KiB\"", "64", 2, "string"),
@@ -509,16 +525,23 @@ mod tests {
             ("\"/dev/shm\"", "\"shm\"", 5, "absolute"),
             ("\"500ms\"", "\"soon\"", 6, "not a durability"),
             ("\"500ms\"", "\"0ms\"", 6, "not a durability"),
-            ("\"50GiB\"", "\"50\u{20ac}\"", 9, "not a size"),
-            ("\"50GiB\"", "\"1\"", 9, "raise it to"),
-            ("\"50GiB\"", "\"2335MiB\"", 9, "2336MiB"),
-            ("\"24h\"", "\"1 fortnight\"", 10, "not a duration"),
-            ("\"5%\"", "\"500%\"", 11, "0%"),
-            ("\"evict\"", "\"erase\"", 12, "erase"),
-            ("\"arrival\"", "\"departure\"", 24, "departure"),
-            ("\"redis_request\"", "\"loom_x\"", 22, "built in"),
-            ("op = 'SET'", "op = 'DEL'", 33, "DEL"),
-            ("on_full = \"evict\"", "on_full = ", 12, ""),
+            ("\"auto\"", "\"on\"", 7, "auto"),
+            (
+                "compact_after = \"10s\"",
+                "compact_after = \"late\"",
+                8,
+                "not a duration",
+            ),
+            ("\"50GiB\"", "\"50\u{20ac}\"", 11, "not a size"),
+            ("\"50GiB\"", "\"1\"", 11, "raise it to"),
+            ("\"50GiB\"", "\"583MiB\"", 11, "584MiB"),
+            ("\"24h\"", "\"1 fortnight\"", 12, "not a duration"),
+            ("\"5%\"", "\"500%\"", 13, "0%"),
+            ("\"evict\"", "\"erase\"", 14, "erase"),
+            ("\"arrival\"", "\"departure\"", 26, "departure"),
+            ("\"redis_request\"", "\"loom_x\"", 24, "built in"),
+            ("op = 'SET'", "op = 'DEL'", 35, "DEL"),
+            ("on_full = \"evict\"", "on_full = ", 14, ""),
         ] {
             let error = refused(from, to);
             assert_eq!(error.line, Some(line), "{from} -> {to}: {error}");
@@ -541,7 +564,7 @@ mod tests {
         assert!(error.message.contains(&format!("{least}KiB")), "{error}");
         assert!(config("64KiB", "1MiB").is_ok());
         let of = |segment| config(segment, "1TiB").unwrap().log.options().segment_bytes;
-        assert_eq!(of("4GiB"), [4 << 30, 128 << 20, 16 << 20].into());
+        assert_eq!(of("4GiB"), [4 << 30, 32 << 20, 4 << 20].into());
         assert_eq!(of("192KiB"), [192 << 10, 64 << 10, 64 << 10].into());
     }
 

@@ -6,6 +6,7 @@
 mod cache;
 mod charts;
 mod clock;
+mod columns;
 mod dataset;
 mod figures;
 mod ingest;
@@ -66,6 +67,7 @@ fn main() -> Result<ExitCode> {
             report.part(part, measure);
         }
     };
+    part(Part::Columns, &|| columns::both_forms(folder, &sizes));
     part(Part::Live, &|| live::live_against_idle(folder, &sizes));
     part(Part::Charts, &|| charts::live_beside_a_view(folder, &sizes));
     part(Part::Readers, &|| readers::beside_ingest(folder, &sizes));

@@ -67,6 +67,8 @@ pub enum Part {
     Queries,
     /// No index, one, both; in the full run
     Ablation,
+    /// C1 to C7: rows and columns
+    Columns,
     /// P9: live against idle
     Live,
     /// A dashboard's charts while records come in
@@ -95,6 +97,8 @@ pub struct Sizes {
     pub length_bytes: u64,
     pub query_records: u64,
     pub query_rate: u64,
+    /// Of the demo, as rows and as columns.
+    pub column_records: u64,
     pub live_rate: u64,
     /// The window of a chart.
     pub chart_seconds: u64,
@@ -128,6 +132,7 @@ const SMALL: Sizes = Sizes {
     length_bytes: 200_000_000,
     query_records: 4_000_000,
     query_rate: 1_000_000,
+    column_records: 4_000_000,
     live_rate: 2_000_000,
     chart_seconds: 5,
     sources: 5_000,
@@ -150,6 +155,7 @@ const FULL: Sizes = Sizes {
     length_bytes: 1_000_000_000,
     query_records: 73_000_000,
     query_rate: 4_000_000,
+    column_records: 60_000_000,
     live_rate: 8_000_000,
     chart_seconds: 60,
     sources: 60_000,

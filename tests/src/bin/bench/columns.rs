@@ -1,0 +1,413 @@
+//! C1 to C7: a directory as rows and compacted, side by side, and the same rows in DuckDB: what they take, and what questions cost.
+//!
+//! The demo's three sources, a host's gauges, and numbers that nothing compresses. Of a compacted log the full segments count.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use ingestd::client::Client;
+use ingestd::config::Config;
+use ingestd::daemon::Daemon;
+use ingestd::demo::{self, DemoOptions};
+use loom_engine::compact::Compactor;
+use loom_engine::log::ColumnSegments;
+use loom_engine::log::storage::OsStorage;
+use loom_engine::query::Directory;
+use loom_tests::seed::Seed;
+
+use super::cache::drop_cached;
+use super::clock::Stopwatch;
+use super::figures::rounded;
+use super::ingest::{LOGS, files_in, open_writer, place_in};
+use super::options::Sizes;
+use super::peer::{Peer, System};
+use super::table::{Line, Times};
+
+const LOG: &str = "[log]\nsegment = '32MiB'\nblock = '8MiB'\ncompact = 'off'\n";
+const RATE: u64 = 2_000_000;
+const GAUGES: &str = r#"[[source]]
+name = "gauges"
+field = [{ name = "host", type = "u32" }, { name = "cpu", type = "f64" }, { name = "temperature", type = "f64" }, { name = "load", type = "f64" }, { name = "received", type = "u64" }, { name = "sent", type = "u64" }]
+index = [{ name = "cpu", value = "cpu" }]
+"#;
+const RANDOM: &str = r#"[[source]]
+name = "random"
+field = [{ name = "a", type = "u64" }, { name = "b", type = "u64" }, { name = "c", type = "u64" }, { name = "d", type = "u64" }, { name = "e", type = "u64" }, { name = "f", type = "u64" }]
+index = [{ name = "a", value = "a" }]
+"#;
+/// What a host counts grows by at most so much from one record to the next.
+const COUNTED_MOST: u64 = 100_000;
+const HOSTS: usize = 64;
+
+/// One set of records in all its forms.
+struct Set {
+    name: &'static str,
+    sources: Vec<&'static str>,
+    records: u64,
+    rows: PathBuf,
+    columns: PathBuf,
+    compacted: ColumnSegments,
+    /// Of the thread that compacted.
+    cpu: Duration,
+    duckdb: PathBuf,
+    parquet_bytes: u64,
+}
+
+/// What is asked of one source of the demo. `DIR` stands for a directory.
+struct Question {
+    target: &'static str,
+    measure: &'static str,
+    owed: &'static str,
+    loom: String,
+    duckdb: String,
+    is_cold_too: bool,
+}
+
+/// All of it.
+pub fn both_forms(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
+    let place = place_in(folder)?;
+    let records = sizes.column_records;
+    let demo = place.path().join("demo.loom");
+    make_demo(&demo, records)?;
+    let demo = Set::of("demo", demo, vec!["redis_request", "syscall", "packet"])?;
+    let mut lines = vec![compaction(&demo)];
+    lines.extend(sizes_of(&demo, "≤ 11")?);
+    for (name, toml, owed) in [
+        ("gauges", GAUGES, "≤ 18"),
+        ("random", RANDOM, "≤ 1.01 × rows"),
+    ] {
+        let dir = place.path().join(format!("{name}.loom"));
+        make(&dir, toml, name, records / 2)?;
+        lines.extend(sizes_of(&Set::of(name, dir, vec![name])?, owed)?);
+    }
+    lines.extend(ask(&demo, sizes)?);
+    Ok(lines)
+}
+
+/// So many records of the demo, by a daemon.
+fn make_demo(dir: &Path, records: u64) -> Result<()> {
+    let config = Config::parse(LOG).map_err(anyhow::Error::msg)?;
+    let daemon = Daemon::start(dir, &config, false)?;
+    let options = DemoOptions {
+        rate: RATE,
+        duration: Duration::from_secs_f64(records as f64 / RATE as f64),
+        keep_bytes: u64::MAX,
+        seed: 1,
+        truth: None,
+    };
+    let client = Client::connect(dir)?;
+    demo::run(&client, &options, &AtomicBool::new(false))?;
+    drop(client);
+    Ok(daemon.stop()?)
+}
+
+/// So many records of a source that is drawn here.
+fn make(dir: &Path, toml: &str, name: &str, records: u64) -> Result<()> {
+    let (mut writer, sources) = open_writer(dir, &format!("{LOG}{toml}"))?;
+    let source = *sources.first().context("no source")?;
+    let mut seed = Seed::of(7);
+    let mut hosts = [(300i64, 450i64, 120i64, 0u64, 0u64); HOSTS];
+    let mut payload = Vec::new();
+    for nth in 0..records as usize {
+        payload.clear();
+        if name == "random" {
+            let numbers = (0..6).map(|_| seed.draw() >> 4);
+            numbers.for_each(|number| payload.extend_from_slice(&number.to_le_bytes()));
+        } else {
+            let host = nth % HOSTS;
+            let (cpu, temperature, load, received, sent) = hosts.get_mut(host).context("a host")?;
+            *cpu = (*cpu + seed.between(-20, 21)).clamp(0, 1000);
+            *temperature = (*temperature + seed.between(-2, 3)).clamp(300, 900);
+            *load = (*load + seed.between(-5, 6)).clamp(0, 6400);
+            *received += seed.draw() % COUNTED_MOST;
+            *sent += seed.draw() % COUNTED_MOST;
+            payload.extend_from_slice(&(host as u32).to_le_bytes());
+            for float in [
+                *cpu as f64 / 10.0,
+                *temperature as f64 / 10.0,
+                *load as f64 / 100.0,
+            ] {
+                payload.extend_from_slice(&float.to_le_bytes());
+            }
+            payload.extend_from_slice(&received.to_le_bytes());
+            payload.extend_from_slice(&sent.to_le_bytes());
+        }
+        writer.push(source, &payload)?;
+        if nth % 4096 == 0 {
+            writer.tick()?;
+        }
+    }
+    Ok(writer.close()?)
+}
+
+impl Set {
+    /// Compacts a copy, and gives the rows to DuckDB.
+    fn of(name: &'static str, rows: PathBuf, sources: Vec<&'static str>) -> Result<Set> {
+        let columns = rows.with_extension("columns.loom");
+        let copied = Command::new("cp")
+            .arg("-a")
+            .arg(&rows)
+            .arg(&columns)
+            .status()?;
+        ensure!(copied.success(), "copying {}: {copied}", rows.display());
+        let watch = Stopwatch::start();
+        let mut compactor = Compactor::open(&columns, OsStorage::default())?;
+        let durable = compactor.durable()?;
+        while compactor.step(durable, || true)?.is_some() {}
+        let cpu = watch.cost().thread_cpu;
+        let directory = Directory::open(&columns)?;
+        let compacted = directory.status()?.columns;
+        let snapshot = directory.snapshot()?;
+        let mut records = 0;
+        for source in &sources {
+            records += snapshot.source_totals(snapshot.source(source)?.id)?.records;
+        }
+        let mut set = Set {
+            name,
+            records,
+            duckdb: rows.with_extension("duckdb"),
+            rows,
+            columns,
+            sources,
+            compacted,
+            cpu,
+            parquet_bytes: 0,
+        };
+        set.share()?;
+        Ok(set)
+    }
+
+    /// A table and a Parquet file of each source, with all that a scan gives but what is the same in every row or another form of the time.
+    fn share(&mut self) -> Result<()> {
+        let mut duckdb = Peer::start(System::DuckDb, &self.duckdb)?;
+        for source in &self.sources {
+            let scan = scan(&self.rows, source);
+            let rows = format!("SELECT * EXCLUDE (dir, source, ts) FROM {scan}");
+            duckdb.query(&format!("CREATE TABLE {source} AS {rows}"))?;
+            let file = self.rows.with_extension(format!("{source}.parquet"));
+            let to = file.display();
+            duckdb.query(&format!(
+                "COPY ({rows}) TO '{to}' (FORMAT parquet, COMPRESSION zstd)"
+            ))?;
+            self.parquet_bytes += file.metadata()?.len();
+        }
+        duckdb.query("CHECKPOINT")?;
+        Ok(())
+    }
+
+    fn a_record(&self, bytes: u64) -> f64 {
+        bytes as f64 / self.records as f64
+    }
+
+    fn log_bytes(&self, log: &str) -> Result<u64> {
+        let files = files_in(&self.rows.join(log))?;
+        Ok(files.iter().map(|(_, bytes)| bytes).sum())
+    }
+
+    /// Bytes of all logs a record, as rows and as columns.
+    fn forms(&self) -> Result<(f64, f64)> {
+        let [records, chunks, times] = LOGS.map(|log| self.log_bytes(log));
+        let (records, indexes) = (self.a_record(records?), self.a_record(chunks? + times?));
+        // What nothing compresses stays rows.
+        let ratio = match self.compacted.rows_bytes {
+            0 => 1.0,
+            rows_bytes => self.compacted.bytes as f64 / rows_bytes as f64,
+        };
+        Ok((records + indexes, records * ratio + indexes))
+    }
+}
+
+fn scan(dir: &Path, source: &str) -> String {
+    format!("loom_scan('{}', '{source}')", dir.display())
+}
+
+fn compaction(set: &Set) -> Line {
+    let bytes = set.compacted.rows_bytes as f64;
+    // A record of the demo and its share of a chunk's header and trailer.
+    let records = bytes / 56.0;
+    Line {
+        target: "C3",
+        measure: "compaction, one thread".to_owned(),
+        loom: format!(
+            "{} M records/s of CPU",
+            rounded(records / 1e6 / set.cpu.as_secs_f64())
+        ),
+        owed: "≥ 12 M/s".to_owned(),
+        how: format!(
+            "{} segments of 32 MiB of the demo, synced",
+            set.compacted.segments
+        ),
+        ..Line::default()
+    }
+}
+
+fn sizes_of(set: &Set, owed: &str) -> Result<Vec<Line>> {
+    let (rows, columns) = set.forms()?;
+    let duckdb = set.a_record(set.duckdb.metadata()?.len());
+    let parquet = set.a_record(set.parquet_bytes);
+    let peers = [
+        ("C1", "its rows", rows, owed),
+        ("C2", "DuckDB 2.0.0, its file", duckdb, "> 1"),
+        ("C2", "Parquet with zstd", parquet, "> 1"),
+    ];
+    let line = |(target, peer, figure, owed): (_, &str, f64, &str)| Line {
+        target,
+        measure: format!("bytes a record on disk, {}, all logs", set.name),
+        loom: format!("{} B", rounded(columns)),
+        peer: peer.to_owned(),
+        peer_figure: format!("{} B", rounded(figure)),
+        ratio: rounded(figure / columns),
+        owed: owed.to_owned(),
+        how: format!("{} records", set.records),
+        ..Line::default()
+    };
+    Ok(peers.map(line).into())
+}
+
+/// Questions to both forms and to DuckDB in turns, once all three agree.
+fn ask(set: &Set, sizes: &Sizes) -> Result<Vec<Line>> {
+    let mut loom = Peer::start(System::Loom, &set.rows)?;
+    let mut duckdb = Peer::start(System::DuckDb, &set.duckdb)?;
+    let mut lines = Vec::new();
+    for question in questions(&mut duckdb)? {
+        eprintln!("  {}", question.measure);
+        let of_form = |dir: &Path| question.loom.replace("DIR", &dir.display().to_string());
+        let forms = [of_form(&set.columns), of_form(&set.rows)];
+        let expected = duckdb.query(&question.duckdb)?.rows;
+        for sql in &forms {
+            let found = loom.query(sql)?.rows;
+            ensure!(found == expected, "{sql}: {found:?}, not {expected:?}");
+        }
+        let mut times: [Times; 3] = Default::default();
+        for _ in 0..sizes.runs {
+            let [columns, rows, peer] = &mut times;
+            columns.push(&loom.query(&forms[0])?);
+            rows.push(&loom.query(&forms[1])?);
+            peer.push(&duckdb.query(&question.duckdb)?);
+        }
+        lines.extend(lines_of(
+            &question,
+            &times,
+            "warm",
+            &["its rows", "DuckDB 2.0.0"],
+        ));
+        if question.is_cold_too && sizes.cold_runs > 0 {
+            let mut times: [Times; 2] = Default::default();
+            for _ in 0..sizes.cold_runs {
+                for ((dir, sql), times) in
+                    [&set.columns, &set.rows].iter().zip(&forms).zip(&mut times)
+                {
+                    let mut loom = Peer::start(System::Loom, dir)?;
+                    drop_cached(dir)?;
+                    times.push(&loom.query(sql)?);
+                }
+            }
+            lines.extend(lines_of(&question, &times, "cold", &["its rows"]));
+        }
+    }
+    Ok(lines)
+}
+
+/// The first of the times is of columns, and each other has a line beside it.
+fn lines_of(question: &Question, times: &[Times], cache: &str, peers: &[&str]) -> Vec<Line> {
+    let Some((columns, others)) = times.split_first() else {
+        return Vec::new();
+    };
+    let pairs = others.iter().zip(peers);
+    let line = |(times, peer): (&Times, &&str)| {
+        let line = Line {
+            target: question.target,
+            measure: format!("{}, columns", question.measure),
+            owed: question.owed.to_owned(),
+            how: format!("{cache}; all threads"),
+            ..Line::default()
+        };
+        line.with_times(columns, Some((peer, times)))
+    };
+    pairs.map(line).collect()
+}
+
+fn questions(duckdb: &mut Peer) -> Result<Vec<Question>> {
+    let quantiles = "SELECT quantile_disc(latency_ns, [0.9, 0.99, 0.99995])::VARCHAR FROM syscall";
+    let rows = duckdb.query(quantiles)?.rows;
+    let text = rows
+        .first()
+        .and_then(|row| row.first())
+        .context("no quantiles")?;
+    let [low, high, needle] = <[&str; 3]>::try_from(
+        text.trim_matches(['[', ']'])
+            .split(", ")
+            .collect::<Vec<_>>(),
+    )
+    .map_err(|found| anyhow::anyhow!("{found:?} are not three quantiles"))?;
+    let scan = "loom_scan('DIR', 'syscall')";
+    let aggregate = "loom_aggregate('DIR', 'syscall', 'latency'";
+    let all = "SELECT max(COLUMNS(* EXCLUDE (dir, source, ts)))";
+    let needles = format!("SELECT count(*), {} FROM", sums());
+    Ok(vec![
+        Question {
+            target: "C4",
+            measure: "max of all columns of one of three sources, each value read",
+            owed: "≥ 1.3 × DuckDB",
+            loom: format!("{all} FROM {scan}"),
+            duckdb: "SELECT max(COLUMNS(*)) FROM syscall".to_owned(),
+            is_cold_too: true,
+        },
+        Question {
+            target: "C5",
+            measure: "exact quantile 0.5",
+            owed: "> 1",
+            loom: format!("SELECT p50 FROM {aggregate}, quantiles := [0.5])"),
+            duckdb: "SELECT quantile_disc(latency_ns, 0.5) FROM syscall".to_owned(),
+            is_cold_too: false,
+        },
+        Question {
+            target: "C5",
+            measure: "count and sum of values between the quantiles 0.9 and 0.99",
+            owed: "> 1",
+            loom: format!("SELECT count, sum FROM {aggregate}, v_min := {low}, v_max := {high})"),
+            duckdb: format!(
+                "SELECT count(*), sum(latency_ns) FROM syscall WHERE latency_ns BETWEEN {low} AND {high}"
+            ),
+            is_cold_too: false,
+        },
+        Question {
+            target: "C6",
+            measure: "rows above a threshold that 1 in 20,000 passes, all columns",
+            owed: "≤ 10 ms; cold no slower than rows",
+            loom: format!("{needles} {scan} WHERE latency_ns > {needle}"),
+            duckdb: format!("{needles} syscall WHERE latency_ns > {needle}"),
+            is_cold_too: true,
+        },
+        Question {
+            target: "C7",
+            measure: "`count(*) WHERE` on a field without an index",
+            owed: "≥ 0.7 × DuckDB",
+            loom: format!("SELECT count(*) FROM {scan} WHERE result = 64"),
+            duckdb: "SELECT count(*) FROM syscall WHERE result = 64".to_owned(),
+            is_cold_too: false,
+        },
+    ])
+}
+
+/// Something of each field.
+fn sums() -> String {
+    let numbers = [
+        "ts_ns",
+        "id",
+        "latency_ns",
+        "result",
+        "cpu",
+        "fd",
+        "pid",
+        "tid",
+    ];
+    let sums: Vec<String> = numbers
+        .iter()
+        .map(|field| format!("max({field})"))
+        .collect();
+    format!("{}, max(number), max(comm)", sums.join(", "))
+}
