@@ -68,7 +68,8 @@ impl Small {
     pub fn in_columns(records: u64) -> Result<Small> {
         let mut small = Small::of(records, SEGMENT_BYTES_IN_COLUMNS)?;
         let mut compactor = Compactor::open(&small.dir, OsStorage::default())?;
-        while compactor.step(|| true)?.is_some() {}
+        let durable = compactor.durable()?;
+        while compactor.step(durable, || true)?.is_some() {}
         small.files.clear();
         collect(&small.dir, Path::new(""), &mut small.files)?;
         ensure!(

@@ -12,9 +12,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use loom_engine::SourceId;
 use loom_engine::Timestamp;
-use loom_engine::compact::Compactor;
 use loom_engine::ingest::{Writer, WriterOptions};
-use loom_engine::log::storage::OsStorage;
 use loom_engine::log::{Durability, LogOptions};
 use loom_engine::schema::{FieldDef, PayloadEncoder, Source, SourceDef, TimeKind};
 
@@ -141,8 +139,9 @@ fn compact(dir: &Path, writer: Option<&mut Writer>) -> Result<u64> {
     match writer {
         Some(writer) => {
             writer.sync_durable()?;
-            let mut compactor = Compactor::open(dir, OsStorage::default())?;
-            while compactor.step(|| true)?.is_some() {}
+            let mut compactor = writer.compactor()?;
+            let durable = compactor.durable()?;
+            while compactor.step(durable, || true)?.is_some() {}
         }
         None => {
             ingestd(["compact".as_ref(), dir.as_os_str()])?;
