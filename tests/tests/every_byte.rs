@@ -30,7 +30,7 @@ const DOUBLED: [&str; 4] = ["catalog", "catalog.copy", "loom.json", "loom.json.c
 const SAMPLE: usize = 1200;
 const SAMPLE_DUCKDB: usize = 300;
 const SAMPLE_COLUMNS: usize = 300;
-const SAMPLE_COLUMNS_DUCKDB: usize = 100;
+const SAMPLE_COLUMNS_DUCKDB: usize = 40;
 /// Two segments of columns, and chunks after them as rows.
 const COLUMNS: u64 = 11_000;
 /// Chunks of a unit of columns.
@@ -413,6 +413,6 @@ fn duckdb_survives_every_damage_and_gives_no_wrong_row() -> Result<()> {
 
 #[test]
 fn duckdb_survives_every_damage_of_column_segments_and_gives_no_wrong_row() -> Result<()> {
-    let small = Small::in_columns(COLUMNS)?;
+    let small = Small::in_columns(COLUMNS / 2)?;
     through_duckdb("every_byte_columns_duckdb", &small, SAMPLE_COLUMNS_DUCKDB)
 }

@@ -17,7 +17,7 @@ use super::{all, apart, sound};
 
 /// Five segments and a bit.
 const RECORDS: u64 = 12_000;
-const SAMPLE: usize = 25;
+const SAMPLE: usize = 12;
 
 /// A compaction under `strace` with these options. True where it was killed.
 fn compact(small: &Small, options: &[String]) -> Result<bool> {
