@@ -419,6 +419,7 @@ fn directories_in_columns() -> Seeds {
             "columns_directory_flipped",
             &[&unrepaired, &change(RECORDS, STEP, place(1), &[1])],
         ),
+        seed("columns_huge_segments", &[&sound, &huge]),
         seed(
             "columns_long_unit",
             &[&sound, &write(place(2), &in_place_of)],
