@@ -14,6 +14,10 @@ pub const CATALOG_NAME: &str = "catalog";
 pub const LOSSES_SOURCE: &str = "loom_losses";
 /// The built-in source of what a daemon did.
 pub const METRICS_SOURCE: &str = "loom_metrics";
+/// The built-in source of what rules found.
+pub const ALERTS_SOURCE: &str = "loom_alerts";
+/// The built-in source of how far rules were evaluated.
+pub const RULES_SOURCE: &str = "loom_rules";
 
 /// A byte position in a log, counted from 0 and never reused.
 #[derive(

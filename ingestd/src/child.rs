@@ -10,7 +10,7 @@ use anyhow::Context;
 use crossbeam_channel::Sender;
 use loom_engine::Timestamp;
 use loom_probes::end_with_starter;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use crate::wall_clock;
 
@@ -84,6 +84,15 @@ impl Program {
             // One that has ended needs no signal.
             let _ = kill_process_group(pid, signal);
         }
+    }
+
+    /// Whether it has ended. What it started may run on, and a signal still reaches that until this program is waited for.
+    pub(crate) fn has_ended(&self) -> anyhow::Result<bool> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        let pid = pid.context("a program has no process id")?;
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let status = waitid(WaitId::Pid(pid), options).context("cannot look after a program")?;
+        Ok(status.is_some())
     }
 
     /// Waits until it ends.

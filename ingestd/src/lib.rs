@@ -11,6 +11,7 @@ mod losses;
 pub mod output;
 mod quoted;
 pub mod record;
+pub mod rules;
 pub mod serve;
 pub mod sink;
 mod wall_clock;

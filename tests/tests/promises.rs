@@ -9,7 +9,7 @@ use loom_tests::machine::root;
 const PROMISES: usize = 13;
 
 /// The cases that must have a row, by section.
-const CASES: [(&str, &[&str]); 9] = [
+const CASES: [(&str, &[&str]); 10] = [
     (
         "Crash",
         &[
@@ -20,6 +20,7 @@ const CASES: [(&str, &[&str]); 9] = [
             "in recovery, again and again",
             "in a start, or in a stop, at any operation",
             "while a segment is created",
+            "while a segment becomes columns",
             "stale staging",
         ],
     ),
@@ -102,6 +103,17 @@ const CASES: [(&str, &[&str]); 9] = [
         &[
             "producers faster than the disk",
             "a flusher slower than ingest for a minute",
+        ],
+    ),
+    (
+        "Rules",
+        &[
+            "a condition over a window",
+            "a restart, or a kill",
+            "a source or an index that is missing or closed",
+            "actions that fail, hang, fork or write without end",
+            "pins",
+            "rules over the socket",
         ],
     ),
     (

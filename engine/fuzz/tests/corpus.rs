@@ -11,7 +11,7 @@ use std::path::Path;
 use loom_fuzz::{Target, corpus, home, label};
 
 /// Decoders, and the targets through which their errors show.
-const DECODERS: [(&str, &[&str]); 37] = [
+const DECODERS: [(&str, &[&str]); 39] = [
     ("engine/src/format/chunk.rs", &["chunk", "durable"]),
     ("engine/src/format/runs.rs", &["chunk"]),
     ("engine/src/format/node.rs", &["node"]),
@@ -52,15 +52,22 @@ const DECODERS: [(&str, &[&str]); 37] = [
     ("ingestd/wire/src/capture/framing.rs", &["capture"]),
     ("ingestd/wire/src/config/mod.rs", &["configuration"]),
     ("ingestd/wire/src/config/units.rs", &["configuration"]),
+    ("ingestd/wire/src/config/rule.rs", &["configuration"]),
+    ("ingestd/wire/src/config/when.rs", &["configuration"]),
 ];
 
 /// Messages that no file of the corpus can reach, and why.
-const BEYOND: [(&str, &str); 26] = [
+const BEYOND: [(&str, &str); 28] = [
     (
         "a configuration has chunks of at most",
         "a broken invariant of our own",
     ),
     ("an event is always JSON", "a broken invariant of our own"),
+    (
+        "a condition has a comparison",
+        "a broken invariant of our own",
+    ),
+    ("rules; the limit is", "a thousand rules take 70 KB"),
     (
         "was decoded before does not",
         "a broken invariant of our own",
@@ -181,6 +188,9 @@ const BESIDES: [(&str, &[&str]); 17] = [
             "status frame ends too early",
             "ring frame ends too early",
             "lost frame ends too early",
+            "add rule frame ends too early",
+            "close rule frame ends too early",
+            "rules frame ends too early",
             "refused frame ends too early",
             "hello frame has # bytes too many",
             "sync frame has # bytes too many",
@@ -218,6 +228,7 @@ const BESIDES: [(&str, &[&str]); 17] = [
             "catalog frame ends too early",
             "status frame ends too early",
             "ring frame ends too early",
+            "rules frame ends too early",
             "goodbye frame ends too early",
             "error frame ends too early",
             "done frame has # bytes too many",

@@ -24,7 +24,7 @@ mod source;
 mod widen;
 
 pub use crate::error::PayloadError;
-pub use crate::types::{LOSSES_SOURCE, METRICS_SOURCE};
+pub use crate::types::{ALERTS_SOURCE, LOSSES_SOURCE, METRICS_SOURCE, RULES_SOURCE};
 pub use bin_map::BinMap;
 pub use bins::{BINS_MAX, BinsDef};
 pub use catalog::{
@@ -40,7 +40,8 @@ pub use loss::{
     LossDecoder, LossEncoder, LossReason, LossRecord, LossStage, LossText, losses_source,
 };
 pub use names::{
-    BUILTIN_PREFIX, NAME_BYTES_MAX, RESERVED_FIELDS, is_builtin, is_reserved_field, nearest,
+    BUILTIN_PREFIX, NAME_BYTES_MAX, RESERVED_FIELDS, check_name, is_builtin, is_reserved_field,
+    nearest,
 };
 pub use number::Number;
 pub use payloads::Payloads;

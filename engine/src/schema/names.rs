@@ -17,7 +17,7 @@ const LISTED_MAX: usize = 10;
 const COMPARED_CHARS: usize = 64;
 
 /// Refuses names that are empty, too long, or hold a control character. `what` is "source", "field", ….
-pub(super) fn check_name(what: &str, name: &str) -> Result<()> {
+pub fn check_name(what: &str, name: &str) -> Result<()> {
     if name.is_empty() {
         return Err(Error::schema(format!("the name of the {what} is empty")));
     }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use ingestd::input::parse_timestamp_ns;
 use ingestd::output::{Export, export, parse_range};
-use loom_engine::query::Directory;
+use loom_engine::query::{Directory, Poll};
 use loom_engine::schema::Source;
 use loom_engine::{IndexId, TimeRange, Timestamp, ValueRange};
 
@@ -82,6 +82,7 @@ impl Args {
                 index,
             },
             &self.out,
+            &Poll::never(),
         )?;
         say(format_args!("rows={rows}"))?;
         Ok(ExitCode::SUCCESS)

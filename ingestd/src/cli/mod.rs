@@ -12,8 +12,10 @@ mod export;
 mod generate;
 mod index;
 mod load;
+mod pins;
 mod progress;
 mod record;
+mod rule;
 mod run;
 mod serve;
 mod service;
@@ -49,6 +51,8 @@ enum Command {
     Archive(archive::Args),
     Source(source::Args),
     Index(index::Args),
+    Rule(rule::Args),
+    Pins(pins::Args),
     Status(status::Args),
     Top(top::Args),
     Check(check::Args),
@@ -71,6 +75,8 @@ impl Command {
             Command::Archive(args) => args.run(),
             Command::Source(args) => args.run(),
             Command::Index(args) => args.run(),
+            Command::Rule(args) => args.run(),
+            Command::Pins(args) => args.run(),
             Command::Status(args) => args.run(),
             Command::Top(args) => args.run(),
             Command::Check(args) => args.run(),

@@ -6,6 +6,7 @@ use loom_engine::Error;
 use loom_engine::schema::{IndexDef, SourceDef, parse_sources};
 
 use super::catalog_json;
+use super::connection::Service;
 use super::definitions;
 use super::message::{Gone, Inbox};
 use super::peer::Peer;
@@ -14,9 +15,10 @@ use crate::protocol::{ErrorCode, Reply, Request, RequestId};
 /// Carries a request out, after everything that the connection sent before, and returns the reply; None if it is a hello, a push, a sync or a ring, which the connection serves itself.
 pub(super) fn carry_out(
     request: Request<'_>,
-    inbox: &Inbox,
+    service: &Service,
     peer: &Arc<Peer>,
 ) -> Result<Option<Reply>, Gone> {
+    let Service { inbox, rules, .. } = service;
     let (request, done) = match request {
         Request::Hello { .. } | Request::Push(_) | Request::Sync { .. } | Request::Ring { .. } => {
             return Ok(None);
@@ -90,6 +92,18 @@ pub(super) fn carry_out(
             })?;
             let json = catalog_json::render(&catalog);
             (request, Ok(Reply::Catalog { request, json }))
+        }
+        Request::AddRule { request, toml } => {
+            let added = rules.add(toml)?.map_err(Error::Schema);
+            (request, added.map(|()| Reply::Done { request }))
+        }
+        Request::CloseRule { request, rule } => {
+            let closed = rules.close(rule)?.map_err(Error::Schema);
+            (request, closed.map(|()| Reply::Done { request }))
+        }
+        Request::Rules { request } => {
+            let json = rules.list()?;
+            (request, Ok(Reply::Rules { request, json }))
         }
         Request::Status { request } => {
             let status = inbox.call(Some(peer), |recorder| recorder.status())?;

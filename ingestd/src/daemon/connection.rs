@@ -15,6 +15,7 @@ use super::commands;
 use super::message::{Frames, Gone, Inbox, Message};
 use super::peer::Peer;
 use super::rings::Rings;
+use super::rules::Rules;
 use crate::protocol::{
     ErrorCode, HEADER_BYTES, Header, Malformed, REQUEST_BODY_BYTES_MAX, Reply, Request, RequestId,
     VERSION, Welcome,
@@ -49,6 +50,7 @@ impl From<Gone> for End {
 pub(super) struct Service {
     pub(super) inbox: Inbox,
     pub(super) rings: Rings,
+    pub(super) rules: Rules,
     pub(super) welcome: Welcome,
 }
 
@@ -199,8 +201,7 @@ impl Connection {
                     capacity_bytes,
                 } => self.open_ring(request, source, capacity_bytes)?,
                 command => {
-                    let inbox = &self.service.inbox;
-                    if let Some(reply) = commands::carry_out(command, inbox, &self.peer)? {
+                    if let Some(reply) = commands::carry_out(command, &self.service, &self.peer)? {
                         self.answer(&reply)?;
                     }
                 }

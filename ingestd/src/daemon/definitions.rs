@@ -14,6 +14,8 @@ use loom_engine::schema::{Catalog, IndexDef, Source, SourceDef, is_builtin};
 use loom_engine::{Error, IndexId, LogKind, SourceId};
 
 use crate::config::{ByteSize, Config};
+use crate::rules::file::RuleFile;
+use crate::rules::judge;
 
 /// Whether the daemon would start on this directory with a configuration, and what of it would not take effect. Changes nothing.
 ///
@@ -37,6 +39,9 @@ pub fn rehearse(dir: &Path, config: &Config) -> Result<Vec<String>, Error> {
     for source in &wanted {
         catalog.define_source(source, at)?;
     }
+    let added = RuleFile::open(dir).and_then(|rules| rules.fits(config));
+    added.map_err(|error| Error::Schema(format!("{error:#}")))?;
+    notes.extend(rule_notes(&catalog, config));
     let meta = reader.meta();
     let segment_bytes = meta.segment_bytes.records;
     for (key, configured, created_bytes) in [
@@ -51,6 +56,16 @@ pub fn rehearse(dir: &Path, config: &Config) -> Result<Vec<String>, Error> {
         }
     }
     Ok(notes)
+}
+
+/// Which rules of a configuration cannot be evaluated, in sentences for people.
+fn rule_notes(catalog: &Catalog, config: &Config) -> Vec<String> {
+    let rules = config.rules.iter();
+    let notes = rules.filter_map(|def| {
+        let error = judge::subject(catalog, def).err()?;
+        Some(judge::not_yet(def, &error))
+    });
+    notes.collect()
 }
 
 /// Defines the sources of a configuration, all or none. Returns what does not take effect, in sentences for people.

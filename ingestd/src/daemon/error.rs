@@ -27,6 +27,8 @@ pub enum DaemonError {
         address: SocketAddr,
         source: io::Error,
     },
+    #[error("{0}")]
+    Rules(String),
     #[error("the daemon's writer thread has failed; its log says why; start the daemon again")]
     WriterGone,
 }

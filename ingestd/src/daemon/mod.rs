@@ -5,7 +5,7 @@
 //! into the engine, publishes, and gives the buffer back. A connection that has no buffer left stops reading, so a
 //! client waits for its own records only. Answers to syncs are sent by the writer thread, which waits for nobody.
 //! One more thread drains the rings that clients push into through shared memory ([`rings`]), the same way. A producer in this process pushes
-//! through an [`Inlet`].
+//! through an [`Inlet`]. Rules are evaluated by a thread of their own, which reads as every reader does.
 
 mod access;
 mod backlog;
@@ -32,6 +32,7 @@ mod peer;
 mod recorder;
 mod retention;
 mod rings;
+mod rules;
 mod status;
 mod syncs;
 mod writer_thread;
@@ -56,6 +57,7 @@ pub use status::{DaemonStatus, SourceStatus};
 use crate::config::{AccessConfig, Compact, Config, LogConfig, MetricsConfig, OnFull};
 use crate::losses::Losses;
 use crate::protocol::{DurabilityWord, REQUEST_BODY_BYTES_MAX, Welcome};
+use crate::rules::file::RuleFile;
 use crate::socket::SOCKET_NAME;
 use clients::Clients;
 use compactor::CompactorThread;
@@ -68,6 +70,7 @@ use metrics::Metrics;
 use recorder::Recorder;
 use retention::Retention;
 use rings::Rings;
+use rules::RulesThread;
 use writer_thread::WriterThread;
 
 /// A running daemon. It ends with [`Daemon::stop`].
@@ -83,6 +86,7 @@ pub struct Daemon {
     metrics: MetricsConfig,
     http: Option<Http>,
     compactor: Option<CompactorThread>,
+    rules: RulesThread,
 }
 
 /// What a daemon holds of its directory and of the machine before it serves clients.
@@ -91,6 +95,7 @@ struct Prepared {
     http: Option<TcpListener>,
     compactor: Option<Compactor>,
     losses: Losses,
+    rules: RuleFile,
 }
 
 impl Daemon {
@@ -152,12 +157,14 @@ impl Daemon {
             .spawn(move || thread.run(&outlet))
             .map_err(io)?;
         let rings = Rings::start(inbox.clone(), Arc::clone(&clients)).map_err(io)?;
+        let rules = RulesThread::start(dir, config, prepared.rules, inbox.clone())?;
         let listener = Listener::start(
             prepared.socket,
             config.access.clone(),
             Service {
                 inbox: inbox.clone(),
                 rings,
+                rules: rules.rules().clone(),
                 welcome,
             },
             clients,
@@ -183,6 +190,7 @@ impl Daemon {
             metrics: config.metrics.clone(),
             http,
             compactor,
+            rules,
         })
     }
 
@@ -226,6 +234,9 @@ impl Daemon {
             let group = config.access.group_id().map_err(DaemonError::Group)?;
             access::may_share(group).map_err(DaemonError::Group)?;
         }
+        let rules = self.rules.rules();
+        let checked = rules.check(config).map_err(|_| DaemonError::WriterGone)?;
+        checked.map_err(DaemonError::Rules)?;
         let mut notes = Vec::new();
         if self.log != config.log {
             notes.push(
@@ -239,12 +250,14 @@ impl Daemon {
         if self.metrics.listen != config.metrics.listen {
             notes.push("[metrics] listen has changed; restart the daemon to apply it".to_owned());
         }
-        let config = config.clone();
+        let taken = config.clone();
         let from_writer = self
             .inbox
-            .call(None, move |recorder| recorder.reconfigure(&config))
+            .call(None, move |recorder| recorder.reconfigure(&taken))
             .map_err(|_| DaemonError::WriterGone)??;
         notes.extend(from_writer);
+        let from_rules = rules.reconfigure(config);
+        notes.extend(from_rules.map_err(|_| DaemonError::WriterGone)?);
         Ok(notes)
     }
 
@@ -260,6 +273,7 @@ impl Daemon {
             compactor.stop();
         }
         let peers = self.listener.stop();
+        self.rules.stop();
         let sent = self.inbox.send(Message::Stop { peers });
         drop(self.inbox);
         let ended = self.writer.join().map_err(|_| DaemonError::WriterGone)?;
@@ -295,6 +309,9 @@ fn prepare(
     for note in leftovers::in_short(others, staging) {
         tracing::info!("{note}");
     }
+    let rules = RuleFile::open(dir)
+        .and_then(|rules| rules.fits(config).map(|()| rules))
+        .map_err(|error| DaemonError::Rules(format!("{error:#}")))?;
     let http = bind_metrics(config.metrics.listen)?;
     let mut losses = Losses::open(writer)?;
     if config.retention.on_full == OnFull::Refuse {
@@ -308,6 +325,7 @@ fn prepare(
         losses,
         http,
         compactor,
+        rules,
         socket: access::bind(dir, &config.access, group)?,
     })
 }

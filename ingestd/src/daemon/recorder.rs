@@ -164,6 +164,20 @@ impl Recorder {
         Ok(())
     }
 
+    /// Stores records of built-in sources in their order, as far as there is room; how many.
+    pub(super) fn store_own(&mut self, records: &[(SourceId, Vec<u8>)]) -> usize {
+        let stored = records.iter().take_while(|(source, payload)| {
+            match self.writer.try_push(*source, payload) {
+                Ok(place) => place.is_some(),
+                Err(error) => {
+                    self.report(&error);
+                    false
+                }
+            }
+        });
+        stored.count()
+    }
+
     /// Keeps losses where a kill does not reach them, before a client learns of them.
     pub(super) fn keep_losses(&mut self) {
         self.losses.keep_pending(&mut self.writer);

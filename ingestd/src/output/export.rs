@@ -24,9 +24,14 @@ pub struct Export {
 }
 
 /// Writes the records of a snapshot to a file, which appears when it is whole. Returns their number.
-pub fn export(snapshot: &Snapshot, export: &Export, out: &Path) -> anyhow::Result<u64> {
+pub fn export(
+    snapshot: &Snapshot,
+    export: &Export,
+    out: &Path,
+    poll: &Poll<'_>,
+) -> anyhow::Result<u64> {
     let partial = partial_name(out);
-    let written = write(snapshot, export, &partial).and_then(|rows| {
+    let written = write(snapshot, export, &partial, poll).and_then(|rows| {
         fs::rename(&partial, out).with_context(|| format!("cannot write '{}'", out.display()))?;
         Ok(rows)
     });
@@ -43,7 +48,7 @@ fn partial_name(out: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn write(snapshot: &Snapshot, export: &Export, out: &Path) -> anyhow::Result<u64> {
+fn write(snapshot: &Snapshot, export: &Export, out: &Path, poll: &Poll<'_>) -> anyhow::Result<u64> {
     let mut exact = vec![Predicate::time(export.time)];
     if let Some((index, Some(range))) = export.index {
         exact.push(Predicate::value(index, range));
@@ -59,9 +64,8 @@ fn write(snapshot: &Snapshot, export: &Export, out: &Path) -> anyhow::Result<u64
     let mut reader = scan.reader();
     let mut columns = Columns::new(&export.source, Form::Export);
     let mut file = ParquetFile::create(out, columns.schema())?;
-    let poll = Poll::never();
     let mut written = 0;
-    while let Some(chunk) = scan.next(&poll)? {
+    while let Some(chunk) = scan.next(poll)? {
         let rows = reader.read(chunk)?;
         written += rows.rows.len() as u64;
         columns.append(rows);

@@ -20,6 +20,7 @@ mod overload;
 mod process;
 mod python;
 mod rings;
+mod rules;
 #[path = "../small_disk/mod.rs"]
 mod small_disk;
 mod socket;

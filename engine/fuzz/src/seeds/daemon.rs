@@ -25,7 +25,18 @@ listen = "[::1]:9464"
 interval = "500ms"
 [[source]]
 name = "s"
+[[rule]]
+name = "r"
+source = "s"
+index = "i"
+when = "p99_99 > 5ms AND count >= 10 OR avg <> 1.5"
+over = "10s"
+hold = "1s"
+run = ["/bin/true", "{rule}"]
 "#;
+
+/// A rule, less its condition and window.
+const RULE: &str = "[[rule]]\nname = 'r'\nsource = 's'\nindex = 'i'\n";
 
 fn configurations() -> Seeds {
     [
@@ -64,5 +75,46 @@ fn configurations() -> Seeds {
     .iter()
     .map(|(name, text)| seed(name, &[text.as_bytes()]))
     .chain([seed("not_utf8", &[&[0xFF]])])
+    .chain(rules())
+    .collect()
+}
+
+fn rules() -> Seeds {
+    let long = format!("when = 'max > 1{}'\nover = '1s'", " ".repeat(4096));
+    [
+        ("often", "when = 'max > 1'\nover = '1s'\nevery = '1ms'"),
+        ("seldom", "when = 'max > 1'\nover = '1s'\nevery = '2s'"),
+        ("wide", "when = 'max > 1'\nover = '8d'"),
+        (
+            "two_actions",
+            "when = 'max > 1'\nover = '1s'\nrun = ['/a']\nwebhook = 'http://a'",
+        ),
+        ("program", "when = 'max > 1'\nover = '1s'\nrun = ['a']"),
+        (
+            "webhook",
+            "when = 'max > 1'\nover = '1s'\nwebhook = 'ftp://a'",
+        ),
+        ("pin_after", "when = 'max > 1'\nover = '1s'\npin_after = '1s'"),
+        ("pin", "when = 'max > 1'\nover = '1s'\npin = '2h'"),
+        (
+            "short_pin",
+            "when = 'max > 1'\nover = '1s'\npin = '1h'\n[retention]\nmax_age = '1m'",
+        ),
+        ("term", "when = 'p101 > 1'\nover = '1s'"),
+        ("operator", "when = 'max => 1'\nover = '1s'"),
+        ("number", "when = 'max > soon'\nover = '1s'"),
+        ("end", "when = 'max > 1 2'\nover = '1s'"),
+        ("long", &long),
+        (
+            "short_memory",
+            "when = 'max > 1'\nover = '1h'\n[retention]\nmax_age = '1m'",
+        ),
+        (
+            "twice",
+            "when = 'max > 1'\nover = '1s'\n[[rule]]\nname = 'r'\nsource = 's'\nindex = 'i'\nwhen = 'rate > 1'\nover = '1s'",
+        ),
+    ]
+    .iter()
+    .map(|(name, rest)| seed(&format!("rule_{name}"), &[RULE.as_bytes(), rest.as_bytes()]))
     .collect()
 }

@@ -113,7 +113,7 @@ fn requests() -> Seeds {
 }
 
 /// Requests that begin with a number.
-const NAMES: [(&str, u8); 10] = [
+const NAMES: [(&str, u8); 13] = [
     ("sync", 4),
     ("define", 5),
     ("close_source_number", 6),
@@ -124,6 +124,9 @@ const NAMES: [(&str, u8); 10] = [
     ("refused", 11),
     ("ring", 12),
     ("lost", 13),
+    ("add_rule", 14),
+    ("close_rule", 15),
+    ("rules", 16),
 ];
 
 fn replies() -> Seeds {
@@ -146,6 +149,7 @@ fn replies() -> Seeds {
         numbered(0x89, b"[]"),
         numbered(0x8A, b"{}"),
         numbered(0x8C, &[0, 0, 1, 0, 0, 0, 0, 0]),
+        numbered(0x90, b"[]"),
         numbered(0xFF, &[&[5, 0][..], &text(b"no such source")].concat()),
         frame(
             0xFF,
@@ -187,6 +191,7 @@ fn replies() -> Seeds {
         ("catalog", 0x89, &[1]),
         ("status", 0x8A, &[1]),
         ("ring", 0x8C, &[1, 0, 0, 0, 5]),
+        ("rules", 0x90, &[1]),
         ("goodbye", 0xFE, &[0, 0, 0, 0, 0, 0, 0, 0, 5]),
         ("error", 0xFF, &[1, 0, 0, 0, 5]),
     ] {

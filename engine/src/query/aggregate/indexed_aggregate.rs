@@ -46,6 +46,8 @@ pub struct AggregateRow {
     pub max: Option<Key>,
     /// One for each quantile asked for, in that order; `None` where there is no value.
     pub quantiles: Vec<Option<Key>>,
+    /// The keys between which each of them lies as far as it was settled: one key where it is exact, of approximate ones those of a bin.
+    pub bounds: Vec<Option<ValueRange>>,
 }
 
 /// Aggregates the values of an index. Without buckets there is one row, with them one for each that holds a value, by time.
@@ -187,6 +189,7 @@ fn row(bucket: &BucketValues, spec: &AggregateSpec) -> AggregateRow {
         min: some.then_some(totals.range.min),
         max: some.then_some(totals.range.max),
         quantiles: vec![None; spec.quantiles.len()],
+        bounds: vec![None; spec.quantiles.len()],
     }
 }
 
@@ -210,6 +213,7 @@ fn quantiles(
             let middle = spec.approx.then(|| range.middle(kind)).flatten();
             let answer = range.single().or(middle);
             *at_mut(&mut row.quantiles, column) = answer;
+            *at_mut(&mut row.bounds, column) = Some(range.keys);
             if answer.is_none() {
                 let time = spec.time.intersect(bucket.time);
                 search.want(WantedRank {
@@ -224,6 +228,10 @@ fn quantiles(
     for found in search.settle(poll)? {
         let row = at_mut(rows, found.row);
         *at_mut(&mut row.quantiles, found.column) = Some(found.key);
+        *at_mut(&mut row.bounds, found.column) = Some(ValueRange {
+            min: found.key,
+            max: found.key,
+        });
     }
     Ok(())
 }

@@ -50,8 +50,12 @@ fn check_with(question: &Question, index: IndexId, approx: bool, threads: usize)
         assert_eq!(found.min, expected.keys.first().copied(), "min");
         assert_eq!(found.max, expected.keys.last().copied(), "max");
         assert!(expected.has_sum(&found.sum, signed), "sum {:?}", found.sum);
-        for (q, quantile) in question.quantiles.iter().zip(&found.quantiles) {
+        let columns = found.quantiles.iter().zip(&found.bounds);
+        for (q, (quantile, bounds)) in question.quantiles.iter().zip(columns) {
             let exact = expected.quantile(*q);
+            let within = |key| bounds.is_some_and(|bounds| bounds.contains(key));
+            assert!(exact.is_none_or(within), "quantile {q} within {bounds:?}");
+            assert!(approx || bounds.is_none_or(|bounds| bounds.min == bounds.max));
             if approx {
                 let bin = |key: &Option<Key>| key.map(|key| definition.bins.bin(key));
                 assert_eq!(bin(quantile), bin(&exact), "approximate quantile {q}");

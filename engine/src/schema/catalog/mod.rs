@@ -22,7 +22,9 @@ use trial::Trials;
 use super::index::Index;
 use super::names::hint;
 use crate::error::{Error, Result};
-use crate::types::{Address, IndexId, LOSSES_SOURCE, METRICS_SOURCE, SourceId};
+use crate::types::{
+    ALERTS_SOURCE, Address, IndexId, LOSSES_SOURCE, METRICS_SOURCE, RULES_SOURCE, SourceId,
+};
 
 /// The most sources of a directory, closed ones included.
 pub const SOURCES_MAX: usize = 65_000;
@@ -81,6 +83,9 @@ impl Catalog {
             LOSSES_SOURCE => {
                 "no loss has a record yet; the function loom_losses lists losses of every kind"
                     .to_owned()
+            }
+            ALERTS_SOURCE | RULES_SOURCE => {
+                "a daemon writes it once it has a rule; add one with 'ingestd rule add'".to_owned()
             }
             _ => hint(name, "sources", known),
         };

@@ -413,6 +413,7 @@ fn a_name_that_is_like_no_other_lists_what_there_is() {
     );
     assert!(said(&catalog, "loom_metrics").contains("a running daemon writes it"));
     assert!(said(&catalog, "loom_losses").contains("no loss has a record yet"));
+    assert!(said(&catalog, "loom_alerts").contains("once it has a rule"));
 }
 
 #[test]

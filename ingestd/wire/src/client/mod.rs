@@ -338,6 +338,27 @@ impl Client {
         }
     }
 
+    /// Adds the rules of a TOML document with `[[rule]]` tables, all or none. They have no actions.
+    pub fn add_rules(&self, toml: &str) -> Result<(), ClientError> {
+        self.check_document(toml)?;
+        self.request(|request| Request::AddRule { request, toml })
+            .map(drop)
+    }
+
+    /// Ends a rule that was added.
+    pub fn close_rule(&self, rule: &str) -> Result<(), ClientError> {
+        self.request(|request| Request::CloseRule { request, rule })
+            .map(drop)
+    }
+
+    /// Every rule as it stands, as the JSON of `PROTOCOL.md`.
+    pub fn rules(&self) -> Result<String, ClientError> {
+        match self.request(|request| Request::Rules { request })? {
+            Reply::Rules { json, .. } => Ok(json),
+            other => Err(unexpected(&other)),
+        }
+    }
+
     /// What the daemon does and has counted, as the JSON of `PROTOCOL.md`.
     pub fn status(&self) -> Result<String, ClientError> {
         match self.request(|request| Request::Status { request })? {

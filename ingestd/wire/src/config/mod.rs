@@ -1,6 +1,8 @@
 //! The daemon's configuration: TOML in which every key has a default and an unknown key is an error with its line.
 
+mod rule;
 mod units;
+mod when;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -14,7 +16,9 @@ use loom_engine::schema::{SourceDef, validate_sources};
 use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
+pub use rule::{Action, PinSpan, RULES_MAX, RuleDef, check_rules};
 pub use units::{ByteSize, FreeSpace, Span};
+pub use when::{Shown, When, Window};
 
 /// A configuration with every key: all values are the defaults, except for limits, the group and sources.
 pub const EXAMPLE: &str = include_str!("example.toml");
@@ -30,6 +34,8 @@ pub struct Config {
     pub metrics: MetricsConfig,
     #[serde(rename = "source")]
     pub sources: Vec<SourceDef>,
+    #[serde(rename = "rule")]
+    pub rules: Vec<RuleDef>,
 }
 
 /// `[log]`: how records are staged, written and made durable.
@@ -77,6 +83,8 @@ pub struct RetentionConfig {
     pub max_bytes: Option<Spanned<ByteSize>>,
     /// Unlimited unless given.
     pub max_age: Option<Span>,
+    /// What the pins of rules may take, beside the log.
+    pub pin_max_bytes: ByteSize,
     pub min_free: FreeSpace,
     pub on_full: OnFull,
 }
@@ -159,6 +167,18 @@ impl Config {
         config.archive.check()?;
         config.access.check()?;
         validate_sources(text, &config.sources).map_err(|error| ConfigError::numbered(&error))?;
+        let sound = check_rules(config.rules.iter());
+        sound
+            .and_then(|()| {
+                config
+                    .rules
+                    .iter()
+                    .try_for_each(|rule| config.retention.keeps(rule))
+            })
+            .map_err(|message| ConfigError {
+                line: None,
+                message,
+            })?;
         Ok(config)
     }
 
@@ -269,6 +289,27 @@ impl RetentionConfig {
                 line: Some(line_at(text, given.span().start)),
                 message,
             }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a rule whose window would lose records to retention.
+    ///
+    /// # Errors
+    /// A sentence that names the rule.
+    pub fn keeps(&self, rule: &RuleDef) -> Result<(), String> {
+        let pinned = rule
+            .pin
+            .map_or(Duration::ZERO, |pin| pin.before + pin.after);
+        match self.max_age {
+            Some(age) if age.0 < pinned => Err(format!(
+                "rule '{}': pin and pin_after are longer than [retention] max_age; lower them, or raise max_age",
+                rule.name
+            )),
+            Some(age) if age.0 < rule.over => Err(format!(
+                "rule '{}': over is longer than [retention] max_age; lower over, or raise max_age",
+                rule.name
+            )),
             _ => Ok(()),
         }
     }
@@ -398,6 +439,7 @@ impl Default for RetentionConfig {
         RetentionConfig {
             max_bytes: None,
             max_age: None,
+            pin_max_bytes: ByteSize(1 << 30),
             min_free: FreeSpace::Percent(5.0),
             on_full: OnFull::Evict,
         }
@@ -538,9 +580,9 @@ mod tests {
             ("\"24h\"", "\"1 fortnight\"", 12, "not a duration"),
             ("\"5%\"", "\"500%\"", 13, "0%"),
             ("\"evict\"", "\"erase\"", 14, "erase"),
-            ("\"arrival\"", "\"departure\"", 26, "departure"),
-            ("\"redis_request\"", "\"loom_x\"", 24, "built in"),
-            ("op = 'SET'", "op = 'DEL'", 35, "DEL"),
+            ("\"arrival\"", "\"departure\"", 27, "departure"),
+            ("\"redis_request\"", "\"loom_x\"", 25, "built in"),
+            ("op = 'SET'", "op = 'DEL'", 36, "DEL"),
             ("on_full = \"evict\"", "on_full = ", 14, ""),
         ] {
             let error = refused(from, to);

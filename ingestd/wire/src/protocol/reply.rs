@@ -70,6 +70,10 @@ pub enum Reply {
         request: RequestId,
         json: String,
     },
+    Rules {
+        request: RequestId,
+        json: String,
+    },
     /// The ring's descriptor comes with the first byte of the frame.
     Ring {
         request: RequestId,
@@ -91,6 +95,7 @@ const INDEX_ADDED: u8 = 0x87;
 const CATALOG: u8 = 0x89;
 const STATUS: u8 = 0x8A;
 const RING: u8 = 0x8C;
+const RULES: u8 = 0x90;
 const GOODBYE: u8 = 0xFE;
 const ERROR: u8 = 0xFF;
 
@@ -126,6 +131,7 @@ impl Reply {
             | Reply::IndexAdded { request, .. }
             | Reply::Catalog { request, .. }
             | Reply::Status { request, .. }
+            | Reply::Rules { request, .. }
             | Reply::Ring { request, .. } => Some(*request),
         }
     }
@@ -168,6 +174,7 @@ impl Reply {
             }
             Reply::Catalog { request, json } => plain(out, CATALOG, *request, json.as_bytes()),
             Reply::Status { request, json } => plain(out, STATUS, *request, json.as_bytes()),
+            Reply::Rules { request, json } => plain(out, RULES, *request, json.as_bytes()),
             Reply::Ring {
                 request,
                 capacity_bytes,
@@ -194,6 +201,7 @@ impl Reply {
             INDEX_ADDED => "index added",
             CATALOG => "catalog",
             STATUS => "status",
+            RULES => "rules",
             RING => "ring",
             GOODBYE => "goodbye",
             ERROR => "error",
@@ -229,6 +237,10 @@ impl Reply {
                     json: cursor.document()?.to_owned(),
                 },
                 (STATUS, Some(request)) => Reply::Status {
+                    request,
+                    json: cursor.document()?.to_owned(),
+                },
+                (RULES, Some(request)) => Reply::Rules {
                     request,
                     json: cursor.document()?.to_owned(),
                 },
@@ -324,7 +336,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_reply_survives_its_encoding(
-            kind in 0..10usize, number in 1u32.., words: [u64; 5], text in "\\PC{0,60}",
+            kind in 0..11usize, number in 1u32.., words: [u64; 5], text in "\\PC{0,60}",
             names in prop::collection::vec((any::<u16>(), "\\PC{0,20}"), 0..5), uuid: [u8; 16], limits: [u32; 2],
         ) {
             let request = RequestId::new(number).unwrap();
@@ -342,7 +354,8 @@ mod tests {
                 5 => Reply::IndexAdded { request, index: IndexId(limits[0]) },
                 6 => Reply::Catalog { request, json: text },
                 7 => Reply::Status { request, json: text },
-                8 => Reply::Ring { request, capacity_bytes: words[0] },
+                8 => Reply::Rules { request, json: text },
+                9 => Reply::Ring { request, capacity_bytes: words[0] },
                 _ => Reply::Error {
                     request: (limits[0] % 2 == 0).then_some(request), code: ErrorCode::NotFound, message: text,
                 },

@@ -116,6 +116,18 @@ pub enum Request<'a> {
         source: &'a str,
         reason: &'a str,
     },
+    /// Rules without actions.
+    AddRule {
+        request: RequestId,
+        toml: &'a str,
+    },
+    CloseRule {
+        request: RequestId,
+        rule: &'a str,
+    },
+    Rules {
+        request: RequestId,
+    },
 }
 
 const HELLO: u8 = 0x01;
@@ -131,6 +143,9 @@ const STATUS: u8 = 0x0A;
 const REFUSED: u8 = 0x0B;
 const RING: u8 = 0x0C;
 const LOST: u8 = 0x0D;
+const ADD_RULE: u8 = 0x0E;
+const CLOSE_RULE: u8 = 0x0F;
+const RULES: u8 = 0x10;
 
 impl<'a> Request<'a> {
     /// Decodes the frame with this header and body; the body must have the header's length.
@@ -153,6 +168,9 @@ impl<'a> Request<'a> {
             REFUSED => "refused",
             RING => "ring",
             LOST => "lost",
+            ADD_RULE => "add rule",
+            CLOSE_RULE => "close rule",
+            RULES => "rules",
             unknown => return Err(Malformed::UnknownKind(unknown)),
         };
         let mut cursor = Cursor::new(name, body);
@@ -211,6 +229,15 @@ impl<'a> Request<'a> {
                 source: cursor.text()?,
                 reason: cursor.document()?,
             },
+            ADD_RULE => Request::AddRule {
+                request,
+                toml: cursor.document()?,
+            },
+            CLOSE_RULE => Request::CloseRule {
+                request,
+                rule: cursor.text()?,
+            },
+            RULES => Request::Rules { request },
             _ => Request::Status { request },
         };
         cursor.end()?;
@@ -255,6 +282,9 @@ impl<'a> Request<'a> {
             } => plain(out, CLOSE_INDEX, request, &[source, index], ""),
             Request::Catalog { request } => plain(out, CATALOG, request, &[], ""),
             Request::Status { request } => plain(out, STATUS, request, &[], ""),
+            Request::AddRule { request, toml } => plain(out, ADD_RULE, request, &[], toml),
+            Request::CloseRule { request, rule } => plain(out, CLOSE_RULE, request, &[rule], ""),
+            Request::Rules { request } => plain(out, RULES, request, &[], ""),
             Request::Ring {
                 request,
                 source,
@@ -399,7 +429,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_request_survives_its_encoding(
-            kind in 0..11usize, number in 1u32.., durable: bool,
+            kind in 0..14usize, number in 1u32.., durable: bool,
             a in "\\PC{0,40}", b in "\\PC{0,200}", version: u16, source: u16,
         ) {
             let request = RequestId::new(number).unwrap();
@@ -413,6 +443,9 @@ mod tests {
                 5 => Request::CloseIndex { request, source: &a, index: &b },
                 6 => Request::Catalog { request },
                 7 => Request::Status { request },
+                11 => Request::AddRule { request, toml: &b },
+                12 => Request::CloseRule { request, rule: &a },
+                13 => Request::Rules { request },
                 9 => Request::Ring { request, source: SourceId(source), capacity_bytes: u64::from(number) << 16 },
                 8 => Request::Refused { request, records: number, source: &a, reason: &b },
                 _ => Request::Push(Push {

@@ -1,0 +1,383 @@
+//! `ingestd rule add|close|list|test`: through the running daemon, or on the directory's file where none runs.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Subcommand;
+use ingestd::client::{Client, ClientError};
+use ingestd::config::{Config, RuleDef};
+use ingestd::counted;
+use ingestd::rules::RuleStatus;
+use ingestd::rules::file::{self, RuleFile};
+use ingestd::rules::judge;
+use ingestd::rules::records::stopped;
+use ingestd::rules::watch::{Change, Phase, Watch, nanos};
+use loom_engine::Timestamp;
+use loom_engine::log::LogReader;
+use loom_engine::query::{Directory, Poll, Snapshot};
+
+use super::stdout::{say, show};
+use super::table::Column::{Number, Text};
+use super::table::Table;
+
+/// Add, close, list and try out rules, with or without a running daemon
+///
+/// A rule watches an index: once its condition holds over a window, the daemon writes a record to the source loom_alerts. A rule that is
+/// added here has no action; programs and webhooks stand in the configuration only.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  ingestd rule test /var/lib/loom --source redis_request --index latency --when 'p99_99 > 5ms' --over 10s
+  ingestd rule add /var/lib/loom --name slow --source redis_request --index latency --when 'p99_99 > 5ms' --over 10s
+  ingestd rule list /var/lib/loom
+  ingestd rule close /var/lib/loom --name slow")]
+pub struct Args {
+    #[command(subcommand)]
+    command: RuleCommand,
+}
+
+#[derive(Subcommand)]
+enum RuleCommand {
+    /// Add a rule
+    ///
+    /// It watches the records that arrive from now on, also after the daemon starts again.
+    #[command(after_help = "\
+Example:
+  ingestd rule add /var/lib/loom --name slow --source redis_request --index latency --when 'p99_99 > 5ms AND count > 100' --over 10s")]
+    Add {
+        /// Loom directory
+        dir: PathBuf,
+        /// Name of the rule
+        #[arg(long, value_name = "NAME")]
+        name: String,
+        #[command(flatten)]
+        condition: Condition,
+    },
+    /// Close a rule that was added
+    #[command(after_help = "Example:\n  ingestd rule close /var/lib/loom --name slow")]
+    Close {
+        /// Loom directory
+        dir: PathBuf,
+        /// Rule to close
+        #[arg(long, value_name = "NAME")]
+        name: String,
+    },
+    /// List the rules, and how far each was evaluated
+    ///
+    /// If no daemon runs, it lists the rules that were added; those of a configuration are known to its daemon alone.
+    #[command(after_help = "Example:\n  ingestd rule list /var/lib/loom")]
+    List {
+        /// Loom directory
+        dir: PathBuf,
+    },
+    /// Evaluate a rule over the records of a directory, and list when it would have fired
+    ///
+    /// Either give the rule, or --config and --name of one in a configuration. Nothing is written.
+    #[command(after_help = "\
+Examples:
+  ingestd rule test /var/lib/loom --source redis_request --index latency --when 'p99_99 > 5ms' --over 10s --last 1h
+  ingestd rule test /var/lib/loom --config /etc/loom.toml --name slow")]
+    Test {
+        /// Loom directory
+        dir: PathBuf,
+        /// Configuration that holds the rule
+        #[arg(long, value_name = "FILE", requires = "name", conflicts_with_all = ["source", "index", "when", "over", "every", "hold"])]
+        config: Option<PathBuf>,
+        /// Name of the rule
+        #[arg(long, value_name = "NAME")]
+        name: Option<String>,
+        #[command(flatten)]
+        condition: TestCondition,
+        /// Only the windows that end in the last so long before the newest record
+        #[arg(long, value_name = "DURATION")]
+        last: Option<ingestd::config::Span>,
+    },
+}
+
+#[derive(clap::Args)]
+struct Condition {
+    /// Source of the index
+    #[arg(long, value_name = "NAME")]
+    source: String,
+    /// Index whose values are aggregated
+    #[arg(long, value_name = "NAME")]
+    index: String,
+    /// Comparisons of count, rate, sum, min, max, avg or percentiles such as p99_99, with AND and OR
+    #[arg(long, value_name = "CONDITION")]
+    when: String,
+    /// Length of the window
+    #[arg(long, value_name = "DURATION")]
+    over: String,
+    /// From the end of a window to the end of the next; without it, a tenth of the window
+    #[arg(long, value_name = "DURATION")]
+    every: Option<String>,
+    /// How long the condition must hold before the rule fires
+    #[arg(long, value_name = "DURATION")]
+    hold: Option<String>,
+    /// Keep the records of all sources from so long before an alert
+    #[arg(long, value_name = "DURATION")]
+    pin: Option<String>,
+    /// And so long after it
+    #[arg(long, value_name = "DURATION", requires = "pin")]
+    pin_after: Option<String>,
+}
+
+/// The same, where a configuration may hold the rule instead.
+#[derive(clap::Args)]
+struct TestCondition {
+    /// Source of the index
+    #[arg(long, value_name = "NAME", required_unless_present = "config")]
+    source: Option<String>,
+    /// Index whose values are aggregated
+    #[arg(long, value_name = "NAME", required_unless_present = "config")]
+    index: Option<String>,
+    /// Comparisons of count, rate, sum, min, max, avg or percentiles such as p99_99, with AND and OR
+    #[arg(long, value_name = "CONDITION", required_unless_present = "config")]
+    when: Option<String>,
+    /// Length of the window
+    #[arg(long, value_name = "DURATION", required_unless_present = "config")]
+    over: Option<String>,
+    /// From the end of a window to the end of the next; without it, a tenth of the window
+    #[arg(long, value_name = "DURATION")]
+    every: Option<String>,
+    /// How long the condition must hold before the rule fires
+    #[arg(long, value_name = "DURATION")]
+    hold: Option<String>,
+}
+
+impl Condition {
+    /// The TOML of a rule.
+    fn definition(self, name: String) -> String {
+        let texts = [
+            ("name", Some(name)),
+            ("source", Some(self.source)),
+            ("index", Some(self.index)),
+            ("when", Some(self.when)),
+            ("over", Some(self.over)),
+            ("every", self.every),
+            ("hold", self.hold),
+            ("pin", self.pin),
+            ("pin_after", self.pin_after),
+        ];
+        let mut table = toml::Table::new();
+        for (key, text) in texts {
+            if let Some(text) = text {
+                table.insert(key.to_owned(), toml::Value::String(text));
+            }
+        }
+        let mut document = toml::Table::new();
+        document.insert("rule".to_owned(), toml::Value::Array(vec![table.into()]));
+        document.to_string()
+    }
+}
+
+impl TestCondition {
+    fn whole(self) -> Option<Condition> {
+        Some(Condition {
+            source: self.source?,
+            index: self.index?,
+            when: self.when?,
+            over: self.over?,
+            every: self.every,
+            hold: self.hold,
+            pin: None,
+            pin_after: None,
+        })
+    }
+}
+
+impl Args {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        match self.command {
+            RuleCommand::Add {
+                dir,
+                name,
+                condition,
+            } => add(&dir, &condition.definition(name))?,
+            RuleCommand::Close { dir, name } => close(&dir, &name)?,
+            RuleCommand::List { dir } => show(list(&dir)?)?,
+            RuleCommand::Test {
+                dir,
+                config,
+                name,
+                condition,
+                last,
+            } => {
+                let def = match (config, condition.whole()) {
+                    (Some(config), _) => configured(&config, &name.unwrap_or_default())?,
+                    (None, Some(condition)) => {
+                        let toml = condition.definition(name.unwrap_or_else(|| "test".to_owned()));
+                        let mut rules = file::parse(&toml)?;
+                        rules.pop().context("a condition is one rule")?.0
+                    }
+                    (None, None) => bail!("give a rule, or --config and --name"),
+                };
+                test(&dir, &def, last.map(|last| last.0))?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The daemon of a directory that exists; `None` if none runs.
+fn daemon(dir: &Path) -> anyhow::Result<Option<Client>> {
+    LogReader::open(dir)?;
+    match Client::connect(dir) {
+        Ok(client) => Ok(Some(client)),
+        Err(ClientError::NotRunning(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn add(dir: &Path, toml: &str) -> anyhow::Result<()> {
+    if let Some(client) = daemon(dir)? {
+        return Ok(client.add_rules(toml)?);
+    }
+    let snapshot = Directory::open(dir)?.snapshot()?;
+    for (def, _) in file::parse(toml)? {
+        judge::subject(snapshot.catalog(), &def)?;
+    }
+    RuleFile::open(dir)?.add(toml, &[])
+}
+
+fn close(dir: &Path, name: &str) -> anyhow::Result<()> {
+    if let Some(client) = daemon(dir)? {
+        return Ok(client.close_rule(name)?);
+    }
+    if !RuleFile::open(dir)?.remove(name)? {
+        bail!("there is no rule '{name}' that was added; 'ingestd rule list' shows them");
+    }
+    Ok(())
+}
+
+fn list(dir: &Path) -> anyhow::Result<String> {
+    let rules = match daemon(dir)? {
+        Some(client) => {
+            serde_json::from_str(&client.rules()?).context("an answer of the daemon")?
+        }
+        None => at_rest(dir)?,
+    };
+    let mut table = Table::new([
+        Text("rule"),
+        Text("definition"),
+        Text("from"),
+        Text("state"),
+        Number("evaluations"),
+        Number("missed"),
+        Number("failures"),
+        Number("busy"),
+        Text("trouble"),
+    ]);
+    for rule in rules {
+        table.row([
+            rule.name,
+            rule.definition,
+            if rule.added { "added" } else { "configuration" }.to_owned(),
+            rule.state,
+            rule.evaluations.to_string(),
+            rule.missed.to_string(),
+            rule.failures.to_string(),
+            format!("{} ms", rule.busy_ns / 1_000_000),
+            rule.trouble.unwrap_or_else(|| "-".to_owned()),
+        ]);
+    }
+    Ok(table.render())
+}
+
+/// The rules that were added, where no daemon runs.
+fn at_rest(dir: &Path) -> anyhow::Result<Vec<RuleStatus>> {
+    let file = RuleFile::open(dir)?;
+    let snapshot = Directory::open(dir)?.snapshot()?;
+    let names: Vec<&str> = file.rules().map(|def| def.name.as_str()).collect();
+    let stopped = stopped(&snapshot, &names)?;
+    let rules = file.rules().map(|def| {
+        let phase = stopped.get(&def.name).map(|stopped| stopped.phase);
+        RuleStatus {
+            name: def.name.clone(),
+            definition: def.definition(),
+            added: true,
+            state: phase.map_or("new", Phase::name).to_owned(),
+            ..RuleStatus::default()
+        }
+    });
+    Ok(rules.collect())
+}
+
+fn configured(path: &Path, name: &str) -> anyhow::Result<RuleDef> {
+    let config = Config::load(path).with_context(|| path.display().to_string())?;
+    let found = config.rules.into_iter().find(|rule| rule.name == name);
+    found.with_context(|| format!("{} has no rule '{name}'", path.display()))
+}
+
+/// Evaluates each window of the directory's records and lists the alerts.
+fn test(dir: &Path, def: &RuleDef, last: Option<Duration>) -> anyhow::Result<()> {
+    let snapshot = Directory::open(dir)?.snapshot()?;
+    let subject = judge::subject(snapshot.catalog(), def)?;
+    let (Some(oldest), Some(newest)) = (snapshot.oldest_ts()?, snapshot.newest_ts()?) else {
+        bail!(
+            "{} holds no records to evaluate the rule over",
+            dir.display()
+        );
+    };
+    let from = match last {
+        Some(last) => Timestamp(newest.0.saturating_sub(nanos(last))).max(oldest),
+        None => oldest,
+    };
+    // The first window that has all its records, or the first of all where nothing was evicted.
+    let evicted = snapshot.begin().0 > 0;
+    let whole = Timestamp(oldest.0.saturating_add(nanos(def.over)));
+    let after = if evicted {
+        from.max(whole)
+    } else {
+        Timestamp(from.0 - 1)
+    };
+    let mut watch = Watch::new(def.every, def.hold, Phase::Normal, after);
+    let (mut windows, mut alerts) = (0, 0);
+    let mut table = Table::new([Text("end of the window"), Text("state"), Number("value")]);
+    while watch.evaluated_to() <= newest {
+        let end = watch.next();
+        let judged = judge::judge(&snapshot, subject, def, end, &Poll::never())?;
+        windows += 1;
+        let Some(change) = watch.step(judged.holds) else {
+            continue;
+        };
+        alerts += u64::from(change == Change::Fires);
+        table.row([
+            shown(end),
+            match change {
+                Change::Fires => "firing",
+                Change::Resolves => "resolved",
+            }
+            .to_owned(),
+            value(&snapshot, subject, def, end, judged)?,
+        ]);
+    }
+    if alerts > 0 {
+        show(table.render())?;
+    }
+    let (windows, times) = (counted(windows, "window"), counted(alerts, "time"));
+    say(format_args!(
+        "{}\nfired {times} in {windows}",
+        def.definition()
+    ))?;
+    Ok(())
+}
+
+fn value(
+    snapshot: &Snapshot,
+    subject: judge::Subject,
+    def: &RuleDef,
+    end: Timestamp,
+    judged: judge::Judged,
+) -> anyhow::Result<String> {
+    let exact = judged.exact(snapshot, subject, def, end, &Poll::never())?;
+    let value = exact.shown.value;
+    Ok(value.map_or_else(|| "-".to_owned(), |value| value.to_string()))
+}
+
+fn shown(time: Timestamp) -> String {
+    jiff::Timestamp::from_nanosecond(time.0.into())
+        .map_or_else(|_| time.to_string(), |time| time.to_string())
+}

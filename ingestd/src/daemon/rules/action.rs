@@ -1,0 +1,346 @@
+//! What a rule does when it fires: runs a program, or posts to a webhook. Either is over within a time limit, whatever it does.
+//!
+//! A program gets no shell and no input, leads a process group of its own, and its group is killed when it ends or time is up. Its output is
+//! read to the end and the first of it kept.
+
+use std::io::{self, PipeReader, Read};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use loom_engine::proven;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Signal;
+use serde::Serialize;
+
+use crate::child::Program;
+use crate::config::{Action, RuleDef};
+use crate::rules::records::Alert;
+
+const RUN_MAX: Duration = Duration::from_secs(10);
+const WEBHOOK_MAX: Duration = Duration::from_secs(5);
+/// What is kept of a program's output.
+const OUTPUT_BYTES_MAX: usize = 1024;
+/// How often a program is looked after.
+const LOOK: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 10_000_000,
+};
+/// Between two reads of output, so that a program that writes without end costs little.
+const BREATH: Duration = Duration::from_millis(1);
+
+/// What an action learns of its alert; the JSON that a webhook gets.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Notice {
+    rule: String,
+    state: &'static str,
+    source: String,
+    index: String,
+    when: String,
+    value: Option<f64>,
+    threshold: Option<f64>,
+    from: String,
+    to: String,
+    position: u64,
+    dir: String,
+}
+
+impl Notice {
+    pub(super) fn new(def: &RuleDef, alert: &Alert, dir: &Path) -> Notice {
+        Notice {
+            rule: def.name.clone(),
+            state: "firing",
+            source: def.source.clone(),
+            index: def.index.clone(),
+            when: def.when.to_string(),
+            value: alert.value,
+            threshold: alert.threshold,
+            from: rfc3339(alert.window.first.0),
+            to: rfc3339(alert.window.last.0.saturating_add(1)),
+            position: alert.position,
+            dir: dir.display().to_string(),
+        }
+    }
+
+    /// A word with each `{name}` replaced by what it names.
+    fn filled(&self, word: &str) -> String {
+        let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+        let mut filled = String::new();
+        let mut rest = word;
+        while let Some((before, after)) = rest.split_once('{') {
+            filled.push_str(before);
+            let value = after.split_once('}').and_then(|(name, after)| {
+                let value = match name {
+                    "rule" => self.rule.clone(),
+                    "source" => self.source.clone(),
+                    "index" => self.index.clone(),
+                    "when" => self.when.clone(),
+                    "value" => number(self.value),
+                    "threshold" => number(self.threshold),
+                    "from" => self.from.clone(),
+                    "to" => self.to.clone(),
+                    "position" => self.position.to_string(),
+                    "dir" => self.dir.clone(),
+                    _ => return None,
+                };
+                Some((value, after))
+            });
+            match value {
+                Some((value, after)) => {
+                    filled.push_str(&value);
+                    rest = after;
+                }
+                None => {
+                    filled.push('{');
+                    rest = after;
+                }
+            }
+        }
+        filled + rest
+    }
+}
+
+fn rfc3339(ns: i64) -> String {
+    jiff::Timestamp::from_nanosecond(ns.into())
+        .map_or_else(|_| ns.to_string(), |time| time.to_string())
+}
+
+/// Carries an action out. Either way a sentence says what came of it.
+pub(super) fn perform(
+    action: &Action,
+    notice: &Notice,
+    stopping: &AtomicBool,
+) -> Result<String, String> {
+    let began = Instant::now();
+    let done = match action {
+        Action::Run(words) => run(words, notice, stopping),
+        Action::Webhook(address) => post(address, notice),
+    };
+    done.map(|what| format!("{what} after {} ms", began.elapsed().as_millis()))
+        .map_err(|error| format!("{error:#}"))
+}
+
+fn post(address: &str, notice: &Notice) -> anyhow::Result<String> {
+    let config = ureq::Agent::config_builder()
+        .timeout_global(Some(WEBHOOK_MAX))
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .proxy(None)
+        .build();
+    let body = serde_json::to_string(notice).expect("texts and numbers are always JSON");
+    let reply = ureq::Agent::from(config)
+        .post(address)
+        .content_type("application/json")
+        .send(body);
+    let status = match reply {
+        Ok(reply) => reply.status(),
+        Err(error) => anyhow::bail!("cannot post to {address}: {error}"),
+    };
+    match status.is_success() {
+        true => Ok(format!("{address} answered {}", status.as_u16())),
+        false => anyhow::bail!("{address} answered {status}"),
+    }
+}
+
+fn run(words: &[String], notice: &Notice, stopping: &AtomicBool) -> anyhow::Result<String> {
+    let mut filled = words.iter().map(|word| notice.filled(word));
+    let program = filled.next().expect("a program has a path");
+    let (mut output, input) = io::pipe()?;
+    rustix::io::ioctl_fionbio(&output, true)?;
+    let mut command = Command::new(&program);
+    command
+        .args(filled)
+        .stdin(Stdio::null())
+        .stdout(input.try_clone()?)
+        .stderr(input);
+    let mut child = Program::start(&mut command, "")?;
+    // This process must not hold the pipe open.
+    drop(command);
+    let deadline = Instant::now() + RUN_MAX;
+    let mut kept = Vec::new();
+    let mut is_open = true;
+    let mut in_time = true;
+    while !child.has_ended()? {
+        if Instant::now() >= deadline || stopping.load(Ordering::Relaxed) {
+            in_time = false;
+            break;
+        }
+        if is_open {
+            let mut ready = [PollFd::new(&output, PollFlags::IN)];
+            // Interrupted or not, the program is looked after next.
+            let _ = poll(&mut ready, Some(&LOOK));
+            is_open = keep_some(&mut output, &mut kept);
+        }
+        std::thread::sleep(BREATH);
+    }
+    // What it started goes too.
+    child.signal(Signal::KILL);
+    let status = child.wait()?;
+    keep_some(&mut output, &mut kept);
+    let said = String::from_utf8_lossy(&kept);
+    let said = match said.trim() {
+        "" => String::new(),
+        said => format!(", and wrote: {said}"),
+    };
+    if !in_time {
+        anyhow::bail!(
+            "{program} was killed: it did not end within {RUN_MAX:?} or before the daemon{said}"
+        );
+    }
+    match status.success() {
+        true => Ok(format!("{program} succeeded{said}")),
+        false => anyhow::bail!("{program} failed with {status}{said}"),
+    }
+}
+
+/// Reads what the pipe holds now and keeps the first bytes; false once it is at its end.
+fn keep_some(output: &mut PipeReader, kept: &mut Vec<u8>) -> bool {
+    let mut piece = [0; 64 << 10];
+    match output.read(&mut piece) {
+        Ok(0) => false,
+        Ok(bytes) => {
+            let room = OUTPUT_BYTES_MAX.saturating_sub(kept.len());
+            kept.extend_from_slice(proven::at(&piece, ..bytes.min(room)));
+            true
+        }
+        Err(error) => matches!(
+            error.kind(),
+            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn notice() -> Notice {
+        Notice {
+            rule: "slow; rm -rf {dir}".to_owned(),
+            state: "firing",
+            source: "redis".to_owned(),
+            index: "latency".to_owned(),
+            when: "p99 > 5ms".to_owned(),
+            value: Some(5.5),
+            threshold: Some(5.0),
+            from: rfc3339(0),
+            to: rfc3339(1_000_000_000),
+            position: 7,
+            dir: "/x".to_owned(),
+        }
+    }
+
+    fn shell(script: &str) -> Result<String, String> {
+        let words = ["/bin/sh", "-c", script].map(str::to_owned);
+        let action = Action::Run(words.into());
+        perform(&action, &notice(), &AtomicBool::new(false))
+    }
+
+    #[test]
+    fn arguments_are_filled_once_and_see_no_shell() {
+        let filled = |word: &str| notice().filled(word);
+        assert_eq!(
+            filled("{rule}={value}>{threshold}"),
+            "slow; rm -rf {dir}=5.5>5"
+        );
+        assert_eq!(
+            filled("{from} {to}"),
+            "1970-01-01T00:00:00Z 1970-01-01T00:00:01Z"
+        );
+        assert_eq!(filled("{hue} {{position}} {"), "{hue} {7} {");
+        let words = ["/bin/echo", "{rule}"].map(str::to_owned);
+        let said = perform(
+            &Action::Run(words.into()),
+            &notice(),
+            &AtomicBool::new(false),
+        );
+        assert!(said.unwrap().contains("slow; rm -rf {dir}"));
+    }
+
+    #[test]
+    fn a_program_that_fails_is_reported_with_what_it_wrote() {
+        let error = shell("echo no pager >&2; exit 3").unwrap_err();
+        assert!(error.contains("3") && error.contains("no pager"), "{error}");
+        let action = Action::Run(vec!["/no/such/program".to_owned()]);
+        let error = perform(&action, &notice(), &AtomicBool::new(false)).unwrap_err();
+        assert!(error.contains("/no/such/program"), "{error}");
+    }
+
+    #[test]
+    fn output_without_end_is_bounded_and_the_program_is_killed() {
+        let stopping = AtomicBool::new(false);
+        let words = ["/bin/sh", "-c", "yes"].map(str::to_owned);
+        let began = Instant::now();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(300));
+                stopping.store(true, Ordering::Relaxed);
+            });
+            let error = perform(&Action::Run(words.into()), &notice(), &stopping).unwrap_err();
+            assert!(error.contains("was killed") && error.len() < 2 * OUTPUT_BYTES_MAX);
+        });
+        assert!(began.elapsed() < RUN_MAX / 2);
+    }
+
+    #[test]
+    fn what_a_program_forks_does_not_outlive_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let pid = dir.path().join("pid");
+        let script = format!("sleep 1000 & echo $! > {}", pid.display());
+        shell(&script).unwrap();
+        let pid: u32 = std::fs::read_to_string(pid)
+            .unwrap()
+            .trim()
+            .parse()
+            .unwrap();
+        let is_gone = || match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+            Ok(stat) => stat.contains(") Z "),
+            Err(_) => true,
+        };
+        let began = Instant::now();
+        while !is_gone() {
+            assert!(began.elapsed() < Duration::from_secs(5), "{pid} runs on");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_webhook_gets_the_alert_and_its_answer_is_kept() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}/alert", listener.local_addr().unwrap());
+        for (status, is_well) in [("200 OK", true), ("500 Broken", false)] {
+            let result = std::thread::scope(|scope| {
+                let asked = scope.spawn(|| {
+                    let action = Action::Webhook(address.clone());
+                    perform(&action, &notice(), &AtomicBool::new(false))
+                });
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut request = Vec::new();
+                while !request.ends_with(b"}") {
+                    let mut piece = [0; 4096];
+                    let bytes = stream.read(&mut piece).unwrap();
+                    request.extend_from_slice(&piece[..bytes]);
+                }
+                let request = String::from_utf8(request).unwrap();
+                assert!(request.starts_with("POST /alert ") && request.contains("\"value\":5.5"));
+                write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n").unwrap();
+                asked.join().unwrap()
+            });
+            assert_eq!(result.is_ok(), is_well, "{result:?}");
+        }
+    }
+
+    #[test]
+    fn a_webhook_that_never_answers_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}/", listener.local_addr().unwrap());
+        let began = Instant::now();
+        let error = post(&address, &notice()).unwrap_err().to_string();
+        assert!(error.contains("cannot post to http://127.0.0.1"), "{error}");
+        assert!(began.elapsed() < 2 * WEBHOOK_MAX);
+    }
+}

@@ -1,0 +1,516 @@
+//! What the rules' thread works on: every rule, the directory as a reader sees it, and the records that wait for the log.
+//!
+//! A pass asks the writer thread for a time that all later records follow, takes one snapshot, and evaluates each window that has ended by that
+//! time. So a window holds the same records whenever it is evaluated, and a rule sees each record in the windows of its arrival alone.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use flume::{Receiver, RecvTimeoutError};
+use loom_engine::query::{Directory, Snapshot};
+use loom_engine::{SourceId, Timestamp};
+
+use super::action::{self, Notice};
+use super::recorder::FlightRecorder;
+use super::watched::Watched;
+use super::{Order, Rules};
+use crate::config::{Config, RetentionConfig, RuleDef};
+use crate::counted;
+use crate::daemon::DaemonError;
+use crate::daemon::message::{Gone, Inbox};
+use crate::output::pins::{self, Pinned};
+use crate::rules::file::{self, RuleFile};
+use crate::rules::judge;
+use crate::rules::records::{Alert, AlertState, Stopped, alerts_source, rules_source, stopped};
+use crate::rules::watch::{Pause, Phase, Watch};
+
+/// How often the directory gets a record of each rule's progress.
+const PROGRESS: Duration = Duration::from_secs(10);
+/// More records than this do not wait for room in the log.
+const WAITING_MAX: usize = 10_000;
+/// How soon a full log, or a clock that runs behind, is looked at again.
+const RETRY: Duration = Duration::from_millis(2);
+/// Actions of one rule begin at most so often.
+const ACTION_EVERY: Duration = Duration::from_secs(1);
+
+pub(super) struct Keeper {
+    inbox: Inbox,
+    rules: Rules,
+    stopping: Arc<AtomicBool>,
+    directory: Arc<Directory>,
+    file: RuleFile,
+    configured: Vec<RuleDef>,
+    retention: RetentionConfig,
+    watched: Vec<Watched>,
+    sources: Option<OwnSources>,
+    waiting: VecDeque<(SourceId, Vec<u8>)>,
+    actions: Vec<JoinHandle<()>>,
+    recorder: FlightRecorder,
+    progressed: Instant,
+    /// A time that all records which are published later follow, and when it was asked for.
+    edge: (Timestamp, Instant),
+}
+
+#[derive(Copy, Clone)]
+struct OwnSources {
+    alerts: SourceId,
+    rules: SourceId,
+}
+
+impl Keeper {
+    /// Finds where each rule stopped.
+    pub(super) fn open(
+        config: &Config,
+        file: RuleFile,
+        inbox: Inbox,
+        rules: Rules,
+        stopping: Arc<AtomicBool>,
+        directory: Arc<Directory>,
+    ) -> Result<Keeper, DaemonError> {
+        let snapshot = directory.snapshot()?;
+        let edge = edge(&inbox).map_err(|_| DaemonError::WriterGone)?;
+        let mut keeper = Keeper {
+            inbox,
+            rules,
+            stopping,
+            directory,
+            file,
+            configured: config.rules.clone(),
+            retention: config.retention.clone(),
+            watched: Vec::new(),
+            sources: None,
+            waiting: VecDeque::new(),
+            actions: Vec::new(),
+            recorder: FlightRecorder::default(),
+            progressed: Instant::now(),
+            edge: (edge, Instant::now()),
+        };
+        keeper.resume(&snapshot)?;
+        if let Err(error) = pins::remove_partial(keeper.directory.path()) {
+            tracing::warn!("a pin that was not finished stays: {error:#}");
+        }
+        keeper
+            .define()
+            .map_err(|error| DaemonError::Rules(format!("cannot define loom_alerts: {error}")))?;
+        // A daemon that is killed at any time has begun each of its rules.
+        keeper.record_progress();
+        keeper.store().map_err(|_| DaemonError::WriterGone)?;
+        for note in keeper.notes() {
+            tracing::warn!("{note}");
+        }
+        Ok(keeper)
+    }
+
+    /// Begins each rule where the directory says that it stopped, unless it has changed since.
+    fn resume(&mut self, snapshot: &Snapshot) -> Result<(), DaemonError> {
+        let rules = self.all();
+        let names: Vec<&str> = rules.iter().map(|(def, _)| def.name.as_str()).collect();
+        let found = stopped(snapshot, &names).unwrap_or_else(|error| {
+            tracing::error!("cannot read where the rules stopped: {error}; they begin now");
+            Default::default()
+        });
+        let pause = snapshot.newest_ts()?.map(|from| Pause {
+            from,
+            to: self.edge.0,
+        });
+        for (def, added) in rules {
+            let known = found.get(&def.name);
+            let watch = match known.filter(|known| known.definition == def.definition()) {
+                Some(Stopped {
+                    evaluated_to,
+                    phase,
+                    ..
+                }) => {
+                    let mut watch = Watch::new(def.every, def.hold, *phase, *evaluated_to);
+                    if let Some(pause) = pause {
+                        watch.skip(pause);
+                    }
+                    watch
+                }
+                None => Watch::new(def.every, def.hold, Phase::Normal, self.edge.0),
+            };
+            self.watched.push(Watched::new(def, added, watch));
+        }
+        Ok(())
+    }
+
+    /// The rules that are to be evaluated, and whether they were added.
+    fn all(&self) -> Vec<(RuleDef, bool)> {
+        let configured = self.configured.iter().map(|def| (def.clone(), false));
+        let added = self.file.rules().map(|def| (def.clone(), true));
+        configured.chain(added).collect()
+    }
+
+    /// Defines the sources that it writes, once there is a rule.
+    fn define(&mut self) -> Result<(), loom_engine::Error> {
+        if self.watched.is_empty() || self.sources.is_some() {
+            return Ok(());
+        }
+        let defined = self.inbox.call(None, |recorder| {
+            Ok::<_, loom_engine::Error>(OwnSources {
+                alerts: recorder.writer.define_builtin_source(&alerts_source())?,
+                rules: recorder.writer.define_builtin_source(&rules_source())?,
+            })
+        });
+        if let Ok(sources) = defined {
+            self.sources = Some(sources?);
+        }
+        Ok(())
+    }
+
+    /// Evaluates until it is stopped.
+    pub(super) fn run(mut self, orders: &Receiver<Order>) {
+        loop {
+            let order = match self.patience() {
+                None => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(patience) => orders.recv_timeout(patience),
+            };
+            match order {
+                Ok(Order::Work(work)) => work(&mut self),
+                Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    if self.pass().is_err() {
+                        // The writer thread is gone, and with it what could be evaluated.
+                        return;
+                    }
+                }
+            }
+        }
+        for action in std::mem::take(&mut self.actions) {
+            crate::daemon::join(action);
+        }
+        for alert in self.recorder.stop() {
+            let why = "the daemon stopped before pin_after had passed".to_owned();
+            self.record(&not_pinned(alert, why));
+        }
+        for order in orders.try_iter() {
+            if let Order::Work(work) = order {
+                work(&mut self);
+            }
+        }
+        self.record_progress();
+        // A writer that is gone stores nothing; the windows since the last progress are evaluated again after the next start.
+        let _ = self.store();
+    }
+
+    /// How long nothing is due; `None` without rules.
+    fn patience(&self) -> Option<Duration> {
+        let next = self.watched.iter().map(|rule| rule.watch.next()).min();
+        let next = next.into_iter().chain(self.recorder.next()).min()?;
+        let (edge, asked) = self.edge;
+        let until = u64::try_from(next.0.saturating_sub(edge.0)).unwrap_or(0);
+        let left = Duration::from_nanos(until).saturating_sub(asked.elapsed());
+        let left = left.min(PROGRESS.saturating_sub(self.progressed.elapsed()));
+        Some(match self.waiting.is_empty() {
+            true => left,
+            false => left.min(RETRY),
+        })
+    }
+
+    fn pass(&mut self) -> Result<(), Gone> {
+        self.edge = (edge(&self.inbox)?, Instant::now());
+        self.actions.retain(|action| !action.is_finished());
+        match self.directory.snapshot() {
+            Ok(snapshot) => self.evaluate(&snapshot),
+            Err(error) => {
+                tracing::error!("rules cannot be evaluated: {error}");
+                std::thread::sleep(RETRY);
+            }
+        }
+        let bytes_max = self.retention.pin_max_bytes.0;
+        let refused = self.recorder.write(
+            self.edge.0,
+            &self.directory,
+            bytes_max,
+            &self.rules,
+            &self.stopping,
+        );
+        if let Some((alert, why)) = refused {
+            self.record(&not_pinned(alert, why));
+        }
+        if self.progressed.elapsed() >= PROGRESS {
+            self.record_progress();
+        }
+        self.store()
+    }
+
+    /// Evaluates every window that has ended.
+    fn evaluate(&mut self, snapshot: &Snapshot) {
+        let now = self.edge.0;
+        let stopping = Arc::clone(&self.stopping);
+        let interrupted = move || stopping.load(Ordering::Relaxed);
+        let mut watched = std::mem::take(&mut self.watched);
+        for rule in &mut watched {
+            while !interrupted()
+                && let Some(end) = rule.watch.due(now)
+                && let Some(alert) = rule.evaluate(snapshot, end, &interrupted)
+            {
+                let Some(alert) = alert else { continue };
+                self.record(&alert);
+                if alert.state == AlertState::Firing {
+                    self.pin(rule, &alert);
+                    self.act(rule, alert);
+                }
+            }
+        }
+        self.watched = watched;
+    }
+
+    fn pin(&mut self, rule: &Watched, alert: &Alert) {
+        let wanted = (rule.def.pin).map(|pin| self.recorder.want(alert, pin));
+        if let Some(Err(why)) = wanted {
+            self.record(&not_pinned(alert.clone(), why));
+        }
+    }
+
+    /// Records that a pin was written, or why not.
+    pub(super) fn pinned(&mut self, alert: Alert, result: Result<(Pinned, Vec<String>), String>) {
+        match result {
+            Ok((pinned, gone)) => {
+                if !gone.is_empty() {
+                    let gone = gone.join(", ");
+                    tracing::info!("the oldest pins made room for another: {gone}");
+                }
+                let missing = pinned.pin.missing.map(|what| format!("; {what}"));
+                let missing = missing.unwrap_or_default();
+                self.record(&Alert {
+                    state: AlertState::Pinned,
+                    detail: Some(format!("{}{missing}", pinned.path.display())),
+                    ..alert
+                });
+            }
+            Err(why) => {
+                tracing::warn!("the pin of rule '{}' failed: {why}", alert.rule);
+                self.record(&not_pinned(alert, why));
+            }
+        }
+    }
+
+    /// Starts the action of a rule, unless the one before it runs or began a moment ago.
+    fn act(&mut self, rule: &mut Watched, alert: Alert) {
+        let Some(action) = rule.def.action.clone() else {
+            return;
+        };
+        let skipped = match rule.acted {
+            _ if rule.is_acting => Some("skipped: the action before it still runs"),
+            Some(at) if at.elapsed() < ACTION_EVERY => {
+                Some("skipped: an action began less than 1s ago")
+            }
+            _ => None,
+        };
+        if let Some(why) = skipped {
+            return self.record(&outcome(alert, Err(why.to_owned())));
+        }
+        let notice = Notice::new(&rule.def, &alert, self.directory.path());
+        let (rules, stopping) = (self.rules.clone(), Arc::clone(&self.stopping));
+        let spawned = std::thread::Builder::new()
+            .name("loom-action".to_owned())
+            .spawn({
+                let alert = alert.clone();
+                move || {
+                    let result = action::perform(&action, &notice, &stopping);
+                    // A keeper that is gone records nothing.
+                    let _ = rules.tell(move |keeper| keeper.acted(alert, result));
+                }
+            });
+        match spawned {
+            Ok(thread) => {
+                (rule.acted, rule.is_acting) = (Some(Instant::now()), true);
+                self.actions.push(thread);
+            }
+            Err(error) => {
+                self.record(&outcome(
+                    alert,
+                    Err(format!("cannot start a thread: {error}")),
+                ));
+            }
+        }
+    }
+
+    /// Records what came of an action.
+    fn acted(&mut self, alert: Alert, result: Result<String, String>) {
+        let rule = self
+            .watched
+            .iter_mut()
+            .find(|rule| rule.def.name == alert.rule);
+        if let Some(rule) = rule {
+            rule.is_acting = false;
+        }
+        if let Err(why) = &result {
+            tracing::warn!("the action of rule '{}' failed: {why}", alert.rule);
+        }
+        self.record(&outcome(alert, result));
+    }
+
+    fn record(&mut self, alert: &Alert) {
+        if let Some(sources) = self.sources {
+            self.wait(sources.alerts, alert.encode());
+        }
+    }
+
+    fn record_progress(&mut self) {
+        self.progressed = Instant::now();
+        let Some(sources) = self.sources else { return };
+        let records: Vec<_> = (self.watched.iter())
+            .map(|rule| rule.progress().encode())
+            .collect();
+        records
+            .into_iter()
+            .for_each(|record| self.wait(sources.rules, record));
+    }
+
+    fn wait(&mut self, source: SourceId, payload: Result<Vec<u8>, loom_engine::Error>) {
+        let payload = payload.expect("a record of a rule fits its source");
+        if self.waiting.len() < WAITING_MAX {
+            self.waiting.push_back((source, payload));
+        } else {
+            tracing::error!("the log has been full for long: a record of a rule is dropped");
+        }
+    }
+
+    /// Hands what waits to the writer thread; what finds the log full waits on.
+    fn store(&mut self) -> Result<(), Gone> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let records: Vec<_> = self.waiting.drain(..).collect();
+        let left = self.inbox.call(None, move |recorder| {
+            let stored = recorder.store_own(&records);
+            let mut records = records;
+            records.split_off(stored)
+        })?;
+        self.waiting.extend(left);
+        Ok(())
+    }
+
+    /// Whether the rules of a configuration go with those that were added.
+    pub(super) fn check(&self, config: &Config) -> Result<(), String> {
+        let fits = self.file.fits(config);
+        fits.map_err(|error| format!("{error:#}"))
+    }
+
+    pub(super) fn reconfigure(&mut self, config: &Config) -> Vec<String> {
+        self.configured = config.rules.clone();
+        self.retention = config.retention.clone();
+        self.take_over();
+        self.notes()
+    }
+
+    /// Goes on with the rules that there are now: one that is as before keeps its progress.
+    fn take_over(&mut self) {
+        let mut before = std::mem::take(&mut self.watched);
+        for (def, added) in self.all() {
+            let known = before.iter().position(|rule| {
+                rule.def.name == def.name && rule.def.definition() == def.definition()
+            });
+            self.watched
+                .push(match known.map(|place| before.swap_remove(place)) {
+                    Some(rule) => rule.redefined(def, added),
+                    None => {
+                        let watch = Watch::new(def.every, def.hold, Phase::Normal, self.edge.0);
+                        Watched::new(def, added, watch)
+                    }
+                });
+        }
+        let closed: Vec<Alert> = before.iter().filter_map(Watched::closed).collect();
+        if let Err(error) = self.define() {
+            tracing::error!("cannot define loom_alerts: {error}");
+        }
+        closed.iter().for_each(|alert| self.record(alert));
+        self.record_progress();
+        // A writer that is gone ends the thread at the next pass.
+        let _ = self.store();
+    }
+
+    /// Which rules cannot be evaluated yet.
+    fn notes(&self) -> Vec<String> {
+        match self.directory.snapshot() {
+            Ok(snapshot) => (self.watched.iter())
+                .filter_map(|rule| rule.note(snapshot.catalog()))
+                .collect(),
+            Err(error) => vec![format!("rules cannot be evaluated: {error}")],
+        }
+    }
+
+    pub(super) fn add(&mut self, toml: &str) -> Result<(), String> {
+        let shown = |error: anyhow::Error| format!("{error:#}");
+        let snapshot = self
+            .directory
+            .snapshot()
+            .map_err(|error| error.to_string())?;
+        for (def, _) in file::parse(toml).map_err(shown)? {
+            self.retention.keeps(&def)?;
+            judge::subject(snapshot.catalog(), &def).map_err(|error| error.to_string())?;
+        }
+        self.file.add(toml, &self.configured).map_err(shown)?;
+        self.refresh_edge();
+        self.take_over();
+        tracing::info!("rules were added; there are {} now", self.watched.len());
+        Ok(())
+    }
+
+    pub(super) fn close(&mut self, name: &str) -> Result<(), String> {
+        if self.configured.iter().any(|def| def.name == name) {
+            return Err(format!(
+                "rule '{name}' stands in the configuration; remove it there and reload the daemon"
+            ));
+        }
+        let found = self
+            .file
+            .remove(name)
+            .map_err(|error| format!("{error:#}"))?;
+        if !found {
+            let count = counted(self.watched.len() as u64, "rule");
+            return Err(format!(
+                "there is no rule '{name}' among {count}; 'ingestd rule list' shows them"
+            ));
+        }
+        self.take_over();
+        Ok(())
+    }
+
+    /// A rule that is added begins now.
+    fn refresh_edge(&mut self) {
+        if let Ok(now) = edge(&self.inbox) {
+            self.edge = (now, Instant::now());
+        }
+    }
+
+    pub(super) fn list(&self) -> String {
+        let rules: Vec<_> = self.watched.iter().map(Watched::status).collect();
+        serde_json::to_string(&rules).expect("names and numbers are always JSON")
+    }
+}
+
+/// A time that all records follow which are not published yet.
+fn edge(inbox: &Inbox) -> Result<Timestamp, Gone> {
+    inbox.call(None, |recorder| {
+        recorder.publish(false);
+        recorder.writer.now()
+    })
+}
+
+/// The record of a pin that was not written.
+fn not_pinned(alert: Alert, why: String) -> Alert {
+    Alert {
+        state: AlertState::PinFailed,
+        detail: Some(why),
+        ..alert
+    }
+}
+
+/// The record of what came of the action for an alert.
+fn outcome(alert: Alert, result: Result<String, String>) -> Alert {
+    let (state, detail) = match result {
+        Ok(detail) => (AlertState::Acted, detail),
+        Err(detail) => (AlertState::ActionFailed, detail),
+    };
+    Alert {
+        state,
+        detail: Some(detail),
+        ..alert
+    }
+}

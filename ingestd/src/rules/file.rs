@@ -1,0 +1,201 @@
+//! `rules.toml` in a Loom directory: the rules that were added with `ingestd rule add`, as they were written. They have no actions.
+//!
+//! The daemon of the directory, or a command that holds its lock, replaces the file as a whole; so it is always the old or the new one.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, bail};
+
+use crate::config::{Config, RuleDef, check_rules};
+
+const NAME: &str = "rules.toml";
+/// A longer file or definition is refused.
+const BYTES_MAX: u64 = 4 << 20;
+
+/// The rules of the file, and their text.
+#[derive(Debug)]
+pub struct RuleFile {
+    path: PathBuf,
+    rules: Vec<(RuleDef, toml::Table)>,
+}
+
+impl RuleFile {
+    /// Reads the file; none is one without rules.
+    ///
+    /// # Errors
+    /// It cannot be read, or holds what cannot be a rule.
+    pub fn open(dir: &Path) -> anyhow::Result<RuleFile> {
+        let path = dir.join(NAME);
+        let shown = path.display();
+        let text = match fs::metadata(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(error).with_context(|| format!("cannot read {shown}")),
+            Ok(found) if found.len() > BYTES_MAX => {
+                bail!(
+                    "{shown} has {} bytes; the limit is {BYTES_MAX}",
+                    found.len()
+                )
+            }
+            Ok(_) => fs::read_to_string(&path).with_context(|| format!("cannot read {shown}"))?,
+        };
+        let rules = parse(&text).with_context(|| format!("{shown}; mend or remove the file"))?;
+        Ok(RuleFile { path, rules })
+    }
+
+    pub fn rules(&self) -> impl Iterator<Item = &RuleDef> + Clone {
+        self.rules.iter().map(|(def, _)| def)
+    }
+
+    /// Refuses rules that do not go with those of a configuration.
+    ///
+    /// # Errors
+    /// Two rules of one name, or a window that is longer than what is retained.
+    pub fn fits(&self, config: &Config) -> anyhow::Result<()> {
+        check_rules(self.rules().chain(&config.rules))
+            .and_then(|()| {
+                self.rules()
+                    .try_for_each(|rule| config.retention.keeps(rule))
+            })
+            .map_err(|why| anyhow!("{why}; {} holds rules too", self.path.display()))
+    }
+
+    /// Adds the rules of a text, all or none, beside `others`, which stand in the configuration.
+    ///
+    /// # Errors
+    /// A rule that is not sound, has an action, or the name of another; the file cannot be written.
+    pub fn add(&mut self, text: &str, others: &[RuleDef]) -> anyhow::Result<()> {
+        let added = parse(text)?;
+        let all = self.rules().chain(added.iter().map(|(def, _)| def));
+        check_rules(all.chain(others)).map_err(|why| anyhow!(why))?;
+        let mut rules = self.rules.clone();
+        rules.extend(added);
+        self.replace(rules)
+    }
+
+    /// Removes the rule of this name; false where there is none.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn remove(&mut self, name: &str) -> anyhow::Result<bool> {
+        let mut rules = self.rules.clone();
+        rules.retain(|(def, _)| def.name != name);
+        let found = rules.len() < self.rules.len();
+        if found {
+            self.replace(rules)?;
+        }
+        Ok(found)
+    }
+
+    fn replace(&mut self, rules: Vec<(RuleDef, toml::Table)>) -> anyhow::Result<()> {
+        let tables = rules.iter().map(|(_, table)| table.clone().into());
+        let mut document = toml::Table::new();
+        document.insert("rule".to_owned(), toml::Value::Array(tables.collect()));
+        write(&self.path, &document.to_string())
+            .with_context(|| format!("cannot write {}", self.path.display()))?;
+        self.rules = rules;
+        Ok(())
+    }
+}
+
+/// Reads `[[rule]]` tables.
+///
+/// # Errors
+/// What is not a rule, or has an action.
+pub fn parse(text: &str) -> anyhow::Result<Vec<(RuleDef, toml::Table)>> {
+    let document: toml::Table = text
+        .parse()
+        .map_err(|error: toml::de::Error| anyhow!(error.message().to_owned()))?;
+    let mut rules = Vec::new();
+    for (key, value) in document {
+        let toml::Value::Array(tables) = value else {
+            bail!("'{key}' is not a list of rules; write [[rule]] tables");
+        };
+        if key != "rule" {
+            bail!("'{key}' is not a rule; write [[rule]] tables");
+        }
+        for value in tables {
+            let toml::Value::Table(table) = value else {
+                bail!("a rule is not a table; write [[rule]] tables");
+            };
+            let def: RuleDef = (table.clone().try_into())
+                .map_err(|error: toml::de::Error| anyhow!(error.message().to_owned()))?;
+            if def.action.is_some() {
+                bail!(
+                    "rule '{}' has an action; run and webhook stand in the daemon's configuration only",
+                    def.name
+                );
+            }
+            rules.push((def, table));
+        }
+    }
+    Ok(rules)
+}
+
+/// Replaces a file, so that a crash leaves the old or the new one.
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    let fresh = path.with_extension("toml.new");
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&fresh)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&fresh, path)?;
+    fs::File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(name: &str) -> String {
+        format!(
+            "[[rule]]\nname = '{name}'\nsource = 's'\nindex = 'i'\nwhen = 'count > 5'\nover = '1s'\n"
+        )
+    }
+
+    #[test]
+    fn what_was_added_is_read_back_and_what_was_removed_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = || {
+            let file = RuleFile::open(dir.path()).unwrap();
+            file.rules().map(|def| def.name.clone()).collect::<Vec<_>>()
+        };
+        let mut file = RuleFile::open(dir.path()).unwrap();
+        file.add(&(rule("a") + &rule("b")), &[]).unwrap();
+        assert_eq!(names(), ["a", "b"]);
+        assert!(file.remove("a").unwrap() && !file.remove("a").unwrap());
+        assert_eq!(names(), ["b"]);
+    }
+
+    #[test]
+    fn what_is_refused_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut file = RuleFile::open(dir.path()).unwrap();
+        file.add(&rule("a"), &[]).unwrap();
+        let other = parse(&rule("c")).unwrap().remove(0).0;
+        for (text, word) in [
+            (rule("a"), "two rules have the name 'a'"),
+            (rule("b") + &rule("c"), "two rules have the name 'c'"),
+            (
+                rule("b") + "run = ['/bin/true']",
+                "run and webhook stand in",
+            ),
+            (
+                "[[source]]\nname = 's'".to_owned(),
+                "'source' is not a rule",
+            ),
+            ("rule = 1".to_owned(), "not a list"),
+            ("rule = [1]".to_owned(), "not a table"),
+        ] {
+            let error = file.add(&text, std::slice::from_ref(&other)).unwrap_err();
+            assert!(format!("{error:#}").contains(word), "{error:#}");
+        }
+        assert_eq!(RuleFile::open(dir.path()).unwrap().rules().count(), 1);
+    }
+}

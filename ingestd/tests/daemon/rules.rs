@@ -1,0 +1,318 @@
+//! Rules of a running daemon: what fires and resolves, what is counted as a failure, and that a restart sees each record once.
+
+use std::path::Path;
+use std::time::Duration;
+
+use ingestd::client::Client;
+use ingestd::config::Config;
+use ingestd::daemon::Daemon;
+use loom_engine::query::{Directory, Poll, raw_scan};
+use loom_engine::{TimeRange, Timestamp};
+
+use crate::support::{Here, NUMBERS, There, eventually};
+
+/// An alert as the directory has it.
+#[derive(Clone, Debug)]
+struct Alert {
+    ts: i64,
+    rule: String,
+    state: u64,
+    value: Option<f64>,
+    from: i64,
+    to: i64,
+    position: u64,
+    detail: String,
+}
+
+const FIRING: u64 = 1;
+const RESOLVED: u64 = 2;
+const FAILED: u64 = 3;
+const ACTED: u64 = 4;
+const ACTION_FAILED: u64 = 5;
+const PINNED: u64 = 6;
+const PIN_FAILED: u64 = 7;
+
+/// The alerts of a directory, the oldest first.
+fn alerts(dir: &Path) -> Vec<Alert> {
+    let snapshot = Directory::open(dir).unwrap().snapshot().unwrap();
+    let Ok(source) = snapshot.source("loom_alerts") else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    raw_scan(
+        &snapshot,
+        source.id,
+        TimeRange::ALL,
+        &Poll::never(),
+        |record| {
+            let key = |field| record.layout.key(field, record.payload);
+            let text = |field| {
+                let bytes = record
+                    .layout
+                    .bytes(field, record.payload)
+                    .unwrap_or_default();
+                String::from_utf8(bytes.to_vec()).unwrap()
+            };
+            found.push(Alert {
+                ts: record.ts.0,
+                rule: text(0),
+                state: key(1).unwrap().to_u64(),
+                value: key(2).map(|key| key.to_f64()),
+                from: key(4).unwrap().to_i64(),
+                to: key(5).unwrap().to_i64(),
+                position: key(6).unwrap().to_u64(),
+                detail: text(7),
+            });
+            std::ops::ControlFlow::Continue(())
+        },
+    )
+    .unwrap();
+    found.reverse();
+    found
+}
+
+fn states(dir: &Path) -> Vec<u64> {
+    alerts(dir).iter().map(|alert| alert.state).collect()
+}
+
+fn rule(when: &str, over: &str, every: &str, more: &str) -> String {
+    format!(
+        "[[rule]]\nname = 'r'\nsource = 'numbers'\nindex = 'n'\nwhen = '{when}'\nover = '{over}'\nevery = '{every}'\n{more}\n"
+    )
+}
+
+fn push(client: &Client, numbers: &[u64]) {
+    let source = client.define_one(NUMBERS).unwrap();
+    for number in numbers {
+        client.push(source, &number.to_le_bytes()).unwrap();
+    }
+    client.sync().unwrap();
+}
+
+#[test]
+fn a_rule_fires_with_the_value_that_broke_it_and_resolves_once_it_has_left_the_window() {
+    let rule = rule("max > 100", "200ms", "10ms", "");
+    let here = Here::start(&format!("{NUMBERS}{rule}"));
+    let client = here.client();
+    push(&client, &[1, 2, 100]);
+    push(&client, &[7, 4711, 8]);
+    let found = eventually(|| {
+        let found = alerts(here.path());
+        (found.len() == 2).then_some(found)
+    });
+    assert_eq!((found[0].state, found[1].state), (FIRING, RESOLVED));
+    assert_eq!(found[0].value, Some(4711.0));
+    let (snapshot, source) = {
+        let snapshot = Directory::open(here.path()).unwrap();
+        let snapshot = snapshot.snapshot_at(found[0].position).unwrap();
+        let source = snapshot.source("numbers").unwrap().id;
+        (snapshot, source)
+    };
+    let mut broke = None;
+    let window = TimeRange::half_open(Timestamp(found[0].from), Timestamp(found[0].to));
+    raw_scan(&snapshot, source, window, &Poll::never(), |record| {
+        if record.payload == 4711u64.to_le_bytes() {
+            broke = Some(record.ts.0);
+        }
+        std::ops::ControlFlow::Continue(())
+    })
+    .unwrap();
+    let late = found[0].ts - broke.expect("the window and position hold the record");
+    assert!(late > 0, "an alert follows its record");
+    assert_eq!(found[0].to - found[0].from, 200_000_000);
+}
+
+#[test]
+fn a_percentile_is_decided_exactly_where_its_bin_holds_the_threshold() {
+    // 1000 and 1001 share a bin, and the third quartile of the second batch is 1001.
+    let rule = rule("p75 > 1000", "100ms", "100ms", "");
+    let here = Here::start(&format!("{NUMBERS}{rule}"));
+    push(&here.client(), &[1, 1000, 1000, 1001]);
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(states(here.path()).is_empty());
+    push(&here.client(), &[1, 1000, 1001, 1001]);
+    let fired = eventually(|| alerts(here.path()).first().cloned());
+    assert_eq!((fired.state, fired.value), (FIRING, Some(1001.0)));
+}
+
+#[test]
+fn each_record_is_in_one_window_of_a_rule_whose_windows_do_not_overlap() {
+    let rule = rule("count > 0", "50ms", "50ms", "");
+    let here = Here::start(&format!("{NUMBERS}{rule}"));
+    let client = here.client();
+    for _ in 0..5 {
+        push(&client, &[1; 400]);
+        // A window without records lies between two bursts.
+        let fired = alerts(here.path())
+            .iter()
+            .filter(|alert| alert.state == RESOLVED)
+            .count();
+        eventually(|| {
+            let resolved = alerts(here.path())
+                .iter()
+                .filter(|alert| alert.state == RESOLVED)
+                .count();
+            (resolved > fired).then_some(())
+        });
+    }
+    let dir = here.stop();
+    let found = alerts(dir.path());
+    let fired = found.iter().filter(|alert| alert.state == FIRING);
+    assert!(fired.clone().all(|alert| alert.to % 50_000_000 == 0));
+    assert!(fired.count() >= 5);
+}
+
+#[test]
+fn a_restart_goes_on_with_the_window_after_the_last_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("loom.toml");
+    let rule = rule("count >= 10", "1s", "1s", "");
+    std::fs::write(&config, format!("{NUMBERS}{rule}")).unwrap();
+    let loom = dir.path().join("loom");
+    let arguments = ["--config", config.to_str().unwrap()];
+    let there = There::start(&loom, &arguments);
+    push(&there.client(), &[1; 10]);
+    // Killed before the window with these records has ended, or a moment after.
+    there.signal("-KILL");
+    there.wait();
+    let there = There::start(&loom, &arguments);
+    eventually(|| (states(&loom) == [FIRING, RESOLVED]).then_some(()));
+    there.signal("-KILL");
+    there.wait();
+    let there = There::start(&loom, &arguments);
+    push(&there.client(), &[1; 9]);
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(states(&loom), [FIRING, RESOLVED], "no alert comes twice");
+    assert_eq!(alerts(&loom)[0].value, Some(10.0));
+    there.signal("-TERM");
+    assert!(there.wait());
+}
+
+#[test]
+fn a_rule_whose_index_is_missing_or_closed_fails_once_and_the_daemon_goes_on() {
+    let other = "[[rule]]\nname = 'lost'\nsource = 'nobody'\nindex = 'n'\nwhen = 'count > 0'\nover = '10ms'\n";
+    let rule = rule("max > 100", "50ms", "10ms", "");
+    let here = Here::start(&format!("{NUMBERS}{rule}{other}"));
+    let failed = eventually(|| alerts(here.path()).first().cloned());
+    assert_eq!((failed.state, failed.rule.as_str()), (FAILED, "lost"));
+    assert!(
+        failed.detail.contains("unknown source 'nobody'"),
+        "{}",
+        failed.detail
+    );
+    here.client().close_index("numbers", "n").unwrap();
+    let failed = eventually(|| alerts(here.path()).get(1).cloned());
+    assert_eq!((failed.state, failed.rule.as_str()), (FAILED, "r"));
+    assert!(
+        failed
+            .detail
+            .contains("index 'n' of source 'numbers' is closed"),
+        "{}",
+        failed.detail
+    );
+    eventually(|| {
+        let rules = here.client().rules().unwrap();
+        let rules: Vec<serde_json::Value> = serde_json::from_str(&rules).unwrap();
+        let goes_on = |rule: &serde_json::Value| rule["failures"].as_u64() > Some(3);
+        rules.iter().all(goes_on).then_some(())
+    });
+    assert_eq!(
+        alerts(here.path()).len(),
+        2,
+        "a failure that goes on is one alert"
+    );
+}
+
+#[test]
+fn an_action_runs_and_one_that_fails_is_an_alert_too() {
+    for (script, wanted) in [("echo paged {value}", ACTED), ("exit 1", ACTION_FAILED)] {
+        let run = format!("run = ['/bin/sh', '-c', '{script}']");
+        let rule = rule("max > 100", "50ms", "10ms", &run);
+        let here = Here::start(&format!("{NUMBERS}{rule}"));
+        push(&here.client(), &[4711]);
+        let done = eventually(|| {
+            alerts(here.path())
+                .into_iter()
+                .find(|alert| alert.state >= ACTED)
+        });
+        assert_eq!(done.state, wanted, "{done:?}");
+        assert_eq!(
+            done.detail.contains("paged 4711"),
+            wanted == ACTED,
+            "{}",
+            done.detail
+        );
+    }
+}
+
+#[test]
+fn rules_are_added_and_closed_over_the_socket_and_outlive_the_daemon() {
+    let here = Here::start(NUMBERS);
+    let client = here.client();
+    client
+        .add_rules(&rule("max > 100", "50ms", "10ms", ""))
+        .unwrap();
+    let refused = |toml: &str, word: &str| {
+        let error = client.add_rules(toml).unwrap_err().to_string();
+        assert!(error.contains(word), "{error}");
+    };
+    refused(
+        &rule("max > 1", "1s", "1s", ""),
+        "two rules have the name 'r'",
+    );
+    let other = rule("max > 1", "1s", "1s", "run = ['/bin/true']").replace("'r'", "'s'");
+    refused(&other, "run and webhook");
+    refused(
+        &rule("max > 1", "1s", "1s", "").replace("'n'", "'m'"),
+        "'m'",
+    );
+    let dir = here.stop();
+    let daemon = Daemon::start(dir.path(), &Config::parse(NUMBERS).unwrap(), false).unwrap();
+    let client = Client::connect(dir.path()).unwrap();
+    push(&client, &[4711]);
+    eventually(|| (states(dir.path()).first() == Some(&FIRING)).then_some(()));
+    client.close_rule("r").unwrap();
+    assert_eq!(client.rules().unwrap(), "[]");
+    assert!(
+        client
+            .close_rule("r")
+            .unwrap_err()
+            .to_string()
+            .contains("there is no rule 'r'")
+    );
+    daemon.stop().unwrap();
+}
+
+#[test]
+fn a_pin_holds_the_records_around_an_alert_and_one_that_cannot_be_written_is_an_alert() {
+    let rule = rule(
+        "max > 100",
+        "20ms",
+        "10ms",
+        "pin = '10s'\npin_after = '100ms'",
+    );
+    for (retention, wanted) in [
+        ("", PINNED),
+        ("[retention]\npin_max_bytes = '1B'\n", PIN_FAILED),
+    ] {
+        let here = Here::start(&format!("{retention}{NUMBERS}{rule}"));
+        push(&here.client(), &[1, 2, 3]);
+        push(&here.client(), &[4711]);
+        let done = eventually(|| {
+            alerts(here.path())
+                .into_iter()
+                .find(|alert| alert.state >= PINNED)
+        });
+        assert_eq!(done.state, wanted, "{done:?}");
+        let pins = ingestd::output::pins::list(here.path()).unwrap();
+        if wanted == PIN_FAILED {
+            assert!(done.detail.contains("pin_max_bytes"), "{}", done.detail);
+            assert!(pins.is_empty());
+            continue;
+        }
+        let pin = &pins[0].pin;
+        assert_eq!((pin.rule.as_str(), pin.sources[0].records), ("r", 4));
+        assert_eq!(pin.to_ns - pin.from_ns, 10_100_000_000);
+        assert_eq!(done.detail, pins[0].path.display().to_string());
+    }
+}

@@ -1,0 +1,248 @@
+//! `[[rule]]`: what a daemon watches, over which window, and what it does once the condition holds.
+//!
+//! A rule with a program or a webhook comes from a configuration file only; what a client adds has neither.
+
+use std::time::Duration;
+
+use loom_engine::schema::check_name;
+use serde::Deserialize;
+
+use super::units::Span;
+use super::when::When;
+
+/// More rules are refused.
+pub const RULES_MAX: usize = 1000;
+/// Rules are evaluated at most so often.
+const EVERY_MIN: Duration = Duration::from_millis(10);
+const OVER_MAX: Duration = Duration::from_secs(7 * 86_400);
+const PIN_MAX: Duration = Duration::from_secs(3600);
+
+/// One rule, sound in itself. That its source and index exist is known where the directory is.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "Written")]
+pub struct RuleDef {
+    pub name: String,
+    pub source: String,
+    /// Its values are aggregated, and its filter applies.
+    pub index: String,
+    pub when: When,
+    /// The length of the window.
+    pub over: Duration,
+    /// From the end of a window to the end of the next.
+    pub every: Duration,
+    /// For so long the condition must hold before the rule fires.
+    pub hold: Duration,
+    pub action: Option<Action>,
+    pub pin: Option<PinSpan>,
+}
+
+/// How long before the end of the window that fires, and after it, records are kept.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct PinSpan {
+    pub before: Duration,
+    pub after: Duration,
+}
+
+/// What happens when a rule fires.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A program and its arguments.
+    Run(Vec<String>),
+    /// An address that gets the alert as JSON.
+    Webhook(String),
+}
+
+/// A rule as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    name: String,
+    source: String,
+    index: String,
+    when: When,
+    over: Span,
+    every: Option<Span>,
+    hold: Option<Span>,
+    run: Option<Vec<String>>,
+    webhook: Option<String>,
+    pin: Option<Span>,
+    pin_after: Option<Span>,
+}
+
+impl TryFrom<Written> for RuleDef {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<RuleDef, String> {
+        check_name("rule", &written.name).map_err(|error| error.to_string())?;
+        let of_rule = |why: String| format!("rule '{}': {why}", written.name);
+        let over = written.over.0;
+        let every = written.every.map(|every| every.0);
+        let every = every.unwrap_or_else(|| (over / 10).max(EVERY_MIN));
+        let hold = written.hold.map_or(Duration::ZERO, |hold| hold.0);
+        if every < EVERY_MIN {
+            return Err(of_rule(
+                "every is less than 10ms; use 10ms or more".to_owned(),
+            ));
+        }
+        if every > over {
+            return Err(of_rule(
+                "every is longer than over, so that records would be in no window; raise over, or lower every".to_owned(),
+            ));
+        }
+        if over > OVER_MAX || hold > OVER_MAX {
+            return Err(of_rule(
+                "over or hold is longer than 7d; lower it".to_owned(),
+            ));
+        }
+        let pin = match (written.pin, written.pin_after) {
+            (None, Some(_)) => {
+                return Err(of_rule(
+                    "pin_after has no pin; add pin = \"30s\"".to_owned(),
+                ));
+            }
+            (None, None) => None,
+            (Some(before), after) => Some(PinSpan {
+                before: before.0,
+                after: after.map_or(Duration::ZERO, |after| after.0),
+            }),
+        };
+        if pin.is_some_and(|pin| pin.before.is_zero() || pin.before.max(pin.after) > PIN_MAX) {
+            return Err(of_rule(
+                "pin is 0s, or pin or pin_after longer than 1h; use 30s".to_owned(),
+            ));
+        }
+        let action = match (&written.run, &written.webhook) {
+            (Some(_), Some(_)) => {
+                return Err(of_rule(
+                    "it has both run and webhook; use two rules".to_owned(),
+                ));
+            }
+            (Some(words), None) => {
+                let is_absolute = words
+                    .first()
+                    .is_some_and(|program| program.starts_with('/'));
+                if !is_absolute || words.iter().any(|word| word.contains('\0')) {
+                    return Err(of_rule(
+                        "run does not begin with the absolute path of a program; use [\"/usr/local/bin/page\", \"{rule}\"]".to_owned(),
+                    ));
+                }
+                Some(Action::Run(words.clone()))
+            }
+            (None, Some(address)) if !address.starts_with("http://") => {
+                return Err(of_rule(format!(
+                    "webhook '{address}' does not begin with http://; use http://127.0.0.1:8080/alert"
+                )));
+            }
+            (None, Some(address)) => Some(Action::Webhook(address.clone())),
+            (None, None) => None,
+        };
+        Ok(RuleDef {
+            over,
+            every,
+            hold,
+            action,
+            pin,
+            name: written.name,
+            source: written.source,
+            index: written.index,
+            when: written.when,
+        })
+    }
+}
+
+impl RuleDef {
+    /// What it watches, in a form that is equal if and only if the same alerts follow from the same records.
+    pub fn definition(&self) -> String {
+        let RuleDef {
+            source,
+            index,
+            when,
+            ..
+        } = self;
+        let [over, every, hold] =
+            [self.over, self.every, self.hold].map(humantime::format_duration);
+        format!("{source}.{index}: {when} over {over} every {every} hold {hold}")
+    }
+}
+
+/// Refuses rules that have one name, and more of them than there may be.
+///
+/// # Errors
+/// A sentence that names the rule.
+pub fn check_rules<'a>(rules: impl Iterator<Item = &'a RuleDef> + Clone) -> Result<(), String> {
+    let mut names: Vec<&str> = rules.map(|rule| rule.name.as_str()).collect();
+    names.sort_unstable();
+    if names.len() > RULES_MAX {
+        return Err(format!(
+            "there are {} rules; the limit is {RULES_MAX}",
+            names.len()
+        ));
+    }
+    let mut pairs = names.iter().zip(names.iter().skip(1));
+    match pairs.find(|(one, next)| one == next) {
+        Some((name, _)) => Err(format!("two rules have the name '{name}'; rename one")),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Config;
+
+    const SLOW: &str =
+        "name = 'slow'\nsource = 'redis'\nindex = 'latency'\nwhen = 'p99_99 > 5ms'\nover = '10s'\n";
+
+    fn parse(more: &str) -> Result<super::RuleDef, String> {
+        let parsed = Config::parse(&format!("\n[[rule]]\n{SLOW}{more}\n"));
+        let mut config = parsed.map_err(|error| error.to_string())?;
+        Ok(config.rules.remove(0))
+    }
+
+    #[test]
+    fn a_rule_is_evaluated_ten_times_a_window_unless_it_says_otherwise() {
+        let rule = parse("").unwrap();
+        assert_eq!((rule.every.as_millis(), rule.hold.as_nanos()), (1000, 0));
+        assert_eq!(parse("every = '50ms'").unwrap().every.as_millis(), 50);
+        assert_eq!(
+            rule.definition(),
+            "redis.latency: p99_99 > 5ms over 10s every 1s hold 0s"
+        );
+    }
+
+    #[test]
+    fn each_mistake_is_named_with_its_line() {
+        for (more, word) in [
+            ("every = '1ms'", "less than 10ms"),
+            ("every = '11s'", "longer than over"),
+            ("hold = '8d'", "longer than 7d"),
+            ("pin_after = '1s'", "pin_after has no pin"),
+            ("pin = '2h'", "longer than 1h"),
+            ("run = []", "absolute path"),
+            ("run = ['page']", "absolute path"),
+            ("webhook = 'https://x'", "http://"),
+            (
+                "run = ['/bin/true']\nwebhook = 'http://x'",
+                "both run and webhook",
+            ),
+            ("hue = 1", "unknown field"),
+        ] {
+            let error = parse(more).unwrap_err();
+            assert!(
+                error.starts_with("line ") && error.contains(word),
+                "{more}: {error}"
+            );
+        }
+        let when = Config::parse("[[rule]]\nname = 'x'\nwhen = 'p99 is high'\n").unwrap_err();
+        assert_eq!(when.line, Some(3), "{when}");
+    }
+
+    #[test]
+    fn two_rules_have_two_names_and_a_window_fits_the_retention() {
+        let twice = format!("[[rule]]\n{SLOW}[[rule]]\n{SLOW}");
+        let error = Config::parse(&twice).unwrap_err().to_string();
+        assert!(error.contains("two rules have the name 'slow'"), "{error}");
+        let short = format!("[retention]\nmax_age = '5s'\n[[rule]]\n{SLOW}");
+        let error = Config::parse(&short).unwrap_err().to_string();
+        assert!(error.contains("longer than [retention] max_age"), "{error}");
+    }
+}

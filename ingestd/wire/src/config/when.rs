@@ -1,0 +1,509 @@
+//! The condition of a rule: `p99_99 > 5ms AND count >= 100 OR max > 1s`. Its text becomes comparisons, and the aggregates of a window decide them.
+//!
+//! Pure: what the window holds comes from the engine as an [`AggregateRow`]. AND binds more tightly than OR; there are no parentheses. Where the
+//! bins of an index leave a quantile's value open, so is the answer, until the row holds the exact value.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use loom_engine::query::{AggregateRow, Quantile};
+use loom_engine::schema::{Domain, Number, Op};
+use loom_engine::{Key, Sum};
+use serde::{Deserialize, Deserializer, de};
+
+use super::units::Span;
+
+/// Longer conditions are refused.
+const TEXT_BYTES_MAX: usize = 4096;
+/// What a comparison may begin with.
+const TERMS: &str = "count, rate, sum, min, max, avg or a percentile such as p99_99";
+
+/// A condition over the records of a window.
+#[derive(Clone, Debug, PartialEq)]
+pub struct When {
+    text: String,
+    /// It holds if every comparison of one of these does.
+    any: Vec<Vec<Comparison>>,
+    quantiles: Vec<Quantile>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Comparison {
+    term: Term,
+    op: Op,
+    number: Number,
+}
+
+#[derive(Copy, Clone, Debug, PartialEq)]
+enum Term {
+    Count,
+    /// Records a second.
+    Rate,
+    Sum,
+    Min,
+    Max,
+    Avg,
+    /// The quantile at this place of [`When::quantiles`].
+    Quantile(usize),
+}
+
+/// The values of a window: what the index found, and what its keys stand for.
+#[derive(Copy, Clone, Debug)]
+pub struct Window<'a> {
+    pub row: &'a AggregateRow,
+    pub domain: Domain,
+    pub over: Duration,
+}
+
+/// A comparison as an alert shows it. The value is absent where the window holds no record.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Shown {
+    pub value: Option<f64>,
+    pub threshold: f64,
+}
+
+impl When {
+    /// The quantiles whose bounds decide it, in the order in which a row must have them.
+    pub fn quantiles(&self) -> &[Quantile] {
+        &self.quantiles
+    }
+
+    /// Whether it holds of a window; `None` where the exact value of a quantile is needed to know.
+    pub fn holds(&self, window: Window<'_>) -> Option<bool> {
+        let mut answer = Some(false);
+        for all in &self.any {
+            match every(all.iter().map(|comparison| comparison.holds(window))) {
+                Some(true) => return Some(true),
+                Some(false) => {}
+                None => answer = None,
+            }
+        }
+        answer
+    }
+
+    /// The comparison that an alert shows: the first of those that hold together, or else the first of all.
+    pub fn shown(&self, window: Window<'_>) -> Shown {
+        let holds = |all: &&Vec<Comparison>| {
+            every(all.iter().map(|comparison| comparison.holds(window))) == Some(true)
+        };
+        let all = self.any.iter().find(holds).or(self.any.first());
+        let comparison = all
+            .and_then(|all| all.first())
+            .expect("a condition has a comparison");
+        Shown {
+            value: comparison.value(window),
+            threshold: comparison.number.to_f64(),
+        }
+    }
+}
+
+/// Whether all hold; `None` where that is open.
+fn every(answers: impl Iterator<Item = Option<bool>>) -> Option<bool> {
+    let mut all = Some(true);
+    for answer in answers {
+        match answer {
+            Some(true) => {}
+            Some(false) => return Some(false),
+            None => all = None,
+        }
+    }
+    all
+}
+
+impl Comparison {
+    /// Values of an empty window compare with nothing.
+    fn holds(&self, window: Window<'_>) -> Option<bool> {
+        let is_empty = window.row.count == 0;
+        self.answer(window).or(is_empty.then_some(false))
+    }
+
+    fn answer(&self, window: Window<'_>) -> Option<bool> {
+        let row = window.row;
+        let ratio = |numerator: i128, denominator: u128| {
+            Some(self.op.holds(compare(numerator, denominator, self.number)))
+        };
+        match self.term {
+            Term::Count => ratio(row.count.into(), 1),
+            Term::Rate => ratio(
+                i128::from(row.count) * 1_000_000_000,
+                window.over.as_nanos(),
+            ),
+            Term::Sum => self.of_sum(row.sum, 1),
+            Term::Avg if row.count == 0 => Some(false),
+            Term::Avg => self.of_sum(row.sum, row.count),
+            Term::Min => self.within(window.domain, row.min?, row.min?),
+            Term::Max => self.within(window.domain, row.max?, row.max?),
+            Term::Quantile(place) => {
+                let bounds = row.bounds.get(place).copied().flatten()?;
+                self.within(window.domain, bounds.min, bounds.max)
+            }
+        }
+    }
+
+    /// A value from `min` to `max`: open where some of these keys would do and others not.
+    fn within(&self, domain: Domain, min: Key, max: Key) -> Option<bool> {
+        let keys = domain.keys(self.op, self.number);
+        match keys.overlaps(min, max) {
+            false => Some(false),
+            true => keys.covers(min, max).then_some(true),
+        }
+    }
+
+    fn of_sum(&self, sum: Sum, count: u64) -> Option<bool> {
+        let order = match sum {
+            Sum::Int(sum) => compare(sum, count.into(), self.number),
+            Sum::Float { .. } => order(sum.to_f64() / count as f64, self.number.to_f64()),
+        };
+        Some(self.op.holds(order))
+    }
+
+    fn value(&self, window: Window<'_>) -> Option<f64> {
+        let row = window.row;
+        let of_key = |key: Key| match window.domain {
+            Domain::Unsigned { .. } => key.to_u64() as f64,
+            Domain::Signed { .. } => key.to_i64() as f64,
+            Domain::F32 | Domain::F64 => key.to_f64(),
+        };
+        match self.term {
+            Term::Count => Some(row.count as f64),
+            Term::Rate => Some(row.count as f64 / window.over.as_secs_f64()),
+            Term::Sum => Some(row.sum.to_f64()),
+            Term::Avg => (row.count > 0).then(|| row.sum.to_f64() / row.count as f64),
+            Term::Min => row.min.map(of_key),
+            Term::Max => row.max.map(of_key),
+            Term::Quantile(place) => row.quantiles.get(place).copied().flatten().map(of_key),
+        }
+    }
+}
+
+/// `numerator / denominator` compared with a number: exactly, unless a product leaves 128 bits.
+fn compare(numerator: i128, denominator: u128, number: Number) -> Ordering {
+    let sides = match number {
+        Number::Float(_) => None,
+        Number::Int(value) => (i128::try_from(denominator).ok())
+            .and_then(|denominator| Some((numerator, value.checked_mul(denominator)?))),
+        Number::Decimal { value, scale } => (i128::try_from(denominator).ok())
+            .zip(10i128.checked_pow(scale.into()))
+            .and_then(|(denominator, unit)| {
+                Some((
+                    numerator.checked_mul(unit)?,
+                    value.checked_mul(denominator)?,
+                ))
+            }),
+    };
+    match sides {
+        Some((left, right)) => left.cmp(&right),
+        None => order(numerator as f64 / denominator as f64, number.to_f64()),
+    }
+}
+
+/// NaN is the greatest and equal to itself, as in queries.
+fn order(a: f64, b: f64) -> Ordering {
+    a.partial_cmp(&b)
+        .unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
+}
+
+impl FromStr for When {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<When, String> {
+        if text.len() > TEXT_BYTES_MAX {
+            return Err(format!(
+                "the condition has {} bytes; the limit is {TEXT_BYTES_MAX}",
+                text.len()
+            ));
+        }
+        let mut when = When {
+            text: text.to_owned(),
+            any: Vec::new(),
+            quantiles: Vec::new(),
+        };
+        let mut words = words(text).into_iter();
+        let mut all = Vec::new();
+        loop {
+            let comparison = when.comparison(&mut words)?;
+            all.push(comparison);
+            match words.next() {
+                None => break,
+                Some(word) if word.eq_ignore_ascii_case("and") => {}
+                Some(word) if word.eq_ignore_ascii_case("or") => {
+                    when.any.push(std::mem::take(&mut all));
+                }
+                Some(word) => {
+                    return Err(format!("expected AND, OR or the end, found '{word}'"));
+                }
+            }
+        }
+        when.any.push(all);
+        Ok(when)
+    }
+}
+
+impl When {
+    fn comparison<'a>(
+        &mut self,
+        words: &mut impl Iterator<Item = &'a str>,
+    ) -> Result<Comparison, String> {
+        let found = |word: Option<&str>| word.map_or("the end".to_owned(), |w| format!("'{w}'"));
+        let word = words.next();
+        let term = word.and_then(|word| self.term(&word.to_ascii_lowercase()));
+        let term = term.ok_or_else(|| format!("expected {TERMS}, found {}", found(word)))?;
+        let word = words.next();
+        let op = match word {
+            Some("=" | "==") => Op::Eq,
+            Some("<>" | "!=") => Op::Ne,
+            Some("<") => Op::Lt,
+            Some("<=") => Op::Le,
+            Some(">") => Op::Gt,
+            Some(">=") => Op::Ge,
+            _ => {
+                return Err(format!(
+                    "expected a comparison such as >, found {}",
+                    found(word)
+                ));
+            }
+        };
+        let word = words.next();
+        let number = word.and_then(number).ok_or_else(|| {
+            format!(
+                "expected a number or a duration such as 5ms, found {}",
+                found(word)
+            )
+        })?;
+        Ok(Comparison { term, op, number })
+    }
+
+    fn term(&mut self, word: &str) -> Option<Term> {
+        Some(match word {
+            "count" => Term::Count,
+            "rate" => Term::Rate,
+            "sum" => Term::Sum,
+            "min" => Term::Min,
+            "max" => Term::Max,
+            "avg" => Term::Avg,
+            _ => {
+                let quantile = quantile(word)?;
+                let known = self.quantiles.iter().position(|known| *known == quantile);
+                Term::Quantile(known.unwrap_or_else(|| {
+                    self.quantiles.push(quantile);
+                    self.quantiles.len() - 1
+                }))
+            }
+        })
+    }
+}
+
+/// `p99_99` is the quantile 0.9999.
+fn quantile(word: &str) -> Option<Quantile> {
+    let percent = word.strip_prefix('p')?;
+    let (whole, decimals) = percent.split_once('_').unwrap_or((percent, ""));
+    let is_number = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || whole.len() > 3 || !is_number(whole) || !is_number(decimals) {
+        return None;
+    }
+    let digits = format!("{whole:0>3}{decimals}");
+    let (ones, rest) = digits.split_at_checked(1)?;
+    format!("{ones}.{rest}").parse().ok()
+}
+
+/// A plain number, or a duration in nanoseconds.
+fn number(word: &str) -> Option<Number> {
+    if word.parse::<f64>().is_ok_and(f64::is_finite) && !word.contains(['n', 'N', 'i', 'I']) {
+        return Number::exact(word);
+    }
+    let span: Span = word.parse().ok()?;
+    Some(Number::Int(i128::try_from(span.0.as_nanos()).ok()?))
+}
+
+/// The words and operators of a condition; what separates them is white space or a change between the two kinds.
+fn words(text: &str) -> Vec<&str> {
+    let is_operator = |c: char| matches!(c, '<' | '>' | '=' | '!');
+    let mut words = Vec::new();
+    for part in text.split_whitespace() {
+        let mut rest = part;
+        while let Some(first) = rest.chars().next() {
+            let end = rest
+                .find(|c| is_operator(c) != is_operator(first))
+                .unwrap_or(rest.len());
+            let (word, after) = rest.split_at(end);
+            words.push(word);
+            rest = after;
+        }
+    }
+    words
+}
+
+impl fmt::Display for When {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl<'de> Deserialize<'de> for When {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        text.parse().map_err(|why| {
+            de::Error::custom(format!("when = \"{text}\" is not a condition: {why}"))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use loom_engine::ValueRange;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const U64: Domain = Domain::Unsigned { greatest: u64::MAX };
+
+    /// What the engine answers of these values.
+    fn row(when: &When, values: &[u64]) -> AggregateRow {
+        let mut sorted = values.to_vec();
+        sorted.sort_unstable();
+        let key = |value: &u64| Key::from_u64(*value);
+        let quantiles: Vec<Option<Key>> = (when.quantiles().iter())
+            .map(|quantile| {
+                let rank = quantile.rank(sorted.len() as u64) as usize;
+                sorted.get(rank.wrapping_sub(1)).map(key)
+            })
+            .collect();
+        AggregateRow {
+            bucket: None,
+            count: values.len() as u64,
+            sum: Sum::Int(values.iter().map(|value| i128::from(*value)).sum()),
+            min: sorted.first().map(key),
+            max: sorted.last().map(key),
+            bounds: (quantiles.iter())
+                .map(|key| key.map(|key| ValueRange { min: key, max: key }))
+                .collect(),
+            quantiles,
+        }
+    }
+
+    fn holds(text: &str, values: &[u64]) -> bool {
+        let when: When = text.parse().unwrap();
+        let row = row(&when, values);
+        let over = Duration::from_secs(10);
+        let window = Window {
+            row: &row,
+            domain: U64,
+            over,
+        };
+        when.holds(window).unwrap()
+    }
+
+    #[test]
+    fn each_term_is_compared_with_its_number() {
+        let values = [1, 2, 3, 4];
+        for (text, wanted) in [
+            ("count = 4", true),
+            ("rate >= 0.4", true),
+            ("rate>0.4", false),
+            ("sum <> 10", false),
+            ("min < 2 AND max >= 4", true),
+            ("avg = 2.5", true),
+            ("avg > 2.5", false),
+            ("p50 = 2", true),
+            ("p100 = 4", true),
+            ("max > 1us or max = 4", true),
+            ("max > 3ns and count > 100", false),
+            ("count > 100 AND max > 3 OR min = 1 AND p25 <= 1", true),
+        ] {
+            assert_eq!(holds(text, &values), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_empty_window_has_a_count_and_no_values() {
+        assert!(holds("count = 0", &[]) && holds("rate < 1", &[]) && holds("sum = 0", &[]));
+        for text in ["min < 5", "max <> 5", "avg = 0", "p99 >= 0", "p99 < 1"] {
+            assert!(!holds(text, &[]), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_quantile_is_open_where_its_bin_holds_the_threshold() {
+        let when: When = "p99_99 > 5ms".parse().unwrap();
+        let mut row = row(&when, &[1]);
+        let mut answer = |min, max| {
+            let [min, max] = [min, max].map(Key::from_u64);
+            row.bounds = vec![Some(ValueRange { min, max })];
+            let over = Duration::from_secs(1);
+            when.holds(Window {
+                row: &row,
+                domain: U64,
+                over,
+            })
+        };
+        assert_eq!(answer(5_000_001, 5_100_000), Some(true));
+        assert_eq!(answer(4_900_000, 5_000_000), Some(false));
+        assert_eq!(answer(4_900_000, 5_100_000), None);
+    }
+
+    #[test]
+    fn what_is_not_a_condition_is_refused_with_what_was_expected() {
+        for (text, word) in [
+            ("", "expected count"),
+            ("latency > 5", "found 'latency'"),
+            ("p101 > 5", "found 'p101'"),
+            ("max", "found the end"),
+            ("max >", "expected a number"),
+            ("max > soon", "found 'soon'"),
+            ("max > nan", "found 'nan'"),
+            ("max => 5", "found '=>'"),
+            ("max > 5 6", "expected AND"),
+            ("max > 5 and", "found the end"),
+        ] {
+            let error = text.parse::<When>().unwrap_err();
+            assert!(error.contains(word), "{text}: {error}");
+        }
+        assert!("max > 5 or ".repeat(1000).parse::<When>().is_err());
+    }
+
+    #[test]
+    fn an_alert_shows_the_comparison_that_broke() {
+        let when: When = "count > 100 OR max > 3".parse().unwrap();
+        let shown = |values: &[u64]| {
+            let row = row(&when, values);
+            let over = Duration::from_secs(1);
+            when.shown(Window {
+                row: &row,
+                domain: U64,
+                over,
+            })
+        };
+        let max = Shown {
+            value: Some(9.0),
+            threshold: 3.0,
+        };
+        let count = Shown {
+            value: Some(1.0),
+            threshold: 100.0,
+        };
+        assert_eq!((shown(&[9]), shown(&[1])), (max, count));
+    }
+
+    proptest! {
+        #[test]
+        fn a_mean_compares_as_the_fraction_that_it_is(
+            values in prop::collection::vec(0..1000u64, 1..50), tenths in 0..10_000u64,
+        ) {
+            let (sum, count): (u64, u64) = (values.iter().sum(), values.len() as u64);
+            let text = format!("avg > {}.{}", tenths / 10, tenths % 10);
+            prop_assert_eq!(holds(&text, &values), sum * 10 > tenths * count);
+        }
+
+        #[test]
+        fn any_text_is_a_condition_or_refused(text in "(count|p[0-9_]{0,6}|max|>|<=|and|OR| |[0-9.eE+-]{1,8}|ms){0,12}") {
+            if let Ok(when) = text.parse::<When>() {
+                let row = row(&when, &[3, 7]);
+                let over = Duration::from_secs(1);
+                let window = Window { row: &row, domain: U64, over };
+                prop_assert!(when.holds(window).is_some());
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! README's rule as it is written: a real daemon, a real receiver of the webhook, and the alerts from SQL in both DuckDB versions.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use ingestd::client::Client;
+use loom_tests::daemon::{Daemon, ingestd, wait_until};
+use loom_tests::duckdb::{Session, Version};
+use loom_tests::machine;
+
+const SOURCE: &str = "[[source]]\nname = 'redis_request'\n[[source.field]]\nname = 'latency_ns'\ntype = 'u64'\n\
+                      [[source.index]]\nname = 'latency'\nvalue = 'latency_ns'\n";
+
+/// The rule of README.md, with the receiver's address.
+fn rule(receiver: &TcpListener) -> Result<String> {
+    let readme = std::fs::read_to_string(machine::root().join("README.md"))?;
+    let rule = readme
+        .split_once("\n## Rules\n")
+        .and_then(|(_, section)| section.split_once("```toml\n"))
+        .and_then(|(_, block)| block.split_once("```"))
+        .context("README.md has no rule")?
+        .0;
+    ensure!(rule.contains("127.0.0.1:9009"), "{rule}");
+    Ok(rule.replace("127.0.0.1:9009", &receiver.local_addr()?.to_string()))
+}
+
+/// The body of the next request, which is answered.
+fn receive(receiver: &TcpListener) -> Result<serde_json::Value> {
+    let (mut stream, _) = receiver.accept()?;
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    let mut request = Vec::new();
+    let body = loop {
+        let mut piece = [0; 4096];
+        let bytes = stream.read(&mut piece)?;
+        ensure!(bytes > 0, "the request ends early");
+        request.extend_from_slice(&piece[..bytes]);
+        let text = String::from_utf8_lossy(&request).into_owned();
+        if let Some((_, body)) = text.split_once("\r\n\r\n")
+            && let Ok(body) = serde_json::from_str(body)
+        {
+            break body;
+        }
+    };
+    stream.write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")?;
+    Ok(body)
+}
+
+#[test]
+fn the_rule_of_the_readme_pages_when_the_percentile_breaks() -> Result<()> {
+    let receiver = TcpListener::bind("127.0.0.1:0")?;
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("web.loom");
+    let daemon = Daemon::start(&dir, &format!("{SOURCE}{}", rule(&receiver)?))?;
+    let client = Client::connect(&dir)?;
+    let source = client.define_one(SOURCE)?;
+    for latency_ns in [1_000_000u64; 200].into_iter().chain([9_000_000]) {
+        client.push(source, &latency_ns.to_le_bytes())?;
+    }
+    client.sync()?;
+    let alert = receive(&receiver)?;
+    ensure!(
+        alert["rule"] == "slow_redis" && alert["state"] == "firing",
+        "{alert}"
+    );
+    ensure!(
+        alert["value"] == 9e6 && alert["threshold"] == 5e6,
+        "{alert}"
+    );
+
+    let shown = dir.display().to_string();
+    let alerts = format!("loom_scan('{shown}', 'loom_alerts')");
+    for version in Version::ALL {
+        let mut session = Session::open(version)?;
+        ensure!(wait_until(|| {
+            let count = session.value(&format!(
+                "SELECT count(*) FROM {alerts} WHERE state = 'acted'"
+            ))?;
+            Ok(count == "1")
+        })?);
+        let firing = format!("FROM {alerts} WHERE state = 'firing'");
+        let row = session.value(&format!(
+            "SELECT concat_ws(' ', rule, value, threshold, epoch_ns(to_ts) - epoch_ns(from_ts)) {firing}"
+        ))?;
+        ensure!(row == "slow_redis 9000000.0 5000000.0 10000000000", "{row}");
+        // The position and the window give the records that the rule saw.
+        let [position, from, to] = ["position", "epoch_ns(from_ts)", "epoch_ns(to_ts)"]
+            .map(|column| session.value(&format!("SELECT {column} {firing}")));
+        let count = session.value(&format!(
+            "SELECT count(*) FROM loom_scan('{shown}', 'redis_request', at := {}) WHERE ts_ns >= {} AND ts_ns < {}",
+            position?, from?, to?
+        ))?;
+        ensure!(count == "201", "the rule saw {count}");
+    }
+    let mut session = Session::open(Version::ALL[0])?;
+    session.attach(&dir, Some("web"))?;
+    let states = session
+        .value("SELECT count(*) FROM web.loom.loom_alerts WHERE state IN ('firing', 'acted')")?;
+    ensure!(states == "2", "{states}");
+
+    // The pin holds what surrounds the alert.
+    ensure!(wait_until(|| {
+        let pinned = format!("SELECT count(*) FROM {alerts} WHERE state = 'pinned'");
+        Ok(session.value(&pinned)? == "1")
+    })?);
+    let path = session.value(&format!(
+        "SELECT detail FROM {alerts} WHERE state = 'pinned'"
+    ))?;
+    let pinned = session.value(&format!(
+        "SELECT count(*) FROM '{path}/redis_request.parquet'"
+    ))?;
+    ensure!(pinned == "201", "the pin holds {pinned}");
+    ensure!(ingestd(["pins", &shown])?.contains(&path));
+
+    let tried = ingestd([
+        "rule",
+        "test",
+        &shown,
+        "--source",
+        "redis_request",
+        "--index",
+        "latency",
+        "--when",
+        "p99_99 > 5ms AND count > 100",
+        "--over",
+        "10s",
+        "--every",
+        "1s",
+    ])?;
+    ensure!(tried.contains("fired 1 time "), "{tried}");
+    let listed = ingestd(["rule", "list", &shown])?;
+    ensure!(
+        listed.contains("slow_redis") && listed.contains("configuration"),
+        "{listed}"
+    );
+    daemon.stop()
+}
