@@ -25,10 +25,7 @@ impl Compactor {
     /// # Errors
     /// Not a Loom directory, or files that cannot be read.
     pub fn open(dir: &Path, storage: OsStorage) -> Result<Compactor> {
-        Compactor::open_with(Arc::new(storage), dir)
-    }
-
-    pub(crate) fn open_with(storage: Arc<dyn Storage>, dir: &Path) -> Result<Compactor> {
+        let storage: Arc<dyn Storage> = Arc::new(storage);
         let reader = LogReader::open_with(Arc::clone(&storage), dir)?;
         let compaction = Compaction::of(&storage, reader.dir(), *reader.meta());
         Ok(Compactor { reader, compaction })

@@ -5,9 +5,11 @@ use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use loom_engine::compact::Compactor;
 use loom_engine::ingest::{Writer, WriterOptions};
 use loom_engine::log::LogOptions;
+use loom_engine::log::storage::OsStorage;
 use loom_engine::schema::parse_sources;
 use tempfile::TempDir;
 
@@ -15,6 +17,10 @@ use crate::seed::Seed;
 
 pub const CHUNK_BYTES: u64 = 4 << 10;
 pub const SEGMENT_BYTES: u64 = 64 << 10;
+/// Of a directory in columns: two units.
+const SEGMENT_BYTES_IN_COLUMNS: u64 = 2 * UNIT_BYTES;
+/// Rows that a unit stands for.
+const UNIT_BYTES: u64 = 16 * CHUNK_BYTES;
 
 /// The source `r` has the number of each record and a mark that follows from it, the source `t` a text between.
 const SOURCES: &str = "
@@ -47,6 +53,7 @@ pub struct Small {
     _place: TempDir,
     pub dir: PathBuf,
     pub rows: BTreeMap<u64, u64>,
+    segment_bytes: u64,
     /// What is said of each file by its path in the directory, in order.
     files: Vec<(PathBuf, Vec<u8>)>,
 }
@@ -54,12 +61,31 @@ pub struct Small {
 impl Small {
     /// With so many records of `r`; a chunk takes some 150.
     pub fn new(records: u64) -> Result<Small> {
+        Small::of(records, SEGMENT_BYTES)
+    }
+
+    /// The same with two units of columns in each segment that is full, and at least one such segment.
+    pub fn in_columns(records: u64) -> Result<Small> {
+        let mut small = Small::of(records, SEGMENT_BYTES_IN_COLUMNS)?;
+        let mut compactor = Compactor::open(&small.dir, OsStorage::default())?;
+        let durable = compactor.durable()?;
+        while compactor.step(durable, || true)?.is_some() {}
+        small.files.clear();
+        collect(&small.dir, Path::new(""), &mut small.files)?;
+        ensure!(
+            small.files.iter().any(|(file, _)| is_columns(file)),
+            "no columns"
+        );
+        Ok(small)
+    }
+
+    fn of(records: u64, segment_bytes: u64) -> Result<Small> {
         let place = tempfile::tempdir()?;
         let dir = place.path().join("small");
         let log = LogOptions {
             chunk_bytes: CHUNK_BYTES as u32,
             block_bytes: 64 << 10,
-            segment_bytes: [SEGMENT_BYTES; 3].into(),
+            segment_bytes: [segment_bytes; 3].into(),
             ..LogOptions::default()
         };
         let options = WriterOptions {
@@ -91,6 +117,7 @@ impl Small {
             _place: place,
             dir,
             rows,
+            segment_bytes,
             files,
         })
     }
@@ -176,7 +203,7 @@ impl Damage {
     /// For a program in another language.
     pub fn json(&self, small: &Small) -> serde_json::Value {
         let hit: Vec<u64> = (small.chunks().into_keys())
-            .filter(|chunk| self.hits_chunk(*chunk))
+            .filter(|chunk| small.harm(self, *chunk) != Harm::None)
             .collect();
         match self {
             Damage::Flip { file, at, mask } => {
@@ -188,23 +215,72 @@ impl Damage {
         }
     }
 
-    /// Whether a chunk of the record log lost a byte.
-    pub fn hits_chunk(&self, chunk: u64) -> bool {
-        let hit = self.hit();
-        let (start, end) = (chunk * CHUNK_BYTES, (chunk + 1) * CHUNK_BYTES);
-        hit.start < end && start < hit.end
-    }
-
-    /// The addresses of the record log whose bytes are wrong or gone.
-    fn hit(&self) -> Range<u64> {
-        let Some(first) = self.file().strip_prefix("records").ok().and_then(first_of) else {
-            return 0..0;
-        };
+    /// The bytes of its file that are wrong or gone.
+    fn place(&self) -> Range<u64> {
         match *self {
-            Damage::Flip { at, .. } => first + at as u64..first + at as u64 + 1,
-            Damage::Cut { bytes, .. } => first + bytes as u64..first + SEGMENT_BYTES,
+            Damage::Flip { at, .. } => at as u64..at as u64 + 1,
+            Damage::Cut { bytes, .. } => bytes as u64..u64::MAX,
         }
     }
+}
+
+/// What a damage does to a chunk of the record log.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Harm {
+    None,
+    /// Its unit is damaged, perhaps where other chunks of it stand.
+    Perhaps,
+    /// It cannot be read.
+    Sure,
+}
+
+impl Small {
+    /// What a damage does to a chunk.
+    pub fn harm(&self, damage: &Damage, chunk: u64) -> Harm {
+        let address = chunk * CHUNK_BYTES;
+        let first = damage
+            .file()
+            .strip_prefix("records")
+            .ok()
+            .and_then(first_of);
+        let Some(offset) = first.and_then(|first| address.checked_sub(first)) else {
+            return Harm::None;
+        };
+        if offset >= self.segment_bytes {
+            return Harm::None;
+        }
+        let place = damage.place();
+        if !is_columns(damage.file()) {
+            let hit = place.start < offset + CHUNK_BYTES && offset < place.end;
+            return if hit { Harm::Sure } else { Harm::None };
+        }
+        let unit = self.unit(damage.file(), offset / UNIT_BYTES);
+        let hit = place.start < unit.end && unit.start < place.end;
+        match damage {
+            _ if !hit => Harm::None,
+            Damage::Flip { .. } => Harm::Perhaps,
+            Damage::Cut { .. } => Harm::Sure,
+        }
+    }
+
+    /// Where a unit stands in a column segment, as the directory at the segment's end says.
+    fn unit(&self, file: &Path, nth: u64) -> Range<u64> {
+        let held = self.files.iter().find(|(held, _)| held == file);
+        let bytes = held.map_or(&[][..], |(_, bytes)| bytes);
+        let directory = bytes.len() - 16 - 8 * (self.segment_bytes / UNIT_BYTES + 1) as usize;
+        let start = |nth: u64| {
+            let at = directory + 8 * nth as usize;
+            let found = bytes.get(at..).and_then(|rest| rest.first_chunk());
+            found.map_or(0, |start| u64::from_le_bytes(*start))
+        };
+        start(nth)..start(nth + 1)
+    }
+}
+
+/// Whether a file is a column segment.
+pub fn is_columns(file: &Path) -> bool {
+    file.extension()
+        .is_some_and(|extension| extension == "columns")
 }
 
 /// The first address of a segment, from its name.

@@ -18,7 +18,7 @@ use loom_engine::{Error, Key, TimeRange, Timestamp, ValueRange};
 use loom_tests::duckdb::Version;
 use loom_tests::machine;
 use loom_tests::seed::Seed;
-use loom_tests::small::{CHUNK_BYTES, Damage, Small, mark_of};
+use loom_tests::small::{CHUNK_BYTES, Damage, Harm, Small, is_columns, mark_of};
 
 /// Six chunks, the last one not full: nothing lies above their summaries.
 const FEW: u64 = 800;
@@ -29,10 +29,19 @@ const LOGS: [&str; 3] = ["records", "chunks", "times"];
 const DOUBLED: [&str; 4] = ["catalog", "catalog.copy", "loom.json", "loom.json.copy"];
 const SAMPLE: usize = 1200;
 const SAMPLE_DUCKDB: usize = 300;
+const SAMPLE_COLUMNS: usize = 300;
+const SAMPLE_COLUMNS_DUCKDB: usize = 40;
+/// Two segments of columns, and chunks after them as rows.
+const COLUMNS: u64 = 11_000;
+/// Chunks of a unit of columns.
+const UNIT_CHUNKS: u64 = 16;
 
-/// A sample of all damages, or all of them where that is asked for.
+/// A sample of all damages, or all of them where that is asked for; where there are column segments, of those alone.
 fn chosen(small: &Small, seed: &mut Seed, sample: usize) -> Vec<Damage> {
     let mut damages = small.damages(seed);
+    if damages.iter().any(|damage| is_columns(damage.file())) {
+        damages.retain(|damage| is_columns(damage.file()));
+    }
     if std::env::var_os("LOOM_ALL").is_none() {
         for at in 0..sample.min(damages.len()) {
             let other = seed.between(at as i64, damages.len() as i64) as usize;
@@ -145,9 +154,11 @@ fn look(small: &Small, written: &Written, damage: &Damage) -> Result<()> {
         return Ok(());
     }
     let found = found?;
+    let mut is_hit = !is_columns(damage.file());
     for (chunk, numbers, times) in &written.chunks {
-        let hit = damage.hits_chunk(*chunk);
+        let hit = small.harm(damage, *chunk);
         let all = found.iter().find(|(found, _)| found == chunk);
+        is_hit |= all.is_some_and(|(_, rows)| rows.is_err());
         complete(small, hit, numbers, all.map(|(_, rows)| rows), *chunk)?;
         // What is asked of one chunk alone is answered whatever is wrong with the others.
         let alone = rows_of(&snapshot, Predicate::time(*times))?;
@@ -157,6 +168,11 @@ fn look(small: &Small, written: &Written, damage: &Damage) -> Result<()> {
     backward(small, &snapshot, damage)?;
     totals(small, written, &snapshot, damage)?;
     let report = check(&small.dir)?;
+    if !is_hit {
+        // Units are found without the directory that the end of a column segment holds, and nothing stands between them.
+        ensure!(report.is_sound(), "check names {report:?}");
+        return Ok(());
+    }
     ensure!(!report.is_sound(), "check finds nothing");
     let place = match damage.file().parent() {
         Some(log) if log != Path::new("") => small.dir.join(log),
@@ -174,14 +190,17 @@ fn look(small: &Small, written: &Written, damage: &Damage) -> Result<()> {
 /// Fails unless a chunk gave all of its rows, or, where it was hit, an error that names it.
 fn complete(
     small: &Small,
-    hit: bool,
+    harm: Harm,
     numbers: &[u64],
     found: Option<&Read>,
     chunk: u64,
 ) -> Result<()> {
     match found.with_context(|| format!("chunk {chunk} is passed over"))? {
         Ok(rows) => {
-            ensure!(!hit, "chunk {chunk} was hit, and nobody saw it");
+            ensure!(
+                harm != Harm::Sure,
+                "chunk {chunk} was hit, and nobody saw it"
+            );
             subset(small, rows)?;
             ensure!(
                 rows.iter().map(|(_, _, n)| n).eq(numbers),
@@ -192,9 +211,16 @@ fn complete(
             Ok(())
         }
         Err(error) => {
-            ensure!(hit, "chunk {chunk} was not hit: {error}");
-            let within =
-                matches!(error, Error::Corrupt { address, .. } if address.0 / CHUNK_BYTES == chunk);
+            ensure!(harm != Harm::None, "chunk {chunk} was not hit: {error}");
+            let named = match error {
+                Error::Corrupt { path, address, .. } => {
+                    Some((address.0 / CHUNK_BYTES, is_columns(path)))
+                }
+                _ => None,
+            };
+            let within = named.is_some_and(|(named, in_columns)| {
+                named == chunk || in_columns && named / UNIT_CHUNKS == chunk / UNIT_CHUNKS
+            });
             ensure!(within, "chunk {chunk} is not named: {error}");
             names(error, small)
         }
@@ -231,16 +257,23 @@ fn backward(small: &Small, snapshot: &Snapshot, damage: &Damage) -> Result<()> {
     });
     strange?;
     subset(small, &newest_first)?;
-    let expected = small
-        .rows
-        .keys()
-        .rev()
-        .take_while(|address| !damage.hits_chunk(*address / CHUNK_BYTES));
+    let mut expected = small.rows.keys().rev();
+    for (address, ..) in &newest_first {
+        ensure!(
+            expected.next() == Some(address),
+            "newest first, {address} is out of order"
+        );
+        let harm = small.harm(damage, address / CHUNK_BYTES);
+        ensure!(
+            harm != Harm::Sure,
+            "a row at {address} is read, which was hit"
+        );
+    }
+    let stopped_by = expected
+        .next()
+        .map(|address| small.harm(damage, address / CHUNK_BYTES));
     ensure!(
-        newest_first
-            .iter()
-            .map(|(address, _, _)| address)
-            .eq(expected),
+        scanned.is_ok() == stopped_by.is_none() && stopped_by != Some(Harm::None),
         "newest first, {} rows, then {scanned:?}",
         newest_first.len()
     );
@@ -290,15 +323,14 @@ fn totals(small: &Small, written: &Written, snapshot: &Snapshot, damage: &Damage
     Ok(())
 }
 
-fn through_the_engine(test: &str, records: u64) -> Result<()> {
+fn through_the_engine(test: &str, small: &Small, sample: usize) -> Result<()> {
     let mut seed = Seed::announced(test);
-    let small = Small::new(records)?;
-    let written = Written::of(&small)?;
+    let written = Written::of(small)?;
     ensure!(check(&small.dir)?.is_sound());
-    let damages = chosen(&small, &mut seed, SAMPLE);
+    let damages = chosen(small, &mut seed, sample);
     let mut wrong = Vec::new();
     for damage in &damages {
-        if let Err(error) = small.damaged(damage, || look(&small, &written, damage)) {
+        if let Err(error) = small.damaged(damage, || look(small, &written, damage)) {
             wrong.push(format!("{error:#}"));
         }
     }
@@ -325,20 +357,27 @@ fn through_the_engine(test: &str, records: u64) -> Result<()> {
 
 #[test]
 fn damage_of_a_few_chunks_stays_where_it_is() -> Result<()> {
-    through_the_engine("every_byte_few", FEW)
+    through_the_engine("every_byte_few", &Small::new(FEW)?, SAMPLE)
 }
 
 #[test]
 fn damage_below_and_in_a_roll_up_stays_where_it_is() -> Result<()> {
-    through_the_engine("every_byte_many", MANY)
+    through_the_engine("every_byte_many", &Small::new(MANY)?, SAMPLE)
+}
+
+#[test]
+fn damage_of_column_segments_stays_in_its_unit() -> Result<()> {
+    through_the_engine(
+        "every_byte_columns",
+        &Small::in_columns(COLUMNS)?,
+        SAMPLE_COLUMNS,
+    )
 }
 
 /// In one process that looks at all of them: a crash, a hang or memory without bound ends it.
-#[test]
-fn duckdb_survives_every_damage_and_gives_no_wrong_row() -> Result<()> {
-    let mut seed = Seed::announced("every_byte_duckdb");
-    let small = Small::new(FEW)?;
-    let damages = chosen(&small, &mut seed, SAMPLE_DUCKDB);
+fn through_duckdb(test: &str, small: &Small, sample: usize) -> Result<()> {
+    let mut seed = Seed::announced(test);
+    let damages = chosen(small, &mut seed, sample);
     let mut child = Command::new(machine::python()?)
         .args(["-c", include_str!("../src/every_byte.py")])
         .arg(Version::V2.extension())
@@ -352,7 +391,7 @@ fn duckdb_survives_every_damage_and_gives_no_wrong_row() -> Result<()> {
         .iter()
         .map(|(address, n)| (*address, *n, mark_of(*n)))
         .collect();
-    let told: Vec<_> = damages.iter().map(|damage| damage.json(&small)).collect();
+    let told: Vec<_> = damages.iter().map(|damage| damage.json(small)).collect();
     // It reads all before it answers, so nobody waits for the other.
     writeln!(
         input,
@@ -362,7 +401,18 @@ fn duckdb_survives_every_damage_and_gives_no_wrong_row() -> Result<()> {
     drop(input);
     let output = child.wait_with_output()?;
     let said = String::from_utf8_lossy(&output.stdout);
-    println!("every_byte_duckdb: {}", said.trim_end());
+    println!("{test}: {}", said.trim_end());
     ensure!(output.status.success(), "{} after: {said}", output.status);
     Ok(())
+}
+
+#[test]
+fn duckdb_survives_every_damage_and_gives_no_wrong_row() -> Result<()> {
+    through_duckdb("every_byte_duckdb", &Small::new(FEW)?, SAMPLE_DUCKDB)
+}
+
+#[test]
+fn duckdb_survives_every_damage_of_column_segments_and_gives_no_wrong_row() -> Result<()> {
+    let small = Small::in_columns(COLUMNS / 2)?;
+    through_duckdb("every_byte_columns_duckdb", &small, SAMPLE_COLUMNS_DUCKDB)
 }

@@ -20,6 +20,7 @@ const CASES: [(&str, &[&str]); 10] = [
             "in recovery, again and again",
             "in a start, or in a stop, at any operation",
             "while a segment is created",
+            "while a segment becomes columns",
             "stale staging",
         ],
     ),

@@ -29,9 +29,13 @@ struct Tally {
     rows: usize,
     /// Scans that read less than there is.
     pruned: u64,
+    /// Segments that became columns between questions, which were then asked again.
+    compacted: u64,
     wrong: Vec<String>,
 }
 
+/// So many questions of a world are asked again when its segments are columns.
+const ASKED_AGAIN: usize = 12;
 /// After so many wrong answers the rest is not asked.
 const WRONG_MOST: usize = 5;
 
@@ -52,11 +56,12 @@ fn loom_answers_what_plain_duckdb_answers_over_random_sources() -> Result<()> {
         tally.worlds += 1;
     }
     println!(
-        "random_worlds: {} sources, {} questions, {} rows of answers, {} scans pruned",
-        tally.worlds, tally.questions, tally.rows, tally.pruned
+        "random_worlds: {} sources, {} questions, {} rows of answers, {} scans pruned, {} segments in columns",
+        tally.worlds, tally.questions, tally.rows, tally.pruned, tally.compacted
     );
     ensure!(tally.wrong.is_empty(), "{}", tally.wrong.join("\n\n"));
     ensure!(tally.pruned > 0, "no question pruned anything");
+    ensure!(tally.compacted > 0, "no segment became columns");
     Ok(())
 }
 
@@ -69,29 +74,29 @@ fn ask_of_one(
 ) -> Result<()> {
     let place = tempfile::tempdir()?;
     let duckdb = sessions.first_mut().context("no session")?;
-    let world = World::draw(seed, place.path(), duckdb)?;
+    let mut world = World::draw(seed, place.path(), duckdb)?;
     for session in &mut *sessions {
         world.give_plain(session)?;
     }
+    let mut asked = Vec::new();
     for _ in 0..30 + world.rows.min(3000) / 30 {
         if Instant::now() >= until || tally.wrong.len() >= WRONG_MOST {
             break;
         }
         let question = Question::draw(seed, &world.table);
         let zone = seed.pick(&ZONES);
-        for session in &mut *sessions {
-            match ask(session, &question, zone) {
-                Ok(rows) => tally.rows += rows,
-                Err(error) => tally.wrong.push(format!(
-                    "world {}, DuckDB {}, {zone}, {} rows: {}\n{error:#}",
-                    tally.worlds,
-                    session.version().name(),
-                    world.rows,
-                    world.story
-                )),
-            }
+        ask_all(sessions, &world, &question, zone, tally);
+        if asked.len() < ASKED_AGAIN {
+            asked.push((question, zone));
         }
-        tally.questions += 1;
+    }
+    let compacted = world.compact()?;
+    if compacted > 0 {
+        tally.compacted += compacted;
+        world.story.push_str("; in columns now");
+        for (question, zone) in &asked {
+            ask_all(sessions, &world, question, zone, tally);
+        }
     }
     let stats = "SELECT count(*) FROM loom_scan_stats() WHERE chunks_pruned > 0 AND dir = ";
     let pruned = sessions
@@ -100,6 +105,29 @@ fn ask_of_one(
         .value(&format!("{stats}'{}'", world.table.dir))?;
     tally.pruned += pruned.parse::<u64>()?;
     Ok(())
+}
+
+/// Asks both versions, and notes what is wrong.
+fn ask_all(
+    sessions: &mut [Session],
+    world: &World,
+    question: &Question,
+    zone: &str,
+    tally: &mut Tally,
+) {
+    for session in sessions {
+        match ask(session, question, zone) {
+            Ok(rows) => tally.rows += rows,
+            Err(error) => tally.wrong.push(format!(
+                "world {}, DuckDB {}, {zone}, {} rows: {}\n{error:#}",
+                tally.worlds,
+                session.version().name(),
+                world.rows,
+                world.story
+            )),
+        }
+    }
+    tally.questions += 1;
 }
 
 /// In 2.0 twice: with `WHERE` pruning and without.

@@ -4,14 +4,18 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use loom_engine::check::check;
+use loom_engine::format::SegmentDirectory;
+use loom_engine::log::LogReader;
 use loom_engine::query::{Directory, Poll, Predicate, Scan, ScanSpec, raw_scan};
 use loom_engine::{Error, TimeRange};
 use loom_tests::duckdb::{Session, Version};
-use loom_tests::small::{CHUNK_BYTES, SEGMENT_BYTES, Small};
+use loom_tests::machine;
+use loom_tests::small::{CHUNK_BYTES, SEGMENT_BYTES, Small, is_columns};
 use rustix::fs::{CWD, Mode};
 
 /// Several segments of 16 chunks.
@@ -252,5 +256,69 @@ fn names_of_segments_that_hold_nothing_cost_little() -> Result<()> {
         ControlFlow::Continue(())
     })?;
     ensure!(rows == RECORDS, "{rows} rows");
+    Ok(())
+}
+
+/// The first column segment of a directory.
+fn column_segment(small: &Small) -> Result<PathBuf> {
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(small.dir.join("records"))? {
+        paths.push(entry?.path());
+    }
+    let columns = paths.into_iter().filter(|path| is_columns(path));
+    columns.min().context("no column segment")
+}
+
+/// What `ingestd check` says in little memory, and whether it finds the directory sound.
+fn check_in_little_memory(small: &Small, options: &[&str]) -> Result<(bool, String)> {
+    let output = Command::new("bash")
+        .args(["-c", "ulimit -v 1000000; exec \"$@\"", "bash"])
+        .arg(machine::ingestd()?)
+        .arg("check")
+        .arg(&small.dir)
+        .args(options)
+        .output()?;
+    let said = [output.stdout, output.stderr].concat();
+    let code = output.status.code().context("check was killed")?;
+    Ok((code == 0, String::from_utf8_lossy(&said).into_owned()))
+}
+
+/// A file is as long as it likes; what it claims decides nothing about memory.
+#[test]
+fn a_column_segment_that_claims_a_terabyte_is_named_in_little_memory() -> Result<()> {
+    const CLAIMED: u64 = 1 << 40;
+    let small = Small::in_columns(RECORDS)?;
+    let path = column_segment(&small)?;
+    let uuid = LogReader::open(&small.dir)?.meta().uuid;
+    let first = loom_engine::Address::ZERO;
+    let forge = |starts: Option<Vec<u64>>| -> Result<()> {
+        let mut end = Vec::new();
+        if let Some(starts) = starts {
+            SegmentDirectory::new(starts).encode(&uuid, first, &mut end);
+        }
+        let file = fs::OpenOptions::new().write(true).open(&path)?;
+        file.set_len(CLAIMED)?;
+        std::os::unix::fs::FileExt::write_all_at(&file, &end, CLAIMED - end.len() as u64)?;
+        Ok(())
+    };
+    // Without a directory the units are found by their own lengths.
+    forge(None)?;
+    let (is_sound, said) = check_in_little_memory(&small, &[])?;
+    ensure!(is_sound, "{said}");
+    ensure!(unreadable(&small)?.is_empty());
+    // The second unit takes all of it.
+    forge(Some(vec![0, 0, 1 << 39]))?;
+    for options in [&[][..], &["--repair"]] {
+        let (is_sound, said) = check_in_little_memory(&small, options)?;
+        ensure!(!is_sound && said.contains("the length of a unit"), "{said}");
+        ensure!(said.contains(".columns"), "{said}");
+    }
+    let scanned = Directory::open(&small.dir)?.snapshot()?;
+    let source = scanned.source("r")?.id;
+    let error = raw_scan(&scanned, source, TimeRange::ALL, &Poll::never(), |_| {
+        ControlFlow::Continue(())
+    });
+    let told = error.err().context("the scan reads it")?.to_string();
+    ensure!(told.contains("the length of a unit"), "{told}");
     Ok(())
 }

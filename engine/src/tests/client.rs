@@ -1,9 +1,10 @@
 //! A client that keeps a list of what it pushed, and of what it was answered.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::compact::{Compacted, Compactor};
+use crate::compact::Compacted;
 use crate::error::Result;
 use crate::format::PendingLoss;
 use crate::ingest::{Limits, WhenFull, Writer, WriterOptions};
@@ -14,6 +15,8 @@ use crate::types::{Address, SourceId};
 
 pub const CHUNK: u64 = 4 << 10;
 pub const SEGMENT: u64 = 128 << 10;
+/// So often a compaction asks whether it is to go on.
+const PATIENCE: u32 = 100;
 
 const SOURCES: &str = r#"
 [[source]]
@@ -206,9 +209,15 @@ impl Client {
 
     /// Makes columns of the segments that are durable to their end.
     pub fn compact(&mut self) -> Result<()> {
-        let mut compactor = Compactor::open_with(self.disk.storage(), &loom())?;
+        let mut compactor = self.writer().compactor()?;
         let durable = compactor.durable()?;
-        while let Some(compacted) = compactor.step(durable, || true)? {
+        // It waits for the flusher, which a disk that fails may keep from going on.
+        let asked = Cell::new(0);
+        let is_wanted = || asked.replace(asked.get() + 1) < PATIENCE;
+        while let Some(compacted) = compactor.step(durable, is_wanted)? {
+            if compacted == Compacted::Stopped {
+                break;
+            }
             self.compacted += u64::from(matches!(compacted, Compacted::Columns { .. }));
         }
         Ok(())

@@ -37,7 +37,8 @@ impl Args {
         let interrupted = signals::stop()?;
         // Fails if there is no directory; a writer would create one.
         let compactor = Compactor::open(&self.dir, OsStorage::default())?;
-        let _lock = self.lock()?;
+        let lock = self.lock()?;
+        lock.tidy()?;
         compact(compactor, &interrupted)
     }
 

@@ -18,12 +18,16 @@ use loom_engine::schema::{FieldDef, PayloadEncoder, Source, SourceDef, TimeKind}
 
 use self::schema::Schema;
 use self::value::{Value, draw, from_text, kind};
+use crate::daemon::ingestd;
 use crate::duckdb::Session;
 use crate::seed::Seed;
+use crate::small::is_columns;
 use crate::table::{Column, Index, Table, Times};
 
 const SOURCE: &str = "random";
 const NOISE: &str = "noise";
+/// Small, so that many worlds have some that are full.
+const SEGMENT_BYTES: u64 = 256 << 10;
 
 pub struct World {
     pub table: Table,
@@ -31,8 +35,9 @@ pub struct World {
     parquet: PathBuf,
     /// What happened to the source, for those who look for a fault.
     pub story: String,
+    dir: PathBuf,
     /// Where the source is still being written.
-    _writer: Option<Writer>,
+    writer: Option<Writer>,
 }
 
 /// A world on its way.
@@ -121,6 +126,36 @@ impl World {
         ))?;
         Ok(())
     }
+
+    /// Makes columns of all segments that are full. Returns how many these were.
+    pub fn compact(&mut self) -> Result<u64> {
+        compact(&self.dir, self.writer.as_mut())
+    }
+}
+
+/// Whoever writes a directory compacts it; where nobody does, the program.
+fn compact(dir: &Path, writer: Option<&mut Writer>) -> Result<u64> {
+    let before = column_segments(dir)?;
+    match writer {
+        Some(writer) => {
+            writer.sync_durable()?;
+            let mut compactor = writer.compactor()?;
+            let durable = compactor.durable()?;
+            while compactor.step(durable, || true)?.is_some() {}
+        }
+        None => {
+            ingestd(["compact".as_ref(), dir.as_os_str()])?;
+        }
+    }
+    Ok(column_segments(dir)? - before)
+}
+
+fn column_segments(dir: &Path) -> Result<u64> {
+    let mut segments = 0;
+    for entry in std::fs::read_dir(dir.join("records"))? {
+        segments += u64::from(is_columns(&entry?.path()));
+    }
+    Ok(segments)
 }
 
 impl<'a> Making<'a> {
@@ -130,8 +165,8 @@ impl<'a> Making<'a> {
         let options = WriterOptions {
             log: LogOptions {
                 chunk_bytes,
-                block_bytes: 1 << 20,
-                segment_bytes: [4 << 20; 3].into(),
+                block_bytes: SEGMENT_BYTES,
+                segment_bytes: [SEGMENT_BYTES; 3].into(),
                 durability: Durability::None,
                 ..LogOptions::default()
             },
@@ -202,7 +237,7 @@ impl<'a> Making<'a> {
 
     /// Something that happens between two stages.
     fn change(&mut self) -> Result<()> {
-        match self.seed.between(0, 6) {
+        match self.seed.between(0, 8) {
             0 if self.fields < self.schema.fields.len() => {
                 self.fields += 1;
                 let def = source_def(&self.schema, self.fields);
@@ -231,9 +266,17 @@ impl<'a> Making<'a> {
                 self.writer()?.define_source(&def)?;
                 self.tell("closed and opened again");
             }
-            _ => {
+            5 => {
+                let segments = compact(&self.dir, self.writer.as_mut())?;
+                self.tell(&format!("{segments} segments in columns"));
+            }
+            other => {
                 if let Some(writer) = self.writer.take() {
                     writer.close()?;
+                }
+                if other == 6 {
+                    let segments = compact(&self.dir, None)?;
+                    self.tell(&format!("{segments} segments in columns"));
                 }
                 self.writer = Some(Writer::open(&self.dir, self.options.clone())?);
                 self.tell("another writer");
@@ -323,7 +366,8 @@ impl<'a> Making<'a> {
             rows: self.rows,
             parquet,
             story: self.story,
-            _writer: writer,
+            dir: self.dir,
+            writer,
         })
     }
 

@@ -5,6 +5,7 @@
 //! nothing out.
 
 mod clocks;
+mod compactions;
 mod faults;
 mod kills;
 mod overload;

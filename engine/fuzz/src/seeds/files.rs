@@ -379,6 +379,14 @@ fn directories_in_columns() -> Seeds {
     let write =
         |at: u32, bytes: &[u8]| change(RECORDS, WRITE, at, &[&[bytes.len() as u8], bytes].concat());
     let sound = [COLUMNS];
+    // The size of segments of the record log, with the blanks before it.
+    let meta = World::base()
+        .files
+        .get(&path("loom.json"))
+        .unwrap_or_default();
+    let size = b" [\n    1048576";
+    let at = meta.windows(size.len()).position(|bytes| bytes == size);
+    let huge = change(META, WRITE, at.unwrap_or(0) as u32, b"\x0e[8796093022208");
     let unrepaired = [COLUMNS | UNREPAIRED];
     let last = start(LAST) as u32;
     let shorter = 24 + FEWER * CHUNK_BYTES as u64;
@@ -411,6 +419,7 @@ fn directories_in_columns() -> Seeds {
             "columns_directory_flipped",
             &[&unrepaired, &change(RECORDS, STEP, place(1), &[1])],
         ),
+        seed("columns_huge_segments", &[&sound, &huge]),
         seed(
             "columns_long_unit",
             &[&sound, &write(place(2), &in_place_of)],

@@ -241,6 +241,15 @@ impl Opening {
         Ok(is_sound.then_some(chunk))
     }
 
+    /// Removes what a process that was killed left: files that it was writing, and those that others replaced or that retention gave up.
+    pub fn tidy(&self) -> Result<()> {
+        for log in LogKind::ALL {
+            self.segments[log].remove_drafts()?;
+            self.segments[log].evict(self.begin(log))?;
+        }
+        Ok(())
+    }
+
     /// Gives up what lies below, because there is no room to begin with all of it. As in a running writer's retention the slot that says so is durable
     /// before a file goes; it needs no space. It is of an epoch of its own, since what staging held is in segments by now.
     pub fn evict(self, begins: PerLog<Address>) -> Result<()> {

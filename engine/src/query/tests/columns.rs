@@ -164,6 +164,35 @@ fn retention_removes_columns_as_it_does_rows() {
     assert!(check(&world.dir.path().join("loom")).unwrap().is_sound());
 }
 
+/// Nobody knows which of its names a file had that is not there.
+#[test]
+fn a_column_segment_that_was_removed_is_named_by_all_that_it_could_be_called() {
+    let mut world = world();
+    world.compact();
+    world.close();
+    let loom = world.dir.path().join("loom");
+    fs::remove_file(loom.join("records/00000000000000000000.1.columns")).unwrap();
+    let reader = LogReader::open(&loom).unwrap();
+    let error = reader
+        .read(LogKind::Records, Address(4096), &mut [0; 4096])
+        .unwrap_err();
+    let told = error.to_string();
+    let named = "records/00000000000000000000.*: damaged at address 4096: the segment file is gone";
+    assert!(told.contains(named), "{told}");
+    let report = check(&loom).unwrap();
+    let damage = report.damage.iter().map(ToString::to_string);
+    assert!(
+        damage
+            .clone()
+            .any(|damage| damage.contains("00000000000000000000.*")),
+        "{:?}",
+        report.damage
+    );
+    reader
+        .read(LogKind::Records, Address(1 << 20), &mut [0; 4096])
+        .unwrap();
+}
+
 /// A changed byte of a column segment is damage at its chunks, which is named, or changes nothing: the directory is found again.
 #[test]
 fn damage_is_named_and_confined_to_its_unit() {
