@@ -239,7 +239,7 @@ fn records() -> Seeds {
             0xF0,
             0x3F,
         ]);
-        mixed.extend_from_slice(&[0x31 | nth % 3 << 2, 13, nth, 0, 0, 0, 0, 0, 0, 0, 3, 0]);
+        mixed.extend_from_slice(&[0x31 | (nth % 3) << 2, 13, nth, 0, 0, 0, 0, 0, 0, 0, 3, 0]);
         mixed.extend_from_slice(three);
         mixed.extend_from_slice(&[0x52, 3]);
         mixed.extend_from_slice(three);
