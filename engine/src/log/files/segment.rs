@@ -493,12 +493,13 @@ impl SegmentDir {
         self.path_of_any(first, list.get(&first).copied())
     }
 
-    /// The segment that begins at `first`; without a generation all names that it could have.
+    /// The segment that begins at `first`; without a generation the name that it had first, or of the record log all that it could have.
     pub fn path_of_any(&self, first: Address, generation: Option<Generation>) -> PathBuf {
-        match generation {
-            Some(generation) => self.path_of(SegmentName { first, generation }),
-            None => self.path.join(format!("{:020}.*", first.0)),
+        if generation.is_none() && self.log == LogKind::Records {
+            return self.path.join(format!("{:020}.*", first.0));
         }
+        let generation = generation.unwrap_or_default();
+        self.path_of(SegmentName { first, generation })
     }
 }
 
