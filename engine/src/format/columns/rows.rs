@@ -163,7 +163,7 @@ impl Bytes {
 }
 
 impl Rows {
-    /// A piece of all rows of the group; `None` if it was not wanted.
+    /// A piece of all rows of the group; `None` if it is not decoded.
     pub fn piece(&self, nth: usize) -> Option<&[u64]> {
         self.has
             .piece(nth)

@@ -210,7 +210,7 @@ impl Unit {
         Ok(true)
     }
 
-    /// A piece of the rows that were found last, row by row; `None` if it was not wanted.
+    /// A piece of the rows that were found last, row by row; `None` if it is not decoded.
     pub fn piece(&self, nth: usize) -> Option<&[u64]> {
         let (stream, range) = self.found.as_ref()?;
         let column = at(&self.decoded, *stream).piece(nth)?;
