@@ -14,6 +14,7 @@ use loom_engine::format::{
     UNIT_HEADER_BYTES, Unit, UnitEncoder, UnitRow, Wanted, longest_payload, seal_trailer,
     walk_runs,
 };
+use loom_engine::proven::at;
 use loom_engine::{Address, SourceId, Timestamp};
 
 use crate::columns::{self, Stream};
@@ -204,7 +205,7 @@ fn hold_dense(unit: &mut Unit, nth: usize, take: &Take<'_>, out: &[u8], rows: &[
     assert!(matches!(found, Ok(true)) && dense.len() == rows.len());
     let payload = |bytes: &[u8], row: &UnitRow| {
         let start = row.start as usize;
-        bytes[start..start + usize::from(row.length)].to_vec()
+        at(bytes, start..start + usize::from(row.length)).to_vec()
     };
     for (dense, row) in dense.iter().zip(rows) {
         assert_eq!(dense.arrival, row.arrival);
@@ -216,8 +217,9 @@ fn hold_dense(unit: &mut Unit, nth: usize, take: &Take<'_>, out: &[u8], rows: &[
         // What was decoded for another question is there too.
         let column = unit.piece(nth).filter(|_| take.placed.piece(nth));
         for (number, row) in column.unwrap_or_default().iter().zip(rows) {
-            let placed = &payload(out, row)[offset..end];
-            assert_eq!(&number.to_le_bytes()[..placed.len()], placed);
+            let row = payload(out, row);
+            let placed = at(&row, offset..end);
+            assert_eq!(at(&number.to_le_bytes(), ..placed.len()), placed);
         }
         offset = end;
     }
