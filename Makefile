@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
-.PHONY: check build test test-clients test-cases test-dashboards test-fleet environments package package-test wheel probes fuzz lint deny bench bench-cases bench-live demo clean
+.PHONY: check build test test-clients test-cases test-dashboards test-fleet test-otlp environments package package-test wheel probes fuzz lint deny bench bench-cases bench-live demo clean
 
 CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR := $(abspath $(CARGO_TARGET_DIR))
@@ -43,7 +43,7 @@ package-test: package .venv/complete .fleet-venv/complete
 	INGESTD="$(abspath $(INGESTD))" .clients-venv/bin/python -m pytest -c duckdb-ext/python/pyproject.toml ingestd/packaging/tests
 
 # The wheel in environments of its own, with DuckDB 2.0.0 and 1.5.6. INGESTD: another daemon than the release build.
-test-clients: package-test test-cases test-dashboards test-fleet .clients-venv-v1/complete
+test-clients: package-test test-cases test-dashboards test-fleet test-otlp .clients-venv-v1/complete
 	.clients-venv/bin/ruff check duckdb-ext/python
 	.clients-venv/bin/ruff format --check duckdb-ext/python
 	.clients-venv/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
@@ -94,6 +94,12 @@ test-fleet: wheel .clients-venv/complete .fleet-venv/complete
 	.fleet-venv/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
 	INGESTD="$(INGESTD)" .fleet-venv/bin/python -m pytest tests/fleet
 
+# OpenTelemetry's SDK sends over gRPC and HTTP: a part of test-clients.
+test-otlp: $(EXTENSIONS) .clients-venv/complete .otlp-venv/complete
+	.clients-venv/bin/ruff check tests/otlp
+	.clients-venv/bin/ruff format --check tests/otlp
+	INGESTD="$(abspath $(INGESTD))" .otlp-venv/bin/python -m pytest tests/otlp
+
 # Redis and RocksDB, recorded live, as root: a part of test-clients.
 test-cases: $(EXTENSIONS) .venv/complete .clients-venv/complete
 	.clients-venv/bin/ruff check tests/cases
@@ -101,7 +107,7 @@ test-cases: $(EXTENSIONS) .venv/complete .clients-venv/complete
 	INGESTD="$(INGESTD)" .venv/bin/python tests/cases/redis/run.py
 	INGESTD="$(INGESTD)" .venv/bin/python tests/cases/rocksdb/run.py
 
-.bench-venv/complete .clients-venv/complete .superset-venv/complete .dashboards-venv/complete .fleet-venv/complete: .%-venv/complete: tests/%-requirements.txt
+.bench-venv/complete .clients-venv/complete .superset-venv/complete .dashboards-venv/complete .fleet-venv/complete .otlp-venv/complete: .%-venv/complete: tests/%-requirements.txt
 	@tests/prerequisites.sh
 	python3 -m venv --clear .$*-venv
 	.$*-venv/bin/pip install --quiet --disable-pip-version-check --requirement $<
@@ -129,10 +135,10 @@ demo:
 
 clean:
 	$(CARGO) clean
-	rm -rf dist .venv .bench-venv .clients-venv .clients-venv-v1 .superset-venv .dashboards-venv .fleet-venv
+	rm -rf dist .venv .bench-venv .clients-venv .clients-venv-v1 .superset-venv .dashboards-venv .fleet-venv .otlp-venv
 
 # The environments of Python that the tests use.
-environments: .venv/complete .clients-venv/complete .clients-venv-v1/complete .superset-venv/complete .dashboards-venv/complete .fleet-venv/complete
+environments: .venv/complete .clients-venv/complete .clients-venv-v1/complete .superset-venv/complete .dashboards-venv/complete .fleet-venv/complete .otlp-venv/complete
 
 .venv/complete: tests/requirements.txt
 	@tests/prerequisites.sh

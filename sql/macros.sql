@@ -76,3 +76,63 @@ CREATE OR REPLACE TEMP MACRO loom_heatmap(dir, source, index, bucket, t_from := 
     FROM grid LEFT JOIN cells USING (span, band)
     GROUP BY grid.span
     ORDER BY grid.span;
+
+-- How much counters grew within over, at times that are every apart (over if it is not given): increase() of Prometheus, with its rules for
+-- resets and for the ends of the range. The times begin with t_from and go up to t_to; without t_from they are multiples of every. The
+-- labels are without the name of the metric, which is required.
+CREATE OR REPLACE TEMP MACRO loom_increase(dir, metric, over, labels := NULL, every := NULL, t_from := NULL, t_to := NULL, last := NULL, at := NULL, complete := NULL) AS TABLE
+    WITH samples AS MATERIALIZED (
+        SELECT found.series, found.ts_ns, found.value,
+            lag(found.value) OVER (PARTITION BY found.series ORDER BY found.ts_ns) AS before,
+            lag(found.ts_ns) OVER (PARTITION BY found.series ORDER BY found.ts_ns) AS before_ns
+        FROM loom_samples(dir, metric::VARCHAR, label_names := map_keys(labels::MAP(VARCHAR, VARCHAR)),
+            label_patterns := map_values(labels::MAP(VARCHAR, VARCHAR)), t_from := t_from::TIMESTAMPTZ - over::INTERVAL,
+            t_to := t_to::TIMESTAMPTZ + INTERVAL 1 MICROSECOND, last := last::INTERVAL + over::INTERVAL, at := "at", complete := complete::BOOLEAN) AS found
+    ), lengths AS (
+        SELECT (epoch(over::INTERVAL) * 1e9)::BIGINT AS over_ns,
+            CASE WHEN least(over::INTERVAL, coalesce(every::INTERVAL, over::INTERVAL)) <= INTERVAL 0 SECOND
+                THEN error('loom_increase: over and every must be positive: they are ' || over || ' and ' || coalesce(every::INTERVAL, over::INTERVAL))
+                ELSE (epoch(coalesce(every::INTERVAL, over::INTERVAL)) * 1e9)::BIGINT END AS every_ns,
+            (epoch(last::INTERVAL) * 1e9)::BIGINT AS last_ns,
+            epoch_us(t_from::TIMESTAMPTZ) * 1000 AS from_ns, epoch_us(t_to::TIMESTAMPTZ) * 1000 AS to_ns
+    ), span AS (
+        SELECT over_ns, every_ns, coalesce(to_ns, newest_ns) AS end_ns,
+            coalesce(from_ns, (coalesce(coalesce(to_ns, newest_ns) - last_ns, oldest_ns) + every_ns - 1) // every_ns * every_ns) AS first_ns
+        FROM lengths, (SELECT min(ts_ns) AS oldest_ns, max(ts_ns) AS newest_ns FROM samples) AS ends
+    ), ranges AS (
+        SELECT series, ts_ns, value, before, before_ns, over_ns, first_ns + every_ns * unnest(range(
+            greatest(0, (ts_ns - first_ns + every_ns - 1) // every_ns),
+            1 + least((end_ns - first_ns) // every_ns, (ts_ns + over_ns - first_ns) // every_ns))) AS at_ns
+        FROM samples, span
+        WHERE ts_ns + over_ns >= first_ns AND end_ns >= first_ns
+    ), grown AS (
+        SELECT series, at_ns, count(*) AS n, arg_min(value, ts_ns) AS first_value,
+            arg_max(value, ts_ns) - first_value + coalesce(sum(before)
+                FILTER (WHERE value < before AND NOT isnan(before) AND before_ns >= at_ns - over_ns), 0) AS growth,
+            (min(ts_ns) - (at_ns - any_value(over_ns))) / 1e9 AS to_start, (at_ns - max(ts_ns)) / 1e9 AS to_end,
+            (max(ts_ns) - min(ts_ns)) / 1e9 AS sampled, sampled / (n - 1) AS apart
+        FROM ranges
+        GROUP BY series, at_ns
+        HAVING count(*) > 1
+    ), ends AS (
+        SELECT *, CASE WHEN growth > 0 AND first_value >= 0 AND NOT isnan(growth) AND NOT isnan(first_value)
+            THEN least(to_start, sampled * (first_value / growth)) ELSE to_start END AS start_gap
+        FROM grown
+    )
+    SELECT make_timestamptz(ends.at_ns // 1000) AS ts, known.labels, ends.growth * ((ends.sampled
+        + CASE WHEN ends.start_gap < ends.apart * 1.1 THEN ends.start_gap ELSE ends.apart / 2 END
+        + CASE WHEN ends.to_end < ends.apart * 1.1 THEN ends.to_end ELSE ends.apart / 2 END) / ends.sampled) AS value, known.dir
+    FROM ends
+    JOIN (
+        SELECT named.series, any_value(named.dir) AS dir, map(list(named.label ORDER BY named.label), list(named.value ORDER BY named.label)) AS labels
+        FROM loom_labels(dir, metric::VARCHAR, label_names := map_keys(labels::MAP(VARCHAR, VARCHAR)),
+            label_patterns := map_values(labels::MAP(VARCHAR, VARCHAR))) AS named
+        WHERE named.label <> '__name__'
+        GROUP BY named.series
+    ) AS known ON known.series = ends.series;
+
+-- The same per second: rate() of Prometheus.
+CREATE OR REPLACE TEMP MACRO loom_counter_rate(dir, metric, over, labels := NULL, every := NULL, t_from := NULL, t_to := NULL, last := NULL, at := NULL, complete := NULL) AS TABLE
+    SELECT grown.ts, grown.labels, grown.value / epoch(over::INTERVAL) AS value, grown.dir
+    FROM loom_increase(dir, metric, over, labels := labels, every := every, t_from := t_from, t_to := t_to, last := last,
+        at := "at", complete := complete) AS grown;

@@ -25,7 +25,10 @@ impl Compactor {
     /// # Errors
     /// Not a Loom directory, or files that cannot be read.
     pub fn open(dir: &Path, storage: OsStorage) -> Result<Compactor> {
-        let storage: Arc<dyn Storage> = Arc::new(storage);
+        Compactor::open_with(Arc::new(storage), dir)
+    }
+
+    pub(crate) fn open_with(storage: Arc<dyn Storage>, dir: &Path) -> Result<Compactor> {
         let reader = LogReader::open_with(Arc::clone(&storage), dir)?;
         let compaction = Compaction::of(&storage, reader.dir(), *reader.meta());
         Ok(Compactor { reader, compaction })
@@ -35,13 +38,17 @@ impl Compactor {
         Compactor { reader, compaction }
     }
 
-    /// The end of the segments that are on stable storage whole.
+    /// The end of the segments that are on stable storage and are written no more. Where the last writer has closed the directory, that is all of them.
     ///
     /// # Errors
     /// Files that cannot be read.
     pub fn durable(&self) -> Result<Address> {
         let durable = self.reader.daemon()?.logs.records.durable;
-        Ok(durable.align_down(self.reader.meta().segment_bytes.records))
+        let segment_bytes = self.reader.meta().segment_bytes.records;
+        Ok(match self.reader.is_closed()? {
+            true => durable.align_up(segment_bytes),
+            false => durable.align_down(segment_bytes),
+        })
     }
 
     /// The segments that [`step`](Self::step) has yet to rewrite.
@@ -53,11 +60,19 @@ impl Compactor {
         self.compaction.candidates(begin, below)
     }
 
+    /// Writes the directories at the end of column segments again that are damaged. It opens each segment.
+    ///
+    /// # Errors
+    /// Files that cannot be read or written.
+    pub fn mend(&self) -> Result<()> {
+        self.compaction.mend()
+    }
+
     /// Rewrites the oldest segment that ends at `below` or before and is rows. `None`: there is none. What lies at [`durable`](Self::durable) or above is
     /// never to be rewritten. It asks `is_wanted` every few milliseconds.
     ///
     /// # Errors
-    /// Files that cannot be read or written; the rows stay.
+    /// The disk is full, or the catalog or the list of segments cannot be read.
     pub fn step(
         &mut self,
         below: Address,

@@ -170,6 +170,11 @@ impl TimeRange {
         }
     }
 
+    /// The first time after it, where there is one.
+    pub const fn end(self) -> Timestamp {
+        Timestamp(self.last.0.saturating_add(1))
+    }
+
     /// Whether no time lies in it.
     pub const fn is_empty(self) -> bool {
         self.first.0 > self.last.0
@@ -526,8 +531,12 @@ impl Sum {
         }
     }
 
+    /// Adds a value to a sum of floats.
+    ///
+    /// # Panics
+    /// The sum is of integers.
     #[inline]
-    fn add_float(&mut self, value: f64) {
+    pub fn add_float(&mut self, value: f64) {
         let Sum::Float { sum, compensation } = self else {
             unreachable!("the float {value} is added to a sum of integers");
         };

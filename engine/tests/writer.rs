@@ -12,6 +12,7 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
+use loom_engine::check::check;
 use loom_engine::format::{
     FANOUT, Node, NodeSummary, RECORD_HEADER_BYTES, RecordIter, TIME_ENTRY_BYTES, TimeEntry,
     complete_chunks, entry_of,
@@ -239,8 +240,7 @@ fn the_index_logs_are_rebuilt_from_the_records() {
             let bytes = vec![0xA5; std::fs::metadata(&path).unwrap().len() as usize];
             std::fs::write(&path, bytes).unwrap();
         }
-        let writer = Writer::open(dir.path(), options(dir.path())).unwrap();
-        writer.close().unwrap();
+        restart(dir.path());
         assert_eq!(sound(dir.path()), expected);
     }
 }
@@ -275,8 +275,7 @@ fn a_catalog_that_lost_lines_is_refused_at_a_start_and_a_whole_one_goes_on() {
     std::fs::remove_file(&copy).unwrap();
     assert_catalog_refused(dir.path(), "were durable");
     std::fs::write(&path, &whole).unwrap();
-    let writer = Writer::open(dir.path(), options(dir.path())).unwrap();
-    writer.close().unwrap();
+    restart(dir.path());
     assert_eq!(sound(dir.path()), expected);
 }
 
@@ -301,14 +300,12 @@ fn a_start_mends_what_one_of_two_copies_lost() {
                     std::fs::write(other, &whole[..first_line]).unwrap();
                 }
                 std::fs::write(hit, if step < 4 { &flipped } else { &whole[..at] }).unwrap();
-                let writer = Writer::open(dir.path(), options(dir.path())).unwrap();
-                writer.close().unwrap();
+                restart(dir.path());
                 assert_eq!(std::fs::read(hit).unwrap(), whole, "{} {at}", hit.display());
                 assert_eq!(std::fs::read(other).unwrap(), whole);
             }
             std::fs::remove_file(hit).unwrap();
-            let writer = Writer::open(dir.path(), options(dir.path())).unwrap();
-            writer.close().unwrap();
+            restart(dir.path());
             assert_eq!(std::fs::read(hit).unwrap(), whole);
         }
     }
@@ -325,38 +322,60 @@ fn forget_length_of_catalog(dir: &Path) {
     staging.write_all_at(&[0; 16], 2880).unwrap();
 }
 
-/// Flips a bit of the source id of the record in staging that bears this payload.
-fn flip_source_in_staging(dir: &Path, payload: &[u8]) {
+/// A writer of which nothing is durable before it is closed.
+fn unsynced(dir: &Path) -> Writer {
+    let mut options = options(dir);
+    options.log.durability = Durability::None;
+    Writer::open(dir, options).unwrap()
+}
+
+fn restart(dir: &Path) {
+    let writer = Writer::open(dir, options(dir)).unwrap();
+    writer.close().unwrap();
+}
+
+/// Flips a bit of the byte in staging that stands so far before a payload.
+fn flip_in_staging(dir: &Path, payload: &[u8], before: usize) {
     let note = std::fs::read(dir.join("staging")).unwrap();
     let note: serde_json::Value = serde_json::from_slice(&note).unwrap();
     let path = dir.join(note["path"].as_str().unwrap());
     let mut staging = std::fs::read(&path).unwrap();
-    let windows = &mut staging.windows(payload.len());
+    let mut windows = staging.windows(payload.len());
     let at = windows.position(|bytes| bytes == payload).unwrap();
-    staging[at - RECORD_HEADER_BYTES + 1] ^= 2;
+    staging[at - before] ^= 2;
     // The same file, as the note names it.
     let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &staging, 0).unwrap();
 }
 
-#[test]
-fn a_flipped_source_id_in_staging_costs_its_chunk_and_no_start() {
+/// A directory that a writer left without closing it, with a flipped bit so far before the payload of a record.
+fn flipped_in_staging(nth: usize, before: usize) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
-    let mut unsynced = options(dir.path());
-    unsynced.log.durability = Durability::None;
-    let mut writer = Writer::open(dir.path(), unsynced).unwrap();
+    let mut writer = unsynced(dir.path());
     let pushed = push(&mut writer, 0, 1_500);
     writer.publish().unwrap();
     drop(writer);
+    flip_in_staging(dir.path(), &pushed[nth], before);
+    dir
+}
+
+#[test]
+fn a_flipped_source_id_in_staging_costs_its_chunk_and_no_start() {
     // In the last chunk, of which there is no summary.
-    flip_source_in_staging(dir.path(), &pushed[1_490]);
+    let dir = flipped_in_staging(1_490, RECORD_HEADER_BYTES - 1);
     for _ in 0..2 {
-        let writer = Writer::open(dir.path(), options(dir.path())).unwrap();
-        writer.close().unwrap();
+        restart(dir.path());
         let snapshot = Directory::open(dir.path()).unwrap().snapshot().unwrap();
         let [loss] = snapshot.losses(&Poll::never()).unwrap().try_into().unwrap();
         assert!(loss.reason.starts_with("damaged from address"), "{loss:?}");
     }
+}
+
+#[test]
+fn a_flipped_bit_of_a_full_chunk_in_staging_is_damage() {
+    let dir = flipped_in_staging(500, 0);
+    restart(dir.path());
+    assert_eq!(check(dir.path()).unwrap().damage.len(), 1);
 }
 
 #[test]
@@ -365,8 +384,7 @@ fn a_directory_that_was_given_the_description_of_another_is_refused_until_it_has
     let mut writer = Writer::open(dir.path(), options(dir.path())).unwrap();
     let expected = push(&mut writer, 0, 500);
     writer.close().unwrap();
-    let writer = Writer::open(other.path(), options(other.path())).unwrap();
-    writer.close().unwrap();
+    restart(other.path());
     let own = std::fs::read(dir.path().join("loom.json")).unwrap();
     for name in ["loom.json", "loom.json.copy"] {
         std::fs::copy(other.path().join(name), dir.path().join(name)).unwrap();
@@ -381,8 +399,7 @@ fn a_directory_that_was_given_the_description_of_another_is_refused_until_it_has
         std::fs::write(dir.path().join(name), &own).unwrap();
         assert_eq!(sound(dir.path()), expected);
     }
-    let writer = Writer::open(dir.path(), options(dir.path())).unwrap();
-    writer.close().unwrap();
+    restart(dir.path());
     assert_eq!(sound(dir.path()), expected);
 }
 
@@ -391,9 +408,7 @@ fn a_catalog_that_lacks_a_source_of_records_is_refused_though_no_slot_tells_its_
     // Events stand in a chunk that a roll-up covers, and then in the last chunk too, which only the records show.
     for rounds in [60, 1] {
         let dir = tempfile::tempdir().unwrap();
-        let mut unsynced = options(dir.path());
-        unsynced.log.durability = Durability::None;
-        let mut writer = Writer::open(dir.path(), unsynced).unwrap();
+        let mut writer = unsynced(dir.path());
         let mut expected = push(&mut writer, 0, 97);
         for _ in 1..rounds {
             expected.extend(push(&mut writer, 1, 97));
@@ -418,8 +433,7 @@ fn a_catalog_that_lacks_a_source_of_records_is_refused_though_no_slot_tells_its_
         std::fs::write(&path, "").unwrap();
         assert_catalog_refused(dir.path(), "there are records of it");
         std::fs::write(&path, &whole).unwrap();
-        let writer = Writer::open(dir.path(), options(dir.path())).unwrap();
-        writer.close().unwrap();
+        restart(dir.path());
         assert_eq!(sound(dir.path()), expected);
     }
 }

@@ -11,12 +11,14 @@ mod losses;
 pub mod output;
 mod quoted;
 pub mod record;
+mod rfc3339;
 pub mod rules;
 pub mod serve;
 pub mod sink;
 mod wall_clock;
 
 pub use counted::counted;
-pub use loom_wire::{client, config, descriptors, protocol, socket};
+pub use loom_wire::{client, config, descriptors, exposition, protocol, socket};
 pub use quoted::quoted;
+pub use rfc3339::rfc3339;
 pub use wall_clock::wall_clock;

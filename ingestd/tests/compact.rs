@@ -101,8 +101,13 @@ fn a_directory_becomes_smaller_and_says_the_same() {
         "{}",
         said(&output)
     );
+    // The last segment is too short to gain anything.
     let again = ingestd(&["compact", &dir]);
-    assert_eq!(said(&again), "compacted 0 segments\n");
+    assert!(
+        said(&again).starts_with("compacted 0 segments"),
+        "{}",
+        said(&again)
+    );
 }
 
 #[test]

@@ -1,16 +1,20 @@
 """One system of the benchmark in a process of its own: a JSON request a line in, a JSON answer a line out.
 
-`bench_peer.py SYSTEM PATH EXTENSION`. Requests: `start`; `query` with `sql`; `ingest` of `records` payloads that are taken in turns from
+`bench_peer.py SYSTEM PATH EXTENSION`. Requests: `start`; `query` with `sql`; `sums` with `sql` whose columns
+`t` and `v` are a time and a number, and `origin`, in seconds; `ingest` of `records` payloads that are taken in turns from
 the file `payloads`. Wall and CPU seconds are of the work alone: a query's end when all rows are in memory as Arrow.
 """
 
 import json
+import math
 import os
 import pathlib
 import sqlite3
 import struct
 import sys
 import time
+import urllib.parse
+import urllib.request
 import warnings
 
 import numpy
@@ -95,6 +99,16 @@ class DuckDb:
             table = self.db.execute(sql).to_arrow_table()
         return timer.answer(told(table))
 
+    def sums(self, sql, origin):
+        """The number of rows, the sum of `v`, and that of `v` times the whole seconds from `origin` to `t`."""
+        with Timer() as timer:
+            table = self.db.execute(sql).to_arrow_table()
+            values = table["v"].to_numpy()
+            times_us = table["t"].to_numpy().astype("datetime64[us]").astype("<i8")
+            weighted = values * numpy.floor(times_us / 1e6 - origin)
+            sums = len(values), values.sum(), weighted.sum()
+        return timer.answer([[text_of(float(number)) for number in sums]])
+
     def ingest(self, rows):
         self.db.execute("SET threads = 1")
         columns = "ts_ns BIGINT, " + ", ".join(
@@ -141,6 +155,36 @@ class ClickHouse:
         with Timer() as timer:
             self.run("INSERT INTO bench.t SELECT * FROM Python(table) SETTINGS max_threads = 1, max_insert_threads = 1")
         return timer.answer(self.query("SELECT count(), sum(latency_ns) FROM bench.t")["rows"])
+
+
+class Prometheus:
+    """A server at an address.
+
+    A query is requests of its API as JSON: a range has `start`, `end` and `step`; of samples those `above` a threshold count.
+    """
+
+    def __init__(self, address, extension):
+        self.address = address
+
+    def query(self, requests):
+        count, total, weighted = 0, 0.0, 0.0
+        with Timer() as timer:
+            for request in json.loads(requests):
+                above, origin = request.pop("above", None), request.pop("origin", 0)
+                for at, value in self.samples(request):
+                    if above is None or value > above:
+                        count, total, weighted = count + 1, total + value, weighted + value * math.floor(at - origin)
+        return timer.answer([[text_of(float(number)) for number in (count, total, weighted)]])
+
+    def samples(self, request):
+        kind = "query_range" if "start" in request else "query"
+        url = f"http://{self.address}/api/v1/{kind}?{urllib.parse.urlencode(request)}"
+        with urllib.request.urlopen(url) as reply:
+            found = json.load(reply)["data"]
+        series = [] if found["resultType"] == "scalar" else found["result"]
+        for one in series:
+            for at, value in one.get("values") or [one["value"]]:
+                yield at, float(value)
 
 
 class Sqlite:
@@ -198,7 +242,14 @@ class Lmdb:
         return timer.answer([[str(count), str(total)]])
 
 
-SYSTEMS = {"loom": Loom, "duckdb": DuckDb, "clickhouse": ClickHouse, "sqlite": Sqlite, "lmdb": Lmdb}
+SYSTEMS = {
+    "loom": Loom,
+    "duckdb": DuckDb,
+    "clickhouse": ClickHouse,
+    "prometheus": Prometheus,
+    "sqlite": Sqlite,
+    "lmdb": Lmdb,
+}
 
 
 def answer(system, request):
@@ -207,6 +258,8 @@ def answer(system, request):
             return {"wall": 0.0, "cpu": 0.0}
         case "query":
             return system.query(request["sql"])
+        case "sums":
+            return system.sums(request["sql"], request["origin"])
         case "ingest":
             rows = Rows(request["payloads"], request["records"])
             found = system.ingest(rows)

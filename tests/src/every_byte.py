@@ -112,6 +112,8 @@ class Looker:
             n = len(self.written)
             if rows != [(n, n * (n - 1) // 2, (n + 1) // 2 - 1)]:
                 raise Wrong(f"aggregate: {rows}")
+        for call in ("loom_samples('{}', NULL)", "loom_series_aggregate('{}', NULL)", "loom_labels('{}', NULL)"):
+            self.ask(f"SELECT COLUMNS(*)::VARCHAR FROM {call.format(directory)}", directory)
         for function in ("loom_sources", "loom_indexes", "loom_status", "loom_losses", "loom_snapshot"):
             self.ask(f"SELECT COLUMNS(*)::VARCHAR FROM {function}('{directory}')", directory)
         self.ask(f"SELECT COLUMNS(*)::VARCHAR FROM loom_chunks('{directory}', source := 'r')", directory)

@@ -263,6 +263,14 @@ impl Small {
         }
     }
 
+    /// Whether the directory at the end of a column segment is damaged.
+    pub fn reaches_directory(&self, damage: &Damage) -> bool {
+        damage.place().end
+            > self
+                .unit(damage.file(), self.segment_bytes / UNIT_BYTES)
+                .start
+    }
+
     /// Where a unit stands in a column segment, as the directory at the segment's end says.
     fn unit(&self, file: &Path, nth: u64) -> Range<u64> {
         let held = self.files.iter().find(|(held, _)| held == file);

@@ -139,6 +139,8 @@ fn the_engine_knows_no_database_no_arrow_and_no_daemon() -> Result<()> {
             "ingestd",
             "clap",
             "anyhow",
+            "tokio",
+            "tonic",
         ],
     )
 }
@@ -148,7 +150,7 @@ fn the_extension_knows_no_daemon() -> Result<()> {
     keeps_away(
         "loom-duckdb",
         Follow::TestsToo,
-        &["ingestd", "parquet", "anyhow"],
+        &["ingestd", "parquet", "anyhow", "tokio", "tonic"],
     )
 }
 
@@ -166,8 +168,29 @@ fn what_producers_link_knows_no_arrow_and_no_command_line() -> Result<()> {
     keeps_away(
         "loom-wire",
         Follow::TestsToo,
-        &["arrow", "parquet", "ingestd", "clap", "anyhow", "duckdb"],
+        &[
+            "arrow", "parquet", "ingestd", "clap", "anyhow", "duckdb", "tokio", "tonic",
+        ],
     )
+}
+
+#[test]
+fn what_receives_otlp_knows_nothing_of_loom() -> Result<()> {
+    keeps_away(
+        "loom-otlp",
+        Follow::TestsToo,
+        &["loom", "ingestd", "duckdb", "arrow", "parquet", "aws"],
+    )
+}
+
+#[test]
+fn the_fuzzer_knows_no_tokio() -> Result<()> {
+    let lock = std::fs::read_to_string(root().join("engine/fuzz/Cargo.lock"))?;
+    for name in ["tokio", "tonic", "hyper", "loom-otlp"] {
+        let entry = format!("name = \"{name}\"\n");
+        ensure!(!lock.contains(&entry), "the fuzzer builds {name}");
+    }
+    Ok(())
 }
 
 #[test]

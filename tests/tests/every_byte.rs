@@ -154,7 +154,7 @@ fn look(small: &Small, written: &Written, damage: &Damage) -> Result<()> {
         return Ok(());
     }
     let found = found?;
-    let mut is_hit = !is_columns(damage.file());
+    let mut is_hit = !is_columns(damage.file()) || small.reaches_directory(damage);
     for (chunk, numbers, times) in &written.chunks {
         let hit = small.harm(damage, *chunk);
         let all = found.iter().find(|(found, _)| found == chunk);
@@ -169,7 +169,7 @@ fn look(small: &Small, written: &Written, damage: &Damage) -> Result<()> {
     totals(small, written, &snapshot, damage)?;
     let report = check(&small.dir)?;
     if !is_hit {
-        // Units are found without the directory that the end of a column segment holds, and nothing stands between them.
+        // A bit of a unit that no column needs.
         ensure!(report.is_sound(), "check names {report:?}");
         return Ok(());
     }

@@ -4,12 +4,13 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use loom_engine::ingest::{Writer, WriterOptions};
+use loom_engine::ingest::{Limits, Writer, WriterOptions};
 use loom_engine::log::LogOptions;
 use loom_engine::schema::{
-    IndexDef, LossEncoder, LossReason, LossRecord, SourceDef, losses_source, parse_sources,
+    FieldDef, FieldType, FieldValue, IndexDef, LossEncoder, LossReason, LossRecord, PayloadEncoder,
+    SourceDef, TimeKind, losses_source, parse_sources,
 };
-use loom_engine::{SourceId, Timestamp};
+use loom_engine::{Address, SourceId, Timestamp};
 use loom_tests::duckdb::{Row, Session, Version};
 use tempfile::TempDir;
 
@@ -416,6 +417,10 @@ fn a_directory_that_is_gone_is_told_by_its_path() -> Result<()> {
             format!("loom_top('{gone}', 'r', 'n', 1)"),
             format!("loom_estimate('{gone}', 'r')"),
             format!("loom_chunks('{gone}')"),
+            format!("loom_samples('{gone}', 'up')"),
+            format!("loom_series('{gone}', NULL)"),
+            format!("loom_series_aggregate('{gone}', 'up')"),
+            format!("loom_labels('{gone}', NULL)"),
             format!("loom_losses(['{gone}'])"),
         ] {
             let told = said(&mut session, &format!("FROM {call}"));
@@ -424,6 +429,79 @@ fn a_directory_that_is_gone_is_told_by_its_path() -> Result<()> {
                 "{told}"
             );
         }
+    }
+    Ok(())
+}
+
+/// A directory with the values 0, 1, … of a series `m`, a millisecond apart, of which retention took the oldest.
+fn series(dir: &Path, records: i64, begin: Address) -> Result<()> {
+    let log = LogOptions {
+        chunk_bytes: 4 << 10,
+        block_bytes: 256 << 10,
+        segment_bytes: [1 << 20; 3].into(),
+        staging: dir.parent().map(Path::to_path_buf),
+        ..LogOptions::default()
+    };
+    let options = WriterOptions {
+        log,
+        ..WriterOptions::default()
+    };
+    let mut writer = Writer::open(dir, options)?;
+    let mut def = SourceDef::new("metrics/j/i");
+    def.time = TimeKind::Own;
+    let mut field = FieldDef::nullable("m", FieldType::F64);
+    field.series = [("__name__".to_owned(), "m".to_owned())].into();
+    def.fields = vec![field];
+    let mut encoder = PayloadEncoder::new(def.time, &def.fields)?;
+    let source = writer.define_source(&def)?;
+    let mut payload = Vec::new();
+    for n in 0..records {
+        payload.clear();
+        let time = Timestamp((1_767_225_600_000 + n) * 1_000_000);
+        encoder.encode(Some(time), &[FieldValue::F64(n as f64)], &mut payload)?;
+        writer.push(source, &payload)?;
+    }
+    writer.sync_durable()?;
+    let limits = Limits {
+        bytes_max: Some(0),
+        kept_from: Some(begin),
+        ..Limits::default()
+    };
+    writer.evict(&limits)?;
+    Ok(writer.close()?)
+}
+
+#[test]
+fn samples_keep_their_order_also_behind_what_retention_took() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let [old, new] = ["old", "new"].map(|name| place.path().join(format!("{name}.loom")));
+    series(&old, 300_000, Address(8 << 20))?;
+    series(&new, 100_000, Address::ZERO)?;
+    for version in Version::ALL {
+        let mut session = Session::open(version)?;
+        let samples = format!(
+            "CREATE TABLE t AS SELECT series, ts_ns, value FROM loom_samples(['{}', '{}'], 'm')",
+            old.display(),
+            new.display()
+        );
+        session.query(&samples)?;
+        let counts = session.query("SELECT count(*) FROM t GROUP BY series ORDER BY series")?;
+        let counts: Vec<u64> = counts
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|text| text.parse())
+            .collect::<Result<_, _>>()?;
+        let [kept, all] = counts.as_slice() else {
+            anyhow::bail!("{counts:?}");
+        };
+        ensure!((1..100_000).contains(kept) && *all == 100_000, "{counts:?}");
+        let back = "SELECT count(*) FROM (SELECT (series, ts_ns) < lag((series, ts_ns)) OVER (ORDER BY rowid) AS back FROM t) WHERE back";
+        let back = session.query(back)?;
+        ensure!(
+            back == [[Some("0".to_owned())]],
+            "{version:?}: {back:?} are out of order"
+        );
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use loom_tests::machine::root;
 const PROMISES: usize = 13;
 
 /// The cases that must have a row, by section.
-const CASES: [(&str, &[&str]); 10] = [
+const CASES: [(&str, &[&str]); 11] = [
     (
         "Crash",
         &[
@@ -69,6 +69,7 @@ const CASES: [(&str, &[&str]); 10] = [
             "two writers",
             "restart under an open reader",
             "retention under a long scan",
+            "a cut of several directories",
             "snapshots around a block switch",
             "fork after open",
         ],
@@ -114,6 +115,24 @@ const CASES: [(&str, &[&str]); 10] = [
             "actions that fail, hang, fork or write without end",
             "pins",
             "rules over the socket",
+        ],
+    ),
+    (
+        "Metrics",
+        &[
+            "a scrape",
+            "the configuration",
+            "labels",
+            "the same target in Prometheus",
+            "targets that answer nothing, half a line, without end, or something else",
+            "series that are always new",
+            "logs and spans over OTLP",
+            "data points over OTLP",
+            "`[otlp]`",
+            "requests that are cut, nested deep, packed bombs, too long, of another format or path",
+            "records and points out of bounds, series that are always new",
+            "a log that takes nothing, a thousand connections",
+            "clocks of targets",
         ],
     ),
     (

@@ -1,4 +1,4 @@
-//! README's rule as it is written: a real daemon, a real receiver of the webhook, and the alerts from SQL in both DuckDB versions.
+//! README's rule as it is written: a real daemon, a real receiver of the webhook, and the alerts and pins from SQL in both DuckDB versions.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -13,15 +13,22 @@ use loom_tests::machine;
 const SOURCE: &str = "[[source]]\nname = 'redis_request'\n[[source.field]]\nname = 'latency_ns'\ntype = 'u64'\n\
                       [[source.index]]\nname = 'latency'\nvalue = 'latency_ns'\n";
 
+/// The block of a language in README.md's worked example.
+fn example(language: &str) -> Result<String> {
+    let readme = std::fs::read_to_string(machine::root().join("README.md"))?;
+    let block = readme
+        .split_once("\n### Page me when p99.99 breaks, and keep the 30 seconds before\n")
+        .and_then(|(_, section)| section.split_once(&format!("```{language}\n")))
+        .and_then(|(_, block)| block.split_once("```"));
+    Ok(block
+        .with_context(|| format!("the example of README.md has no {language}"))?
+        .0
+        .to_owned())
+}
+
 /// The rule of README.md, with the receiver's address.
 fn rule(receiver: &TcpListener) -> Result<String> {
-    let readme = std::fs::read_to_string(machine::root().join("README.md"))?;
-    let rule = readme
-        .split_once("\n## Rules\n")
-        .and_then(|(_, section)| section.split_once("```toml\n"))
-        .and_then(|(_, block)| block.split_once("```"))
-        .context("README.md has no rule")?
-        .0;
+    let rule = example("toml")?;
     ensure!(rule.contains("127.0.0.1:9009"), "{rule}");
     Ok(rule.replace("127.0.0.1:9009", &receiver.local_addr()?.to_string()))
 }
@@ -69,6 +76,15 @@ fn the_rule_of_the_readme_pages_when_the_percentile_breaks() -> Result<()> {
         "{alert}"
     );
 
+    let documented: serde_json::Value = serde_json::from_str(&example("json")?)?;
+    let keys = |alert: &serde_json::Value| {
+        let keys = alert
+            .as_object()
+            .map(|alert| alert.keys().cloned().collect::<Vec<_>>());
+        keys.context("an alert is an object")
+    };
+    ensure!(keys(&alert)? == keys(&documented)?, "{alert}");
+
     let shown = dir.display().to_string();
     let alerts = format!("loom_scan('{shown}', 'loom_alerts')");
     for version in Version::ALL {
@@ -81,9 +97,9 @@ fn the_rule_of_the_readme_pages_when_the_percentile_breaks() -> Result<()> {
         })?);
         let firing = format!("FROM {alerts} WHERE state = 'firing'");
         let row = session.value(&format!(
-            "SELECT concat_ws(' ', rule, value, threshold, epoch_ns(to_ts) - epoch_ns(from_ts)) {firing}"
+            "SELECT concat_ws(' ', rule, value, threshold, to_ts - from_ts BETWEEN INTERVAL 0 SECOND AND INTERVAL 10 SECOND) {firing}"
         ))?;
-        ensure!(row == "slow_redis 9000000.0 5000000.0 10000000000", "{row}");
+        ensure!(row == "slow_redis 9000000.0 5000000.0 true", "{row}");
         // The position and the window give the records that the rule saw.
         let [position, from, to] = ["position", "epoch_ns(from_ts)", "epoch_ns(to_ts)"]
             .map(|column| session.value(&format!("SELECT {column} {firing}")));
@@ -111,6 +127,16 @@ fn the_rule_of_the_readme_pages_when_the_percentile_breaks() -> Result<()> {
         "SELECT count(*) FROM '{path}/redis_request.parquet'"
     ))?;
     ensure!(pinned == "201", "the pin holds {pinned}");
+    let attached =
+        session.value("SELECT concat_ws(' ', rule, records, path) FROM web.loom.loom_pins");
+    ensure!(attached? == format!("slow_redis 201 {path}"));
+    for version in Version::ALL {
+        let mut session = Session::open(version)?;
+        for (statement, rows) in example("sql")?.split_inclusive(";\n").zip([3, 1]) {
+            let found = session.query(&statement.replace("/var/lib/loom", &shown))?;
+            ensure!(found.len() >= rows, "{statement}{found:?}");
+        }
+    }
     ensure!(ingestd(["pins", &shown])?.contains(&path));
 
     let tried = ingestd([
@@ -128,6 +154,12 @@ fn the_rule_of_the_readme_pages_when_the_percentile_breaks() -> Result<()> {
         "--every",
         "1s",
     ])?;
+    ensure!(tried.contains("fired 1 time "), "{tried}");
+    let config = place.path().join("loom.toml");
+    std::fs::write(&config, rule(&receiver)?)?;
+    let config = config.display().to_string();
+    let of_config = ["rule", "test", &shown, "--config", &config, "--name"];
+    let tried = ingestd(of_config.into_iter().chain(["slow_redis"]))?;
     ensure!(tried.contains("fired 1 time "), "{tried}");
     let listed = ingestd(["rule", "list", &shown])?;
     ensure!(

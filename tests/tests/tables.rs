@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use loom_tests::daemon::ingestd;
+use loom_tests::daemon::{Daemon, ingestd};
 use loom_tests::duckdb::{Database, Session, Version};
 use loom_tests::machine;
 use tempfile::TempDir;
@@ -274,6 +274,96 @@ fn the_users_own_database_is_never_written_to() -> Result<()> {
             let log = file.with_extension("db.wal");
             ensure!(!log.exists(), "{} was written", log.display());
         }
+    }
+    Ok(())
+}
+
+#[test]
+fn alerts_and_pins_are_views_of_every_directory_with_the_columns_of_one_that_has_some() -> Result<()>
+{
+    let place = tempfile::tempdir()?;
+    let quiet = directory(&place, "quiet", &[("r", 3)])?;
+    let ruled = directory(&place, "ruled", &[("r", 3)])?;
+    let rule =
+        "[[rule]]\nname = 'any'\nsource = 'r'\nindex = 'n'\nwhen = 'count > 0'\nover = '1s'\n";
+    Daemon::start(&ruled, rule)?.stop()?;
+    for version in Version::ALL {
+        let mut session = Session::open(version)?;
+        for dir in [&quiet, &ruled] {
+            session.attach(dir, None)?;
+        }
+        for view in ["loom_alerts", "loom_pins"] {
+            let mut shape = |catalog: &str| {
+                let described = format!("DESCRIBE SELECT * FROM {catalog}.loom.{view}");
+                session.query(&described).with_context(|| described)
+            };
+            assert_eq!(shape("quiet")?, shape("ruled")?, "{version:?} {view}");
+            let count = format!("SELECT count(*) FROM quiet.loom.{view}");
+            assert_eq!(session.value(&count)?, "0");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_pin_that_cannot_be_read_is_a_row_that_says_so_beside_the_others() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = directory(&place, "pinned", &[("r", 1)])?;
+    let sound =
+        r#"{"rule":"a","from_ns":1000,"to_ns":2000,"sources":[{"records":3}],"missing":null}"#;
+    let id = |name: &str| format!("20261123T040500.00000000{}Z-{}", &name[..1], &name[2..]);
+    for (name, about) in [("1-b", Some("{")), ("2-a", Some(sound)), ("3-c", None)] {
+        let pin = dir.join("pins").join(id(name));
+        std::fs::create_dir_all(&pin)?;
+        if let Some(about) = about {
+            std::fs::write(pin.join("pin.json"), about)?;
+        }
+    }
+    std::fs::write(dir.join("pins/notes.txt"), "not a pin")?;
+    std::fs::create_dir(dir.join("pins/mine"))?;
+    for version in Version::ALL {
+        let mut session = Session::open(version)?;
+        let pins = format!("FROM loom_pins('{}')", dir.display());
+        let rows = format!("SELECT concat_ws(' ', id, rule, records, missing[:20]) {pins}");
+        let found = column(&mut session, &rows)?;
+        let why = "cannot read pin.json";
+        assert_eq!(
+            found,
+            [
+                format!("{} {why}", id("1-b")),
+                format!("{} a 3", id("2-a")),
+                format!("{} {why}", id("3-c"))
+            ]
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn a_cut_with_a_directory_that_is_gone_is_refused_with_its_name() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    for name in ["a", "b"] {
+        directory(&place, name, &[("r", 3)])?;
+    }
+    let glob = format!("'{}/*.loom'", place.path().display());
+    let mut sessions = Vec::new();
+    for version in Version::ALL {
+        let mut session = Session::open(version)?;
+        session.query(&format!(
+            "SET VARIABLE cut = (SELECT list(row) FROM loom_snapshot({glob}) AS row)"
+        ))?;
+        let count =
+            format!("SELECT count(*) FROM loom_scan({glob}, 'r', at := getvariable('cut'))");
+        assert_eq!(session.value(&count)?, "6");
+        sessions.push((session, count));
+    }
+    std::fs::remove_dir_all(place.path().join("b.loom"))?;
+    for (mut session, count) in sessions {
+        let error = told(session.query(&count))?;
+        ensure!(
+            error.contains("b.loom' is in the cut and exists no longer"),
+            "{error}"
+        );
     }
     Ok(())
 }

@@ -291,6 +291,22 @@ def test_losses_are_drawn(page: Page, watching: Explorer) -> None:
     expect(page.locator("#rate .legend")).to_contain_text("2 lost")
 
 
+def test_alerts_and_pins_are_drawn_and_listed(page: Page, watching: Explorer, live: Path) -> None:
+    pinned = f"SELECT count(*) FROM loom_scan('{live}', 'loom_alerts') WHERE state = 'pinned'"
+    with loom_duckdb.connect() as db:
+        until(lambda: db.execute(pinned).fetchall()[0][0] > 0)
+    page.goto(watching.url)
+    legend = page.locator("#rate .legend")
+    expect(legend).to_contain_text(re.compile(r"\d+ alert"))
+    expect(legend).to_contain_text(re.compile(r"\d+ pin"))
+    table = page.locator("#alerts table")
+    expect(table).to_contain_text("firing")
+    expect(table).to_contain_text("300 k")
+    expect(table).to_contain_text("records; ")
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / "alerts.png", full_page=True)
+
+
 def test_times_are_in_the_zone_of_the_browser_or_in_utc(page: Page, watching: Explorer) -> None:
     page.goto(f"{watching.url}#sel_from=2026-03-01T00:00:00Z&sel_to=2026-03-01T00:00:01Z&source=packet")
     expect(page.locator("#selection .what")).to_contain_text("01:00:00.00")

@@ -4,10 +4,11 @@ use loom_engine::proven;
 use loom_engine::query::Reads;
 use loom_engine::schema::{Place, Source};
 
+use super::fixed::{self, Numbers};
 use super::group::{self, At, Group};
+use super::text;
 use super::text::Labels;
 use super::vectors::{Output, RawVectors};
-use super::{fixed, text};
 use crate::error::Result;
 use crate::plan::columns::Shown;
 
@@ -20,8 +21,6 @@ pub enum Fill {
     Payload,
     Field {
         field: usize,
-        /// Its value is one of at most 8 bytes, which labels may name.
-        is_number: bool,
         labels: Option<Labels>,
     },
     /// The directory's path.
@@ -48,11 +47,7 @@ impl Fill {
             Shown::Field(field) => {
                 let def = source.fields.get(field);
                 let labels = def.filter(|def| !def.labels.is_empty()).map(Labels::of);
-                Fill::Field {
-                    field,
-                    is_number: def.is_some_and(|def| def.ty.kind().is_some()),
-                    labels,
-                }
+                Fill::Field { field, labels }
             }
             Shown::Dir => Fill::Dir(dir.to_owned()),
             Shown::Unknown => Fill::Unknown,
@@ -66,25 +61,22 @@ impl Fill {
     /// What some columns read of rows.
     pub fn reads(fills: &[Fill]) -> Reads {
         let mut reads = Reads {
-            payloads: Some(Vec::new()),
-            numbers: Vec::new(),
+            fields: Some(Vec::new()),
+            times: false,
             addresses: false,
+            keys: Vec::new(),
         };
         for fill in fills {
             match fill {
-                Fill::Payload => reads.payloads = None,
+                Fill::Payload => reads.fields = None,
                 Fill::Addr => reads.addresses = true,
-                Fill::Field {
-                    field,
-                    is_number: true,
-                    ..
-                } => reads.numbers.push(*field),
+                Fill::Ts | Fill::TsNs => reads.times = true,
                 Fill::Field { field, .. } => {
-                    if let Some(payloads) = &mut reads.payloads {
-                        payloads.push(*field);
+                    if let Some(fields) = &mut reads.fields {
+                        fields.push(*field);
                     }
                 }
-                Fill::Source | Fill::Ts | Fill::TsNs | Fill::Dir(_) | Fill::Unknown => {}
+                Fill::Source | Fill::Dir(_) | Fill::Unknown => {}
             }
         }
         reads
@@ -107,14 +99,8 @@ pub fn group<V: RawVectors>(
     fills: &[Fill],
 ) -> Result<()> {
     let mut from = from;
-    let mut first = group.first;
     for rows in group.rows.chunks(BLOCK_ROWS) {
-        let block = Group {
-            rows,
-            first,
-            ..group
-        };
-        first += rows.len();
+        let block = Group { rows, ..group };
         for (position, fill) in fills.iter().enumerate() {
             write(out, At { position, from }, block, fill)?;
         }
@@ -175,7 +161,7 @@ fn write<V: RawVectors>(
         Fill::TsNs => group::ts_ns(out, at, group),
         Fill::Addr => group::addr(out, at, group),
         Fill::Payload => group::payload(out, at, group),
-        Fill::Field { field, labels, .. } => write_field(out, at, group, *field, labels.as_ref()),
+        Fill::Field { field, labels } => write_field(out, at, group, *field, labels.as_ref()),
     }
 }
 
@@ -191,10 +177,10 @@ fn write_field<V: RawVectors>(
     };
     match (labels, slot.place) {
         (Some(labels), Place::Fixed { offset }) => {
-            text::labels(out, at, group, field, slot, offset, labels)?
+            text::labels(out, at, group, slot, offset, labels)?
         }
         (None, Place::Fixed { offset }) if slot.ty.kind().is_some() => {
-            fixed::number(out, at, group, field, slot, offset)?
+            fixed::number(out, at, slot.ty, Numbers::InPayloads(group, offset))?
         }
         (None, Place::Fixed { offset }) if group.is_whole => {
             text::in_place(out, at, group, slot, offset)?
@@ -270,9 +256,8 @@ mod tests {
                 layout: &self.layout,
                 rows: &self.rows,
                 stride,
-                numbers: None,
             };
-            Group::new(rows, 0, &self.rows)
+            Group::new(rows, &self.rows)
         }
 
         /// Fills one vector with a field, from row 3 on.

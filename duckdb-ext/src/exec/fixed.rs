@@ -2,71 +2,67 @@
 
 use std::mem::MaybeUninit;
 
-use loom_engine::schema::{FieldType, Slot};
+use loom_engine::schema::FieldType;
 use loom_engine::{ValueKind, proven};
 
 use super::group::{At, Group};
 use super::vectors::{Output, Plain, RawVectors};
 use crate::error::Result;
 
-/// Fills a number's column. `offset` is that of the field in the payload.
+/// Where the numbers of a field stand.
+#[derive(Clone, Copy)]
+pub enum Numbers<'a> {
+    /// In each payload of a group, at this offset.
+    InPayloads(Group<'a>, usize),
+    /// One behind the other, each in the lowest bytes.
+    InColumn(&'a [u64]),
+}
+
+/// Fills a number's column.
 pub fn number<V: RawVectors>(
     out: &mut Output<'_, V>,
     at: At,
-    group: Group<'_>,
-    field: usize,
-    slot: Slot,
-    offset: usize,
+    ty: FieldType,
+    numbers: Numbers<'_>,
 ) -> Result<()> {
-    let from = From {
-        numbers: group.numbers(field),
-        offset,
-    };
-    match slot.ty {
-        FieldType::U8 => copy(out, at, group, from, u8::from_le_bytes),
-        FieldType::I8 => copy(out, at, group, from, i8::from_le_bytes),
-        FieldType::U16 => copy(out, at, group, from, u16::from_le_bytes),
-        FieldType::I16 => copy(out, at, group, from, i16::from_le_bytes),
-        FieldType::U32 => copy(out, at, group, from, u32::from_le_bytes),
-        FieldType::I32 => copy(out, at, group, from, i32::from_le_bytes),
-        FieldType::U64 => copy(out, at, group, from, u64::from_le_bytes),
-        FieldType::I64 | FieldType::TimestampNs => copy(out, at, group, from, i64::from_le_bytes),
-        FieldType::F32 => copy(out, at, group, from, f32::from_le_bytes),
-        FieldType::F64 => copy(out, at, group, from, f64::from_le_bytes),
+    match ty {
+        FieldType::U8 => copy(out, at, numbers, u8::from_le_bytes),
+        FieldType::I8 => copy(out, at, numbers, i8::from_le_bytes),
+        FieldType::U16 => copy(out, at, numbers, u16::from_le_bytes),
+        FieldType::I16 => copy(out, at, numbers, i16::from_le_bytes),
+        FieldType::U32 => copy(out, at, numbers, u32::from_le_bytes),
+        FieldType::I32 => copy(out, at, numbers, i32::from_le_bytes),
+        FieldType::U64 => copy(out, at, numbers, u64::from_le_bytes),
+        FieldType::I64 | FieldType::TimestampNs => copy(out, at, numbers, i64::from_le_bytes),
+        FieldType::F32 => copy(out, at, numbers, f32::from_le_bytes),
+        FieldType::F64 => copy(out, at, numbers, f64::from_le_bytes),
         // DuckDB's BOOLEAN is 0 or 1 and nothing else.
-        FieldType::Bool => copy(out, at, group, from, |[byte]: [u8; 1]| u8::from(byte != 0)),
+        FieldType::Bool => copy(out, at, numbers, |[byte]: [u8; 1]| u8::from(byte != 0)),
         FieldType::Char(_)
         | FieldType::Bytes(_)
         | FieldType::Utf8
         | FieldType::VarBytes
-        | FieldType::Json => unreachable!("{} is not a number", slot.ty),
+        | FieldType::Json => unreachable!("{ty} is not a number"),
     }
-}
-
-/// Where the numbers of a field stand.
-#[derive(Clone, Copy)]
-struct From<'a> {
-    /// Row by row; `None`: in the payloads.
-    numbers: Option<&'a [u64]>,
-    /// In each payload.
-    offset: usize,
 }
 
 fn copy<T: Plain + Default, const N: usize, V: RawVectors>(
     out: &mut Output<'_, V>,
     at: At,
-    group: Group<'_>,
-    from: From<'_>,
+    numbers: Numbers<'_>,
     value: impl Fn([u8; N]) -> T,
 ) -> Result<()> {
-    let column = out.column::<T>(at.position, at.from, group.rows.len())?;
-    if let Some(numbers) = from.numbers {
-        for (entry, number) in column.iter_mut().zip(numbers) {
-            entry.write(value(*first(&number.to_le_bytes())));
+    let (group, offset) = match numbers {
+        Numbers::InPayloads(group, offset) => (group, offset),
+        Numbers::InColumn(numbers) => {
+            let column = out.column::<T>(at.position, at.from, numbers.len())?;
+            for (entry, number) in column.iter_mut().zip(numbers) {
+                entry.write(value(*first(&number.to_le_bytes())));
+            }
+            return Ok(());
         }
-        return Ok(());
-    }
-    let offset = from.offset;
+    };
+    let column = out.column::<T>(at.position, at.from, group.rows.len())?;
     if let (true, Some(stride), Some(first)) = (group.is_whole, group.stride, group.rows.first()) {
         let fields = proven::at(group.bytes, first.start as usize + offset..);
         strided(column, fields, stride, &value);
@@ -109,11 +105,20 @@ fn first<const N: usize>(bytes: &[u8]) -> &[u8; N] {
     bytes.first_chunk().expect("a stride holds the field")
 }
 
-/// An integer of any type, for labels.
+/// An integer of any type, from its lowest bytes, for labels.
+#[inline]
+pub fn whole(ty: FieldType, number: u64) -> i128 {
+    let width = ty.fixed_bytes().expect("integers have a width");
+    let above = 64 - 8 * width as u32;
+    match ty.kind() {
+        Some(ValueKind::Signed) => i128::from((number << above) as i64 >> above),
+        _ => i128::from(number << above >> above),
+    }
+}
+
+/// The same from its bytes.
 pub fn integer(ty: FieldType, bytes: &[u8]) -> i128 {
-    let negative =
-        ty.kind() == Some(ValueKind::Signed) && bytes.last().is_some_and(|top| top >> 7 == 1);
-    let mut wide = [if negative { 0xFF } else { 0 }; 16];
+    let mut wide = [0; 8];
     proven::at_mut(&mut wide, ..bytes.len()).copy_from_slice(bytes);
-    i128::from_le_bytes(wide)
+    whole(ty, u64::from_le_bytes(wide))
 }

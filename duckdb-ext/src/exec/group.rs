@@ -1,7 +1,7 @@
 //! Rows of one chunk that go into vectors together, and the parts of the output that every source has: times, addresses, and
 //! what a raw source's records hold.
 
-use loom_engine::query::{Numbers, Row, Rows};
+use loom_engine::query::{Row, Rows};
 use loom_engine::schema::Layout;
 use loom_engine::{Address, proven};
 
@@ -17,10 +17,6 @@ pub struct Group<'a> {
     pub bytes: &'a [u8],
     pub layout: &'a Layout,
     pub rows: &'a [Row],
-    /// Which of the chunk's rows the first is.
-    pub first: usize,
-    /// The numbers of all of the chunk's rows, where they stand in columns; of those, payloads hold anything.
-    pub numbers: Option<Numbers<'a>>,
     /// No record is shorter than its layout: what has a fixed place stands in each.
     pub is_whole: bool,
     /// From one row's payload to the next, where that is the same for all.
@@ -28,8 +24,8 @@ pub struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    /// `rows` are some of the chunk's, in a row, from its row `first` on.
-    pub fn new(chunk: Rows<'a>, first: usize, rows: &'a [Row]) -> Group<'a> {
+    /// `rows` are some of the chunk's, in a row.
+    pub fn new(chunk: Rows<'a>, rows: &'a [Row]) -> Group<'a> {
         let least_bytes = chunk.layout.fixed_bytes();
         // Where there is a stride, all are as long as one.
         let lengths = match chunk.stride {
@@ -41,19 +37,11 @@ impl<'a> Group<'a> {
             bytes: chunk.bytes,
             layout: chunk.layout,
             rows,
-            first,
-            numbers: chunk.numbers,
             is_whole: lengths
                 .iter()
                 .all(|row| usize::from(row.length) >= least_bytes),
             stride: chunk.stride,
         }
-    }
-
-    /// The numbers of a field, row by row, each in its lowest bytes, where they stand in columns.
-    pub fn numbers(&self, field: usize) -> Option<&'a [u64]> {
-        let column = self.numbers?.field(field)?;
-        Some(proven::at(column, self.first..self.first + self.rows.len()))
     }
 
     pub fn payloads(&self) -> impl Iterator<Item = &'a [u8]> {

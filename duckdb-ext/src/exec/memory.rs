@@ -1,5 +1,6 @@
 //! Vectors in plain memory, in place of DuckDB's: what the tests of the fillers write into.
 
+use std::ops::Range;
 use std::ptr::NonNull;
 
 use super::vectors::{CAPACITY, RawVectors};
@@ -51,6 +52,16 @@ impl MemoryVectors {
         i128::from_le_bytes(wide)
     }
 
+    /// A row of the first vector of maps, whose keys and values stand behind `types` vectors.
+    pub fn map(&self, position: usize, types: usize, row: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let entry = self.bytes(position, 16, row);
+        let number = |half: Range<usize>| u64::from_ne_bytes(entry[half].try_into().unwrap());
+        let (offset, length) = (number(0..8) as usize, number(8..16) as usize);
+        (offset..offset + length)
+            .map(|at| (self.string(types, at), self.string(types + 1, at)))
+            .collect()
+    }
+
     pub fn string(&self, position: usize, row: usize) -> Vec<u8> {
         let entry = self.bytes(position, 16, row);
         let length = u32::from_ne_bytes(entry[..4].try_into().unwrap()) as usize;
@@ -89,6 +100,12 @@ unsafe impl RawVectors for MemoryVectors {
     fn constant(&mut self, position: usize, text: &str, _: usize) -> Result<()> {
         self.constants[position] = Some(text.to_owned());
         Ok(())
+    }
+
+    fn map(&mut self, _: usize, entries: usize) -> Result<[usize; 2]> {
+        let first = self.data.len();
+        self.data.extend([vec![0; entries], vec![0; entries]]);
+        Ok([first, first + 1])
     }
 
     fn set_rows(&mut self, rows: usize) -> Result<()> {

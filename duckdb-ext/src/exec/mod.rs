@@ -1,12 +1,16 @@
 //! From the engine's rows to DuckDB's vectors: one file a kind of column, written once for both adapters.
 
 pub mod cells;
+pub mod columns;
 pub mod fill;
 pub mod fixed;
 pub mod group;
 #[cfg(test)]
 pub mod memory;
+pub mod samples;
 pub mod scan;
+pub mod series;
+pub mod series_aggregate;
 pub mod tail;
 pub mod text;
 pub mod top;

@@ -2,13 +2,14 @@
 //! row, and write the rows of their chunks into vectors. The number of the first chunk claimed, counted over all directories, is
 //! the batch index, by which DuckDB keeps log order.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use loom_engine::query::{ChunkReader, Poll, Scan};
-use loom_engine::{ChunkNo, proven};
+use loom_engine::query::{Batch, ChunkReader, Poll, Reads, Scan};
+use loom_engine::schema::RangeSet;
+use loom_engine::{ChunkNo, Key, proven};
 
+use super::columns;
 use super::fill::{self, Fill};
 use super::group::Group;
 use super::vectors::{CAPACITY, Output, RawVectors};
@@ -38,6 +39,8 @@ pub struct ScanPart {
     pub scan: Arc<Scan>,
     /// The columns of the output, in its order.
     pub fills: Vec<Fill>,
+    /// Rows where one of these fields has another key, or is NULL, may be left out.
+    pub keys: Vec<(usize, RangeSet<Key>)>,
     /// Chunks of the directories before it.
     pub chunks_before: u64,
     pub stats: ScanEntry,
@@ -52,7 +55,7 @@ struct Count {
 #[derive(Default)]
 struct Claim {
     part: usize,
-    chunks: VecDeque<ChunkNo>,
+    chunks: Vec<ChunkNo>,
 }
 
 impl ScanRun {
@@ -103,7 +106,6 @@ impl ScanRun {
     pub fn worker(&self) -> ScanWorker {
         ScanWorker {
             reader: None,
-            claim: Claim::default(),
             next_row: 0,
             batch: 0,
             rows_left: 0,
@@ -111,7 +113,8 @@ impl ScanRun {
     }
 
     /// Claims the next chunks that may hold rows, with no other thread's chunks between them. No chunks: none are left.
-    fn claim(&self, claim: &mut Claim, poll: &Poll<'_>) -> Result<()> {
+    fn claim(&self, poll: &Poll<'_>) -> Result<Claim> {
+        let mut claim = Claim::default();
         let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(part) = self.parts.get(*turn) {
             claim.part = *turn;
@@ -122,7 +125,7 @@ impl ScanRun {
             };
             while claim.chunks.len() < most {
                 match part.scan.next(poll)? {
-                    Some(chunk) => claim.chunks.push_back(chunk),
+                    Some(chunk) => claim.chunks.push(chunk),
                     None => break,
                 }
             }
@@ -131,7 +134,7 @@ impl ScanRun {
             }
             *turn += 1;
         }
-        Ok(())
+        Ok(claim)
     }
 }
 
@@ -147,8 +150,7 @@ impl Drop for ScanRun {
 pub struct ScanWorker {
     /// Of the part that was claimed of last.
     reader: Option<(usize, ChunkReader)>,
-    claim: Claim,
-    /// The first row of the reader's that has not been written.
+    /// The first row of the reader's batch that has not been written.
     next_row: usize,
     batch: u64,
     /// Rows of a count that were claimed and not yet given.
@@ -203,57 +205,63 @@ impl ScanWorker {
         loop {
             if let Some((part, reader)) = &self.reader {
                 let part = proven::at(&run.parts, *part);
-                let rows = reader.rows();
-                let pending = proven::at(rows.rows, self.next_row..);
-                let taken = proven::at(pending, ..pending.len().min(CAPACITY - filled));
-                if !taken.is_empty() {
-                    let group = Group::new(rows, self.next_row, taken);
-                    fill::group(out, filled, group, &part.fills)?;
-                    filled += taken.len();
-                    self.next_row += taken.len();
+                let batch = reader.batch();
+                let rows = (batch.count() - self.next_row).min(CAPACITY - filled);
+                let taken = self.next_row..self.next_row + rows;
+                if rows > 0 {
+                    match batch {
+                        Batch::Rows(rows) => {
+                            let group = Group::new(rows, proven::at(rows.rows, taken));
+                            fill::group(out, filled, group, &part.fills)?;
+                        }
+                        Batch::Columns(rows) => {
+                            columns::write(out, filled, rows.part(taken), &part.fills)?;
+                        }
+                    }
+                    filled += rows;
+                    self.next_row += rows;
                     if filled == CAPACITY {
                         return Ok(filled);
                     }
                 }
             }
-            let Some(chunk) = self.claim.chunks.pop_front() else {
-                // A vector holds rows of one batch only.
-                if filled > 0 {
-                    return Ok(filled);
-                }
-                if !self.claim(run, poll)? {
-                    return Ok(0);
-                }
-                continue;
-            };
             poll.check()?;
-            self.next_row = 0;
-            let end = chunk.row_end(self.claim.chunks.iter().copied());
-            let (_, reader) = self.reader.as_mut().expect("a claim takes a reader");
-            reader.read_of(chunk, end)?;
+            let is_read = match &mut self.reader {
+                Some((_, reader)) => reader.read_next()?,
+                None => false,
+            };
+            if is_read {
+                self.next_row = 0;
+            } else if filled > 0 || !self.claim(run, poll)? {
+                // A vector holds rows of one batch only.
+                return Ok(filled);
+            }
         }
     }
 
     /// Claims more chunks, and takes a reader of their part; false where there are none.
     fn claim(&mut self, run: &ScanRun, poll: &Poll<'_>) -> Result<bool> {
-        run.claim(&mut self.claim, poll)?;
-        let Some(chunk) = self.claim.chunks.front() else {
+        let claim = run.claim(poll)?;
+        let Some(chunk) = claim.chunks.first() else {
             return Ok(false);
         };
-        let part = proven::at(&run.parts, self.claim.part);
+        let part = proven::at(&run.parts, claim.part);
         self.batch = part.chunks_before + chunk.0;
         let reader = match self.reader.take() {
-            Some((of, reader)) if of == self.claim.part => reader,
+            Some((of, reader)) if of == claim.part => reader,
             _ => {
                 let mut reader = part.scan.reader();
-                reader.read_only(Fill::reads(&part.fills));
+                reader.read_only(Reads {
+                    keys: part.keys.clone(),
+                    ..Fill::reads(&part.fills)
+                });
                 reader
             }
         };
         // All rows that it still shows are written.
-        self.next_row = reader.rows().rows.len();
-        let (_, reader) = self.reader.insert((self.claim.part, reader));
-        reader.expect(self.claim.chunks.iter().copied(), poll)?;
+        self.next_row = reader.batch().count();
+        let (_, reader) = self.reader.insert((claim.part, reader));
+        reader.take(claim.chunks.into_iter(), poll)?;
         Ok(true)
     }
 }

@@ -65,7 +65,7 @@ impl TailPart {
             .partition_point(|arrival| *arrival >= since)
             .min(most);
         let rows = proven::at(step.rows.rows, self.next_row..self.next_row + taken);
-        let group = Group::new(step.rows, self.next_row, rows);
+        let group = Group::new(step.rows, rows);
         fill::group(out, from, group, &self.fills)?;
         fill::dirs(out, from, taken, &self.fills)?;
         self.next_row += taken;

@@ -20,16 +20,24 @@ pub fn text<V: RawVectors>(
     field: usize,
     slot: Slot,
 ) -> Result<()> {
-    let strings = group.payloads().map(|payload| {
-        // The entry of a NULL is empty.
-        let bytes = group.layout.bytes(field, payload).unwrap_or_default();
-        match slot.ty {
-            FieldType::Char(_) => utf8(until_nul(bytes)),
-            FieldType::Utf8 | FieldType::Json => utf8(bytes),
-            _ => Cow::Borrowed(bytes),
-        }
+    // The entry of a NULL is empty.
+    let bytes = |payload| group.layout.bytes(field, payload).unwrap_or_default();
+    strings(out, at, slot.ty, group.payloads().map(bytes))
+}
+
+/// Writes what a field of a type shows of some bytes.
+pub fn strings<'a, V: RawVectors>(
+    out: &mut Output<'_, V>,
+    at: At,
+    ty: FieldType,
+    bytes: impl Iterator<Item = &'a [u8]>,
+) -> Result<()> {
+    let shown = bytes.map(|bytes| match ty {
+        FieldType::Char(_) => utf8(until_nul(bytes)),
+        FieldType::Utf8 | FieldType::Json => utf8(bytes),
+        _ => Cow::Borrowed(bytes),
     });
-    out.strings(at.position, at.from, &strings.collect::<Vec<_>>())
+    out.strings(at.position, at.from, &shown.collect::<Vec<_>>())
 }
 
 /// The same for `char` and `bytes` fields of records that are whole, which stand in one place each. Fast while all of it is ASCII.
@@ -74,19 +82,12 @@ pub fn labels<V: RawVectors>(
     out: &mut Output<'_, V>,
     at: At,
     group: Group<'_>,
-    field: usize,
     slot: Slot,
     offset: usize,
     labels: &Labels,
 ) -> Result<()> {
     let width = slot.ty.fixed_bytes();
     let width = width.expect("integers alone have labels");
-    if let Some(numbers) = group.numbers(field) {
-        let numbers = numbers
-            .iter()
-            .map(|number| fixed::integer(slot.ty, proven::at(&number.to_le_bytes(), ..width)));
-        return write_labels(out, at, numbers, labels);
-    }
     let numbers = group.rows.iter().map(|row| {
         let start = row.start as usize + offset;
         let bytes = group.bytes.get(start..start + width);
@@ -101,7 +102,8 @@ pub fn labels<V: RawVectors>(
     write_labels(out, at, numbers, labels)
 }
 
-fn write_labels<V: RawVectors>(
+/// Writes what numbers show as.
+pub fn write_labels<V: RawVectors>(
     out: &mut Output<'_, V>,
     at: At,
     numbers: impl ExactSizeIterator<Item = i128> + Clone,

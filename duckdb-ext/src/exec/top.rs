@@ -50,9 +50,8 @@ impl TopRun {
                 layout: part.source.layout_at(found.base),
                 rows: alone,
                 stride: None,
-                numbers: None,
             };
-            fill::group(out, at, Group::new(chunk, 0, alone), &part.fills)?;
+            fill::group(out, at, Group::new(chunk, alone), &part.fills)?;
             fill::dirs(out, at, 1, &part.fills)?;
         }
         if let Some(part) = self.parts.first() {

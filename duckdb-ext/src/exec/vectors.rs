@@ -1,6 +1,7 @@
 //! The vectors of one output chunk as typed slices. The two adapters hand over raw pointers through [`RawVectors`]; everything
 //! that fills a vector goes through [`Output`], which checks type and bounds, so that no filler holds `unsafe`.
 
+use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
@@ -24,6 +25,9 @@ pub unsafe trait RawVectors {
     fn heap(&mut self, position: usize, row: usize, bytes: usize) -> Result<NonNull<u8>>;
     /// Makes all `rows` rows of a VARCHAR vector this one text.
     fn constant(&mut self, position: usize, text: &str, rows: usize) -> Result<()>;
+    /// Makes room for so many entries of a MAP vector of texts, and gives the positions of the vectors of their keys and values, which then have as many
+    /// writable entries. Called once a vector.
+    fn map(&mut self, position: usize, entries: usize) -> Result<[usize; 2]>;
     /// Says how many rows were written. Called once, last.
     fn set_rows(&mut self, rows: usize) -> Result<()>;
 }
@@ -93,6 +97,17 @@ impl StringEntry {
         }
     }
 
+    /// For so many bytes, at most [`INLINE_BYTES`], the lowest of two words; the others are zero.
+    #[inline]
+    pub fn of_words(length: usize, first: u64, second: u64) -> StringEntry {
+        debug_assert!(length <= INLINE_BYTES);
+        StringEntry {
+            length: length as u32,
+            prefix: (first as u32).to_le_bytes(),
+            rest: (first >> 32 | second << 32).to_le_bytes(),
+        }
+    }
+
     /// For more than that, of bytes that the vector's heap holds.
     #[inline]
     fn long(bytes: &[u8], address: NonNull<u8>) -> StringEntry {
@@ -129,6 +144,16 @@ fn short(bytes: &[u8]) -> u128 {
             .fold(0, |number, byte| number << 8 | u128::from(*byte))
     }
 }
+
+/// Where the entries of a row's map stand among those of the vector.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct MapEntry {
+    offset: u64,
+    length: u64,
+}
+
+const _: () = assert!(size_of::<MapEntry>() == 16 && align_of::<MapEntry>() == 8);
 
 /// The output of one call, filled column by column.
 pub struct Output<'a, V> {
@@ -168,6 +193,16 @@ impl<'a, V: RawVectors> Output<'a, V> {
         strings: &[S],
     ) -> Result<()> {
         self.check_strings(position, from, strings.len())?;
+        self.write_strings(position, from, strings)
+    }
+
+    /// Of a vector that has so many entries behind `from`.
+    fn write_strings<S: AsRef<[u8]>>(
+        &mut self,
+        position: usize,
+        from: usize,
+        strings: &[S],
+    ) -> Result<()> {
         let long = |text: &S| Some(text.as_ref().len()).filter(|&length| length > INLINE_BYTES);
         let long_bytes: usize = strings.iter().filter_map(long).sum();
         let mut free = match long_bytes {
@@ -188,7 +223,7 @@ impl<'a, V: RawVectors> Output<'a, V> {
                 }
                 StringEntry::long(bytes, place)
             };
-            // SAFETY: the check has bounded `from + row` by the vector's capacity.
+            // SAFETY: the caller has bounded `from + row` by the vector's capacity.
             unsafe { entries.add(from + row).write(entry) };
         }
         Ok(())
@@ -230,6 +265,52 @@ impl<'a, V: RawVectors> Output<'a, V> {
             for row in 1..=last {
                 entries.add(from + row).write(entry);
             }
+        }
+        Ok(())
+    }
+
+    /// Writes texts from the first row on, each into as many rows.
+    pub fn texts<'t>(
+        &mut self,
+        position: usize,
+        runs: impl Iterator<Item = (usize, &'t str)>,
+    ) -> Result<()> {
+        let mut from = 0;
+        for (rows, text) in runs {
+            self.repeated(position, from, rows, text.as_bytes())?;
+            from += rows;
+        }
+        Ok(())
+    }
+
+    /// Writes maps of texts from the first row on, each into as many rows, which share its entries.
+    pub fn maps(
+        &mut self,
+        position: usize,
+        runs: &[(usize, &BTreeMap<String, String>)],
+    ) -> Result<()> {
+        let rows = runs.iter().map(|(rows, _)| rows).sum();
+        self.check(position, size_of::<MapEntry>(), 0, rows)?;
+        if self.types.get(position) != Some(&SqlType::TextMap) {
+            return Err(mistaken(position));
+        }
+        let maps = || runs.iter().flat_map(|(_, map)| *map);
+        let (keys, values): (Vec<&str>, Vec<&str>) = maps()
+            .map(|(key, value)| (key.as_str(), value.as_str()))
+            .unzip();
+        let [of_keys, of_values] = self.vectors.map(position, keys.len())?;
+        self.write_strings(of_keys, 0, &keys)?;
+        self.write_strings(of_values, 0, &values)?;
+        let entries = self.vectors.data(position)?.cast::<MapEntry>();
+        let (mut row, mut offset) = (0, 0);
+        for (rows, map) in runs {
+            let length = map.len() as u64;
+            for _ in 0..*rows {
+                // SAFETY: the check has bounded the rows of all runs by the vector's capacity.
+                unsafe { entries.add(row).write(MapEntry { offset, length }) };
+                row += 1;
+            }
+            offset += length;
         }
         Ok(())
     }
@@ -334,6 +415,41 @@ mod tests {
             assert_eq!(&memory.string(0, 5 + at), text);
         }
         assert_eq!(memory.string(0, 302), strings[100]);
+    }
+
+    #[test]
+    fn rows_of_one_run_share_the_entries_of_their_map() {
+        let map = |texts: &[(&str, &str)]| -> BTreeMap<String, String> {
+            let texts = texts.iter();
+            texts
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect()
+        };
+        let long = "a text that is longer than an entry";
+        let maps = [
+            map(&[("a", long), (long, "b")]),
+            map(&[]),
+            map(&[("c", "")]),
+        ];
+        let types = [SqlType::U8, SqlType::TextMap];
+        let mut memory = MemoryVectors::new(&types);
+        let mut out = Output::new(&mut memory, &types);
+        let rows = [3, 1, 2000];
+        let runs: Vec<_> = rows.into_iter().zip(&maps).collect();
+        out.maps(1, &runs).unwrap();
+        let written = |row| -> BTreeMap<String, String> {
+            let text = |bytes| String::from_utf8(bytes).unwrap();
+            let entries = memory.map(1, types.len(), row).into_iter();
+            entries
+                .map(|(key, value)| (text(key), text(value)))
+                .collect()
+        };
+        for (row, wanted) in [(0, 0), (2, 0), (3, 1), (4, 2), (2003, 2)] {
+            assert_eq!(written(row), maps[wanted]);
+        }
+        let mut out = Output::new(&mut memory, &types);
+        assert!(out.maps(0, &runs).is_err());
+        assert!(out.maps(1, &[(CAPACITY + 1, &maps[0])]).is_err());
     }
 
     #[test]

@@ -87,23 +87,6 @@ impl Arguments {
         }
     }
 
-    /// A position in the record log.
-    pub fn position(&self, name: &str) -> Result<Option<u64>> {
-        match self.get(name) {
-            None => Ok(None),
-            Some(Datum::Int(value)) => u64::try_from(*value).map(Some).map_err(|_| {
-                Problem::binder(format!(
-                    "{name}: {value} is not a position; take one from loom_snapshot(dir)"
-                ))
-            }),
-            Some(other) => Err(mismatch(
-                name,
-                "UBIGINT, a position from loom_snapshot(dir)",
-                other,
-            )),
-        }
-    }
-
     /// A count that must be given.
     pub fn required_count(&self, name: &str) -> Result<u64> {
         // Where one argument is missing, DuckDB takes the one before for the count.
@@ -136,6 +119,33 @@ impl Arguments {
             Datum::Float(value) => Some(*value),
             _ => None,
         })
+    }
+
+    pub fn texts(&self, name: &str) -> Result<Option<Vec<String>>> {
+        self.list(name, "VARCHAR[]", |item| match item {
+            Datum::Text(text) => Some(text.clone()),
+            _ => None,
+        })
+    }
+
+    /// Texts by texts.
+    pub fn text_map(&self, name: &str) -> Result<Option<Vec<(String, String)>>> {
+        let text = |datum: &Datum| match datum {
+            Datum::Text(text) => Ok(text.clone()),
+            Datum::Null => Err(Problem::binder(format!(
+                "{name} holds a NULL; remove it from the map"
+            ))),
+            other => Err(mismatch(name, "MAP(VARCHAR, VARCHAR)", other)),
+        };
+        match self.get(name) {
+            None => Ok(None),
+            Some(Datum::Map(entries)) => entries
+                .iter()
+                .map(|(key, value)| Ok((text(key)?, text(value)?)))
+                .collect::<Result<_>>()
+                .map(Some),
+            Some(other) => Err(mismatch(name, "MAP(VARCHAR, VARCHAR)", other)),
+        }
     }
 
     fn list<T>(
@@ -230,7 +240,7 @@ fn missing(name: &str) -> Problem {
     Problem::binder(format!("{name} must be given, and must not be NULL"))
 }
 
-fn mismatch(name: &str, ty: &str, found: &Datum) -> Problem {
+pub fn mismatch(name: &str, ty: &str, found: &Datum) -> Problem {
     Problem::binder(format!("{name} takes {ty}, not {}", found.type_name()))
 }
 
@@ -263,14 +273,10 @@ mod tests {
 
     #[test]
     fn a_wrong_type_is_named() {
-        let problem = arguments(&[("at", Datum::Text("now".into()))])
-            .position("at")
+        let problem = arguments(&[("last", Datum::Text("now".into()))])
+            .interval("last")
             .unwrap_err();
-        assert_eq!(
-            problem.to_string(),
-            "at takes UBIGINT, a position from loom_snapshot(dir), not VARCHAR"
-        );
-        assert!(arguments(&[("at", Datum::Int(-1))]).position("at").is_err());
+        assert_eq!(problem.to_string(), "last takes INTERVAL, not VARCHAR");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use loom_engine::schema::{Source, is_builtin};
+use loom_engine::schema::{ALERTS_SOURCE, Source, is_builtin};
 
 use super::ambient::Ambient;
 use super::archive::Archive;
@@ -16,6 +16,7 @@ use super::columns::Column;
 use super::directory;
 use super::parameters::Parameter;
 use super::paths::Given;
+use super::pins;
 use super::types::SqlType;
 use crate::error::{Problem, Result};
 use crate::exec::cells::Cell;
@@ -46,6 +47,11 @@ const CHECKED: &str = "loom_attach_checked";
 
 /// Of the views of indexes: a dashboard asks for them all the time, and bins answer in a hundredth of it.
 const QUANTILES: &str = ", quantiles := [0.5, 0.9, 0.99, 0.999, 0.9999], approx := true";
+
+/// The alerts of a directory whose daemon has had no rule: none, with the columns that others have, so that a dashboard needs no rule to open.
+const NO_ALERTS: &str = "SELECT NULL::VARCHAR AS source, NULL::TIMESTAMPTZ AS ts, NULL::BIGINT AS ts_ns, NULL::VARCHAR AS rule, \
+    NULL::VARCHAR AS state, NULL::DOUBLE AS value, NULL::DOUBLE AS threshold, NULL::TIMESTAMP_NS AS from_ts, NULL::TIMESTAMP_NS AS to_ts, \
+    NULL::UBIGINT AS position, NULL::VARCHAR AS detail, NULL::UBIGINT AS addr, NULL::VARCHAR AS dir WHERE false";
 
 /// The part of a directory's name that its catalog's default name leaves out.
 const SUFFIX: &str = ".loom";
@@ -154,6 +160,14 @@ impl AttachPlan {
                 both.unwrap_or_else(|| format!("FROM loom_scan({dirs}, {source})")),
             ));
         }
+        let mut sure = |name: &str, query: String| {
+            if taken.insert((BUILTIN_SCHEMA, name.to_owned())) {
+                views.push(((BUILTIN_SCHEMA, name.to_owned()), query));
+            }
+        };
+        sure(ALERTS_SOURCE, NO_ALERTS.to_owned());
+        let dirs = list(self.given.texts().iter().map(String::as_str));
+        sure(pins::FUNCTION, format!("FROM {}({dirs})", pins::FUNCTION));
         let asked = sources
             .iter()
             .filter(|shown| !is_builtin(&shown.source.name));

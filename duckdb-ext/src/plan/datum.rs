@@ -33,6 +33,10 @@ pub enum Datum {
     Date(i32),
     Interval(Interval),
     List(Vec<Datum>),
+    /// Keys and their values.
+    Map(Vec<(Datum, Datum)>),
+    /// Fields by name.
+    Struct(Vec<(String, Datum)>),
     /// A type that no argument of ours takes, by its name.
     Other(String),
 }
@@ -77,6 +81,8 @@ impl Datum {
             Datum::Date(_) => "DATE",
             Datum::Interval(_) => "INTERVAL",
             Datum::List(_) => "a list",
+            Datum::Map(_) => "MAP",
+            Datum::Struct(_) => "STRUCT",
             Datum::Other(name) => name,
         }
     }

@@ -13,16 +13,21 @@ use super::columns::Column;
 use super::estimate::{self, EstimatePlan};
 use super::heat::{self, HeatPlan};
 use super::histogram::{self, HistogramPlan};
-use super::parameters::{DIR, INDEX, N, Parameter, SOURCE};
+use super::parameters::{DIR, INDEX, METRIC, N, Parameter, SOURCE};
+use super::pins;
 use super::rate::{self, RatePlan};
 use super::scan::{self, ScanPlan};
+use super::series::{self, LabelsPlan, SamplesPlan};
+use super::series_aggregate::{self, SeriesAggregatePlan};
 use super::tables::{self, DirectoryTable};
 use super::tail::TailPlan;
 use super::top::{self, TopPlan};
 use super::types::SqlType;
 use crate::error::Result;
 use crate::exec::cells::TableRun;
+use crate::exec::samples::{SamplesRun, SamplesWorker};
 use crate::exec::scan::{ScanRun, ScanWorker};
+use crate::exec::series_aggregate::{SeriesAggregateRun, SeriesAggregateWorker};
 use crate::exec::tail::TailRun;
 use crate::exec::top::TopRun;
 use crate::exec::vectors::{Output, RawVectors};
@@ -106,6 +111,48 @@ pub const FUNCTIONS: &[Function] = &[
         bind: |arguments, ambient| Ok(Bound::Tail(TailPlan::bind(arguments, ambient)?)),
     },
     Function {
+        name: "loom_series",
+        description: "The values of time series, found by their labels.",
+        examples: &[
+            "FROM loom_series('telemetry.loom', 'http_requests_total', labels := MAP {'method': 'GET', 'code': '5..'}, last := INTERVAL 1 HOUR)",
+        ],
+        positional: &[DIR, METRIC],
+        named: series::SERIES_PARAMETERS,
+        bind: |arguments, ambient| Ok(Bound::Samples(SamplesPlan::series(arguments, ambient)?)),
+    },
+    Function {
+        name: "loom_series_aggregate",
+        description: "Statistics of the values of each time series over a window, whole or by buckets of time.",
+        examples: &[
+            "FROM loom_series_aggregate('telemetry.loom', 'node_load1', bucket := INTERVAL 1 MINUTE, last := INTERVAL 1 HOUR)",
+        ],
+        positional: &[DIR, METRIC],
+        named: series_aggregate::PARAMETERS,
+        bind: |arguments, ambient| {
+            Ok(Bound::SeriesAggregate(SeriesAggregatePlan::bind(
+                arguments, ambient,
+            )?))
+        },
+    },
+    Function {
+        name: "loom_samples",
+        description: "The values of time series by their labels, with the number of each series; loom_labels has their labels, and loom_series shows both.",
+        examples: &[
+            "FROM loom_samples('telemetry.loom', 'node_load1', label_names := ['job'], label_patterns := ['node'], last := INTERVAL 1 HOUR)",
+        ],
+        positional: &[DIR, METRIC],
+        named: series::SAMPLES_PARAMETERS,
+        bind: |arguments, ambient| Ok(Bound::Samples(SamplesPlan::samples(arguments, ambient)?)),
+    },
+    Function {
+        name: "loom_labels",
+        description: "The labels of time series, one a row, and where their values stand.",
+        examples: &["FROM loom_labels('telemetry.loom', 'node_load1')"],
+        positional: &[DIR, METRIC],
+        named: series::LABELS_PARAMETERS,
+        bind: |arguments, ambient| Ok(Bound::Labels(LabelsPlan::bind(arguments, ambient)?)),
+    },
+    Function {
         name: "loom_estimate",
         description: "About what a scan of a source would read, and with an index what its aggregate and its quantiles would read, in chunks and bytes: the summaries say it, no record is read.",
         examples: &[
@@ -151,8 +198,11 @@ pub const FUNCTIONS: &[Function] = &[
     },
     Function {
         name: "loom_snapshot",
-        description: "The position up to which a Loom directory is published now; pass it as at.",
-        examples: &["SET VARIABLE p = (SELECT position FROM loom_snapshot('telemetry.loom'))"],
+        description: "The position up to which a Loom directory is published now, and several directories at one moment; pass it, or a list of the rows, as at.",
+        examples: &[
+            "SET VARIABLE p = (SELECT position FROM loom_snapshot('telemetry.loom'))",
+            "SET VARIABLE cut = (SELECT list(row) FROM loom_snapshot(['telemetry.loom', 'other.loom']) AS row)",
+        ],
         positional: &[DIR],
         named: &[],
         bind: |arguments, ambient| {
@@ -172,6 +222,19 @@ pub const FUNCTIONS: &[Function] = &[
             Ok(Bound::Table(
                 tables::losses_columns(),
                 DirectoryTable::losses(arguments, ambient)?,
+            ))
+        },
+    },
+    Function {
+        name: pins::FUNCTION,
+        description: "The pins of a Loom directory: what its rules kept around their alerts, each a folder of Parquet files at path.",
+        examples: &["FROM loom_pins('telemetry.loom') ORDER BY to_ts DESC LIMIT 10"],
+        positional: &[DIR],
+        named: &[],
+        bind: |arguments, ambient| {
+            Ok(Bound::Table(
+                pins::pins_columns(),
+                DirectoryTable::pins(arguments, ambient)?,
             ))
         },
     },
@@ -235,6 +298,9 @@ pub enum Bound {
     Heat(HeatPlan),
     Rate(RatePlan),
     Top(TopPlan),
+    Samples(SamplesPlan),
+    SeriesAggregate(SeriesAggregatePlan),
+    Labels(LabelsPlan),
     Estimate(EstimatePlan),
     Chunks(ChunksPlan),
     Table(Vec<Column>, DirectoryTable),
@@ -252,6 +318,9 @@ impl Bound {
             Bound::Heat(plan) => plan.columns(),
             Bound::Rate(plan) => plan.columns(),
             Bound::Top(plan) => plan.columns(),
+            Bound::Samples(plan) => plan.columns(),
+            Bound::SeriesAggregate(plan) => plan.columns(),
+            Bound::Labels(plan) => plan.columns(),
             Bound::Estimate(plan) => plan.columns(),
             Bound::Chunks(plan) => plan.columns(),
             Bound::Table(columns, _) | Bound::Attach(columns, _) | Bound::ScanStats(columns) => {
@@ -308,6 +377,13 @@ impl Bound {
             Bound::Heat(plan) => Work::Table(TableRun::of(plan.start(ambient)?, projected.clone())),
             Bound::Rate(plan) => Work::Table(TableRun::of(plan.start(ambient)?, projected.clone())),
             Bound::Top(plan) => Work::Top(plan.start(&projected, ambient)?),
+            Bound::Samples(plan) => Work::Samples(Box::new(plan.start(&projected, ambient)?)),
+            Bound::SeriesAggregate(plan) => {
+                Work::SeriesAggregate(Box::new(plan.start(&projected, ambient)?))
+            }
+            Bound::Labels(plan) => {
+                Work::Table(TableRun::new(plan.rows(ambient)?, projected.clone()))
+            }
             Bound::Estimate(plan) => {
                 Work::Table(TableRun::new(plan.rows(ambient)?, projected.clone()))
             }
@@ -348,6 +424,8 @@ enum Work {
     Scan(ScanRun),
     Tail(TailRun),
     Top(TopRun),
+    Samples(Box<SamplesRun>),
+    SeriesAggregate(Box<SeriesAggregateRun>),
     Table(TableRun),
 }
 
@@ -355,6 +433,8 @@ impl Running {
     pub fn threads(&self) -> usize {
         match &self.work {
             Work::Scan(run) => run.threads(),
+            Work::Samples(run) => run.threads(),
+            Work::SeriesAggregate(run) => run.threads(),
             Work::Tail(_) | Work::Top(_) | Work::Table(_) => 1,
         }
     }
@@ -363,29 +443,40 @@ impl Running {
     pub fn progress(&self) -> f64 {
         match &self.work {
             Work::Scan(run) => run.progress().clamp(0.0, 1.0),
+            Work::Samples(run) => run.progress().clamp(0.0, 1.0),
+            Work::SeriesAggregate(run) => run.progress().clamp(0.0, 1.0),
             Work::Tail(_) | Work::Top(_) | Work::Table(_) => 0.0,
         }
     }
 
     pub fn worker(&self) -> Worker {
-        Worker {
-            scan: match &self.work {
-                Work::Scan(run) => Some(run.worker()),
-                Work::Tail(_) | Work::Top(_) | Work::Table(_) => None,
-            },
+        match &self.work {
+            Work::Scan(run) => Worker::Scan(run.worker()),
+            Work::Samples(run) => Worker::Samples(run.worker()),
+            Work::SeriesAggregate(run) => Worker::SeriesAggregate(run.worker()),
+            Work::Tail(_) | Work::Top(_) | Work::Table(_) => Worker::Alone,
         }
     }
 }
 
 /// One thread's part of an execution.
-pub struct Worker {
-    scan: Option<ScanWorker>,
+pub enum Worker {
+    Scan(ScanWorker),
+    Samples(SamplesWorker),
+    SeriesAggregate(SeriesAggregateWorker),
+    /// The execution has one thread and holds all of it.
+    Alone,
 }
 
 impl Worker {
     /// Where the rows of the last vector stand in the whole.
     pub fn batch(&self) -> u64 {
-        self.scan.as_ref().map_or(0, ScanWorker::batch)
+        match self {
+            Worker::Scan(worker) => worker.batch(),
+            Worker::Samples(worker) => worker.batch(),
+            // One worker gives all rows.
+            Worker::SeriesAggregate(_) | Worker::Alone => 0,
+        }
     }
 
     /// Writes up to a vector of rows, and says so to DuckDB; none when there are no more.
@@ -397,12 +488,18 @@ impl Worker {
     ) -> Result<()> {
         let mut out = Output::new(vectors, &running.types);
         let poll = Poll::new(stop);
-        let rows = match (&running.work, &mut self.scan) {
-            (Work::Scan(run), Some(worker)) => worker.fill(run, &mut out, &poll)?,
+        let rows = match (&running.work, self) {
+            (Work::Scan(run), Worker::Scan(worker)) => worker.fill(run, &mut out, &poll)?,
+            (Work::Samples(run), Worker::Samples(worker)) => worker.fill(run, &mut out, &poll)?,
             (Work::Tail(run), _) => run.fill(&mut out, &poll)?,
             (Work::Top(run), _) => run.fill(&mut out)?,
             (Work::Table(run), _) => run.fill(&mut out, &poll)?,
-            (Work::Scan(_), None) => unreachable!("the worker of a scan scans"),
+            (Work::SeriesAggregate(run), Worker::SeriesAggregate(worker)) => {
+                worker.fill(run, &mut out, &poll)?
+            }
+            (Work::Scan(_) | Work::Samples(_) | Work::SeriesAggregate(_), _) => {
+                unreachable!("a worker is of its execution")
+            }
         };
         out.finish(rows)
     }

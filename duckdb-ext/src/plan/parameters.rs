@@ -111,12 +111,32 @@ pub const APPROX: Parameter = parameter(
 pub const AT: Parameter = parameter(
     "at",
     SqlType::Any,
-    "a position from loom_snapshot(dir): read what was published then",
+    "a position from loom_snapshot(dir), or a list of the rows of loom_snapshot over several directories: read what was published then",
 );
 pub const AFTER: Parameter = parameter(
     "after",
     SqlType::Any,
     "an address of the log: only records whose addr is this or greater",
+);
+pub const METRIC: Parameter = parameter(
+    "metric",
+    SqlType::Text,
+    "the name of a metric; NULL: all metrics",
+);
+pub const LABEL_NAMES: Parameter = parameter(
+    "label_names",
+    SqlType::TextList,
+    "labels that the series must have, one for each of label_patterns",
+);
+pub const LABEL_PATTERNS: Parameter = parameter(
+    "label_patterns",
+    SqlType::TextList,
+    "regular expressions, each for the whole value of its label; a series without the label has the value ''",
+);
+pub const SERIES_LABELS: Parameter = parameter(
+    "labels",
+    SqlType::TextMap,
+    "a regular expression for each label, for the whole of its value; a series without the label has the value ''",
 );
 pub const LABELS: Parameter = parameter(
     "labels",

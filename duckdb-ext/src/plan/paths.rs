@@ -109,6 +109,11 @@ fn is_loom(path: &Path) -> Result<bool> {
         Err(source) if source.kind() == ErrorKind::PermissionDenied => {
             Err(Error::io(file, source).into())
         }
+        // Another process removed it while it was looked for, or it is a link to nothing.
+        Err(_) if !path.exists() => Err(Problem::Io(format!(
+            "cannot open Loom directory '{}': it was listed and does not exist; run the statement again, or remove the link",
+            path.display()
+        ))),
         Err(_) => Ok(false),
     }
 }
@@ -175,6 +180,10 @@ mod tests {
                 .contains("no path matches")
         );
         assert_eq!(names(&["no such"]), expected(&["no such"]));
+        std::os::unix::fs::symlink("/no/such", root.join("gone.loom")).unwrap();
+        let gone = names(&["*"]).unwrap_err().to_string();
+        assert!(gone.contains("gone.loom': it was listed"), "{gone}");
+        fs::remove_file(root.join("gone.loom")).unwrap();
         assert_eq!(
             Given(vec![text("*")]).paths(&ambient(&|| true)),
             Err(Problem::Interrupted)

@@ -23,6 +23,25 @@ pub fn predicate(clause: &Clause, dir: &str, source: &Source, fields: usize) -> 
     reader.conjunction(&[meaning], &Known::default())
 }
 
+/// The keys that fields have in every row that passes, by field; none of them is NULL there.
+pub fn known_keys(
+    clause: &Clause,
+    dir: &str,
+    source: &Source,
+    fields: usize,
+) -> Vec<(usize, RangeSet<Key>)> {
+    let reader = Reader {
+        dir,
+        source,
+        fields,
+    };
+    let mut known = Known::default();
+    gather(&[reader.meaning(clause)], &mut Vec::new(), &mut known);
+    let mut known: Vec<_> = known.into_iter().collect();
+    known.sort_unstable_by_key(|(field, _)| *field);
+    known
+}
+
 /// What a clause says, in terms of times and keys.
 enum Meaning {
     All,
@@ -418,6 +437,27 @@ mod tests {
             Predicate::All
         );
         assert_eq!(of(&Clause::Opaque), Predicate::All);
+    }
+
+    #[test]
+    fn keys_are_those_that_every_part_of_a_conjunction_leaves() {
+        let sources = parse_sources(SOURCE).unwrap();
+        let mut catalog = Catalog::new();
+        catalog.define_source(&sources[0], Address::ZERO).unwrap();
+        let source = catalog.sources().next().unwrap();
+        let least = compare(LATENCY, Op::Ge, Datum::Int(10));
+        let most = compare(LATENCY, Op::Lt, Datum::Int(20));
+        let load = compare(LOAD, Op::Gt, Datum::Int(5));
+        let either = Clause::Or(vec![load.clone(), compare(OP, Op::Eq, Datum::Int(1))]);
+        let inner = Clause::And(vec![most, load]);
+        let clause = Clause::And(vec![least, either, Clause::Opaque, inner]);
+        let found = known_keys(&clause, "d", source, 5);
+        let [(0, latency), (2, load)] = found.as_slice() else {
+            panic!("{found:?}");
+        };
+        assert_eq!(latency.ranges(), [(Key(10), Key(19))]);
+        assert!(!load.contains(Key::from_f64(5.0)) && load.contains(Key::from_f64(5.5)));
+        assert_eq!(known_keys(&Clause::Opaque, "d", source, 5), []);
     }
 
     #[test]

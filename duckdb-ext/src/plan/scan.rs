@@ -8,6 +8,7 @@ use loom_engine::{Address, Timestamp};
 
 use super::ambient::Ambient;
 use super::arguments::Arguments;
+use super::at;
 use super::clause::Clause;
 use super::columns::{self, Column};
 use super::parameters::{
@@ -43,7 +44,10 @@ impl ScanPlan {
         let (selection, parts) = Selection::bind(arguments, ambient)?;
         let times = arguments.times()?;
         times.predicate(None)?;
-        let after = arguments.position(AFTER.name)?.map(Address);
+        let after = arguments
+            .get(AFTER.name)
+            .map(|value| at::position(AFTER.name, "UBIGINT, the addr of a record", value));
+        let after = after.transpose()?.map(Address);
         require_present(after, &parts)?;
         Ok(ScanPlan {
             columns: columns::of_fields(selection.fields()),
@@ -82,11 +86,13 @@ impl ScanPlan {
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
         let shown = self.selection.shown(projected);
+        let fields = self.selection.fields().len();
         let mut chunks_before = 0;
         let mut running = Vec::with_capacity(parts.len());
         for part in &parts {
             let scan = Scan::new(&part.snapshot, self.spec(part, &offered, newest)?)?;
             running.push(ScanPart {
+                keys: prune::known_keys(&offered, &part.dir, &part.source, fields),
                 fills: Fill::all(&shown, &part.source, &part.dir),
                 stats: ScanEntry::begin(&part.dir, &part.source.name, &scan),
                 chunks_before,

@@ -1,7 +1,7 @@
 //! What the functions about a source have in common: a source of one directory or of several, and perhaps a range of an index's
 //! values. Directories are looked up by their paths each time, so that a prepared statement reads what is there now.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use loom_engine::query::{Poll, Snapshot};
@@ -11,6 +11,7 @@ use loom_engine::{Error, Key, TimeRange, Timestamp, proven};
 use super::agreement;
 use super::ambient::Ambient;
 use super::arguments::Arguments;
+use super::at::At;
 use super::columns::{self, Shown};
 use super::datum::Datum;
 use super::directory;
@@ -28,7 +29,7 @@ pub struct Selection {
     index: Option<String>,
     v_min: Option<Datum>,
     v_max: Option<Datum>,
-    at: Option<u64>,
+    at: Option<At>,
     /// Without them, each field shows as it is stored.
     labels: bool,
     complete: bool,
@@ -44,7 +45,7 @@ impl Selection {
             index: arguments.text("index")?.map(str::to_owned),
             v_min: arguments.get("v_min").cloned(),
             v_max: arguments.get("v_max").cloned(),
-            at: arguments.position("at")?,
+            at: At::of(arguments)?,
             labels: arguments.boolean("labels")?.unwrap_or(true),
             complete: arguments.boolean("complete")?.unwrap_or(false),
         };
@@ -56,16 +57,14 @@ impl Selection {
     /// What is published now, or was at the position asked for, and the source in it.
     pub fn now(&self, ambient: &Ambient<'_>) -> Result<Vec<Part>> {
         let paths = self.given.paths(ambient)?;
-        if let (Some(_), [_, _, ..]) = (self.at, paths.as_slice()) {
-            return Err(Problem::binder(format!(
-                "at is a position in one directory, but the call reads {}; query each directory by itself",
-                paths.len()
-            )));
+        if let Some(at) = &self.at {
+            at.require_present(ambient)?;
         }
-        let parts: Vec<Part> = paths
-            .iter()
-            .map(|path| self.part(path))
-            .collect::<Result<_>>()?;
+        let part = |path: &PathBuf| {
+            let at = self.at.as_ref().map(|at| at.position(path, paths.len()));
+            self.part(path, at.transpose()?)
+        };
+        let parts: Vec<Part> = paths.iter().map(part).collect::<Result<_>>()?;
         let fields = agreement::fields(&parts)?;
         // Fields are only ever added; others mean another directory at the same path, or a field that got its first label.
         let mut pairs = self.fields.iter().zip(fields);
@@ -114,9 +113,9 @@ impl Selection {
         Ok(())
     }
 
-    fn part(&self, path: &Path) -> Result<Part> {
+    fn part(&self, path: &Path, at: Option<u64>) -> Result<Part> {
         let dir = path.display().to_string();
-        let snapshot = snapshot(path, &dir, self.at)?;
+        let snapshot = snapshot(path, &dir, at)?;
         let source = snapshot
             .source(&self.source)
             .map_err(|error| unknown(error, &dir))?;
@@ -170,7 +169,10 @@ fn without_labels(source: &Source) -> Arc<Source> {
 }
 
 /// The time that `last` counts back from in all directories together, where it was given.
-pub fn newest(parts: &[Part], times: &TimeArguments) -> Result<Option<Timestamp>> {
+pub fn newest<'a>(
+    parts: impl IntoIterator<Item = &'a Part>,
+    times: &TimeArguments,
+) -> Result<Option<Timestamp>> {
     let mut newest = None;
     if times.last.is_some() {
         for part in parts {
@@ -207,14 +209,14 @@ fn listed(what: &str, names: &str, dir: &str) -> Problem {
     ))
 }
 
-fn incomplete(error: Error, dir: &str) -> Problem {
+pub fn incomplete(error: Error, dir: &str) -> Problem {
     match error {
         Error::Incomplete { .. } => Problem::input(format!("'{dir}': {error}")),
         error => error.into(),
     }
 }
 
-fn snapshot(path: &Path, dir: &str, at: Option<u64>) -> Result<Snapshot> {
+pub fn snapshot(path: &Path, dir: &str, at: Option<u64>) -> Result<Snapshot> {
     let directory = directory::open(path)?;
     let Some(position) = at else {
         return Ok(directory.snapshot()?);

@@ -1,8 +1,9 @@
 //! The small tables about a directory: its sources, indexes, position, losses and state, and what the latest scans read.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use loom_engine::query::{Directory, Loss, Poll, Snapshot, SourceTotals, Status};
+use loom_engine::query::{Cut, Directory, Loss, Poll, Snapshot, SourceTotals, Status};
 use loom_engine::schema::{BinsDef, FieldDef, Index, Source};
 use loom_engine::{PerLog, Timestamp};
 
@@ -12,6 +13,7 @@ use super::columns::Column;
 use super::datum::TIMESTAMP_INFINITY;
 use super::directory;
 use super::paths::Given;
+use super::pins;
 use super::stats;
 use super::time::micros;
 use super::types::SqlType;
@@ -23,7 +25,15 @@ type Rows = Vec<Vec<Cell>>;
 /// A table about each of the directories, built for each execution.
 pub struct DirectoryTable {
     given: Given,
-    rows: fn(&About<'_>) -> Result<Rows>,
+    rows: TableRows,
+}
+
+/// How the rows are found.
+enum TableRows {
+    /// Of each directory by itself.
+    Each(fn(&About<'_>) -> Result<Rows>),
+    /// A cut of all directories.
+    Cut,
 }
 
 /// One directory, and how it is called in the rows.
@@ -40,7 +50,7 @@ impl DirectoryTable {
     fn bind(
         arguments: &Arguments,
         ambient: &Ambient<'_>,
-        rows: fn(&About<'_>) -> Result<Rows>,
+        rows: TableRows,
     ) -> Result<DirectoryTable> {
         let given = arguments.directories(ambient)?;
         for path in given.paths(ambient)? {
@@ -50,56 +60,82 @@ impl DirectoryTable {
     }
 
     pub fn sources(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<DirectoryTable> {
-        DirectoryTable::bind(arguments, ambient, |about| {
-            let totals = about.snapshot.totals()?;
-            let sources = about.snapshot.catalog().sources();
-            let held = |source: &Source| totals.get(&source.id).copied().unwrap_or_default();
-            sources
-                .map(|source| about.source(source, &held(source)))
-                .collect()
-        })
+        DirectoryTable::bind(
+            arguments,
+            ambient,
+            TableRows::Each(|about| {
+                let totals = about.snapshot.totals()?;
+                let sources = about.snapshot.catalog().sources();
+                let held = |source: &Source| totals.get(&source.id).copied().unwrap_or_default();
+                sources
+                    .map(|source| about.source(source, &held(source)))
+                    .collect()
+            }),
+        )
     }
 
     pub fn indexes(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<DirectoryTable> {
-        DirectoryTable::bind(arguments, ambient, |about| {
-            let rows = about.snapshot.catalog().sources().flat_map(|source| {
-                let declared = source.indexes.iter().filter(|index| !index.is_native());
-                declared
-                    .map(|index| about.index(source, index))
-                    .collect::<Vec<_>>()
-            });
-            Ok(rows.collect())
-        })
+        DirectoryTable::bind(
+            arguments,
+            ambient,
+            TableRows::Each(|about| {
+                let rows = about.snapshot.catalog().sources().flat_map(|source| {
+                    let declared = source.indexes.iter().filter(|index| !index.is_native());
+                    declared
+                        .map(|index| about.index(source, index))
+                        .collect::<Vec<_>>()
+                });
+                Ok(rows.collect())
+            }),
+        )
     }
 
     pub fn snapshot(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<DirectoryTable> {
-        DirectoryTable::bind(arguments, ambient, |about| {
-            let position = about.snapshot.position();
-            Ok(vec![vec![about.dir(), Cell::from(position)]])
-        })
+        DirectoryTable::bind(arguments, ambient, TableRows::Cut)
     }
 
     pub fn status(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<DirectoryTable> {
-        DirectoryTable::bind(arguments, ambient, |about| {
-            let mut entries = vec![("extension", about.file.to_owned())];
-            entries.extend(status_entries(&about.directory.status()?));
-            Ok(entries
-                .into_iter()
-                .map(|(key, value)| vec![about.dir(), Cell::from(key), Cell::Text(value)])
-                .collect())
-        })
+        DirectoryTable::bind(
+            arguments,
+            ambient,
+            TableRows::Each(|about| {
+                let mut entries = vec![("extension", about.file.to_owned())];
+                entries.extend(status_entries(&about.directory.status()?));
+                Ok(entries
+                    .into_iter()
+                    .map(|(key, value)| vec![about.dir(), Cell::from(key), Cell::Text(value)])
+                    .collect())
+            }),
+        )
     }
 
     pub fn losses(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<DirectoryTable> {
-        DirectoryTable::bind(arguments, ambient, |about| {
-            let losses = about.snapshot.losses(about.poll)?;
-            Ok(losses.iter().map(|loss| about.loss(loss)).collect())
-        })
+        DirectoryTable::bind(
+            arguments,
+            ambient,
+            TableRows::Each(|about| {
+                let losses = about.snapshot.losses(about.poll)?;
+                Ok(losses.iter().map(|loss| about.loss(loss)).collect())
+            }),
+        )
+    }
+
+    pub fn pins(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<DirectoryTable> {
+        DirectoryTable::bind(
+            arguments,
+            ambient,
+            TableRows::Each(|about| pins::rows(about.dir)),
+        )
     }
 
     pub fn rows(&self, ambient: &Ambient<'_>) -> Result<Rows> {
+        let paths = self.given.paths(ambient)?;
+        let rows_of = match self.rows {
+            TableRows::Each(rows) => rows,
+            TableRows::Cut => return cut(&paths),
+        };
         let mut rows = Vec::new();
-        for path in self.given.paths(ambient)? {
+        for path in paths {
             let directory = directory::open(&path)?;
             let about = About {
                 dir: &path.display().to_string(),
@@ -108,10 +144,24 @@ impl DirectoryTable {
                 poll: &Poll::new(ambient.stop),
                 file: ambient.file,
             };
-            rows.extend((self.rows)(&about)?);
+            rows.extend(rows_of(&about)?);
         }
         Ok(rows)
     }
+}
+
+/// Where directories stand together.
+fn cut(paths: &[PathBuf]) -> Result<Rows> {
+    let directories = paths.iter().map(|path| directory::open(path));
+    let cut = Cut::take(&directories.collect::<Result<Vec<_>>>()?)?;
+    let rows = paths.iter().zip(&cut.positions).map(|(path, position)| {
+        vec![
+            Cell::Text(path.display().to_string()),
+            Cell::from(position.0),
+            Cell::Int(cut.apart.as_nanos() as i128),
+        ]
+    });
+    Ok(rows.collect())
 }
 
 impl About<'_> {
@@ -324,7 +374,11 @@ pub fn losses_columns() -> Vec<Column> {
 }
 
 pub fn snapshot_columns() -> Vec<Column> {
-    columns(&[("dir", SqlType::Text), ("position", SqlType::U64)])
+    columns(&[
+        ("dir", SqlType::Text),
+        ("position", SqlType::U64),
+        ("apart_ns", SqlType::U64),
+    ])
 }
 
 pub fn status_columns() -> Vec<Column> {

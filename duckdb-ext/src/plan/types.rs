@@ -25,6 +25,9 @@ pub enum SqlType {
     Any,
     TimestampTzList,
     F64List,
+    TextList,
+    /// From texts to texts.
+    TextMap,
 }
 
 impl SqlType {
@@ -39,8 +42,12 @@ impl SqlType {
             | SqlType::F64
             | SqlType::TimestampTz
             | SqlType::TimestampNs => 8,
-            SqlType::Huge | SqlType::Text | SqlType::Blob | SqlType::Interval => 16,
-            SqlType::Any | SqlType::TimestampTzList | SqlType::F64List => 0,
+            SqlType::Huge
+            | SqlType::Text
+            | SqlType::Blob
+            | SqlType::Interval
+            | SqlType::TextMap => 16,
+            SqlType::Any | SqlType::TimestampTzList | SqlType::F64List | SqlType::TextList => 0,
         }
     }
 
@@ -67,6 +74,8 @@ impl SqlType {
             SqlType::Any => "ANY",
             SqlType::TimestampTzList => "TIMESTAMPTZ[]",
             SqlType::F64List => "DOUBLE[]",
+            SqlType::TextList => "VARCHAR[]",
+            SqlType::TextMap => "MAP(VARCHAR, VARCHAR)",
         }
     }
 

@@ -1,7 +1,7 @@
 //! Values and types of C API v1 as ours. A value is tested for NULL before anything else: the API's conversions throw on a NULL, and
 //! no exception may come through here.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_char};
 
 use duckdb::ffi;
 
@@ -135,6 +135,29 @@ impl OwnedValue {
                     });
                     Datum::List(items.collect::<Result<_>>()?)
                 }
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_MAP => {
+                    let item = |raw| match OwnedValue::new(raw) {
+                        Some(item) => item.datum(),
+                        None => Ok(Datum::Null),
+                    };
+                    let entries = (0..ffi::duckdb_get_map_size(self.0)).map(|at| {
+                        let key = item(ffi::duckdb_get_map_key(self.0, at))?;
+                        Ok((key, item(ffi::duckdb_get_map_value(self.0, at))?))
+                    });
+                    Datum::Map(entries.collect::<Result<_>>()?)
+                }
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_STRUCT => {
+                    let ty = ffi::duckdb_get_value_type(self.0);
+                    let count = ffi::duckdb_struct_type_child_count(ty);
+                    let fields = (0..count).map(|at| {
+                        let name = owned_text(ffi::duckdb_struct_type_child_name(ty, at))
+                            .ok_or_else(|| Problem::missing("the name of a field"))?;
+                        let child = OwnedValue::new(ffi::duckdb_get_struct_child(self.0, at));
+                        let datum = child.map_or(Ok(Datum::Null), |child| child.datum())?;
+                        Ok((name, datum))
+                    });
+                    Datum::Struct(fields.collect::<Result<_>>()?)
+                }
                 other => Datum::Other(format!("DuckDB's type {other}")),
             }
         };
@@ -143,15 +166,25 @@ impl OwnedValue {
 
     fn text(&self) -> Result<String> {
         // SAFETY: the value is a live VARCHAR that is not NULL; the text is ours to free.
-        unsafe {
-            let text = ffi::duckdb_get_varchar(self.0);
-            if text.is_null() {
-                return Err(Problem::missing("the text of a VARCHAR argument"));
-            }
-            let owned = CStr::from_ptr(text).to_string_lossy().into_owned();
-            ffi::duckdb_free(text.cast());
-            Ok(owned)
-        }
+        let text = unsafe { owned_text(ffi::duckdb_get_varchar(self.0)) };
+        text.ok_or_else(|| Problem::missing("the text of a VARCHAR argument"))
+    }
+}
+
+/// A text of DuckDB's as ours; none where there is none.
+///
+/// # Safety
+///
+/// `text` is null, or a live text that ends in NUL and that nobody else frees.
+unsafe fn owned_text(text: *mut c_char) -> Option<String> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: as the caller promises; it is freed once, after the copy.
+    unsafe {
+        let owned = CStr::from_ptr(text).to_string_lossy().into_owned();
+        ffi::duckdb_free(text.cast());
+        Some(owned)
     }
 }
 
@@ -198,6 +231,12 @@ impl LogicalType {
             SqlType::Any => simple(ffi::DUCKDB_TYPE_DUCKDB_TYPE_ANY),
             SqlType::TimestampTzList => LogicalType::list(SqlType::TimestampTz),
             SqlType::F64List => LogicalType::list(SqlType::F64),
+            SqlType::TextList => LogicalType::list(SqlType::Text),
+            SqlType::TextMap => {
+                let text = LogicalType::of(SqlType::Text);
+                // SAFETY: the type of keys and values is live; the map's type copies it.
+                LogicalType(unsafe { ffi::duckdb_create_map_type(text.raw(), text.raw()) })
+            }
         }
     }
 

@@ -132,6 +132,28 @@ unsafe impl RawVectors for Vectors {
         Ok(())
     }
 
+    fn map(&mut self, position: usize, entries: usize) -> Result<[usize; 2]> {
+        let vector = self.vector(position)?;
+        let refused = || Problem::missing("memory for the entries of a map");
+        // SAFETY: the vector is live and a map, which is a list of structs of a key and a value; their vectors live as long.
+        let children = unsafe {
+            let made = ffi::duckdb_list_vector_reserve(vector, entries as u64);
+            if made != ffi::DuckDBSuccess
+                || ffi::duckdb_list_vector_set_size(vector, entries as u64) != ffi::DuckDBSuccess
+            {
+                return Err(refused());
+            }
+            let structs = ffi::duckdb_list_vector_get_child(vector);
+            [0, 1].map(|nth| ffi::duckdb_struct_vector_get_child(structs, nth))
+        };
+        let first = self.columns.len();
+        self.columns.extend(children.map(|child| Column {
+            vector: Some(child),
+            ..Column::default()
+        }));
+        Ok([first, first + 1])
+    }
+
     fn set_rows(&mut self, rows: usize) -> Result<()> {
         // SAFETY: the chunk is live.
         unsafe { ffi::duckdb_data_chunk_set_size(self.chunk, rows as u64) };

@@ -102,6 +102,21 @@ fn read(value: &Value, stop: &dyn Fn() -> bool) -> duckdb_neo::Result<Datum> {
             })
             .collect::<duckdb_neo::Result<_>>()
             .map(Datum::List),
+        // Its children are keys and values in turns.
+        LogicalTypeID::Map => (0..value.child_count()? / 2)
+            .map(|at| {
+                let item = |at| read(&value.get_child(at)?, stop);
+                Ok((item(2 * at)?, item(2 * at + 1)?))
+            })
+            .collect::<duckdb_neo::Result<_>>()
+            .map(Datum::Map),
+        LogicalTypeID::Struct => (0..value.child_count()?)
+            .map(|at| {
+                let (name, _) = ty.get_param(at)?;
+                Ok((name.to_owned(), read(&value.get_child(at)?, stop)?))
+            })
+            .collect::<duckdb_neo::Result<_>>()
+            .map(Datum::Struct),
         _ => other(),
     }
 }
@@ -130,6 +145,11 @@ pub fn logical_type(link: &impl FFILink, ty: SqlType) -> duckdb_neo::Result<Logi
         SqlType::Any => simple(LogicalTypeID::Any),
         SqlType::TimestampTzList => list_of(link, SqlType::TimestampTz),
         SqlType::F64List => list_of(link, SqlType::F64),
+        SqlType::TextList => list_of(link, SqlType::Text),
+        SqlType::TextMap => {
+            let text = Value::from_logical_type(link, &logical_type(link, SqlType::Text)?)?;
+            link.logical_type_create("MAP", Parameters::positional(&[&text, &text]))
+        }
     }
 }
 

@@ -59,6 +59,13 @@ fn lent<T>(pointer: *mut T) -> Result<NonNull<T>> {
     NonNull::new(pointer).ok_or_else(|| Problem::missing("memory for an output vector"))
 }
 
+fn child(vector: ffi::duckdb_v2_vector_handle, nth: u64) -> Result<ffi::duckdb_v2_vector_handle> {
+    let mut found = null_mut();
+    // SAFETY: the handle is of a live vector, with which its children live.
+    call(|error| unsafe { ffi::duckdb_v2_vector_get_child(vector, nth, &mut found, error) })?;
+    Ok(found)
+}
+
 impl<'a> Vectors<'a> {
     pub fn new(context: &'a Context, chunk: &'a DataChunkRef<'a>) -> Vectors<'a> {
         Vectors {
@@ -145,6 +152,21 @@ unsafe impl RawVectors for Vectors<'_> {
         })?;
         self.column(position)?.is_constant = true;
         Ok(())
+    }
+
+    fn map(&mut self, position: usize, entries: usize) -> Result<[usize; 2]> {
+        let handle = self.handle(position)?;
+        let structs = child(handle, 0)?;
+        // SAFETY: the handle is of a live vector: that of a map's entries, a struct of a key and a value.
+        call(|error| unsafe { ffi::duckdb_v2_vector_set_size(structs, entries as u64, error) })?;
+        let first = self.columns.len();
+        for nth in [0, 1] {
+            self.columns.push(Column {
+                handle: Some(child(structs, nth)?),
+                ..Column::default()
+            });
+        }
+        Ok([first, first + 1])
     }
 
     fn set_rows(&mut self, rows: usize) -> Result<()> {

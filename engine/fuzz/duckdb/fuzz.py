@@ -54,6 +54,9 @@ QUESTIONS = (
     "FROM loom_rate('{dir}', 'event', bucket := INTERVAL 1 MILLISECOND, partial := false)",
     "FROM loom_top('{dir}', 'metric', 'size', 20)",
     "FROM loom_top('{dir}', 'event', 'level', 7, least := true)",
+    "FROM loom_samples('{dir}', NULL, label_names := ['job'], label_patterns := ['.*'])",
+    "FROM loom_series_aggregate('{dir}', NULL, labels := MAP {{'job': '.*'}}, bucket := INTERVAL 1 SECOND)",
+    "FROM loom_labels('{dir}', NULL)",
     "FROM loom_estimate('{dir}', 'metric', index := 'size', bucket := INTERVAL 1 SECOND)",
 )
 

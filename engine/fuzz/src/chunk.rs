@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use loom_engine::Address;
 use loom_engine::format::{
-    CHUNK_BYTES_MIN, CHUNK_TRAILER_BYTES, RawRecord, RecordIter, record_bytes, seal_trailer,
+    CHUNK_BYTES_MIN, CHUNK_TRAILER_BYTES, RawRecord, RecordIter, put_trailer, record_bytes,
     verify_chunk, walk_runs,
 };
 
@@ -27,10 +27,7 @@ pub fn run(input: &[u8]) -> String {
     let mut chunk = given.to_vec();
     chunk.resize(CHUNK_BYTES, 0);
     if flags & UNREPAIRED == 0 {
-        let trailer = seal_trailer(&UUID, AT, &chunk);
-        if let Some(place) = chunk.last_chunk_mut::<CHUNK_TRAILER_BYTES>() {
-            *place = trailer;
-        }
+        put_trailer(&UUID, AT, &mut chunk);
     }
     // What stands in staging has no trailer, so records are read whether it verifies or not.
     let walked = walk(&chunk);

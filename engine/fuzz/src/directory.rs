@@ -10,7 +10,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use loom_engine::format::{CHUNK_TRAILER_BYTES, TIME_ENTRY_BYTES, seal_trailer};
+use loom_engine::format::{TIME_ENTRY_BYTES, put_trailer};
 use loom_engine::log::storage::FileId;
 use loom_engine::{ChunkNo, LogKind};
 
@@ -127,10 +127,7 @@ fn repair(world: &World, files: &mut Memory, path: &Path) {
         columns::repair_segment(uuid, CHUNK_BYTES, SEGMENT_UNITS, &mut bytes);
     } else if path == log_path(LogKind::Records) {
         for (chunk, number) in bytes.chunks_exact_mut(CHUNK_BYTES).zip(0..) {
-            let trailer = seal_trailer(uuid, chunk_address(ChunkNo(number)), chunk);
-            if let Some(place) = chunk.last_chunk_mut::<CHUNK_TRAILER_BYTES>() {
-                *place = trailer;
-            }
+            put_trailer(uuid, chunk_address(ChunkNo(number)), chunk);
         }
     } else if path == log_path(LogKind::Chunks) {
         for place in &world.nodes {

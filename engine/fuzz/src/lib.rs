@@ -15,6 +15,7 @@ pub mod configuration;
 pub mod definition;
 pub mod directory;
 pub mod durable;
+pub mod exposition;
 pub mod filter;
 pub mod memory;
 pub mod meta;
@@ -39,7 +40,7 @@ use std::path::{Path, PathBuf};
 pub type Target = fn(&[u8]) -> String;
 
 /// Every target, by the name of its program and of its folder in `corpus/`.
-pub const TARGETS: [(&str, Target); 18] = [
+pub const TARGETS: [(&str, Target); 19] = [
     ("capture", capture::run),
     ("catalog", catalog::run),
     ("chunk", chunk::run),
@@ -47,6 +48,7 @@ pub const TARGETS: [(&str, Target); 18] = [
     ("definition", definition::run),
     ("directory", directory::run),
     ("durable", durable::run),
+    ("exposition", exposition::run),
     ("filter", filter::run),
     ("meta", meta::run),
     ("node", node::run),

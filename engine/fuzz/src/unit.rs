@@ -6,13 +6,13 @@
 //!   bytes follow them; its rows; the pieces; its order; its row group;
 //! - [`ENCODED`]: four sources, each with how many pieces it has and the pieces, then records, which become a unit that gives back each byte.
 
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use loom_engine::format::{
-    CHUNK_BYTES_MIN, CHUNK_TRAILER_BYTES, ChunkBuilder, FormatError, Piece, PieceKind, Placing,
-    PushOutcome, RawRecord, RecordIter, SegmentDirectory, Take, Template, UNIT_CHUNKS,
-    UNIT_HEADER_BYTES, Unit, UnitEncoder, UnitRow, Wanted, longest_payload, seal_trailer,
-    walk_runs,
+    CHUNK_BYTES_MIN, ChunkBuilder, FormatError, NumberRange, Piece, PieceKind, PushOutcome,
+    RawRecord, RecordIter, SegmentDirectory, Take, Template, UNIT_CHUNKS, UNIT_HEADER_BYTES, Unit,
+    UnitEncoder, UnitRow, Wanted, longest_payload, walk_runs,
 };
 use loom_engine::proven::at;
 use loom_engine::{Address, SourceId, Timestamp};
@@ -163,7 +163,7 @@ fn look_at(bytes: &[u8], templates: &[Template]) -> Result<(), FormatError> {
         for template in templates {
             let few = Wanted {
                 pieces: vec![true],
-                tails: false,
+                ..Wanted::default()
             };
             for wanted in [Wanted::lengths(), few, Wanted::all(template)] {
                 let mut out = vec![0; CHUNK_BYTES];
@@ -171,12 +171,11 @@ fn look_at(bytes: &[u8], templates: &[Template]) -> Result<(), FormatError> {
                 let take = Take {
                     template,
                     wanted: &wanted,
-                    placed: &wanted,
-                    place: Placing::AsInChunk,
+                    addresses: nth.is_multiple_of(2),
                 };
                 let found = other.rows(nth, &take, &mut out, &mut rows);
                 if let Ok(true) = found {
-                    hold_dense(&mut other, nth, &take, &out, &rows);
+                    hold_columns(&mut other, nth, &take, &out, &rows);
                 }
                 if let Err(error) = &found {
                     of_rows = of_rows.and(Err(error.clone()));
@@ -194,35 +193,96 @@ fn look_at(bytes: &[u8], templates: &[Template]) -> Result<(), FormatError> {
         .map_or(of_rows, Err)
 }
 
-/// The same rows one behind the other, and their pieces by themselves, must be the same.
-fn hold_dense(unit: &mut Unit, nth: usize, take: &Take<'_>, out: &[u8], rows: &[UnitRow]) {
-    let take = Take {
-        place: Placing::Dense,
+/// The same rows column by column must be the same, of this chunk alone and of all behind it.
+fn hold_columns(unit: &mut Unit, nth: usize, take: &Take<'_>, out: &[u8], rows: &[UnitRow]) {
+    for chunks in [nth..nth + 1, nth..usize::MAX] {
+        // With what rows always have.
+        let wanted = Wanted {
+            arrivals: true,
+            lengths: true,
+            ..take.wanted.clone()
+        };
+        let take = Take {
+            wanted: &wanted,
+            ..*take
+        };
+        let Ok(Some(end)) = unit.columns(chunks.clone(), &take) else {
+            // Only chunks behind it may hold what cannot be.
+            let may_be = chunks.len() > 1 || rows.is_empty();
+            assert!(may_be, "chunk {nth} has rows and no columns");
+            continue;
+        };
+        assert!(end > nth && end <= unit.chunks());
+        hold_wanted(unit, chunks, &take);
+        let Some(found) = unit.found() else {
+            assert!(rows.is_empty());
+            continue;
+        };
+        assert!(found.count() >= rows.len() && (end > nth + 1 || found.count() == rows.len()));
+        let found = found.part(0..rows.len());
+        let arrivals = found.arrivals().unwrap_or_default();
+        for (arrival, row) in arrivals.iter().zip(rows) {
+            assert_eq!(*arrival as i64, row.arrival.0);
+        }
+        let addresses = found.addresses();
+        assert_eq!(addresses.is_some(), take.addresses || rows.is_empty());
+        for (address, row) in addresses.unwrap_or_default().iter().zip(rows) {
+            let place = u64::from(row.start) - 8;
+            assert_eq!(*address, (AT + (nth * CHUNK_BYTES) as u64 + place).0);
+        }
+        let mut offset = 0;
+        for (which, piece) in take.template.pieces.iter().enumerate() {
+            let end = offset + usize::from(piece.bytes);
+            let column = found.piece(which).filter(|_| take.wanted.piece(which));
+            for (number, row) in column.unwrap_or_default().iter().zip(rows) {
+                let start = row.start as usize;
+                let placed = at(out, start + offset..start + end);
+                assert_eq!(at(&number.to_le_bytes(), ..placed.len()), placed);
+            }
+            offset = end;
+        }
+        let strings = found.strings(0).filter(|_| take.wanted.tails);
+        for (string, row) in strings.into_iter().flatten().zip(rows) {
+            let start = row.start as usize + offset;
+            assert!(at(out, start..start + string.len()) == string);
+        }
+    }
+}
+
+/// The rows with some numbers in the first piece must be those of all that have them. Leaves all of them found.
+fn hold_wanted(unit: &mut Unit, chunks: Range<usize>, take: &Take<'_>) {
+    let is_float = |piece: &Piece| piece.kind == PieceKind::Float;
+    if take.template.pieces.first().is_none_or(is_float) || !take.wanted.piece(0) {
+        return;
+    }
+    let numbers = unit.found().and_then(|found| found.piece(0));
+    let numbers = numbers.unwrap_or_default().to_vec();
+    // Few rows without strings are not decoded but picked.
+    let wanted = Wanted {
+        lengths: false,
+        tails: false,
+        ..take.wanted.clone()
+    };
+    let numbered = Take {
+        wanted: &wanted,
         ..*take
     };
-    let (mut bytes, mut dense) = (vec![0; CHUNK_BYTES], Vec::new());
-    let found = unit.rows(nth, &take, &mut bytes, &mut dense);
-    assert!(matches!(found, Ok(true)) && dense.len() == rows.len());
-    let payload = |bytes: &[u8], row: &UnitRow| {
-        let start = row.start as usize;
-        at(bytes, start..start + usize::from(row.length)).to_vec()
+    let Some(first) = numbers.get(numbers.len() / 2) else {
+        return;
     };
-    for (dense, row) in dense.iter().zip(rows) {
-        assert_eq!(dense.arrival, row.arrival);
-        assert!(payload(&bytes, dense) == payload(out, row));
+    for more in [0, 200, u64::MAX / 2] {
+        let range = NumberRange {
+            first: *first,
+            more,
+        };
+        let found = unit.columns_where(chunks.clone(), &numbered, &[(0, range)]);
+        assert!(found.is_ok(), "all are decoded: {found:?}");
+        let found = unit.found().and_then(|found| found.piece(0));
+        let wanted = numbers.iter().filter(|number| range.contains(**number));
+        assert!(found.unwrap_or_default().iter().eq(wanted));
     }
-    let mut offset = 0;
-    for (nth, piece) in take.template.pieces.iter().enumerate() {
-        let end = offset + usize::from(piece.bytes);
-        // What was decoded for another question is there too.
-        let column = unit.piece(nth).filter(|_| take.placed.piece(nth));
-        for (number, row) in column.unwrap_or_default().iter().zip(rows) {
-            let row = payload(out, row);
-            let placed = at(&row, offset..end);
-            assert_eq!(at(&number.to_le_bytes(), ..placed.len()), placed);
-        }
-        offset = end;
-    }
+    let again = unit.columns(chunks, take);
+    assert!(matches!(again, Ok(Some(_))), "{again:?}");
 }
 
 /// The rows of a source in a chunk must be its records, as far as the chunk holds any.
@@ -353,13 +413,8 @@ impl Chunks {
 
     fn seal(&mut self) {
         let address = AT + self.bytes.len() as u64;
-        let (chunk, _) = self.open.seal();
-        let mut chunk = chunk.to_vec();
-        let trailer = seal_trailer(&UUID, address, &chunk);
-        if let Some(place) = chunk.last_chunk_mut::<CHUNK_TRAILER_BYTES>() {
-            *place = trailer;
-        }
-        self.bytes.extend_from_slice(&chunk);
+        self.bytes
+            .extend_from_slice(self.open.seal(&UUID, address).0);
         self.open.clear();
     }
 

@@ -139,7 +139,8 @@ fn encoded(world: &World) -> Result<Vec<u8>> {
         encoder.encode(Address(first), unit, template_of, &mut file);
         starts.push(file.len() as u64);
     }
-    // Units above the log's end, which nobody reads, take nothing.
+    // Of the units above the log's end, which nobody reads, the first leaves room for the others to grow, and the rest take nothing.
+    file.resize(file.len() + 2 * unit_bytes, 0);
     starts.resize(SEGMENT_UNITS + 1, file.len() as u64);
     file.extend_from_slice(&columns::directory(&world.uuid, Address::ZERO, &starts));
     Ok(file)

@@ -3,8 +3,8 @@
 //!
 //! `protocol` is the very file that the engine's logs go through, compiled over the checker's memory. [`world`] is what the logs do with it,
 //! made as small as it can be: three logs, two blocks of one word each, a writer, a flusher and a reader. [`mutant`] weakens one step at a
-//! time; the tests hold that the sound protocol never fails and that each mutant does, with the message of the invariant it breaks. [`ring`]
-//! is the same for the ring between a producer and the daemon.
+//! time; the tests hold that the sound protocol never fails and that each mutant does, with the message of the invariant it breaks. [`cut`] is a
+//! reader of two directories at once, and [`ring`] is the same for the ring between a producer and the daemon.
 
 #[path = "../../src/log/staging/protocol.rs"]
 mod protocol;
@@ -19,6 +19,7 @@ mod types;
 #[path = "../../../ingestd/ring/src/protocol.rs"]
 mod ring_protocol;
 
+pub mod cut;
 pub mod mutant;
 pub mod ring;
 pub mod world;

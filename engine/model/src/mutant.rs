@@ -30,6 +30,8 @@ pub enum Swap {
     BytesBeforeHead,
     /// The writer shows the flusher a tail before it shows it to readers.
     MarkBeforeTail,
+    /// A cut is what one round of loads finds.
+    OneRound,
     /// The reader does not look at the head after it copied what lies past the last summary.
     UnjudgedPastSummaries,
 }
@@ -98,5 +100,6 @@ protocol!(LoadRecordsFirst {} word: true, head: true, copy: true, swap: LoadReco
 protocol!(PublishBeforeBytes {} word: true, head: true, copy: true, swap: PublishBeforeBytes);
 protocol!(ReleaseBeforeWrite {} word: true, head: true, copy: true, swap: ReleaseBeforeWrite);
 protocol!(BytesBeforeHead {} word: true, head: true, copy: true, swap: BytesBeforeHead);
+protocol!(OneRound {} word: true, head: true, copy: true, swap: OneRound);
 protocol!(UnjudgedPastSummaries {} word: true, head: true, copy: true, swap: UnjudgedPastSummaries);
 protocol!(MarkBeforeTail {} word: true, head: true, copy: true, swap: MarkBeforeTail);

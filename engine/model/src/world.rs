@@ -30,20 +30,20 @@ const BEFORE: Address = Address(2);
 const WORDS: usize = 4;
 
 /// A word of the control page and its complement.
-struct Told {
+pub(crate) struct Told {
     word: AtomicU64,
     complement: AtomicU64,
 }
 
 impl Told {
-    fn new(value: Address) -> Told {
+    pub(crate) fn new(value: Address) -> Told {
         Told {
             word: AtomicU64::new(value.0),
             complement: AtomicU64::new(!value.0),
         }
     }
 
-    fn tell<M: Mutant>(&self, value: Address) {
+    pub(crate) fn tell<M: Mutant>(&self, value: Address) {
         protocol::tell::<M>(&self.word, &self.complement, value.0);
     }
 
@@ -58,7 +58,7 @@ impl Told {
     }
 
     /// As readers take a tail and its complement that disagree.
-    fn tail<M: Mutant>(&self) -> Address {
+    pub(crate) fn tail<M: Mutant>(&self) -> Address {
         let (word, complement) = self.copy::<M>();
         Address(word.min(complement))
     }

@@ -6,7 +6,7 @@ use std::panic::catch_unwind;
 
 use loom_engine_model::mutant::{self, Mutant};
 use loom_engine_model::world::{self, Scene};
-use loom_engine_model::{check, message_of, preemptions};
+use loom_engine_model::{check, cut, message_of, preemptions};
 
 /// The message that a mutant ends with.
 fn end_of<M: Mutant>(scene: Scene) -> String {
@@ -34,6 +34,29 @@ fn what_is_durable_lies_below_the_tail_in_every_interleaving() {
     check(preemptions(), || {
         world::run::<mutant::Sound>(Scene::Durable)
     });
+}
+
+#[test]
+fn a_cut_holds_what_its_records_follow_from_in_every_interleaving() {
+    check(preemptions(), cut::run::<mutant::Sound>);
+}
+
+/// The message that a cut by a mutant ends with.
+fn end_of_cut<M: Mutant>() -> String {
+    let preemptions = preemptions();
+    let panic = catch_unwind(|| check(preemptions, cut::run::<M>));
+    message_of(panic.expect_err("a weakened protocol must not pass"))
+}
+
+#[test]
+fn a_cut_takes_two_rounds_that_agree_and_words_that_order_what_follows() {
+    for end in [
+        end_of_cut::<mutant::OneRound>(),
+        end_of_cut::<mutant::NoFenceAfterWord>(),
+        end_of_cut::<mutant::RelaxedTold>(),
+    ] {
+        assert!(end.contains("a cut holds no record without"), "{end}");
+    }
 }
 
 const DURABLE: &str = "what is said to be durable lies below the tail";

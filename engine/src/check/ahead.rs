@@ -185,7 +185,7 @@ impl Verifier<'_> {
         for bytes in &mut piece.bytes {
             bytes.resize(chunk_bytes as usize, 0);
             let read = self.reader.read(LogKind::Records, address, bytes);
-            // What stands in staging bears no checksum.
+            // What stands in staging is read without its checksum.
             if !matches!(read, Ok(Origin::Segment)) {
                 return;
             }

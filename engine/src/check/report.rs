@@ -22,7 +22,7 @@ pub struct Progress {
 pub struct Report {
     /// Chunks that were read.
     pub chunks: u64,
-    /// Of these: chunks in staging, which bear no checksum yet.
+    /// Of these: chunks in staging, whose checksums are not looked at.
     pub staged_chunks: u64,
     /// Of these: chunks past the last summary.
     pub open_chunks: u64,
@@ -35,7 +35,7 @@ pub struct Report {
     pub nodes: u64,
     /// What is damaged, as far as the list goes.
     pub damage: Vec<Damage>,
-    /// What is damaged beside the logs.
+    /// What is damaged beside the logs, and of column segments their directories.
     pub files: Vec<DamagedFile>,
     /// Of both kinds, listed or not.
     pub damage_count: u64,

@@ -45,6 +45,10 @@ impl SmallFiles {
             .map(|(path, what)| damage(path, format!("{what}; its copy is used instead; {MENDED}")))
             .collect();
         damaged.extend(missing_notes(reader)?);
+        for (path, what) in reader.damaged_directories()? {
+            let mended = "its units were found one by one; `ingestd check --repair` writes the directory again";
+            damaged.push(damage(path, format!("{what}; {mended}")));
+        }
         damaged.extend(self.damaged_catalog(reader, lines_end));
         let path = reader.dir().join("durable");
         match &self.slots {

@@ -1,5 +1,7 @@
 //! The one checksum of the format: CRC-32C over UUID, log, address and bytes, so that stale, moved or foreign bytes never verify.
 
+use crc_fast::{CrcAlgorithm, Digest};
+
 use crate::types::{Address, LogKind};
 
 /// The log number under which `durable` slots are checksummed.
@@ -14,15 +16,35 @@ pub fn checksum(uuid: &[u8; 16], log: LogKind, address: Address, bytes: &[u8]) -
 
 /// The same for a place that is in none of the three logs.
 pub fn checksum_for(uuid: &[u8; 16], log: u8, address: u64, bytes: &[u8]) -> u32 {
-    let sum = crc32c::crc32c(uuid);
-    let sum = crc32c::crc32c_append(sum, &[log]);
-    let sum = crc32c::crc32c_append(sum, &address.to_le_bytes());
-    crc32c::crc32c_append(sum, bytes)
+    crc32c(&[uuid, &[log], &address.to_le_bytes(), bytes])
+}
+
+/// CRC-32C of parts, one behind the other.
+pub fn crc32c(parts: &[&[u8]]) -> u32 {
+    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+    parts.iter().for_each(|part| digest.update(part));
+    digest.finalize() as u32
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_of_any_length_have_the_checksum_of_the_whole() {
+        let bytes: Vec<u8> = (0..9000_u32).map(|nth| ((nth * nth) >> 5) as u8).collect();
+        for length in (0..300).chain([511, 512, 1023, 4096, 8192, 9000]) {
+            let whole = crc32c::crc32c(&bytes[..length]);
+            for cut in [0, 1, 25, length / 2, length] {
+                let (front, back) = bytes[..length].split_at(cut.min(length));
+                assert_eq!(
+                    crc32c(&[front, back]),
+                    whole,
+                    "{length} bytes, cut at {cut}"
+                );
+            }
+        }
+    }
 
     #[test]
     fn the_same_bytes_elsewhere_have_another_checksum() {

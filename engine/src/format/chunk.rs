@@ -73,9 +73,11 @@ impl ChunkBuilder {
         proven::at(&self.bytes, ..self.end)
     }
 
-    /// Fills what is left with zeroes, which read as *end*, and returns the whole chunk and its runs. The next call is `clear`.
-    pub fn seal(&mut self) -> (&[u8], &[Run]) {
+    /// Fills what is left with zeroes, which read as *end*, puts the trailer of the chunk at `address` behind them, and returns the whole chunk and its
+    /// runs. The next call is `clear`.
+    pub fn seal(&mut self, uuid: &[u8; 16], address: Address) -> (&[u8], &[Run]) {
         proven::at_mut(&mut self.bytes, self.end..).fill(0);
+        put_trailer(uuid, address, &mut self.bytes);
         self.end_run();
         (&self.bytes, &self.runs)
     }
@@ -360,10 +362,16 @@ impl<'a> Iterator for RecordIter<'a> {
     }
 }
 
-/// The last 8 bytes of a sealed chunk: checksum and mark. `chunk` is the whole chunk.
-pub fn seal_trailer(uuid: &[u8; 16], address: Address, chunk: &[u8]) -> [u8; CHUNK_TRAILER_BYTES] {
-    let covered = proven::at(chunk, ..chunk.len() - CHUNK_TRAILER_BYTES);
-    trailer_of(checksum(uuid, LogKind::Records, address, covered))
+/// Ends a whole chunk with its trailer: checksum and mark.
+pub fn put_trailer(uuid: &[u8; 16], address: Address, chunk: &mut [u8]) {
+    let (covered, trailer) = chunk.split_at_mut(chunk.len() - CHUNK_TRAILER_BYTES);
+    let checksum = checksum(uuid, LogKind::Records, address, covered);
+    trailer.copy_from_slice(&trailer_of(checksum));
+}
+
+/// Whether a whole chunk ends in a trailer; it need not be the right one.
+pub fn has_trailer(chunk: &[u8]) -> bool {
+    chunk.ends_with(&TRAILER_MAGIC.to_le_bytes())
 }
 
 /// The trailer of a chunk with that checksum.
@@ -451,14 +459,11 @@ mod tests {
                 }
             }
             prop_assert_eq!(records(chunk.filled()), expected.clone());
-            let mut sealed = chunk.seal().0.to_vec();
+            let sealed = chunk.seal(&[7; 16], Address(4096)).0;
             prop_assert_eq!(sealed.len(), CHUNK as usize);
-            let trailer = seal_trailer(&[7; 16], Address(4096), &sealed);
-            let at = sealed.len() - CHUNK_TRAILER_BYTES;
-            sealed[at..].copy_from_slice(&trailer);
-            prop_assert_eq!(verify_chunk(&[7; 16], Address(4096), &sealed), Ok(()));
-            prop_assert!(verify_chunk(&[7; 16], Address(8192), &sealed).is_err());
-            prop_assert_eq!(records(&sealed), expected);
+            prop_assert_eq!(verify_chunk(&[7; 16], Address(4096), sealed), Ok(()));
+            prop_assert!(verify_chunk(&[7; 16], Address(8192), sealed).is_err());
+            prop_assert_eq!(records(sealed), expected);
         }
 
         #[test]
@@ -493,7 +498,7 @@ mod tests {
                 prop_assert_eq!(placed, expected);
                 prop_assert_eq!(whole.filled(), each.filled());
                 if placed < bytes.len() / payload_bytes {
-                    prop_assert_eq!(whole.seal(), each.seal());
+                    prop_assert_eq!(whole.seal(&[7; 16], Address(0)), each.seal(&[7; 16], Address(0)));
                     return Ok(());
                 }
             }

@@ -1,6 +1,8 @@
 //! The lines of a text that only grows. Each proves itself: a checksum covers the directory, the line's number and what the line says
 //! (FORMAT.md, *Catalog*).
 
+use super::checksum::crc32c;
+
 /// The checksum's hexadecimal digits and the space.
 pub const LINE_PREFIX_BYTES: usize = 9;
 
@@ -28,8 +30,7 @@ pub fn line_content<'a>(
 }
 
 fn line_checksum(uuid: &[u8; 16], line_no: u64, content: &[u8]) -> u32 {
-    let covered = crc32c::crc32c_append(crc32c::crc32c(uuid), &line_no.to_le_bytes());
-    crc32c::crc32c_append(covered, content)
+    crc32c(&[uuid, &line_no.to_le_bytes(), content])
 }
 
 /// Puts a text together from two copies of it: each line from the first that holds it whole, at the place where the line before it ends.

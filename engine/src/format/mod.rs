@@ -25,11 +25,13 @@ mod loss_table;
 mod time_entry;
 
 pub use bytes::FormatError;
-pub use checksum::{LOSSES_LOG, SLOT_LOG, checksum, checksum_for};
-pub use chunk::{ChunkBuilder, PushOutcome, RecordIter, seal_trailer, verify_chunk, verify_part};
+pub use checksum::{LOSSES_LOG, SLOT_LOG, checksum, checksum_for, crc32c};
+pub use chunk::{
+    ChunkBuilder, PushOutcome, RecordIter, has_trailer, put_trailer, verify_chunk, verify_part,
+};
 pub use columns::{
-    Piece, PieceKind, Placing, SegmentDirectory, Take, Template, UNIT_CHUNKS, UNIT_HEADER_BYTES,
-    Unit, UnitEncoder, UnitRow, Wanted, saves_enough,
+    NumberRange, Piece, PieceKind, SegmentDirectory, StreamRows, Take, Template, UNIT_CHUNKS,
+    UNIT_HEADER_BYTES, Unit, UnitEncoder, UnitHeader, UnitPart, UnitRow, Wanted, saves_enough,
 };
 pub use index_block::{BinEntry, IndexBlock};
 pub use line::{LINE_PREFIX_BYTES, encode_line, line_content, merge_lines};

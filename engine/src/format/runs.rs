@@ -124,6 +124,7 @@ mod tests {
 
     use super::*;
     use crate::format::{CHUNK_BYTES_MIN, ChunkBuilder, RecordIter};
+    use crate::types::Address;
 
     const CHUNK: u32 = CHUNK_BYTES_MIN;
 
@@ -180,7 +181,7 @@ mod tests {
                     chunk.push(SourceId(source), Timestamp(now), &vec![source as u8; length * 8]);
                 }
             }
-            let (sealed, runs) = chunk.seal();
+            let (sealed, runs) = chunk.seal(&[7; 16], Address(0));
             prop_assert_eq!(told_by_runs(sealed).0, told_by_records(sealed));
             let mut walked = Vec::new();
             walk_runs(sealed, |run| walked.push(run)).unwrap();
@@ -205,6 +206,6 @@ mod tests {
         for now in [1, 1, 2, 5_000_000_000, 5_000_000_007] {
             chunk.push(SourceId(9), Timestamp(now), &[7; 20]);
         }
-        assert_eq!(told_by_runs(chunk.seal().0).1, 2);
+        assert_eq!(told_by_runs(chunk.seal(&[7; 16], Address(0)).0).1, 2);
     }
 }

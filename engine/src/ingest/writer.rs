@@ -137,6 +137,11 @@ impl Writer {
         Ok(())
     }
 
+    /// Whether the next record would be stored without waiting.
+    pub fn has_room(&mut self) -> Result<bool> {
+        self.can_append::<false>()
+    }
+
     /// After `try_push_batch` took less than everything: waits a little for room, at most 10 ms, and returns whether there is some. While
     /// there is none, `trouble` says whether the disk takes nothing.
     pub fn wait_for_room(&mut self) -> Result<bool> {
@@ -313,7 +318,8 @@ impl Writer {
         if self.chunk.is_empty() {
             return Ok(());
         }
-        let (chunk, runs) = self.chunk.seal();
+        let address = self.chunk_start();
+        let (chunk, runs) = self.chunk.seal(&self.logs.meta().uuid, address);
         self.logs
             .append(LogKind::Records, at(chunk, self.staged_bytes..))?;
         self.staged_bytes = chunk.len();

@@ -1,8 +1,8 @@
-//! Rewrites whole segments of the record log as columns, one by one, while a writer and readers go on.
+//! Rewrites segments of the record log as columns, one by one, while a writer and readers go on.
 //!
-//! Only segments that are durable to their end are taken, so nobody writes to them. Each unit is put together again and compared with its
-//! rows before it is written, and the file is read back before it takes their place; a reader that has the rows open goes on with them. Killed at any point, rows or columns are there. While the disk
-//! cannot keep up with the writer, the compactor leaves it the disk.
+//! Only segments that are durable to their end, and the last one of a log that is closed, are taken, so nobody writes to them. Each unit is put together again and compared with its rows
+//! before it is written, and the file is read back before it takes their place; a reader that has the rows open goes on with them. Killed at any
+//! point, rows or columns are there. While the disk cannot keep up with the writer, the compactor leaves it the disk.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::files::segment::{Draft, SegmentDir, SegmentForm, SegmentName};
 use super::files::storage::{OpenMode, Storage, StorageFile, read_at, write_at};
 use super::read::survey::segment_dirs;
 use super::write::shared::Shared;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::{SegmentDirectory, Template, UNIT_CHUNKS, UnitEncoder, checksum, saves_enough};
 use crate::proven::at_mut;
 use crate::types::{Address, LogKind, SourceId};
@@ -22,12 +22,14 @@ use crate::types::{Address, LogKind, SourceId};
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// What became of a segment.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 pub enum Compacted {
     /// It is columns now.
     Columns { rows_bytes: u64, column_bytes: u64 },
     /// It stays rows: columns would save too little, or did not give back what they were made of.
     StaysRows,
+    /// It stays rows: it could not be read, or its columns could not be written.
+    Failed(Error),
     /// It was no longer wanted.
     Stopped,
 }
@@ -40,7 +42,7 @@ pub struct Compaction {
     encoder: UnitEncoder,
     rows: Vec<u8>,
     unit: Vec<u8>,
-    /// Segments below it, and those that stay rows, are not looked at again.
+    /// Segments below it are not looked at again, also those that stay rows.
     next: Address,
 }
 
@@ -79,9 +81,32 @@ impl Compaction {
             .collect())
     }
 
-    /// Rewrites the segment at `first`, a candidate. `template_of` says how payloads are taken apart; `is_wanted` is asked before each unit. Rows that
-    /// cannot be read stay.
+    /// Writes the directories of column segments again that are damaged.
+    pub fn mend(&self) -> Result<()> {
+        self.segments.mend_directories()
+    }
+
+    /// Rewrites the segment at `first`, a candidate. `template_of` says how payloads are taken apart; `is_wanted` is asked before each unit.
+    ///
+    /// # Errors
+    /// The disk is full, so that no segment can be rewritten.
     pub fn compact(
+        &mut self,
+        first: Address,
+        template_of: impl FnMut(SourceId, Address) -> Template,
+        is_wanted: impl Fn() -> bool,
+    ) -> Result<Compacted> {
+        let compacted = match self.rewrite(first, template_of, is_wanted) {
+            Err(error) if !error.is_for_space() => Compacted::Failed(error),
+            compacted => compacted?,
+        };
+        if !matches!(compacted, Compacted::Stopped) {
+            self.next = first + self.segments.segment_bytes();
+        }
+        Ok(compacted)
+    }
+
+    fn rewrite(
         &mut self,
         first: Address,
         mut template_of: impl FnMut(SourceId, Address) -> Template,
@@ -91,7 +116,6 @@ impl Compaction {
         let list = segments.list()?;
         let Some(&generation) = list.get(&first) else {
             // Retention was faster.
-            self.next = first + segments.segment_bytes();
             return Ok(Compacted::StaysRows);
         };
         let rows = segments.open(SegmentName { first, generation }, OpenMode::Read)?;
@@ -100,8 +124,7 @@ impl Compaction {
             return Ok(Compacted::Stopped);
         };
         let column_bytes = draft.file().bytes()?;
-        let rows_bytes = segments.segment_bytes();
-        self.next = first + rows_bytes;
+        let rows_bytes = rows.bytes()?;
         if !saves_enough(column_bytes, rows_bytes) || !self.holds(first, &draft, &written)? {
             return Ok(Compacted::StaysRows);
         }
@@ -139,7 +162,7 @@ impl Compaction {
             let length = unit_bytes.min(segment_bytes - offset) as usize;
             self.rows.resize(length, 0);
             let read = read_at(rows, &mut self.rows, offset)?;
-            // A file that is cut short holds damaged chunks from there on.
+            // The last segment of a closed log ends with the log; any other that is cut short holds damaged chunks from there on.
             at_mut(&mut self.rows, read..).fill(0);
             self.unit.clear();
             self.encoder.encode(

@@ -47,6 +47,14 @@ impl Directory {
         Ok(Directory::of(LogReader::open(path)?))
     }
 
+    /// As `open`, in the process of the directory's writer, which ends only after the last question.
+    ///
+    /// # Errors
+    /// As `open`.
+    pub fn beside_writer(path: &Path) -> Result<Arc<Directory>> {
+        Ok(Directory::of(LogReader::beside_writer(path)?))
+    }
+
     /// As `open`, of logs that are open.
     pub fn of(reader: LogReader) -> Arc<Directory> {
         Arc::new(Directory {

@@ -10,7 +10,7 @@ use super::scan::chunk_cursor::ChunkCursor;
 use super::snapshot::Snapshot;
 use crate::error::Result;
 use crate::format::Node;
-use crate::types::{Address, TimeRange, Timestamp};
+use crate::types::{Address, ChunkNo, TimeRange, Timestamp};
 
 impl Snapshot {
     /// Arrival of the newest visible record of the directory, of any source.
@@ -46,13 +46,46 @@ impl Snapshot {
         Ok(Address(self.position()))
     }
 
-    /// The address of the first record, of any source, which arrived at this time or later; the position if there is none. Every record below
-    /// `from` arrived earlier.
+    /// The address of the first record, of any source, which arrived at this time or later; the position if there is none. It is looked for from the
+    /// end, so that of a late time it costs a chunk or two.
     ///
     /// # Errors
     /// Damage, or eviction meanwhile.
-    pub fn first_arrived(&self, time: Timestamp, from: Address) -> Result<Address> {
+    pub fn first_arrived(&self, time: Timestamp) -> Result<Address> {
+        let mut edge = Edge {
+            time,
+            is_found: false,
+            since: None,
+        };
+        let mut found = None;
+        let mut walk = Walk::new(Arc::clone(self.logs()), Order::NewestFirst);
+        let mut cursor = ChunkCursor::new(Arc::clone(self.logs()));
+        while let Some(chunk) = walk.next(&mut edge, &Poll::never())? {
+            cursor.load(chunk)?;
+            let (mut first, mut is_cut) = (None, false);
+            let _ = cursor.walk(|record| {
+                if record.arrival < time {
+                    is_cut = true;
+                    return ControlFlow::Continue(());
+                }
+                first = Some(cursor.base() + u64::from(record.offset));
+                ControlFlow::Break(())
+            })?;
+            if first.is_some() {
+                (found, edge.since) = (first, None);
+            }
+            edge.is_found = is_cut;
+        }
+        if let Some(chunk) = edge.since {
+            found = Some(self.first_from(time, chunk)?);
+        }
+        Ok(found.unwrap_or(Address(self.position())))
+    }
+
+    /// The same, where no earlier chunk than this holds such a record.
+    fn first_from(&self, time: Timestamp, chunk: ChunkNo) -> Result<Address> {
         let mut since = Since { time };
+        let from = chunk.address(self.chunk_bytes());
         let mut walk = Walk::after(Arc::clone(self.logs()), from);
         let mut cursor = ChunkCursor::new(Arc::clone(self.logs()));
         while let Some(chunk) = walk.next(&mut since, &Poll::never())? {
@@ -109,6 +142,36 @@ impl Visitor for Since {
             true => u64::MAX,
             false => 0,
         })
+    }
+}
+
+/// Between the nodes of records that arrived before a time and those of the others, from the newest on.
+struct Edge {
+    time: Timestamp,
+    /// Records that arrived earlier were met: they lie below all others.
+    is_found: bool,
+    /// The lowest chunk so far whose records all arrived at the time or later, if it is lower than any that was read.
+    since: Option<ChunkNo>,
+}
+
+impl Visitor for Edge {
+    fn is_answered(&self) -> bool {
+        self.is_found
+    }
+
+    fn visit(&mut self, node: &Node<'_>) -> Result<u64> {
+        if node.records() == 0 {
+            return Ok(0);
+        }
+        if node.last_arrival() < self.time {
+            self.is_found = true;
+            return Ok(0);
+        }
+        if node.first_arrival() >= self.time {
+            self.since = Some(node.first_chunk());
+            return Ok(0);
+        }
+        Ok(u64::MAX)
     }
 }
 

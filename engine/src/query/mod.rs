@@ -8,7 +8,8 @@
 //! Nothing here writes, locks or trusts: bytes are used after their checksum, pointers lead down by arithmetic, and what a summary
 //! cannot answer is scanned with the same functions, so that an index never changes an answer.
 
-// A directory, one instant of it, and what a query reads of that.
+// A directory, one instant of it or of several, and what a query reads of that.
+mod cut;
 mod directory;
 mod snapshot;
 mod snapshot_logs;
@@ -42,16 +43,19 @@ pub use aggregate::indexed_aggregate::{
 pub use aggregate::quantile::Quantile;
 pub use aggregate::record_counts::{CountRow, CountSpec, RecordCounts};
 pub use aggregate::top::{TopRow, TopSpec, top};
+pub use cut::Cut;
 pub use directory::{Directory, read_catalog};
 pub use losses::listing::{Loss, pending_since};
 pub use poll::Poll;
 pub use predicate::{Predicate, Subject};
-pub use scan::chunk_cursor::{Numbers, Reads, RecordView, Row};
+pub use scan::chunk_cursor::{RecordView, Row};
 pub use scan::chunk_list::{ChunkList, ChunkSource};
-pub use scan::chunk_reader::{ChunkReader, Rows};
+pub use scan::chunk_reader::{Batch, ChunkReader, Rows};
+pub use scan::column_rows::{Columns, FieldColumn, Reads};
 pub use scan::indexed_scan::indexed_scan;
 pub use scan::raw_scan::{Backward, RawScan, raw_scan};
 pub use scan::shared_scan::{Scan, ScanSpec};
+pub use scan::sources_scan::{SourcesReader, SourcesScan};
 pub use scan_counters::ScanStats;
 pub use snapshot::Snapshot;
 pub use source_totals::SourceTotals;

@@ -17,6 +17,16 @@ pub struct ScanStats {
     pub bytes_read: u64,
 }
 
+impl ScanStats {
+    /// How much of the log is behind the scan, from 0 to 1.
+    pub fn progress(&self) -> f64 {
+        match self.chunks_total {
+            0 => 1.0,
+            total => (self.chunks_pruned + self.chunks_read) as f64 / total as f64,
+        }
+    }
+}
+
 /// The same, being counted. The counts are independent of each other, so relaxed additions suffice.
 #[derive(Debug, Default)]
 pub(crate) struct ScanCounters {
@@ -43,7 +53,11 @@ impl ScanCounters {
     }
 
     pub fn chunk_read(&self) {
-        self.chunks_read.fetch_add(1, Ordering::Relaxed);
+        self.chunks_read(1);
+    }
+
+    pub fn chunks_read(&self, chunks: u64) {
+        self.chunks_read.fetch_add(chunks, Ordering::Relaxed);
     }
 
     pub fn bytes_read(&self, bytes: usize) {

@@ -11,8 +11,8 @@ use super::forest::node_cache::NodeCache;
 use super::scan::verified_chunks::VerifiedChunks;
 use super::scan_counters::ScanCounters;
 use crate::error::{Error, Result};
-use crate::format::{FormatError, TIME_ENTRY_BYTES, Take, UnitRow, complete_chunks};
-use crate::log::{HeldUnit, LogReader, Origin, Tails};
+use crate::format::{FormatError, TIME_ENTRY_BYTES, Unit, complete_chunks};
+use crate::log::{HeldUnit, LogReader, Origin, Tails, UnitWanted};
 use crate::nodes::NodeLogs;
 use crate::types::{Address, ChunkNo, LogKind};
 
@@ -129,24 +129,16 @@ impl SnapshotLogs {
         Ok(origin)
     }
 
-    /// Rows of a source straight from columns; false where the chunk is to be read whole. What cannot be read that way is, and reports why.
-    pub fn column_rows(
+    /// The unit of a chunk that stands in a column segment, and which of its chunks that is; `None` where the chunk is to be read whole, which reports why if
+    /// the unit cannot be read.
+    pub fn column_unit<'a>(
         &self,
-        chunk: Address,
-        take: &Take<'_>,
-        held: &mut HeldUnit,
-        bytes: &mut [u8],
-        rows: &mut Vec<UnitRow>,
-    ) -> bool {
-        let Ok(Some(nth)) = self.reader.column_unit(chunk, held) else {
-            return false;
-        };
-        let found = held.unit().map(|unit| unit.rows(nth, take, bytes, rows));
-        let is_found = matches!(found, Some(Ok(true)));
-        if is_found {
-            self.counters.bytes_read(bytes.len());
-        }
-        is_found
+        chunk: ChunkNo,
+        wanted: UnitWanted,
+        held: &'a mut HeldUnit,
+    ) -> Option<(&'a mut Unit, usize)> {
+        let address = chunk.address(self.chunk_bytes());
+        self.reader.column_unit(address, wanted, held).ok()?
     }
 
     /// Whether what stands at an address of the record log was staged when last looked at, and needs no checksum.

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use crate::query::scan::column_rows::Columns;
 use crate::schema::{BinMap, Index, Layout, Payloads};
 use crate::types::{IndexId, Key, ValueKind};
 
@@ -52,6 +53,16 @@ impl Value {
             None => self.index.key(layout, payload),
             Some(function) => function(payload),
         }
+    }
+
+    /// Appends the key of each row. False, with nothing appended, where `key` must be asked of each.
+    pub fn column_keys(&self, columns: &Columns<'_>, keys: &mut Vec<Key>) -> bool {
+        let numbers = self
+            .index
+            .value_field()
+            .and_then(|field| columns.numbers(field));
+        self.function.is_none()
+            && (self.index).number_keys(columns.layout(), columns.count(), numbers, keys)
     }
 
     /// Appends the key of each payload. False, with nothing appended, where `key` must be asked of each.

@@ -15,6 +15,8 @@ use crate::types::ValueKind;
 pub const LABELS_MAX: usize = 65_536;
 /// The longest label, in bytes.
 const LABEL_BYTES_MAX: usize = 1024;
+/// The most bytes of a series: its labels' names and values.
+pub const SERIES_BYTES_MAX: usize = 4096;
 
 /// What the bytes of a field mean. Integers and floats are little-endian.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -195,6 +197,9 @@ pub struct FieldDef {
         with = "label_keys"
     )]
     pub labels: BTreeMap<i128, String>,
+    /// The labels of the time series whose values it holds, with the metric's name as `__name__`; empty for any other field.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub series: BTreeMap<String, String>,
 }
 
 impl FieldDef {
@@ -205,6 +210,15 @@ impl FieldDef {
             ty,
             nullable: false,
             labels: BTreeMap::new(),
+            series: BTreeMap::new(),
+        }
+    }
+
+    /// A field without labels that may be NULL.
+    pub fn nullable(name: impl Into<String>, ty: FieldType) -> FieldDef {
+        FieldDef {
+            nullable: true,
+            ..FieldDef::new(name, ty)
         }
     }
 
@@ -230,7 +244,28 @@ impl FieldDef {
                 self.ty
             )));
         }
+        self.check_series()?;
         self.check_labels()
+    }
+
+    fn check_series(&self) -> Result<()> {
+        let FieldDef {
+            name, ty, series, ..
+        } = self;
+        if !series.is_empty() && *ty != FieldType::F64 {
+            return Err(Error::schema(format!(
+                "field '{name}' is {ty}; only f64 holds a series"
+            )));
+        }
+        let bytes = series
+            .iter()
+            .map(|(label, value)| label.len() + value.len());
+        if bytes.sum::<usize>() > SERIES_BYTES_MAX {
+            return Err(Error::schema(format!(
+                "field '{name}': the labels of its series take more than {SERIES_BYTES_MAX} bytes"
+            )));
+        }
+        Ok(())
     }
 
     fn check_labels(&self) -> Result<()> {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::field::{FieldDef, FieldType};
 use super::payloads::Payloads;
 use crate::error::{Error, PayloadError, Result};
+use crate::format::NumberRange;
 use crate::types::{Key, Timestamp};
 
 /// Which time a record's `ts` is.
@@ -329,6 +330,26 @@ impl Layout {
             .is_some_and(|loader| loader.load_keys(payloads, keys))
     }
 
+    /// The same of a field's numbers, each in its lowest bytes.
+    pub fn number_keys(&self, field: usize, numbers: &[u64], keys: &mut Vec<Key>) -> bool {
+        self.loaders
+            .get(field)
+            .is_some_and(|loader| loader.number_keys(numbers, keys))
+    }
+
+    /// The numbers of a field that have these keys; `None` where they do not lie in a row, or where the field may be NULL.
+    pub fn number_range(&self, field: usize, min: Key, max: Key) -> Option<NumberRange> {
+        let loader = self.loaders.get(field)?;
+        let first = match loader.load {
+            Load::U8 | Load::U16 | Load::U32 | Load::U64 => min.0,
+            // A key is the value and 2^63.
+            Load::I8 | Load::I16 | Load::I32 | Load::I64 => min.0.wrapping_sub(1 << 63),
+            Load::F32 | Load::F64 | Load::None => return None,
+        };
+        let more = max.0.checked_sub(min.0)?;
+        (loader.null_mask == 0).then_some(NumberRange { first, more })
+    }
+
     /// None where the payload is cut short.
     #[inline]
     fn var_lengths<'a>(&self, payload: &'a [u8]) -> impl Iterator<Item = usize> + use<'a> {
@@ -408,6 +429,31 @@ impl Loader {
             Load::F64 => {
                 Payloads::load_all(payloads, at, keys, |b| Key::from_f64(f64::from_le_bytes(b)))
             }
+            Load::None => false,
+        }
+    }
+
+    fn number_keys(&self, numbers: &[u64], keys: &mut Vec<Key>) -> bool {
+        fn extend(numbers: &[u64], keys: &mut Vec<Key>, key: impl Fn(u64) -> Key) -> bool {
+            keys.extend(numbers.iter().map(|number| key(*number)));
+            true
+        }
+        if self.null_mask != 0 {
+            return false;
+        }
+        match self.load {
+            Load::U8 => extend(numbers, keys, |n| Key::from_u64(u64::from(n as u8))),
+            Load::U16 => extend(numbers, keys, |n| Key::from_u64(u64::from(n as u16))),
+            Load::U32 => extend(numbers, keys, |n| Key::from_u64(u64::from(n as u32))),
+            Load::U64 => extend(numbers, keys, Key::from_u64),
+            Load::I8 => extend(numbers, keys, |n| Key::from_i64(i64::from(n as i8))),
+            Load::I16 => extend(numbers, keys, |n| Key::from_i64(i64::from(n as i16))),
+            Load::I32 => extend(numbers, keys, |n| Key::from_i64(i64::from(n as i32))),
+            Load::I64 => extend(numbers, keys, |n| Key::from_i64(n as i64)),
+            Load::F32 => extend(numbers, keys, |n| {
+                Key::from_f64(f32::from_bits(n as u32).into())
+            }),
+            Load::F64 => extend(numbers, keys, |n| Key::from_f64(f64::from_bits(n))),
             Load::None => false,
         }
     }

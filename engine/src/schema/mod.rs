@@ -13,6 +13,7 @@ mod encoder;
 mod field;
 mod filter;
 mod index;
+mod label_index;
 mod layout;
 mod loss;
 mod names;
@@ -32,20 +33,21 @@ pub use catalog::{
 };
 pub use comparison::{Domain, Op};
 pub use encoder::{FieldValue, PayloadEncoder};
-pub use field::{FieldDef, FieldType, LABELS_MAX};
+pub use field::{FieldDef, FieldType, LABELS_MAX, SERIES_BYTES_MAX};
 pub use filter::{Expr, FILTER_BYTES_MAX, Filter};
 pub use index::{INDEXES_MAX, Index, IndexDef};
+pub use label_index::{LabelIndex, LabelTest, METRIC_LABEL, SeriesId};
 pub use layout::{FIELDS_MAX, Layout, PAYLOAD_BYTES_MAX, Place, Slot, TimeKind};
 pub use loss::{
     LossDecoder, LossEncoder, LossReason, LossRecord, LossStage, LossText, losses_source,
 };
 pub use names::{
-    BUILTIN_PREFIX, NAME_BYTES_MAX, RESERVED_FIELDS, check_name, is_builtin, is_reserved_field,
-    nearest,
+    BUILTIN_PREFIX, NAME_BYTES_MAX, RESERVED_FIELDS, check_name, is_builtin, is_pin,
+    is_reserved_field, nearest,
 };
 pub use number::Number;
 pub use payloads::Payloads;
-pub use pieces::Pieces;
+pub use pieces::{FieldPieces, Pieces};
 pub use ranges::{Discrete, RangeSet};
 pub use source::{Overload, SourceDef, parse_sources, validate_sources};
 pub use widen::Widening;

@@ -52,6 +52,19 @@ pub(super) fn shown(text: &str, chars_max: usize) -> String {
     shown
 }
 
+/// How the name of a pin begins, with the end of its span; a 0 stands for any digit.
+const PIN: &[u8; 27] = b"00000000T000000.000000000Z-";
+
+/// Whether a folder of that name among the pins of a directory is one: the daemon names them so.
+pub fn is_pin(name: &str) -> bool {
+    let mut begin = name.bytes().zip(*PIN);
+    name.len() > PIN.len()
+        && begin.all(|(byte, shape)| match shape {
+            b'0' => byte.is_ascii_digit(),
+            shape => byte == shape,
+        })
+}
+
 /// Whether the name belongs to the sources that are built in.
 pub fn is_builtin(name: &str) -> bool {
     name.get(..BUILTIN_PREFIX.len())

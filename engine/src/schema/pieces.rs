@@ -13,8 +13,17 @@ pub struct Pieces {
     template: Template,
     /// Own time and null bits come first.
     first: usize,
-    /// The pieces of each field; `None` for those of variable length.
-    of_fields: Vec<Option<Range<usize>>>,
+    has_own_time: bool,
+    of_fields: Vec<FieldPieces>,
+}
+
+/// What holds a field's values.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FieldPieces {
+    /// Some pieces: 8 bytes each, the last what is left.
+    Fixed(Range<usize>),
+    /// Strings behind the pieces, counted from 0.
+    Strings(usize),
 }
 
 impl Pieces {
@@ -29,8 +38,8 @@ impl Pieces {
         let mut lengths = 0;
         for slot in layout.slots() {
             let (Place::Fixed { .. }, Some(bytes)) = (slot.place, slot.ty.fixed_bytes()) else {
+                of_fields.push(FieldPieces::Strings(lengths));
                 lengths += 1;
-                of_fields.push(None);
                 continue;
             };
             let start = pieces.len();
@@ -38,7 +47,7 @@ impl Pieces {
                 PieceKind::Number => put_numbers(&mut pieces, bytes),
                 kind => pieces.push(piece(bytes, kind)),
             }
-            of_fields.push(Some(start..pieces.len()));
+            of_fields.push(FieldPieces::Fixed(start..pieces.len()));
         }
         pieces.extend(std::iter::repeat_n(piece(2, PieceKind::Length), lengths));
         Pieces {
@@ -48,6 +57,7 @@ impl Pieces {
                 has_rest: layout.is_raw(),
             },
             first,
+            has_own_time: layout.has_own_time(),
             of_fields,
         }
     }
@@ -61,30 +71,64 @@ impl Pieces {
         self.template
     }
 
-    /// The piece that a field is, if it is one.
-    pub fn of_field(&self, field: usize) -> Option<usize> {
-        let pieces = self.of_fields.get(field)?.clone()?;
-        (pieces.len() == 1).then_some(pieces.start)
+    /// What holds a field's values; `None`: the layout is older than the field.
+    pub fn of_field(&self, field: usize) -> Option<&FieldPieces> {
+        self.of_fields.get(field)
+    }
+
+    /// The piece that holds a field's numbers, where one does.
+    pub fn of_number(&self, field: usize) -> Option<usize> {
+        match self.of_field(field)? {
+            FieldPieces::Fixed(pieces) if pieces.len() == 1 => Some(pieces.start),
+            _ => None,
+        }
+    }
+
+    /// The piece that is the records' own time.
+    pub fn of_time(&self) -> Option<usize> {
+        self.has_own_time.then_some(0)
+    }
+
+    /// The piece that holds a null bit, and which of its bits that is.
+    pub fn of_null_bit(&self, bit: u32) -> (usize, u32) {
+        let before = usize::from(self.has_own_time);
+        (before + bit as usize / 64, bit % 64)
     }
 
     /// What must be there of a payload so that these fields can be read, and the own time; `None`: all of it.
     pub fn wanted(&self, fields: Option<&[usize]>) -> Wanted {
-        let mut wanted = Wanted {
-            pieces: vec![fields.is_none(); self.template.pieces.len()],
-            tails: fields.is_none(),
+        let Some(fields) = fields else {
+            return Wanted::all(&self.template);
         };
+        let mut wanted = self.wanted_columns(fields, true);
         at_mut(&mut wanted.pieces, ..self.first).fill(true);
-        for field in fields.into_iter().flatten() {
-            match self.of_fields.get(*field) {
-                Some(Some(pieces)) => at_mut(&mut wanted.pieces, pieces.clone()).fill(true),
-                // It is found by the lengths of those before it.
-                Some(None) => {
-                    wanted.tails = true;
-                    for (wanted, piece) in wanted.pieces.iter_mut().zip(&self.template.pieces) {
-                        *wanted |= piece.kind == PieceKind::Length;
-                    }
+        if wanted.tails {
+            // A string is found by the lengths of those before it.
+            for (wanted, piece) in wanted.pieces.iter_mut().zip(&self.template.pieces) {
+                *wanted |= piece.kind == PieceKind::Length;
+            }
+        }
+        wanted
+    }
+
+    /// What must be there so that the values of these fields can be read column by column, and the times.
+    pub fn wanted_columns(&self, fields: &[usize], times: bool) -> Wanted {
+        let mut wanted = Wanted {
+            arrivals: times && !self.has_own_time,
+            lengths: false,
+            pieces: vec![false; self.template.pieces.len()],
+            tails: false,
+        };
+        let nulls = usize::from(self.has_own_time)..self.first;
+        at_mut(&mut wanted.pieces, ..nulls.start).fill(times);
+        for field in fields {
+            at_mut(&mut wanted.pieces, nulls.clone()).fill(true);
+            match self.of_field(*field) {
+                Some(FieldPieces::Fixed(pieces)) => {
+                    at_mut(&mut wanted.pieces, pieces.clone()).fill(true);
                 }
-                // The layout is older than the field, which is NULL.
+                Some(FieldPieces::Strings(_)) => wanted.tails = true,
+                // It is NULL.
                 None => {}
             }
         }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::compact::Compacted;
+use crate::compact::{Compacted, Compactor};
 use crate::error::Result;
 use crate::format::PendingLoss;
 use crate::ingest::{Limits, WhenFull, Writer, WriterOptions};
@@ -209,18 +209,31 @@ impl Client {
 
     /// Makes columns of the segments that are durable to their end.
     pub fn compact(&mut self) -> Result<()> {
-        let mut compactor = self.writer().compactor()?;
+        let compactor = self.writer().compactor()?;
+        self.compact_by(compactor)
+    }
+
+    /// Makes columns of all segments of a log that is closed.
+    pub fn compact_closed(&mut self) -> Result<()> {
+        let compactor = Compactor::open_with(self.disk.storage(), &loom())?;
+        self.compact_by(compactor)
+    }
+
+    fn compact_by(&mut self, mut compactor: Compactor) -> Result<()> {
         let durable = compactor.durable()?;
         // It waits for the flusher, which a disk that fails may keep from going on.
         let asked = Cell::new(0);
+        let mut failed = Ok(());
         let is_wanted = || asked.replace(asked.get() + 1) < PATIENCE;
         while let Some(compacted) = compactor.step(durable, is_wanted)? {
-            if compacted == Compacted::Stopped {
-                break;
+            match compacted {
+                Compacted::Columns { .. } => self.compacted += 1,
+                Compacted::StaysRows => {}
+                Compacted::Failed(error) => failed = Err(error),
+                Compacted::Stopped => break,
             }
-            self.compacted += u64::from(matches!(compacted, Compacted::Columns { .. }));
         }
-        Ok(())
+        failed
     }
 
     pub fn close(&mut self) -> Result<()> {

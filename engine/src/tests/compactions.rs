@@ -75,20 +75,40 @@ fn a_loss_of_power_while_segments_become_columns_leaves_one_form_that_is_whole()
     println!("{} operations", past.len());
 }
 
+#[test]
+fn a_loss_of_power_while_the_last_segment_becomes_columns_and_rows_again_loses_no_record() {
+    let mut random = Random(seed("compactions_closed"));
+    let (disk, mut client) = rows();
+    // Some units of the last segment are full.
+    client.push(150).unwrap();
+    client.close().unwrap();
+    disk.remember(&Arc::new(Marks::default()));
+    client.compact_closed().unwrap();
+    let closed = names(&disk).len();
+    assert_eq!(columns(&disk), closed, "{:?}", names(&disk));
+    // The writer may prepare the segment after it at once.
+    client.open().unwrap();
+    assert_eq!(columns(&disk) + 1, closed, "{:?}", names(&disk));
+    let past = disk.past();
+    lose_power_everywhere(&past, &client, &mut random);
+    println!("{} operations", past.len());
+}
+
 /// The name of the columns may not be durable yet when retention finds rows that they replaced.
 #[test]
 fn retention_removes_no_rows_before_the_name_of_their_columns_is_durable() {
     let mut random = Random(seed("compactions_retention"));
     let (disk, mut client) = rows();
     let of_folder = |op: &Op| op.kind == Kind::SyncFolder && op.path.ends_with("records");
-    disk.rule(Rule::once(Fault::Fails(EIO), of_folder).after(1));
+    disk.rule(Rule::always(Fault::Fails(EIO), of_folder).after(1));
     client.compact().unwrap_err();
-    assert_eq!(columns(&disk), 2);
+    assert_eq!(columns(&disk), 3);
+    disk.obey();
     disk.remember(&client.marks);
     // The first segment goes, and the rows of the second.
     assert_eq!(client.evict().unwrap(), 1);
     client.sync_durable().unwrap();
-    assert_eq!(columns(&disk), 1);
+    assert_eq!(columns(&disk), 2);
     lose_power_everywhere(&disk.past(), &client, &mut random);
 }
 
@@ -128,4 +148,22 @@ fn a_compaction_that_the_disk_fails_leaves_every_record_and_names_what_failed() 
                 .unwrap_or_else(|broken| panic!("{when}: {broken:?}"));
         }
     }
+}
+
+#[test]
+fn a_segment_that_cannot_be_read_stays_and_those_after_it_become_columns() {
+    let (disk, mut client) = rows();
+    let rows = names(&disk);
+    let first = rows[0].clone();
+    disk.rule(Rule::always(Fault::Fails(EIO), move |op: &Op| {
+        op.kind == Kind::Read && op.path.ends_with(&first)
+    }));
+    let failed = client.compact().unwrap_err().to_string();
+    assert!(failed.contains(&rows[0]), "{failed}");
+    let now = names(&disk);
+    assert_eq!(now[0], rows[0]);
+    assert!(columns(&disk) >= 1, "{now:?}");
+    assert!(!now.contains(&rows[1]), "{now:?}");
+    disk.obey();
+    read(&disk, &client.sent, &owed(&client)).unwrap();
 }

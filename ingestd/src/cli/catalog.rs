@@ -1,17 +1,19 @@
-//! Changes of a directory's catalog from the command line: by its daemon, or by a writer in this process if none runs.
+//! Changes of a directory's catalog and rules from the command line: by its daemon, or by a writer in this process if none runs.
 
 use std::path::Path;
 
 use anyhow::{Context, bail};
 use ingestd::client::{Client, ClientError};
 use ingestd::daemon::definitions;
+use ingestd::rules::file::{self, RuleFile};
+use ingestd::rules::judge;
 use loom_engine::Error;
 use loom_engine::ingest::{Writer, WriterOptions};
 use loom_engine::log::{LogOptions, LogReader};
 use loom_engine::query;
 use loom_engine::schema::{Catalog, IndexDef, parse_sources};
 
-/// What changes the catalog.
+/// What changes the catalog or the rules.
 pub(super) enum Editor {
     Daemon(Client),
     Direct(Box<Writer>),
@@ -78,6 +80,30 @@ impl Editor {
                     toml::from_str(toml).context("cannot read the definition of the index")?;
                 definitions::add_index(writer, source, &def)?;
                 Ok(())
+            }),
+        }
+    }
+
+    pub(super) fn add_rules(self, toml: &str) -> anyhow::Result<()> {
+        match self {
+            Editor::Daemon(client) => Ok(client.add_rules(toml)?),
+            Editor::Direct(writer) => change(*writer, |writer| {
+                for (def, _) in file::parse(toml)? {
+                    judge::subject(writer.catalog(), &def)?;
+                }
+                RuleFile::open(writer.dir())?.add(toml, &[])
+            }),
+        }
+    }
+
+    pub(super) fn close_rule(self, name: &str) -> anyhow::Result<()> {
+        match self {
+            Editor::Daemon(client) => Ok(client.close_rule(name)?),
+            Editor::Direct(writer) => change(*writer, |writer| {
+                if RuleFile::open(writer.dir())?.remove(name)? {
+                    return Ok(());
+                }
+                bail!("rule '{name}' was not added; 'ingestd rule list' shows those that were")
             }),
         }
     }

@@ -25,8 +25,8 @@ pub struct Args {
     /// Loom directory
     dir: PathBuf,
 
-    /// Rebuild damaged index logs from the records, and rewrite damaged files beside the logs; stop the daemon first. Damaged records stay as
-    /// they are
+    /// Rebuild damaged index logs from the records, and rewrite damaged files beside the logs and directories of column segments; stop the daemon first.
+    /// Damaged records stay as they are
     #[arg(long)]
     repair: bool,
 }
@@ -45,7 +45,7 @@ impl Args {
                 say("rebuilt the index logs from the records")?;
             }
             if !report.files.is_empty() {
-                say("rewrote the files beside the logs")?;
+                say("rewrote the damaged files")?;
             }
             report = self.check()?;
         }
@@ -75,7 +75,10 @@ impl Args {
             Writer::open
         };
         match open(&self.dir, WriterOptions::default()) {
-            Ok(writer) => sink::close(writer),
+            Ok(writer) => {
+                writer.compactor()?.mend()?;
+                sink::close(writer)
+            }
             Err(error @ Error::Locked { .. }) => {
                 bail!("cannot repair: {error}; stop the daemon or load that writes it")
             }
@@ -119,7 +122,10 @@ fn summary(report: &Report) -> String {
         counted(*nodes, "node")
     );
     for (count, what) in [
-        (report.staged_chunks, "in staging, without a checksum yet"),
+        (
+            report.staged_chunks,
+            "in staging, read without their checksums",
+        ),
         (report.open_chunks, "without a summary yet"),
         (
             report.gap_chunks,

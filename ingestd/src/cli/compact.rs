@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::anyhow;
+use anyhow::{anyhow, bail};
 use ingestd::config::ByteSize;
 use ingestd::{counted, sink};
 use loom_engine::Error;
@@ -20,9 +20,9 @@ use super::stdout::say;
 
 /// Rewrite the record log of a Loom directory column by column
 ///
-/// Column segments take a fraction of the space, and every answer stays as it is. Segments that are full are rewritten, one by one; the one that records
-/// go on in stays as it is. It takes as much room meanwhile as the columns of one segment need. Stop the daemon first. Ctrl-C ends it after what is done; the
-/// next run goes on.
+/// Column segments take a fraction of the space, and every answer stays as it is. Segments are rewritten one by one, which takes as much room meanwhile
+/// as the columns of one segment. Stop the daemon first; when it starts again, it rewrites the last segment as rows, where it continues. Ctrl-C ends the
+/// command after what is done; the next run continues there.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -72,21 +72,28 @@ fn compact(mut compactor: Compactor, interrupted: &AtomicBool) -> anyhow::Result
     let durable = compactor.durable()?;
     bar.set_length(compactor.waiting(durable)?.len() as u64);
     let mut done = Done::default();
-    let outcome = loop {
+    loop {
         match compactor.step(durable, || !is_interrupted()) {
-            Ok(Some(Compacted::Stopped)) | Ok(None) => break Ok(()),
+            Ok(Some(Compacted::Stopped)) | Ok(None) => break,
             Ok(Some(compacted)) => done.add(compacted),
-            Err(error) => break Err(error),
+            Err(error) => {
+                done.failures.push(error);
+                break;
+            }
         }
         bar.inc(1);
-    };
+    }
     bar.finish_and_clear();
     say(&done)?;
-    outcome.map_err(|error| {
-        anyhow!(
-            "{error}; what is not compacted stays as before: mend this, and run it again to go on"
-        )
-    })?;
+    if let Some((error, others)) = done.failures.split_first() {
+        let others = match others.len() {
+            0 => String::new(),
+            others => format!(" (and {others} more like it)"),
+        };
+        bail!(
+            "{error}{others}; what is not compacted stays as before: mend this, and run it again to go on"
+        );
+    }
     if is_interrupted() {
         say("interrupted; run it again to go on")?;
         return Ok(ExitCode::FAILURE);
@@ -101,6 +108,7 @@ struct Done {
     rows_bytes: u64,
     column_bytes: u64,
     left: u64,
+    failures: Vec<Error>,
 }
 
 impl Done {
@@ -115,6 +123,7 @@ impl Done {
                 self.column_bytes += column_bytes;
             }
             Compacted::StaysRows => self.left += 1,
+            Compacted::Failed(error) => self.failures.push(error),
             Compacted::Stopped => {}
         }
     }

@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use ingestd::config::ByteSize;
 use ingestd::output::pins::list;
+use ingestd::rfc3339;
+use loom_engine::Timestamp;
 use loom_engine::log::LogReader;
 
 use super::stdout::show;
@@ -36,11 +38,16 @@ impl Args {
         for pinned in list(&self.dir)? {
             let pin = pinned.pin;
             let records: u64 = pin.sources.iter().map(|source| source.records).sum();
+            // Of a pin that cannot be read, `missing` says why.
+            let known = |text: String| match pin.rule.is_empty() {
+                true => "-".to_owned(),
+                false => text,
+            };
             table.row([
-                pin.rule,
-                shown(pin.from_ns),
-                shown(pin.to_ns),
-                records.to_string(),
+                known(pin.rule.clone()),
+                known(rfc3339(Timestamp(pin.from_ns))),
+                known(rfc3339(Timestamp(pin.to_ns))),
+                known(records.to_string()),
                 ByteSize(pinned.bytes).approximately(),
                 pin.missing.unwrap_or_else(|| "-".to_owned()),
                 pinned.path.display().to_string(),
@@ -49,9 +56,4 @@ impl Args {
         show(table.render())?;
         Ok(ExitCode::SUCCESS)
     }
-}
-
-fn shown(ns: i64) -> String {
-    jiff::Timestamp::from_nanosecond(ns.into())
-        .map_or_else(|_| ns.to_string(), |time| time.to_string())
 }

@@ -5,19 +5,21 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use clap::Subcommand;
+use clap::{ArgMatches, Command, FromArgMatches, Subcommand};
 use ingestd::client::{Client, ClientError};
 use ingestd::config::{Config, RuleDef};
 use ingestd::counted;
+use ingestd::rfc3339;
 use ingestd::rules::RuleStatus;
 use ingestd::rules::file::{self, RuleFile};
-use ingestd::rules::judge::{self, Edges};
+use ingestd::rules::judge::{self, Known};
 use ingestd::rules::records::stopped;
 use ingestd::rules::watch::{Change, Phase, Watch, nanos};
 use loom_engine::Timestamp;
 use loom_engine::log::LogReader;
 use loom_engine::query::{Directory, Poll};
 
+use super::catalog::Editor;
 use super::stdout::{say, show};
 use super::table::Column::{Number, Text};
 use super::table::Table;
@@ -83,13 +85,13 @@ Examples:
         /// Loom directory
         dir: PathBuf,
         /// Configuration that holds the rule
-        #[arg(long, value_name = "FILE", requires = "name", conflicts_with_all = ["source", "index", "when", "over", "every", "hold"])]
+        #[arg(long, value_name = "FILE", requires = "name", conflicts_with_all = ["source", "index", "when", "over", "every", "hold", "pin"])]
         config: Option<PathBuf>,
         /// Name of the rule
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
         #[command(flatten)]
-        condition: TestCondition,
+        condition: GivenCondition,
         /// Only the windows that end in the last so long before the newest record
         #[arg(long, value_name = "DURATION")]
         last: Option<ingestd::config::Span>,
@@ -124,28 +126,8 @@ struct Condition {
     pin_after: Option<String>,
 }
 
-/// The same, where a configuration may hold the rule instead.
-#[derive(clap::Args)]
-struct TestCondition {
-    /// Source of the index
-    #[arg(long, value_name = "NAME", required_unless_present = "config")]
-    source: Option<String>,
-    /// Index whose values are aggregated
-    #[arg(long, value_name = "NAME", required_unless_present = "config")]
-    index: Option<String>,
-    /// Comparisons of count, rate, sum, min, max, avg or percentiles such as p99_99, with AND and OR
-    #[arg(long, value_name = "CONDITION", required_unless_present = "config")]
-    when: Option<String>,
-    /// Length of the window
-    #[arg(long, value_name = "DURATION", required_unless_present = "config")]
-    over: Option<String>,
-    /// From the end of a window to the end of the next; without it, a tenth of the window
-    #[arg(long, value_name = "DURATION")]
-    every: Option<String>,
-    /// How long the condition must hold before the rule fires
-    #[arg(long, value_name = "DURATION")]
-    hold: Option<String>,
-}
+/// The same, unless a configuration holds the rule.
+struct GivenCondition(Option<Condition>);
 
 impl Condition {
     /// The TOML of a rule.
@@ -173,18 +155,32 @@ impl Condition {
     }
 }
 
-impl TestCondition {
-    fn whole(self) -> Option<Condition> {
-        Some(Condition {
-            source: self.source?,
-            index: self.index?,
-            when: self.when?,
-            over: self.over?,
-            every: self.every,
-            hold: self.hold,
-            pin: None,
-            pin_after: None,
+impl FromArgMatches for GivenCondition {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<GivenCondition, clap::Error> {
+        // Required unless a configuration is given, which conflicts with it.
+        Ok(GivenCondition(match matches.contains_id("source") {
+            true => Some(Condition::from_arg_matches(matches)?),
+            false => None,
+        }))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = GivenCondition::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl clap::Args for GivenCondition {
+    fn augment_args(command: Command) -> Command {
+        let names = ["source", "index", "when", "over"];
+        let command = Condition::augment_args_for_update(command);
+        names.into_iter().fold(command, |command, name| {
+            command.mut_arg(name, |arg| arg.required_unless_present("config"))
         })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Condition::augment_args_for_update(command)
     }
 }
 
@@ -195,8 +191,8 @@ impl Args {
                 dir,
                 name,
                 condition,
-            } => add(&dir, &condition.definition(name))?,
-            RuleCommand::Close { dir, name } => close(&dir, &name)?,
+            } => Editor::open_existing(&dir)?.add_rules(&condition.definition(name))?,
+            RuleCommand::Close { dir, name } => Editor::open_existing(&dir)?.close_rule(&name)?,
             RuleCommand::List { dir } => show(list(&dir)?)?,
             RuleCommand::Test {
                 dir,
@@ -205,14 +201,14 @@ impl Args {
                 condition,
                 last,
             } => {
-                let def = match (config, condition.whole()) {
-                    (Some(config), _) => configured(&config, &name.unwrap_or_default())?,
-                    (None, Some(condition)) => {
-                        let toml = condition.definition(name.unwrap_or_else(|| "test".to_owned()));
-                        let mut rules = file::parse(&toml)?;
-                        rules.pop().context("a condition is one rule")?.0
+                let name = name.unwrap_or_else(|| "test".to_owned());
+                let def = match (config, condition.0) {
+                    (Some(config), _) => configured(&config, &name)?,
+                    (None, condition) => {
+                        let condition = condition.expect("without --config the flags are the rule");
+                        let mut rules = file::parse(&condition.definition(name))?;
+                        rules.pop().expect("a condition is one rule").0
                     }
-                    (None, None) => bail!("give a rule, or --config and --name"),
                 };
                 test(&dir, &def, last.map(|last| last.0))?;
             }
@@ -229,27 +225,6 @@ fn daemon(dir: &Path) -> anyhow::Result<Option<Client>> {
         Err(ClientError::NotRunning(_)) => Ok(None),
         Err(error) => Err(error.into()),
     }
-}
-
-fn add(dir: &Path, toml: &str) -> anyhow::Result<()> {
-    if let Some(client) = daemon(dir)? {
-        return Ok(client.add_rules(toml)?);
-    }
-    let snapshot = Directory::open(dir)?.snapshot()?;
-    for (def, _) in file::parse(toml)? {
-        judge::subject(snapshot.catalog(), &def)?;
-    }
-    RuleFile::open(dir)?.add(toml, &[])
-}
-
-fn close(dir: &Path, name: &str) -> anyhow::Result<()> {
-    if let Some(client) = daemon(dir)? {
-        return Ok(client.close_rule(name)?);
-    }
-    if !RuleFile::open(dir)?.remove(name)? {
-        bail!("there is no rule '{name}' that was added; 'ingestd rule list' shows them");
-    }
-    Ok(())
 }
 
 fn list(dir: &Path) -> anyhow::Result<String> {
@@ -290,8 +265,7 @@ fn list(dir: &Path) -> anyhow::Result<String> {
 fn at_rest(dir: &Path) -> anyhow::Result<Vec<RuleStatus>> {
     let file = RuleFile::open(dir)?;
     let snapshot = Directory::open(dir)?.snapshot()?;
-    let names: Vec<&str> = file.rules().map(|def| def.name.as_str()).collect();
-    let stopped = stopped(&snapshot, &names)?;
+    let stopped = stopped(&snapshot)?;
     let rules = file.rules().map(|def| {
         let phase = stopped.get(&def.name).map(|stopped| stopped.phase);
         RuleStatus {
@@ -334,21 +308,22 @@ fn test(dir: &Path, def: &RuleDef, last: Option<Duration>) -> anyhow::Result<()>
         Timestamp(from.0 - 1)
     };
     let mut watch = Watch::new(def.every, def.hold, Phase::Normal, after);
-    let mut edges = Edges::default();
+    let mut known = Known::default();
     let (mut windows, mut alerts) = (0, 0);
     let mut table = Table::new([Text("end of the window"), Text("state"), Number("value")]);
     while watch.evaluated_to() <= newest {
         let end = watch.next();
-        let judged = judge::judge(&snapshot, &mut edges, subject, def, end, &Poll::never())?;
+        let window = judge::window(def.over, end);
+        let judged = judge::judge(&snapshot, &mut known, subject, def, window, &Poll::never())?;
         windows += 1;
         let Some(change) = watch.step(judged.holds) else {
             continue;
         };
-        let exact = judged.exact(&snapshot, &mut edges, subject, def, end, &Poll::never())?;
+        let exact = judged.exact(&snapshot, &mut known, subject, def, window, &Poll::never())?;
         let value = exact.shown.value;
         alerts += u64::from(change == Change::Fires);
         table.row([
-            shown(end),
+            rfc3339(end),
             match change {
                 Change::Fires => "firing",
                 Change::Resolves => "resolved",
@@ -366,9 +341,4 @@ fn test(dir: &Path, def: &RuleDef, last: Option<Duration>) -> anyhow::Result<()>
         def.definition()
     ))?;
     Ok(())
-}
-
-fn shown(time: Timestamp) -> String {
-    jiff::Timestamp::from_nanosecond(time.0.into())
-        .map_or_else(|_| time.to_string(), |time| time.to_string())
 }

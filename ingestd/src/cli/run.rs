@@ -48,6 +48,9 @@ impl Args {
         let config = load_config(self.config.as_deref())?;
         let daemon = Daemon::start(&self.dir, &config, self.accept_clock)?;
         tracing::info!("listening on {}/ingest.sock", self.dir.display());
+        for address in daemon.otlp_addresses() {
+            tracing::info!("receiving OTLP on {address}");
+        }
         let recording = format!("recording into {}", self.dir.display());
         service::ready(&recording);
         loop {

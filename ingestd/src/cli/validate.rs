@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use ingestd::config::{Config, EXAMPLE};
 use ingestd::counted;
-use ingestd::daemon::definitions::rehearse;
+use ingestd::daemon::definitions::{doubts, rehearse, rehearse_alone};
 use ingestd::daemon::other_staging;
 use loom_engine::Error;
 
@@ -16,7 +16,8 @@ const EX_CONFIG: u8 = 78;
 
 /// Check a configuration, alone or with a Loom directory
 ///
-/// It reports the line or the source that is wrong. With DIR it also checks that a daemon can use DIR and that the configuration fits its
+/// It reports the line or the source that is wrong, and notes what a daemon would start with but could not do: rules without their source,
+/// programs and files that are missing. With DIR it also checks that a daemon can use DIR and that the configuration fits its
 /// sources. The exit status is 0 if the configuration is sound, 78 if it is not, and 1 if a daemon cannot use DIR.
 #[derive(clap::Args)]
 #[command(after_help = after_help())]
@@ -52,7 +53,7 @@ impl Args {
         };
         let rehearsed = self.dir.as_ref().map(|dir| (dir, rehearse(dir, &config)));
         let mut notes = match rehearsed {
-            None => Vec::new(),
+            None => rehearse_alone(&config)?,
             Some((dir, Err(error @ Error::Schema(_)))) => {
                 let dir = dir.display();
                 eprintln!("ingestd: {path} does not fit the Loom directory {dir}: {error}");
@@ -60,11 +61,12 @@ impl Args {
             }
             Some((_, notes)) => notes?,
         };
+        notes.extend(doubts(&config));
         let sources = counted(config.sources.len() as u64, "source");
         say(format_args!("{path}: sound, with {sources}"))?;
         notes.extend(other_staging(config.log.staging.get_ref(), None));
         for note in notes {
-            say(note)?;
+            say(format_args!("note: {note}"))?;
         }
         Ok(ExitCode::SUCCESS)
     }

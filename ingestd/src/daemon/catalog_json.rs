@@ -24,6 +24,8 @@ struct FieldView<'a> {
     nullable: bool,
     /// JSON has no other keys than text.
     labels: BTreeMap<String, &'a str>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    series: &'a BTreeMap<String, String>,
 }
 
 #[derive(Serialize)]
@@ -71,6 +73,7 @@ fn view_of_field(field: &FieldDef) -> FieldView<'_> {
         labels: labels
             .map(|(number, text)| (number.to_string(), text.as_str()))
             .collect(),
+        series: &field.series,
     }
 }
 

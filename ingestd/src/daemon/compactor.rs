@@ -101,6 +101,9 @@ impl Work {
         while let Some(compacted) = self.compactor.step(below, is_wanted)? {
             match compacted {
                 Compacted::Stopped => break,
+                Compacted::Failed(error) => {
+                    tracing::warn!("cannot compact a segment, which stays as it is: {error}");
+                }
                 compacted => tracing::debug!("compacted a segment: {compacted:?}"),
             }
         }

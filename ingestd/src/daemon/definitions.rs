@@ -11,8 +11,9 @@ use loom_engine::log::storage::OsStorage;
 use loom_engine::log::{LogReader, refuse_foreign};
 use loom_engine::query::read_catalog;
 use loom_engine::schema::{Catalog, IndexDef, Source, SourceDef, is_builtin};
-use loom_engine::{Error, IndexId, LogKind, SourceId};
+use loom_engine::{Address, Error, IndexId, LogKind, SourceId};
 
+use super::{rules, scrape};
 use crate::config::{ByteSize, Config};
 use crate::rules::file::RuleFile;
 use crate::rules::judge;
@@ -28,7 +29,9 @@ pub fn rehearse(dir: &Path, config: &Config) -> Result<Vec<String>, Error> {
         Err(Error::NotLoom { .. }) if !LogKind::ALL.into_iter().any(is_begun) => {
             let dir = dir.display();
             let note = format!("{dir} is not a Loom directory yet; 'ingestd run {dir}' creates it");
-            return Ok(vec![note]);
+            let mut notes = rehearse_alone(config)?;
+            notes.insert(0, note);
+            return Ok(notes);
         }
         reader => reader?,
     };
@@ -56,6 +59,27 @@ pub fn rehearse(dir: &Path, config: &Config) -> Result<Vec<String>, Error> {
         }
     }
     Ok(notes)
+}
+
+/// What of a configuration would not take effect in a new directory, before clients define their sources.
+///
+/// # Errors
+/// `Schema` if it contradicts itself.
+pub fn rehearse_alone(config: &Config) -> Result<Vec<String>, Error> {
+    let mut catalog = Catalog::new();
+    for source in &config.sources {
+        catalog.define_source(source, Address::ZERO)?;
+    }
+    Ok(rule_notes(&catalog, config))
+}
+
+/// What of a configuration this machine cannot do as it stands, in sentences for people: programs and files that it names. A daemon starts
+/// nevertheless, for they may come later.
+pub fn doubts(config: &Config) -> Vec<String> {
+    let actions = config.rules.iter().flat_map(rules::doubts);
+    actions
+        .chain(config.scrapes.iter().filter_map(scrape::doubt))
+        .collect()
 }
 
 /// Which rules of a configuration cannot be evaluated, in sentences for people.
@@ -156,7 +180,6 @@ fn grown(mut def: SourceDef, catalog: &Catalog) -> SourceDef {
 
 #[cfg(test)]
 mod tests {
-    use loom_engine::Address;
     use loom_engine::schema::parse_sources;
 
     use super::*;

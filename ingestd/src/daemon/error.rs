@@ -28,6 +28,8 @@ pub enum DaemonError {
         source: io::Error,
     },
     #[error("{0}")]
+    Otlp(String),
+    #[error("{0}")]
     Rules(String),
     #[error("the daemon's writer thread has failed; its log says why; start the daemon again")]
     WriterGone,

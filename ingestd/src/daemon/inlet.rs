@@ -15,7 +15,7 @@ use super::message::{Frames, Gone, Inbox, Message};
 use super::peer::Peer;
 use crate::protocol::{Counts, FRAME_BYTES_MAX, Shape};
 
-/// Inlets that were opened. They are numbered from above, connections from below.
+/// Producers in this process that were connected. They are numbered from above, connections from below.
 static OPENED: AtomicU64 = AtomicU64::new(0);
 
 /// Takes batches for the writer thread of a daemon in this process.
@@ -27,11 +27,8 @@ pub struct Inlet {
 
 impl Inlet {
     pub(super) fn open(inbox: &Inbox) -> std::io::Result<Inlet> {
-        // Answers go nowhere.
-        let (stream, _) = UnixStream::pair()?;
-        let id = u64::MAX - OPENED.fetch_add(1, Ordering::Relaxed);
         Ok(Inlet {
-            peer: Arc::new(Peer::new(id, stream)),
+            peer: Arc::new(mute_peer()?),
             inbox: inbox.clone(),
             pool: Pool::new(),
         })
@@ -68,6 +65,13 @@ impl Inlet {
         let account = self.peer.account();
         Ok((account.counts, account.reason.clone()))
     }
+}
+
+/// A connection of a producer in this process, whose answers go nowhere.
+pub(super) fn mute_peer() -> std::io::Result<Peer> {
+    let (stream, _) = UnixStream::pair()?;
+    let id = u64::MAX - OPENED.fetch_add(1, Ordering::Relaxed);
+    Ok(Peer::new(id, stream))
 }
 
 fn gone(_: Gone) -> DaemonError {

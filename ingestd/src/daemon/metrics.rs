@@ -69,10 +69,6 @@ impl Metrics {
 
 /// The source as the daemon defines it.
 fn metrics_source() -> SourceDef {
-    let nullable = |name, ty| FieldDef {
-        nullable: true,
-        ..FieldDef::new(name, ty)
-    };
     let number = |name| FieldDef::new(name, FieldType::U64);
     SourceDef {
         fields: vec![
@@ -82,11 +78,11 @@ fn metrics_source() -> SourceDef {
             number("refused"),
             number("dropped"),
             number("payload_bytes"),
-            nullable("stalls", FieldType::U64),
-            nullable("stall_ns", FieldType::U64),
-            nullable("connections", FieldType::U64),
-            nullable("waiting", FieldType::U64),
-            nullable("source_name", FieldType::Utf8),
+            FieldDef::nullable("stalls", FieldType::U64),
+            FieldDef::nullable("stall_ns", FieldType::U64),
+            FieldDef::nullable("connections", FieldType::U64),
+            FieldDef::nullable("waiting", FieldType::U64),
+            FieldDef::nullable("source_name", FieldType::Utf8),
         ],
         ..SourceDef::new(METRICS_SOURCE)
     }

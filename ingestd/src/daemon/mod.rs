@@ -5,7 +5,7 @@
 //! into the engine, publishes, and gives the buffer back. A connection that has no buffer left stops reading, so a
 //! client waits for its own records only. Answers to syncs are sent by the writer thread, which waits for nobody.
 //! One more thread drains the rings that clients push into through shared memory ([`rings`]), the same way. A producer in this process pushes
-//! through an [`Inlet`]. Rules are evaluated by a thread of their own, which reads as every reader does.
+//! through an [`Inlet`]. Each target of a scrape has a thread too ([`scrape`]). Rules are evaluated by a thread of their own, which reads as every reader does.
 
 mod access;
 mod backlog;
@@ -27,26 +27,31 @@ mod leftovers;
 mod listener;
 mod message;
 mod metrics;
+mod otlp;
 mod payload_batch;
 mod peer;
 mod recorder;
 mod retention;
 mod rings;
 mod rules;
+mod scrape;
+mod series;
 mod status;
 mod syncs;
+mod unanswered;
 mod writer_thread;
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use loom_engine::compact::Compactor;
 use loom_engine::ingest::{WhenFull, Writer, WriterOptions};
 use loom_engine::log::{Durability, LogOptions};
+use loom_engine::query::Directory;
 
 pub use error::DaemonError;
 pub use inlet::Inlet;
@@ -67,10 +72,12 @@ use http::Http;
 use listener::Listener;
 use message::{Inbox, Message};
 use metrics::Metrics;
+use otlp::Otlp;
 use recorder::Recorder;
 use retention::Retention;
 use rings::Rings;
 use rules::RulesThread;
+use scrape::Scrapers;
 use writer_thread::WriterThread;
 
 /// A running daemon. It ends with [`Daemon::stop`].
@@ -87,12 +94,15 @@ pub struct Daemon {
     http: Option<Http>,
     compactor: Option<CompactorThread>,
     rules: RulesThread,
+    scrapers: Mutex<Scrapers>,
+    otlp: Option<Otlp>,
 }
 
 /// What a daemon holds of its directory and of the machine before it serves clients.
 struct Prepared {
     socket: UnixListener,
     http: Option<TcpListener>,
+    otlp: Option<otlp::Prepared>,
     compactor: Option<Compactor>,
     losses: Losses,
     rules: RuleFile,
@@ -179,6 +189,14 @@ impl Daemon {
             .map(|compactor| CompactorThread::start(compactor, after))
             .transpose()
             .map_err(io)?;
+        let directory = Directory::beside_writer(dir)?;
+        let scraped = Arc::clone(&directory);
+        let scrapers = Scrapers::start(&config.scrapes, inbox.clone(), scraped).map_err(io)?;
+        let otlp = config.otlp.as_ref().zip(prepared.otlp);
+        let otlp = otlp
+            .map(|(def, prepared)| Otlp::start(def, prepared, inbox.clone(), directory))
+            .transpose()
+            .map_err(io)?;
         Ok(Daemon {
             dir: dir.to_owned(),
             inbox,
@@ -191,12 +209,19 @@ impl Daemon {
             http,
             compactor,
             rules,
+            scrapers: Mutex::new(scrapers),
+            otlp,
         })
     }
 
     /// Where metrics are served, if they are.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.http.as_ref().map(Http::address)
+    }
+
+    /// Where OTLP is received, if it is.
+    pub fn otlp_addresses(&self) -> &[SocketAddr] {
+        self.otlp.as_ref().map_or(&[], Otlp::addresses)
     }
 
     /// A way in for a producer in this process.
@@ -250,6 +275,13 @@ impl Daemon {
         if self.metrics.listen != config.metrics.listen {
             notes.push("[metrics] listen has changed; restart the daemon to apply it".to_owned());
         }
+        let is_same = match (&self.otlp, &config.otlp) {
+            (Some(otlp), Some(def)) => otlp.is_as(def),
+            (running, wanted) => running.is_none() && wanted.is_none(),
+        };
+        if !is_same {
+            notes.push("[otlp] has changed; restart the daemon to apply it".to_owned());
+        }
         let taken = config.clone();
         let from_writer = self
             .inbox
@@ -258,6 +290,14 @@ impl Daemon {
         notes.extend(from_writer);
         let from_rules = rules.reconfigure(config);
         notes.extend(from_rules.map_err(|_| DaemonError::WriterGone)?);
+        notes.extend(definitions::doubts(config));
+        let mut scrapers = self.scrapers.lock().unwrap_or_else(PoisonError::into_inner);
+        scrapers
+            .reconfigure(&config.scrapes)
+            .map_err(|source| DaemonError::Io {
+                path: self.dir.clone(),
+                source,
+            })?;
         Ok(notes)
     }
 
@@ -272,6 +312,11 @@ impl Daemon {
         if let Some(compactor) = self.compactor.take() {
             compactor.stop();
         }
+        if let Some(otlp) = self.otlp.take() {
+            otlp.stop();
+        }
+        let scrapers = self.scrapers.into_inner();
+        scrapers.unwrap_or_else(PoisonError::into_inner).stop();
         let peers = self.listener.stop();
         self.rules.stop();
         let sent = self.inbox.send(Message::Stop { peers });
@@ -301,6 +346,7 @@ fn prepare(
     access::share(dir, group)?;
     let mut notes = definitions::configure(writer, &config.sources)?;
     notes.extend(config.retention.too_little(writer.bytes_min()));
+    notes.extend(definitions::doubts(config));
     for note in notes {
         tracing::warn!("{note}");
     }
@@ -313,6 +359,7 @@ fn prepare(
         .and_then(|rules| rules.fits(config).map(|()| rules))
         .map_err(|error| DaemonError::Rules(format!("{error:#}")))?;
     let http = bind_metrics(config.metrics.listen)?;
+    let otlp = config.otlp.as_ref().map(otlp::prepare).transpose()?;
     let mut losses = Losses::open(writer)?;
     if config.retention.on_full == OnFull::Refuse {
         losses.define(writer)?;
@@ -324,6 +371,7 @@ fn prepare(
     Ok(Prepared {
         losses,
         http,
+        otlp,
         compactor,
         rules,
         socket: access::bind(dir, &config.access, group)?,

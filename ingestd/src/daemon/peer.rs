@@ -30,6 +30,8 @@ struct Answers {
     busy: bool,
     /// Whole frames that the writer thread left meanwhile.
     deferred: Vec<u8>,
+    /// The connection ends once what is under way is sent.
+    ends: bool,
     /// The daemon stops, and the client has had its time.
     overdue: bool,
 }
@@ -113,6 +115,17 @@ impl Peer {
         sent
     }
 
+    /// Sends a last frame as `answer_at_once` does, and ends the connection after it.
+    pub(super) fn answer_and_disconnect(&self, reply: &Reply) {
+        if self.answer_at_once(reply) {
+            let mut answers = self.answers();
+            answers.ends = true;
+            if !answers.busy {
+                self.disconnect();
+            }
+        }
+    }
+
     /// Sends a frame from the connection's own thread, at the client's pace (the socket's send timeout limits it) until the client is hurried.
     pub(super) fn answer_patiently(&self, reply: &Reply) -> io::Result<()> {
         self.answer_beside(reply, None)
@@ -153,6 +166,9 @@ impl Peer {
             if sent.is_err() || answers.deferred.is_empty() {
                 answers.busy = false;
                 answers.deferred.clear();
+                if answers.ends {
+                    self.disconnect();
+                }
                 return sent;
             }
             frame = std::mem::take(&mut answers.deferred);
@@ -186,5 +202,42 @@ impl Peer {
 
     fn answers(&self) -> MutexGuard<'_, Answers> {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::protocol::RequestId;
+
+    #[test]
+    fn a_last_answer_follows_one_under_way() -> io::Result<()> {
+        let request = RequestId::MIN;
+        let long = Reply::Status {
+            request,
+            json: "long".repeat(1 << 20),
+        };
+        let last = Reply::Done { request };
+        let (stream, mut client) = UnixStream::pair()?;
+        let peer = Peer::new(1, stream);
+        let mut received = Vec::new();
+        std::thread::scope(|scope| {
+            let sends = scope.spawn(|| peer.answer_patiently(&long));
+            // The socket has no room for the long answer, so it stays under way.
+            while !peer.answers().busy && !sends.is_finished() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            peer.answer_and_disconnect(&last);
+            client.read_to_end(&mut received)?;
+            sends.join().expect("the sender does not panic")
+        })?;
+        let mut expected = Vec::new();
+        long.encode(&mut expected);
+        last.encode(&mut expected);
+        assert!(received == expected, "{} bytes arrived", received.len());
+        Ok(())
     }
 }

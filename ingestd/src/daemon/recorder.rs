@@ -132,6 +132,17 @@ impl Recorder {
         }
     }
 
+    /// Enters records that belong to no source that there is.
+    pub(super) fn enter_of_no_source(&mut self, lost: &Lost<'_>) {
+        let now = self.writer.now();
+        self.losses.note(lost, now);
+    }
+
+    /// Why records are refused for now, if they are: the disk is full.
+    pub(super) fn refusal(&self) -> Option<&str> {
+        self.retention.refusal()
+    }
+
     /// Enters records that a client never had, with the span of their times, and keeps them before the client is answered. The ledger does not
     /// count them: they did not reach the daemon.
     pub(super) fn enter_lost(

@@ -204,8 +204,7 @@ impl WriterThread {
                     message: error.to_string(),
                 },
             };
-            peer.answer_at_once(&reply);
-            peer.disconnect();
+            peer.answer_and_disconnect(&reply);
         }
         closed
     }
@@ -213,10 +212,9 @@ impl WriterThread {
 
 /// A client that pushes to a source that does not exist gets an error, and is disconnected.
 fn no_such_source(peer: &Peer, source: SourceId) {
-    peer.answer_at_once(&Reply::Error {
+    peer.answer_and_disconnect(&Reply::Error {
         request: None,
         code: ErrorCode::NotFound,
         message: format!("no source has the id {source}; define the source first"),
     });
-    peer.disconnect();
 }

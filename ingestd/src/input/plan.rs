@@ -259,6 +259,7 @@ fn fields_of(columns: &[Column], ts: Option<&str>, known: &[FieldDef]) -> Vec<Na
             ty: column.ty,
             nullable: column.nullable,
             labels: column.labels.clone(),
+            series: Default::default(),
         },
         note: column.note.clone(),
     };

@@ -5,6 +5,7 @@ pub mod archive;
 mod columns;
 mod export;
 mod parquet;
+mod path_part;
 pub mod pins;
 mod value;
 

@@ -9,11 +9,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use loom_engine::query::{Poll, Snapshot};
-use loom_engine::schema::is_builtin;
+use loom_engine::schema::{is_builtin, is_pin};
 use loom_engine::{Address, TimeRange, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::export::{Export, export};
+use super::path_part::path_part;
+use crate::rfc3339;
 
 /// The folder of all pins in a Loom directory.
 const FOLDER: &str = "pins";
@@ -23,7 +25,7 @@ const PARTIAL: &str = ".partial-";
 /// The longest name of a rule or a source in a path.
 const NAME_BYTES_MAX: usize = 150;
 
-/// What a pin holds.
+/// What a pin holds. Of one whose `pin.json` cannot be read the id alone is known, and `missing` says why.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Pin {
@@ -53,7 +55,7 @@ pub struct Pinned {
     pub bytes: u64,
 }
 
-/// Writes the records of a span and makes room for them among the pins; the oldest go first. Returns the pin, and the ids of those that went.
+/// Writes the records of a span, unless a daemon that was killed did, and makes room for them among the pins; the oldest go first. Returns the pin, and the ids of those that went.
 ///
 /// # Errors
 /// The disk is full, or fails; an interruption; the pin alone is larger than `bytes_max`. Nothing of it is left then.
@@ -67,7 +69,7 @@ pub fn write(
 ) -> anyhow::Result<(Pinned, Vec<String>)> {
     let folder = dir.join(FOLDER);
     fs::create_dir_all(&folder).with_context(|| failed(&folder))?;
-    let to = span.last.0.saturating_add(1);
+    let to = span.end().0;
     let time = jiff::Timestamp::from_nanosecond(to.into())?;
     let id = format!(
         "{}.{:09}Z-{}",
@@ -75,6 +77,10 @@ pub fn write(
         to.rem_euclid(1_000_000_000),
         escaped(rule)
     );
+    let path = folder.join(&id);
+    if path.exists() {
+        return Ok((read(path, id)?, Vec::new()));
+    }
     let partial = folder.join(format!("{PARTIAL}{id}"));
     let written = fill(&partial, snapshot, rule, &id, span, poll).and_then(|pin| {
         let bytes = bytes_of(&partial)?;
@@ -82,7 +88,6 @@ pub fn write(
             bail!("the pin has {bytes} bytes, more than pin_max_bytes, {bytes_max}; raise it, or lower pin");
         }
         let gone = make_room(dir, bytes_max - bytes)?;
-        let path = folder.join(&id);
         fs::rename(&partial, &path).with_context(|| failed(&path))?;
         sync(&folder)?;
         Ok((Pinned { pin, path, bytes }, gone))
@@ -107,7 +112,7 @@ fn fill(
         id: id.to_owned(),
         rule: rule.to_owned(),
         from_ns: span.first.0,
-        to_ns: span.last.0.saturating_add(1),
+        to_ns: span.end().0,
         sources: Vec::new(),
         missing: missing(snapshot, span.first)?,
     };
@@ -133,6 +138,9 @@ fn fill(
             records,
         });
     }
+    if let (true, Some(missing)) = (pin.sources.is_empty(), &pin.missing) {
+        bail!("nothing of the span is left: {missing}; raise [retention] max_bytes or max_age");
+    }
     let about = folder.join(ABOUT);
     let text = serde_json::to_vec(&pin)?;
     fs::write(&about, text)
@@ -150,7 +158,7 @@ fn missing(snapshot: &Snapshot, from: Timestamp) -> anyhow::Result<Option<String
     Ok(match snapshot.oldest_ts()? {
         Some(oldest) if oldest <= from => None,
         Some(oldest) => {
-            let oldest = jiff::Timestamp::from_nanosecond(oldest.0.into())?;
+            let oldest = rfc3339(oldest);
             Some(format!("retention had removed records before {oldest}"))
         }
         None => Some("retention had removed all records".to_owned()),
@@ -160,32 +168,46 @@ fn missing(snapshot: &Snapshot, from: Timestamp) -> anyhow::Result<Option<String
 /// The pins of a directory, the oldest first.
 ///
 /// # Errors
-/// A pin cannot be read.
+/// The folder of the pins cannot be read.
 pub fn list(dir: &Path) -> anyhow::Result<Vec<Pinned>> {
     let mut pins = Vec::new();
     for name in names(dir)? {
-        if name.starts_with(PARTIAL) {
+        let path = dir.join(FOLDER).join(&name);
+        if !is_pin(&name) || !path.is_dir() {
             continue;
         }
-        let path = dir.join(FOLDER).join(&name);
-        let about = path.join(ABOUT);
-        let unread = || {
-            format!(
-                "cannot read '{}'; remove the pin if it is of no use",
-                about.display()
-            )
-        };
-        let text = fs::read(&about).with_context(unread)?;
-        let pin: Pin = serde_json::from_slice(&text).with_context(unread)?;
-        let bytes = bytes_of(&path)?;
-        pins.push(Pinned { pin, path, bytes });
+        let found = read(path.clone(), name);
+        // One that made room for another in the meantime is none.
+        if path.is_dir() {
+            pins.push(found?);
+        }
     }
-    pins.sort_by_key(|pinned| pinned.pin.to_ns);
+    // An id begins with the end of its span.
+    pins.sort_by(|one, other| one.pin.id.cmp(&other.pin.id));
     Ok(pins)
 }
 
+/// What the folder of a pin holds.
+fn read(path: PathBuf, id: String) -> anyhow::Result<Pinned> {
+    let text = fs::read(path.join(ABOUT)).map_err(|error| error.to_string());
+    let about = text
+        .and_then(|text| serde_json::from_slice::<Pin>(&text).map_err(|error| error.to_string()));
+    let pin = about.unwrap_or_else(|why| Pin {
+        missing: Some(format!(
+            "cannot read {ABOUT}: {why}; remove the pin if it is of no use"
+        )),
+        ..Pin::default()
+    });
+    let bytes = bytes_of(&path)?;
+    let pin = Pin { id, ..pin };
+    Ok(Pinned { pin, path, bytes })
+}
+
 /// Removes the oldest pins until the rest takes at most so much. Returns the ids of those that went.
-fn make_room(dir: &Path, bytes_max: u64) -> anyhow::Result<Vec<String>> {
+///
+/// # Errors
+/// One cannot be removed.
+pub fn make_room(dir: &Path, bytes_max: u64) -> anyhow::Result<Vec<String>> {
     let pins = list(dir)?;
     let mut bytes: u64 = pins.iter().map(|pinned| pinned.bytes).sum();
     let mut gone = Vec::new();
@@ -195,11 +217,17 @@ fn make_room(dir: &Path, bytes_max: u64) -> anyhow::Result<Vec<String>> {
         }
         // Renamed first, so that it is never half there.
         let aside = dir.join(FOLDER).join(format!("{PARTIAL}{}", pinned.pin.id));
-        fs::rename(&pinned.path, &aside)
-            .and_then(|()| fs::remove_dir_all(&aside))
-            .with_context(|| format!("cannot remove '{}'", pinned.path.display()))?;
+        match fs::rename(&pinned.path, &aside) {
+            // A person was faster, or a pin that is written now.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            renamed => {
+                renamed
+                    .and_then(|()| fs::remove_dir_all(&aside))
+                    .with_context(|| format!("cannot remove '{}'", pinned.path.display()))?;
+                gone.push(pinned.pin.id);
+            }
+        }
         bytes -= pinned.bytes;
-        gone.push(pinned.pin.id);
     }
     Ok(gone)
 }
@@ -243,19 +271,13 @@ fn sync(folder: &Path) -> anyhow::Result<()> {
     synced.with_context(|| failed(folder))
 }
 
-/// A name as a part of a path: other characters than letters, digits, `_` and `-` are percent-encoded, and a long one is cut.
+/// A name as a part of a path. One that is too long is cut, and ends in a checksum of all of it, so that two names stay two.
 fn escaped(name: &str) -> String {
-    let mut text = String::new();
-    for byte in name.bytes() {
-        if text.len() + 3 > NAME_BYTES_MAX {
-            break;
-        }
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' => text.push(byte.into()),
-            _ => text.push_str(&format!("%{byte:02X}")),
-        }
+    let whole = path_part(name);
+    match whole.split_at_checked(NAME_BYTES_MAX) {
+        None => whole,
+        Some((kept, _)) => format!("{kept}~{:08x}", crc_fast::crc32_iscsi(name.as_bytes())),
     }
-    text
 }
 
 fn failed(path: &Path) -> String {
@@ -319,6 +341,16 @@ mod tests {
     }
 
     #[test]
+    fn long_names_that_begin_alike_stay_apart() {
+        let [one, other] = ["a", "b"]
+            .map(|end| "/".repeat(200) + end)
+            .map(|name| escaped(&name));
+        assert_ne!(one, other);
+        assert!(one.len() < NAME_BYTES_MAX + 10);
+        assert_eq!(escaped("short.name"), "short%2Ename");
+    }
+
+    #[test]
     fn the_oldest_pins_go_first_and_one_that_is_too_large_leaves_nothing() {
         let (dir, snapshot) = world();
         let whole = span(&snapshot);
@@ -347,6 +379,41 @@ mod tests {
     }
 
     #[test]
+    fn a_pin_that_cannot_be_read_is_named_beside_the_others() {
+        let (dir, snapshot) = world();
+        let whole = span(&snapshot);
+        let pin = |rule: &str| {
+            write(dir.path(), &snapshot, rule, whole, 1 << 20, &Poll::never())
+                .unwrap()
+                .0
+        };
+        let (broken, sound) = (pin("a"), pin("b"));
+        fs::write(broken.path.join(ABOUT), "{").unwrap();
+        fs::write(dir.path().join(FOLDER).join("notes.txt"), "mine").unwrap();
+        let listed = list(dir.path()).unwrap();
+        let pins: Vec<&Pin> = listed.iter().map(|pinned| &pinned.pin).collect();
+        assert_eq!(pins[1..], [&sound.pin]);
+        assert_eq!((&pins[0].id, pins[0].rule.as_str()), (&broken.pin.id, ""));
+        let why = pins[0].missing.as_ref().unwrap();
+        assert!(why.contains("cannot read pin.json: EOF"), "{why}");
+        // Its bytes count, and it goes in its turn.
+        assert_eq!(
+            make_room(dir.path(), sound.bytes).unwrap(),
+            [broken.pin.id.as_str()]
+        );
+    }
+
+    #[test]
+    fn a_pin_that_was_moved_in_before_a_kill_is_the_pin() {
+        let (dir, snapshot) = world();
+        let whole = span(&snapshot);
+        let again = || write(dir.path(), &snapshot, "r", whole, 1 << 20, &Poll::never());
+        let (first, second) = (again().unwrap().0, again().unwrap().0);
+        assert_eq!((first.pin, first.bytes), (second.pin, second.bytes));
+        assert_eq!(names(dir.path()).unwrap().len(), 1);
+    }
+
+    #[test]
     fn what_a_kill_left_is_no_pin_and_goes() {
         let (dir, snapshot) = world();
         write(
@@ -365,5 +432,10 @@ mod tests {
         remove_partial(dir.path()).unwrap();
         assert!(!partial.exists());
         assert_eq!(list(dir.path()).unwrap().len(), 1);
+        // What a person keeps beside the pins makes no room for them.
+        let own = dir.path().join(FOLDER).join("2026-own");
+        fs::create_dir(&own).unwrap();
+        assert_eq!(make_room(dir.path(), 0).unwrap().len(), 1);
+        assert!(own.exists() && list(dir.path()).unwrap().is_empty());
     }
 }

@@ -1,6 +1,6 @@
 //! `rules.toml` in a Loom directory: the rules that were added with `ingestd rule add`, as they were written. They have no actions.
 //!
-//! The daemon of the directory, or a command that holds its lock, replaces the file as a whole; so it is always the old or the new one.
+//! The writer of the directory, a daemon or `ingestd rule`, replaces the file as a whole under its lock; so it is always the old or the new one.
 
 use std::fs;
 use std::io::{self, Write};

@@ -3,10 +3,10 @@
 //! Arrival never goes back in the log, so a window is a range of addresses, also of a source with its own time.
 //! Bins settle a quantile only as far as the answer needs it; the exact value is asked for where its bin holds the threshold, and for an alert.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use loom_engine::query::{Aggregate, AggregateRow, AggregateSpec, Poll, Snapshot};
+use loom_engine::query::{Aggregate, AggregateRow, AggregateSpec, Poll, Quantile, Snapshot};
 use loom_engine::schema::{Catalog, Domain};
 use loom_engine::{Address, Error, IndexId, SourceId, TimeRange, Timestamp, ValueRange};
 
@@ -15,6 +15,8 @@ use crate::config::{RuleDef, Shown, Window};
 
 /// Edges that are remembered; others are searched again.
 const EDGES_MAX: usize = 10_000;
+/// Answers that are remembered: those to as many rules as there may be.
+const ANSWERS_MAX: usize = 1000;
 
 /// Where a rule looks.
 #[derive(Copy, Clone, Debug)]
@@ -38,7 +40,7 @@ pub fn subject(catalog: &Catalog, def: &RuleDef) -> Result<Subject, Error> {
     let source = source.ok_or_else(|| catalog.unknown_source(&def.source))?;
     let index = source.index(&def.index);
     let index = index.ok_or_else(|| source.unknown_index(&def.index))?;
-    let refused = |why: String| Err(Error::Query(format!("rule '{}': {why}", def.name)));
+    let refused = |why: String| Err(Error::Query(why));
     if !source.is_open() {
         return refused(format!(
             "source '{}' is closed; open it with 'ingestd source add', or close the rule",
@@ -77,27 +79,95 @@ pub struct Judged {
     pub position: u64,
 }
 
-/// The addresses at which windows begin and end: of the first record that arrived at their time or later.
+/// What rules ask again and again of one epoch of a directory.
 #[derive(Debug, Default)]
-pub struct Edges(BTreeMap<Timestamp, Address>);
+pub struct Known {
+    /// The addresses at which windows begin and end: of the first record that arrived at their time or later.
+    edges: BTreeMap<Timestamp, Address>,
+    /// Where retention had come to, and when the oldest record since then arrived.
+    oldest: Option<(Address, Option<Timestamp>)>,
+    /// Rules that differ in their thresholds ask the same.
+    answers: HashMap<Question, AggregateRow>,
+}
 
-impl Edges {
+/// What is asked of the records between two addresses.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Question {
+    source: SourceId,
+    index: IndexId,
+    after: Address,
+    end: Address,
+    quantiles: Vec<Quantile>,
+    approx: bool,
+}
+
+impl Known {
     /// The address of a time which every record that is published later follows.
     ///
     /// # Errors
     /// Damage, or eviction meanwhile.
     fn address(&mut self, snapshot: &Snapshot, time: Timestamp) -> Result<Address, Error> {
-        if let Some(known) = self.0.get(&time) {
+        if let Some(known) = self.edges.get(&time) {
             return Ok(*known);
         }
-        let below = self.0.range(..time).next_back();
-        let from = below.map_or(Address::ZERO, |(_, address)| *address);
-        let found = snapshot.first_arrived(time, from)?;
-        self.0.insert(time, found);
-        while self.0.len() > EDGES_MAX {
-            self.0.pop_first();
+        let found = snapshot.first_arrived(time)?;
+        self.edges.insert(time, found);
+        while self.edges.len() > EDGES_MAX {
+            self.edges.pop_first();
         }
         Ok(found)
+    }
+
+    /// Refuses a window that begins before the oldest record, if records were evicted.
+    fn require_retained(
+        &mut self,
+        snapshot: &Snapshot,
+        def: &RuleDef,
+        time: TimeRange,
+    ) -> Result<(), Error> {
+        let begin = snapshot.begin();
+        if begin == Address::ZERO {
+            return Ok(());
+        }
+        let oldest = match self.oldest {
+            Some((known, oldest)) if known == begin => oldest,
+            _ => snapshot.oldest_ts()?,
+        };
+        self.oldest = Some((begin, oldest));
+        if oldest <= Some(time.first) {
+            return Ok(());
+        }
+        Err(Error::Query(format!(
+            "rule '{}': retention has removed records of the window; lower over, or raise [retention] max_bytes",
+            def.name
+        )))
+    }
+
+    fn ask(
+        &mut self,
+        span: &Span,
+        subject: Subject,
+        def: &RuleDef,
+        approx: bool,
+        poll: &Poll<'_>,
+    ) -> Result<AggregateRow, Error> {
+        let question = Question {
+            source: subject.source,
+            index: subject.index,
+            after: span.after,
+            end: Address(span.snapshot.position()),
+            quantiles: def.when.quantiles().to_vec(),
+            approx,
+        };
+        if let Some(row) = self.answers.get(&question) {
+            return Ok(row.clone());
+        }
+        let row = span.ask(&question, poll)?;
+        if self.answers.len() >= ANSWERS_MAX {
+            self.answers.clear();
+        }
+        self.answers.insert(question, row.clone());
+        Ok(row)
     }
 }
 
@@ -105,48 +175,63 @@ impl Edges {
 struct Span {
     snapshot: Snapshot,
     after: Address,
+    /// The window begins with the rule.
+    is_cut: bool,
 }
 
 impl Span {
     fn of(
         snapshot: &Snapshot,
-        edges: &mut Edges,
+        known: &mut Known,
         def: &RuleDef,
-        end: Timestamp,
+        time: TimeRange,
     ) -> Result<Span, Error> {
-        let time = window(def.over, end);
-        require_retained(snapshot, def, time)?;
-        let after = edges.address(snapshot, time.first)?;
-        let end = edges.address(snapshot, end)?;
+        known.require_retained(snapshot, def, time)?;
+        let after = known.address(snapshot, time.first)?;
+        let end = known.address(snapshot, time.end())?;
         Ok(Span {
             snapshot: snapshot.up_to(end),
             after,
+            is_cut: time.end().0 - time.first.0 < nanos(def.over),
         })
+    }
+
+    fn ask(&self, question: &Question, poll: &Poll<'_>) -> Result<AggregateRow, Error> {
+        let spec = AggregateSpec {
+            source: question.source,
+            index: question.index,
+            time: TimeRange::ALL,
+            value: ValueRange::ALL,
+            bucket: None,
+            quantiles: question.quantiles.clone(),
+            approx: question.approx,
+            threads: 1,
+        };
+        let mut aggregate = Aggregate::new(&[(self.snapshot.clone(), spec)])?;
+        aggregate.after(self.after);
+        let row = aggregate.next(poll)?.and_then(|mut rows| rows.pop());
+        Ok(row.expect("an aggregate without buckets has one row"))
     }
 }
 
-/// Whether the condition holds of the window that ends so.
+/// Whether the condition holds of a window, which is shorter than `over` where the rule began within it.
 ///
 /// # Errors
 /// Records of the window are evicted; damage; [`Error::Interrupted`].
 pub fn judge(
     snapshot: &Snapshot,
-    edges: &mut Edges,
+    known: &mut Known,
     subject: Subject,
     def: &RuleDef,
-    end: Timestamp,
+    window: TimeRange,
     poll: &Poll<'_>,
 ) -> Result<Judged, Error> {
-    let span = Span::of(snapshot, edges, def, end)?;
-    let row = ask(&span, subject, def, true, poll)?;
-    match def.when.holds(of_row(&row, subject, def)) {
-        Some(holds) => Ok(Judged {
-            holds,
-            shown: def.when.shown(of_row(&row, subject, def)),
-            is_exact: def.when.quantiles().is_empty(),
-            position: span.snapshot.position(),
-        }),
-        None => exactly(&span, subject, def, poll),
+    let span = Span::of(snapshot, known, def, window)?;
+    let row = known.ask(&span, subject, def, true, poll)?;
+    let is_exact = def.when.quantiles().is_empty();
+    match settle(&span, subject, def, &row, is_exact) {
+        Some(judged) => Ok(judged),
+        None => exactly(&span, known, subject, def, poll),
     }
 }
 
@@ -158,69 +243,50 @@ impl Judged {
     pub fn exact(
         self,
         snapshot: &Snapshot,
-        edges: &mut Edges,
+        known: &mut Known,
         subject: Subject,
         def: &RuleDef,
-        end: Timestamp,
+        window: TimeRange,
         poll: &Poll<'_>,
     ) -> Result<Judged, Error> {
         if self.is_exact {
             return Ok(self);
         }
-        exactly(&Span::of(snapshot, edges, def, end)?, subject, def, poll)
+        let span = Span::of(snapshot, known, def, window)?;
+        exactly(&span, known, subject, def, poll)
     }
 }
 
-fn exactly(span: &Span, subject: Subject, def: &RuleDef, poll: &Poll<'_>) -> Result<Judged, Error> {
-    let row = ask(span, subject, def, false, poll)?;
-    let window = of_row(&row, subject, def);
-    let holds = def.when.holds(window);
-    Ok(Judged {
-        holds: holds.expect("exact quantiles leave nothing open"),
-        shown: def.when.shown(window),
-        is_exact: true,
-        position: span.snapshot.position(),
-    })
+fn exactly(
+    span: &Span,
+    known: &mut Known,
+    subject: Subject,
+    def: &RuleDef,
+    poll: &Poll<'_>,
+) -> Result<Judged, Error> {
+    let row = known.ask(span, subject, def, false, poll)?;
+    let judged = settle(span, subject, def, &row, true);
+    Ok(judged.expect("exact quantiles leave nothing open"))
 }
 
-fn of_row<'a>(row: &'a AggregateRow, subject: Subject, def: &RuleDef) -> Window<'a> {
-    Window {
-        row,
-        domain: subject.domain,
-        over: def.over,
-    }
-}
-
-fn ask(
+/// What follows from a row; `None` where an exact quantile is needed to know.
+fn settle(
     span: &Span,
     subject: Subject,
     def: &RuleDef,
-    approx: bool,
-    poll: &Poll<'_>,
-) -> Result<AggregateRow, Error> {
-    let spec = AggregateSpec {
-        source: subject.source,
-        index: subject.index,
-        time: TimeRange::ALL,
-        value: ValueRange::ALL,
-        bucket: None,
-        quantiles: def.when.quantiles().to_vec(),
-        approx,
-        threads: 1,
+    row: &AggregateRow,
+    is_exact: bool,
+) -> Option<Judged> {
+    let window = Window {
+        row,
+        domain: subject.domain,
+        over: def.over,
+        is_cut: span.is_cut,
     };
-    let mut aggregate = Aggregate::new(&[(span.snapshot.clone(), spec)])?;
-    aggregate.after(span.after);
-    let row = aggregate.next(poll)?.and_then(|mut rows| rows.pop());
-    Ok(row.expect("an aggregate without buckets has one row"))
-}
-
-/// Refuses a window that begins before the oldest record, if records were evicted.
-fn require_retained(snapshot: &Snapshot, def: &RuleDef, time: TimeRange) -> Result<(), Error> {
-    if snapshot.begin() == Address::ZERO || snapshot.oldest_ts()? <= Some(time.first) {
-        return Ok(());
-    }
-    Err(Error::Query(format!(
-        "rule '{}': retention has removed records of the window; lower over, or raise [retention] max_bytes",
-        def.name
-    )))
+    Some(Judged {
+        holds: def.when.holds(window)?,
+        shown: def.when.shown(window),
+        is_exact,
+        position: span.snapshot.position(),
+    })
 }

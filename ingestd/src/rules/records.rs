@@ -3,8 +3,9 @@
 //! Both live in the log beside the records that they are about, so that they survive what those survive: a daemon that starts again reads here
 //! where it stopped.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use loom_engine::query::{Poll, Snapshot, raw_scan};
 use loom_engine::schema::{
@@ -13,7 +14,7 @@ use loom_engine::schema::{
 };
 use loom_engine::{Error, TimeRange, Timestamp};
 
-use super::watch::Phase;
+use super::watch::{Phase, nanos};
 
 /// What an alert says.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub enum AlertState {
     /// What surrounds the alert is kept.
     Pinned = 6,
     PinFailed = 7,
+    /// What surrounds the alert is to be kept, once it has passed: `Pinned` or `PinFailed` follows, if need be after a restart.
+    Pinning = 8,
 }
 
 /// One record of `loom_alerts`.
@@ -52,6 +55,8 @@ pub struct Progress {
     pub rule: String,
     /// What the rule watched then.
     pub definition: String,
+    /// When the rule began: records that arrived before are none of its own.
+    pub begun: Timestamp,
     /// The end of the window that was evaluated last.
     pub evaluated_to: Timestamp,
     pub phase: Phase,
@@ -63,10 +68,14 @@ pub struct Progress {
 
 /// Texts in records are cut to this.
 const TEXT_BYTES_MAX: usize = 4096;
-/// How far back a start looks for the progress of its rules.
+/// How far back a start looks for the progress of the rules, and for pins that were not written.
 const LOOKED_MAX: usize = 100_000;
+/// A pin waits for an hour at most, and then for those before it.
+const UNPINNED_MAX: Duration = Duration::from_secs(3 * 3600);
 
-const STATES: [(AlertState, &str); 7] = [
+/// The definition of a rule that is gone.
+const CLOSED: &str = "closed";
+const STATES: [(AlertState, &str); 8] = [
     (AlertState::Firing, "firing"),
     (AlertState::Resolved, "resolved"),
     (AlertState::Failed, "failed"),
@@ -74,6 +83,7 @@ const STATES: [(AlertState, &str); 7] = [
     (AlertState::ActionFailed, "action failed"),
     (AlertState::Pinned, "pinned"),
     (AlertState::PinFailed, "pin failed"),
+    (AlertState::Pinning, "pinning"),
 ];
 const PHASES: [&str; 3] = ["normal", "pending", "firing"];
 
@@ -84,12 +94,12 @@ pub fn alerts_source() -> SourceDef {
         fields: vec![
             FieldDef::new("rule", FieldType::Utf8),
             labelled("state", labels.into()),
-            nullable("value", FieldType::F64),
-            nullable("threshold", FieldType::F64),
+            FieldDef::nullable("value", FieldType::F64),
+            FieldDef::nullable("threshold", FieldType::F64),
             FieldDef::new("from_ts", FieldType::TimestampNs),
             FieldDef::new("to_ts", FieldType::TimestampNs),
             FieldDef::new("position", FieldType::U64),
-            nullable("detail", FieldType::Utf8),
+            FieldDef::nullable("detail", FieldType::Utf8),
         ],
         ..SourceDef::new(ALERTS_SOURCE)
     }
@@ -105,11 +115,12 @@ pub fn rules_source() -> SourceDef {
             FieldDef::new("definition", FieldType::Utf8),
             FieldDef::new("evaluated_to", FieldType::TimestampNs),
             labelled("state", (0..).zip(labels).collect()),
-            nullable("since", FieldType::TimestampNs),
+            FieldDef::nullable("since", FieldType::TimestampNs),
             number("evaluations"),
             number("missed"),
             number("failures"),
             number("busy_ns"),
+            FieldDef::nullable("begun", FieldType::TimestampNs),
         ],
         ..SourceDef::new(RULES_SOURCE)
     }
@@ -119,13 +130,6 @@ fn labelled(name: &str, labels: BTreeMap<i128, String>) -> FieldDef {
     FieldDef {
         labels,
         ..FieldDef::new(name, FieldType::U8)
-    }
-}
-
-fn nullable(name: &str, ty: FieldType) -> FieldDef {
-    FieldDef {
-        nullable: true,
-        ..FieldDef::new(name, ty)
     }
 }
 
@@ -140,7 +144,7 @@ impl Alert {
             float(self.value),
             float(self.threshold),
             FieldValue::I64(self.window.first.0),
-            FieldValue::I64(self.window.last.0.saturating_add(1)),
+            FieldValue::I64(self.window.end().0),
             FieldValue::U64(self.position),
             detail.map_or(FieldValue::Null, |text| FieldValue::Bytes(text.as_bytes())),
         ];
@@ -166,6 +170,7 @@ impl Progress {
             FieldValue::U64(self.missed),
             FieldValue::U64(self.failures),
             FieldValue::U64(self.busy_ns),
+            FieldValue::I64(self.begun.0),
         ];
         encode(&rules_source(), &values)
     }
@@ -179,39 +184,72 @@ fn encode(def: &SourceDef, values: &[FieldValue<'_>]) -> Result<Vec<u8>, Error> 
 
 /// As much of a text as a record takes.
 fn cut(text: &str) -> &str {
-    let end = (0..=TEXT_BYTES_MAX.min(text.len()))
-        .rev()
-        .find(|end| text.is_char_boundary(*end));
-    text.get(..end.unwrap_or(0)).unwrap_or("")
+    let (kept, _) = text.split_at(text.floor_char_boundary(TEXT_BYTES_MAX));
+    kept
 }
 
 /// Where a rule stopped.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stopped {
     pub definition: String,
+    pub begun: Timestamp,
     pub evaluated_to: Timestamp,
     pub phase: Phase,
 }
 
-/// Where the rules of these names stopped, by what the directory holds. A rule without records is absent.
+impl Stopped {
+    /// The last that is recorded of a rule of this name which is closed: one that is added again is another.
+    pub fn last(&self, name: &str) -> Progress {
+        Progress {
+            rule: name.to_owned(),
+            definition: CLOSED.to_owned(),
+            begun: self.begun,
+            evaluated_to: self.evaluated_to,
+            phase: Phase::Normal,
+            evaluations: 0,
+            missed: 0,
+            failures: 0,
+            busy_ns: 0,
+        }
+    }
+
+    /// The alert that ends those of a rule of this name which is closed while it fires.
+    pub fn closed(&self, name: &str) -> Option<Alert> {
+        (self.phase == Phase::Firing).then(|| Alert {
+            rule: name.to_owned(),
+            state: AlertState::Resolved,
+            value: None,
+            threshold: None,
+            // Of no records: the rule looked at none for this.
+            window: TimeRange::half_open(self.evaluated_to, self.evaluated_to),
+            position: 0,
+            detail: Some("the rule was closed or changed".to_owned()),
+        })
+    }
+}
+
+/// Where each rule stopped that there was when the last daemon did, by what the directory holds.
 ///
 /// # Errors
 /// Damage, or eviction meanwhile.
-pub fn stopped(snapshot: &Snapshot, names: &[&str]) -> Result<HashMap<String, Stopped>, Error> {
+pub fn stopped(snapshot: &Snapshot) -> Result<HashMap<String, Stopped>, Error> {
     let mut found: HashMap<String, Stopped> = HashMap::new();
     let Some(source) = snapshot.catalog().find(RULES_SOURCE) else {
         return Ok(found);
     };
     let fields = Fields(source);
-    newest_first(snapshot, source, |layout, payload| {
-        if let Some(name) = fields.text("rule", layout, payload)
-            && names.contains(&name.as_str())
-            && !found.contains_key(&name)
-            && let Some(stopped) = fields.stopped(layout, payload)
-        {
+    // All rules are written together, again and again: where one comes back, the others have been there.
+    newest_first(snapshot, source, TimeRange::ALL, |layout, payload| {
+        let Some(name) = fields.text("rule", layout, payload) else {
+            return true;
+        };
+        if found.contains_key(&name) {
+            return false;
+        }
+        if let Some(stopped) = fields.stopped(layout, payload) {
             found.insert(name, stopped);
         }
-        found.len() < names.len()
+        true
     })?;
     let Some(source) = snapshot.catalog().find(ALERTS_SOURCE) else {
         return Ok(found);
@@ -220,52 +258,91 @@ pub fn stopped(snapshot: &Snapshot, names: &[&str]) -> Result<HashMap<String, St
     let mut settled: Vec<String> = Vec::new();
     let oldest = found.values().map(|stopped| stopped.evaluated_to).min();
     let fields = Fields(source);
-    newest_first(snapshot, source, |layout, payload| {
-        let (Some(name), Some(to)) = (
-            fields.text("rule", layout, payload),
-            fields.time("to_ts", layout, payload),
-        ) else {
+    newest_first(snapshot, source, TimeRange::ALL, |layout, payload| {
+        let Some(Alert {
+            rule,
+            state,
+            window,
+            ..
+        }) = fields.alert(layout, payload)
+        else {
             return true;
         };
-        let phase = match fields.number("state", layout, payload) {
-            Some(state) if state == AlertState::Firing as u64 => Some(Phase::Firing),
-            Some(state) if state == AlertState::Resolved as u64 => Some(Phase::Normal),
+        let phase = match state {
+            AlertState::Firing => Some(Phase::Firing),
+            AlertState::Resolved => Some(Phase::Normal),
             _ => None,
         };
-        if let Some(phase) = phase
-            && let Some(stopped) = found.get_mut(&name)
-            && !settled.contains(&name)
+        // What became of an action or a pin is later than its window by as much as that took.
+        let (Some(phase), to) = (phase, window.end()) else {
+            return true;
+        };
+        if let Some(stopped) = found.get_mut(&rule)
+            && !settled.contains(&rule)
         {
-            if to > stopped.evaluated_to {
+            if to >= stopped.evaluated_to {
                 (stopped.evaluated_to, stopped.phase) = (to, phase);
             }
-            settled.push(name);
+            settled.push(rule);
         }
-        Some(to) > oldest
+        Some(to) >= oldest
     })?;
+    found.retain(|_, stopped| stopped.definition != CLOSED);
     Ok(found)
 }
 
-/// Gives the records of a source to `each`, the newest first, while it returns true.
+/// The alerts whose pins a daemon that was killed had not written, the oldest first.
+///
+/// # Errors
+/// Damage, or eviction meanwhile.
+pub fn unpinned(snapshot: &Snapshot) -> Result<Vec<Alert>, Error> {
+    let Some(source) = snapshot.catalog().find(ALERTS_SOURCE) else {
+        return Ok(Vec::new());
+    };
+    let Some(newest) = snapshot.newest_ts()? else {
+        return Ok(Vec::new());
+    };
+    let recent = TimeRange {
+        first: Timestamp(newest.0.saturating_sub(nanos(UNPINNED_MAX))),
+        last: Timestamp::MAX,
+    };
+    let fields = Fields(source);
+    let mut settled: HashSet<(String, Timestamp)> = HashSet::new();
+    let mut unpinned: Vec<Alert> = Vec::new();
+    newest_first(snapshot, source, recent, |layout, payload| {
+        let Some(alert) = fields.alert(layout, payload) else {
+            return true;
+        };
+        match alert.state {
+            AlertState::Pinned | AlertState::PinFailed => {
+                settled.insert((alert.rule, alert.window.end()));
+            }
+            AlertState::Pinning if settled.insert((alert.rule.clone(), alert.window.end())) => {
+                unpinned.push(alert);
+            }
+            _ => {}
+        }
+        true
+    })?;
+    unpinned.reverse();
+    Ok(unpinned)
+}
+
+/// Gives the records of a source in a span to `each`, the newest first, while it returns true.
 fn newest_first(
     snapshot: &Snapshot,
     source: &Source,
+    span: TimeRange,
     mut each: impl FnMut(&Layout, &[u8]) -> bool,
 ) -> Result<(), Error> {
     let mut looked = 0;
-    raw_scan(
-        snapshot,
-        source.id,
-        TimeRange::ALL,
-        &Poll::never(),
-        |record| {
-            looked += 1;
-            match each(record.layout, record.payload) && looked < LOOKED_MAX {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
-            }
-        },
-    )
+    raw_scan(snapshot, source.id, span, &Poll::never(), |record| {
+        looked += 1;
+        match each(record.layout, record.payload) && looked < LOOKED_MAX {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        }
+    })
 }
 
 /// Reads fields by name: a later version may add some.
@@ -289,9 +366,32 @@ impl Fields<'_> {
         Some(Timestamp(layout.key(self.place(name)?, payload)?.to_i64()))
     }
 
+    fn float(&self, name: &str, layout: &Layout, payload: &[u8]) -> Option<f64> {
+        Some(layout.key(self.place(name)?, payload)?.to_f64())
+    }
+
+    fn alert(&self, layout: &Layout, payload: &[u8]) -> Option<Alert> {
+        let state = self.number("state", layout, payload)?;
+        let mut states = STATES.iter().map(|(known, _)| *known);
+        Some(Alert {
+            rule: self.text("rule", layout, payload)?,
+            state: states.find(|known| *known as u64 == state)?,
+            value: self.float("value", layout, payload),
+            threshold: self.float("threshold", layout, payload),
+            window: TimeRange::half_open(
+                self.time("from_ts", layout, payload)?,
+                self.time("to_ts", layout, payload)?,
+            ),
+            position: self.number("position", layout, payload)?,
+            detail: self.text("detail", layout, payload),
+        })
+    }
+
     fn stopped(&self, layout: &Layout, payload: &[u8]) -> Option<Stopped> {
+        let begun = self.time("begun", layout, payload);
         Some(Stopped {
             definition: self.text("definition", layout, payload)?,
+            begun: begun.unwrap_or(Timestamp::MIN),
             evaluated_to: self.time("evaluated_to", layout, payload)?,
             phase: match self.number("state", layout, payload)? {
                 1 => Phase::Pending {

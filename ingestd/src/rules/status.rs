@@ -11,7 +11,7 @@ pub struct RuleStatus {
     pub definition: String,
     /// Whether a client added it; else it stands in the configuration.
     pub added: bool,
-    /// `normal`, `pending` or `firing`.
+    /// `normal`, `pending`, `firing`, or `failing` where the latest window could not be evaluated.
     pub state: String,
     /// The end of the window that was evaluated last.
     pub evaluated_to_ns: i64,

@@ -57,7 +57,8 @@ pub struct Watch {
     hold_ns: i64,
     /// The end of the next window.
     next: Timestamp,
-    pause: Option<Pause>,
+    /// And how far behind its begin a window ends that holds records from before it.
+    pause: Option<(Pause, i64)>,
 }
 
 impl Watch {
@@ -74,9 +75,10 @@ impl Watch {
         }
     }
 
-    /// Skips windows that lie wholly in a pause; those with records from before it are still evaluated.
-    pub fn skip(&mut self, pause: Pause) {
-        self.pause = Some(pause);
+    /// Skips windows of so long that lie wholly in a pause; those with records from before it are still evaluated.
+    pub fn skip(&mut self, pause: Pause, over: Duration) {
+        let reach_ns = nanos(over).min(CATCH_UP / 2 * self.every_ns);
+        self.pause = Some((pause, reach_ns));
     }
 
     /// The end of the next window.
@@ -93,12 +95,12 @@ impl Watch {
     pub fn due(&mut self, now: Timestamp) -> Option<Timestamp> {
         let mut latest = now;
         let mut late_ns = LATE_NS.max(4 * self.every_ns);
-        if let Some(pause) = self.pause {
-            if self.next.0 - self.every_ns > pause.from.0 {
+        if let Some((pause, reach_ns)) = self.pause {
+            if self.next.0 - reach_ns > pause.from.0 {
                 self.next = self.next.max(next_end(pause.to, self.every_ns));
                 self.pause = None;
             } else {
-                latest = Timestamp(pause.from.0 + self.every_ns);
+                latest = Timestamp(pause.from.0 + reach_ns);
                 late_ns = CATCH_UP.saturating_mul(self.every_ns);
             }
         }
@@ -199,21 +201,26 @@ mod tests {
 
     #[test]
     fn a_pause_is_skipped_and_the_windows_before_it_are_not() {
-        let mut watch = watch(0);
-        watch.skip(Pause {
+        let watch = watch(0);
+        let pause = Pause {
             from: Timestamp(31 * MS),
             to: Timestamp(9_005 * MS),
-        });
+        };
         let now = Timestamp(9_020 * MS);
-        let mut ends = Vec::new();
-        while let Some(end) = watch.due(now) {
-            ends.push(end.0 / MS);
-            watch.step(false);
+        // Windows of one period and of four: the last that hold the last record end less than so much after it.
+        for (over_ms, evaluated) in [
+            (10, vec![10, 20, 30, 40, 9_010, 9_020]),
+            (40, vec![10, 20, 30, 40, 50, 60, 70, 9_010, 9_020]),
+        ] {
+            let mut watch = watch.clone();
+            watch.skip(pause, Duration::from_millis(over_ms));
+            let mut ends = Vec::new();
+            while let Some(end) = watch.due(now) {
+                ends.push(end.0 / MS);
+                watch.step(false);
+            }
+            assert_eq!((ends, watch.missed), (evaluated, 0));
         }
-        assert_eq!(
-            (ends, watch.missed),
-            (vec![10, 20, 30, 40, 9_010, 9_020], 0)
-        );
     }
 
     proptest! {

@@ -150,6 +150,51 @@ fn a_configuration_is_validated_with_the_line_that_is_wrong() {
 }
 
 #[test]
+fn what_a_daemon_would_start_with_and_could_not_do_is_noted() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("loom.toml");
+    let file = path.to_str().unwrap();
+    let rule = |name: &str, source: &str, run: &str| {
+        format!(
+            "[[rule]]\nname = '{name}'\nsource = '{source}'\nindex = 'n'\nwhen = 'count > 0'\nover = '1s'\nrun = {run}\n"
+        )
+    };
+    let rules = [
+        rule("well", "numbers", "['/bin/sh', '{rule}']"),
+        rule("astray", "nmbers", "['/bin/sh']"),
+        rule("absent", "numbers", "['/no/such/page', '{rle}']"),
+    ];
+    let job = |name: &str, more: &str| {
+        format!("[[scrape]]\njob = '{name}'\ntargets = ['127.0.0.1:1']\nevery = '1h'\n{more}\n")
+    };
+    let jobs = [
+        job("token", "bearer_file = '/no/such/token'"),
+        job("tls", "tls = { ca = '/no/such/ca.pem' }"),
+    ];
+    let text = format!("{NUMBERS}{}{}", rules.concat(), jobs.concat());
+    std::fs::write(&path, text).unwrap();
+    let wanted = [
+        "rule 'astray' cannot be evaluated yet: unknown source 'nmbers'; did you mean 'numbers'?",
+        "rule 'absent': cannot run '/no/such/page': No such file",
+        "rule 'absent': run has {rle}, which stands for nothing and stays as it is; did you mean {rule}?",
+        "job 'token' cannot be scraped yet: cannot read bearer_file /no/such/token: No such file",
+        "job 'tls' cannot be scraped yet: cannot read /no/such/ca.pem: No such file",
+    ];
+    let dir = root.path().join("loom");
+    let dir = dir.to_str().unwrap();
+    for arguments in [
+        &["validate", "--config", file][..],
+        &["validate", dir, "--config", file],
+    ] {
+        let said = stdout(arguments);
+        for note in wanted {
+            assert!(said.contains(&format!("note: {note}")), "{note}: {said}");
+        }
+        assert!(!said.contains("'well'"), "{said}");
+    }
+}
+
+#[test]
 fn a_configuration_is_validated_against_the_catalog_of_a_directory() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("loom.toml");
@@ -267,5 +312,6 @@ fn the_configuration_that_the_help_shows_is_sound() {
     let (_, shown) = help.split_once("are examples:\n").unwrap();
     let config = ingestd::config::Config::parse(shown).unwrap();
     assert_eq!(config.log, ingestd::config::LogConfig::default());
-    assert_eq!(config.sources.len(), 1);
+    let names: Vec<&str> = config.sources.iter().map(|s| s.name.as_str()).collect();
+    assert_eq!(names, ["redis_request", "logs", "spans"]);
 }

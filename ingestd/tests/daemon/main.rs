@@ -8,19 +8,23 @@
 )]
 
 mod access;
+mod actions;
 mod commands;
 mod compaction;
 mod connections;
+mod cuts;
 mod generated;
 mod hostile;
 mod keeping;
 mod ledger;
 mod loads;
 mod overload;
+mod pins;
 mod process;
 mod python;
 mod rings;
 mod rules;
+mod rules_at_rest;
 #[path = "../small_disk/mod.rs"]
 mod small_disk;
 mod socket;

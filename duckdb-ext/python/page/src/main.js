@@ -1,5 +1,6 @@
 // The page: chooses what to ask, asks every two seconds while it follows, and draws all pictures at once.
 
+import { Alerts } from "./alerts.js";
 import { about, number, query, Unreachable } from "./api.js";
 import { notify, showEmpty, showHeader, showOnly, showUnreadable } from "./around.js";
 import { make } from "./dom.js";
@@ -21,6 +22,8 @@ const PART_MOST = 0.5;
 
 const by = (id) => document.getElementById(id);
 const selection = new Selection(by("selection"), { clear: clearSelection, zoom: zoomToSelection, list: listSource, usual: usualRates });
+
+const table = new Alerts(by("alerts"));
 
 let world = null;
 let drawn = null; // what the pictures show, with the key of what was asked
@@ -107,17 +110,21 @@ async function askPictures(signal) {
   const span = windowOf();
   const key = pictureKey();
   const names = world.sources.filter(({ first_ts }) => first_ts !== null).map(({ name }) => name);
-  const [rate, losses, quantiles, heat] = await Promise.all([
+  const none = { sql: "", rows: [] };
+  const [rate, losses, alerts, pins, quantiles, heat] = await Promise.all([
     ask(sql.rate(dir, names, span, world.alive), signal),
     ask(sql.losses(dir, span), signal),
+    world.alerts ? ask(sql.alerts(dir, span), signal) : none,
+    world.alerts ? ask(sql.pins(dir, span), signal) : none,
     index === null ? null : ask(sql.quantiles(dir, source, index, span, world.alive), signal),
     index === null ? null : ask(sql.heat(dir, source, index, span, world.alive), signal),
   ]);
   if (brushing) return;
   if (heat) heat.cells = heat.rows.map((cell) => ({ ...cell, lower: number(cell.lower), upper: number(cell.upper) }));
   const rates = ratesOf({ rows: rate.rows, span, held: world.span, live: world.alive });
-  drawn = { key, span, names, rate, rates, losses, quantiles, heat };
+  drawn = { key, span, names, rate, rates, losses, alerts, pins, quantiles, heat };
   draw(drawn, world);
+  table.show(alerts, pins);
 }
 
 /** The rates of the window that the pictures show, for a selection that is a part of it; none where it is all of it. */

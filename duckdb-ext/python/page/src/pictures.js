@@ -1,7 +1,8 @@
 // The three pictures: the rates of all sources, the quantiles of an index and its heat map, with their legends and SQL.
 //
-// `shown` is what was asked: { span, names, rate, rates, losses, quantiles, heat }, the last two null where the source has no index.
+// `shown` is what was asked: { span, names, rate, rates, losses, alerts, pins, quantiles, heat }, the last two null where the source has no index.
 
+import { alertKeys, drawAlerts } from "./alerts.js";
 import { key, make, SqlDrawer } from "./dom.js";
 import { perTime, places, plural, short, valueFormat, when, whole } from "./format.js";
 import { colour, Frame } from "./frame.js";
@@ -69,6 +70,7 @@ function drawRate() {
   const series = names.map((name, at) => ({ points: rates.points(name), colour: seriesColour(at), wide: name === state.source }));
   drawLines(frame, context, { series, width: rates.width, log: false, label: short, losses: losses.rows });
   frame.removed(context, world);
+  drawAlerts(frame, context, shown.alerts.rows, shown.pins.rows);
   finish(pictures.rate, rate, rate.rows.length === 0 && !rate.error ? "No record lies in this window." : null);
 }
 
@@ -90,6 +92,7 @@ function drawQuantiles() {
   const log = values.length > 0 && values.every((value) => value > 0);
   drawLines(frame, context, { series, width, log, label: format(), losses: losses.rows });
   frame.removed(context, world);
+  drawAlerts(frame, context, shown.alerts.rows, shown.pins.rows);
   heading.textContent = `${state.source} ${state.index}`;
   finish(pictures.quantiles, quantiles, null);
   shown.quantileOf = (us) => quantiles.rows.find(({ bucket }) => us >= bucket && us < bucket + width);
@@ -101,6 +104,7 @@ function drawHeatMap() {
   const context = frame.begin(span);
   drawHeat(frame, context, { cells: heat.cells, label: format(), losses: losses.rows });
   frame.removed(context, world);
+  drawAlerts(frame, context, shown.alerts.rows, shown.pins.rows);
   heading.textContent = `${state.source} ${state.index}, records by value`;
   finish(pictures.heat, heat, heat.rows.length === 0 && !heat.error ? "The index has no value in this window." : null);
 }
@@ -123,7 +127,7 @@ function drawLegends() {
     button.append(key(seriesColour(order), name, " ", make("b", {}, value === undefined ? "–" : perTime(value))));
     return button;
   });
-  replace(pictures.rate.legend, [...rates, ...lossKey(), at && make("span", {}, at)]);
+  replace(pictures.rate.legend, [...rates, ...lossKey(), ...alertKeys(shown.alerts, shown.pins), at && make("span", {}, at)]);
   if (shown.quantiles === null) return;
   const row = us === null ? shown.quantiles.rows.at(-1) : shown.quantileOf(us);
   const write = format();

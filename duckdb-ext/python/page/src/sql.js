@@ -48,6 +48,17 @@ export const losses = (dir, span) =>
   `SELECT from_ts, to_ts, source, stage, reason, records\nFROM loom_losses(${text(dir)})\n` +
   `WHERE to_ts >= ${instant(span.from)} AND from_ts < ${instant(span.to)}`;
 
+const ALERTS = 200;
+
+/** The newest alerts of a window, of a directory whose daemon has had a rule. */
+export const alerts = (dir, span) =>
+  `SELECT ts, rule, state, value, threshold, detail\n` +
+  `FROM loom_scan(${text(dir)}, 'loom_alerts', ${window_(span)})\nORDER BY ts DESC LIMIT ${ALERTS}`;
+
+export const pins = (dir, span) =>
+  `SELECT rule, from_ts, to_ts, records, path, missing\nFROM loom_pins(${text(dir)})\n` +
+  `WHERE to_ts >= ${instant(span.from)} AND from_ts < ${instant(span.to)}\nORDER BY to_ts DESC LIMIT ${ALERTS}`;
+
 const scan = (dir, source, selection) => {
   const bound = (name, value) => (value === null ? "" : `, ${name} := ${value}`);
   const values = selection.index === undefined ? "" : `,\n    index := ${text(selection.index)}${bound("v_min", selection.vMin)}${bound("v_max", selection.vMax)}`;

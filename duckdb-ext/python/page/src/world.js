@@ -16,6 +16,7 @@ export async function look(dir, signal) {
     sources: sources.filter(({ name }) => !name.startsWith("loom_")),
     indexes: indexes.filter(({ value: field }) => field !== null),
     field: (source, index) => indexes.find((row) => row.source === source && row.index === index)?.value ?? index,
+    alerts: sources.some(({ name }) => name === "loom_alerts"),
     oldest: all.length ? Math.min(...all.map(({ first_ts }) => first_ts)) : null,
     span: seen.length ? { from: Math.min(...seen.map(({ first_ts }) => first_ts)), to: Math.max(...seen.map(({ last_ts }) => last_ts)) + 1 } : null,
     evicts: Number(value("begin") ?? 0) > 0,

@@ -1,9 +1,12 @@
 //! What the daemon alone reads: its configuration, and losses that are not records yet.
 
+use std::fmt::Write;
+
 use super::{Seeds, seed};
 
 pub fn all() -> Vec<(&'static str, Seeds)> {
-    vec![("configuration", configurations())]
+    let configurations = [configurations(), scrapes()].concat();
+    vec![("configuration", configurations)]
 }
 
 const SOUND: &str = r#"[log]
@@ -33,6 +36,12 @@ when = "p99_99 > 5ms AND count >= 10 OR avg <> 1.5"
 over = "10s"
 hold = "1s"
 run = ["/bin/true", "{rule}"]
+[[scrape]]
+job = "node"
+targets = ["127.0.0.1:9100", "https://[::1]/metrics?a=b"]
+every = "1s"
+labels = { env = "test" }
+tls = { ca = "/ca", cert = "/cert", key = "/key" }
 "#;
 
 /// A rule, less its condition and window.
@@ -101,6 +110,11 @@ fn rules() -> Seeds {
             "when = 'max > 1'\nover = '1s'\npin = '1h'\n[retention]\nmax_age = '1m'",
         ),
         ("term", "when = 'p101 > 1'\nover = '1s'"),
+        ("word", "when = 'latency > 1'\nover = '1s'"),
+        ("unit", "when = 'max > 1 ms'\nover = '1s'"),
+        ("count_unit", "when = 'count > 1ms'\nover = '1s'"),
+        ("parentheses", "when = '(max > 1)'\nover = '1s'"),
+        ("no_window", "when = 'max > 1'\nover = '0s'"),
         ("operator", "when = 'max => 1'\nover = '1s'"),
         ("number", "when = 'max > soon'\nover = '1s'"),
         ("end", "when = 'max > 1 2'\nover = '1s'"),
@@ -116,5 +130,35 @@ fn rules() -> Seeds {
     ]
     .iter()
     .map(|(name, rest)| seed(&format!("rule_{name}"), &[RULE.as_bytes(), rest.as_bytes()]))
+    .collect()
+}
+
+/// Jobs that are refused, one for each reason.
+fn scrapes() -> Seeds {
+    let mut many = String::from("job = 'a'\ntargets = [");
+    for n in 0..=1000 {
+        write!(many, "'a{n}',").expect("a text takes all");
+    }
+    many.push(']');
+    [
+        ("job", "job = 'a/b'\ntargets = []"),
+        ("target", "job = 'a'\ntargets = ['a b:1']"),
+        ("twice", "job = 'a'\ntargets = ['a:1', 'a:1']"),
+        ("every", "job = 'a'\ntargets = []\nevery = '1ms'"),
+        ("timeout", "job = 'a'\ntargets = []\ntimeout = '1m'"),
+        ("label", "job = 'a'\ntargets = []\nlabels = { job = 'b' }"),
+        ("series_max", "job = 'a'\ntargets = []\nseries_max = 0"),
+        ("body_max", "job = 'a'\ntargets = []\nbody_max = '0B'"),
+        ("tls", "job = 'a'\ntargets = []\ntls = { key = '/a' }"),
+        ("clear", "job = 'a'\ntargets = ['http://a:1']\ntls = {}"),
+        ("many", &many),
+    ]
+    .iter()
+    .map(|(name, rest)| {
+        seed(
+            &format!("scrape_{name}"),
+            &[b"[[scrape]]\n", rest.as_bytes()],
+        )
+    })
     .collect()
 }

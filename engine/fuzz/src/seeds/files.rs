@@ -390,7 +390,6 @@ fn directories_in_columns() -> Seeds {
     let unrepaired = [COLUMNS | UNREPAIRED];
     let last = start(LAST) as u32;
     let shorter = 24 + FEWER * CHUNK_BYTES as u64;
-    let in_place_of = [start(1).to_le_bytes(); 3].concat();
     vec![
         seed("columns", &[&sound]),
         seed("columns_staged", &[&[COLUMNS | STAGED]]),
@@ -422,7 +421,10 @@ fn directories_in_columns() -> Seeds {
         seed("columns_huge_segments", &[&sound, &huge]),
         seed(
             "columns_long_unit",
-            &[&sound, &write(place(2), &in_place_of)],
+            &[
+                &sound,
+                &write(place(LAST + 1), &start(LAST + 2).to_le_bytes()),
+            ],
         ),
         seed(
             "columns_fewer_chunks",

@@ -3,6 +3,7 @@
 mod captures;
 mod columns;
 mod daemon;
+mod exposition;
 mod files;
 mod log_bytes;
 mod schema;
@@ -20,6 +21,7 @@ pub fn all() -> Vec<(&'static str, Seeds)> {
     all.extend(files::all());
     all.extend(daemon::all());
     all.extend(captures::all());
+    all.extend(exposition::all());
     all
 }
 

@@ -286,6 +286,32 @@ fn definitions() -> Seeds {
             ),
         ),
         (
+            "series",
+            toml(
+                "",
+                &field(
+                    "name = 'a'\ntype = 'f64'\nnullable = true\nseries = { __name__ = 'up', job = 'x' }",
+                ),
+            ),
+        ),
+        (
+            "series_of_integers",
+            toml(
+                "",
+                &field("name = 'a'\ntype = 'u64'\nseries = { __name__ = 'up' }"),
+            ),
+        ),
+        (
+            "series_long",
+            toml(
+                "",
+                &field(&format!(
+                    "name = 'a'\ntype = 'f64'\nseries = {{ l = '{}' }}",
+                    "y".repeat(4096)
+                )),
+            ),
+        ),
+        (
             "label_outside",
             toml(
                 "",
@@ -412,6 +438,10 @@ fn definitions() -> Seeds {
         (
             "again_nullable",
             again("", &format!("{FIELD_A}nullable = true\n")),
+        ),
+        (
+            "again_series",
+            again("", &format!("{FIELD_A}series = {{ __name__ = 'up' }}\n")).replace("u64", "f64"),
         ),
         ("again_less", again("", "")),
         (

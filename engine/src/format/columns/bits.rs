@@ -2,12 +2,17 @@
 //!
 //! A width is 0 to 57, or 64: so a number lies in 8 bytes that begin at a byte. Eight numbers take `width` bytes, which is what unpacking works in.
 
+use super::codes::NumberRange;
 use crate::format::bytes::{FormatError, u64_at};
 use crate::proven::{at, at_mut};
 
 /// Bytes that follow packed numbers, so that the last may be loaded as 8 bytes.
 pub const SLACK_BYTES: usize = 8;
 const WIDTH_ODD_MOST: u8 = 57;
+/// Numbers that are looked at before any is noted.
+const WORD_ROWS: usize = 64;
+/// Of a word that is looked through one by one.
+const FEW_ONES: u32 = 6;
 
 /// The width that holds numbers up to `greatest`.
 pub fn width_of(greatest: u64) -> u8 {
@@ -132,6 +137,53 @@ impl<'a> Packed<'a> {
         }
     }
 
+    /// Appends which numbers are wanted.
+    pub fn find(&self, wanted: NumberRange, found: &mut Vec<u32>) {
+        let greatest = match self.width {
+            0 => 0,
+            width => u64::MAX >> (64 - width),
+        };
+        match wanted.all_or_none(greatest) {
+            Some(true) => found.extend(0..self.count as u32),
+            Some(false) => {}
+            None => {
+                let wanted = wanted.up_to(greatest);
+                for first in (0..self.count).step_by(WORD_ROWS) {
+                    let hits = by_width!(self.width, 0, WIDTH => self.hits::<WIDTH>(first, wanted));
+                    put_ones(hits, first as u32, found);
+                }
+            }
+        }
+    }
+
+    /// Which of the 64 numbers from `first` on, as far as there are so many, are wanted: a bit for each. The range wraps around at the width.
+    fn hits<const WIDTH: usize>(&self, first: usize, wanted: NumberRange) -> u64 {
+        let mask = u64::MAX >> (64 - WIDTH);
+        let is_wanted = |number: u64| number.wrapping_sub(wanted.first) & mask <= wanted.more;
+        let count = WORD_ROWS.min(self.count - first);
+        let mut start = first / 8 * WIDTH;
+        let mut hits = 0;
+        for block in 0..count / 8 {
+            let bytes = at(self.bytes, start..start + WIDTH + SLACK_BYTES);
+            let number = |nth: usize| u64_at(bytes, nth * WIDTH / 8) >> (nth * WIDTH % 8);
+            let of_block = match WIDTH {
+                5..=16 => {
+                    let low = four_within::<WIDTH>(number(0), wanted);
+                    low | four_within::<WIDTH>(number(4), wanted) << 4
+                }
+                _ => (0..8)
+                    .rev()
+                    .fold(0, |hits, nth| hits << 1 | u64::from(is_wanted(number(nth)))),
+            };
+            hits |= of_block << (8 * block);
+            start += WIDTH;
+        }
+        for nth in count - count % 8..count {
+            hits |= u64::from(is_wanted(self.get(first + nth))) << nth;
+        }
+        hits
+    }
+
     /// Fills `out`, which has `count` places, with `map` of each number.
     #[inline(always)]
     pub fn unpack(&self, out: &mut [u64], map: impl Fn(u64) -> u64 + Copy) {
@@ -159,6 +211,49 @@ impl<'a> Packed<'a> {
     }
 }
 
+/// Which of the four lowest numbers of `WIDTH` bits in a word, 5 to 16, are wanted, a bit for each: all are compared at once.
+#[inline(always)]
+fn four_within<const WIDTH: usize>(word: u64, wanted: NumberRange) -> u64 {
+    let step = WIDTH - 1;
+    let ones = 1 | 1 << WIDTH | 1 << (2 * WIDTH) | 1 << (3 * WIDTH);
+    let tops: u64 = ones << step;
+    let (first, more) = (
+        wanted.first.wrapping_mul(ones),
+        wanted.more.wrapping_mul(ones),
+    );
+    // The top bit of each is set in what is subtracted from, so that none borrows of the next; then it becomes what it must be.
+    let behind = (word | tops).wrapping_sub(first & !tops) ^ ((word ^ !first) & tops);
+    let not_less = (more | tops).wrapping_sub(behind & !tops);
+    let within = (more & !behind | !(more ^ behind) & not_less) & tops;
+    // Moves the four bits side by side: no other products of these bits meet there, nor each other.
+    let gather = 1 | 1 << step | 1 << (2 * step) | 1 << (3 * step);
+    (within >> step).wrapping_mul(gather) >> (3 * step) & 15
+}
+
+/// Appends where the ones of a word are, counted from `first` on.
+fn put_ones(word: u64, first: u32, places: &mut Vec<u32>) {
+    let mut rest = word;
+    if word.count_ones() <= FEW_ONES {
+        while rest != 0 {
+            places.push(first + rest.trailing_zeros());
+            rest &= rest - 1;
+        }
+        return;
+    }
+    // Without a branch for each: which they are cannot be predicted.
+    let start = places.len();
+    places.resize(start + WORD_ROWS, 0);
+    let (room, mut kept) = (at_mut(places, start..), 0);
+    let room = room.first_chunk_mut::<WORD_ROWS>();
+    let room = room.expect("room for a word of rows was made");
+    for nth in 0..WORD_ROWS {
+        // Never more than `nth`.
+        *at_mut(room, kept % WORD_ROWS) = first + nth as u32;
+        kept += (word >> nth) as usize & 1;
+    }
+    places.truncate(start + kept);
+}
+
 /// Sums up: each number becomes itself and all before it, from `first` on. Wraps.
 pub fn accumulate(first: u64, numbers: &mut [u64]) {
     let mut sum = first;
@@ -168,21 +263,7 @@ pub fn accumulate(first: u64, numbers: &mut [u64]) {
     }
 }
 
-/// Moves the bits of `number` that `mask` names to the lowest places.
-pub fn gather_bits(number: u64, mask: u64) -> u64 {
-    let (mut gathered, mut place, mut mask) = (0, 0, mask);
-    while mask != 0 {
-        let low = mask.trailing_zeros();
-        let length = (mask >> low).trailing_ones();
-        let run = (u64::MAX >> (64 - length)) & (number >> low);
-        gathered |= run << place;
-        place += length;
-        mask &= (u64::MAX << low) << (length - 1) << 1;
-    }
-    gathered
-}
-
-/// The runs of ones of a mask: how far each run of gathered bits moves up, and which it is, in the gathered number.
+/// The runs of ones of a mask: how far each run moves down when its bits are gathered in the lowest places, and which it is there.
 pub fn runs_of(mask: u64, runs: &mut Vec<(u32, u64)>) {
     runs.clear();
     let (mut place, mut rest) = (0, mask);
@@ -195,7 +276,16 @@ pub fn runs_of(mask: u64, runs: &mut Vec<(u32, u64)>) {
     }
 }
 
-/// The reverse of `gather_bits`, by the runs of its mask.
+/// Moves the bits of `number` that a mask with these runs names to the lowest places.
+#[inline]
+pub fn gather_bits(number: u64, runs: &[(u32, u64)]) -> u64 {
+    runs.iter().fold(0, |gathered, (shift, bits)| {
+        gathered | (number >> shift) & bits
+    })
+}
+
+/// The reverse of `gather_bits`.
+#[inline]
 pub fn scatter_bits(gathered: u64, runs: &[(u32, u64)]) -> u64 {
     runs.iter().fold(0, |number, (shift, bits)| {
         number | (gathered & bits) << shift
@@ -237,10 +327,10 @@ mod tests {
 
         #[test]
         fn gathered_bits_are_scattered_to_their_places(number in any::<u64>(), mask in prop_oneof![any::<u64>(), Just(0), Just(u64::MAX), Just(1 << 63)]) {
-            let gathered = gather_bits(number, mask);
-            prop_assert!(mask.count_ones() == 64 || gathered >> mask.count_ones() == 0);
             let mut runs = Vec::new();
             runs_of(mask, &mut runs);
+            let gathered = gather_bits(number, &runs);
+            prop_assert!(mask.count_ones() == 64 || gathered >> mask.count_ones() == 0);
             prop_assert_eq!(scatter_bits(gathered, &runs), number & mask);
         }
     }

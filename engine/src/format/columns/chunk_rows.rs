@@ -59,6 +59,51 @@ impl ChunkRows<'_> {
         at(self.decoded, stream)
     }
 
+    /// Walks through a chunk without later anchors, in its order: gives `each` where a stream's records begin, and how long their payloads are.
+    pub fn walk(
+        &self,
+        own: usize,
+        nth: usize,
+        order: &[u64],
+        limit: usize,
+        mut each: impl FnMut(usize, usize),
+    ) -> Result<(), FormatError> {
+        let streams = self.head.streams().zip(self.ranges).enumerate();
+        let mut cursors: Vec<Lengths<'_>> = streams
+            .map(|(which, (stream, range))| Lengths {
+                fixed_bytes: stream.template.fixed_bytes(),
+                tails: match stream.template.tails() {
+                    0 => &[],
+                    _ if range.is_empty() => &[],
+                    _ => &self.rows(which).tails,
+                },
+                row: range.start,
+                left: *at(&stream.counts, nth),
+            })
+            .collect();
+        let mut place = CHUNK_HEADER_BYTES;
+        for &stream in order {
+            let which = usize::try_from(stream).unwrap_or(usize::MAX);
+            let Some(cursor) = cursors.get_mut(which).filter(|cursor| cursor.left > 0) else {
+                return invalid("a stream in the order of a chunk", stream);
+            };
+            cursor.left -= 1;
+            let length = match cursor.tails {
+                [] => cursor.fixed_bytes,
+                _ => cursor.next(),
+            };
+            if which == own {
+                each(place, length);
+            }
+            place += record_bytes(length);
+        }
+        // Places only grow, so all payloads lie below the last one's end; and the order names as many records as there are.
+        if place > limit {
+            return invalid("the length of a chunk's records", place as u64);
+        }
+        Ok(())
+    }
+
     /// Finds where the rows of a stream stand in a chunk without later anchors.
     pub fn find_rows(
         &self,
@@ -68,58 +113,18 @@ impl ChunkRows<'_> {
         limit: usize,
         rows: &mut Vec<UnitRow>,
     ) -> Result<(), FormatError> {
-        let streams = self.head.streams.iter().zip(self.ranges).enumerate();
-        let mut cursors: Vec<Lengths<'_>> = streams
-            .map(|(other, (stream, range))| Lengths {
-                fixed_bytes: stream.template.fixed_bytes(),
-                tails: if range.is_empty() {
-                    &[]
-                } else {
-                    &self.rows(other).tails
-                },
-                row: range.start,
-                left: *at(&stream.counts, nth),
-            })
-            .collect();
         let mut arrivals = self.arrivals(own)?.iter();
-        let mut place = CHUNK_HEADER_BYTES;
-        let mut order = order;
-        while let Some(&stream) = order.first() {
-            let run = order.iter().take_while(|other| **other == stream).count();
-            order = at(order, run..);
-            let stream = usize::try_from(stream).unwrap_or(usize::MAX);
-            let Some(cursor) = cursors.get_mut(stream).filter(|cursor| cursor.left >= run) else {
-                return invalid("a stream in the order of a chunk", stream as u64);
-            };
-            cursor.left -= run;
-            if stream != own && cursor.tails.is_empty() {
-                place += run * record_bytes(cursor.fixed_bytes);
-                continue;
-            }
-            for _ in 0..run {
-                let length = cursor.next();
-                if stream == own {
-                    let Some(&arrival) = arrivals.next() else {
-                        return invalid(
-                            "the records of a stream in the order of a chunk",
-                            place as u64,
-                        );
-                    };
-                    rows.push(UnitRow {
-                        arrival: Timestamp(arrival as i64),
-                        start: (place + RECORD_HEADER_BYTES) as u32,
-                        length: length.min(usize::from(u16::MAX)) as u16,
-                    });
-                }
-                place += record_bytes(length);
-            }
-        }
-        // Places only grow, so all payloads lie below the last one's end.
-        if place > limit || !arrivals.as_slice().is_empty() {
+        let walked = self.walk(own, nth, order, limit, |place, length| {
+            rows.extend(arrivals.next().map(|arrival| UnitRow {
+                arrival: Timestamp(*arrival as i64),
+                start: (place + RECORD_HEADER_BYTES) as u32,
+                length: length.min(usize::from(u16::MAX)) as u16,
+            }));
+        });
+        if walked.is_err() {
             rows.clear();
-            return invalid("the length of a chunk's records", place as u64);
         }
-        Ok(())
+        walked
     }
 
     /// The arrivals of a stream's rows in a chunk without later anchors.
@@ -133,37 +138,6 @@ impl ChunkRows<'_> {
         Ok(arrivals)
     }
 
-    /// Places the rows of a stream one behind the other, with room for their headers.
-    pub fn place_rows(
-        &self,
-        own: usize,
-        limit: usize,
-        rows: &mut Vec<UnitRow>,
-    ) -> Result<(), FormatError> {
-        let (stream, range) = (at(&self.head.streams, own), at(self.ranges, own));
-        let mut lengths = Lengths {
-            fixed_bytes: stream.template.fixed_bytes(),
-            tails: &self.rows(own).tails,
-            row: range.start,
-            left: range.len(),
-        };
-        let mut place = CHUNK_HEADER_BYTES;
-        for &arrival in self.arrivals(own)? {
-            let length = lengths.next();
-            rows.push(UnitRow {
-                arrival: Timestamp(arrival as i64),
-                start: (place + RECORD_HEADER_BYTES) as u32,
-                length: length.min(usize::from(u16::MAX)) as u16,
-            });
-            place += record_bytes(length);
-        }
-        if place > limit {
-            rows.clear();
-            return invalid("the length of a chunk's records", place as u64);
-        }
-        Ok(())
-    }
-
     /// Writes anchors and headers, and notes where each stream's payloads stand.
     pub fn put_headers(
         &self,
@@ -171,7 +145,7 @@ impl ChunkRows<'_> {
         places: &mut [Vec<u32>],
         out: &mut [u8],
     ) -> Result<(), FormatError> {
-        let streams = self.head.streams.iter().zip(self.ranges).enumerate();
+        let streams = self.head.streams().zip(self.ranges).enumerate();
         let mut cursors: Vec<Cursor<'_>> = streams
             .map(|(nth, (stream, range))| {
                 let held = (!range.is_empty()).then(|| self.rows(nth));
@@ -244,7 +218,7 @@ impl ChunkRows<'_> {
             return;
         }
         let rows = self.rows(stream);
-        let template = &at(&self.head.streams, stream).template;
+        let template = &self.head.stream(stream).template;
         let mut offset = 0;
         for (nth, (piece, column)) in template.pieces.iter().zip(&rows.pieces).enumerate() {
             if !wanted.piece(nth) {
@@ -270,7 +244,7 @@ impl ChunkRows<'_> {
         for (row, place) in range.zip(places) {
             let mut start = *place as usize + offset;
             for tail in &rows.tails {
-                let bytes = tail.of(row);
+                let bytes = tail.string(row);
                 at_mut(out, start..start + bytes.len()).copy_from_slice(bytes);
                 start += bytes.len();
             }

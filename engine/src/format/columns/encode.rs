@@ -92,9 +92,11 @@ impl UnitEncoder {
     fn put_rows(&self, first: Address, chunks: &[u8], out: &mut Vec<u8>) {
         let count = chunks.len() / self.chunk_bytes as usize;
         let tables = Tables::default();
-        let head = encode_head(&self.uuid, first, Form::Rows, count, &tables, chunks.len());
+        let last = chunks.iter().rposition(|byte| *byte != 0);
+        let bytes = last.map_or(0, |last| (last + 1).next_multiple_of(8));
+        let head = encode_head(&self.uuid, first, Form::Rows, count, &tables, bytes);
         out.extend_from_slice(&head);
-        out.extend_from_slice(chunks);
+        out.extend_from_slice(at(chunks, ..bytes));
     }
 
     /// Whether the unit gives back exactly these chunks.
@@ -181,12 +183,10 @@ impl UnitEncoder {
         let compressor = &mut self.compressor;
         let streams = self.streams.iter().map(|stream| {
             let mut groups = GroupRows::of(stream);
-            let parts = Stream::split(&stream.counts)
-                .into_iter()
-                .map(|(_, _, rows)| {
-                    groups.put(rows, compressor, &mut sections.body);
-                    sections.end()
-                });
+            let parts = Stream::split(&stream.counts).map(|(_, _, rows)| {
+                groups.put(rows, compressor, &mut sections.body);
+                sections.end()
+            });
             StreamTable {
                 template: &stream.template,
                 counts: &stream.counts,
@@ -270,15 +270,15 @@ impl StreamRows {
         for (piece, column) in self.template.pieces.iter().zip(&mut self.pieces) {
             let unused = 64 - 8 * u32::from(piece.bytes);
             let is_signed = piece.kind == PieceKind::Signed;
-            column.extend((0..records).map(|record| {
-                // Behind a payload stand at least the 8 bytes of the trailer.
-                let number = u64_at(chunk, place + record * entry_bytes) << unused;
-                if is_signed {
-                    (number as i64 >> unused) as u64
-                } else {
-                    number >> unused
-                }
-            }));
+            // Behind a payload stand at least the 8 bytes of the trailer.
+            let first = place;
+            let shifted = (0..records)
+                .map(move |record| u64_at(chunk, first + record * entry_bytes) << unused);
+            if is_signed {
+                column.extend(shifted.map(move |number| (number as i64 >> unused) as u64));
+            } else {
+                column.extend(shifted.map(move |number| number >> unused));
+            }
             place += usize::from(piece.bytes);
         }
         if self.template.has_rest {

@@ -2,13 +2,16 @@
 //!
 //! Foreign bytes: what a head claims is bounded by the chunks that its unit stands for before anything is allocated.
 
+use std::cell::OnceCell;
+use std::iter;
+
 use super::numbers::Blocks;
-use super::template::Template;
-use super::{COLUMNS_LOG, GROUP_ROWS_LEAST};
+use super::template::{Template, TemplateCheck};
+use super::{COLUMNS_LOG, GROUP_ROWS_LEAST, UNIT_CHUNKS};
 use crate::format::bytes::{FormatError, invalid, pad8, put_leb128, u32_at};
 use crate::format::checksum::checksum_for;
 use crate::proven::{at, at_mut};
-use crate::types::Address;
+use crate::types::{Address, SourceId};
 
 /// The fixed part of a head.
 pub const UNIT_HEADER_BYTES: usize = 24;
@@ -52,21 +55,24 @@ pub struct Stream {
 }
 
 impl Stream {
+    /// Which row group holds the rows of chunk `nth`; as many as there are: no chunk from it on has any.
+    pub fn group_at(&self, nth: usize) -> usize {
+        self.groups.partition_point(|group| group.end_chunk <= nth)
+    }
+
     /// Splits its rows into groups: the first and the end of their chunks, and their rows.
-    pub fn split(counts: &[usize]) -> Vec<(usize, usize, usize)> {
-        let mut groups = Vec::new();
-        let (mut first, mut rows) = (0, 0);
-        for (chunk, count) in counts.iter().enumerate() {
-            rows += count;
-            if rows >= GROUP_ROWS_LEAST {
-                groups.push((first, chunk + 1, rows));
-                (first, rows) = (chunk + 1, 0);
+    pub fn split(counts: &[usize]) -> impl Iterator<Item = (usize, usize, usize)> {
+        let mut next = 0;
+        iter::from_fn(move || {
+            let (first, mut rows) = (next, 0);
+            while rows < GROUP_ROWS_LEAST
+                && let Some(count) = counts.get(next)
+            {
+                rows += count;
+                next += 1;
             }
-        }
-        if rows > 0 {
-            groups.push((first, counts.len(), rows));
-        }
-        groups
+            (rows > 0).then_some((first, next, rows))
+        })
     }
 }
 
@@ -118,7 +124,7 @@ impl UnitHeader {
         let length_fits = match form {
             Form::Rows => {
                 header.head_bytes == UNIT_HEADER_BYTES
-                    && header.unit_bytes == UNIT_HEADER_BYTES + rows_bytes
+                    && header.unit_bytes <= UNIT_HEADER_BYTES + rows_bytes
             }
             Form::Columns => header.unit_bytes < rows_bytes,
         };
@@ -129,8 +135,8 @@ impl UnitHeader {
     }
 }
 
-/// The head of a unit in columns.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// The head of a unit in columns. All of it was checked; a stream is taken apart when it is asked for, because a question is about few of a thousand.
+#[derive(Debug)]
 pub struct Head {
     /// The stored checksum of each chunk.
     pub checksums: Vec<u32>,
@@ -138,7 +144,22 @@ pub struct Head {
     pub has_anchors: Vec<bool>,
     /// The order of the streams' records, for each chunk.
     pub orders: Vec<Section>,
-    pub streams: Vec<Stream>,
+    /// What describes the streams.
+    tables: Vec<u8>,
+    described: Vec<Described>,
+    /// The numbers of the streams, by their sources.
+    by_source: Vec<u16>,
+}
+
+/// Where a stream is described, and the stream once it was asked for.
+#[derive(Debug)]
+struct Described {
+    source: SourceId,
+    /// In the tables.
+    start: usize,
+    /// Of its first section.
+    places: Places,
+    stream: OnceCell<Box<Stream>>,
 }
 
 /// What the encoder knows of a section: its length and its checksum.
@@ -237,6 +258,45 @@ pub fn section_checksum(uuid: &[u8; 16], first: Address, ordinal: u64, bytes: &[
 }
 
 impl Head {
+    /// How many streams there are.
+    pub fn count(&self) -> usize {
+        self.described.len()
+    }
+
+    pub fn stream(&self, nth: usize) -> &Stream {
+        let described = at(&self.described, nth);
+        let read = || {
+            let mut tables = Blocks::new(at(&self.tables, described.start..));
+            let stream = stream_of(
+                &mut tables,
+                &mut described.places.clone(),
+                self.orders.len(),
+            );
+            Box::new(stream.expect("the streams of a head were checked"))
+        };
+        described.stream.get_or_init(read)
+    }
+
+    pub fn streams(&self) -> impl Iterator<Item = &Stream> {
+        (0..self.count()).map(|nth| self.stream(nth))
+    }
+
+    /// The streams of a source, and their numbers, ascending.
+    pub fn streams_of(
+        &self,
+        source: SourceId,
+    ) -> impl DoubleEndedIterator<Item = (usize, &Stream)> + Clone {
+        let source_of = move |nth: &u16| at(&self.described, usize::from(*nth)).source;
+        let first = self
+            .by_source
+            .partition_point(|nth| source_of(nth) < source);
+        let end = self
+            .by_source
+            .partition_point(|nth| source_of(nth) <= source);
+        let found = at(&self.by_source, first..end).iter();
+        found.map(move |nth| (usize::from(*nth), self.stream(usize::from(*nth))))
+    }
+
     /// The head of a unit in columns; `bytes` are all of it, verified or not.
     pub fn decode(
         header: &UnitHeader,
@@ -261,42 +321,70 @@ impl Head {
         let has_anchors = tables.bytes(header.chunks)?.iter().map(|has| *has != 0);
         let orders = (0..header.chunks).map(|_| places.section(&mut tables));
         let orders = orders.collect::<Result<Vec<Section>, FormatError>>()?;
-        let mut streams = Vec::new();
-        // What is left of each chunk for the records of further streams.
-        let mut room = vec![chunk_bytes as usize; header.chunks];
-        for _ in 0..header.streams {
-            streams.push(stream_of(&mut tables, &mut places, &mut room)?);
-        }
+        let tables = tables.rest().to_vec();
+        let described = check_streams(&tables, places, header, chunk_bytes)?;
+        // As many as 16 bits count.
+        let mut by_source: Vec<u16> = (0..described.len() as u16).collect();
+        by_source.sort_by_key(|nth| at(&described, usize::from(*nth)).source);
         Ok(Head {
+            by_source,
             checksums: checksums.collect(),
             has_anchors: has_anchors.collect(),
             orders,
-            streams,
+            tables,
+            described,
         })
     }
+}
+
+/// Checks all that describes the streams, and finds where each of them is.
+fn check_streams(
+    tables: &[u8],
+    mut places: Places,
+    header: &UnitHeader,
+    chunk_bytes: u32,
+) -> Result<Vec<Described>, FormatError> {
+    let mut blocks = Blocks::new(tables);
+    let mut template = TemplateCheck::default();
+    // What is left of each chunk for the records of further streams.
+    let mut room = [chunk_bytes as usize; UNIT_CHUNKS as usize];
+    let room = at_mut(&mut room, ..header.chunks);
+    let mut counts = [0; UNIT_CHUNKS as usize];
+    let counts = at_mut(&mut counts, ..header.chunks);
+    let mut described = Vec::with_capacity(header.streams);
+    for _ in 0..header.streams {
+        let (start, of_first) = (tables.len() - blocks.rest().len(), places.clone());
+        let (source, least) = template.pass(&mut blocks)?;
+        blocks.numbers(counts)?;
+        for (room, count) in room.iter_mut().zip(&*counts) {
+            let taken = count.checked_mul(least);
+            let Some(left) = taken.and_then(|taken| room.checked_sub(taken)) else {
+                return invalid("the records of a stream in a chunk", *count as u64);
+            };
+            *room = left;
+        }
+        for _ in Stream::split(counts) {
+            places.section(&mut blocks)?;
+        }
+        described.push(Described {
+            source,
+            start,
+            places: of_first,
+            stream: OnceCell::new(),
+        });
+    }
+    Ok(described)
 }
 
 fn stream_of(
     tables: &mut Blocks<'_>,
     places: &mut Places,
-    room: &mut [usize],
+    chunks: usize,
 ) -> Result<Stream, FormatError> {
     let template = Template::decode(tables)?;
-    let least = template.record_bytes_least();
-    let mut counts = Vec::with_capacity(room.len());
-    for room in room {
-        let count = tables.number()?;
-        let taken = usize::try_from(count)
-            .ok()
-            .and_then(|count| count.checked_mul(least));
-        let Some(left) = taken.and_then(|taken| room.checked_sub(taken)) else {
-            return invalid("the records of a stream in a chunk", count);
-        };
-        *room = left;
-        counts.push(count as usize);
-    }
+    let mut counts = vec![0; chunks];
+    tables.numbers(&mut counts)?;
     let groups: Result<Vec<Group>, FormatError> = Stream::split(&counts)
-        .into_iter()
         .map(|(first_chunk, end_chunk, rows)| {
             Ok(Group {
                 first_chunk,
@@ -307,13 +395,14 @@ fn stream_of(
         })
         .collect();
     Ok(Stream {
+        groups: groups?,
         template,
         counts,
-        groups: groups?,
     })
 }
 
 /// Where sections stand: one behind the other.
+#[derive(Clone, Debug)]
 struct Places {
     next: usize,
     end: usize,

@@ -5,6 +5,7 @@
 
 mod bits;
 mod chunk_rows;
+mod codes;
 mod encode;
 mod floats;
 mod head;
@@ -17,21 +18,22 @@ mod tests;
 mod unit;
 
 pub use chunk_rows::UnitRow;
+pub use codes::NumberRange;
 pub use encode::UnitEncoder;
-pub use head::UNIT_HEADER_BYTES;
-pub use rows::Wanted;
+pub use head::{UNIT_HEADER_BYTES, UnitHeader};
+pub use rows::{StreamRows, Wanted};
 pub use segment::SegmentDirectory;
 pub use template::{Piece, PieceKind, Template};
-pub use unit::{Placing, Take, Unit};
+pub use unit::{Take, Unit, UnitPart};
 
 /// Chunks of a unit.
 pub const UNIT_CHUNKS: u64 = 16;
 /// A row group holds the rows of as few whole chunks as have so many.
 const GROUP_ROWS_LEAST: usize = 1024;
+/// The log number under which the parts of column segments are checksummed.
+const COLUMNS_LOG: u8 = 5;
+
 /// Whether columns are worth their while: they take less than three quarters of the rows.
 pub fn saves_enough(column_bytes: u64, rows_bytes: u64) -> bool {
     column_bytes * 4 < rows_bytes * 3
 }
-
-/// The log number under which the parts of column segments are checksummed.
-const COLUMNS_LOG: u8 = 5;

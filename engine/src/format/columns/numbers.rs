@@ -14,7 +14,7 @@ use crate::proven::{at, at_mut};
 /// The first byte of a block.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[repr(u8)]
-enum Encoding {
+pub enum Encoding {
     /// All the same: it.
     Constant = 0,
     /// The least; width; how far each exceeds it, packed.
@@ -32,7 +32,7 @@ enum Encoding {
 }
 
 impl Encoding {
-    fn of(byte: u8) -> Result<Encoding, FormatError> {
+    pub fn of(byte: u8) -> Result<Encoding, FormatError> {
         const ALL: [Encoding; 7] = [
             Encoding::Constant,
             Encoding::Packed,
@@ -51,8 +51,8 @@ impl Encoding {
 
 /// How deep blocks stand within blocks.
 const LEVELS: u8 = 2;
-/// A dictionary holds at most so many different numbers.
-const DICTIONARY_MOST: usize = 256;
+/// A place in a dictionary takes at most so many bits.
+const DICTIONARY_BITS_MOST: usize = 8;
 /// Of so many rows, to see whether a dictionary is worth a closer look.
 const SAMPLE_ROWS: usize = 96;
 
@@ -121,43 +121,57 @@ pub fn encode(numbers: &[u64], floats: Option<u8>, out: &mut Vec<u8>) {
     encode_at(numbers, 0, out);
 }
 
+/// The form that takes the fewest bytes of those offered; of equals the first.
+struct Shortest {
+    bytes: usize,
+    encoding: Encoding,
+}
+
+impl Shortest {
+    fn offer(&mut self, bytes: usize, encoding: Encoding) {
+        if bytes < self.bytes {
+            *self = Shortest { bytes, encoding };
+        }
+    }
+}
+
 fn encode_at(numbers: &[u64], level: u8, out: &mut Vec<u8>) {
     let count = numbers.len();
-    let look = Look::at(numbers);
     let first = *at(numbers, 0);
-    if look.runs == 1 {
+    if numbers.iter().all(|number| *number == first) {
         out.push(Encoding::Constant as u8);
         put_signed(out, first as i64);
         return;
     }
+    let look = Look::at(numbers);
     let (width, step_width) = (look.width(), look.step_width());
     let bits_width = width_of_bits(look.varying.count_ones());
-    let mut best = (packed_bytes(count, width) + 4, Encoding::Packed);
-    let mut offer = |bytes: usize, encoding: Encoding| {
-        if bytes < best.0 {
-            best = (bytes, encoding);
-        }
+    let mut shortest = Shortest {
+        bytes: packed_bytes(count, width) + 4,
+        encoding: Encoding::Packed,
     };
-    offer(
+    shortest.offer(
         packed_bytes(count - 1, step_width) + 12,
         Encoding::Differences,
     );
-    offer(packed_bytes(count, bits_width) + 16, Encoding::Bits);
+    shortest.offer(packed_bytes(count, bits_width) + 16, Encoding::Bits);
     let dictionary = if level < LEVELS {
         // A run's number and length, each a little narrower than the widest.
-        offer(
+        shortest.offer(
             packed_bytes(look.runs, width.min(step_width.saturating_add(4)) + 6) + 16,
             Encoding::Runs,
         );
         let dictionary = if width.min(step_width).min(bits_width) > 2 {
-            dictionary_of(numbers)
+            // With more values its places alone would take more than the shortest form so far.
+            let bits_most = (shortest.bytes * 8 / count).min(DICTIONARY_BITS_MOST);
+            Dictionary::of(numbers, 1 << bits_most)
         } else {
             None
         };
-        if let Some(values) = &dictionary {
-            let code_width = width_of(values.len() as u64 - 1);
-            offer(
-                packed_bytes(count, code_width) + packed_bytes(values.len(), width) + 10,
+        if let Some(dictionary) = &dictionary {
+            let values = dictionary.values.len();
+            shortest.offer(
+                packed_bytes(count, dictionary.width()) + packed_bytes(values, width) + 10,
                 Encoding::Dictionary,
             );
         }
@@ -165,8 +179,8 @@ fn encode_at(numbers: &[u64], level: u8, out: &mut Vec<u8>) {
     } else {
         None
     };
-    out.push(best.1 as u8);
-    match (best.1, dictionary) {
+    out.push(shortest.encoding as u8);
+    match (shortest.encoding, dictionary) {
         (Encoding::Differences, _) => {
             put_signed(out, first as i64);
             put_signed(out, look.least_step);
@@ -178,28 +192,19 @@ fn encode_at(numbers: &[u64], level: u8, out: &mut Vec<u8>) {
             pack(&steps.collect::<Vec<u64>>(), step_width, out);
         }
         (Encoding::Runs, _) => encode_runs(numbers, level, out),
-        (Encoding::Dictionary, Some(values)) => {
-            put_leb128(out, values.len() as u64);
-            encode_at(&values, level + 1, out);
-            let width = width_of(values.len() as u64 - 1);
+        (Encoding::Dictionary, Some(dictionary)) => {
+            put_leb128(out, dictionary.values.len() as u64);
+            encode_at(&dictionary.values, level + 1, out);
+            let width = dictionary.width();
             out.push(width);
-            let mut latest = None;
-            let codes = numbers.iter().map(|number| match latest {
-                Some((held, code)) if held == *number => code,
-                _ => {
-                    let code = values.partition_point(|value| (*value as i64) < *number as i64);
-                    latest = Some((*number, code as u64));
-                    code as u64
-                }
-            });
-            pack(&codes.collect::<Vec<u64>>(), width, out);
+            pack(&dictionary.codes, width, out);
         }
         (Encoding::Bits, _) => {
             out.extend_from_slice(&(first & !look.varying).to_le_bytes());
             out.extend_from_slice(&look.varying.to_le_bytes());
-            let gathered = numbers
-                .iter()
-                .map(|number| gather_bits(*number, look.varying));
+            let mut runs = Vec::new();
+            runs_of(look.varying, &mut runs);
+            let gathered = numbers.iter().map(|number| gather_bits(*number, &runs));
             pack(&gathered.collect::<Vec<u64>>(), bits_width, out);
         }
         _ => {
@@ -223,39 +228,64 @@ fn encode_runs(numbers: &[u64], level: u8, out: &mut Vec<u8>) {
     encode_at(&lengths, LEVELS, out);
 }
 
-/// The different numbers, ascending, where they are few.
-fn dictionary_of(numbers: &[u64]) -> Option<Vec<u64>> {
-    const SLOTS: usize = 1024;
-    /// Of a slot that no value has.
-    const EMPTY: u16 = u16::MAX;
-    let mut slots = [EMPTY; SLOTS];
-    let mut values: Vec<u64> = Vec::new();
-    let mut before = None;
-    for (row, &number) in numbers.iter().enumerate() {
-        if before == Some(number) {
-            continue;
-        }
-        before = Some(number);
-        let mut place = (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54) as usize;
-        loop {
-            let slot = at_mut(&mut slots, place % SLOTS);
-            if *slot == EMPTY {
-                *slot = values.len() as u16;
-                values.push(number);
-                break;
+/// The different numbers of a column where they are few, ascending, and the place of each row's among them.
+struct Dictionary {
+    values: Vec<u64>,
+    codes: Vec<u64>,
+}
+
+impl Dictionary {
+    fn of(numbers: &[u64], values_most: usize) -> Option<Dictionary> {
+        const SLOTS: usize = 1024;
+        /// Of a slot that no value has.
+        const EMPTY: u16 = u16::MAX;
+        let mut slots = [EMPTY; SLOTS];
+        // In the order in which they come, and so the codes at first.
+        let mut values: Vec<u64> = Vec::new();
+        let mut codes = Vec::with_capacity(numbers.len());
+        let mut latest = None;
+        for (row, &number) in numbers.iter().enumerate() {
+            if let Some((held, code)) = latest
+                && held == number
+            {
+                codes.push(code);
+                continue;
             }
-            if *at(values.as_slice(), usize::from(*slot)) == number {
-                break;
+            let mut place = (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54) as usize;
+            let code = loop {
+                let slot = at_mut(&mut slots, place % SLOTS);
+                if *slot == EMPTY {
+                    *slot = values.len() as u16;
+                    values.push(number);
+                }
+                if *at(values.as_slice(), usize::from(*slot)) == number {
+                    break u64::from(*slot);
+                }
+                place += 1;
+            };
+            codes.push(code);
+            latest = Some((number, code));
+            let too_many = row < SAMPLE_ROWS && values.len() > SAMPLE_ROWS * 3 / 4;
+            if too_many || values.len() > values_most {
+                return None;
             }
-            place += 1;
         }
-        let too_many = row < SAMPLE_ROWS && values.len() > SAMPLE_ROWS * 3 / 4;
-        if too_many || values.len() > DICTIONARY_MOST {
-            return None;
+        let mut ascending: Vec<(u64, usize)> = values.into_iter().zip(0..).collect();
+        ascending.sort_unstable_by_key(|(value, _)| *value as i64);
+        let mut places = vec![0; ascending.len()];
+        for (place, (_, code)) in (0..).zip(&ascending) {
+            *at_mut(&mut places, *code) = place;
         }
+        for code in &mut codes {
+            *code = *at(places.as_slice(), *code as usize);
+        }
+        let values = ascending.into_iter().map(|(value, _)| value).collect();
+        Some(Dictionary { values, codes })
     }
-    values.sort_unstable_by_key(|value| *value as i64);
-    Some(values)
+
+    fn width(&self) -> u8 {
+        width_of(self.values.len() as u64 - 1)
+    }
 }
 
 fn put_signed(out: &mut Vec<u8>, value: i64) {
@@ -263,6 +293,7 @@ fn put_signed(out: &mut Vec<u8>, value: i64) {
 }
 
 /// What is left of foreign bytes: blocks are taken from its front.
+#[derive(Clone)]
 pub struct Blocks<'a> {
     rest: &'a [u8],
 }
@@ -357,22 +388,45 @@ impl<'a> Blocks<'a> {
         Ok(number)
     }
 
-    fn signed(&mut self) -> Result<u64, FormatError> {
+    /// As many numbers as `out` has places.
+    pub fn numbers(&mut self, out: &mut [usize]) -> Result<(), FormatError> {
+        // Nearly all of one byte each.
+        if let Some((bytes, rest)) = self.rest.split_at_checked(out.len())
+            && bytes.iter().fold(0, |all, byte| all | byte) < 0x80
+        {
+            for (number, byte) in out.iter_mut().zip(bytes) {
+                *number = usize::from(*byte);
+            }
+            self.rest = rest;
+            return Ok(());
+        }
+        for number in out {
+            *number = usize::try_from(self.number()?).unwrap_or(usize::MAX);
+        }
+        Ok(())
+    }
+
+    /// What is left.
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    pub fn signed(&mut self) -> Result<u64, FormatError> {
         let number = self.number()?;
         Ok((number >> 1) ^ (number & 1).wrapping_neg())
     }
 
-    fn fixed(&mut self) -> Result<u64, FormatError> {
+    pub fn fixed(&mut self) -> Result<u64, FormatError> {
         let bytes = self.bytes(8)?;
         Ok(u64_at(bytes, 0))
     }
 
-    fn packed(&mut self, count: usize) -> Result<Packed<'a>, FormatError> {
+    pub fn packed(&mut self, count: usize) -> Result<Packed<'a>, FormatError> {
         let width = self.byte()?;
         self.packed_of(count, width)
     }
 
-    fn packed_of(&mut self, count: usize, width: u8) -> Result<Packed<'a>, FormatError> {
+    pub fn packed_of(&mut self, count: usize, width: u8) -> Result<Packed<'a>, FormatError> {
         let (packed, rest) = Packed::split(self.rest, count, width)?;
         self.rest = rest;
         Ok(packed)
@@ -385,6 +439,13 @@ impl<'a> Blocks<'a> {
             Ok(count) if (1..=rows).contains(&count) => Ok(count),
             _ => invalid("the length of a block in a column", count),
         }
+    }
+
+    /// The numbers that a dictionary of so many rows begins with.
+    pub fn dictionary(&mut self, level: u8, rows: usize) -> Result<Vec<u64>, FormatError> {
+        let mut values = vec![0; self.count(rows)?];
+        self.decode_at(level + 1, &mut values)?;
+        Ok(values)
     }
 
     fn decode_at(&mut self, level: u8, out: &mut [u64]) -> Result<(), FormatError> {
@@ -432,9 +493,7 @@ impl<'a> Blocks<'a> {
                 }
             }
             Encoding::Dictionary if level < LEVELS => {
-                let count = self.count(out.len())?;
-                let mut values = vec![0; count];
-                self.decode_at(level + 1, &mut values)?;
+                let values = self.dictionary(level, out.len())?;
                 let packed = self.packed(out.len())?;
                 packed.unpack(out, |code| code);
                 for out in out {
@@ -456,7 +515,7 @@ impl<'a> Blocks<'a> {
 pub const TAIL: [u8; SLACK_BYTES] = [0; SLACK_BYTES];
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use proptest::prelude::*;
 
@@ -530,7 +589,7 @@ mod tests {
         }
     }
 
-    fn shapes() -> impl Strategy<Value = Vec<u64>> {
+    pub fn shapes() -> impl Strategy<Value = Vec<u64>> {
         let number = prop_oneof![
             any::<u64>(),
             0..10u64,
@@ -560,6 +619,21 @@ mod tests {
             round_trip(&numbers, Some(8));
             let narrow: Vec<u64> = numbers.iter().map(|number| u64::from(*number as u32)).collect();
             round_trip(&narrow, Some(4));
+        }
+
+        #[test]
+        fn numbers_are_read_as_one_by_one(bytes in prop::collection::vec(prop_oneof![3 => 0..0x80u8, 1 => any::<u8>()], 0..40), count in 0..20usize) {
+            let mut one_by_one = Blocks::new(&bytes);
+            let numbers: Result<Vec<u64>, FormatError> = (0..count).map(|_| one_by_one.number()).collect();
+            let mut at_once = Blocks::new(&bytes);
+            let mut found = vec![0; count];
+            match (at_once.numbers(&mut found), numbers) {
+                (Ok(()), Ok(numbers)) => {
+                    prop_assert!(found.iter().map(|number| *number as u64).eq(numbers));
+                    prop_assert_eq!(at_once.rest(), one_by_one.rest());
+                }
+                (found, numbers) => prop_assert!(found.is_err() && numbers.is_err()),
+            }
         }
 
         #[test]

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::bits::accumulate;
 use super::encode::TailForm;
-use super::head::{Group, Head, Section, Stream, section_checksum};
+use super::head::{Head, Section, Stream, section_checksum};
 use super::numbers::Blocks;
 use super::template::{PieceKind, Template};
 use crate::format::bytes::{FormatError, invalid};
@@ -24,9 +24,12 @@ pub struct Rows {
     pub tails: Vec<Tail>,
 }
 
-/// What of a stream's rows is wanted. Lengths always are.
+/// What of a stream's rows is wanted.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Wanted {
+    pub arrivals: bool,
+    /// How long the strings behind the pieces are.
+    pub lengths: bool,
     /// For each piece.
     pub pieces: Vec<bool>,
     /// The bytes behind the pieces.
@@ -36,13 +39,18 @@ pub struct Wanted {
 impl Wanted {
     pub fn all(template: &Template) -> Wanted {
         Wanted {
+            arrivals: true,
+            lengths: true,
             pieces: vec![true; template.pieces.len()],
             tails: true,
         }
     }
 
     pub fn lengths() -> Wanted {
-        Wanted::default()
+        Wanted {
+            lengths: true,
+            ..Wanted::default()
+        }
     }
 
     pub fn piece(&self, nth: usize) -> bool {
@@ -51,12 +59,17 @@ impl Wanted {
 
     fn covers(&self, other: &Wanted) -> bool {
         let mut pieces = (0..other.pieces.len()).filter(|nth| other.piece(*nth));
-        (self.tails || !other.tails) && pieces.all(|nth| self.piece(nth))
+        (self.arrivals || !other.arrivals)
+            && (self.lengths || !other.lengths)
+            && (self.tails || !other.tails)
+            && pieces.all(|nth| self.piece(nth))
     }
 
     fn and(&self, other: &Wanted) -> Wanted {
         let count = self.pieces.len().max(other.pieces.len());
         Wanted {
+            arrivals: self.arrivals || other.arrivals,
+            lengths: self.lengths || other.lengths,
             pieces: (0..count)
                 .map(|nth| self.piece(nth) || other.piece(nth))
                 .collect(),
@@ -75,7 +88,7 @@ pub struct Tail {
 }
 
 impl Tail {
-    pub fn of(&self, row: usize) -> &[u8] {
+    pub fn string(&self, row: usize) -> &[u8] {
         at(&self.bytes, self.place(row))
     }
 
@@ -92,6 +105,84 @@ impl Tail {
     }
 }
 
+/// Some rows of one stream, column by column, as far as they are decoded.
+#[derive(Copy, Clone, Debug)]
+pub struct StreamRows<'a> {
+    rows: &'a Rows,
+    /// Of the group's.
+    first: usize,
+    end: usize,
+    /// Where they stand; `None` if that is not wanted.
+    addresses: Option<&'a [u64]>,
+}
+
+impl<'a> StreamRows<'a> {
+    pub(super) fn new(
+        rows: &'a Rows,
+        range: Range<usize>,
+        addresses: Option<&'a [u64]>,
+    ) -> StreamRows<'a> {
+        StreamRows {
+            rows,
+            first: range.start,
+            end: range.end,
+            addresses,
+        }
+    }
+
+    pub fn count(&self) -> usize {
+        self.end - self.first
+    }
+
+    /// Some of them.
+    pub fn part(self, range: Range<usize>) -> StreamRows<'a> {
+        assert!(range.start <= range.end && range.end <= self.count());
+        StreamRows {
+            first: self.first + range.start,
+            end: self.first + range.end,
+            addresses: self.addresses.map(|addresses| at(addresses, range)),
+            ..self
+        }
+    }
+
+    /// Where they stand; `None` if that is not known.
+    pub fn addresses(&self) -> Option<&'a [u64]> {
+        self.addresses
+    }
+
+    fn column(&self, column: &'a [u64]) -> &'a [u64] {
+        at(column, self.first..self.end)
+    }
+
+    /// When they arrived, in the bits of an `i64`; `None` if that is not decoded.
+    pub fn arrivals(&self) -> Option<&'a [u64]> {
+        let is_there = self.rows.has.arrivals;
+        is_there.then(|| self.column(&self.rows.arrivals))
+    }
+
+    /// A piece, each in its lowest bytes; `None` if it is not decoded.
+    pub fn piece(&self, nth: usize) -> Option<&'a [u64]> {
+        let is_there = self.rows.has.piece(nth);
+        is_there.then(|| self.column(at(&self.rows.pieces, nth)))
+    }
+
+    /// The strings that follow the pieces as number `nth`; `None` if they are not decoded.
+    pub fn strings(self, nth: usize) -> Option<impl ExactSizeIterator<Item = &'a [u8]> + Clone> {
+        let tail = self.rows.tails.get(nth).filter(|_| self.rows.has.tails)?;
+        Some((self.first..self.end).map(move |row| tail.string(row)))
+    }
+}
+
+/// The block of a piece, in a group of so many rows.
+pub fn block_of(section: &[u8], rows: usize, piece: usize) -> Result<Blocks<'_>, FormatError> {
+    let mut blocks = Blocks::new(section);
+    // The arrivals come first.
+    for _ in 0..=piece {
+        blocks.skip(rows)?;
+    }
+    Ok(blocks)
+}
+
 /// The bytes of a unit, and what their checksums depend on.
 #[derive(Debug)]
 pub struct Bytes {
@@ -101,8 +192,13 @@ pub struct Bytes {
 }
 
 impl Bytes {
+    /// A section that was verified before.
+    fn verified(&self, section: &Section) -> &[u8] {
+        at(&self.bytes, section.start..section.start + section.bytes)
+    }
+
     fn section(&self, section: &Section) -> Result<&[u8], FormatError> {
-        let bytes = at(&self.bytes, section.start..section.start + section.bytes);
+        let bytes = self.verified(section);
         let computed = section_checksum(&self.uuid, self.first, section.ordinal, bytes);
         if computed != section.checksum {
             return Err(FormatError::Checksum {
@@ -121,12 +217,32 @@ impl Bytes {
         nth: usize,
         order: &mut Vec<u64>,
     ) -> Result<(), FormatError> {
-        let counts = head.streams.iter().map(|stream| *at(&stream.counts, nth));
+        let counts = head.streams().map(|stream| *at(&stream.counts, nth));
         order.resize(counts.sum(), 0);
         if order.is_empty() {
             return Ok(());
         }
         Blocks::new(self.section(at(&head.orders, nth))?).decode(None, order)
+    }
+
+    /// Decodes how long the records of chunk `nth` are whose lengths differ, and notes which rows of their groups they are.
+    pub fn decode_lengths(
+        &self,
+        head: &Head,
+        nth: usize,
+        decoded: &mut [Rows],
+        tail_room: &mut usize,
+        ranges: &mut Vec<Range<usize>>,
+    ) -> Result<(), FormatError> {
+        ranges.clear();
+        let lengths = Wanted::lengths();
+        for (stream, decoded) in head.streams().zip(decoded) {
+            ranges.push(match stream.template.tails() {
+                0 => 0..0,
+                _ => self.rows_in_chunk(stream, nth, &lengths, decoded, tail_room)?,
+            });
+        }
+        Ok(())
     }
 
     /// Decodes what is wanted of the group that holds a stream's rows of a chunk, unless it is decoded, and returns which of its rows they are.
@@ -143,72 +259,162 @@ impl Bytes {
         if count == 0 {
             return Ok(0..0);
         }
-        let which = stream
-            .groups
-            .partition_point(|group| group.end_chunk <= nth);
+        let which = stream.group_at(nth);
         let group = at(&stream.groups, which);
-        if decoded.group != Some(which) || !decoded.has.covers(wanted) {
-            // What others want of the same group is decoded with it, so that they do not take turns.
-            decoded.has = decoded.has.and(wanted);
+        let section = self.enter(stream, which, decoded, tail_room)?;
+        if !decoded.has.covers(wanted)
+            && let Err(error) =
+                decoded.decode(section, &stream.template, group.rows, wanted, tail_room)
+        {
             decoded.forget(tail_room);
-            if let Err(error) = decoded.decode(self, stream, group, tail_room) {
-                decoded.forget(tail_room);
-                return Err(error);
-            }
-            decoded.group = Some(which);
+            return Err(error);
         }
         let before: usize = at(&stream.counts, group.first_chunk..nth).iter().sum();
         Ok(before..before + count)
     }
+
+    /// The bytes of a stream's group, verified unless the rows are those of the group; then they are, though none may be decoded.
+    pub fn enter(
+        &self,
+        stream: &Stream,
+        which: usize,
+        decoded: &mut Rows,
+        tail_room: &mut usize,
+    ) -> Result<&[u8], FormatError> {
+        let section = &at(&stream.groups, which).section;
+        if decoded.group == Some(which) {
+            return Ok(self.verified(section));
+        }
+        let bytes = self.section(section)?;
+        decoded.forget(tail_room);
+        decoded.group = Some(which);
+        Ok(bytes)
+    }
 }
 
 impl Rows {
-    /// A piece of all rows of the group; `None` if it is not decoded.
-    pub fn piece(&self, nth: usize) -> Option<&[u64]> {
-        self.has
-            .piece(nth)
-            .then(|| at(&self.pieces, nth).as_slice())
+    /// Replaces the rows by some of another's, counted in a range of those.
+    pub fn gather(&mut self, from: &Rows, range: Range<usize>, rows: &[u32]) {
+        let pick = |column: &[u64], into: &mut Vec<u64>| {
+            let column = at(column, range.clone());
+            into.clear();
+            into.extend(rows.iter().map(|row| *at(column, *row as usize)));
+        };
+        self.has.clone_from(&from.has);
+        if from.has.arrivals {
+            pick(&from.arrivals, &mut self.arrivals);
+        }
+        self.pieces.resize_with(from.pieces.len(), Vec::new);
+        for (nth, (into, column)) in self.pieces.iter_mut().zip(&from.pieces).enumerate() {
+            if from.has.piece(nth) {
+                pick(column, into);
+            }
+        }
+        self.tails.clear();
+        if from.has.tails {
+            let strings = |tail: &Tail| {
+                let of = |row: &u32| tail.string(range.start + *row as usize);
+                Tail::of(rows.iter().map(of))
+            };
+            self.tails.extend(from.tails.iter().map(strings));
+        }
     }
 
-    /// Gives back the room of the tails.
+    /// Replaces the rows by some of a group of `count`: what is wanted of their arrivals and pieces.
+    pub fn pick(
+        &mut self,
+        section: &[u8],
+        template: &Template,
+        count: usize,
+        wanted: &Wanted,
+        rows: &[u32],
+    ) -> Result<(), FormatError> {
+        self.has.clone_from(wanted);
+        self.tails.clear();
+        let mut blocks = Blocks::new(section);
+        match wanted.arrivals {
+            true => blocks.pick(None, count, rows, &mut self.arrivals)?,
+            false => blocks.skip(count)?,
+        }
+        self.pieces.resize_with(template.pieces.len(), Vec::new);
+        let pieces = template.pieces.iter().zip(&mut self.pieces).enumerate();
+        let last = (0..template.pieces.len()).rfind(|nth| wanted.piece(*nth));
+        for (nth, (piece, column)) in pieces.take(last.map_or(0, |last| last + 1)) {
+            match wanted.piece(nth) {
+                true => blocks.pick(piece.float_bytes(), count, rows, column)?,
+                false => blocks.skip(count)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Holds nothing any more, and gives back the room of the tails.
     fn forget(&mut self, tail_room: &mut usize) {
         self.group = None;
+        self.has = Wanted::default();
+        self.forget_tails(tail_room);
+    }
+
+    fn forget_tails(&mut self, tail_room: &mut usize) {
         *tail_room += self.tails.iter().map(|tail| tail.all_bytes).sum::<usize>();
         self.tails.clear();
     }
 
+    /// Decodes what is wanted of a group and not there yet.
     fn decode(
         &mut self,
-        unit: &Bytes,
-        stream: &Stream,
-        group: &Group,
+        section: &[u8],
+        template: &Template,
+        rows: usize,
+        wanted: &Wanted,
         tail_room: &mut usize,
     ) -> Result<(), FormatError> {
-        let mut blocks = Blocks::new(unit.section(&group.section)?);
-        let template = &stream.template;
-        self.arrivals.resize(group.rows, 0);
-        blocks.decode(None, &mut self.arrivals)?;
+        let all = self.has.and(wanted);
+        let before = std::mem::replace(&mut self.has, all);
+        let needs_tails = self.has.tails && !before.tails;
+        let needs_lengths = needs_tails || self.has.lengths && !before.lengths;
+        self.has.lengths |= needs_lengths;
+        let mut blocks = Blocks::new(section);
+        if self.has.arrivals && !before.arrivals {
+            self.arrivals.resize(rows, 0);
+            blocks.decode(None, &mut self.arrivals)?;
+        } else {
+            blocks.skip(rows)?;
+        }
+        if needs_lengths {
+            self.forget_tails(tail_room);
+        }
+        let needs = |nth: usize| wanted.piece(nth) && !before.piece(nth);
+        let mut left = (0..template.pieces.len()).filter(|nth| needs(*nth)).count();
         self.pieces.resize_with(template.pieces.len(), Vec::new);
         for (nth, (piece, column)) in template.pieces.iter().zip(&mut self.pieces).enumerate() {
-            if piece.kind != PieceKind::Length && !self.has.piece(nth) {
-                blocks.skip(group.rows)?;
+            if left == 0 && !needs_lengths {
+                return Ok(());
+            }
+            let is_length = needs_lengths && piece.kind == PieceKind::Length;
+            left -= usize::from(needs(nth));
+            if !(needs(nth) || is_length) {
+                blocks.skip(rows)?;
                 continue;
             }
-            column.resize(group.rows, 0);
+            column.resize(rows, 0);
             blocks.decode(piece.float_bytes(), column)?;
-            if piece.kind == PieceKind::Length {
+            if is_length {
                 self.tails.push(Tail::of_lengths(column.clone()));
             }
         }
+        if !needs_lengths {
+            return Ok(());
+        }
         if template.has_rest {
-            let mut ends = vec![0; group.rows];
+            let mut ends = vec![0; rows];
             blocks.decode(None, &mut ends)?;
             self.tails.push(Tail::of_lengths(ends));
         }
         for tail in &mut self.tails {
             tail.find_ends(tail_room)?;
         }
-        if self.has.tails {
+        if needs_tails {
             for tail in &mut self.tails {
                 tail.decode(&mut blocks)?;
             }
@@ -218,6 +424,16 @@ impl Rows {
 }
 
 impl Tail {
+    fn of<'a>(strings: impl Iterator<Item = &'a [u8]>) -> Tail {
+        let mut tail = Tail::default();
+        for string in strings {
+            tail.bytes.extend_from_slice(string);
+            tail.ends.push(tail.bytes.len() as u64);
+        }
+        tail.all_bytes = tail.bytes.len();
+        tail
+    }
+
     fn of_lengths(lengths: Vec<u64>) -> Tail {
         Tail {
             ends: lengths,

@@ -74,21 +74,11 @@ impl Template {
     }
 
     pub(super) fn decode(head: &mut Blocks<'_>) -> Result<Template, FormatError> {
-        let source = head.number()?;
-        let Some(source) = u16::try_from(source).ok().filter(|source| *source > 0) else {
-            return invalid("the source of a unit's stream", source);
-        };
-        let count = head.number()?;
-        let has_rest = count & 1 == 1;
-        let count = usize::try_from(count >> 1).unwrap_or(usize::MAX);
-        let pieces: Result<Vec<Piece>, FormatError> = head
-            .bytes(count)?
-            .iter()
-            .map(|byte| piece_of(*byte))
-            .collect();
+        let (source, has_rest, pieces) = parts(head)?;
+        let pieces = pieces.iter().map(|byte| piece_of(*byte));
         let template = Template {
-            source: SourceId(source),
-            pieces: pieces?,
+            source,
+            pieces: pieces.collect::<Result<_, _>>()?,
             has_rest,
         };
         let lengths = template.tails() - usize::from(has_rest);
@@ -102,6 +92,43 @@ impl Template {
     }
 }
 
+/// Checks templates one behind the other: most sources of a unit have the pieces of the one before.
+#[derive(Default)]
+pub(super) struct TemplateCheck<'a> {
+    /// The last one that was decoded: whether it goes on, its pieces, and the least a record takes of a chunk.
+    known: Option<(bool, &'a [u8], usize)>,
+}
+
+impl<'a> TemplateCheck<'a> {
+    /// Passes over the next template: its source, and the least a record takes of a chunk.
+    pub fn pass(&mut self, head: &mut Blocks<'a>) -> Result<(SourceId, usize), FormatError> {
+        let mut ahead = head.clone();
+        let (source, has_rest, pieces) = parts(&mut ahead)?;
+        match self.known {
+            Some((known_rest, known, least)) if (known_rest, known) == (has_rest, pieces) => {
+                *head = ahead;
+                Ok((source, least))
+            }
+            _ => {
+                let least = Template::decode(head)?.record_bytes_least();
+                self.known = Some((has_rest, pieces, least));
+                Ok((source, least))
+            }
+        }
+    }
+}
+
+/// The source of a template, whether it has a rest, and its pieces.
+fn parts<'a>(head: &mut Blocks<'a>) -> Result<(SourceId, bool, &'a [u8]), FormatError> {
+    let source = head.number()?;
+    let Some(source) = u16::try_from(source).ok().filter(|source| *source > 0) else {
+        return invalid("the source of a unit's stream", source);
+    };
+    let count = head.number()?;
+    let bytes = usize::try_from(count >> 1).unwrap_or(usize::MAX);
+    Ok((SourceId(source), count & 1 == 1, head.bytes(bytes)?))
+}
+
 fn piece_of(byte: u8) -> Result<Piece, FormatError> {
     let (bytes, kind) = (byte & 15, byte >> 4);
     let kind = match (kind, bytes) {
@@ -112,4 +139,40 @@ fn piece_of(byte: u8) -> Result<Piece, FormatError> {
         _ => return invalid("a piece of a payload", byte.into()),
     };
     Ok(Piece { bytes, kind })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proven::at;
+    use proptest::prelude::*;
+
+    /// Bytes that are often a template.
+    fn described() -> impl Strategy<Value = Vec<u8>> {
+        let piece = prop_oneof![8 => Just(0x28u8), 2 => Just(8), 1 => Just(0x32), 1 => any::<u8>()];
+        let pieces = prop::collection::vec(piece, 0..4);
+        (0..4u8, any::<bool>(), pieces).prop_map(|(source, has_rest, pieces)| {
+            let count = (pieces.len() as u8) << 1 | u8::from(has_rest);
+            [source, count].into_iter().chain(pieces).collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_passed_over_is_what_would_be_decoded(all in prop::collection::vec(described(), 0..6), cut in 0..3usize) {
+            let bytes = all.concat();
+            let bytes = at(&bytes, ..bytes.len().saturating_sub(cut));
+            let (mut passed, mut decoded) = (Blocks::new(bytes), Blocks::new(bytes));
+            let mut check = TemplateCheck::default();
+            for _ in &all {
+                let found = check.pass(&mut passed).ok();
+                let wanted = Template::decode(&mut decoded).ok();
+                prop_assert_eq!(found, wanted.map(|template| (template.source, template.record_bytes_least())));
+                if found.is_none() {
+                    break;
+                }
+                prop_assert_eq!(passed.rest(), decoded.rest());
+            }
+        }
+    }
 }

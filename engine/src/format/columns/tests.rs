@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::format::{CHUNK_BYTES_MIN, CHUNK_TRAILER_BYTES, ChunkBuilder, seal_trailer};
+use crate::format::{CHUNK_BYTES_MIN, ChunkBuilder};
 use crate::types::{Address, SourceId, Timestamp};
 
 const CHUNK: u32 = CHUNK_BYTES_MIN;
@@ -20,11 +20,7 @@ fn chunks_of(records: &[Record]) -> Vec<u8> {
     let mut now = 1_700_000_000_000_000_000;
     let mut seal = |chunk: &mut ChunkBuilder| {
         let address = FIRST + chunks.len() as u64;
-        let mut bytes = chunk.seal().0.to_vec();
-        let trailer = seal_trailer(&UUID, address, &bytes);
-        let end = bytes.len() - CHUNK_TRAILER_BYTES;
-        bytes[end..].copy_from_slice(&trailer);
-        chunks.extend_from_slice(&bytes);
+        chunks.extend_from_slice(chunk.seal(&UUID, address).0);
         chunk.clear();
     };
     for (source, step, payload) in records {
@@ -146,6 +142,84 @@ proptest! {
     }
 }
 
+/// What is read of found rows, row by row.
+type FoundRow = (Option<u64>, Vec<Option<u64>>, Option<Vec<u8>>, Option<u64>);
+
+fn found_rows(unit: &Unit, pieces: usize) -> Vec<FoundRow> {
+    let Some(found) = unit.found() else {
+        return Vec::new();
+    };
+    let row = |nth: usize| {
+        let of = |column: Option<&[u64]>| column.map(|column| column[nth]);
+        let pieces = (0..pieces).map(|piece| of(found.piece(piece)));
+        let string = found.strings(0).and_then(|mut strings| strings.nth(nth));
+        (
+            of(found.arrivals()),
+            pieces.collect(),
+            string.map(<[u8]>::to_vec),
+            of(found.addresses()),
+        )
+    };
+    (0..found.count()).map(row).collect()
+}
+
+proptest! {
+    #[test]
+    fn rows_with_wanted_numbers_are_those_of_all_that_have_them(
+        records in records(),
+        source in 1..3u16,
+        first in prop_oneof![0..600u64, (-500..500i64).prop_map(|first| first as u64)],
+        more in prop_oneof![Just(0u64), 0..40u64, 0..3000u64],
+        also in 0..4u64,
+        chunks in (0..8usize, 0..8usize),
+        wanted in (any::<bool>(), any::<bool>(), any::<bool>()),
+        addresses: bool,
+    ) {
+        let bytes = encode(&some(chunks_of(&records)), template);
+        let template = template(SourceId(source));
+        let (arrivals, others, tails) = wanted;
+        let wanted = Wanted {
+            arrivals,
+            tails,
+            ..Wanted::all(&template)
+        };
+        // The last number of the source, and perhaps the one before it; both are read to see what is expected.
+        let mut ranges = vec![(usize::from(source == 1), NumberRange { first, more })];
+        if source == 1 && others {
+            ranges.push((0, NumberRange { first: also, more: 1 }));
+        }
+        let open = || Unit::of(&UUID, FIRST, CHUNK, bytes.clone()).unwrap();
+        let (mut all, mut some) = (open(), open());
+        for first in chunks.0.min(all.chunks() - 1)..all.chunks() {
+            let chunks = first..first + 1 + chunks.1;
+            let take = Take { template: &template, wanted: &wanted, addresses };
+            let end = all.columns(chunks.clone(), &take).unwrap();
+            let mut expected = found_rows(&all, template.pieces.len());
+            expected.retain(|row| {
+                let has = |(piece, range): &(usize, NumberRange)| row.1[*piece].is_some_and(|number| range.contains(number));
+                ranges.iter().all(has)
+            });
+            prop_assert_eq!(some.columns_where(chunks.clone(), &take, &ranges).unwrap(), end);
+            prop_assert_eq!(found_rows(&some, template.pieces.len()), expected.clone());
+            // Only what is not decided by.
+            let few = Wanted {
+                pieces: (0..template.pieces.len()).map(|nth| nth == 2).collect(),
+                lengths: false,
+                tails: false,
+                ..wanted.clone()
+            };
+            let take = Take { wanted: &few, addresses: false, ..take };
+            let fewer_end = some.columns_where(chunks, &take, &ranges).unwrap();
+            if fewer_end == end {
+                let found = found_rows(&some, template.pieces.len());
+                let expected: Vec<_> = expected.iter().map(|row| (row.0, row.1.get(2))).collect();
+                let found: Vec<_> = found.iter().map(|row| (row.0, row.1.get(2))).collect();
+                prop_assert_eq!(found, expected);
+            }
+        }
+    }
+}
+
 #[test]
 fn records_of_one_kind_take_a_fraction_of_their_rows() {
     let records: Vec<Record> = (0..2000)
@@ -178,6 +252,23 @@ fn chunks_that_do_not_verify_stay_as_they_are() {
     let (decoded, is_rows) = decode(&encode(&chunks, template)).unwrap();
     assert_eq!(decoded, chunks);
     assert!(is_rows);
+}
+
+/// The last unit of a log, and those behind it.
+#[test]
+fn zeroes_at_the_end_of_chunks_that_stay_as_they_are_take_no_room() {
+    let records: Vec<Record> = (0..100).map(|nth| (1, 5, payload(1, nth, b""))).collect();
+    let mut chunks = some(chunks_of(&records));
+    chunks.truncate(2000);
+    for bytes in [chunks.len(), 0] {
+        let mut chunks = chunks[..bytes].to_vec();
+        chunks.resize(3 * CHUNK as usize, 0);
+        let unit = encode(&chunks, template);
+        assert!(unit.len() <= UNIT_HEADER_BYTES + bytes, "{}", unit.len());
+        let (decoded, is_rows) = decode(&unit).unwrap();
+        assert_eq!(decoded, chunks);
+        assert!(is_rows);
+    }
 }
 
 /// Heads that verify and lie: their checksum is computed again after each change.
@@ -278,8 +369,8 @@ fn texts_that_claim_more_than_the_chunks_of_their_unit_are_an_error_before_they_
     let mut unit = Unit::of(&UUID, FIRST, CHUNK, unit).unwrap();
     for _ in 0..2 {
         let error = unit.chunk(0, &mut vec![0; CHUNK as usize]).unwrap_err();
-        let told = "the length of a field is invalid: 60000";
-        assert_eq!(error.to_string(), told);
+        let message = "the length of a field is invalid: 60000";
+        assert_eq!(error.to_string(), message);
     }
 }
 

@@ -6,23 +6,15 @@ use std::ops::Range;
 
 use super::UNIT_CHUNKS;
 use super::chunk_rows::{ChunkRows, UnitRow};
-use super::head::{Form, Head, Stream, UNIT_HEADER_BYTES, UnitHeader, verify_head};
-use super::rows::{Bytes, Rows, Wanted};
+use super::codes::NumberRange;
+use super::head::{Form, Head, UNIT_HEADER_BYTES, UnitHeader, verify_head};
+use super::rows::{Bytes, Rows, StreamRows, Wanted, block_of};
 use super::template::Template;
 use crate::format::CHUNK_TRAILER_BYTES;
-use crate::format::bytes::FormatError;
+use crate::format::bytes::{FormatError, invalid};
 use crate::format::chunk::trailer_of;
 use crate::proven::{at, at_mut};
-use crate::types::Address;
-
-/// Where rows of a source are placed that are taken from a chunk.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Placing {
-    /// Where they stand in the chunk, so that places give addresses.
-    AsInChunk,
-    /// One behind the other, as if no other source had records in the chunk.
-    Dense,
-}
+use crate::types::{Address, SourceId};
 
 /// What is taken of the rows of a source.
 #[derive(Copy, Clone, Debug)]
@@ -31,25 +23,49 @@ pub struct Take<'a> {
     pub template: &'a Template,
     /// What is decoded.
     pub wanted: &'a Wanted,
-    /// What of that is written into payloads.
-    pub placed: &'a Wanted,
-    pub place: Placing,
+    /// Whether the addresses of rows are found that are taken column by column.
+    pub addresses: bool,
 }
 
-/// A unit in memory.
+/// What is read of a unit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum UnitPart {
+    All,
+    /// What [`Unit::columns`] takes of a source in these chunks, without addresses.
+    Columns(SourceId, Range<usize>),
+}
+
+/// Where no more than one in so many rows is wanted, decoding all is not worth it.
+const FEW: usize = 8;
+const UNREAD: &str = "a part of a unit is read before it is decoded";
+
+/// A unit in memory, as far as it was read.
 #[derive(Debug)]
 pub struct Unit {
     bytes: Bytes,
+    chunk_bytes: u32,
+    /// All of it was read.
+    is_whole: bool,
+    /// The row groups of these sources and chunks were read.
+    columns: Vec<(SourceId, Range<usize>)>,
     header: UnitHeader,
     /// `None`: rows.
     head: Option<Head>,
     /// Of each stream.
     decoded: Vec<Rows>,
     order: Vec<u64>,
+    /// The rows of each stream in a chunk.
+    ranges: Vec<Range<usize>>,
+    /// Of the rows that [`Unit::columns`] found last; `None` if they are not wanted.
+    addresses: Option<Vec<u64>>,
+    /// Those of the found rows that were selected.
+    selected: Rows,
+    /// Which rows of a group those were.
+    rows: Vec<u32>,
     /// Where the payloads stand that the chunk holds of each stream.
     places: Vec<Vec<u32>>,
-    /// The stream whose rows were found last, and which of its decoded rows they are.
-    found: Option<(usize, Range<usize>)>,
+    /// The stream whose rows [`Unit::columns`] found last, and which of its decoded rows they are. No stream: they are the selected ones.
+    found: Option<(Option<usize>, Range<usize>)>,
     /// Bytes that the tails of streams may take besides those that are decoded: all together are part of its chunks.
     tail_room: usize,
 }
@@ -62,6 +78,18 @@ impl Unit {
 
     /// The unit whose first chunk stands at `first`; `bytes` are all of it.
     pub fn of(
+        uuid: &[u8; 16],
+        first: Address,
+        chunk_bytes: u32,
+        bytes: Vec<u8>,
+    ) -> Result<Unit, FormatError> {
+        let mut unit = Unit::of_head(uuid, first, chunk_bytes, bytes)?;
+        unit.is_whole = true;
+        Ok(unit)
+    }
+
+    /// The same where only the head is read yet. `bytes` are as many as the unit has.
+    pub fn of_head(
         uuid: &[u8; 16],
         first: Address,
         chunk_bytes: u32,
@@ -86,14 +114,69 @@ impl Unit {
                 first,
                 bytes,
             },
+            chunk_bytes,
+            is_whole: false,
+            columns: Vec::new(),
             header,
             head,
+            addresses: None,
+            selected: Rows::default(),
+            rows: Vec::new(),
             decoded: (0..header.streams).map(|_| Rows::default()).collect(),
             order: Vec::new(),
-            places: vec![Vec::new(); header.streams],
+            ranges: Vec::new(),
+            places: Vec::new(),
             found: None,
             tail_room: header.chunks * chunk_bytes as usize,
         })
+    }
+
+    /// Its buffer, for another unit.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes.bytes
+    }
+
+    /// Has `read` read what is yet to be read of a part: it is given where that begins in the unit.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub fn fill<E>(
+        &mut self,
+        part: UnitPart,
+        read: impl FnOnce(usize, &mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if self.has(&part) {
+            return Ok(());
+        }
+        let (UnitPart::Columns(source, chunks), Some(head)) = (part, &self.head) else {
+            let from = self.header.head_bytes;
+            read(from, at_mut(&mut self.bytes.bytes, from..))?;
+            self.is_whole = true;
+            return Ok(());
+        };
+        let own = head.streams_of(source);
+        let groups = own.flat_map(|(_, stream)| &stream.groups);
+        let mut groups =
+            groups.filter(|group| group.first_chunk < chunks.end && group.end_chunk > chunks.start);
+        if let Some(first) = groups.next() {
+            // They stand one behind the other, with those of other sources between them at most.
+            let last = groups.next_back().unwrap_or(first).section;
+            let range = first.section.start..last.start + last.bytes;
+            read(range.start, at_mut(&mut self.bytes.bytes, range))?;
+        }
+        self.columns.push((source, chunks));
+        Ok(())
+    }
+
+    /// Whether a part was read.
+    pub fn has(&self, part: &UnitPart) -> bool {
+        let UnitPart::Columns(source, chunks) = part else {
+            return self.is_whole;
+        };
+        let holds = |(of, read): &(SourceId, Range<usize>)| {
+            of == source && read.start <= chunks.start && chunks.end <= read.end
+        };
+        self.is_whole || self.columns.iter().any(holds)
     }
 
     /// Its chunks.
@@ -119,34 +202,42 @@ impl Unit {
             "chunk {nth} of {}",
             self.header.chunks
         );
+        assert!(self.is_whole, "{UNREAD}");
+        self.found = None;
         let Some(head) = &self.head else {
-            let start = self.header.head_bytes + nth * out.len();
-            out.copy_from_slice(at(&self.bytes.bytes, start..start + out.len()));
+            let stored = at(&self.bytes.bytes, self.header.head_bytes..);
+            // Zeroes at the end are omitted.
+            let stored = stored.chunks(out.len()).nth(nth).unwrap_or(&[]);
+            let (chunk, zeroes) = out.split_at_mut(stored.len());
+            chunk.copy_from_slice(stored);
+            zeroes.fill(0);
             return Ok(());
         };
         self.bytes.decode_order(head, nth, &mut self.order)?;
-        let mut ranges = Vec::with_capacity(head.streams.len());
-        for (stream, decoded) in head.streams.iter().zip(&mut self.decoded) {
+        self.ranges.clear();
+        for (stream, decoded) in head.streams().zip(&mut self.decoded) {
             let (bytes, wanted) = (&self.bytes, Wanted::all(&stream.template));
-            ranges.push(bytes.rows_in_chunk(stream, nth, &wanted, decoded, &mut self.tail_room)?);
+            let range = bytes.rows_in_chunk(stream, nth, &wanted, decoded, &mut self.tail_room)?;
+            self.ranges.push(range);
         }
+        self.places.resize_with(head.count(), Vec::new);
         out.fill(0);
         let limit = out.len() - CHUNK_TRAILER_BYTES;
         let (body, trailer) = out.split_at_mut(limit);
         let chunk = ChunkRows {
             head,
             decoded: &self.decoded,
-            ranges: &ranges,
+            ranges: &self.ranges,
         };
         chunk.put_headers(&self.order, &mut self.places, body)?;
-        for ((nth, stream), places) in head.streams.iter().enumerate().zip(&self.places) {
+        for ((nth, stream), places) in head.streams().enumerate().zip(&self.places) {
             chunk.put_payloads(nth, &Wanted::all(&stream.template), places, body);
         }
         trailer.copy_from_slice(&trailer_of(*at(&head.checksums, nth)));
         Ok(())
     }
 
-    /// Finds the rows of a source in chunk `nth`, decodes what is wanted of them, and writes what is placed of their payloads to `out`; the other bytes of
+    /// Finds the rows of a source in chunk `nth` and writes what is wanted of their payloads to `out`, where they stand in the chunk; the other bytes of
     /// `out` stay as they are. False, with nothing found: the chunk must be read whole, because it stands as rows, because anchors stand between its
     /// records, or because the source's payloads were taken apart in another way than `take` says.
     ///
@@ -160,15 +251,13 @@ impl Unit {
         rows: &mut Vec<UnitRow>,
     ) -> Result<bool, FormatError> {
         rows.clear();
+        assert!(self.is_whole, "{UNREAD}");
         self.found = None;
         let Some(head) = &self.head else {
             return Ok(false);
         };
-        let holds = |stream: &Stream| {
-            stream.template.source == take.template.source && *at(&stream.counts, nth) > 0
-        };
-        let streams = head.streams.iter().enumerate();
-        let mut own = streams.clone().filter(|(_, stream)| holds(stream));
+        let streams = head.streams_of(take.template.source);
+        let mut own = streams.filter(|(_, stream)| *at(&stream.counts, nth) > 0);
         let Some((own_nth, own_stream)) = own.next() else {
             return Ok(true);
         };
@@ -177,43 +266,226 @@ impl Unit {
             return Ok(false);
         }
         let (bytes, room) = (&self.bytes, &mut self.tail_room);
-        let mut ranges = vec![0..0; head.streams.len()];
+        let placed = Wanted {
+            arrivals: true,
+            lengths: true,
+            ..take.wanted.clone()
+        };
         let decoded = at_mut(&mut self.decoded, own_nth);
-        let range = bytes.rows_in_chunk(own_stream, nth, take.wanted, decoded, room)?;
-        *at_mut(&mut ranges, own_nth) = range.clone();
-        if take.place == Placing::AsInChunk {
-            bytes.decode_order(head, nth, &mut self.order)?;
-            // Of others only the lengths are needed, where they differ.
-            for (other, stream) in streams {
-                if other != own_nth && stream.template.tails() > 0 {
-                    let decoded = at_mut(&mut self.decoded, other);
-                    *at_mut(&mut ranges, other) =
-                        bytes.rows_in_chunk(stream, nth, &Wanted::lengths(), decoded, room)?;
-                }
-            }
-        }
+        let range = bytes.rows_in_chunk(own_stream, nth, &placed, decoded, room)?;
+        bytes.decode_order(head, nth, &mut self.order)?;
+        bytes.decode_lengths(head, nth, &mut self.decoded, room, &mut self.ranges)?;
+        *at_mut(&mut self.ranges, own_nth) = range;
         let chunk = ChunkRows {
             head,
             decoded: &self.decoded,
-            ranges: &ranges,
+            ranges: &self.ranges,
         };
         let limit = out.len() - CHUNK_TRAILER_BYTES;
-        match take.place {
-            Placing::AsInChunk => chunk.find_rows(own_nth, nth, &self.order, limit, rows)?,
-            Placing::Dense => chunk.place_rows(own_nth, limit, rows)?,
-        }
+        chunk.find_rows(own_nth, nth, &self.order, limit, rows)?;
+        self.places.resize_with(head.count(), Vec::new);
         let places = at_mut(&mut self.places, own_nth);
         places.clear();
         places.extend(rows.iter().map(|row| row.start));
-        chunk.put_payloads(own_nth, take.placed, places, out);
-        self.found = Some((own_nth, range));
+        chunk.put_payloads(own_nth, take.wanted, places, out);
         Ok(true)
     }
 
-    /// A piece of the rows that were found last, row by row; `None` if it is not decoded.
-    pub fn piece(&self, nth: usize) -> Option<&[u64]> {
+    /// Decodes what is wanted of the rows of a source in the first of some chunks and in those behind it, as far as their rows stand in one row group.
+    /// Returns the end of these chunks; [`Unit::found`] then has the rows. `None`: the first chunk must be read whole, because it stands as rows, or
+    /// because the source's payloads were taken apart in another way than `take` says.
+    ///
+    /// # Errors
+    /// As [`Unit::chunk`].
+    pub fn columns(
+        &mut self,
+        chunks: Range<usize>,
+        take: &Take<'_>,
+    ) -> Result<Option<usize>, FormatError> {
+        self.found = None;
+        self.addresses = take.addresses.then(Vec::new);
+        let Some((which, end)) = self.reach(&chunks, take) else {
+            return Ok(None);
+        };
+        let (Some(which), Some(head)) = (which, &self.head) else {
+            return Ok(Some(end));
+        };
+        let stream = head.stream(which);
+        let mut found: Option<Range<usize>> = None;
+        for nth in chunks.start..end {
+            let (bytes, room) = (&self.bytes, &mut self.tail_room);
+            let decoded = at_mut(&mut self.decoded, which);
+            let range = bytes.rows_in_chunk(stream, nth, take.wanted, decoded, room)?;
+            if range.is_empty() {
+                continue;
+            }
+            let first = found.map_or(range.start, |found| found.start);
+            found = Some(first..range.end);
+            if let Some(addresses) = &mut self.addresses {
+                bytes.decode_order(head, nth, &mut self.order)?;
+                bytes.decode_lengths(head, nth, &mut self.decoded, room, &mut self.ranges)?;
+                let chunk = ChunkRows {
+                    head,
+                    decoded: &self.decoded,
+                    ranges: &self.ranges,
+                };
+                let limit = self.chunk_bytes as usize - CHUNK_TRAILER_BYTES;
+                let base = bytes.first + nth as u64 * u64::from(self.chunk_bytes);
+                chunk.walk(which, nth, &self.order, limit, |place, _| {
+                    addresses.push(base.0 + place as u64);
+                })?;
+            }
+        }
+        if let Some(range) = found {
+            if take.wanted.arrivals {
+                require_order(at(&at(&self.decoded, which).arrivals, range.clone()))?;
+            }
+            self.found = Some((Some(which), range));
+        }
+        Ok(Some(end))
+    }
+
+    /// As [`Unit::columns`], of the rows alone that hold wanted numbers in each of some pieces, of which there is one at least. None of these is a float.
+    ///
+    /// # Errors
+    /// As [`Unit::chunk`].
+    pub fn columns_where(
+        &mut self,
+        chunks: Range<usize>,
+        take: &Take<'_>,
+        wanted: &[(usize, NumberRange)],
+    ) -> Result<Option<usize>, FormatError> {
+        self.found = None;
+        let Some((which, end)) = self.reach(&chunks, take) else {
+            return Ok(None);
+        };
+        let (Some(which), Some(head)) = (which, &self.head) else {
+            return Ok(Some(end));
+        };
+        let stream = head.stream(which);
+        let count: usize = at(&stream.counts, chunks.start..end).iter().sum();
+        if count == 0 {
+            return Ok(Some(end));
+        }
+        let of_group = stream.group_at(chunks.start);
+        let group = at(&stream.groups, of_group);
+        let before = at(&stream.counts, group.first_chunk..chunks.start);
+        let first: usize = before.iter().sum();
+        let decoded = at_mut(&mut self.decoded, which);
+        let section = self
+            .bytes
+            .enter(stream, of_group, decoded, &mut self.tail_room)?;
+        let mut rows = std::mem::take(&mut self.rows);
+        rows.clear();
+        find_rows(section, group.rows, wanted, &mut rows)?;
+        if count < group.rows {
+            rows.retain(|row| (first..first + count).contains(&(*row as usize)));
+        }
+        let has_more = take.addresses || take.wanted.lengths || take.wanted.tails;
+        if rows.len() < count / FEW && !has_more {
+            let selected = &mut self.selected;
+            selected.pick(section, take.template, group.rows, take.wanted, &rows)?;
+            if take.wanted.arrivals {
+                require_order(&selected.arrivals)?;
+            }
+            self.addresses = None;
+            self.found = (!rows.is_empty()).then_some((None, 0..rows.len()));
+        } else if !rows.is_empty() {
+            self.columns(chunks, take)?;
+            if rows.len() < count {
+                rows.iter_mut().for_each(|row| *row -= first as u32);
+                self.select(&rows);
+            }
+        }
+        self.rows = rows;
+        Ok(Some(end))
+    }
+
+    /// The stream that holds a source's rows in the first of some chunks, if one does, and the end of those that go together with it. `None`: the first chunk
+    /// must be read whole.
+    fn reach(&self, chunks: &Range<usize>, take: &Take<'_>) -> Option<(Option<usize>, usize)> {
+        let head = self.head.as_ref()?;
+        let mut end = chunks.end.min(self.header.chunks);
+        let mut own = None;
+        for (which, stream) in head.streams_of(take.template.source) {
+            let counts = at(&stream.counts, chunks.start..end);
+            if stream.template == *take.template && own.is_none() {
+                own = Some((which, stream));
+            } else if let Some(before) = counts.iter().position(|count| *count > 0) {
+                end = chunks.start + before;
+            }
+        }
+        if take.addresses {
+            // Where anchors stand between records, these have other places.
+            let anchors = at(&head.has_anchors, chunks.start..end);
+            let before = anchors.iter().position(|has| *has);
+            end = before.map_or(end, |before| chunks.start + before);
+        }
+        if end == chunks.start {
+            return None;
+        }
+        let Some((which, stream)) = own else {
+            return Some((None, end));
+        };
+        let group = stream.groups.get(stream.group_at(chunks.start));
+        let end = group.map_or(end, |group| group.end_chunk.min(end));
+        let part = match take.addresses {
+            true => UnitPart::All,
+            false => UnitPart::Columns(take.template.source, chunks.start..end),
+        };
+        assert!(self.has(&part), "{UNREAD}");
+        Some((Some(which), end))
+    }
+
+    /// Leaves some of the rows that [`Unit::columns`] found, counted from 0, ascending.
+    ///
+    /// # Panics
+    /// None was found, or one of them was not.
+    pub fn select(&mut self, rows: &[u32]) {
+        let found = self.found.take();
+        let (stream, range) = found.expect("rows are selected of those that were found");
+        let stream = stream.expect("rows are selected once");
+        self.selected.gather(at(&self.decoded, stream), range, rows);
+        if let Some(addresses) = &mut self.addresses {
+            let kept = rows.iter().map(|row| *at(addresses, *row as usize));
+            *addresses = kept.collect();
+        }
+        self.found = (!rows.is_empty()).then_some((None, 0..rows.len()));
+    }
+
+    /// The rows that [`Unit::columns`] found last; `None` if there are none.
+    pub fn found(&self) -> Option<StreamRows<'_>> {
         let (stream, range) = self.found.as_ref()?;
-        let column = at(&self.decoded, *stream).piece(nth)?;
-        Some(at(column, range.clone()))
+        let decoded = stream.map_or(&self.selected, |stream| at(&self.decoded, stream));
+        let addresses = self.addresses.as_deref();
+        Some(StreamRows::new(decoded, range.clone(), addresses))
+    }
+}
+
+/// Finds the rows of a group of `count` that hold wanted numbers in each of some pieces.
+fn find_rows(
+    section: &[u8],
+    count: usize,
+    wanted: &[(usize, NumberRange)],
+    rows: &mut Vec<u32>,
+) -> Result<(), FormatError> {
+    let Some(((piece, range), others)) = wanted.split_first() else {
+        unreachable!("what is wanted is named");
+    };
+    block_of(section, count, *piece)?.find(count, *range, rows)?;
+    let mut numbers = Vec::new();
+    for (piece, range) in others {
+        block_of(section, count, *piece)?.pick(None, count, rows, &mut numbers)?;
+        let mut numbers = numbers.iter();
+        rows.retain(|_| numbers.next().is_some_and(|number| range.contains(*number)));
+    }
+    Ok(())
+}
+
+/// Arrivals do not decrease.
+fn require_order(arrivals: &[u64]) -> Result<(), FormatError> {
+    match arrivals.is_sorted_by_key(|arrival| *arrival as i64) {
+        true => Ok(()),
+        false => invalid("the arrivals of a row group", arrivals.len() as u64),
     }
 }

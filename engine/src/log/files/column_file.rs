@@ -2,17 +2,23 @@
 //!
 //! Every chunk comes back byte for byte, with its own checksum. Units are read and decoded as they are needed; the latest unit and chunk are kept.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use memmap2::MmapRaw;
 
-use super::storage::{FileId, StorageFile, read_at};
+use super::storage::{FileId, StorageFile, read_at, write_at};
 use crate::error::{Error, Result};
-use crate::format::{FormatError, SegmentDirectory, UNIT_CHUNKS, UNIT_HEADER_BYTES, Unit};
+use crate::format::{
+    FormatError, SegmentDirectory, UNIT_CHUNKS, UNIT_HEADER_BYTES, Unit, UnitHeader, UnitPart,
+};
 use crate::log::sync::{Mutex, locked};
 use crate::proven::{at, at_mut};
-use crate::types::Address;
+use crate::types::{Address, SourceId};
+
+/// Most heads are shorter.
+const HEAD_BYTES: usize = 2048;
 
 #[derive(Debug)]
 pub struct ColumnFile {
@@ -22,29 +28,65 @@ pub struct ColumnFile {
     chunk_bytes: u32,
     segment_bytes: u64,
     directory: SegmentDirectory,
+    /// Why the directory was not read but found by walking the units, if it was.
+    directory_damage: Option<FormatError>,
     latest: Mutex<Latest>,
 }
 
-/// The unit that a thread read last, which it has for itself. What stands at an address never changes.
+/// The unit that was read last. What stands at an address never changes.
 #[derive(Debug, Default)]
 pub struct HeldUnit(Option<(Address, Unit)>);
 
 impl HeldUnit {
-    /// None was read yet, or the last could not be.
-    pub fn unit(&mut self) -> Option<&mut Unit> {
+    /// Which chunk of the unit stands at an address, if what is wanted of it is held.
+    pub fn find(&self, chunk: Address, chunk_bytes: u32, wanted: UnitWanted) -> Option<usize> {
+        let (first, unit) = self.0.as_ref()?;
+        let nth = chunk.0.checked_sub(first.0)? / u64::from(chunk_bytes);
+        let nth = usize::try_from(nth)
+            .ok()
+            .filter(|nth| *nth < unit.chunks())?;
+        unit.has(&wanted.part(nth, unit)).then_some(nth)
+    }
+
+    pub fn unit_mut(&mut self) -> Option<&mut Unit> {
         self.0.as_mut().map(|(_, unit)| unit)
     }
 
-    pub fn found(&self) -> Option<&Unit> {
+    /// `None`: none was read yet, or the last could not be.
+    pub fn unit(&self) -> Option<&Unit> {
         self.0.as_ref().map(|(_, unit)| unit)
+    }
+}
+
+/// What is wanted of a chunk's unit.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum UnitWanted {
+    All,
+    /// Columns of a source, in so many chunks from the chunk on.
+    Columns {
+        source: SourceId,
+        chunks: usize,
+    },
+}
+
+impl UnitWanted {
+    /// The part of a unit where the chunk is its `nth`.
+    fn part(self, nth: usize, unit: &Unit) -> UnitPart {
+        match self {
+            UnitWanted::All => UnitPart::All,
+            UnitWanted::Columns { source, chunks } => {
+                let end = nth.saturating_add(chunks).min(unit.chunks());
+                UnitPart::Columns(source, nth..end)
+            }
+        }
     }
 }
 
 /// What was read last of it as rows.
 #[derive(Debug, Default)]
 struct Latest {
-    unit: Option<(usize, Unit)>,
-    chunk: Option<u64>,
+    unit: HeldUnit,
+    chunk: Option<Address>,
     bytes: Vec<u8>,
 }
 
@@ -58,14 +100,9 @@ impl ColumnFile {
         file: Arc<dyn StorageFile>,
     ) -> Result<ColumnFile> {
         let units = SegmentDirectory::units_of(segment_bytes, chunk_bytes);
-        let file_bytes = file.bytes()?;
-        let held = SegmentDirectory::bytes_of(units).filter(|bytes| *bytes as u64 <= file_bytes);
-        let mut bytes = vec![0; held.unwrap_or(0)];
-        let read = read_at(&*file, &mut bytes, file_bytes - held.unwrap_or(0) as u64)?;
-        bytes.truncate(read);
-        let directory = match SegmentDirectory::decode(uuid, first, units, &bytes, file_bytes) {
-            Ok(directory) => directory,
-            Err(_) => walk(&*file, units, chunk_bytes, file_bytes)?,
+        let (directory, directory_damage) = match read_directory(&*file, uuid, first, units)? {
+            Ok(directory) => (directory, None),
+            Err(damage) => (walk(&*file, units, chunk_bytes)?, Some(damage)),
         };
         Ok(ColumnFile {
             file,
@@ -74,8 +111,28 @@ impl ColumnFile {
             chunk_bytes,
             segment_bytes,
             directory,
+            directory_damage,
             latest: Mutex::default(),
         })
+    }
+
+    /// What is wrong with the directory at its end, if something is.
+    pub fn directory_damage(&self) -> Option<&FormatError> {
+        self.directory_damage.as_ref()
+    }
+
+    /// Writes the directory to `file`, which is the segment opened to write. Where units are missing, it stays damaged.
+    pub fn write_directory(&self, file: &dyn StorageFile) -> Result<()> {
+        let units = SegmentDirectory::units_of(self.segment_bytes, self.chunk_bytes);
+        if self.directory.units() != units {
+            return Ok(());
+        }
+        let end = self.directory.unit(units).start;
+        let mut bytes = Vec::new();
+        self.directory.encode(&self.uuid, self.first, &mut bytes);
+        write_at(file, &bytes, end)?;
+        file.truncate(end + bytes.len() as u64)?;
+        file.sync()
     }
 
     fn unit_bytes(&self) -> u64 {
@@ -86,8 +143,8 @@ impl ColumnFile {
         self.first + nth as u64 * self.unit_bytes()
     }
 
-    /// Reads what the file holds of a unit.
-    pub fn read_unit_bytes(&self, nth: usize, bytes: &mut Vec<u8>) -> Result<()> {
+    /// Where a unit stands in the file.
+    fn place_of(&self, nth: usize) -> Result<Range<u64>> {
         let place = self.directory.unit(nth);
         let length = place.end - place.start;
         if length > Unit::bytes_most(self.chunk_bytes) {
@@ -97,17 +154,45 @@ impl ColumnFile {
             };
             return Err(self.damaged(self.address_of(nth), &what));
         }
-        bytes.resize(length as usize, 0);
-        let read = read_at(&*self.file, bytes, place.start)?;
-        bytes.truncate(read);
+        Ok(place)
+    }
+
+    /// Reads a unit's bytes.
+    pub fn read_unit_bytes(&self, nth: usize, bytes: &mut Vec<u8>) -> Result<()> {
+        let place = self.place_of(nth)?;
+        bytes.resize((place.end - place.start) as usize, 0);
+        self.read_whole(nth, 0, bytes)
+    }
+
+    /// Fills `bytes` with what stands in a unit from `offset` on.
+    fn read_whole(&self, nth: usize, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        let start = self.directory.unit(nth).start + offset as u64;
+        let read = read_at(&*self.file, bytes, start)?;
+        if read < bytes.len() {
+            let what = FormatError::Short {
+                what: "a unit",
+                have: offset + read,
+                need: offset + bytes.len(),
+            };
+            return Err(self.damaged(self.address_of(nth), &what));
+        }
         Ok(())
     }
 
-    fn read_unit(&self, nth: usize) -> Result<Unit> {
+    /// Opens a unit whose head is read. `bytes` is any buffer.
+    fn open_unit(&self, nth: usize, mut bytes: Vec<u8>) -> Result<Unit> {
         let address = self.address_of(nth);
-        let mut bytes = Vec::new();
-        self.read_unit_bytes(nth, &mut bytes)?;
-        let unit = Unit::of(&self.uuid, address, self.chunk_bytes, bytes);
+        let place = self.place_of(nth)?;
+        bytes.resize((place.end - place.start) as usize, 0);
+        let have = HEAD_BYTES.min(bytes.len());
+        self.read_whole(nth, 0, at_mut(&mut bytes, ..have))?;
+        let header = UnitHeader::decode(at(&bytes, ..have), self.chunk_bytes);
+        let header = header.map_err(|error| self.damaged(address, &error))?;
+        let head_bytes = header.head_bytes.min(bytes.len());
+        if head_bytes > have {
+            self.read_whole(nth, 0, at_mut(&mut bytes, ..head_bytes))?;
+        }
+        let unit = Unit::of_head(&self.uuid, address, self.chunk_bytes, bytes);
         let unit = unit.map_err(|error| self.damaged(address, &error))?;
         let end = (address.0 + self.unit_bytes()).min(self.first.0 + self.segment_bytes);
         let chunks = (end - address.0) / u64::from(self.chunk_bytes);
@@ -121,42 +206,35 @@ impl ColumnFile {
         Ok(unit)
     }
 
-    /// Writes a chunk, counted in the segment, to `out`.
-    fn read_chunk(&self, latest: &mut Latest, chunk: u64, out: &mut [u8]) -> Result<()> {
-        self.with_unit(latest, chunk, |unit, nth| unit.chunk(nth, out))
+    /// Writes the chunk at an address to `out`.
+    fn read_chunk(&self, held: &mut HeldUnit, chunk: Address, out: &mut [u8]) -> Result<()> {
+        let (unit, nth) = self.hold(chunk, UnitWanted::All, held)?;
+        let done = unit.chunk(nth, out);
+        done.map_err(|error| self.damaged(chunk, &error))
     }
 
-    /// Gives `read` the unit of a chunk, and which of the unit's chunks it is.
-    fn with_unit<T>(
+    /// Has `held` hold what is wanted of the unit that the chunk at an address is of; returns the unit, and which of its chunks that is.
+    pub fn hold<'a>(
         &self,
-        latest: &mut Latest,
-        chunk: u64,
-        read: impl FnOnce(&mut Unit, usize) -> Result<T, FormatError>,
-    ) -> Result<T> {
-        let (nth, in_unit) = (
-            (chunk / UNIT_CHUNKS) as usize,
-            (chunk % UNIT_CHUNKS) as usize,
-        );
-        let mut unit = match latest.unit.take() {
-            Some((held, unit)) if held == nth => unit,
-            _ => self.read_unit(nth)?,
-        };
-        let address = self.first + chunk * u64::from(self.chunk_bytes);
-        let done = read(&mut unit, in_unit).map_err(|error| self.damaged(address, &error))?;
-        latest.unit = Some((nth, unit));
-        Ok(done)
-    }
-
-    /// Has `held` hold the unit that the chunk at an address is of, and returns which of the unit's chunks it is.
-    pub fn hold(&self, chunk: Address, held: &mut HeldUnit) -> Result<usize> {
-        let chunk = (chunk.0 - self.first.0) / u64::from(self.chunk_bytes);
-        let nth = (chunk / UNIT_CHUNKS) as usize;
+        chunk: Address,
+        wanted: UnitWanted,
+        held: &'a mut HeldUnit,
+    ) -> Result<(&'a mut Unit, usize)> {
+        let in_segment = (chunk.0 - self.first.0) / u64::from(self.chunk_bytes);
+        let nth = (in_segment / UNIT_CHUNKS) as usize;
         let address = self.address_of(nth);
-        if held.0.as_ref().is_none_or(|(of, _)| *of != address) {
-            held.0 = None;
-            held.0 = Some((address, self.read_unit(nth)?));
-        }
-        Ok((chunk % UNIT_CHUNKS) as usize)
+        let mut unit = match held.0.take() {
+            Some((of, unit)) if of == address => unit,
+            other => {
+                let buffer = other.map(|(_, unit)| unit.into_bytes());
+                self.open_unit(nth, buffer.unwrap_or_default())?
+            }
+        };
+        let in_unit = (in_segment % UNIT_CHUNKS) as usize;
+        let part = wanted.part(in_unit, &unit);
+        unit.fill(part, |offset, bytes| self.read_whole(nth, offset, bytes))?;
+        let (_, unit) = held.0.insert((address, unit));
+        Ok((unit, in_unit))
     }
 
     fn damaged(&self, address: Address, error: &FormatError) -> Error {
@@ -168,13 +246,27 @@ impl ColumnFile {
     }
 }
 
-/// Finds the units one by one. What cannot be found is empty or ends where the file does, and is damaged when it is read.
-fn walk(
+/// Reads the directory at the end of a file, or finds that it is damaged.
+fn read_directory(
     file: &dyn StorageFile,
+    uuid: &[u8; 16],
+    first: Address,
     units: usize,
-    chunk_bytes: u32,
-    file_bytes: u64,
-) -> Result<SegmentDirectory> {
+) -> Result<std::result::Result<SegmentDirectory, FormatError>> {
+    let file_bytes = file.bytes()?;
+    let length = SegmentDirectory::bytes_of(units).map_or(0, |bytes| bytes as u64);
+    let length = length.min(file_bytes);
+    let mut bytes = vec![0; length as usize];
+    let read = read_at(file, &mut bytes, file_bytes - length)?;
+    bytes.truncate(read);
+    Ok(SegmentDirectory::decode(
+        uuid, first, units, &bytes, file_bytes,
+    ))
+}
+
+/// Finds the units one by one. What cannot be found is empty or ends where the file does, and is damaged when it is read.
+fn walk(file: &dyn StorageFile, units: usize, chunk_bytes: u32) -> Result<SegmentDirectory> {
+    let file_bytes = file.bytes()?;
     let mut starts = vec![0];
     let mut start = 0;
     while starts.len() <= units && start < file_bytes {
@@ -201,22 +293,19 @@ impl StorageFile for ColumnFile {
         if offset >= self.segment_bytes || buffer.is_empty() {
             return Ok(0);
         }
-        let chunk = offset / u64::from(self.chunk_bytes);
         let from = (offset % u64::from(self.chunk_bytes)) as usize;
+        let chunk = self.first + (offset - from as u64);
         let read = buffer.len().min(chunk_bytes - from);
         let mut latest = locked(&self.latest);
         let latest = &mut *latest;
         if read == chunk_bytes {
-            self.read_chunk(latest, chunk, at_mut(buffer, ..chunk_bytes))?;
+            self.read_chunk(&mut latest.unit, chunk, at_mut(buffer, ..chunk_bytes))?;
             return Ok(read);
         }
         if latest.chunk != Some(chunk) {
             latest.chunk = None;
-            let mut bytes = std::mem::take(&mut latest.bytes);
-            bytes.resize(chunk_bytes, 0);
-            let done = self.read_chunk(latest, chunk, &mut bytes);
-            latest.bytes = bytes;
-            done?;
+            latest.bytes.resize(chunk_bytes, 0);
+            self.read_chunk(&mut latest.unit, chunk, &mut latest.bytes)?;
             latest.chunk = Some(chunk);
         }
         at_mut(buffer, ..read).copy_from_slice(at(&latest.bytes, from..from + read));

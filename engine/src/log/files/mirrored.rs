@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::storage::{Storage, read_file, replace_file, unlink_if_present};
 use crate::error::{Error, Result};
+use crate::format::crc32c;
 
 /// A file and its copy, by name.
 #[derive(Copy, Clone, Debug)]
@@ -168,7 +169,7 @@ pub fn decode_checked<T: Serialize + DeserializeOwned>(text: &[u8]) -> Result<T,
 
 fn checksum_of<T: Serialize>(value: &T) -> u32 {
     let text = serde_json::to_vec(value).expect("numbers and texts are always JSON");
-    crc32c::crc32c(&text)
+    crc32c(&[&text])
 }
 
 #[cfg(test)]

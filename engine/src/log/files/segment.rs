@@ -14,6 +14,7 @@ use super::storage::{
     OpenMode, Storage, StorageFile, is_not_found, read_at, unlink_if_present, write_at,
 };
 use crate::error::{Error, Result};
+use crate::format::FormatError;
 use crate::log::options::ADDRESS_LIMIT;
 use crate::types::{Address, LogKind};
 
@@ -222,6 +223,48 @@ impl SegmentDir {
             .bytes()
     }
 
+    /// The column segments whose directory is damaged, and why. It opens each of them.
+    pub fn damaged_directories(&self) -> Result<Vec<(PathBuf, String)>> {
+        let mut damaged = Vec::new();
+        self.each_damaged_directory(|name, _, damage| {
+            damaged.push((self.path_of(name), damage.to_string()));
+            Ok(())
+        })?;
+        Ok(damaged)
+    }
+
+    /// Writes the directories of column segments again that are damaged and whose units are all there.
+    pub fn mend_directories(&self) -> Result<()> {
+        self.each_damaged_directory(|name, columns, _| {
+            columns.write_directory(&*self.open(name, OpenMode::Write)?)
+        })
+    }
+
+    fn each_damaged_directory(
+        &self,
+        mut each: impl FnMut(SegmentName, &ColumnFile, &FormatError) -> Result<()>,
+    ) -> Result<()> {
+        for (first, generation) in self.list()? {
+            if generation.form == SegmentForm::Rows {
+                continue;
+            }
+            let name = SegmentName { first, generation };
+            let file = match self.open(name, OpenMode::Read) {
+                // Retention was faster, or the chunks of the segment are reported one by one.
+                Err(error) if is_not_found(&error) || error.is_damage() => continue,
+                file => file?,
+            };
+            let is_given_up = file.bytes()? == 0;
+            let columns = file.columns().expect("it was opened as columns");
+            if let Some(damage) = columns.directory_damage()
+                && !is_given_up
+            {
+                each(name, columns, damage)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The rows of a column segment.
     pub fn rows_of(
         &self,
@@ -266,16 +309,53 @@ impl SegmentDir {
         }
     }
 
-    /// Fails for a column segment: it is whole, and nothing is written or cut where a log ends.
-    fn refuse_columns(&self, name: SegmentName) -> Result<()> {
-        if name.generation.form == SegmentForm::Rows {
+    /// Rewrites the segment in which the log ends as rows, if it is columns: a writer goes on in rows alone. Chunks that are damaged become zeroes, which are
+    /// damaged too.
+    ///
+    /// # Errors
+    /// The disk fails, and nothing has changed: what it cannot read now may be sound.
+    pub fn rewrite_as_rows(&self, end: Address) -> Result<()> {
+        let first = self.first_of(end);
+        let columns = self.list()?.get(&first).copied();
+        let columns = columns.filter(|it| it.form == SegmentForm::Columns && first < end);
+        let Some(generation) = columns else {
             return Ok(());
+        };
+        let name = SegmentName { first, generation };
+        let columns = self.open(name, OpenMode::Read)?;
+        let draft = self.draft(first)?;
+        let mut chunk = vec![0; self.chunk_bytes as usize];
+        for offset in (0..self.segment_bytes).step_by(chunk.len()) {
+            let read = read_at(&*columns, &mut chunk, offset);
+            if first + offset >= end {
+                let is_empty = read.is_ok() && chunk.iter().all(|byte| *byte == 0);
+                is_empty.then_some(()).ok_or_else(|| self.too_long(name))?;
+                continue;
+            }
+            match read {
+                Ok(_) => write_at(draft.file(), &chunk, offset)?,
+                Err(error @ Error::Corrupt { .. }) => tracing::error!("{error}; the chunk is lost"),
+                Err(error) => return Err(error),
+            }
         }
-        Err(Error::damaged(
+        draft.publish()
+    }
+
+    /// Fails for a column segment, in which nothing is written or cut.
+    fn refuse_columns(&self, name: SegmentName) -> Result<()> {
+        match name.generation.form {
+            SegmentForm::Rows => Ok(()),
+            SegmentForm::Columns => Err(self.too_long(name)),
+        }
+    }
+
+    /// The error of a column segment that holds more than the log.
+    fn too_long(&self, name: SegmentName) -> Error {
+        Error::damaged(
             &self.path_of(name),
-            "the record log ends inside this column segment, which happens only where files of different times are mixed; restore all files from one \
-             backup, or move this one away, which loses its records",
-        ))
+            "the record log ends inside this column segment, which goes on; this happens only where files of different times are mixed; restore all files \
+             from one backup, or move this one away, which loses its records",
+        )
     }
 
     /// It has its name only once it is synced: a file whose sync failed is never taken for a segment later.
@@ -639,11 +719,12 @@ mod tests {
             records.cut(first + 8).unwrap_err(),
             records.provide(first, OpenMode::Write).unwrap_err(),
             records.write_synced(first + 4096, &[1; 8]).unwrap_err(),
+            records.rewrite_as_rows(first + 4096).unwrap_err(),
         ] {
-            let told = refused.to_string();
+            let message = refused.to_string();
             assert!(
-                told.contains("65536.1.columns") && told.contains("backup"),
-                "{told}"
+                message.contains("65536.1.columns") && message.contains("backup"),
+                "{message}"
             );
         }
         assert_eq!(std::fs::read(&path).unwrap(), [7; 5000]);

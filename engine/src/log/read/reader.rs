@@ -10,9 +10,9 @@ use std::sync::Arc;
 use super::epoch_view::{Stage, View};
 use super::survey::{Ending, Survey, is_empty, keep, list_all, resume_after, segment_dirs};
 use crate::error::{Error, Result};
-use crate::format::{FormatError, LossTable, verify_chunk, verify_part};
+use crate::format::{FormatError, LossTable, Unit, verify_chunk, verify_part};
 use crate::log::files::catalog_file::{self, CatalogBytes};
-use crate::log::files::column_file::HeldUnit;
+use crate::log::files::column_file::{HeldUnit, UnitWanted};
 use crate::log::files::durable::{self, DurableState, Slots};
 use crate::log::files::lock::LockWatch;
 use crate::log::files::meta::DirMeta;
@@ -64,7 +64,7 @@ impl Tails {
     }
 }
 
-/// Where bytes came from. Chunks in segments bear their seals; the seal of one in staging means nothing.
+/// Where bytes came from. Chunks in segments are verified; those in staging are read without their checksums.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Origin {
     /// At least a part came from staging.
@@ -105,11 +105,39 @@ pub struct LogReader {
     view: Mutex<Arc<View>>,
     /// Held by the thread that looks for another view.
     looking: Mutex<()>,
+    /// The writer lives in this process and outlives every question: staging, once attached, is not looked for again.
+    is_beside_writer: bool,
+}
+
+/// The logs of one writer, or the end that the last one came to.
+#[derive(Debug)]
+pub struct Attached {
+    view: Arc<View>,
+}
+
+impl Attached {
+    /// The published end of the record log.
+    pub fn records_tail(&self) -> Result<Address> {
+        match &self.view.stage {
+            Stage::Staged(staging) => staging.word(LogKind::Records, Word::Tail),
+            Stage::Ended { tails, .. } => Ok(tails.records),
+            Stage::Unknown => unreachable!("a refreshed view is known"),
+        }
+    }
 }
 
 impl LogReader {
     pub fn open(dir: &Path) -> Result<LogReader> {
         LogReader::open_with(Arc::new(OsStorage::default()), dir)
+    }
+
+    /// For the process of the writer, which ends only after the last question: a look at what is published then opens no file.
+    pub fn beside_writer(dir: &Path) -> Result<LogReader> {
+        let reader = LogReader::open(dir)?;
+        Ok(LogReader {
+            is_beside_writer: true,
+            ..reader
+        })
     }
 
     pub fn open_with(storage: Arc<dyn Storage>, dir: &Path) -> Result<LogReader> {
@@ -126,6 +154,7 @@ impl LogReader {
             lock,
             view: Mutex::new(view),
             looking: Mutex::new(()),
+            is_beside_writer: false,
         })
     }
 
@@ -191,7 +220,14 @@ impl LogReader {
     /// What of the record log is columns now. It looks at each of their files.
     pub fn columns(&self) -> Result<ColumnSegments> {
         let folder = &self.segments.records;
-        ColumnSegments::list(folder, &folder.list()?)
+        let end = self.tails()?.tail.records;
+        ColumnSegments::list(folder, &folder.list()?, end)
+    }
+
+    /// Whether the last writer has closed the directory, and no other has begun.
+    pub fn is_closed(&self) -> Result<bool> {
+        let view = self.refresh()?;
+        Ok(matches!(&view.stage, Stage::Ended { slot, .. } if slot.clean))
     }
 
     /// Attaches to what is there now and loads the tails: timestamp index, chunk index, records, so that every address found lies below
@@ -225,6 +261,18 @@ impl LogReader {
             }),
             Stage::Unknown => unreachable!("a refreshed view is known"),
         }
+    }
+
+    /// What there is now, to look at again and again.
+    pub fn attach(&self) -> Result<Attached> {
+        Ok(Attached {
+            view: self.refresh()?,
+        })
+    }
+
+    /// Whether no writer began or ended since.
+    pub fn is_attached(&self, attached: &Attached) -> Result<bool> {
+        Ok(Arc::ptr_eq(&self.refresh()?, &attached.view))
     }
 
     /// Reads exactly the bytes asked for, which lie below a tail that `tails` gave.
@@ -267,9 +315,17 @@ impl LogReader {
         })
     }
 
-    /// Has `held` hold the unit of a chunk that stands in a column segment, and returns which of its chunks that is; `None` where the chunk is to be read
+    /// The unit of a chunk that stands in a column segment, of which `held` holds a part, and which of its chunks that is; `None` where the chunk is to be read
     /// with `read`.
-    pub fn column_unit(&self, chunk: Address, held: &mut HeldUnit) -> Result<Option<usize>> {
+    pub fn column_unit<'a>(
+        &self,
+        chunk: Address,
+        wanted: UnitWanted,
+        held: &'a mut HeldUnit,
+    ) -> Result<Option<(&'a mut Unit, usize)>> {
+        if let Some(nth) = held.find(chunk, self.meta.chunk_bytes, wanted) {
+            return Ok(held.unit_mut().map(|unit| (unit, nth)));
+        }
         let view = Arc::clone(&*locked(&self.view));
         let end = chunk + u64::from(self.meta.chunk_bytes);
         let in_segments = match &view.stage {
@@ -287,7 +343,9 @@ impl LogReader {
         }
         let found = view.segment(segments, chunk).and_then(|(file, _)| {
             let columns = file.columns();
-            columns.map(|columns| columns.hold(chunk, held)).transpose()
+            columns
+                .map(|columns| columns.hold(chunk, wanted, held))
+                .transpose()
         });
         found.map_err(|error| self.explain(LogKind::Records, chunk, error))
     }
@@ -323,6 +381,11 @@ impl LogReader {
         let mut damaged = DirMeta::damaged_files(&*self.storage, &self.dir);
         damaged.extend(StagingNote::damaged_files(&*self.storage, &self.dir));
         damaged
+    }
+
+    /// The column segments whose directory is damaged, and why: their units were found without it. It opens each of them.
+    pub fn damaged_directories(&self) -> Result<Vec<(PathBuf, String)>> {
+        self.segments.records.damaged_directories()
     }
 
     /// Which of the note and its copy are missing although the newest slot says that an epoch has begun and not ended. A writer stores and removes
@@ -375,6 +438,12 @@ impl LogReader {
 
     /// Length of the catalog's file, to see whether it grew.
     pub fn catalog_len(&self) -> Result<u64> {
+        if self.is_beside_writer
+            && let Some(view) = self.standing_view()?
+            && let Stage::Staged(staging) = &view.stage
+        {
+            return staging.daemon_word(DaemonWord::CatalogBytes);
+        }
         catalog_file::file_bytes(&*self.storage, &self.dir)
     }
 
@@ -456,6 +525,9 @@ impl LogReader {
         let Stage::Staged(staging) = &view.stage else {
             return Ok(None);
         };
+        if self.is_beside_writer {
+            return Ok(Some(view));
+        }
         let note = StagingNote::load(&*self.storage, &self.dir)?;
         Ok(note
             .is_some_and(|note| staging.is_named_by(&note))

@@ -64,7 +64,7 @@ impl StagingLayout {
     }
 }
 
-/// The mapped file. The writer thread stores bytes, tails, heads and begins; the flusher stores chunk checksums, flushed and durable.
+/// The mapped file. The writer thread stores bytes, tails, heads and begins; the flusher stores flushed and durable.
 #[derive(Debug)]
 pub struct Staging {
     map: Arc<MmapRaw>,
@@ -179,7 +179,7 @@ impl Staging {
     /// # Safety
     ///
     /// Until the slice is dropped nobody in this process stores into that range: it lies below what the writer has appended and at or above
-    /// what the flusher has released, and no checksum is stored into it meanwhile. The address is a multiple of 8.
+    /// what the flusher has released. The address is a multiple of 8.
     pub unsafe fn stable_bytes(&self, log: LogKind, address: Address, bytes: usize) -> &[u8] {
         assert!(
             bytes as u64 <= self.layout.run_bytes(log, address),

@@ -79,6 +79,25 @@ pub fn load_tails<T, E>(mut load: impl FnMut(LogKind) -> Result<T, E>) -> Result
     })
 }
 
+/// Loads a word of each of several writers, in rounds. Where two rounds find the same, all of the words stood so at the moment between them: what a
+/// writer stored after it had seen another's word is in neither round without that word, which the second finds at the latest. Goes on while
+/// `another` allows it. Returns the words of the last round, and whether they stood so at one moment.
+pub fn load_cut<T: PartialEq, E>(
+    loads: &mut [impl FnMut() -> Result<T, E>],
+    mut another: impl FnMut() -> bool,
+) -> Result<(Vec<T>, bool), E> {
+    let mut round = || (loads.iter_mut().map(|load| load())).collect::<Result<Vec<T>, E>>();
+    let mut before = round()?;
+    loop {
+        let words = round()?;
+        let is_one_moment = words == before;
+        if is_one_moment || !another() {
+            return Ok((words, is_one_moment));
+        }
+        before = words;
+    }
+}
+
 /// Copies from staging what of `[from, end)` is staged: `copy` gets where to begin and copies up to `end`, `load_head` looks at the head.
 /// Returns where the copy begins that holds; what lies before it is in segments for good. `head` is the greatest head seen before; it is moved on.
 pub fn copy_staged<P: Protocol, E>(

@@ -8,9 +8,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::salvage::{put_seal, salvage};
+use super::salvage::salvage;
 use crate::error::{Error, Result};
-use crate::format::{LossTable, PendingLoss, checksum, verify_chunk};
+use crate::format::{LossTable, PendingLoss, checksum, put_trailer, verify_chunk};
 use crate::log::files::catalog_file::{CatalogBytes, CatalogFile};
 use crate::log::files::durable::{DurableFile, DurableLog, End};
 use crate::log::files::lock::WriterLock;
@@ -327,6 +327,10 @@ impl Opening {
             // From the first segment on, a directory without a slot is one that lost it.
             durable.write(0, End::Clean(&[]), PerLog::default())?;
         }
+        if self.how != Recovered::StagingLost {
+            let records_end = self.end(LogKind::Records);
+            self.segments.records.rewrite_as_rows(records_end)?;
+        }
         self.seal_last_chunk()?;
         for (segments, start) in self.segments.iter().zip(starts) {
             segments.remove_drafts()?;
@@ -481,7 +485,7 @@ impl Opening {
             return Ok(());
         };
         chunk.resize(self.meta.chunk_bytes as usize, 0);
-        put_seal(&self.meta.uuid, first, &mut chunk);
+        put_trailer(&self.meta.uuid, first, &mut chunk);
         folder.write_synced(first, &chunk)
     }
 

@@ -4,13 +4,12 @@
 //! then only staging is sure to hold it. It can be repeated: the same bytes go to the same places.
 
 use crate::error::Result;
-use crate::format::{CHUNK_TRAILER_BYTES, checksum, seal_trailer};
+use crate::format::{checksum, has_trailer, put_trailer};
 use crate::log::files::durable::DurableLog;
 use crate::log::files::meta::DirMeta;
 use crate::log::files::segment::SegmentDir;
 use crate::log::staging::attachment::Attachment;
 use crate::log::staging::control::Word;
-use crate::proven::at_mut;
 use crate::types::{Address, LogKind, PerLog};
 
 /// Pieces in which it copies.
@@ -95,19 +94,12 @@ impl Marks {
     }
 }
 
-/// Puts the trailer of its bytes and place on a whole chunk.
-pub fn put_seal(uuid: &[u8; 16], address: Address, chunk: &mut [u8]) {
-    let trailer = seal_trailer(uuid, address, chunk);
-    let place = chunk.len() - CHUNK_TRAILER_BYTES;
-    at_mut(chunk, place..).copy_from_slice(&trailer);
-}
-
-/// Seals the chunks of `piece`, which begins at `at`, that end at or below the tail.
+/// Seals the chunks of `piece`, which begins at `at`, that end at or below the tail, where their writer, an older one, has not.
 fn seal_whole_chunks(piece: &mut [u8], at: Address, tail: Address, meta: &DirMeta) {
     let mut address = at;
     for chunk in piece.chunks_exact_mut(meta.chunk_bytes as usize) {
-        if address + u64::from(meta.chunk_bytes) <= tail {
-            put_seal(&meta.uuid, address, chunk);
+        if address + u64::from(meta.chunk_bytes) <= tail && !has_trailer(chunk) {
+            put_trailer(&meta.uuid, address, chunk);
         }
         address += u64::from(meta.chunk_bytes);
     }

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::format::put_trailer;
 use crate::types::{Address, LogKind, PerLog};
 
 const CHUNK: u64 = 4096;
@@ -116,7 +117,24 @@ fn expected(log: LogKind, from: Address, bytes: usize) -> Vec<u8> {
 
 fn append(logs: &mut Logs, log: LogKind, bytes: usize) {
     let at = logs.end(log);
-    assert_eq!(logs.append(log, &expected(log, at, bytes)).unwrap(), at);
+    let mut appended = expected(log, at, bytes);
+    if log == LogKind::Records {
+        put_trailers(&logs.meta().uuid, at, &mut appended);
+    }
+    assert_eq!(logs.append(log, &appended).unwrap(), at);
+}
+
+/// Ends each chunk of which the last bytes are here with its trailer.
+fn put_trailers(uuid: &[u8; 16], at: Address, bytes: &mut [u8]) {
+    let end = at + bytes.len() as u64;
+    let mut chunk = at.align_down(CHUNK);
+    while chunk + CHUNK <= end {
+        let mut whole = expected(LogKind::Records, chunk, CHUNK as usize);
+        put_trailer(uuid, chunk, &mut whole);
+        let place = (chunk.0 + CHUNK - 8 - at.0) as usize;
+        bytes[place..place + 8].copy_from_slice(&whole[CHUNK as usize - 8..]);
+        chunk += CHUNK;
+    }
 }
 
 /// Appends so much to each log.
@@ -126,7 +144,7 @@ fn append_each(logs: &mut Logs, bytes: [usize; 3]) {
     }
 }
 
-/// Fails unless the bytes are those that belong there; the last 8 of each chunk of the record log are the flusher's.
+/// Fails unless the bytes are those that belong there; the last 8 of each chunk of the record log are its trailer.
 fn assert_whole(log: LogKind, from: Address, bytes: &[u8]) {
     for (at, found) in (from.0..).step_by(8).zip(bytes.chunks_exact(8)) {
         let is_trailer = log == LogKind::Records && at % CHUNK == CHUNK - 8;

@@ -85,6 +85,27 @@ fn sealed_chunks_verify_wherever_they_were_written() {
 }
 
 #[test]
+fn a_start_adds_the_trailers_that_an_older_writer_left_to_its_flusher() {
+    let scene = Scene::new();
+    let mut logs = scene.create(Durability::None);
+    let mut bytes = expected(LogKind::Records, Address(0), 2 * CHUNK as usize);
+    for chunk in bytes.chunks_exact_mut(CHUNK as usize) {
+        chunk[CHUNK as usize - 8..].fill(0);
+    }
+    logs.append(LogKind::Records, &bytes).unwrap();
+    logs.publish();
+    drop(logs);
+    resume(scene.open()).close().unwrap();
+    let reader = scene.reader();
+    let mut chunk = vec![0; CHUNK as usize];
+    for at in [Address(0), Address(CHUNK)] {
+        reader.read(LogKind::Records, at, &mut chunk).unwrap();
+        crate::format::verify_chunk(&reader.meta().uuid, at, &chunk).unwrap();
+        assert_whole(LogKind::Records, at, &chunk);
+    }
+}
+
+#[test]
 fn index_logs_may_be_cut_and_go_on_from_there() {
     let scene = Scene::new();
     let mut logs = scene.create(Durability::None);

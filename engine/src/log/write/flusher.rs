@@ -1,6 +1,6 @@
 //! The flusher: the thread that moves staged bytes into segments, makes them durable, and allocates segments ahead of the writer.
 //!
-//! It writes straight from staging, whole chunks of the record log past the page cache, each sealed on the way; the index logs, small, go
+//! It writes straight from staging, whole chunks of the record log past the page cache; the index logs, small, go
 //! through the page cache so that they stay warm. A mark moves only when the system call that it stands for has returned. What fails for
 //! want of space or the like is tried again while the writer waits. A file that the medium refuses is written again, once; what fails then ends the
 //! flusher. A failed sync is never repeated.

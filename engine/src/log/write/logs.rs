@@ -407,13 +407,14 @@ impl Logs {
 
     /// Gives up what lies below: first readers see it, then the directory records it, then whole segments go, by and by.
     pub fn evict(&mut self, begins: PerLog<Address>) {
-        // First, so that what is saved of a segment is not noted after it is given up.
-        let begin = begins.records.min(self.tail(LogKind::Records));
-        self.shared.savings.give_up_below(begin);
         for log in LogKind::ALL {
             let marks = self.shared.writer(log);
             let begin = begins[log].min(self.cursors[log].published);
             if begin > marks.begin.get() {
+                if log == LogKind::Records {
+                    // First, so that what is saved of a segment is not noted after it is given up.
+                    self.shared.savings.give_up_below(begin);
+                }
                 self.shared.staging.tell(log, Word::Begin, begin);
                 marks.begin.set(begin);
             }

@@ -1,4 +1,4 @@
-//! Two threads beside the flusher that seal and write runs of the record log, so that the disk works while the next run is checksummed.
+//! Two threads beside the flusher that write runs of the record log, so that the disk always has the next one.
 //!
 //! They know nothing of order: the flusher hands out runs, takes them back as they end, and moves its marks over what is written without a gap.
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::log::files::segment::{SegmentDir, SegmentForm, SegmentList, SegmentName};
 use crate::log::files::storage::is_not_found;
 use crate::log::sync::{AtomicU64, Mutex, Ordering, locked};
@@ -37,32 +37,33 @@ pub struct ColumnSegments {
 }
 
 impl ColumnSegments {
-    fn of(segment_bytes: u64, bytes: impl Iterator<Item = u64>) -> ColumnSegments {
-        bytes.fold(ColumnSegments::default(), |all, bytes| ColumnSegments {
-            segments: all.segments + 1,
-            bytes: all.bytes + bytes,
-            rows_bytes: all.rows_bytes + segment_bytes,
-        })
+    fn add(&mut self, rows_bytes: u64, bytes: u64) {
+        self.segments += 1;
+        self.bytes += bytes;
+        self.rows_bytes += rows_bytes;
     }
 
-    /// Those of a list.
-    pub fn list(folder: &SegmentDir, list: &SegmentList) -> Result<ColumnSegments> {
-        let bytes = column_bytes(folder, list)?;
-        Ok(ColumnSegments::of(
-            folder.segment_bytes(),
-            bytes.into_values(),
-        ))
+    /// Those of a list, of a log that ends at `end`.
+    pub fn list(folder: &SegmentDir, list: &SegmentList, end: Address) -> Result<ColumnSegments> {
+        let mut columns = ColumnSegments::default();
+        for (first, bytes) in column_bytes(folder, list)? {
+            let rows_bytes = end.0.saturating_sub(first.0).min(folder.segment_bytes());
+            columns.add(rows_bytes, bytes);
+        }
+        Ok(columns)
     }
 }
 
-/// One that retention removes meanwhile is not there.
+/// One that retention removes meanwhile is not there, and something else than a file takes no room as columns.
 fn column_bytes(folder: &SegmentDir, list: &SegmentList) -> Result<BTreeMap<Address, u64>> {
     let mut found = BTreeMap::new();
     for (&first, &generation) in list {
         if generation.form == SegmentForm::Columns {
             match folder.file_bytes(SegmentName { first, generation }) {
                 Ok(bytes) => found.insert(first, bytes),
-                Err(error) if is_not_found(&error) => None,
+                Err(error) if is_not_found(&error) || matches!(error, Error::Damaged { .. }) => {
+                    None
+                }
                 Err(error) => return Err(error),
             };
         }
@@ -136,9 +137,13 @@ impl Savings {
     }
 
     pub fn columns(&self) -> ColumnSegments {
-        let shorter = locked(&self.shorter);
-        let bytes = shorter.bytes.values().copied().filter(|bytes| *bytes > 0);
-        ColumnSegments::of(self.segment_bytes, bytes)
+        let mut columns = ColumnSegments::default();
+        for bytes in locked(&self.shorter).bytes.values() {
+            if *bytes > 0 {
+                columns.add(self.segment_bytes, *bytes);
+            }
+        }
+        columns
     }
 }
 

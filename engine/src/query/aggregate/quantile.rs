@@ -13,7 +13,7 @@ const DIGITS_MAX: usize = 18;
 const DECIMALS_MAX: usize = 37;
 
 /// A fraction from 0 to 1.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Quantile {
     numerator: u128,
     denominator: u128,

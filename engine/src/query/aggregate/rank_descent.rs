@@ -15,6 +15,7 @@ use crate::query::forest::mask::{NodeView, bin_mask, holds_a_bin, tops_hold_from
 use crate::query::forest::summary_benefit::SummaryBenefit;
 use crate::query::forest::walk::Visitor;
 use crate::query::scan::chunk_cursor::{ChunkCursor, RecordView};
+use crate::query::scan::column_rows::Columns;
 use crate::query::scan::runs::{keep_within, within};
 use crate::schema::{Payloads, RangeSet, Source};
 use crate::types::{Key, TimeRange, Timestamp};
@@ -124,6 +125,44 @@ impl Descent for RankDescent<'_> {
         (&self.question.source, self.question.value.fields())
     }
 
+    /// A chunk is opened for one target only where its summary has not answered it.
+    fn is_timeless(&self) -> bool {
+        self.targets.len() == 1 && self.times == TimeRange::ALL
+    }
+
+    fn columns(&mut self, answered: &mut Answered, columns: Columns<'_>) -> Result<bool> {
+        if let (true, [target]) = (self.is_timeless(), self.targets.as_mut_slice()) {
+            self.loaded.clear();
+            let is_loaded = self.question.value.column_keys(&columns, &mut self.loaded);
+            keep_within(&mut self.loaded, 0, target.range.keys);
+            target.add_all(&self.loaded);
+            self.require_agreement()?;
+            return Ok(is_loaded);
+        }
+        let mut keys = std::mem::take(&mut self.loaded);
+        keys.clear();
+        let part = columns.within(self.times);
+        let is_inside = part.is_some();
+        let columns = part.map_or(columns, |part| columns.part(part));
+        let is_loaded = self.question.value.column_keys(&columns, &mut keys);
+        if is_loaded {
+            self.answered = std::mem::take(answered);
+            let times = columns.times().iter().map(|time| Timestamp(*time as i64));
+            if is_inside {
+                self.add_keys(&mut keys, times);
+            } else {
+                for (ts, key) in times.zip(&keys) {
+                    if self.times.contains(ts) {
+                        self.add(ts, *key);
+                    }
+                }
+            }
+            self.require_agreement()?;
+        }
+        self.loaded = keys;
+        Ok(is_loaded)
+    }
+
     fn chunk(&mut self, answered: Answered, cursor: &mut ChunkCursor) -> Result<()> {
         self.answered = answered;
         let question = self.question;
@@ -134,13 +173,7 @@ impl Descent for RankDescent<'_> {
                 ControlFlow::Continue(())
             })?;
         }
-        if self.targets.iter().any(RankTarget::overflows) {
-            return Err(contradiction(
-                &self.question.logs,
-                "more values are found than were counted",
-            ));
-        }
-        Ok(())
+        self.require_agreement()
     }
 
     fn fork(&self) -> Self {
@@ -255,29 +288,40 @@ impl RankDescent<'_> {
             }
             parts.push(part);
         }
+        let times = (parts.iter())
+            .flat_map(|part| (0..part.records).map(move |nth| part.arrival(chunk, nth)));
+        self.add_keys(&mut keys, times);
+        self.loaded = keys;
+        Ok(true)
+    }
+
+    /// Adds the keys of records within the descent's times, each with its time.
+    fn add_keys(&mut self, keys: &mut Vec<Key>, times: impl Iterator<Item = Timestamp>) {
         if let [target] = self.targets.as_mut_slice()
             && !self.answered.holds(0)
         {
             // Its times are those of the descent.
-            keep_within(&mut keys, 0, target.range.keys);
-            target.add_all(&keys);
-            self.loaded = keys;
-            return Ok(true);
+            keep_within(keys, 0, target.range.keys);
+            target.add_all(keys);
+            return;
         }
         let hull = self.keys.hull();
-        let mut rest = keys.as_slice();
-        for part in parts {
-            let (of_part, later) = rest.split_at(part.records as usize);
-            rest = later;
-            for (nth, key) in (0..).zip(of_part) {
-                // Most keys lie outside of all targets.
-                if hull.is_some_and(|(least, greatest)| least <= *key && *key <= greatest) {
-                    self.add(part.arrival(chunk, nth), *key);
-                }
+        for (ts, key) in times.zip(keys) {
+            // Most keys lie outside of all targets.
+            if hull.is_some_and(|(least, greatest)| least <= *key && *key <= greatest) {
+                self.add(ts, *key);
             }
         }
-        self.loaded = keys;
-        Ok(true)
+    }
+
+    fn require_agreement(&self) -> Result<()> {
+        if self.targets.iter().any(RankTarget::overflows) {
+            return Err(contradiction(
+                &self.question.logs,
+                "more values are found than were counted",
+            ));
+        }
+        Ok(())
     }
 
     /// Adds a record that was read from its chunk.

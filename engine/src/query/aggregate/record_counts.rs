@@ -17,6 +17,7 @@ use crate::query::forest::mask::NodeView;
 use crate::query::forest::walk::Visitor;
 use crate::query::poll::Poll;
 use crate::query::scan::chunk_cursor::ChunkCursor;
+use crate::query::scan::column_rows::Columns;
 use crate::query::scan::runs::within;
 use crate::query::snapshot::Snapshot;
 use crate::query::snapshot_logs::SnapshotLogs;
@@ -200,6 +201,19 @@ impl Descent for CountDescent<'_> {
 
     fn reads(&self) -> (&Source, Option<&[usize]>) {
         (self.source, Some(&[]))
+    }
+
+    fn columns(&mut self, (): &mut (), columns: Columns<'_>) -> Result<bool> {
+        let Some(times) = columns.span() else {
+            return Ok(true);
+        };
+        if !self.add(times, columns.count() as u64) {
+            for time in columns.times() {
+                self.record(Timestamp(*time as i64));
+            }
+        }
+        self.require_room()?;
+        Ok(true)
     }
 
     fn chunk(&mut self, (): (), cursor: &mut ChunkCursor) -> Result<()> {

@@ -11,7 +11,8 @@ use std::thread;
 use crate::error::{Error, Result};
 use crate::query::forest::walk::{Visitor, Walk};
 use crate::query::poll::Poll;
-use crate::query::scan::chunk_cursor::{ChunkCursor, Reads};
+use crate::query::scan::chunk_cursor::ChunkCursor;
+use crate::query::scan::column_rows::{ColumnReads, Columns};
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::schema::Source;
 use crate::types::{Address, ChunkNo};
@@ -31,6 +32,14 @@ pub(crate) trait Descent: Visitor + Send + Sized {
 
     /// The source whose records are wanted of chunks, and the fields that are read of them; `None`: all.
     fn reads(&self) -> (&Source, Option<&[usize]>);
+
+    /// Whether all that opened chunks hold is wanted alike, whenever it arrived: no times are read, and what the summaries left to know does not matter.
+    fn is_timeless(&self) -> bool {
+        false
+    }
+
+    /// Takes what is wanted of a chunk's rows, of several chunks' where it is timeless; false, with nothing taken, where that takes the loaded chunk.
+    fn columns(&mut self, note: &mut Self::Note, columns: Columns<'_>) -> Result<bool>;
 
     /// Takes what is wanted of the loaded chunk.
     fn chunk(&mut self, note: Self::Note, cursor: &mut ChunkCursor) -> Result<()>;
@@ -52,6 +61,7 @@ pub(crate) fn descend<G: Descent>(
 ) -> Result<G> {
     let shared = Shared {
         walk: Mutex::new(Walk::after(Arc::clone(logs), after)),
+        after,
         failed: AtomicBool::new(false),
     };
     let mut hand = Hand::new(logs);
@@ -97,6 +107,8 @@ fn help<G: Descent>(shared: &Shared, mut hand: Hand<G>, mut part: G) -> Result<G
 
 struct Shared {
     walk: Mutex<Walk>,
+    /// Where the question begins.
+    after: Address,
     /// One thread has failed, so that what the others find does not matter. Relaxed: it guards no memory.
     failed: AtomicBool,
 }
@@ -129,8 +141,7 @@ struct Hand<G: Descent> {
     cursor: ChunkCursor,
     claim: VecDeque<(ChunkNo, G::Note)>,
     claim_chunks: usize,
-    /// What is read of rows, once the first are.
-    reads: Option<Reads>,
+    chunk_bytes: u32,
 }
 
 impl<G: Descent> Hand<G> {
@@ -139,7 +150,7 @@ impl<G: Descent> Hand<G> {
             cursor: ChunkCursor::new(Arc::clone(logs)),
             claim: VecDeque::new(),
             claim_chunks: (CLAIM_BYTES / logs.chunk_bytes()).max(1) as usize,
-            reads: None,
+            chunk_bytes: logs.chunk_bytes(),
         }
     }
 
@@ -156,20 +167,43 @@ impl<G: Descent> Hand<G> {
         let chunks = self.claim.len();
         self.cursor
             .expect(self.claim.iter().map(|(chunk, _)| *chunk));
-        while let Some((chunk, note)) = self.claim.pop_front() {
+        while let Some((chunk, mut note)) = self.claim.pop_front() {
             poll.check()?;
-            let following = self.claim.iter().map(|(chunk, _)| *chunk);
-            let (source, fields) = part.reads();
-            let reads = self.reads.get_or_insert_with(|| Reads {
-                payloads: fields.map(<[usize]>::to_vec),
-                numbers: Vec::new(),
-                addresses: false,
-            });
-            if !self.cursor.load_columns(chunk, source, reads, false) {
-                self.cursor.load_of(chunk, chunk.row_end(following))?;
+            // The chunk that holds the beginning is cut by the addresses of its records.
+            let is_cut = chunk.address(self.chunk_bytes) < shared.after;
+            if !is_cut && self.columns(chunk, &mut note, part)? {
+                continue;
             }
+            let following = self.claim.iter().map(|(chunk, _)| *chunk);
+            self.cursor.load_of(chunk, chunk.row_end(following))?;
             part.chunk(note, &mut self.cursor)?;
         }
         Ok(chunks)
+    }
+
+    /// Takes a chunk column by column, where it stands so; and those behind it that go together with it.
+    fn columns(&mut self, chunk: ChunkNo, note: &mut G::Note, part: &mut G) -> Result<bool> {
+        let (source, Some(fields)) = part.reads() else {
+            return Ok(false);
+        };
+        let is_timeless = part.is_timeless();
+        let chunks = chunk..chunk.row_end(self.claim.iter().map(|(chunk, _)| *chunk));
+        let reads = ColumnReads {
+            beside_others: false,
+            fields,
+            times: !is_timeless,
+            addresses: false,
+            // Else each has a note of its own.
+            together: is_timeless,
+            keys: &[],
+        };
+        let Some(end) = self.cursor.load_columns(chunks, source, reads) else {
+            return Ok(false);
+        };
+        let is_taken = part.columns(note, self.cursor.columns())?;
+        if is_taken {
+            self.claim.drain(..(end.0 - chunk.0 - 1) as usize);
+        }
+        Ok(is_taken)
     }
 }

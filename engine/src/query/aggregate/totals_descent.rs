@@ -16,6 +16,7 @@ use crate::query::forest::mask::{NodeView, bin_mask, tops_hold_from};
 use crate::query::forest::summary_benefit::SummaryBenefit;
 use crate::query::forest::walk::Visitor;
 use crate::query::scan::chunk_cursor::{ChunkCursor, RecordView};
+use crate::query::scan::column_rows::Columns;
 use crate::query::scan::runs::{keep_within, within};
 use crate::schema::{Payloads, RangeSet, Source};
 use crate::types::{Key, TimeRange, Timestamp, ValueRange};
@@ -97,6 +98,43 @@ impl Descent for TotalsDescent<'_> {
 
     fn reads(&self) -> (&Source, Option<&[usize]>) {
         (&self.question.source, self.question.value.fields())
+    }
+
+    fn is_timeless(&self) -> bool {
+        self.is_one_bucket(TimeRange::ALL)
+    }
+
+    fn columns(&mut self, (): &mut (), columns: Columns<'_>) -> Result<bool> {
+        let is_timeless = self.is_timeless();
+        let (question, keys) = (self.question, &mut self.loaded);
+        keys.clear();
+        if is_timeless {
+            let is_loaded = question.value.column_keys(&columns, keys);
+            keep_within(keys, 0, question.keys);
+            self.values
+                .add_keys(self.time.first, keys, &question.bins)?;
+            return Ok(is_loaded);
+        }
+        let part = columns.within(self.time);
+        let columns = part.map_or(columns, |part| columns.part(part));
+        if !question.value.column_keys(&columns, keys) {
+            return Ok(false);
+        }
+        let Some(times) = columns.span() else {
+            return Ok(true);
+        };
+        if self.time.covers(times) && self.values.is_one_bucket(times) {
+            keep_within(keys, 0, question.keys);
+            self.values.add_keys(times.first, keys, &question.bins)?;
+            return Ok(true);
+        }
+        for (ts, key) in columns.times().iter().zip(keys) {
+            let ts = Timestamp(*ts as i64);
+            if self.time.contains(ts) && question.keys.contains(*key) {
+                self.values.add_key(ts, *key, &question.bins)?;
+            }
+        }
+        Ok(true)
     }
 
     /// Adds the records of the loaded chunk.

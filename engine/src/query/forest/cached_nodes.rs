@@ -11,6 +11,7 @@ use crate::types::LogKind;
 pub(crate) struct CachedNodes {
     logs: Arc<SnapshotLogs>,
     reader: NodeReader<Arc<SnapshotLogs>>,
+    keeps_summaries: bool,
 }
 
 impl CachedNodes {
@@ -18,6 +19,15 @@ impl CachedNodes {
         CachedNodes {
             reader: NodeReader::new(Arc::clone(&logs)),
             logs,
+            keeps_summaries: true,
+        }
+    }
+
+    /// For a walk that begins where the one before it ended: no other walk wants its summaries, so they are not kept.
+    pub fn passing(logs: Arc<SnapshotLogs>) -> Self {
+        CachedNodes {
+            keeps_summaries: false,
+            ..CachedNodes::new(logs)
         }
     }
 
@@ -43,6 +53,9 @@ impl CachedNodes {
         }
         let (logs, id) = (&self.logs, NodeId::at(entry.level, entry.first_chunk));
         logs.counters().node_opened();
+        if id.level == 0 && !self.keeps_summaries {
+            return self.reader.open_at(entry);
+        }
         if let Some(open) = logs.cache().get(id) {
             return Ok(Some(open));
         }

@@ -94,8 +94,12 @@ impl Walk {
             roots.reverse();
         }
         logs.counters().chunks_begun(logs.chunks());
+        let reader = match first > logs.first_chunk().0 {
+            true => CachedNodes::passing(Arc::clone(&logs)),
+            false => CachedNodes::new(Arc::clone(&logs)),
+        };
         Walk {
-            reader: CachedNodes::new(Arc::clone(&logs)),
+            reader,
             order,
             roots,
             stack: Vec::new(),

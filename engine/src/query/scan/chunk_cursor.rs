@@ -6,15 +6,16 @@
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
+use super::column_rows::{ColumnReads, ColumnRows, Columns};
 use crate::error::{Error, Result};
 use crate::format::{
-    FormatError, Placing, RECORD_HEADER_BYTES, RawRecord, RecordHeader, RecordIter, Run, Take,
-    Unit, UnitRow, Wanted, record_bytes, walk_runs,
+    FormatError, RECORD_HEADER_BYTES, RawRecord, RecordHeader, RecordIter, Run, record_bytes,
+    walk_runs,
 };
-use crate::log::{HeldUnit, Origin};
+use crate::log::Origin;
 use crate::proven::{at, at_mut};
 use crate::query::snapshot_logs::SnapshotLogs;
-use crate::schema::{Layout, Pieces, Source};
+use crate::schema::{Layout, Source};
 use crate::types::{Address, ChunkNo, LogKind, TimeRange, Timestamp};
 
 /// One record, as functions of the library's users see it.
@@ -58,78 +59,6 @@ const AHEAD_BYTES: u64 = 512 << 10;
 const GUESS_BYTES_LEAST: usize = 64;
 const GUESS_BYTES_MOST: usize = 1024;
 
-/// What is read of rows.
-#[derive(Clone, Debug)]
-pub struct Reads {
-    /// Fields that are read in payloads; `None`: all.
-    pub payloads: Option<Vec<usize>>,
-    /// Fields of numbers that are read column by column where rows stand so.
-    pub numbers: Vec<usize>,
-    /// Addresses are read too.
-    pub addresses: bool,
-}
-
-impl Reads {
-    pub const ALL: Reads = Reads {
-        payloads: None,
-        numbers: Vec::new(),
-        addresses: true,
-    };
-
-    pub fn is_all(&self) -> bool {
-        self.payloads.is_none() && self.addresses
-    }
-
-    fn all_fields(&self) -> Option<Vec<usize>> {
-        let payloads = self.payloads.as_ref()?;
-        Some([payloads.as_slice(), &self.numbers].concat())
-    }
-}
-
-/// The rows of one source that were taken straight from columns.
-#[derive(Default)]
-struct Columns {
-    /// They are what is loaded.
-    are_loaded: bool,
-    rows: Vec<UnitRow>,
-    held: HeldUnit,
-    /// What is taken of payloads, of the layout that was met last.
-    of: Option<Taken>,
-}
-
-struct Taken {
-    layout: Arc<Layout>,
-    pieces: Pieces,
-    wanted: Wanted,
-    placed: Wanted,
-}
-
-impl Taken {
-    fn of(source: &Source, layout: &Arc<Layout>, reads: &Reads) -> Taken {
-        let pieces = Pieces::of(source.id, layout);
-        Taken {
-            wanted: pieces.wanted(reads.all_fields().as_deref()),
-            placed: pieces.wanted(reads.payloads.as_deref()),
-            layout: Arc::clone(layout),
-            pieces,
-        }
-    }
-}
-
-/// The numbers of rows, column by column.
-#[derive(Copy, Clone)]
-pub struct Numbers<'a> {
-    pieces: &'a Pieces,
-    unit: &'a Unit,
-}
-
-impl<'a> Numbers<'a> {
-    /// The numbers of a field, row by row, each in its lowest bytes; `None` if they are not read so.
-    pub fn field(&self, field: usize) -> Option<&'a [u64]> {
-        self.unit.piece(self.pieces.of_field(field)?)
-    }
-}
-
 /// A buffer of some chunks in a row, of which one is looked at, for one thread.
 pub(crate) struct ChunkCursor {
     logs: Arc<SnapshotLogs>,
@@ -148,7 +77,9 @@ pub(crate) struct ChunkCursor {
     /// From this chunk on, staging was met: reading several would mix it with segments.
     staged_from: u64,
     runs: Vec<Run>,
-    columns: Columns,
+    /// The chunk's own bytes are what is loaded, and not rows that were taken from columns.
+    is_chunk: bool,
+    columns: ColumnRows,
     /// What is read of a record whose length is not known yet: as much as the longest so far took.
     guess_bytes: usize,
 }
@@ -165,7 +96,8 @@ impl ChunkCursor {
             latest: None,
             staged_from: u64::MAX,
             runs: Vec::new(),
-            columns: Columns::default(),
+            is_chunk: true,
+            columns: ColumnRows::default(),
             guess_bytes: GUESS_BYTES_LEAST,
             logs,
         }
@@ -269,14 +201,47 @@ impl ChunkCursor {
         Ok(verified)
     }
 
-    /// Takes the rows of one source straight from columns, where the chunk stands in them and is visible whole, as far as they are read. `whole`: with
-    /// their addresses, and all that is read in their payloads. A cursor is always asked with the same `reads`. False: the chunk must be loaded.
+    /// Takes rows of one source straight from columns: those of the first of some chunks that are wanted in a row, and of as many behind it as can be taken
+    /// together. Returns the end of these chunks; [`ChunkCursor::columns`] has the rows. `None`: the first chunk must be loaded. A cursor is always asked
+    /// with the same `reads`.
     pub fn load_columns(
+        &mut self,
+        chunks: Range<ChunkNo>,
+        source: &Source,
+        reads: ColumnReads<'_>,
+    ) -> Option<ChunkNo> {
+        self.enter(chunks.start);
+        if self.held.contains(&chunks.start.0) {
+            return None;
+        }
+        // Those that are visible whole.
+        let visible = ChunkNo(self.logs.position().0 / u64::from(self.logs.chunk_bytes()));
+        let layout = source.layout_at(self.base);
+        let same_layout = |chunk: &u64| {
+            let base = ChunkNo(*chunk).address(self.logs.chunk_bytes());
+            std::ptr::eq(&**source.layout_at(base), &**layout)
+        };
+        let all = chunks.start.0..chunks.end.min(visible).0;
+        let end = all.clone().take_while(same_layout).last()? + 1;
+        let columns = &mut self.columns;
+        let end = columns.columns(&self.logs, all.start..end, source, layout, reads)?;
+        self.is_chunk = false;
+        self.count_read(end - all.start);
+        Some(ChunkNo(end))
+    }
+
+    /// The rows that were taken from columns last.
+    pub fn columns(&self) -> Columns<'_> {
+        self.columns.view()
+    }
+
+    /// Takes the rows of one source in a chunk that stands in columns and is visible whole to where they stand in it, without the other sources' rows: what
+    /// `fields` need of payloads, `None` for all. False: the chunk must be loaded. A cursor is always asked with the same `fields`.
+    pub fn load_column_rows(
         &mut self,
         chunk: ChunkNo,
         source: &Source,
-        reads: &Reads,
-        whole: bool,
+        fields: Option<&[usize]>,
     ) -> bool {
         self.enter(chunk);
         let chunk_bytes = self.logs.chunk_bytes() as usize;
@@ -284,44 +249,25 @@ impl ChunkCursor {
             return false;
         }
         let layout = source.layout_at(self.base);
-        let Columns { rows, held, of, .. } = &mut self.columns;
-        of.take_if(|of| !Arc::ptr_eq(&of.layout, layout));
-        let of = of.get_or_insert_with(|| Taken::of(source, layout, reads));
-        let take = Take {
-            template: of.pieces.template(),
-            wanted: &of.wanted,
-            placed: if whole { &of.wanted } else { &of.placed },
-            place: if whole || reads.addresses {
-                Placing::AsInChunk
-            } else {
-                Placing::Dense
-            },
-        };
         let bytes = at_mut(&mut self.bytes, ..chunk_bytes);
-        if !self.logs.column_rows(self.base, &take, held, bytes, rows) {
+        if !(self.columns).rows(&self.logs, chunk, source, layout, fields, bytes) {
             return false;
         }
         (self.held, self.at) = (0..0, 0);
-        self.columns.are_loaded = true;
-        self.logs.counters().chunk_read();
+        self.is_chunk = false;
+        self.count_read(1);
         true
     }
 
-    /// The numbers of the rows that were taken from columns.
-    pub fn numbers(&self) -> Option<Numbers<'_>> {
-        let Columns { held, of, .. } = &self.columns;
-        let pieces = &of.as_ref().filter(|_| self.columns.are_loaded)?.pieces;
-        Some(Numbers {
-            pieces,
-            unit: held.found()?,
-        })
+    fn count_read(&self, chunks: u64) {
+        let counters = self.logs.counters();
+        counters.chunks_read(chunks);
+        counters.bytes_read(chunks as usize * self.logs.chunk_bytes() as usize);
     }
 
     /// The rows that were taken from columns, in log order.
-    pub fn column_rows(&self) -> impl Iterator<Item = Row> {
-        let layout = self.columns.of.as_ref().map(|of| &of.layout);
-        let layout = layout.expect("rows were taken by a layout");
-        self.columns.rows.iter().map(move |row| {
+    pub fn column_rows(&self, layout: &Layout) -> impl Iterator<Item = Row> {
+        self.columns.unit_rows().map(move |row| {
             let found = Row {
                 ts: row.arrival,
                 start: row.start,
@@ -334,46 +280,10 @@ impl ChunkCursor {
         })
     }
 
-    /// The rows that were taken from columns as runs, whose headers are written for it.
-    fn column_runs(&mut self, source: &Source) {
-        let ChunkCursor {
-            columns,
-            runs,
-            bytes,
-            ..
-        } = self;
-        runs.clear();
-        let Some(anchor) = columns.rows.first().map(|row| row.arrival) else {
-            return;
-        };
-        for row in &columns.rows {
-            let offset = row.start - RECORD_HEADER_BYTES as u32;
-            // No chunk that is taken from columns has later anchors, so 32 bits hold it.
-            let delta = (row.arrival.0 - anchor.0) as u64;
-            let header = u64::from(source.id.0) | u64::from(row.length) << 16 | delta << 32;
-            at_mut(bytes, offset as usize..row.start as usize)
-                .copy_from_slice(&header.to_le_bytes());
-            match runs.last_mut() {
-                Some(run)
-                    if run.payload_bytes == row.length && run.offset_of(run.records) == offset =>
-                {
-                    run.records += 1
-                }
-                _ => runs.push(Run {
-                    source: source.id,
-                    payload_bytes: row.length,
-                    records: 1,
-                    offset,
-                    anchor,
-                }),
-            }
-        }
-    }
-
     /// Reads nothing yet: the chunk is looked at, but no byte of it is.
     pub fn enter(&mut self, chunk: ChunkNo) {
         let chunk_bytes = self.logs.chunk_bytes();
-        self.columns.are_loaded = false;
+        self.is_chunk = true;
         self.base = chunk.address(chunk_bytes);
         let below = |end: Address| {
             let bytes = end.0.saturating_sub(self.base.0);
@@ -484,7 +394,7 @@ impl ChunkCursor {
 
     fn published(&self) -> &[u8] {
         assert!(
-            !self.columns.are_loaded,
+            self.is_chunk,
             "a chunk of which only one source's rows were taken is not walked"
         );
         at(&self.bytes, self.at..self.at + self.published)
@@ -495,10 +405,6 @@ impl ChunkCursor {
         let chunk_bytes = self.logs.chunk_bytes() as usize;
         if self.visible < chunk_bytes {
             return Ok(None);
-        }
-        if self.columns.are_loaded {
-            self.column_runs(source);
-            return Ok(Some((at(&self.bytes, ..chunk_bytes), &self.runs)));
         }
         let runs = &mut self.runs;
         let chunk = at(&self.bytes, self.at..self.at + chunk_bytes);
@@ -520,20 +426,6 @@ impl ChunkCursor {
     ) -> Result<ControlFlow<()>> {
         let layout = source.layout_at(self.base);
         let (id, base) = (source.id, self.base);
-        if self.columns.are_loaded {
-            for row in self.column_rows() {
-                let view = RecordView {
-                    ts: row.ts,
-                    address: row.address(base),
-                    payload: row.payload(&self.bytes),
-                    layout,
-                };
-                if each(view, row).is_break() {
-                    return Ok(ControlFlow::Break(()));
-                }
-            }
-            return Ok(ControlFlow::Continue(()));
-        }
         self.walk(|record| {
             if record.source != id {
                 return ControlFlow::Continue(());

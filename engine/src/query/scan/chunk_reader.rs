@@ -1,10 +1,11 @@
 //! One thread's part of a scan: the rows of a chunk, from the records that its summary names where it names them, else from all of it.
 
 use std::collections::VecDeque;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use super::chunk_cursor::{ChunkCursor, Numbers, Reads, RecordView, Row};
+use super::chunk_cursor::{ChunkCursor, RecordView, Row};
+use super::column_rows::{Columns, Reads};
 use super::runs::rows_of_run;
 use super::shared_scan::Scan;
 use crate::error::Result;
@@ -22,15 +23,47 @@ pub struct ChunkReader {
     scan: Arc<Scan>,
     cursor: ChunkCursor,
     nodes: CachedNodes,
-    rows: Vec<Row>,
-    /// From one row's payload to the next, where that is the same for all.
-    stride: Option<usize>,
     benefit: SummaryBenefit,
     reads: Reads,
-    /// The rows' numbers can be had column by column.
-    has_numbers: bool,
-    /// What the summaries of the chunks say that are read next.
+    /// Chunks that are read next, and what their summaries say of them.
     ahead: VecDeque<(ChunkNo, Hint)>,
+    found: Found,
+    rows: Vec<Row>,
+}
+
+/// How the rows of a chunk can be had.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Form {
+    /// They were taken column by column.
+    Columns,
+    /// From columns to their places, perhaps.
+    Places,
+    /// From the chunk alone.
+    Chunk,
+}
+
+/// What was read last.
+enum Found {
+    /// `rows`, and from one row's payload to the next, where that and the rows' length are the same for all.
+    Rows { stride: Option<usize> },
+    /// These of the cursor's.
+    Columns(Range<usize>),
+}
+
+/// Rows in log order, as they were read.
+#[derive(Copy, Clone)]
+pub enum Batch<'a> {
+    Rows(Rows<'a>),
+    Columns(Columns<'a>),
+}
+
+impl Batch<'_> {
+    pub fn count(&self) -> usize {
+        match self {
+            Batch::Rows(rows) => rows.rows.len(),
+            Batch::Columns(columns) => columns.count(),
+        }
+    }
 }
 
 /// What the summary of a chunk says of the rows in it.
@@ -54,8 +87,6 @@ pub struct Rows<'a> {
     pub rows: &'a [Row],
     /// From one row's payload to the next, where that and the rows' length are the same for all.
     pub stride: Option<usize>,
-    /// The rows' numbers column by column, where they stand so; of those, payloads hold anything.
-    pub numbers: Option<Numbers<'a>>,
 }
 
 impl<'a> Rows<'a> {
@@ -86,16 +117,15 @@ impl ChunkReader {
             cursor: ChunkCursor::new(Arc::clone(scan.logs())),
             nodes: CachedNodes::new(Arc::clone(scan.logs())),
             scan,
-            rows: Vec::new(),
-            stride: None,
             benefit: SummaryBenefit::default(),
             reads: Reads::ALL,
-            has_numbers: false,
             ahead: VecDeque::new(),
+            found: Found::Rows { stride: None },
+            rows: Vec::new(),
         }
     }
 
-    /// Says what of the rows is read, besides their times, before the first is. What else their payloads hold is anything.
+    /// Says what of the rows is read, before the first is. What else their payloads hold is anything.
     pub fn read_only(&mut self, reads: Reads) {
         // What a filter reads must be there too; those of a query's own are few.
         if !self.scan.exact().needs_values() && !self.scan.filters_by_index() {
@@ -103,74 +133,135 @@ impl ChunkReader {
         }
     }
 
-    /// Says which chunks are read next, in this order, so that what must come from the disk is fetched all at once.
+    /// Takes chunks that [`Scan::next`] handed out, to be read next in this order: what must come from the disk is fetched all at once.
     ///
     /// # Errors
     /// Damage in the index logs, and [`crate::Error::Interrupted`].
-    pub fn expect(&mut self, chunks: impl Iterator<Item = ChunkNo>, poll: &Poll<'_>) -> Result<()> {
-        self.ahead.clear();
+    pub fn take(&mut self, chunks: impl Iterator<Item = ChunkNo>, poll: &Poll<'_>) -> Result<()> {
+        let mut hints = Vec::new();
         for chunk in chunks {
             poll.check()?;
-            let hint = self.look(chunk)?;
-            self.ahead.push_back((chunk, hint));
+            hints.push((chunk, self.look(chunk)?));
         }
-        let held = self.ahead.iter();
+        let held = hints.iter();
         let held = held.filter(|(_, hint)| !matches!(hint, Hint::Nothing));
         self.cursor.expect(held.map(|(chunk, _)| *chunk));
+        self.ahead.extend(hints);
         Ok(())
     }
 
-    /// The rows of a chunk that [`Scan::next`] handed out.
+    /// Reads the next chunk, or several at once; false where all are read, and the last batch stays.
     ///
     /// # Errors
     /// A chunk that does not verify, or that retention removed meanwhile.
-    pub fn read(&mut self, chunk: ChunkNo) -> Result<Rows<'_>> {
-        self.read_of(chunk, ChunkNo(chunk.0.saturating_add(1)))
+    pub fn read_next(&mut self) -> Result<bool> {
+        let Some((chunk, hint)) = self.ahead.pop_front() else {
+            return Ok(false);
+        };
+        // Of a row group in columns, one row costs as much as all.
+        let form = match hint {
+            Hint::Nothing => Form::Places,
+            _ => self.read_columns(chunk),
+        };
+        if form != Form::Columns {
+            let end = chunk.row_end(self.ahead.iter().map(|(chunk, _)| *chunk));
+            self.read_rows(chunk, &hint, form, end)?;
+        }
+        Ok(true)
     }
 
-    /// The same where all chunks from it to `end` were handed out and are read in a row: several may be read at once.
+    /// What was read last, nothing before.
+    pub fn batch(&self) -> Batch<'_> {
+        match &self.found {
+            Found::Columns(range) => Batch::Columns(self.cursor.columns().part(range.clone())),
+            Found::Rows { stride } => Batch::Rows(self.rows(*stride)),
+        }
+    }
+
+    /// The rows of a chunk that [`Scan::next`] handed out, each where it stands.
     ///
     /// # Errors
-    /// As [`ChunkReader::read`].
-    pub fn read_of(&mut self, chunk: ChunkNo, end: ChunkNo) -> Result<Rows<'_>> {
-        self.rows.clear();
-        self.stride = None;
-        self.has_numbers = false;
-        let hint = match self.ahead.pop_front() {
-            Some((expected, hint)) if expected == chunk => hint,
-            _ => self.look(chunk)?,
-        };
-        let is_read = match &hint {
-            Hint::Nothing => {
-                self.cursor.enter(chunk);
-                true
-            }
-            // Of a row group in columns, one row costs as much as all.
-            _ if self.read_columns(chunk) => true,
-            Hint::Records { offsets, span } => self.read_records(chunk, offsets, *span)?,
-            Hint::WholeChunk => false,
-        };
-        if !is_read {
-            self.read_whole(chunk, end)?;
-        }
-        Ok(self.rows())
+    /// As [`ChunkReader::read_next`].
+    pub fn read(&mut self, chunk: ChunkNo) -> Result<Rows<'_>> {
+        let hint = self.look(chunk)?;
+        let end = ChunkNo(chunk.0.saturating_add(1));
+        let stride = self.read_rows(chunk, &hint, Form::Places, end)?;
+        Ok(self.rows(stride))
     }
 
-    /// The rows of the last [`ChunkReader::read`] once more, none before any: for those who take them in several steps.
-    pub fn rows(&self) -> Rows<'_> {
+    fn rows(&self, stride: Option<usize>) -> Rows<'_> {
         let base = self.cursor.base();
         Rows {
             base,
             bytes: self.cursor.bytes(),
             layout: self.scan.source().layout_at(base),
             rows: &self.rows,
-            stride: self.stride,
-            numbers: self.cursor.numbers().filter(|_| self.has_numbers),
+            stride,
         }
     }
 
-    /// Takes the rows straight from columns, where the chunk stands in them.
-    fn read_columns(&mut self, chunk: ChunkNo) -> bool {
+    /// Reads a chunk row by row, and returns the rows' stride. All chunks to `end` are read in a row.
+    fn read_rows(
+        &mut self,
+        chunk: ChunkNo,
+        hint: &Hint,
+        form: Form,
+        end: ChunkNo,
+    ) -> Result<Option<usize>> {
+        self.rows.clear();
+        let mut stride = None;
+        let is_read = match hint {
+            Hint::Nothing => {
+                self.cursor.enter(chunk);
+                true
+            }
+            _ if form == Form::Places && self.read_column_rows(chunk) => {
+                stride = stride_of(&self.rows);
+                true
+            }
+            Hint::Records { offsets, span } => self.read_records(chunk, offsets, *span)?,
+            Hint::WholeChunk => false,
+        };
+        if !is_read {
+            stride = self.read_whole(chunk, end)?;
+        }
+        self.found = Found::Rows { stride };
+        Ok(stride)
+    }
+
+    /// Takes the rows of a chunk, and of those behind it as far as they go together, column by column, where they stand so.
+    fn read_columns(&mut self, chunk: ChunkNo) -> Form {
+        let Some(mut reads) = self.reads.columns() else {
+            return Form::Places;
+        };
+        let base = chunk.address(self.scan.logs().chunk_bytes());
+        let Some(filter) = self.scan.time_filter(base) else {
+            return Form::Places;
+        };
+        let wanted = self.ahead.iter();
+        let wanted = wanted.take_while(|(_, hint)| !matches!(hint, Hint::Nothing));
+        let chunks = chunk..chunk.row_end(wanted.map(|(chunk, _)| *chunk));
+        reads.times |= filter != TimeRange::ALL;
+        let source = self.scan.source();
+        let Some(end) = self.cursor.load_columns(chunks, source, reads) else {
+            return Form::Chunk;
+        };
+        let columns = self.cursor.columns();
+        let part = match filter {
+            TimeRange::ALL => Some(0..columns.count()),
+            filter => columns.within(filter),
+        };
+        let Some(part) = part else {
+            return Form::Places;
+        };
+        let more = end.0 - chunk.0 - 1;
+        self.ahead.drain(..more as usize);
+        self.found = Found::Columns(part);
+        Form::Columns
+    }
+
+    /// Takes the rows of a chunk to their places, where it stands in columns.
+    fn read_column_rows(&mut self, chunk: ChunkNo) -> bool {
         let ChunkReader {
             scan,
             cursor,
@@ -178,34 +269,21 @@ impl ChunkReader {
             reads,
             ..
         } = self;
-        if !cursor.load_columns(chunk, scan.source(), reads, false) {
+        if !cursor.load_column_rows(chunk, scan.source(), reads.fields.as_deref()) {
             return false;
         }
-        rows.extend(cursor.column_rows());
-        self.has_numbers = scan.takes_all(rows, cursor.base());
-        if !self.has_numbers {
-            // Which rows go may depend on more than is read; and columns do not say which are left.
-            if !reads.is_all() {
-                rows.clear();
-                if !cursor.load_columns(chunk, scan.source(), reads, true) {
-                    return false;
-                }
-                rows.extend(cursor.column_rows());
-            }
-            scan.filter(rows, cursor);
-        }
-        self.stride = stride_of(&self.rows);
+        let layout = scan.source().layout_at(cursor.base());
+        rows.extend(cursor.column_rows(layout));
+        scan.filter(rows, cursor);
         true
     }
 
-    fn read_whole(&mut self, chunk: ChunkNo, end: ChunkNo) -> Result<()> {
+    /// Returns the rows' stride.
+    fn read_whole(&mut self, chunk: ChunkNo, end: ChunkNo) -> Result<Option<usize>> {
         let ChunkReader {
-            scan,
-            cursor,
-            rows,
-            stride,
-            ..
+            scan, cursor, rows, ..
         } = self;
+        let mut stride = None;
         cursor.load_of(chunk, end)?;
         let layout = scan.source().layout_at(cursor.base());
         match cursor.runs(scan.source())? {
@@ -214,7 +292,7 @@ impl ChunkReader {
                     rows_of_run(layout, run, bytes, rows);
                 }
                 if let [run] = runs {
-                    *stride = Some(run.entry_bytes());
+                    stride = Some(run.entry_bytes());
                 }
             }
             None => {
@@ -227,9 +305,9 @@ impl ChunkReader {
         let all = rows.len();
         scan.filter(rows, cursor);
         if rows.len() < all {
-            *stride = None;
+            stride = None;
         }
-        Ok(())
+        Ok(stride)
     }
 
     /// Looks at the chunk's summary, where that may say something.

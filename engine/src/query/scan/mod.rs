@@ -2,6 +2,7 @@
 
 // A chunk in memory, and its records.
 pub mod chunk_cursor;
+pub mod column_rows;
 pub mod runs;
 pub mod verified_chunks;
 
@@ -9,6 +10,7 @@ pub mod verified_chunks;
 pub mod chunk_reader;
 pub mod count;
 pub mod shared_scan;
+pub mod sources_scan;
 
 // The other operators.
 pub mod chunk_list;

@@ -133,7 +133,6 @@ impl RawScan {
                 layout: self.source.layout_at(base),
                 rows: &self.rows,
                 stride: None,
-                numbers: None,
             },
             arrivals: &self.arrivals,
         }

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
     use crate::format::{CHUNK_BYTES_MIN, ChunkBuilder, RecordIter, walk_runs};
     use crate::schema::Payloads;
-    use crate::types::SourceId;
+    use crate::types::{Address, SourceId};
     use proptest::prelude::*;
 
     proptest! {
@@ -126,7 +126,7 @@ mod tests {
                 now += step;
                 chunk.push(SourceId(1), Timestamp(now), &[7; 20]);
             }
-            let bytes = chunk.seal().0.to_vec();
+            let bytes = chunk.seal(&[7; 16], Address(0)).0.to_vec();
             let times = TimeRange { first: Timestamp(first), last: Timestamp(first + length) };
             let walked: Vec<(u32, Timestamp)> = RecordIter::new(&bytes, CHUNK_BYTES_MIN)
                 .map(|record| record.unwrap())

@@ -163,16 +163,24 @@ impl Scan {
 
     /// How much of the log is behind the scan, from 0 to 1.
     pub fn progress(&self) -> f64 {
-        let stats = self.stats();
-        match stats.chunks_total {
-            0 => 1.0,
-            total => (stats.chunks_pruned + stats.chunks_read) as f64 / total as f64,
-        }
+        self.stats().progress()
     }
 
-    /// Whether no filter removes any of a chunk's rows, as far as a look at the first and the last says.
-    pub(super) fn takes_all(&self, rows: &[Row], base: Address) -> bool {
-        base >= self.after() && self.filters.hold_for_all(self.source.time, rows)
+    /// The times whose rows of a chunk that begins at `base` satisfy everything; `None` where that depends on more.
+    pub(super) fn time_filter(&self, base: Address) -> Option<TimeRange> {
+        let is_cut = base < self.after();
+        match &self.filters.exact {
+            _ if is_cut || self.filters_by_index() => None,
+            Test::All => Some(TimeRange::ALL),
+            Test::Time(times) => match times.ranges() {
+                [(first, last)] => Some(TimeRange {
+                    first: *first,
+                    last: *last,
+                }),
+                _ => None,
+            },
+            _ => None,
+        }
     }
 
     /// Leaves the rows that satisfy everything.

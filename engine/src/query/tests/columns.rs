@@ -3,22 +3,33 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::oracle::Record;
 use super::world::{Op, Spread, World};
 use crate::check::check;
+use crate::compact::Compactor;
+use crate::log::storage::OsStorage;
 use crate::log::{ColumnSegments, LogReader};
-use crate::query::{Poll, Predicate, Reads, Scan, ScanSpec};
-use crate::schema::Place;
-use crate::types::{Address, LogKind, TimeRange, Timestamp};
+use crate::query::{
+    Aggregate, AggregateSpec, Batch, Columns, FieldColumn, Poll, Predicate, Quantile, Reads, Scan,
+    ScanSpec,
+};
+use crate::schema::{Layout, Place, RangeSet};
+use crate::types::{Address, Key, LogKind, TimeRange, Timestamp, ValueRange};
 
 /// Some segments of 1 MiB, of all sources.
 fn world() -> World {
+    world_of(150, 600)
+}
+
+/// Batches in turns of the sources.
+fn world_of(batches: u64, records: u16) -> World {
     let op = |nth: u64| Op::Batch {
         source: nth as usize % 3,
-        records: 600,
+        records,
         spread: [Spread::Few, Spread::Skewed, Spread::Any][nth as usize / 3 % 3],
         seed: nth,
     };
-    World::of(&(0..150).map(op).collect::<Vec<_>>())
+    World::of(&(0..batches).map(op).collect::<Vec<_>>())
 }
 
 /// All published bytes of the record log, apart from seals, which chunks in staging do not have.
@@ -40,6 +51,13 @@ fn files(world: &World) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     files.sort();
     files
+}
+
+/// What the record log takes on the disk.
+fn file_bytes(world: &World) -> u64 {
+    let files = files(world);
+    let lengths = files.iter().map(|path| fs::metadata(path).unwrap().len());
+    lengths.sum()
 }
 
 fn is_columns(path: &Path) -> bool {
@@ -83,6 +101,70 @@ fn columns_give_back_every_byte_in_a_fraction_of_the_space() {
     assert!(record_bytes(&world).starts_with(&before));
     world.close();
     assert!(check(&world.dir.path().join("loom")).unwrap().is_sound());
+}
+
+/// Of a log that is closed the last segment becomes columns too; a writer that begins makes rows of it again, and goes on in it.
+#[test]
+fn the_last_segment_of_a_closed_log_is_columns_until_a_writer_begins() {
+    let mut world = world();
+    world.close();
+    let before = record_bytes(&world);
+    let rows: u64 = file_bytes(&world);
+    let segments = world.compact_closed();
+    assert_eq!(segments, before.len().div_ceil(1 << 20) as u64);
+    assert!(files(&world).iter().all(|path| is_columns(path)));
+    assert!(file_bytes(&world) * 2 < rows, "{rows}");
+    assert!(record_bytes(&world) == before);
+    let loom = world.dir.path().join("loom");
+    assert!(check(&loom).unwrap().is_sound());
+    let found = world.directory.status().unwrap().columns;
+    assert_eq!(found.segments, segments);
+    assert_eq!(found.rows_bytes, rows);
+    assert_eq!(found.bytes, file_bytes(&world));
+    let records = world.records().len();
+    world.apply(&Op::Reopen);
+    let last_is_rows = files(&world).pop().is_some_and(|path| !is_columns(&path));
+    assert!(last_is_rows, "{:?}", files(&world));
+    assert_eq!(world.writer().columns().segments, segments - 1);
+    world.apply(&Op::Fill(300));
+    world.close();
+    assert!(record_bytes(&world).starts_with(&before[..before.len() / 4096 * 4096]));
+    assert_eq!(world.records().len(), records + 300);
+    assert!(check(&loom).unwrap().is_sound());
+}
+
+/// Rows in place of a damaged unit are damaged too, and nothing else is lost.
+#[test]
+fn a_damaged_last_segment_keeps_its_other_chunks_when_a_writer_begins() {
+    let mut world = world();
+    world.compact_closed();
+    let before = record_bytes(&world);
+    let path = files(&world).pop().unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[40] ^= 0x10;
+    fs::write(&path, &bytes).unwrap();
+    let loom = world.dir.path().join("loom");
+    let damaged = |loom: &Path| -> Vec<u64> {
+        let damage = check(loom).unwrap().damage.into_iter();
+        let mut chunks: Vec<u64> = damage.map(|damage| damage.address.0 / 4096).collect();
+        chunks.dedup();
+        chunks
+    };
+    let chunks = damaged(&loom);
+    assert!(!chunks.is_empty() && chunks.len() <= 16, "{chunks:?}");
+    world.apply(&Op::Reopen);
+    world.close();
+    assert!(files(&world).pop().is_some_and(|path| !is_columns(&path)));
+    assert_eq!(damaged(&loom), chunks);
+    let reader = LogReader::open(&loom).unwrap();
+    for (nth, expected) in before.chunks_exact(4096).enumerate() {
+        let mut chunk = [0; 4096];
+        if !chunks.contains(&(nth as u64)) {
+            let address = Address(4096 * nth as u64);
+            reader.read(LogKind::Records, address, &mut chunk).unwrap();
+            assert!(chunk[..4088] == expected[..4088], "chunk {nth}");
+        }
+    }
 }
 
 #[test]
@@ -176,9 +258,9 @@ fn a_column_segment_that_was_removed_is_named_by_all_that_it_could_be_called() {
     let error = reader
         .read(LogKind::Records, Address(4096), &mut [0; 4096])
         .unwrap_err();
-    let told = error.to_string();
+    let message = error.to_string();
     let named = "records/00000000000000000000.*: damaged at address 4096: the segment file is gone";
-    assert!(told.contains(named), "{told}");
+    assert!(message.contains(named), "{message}");
     let report = check(&loom).unwrap();
     let damage = report.damage.iter().map(ToString::to_string);
     assert!(
@@ -232,22 +314,124 @@ fn damage_is_named_and_confined_to_its_unit() {
         assert!(damaged.len() <= 1, "byte {place}: units {damaged:?}");
         let report = check(&world.dir.path().join("loom")).unwrap();
         assert_eq!(
-            report.is_sound(),
+            report.damage.is_empty(),
             damaged.is_empty(),
             "byte {place}: {:?}",
             report.damage
         );
+        assert!(!report.is_sound(), "byte {place}");
     }
 }
 
-/// Every field as a number column by column, in the payload, or not at all; with addresses or without: what is read is what a whole row holds.
+#[test]
+fn a_damaged_directory_of_units_is_reported_and_mended() {
+    let mut world = world();
+    world.compact();
+    world.close();
+    let loom = world.dir.path().join("loom");
+    let path = files(&world)
+        .into_iter()
+        .find(|path| is_columns(path))
+        .unwrap();
+    let sound = fs::read(&path).unwrap();
+    let end = sound.len();
+    for changed in [
+        [&sound[..end - 30], &[7], &sound[end - 29..]].concat(),
+        sound[..end - 5].to_vec(),
+        [&sound[..], &[0; 100]].concat(),
+    ] {
+        fs::write(&path, &changed).unwrap();
+        let report = check(&loom).unwrap();
+        assert!(report.damage.is_empty(), "{:?}", report.damage);
+        let named = report.files.iter().map(ToString::to_string);
+        let named: Vec<String> = named.collect();
+        assert_eq!(named.len(), 1, "{named:?}");
+        assert!(
+            named[0].contains(".columns: ") && named[0].contains("--repair"),
+            "{named:?}"
+        );
+        let compactor = Compactor::open(&loom, OsStorage::default()).unwrap();
+        compactor.mend().unwrap();
+        assert!(check(&loom).unwrap().is_sound());
+        assert!(fs::read(&path).unwrap() == sound);
+    }
+}
+
+/// An aggregate may begin at any record, also in the middle of a chunk that is columns and holds other sources.
+#[test]
+fn an_aggregate_begins_at_any_record_of_columns() {
+    let mut world = world_of(9_000, 7);
+    assert!(world.compact() > 0);
+    let snapshot = world.snapshot();
+    let records = world.records();
+    let source = snapshot.source("metric").unwrap();
+    let index = source.index("ratio").unwrap().id;
+    for begin in records.iter().take(20_000).step_by(977) {
+        let spec = AggregateSpec {
+            source: source.id,
+            index,
+            time: TimeRange::ALL,
+            value: ValueRange::ALL,
+            bucket: None,
+            quantiles: vec![Quantile::new(0.5).unwrap()],
+            approx: false,
+            threads: 1,
+        };
+        let mut aggregate = Aggregate::new(&[(snapshot.clone(), spec)]).unwrap();
+        aggregate.after(begin.address);
+        let row = aggregate.next(&Poll::never()).unwrap().unwrap().remove(0);
+        let key = |record: &Record| {
+            let of = record.keys.iter().find(|(of, _)| *of == index);
+            of.and_then(|(_, key)| *key)
+        };
+        let part = (records.iter()).filter(|record| record.address >= begin.address);
+        let mut keys: Vec<Key> = part.filter_map(key).collect();
+        keys.sort();
+        assert_eq!(row.count, keys.len() as u64, "from {}", begin.address);
+        assert_eq!(
+            (row.min, row.max),
+            (keys.first().copied(), keys.last().copied())
+        );
+        assert_eq!(row.quantiles, [Some(keys[keys.len().div_ceil(2) - 1])]);
+    }
+}
+
+/// What a field of a record holds; `None` is NULL.
+pub(super) fn value(layout: &Layout, field: usize, payload: &[u8]) -> Option<Vec<u8>> {
+    let slot = layout
+        .slot(field)
+        .filter(|_| !layout.is_null(field, payload))?;
+    Some(match slot.place {
+        Place::Fixed { offset } => {
+            payload[offset..offset + slot.ty.fixed_bytes().unwrap()].to_vec()
+        }
+        Place::Var { .. } => layout.bytes(field, payload).unwrap().to_vec(),
+    })
+}
+
+/// The same of a row that was read column by column.
+pub(super) fn column_value(columns: &Columns<'_>, field: usize, row: usize) -> Option<Vec<u8>> {
+    let is_null = columns.nulls(field).is_some_and(|nulls| nulls(row));
+    let column = columns.field(field).filter(|_| !is_null)?;
+    let width = columns.layout().slot(field)?.ty.fixed_bytes();
+    Some(match column {
+        FieldColumn::Numbers(numbers) => numbers[row].to_le_bytes()[..width.unwrap()].to_vec(),
+        FieldColumn::Words(words) => {
+            let bytes = words.iter().flat_map(|words| words[row].to_le_bytes());
+            bytes.take(width.unwrap()).collect()
+        }
+        FieldColumn::Strings(strings) => strings[row].to_vec(),
+    })
+}
+
+/// Column by column or row by row, several chunks at once or one, some fields or all, in part of the time or all of it: what is read is what a whole row holds.
 #[test]
 fn rows_are_the_same_however_little_is_read_of_them() {
     let mut world = world();
     world.compact();
     let snapshot = world.snapshot();
     let poll = Poll::never();
-    let mut column_by_column = 0;
+    let (mut column_by_column, mut together) = (0, 0);
     for source in snapshot.catalog().sources() {
         let span = snapshot.source_totals(source.id).unwrap();
         let (Some(first), Some(last)) = (span.first_ts, span.last_ts) else {
@@ -264,64 +448,178 @@ fn rows_are_the_same_however_little_is_read_of_them() {
             prune: Predicate::All,
             index_filters: Vec::new(),
         };
-        let is_number = |field: &usize| source.fields[*field].ty.kind().is_some();
-        let (numbers, others): (Vec<usize>, Vec<usize>) =
-            (0..source.fields.len()).partition(is_number);
-        for (time, round) in [TimeRange::ALL, middle]
-            .into_iter()
-            .zip(0..)
-            .cycle()
-            .take(8)
-        {
-            let addresses = round % 2 == 0;
+        for round in 0..16 {
+            let time = [TimeRange::ALL, middle][round % 2];
+            let reads = Reads {
+                fields: Some((0..source.fields.len()).skip(round / 2 % 3).collect()),
+                times: true,
+                addresses: round / 6 == 1,
+                keys: Vec::new(),
+            };
             let all = Scan::new(&snapshot, spec(time)).unwrap();
             let few = Scan::new(&snapshot, spec(time)).unwrap();
             let (mut whole, mut reader) = (all.reader(), few.reader());
-            reader.read_only(Reads {
-                payloads: Some(others.clone()),
-                numbers: numbers.clone(),
-                addresses,
-            });
+            reader.read_only(reads.clone());
+            let fields = reads.fields.clone().unwrap();
+            let (mut expected, mut found) = (Vec::new(), Vec::new());
+            let mut chunks = Vec::new();
             while let Some(chunk) = all.next(&poll).unwrap() {
                 assert_eq!(few.next(&poll).unwrap(), Some(chunk));
-                let (whole, found) = (whole.read(chunk).unwrap(), reader.read(chunk).unwrap());
-                assert_eq!(found.rows.len(), whole.rows.len());
-                column_by_column += usize::from(found.numbers.is_some());
-                for (nth, (row, expected)) in found.rows.iter().zip(whole.rows).enumerate() {
-                    assert_eq!((row.ts, row.length), (expected.ts, expected.length));
-                    if addresses {
-                        assert_eq!(row.address(found.base), expected.address(whole.base));
-                    }
-                    let payload = row.payload(found.bytes);
-                    let expected = expected.payload(whole.bytes);
-                    for field in &others {
-                        let layout = found.layout;
-                        assert_eq!(
-                            layout.bytes(*field, payload),
-                            layout.bytes(*field, expected)
-                        );
-                    }
-                    for field in &numbers {
-                        let Some(slot) = found.layout.slot(*field) else {
-                            continue;
-                        };
-                        let Place::Fixed { offset } = slot.place else {
-                            panic!("{field} is a number");
-                        };
-                        let bytes = offset..offset + slot.ty.fixed_bytes().unwrap();
-                        let column = found.numbers.and_then(|numbers| numbers.field(*field));
-                        match column {
-                            Some(column) => {
-                                let number = column[nth].to_le_bytes();
-                                assert_eq!(number[..bytes.len()], expected[bytes]);
+                chunks.push(chunk);
+                let rows = whole.read(chunk).unwrap();
+                for row in rows.rows {
+                    let payload = row.payload(rows.bytes);
+                    let of = |field: &usize| value(rows.layout, *field, payload);
+                    let values: Vec<_> = fields.iter().map(of).collect();
+                    expected.push((row.ts, row.address(rows.base), values));
+                }
+            }
+            for some in chunks.chunks(1 + round * 3) {
+                reader.take(some.iter().copied(), &poll).unwrap();
+                let mut batches = 0;
+                while reader.read_next().unwrap() {
+                    batches += 1;
+                    match reader.batch() {
+                        Batch::Columns(columns) => {
+                            column_by_column += 1;
+                            for (nth, ts) in columns.times().iter().enumerate() {
+                                let of = |field: &usize| column_value(&columns, *field, nth);
+                                let values: Vec<_> = fields.iter().map(of).collect();
+                                let address = match reads.addresses {
+                                    true => Address(columns.addresses()[nth]),
+                                    false => Address::ZERO,
+                                };
+                                found.push((Timestamp(*ts as i64), address, values));
                             }
-                            None => assert_eq!(payload[bytes.clone()], expected[bytes]),
+                        }
+                        Batch::Rows(rows) => {
+                            for row in rows.rows {
+                                let payload = row.payload(rows.bytes);
+                                let of = |field: &usize| value(rows.layout, *field, payload);
+                                let values: Vec<_> = fields.iter().map(of).collect();
+                                found.push((row.ts, row.address(rows.base), values));
+                            }
                         }
                     }
                 }
+                together += some.len() - batches;
             }
-            assert_eq!(few.next(&poll).unwrap(), None);
+            if !reads.addresses {
+                found.iter_mut().for_each(|row| row.1 = Address::ZERO);
+                expected.iter_mut().for_each(|row| row.1 = Address::ZERO);
+            }
+            assert_eq!(found.len(), expected.len());
+            assert!(found == expected, "source {}, round {round}", source.name);
         }
     }
     assert!(column_by_column > 100, "{column_by_column}");
+    assert!(together > 100, "{together}");
+}
+
+/// Rows with other keys may be left out, those with these may not; and what is left is read as it is without.
+#[test]
+fn no_row_with_a_wanted_key_is_left_out() {
+    let mut world = world();
+    world.compact();
+    let snapshot = world.snapshot();
+    let poll = Poll::never();
+    let mut left_out = 0;
+    for source in snapshot.catalog().sources() {
+        let is_number = |field: &usize| source.fields[*field].ty.kind().is_some();
+        for field in (0..source.fields.len()).filter(is_number) {
+            for round in 0..4 {
+                let spec = ScanSpec {
+                    source: source.id,
+                    after: Address::ZERO,
+                    exact: Predicate::All,
+                    prune: Predicate::All,
+                    index_filters: Vec::new(),
+                };
+                let scan = Scan::new(&snapshot, spec).unwrap();
+                let mut chunks = Vec::new();
+                while let Some(chunk) = scan.next(&poll).unwrap() {
+                    chunks.push(chunk);
+                }
+                let fields: Vec<usize> = match round {
+                    0 => vec![field],
+                    _ => (0..source.fields.len()).collect(),
+                };
+                let mut whole = scan.reader();
+                let (mut expected, mut every) = (Vec::new(), Vec::new());
+                for chunk in &chunks {
+                    let rows = whole.read(*chunk).unwrap();
+                    for row in rows.rows {
+                        let payload = row.payload(rows.bytes);
+                        let key = rows.layout.key(field, payload);
+                        every.extend(key);
+                        let of = |field: &usize| value(rows.layout, *field, payload);
+                        let values: Vec<_> = fields.iter().map(of).collect();
+                        let address = row.address(rows.base).0;
+                        expected.push((key, (row.ts.0 as u64, address, values)));
+                    }
+                }
+                every.sort();
+                let Some(last) = every.len().checked_sub(1) else {
+                    continue;
+                };
+                // Few, some in two places, and none at all.
+                let wanted = match round {
+                    0 | 1 => RangeSet::new([(every[last / 3], every[last / 3 + last / 50])]),
+                    2 => RangeSet::new([(every[0], every[0]), (every[last / 2], every[last])]),
+                    _ => RangeSet::none(),
+                };
+                let mut reader = scan.reader();
+                reader.read_only(Reads {
+                    fields: Some(fields.clone()),
+                    times: true,
+                    addresses: round % 2 == 1,
+                    keys: vec![(field, wanted.clone())],
+                });
+                let mut found = Vec::new();
+                reader.take(chunks.into_iter(), &poll).unwrap();
+                while reader.read_next().unwrap() {
+                    match reader.batch() {
+                        Batch::Columns(columns) => {
+                            for nth in 0..columns.count() {
+                                let of = |field: &usize| column_value(&columns, *field, nth);
+                                let values: Vec<_> = fields.iter().map(of).collect();
+                                let address = match round % 2 {
+                                    1 => columns.addresses()[nth],
+                                    _ => 0,
+                                };
+                                found.push((columns.times()[nth], address, values));
+                            }
+                        }
+                        Batch::Rows(rows) => {
+                            for row in rows.rows {
+                                let payload = row.payload(rows.bytes);
+                                let of = |field: &usize| value(rows.layout, *field, payload);
+                                let values: Vec<_> = fields.iter().map(of).collect();
+                                let address = row.address(rows.base).0;
+                                found.push((row.ts.0 as u64, address, values));
+                            }
+                        }
+                    }
+                }
+                left_out += expected.len() - found.len();
+                if round % 2 == 0 {
+                    found.iter_mut().for_each(|row| row.1 = 0);
+                    expected.iter_mut().for_each(|(_, row)| row.1 = 0);
+                }
+                // What is found is in the order of all rows, and holds each that is wanted.
+                let mut found = found.iter().peekable();
+                for (key, row) in &expected {
+                    let is_found = found.next_if(|next| *next == row).is_some();
+                    let is_wanted = key.is_some_and(|key| wanted.contains(key));
+                    assert!(
+                        is_found || !is_wanted,
+                        "source {}, field {field}",
+                        source.name
+                    );
+                }
+                assert_eq!(found.next(), None);
+            }
+        }
+    }
+    assert!(left_out > 100_000, "{left_out}");
 }

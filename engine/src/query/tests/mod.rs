@@ -15,5 +15,6 @@ mod question;
 mod raw_scans;
 mod replaced;
 mod scans;
+mod sources;
 mod together;
 mod world;

@@ -6,8 +6,10 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::oracle::{Record, read_records};
+use crate::compact::Compactor;
 use crate::ingest::{Batch, Writer, WriterOptions};
 use crate::log::LogOptions;
+use crate::log::storage::OsStorage;
 use crate::query::{Directory, Snapshot};
 use crate::schema::{FieldValue, IndexDef, PayloadEncoder, SourceDef, parse_sources};
 use crate::types::{IndexId, SourceId, Timestamp};
@@ -108,6 +110,8 @@ pub enum Op {
     Reopen,
     /// What lies in whole segments becomes columns.
     Compact,
+    /// Everything becomes columns while nobody writes.
+    CompactClosed,
 }
 
 pub fn any_ops() -> impl Strategy<Value = Vec<Op>> {
@@ -121,6 +125,7 @@ pub fn any_ops() -> impl Strategy<Value = Vec<Op>> {
         1 => Just(Op::Publish),
         1 => Just(Op::Reopen),
         2 => Just(Op::Compact),
+        1 => Just(Op::CompactClosed),
     ];
     prop::collection::vec(op, 1..40)
 }
@@ -214,8 +219,20 @@ impl World {
     /// Makes columns of all whole segments, and returns how many are columns then.
     pub fn compact(&mut self) -> u64 {
         self.writer().sync_durable().unwrap();
+        let compactor = self.writer().compactor().unwrap();
+        self.compact_by(compactor)
+    }
+
+    /// Stops the writer and makes columns of all segments. Returns how many are columns then.
+    pub fn compact_closed(&mut self) -> u64 {
+        self.close();
+        let storage = OsStorage::default();
+        let compactor = Compactor::open(&self.dir.path().join("loom"), storage).unwrap();
+        self.compact_by(compactor)
+    }
+
+    fn compact_by(&self, mut compactor: Compactor) -> u64 {
         let loom = self.dir.path().join("loom");
-        let mut compactor = self.writer().compactor().unwrap();
         let durable = compactor.durable().unwrap();
         while compactor.step(durable, || true).unwrap().is_some() {}
         let files = std::fs::read_dir(loom.join("records")).unwrap();
@@ -305,8 +322,11 @@ impl World {
             Op::Compact => {
                 self.compact();
             }
-            Op::Reopen => {
+            Op::Reopen | Op::CompactClosed => {
                 self.close();
+                if matches!(op, Op::CompactClosed) {
+                    self.compact_closed();
+                }
                 let options = options(&self.dir);
                 let writer = Writer::open(&self.dir.path().join("loom"), options).unwrap();
                 self.writer = Some(writer);

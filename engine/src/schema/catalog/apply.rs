@@ -2,7 +2,7 @@
 //! the writer made it or a file holds it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::{Catalog, Event, INDEXES_EVER_MAX, PARTS_MAX, SOURCES_MAX, Source};
 use crate::error::{Error, Result};
@@ -80,6 +80,7 @@ impl Catalog {
         }
         self.event_count += 1;
         self.latest_at = at;
+        self.label_index = OnceLock::new();
         Ok(())
     }
 

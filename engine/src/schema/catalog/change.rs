@@ -168,6 +168,12 @@ fn amendments(source: &Source, def: &SourceDef, at: Address) -> Result<Vec<Event
                 described(new)
             ));
         }
+        if old.series != new.series {
+            return refused(format!(
+                "its field '{}' holds another series; give the new field another name",
+                old.name
+            ));
+        }
         let is_new = |(value, label): &(&i128, &String)| old.labels.get(value) != Some(*label);
         let labels: BTreeMap<i128, String> = new
             .labels

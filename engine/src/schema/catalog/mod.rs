@@ -12,7 +12,7 @@ mod line;
 mod trial;
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 pub use entry::Source;
 pub use event::Event;
@@ -20,6 +20,7 @@ pub use line::{decode_catalog, decode_whole_catalog, encode_line};
 use trial::Trials;
 
 use super::index::Index;
+use super::label_index::LabelIndex;
 use super::names::hint;
 use crate::error::{Error, Result};
 use crate::types::{
@@ -45,6 +46,8 @@ pub struct Catalog {
     latest_at: Address,
     parts: usize,
     trials: Trials,
+    /// Made when it is first asked for; any event makes it void.
+    label_index: OnceLock<Arc<LabelIndex>>,
 }
 
 impl Catalog {
@@ -71,6 +74,12 @@ impl Catalog {
         let position = usize::try_from(id.0).ok()?.checked_sub(1)?;
         let indexes = &self.source(*self.index_sources.get(position)?)?.indexes;
         indexes.get(indexes.binary_search_by_key(&id, |index| index.id).ok()?)
+    }
+
+    /// Which fields hold which time series.
+    pub fn label_index(&self) -> &Arc<LabelIndex> {
+        self.label_index
+            .get_or_init(|| Arc::new(LabelIndex::of(self)))
     }
 
     /// The error for a name that no source has.

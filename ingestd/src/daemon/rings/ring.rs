@@ -208,11 +208,10 @@ impl Ring {
 
     fn refuse(&mut self, broken: &Broken) {
         self.close();
-        self.peer.answer_at_once(&Reply::Error {
+        self.peer.answer_and_disconnect(&Reply::Error {
             request: None,
             code: ErrorCode::Malformed,
             message: format!("the ring of source {} is broken: {broken}", self.source),
         });
-        self.peer.disconnect();
     }
 }

@@ -10,12 +10,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use loom_engine::proven;
+use loom_engine::schema::nearest;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use serde::Serialize;
 
 use crate::child::Program;
 use crate::config::{Action, RuleDef};
+use crate::daemon::unanswered::plain;
+use crate::rfc3339;
 use crate::rules::records::Alert;
 
 const RUN_MAX: Duration = Duration::from_secs(10);
@@ -29,6 +32,20 @@ const LOOK: Timespec = Timespec {
 };
 /// Between two reads of output, so that a program that writes without end costs little.
 const BREATH: Duration = Duration::from_millis(1);
+
+/// What [`Notice::filled`] replaces.
+const PLACEHOLDERS: [&str; 10] = [
+    "rule",
+    "source",
+    "index",
+    "when",
+    "value",
+    "threshold",
+    "from",
+    "to",
+    "position",
+    "dir",
+];
 
 /// What an action learns of its alert; the JSON that a webhook gets.
 #[derive(Clone, Debug, Serialize)]
@@ -56,8 +73,8 @@ impl Notice {
             when: def.when.to_string(),
             value: alert.value,
             threshold: alert.threshold,
-            from: rfc3339(alert.window.first.0),
-            to: rfc3339(alert.window.last.0.saturating_add(1)),
+            from: rfc3339(alert.window.first),
+            to: rfc3339(alert.window.end()),
             position: alert.position,
             dir: dir.display().to_string(),
         }
@@ -101,9 +118,54 @@ impl Notice {
     }
 }
 
-fn rfc3339(ns: i64) -> String {
-    jiff::Timestamp::from_nanosecond(ns.into())
-        .map_or_else(|_| ns.to_string(), |time| time.to_string())
+/// What a person should know of an action before its alert: a program that cannot be run, words that were meant as placeholders.
+pub(super) fn doubts(action: &Action) -> Vec<String> {
+    let Action::Run(words) = action else {
+        return Vec::new();
+    };
+    let mut doubts = Vec::new();
+    if let Some(program) = words.first().filter(|program| !program.contains('{'))
+        && let Err(why) = runnable(Path::new(program))
+    {
+        doubts.push(format!(
+            "cannot run '{program}': {why}; install it, or change run"
+        ));
+    }
+    for name in words.iter().flat_map(|word| unknown(word)) {
+        let hint = match nearest(name, PLACEHOLDERS.into_iter()).as_slice() {
+            [] => format!("there are {{{}}}", PLACEHOLDERS.join("}, {")),
+            near => format!("did you mean {{{}}}?", near.join("} or {")),
+        };
+        doubts.push(format!(
+            "run has {{{name}}}, which stands for nothing and stays as it is; {hint}"
+        ));
+    }
+    doubts
+}
+
+fn runnable(program: &Path) -> io::Result<()> {
+    rustix::fs::access(program, rustix::fs::Access::EXEC_OK)?;
+    match program.is_file() {
+        true => Ok(()),
+        false => Err(io::Error::other("it is not a file")),
+    }
+}
+
+/// The names in braces that are not placeholders, except what a shell or awk would read, such as `${HOME}`.
+fn unknown(word: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut rest = word;
+    while let Some((before, after)) = rest.split_once('{') {
+        rest = after;
+        let Some((name, _)) = after.split_once('}') else {
+            break;
+        };
+        let is_name = !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+        if is_name && !before.ends_with('$') && !PLACEHOLDERS.contains(&name) {
+            found.push(name);
+        }
+    }
+    found
 }
 
 /// Carries an action out. Either way a sentence says what came of it.
@@ -135,7 +197,10 @@ fn post(address: &str, notice: &Notice) -> anyhow::Result<String> {
         .send(body);
     let status = match reply {
         Ok(reply) => reply.status(),
-        Err(error) => anyhow::bail!("cannot post to {address}: {error}"),
+        Err(error) => {
+            let why = plain(error, WEBHOOK_MAX, "let it answer first, and work then");
+            anyhow::bail!("cannot post to {address}: {why}")
+        }
     };
     match status.is_success() {
         true => Ok(format!("{address} answered {}", status.as_u16())),
@@ -216,6 +281,8 @@ mod tests {
     use std::io::Write;
     use std::net::TcpListener;
 
+    use loom_engine::Timestamp;
+
     use super::*;
 
     fn notice() -> Notice {
@@ -227,8 +294,8 @@ mod tests {
             when: "p99 > 5ms".to_owned(),
             value: Some(5.5),
             threshold: Some(5.0),
-            from: rfc3339(0),
-            to: rfc3339(1_000_000_000),
+            from: rfc3339(Timestamp(0)),
+            to: rfc3339(Timestamp(1_000_000_000)),
             position: 7,
             dir: "/x".to_owned(),
         }
@@ -252,6 +319,10 @@ mod tests {
             "1970-01-01T00:00:00Z 1970-01-01T00:00:01Z"
         );
         assert_eq!(filled("{hue} {{position}} {"), "{hue} {7} {");
+        for name in PLACEHOLDERS {
+            let word = format!("{{{name}}}");
+            assert_ne!(filled(&word), word);
+        }
         let words = ["/bin/echo", "{rule}"].map(str::to_owned);
         let said = perform(
             &Action::Run(words.into()),
@@ -259,6 +330,31 @@ mod tests {
             &AtomicBool::new(false),
         );
         assert!(said.unwrap().contains("slow; rm -rf {dir}"));
+    }
+
+    #[test]
+    fn a_program_that_cannot_run_and_a_placeholder_that_is_misspelt_are_named() {
+        let of = |words: &[&str]| {
+            let words = words.iter().map(|word| (*word).to_owned());
+            doubts(&Action::Run(words.collect()))
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let plain = dir.path().join("plain");
+        std::fs::write(&plain, "no program").unwrap();
+        for (words, said) in [
+            (vec!["/no/such/page"], "No such file"),
+            (vec![plain.to_str().unwrap()], "Permission denied"),
+            (vec!["/tmp"], "not a file"),
+            (vec!["/bin/sh", "{rle} fired"], "did you mean {rule}?"),
+            (vec!["/bin/sh", "{xyzxyz}"], "there are {rule}, {source}"),
+        ] {
+            let found = of(&words);
+            assert!(found.len() == 1 && found[0].contains(said), "{found:?}");
+        }
+        assert_eq!(
+            of(&["/bin/sh", "-c", "echo ${home} {rule} {value} {A} {"]),
+            [""; 0]
+        );
     }
 
     #[test]

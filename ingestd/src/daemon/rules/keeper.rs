@@ -18,14 +18,15 @@ use super::recorder::FlightRecorder;
 use super::watched::Watched;
 use super::{Order, Rules};
 use crate::config::{Config, RetentionConfig, RuleDef};
-use crate::counted;
 use crate::daemon::DaemonError;
 use crate::daemon::message::{Gone, Inbox};
 use crate::output::pins::{self, Pinned};
 use crate::rules::file::{self, RuleFile};
-use crate::rules::judge::{self, Edges};
-use crate::rules::records::{Alert, AlertState, Stopped, alerts_source, rules_source, stopped};
-use crate::rules::watch::{Pause, Phase, Watch};
+use crate::rules::judge::{self, Known};
+use crate::rules::records::{
+    Alert, AlertState, Stopped, alerts_source, rules_source, stopped, unpinned,
+};
+use crate::rules::watch::{Pause, Watch};
 
 /// How often the directory gets a record of each rule's progress.
 const PROGRESS: Duration = Duration::from_secs(10);
@@ -33,6 +34,8 @@ const PROGRESS: Duration = Duration::from_secs(10);
 const WAITING_MAX: usize = 10_000;
 /// How soon a full log, or a clock that runs behind, is looked at again.
 const RETRY: Duration = Duration::from_millis(2);
+/// How soon a directory that cannot be read is read again.
+const UNREADABLE: Duration = Duration::from_millis(100);
 /// Actions of one rule begin at most so often.
 const ACTION_EVERY: Duration = Duration::from_secs(1);
 
@@ -49,8 +52,10 @@ pub(super) struct Keeper {
     waiting: VecDeque<(SourceId, Vec<u8>)>,
     actions: Vec<JoinHandle<()>>,
     recorder: FlightRecorder,
-    edges: Edges,
+    known: Known,
     progressed: Instant,
+    /// Why the directory could not be read last, if it could not.
+    trouble: Option<String>,
     /// A time that all records which are published later follow, and when it was asked for.
     edge: (Timestamp, Instant),
 }
@@ -86,17 +91,27 @@ impl Keeper {
             waiting: VecDeque::new(),
             actions: Vec::new(),
             recorder: FlightRecorder::default(),
-            edges: Edges::default(),
+            known: Known::default(),
             progressed: Instant::now(),
+            trouble: None,
             edge: (edge, Instant::now()),
         };
-        keeper.resume(&snapshot)?;
+        let closed = keeper.resume(&snapshot)?;
+        let unpinned = unpinned(&snapshot).unwrap_or_else(|error| {
+            tracing::error!("cannot read which pins were not written: {error}");
+            Vec::new()
+        });
         if let Err(error) = pins::remove_partial(keeper.directory.path()) {
             tracing::warn!("a pin that was not finished stays: {error:#}");
         }
+        keeper.trim_pins();
         keeper
-            .define()
+            .define(!closed.is_empty() || !unpinned.is_empty())
             .map_err(|error| DaemonError::Rules(format!("cannot define loom_alerts: {error}")))?;
+        keeper.record_closed(&closed);
+        for alert in unpinned {
+            keeper.pin_again(alert);
+        }
         // A daemon that is killed at any time has begun each of its rules.
         keeper.record_progress();
         keeper.store().map_err(|_| DaemonError::WriterGone)?;
@@ -106,11 +121,9 @@ impl Keeper {
         Ok(keeper)
     }
 
-    /// Begins each rule where the directory says that it stopped, unless it has changed since.
-    fn resume(&mut self, snapshot: &Snapshot) -> Result<(), DaemonError> {
-        let rules = self.all();
-        let names: Vec<&str> = rules.iter().map(|(def, _)| def.name.as_str()).collect();
-        let found = stopped(snapshot, &names).unwrap_or_else(|error| {
+    /// Begins each rule where the directory says that it stopped, unless it has changed since. Returns the rules that are gone.
+    fn resume(&mut self, snapshot: &Snapshot) -> Result<Vec<(String, Stopped)>, DaemonError> {
+        let mut found = stopped(snapshot).unwrap_or_else(|error| {
             tracing::error!("cannot read where the rules stopped: {error}; they begin now");
             Default::default()
         });
@@ -118,25 +131,21 @@ impl Keeper {
             from,
             to: self.edge.0,
         });
-        for (def, added) in rules {
-            let known = found.get(&def.name);
-            let watch = match known.filter(|known| known.definition == def.definition()) {
-                Some(Stopped {
-                    evaluated_to,
-                    phase,
-                    ..
-                }) => {
-                    let mut watch = Watch::new(def.every, def.hold, *phase, *evaluated_to);
-                    if let Some(pause) = pause {
-                        watch.skip(pause);
-                    }
-                    watch
-                }
-                None => Watch::new(def.every, def.hold, Phase::Normal, self.edge.0),
+        for (def, added) in self.all() {
+            let is_same = |known: &&Stopped| known.definition == def.definition();
+            let Some(known) = found.get(&def.name).filter(is_same).cloned() else {
+                self.watched.push(Watched::begin(def, added, self.edge.0));
+                continue;
             };
-            self.watched.push(Watched::new(def, added, watch));
+            found.remove(&def.name);
+            let mut watch = Watch::new(def.every, def.hold, known.phase, known.evaluated_to);
+            if let Some(pause) = pause {
+                watch.skip(pause, def.over);
+            }
+            self.watched
+                .push(Watched::new(def, added, watch, known.begun));
         }
-        Ok(())
+        Ok(found.into_iter().collect())
     }
 
     /// The rules that are to be evaluated, and whether they were added.
@@ -146,9 +155,10 @@ impl Keeper {
         configured.chain(added).collect()
     }
 
-    /// Defines the sources that it writes, once there is a rule.
-    fn define(&mut self) -> Result<(), loom_engine::Error> {
-        if self.watched.is_empty() || self.sources.is_some() {
+    /// Defines the sources that it writes, once there is a rule, or something to record of one that is gone.
+    fn define(&mut self, has_alerts: bool) -> Result<(), loom_engine::Error> {
+        let is_idle = self.watched.is_empty() && !has_alerts;
+        if is_idle || self.sources.is_some() {
             return Ok(());
         }
         let defined = self.inbox.call(None, |recorder| {
@@ -203,7 +213,7 @@ impl Keeper {
         let next = self.watched.iter().map(|rule| rule.watch.next()).min();
         let next = next.into_iter().chain(self.recorder.next()).min()?;
         let (edge, asked) = self.edge;
-        let until = u64::try_from(next.0.saturating_sub(edge.0)).unwrap_or(0);
+        let until = next.0.saturating_sub(edge.0).max(0) as u64;
         let left = Duration::from_nanos(until).saturating_sub(asked.elapsed());
         let left = left.min(PROGRESS.saturating_sub(self.progressed.elapsed()));
         Some(match self.waiting.is_empty() {
@@ -216,10 +226,17 @@ impl Keeper {
         self.edge = (edge(&self.inbox)?, Instant::now());
         self.actions.retain(|action| !action.is_finished());
         match self.directory.snapshot() {
-            Ok(snapshot) => self.evaluate(&snapshot),
+            Ok(snapshot) => {
+                self.trouble = None;
+                self.evaluate(&snapshot);
+            }
             Err(error) => {
-                tracing::error!("rules cannot be evaluated: {error}");
-                std::thread::sleep(RETRY);
+                let why = Some(error.to_string());
+                if self.trouble != why {
+                    tracing::error!("rules cannot be evaluated: {error}");
+                    self.trouble = why;
+                }
+                std::thread::sleep(UNREADABLE);
             }
         }
         let bytes_max = self.retention.pin_max_bytes.0;
@@ -248,7 +265,7 @@ impl Keeper {
         for rule in &mut watched {
             while !interrupted()
                 && let Some(end) = rule.watch.due(now)
-                && let Some(alert) = rule.evaluate(snapshot, &mut self.edges, end, &interrupted)
+                && let Some(alert) = rule.evaluate(snapshot, &mut self.known, end, &interrupted)
             {
                 let Some(alert) = alert else { continue };
                 self.record(&alert);
@@ -263,8 +280,39 @@ impl Keeper {
 
     fn pin(&mut self, rule: &Watched, alert: &Alert) {
         let wanted = (rule.def.pin).map(|pin| self.recorder.want(alert, pin));
-        if let Some(Err(why)) = wanted {
-            self.record(&not_pinned(alert.clone(), why));
+        match wanted {
+            None => {}
+            Some(Ok(())) => self.record(&Alert {
+                state: AlertState::Pinning,
+                ..alert.clone()
+            }),
+            Some(Err(why)) => self.record(&not_pinned(alert.clone(), why)),
+        }
+    }
+
+    /// Keeps what surrounds an alert of a daemon that was killed before it had.
+    fn pin_again(&mut self, alert: Alert) {
+        let mut rules = self.watched.iter();
+        let rule = rules.find(|rule| rule.def.name == alert.rule);
+        match rule.and_then(|rule| rule.def.pin) {
+            Some(pin) => self.recorder.resume(alert, pin),
+            None => {
+                let why = "the daemon was killed before, and the rule is closed now or has no pin";
+                self.record(&not_pinned(alert, why.to_owned()));
+            }
+        }
+    }
+
+    /// Removes the oldest pins beyond `pin_max_bytes`.
+    fn trim_pins(&self) {
+        let bytes_max = self.retention.pin_max_bytes;
+        match pins::make_room(self.directory.path(), bytes_max.0) {
+            Ok(gone) if gone.is_empty() => {}
+            Ok(gone) => tracing::info!(
+                "pin_max_bytes is {bytes_max}; the oldest pins were removed: {}",
+                gone.join(", ")
+            ),
+            Err(error) => tracing::warn!("the pins take more than pin_max_bytes: {error:#}"),
         }
     }
 
@@ -315,7 +363,7 @@ impl Keeper {
                 move || {
                     let result = action::perform(&action, &notice, &stopping);
                     // A keeper that is gone records nothing.
-                    let _ = rules.tell(move |keeper| keeper.acted(alert, result));
+                    let _ = rules.send(move |keeper| keeper.acted(alert, result));
                 }
             });
         match spawned {
@@ -350,6 +398,17 @@ impl Keeper {
     fn record(&mut self, alert: &Alert) {
         if let Some(sources) = self.sources {
             self.wait(sources.alerts, alert.encode());
+        }
+    }
+
+    /// Ends rules that are gone, before the progress of the others.
+    fn record_closed(&mut self, closed: &[(String, Stopped)]) {
+        let Some(sources) = self.sources else { return };
+        for (name, stopped) in closed {
+            if let Some(alert) = stopped.closed(name) {
+                self.record(&alert);
+            }
+            self.wait(sources.rules, stopped.last(name).encode());
         }
     }
 
@@ -397,12 +456,14 @@ impl Keeper {
     pub(super) fn reconfigure(&mut self, config: &Config) -> Vec<String> {
         self.configured = config.rules.clone();
         self.retention = config.retention.clone();
+        self.trim_pins();
         self.take_over();
         self.notes()
     }
 
     /// Goes on with the rules that there are now: one that is as before keeps its progress.
     fn take_over(&mut self) {
+        self.refresh_edge();
         let mut before = std::mem::take(&mut self.watched);
         for (def, added) in self.all() {
             let known = before.iter().position(|rule| {
@@ -411,17 +472,18 @@ impl Keeper {
             self.watched
                 .push(match known.map(|place| before.swap_remove(place)) {
                     Some(rule) => rule.redefined(def, added),
-                    None => {
-                        let watch = Watch::new(def.every, def.hold, Phase::Normal, self.edge.0);
-                        Watched::new(def, added, watch)
-                    }
+                    None => Watched::begin(def, added, self.edge.0),
                 });
         }
-        let closed: Vec<Alert> = before.iter().filter_map(Watched::closed).collect();
-        if let Err(error) = self.define() {
+        let closed = before.iter().map(|rule| {
+            let stopped = rule.stopped();
+            (rule.def.name.clone(), stopped)
+        });
+        let closed: Vec<(String, Stopped)> = closed.collect();
+        if let Err(error) = self.define(false) {
             tracing::error!("cannot define loom_alerts: {error}");
         }
-        closed.iter().for_each(|alert| self.record(alert));
+        self.record_closed(&closed);
         self.record_progress();
         // A writer that is gone ends the thread at the next pass.
         let _ = self.store();
@@ -448,7 +510,6 @@ impl Keeper {
             judge::subject(snapshot.catalog(), &def).map_err(|error| error.to_string())?;
         }
         self.file.add(toml, &self.configured).map_err(shown)?;
-        self.refresh_edge();
         self.take_over();
         tracing::info!("rules were added; there are {} now", self.watched.len());
         Ok(())
@@ -465,9 +526,8 @@ impl Keeper {
             .remove(name)
             .map_err(|error| format!("{error:#}"))?;
         if !found {
-            let count = counted(self.watched.len() as u64, "rule");
             return Err(format!(
-                "there is no rule '{name}' among {count}; 'ingestd rule list' shows them"
+                "rule '{name}' was not added; 'ingestd rule list' shows those that were"
             ));
         }
         self.take_over();

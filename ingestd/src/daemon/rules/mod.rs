@@ -19,9 +19,18 @@ use loom_engine::query::Directory;
 use super::DaemonError;
 use super::join;
 use super::message::{Gone, Inbox};
-use crate::config::Config;
+use crate::config::{Config, RuleDef};
 use crate::rules::file::RuleFile;
 use keeper::Keeper;
+
+/// What a person should know of the action of a rule before it runs, in sentences.
+pub(super) fn doubts(def: &RuleDef) -> Vec<String> {
+    let doubts = def.action.as_ref().map(action::doubts);
+    let doubts = doubts.into_iter().flatten();
+    doubts
+        .map(|why| format!("rule '{}': {why}", def.name))
+        .collect()
+}
 
 /// What the thread is asked to do.
 enum Order {
@@ -59,7 +68,7 @@ impl RulesThread {
             inbox,
             rules.clone(),
             Arc::clone(&stopping),
-            Directory::open(dir)?,
+            Directory::beside_writer(dir)?,
         )?;
         let thread = std::thread::Builder::new()
             .name("loom-rules".to_owned())
@@ -99,11 +108,11 @@ impl Rules {
             // A caller that is gone needs no answer.
             let _ = sender.send(work(keeper));
         };
-        self.tell(work)?;
+        self.send(work)?;
         receiver.recv().map_err(|_| Gone)
     }
 
-    fn tell(&self, work: impl FnOnce(&mut Keeper) + Send + 'static) -> Result<(), Gone> {
+    fn send(&self, work: impl FnOnce(&mut Keeper) + Send + 'static) -> Result<(), Gone> {
         let order = Order::Work(Box::new(work));
         self.orders.send(order).map_err(|_| Gone)
     }

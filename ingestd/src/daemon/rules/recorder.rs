@@ -41,14 +41,17 @@ impl FlightRecorder {
         if self.waiting.len() >= WAITING_MAX {
             return Err(format!("skipped: {WAITING_MAX} pins wait to be written"));
         }
-        let to = alert.window.last.0.saturating_add(1);
+        self.resume(alert.clone(), pin);
+        Ok(())
+    }
+
+    /// Waits again for what a daemon that was killed had not written.
+    pub(super) fn resume(&mut self, alert: Alert, pin: PinSpan) {
+        let to = alert.window.end().0;
         let first = Timestamp(to.saturating_sub(nanos(pin.before)));
         let end = Timestamp(to.saturating_add(nanos(pin.after)));
-        self.waiting.push_back(Wanted {
-            alert: alert.clone(),
-            span: TimeRange::half_open(first, end),
-        });
-        Ok(())
+        let span = TimeRange::half_open(first, end);
+        self.waiting.push_back(Wanted { alert, span });
     }
 
     /// When the next span has passed.
@@ -60,8 +63,8 @@ impl FlightRecorder {
         {
             return None;
         }
-        let ends = self.waiting.iter().map(|wanted| wanted.span.last);
-        ends.min().map(|last| Timestamp(last.0.saturating_add(1)))
+        let ends = self.waiting.iter().map(|wanted| wanted.span.end());
+        ends.min()
     }
 
     /// Begins to write a span that has passed by now. An alert comes back if it cannot.
@@ -106,7 +109,7 @@ impl FlightRecorder {
                         );
                         let result = written.map_err(|error| format!("{error:#}"));
                         // A keeper that is gone records nothing.
-                        let _ = rules.tell(move |keeper| keeper.pinned(alert, result));
+                        let _ = rules.send(move |keeper| keeper.pinned(alert, result));
                     }
                 });
         match spawned {

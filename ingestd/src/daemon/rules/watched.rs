@@ -4,22 +4,26 @@ use std::time::{Duration, Instant};
 
 use loom_engine::query::{Poll, Snapshot};
 use loom_engine::schema::Catalog;
-use loom_engine::{Error, Timestamp};
+use loom_engine::{Error, TimeRange, Timestamp};
 
 use crate::config::RuleDef;
 use crate::rules::RuleStatus;
-use crate::rules::judge::{self, Edges, Judged};
-use crate::rules::records::{Alert, AlertState, Progress};
+use crate::rules::judge::{self, Judged, Known};
+use crate::rules::records::{Alert, AlertState, Progress, Stopped};
 use crate::rules::watch::{Change, Phase, Watch};
 
 /// How long an alert may wait for the exact value of a quantile.
 const EXACT: Duration = Duration::from_millis(5);
+/// The state of a rule whose latest window could not be evaluated.
+const FAILING: &str = "failing";
 
 pub(super) struct Watched {
     pub(super) def: RuleDef,
     /// A client added it; else it stands in the configuration.
     pub(super) added: bool,
     pub(super) watch: Watch,
+    /// Records that arrived before are none of its own.
+    begun: Timestamp,
     /// When its latest action began.
     pub(super) acted: Option<Instant>,
     /// Its action runs.
@@ -31,11 +35,12 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    pub(super) fn new(def: RuleDef, added: bool, watch: Watch) -> Watched {
+    pub(super) fn new(def: RuleDef, added: bool, watch: Watch, begun: Timestamp) -> Watched {
         Watched {
             def,
             added,
             watch,
+            begun,
             acted: None,
             is_acting: false,
             evaluations: 0,
@@ -50,23 +55,39 @@ impl Watched {
         Watched { def, added, ..self }
     }
 
+    /// A rule that begins now.
+    pub(super) fn begin(def: RuleDef, added: bool, now: Timestamp) -> Watched {
+        let watch = Watch::new(def.every, def.hold, Phase::Normal, now);
+        Watched::new(def, added, watch, now)
+    }
+
+    /// The window that ends so. The first ones begin with the rule.
+    fn window(&self, end: Timestamp) -> TimeRange {
+        let whole = judge::window(self.def.over, end);
+        TimeRange {
+            first: whole.first.max(self.begun),
+            ..whole
+        }
+    }
+
     /// Evaluates the window that ends so. Returns the alert that follows; `None` of the outer is an interruption.
     pub(super) fn evaluate(
         &mut self,
         snapshot: &Snapshot,
-        edges: &mut Edges,
+        known: &mut Known,
         end: Timestamp,
         interrupted: &dyn Fn() -> bool,
     ) -> Option<Option<Alert>> {
         let began = Instant::now();
+        let window = self.window(end);
         let poll = Poll::new(interrupted);
         let judged = judge::subject(snapshot.catalog(), &self.def).and_then(|subject| {
-            let judged = judge::judge(snapshot, edges, subject, &self.def, end, &poll)?;
+            let judged = judge::judge(snapshot, known, subject, &self.def, window, &poll)?;
             Ok((subject, judged))
         });
         let alert = match judged {
             Err(Error::Interrupted) => return None,
-            Err(error) => self.failed(&error, snapshot, end),
+            Err(error) => self.failed(&error, snapshot, window),
             Ok((subject, judged)) => {
                 self.trouble = None;
                 let change = self.watch.step(judged.holds);
@@ -75,13 +96,13 @@ impl Watched {
                     let overdue = || interrupted() || Instant::now() >= deadline;
                     let exact = judged.exact(
                         snapshot,
-                        edges,
+                        known,
                         subject,
                         &self.def,
-                        end,
+                        window,
                         &Poll::new(&overdue),
                     );
-                    self.alert(change, &exact.unwrap_or(judged), end)
+                    self.alert(change, &exact.unwrap_or(judged), window)
                 })
             }
         };
@@ -90,7 +111,7 @@ impl Watched {
         Some(alert)
     }
 
-    fn alert(&self, change: Change, judged: &Judged, end: Timestamp) -> Alert {
+    fn alert(&self, change: Change, judged: &Judged, window: TimeRange) -> Alert {
         let of_bin = "the value is that of a bin; loom_aggregate returns the exact one";
         Alert {
             rule: self.def.name.clone(),
@@ -100,14 +121,14 @@ impl Watched {
             },
             value: judged.shown.value,
             threshold: Some(judged.shown.threshold),
-            window: judge::window(self.def.over, end),
+            window,
             position: judged.position,
             detail: (!judged.is_exact).then(|| of_bin.to_owned()),
         }
     }
 
     /// Goes on behind a window that cannot be evaluated. The first of them makes an alert.
-    fn failed(&mut self, error: &Error, snapshot: &Snapshot, end: Timestamp) -> Option<Alert> {
+    fn failed(&mut self, error: &Error, snapshot: &Snapshot, window: TimeRange) -> Option<Alert> {
         self.watch.pass();
         self.failures += 1;
         let is_new = self.trouble.is_none();
@@ -118,23 +139,20 @@ impl Watched {
             state: AlertState::Failed,
             value: None,
             threshold: None,
-            window: judge::window(self.def.over, end),
+            window,
             position: snapshot.position(),
             detail: Some(why),
         })
     }
 
-    /// The alert that ends those of a rule which is closed while it fires.
-    pub(super) fn closed(&self) -> Option<Alert> {
-        (self.watch.phase == Phase::Firing).then(|| Alert {
-            rule: self.def.name.clone(),
-            state: AlertState::Resolved,
-            value: None,
-            threshold: None,
-            window: judge::window(self.def.over, self.watch.evaluated_to()),
-            position: 0,
-            detail: Some("the rule was closed or changed".to_owned()),
-        })
+    /// Where it stops, if it stops now.
+    pub(super) fn stopped(&self) -> Stopped {
+        Stopped {
+            definition: self.def.definition(),
+            begun: self.begun,
+            evaluated_to: self.watch.evaluated_to(),
+            phase: self.watch.phase,
+        }
     }
 
     /// Why it cannot be evaluated now, for a note.
@@ -147,6 +165,7 @@ impl Watched {
         Progress {
             rule: self.def.name.clone(),
             definition: self.def.definition(),
+            begun: self.begun,
             evaluated_to: self.watch.evaluated_to(),
             phase: self.watch.phase,
             evaluations: self.evaluations,
@@ -159,7 +178,10 @@ impl Watched {
     pub(super) fn status(&self) -> RuleStatus {
         let progress = self.progress();
         RuleStatus {
-            state: progress.phase.name().to_owned(),
+            state: match self.trouble {
+                Some(_) => FAILING.to_owned(),
+                None => progress.phase.name().to_owned(),
+            },
             name: progress.rule,
             definition: progress.definition,
             added: self.added,

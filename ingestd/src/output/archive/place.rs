@@ -12,6 +12,7 @@ use jiff::tz::Offset;
 use loom_engine::{Address, Timestamp};
 
 use super::manifest::ArchivedSource;
+use crate::output::path_part::path_part;
 
 /// The longest name that a file system takes.
 const NAME_BYTES_MAX: usize = 255;
@@ -45,13 +46,7 @@ impl Hour {
 
 /// The folder of a source.
 pub(super) fn source_folder(name: &str) -> anyhow::Result<String> {
-    let mut folder = "source=".to_owned();
-    for byte in name.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' => folder.push(byte.into()),
-            _ => folder.push_str(&format!("%{byte:02X}")),
-        }
-    }
+    let folder = format!("source={}", path_part(name));
     if folder.len() > NAME_BYTES_MAX {
         bail!(
             "cannot archive source '{name}': its folder's name would have {} bytes, and a file system takes {NAME_BYTES_MAX}; record it under a shorter name",

@@ -1,6 +1,9 @@
 //! The daemon's configuration: TOML in which every key has a default and an unknown key is an error with its line.
 
+mod otlp;
 mod rule;
+mod scrape;
+mod table;
 mod units;
 mod when;
 
@@ -16,7 +19,9 @@ use loom_engine::schema::{SourceDef, validate_sources};
 use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
+pub use otlp::{LOGS_SOURCE, OtlpDef, Promote, SPANS_SOURCE};
 pub use rule::{Action, PinSpan, RULES_MAX, RuleDef, check_rules};
+pub use scrape::{ScrapeDef, TARGETS_MAX, Target, TlsDef, check_scrapes};
 pub use units::{ByteSize, FreeSpace, Span};
 pub use when::{Shown, When, Window};
 
@@ -32,10 +37,15 @@ pub struct Config {
     pub archive: ArchiveConfig,
     pub access: AccessConfig,
     pub metrics: MetricsConfig,
+    /// Nothing is received unless it is given.
+    pub otlp: Option<OtlpDef>,
+    /// With those of `[otlp]`.
     #[serde(rename = "source")]
     pub sources: Vec<SourceDef>,
     #[serde(rename = "rule")]
     pub rules: Vec<RuleDef>,
+    #[serde(rename = "scrape")]
+    pub scrapes: Vec<ScrapeDef>,
 }
 
 /// `[log]`: how records are staged, written and made durable.
@@ -158,7 +168,7 @@ const SEGMENT_BYTES_MAX: u64 = 1 << 40;
 impl Config {
     /// Reads and checks a configuration.
     pub fn parse(text: &str) -> Result<Config, ConfigError> {
-        let config: Config = toml::from_str(text).map_err(|error| ConfigError {
+        let mut config: Config = toml::from_str(text).map_err(|error| ConfigError {
             line: error.span().map(|span| line_at(text, span.start)),
             message: one_line(error.message()),
         })?;
@@ -166,6 +176,9 @@ impl Config {
         config.retention.check(text, &config.log)?;
         config.archive.check()?;
         config.access.check()?;
+        if let Some(otlp) = &config.otlp {
+            config.sources.extend(otlp.sources());
+        }
         validate_sources(text, &config.sources).map_err(|error| ConfigError::numbered(&error))?;
         let sound = check_rules(config.rules.iter());
         sound
@@ -175,6 +188,7 @@ impl Config {
                     .iter()
                     .try_for_each(|rule| config.retention.keeps(rule))
             })
+            .and_then(|()| check_scrapes(&config.scrapes))
             .map_err(|message| ConfigError {
                 line: None,
                 message,
@@ -520,7 +534,8 @@ mod tests {
         assert_eq!(written.retention.min_free, empty.retention.min_free);
         assert_eq!(written.retention.on_full, OnFull::Evict);
         assert_eq!(empty.access, AccessConfig::default());
-        assert_eq!(written.sources.len(), 1);
+        let names: Vec<&str> = written.sources.iter().map(|s| s.name.as_str()).collect();
+        assert_eq!(names, ["redis_request", "logs", "spans"]);
     }
 
     #[test]

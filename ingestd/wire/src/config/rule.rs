@@ -5,8 +5,9 @@
 use std::time::Duration;
 
 use loom_engine::schema::check_name;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
+use super::table::table;
 use super::units::Span;
 use super::when::When;
 
@@ -18,8 +19,7 @@ const OVER_MAX: Duration = Duration::from_secs(7 * 86_400);
 const PIN_MAX: Duration = Duration::from_secs(3600);
 
 /// One rule, sound in itself. That its source and index exist is known where the directory is.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(try_from = "Written")]
+#[derive(Clone, Debug, PartialEq)]
 pub struct RuleDef {
     pub name: String,
     pub source: String,
@@ -69,6 +69,12 @@ struct Written {
     pin_after: Option<Span>,
 }
 
+impl<'de> Deserialize<'de> for RuleDef {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        table::<Written, _, _>(from)
+    }
+}
+
 impl TryFrom<Written> for RuleDef {
     type Error = String;
 
@@ -79,6 +85,11 @@ impl TryFrom<Written> for RuleDef {
         let every = written.every.map(|every| every.0);
         let every = every.unwrap_or_else(|| (over / 10).max(EVERY_MIN));
         let hold = written.hold.map_or(Duration::ZERO, |hold| hold.0);
+        if over < EVERY_MIN {
+            return Err(of_rule(
+                "over, the length of the window, is less than 10ms; use 10s".to_owned(),
+            ));
+        }
         if every < EVERY_MIN {
             return Err(of_rule(
                 "every is less than 10ms; use 10ms or more".to_owned(),
@@ -212,7 +223,7 @@ mod tests {
     #[test]
     fn each_mistake_is_named_with_its_line() {
         for (more, word) in [
-            ("every = '1ms'", "less than 10ms"),
+            ("every = '1ms'", "every is less than 10ms"),
             ("every = '11s'", "longer than over"),
             ("hold = '8d'", "longer than 7d"),
             ("pin_after = '1s'", "pin_after has no pin"),
@@ -234,6 +245,10 @@ mod tests {
         }
         let when = Config::parse("[[rule]]\nname = 'x'\nwhen = 'p99 is high'\n").unwrap_err();
         assert_eq!(when.line, Some(3), "{when}");
+        let short = SLOW.replace("'10s'", "'0s'");
+        let error = Config::parse(&format!("[[rule]]\n{SLOW}\n[[rule]]\n{short}")).unwrap_err();
+        assert_eq!(error.line, Some(8), "the second rule is meant: {error}");
+        assert!(error.message.contains("over, the length"), "{error}");
     }
 
     #[test]

@@ -19,6 +19,7 @@ use super::units::Span;
 const TEXT_BYTES_MAX: usize = 4096;
 /// What a comparison may begin with.
 const TERMS: &str = "count, rate, sum, min, max, avg or a percentile such as p99_99";
+const ORDER: &str = "AND binds more tightly than OR";
 
 /// A condition over the records of a window.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,6 +56,8 @@ pub struct Window<'a> {
     pub row: &'a AggregateRow,
     pub domain: Domain,
     pub over: Duration,
+    /// It begins with the rule, so that it is shorter than `over`. Then a count, a rate or a sum says nothing by being small.
+    pub is_cut: bool,
 }
 
 /// A comparison as an alert shows it. The value is absent where the window holds no record.
@@ -121,6 +124,10 @@ impl Comparison {
 
     fn answer(&self, window: Window<'_>) -> Option<bool> {
         let row = window.row;
+        let grows = matches!(self.term, Term::Count | Term::Rate | Term::Sum);
+        if window.is_cut && grows && !matches!(self.op, Op::Gt | Op::Ge) {
+            return Some(false);
+        }
         let ratio = |numerator: i128, denominator: u128| {
             Some(self.op.holds(compare(numerator, denominator, self.number)))
         };
@@ -220,6 +227,11 @@ impl FromStr for When {
             any: Vec::new(),
             quantiles: Vec::new(),
         };
+        if text.contains(['(', ')']) {
+            return Err(format!(
+                "there are no parentheses; {ORDER}, so write a AND c OR b AND c for (a OR b) AND c"
+            ));
+        }
         let mut words = words(text).into_iter();
         let mut all = Vec::new();
         loop {
@@ -230,6 +242,11 @@ impl FromStr for When {
                 Some(word) if word.eq_ignore_ascii_case("and") => {}
                 Some(word) if word.eq_ignore_ascii_case("or") => {
                     when.any.push(std::mem::take(&mut all));
+                }
+                Some(word) if is_unit(word) => {
+                    return Err(format!(
+                        "there is a space before the unit '{word}'; remove it, as in 5{word}"
+                    ));
                 }
                 Some(word) => {
                     return Err(format!("expected AND, OR or the end, found '{word}'"));
@@ -249,7 +266,14 @@ impl When {
         let found = |word: Option<&str>| word.map_or("the end".to_owned(), |w| format!("'{w}'"));
         let word = words.next();
         let term = word.and_then(|word| self.term(&word.to_ascii_lowercase()));
-        let term = term.ok_or_else(|| format!("expected {TERMS}, found {}", found(word)))?;
+        let term = term.ok_or_else(|| match word {
+            Some(word) if is_percentile(word) => {
+                format!(
+                    "'{word}' is not a percentile from p0 to p100; use p50, p99 or, for 99.9, p99_9"
+                )
+            }
+            _ => format!("expected {TERMS}, found {}", found(word)),
+        })?;
         let word = words.next();
         let op = match word {
             Some("=" | "==") => Op::Eq,
@@ -272,6 +296,13 @@ impl When {
                 found(word)
             )
         })?;
+        let has_unit = word.is_some_and(|word| word.parse::<f64>().is_err());
+        if has_unit && matches!(term, Term::Count | Term::Rate) {
+            let word = word.unwrap_or_default();
+            return Err(format!(
+                "count and rate are compared with a plain number, not with '{word}'"
+            ));
+        }
         Ok(Comparison { term, op, number })
     }
 
@@ -306,6 +337,17 @@ fn quantile(word: &str) -> Option<Quantile> {
     let digits = format!("{whole:0>3}{decimals}");
     let (ones, rest) = digits.split_at_checked(1)?;
     format!("{ones}.{rest}").parse().ok()
+}
+
+/// Whether a word that is no term was meant as a percentile: `p101`, `p99.9`.
+fn is_percentile(word: &str) -> bool {
+    let rest = word.strip_prefix(['p', 'P']);
+    rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+/// Whether a word makes a duration of a number before it.
+fn is_unit(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_alphabetic()) && format!("1{word}").parse::<Span>().is_ok()
 }
 
 /// A plain number, or a duration in nanoseconds.
@@ -391,6 +433,7 @@ mod tests {
             row: &row,
             domain: U64,
             over,
+            is_cut: false,
         };
         when.holds(window).unwrap()
     }
@@ -425,6 +468,27 @@ mod tests {
     }
 
     #[test]
+    fn a_window_that_begins_with_its_rule_is_no_silence() {
+        let holds = |text: &str, is_cut: bool| {
+            let when: When = text.parse().unwrap();
+            let row = row(&when, &[7, 8]);
+            let window = Window {
+                row: &row,
+                domain: U64,
+                over: Duration::from_secs(10),
+                is_cut,
+            };
+            when.holds(window).unwrap()
+        };
+        for text in ["count < 5", "rate <= 1", "sum = 15", "count <> 9"] {
+            assert!(holds(text, false) && !holds(text, true), "{text}");
+        }
+        for text in ["count > 1", "rate >= 0.2", "max < 9", "p50 = 7", "avg < 8"] {
+            assert!(holds(text, false) && holds(text, true), "{text}");
+        }
+    }
+
+    #[test]
     fn a_quantile_is_open_where_its_bin_holds_the_threshold() {
         let when: When = "p99_99 > 5ms".parse().unwrap();
         let mut row = row(&when, &[1]);
@@ -436,6 +500,7 @@ mod tests {
                 row: &row,
                 domain: U64,
                 over,
+                is_cut: false,
             })
         };
         assert_eq!(answer(5_000_001, 5_100_000), Some(true));
@@ -448,13 +513,19 @@ mod tests {
         for (text, word) in [
             ("", "expected count"),
             ("latency > 5", "found 'latency'"),
-            ("p101 > 5", "found 'p101'"),
+            ("p101 > 5", "'p101' is not a percentile from p0 to p100"),
+            ("p99.9 > 5", "'p99.9' is not a percentile"),
+            ("max > 5 ms", "as in 5ms"),
+            ("max > 5 ms AND count > 1", "before the unit 'ms'"),
+            ("(max > 5 OR count > 1) AND min < 3", "parentheses"),
             ("max", "found the end"),
             ("max >", "expected a number"),
             ("max > soon", "found 'soon'"),
             ("max > nan", "found 'nan'"),
             ("max => 5", "found '=>'"),
             ("max > 5 6", "expected AND"),
+            ("count > 5ms", "a plain number, not with '5ms'"),
+            ("rate > 5s", "a plain number"),
             ("max > 5 and", "found the end"),
         ] {
             let error = text.parse::<When>().unwrap_err();
@@ -473,6 +544,7 @@ mod tests {
                 row: &row,
                 domain: U64,
                 over,
+                is_cut: false,
             })
         };
         let max = Shown {
@@ -501,7 +573,7 @@ mod tests {
             if let Ok(when) = text.parse::<When>() {
                 let row = row(&when, &[3, 7]);
                 let over = Duration::from_secs(1);
-                let window = Window { row: &row, domain: U64, over };
+                let window = Window { row: &row, domain: U64, over, is_cut: false };
                 prop_assert!(when.holds(window).is_some());
             }
         }

@@ -1,6 +1,6 @@
 //! C1 to C7: a directory as rows and compacted, side by side, and the same rows in DuckDB: what they take, and what questions cost.
 //!
-//! The demo's three sources, a host's gauges, and numbers that nothing compresses. Of a compacted log the full segments count.
+//! The demo's three sources, a host's gauges, and numbers that nothing compresses.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -24,9 +24,13 @@ impl Figures {
     }
 
     pub fn percentile(&self, hundredths: usize) -> f64 {
+        self.per_mille(hundredths * 10)
+    }
+
+    pub fn per_mille(&self, thousandths: usize) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_unstable_by(f64::total_cmp);
-        let rank = sorted.len() * hundredths / 100;
+        let rank = sorted.len() * thousandths / 1000;
         sorted.get(rank).copied().unwrap_or(f64::NAN)
     }
 

@@ -8,11 +8,14 @@ mod charts;
 mod clock;
 mod columns;
 mod dataset;
+mod devops;
+mod devops_questions;
 mod figures;
 mod ingest;
 mod large;
 mod live;
 mod load;
+mod lookback;
 mod options;
 mod payloads;
 mod peer;
@@ -23,6 +26,7 @@ mod raw;
 mod readers;
 mod ring;
 mod rocksdb;
+mod rules;
 mod socket;
 mod sources;
 mod speed;
@@ -39,6 +43,10 @@ use clap::Parser;
 use dataset::Dataset;
 use options::{Options, Part, Sizes};
 use table::{Line, render};
+
+/// Records a second of P8 and of C8.
+const LOOKBACK_RATE: u64 = 8_000_000;
+const COLUMN_LOOKBACK_RATE: u64 = 3_000_000;
 
 fn main() -> Result<ExitCode> {
     let options = Options::parse();
@@ -71,9 +79,20 @@ fn main() -> Result<ExitCode> {
     part(Part::Live, &|| live::live_against_idle(folder, &sizes));
     part(Part::Charts, &|| charts::live_beside_a_view(folder, &sizes));
     part(Part::Readers, &|| readers::beside_ingest(folder, &sizes));
+    part(Part::Rules, &|| rules::under_load(folder, &sizes));
+    part(Part::Devops, &|| {
+        let hosts = match options.hosts.as_slice() {
+            [] => sizes.devops_hosts,
+            hosts => hosts,
+        };
+        devops_questions::ask(folder, hosts, &sizes)
+    });
     part(Part::Large, &|| large::directories(folder, &sizes));
     part(Part::Lookback, &|| {
-        live::lookbacks(folder, &options.live_sizes())
+        lookback::of_rows(folder, &options.live_sizes(LOOKBACK_RATE))
+    });
+    part(Part::ColumnLookback, &|| {
+        lookback::of_columns(folder, &options.live_sizes(COLUMN_LOOKBACK_RATE))
     });
     let what = if options.full {
         "full sizes"

@@ -11,7 +11,7 @@ pub struct Options {
     /// The full sizes: up to 40 GB of disk
     #[arg(long)]
     pub full: bool,
-    /// Only these parts; `lookback` runs by this alone
+    /// Only these parts; `lookback` and `column-lookback` run by this alone
     #[arg(long, value_enum)]
     pub only: Vec<Part>,
     /// A folder on the disk to measure
@@ -35,12 +35,15 @@ pub struct Options {
     /// Records of the directory that is queried
     #[arg(long)]
     query_records: Option<u64>,
-    /// `lookback`: how long records come in
+    /// `devops`: how many hosts report, in turn
+    #[arg(long, value_delimiter = ',')]
+    pub hosts: Vec<usize>,
+    /// Both lookbacks: how long records come in
     #[arg(long, default_value_t = 120)]
     seconds: u64,
-    /// `lookback`: records a second
-    #[arg(long, default_value_t = 8_000_000)]
-    rate: u64,
+    /// Both lookbacks: records a second; 8,000,000 without columns, else 3,000,000
+    #[arg(long)]
+    rate: Option<u64>,
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug, ValueEnum)]
@@ -75,10 +78,16 @@ pub enum Part {
     Charts,
     /// Dashboards of up to 16 processes while records come in
     Readers,
+    /// What rules cost, and how soon their alerts come
+    Rules,
+    /// Metrics of hosts: TSBS' queries beside Prometheus
+    Devops,
     /// Starts and first queries of directories with many chunks and segments
     Large,
     /// P8: queries while records come in for minutes
     Lookback,
+    /// C8: the same while segments become columns
+    ColumnLookback,
 }
 
 /// How large the parts are.
@@ -107,6 +116,11 @@ pub struct Sizes {
     pub source_seconds: usize,
     /// How long the dashboards of the processes are renewed.
     pub reader_seconds: u64,
+    /// How long the cost of rules is measured, and how many alerts are waited for.
+    pub rule_seconds: u64,
+    pub rule_alerts: u64,
+    /// Of metrics, in turn.
+    pub devops_hosts: &'static [usize],
     /// Records of each large directory, 57 bytes each.
     pub large_records: &'static [u64],
 }
@@ -138,6 +152,9 @@ const SMALL: Sizes = Sizes {
     sources: 5_000,
     source_seconds: 3,
     reader_seconds: 4,
+    rule_seconds: 4,
+    rule_alerts: 500,
+    devops_hosts: &[10],
     large_records: &[1_000_000, 4_000_000],
 };
 
@@ -161,6 +178,9 @@ const FULL: Sizes = Sizes {
     sources: 60_000,
     source_seconds: 60,
     reader_seconds: 20,
+    rule_seconds: 20,
+    rule_alerts: 10_000,
+    devops_hosts: &[100, 1000],
     large_records: &[18_000_000, 180_000_000],
 };
 
@@ -176,7 +196,8 @@ impl Options {
         }
     }
 
-    pub fn live_sizes(&self) -> LiveSizes {
+    /// `rate` is what comes in a second, unless another was asked for.
+    pub fn live_sizes(&self, rate: u64) -> LiveSizes {
         let far = self.seconds.saturating_sub(10).max(1);
         let mut lookbacks: Vec<u64> = [1, 10, 30, 60, 110]
             .into_iter()
@@ -186,7 +207,7 @@ impl Options {
         lookbacks.dedup();
         LiveSizes {
             seconds: self.seconds,
-            rate: self.rate,
+            rate: self.rate.unwrap_or(rate),
             lookbacks,
         }
     }
@@ -196,7 +217,7 @@ impl Options {
             return self.only.contains(&part);
         }
         match part {
-            Part::Lookback => false,
+            Part::Lookback | Part::ColumnLookback => false,
             Part::Lengths | Part::Ablation => self.full,
             _ => true,
         }

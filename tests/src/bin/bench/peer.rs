@@ -22,6 +22,8 @@ pub enum System {
     Loom,
     DuckDb,
     ClickHouse,
+    /// A server at an address.
+    Prometheus,
     Sqlite,
     Lmdb,
 }
@@ -32,6 +34,7 @@ impl System {
             System::Loom => "Loom",
             System::DuckDb => "DuckDB 2.0.0",
             System::ClickHouse => "ClickHouse (chdb)",
+            System::Prometheus => "Prometheus",
             System::Sqlite => "SQLite",
             System::Lmdb => "LMDB",
         }
@@ -42,6 +45,7 @@ impl System {
             System::Loom => "loom",
             System::DuckDb => "duckdb",
             System::ClickHouse => "clickhouse",
+            System::Prometheus => "prometheus",
             System::Sqlite => "sqlite",
             System::Lmdb => "lmdb",
         }

@@ -7,7 +7,7 @@ use super::figures::{Figures, rounded};
 use super::peer::Answer;
 
 /// One line: what was measured, Loom's figure, a peer's.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Line {
     /// Which target it is of, such as `P4`.
     pub target: &'static str,

@@ -1,0 +1,255 @@
+//! The samples of series: threads claim chunks of one directory after the other and take from them the values of each series that was asked for, of all groups at
+//! once, without those that are NULL.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use loom_engine::query::{Batch, Columns, Poll, Rows, SourcesReader, SourcesScan};
+use loom_engine::schema::{Place, Source};
+use loom_engine::{ChunkNo, TimeRange, Timestamp, proven};
+
+use crate::error::Result;
+use crate::plan::stats::ScanEntry;
+
+/// Chunks that keep a thread busy for a moment.
+const THREAD_CHUNKS: u64 = 32;
+
+/// A series that was asked for.
+pub struct Series {
+    /// The same for the same directories in the same order.
+    pub number: u64,
+    pub dir: Arc<str>,
+    pub source: Arc<Source>,
+    pub field: usize,
+}
+
+impl Series {
+    pub fn labels(&self) -> &BTreeMap<String, String> {
+        &proven::at(&self.source.fields, self.field).series
+    }
+
+    pub fn dir(&self) -> &str {
+        &self.dir
+    }
+}
+
+/// The groups of one directory.
+pub struct SeriesPart {
+    pub scan: Arc<SourcesScan>,
+    /// Of each group of the scan: fields, and the places of their series.
+    pub groups: Vec<Vec<(usize, usize)>>,
+    /// Chunks of the directories before it.
+    pub chunks_before: u64,
+    pub stats: ScanEntry,
+}
+
+/// What the threads of one execution share.
+pub struct SeriesScan {
+    series: Vec<Series>,
+    parts: Vec<SeriesPart>,
+    range: TimeRange,
+    /// Parts below it are handed out.
+    turn: AtomicUsize,
+}
+
+/// What one thread holds.
+#[derive(Default)]
+pub struct SeriesReader {
+    /// The part that it reads, and its reader.
+    reader: Option<(usize, SourcesReader)>,
+    taken: Taken,
+}
+
+/// Samples of one series in one claim.
+#[derive(Copy, Clone)]
+pub struct Found<'a> {
+    /// Of the series.
+    pub place: usize,
+    /// Where the claim stands in the whole.
+    pub batch: u64,
+    /// In the bits of an `i64`.
+    pub times: &'a [u64],
+    /// The bits of the values.
+    pub values: &'a [u64],
+}
+
+/// Samples of one series, where not all rows have one.
+#[derive(Default)]
+struct Taken {
+    batch: u64,
+    times: Vec<u64>,
+    values: Vec<u64>,
+}
+
+impl SeriesScan {
+    pub fn new(series: Vec<Series>, parts: Vec<SeriesPart>, range: TimeRange) -> SeriesScan {
+        SeriesScan {
+            series,
+            parts,
+            range,
+            turn: AtomicUsize::new(0),
+        }
+    }
+
+    pub fn series(&self) -> &[Series] {
+        &self.series
+    }
+
+    /// Threads that would find something to do.
+    pub fn threads(&self) -> usize {
+        let chunks = self.parts.iter().map(|part| part.scan.stats().chunks_total);
+        let claims = chunks.sum::<u64>().div_ceil(THREAD_CHUNKS);
+        claims.clamp(1, 256) as usize
+    }
+
+    /// From 0 to 1.
+    pub fn progress(&self) -> f64 {
+        let done: f64 = self.parts.iter().map(|part| part.scan.progress()).sum();
+        done / self.parts.len().max(1) as f64
+    }
+
+    /// The next chunks, and the part that they are of.
+    fn claim(&self, poll: &Poll<'_>) -> Result<Option<(usize, Range<ChunkNo>)>> {
+        loop {
+            let turn = self.turn.load(Ordering::Acquire);
+            let Some(part) = self.parts.get(turn) else {
+                return Ok(None);
+            };
+            if let Some(chunks) = part.scan.next(poll)? {
+                return Ok(Some((turn, chunks)));
+            }
+            self.turn.fetch_max(turn + 1, Ordering::AcqRel);
+        }
+    }
+}
+
+impl Drop for SeriesScan {
+    fn drop(&mut self) {
+        for part in &self.parts {
+            part.stats.finish(part.scan.stats());
+        }
+    }
+}
+
+impl SeriesReader {
+    /// Where the samples of the last claim stand in the whole.
+    pub fn batch(&self) -> u64 {
+        self.taken.batch
+    }
+
+    /// Reads the chunks of one more claim; false where there is none. `each` gets some samples of a series after the other; those
+    /// of one series come in log order.
+    pub fn read(
+        &mut self,
+        scan: &SeriesScan,
+        poll: &Poll<'_>,
+        mut each: impl FnMut(Found<'_>),
+    ) -> Result<bool> {
+        poll.check()?;
+        let Some((nth, chunks)) = scan.claim(poll)? else {
+            return Ok(false);
+        };
+        let part = proven::at(&scan.parts, nth);
+        self.taken.batch = part.chunks_before + chunks.start.0;
+        self.reader.take_if(|(of, _)| *of != nth);
+        let (_, reader) = self.reader.get_or_insert_with(|| (nth, part.scan.reader()));
+        let taken = &mut self.taken;
+        reader.read(chunks, |group, batch| {
+            let fields = proven::at(&part.groups, group);
+            match batch {
+                Batch::Rows(rows) => taken.of_rows(rows, fields, scan.range, &mut each),
+                Batch::Columns(columns) => taken.of_columns(columns, fields, scan.range, &mut each),
+            }
+        })?;
+        Ok(true)
+    }
+}
+
+impl Taken {
+    /// Gives the values of some fields in the rows of a chunk, field by field.
+    fn of_rows(
+        &mut self,
+        rows: Rows<'_>,
+        fields: &[(usize, usize)],
+        range: TimeRange,
+        each: &mut impl FnMut(Found<'_>),
+    ) {
+        for &(field, place) in fields {
+            // A layout that is older than the field has no value.
+            let Some(slot) = rows.layout.slot(field) else {
+                continue;
+            };
+            let Place::Fixed { offset } = slot.place else {
+                unreachable!("a series is of numbers")
+            };
+            let with_value = rows.rows.iter().filter_map(|row| {
+                let payload = row.payload(rows.bytes);
+                if !range.contains(row.ts) || rows.layout.is_null(field, payload) {
+                    return None;
+                }
+                // A record that ends before the field is NULL there.
+                let bytes = payload.get(offset..).and_then(<[u8]>::first_chunk)?;
+                Some((row.ts.0 as u64, u64::from_le_bytes(*bytes)))
+            });
+            self.give(with_value, place, each);
+        }
+    }
+
+    /// The same of rows that stand column by column.
+    fn of_columns(
+        &mut self,
+        rows: Columns<'_>,
+        fields: &[(usize, usize)],
+        range: TimeRange,
+        each: &mut impl FnMut(Found<'_>),
+    ) {
+        let times = rows.times();
+        let is_inside = |time: &u64| range.contains(Timestamp(*time as i64));
+        let all_inside = times.iter().all(is_inside);
+        for &(field, place) in fields {
+            let Some(numbers) = rows.numbers(field) else {
+                continue;
+            };
+            let nulls = rows.nulls(field);
+            let is_null = |nth: usize| nulls.as_ref().is_some_and(|nulls| nulls(nth));
+            if all_inside && !(0..times.len()).any(is_null) {
+                each(Found {
+                    place,
+                    batch: self.batch,
+                    times,
+                    values: numbers,
+                });
+                continue;
+            }
+            let pairs = times.iter().zip(numbers).enumerate();
+            let with_value = pairs
+                .filter(|(nth, (time, _))| is_inside(time) && !is_null(*nth))
+                .map(|(_, (time, number))| (*time, *number));
+            self.give(with_value, place, each);
+        }
+    }
+
+    fn give(
+        &mut self,
+        samples: impl Iterator<Item = (u64, u64)>,
+        place: usize,
+        each: &mut impl FnMut(Found<'_>),
+    ) {
+        self.times.clear();
+        self.values.clear();
+        for (time, value) in samples {
+            self.times.push(time);
+            self.values.push(value);
+        }
+        if !self.times.is_empty() {
+            each(Found {
+                place,
+                batch: self.batch,
+                times: &self.times,
+                values: &self.values,
+            });
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! `loom_series`, `loom_samples` and `loom_labels`: the values of time series, found by their labels through the catalog's label index; and those labels.
+//!
+//! The latter two number a series the same way, so that a join of them shows the labels beside each value, as `loom_series` does.
+
+use std::sync::Arc;
+
+use loom_engine::query::{Poll, SourcesScan};
+use loom_engine::schema::{LabelTest, METRIC_LABEL, SeriesId, Source};
+use loom_engine::{Error, TimeRange, proven};
+use regex::Regex;
+
+use super::ambient::Ambient;
+use super::arguments::Arguments;
+use super::at::At;
+use super::columns::Column;
+use super::parameters::{
+    AT, COMPLETE, LABEL_NAMES, LABEL_PATTERNS, LAST, METRIC, Parameter, SERIES_LABELS, T_FROM, T_TO,
+};
+use super::part::{Chosen, Part};
+use super::paths::Given;
+use super::selection::{incomplete, newest, snapshot};
+use super::stats::ScanEntry;
+use super::tables::columns;
+use super::time::TimeArguments;
+use super::types::SqlType;
+use crate::error::{Problem, Result};
+use crate::exec::cells::Cell;
+use crate::exec::samples::{SampleColumn, SamplesRun};
+use crate::exec::series::{Series, SeriesPart, SeriesScan};
+
+pub const LABELS_PARAMETERS: &[Parameter] = &[LABEL_NAMES, LABEL_PATTERNS];
+pub const SAMPLES_PARAMETERS: &[Parameter] = &[
+    LABEL_NAMES,
+    LABEL_PATTERNS,
+    T_FROM,
+    T_TO,
+    LAST,
+    AT,
+    COMPLETE,
+];
+
+pub const SERIES_PARAMETERS: &[Parameter] = &[SERIES_LABELS, T_FROM, T_TO, LAST, AT, COMPLETE];
+
+/// Series by their labels, as asked.
+struct Asked {
+    given: Given,
+    /// A label and what it must be.
+    tests: Vec<(String, Wanted)>,
+}
+
+enum Wanted {
+    Exactly(String),
+    /// All of the value, as in Prometheus.
+    Pattern(Regex),
+}
+
+/// The groups of one directory that hold series which were asked for.
+struct Group {
+    source: Arc<Source>,
+    fields: Vec<usize>,
+}
+
+impl Asked {
+    fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<Asked> {
+        let mut tests = Vec::new();
+        if let Some(metric) = arguments.text(METRIC.name)? {
+            tests.push((METRIC_LABEL.to_owned(), Wanted::Exactly(metric.to_owned())));
+        }
+        let names = arguments.texts(LABEL_NAMES.name)?.unwrap_or_default();
+        let patterns = arguments.texts(LABEL_PATTERNS.name)?.unwrap_or_default();
+        if names.len() != patterns.len() {
+            return Err(Problem::binder(format!(
+                "label_names has {} items and label_patterns {}; give one pattern for each name",
+                names.len(),
+                patterns.len()
+            )));
+        }
+        let by_label = arguments.text_map(SERIES_LABELS.name)?.unwrap_or_default();
+        for (name, pattern) in names.into_iter().zip(patterns).chain(by_label) {
+            tests.push((name, Wanted::of(&pattern)?));
+        }
+        Ok(Asked {
+            given: arguments.directories(ambient)?,
+            tests,
+        })
+    }
+
+    fn groups(&self, catalog: &loom_engine::schema::Catalog) -> Vec<Group> {
+        let fits: Vec<_> = self
+            .tests
+            .iter()
+            .map(|(_, wanted)| move |value: &str| wanted.holds(value))
+            .collect();
+        let tests = self.tests.iter().zip(&fits);
+        let tests: Vec<(&str, LabelTest<'_>)> = tests
+            .map(|((label, wanted), fits)| {
+                let test = match wanted {
+                    Wanted::Exactly(value) => LabelTest::Is(value),
+                    Wanted::Pattern(_) => LabelTest::Fits(fits),
+                };
+                (label.as_str(), test)
+            })
+            .collect();
+        let mut groups: Vec<Group> = Vec::new();
+        for SeriesId { source, field } in catalog.label_index().select(&tests) {
+            match groups.last_mut() {
+                Some(group) if group.source.id == source => group.fields.push(field),
+                _ => groups.extend(catalog.source(source).map(|source| Group {
+                    source: Arc::clone(source),
+                    fields: vec![field],
+                })),
+            }
+        }
+        groups
+    }
+}
+
+impl Wanted {
+    fn of(pattern: &str) -> Result<Wanted> {
+        if regex::escape(pattern) == pattern {
+            return Ok(Wanted::Exactly(pattern.to_owned()));
+        }
+        match Regex::new(&format!("^(?:{pattern})$")) {
+            Ok(regex) => Ok(Wanted::Pattern(regex)),
+            Err(error) => {
+                let why = error.to_string();
+                let why = why.lines().last().unwrap_or_default();
+                Err(Problem::binder(format!(
+                    "'{pattern}' is not a regular expression: {why}; write \\ before a character that stands for itself"
+                )))
+            }
+        }
+    }
+
+    fn holds(&self, value: &str) -> bool {
+        match self {
+            Wanted::Exactly(wanted) => wanted == value,
+            Wanted::Pattern(regex) => regex.is_match(value),
+        }
+    }
+}
+
+/// The number of a series in a call: the same for the same directories in the same order.
+fn number(directory: usize, source: &Source, field: usize) -> u64 {
+    (directory as u64) << 32 | u64::from(source.id.0) << 16 | field as u64
+}
+
+/// A bound call of `loom_labels`.
+pub struct LabelsPlan {
+    asked: Asked,
+    columns: Vec<Column>,
+}
+
+impl LabelsPlan {
+    pub fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<LabelsPlan> {
+        Ok(LabelsPlan {
+            asked: Asked::bind(arguments, ambient)?,
+            columns: columns(&[
+                ("dir", SqlType::Text),
+                ("source", SqlType::Text),
+                ("field", SqlType::Text),
+                ("series", SqlType::U64),
+                ("label", SqlType::Text),
+                ("value", SqlType::Text),
+            ]),
+        })
+    }
+
+    pub fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    pub fn rows(&self, ambient: &Ambient<'_>) -> Result<Vec<Vec<Cell>>> {
+        let mut rows = Vec::new();
+        let paths = self.asked.given.paths(ambient)?;
+        for (directory, path) in paths.iter().enumerate() {
+            let dir = path.display().to_string();
+            let snapshot = snapshot(path, &dir, None)?;
+            for Group { source, fields } in self.asked.groups(snapshot.catalog()) {
+                for field in fields {
+                    let def = proven::at(&source.fields, field);
+                    for (label, value) in &def.series {
+                        rows.push(vec![
+                            Cell::from(dir.as_str()),
+                            Cell::from(source.name.as_str()),
+                            Cell::from(def.name.as_str()),
+                            Cell::from(number(directory, &source, field)),
+                            Cell::from(label.as_str()),
+                            Cell::from(value.as_str()),
+                        ]);
+                    }
+                }
+            }
+        }
+        Ok(rows)
+    }
+}
+
+/// The samples that a call reads.
+pub struct SamplesAsked {
+    asked: Asked,
+    times: TimeArguments,
+    at: Option<At>,
+    complete: bool,
+}
+
+/// A bound call of `loom_samples` or `loom_series`.
+pub struct SamplesPlan {
+    samples: SamplesAsked,
+    shown: &'static [SampleColumn],
+    columns: Vec<Column>,
+}
+
+/// A group in one directory, at one instant.
+struct GroupPart {
+    /// The place of the directory among those that were given.
+    directory: usize,
+    part: Part,
+    /// The fields that were asked for.
+    fields: Vec<usize>,
+}
+
+impl SamplesPlan {
+    pub fn samples(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<SamplesPlan> {
+        use SampleColumn::{Series, Ts, TsNs, Value};
+        SamplesPlan::bind(arguments, ambient, &[Series, Ts, TsNs, Value])
+    }
+
+    pub fn series(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<SamplesPlan> {
+        use SampleColumn::{Dir, Labels, Ts, TsNs, Value};
+        SamplesPlan::bind(arguments, ambient, &[Ts, Labels, Value, TsNs, Dir])
+    }
+
+    fn bind(
+        arguments: &Arguments,
+        ambient: &Ambient<'_>,
+        shown: &'static [SampleColumn],
+    ) -> Result<SamplesPlan> {
+        let column = |column: &SampleColumn| match column {
+            SampleColumn::Series => Column::new("series", SqlType::U64),
+            SampleColumn::Ts => Column::new("ts", SqlType::TimestampTz),
+            SampleColumn::TsNs => Column::new("ts_ns", SqlType::I64),
+            SampleColumn::Value => Column::new("value", SqlType::F64),
+            SampleColumn::Labels => Column::new("labels", SqlType::TextMap),
+            SampleColumn::Dir => Column::new("dir", SqlType::Text),
+        };
+        Ok(SamplesPlan {
+            samples: SamplesAsked::bind(arguments, ambient)?,
+            columns: shown.iter().map(column).collect(),
+            shown,
+        })
+    }
+
+    pub fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    /// Begins an execution that shows these columns.
+    pub fn start(&self, projected: &[usize], ambient: &Ambient<'_>) -> Result<SamplesRun> {
+        let shown = projected.iter().map(|column| self.shown.get(*column));
+        let scan = self.samples.start(ambient)?;
+        Ok(SamplesRun::new(
+            scan,
+            shown.map(Option::<&_>::copied).collect(),
+        ))
+    }
+}
+
+impl SamplesAsked {
+    pub fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<SamplesAsked> {
+        let asked = SamplesAsked {
+            asked: Asked::bind(arguments, ambient)?,
+            times: arguments.times()?,
+            at: At::of(arguments)?,
+            complete: arguments.boolean(COMPLETE.name)?.unwrap_or(false),
+        };
+        asked.times.range(None)?;
+        asked.parts(ambient)?;
+        Ok(asked)
+    }
+
+    /// Begins to read them.
+    pub fn start(&self, ambient: &Ambient<'_>) -> Result<SeriesScan> {
+        let groups = self.parts(ambient)?;
+        let parts: Vec<&Part> = groups.iter().map(|group| &group.part).collect();
+        let range = self
+            .times
+            .range(newest(parts.iter().copied(), &self.times)?)?;
+        if self.complete {
+            self.require_complete(&parts, range, ambient)?;
+        }
+        let mut series = Vec::new();
+        let mut running = Vec::new();
+        let mut chunks_before = 0;
+        for groups in groups.chunk_by(|one, next| one.directory == next.directory) {
+            let Some(GroupPart { part, .. }) = groups.first() else {
+                continue;
+            };
+            let wanted = groups
+                .iter()
+                .map(|group| (group.part.source.id, group.fields.clone()));
+            let scan = SourcesScan::new(&part.snapshot, wanted, range)?;
+            let source = match groups.len() {
+                1 => part.source.name.clone(),
+                groups => format!("{groups} groups"),
+            };
+            let chunk_bytes = u64::from(part.snapshot.chunk_bytes());
+            let chunks = part.snapshot.position() / chunk_bytes + 1;
+            let dir: Arc<str> = part.dir.as_str().into();
+            let mut places = Vec::new();
+            for GroupPart {
+                directory,
+                part: Part { source, .. },
+                fields,
+            } in groups
+            {
+                let first = series.len();
+                series.extend(fields.iter().map(|&field| Series {
+                    number: number(*directory, source, field),
+                    dir: Arc::clone(&dir),
+                    source: Arc::clone(source),
+                    field,
+                }));
+                places.push(fields.iter().copied().zip(first..).collect());
+            }
+            running.push(SeriesPart {
+                stats: ScanEntry::pending(&part.dir, &source),
+                scan,
+                groups: places,
+                chunks_before,
+            });
+            chunks_before += chunks;
+        }
+        Ok(SeriesScan::new(series, running, range))
+    }
+
+    fn parts(&self, ambient: &Ambient<'_>) -> Result<Vec<GroupPart>> {
+        let paths = self.asked.given.paths(ambient)?;
+        if let Some(at) = &self.at {
+            at.require_present(ambient)?;
+        }
+        let mut parts = Vec::new();
+        for (directory, path) in paths.iter().enumerate() {
+            let dir = path.display().to_string();
+            let at = self.at.as_ref().map(|at| at.position(path, paths.len()));
+            let snapshot = snapshot(path, &dir, at.transpose()?)?;
+            for Group { source, fields } in self.asked.groups(snapshot.catalog()) {
+                let all = Chosen {
+                    index: None,
+                    keys: None,
+                };
+                parts.push(GroupPart {
+                    directory,
+                    fields,
+                    part: Part::new(dir.clone(), snapshot.clone(), source, all),
+                });
+            }
+        }
+        Ok(parts)
+    }
+
+    fn require_complete(
+        &self,
+        parts: &[&Part],
+        span: TimeRange,
+        ambient: &Ambient<'_>,
+    ) -> Result<()> {
+        let poll = Poll::new(ambient.stop);
+        for part in parts {
+            let is_complete = part.snapshot.require_complete(part.source.id, span, &poll);
+            is_complete.map_err(|error: Error| incomplete(error, &part.dir))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_is_for_all_of_a_value() {
+        let holds = |pattern: &str, value: &str| Wanted::of(pattern).unwrap().holds(value);
+        assert!(holds("5..", "503") && !holds("5..", "1503") && !holds("5..", "5031"));
+        assert!(holds("GET|POST", "POST") && !holds("GET|POST", "POSTS"));
+        assert!(holds("GET", "GET") && !holds("GET", "get"));
+        assert!(holds("", "") && holds(".*", "") && !holds(".+", ""));
+        let Err(problem) = Wanted::of("a(b") else {
+            panic!("a parenthesis stays open")
+        };
+        assert!(
+            problem
+                .to_string()
+                .contains("'a(b' is not a regular expression: ")
+        );
+    }
+}

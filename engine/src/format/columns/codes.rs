@@ -1,0 +1,275 @@
+//! Blocks that are looked into without decoding them: which rows hold wanted numbers, and the numbers of a few rows.
+//!
+//! A constant is looked at once, a dictionary number by number, packed numbers as they are packed. The naive form is to decode all of a block.
+
+use super::bits::{runs_of, scatter_bits, width_of_bits};
+use super::floats::unscaled;
+use super::numbers::{Blocks, Encoding};
+use crate::format::bytes::{FormatError, invalid};
+use crate::proven::at;
+
+/// A number and as many behind it; what lies behind the greatest is 0.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct NumberRange {
+    pub first: u64,
+    /// How many follow the first.
+    pub more: u64,
+}
+
+impl NumberRange {
+    #[inline]
+    pub fn contains(self, number: u64) -> bool {
+        number.wrapping_sub(self.first) <= self.more
+    }
+
+    /// Whether it contains all of the numbers from 0 to `greatest`, or none; `None`: some perhaps.
+    pub fn all_or_none(self, greatest: u64) -> Option<bool> {
+        // How far 0 lies behind the first.
+        let zero = self.first.wrapping_neg();
+        match self.more.checked_sub(zero) {
+            _ if self.more == u64::MAX => Some(true),
+            Some(behind) if behind >= greatest => Some(true),
+            None if self.first > greatest => Some(false),
+            _ => None,
+        }
+    }
+
+    /// The same of the numbers from 0 to `greatest`, which is a mask and behind which 0 follows. It contains some of them.
+    pub fn up_to(self, greatest: u64) -> NumberRange {
+        let end = self.first.wrapping_add(self.more);
+        let wraps = end < self.first;
+        let first = if self.first > greatest { 0 } else { self.first };
+        let last = if wraps || end < greatest {
+            end
+        } else {
+            greatest
+        };
+        NumberRange {
+            first,
+            more: last.wrapping_sub(first) & greatest,
+        }
+    }
+
+    /// How far its numbers exceed `least`.
+    fn above(self, least: u64) -> NumberRange {
+        NumberRange {
+            first: self.first.wrapping_sub(least),
+            ..self
+        }
+    }
+
+    /// The places that the numbers of a range have in a dictionary: `Some(None)` if there are none, `None` if they do not lie in a row.
+    fn places_in(self, dictionary: &[u64]) -> Option<Option<NumberRange>> {
+        let is_wanted = |number: &u64| self.contains(*number);
+        let Some(first) = dictionary.iter().position(is_wanted) else {
+            return Some(None);
+        };
+        let behind = at(dictionary, first..);
+        let count = behind.iter().take_while(|number| is_wanted(number)).count();
+        let is_row = !at(behind, count..).iter().any(is_wanted);
+        is_row.then_some(Some(NumberRange {
+            first: first as u64,
+            more: count as u64 - 1,
+        }))
+    }
+}
+
+impl Blocks<'_> {
+    /// Appends which rows of the next block, of so many, hold wanted numbers.
+    pub fn find(
+        &mut self,
+        rows: usize,
+        wanted: NumberRange,
+        found: &mut Vec<u32>,
+    ) -> Result<(), FormatError> {
+        let mut block = self.clone();
+        match Encoding::of(block.byte()?)? {
+            Encoding::Constant => {
+                if wanted.contains(block.signed()?) {
+                    found.extend(0..rows as u32);
+                }
+            }
+            Encoding::Packed => {
+                let wanted = wanted.above(block.signed()?);
+                block.packed(rows)?.find(wanted, found);
+            }
+            Encoding::Dictionary => {
+                let dictionary = block.dictionary(0, rows)?;
+                let places = wanted.places_in(&dictionary);
+                let packed = block.packed(rows)?;
+                match places {
+                    Some(Some(places)) => packed.find(places, found),
+                    Some(None) => {}
+                    None => return self.find_decoded(rows, wanted, found),
+                }
+            }
+            _ => return self.find_decoded(rows, wanted, found),
+        }
+        *self = block;
+        Ok(())
+    }
+
+    fn find_decoded(
+        &mut self,
+        rows: usize,
+        wanted: NumberRange,
+        found: &mut Vec<u32>,
+    ) -> Result<(), FormatError> {
+        let mut numbers = vec![0; rows];
+        self.decode(None, &mut numbers)?;
+        let numbered = (0..).zip(&numbers);
+        found.extend(numbered.filter_map(|(row, number)| wanted.contains(*number).then_some(row)));
+        Ok(())
+    }
+
+    /// Decodes `rows` of the next block, which has `count`. `float_bytes`: as for `encode`.
+    ///
+    /// # Panics
+    /// A row is not one of the block.
+    pub fn pick(
+        &mut self,
+        float_bytes: Option<u8>,
+        count: usize,
+        rows: &[u32],
+        out: &mut Vec<u64>,
+    ) -> Result<(), FormatError> {
+        out.clear();
+        let mut block = self.clone();
+        let encoding = Encoding::of(block.byte()?)?;
+        let (exponent, level, encoding) = match (encoding, float_bytes) {
+            (Encoding::Scaled, Some(bytes)) => {
+                let exponent = block.byte()?;
+                (Some((exponent, bytes)), 1, Encoding::of(block.byte()?)?)
+            }
+            _ => (None, 0, encoding),
+        };
+        let places = rows.iter().map(|row| *row as usize);
+        match encoding {
+            Encoding::Constant => {
+                let number = block.signed()?;
+                out.extend(places.map(|_| number));
+            }
+            Encoding::Packed => {
+                let least = block.signed()?;
+                let packed = block.packed(count)?;
+                out.extend(places.map(|row| packed.get(row).wrapping_add(least)));
+            }
+            Encoding::Bits => {
+                let (shared, varying) = (block.fixed()?, block.fixed()?);
+                let packed = block.packed_of(count, width_of_bits(varying.count_ones()))?;
+                let mut runs = Vec::new();
+                runs_of(varying, &mut runs);
+                out.extend(places.map(|row| shared | scatter_bits(packed.get(row), &runs)));
+            }
+            Encoding::Dictionary => {
+                let dictionary = block.dictionary(level, count)?;
+                let packed = block.packed(count)?;
+                for row in places {
+                    let place = packed.get(row);
+                    match dictionary.get(place as usize) {
+                        Some(number) => out.push(*number),
+                        None => return invalid("a place in a column's dictionary", place),
+                    }
+                }
+            }
+            Encoding::Differences | Encoding::Runs | Encoding::Scaled => {
+                let mut numbers = vec![0; count];
+                self.decode(float_bytes, &mut numbers)?;
+                out.extend(places.map(|row| *at(numbers.as_slice(), row)));
+                return Ok(());
+            }
+        }
+        *self = block;
+        match exponent {
+            Some((exponent, bytes)) => unscaled(exponent, bytes, out),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::columns::numbers::tests::shapes;
+    use crate::format::columns::numbers::{TAIL, encode};
+    use proptest::prelude::*;
+
+    fn ranges() -> impl Strategy<Value = NumberRange> {
+        let number = || prop_oneof![any::<u64>(), 0..10u64, u64::MAX - 9..];
+        (number(), number()).prop_map(|(first, more)| NumberRange { first, more })
+    }
+
+    /// What decoding all and looking at each number finds.
+    fn decoded(numbers: &[u64], wanted: NumberRange) -> Vec<u32> {
+        let numbered = numbers.iter().zip(0..);
+        let wanted = numbered.filter(|(number, _)| wanted.contains(**number));
+        wanted.map(|(_, row)| row).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn rows_are_found_and_picked_as_decoding_says(
+            numbers in shapes(),
+            any_range in ranges(),
+            from in any::<prop::sample::Index>(),
+            more in prop_oneof![Just(0u64), 0..200u64, any::<u64>()],
+            is_any: bool,
+            floats in prop_oneof![Just(None), Just(Some(8))],
+        ) {
+            let wanted = match is_any {
+                true => any_range,
+                false => NumberRange { first: numbers[from.index(numbers.len())], more },
+            };
+            let mut bytes = Vec::new();
+            encode(&numbers, None, &mut bytes);
+            bytes.extend_from_slice(&TAIL);
+            let mut blocks = Blocks::new(&bytes);
+            let mut found = vec![77];
+            blocks.find(numbers.len(), wanted, &mut found).unwrap();
+            prop_assert_eq!(blocks.bytes(TAIL.len()).unwrap(), TAIL);
+            prop_assert_eq!(found.remove(0), 77);
+            prop_assert_eq!(&found, &decoded(&numbers, wanted));
+
+            let mut bytes = Vec::new();
+            encode(&numbers, floats, &mut bytes);
+            bytes.extend_from_slice(&TAIL);
+            let mut blocks = Blocks::new(&bytes);
+            let mut picked = vec![77];
+            blocks.pick(floats, numbers.len(), &found, &mut picked).unwrap();
+            prop_assert_eq!(blocks.bytes(TAIL.len()).unwrap(), TAIL);
+            let expected: Vec<u64> = found.iter().map(|row| numbers[*row as usize]).collect();
+            prop_assert_eq!(picked, expected);
+        }
+
+        #[test]
+        fn a_range_of_all_or_none_says_so(range in ranges(), greatest in 0..20u64, is_near: bool) {
+            let range = match is_near {
+                true => NumberRange { first: range.first % 25, more: range.more % 25 },
+                false => range,
+            };
+            let held = (0..=greatest).filter(|number| range.contains(*number)).count() as u64;
+            let expected = [(0, Some(false)), (greatest + 1, Some(true))];
+            let expected = expected.iter().find(|(count, _)| *count == held);
+            prop_assert_eq!(range.all_or_none(greatest), expected.and_then(|(_, all)| *all));
+            let mask = u64::MAX >> greatest.leading_zeros().min(63);
+            if range.all_or_none(mask).is_none() {
+                let narrow = range.up_to(mask);
+                for number in 0..=mask {
+                    let is_within = number.wrapping_sub(narrow.first) & mask <= narrow.more;
+                    prop_assert_eq!(is_within, range.contains(number));
+                }
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_looked_into_or_an_error(bytes in prop::collection::vec(prop_oneof![0..9u8, any::<u8>()], 0..200), rows in 1..50u32, wanted in ranges()) {
+            let mut found = Vec::new();
+            let _ = Blocks::new(&bytes).find(rows as usize, wanted, &mut found);
+            prop_assert!(found.iter().all(|row| *row < rows) && found.is_sorted());
+            let every: Vec<u32> = (0..rows).collect();
+            for floats in [None, Some(4), Some(8)] {
+                let _ = Blocks::new(&bytes).pick(floats, rows as usize, &every, &mut Vec::new());
+            }
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! Rows of one source taken straight from a column segment: column by column, of several chunks at once, or to their places in one chunk.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::format::{NumberRange, StreamRows, Take, UnitRow, Wanted};
+use crate::log::{HeldUnit, UnitWanted};
+use crate::proven::at;
+use crate::query::snapshot_logs::SnapshotLogs;
+use crate::schema::{FieldPieces, Layout, Pieces, RangeSet, Source};
+use crate::types::{ChunkNo, Key, SourceId, TimeRange, Timestamp};
+
+/// What is read of rows.
+#[derive(Clone, Debug)]
+pub struct Reads {
+    /// The fields that are read; `None`: whole payloads.
+    pub fields: Option<Vec<usize>>,
+    pub times: bool,
+    pub addresses: bool,
+    /// Rows where one of these fields has another key, or is NULL, may be left out.
+    pub keys: Vec<(usize, RangeSet<Key>)>,
+}
+
+/// What is read column by column.
+#[derive(Copy, Clone)]
+pub(in crate::query) struct ColumnReads<'a> {
+    pub fields: &'a [usize],
+    pub times: bool,
+    pub addresses: bool,
+    /// The rows of several chunks may be taken at once.
+    pub together: bool,
+    /// Other sources' rows are taken from the same unit too: it is read whole.
+    pub beside_others: bool,
+    pub keys: &'a [(usize, RangeSet<Key>)],
+}
+
+impl Reads {
+    pub const ALL: Reads = Reads {
+        fields: None,
+        times: true,
+        addresses: true,
+        keys: Vec::new(),
+    };
+
+    /// The same column by column; `None` for whole payloads.
+    pub(super) fn columns(&self) -> Option<ColumnReads<'_>> {
+        Some(ColumnReads {
+            fields: self.fields.as_deref()?,
+            times: self.times,
+            addresses: self.addresses,
+            together: true,
+            beside_others: false,
+            keys: &self.keys,
+        })
+    }
+}
+
+/// Rows of one source in log order, column by column.
+#[derive(Copy, Clone)]
+pub struct Columns<'a> {
+    layout: &'a Layout,
+    pieces: &'a Pieces,
+    /// `None`: there are none.
+    rows: Option<StreamRows<'a>>,
+}
+
+/// What a field holds in each of some rows. NULL has any value.
+pub enum FieldColumn<'a> {
+    /// Numbers, each in its lowest bytes.
+    Numbers(&'a [u64]),
+    /// Bytes in one place, 8 at a time, the first ones lowest; of the last, as many as are left.
+    Words(Vec<&'a [u64]>),
+    /// Strings of any length.
+    Strings(Vec<&'a [u8]>),
+}
+
+impl<'a> Columns<'a> {
+    pub fn count(&self) -> usize {
+        self.rows.map_or(0, |rows| rows.count())
+    }
+
+    pub fn layout(&self) -> &'a Layout {
+        self.layout
+    }
+
+    /// Some of them.
+    pub fn part(self, range: Range<usize>) -> Columns<'a> {
+        Columns {
+            rows: self.rows.map(|rows| rows.part(range)),
+            ..self
+        }
+    }
+
+    /// The source's own times where it has them, else arrivals, in the bits of an `i64`.
+    ///
+    /// # Panics
+    /// They are not read.
+    pub fn times(&self) -> &'a [u64] {
+        let Some(rows) = self.rows else {
+            return &[];
+        };
+        let times = match self.pieces.of_time() {
+            Some(piece) => rows.piece(piece),
+            None => rows.arrivals(),
+        };
+        times.expect("the times are read")
+    }
+
+    /// Their addresses.
+    ///
+    /// # Panics
+    /// They are not read.
+    pub fn addresses(&self) -> &'a [u64] {
+        match self.rows {
+            Some(rows) => rows.addresses().expect("the addresses are read"),
+            None => &[],
+        }
+    }
+
+    /// Which of them lie within `times`, where they lie one behind the other.
+    pub(crate) fn within(&self, times: TimeRange) -> Option<Range<usize>> {
+        let found = self.times();
+        let time_of = |time: &u64| Timestamp(*time as i64);
+        if self.pieces.of_time().is_some() {
+            let is_inside = found.iter().all(|time| times.contains(time_of(time)));
+            return is_inside.then_some(0..found.len());
+        }
+        let first = found.partition_point(|time| time_of(time) < times.first);
+        let end = found.partition_point(|time| time_of(time) <= times.last);
+        Some(first..end.max(first))
+    }
+
+    /// The least and the greatest time; `None` without rows.
+    pub(crate) fn span(&self) -> Option<TimeRange> {
+        let mut times = self.times().iter().map(|time| Timestamp(*time as i64));
+        let (first, last) = match self.pieces.of_time() {
+            Some(_) => (times.clone().min()?, times.max()?),
+            None => (times.clone().next()?, times.next_back()?),
+        };
+        Some(TimeRange { first, last })
+    }
+
+    /// The numbers of a field; `None` if the layout is older than the field, or the field is not a number.
+    pub fn numbers(&self, field: usize) -> Option<&'a [u64]> {
+        self.piece(self.pieces.of_number(field)?)
+    }
+
+    /// What a field holds; `None`: the layout is older than the field, which is NULL.
+    ///
+    /// # Panics
+    /// The field is not read.
+    pub fn field(&self, field: usize) -> Option<FieldColumn<'a>> {
+        Some(match self.pieces.of_field(field)? {
+            FieldPieces::Fixed(pieces) => {
+                let read = |piece| self.piece(piece).expect("the field is read");
+                let ty = self.layout.slot(field)?.ty;
+                match ty.kind() {
+                    Some(_) => FieldColumn::Numbers(read(pieces.start)),
+                    None => FieldColumn::Words(pieces.clone().map(read).collect()),
+                }
+            }
+            FieldPieces::Strings(nth) => FieldColumn::Strings(match self.rows {
+                Some(rows) => rows.strings(*nth).expect("the field is read").collect(),
+                None => Vec::new(),
+            }),
+        })
+    }
+
+    /// Which rows have NULL in a field; `None`: none has.
+    pub fn nulls(&self, field: usize) -> Option<impl Fn(usize) -> bool + use<'a>> {
+        let bit = self.layout.slot(field)?.null_bit?;
+        let (piece, bit) = self.pieces.of_null_bit(bit);
+        let words = self.piece(piece).expect("the field is read");
+        Some(move |row: usize| words.get(row).is_some_and(|word| word >> bit & 1 == 1))
+    }
+
+    fn piece(&self, piece: usize) -> Option<&'a [u64]> {
+        match self.rows {
+            Some(rows) => rows.piece(piece),
+            None => Some(&[]),
+        }
+    }
+}
+
+/// Takes rows from columns, for one thread.
+#[derive(Default)]
+pub(super) struct ColumnRows {
+    held: HeldUnit,
+    /// How the payloads of each source are taken apart, by the layout that was met last.
+    of: HashMap<SourceId, Taken>,
+    /// The source whose rows were taken last.
+    latest: Option<SourceId>,
+    rows: Vec<UnitRow>,
+    selection: Selection,
+}
+
+/// Which of some rows are not left out.
+#[derive(Default)]
+struct Selection {
+    rows: Vec<u32>,
+    keys: Vec<Key>,
+}
+
+impl Selection {
+    /// Those whose fields have these keys, as far as that is known of all rows.
+    fn of(&mut self, columns: &Columns<'_>, wanted: &[(usize, RangeSet<Key>)]) {
+        self.rows.clear();
+        self.rows.extend(0..columns.count() as u32);
+        for (field, wanted) in wanted {
+            self.keys.clear();
+            let numbers = columns.numbers(*field);
+            let layout = columns.layout();
+            let known =
+                numbers.is_some_and(|numbers| layout.number_keys(*field, numbers, &mut self.keys));
+            if !known {
+                continue;
+            }
+            match wanted.ranges() {
+                [(min, max)] => self.leave(min.0, max.0),
+                _ => {
+                    let keys = self.keys.as_slice();
+                    self.rows
+                        .retain(|row| wanted.contains(*at(keys, *row as usize)));
+                }
+            }
+        }
+    }
+
+    /// Leaves the rows with keys from `min` to `max`, without a branch for each: which they are cannot be predicted.
+    fn leave(&mut self, min: u64, max: u64) {
+        let width = max - min;
+        let rows = Cell::from_mut(self.rows.as_mut_slice()).as_slice_of_cells();
+        let mut kept = 0;
+        for row in rows {
+            let key = at(&self.keys, row.get() as usize);
+            at(rows, kept).set(row.get());
+            kept += usize::from(key.0.wrapping_sub(min) <= width);
+        }
+        self.rows.truncate(kept);
+    }
+}
+
+struct Taken {
+    layout: Arc<Layout>,
+    pieces: Pieces,
+    columns: Option<Wanted>,
+    /// What the keys need that rows are left out by.
+    keys: Option<Wanted>,
+    /// The same as numbers of pieces, where it can be said so.
+    numbers: Option<Option<Vec<(usize, NumberRange)>>>,
+    payloads: Option<Wanted>,
+}
+
+/// The numbers of pieces that have these keys; `None` where that takes the keys.
+fn numbers_of(
+    layout: &Layout,
+    pieces: &Pieces,
+    keys: &[(usize, RangeSet<Key>)],
+) -> Option<Vec<(usize, NumberRange)>> {
+    let numbers = keys.iter().map(|(field, keys)| {
+        let [(min, max)] = keys.ranges() else {
+            return None;
+        };
+        let numbers = layout.number_range(*field, *min, *max)?;
+        Some((pieces.of_number(*field)?, numbers))
+    });
+    numbers.collect()
+}
+
+impl ColumnRows {
+    fn of(
+        &mut self,
+        source: &Source,
+        layout: &Arc<Layout>,
+    ) -> (&mut HeldUnit, &mut Taken, &mut Selection) {
+        self.latest = Some(source.id);
+        let taken = || Taken {
+            layout: Arc::clone(layout),
+            pieces: Pieces::of(source.id, layout),
+            columns: None,
+            keys: None,
+            numbers: None,
+            payloads: None,
+        };
+        let of = self.of.entry(source.id).or_insert_with(taken);
+        if !Arc::ptr_eq(&of.layout, layout) {
+            *of = taken();
+        }
+        (&mut self.held, of, &mut self.selection)
+    }
+
+    /// Finds the rows of some chunks of one layout, and returns the end of these. `None`: the first must be read whole; reading it reports why.
+    pub fn columns(
+        &mut self,
+        logs: &SnapshotLogs,
+        chunks: Range<u64>,
+        source: &Source,
+        layout: &Arc<Layout>,
+        reads: ColumnReads<'_>,
+    ) -> Option<u64> {
+        let (held, of, selection) = self.of(source, layout);
+        let pieces = &of.pieces;
+        let take = Take {
+            template: pieces.template(),
+            wanted: of.columns.get_or_insert_with(|| Wanted {
+                lengths: reads.addresses,
+                ..pieces.wanted_columns(reads.fields, reads.times)
+            }),
+            addresses: reads.addresses,
+        };
+        let count = (chunks.end - chunks.start) as usize;
+        let wanted = match reads.addresses || reads.beside_others {
+            true => UnitWanted::All,
+            false => UnitWanted::Columns {
+                source: source.id,
+                chunks: count,
+            },
+        };
+        let (unit, nth) = logs.column_unit(ChunkNo(chunks.start), wanted, held)?;
+        let taken = if reads.together { count } else { 1 };
+        if reads.keys.is_empty() {
+            let end = unit.columns(nth..nth + taken, &take).ok()??;
+            return Some(chunks.start + (end - nth) as u64);
+        }
+        let numbers = of
+            .numbers
+            .get_or_insert_with(|| numbers_of(&of.layout, pieces, reads.keys));
+        if let Some(numbers) = numbers {
+            let end = unit
+                .columns_where(nth..nth + taken, &take, numbers)
+                .ok()??;
+            return Some(chunks.start + (end - nth) as u64);
+        }
+        // First what decides: perhaps no row is left, and nothing else is decoded.
+        let deciding = Take {
+            wanted: of.keys.get_or_insert_with(|| {
+                let fields: Vec<usize> = reads.keys.iter().map(|(field, _)| *field).collect();
+                pieces.wanted_columns(&fields, false)
+            }),
+            addresses: false,
+            ..take
+        };
+        let end = unit.columns(nth..nth + taken, &deciding).ok()??;
+        let columns = Columns {
+            layout: &of.layout,
+            pieces,
+            rows: unit.found(),
+        };
+        let all = columns.count();
+        selection.of(&columns, reads.keys);
+        let selected = selection.rows.as_slice();
+        if !selected.is_empty() {
+            let end_of_all = unit.columns(nth..end, &take).ok()??;
+            // Anchors may end it earlier where addresses are wanted: nothing is left out then.
+            if end_of_all < end {
+                return Some(chunks.start + (end_of_all - nth) as u64);
+            }
+        }
+        if selected.len() < all {
+            unit.select(selected);
+        }
+        Some(chunks.start + (end - nth) as u64)
+    }
+
+    /// The rows that `columns` found.
+    pub fn view(&self) -> Columns<'_> {
+        let latest = self.latest.and_then(|source| self.of.get(&source));
+        let of = latest.expect("rows were taken of a source");
+        Columns {
+            layout: &of.layout,
+            pieces: &of.pieces,
+            rows: self.held.unit().and_then(|unit| unit.found()),
+        }
+    }
+
+    /// Takes the rows of a chunk to their places in `bytes`; false: it must be read whole, which reports why.
+    pub fn rows(
+        &mut self,
+        logs: &SnapshotLogs,
+        chunk: ChunkNo,
+        source: &Source,
+        layout: &Arc<Layout>,
+        fields: Option<&[usize]>,
+        bytes: &mut [u8],
+    ) -> bool {
+        let mut rows = std::mem::take(&mut self.rows);
+        let (held, of, _) = self.of(source, layout);
+        let pieces = &of.pieces;
+        let take = Take {
+            template: pieces.template(),
+            wanted: (of.payloads).get_or_insert_with(|| pieces.wanted(fields)),
+            addresses: true,
+        };
+        let found = logs
+            .column_unit(chunk, UnitWanted::All, held)
+            .map(|(unit, nth)| unit.rows(nth, &take, bytes, &mut rows));
+        self.rows = rows;
+        matches!(found, Some(Ok(true)))
+    }
+
+    /// The rows that `rows` took.
+    pub fn unit_rows(&self) -> impl Iterator<Item = &UnitRow> {
+        self.rows.iter()
+    }
+}

@@ -1,0 +1,259 @@
+//! A scan of several sources of one log at once: one walk, and each chunk or unit is read once, however many sources are wanted of it.
+//!
+//! Sources that report in turns, such as the groups of a thousand targets, stand in every chunk side by side: to scan one after the other
+//! would read all of it for each.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::chunk_cursor::{ChunkCursor, Row, record_ts};
+use super::chunk_reader::{Batch, Rows};
+use super::column_rows::ColumnReads;
+use crate::error::Result;
+use crate::format::{Node, RECORD_HEADER_BYTES, UNIT_CHUNKS};
+use crate::query::forest::mask::NodeView;
+use crate::query::forest::walk::{Order, Visitor, Walk};
+use crate::query::poll::Poll;
+use crate::query::predicate::{Predicate, Test};
+use crate::query::scan_counters::ScanStats;
+use crate::query::snapshot::Snapshot;
+use crate::query::snapshot_logs::SnapshotLogs;
+use crate::schema::{Source, TimeKind};
+use crate::types::{ChunkNo, SourceId, TimeRange};
+
+/// So many sources are looked for in a node one by one.
+const FEW: usize = 16;
+
+/// One scan of some sources, over one snapshot.
+pub struct SourcesScan {
+    sources: Vec<(Arc<Source>, Vec<usize>)>,
+    /// The place of each among `sources`.
+    places: HashMap<SourceId, usize>,
+    logs: Arc<SnapshotLogs>,
+    test: Test,
+    arrivals: TimeRange,
+    turn: Mutex<Turn>,
+}
+
+struct Turn {
+    walk: Walk,
+    /// The first chunk of the next claim, which was met at the end of the last one.
+    next: Option<ChunkNo>,
+}
+
+impl Visitor for &SourcesScan {
+    fn arrivals(&self) -> TimeRange {
+        self.arrivals
+    }
+
+    fn visit(&mut self, node: &Node<'_>) -> Result<u64> {
+        let mut mask = 0;
+        let mut look = |stats| {
+            let view = NodeView { node: *node, stats };
+            mask |= self.test.masks(&view).may;
+        };
+        if self.sources.len() <= FEW {
+            let few = self.sources.iter();
+            few.filter_map(|(source, _)| node.source(source.id))
+                .for_each(look);
+        } else {
+            let all = node.sources();
+            all.filter(|stats| self.places.contains_key(&stats.source))
+                .for_each(&mut look);
+        }
+        Ok(mask)
+    }
+
+    fn opens_summaries(&mut self) -> bool {
+        false
+    }
+}
+
+impl SourcesScan {
+    /// Begins a scan of these fields of these sources, which counts its work apart from other queries of the snapshot. Rows outside of `times` may be left out,
+    /// or not.
+    ///
+    /// # Errors
+    /// A source that does not exist.
+    pub fn new(
+        snapshot: &Snapshot,
+        wanted: impl IntoIterator<Item = (SourceId, Vec<usize>)>,
+        times: TimeRange,
+    ) -> Result<Arc<SourcesScan>> {
+        let sources = wanted.into_iter();
+        let sources = sources.map(|(id, fields)| Ok((snapshot.source_by_id(id)?, fields)));
+        let sources = sources.collect::<Result<Vec<_>>>()?;
+        let has_own_time = sources
+            .iter()
+            .any(|(source, _)| source.time == TimeKind::Own);
+        let logs = snapshot.logs().counted_apart();
+        let walk = Walk::new(Arc::clone(&logs), Order::OldestFirst);
+        let places = sources.iter().enumerate();
+        Ok(Arc::new(SourcesScan {
+            places: places
+                .map(|(place, (source, _))| (source.id, place))
+                .collect(),
+            sources,
+            logs,
+            test: Test::prepare(&Predicate::time(times), &|_| {
+                unreachable!("times are of no index")
+            })?,
+            arrivals: match has_own_time {
+                true => TimeRange::ALL,
+                false => times,
+            },
+            turn: Mutex::new(Turn { walk, next: None }),
+        }))
+    }
+
+    /// The next chunks in a row that may hold rows and stand in one unit, ascending; each is handed out once, whichever thread asks. None: no chunk is left.
+    ///
+    /// # Errors
+    /// Damage in the index logs, and [`crate::Error::Interrupted`].
+    pub fn next(&self, poll: &Poll<'_>) -> Result<Option<std::ops::Range<ChunkNo>>> {
+        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let Turn { walk, next } = &mut *turn;
+        let first = match next.take() {
+            Some(first) => first,
+            None => match walk.next(&mut &*self, poll)? {
+                Some(first) => first,
+                None => return Ok(None),
+            },
+        };
+        let mut end = ChunkNo(first.0 + 1);
+        while let Some(chunk) = walk.next(&mut &*self, poll)? {
+            if chunk != end || chunk.0 / UNIT_CHUNKS != first.0 / UNIT_CHUNKS {
+                *next = Some(chunk);
+                break;
+            }
+            end = ChunkNo(end.0 + 1);
+        }
+        Ok(Some(first..end))
+    }
+
+    pub fn stats(&self) -> ScanStats {
+        self.logs.counters().stats()
+    }
+
+    /// How much of the log is behind the scan, from 0 to 1.
+    pub fn progress(&self) -> f64 {
+        self.stats().progress()
+    }
+
+    /// A reader for one thread.
+    pub fn reader(self: &Arc<Self>) -> SourcesReader {
+        SourcesReader {
+            cursor: ChunkCursor::new(Arc::clone(&self.logs)),
+            taken_to: vec![ChunkNo(0); self.sources.len()],
+            rows: vec![Vec::new(); self.sources.len()],
+            scan: Arc::clone(self),
+        }
+    }
+}
+
+/// Reads the chunks of a scan on one thread.
+pub struct SourcesReader {
+    scan: Arc<SourcesScan>,
+    cursor: ChunkCursor,
+    /// Up to which chunk the rows of each source were taken from columns.
+    taken_to: Vec<ChunkNo>,
+    /// The rows of each source in one chunk.
+    rows: Vec<Vec<Row>>,
+}
+
+impl SourcesReader {
+    /// Gives `each` the rows of chunks that [`SourcesScan::next`] handed out: the place of a source among those of the scan, and rows of it. The rows of one
+    /// source come in log order.
+    ///
+    /// # Errors
+    /// A chunk that does not verify, or that retention removed meanwhile; and those of `each`.
+    pub fn read(
+        &mut self,
+        chunks: std::ops::Range<ChunkNo>,
+        mut each: impl FnMut(usize, Batch<'_>),
+    ) -> Result<()> {
+        let SourcesReader {
+            scan,
+            cursor,
+            taken_to,
+            ..
+        } = self;
+        let beside_others = scan.sources.len() > 1;
+        let sources = scan.sources.iter().zip(taken_to).enumerate();
+        for (place, ((source, fields), taken_to)) in sources {
+            let reads = ColumnReads {
+                fields,
+                times: true,
+                addresses: false,
+                together: true,
+                beside_others,
+                keys: &[],
+            };
+            *taken_to = chunks.start;
+            while *taken_to < chunks.end
+                && let Some(end) = cursor.load_columns(*taken_to..chunks.end, source, reads)
+            {
+                let columns = cursor.columns();
+                if columns.count() > 0 {
+                    each(place, Batch::Columns(columns));
+                }
+                *taken_to = end;
+            }
+        }
+        for chunk in chunks.start.0..chunks.end.0 {
+            let chunk = ChunkNo(chunk);
+            if self.taken_to.iter().any(|taken_to| *taken_to <= chunk) {
+                self.read_rows(chunk, chunks.end, &mut each)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows of those sources that were not taken from columns.
+    fn read_rows(
+        &mut self,
+        chunk: ChunkNo,
+        end: ChunkNo,
+        each: &mut impl FnMut(usize, Batch<'_>),
+    ) -> Result<()> {
+        let SourcesReader {
+            scan,
+            cursor,
+            taken_to,
+            rows,
+        } = self;
+        cursor.load_of(chunk, end)?;
+        let base = cursor.base();
+        rows.iter_mut().for_each(Vec::clear);
+        let _ = cursor.walk(|record| {
+            let place = scan.places.get(&record.source);
+            let source = place.and_then(|place| {
+                let is_left = taken_to.get(*place)? <= &chunk;
+                let (source, _) = scan.sources.get(*place).filter(|_| is_left)?;
+                Some((source, rows.get_mut(*place)?))
+            });
+            if let Some((source, rows)) = source {
+                rows.push(Row {
+                    ts: record_ts(source.layout_at(base), record.arrival, record.payload),
+                    start: record.offset + RECORD_HEADER_BYTES as u32,
+                    length: record.payload.len() as u16,
+                });
+            }
+            ControlFlow::Continue(())
+        })?;
+        for (place, ((source, _), rows)) in scan.sources.iter().zip(&*rows).enumerate() {
+            if !rows.is_empty() {
+                let found = Rows {
+                    base,
+                    bytes: cursor.bytes(),
+                    layout: source.layout_at(base),
+                    rows,
+                    stride: None,
+                };
+                each(place, Batch::Rows(found));
+            }
+        }
+        Ok(())
+    }
+}

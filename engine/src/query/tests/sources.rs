@@ -1,0 +1,110 @@
+//! A scan of several sources at once against what was written of each.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::columns::{column_value, value};
+use super::world::{Op, World, any_ops};
+use crate::query::{Batch, Poll, SourcesScan};
+use crate::schema::TimeKind;
+use crate::types::{SourceId, TimeRange, Timestamp};
+
+/// A row: its time, and what its fields hold.
+type Found = (Timestamp, Vec<Option<Vec<u8>>>);
+
+/// The rows of each source within `times`, by one scan of all of them.
+fn scanned(
+    world: &World,
+    wanted: &[(SourceId, Vec<usize>)],
+    times: TimeRange,
+) -> BTreeMap<SourceId, Vec<Found>> {
+    let snapshot = world.snapshot();
+    let poll = Poll::never();
+    let scan = SourcesScan::new(&snapshot, wanted.to_vec(), times).unwrap();
+    // Two readers in turns, as two threads have them.
+    let mut readers = [scan.reader(), scan.reader()];
+    let mut found: BTreeMap<SourceId, Vec<Found>> = BTreeMap::new();
+    let mut turn = 0;
+    while let Some(chunks) = scan.next(&poll).unwrap() {
+        turn += 1;
+        readers[turn % 2]
+            .read(chunks, |place, batch| {
+                let (source, fields) = &wanted[place];
+                let rows = found.entry(*source).or_default();
+                match batch {
+                    Batch::Columns(columns) => {
+                        for (nth, ts) in columns.times().iter().enumerate() {
+                            let of = |field: &usize| column_value(&columns, *field, nth);
+                            rows.push((Timestamp(*ts as i64), fields.iter().map(of).collect()));
+                        }
+                    }
+                    Batch::Rows(batch) => {
+                        for row in batch.rows {
+                            let payload = row.payload(batch.bytes);
+                            let of = |field: &usize| value(batch.layout, *field, payload);
+                            rows.push((row.ts, fields.iter().map(of).collect()));
+                        }
+                    }
+                }
+            })
+            .unwrap();
+    }
+    for rows in found.values_mut() {
+        rows.retain(|(ts, _)| times.contains(*ts));
+    }
+    found.retain(|_, rows| !rows.is_empty());
+    found
+}
+
+/// The same from the records one by one.
+fn expected(
+    world: &World,
+    wanted: &[(SourceId, Vec<usize>)],
+    times: TimeRange,
+) -> BTreeMap<SourceId, Vec<Found>> {
+    let snapshot = world.snapshot();
+    let mut rows: BTreeMap<SourceId, Vec<Found>> = BTreeMap::new();
+    for record in world.records() {
+        let Some((_, fields)) = wanted.iter().find(|(source, _)| *source == record.source) else {
+            continue;
+        };
+        if times.contains(record.ts) {
+            let source = snapshot.source_by_id(record.source).unwrap();
+            let layout = source.layout_at(record.address);
+            let of = |field: &usize| value(layout, *field, &record.payload);
+            let row = (record.ts, fields.iter().map(of).collect());
+            rows.entry(record.source).or_default().push(row);
+        }
+    }
+    rows
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn several_sources_at_once_have_the_rows_of_each(ops in any_ops(), one_in in 1usize..3, compacts in any::<bool>(), third in any::<bool>()) {
+        let mut world = World::of(&ops);
+        if compacts {
+            world.apply(&Op::CompactClosed);
+        }
+        let snapshot = world.snapshot();
+        let wanted: Vec<(SourceId, Vec<usize>)> = snapshot
+            .catalog()
+            .sources()
+            .filter(|source| (source.id.0 as usize).is_multiple_of(one_in))
+            .map(|source| (source.id, (0..source.fields.len()).step_by(one_in).collect()))
+            .collect();
+        let of_arrivals = snapshot.catalog().sources().filter(|source| source.time == TimeKind::Arrival);
+        let spans = of_arrivals.map(|source| snapshot.source_totals(source.id).unwrap());
+        let ends = spans.filter_map(|totals| totals.first_ts.zip(totals.last_ts)).next();
+        let times = match ends {
+            Some((first, last)) if third => TimeRange {
+                first: Timestamp(first.0 / 3 * 2 + last.0 / 3),
+                last: Timestamp(first.0 / 3 + last.0 / 3 * 2),
+            },
+            _ => TimeRange::ALL,
+        };
+        prop_assert!(scanned(&world, &wanted, times) == expected(&world, &wanted, times));
+    }
+}

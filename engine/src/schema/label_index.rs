@@ -1,0 +1,226 @@
+//! The label index (Mach §3, "label index"): from the labels of a time series to the fields that hold it.
+//!
+//! It is made of the catalog alone, so it costs nothing at ingest and always fits what a snapshot sees. For each label and value it has the
+//! series that carry it, ascending; a question intersects those lists and looks at no other group.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::Catalog;
+use crate::types::SourceId;
+
+/// The label that has the name of the metric.
+pub const METRIC_LABEL: &str = "__name__";
+
+/// A series: the field that holds its values.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SeriesId {
+    pub source: SourceId,
+    /// Counted from 0.
+    pub field: usize,
+}
+
+/// What a label must be. A series without the label has the empty value.
+pub enum LabelTest<'a> {
+    Is(&'a str),
+    Fits(&'a dyn Fn(&str) -> bool),
+}
+
+impl LabelTest<'_> {
+    fn holds(&self, value: &str) -> bool {
+        match self {
+            LabelTest::Is(wanted) => *wanted == value,
+            LabelTest::Fits(fits) => fits(value),
+        }
+    }
+}
+
+/// The series of a catalog by their labels.
+#[derive(Debug, Default)]
+pub struct LabelIndex {
+    all: Vec<SeriesId>,
+    /// For each label, for each of its values, the series, ascending.
+    labels: HashMap<String, BTreeMap<String, Vec<SeriesId>>>,
+}
+
+impl LabelIndex {
+    pub(super) fn of(catalog: &Catalog) -> LabelIndex {
+        let mut index = LabelIndex::default();
+        for source in catalog.sources() {
+            for (field, def) in source.fields.iter().enumerate() {
+                if def.series.is_empty() {
+                    continue;
+                }
+                let series = SeriesId {
+                    source: source.id,
+                    field,
+                };
+                index.all.push(series);
+                for (label, value) in &def.series {
+                    let values = index.labels.entry(label.clone()).or_default();
+                    values.entry(value.clone()).or_default().push(series);
+                }
+            }
+        }
+        index
+    }
+
+    /// How many series there are.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// The values of a label, ascending.
+    pub fn values(&self, label: &str) -> impl Iterator<Item = &str> {
+        let values = self.labels.get(label);
+        values
+            .into_iter()
+            .flatten()
+            .map(|(value, _)| value.as_str())
+    }
+
+    /// The series that pass all tests, ascending.
+    pub fn select(&self, tests: &[(&str, LabelTest<'_>)]) -> Vec<SeriesId> {
+        // The tests for one value first: they leave the fewest for the others.
+        let mut order: Vec<_> = tests.iter().collect();
+        order.sort_by_key(|(_, test)| matches!(test, LabelTest::Fits(_)));
+        let mut left: Option<Vec<SeriesId>> = None;
+        for (label, test) in order {
+            let found = self.passing(label, test);
+            left = Some(match left {
+                None => found,
+                Some(left) => intersection(&left, &found),
+            });
+        }
+        left.unwrap_or_else(|| self.all.clone())
+    }
+
+    fn passing(&self, label: &str, test: &LabelTest<'_>) -> Vec<SeriesId> {
+        let none = BTreeMap::new();
+        let values = self.labels.get(label).unwrap_or(&none);
+        if let LabelTest::Is(value) = test
+            && !value.is_empty()
+        {
+            return values.get(*value).cloned().unwrap_or_default();
+        }
+        let of = |passes: bool| {
+            let lists = values
+                .iter()
+                .filter(move |(value, _)| test.holds(value) == passes);
+            let mut found: Vec<SeriesId> = lists.flat_map(|(_, list)| list).copied().collect();
+            found.sort_unstable();
+            found
+        };
+        if test.holds("") {
+            // All but those whose value fails: a series without the label passes.
+            return difference(&self.all, &of(false));
+        }
+        of(true)
+    }
+}
+
+/// What both have; each ascends.
+fn intersection(a: &[SeriesId], b: &[SeriesId]) -> Vec<SeriesId> {
+    let (few, many) = if a.len() <= b.len() { (a, b) } else { (b, a) };
+    let found = few
+        .iter()
+        .filter(|series| many.binary_search(series).is_ok());
+    found.copied().collect()
+}
+
+/// What `a` has and `b` has not; each ascends.
+fn difference(a: &[SeriesId], b: &[SeriesId]) -> Vec<SeriesId> {
+    let kept = a.iter().filter(|series| b.binary_search(series).is_err());
+    kept.copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{FieldDef, FieldType, SourceDef};
+    use super::*;
+    use crate::types::Address;
+    use proptest::prelude::*;
+
+    fn catalog(groups: &[Vec<[u8; 3]>]) -> Catalog {
+        let mut catalog = Catalog::new();
+        for (nth, group) in groups.iter().enumerate() {
+            let mut def = SourceDef::new(format!("g{nth}"));
+            def.fields.push(FieldDef::new("other", FieldType::U64));
+            for (at, values) in group.iter().enumerate() {
+                let mut field = FieldDef::new(format!("f{at}"), FieldType::F64);
+                let labels = values.iter().enumerate().filter(|(_, value)| **value > 0);
+                let labels = labels.map(|(label, value)| (format!("l{label}"), value.to_string()));
+                field.series = labels.collect();
+                field.series.insert(METRIC_LABEL.to_owned(), "m".to_owned());
+                def.fields.push(field);
+            }
+            catalog.define_source(&def, Address(0)).unwrap();
+        }
+        catalog
+    }
+
+    /// A look at each series.
+    fn naive(catalog: &Catalog, tests: &[(&str, LabelTest<'_>)]) -> Vec<SeriesId> {
+        let mut found = Vec::new();
+        for source in catalog.sources() {
+            for (field, def) in source.fields.iter().enumerate() {
+                let value = |label: &str| def.series.get(label).map_or("", String::as_str);
+                let passes = tests.iter().all(|(label, test)| test.holds(value(label)));
+                if !def.series.is_empty() && passes {
+                    found.push(SeriesId {
+                        source: source.id,
+                        field,
+                    });
+                }
+            }
+        }
+        found
+    }
+
+    proptest! {
+        #[test]
+        fn a_selection_is_what_a_look_at_each_series_finds(
+            groups in prop::collection::vec(prop::collection::vec(prop::array::uniform3(0u8..4), 0..9), 0..5),
+            asked in prop::collection::vec((0usize..4, 0u8..4, any::<bool>()), 0..4),
+        ) {
+            let catalog = catalog(&groups);
+            let names: Vec<String> = asked.iter().map(|(label, ..)| format!("l{label}")).collect();
+            let value = |value: u8| if value == 0 { String::new() } else { value.to_string() };
+            let values: Vec<String> = asked.iter().map(|(_, wanted, _)| value(*wanted)).collect();
+            let fits: Vec<_> = values.iter().map(|wanted| move |value: &str| value <= wanted.as_str()).collect();
+            let tests: Vec<(&str, LabelTest<'_>)> = asked
+                .iter()
+                .enumerate()
+                .map(|(at, (_, _, exact))| {
+                    let test = match exact {
+                        true => LabelTest::Is(&values[at]),
+                        false => LabelTest::Fits(&fits[at]),
+                    };
+                    (names[at].as_str(), test)
+                })
+                .collect();
+            prop_assert_eq!(catalog.label_index().select(&tests), naive(&catalog, &tests));
+        }
+    }
+
+    #[test]
+    fn it_follows_the_catalog() {
+        let mut catalog = catalog(&[vec![[1, 0, 0]]]);
+        assert_eq!(catalog.label_index().len(), 1);
+        let mut def = catalog.find("g0").unwrap().def();
+        let mut added = FieldDef::new("added", FieldType::F64);
+        added.nullable = true;
+        added.series.insert("l0".to_owned(), "2".to_owned());
+        def.fields.push(added);
+        let before = catalog.clone();
+        catalog.define_source(&def, Address(0)).unwrap();
+        assert_eq!(before.label_index().len(), 1);
+        let index = catalog.label_index();
+        assert_eq!(index.values("l0").collect::<Vec<_>>(), ["1", "2"]);
+        let found = index.select(&[("l0", LabelTest::Is("2"))]);
+        assert_eq!(found[0].field, 2);
+    }
+}

@@ -1,0 +1,146 @@
+//! What all three signals share: records within scopes within resources. Each record is met with what stands around it.
+
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use prost::Message;
+
+use crate::json;
+use crate::wire::{Malformed, messages};
+
+/// The longest resource, scope or record that is decoded: none that is longer could become a record.
+pub(crate) const PART_BYTES_MAX: usize = 256 << 10;
+
+/// The fields of ExportXServiceRequest, ResourceX and ScopeX: the same of each signal.
+const RESOURCES: u32 = 1;
+const RESOURCE: u32 = 1;
+const SCOPES: u32 = 2;
+const SCOPE: u32 = 1;
+const ITEMS: u32 = 2;
+
+/// Where records come from: their resource and their scope.
+#[derive(Default)]
+pub struct Origin {
+    /// `service.name`.
+    pub service: Option<String>,
+    /// The resource's attributes as a JSON object.
+    pub resource: Option<String>,
+    /// The scope's name, version and attributes as a JSON object.
+    pub scope: Option<String>,
+    pub(crate) scope_name: String,
+    pub(crate) scope_version: String,
+    pub(crate) resource_attributes: Vec<KeyValue>,
+    pub(crate) scope_attributes: Vec<KeyValue>,
+}
+
+/// An item, and where it comes from; why not, where that is out of bounds.
+pub(crate) type Item<'a> = (Result<&'a Origin, &'static str>, &'a [u8]);
+
+/// Calls `each` for each record, span or metric of a request.
+pub(crate) fn each_item(
+    body: &[u8],
+    mut each: impl FnMut(Item<'_>) -> Result<(), Malformed>,
+) -> Result<(), Malformed> {
+    for resource in messages(body, RESOURCES) {
+        let resource = resource?;
+        let mut origin = of_resource(resource)?;
+        for scope in messages(resource, SCOPES) {
+            let scope = scope?;
+            if let Ok(origin) = &mut origin {
+                origin.clear_scope();
+            }
+            let enters = match &mut origin {
+                Ok(origin) => enter_scope(origin, scope)?,
+                Err(why) => Err(*why),
+            };
+            for item in messages(scope, ITEMS) {
+                let around = match (&origin, enters) {
+                    (Ok(origin), Ok(())) => Ok(origin),
+                    (Err(why), _) => Err(*why),
+                    (_, Err(why)) => Err(why),
+                };
+                each((around, item?))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What stands around a record, and its bytes, or why it is refused.
+pub(crate) fn record<'a>(
+    (origin, bytes): Item<'a>,
+) -> Result<(&'a Origin, &'a [u8]), &'static str> {
+    let origin = origin?;
+    match bytes.len() > PART_BYTES_MAX {
+        true => Err("it is longer than 256 KiB"),
+        false => Ok((origin, bytes)),
+    }
+}
+
+fn of_resource(message: &[u8]) -> Result<Result<Origin, &'static str>, Malformed> {
+    let Some(resource) = messages(message, RESOURCE).last().transpose()? else {
+        return Ok(Ok(Origin::default()));
+    };
+    if resource.len() > PART_BYTES_MAX {
+        return Ok(Err("its resource is longer than 256 KiB"));
+    }
+    let attributes = Resource::decode(resource)?.attributes;
+    Ok(Ok(Origin {
+        service: text_of(&attributes, "service.name").map(str::to_owned),
+        resource: json::object(&attributes),
+        resource_attributes: attributes,
+        ..Origin::default()
+    }))
+}
+
+fn enter_scope(origin: &mut Origin, message: &[u8]) -> Result<Result<(), &'static str>, Malformed> {
+    let Some(scope) = messages(message, SCOPE).last().transpose()? else {
+        return Ok(Ok(()));
+    };
+    if scope.len() > PART_BYTES_MAX {
+        return Ok(Err("its scope is longer than 256 KiB"));
+    }
+    let scope = InstrumentationScope::decode(scope)?;
+    origin.scope = json::scope(&scope);
+    origin.scope_name = scope.name;
+    origin.scope_version = scope.version;
+    origin.scope_attributes = scope.attributes;
+    Ok(Ok(()))
+}
+
+impl Origin {
+    fn clear_scope(&mut self) {
+        self.scope = None;
+        self.scope_name.clear();
+        self.scope_version.clear();
+        self.scope_attributes.clear();
+    }
+
+    /// The service with its namespace, as Prometheus names a job.
+    pub fn job(&self) -> String {
+        let service = self.service.as_deref().unwrap_or("unknown_service");
+        match text_of(&self.resource_attributes, "service.namespace") {
+            Some(namespace) => format!("{namespace}/{service}"),
+            None => service.to_owned(),
+        }
+    }
+
+    /// Which one of a job's: its `service.instance.id`, else its host.
+    pub fn instance(&self) -> String {
+        let of = |key| text_of(&self.resource_attributes, key);
+        let found = of("service.instance.id").or_else(|| of("host.name"));
+        found.unwrap_or("unknown").to_owned()
+    }
+}
+
+/// An attribute that is a text, and not an empty one.
+fn text_of<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a str> {
+    match &value_of(attributes, key)?.value {
+        Some(any_value::Value::StringValue(text)) if !text.is_empty() => Some(text),
+        _ => None,
+    }
+}
+
+pub(crate) fn value_of<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a AnyValue> {
+    let found = attributes.iter().find(|attribute| attribute.key == key);
+    found?.value.as_ref()
+}

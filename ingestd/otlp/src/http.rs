@@ -1,0 +1,298 @@
+//! Requests over HTTP: a path for each signal, protobuf in both directions, gzip if the sender likes.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use flate2::read::MultiGzDecoder;
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, RETRY_AFTER};
+use hyper::http::request::Parts;
+use hyper::{HeaderMap, Method, Request, StatusCode};
+use prost::Message;
+use tonic::Code;
+use tonic::body::Body;
+
+use crate::handler::{NotTaken, Signal, Taken};
+use crate::request::{BUSY, Held, PATIENCE, RETRY_AFTER_SECONDS, Service};
+
+/// How long what is left of a refused request is read.
+const DRAIN: Duration = Duration::from_secs(2);
+const PROTOBUF: &str = "application/x-protobuf";
+
+/// ExportXServiceResponse, which all signals have alike.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Response {
+    #[prost(message, optional, tag = "1")]
+    partial_success: Option<PartialSuccess>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct PartialSuccess {
+    #[prost(int64, tag = "1")]
+    rejected: i64,
+    #[prost(string, tag = "2")]
+    error_message: String,
+}
+
+/// google.rpc.Status, which every error has for a body.
+#[derive(Clone, PartialEq, prost::Message)]
+struct RpcStatus {
+    #[prost(int32, tag = "1")]
+    code: i32,
+    #[prost(string, tag = "2")]
+    message: String,
+}
+
+impl From<Taken> for Response {
+    fn from(taken: Taken) -> Response {
+        let is_whole = taken == Taken::default();
+        Response {
+            partial_success: (!is_whole).then(|| PartialSuccess {
+                rejected: i64::try_from(taken.refused).unwrap_or(i64::MAX),
+                error_message: taken.why,
+            }),
+        }
+    }
+}
+
+/// Why a request is answered with an error.
+struct Refused {
+    status: StatusCode,
+    code: Code,
+    why: String,
+    header: Option<(HeaderName, &'static str)>,
+    /// It held records, which nobody else counts.
+    counts: bool,
+}
+
+impl Refused {
+    fn new(status: StatusCode, code: Code, why: impl Into<String>) -> Refused {
+        Refused {
+            status,
+            code,
+            why: why.into(),
+            header: None,
+            counts: false,
+        }
+    }
+
+    fn busy(why: impl Into<String>) -> Refused {
+        Refused {
+            header: Some((RETRY_AFTER, RETRY_AFTER_SECONDS)),
+            ..Refused::new(StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, why)
+        }
+    }
+
+    fn counted(self) -> Refused {
+        Refused {
+            counts: true,
+            ..self
+        }
+    }
+
+    fn answer(self) -> Answer {
+        let status = RpcStatus {
+            code: self.code as i32,
+            message: self.why,
+        };
+        (self.status, self.header, status.encode_to_vec())
+    }
+}
+
+/// Status, a header if there is one, and body.
+type Answer = (StatusCode, Option<(HeaderName, &'static str)>, Vec<u8>);
+
+pub(crate) async fn answer(
+    service: &Arc<Service>,
+    request: Request<Incoming>,
+) -> hyper::Response<Body> {
+    let (head, mut body) = request.into_parts();
+    let signal = match head.uri.path() {
+        "/v1/logs" => Some(Signal::Logs),
+        "/v1/traces" => Some(Signal::Spans),
+        "/v1/metrics" => Some(Signal::Metrics),
+        _ => None,
+    };
+    let taken = match signal {
+        Some(signal) => take(service, signal, &head, &mut body).await,
+        None => Err(Refused::new(
+            StatusCode::NOT_FOUND,
+            Code::NotFound,
+            "not found; use /v1/logs, /v1/traces or /v1/metrics",
+        )),
+    };
+    let (status, header, body) = match taken {
+        Ok(taken) => (StatusCode::OK, None, Response::from(taken).encode_to_vec()),
+        Err(refused) => {
+            if refused.counts
+                && let Some(signal) = signal
+            {
+                service.jobs.turned_away(signal, &refused.why);
+            }
+            drain(&mut body, service.body_bytes_max).await;
+            refused.answer()
+        }
+    };
+    let mut response = hyper::Response::new(Body::new(Full::new(Bytes::from(body))));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    for (name, value) in [(CONTENT_TYPE, PROTOBUF)].into_iter().chain(header) {
+        headers.insert(name, hyper::header::HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// Reads what is left of a body, as far as that is soon done: a sender that is cut off while it sends does not read why.
+async fn drain(body: &mut Incoming, most: usize) {
+    let reading = async {
+        let mut left = most;
+        while let Some(Ok(frame)) = body.frame().await {
+            match left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) {
+                Some(less) => left = less,
+                None => return,
+            }
+        }
+    };
+    let _ = tokio::time::timeout(DRAIN, reading).await;
+}
+
+async fn take(
+    service: &Service,
+    signal: Signal,
+    head: &Parts,
+    body: &mut Incoming,
+) -> Result<Taken, Refused> {
+    if !service.admits(&head.headers) {
+        return Err(Refused::new(
+            StatusCode::UNAUTHORIZED,
+            Code::Unauthenticated,
+            "the bearer token is missing or wrong",
+        ));
+    }
+    if head.method != Method::POST {
+        return Err(Refused {
+            header: Some((ALLOW, "POST")),
+            ..Refused::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                Code::Unimplemented,
+                "use POST",
+            )
+        });
+    }
+    let is_packed = is_packed(&head.headers)?;
+    let (body, _held) = read(service, body).await?;
+    let (body, _room) = match is_packed {
+        true => {
+            let unpacked = unpack(&body, service.body_bytes_max)?;
+            let room = service
+                .room_for(unpacked.len())
+                .ok_or_else(|| Refused::busy(BUSY))?;
+            (Bytes::from(unpacked), Some(room))
+        }
+        false => (body, None),
+    };
+    service
+        .take(signal, body)
+        .await
+        .map_err(|error| match error {
+            NotTaken::Busy(why) => Refused::busy(why),
+            NotTaken::Malformed(_) => Refused::new(
+                StatusCode::BAD_REQUEST,
+                Code::InvalidArgument,
+                error.to_string(),
+            ),
+        })
+}
+
+/// Whether a body is compressed.
+fn is_packed(headers: &HeaderMap) -> Result<bool, Refused> {
+    let unsupported = |why| {
+        Refused::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Code::InvalidArgument,
+            why,
+        )
+    };
+    let of = |name| {
+        let value = headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+        value.map(|value| value.split(';').next().unwrap_or_default().trim())
+    };
+    if of(CONTENT_TYPE) != Some(PROTOBUF) {
+        return Err(unsupported(
+            "the content type is not application/x-protobuf; set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf at the sender",
+        ));
+    }
+    match of(CONTENT_ENCODING) {
+        None | Some("" | "identity") => Ok(false),
+        Some("gzip") => Ok(true),
+        Some(_) => Err(unsupported(
+            "the content encoding is not gzip; set OTEL_EXPORTER_OTLP_COMPRESSION=gzip at the sender",
+        )),
+    }
+}
+
+/// The body, and the room that it takes.
+async fn read(service: &Service, body: &mut Incoming) -> Result<(Bytes, Held), Refused> {
+    let most = service.body_bytes_max;
+    if body.size_hint().lower() > most as u64 {
+        return Err(too_long(most).counted());
+    }
+    let mut held = service.held();
+    let mut bytes = BytesMut::new();
+    let reading = async {
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|_| cut_short())?;
+            if let Some(more) = frame.data_ref() {
+                held.add(more.len())
+                    .map_err(|busy| Refused::busy(busy.message()))?;
+                bytes.extend_from_slice(more);
+            }
+            if bytes.len() > most {
+                return Err(too_long(most).counted());
+            }
+        }
+        Ok(())
+    };
+    match tokio::time::timeout(PATIENCE, reading).await {
+        Ok(read) => read.map(|()| (bytes.freeze(), held)),
+        Err(_) => Err(Refused::new(
+            StatusCode::REQUEST_TIMEOUT,
+            Code::DeadlineExceeded,
+            "the request took more than 30 seconds",
+        )),
+    }
+}
+
+fn cut_short() -> Refused {
+    let why = "the request was cut short";
+    Refused::new(StatusCode::BAD_REQUEST, Code::InvalidArgument, why)
+}
+
+fn too_long(most: usize) -> Refused {
+    Refused::new(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        Code::InvalidArgument,
+        format!("the request is longer than body_max, {most} bytes; send less at once"),
+    )
+}
+
+fn unpack(packed: &[u8], most: usize) -> Result<Vec<u8>, Refused> {
+    let mut unpacked = Vec::new();
+    let limit = most as u64 + 1;
+    let read = MultiGzDecoder::new(packed)
+        .take(limit)
+        .read_to_end(&mut unpacked);
+    match read {
+        Ok(bytes) if bytes > most => Err(too_long(most).counted()),
+        Ok(_) => Ok(unpacked),
+        Err(error) => Err(Refused::new(
+            StatusCode::BAD_REQUEST,
+            Code::InvalidArgument,
+            format!("the body is not gzip: {error}"),
+        )
+        .counted()),
+    }
+}

@@ -1,0 +1,85 @@
+//! Log records of a request, one by one.
+
+use opentelemetry_proto::tonic::common::v1::KeyValue;
+use opentelemetry_proto::tonic::logs::v1::LogRecord;
+use prost::Message;
+
+use crate::envelope::{Origin, each_item, record};
+use crate::json;
+use crate::promoted::{Promoted, Scalar};
+use crate::wire::Malformed;
+
+/// One log record.
+pub struct Log<'a> {
+    pub origin: &'a Origin,
+    /// When it happened, or else was observed, in nanoseconds since the Unix epoch, if the sender says so.
+    pub time_ns: Option<u64>,
+    pub severity: i32,
+    pub severity_text: Option<String>,
+    pub event: Option<String>,
+    /// A text as it is, anything else as JSON.
+    pub body: Option<String>,
+    pub trace_id: Option<String>,
+    pub span_id: Option<String>,
+    pub promoted: Vec<Option<Scalar>>,
+    /// The others, as a JSON object.
+    pub attributes: Option<String>,
+}
+
+/// Calls `each` for each log record of a request, or with why it is refused.
+///
+/// # Errors
+/// The bytes are none of the protocol; `each` was called for those before.
+pub fn logs(
+    body: &[u8],
+    promoted: &Promoted,
+    mut each: impl FnMut(Result<Log<'_>, &'static str>),
+) -> Result<(), Malformed> {
+    each_item(body, |item| {
+        each(match record(item) {
+            Ok((origin, bytes)) => log(origin, LogRecord::decode(bytes)?, promoted),
+            Err(why) => Err(why),
+        });
+        Ok(())
+    })
+}
+
+fn log<'a>(
+    origin: &'a Origin,
+    record: LogRecord,
+    promoted: &Promoted,
+) -> Result<Log<'a>, &'static str> {
+    let times = [record.time_unix_nano, record.observed_time_unix_nano];
+    Ok(Log {
+        time_ns: times.into_iter().find(|time| *time > 0),
+        severity: record.severity_number,
+        severity_text: filled(record.severity_text),
+        event: filled(record.event_name),
+        body: record.body.as_ref().and_then(json::plain),
+        trace_id: id(&record.trace_id, 16).ok_or("its trace_id is not of 16 bytes")?,
+        span_id: id(&record.span_id, 8).ok_or("its span_id is not of 8 bytes")?,
+        promoted: promoted.values(&record.attributes, origin),
+        attributes: others(&record.attributes, promoted),
+        origin,
+    })
+}
+
+/// A text that is not empty.
+pub(crate) fn filled(text: String) -> Option<String> {
+    (!text.is_empty()).then_some(text)
+}
+
+/// The attributes that have no field.
+pub(crate) fn others(attributes: &[KeyValue], promoted: &Promoted) -> Option<String> {
+    let has_none = |attribute: &&KeyValue| !promoted.takes(attribute);
+    json::object(attributes.iter().filter(has_none))
+}
+
+/// An id in hexadecimal digits. `Some(None)`: it is empty or zero. `None`: it has another length.
+pub(crate) fn id(bytes: &[u8], length: usize) -> Option<Option<String>> {
+    if bytes.iter().all(|byte| *byte == 0) && bytes.len() <= length {
+        return Some(None);
+    }
+    let digits = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    (bytes.len() == length).then(|| Some(digits(bytes)))
+}

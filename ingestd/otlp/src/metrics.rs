@@ -1,0 +1,284 @@
+//! Data points of a request, one by one, each as the samples of Prometheus that it stands for.
+
+use std::collections::BTreeMap;
+
+use opentelemetry_proto::tonic::common::v1::KeyValue;
+use opentelemetry_proto::tonic::metrics::v1::{
+    AggregationTemporality, DataPointFlags, HistogramDataPoint, NumberDataPoint, SummaryDataPoint,
+    number_data_point,
+};
+use prost::Message;
+
+use crate::envelope::{Origin, PART_BYTES_MAX, each_item};
+use crate::json;
+use crate::naming::{self, Instrument};
+use crate::wire::{Malformed, Value, fields, messages};
+
+/// The fields of a metric: its name and unit, and of each kind its data.
+const NAME: u32 = 1;
+const UNIT: u32 = 3;
+const GAUGE: u32 = 5;
+const SUM: u32 = 7;
+const HISTOGRAM: u32 = 9;
+const EXPONENTIAL_HISTOGRAM: u32 = 10;
+const SUMMARY: u32 = 11;
+/// The fields of each kind of data.
+const POINTS: u32 = 1;
+const TEMPORALITY: u32 = 2;
+const IS_MONOTONIC: u32 = 3;
+
+const DELTA: &str = "its values are deltas; set OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=cumulative at the sender";
+
+/// The longest labels of a data point, as long as those of a series may be, and the most buckets of one: each has all labels.
+const LABEL_BYTES_MAX: usize = 4096;
+const PARTS_MAX: usize = 1000;
+const LONG: &str = "its labels take more than 4096 bytes";
+const MANY: &str = "a data point has more than 1000 buckets or quantiles";
+
+/// One sample of a series.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Sample {
+    pub metric: String,
+    /// Without the name, the job and the instance.
+    pub labels: BTreeMap<String, String>,
+    pub value: f64,
+}
+
+/// One data point: a number has one sample, a histogram several.
+pub struct Point {
+    pub time_ns: u64,
+    pub samples: Vec<Sample>,
+}
+
+/// Calls `each` for each data point of a request, or with the metric's name and why it is refused.
+///
+/// # Errors
+/// The bytes are none of the protocol; `each` was called for those before.
+pub fn metrics(
+    body: &[u8],
+    mut each: impl FnMut(Result<(&Origin, Point), (&str, &'static str)>),
+) -> Result<(), Malformed> {
+    each_item(body, |(origin, item)| {
+        let metric = Metric::read(item)?;
+        for point in messages(metric.data, POINTS) {
+            let point = match origin {
+                Ok(origin) => metric.point(origin, point?)?.map(|point| (origin, point)),
+                Err(why) => Err(why),
+            };
+            each(point.map_err(|why| (metric.name, why)));
+        }
+        Ok(())
+    })
+}
+
+/// What stands around the points of a metric.
+struct Metric<'a> {
+    name: &'a str,
+    /// As Prometheus has it.
+    shown: String,
+    kind: u32,
+    data: &'a [u8],
+    temporality: u64,
+}
+
+impl<'a> Metric<'a> {
+    fn read(message: &'a [u8]) -> Result<Metric<'a>, Malformed> {
+        let (mut name, mut unit) = (&b""[..], &b""[..]);
+        let (mut kind, mut data) = (0, &b""[..]);
+        for field in fields(message) {
+            match field? {
+                (NAME, Value::Bytes(text)) => name = text,
+                (UNIT, Value::Bytes(text)) => unit = text,
+                (
+                    found @ (GAUGE | SUM | HISTOGRAM | EXPONENTIAL_HISTOGRAM | SUMMARY),
+                    Value::Bytes(bytes),
+                ) => {
+                    (kind, data) = (found, bytes);
+                }
+                _ => {}
+            }
+        }
+        let (mut temporality, mut is_monotonic) = (0, false);
+        for field in fields(data) {
+            match field? {
+                (TEMPORALITY, Value::Number(number)) => temporality = number,
+                (IS_MONOTONIC, Value::Number(number)) => is_monotonic = number != 0,
+                _ => {}
+            }
+        }
+        let instrument = match kind {
+            GAUGE => Instrument::Gauge,
+            SUM if is_monotonic => Instrument::Counter,
+            _ => Instrument::Other,
+        };
+        let name = str::from_utf8(name).map_err(Malformed::not_text)?;
+        let unit = str::from_utf8(unit).map_err(Malformed::not_text)?;
+        Ok(Metric {
+            shown: naming::metric(name, unit, instrument),
+            name,
+            kind,
+            data,
+            temporality,
+        })
+    }
+
+    fn point(
+        &self,
+        origin: &Origin,
+        message: &[u8],
+    ) -> Result<Result<Point, &'static str>, Malformed> {
+        if self.shown.is_empty() {
+            return Ok(Err("its name has no letter or digit"));
+        }
+        if message.len() > PART_BYTES_MAX {
+            return Ok(Err("a data point is longer than 256 KiB"));
+        }
+        let is_sum = matches!(self.kind, SUM | HISTOGRAM);
+        if is_sum && self.temporality != AggregationTemporality::Cumulative as u64 {
+            return Ok(Err(DELTA));
+        }
+        Ok(match self.kind {
+            GAUGE | SUM => self.number(origin, &NumberDataPoint::decode(message)?),
+            HISTOGRAM => self.histogram(origin, &HistogramDataPoint::decode(message)?),
+            SUMMARY => self.summary(origin, &SummaryDataPoint::decode(message)?),
+            _ => Err("it is an exponential histogram; give it explicit bounds at the sender"),
+        })
+    }
+
+    fn number(&self, origin: &Origin, point: &NumberDataPoint) -> Result<Point, &'static str> {
+        let value = match point.value {
+            _ if has_none(point.flags) => None,
+            Some(number_data_point::Value::AsDouble(value)) => Some(value),
+            Some(number_data_point::Value::AsInt(value)) => Some(value as f64),
+            None => return Err("a data point has no value"),
+        };
+        let labels = labels(origin, &point.attributes)?;
+        let sample = |value| self.sample("", &labels, None, value);
+        Ok(Point {
+            time_ns: point.time_unix_nano,
+            samples: value.map(sample).into_iter().collect(),
+        })
+    }
+
+    fn histogram(
+        &self,
+        origin: &Origin,
+        point: &HistogramDataPoint,
+    ) -> Result<Point, &'static str> {
+        let (bounds, counts) = (&point.explicit_bounds, &point.bucket_counts);
+        if !counts.is_empty() && counts.len() != bounds.len() + 1 {
+            return Err("a histogram has other than one bucket more than bounds");
+        }
+        let ascends = bounds.iter().zip(bounds.iter().skip(1)).all(|(a, b)| a < b);
+        if !ascends || !bounds.iter().all(|bound| bound.is_finite()) {
+            return Err("the bounds of a histogram are not finite numbers that ascend");
+        }
+        if bounds.len() > PARTS_MAX {
+            return Err(MANY);
+        }
+        let labels = labels(origin, &point.attributes)?;
+        let mut samples = Vec::new();
+        if !has_none(point.flags) {
+            let mut sum = 0u64;
+            for (bound, count) in bounds.iter().zip(counts) {
+                sum = sum.saturating_add(*count);
+                let le = ("le", number_text(*bound));
+                samples.push(self.sample("_bucket", &labels, Some(le), sum as f64));
+            }
+            let count = point.count as f64;
+            let le = ("le", "+Inf".to_owned());
+            samples.push(self.sample("_bucket", &labels, Some(le), count));
+            samples.push(self.sample("_count", &labels, None, count));
+            samples.extend(point.sum.map(|sum| self.sample("_sum", &labels, None, sum)));
+        }
+        Ok(Point {
+            time_ns: point.time_unix_nano,
+            samples,
+        })
+    }
+
+    fn summary(&self, origin: &Origin, point: &SummaryDataPoint) -> Result<Point, &'static str> {
+        if point.quantile_values.len() > PARTS_MAX {
+            return Err(MANY);
+        }
+        let labels = labels(origin, &point.attributes)?;
+        let mut samples = Vec::new();
+        if !has_none(point.flags) {
+            for at in &point.quantile_values {
+                let quantile = ("quantile", number_text(at.quantile));
+                samples.push(self.sample("", &labels, Some(quantile), at.value));
+            }
+            samples.push(self.sample("_count", &labels, None, point.count as f64));
+            samples.push(self.sample("_sum", &labels, None, point.sum));
+        }
+        Ok(Point {
+            time_ns: point.time_unix_nano,
+            samples,
+        })
+    }
+
+    fn sample(
+        &self,
+        suffix: &str,
+        labels: &BTreeMap<String, String>,
+        more: Option<(&str, String)>,
+        value: f64,
+    ) -> Sample {
+        let mut labels = labels.clone();
+        labels.extend(more.map(|(name, text)| (name.to_owned(), text)));
+        Sample {
+            metric: format!("{}{suffix}", self.shown),
+            labels,
+            value,
+        }
+    }
+}
+
+/// The sender says that it has no value now.
+fn has_none(flags: u32) -> bool {
+    flags & DataPointFlags::NoRecordedValueMask as u32 != 0
+}
+
+/// A number as Prometheus writes bounds and quantiles: `1`, not `1.0`.
+fn number_text(number: f64) -> String {
+    match number {
+        number if number == f64::INFINITY => "+Inf".to_owned(),
+        number => number.to_string(),
+    }
+}
+
+fn labels(
+    origin: &Origin,
+    attributes: &[KeyValue],
+) -> Result<BTreeMap<String, String>, &'static str> {
+    let mut labels = BTreeMap::new();
+    let scope = [
+        ("otel_scope_name", &origin.scope_name),
+        ("otel_scope_version", &origin.scope_version),
+    ];
+    for (name, text) in scope {
+        if !text.is_empty() {
+            labels.insert(name.to_owned(), text.clone());
+        }
+    }
+    for attribute in attributes {
+        let text = attribute.value.as_ref().and_then(json::plain);
+        let name = naming::label(&attribute.key);
+        let Some(text) = text.filter(|text| !text.is_empty() && !name.is_empty()) else {
+            continue;
+        };
+        // Two attributes may have one name among labels.
+        labels
+            .entry(name)
+            .and_modify(|known| {
+                known.push(';');
+                known.push_str(&text);
+            })
+            .or_insert(text);
+    }
+    let bytes = labels.iter().map(|(name, text)| name.len() + text.len());
+    match bytes.sum::<usize>() > LABEL_BYTES_MAX {
+        true => Err(LONG),
+        false => Ok(labels),
+    }
+}

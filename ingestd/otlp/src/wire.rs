@@ -1,0 +1,128 @@
+//! The fields of one protobuf message, as they stand: nothing is copied, and nothing is allocated for what a length claims.
+
+use prost::DecodeError;
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
+
+/// Why bytes are not a request.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the request is not OTLP in protobuf: {0}")]
+pub struct Malformed(String);
+
+impl From<DecodeError> for Malformed {
+    fn from(error: DecodeError) -> Malformed {
+        Malformed(error.to_string())
+    }
+}
+
+impl Malformed {
+    pub(crate) fn not_text(error: std::str::Utf8Error) -> Malformed {
+        Malformed(error.to_string())
+    }
+}
+
+#[derive(Copy, Clone, PartialEq, Debug)]
+pub(crate) enum Value<'a> {
+    Number(u64),
+    /// A text, bytes or a message.
+    Bytes(&'a [u8]),
+    Other,
+}
+
+pub(crate) struct Fields<'a> {
+    rest: &'a [u8],
+}
+
+/// Number and value of each field of a message.
+pub(crate) fn fields(message: &[u8]) -> Fields<'_> {
+    Fields { rest: message }
+}
+
+/// The messages in one field, in their order.
+pub(crate) fn messages(
+    message: &[u8],
+    field: u32,
+) -> impl Iterator<Item = Result<&[u8], Malformed>> {
+    fields(message).filter_map(move |found| match found {
+        Ok((number, Value::Bytes(bytes))) if number == field => Some(Ok(bytes)),
+        Ok(_) => None,
+        Err(error) => Some(Err(error)),
+    })
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Result<(u32, Value<'a>), Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let field = self.field();
+        if field.is_err() {
+            self.rest = &[];
+        }
+        Some(field)
+    }
+}
+
+impl<'a> Fields<'a> {
+    fn field(&mut self) -> Result<(u32, Value<'a>), Malformed> {
+        let (number, wire_type) = decode_key(&mut self.rest)?;
+        let value = match wire_type {
+            WireType::Varint => Value::Number(decode_varint(&mut self.rest)?),
+            WireType::LengthDelimited => {
+                let length = decode_varint(&mut self.rest)?;
+                let cut = usize::try_from(length)
+                    .ok()
+                    .and_then(|length| self.rest.split_at_checked(length));
+                let (bytes, rest) = cut.ok_or_else(|| {
+                    Malformed(format!(
+                        "field {number} claims {length} bytes, and {} are left",
+                        self.rest.len()
+                    ))
+                })?;
+                self.rest = rest;
+                Value::Bytes(bytes)
+            }
+            _ => {
+                skip_field(wire_type, number, &mut self.rest, DecodeContext::default())?;
+                Value::Other
+            }
+        };
+        Ok((number, value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_come_as_they_stand() {
+        // 1: 150; 2: "testing"; 3: 64 bits; 4: 32 bits; 2: "".
+        let message = b"\x08\x96\x01\x12\x07testing\x19ABCDEFGH\x25ABCD\x12\x00";
+        let found: Result<Vec<_>, _> = fields(message).collect();
+        let wanted = [
+            (1, Value::Number(150)),
+            (2, Value::Bytes(b"testing")),
+            (3, Value::Other),
+            (4, Value::Other),
+            (2, Value::Bytes(b"")),
+        ];
+        assert_eq!(found.unwrap(), wanted);
+        let texts: Result<Vec<_>, _> = messages(message, 2).collect();
+        assert_eq!(texts.unwrap(), [&b"testing"[..], b""]);
+    }
+
+    #[test]
+    fn a_message_that_was_cut_ends_with_an_error() {
+        let message = b"\x08\x96\x01\x12\x07testing\x19ABCDEFGH";
+        for end in 1..message.len() {
+            let cut = fields(&message[..end]).collect::<Vec<_>>();
+            let is_whole = [3, 12].contains(&end);
+            assert_eq!(cut.last().unwrap().is_ok(), is_whole, "{end}");
+        }
+        let huge = b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\x7f";
+        let error = fields(huge).next().unwrap().unwrap_err();
+        assert!(error.to_string().contains("and 0 are left"), "{error}");
+    }
+}

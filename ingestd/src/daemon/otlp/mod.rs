@@ -1,0 +1,315 @@
+//! What comes over OTLP: logs and spans into a source each, data points into the groups of their sender, as scrapes go into those of a target.
+//!
+//! The network is the crate `loom-otlp`'s. Its one thread for requests calls a [`Taker`], which takes a request whole or not at all, except
+//! what it counts as refused. What it has answered a kill of the daemon does not lose.
+
+mod batch;
+mod points;
+mod records;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use loom_engine::log::Durability;
+use loom_engine::query::Directory;
+use loom_engine::schema::LossReason;
+use loom_otlp::{Handler, NotTaken, Options, Receiver, Signal, Taken, Tls};
+
+use super::inlet::mute_peer;
+use super::message::{Gone, Inbox};
+use super::peer::Peer;
+use super::recorder::Recorder;
+use super::{DaemonError, join};
+use crate::config::{LOGS_SOURCE, OtlpDef, SPANS_SOURCE, TlsDef};
+use crate::losses::Lost;
+use batch::{Batch, Refused};
+use points::Senders;
+use records::RecordSource;
+
+/// How soon a full log, or an fsync under way, is looked at again.
+const RETRY: Duration = Duration::from_millis(1);
+/// How long a stop waits for a request under way. What comes later finds no writer thread.
+const STOP_WAIT: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(5);
+
+/// The receiver, and what it was started with.
+pub(super) struct Otlp {
+    def: OtlpDef,
+    receiver: Receiver,
+}
+
+/// What a configuration asks for, taken before the daemon serves anybody.
+pub(super) struct Prepared {
+    bound: Vec<TcpListener>,
+    options: Options,
+}
+
+pub(super) fn prepare(def: &OtlpDef) -> Result<Prepared, DaemonError> {
+    let tls = def.tls.as_ref().and_then(tls);
+    let token = def.bearer_file.as_deref().map(token).transpose()?;
+    let options = Options::new(def.body_bytes_max, tls.as_ref(), token)
+        .map_err(|error| DaemonError::Otlp(format!("[otlp] {error}")))?;
+    let bound = def.listen.iter().map(|address| {
+        TcpListener::bind(address).map_err(|error| {
+            DaemonError::Otlp(format!(
+                "cannot receive OTLP on {address}: {error}; change [otlp] listen"
+            ))
+        })
+    });
+    Ok(Prepared {
+        bound: bound.collect::<Result<_, _>>()?,
+        options,
+    })
+}
+
+impl Otlp {
+    pub(super) fn start(
+        def: &OtlpDef,
+        prepared: Prepared,
+        inbox: Inbox,
+        directory: Arc<Directory>,
+    ) -> io::Result<Otlp> {
+        let taker = Taker::new(def, inbox, directory)?;
+        Ok(Otlp {
+            def: def.clone(),
+            receiver: Receiver::start(prepared.bound, prepared.options, taker)?,
+        })
+    }
+
+    /// Whether it works as a configuration says.
+    pub(super) fn is_as(&self, def: &OtlpDef) -> bool {
+        self.def == *def
+    }
+
+    pub(super) fn addresses(&self) -> &[SocketAddr] {
+        self.receiver.addresses()
+    }
+
+    pub(super) fn stop(self) {
+        let began = Instant::now();
+        for thread in self.receiver.stop() {
+            while !thread.is_finished() && began.elapsed() < STOP_WAIT {
+                std::thread::sleep(LOOK);
+            }
+            if thread.is_finished() {
+                join(thread);
+            }
+        }
+    }
+}
+
+fn tls(def: &TlsDef) -> Option<Tls> {
+    Some(Tls {
+        cert: def.cert.clone()?,
+        key: def.key.clone()?,
+        ca: def.ca.clone(),
+    })
+}
+
+fn token(path: &Path) -> Result<String, DaemonError> {
+    let shown = path.display();
+    let read = std::fs::read_to_string(path).map_err(|error| {
+        DaemonError::Otlp(format!("cannot read [otlp] bearer_file {shown}: {error}"))
+    })?;
+    let token = read.trim();
+    match !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        true => Ok(token.to_owned()),
+        false => Err(DaemonError::Otlp(format!(
+            "[otlp] bearer_file {shown} holds no token"
+        ))),
+    }
+}
+
+/// Takes requests, one at a time.
+struct Taker {
+    writer: WayIn,
+    logs: RecordSource,
+    spans: RecordSource,
+    senders: Senders,
+    unpacked_bytes_max: usize,
+}
+
+impl Taker {
+    fn new(def: &OtlpDef, inbox: Inbox, directory: Arc<Directory>) -> io::Result<Taker> {
+        let writer = WayIn {
+            peer: Arc::new(mute_peer()?),
+            inbox,
+        };
+        let [logs, spans] = def.sources().map(|source| RecordSource::new(source, def));
+        Ok(Taker {
+            logs,
+            spans,
+            senders: Senders::new(writer.clone(), directory, def.series_max),
+            writer,
+            unpacked_bytes_max: batch::UNFOLDED * def.body_bytes_max,
+        })
+    }
+
+    fn records(&mut self, signal: Signal, body: &[u8]) -> Result<Batch, NotTaken> {
+        let mut batch = Batch::new(self.unpacked_bytes_max);
+        match signal {
+            Signal::Logs => self.logs.logs(body, &mut batch)?,
+            Signal::Spans => self.spans.spans(body, &mut batch)?,
+            Signal::Metrics => {}
+        }
+        Ok(batch)
+    }
+}
+
+impl Handler for Taker {
+    fn take(&mut self, signal: Signal, body: &[u8]) -> Result<Taken, NotTaken> {
+        self.writer.is_open()?;
+        let taken = match source_of(signal) {
+            None => self.senders.take(body, self.unpacked_bytes_max),
+            Some(source) => match self.records(signal, body) {
+                Ok(batch) => self.writer.store(source, batch),
+                Err(error) => Err(error),
+            },
+        };
+        if let Err(NotTaken::Malformed(error)) = &taken {
+            self.turned_away(signal, &error.to_string());
+        }
+        taken
+    }
+
+    fn turned_away(&mut self, signal: Signal, why: &str) {
+        let refused = Refused::one(why);
+        // A daemon that stops counts no more.
+        let _ = self.writer.settle(source_of(signal), refused);
+    }
+}
+
+/// Where losses of a signal are counted; those of data points have the source of their sender.
+fn source_of(signal: Signal) -> Option<&'static str> {
+    match signal {
+        Signal::Logs => Some(LOGS_SOURCE),
+        Signal::Spans => Some(SPANS_SOURCE),
+        Signal::Metrics => None,
+    }
+}
+
+/// The way of requests to the writer thread.
+#[derive(Clone)]
+struct WayIn {
+    inbox: Inbox,
+    peer: Arc<Peer>,
+}
+
+fn gone(_: Gone) -> NotTaken {
+    NotTaken::Busy("the daemon stops; try again".to_owned())
+}
+
+impl WayIn {
+    /// Whether the log takes records now.
+    fn is_open(&self) -> Result<(), NotTaken> {
+        let open = self.inbox.call(None, Recorder::is_open).map_err(gone)?;
+        open.map_err(NotTaken::Busy)
+    }
+
+    /// Stores a batch, all of it once its first record is, and counts what is refused.
+    fn store(&self, source: &'static str, batch: Batch) -> Result<Taken, NotTaken> {
+        let before = self.peer.account().counts;
+        let Batch {
+            pieces, refused, ..
+        } = batch;
+        let mut is_begun = false;
+        for mut piece in pieces {
+            while piece.records > 0 {
+                let peer = Arc::clone(&self.peer);
+                let pushed = self.inbox.call(None, move |recorder| {
+                    let left = recorder.push_piece(&peer, source, piece.clone());
+                    (left, piece)
+                });
+                let (left, before) = pushed.map_err(gone)?;
+                let left = left.map_err(NotTaken::Busy)?;
+                if !is_begun && left.records == before.records {
+                    return Err(NotTaken::Busy("the log is full; try again".to_owned()));
+                }
+                is_begun = true;
+                piece = left;
+                if piece.records > 0 {
+                    std::thread::sleep(RETRY);
+                }
+            }
+        }
+        let mut taken = refused.taken();
+        let lost = {
+            let account = self.peer.account();
+            let now = account.counts;
+            let lost = now.refused + now.dropped - before.refused - before.dropped;
+            (lost > 0).then(|| (lost, account.reason.clone()))
+        };
+        if let Some((lost, reason)) = lost {
+            taken.refused += lost;
+            taken.why = [reason, taken.why].join("; ");
+        }
+        self.settle(Some(source), refused)?;
+        Ok(taken)
+    }
+
+    /// Counts what is refused, and returns when a kill loses neither that nor what was pushed before; with `batch` durability, when it is durable.
+    fn settle(&self, source: Option<&'static str>, refused: Refused) -> Result<(), NotTaken> {
+        let peer = Arc::clone(&self.peer);
+        let ticket = self.inbox.call(None, move |recorder| {
+            recorder.enter_refusals(&peer, source, &refused);
+            recorder.keep_losses();
+            recorder.publish(false);
+            match recorder.durability {
+                Durability::Batch => recorder.writer.request_sync().map(Some),
+                Durability::None | Durability::Interval(_) => Ok(None),
+            }
+        });
+        let failed = |error: loom_engine::Error| NotTaken::Busy(error.to_string());
+        let Some(ticket) = ticket.map_err(gone)?.map_err(failed)? else {
+            return Ok(());
+        };
+        loop {
+            let synced = self
+                .inbox
+                .call(None, move |recorder| recorder.writer.is_synced(ticket));
+            if synced.map_err(gone)?.map_err(failed)? {
+                return Ok(());
+            }
+            std::thread::sleep(RETRY);
+        }
+    }
+}
+
+impl Recorder {
+    /// Why the log takes no records now, if it does not.
+    fn is_open(&mut self) -> Result<(), String> {
+        if let Some(why) = self.refusal().or(self.trouble()) {
+            return Err(why.to_owned());
+        }
+        match self.writer.has_room() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err("the log is full; try again".to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Counts what is refused of a request; for a source that there is not, without one.
+    fn enter_refusals(&mut self, peer: &Peer, source: Option<&str>, refused: &Refused) {
+        let source = source.and_then(|name| self.writer.catalog().find(name));
+        let source = source.map(|source| source.id);
+        for reason in [LossReason::Malformed, LossReason::TooLong] {
+            let Some((records, detail)) = refused.of(reason) else {
+                continue;
+            };
+            let lost = Lost {
+                source,
+                reason,
+                records,
+                bytes: None,
+                detail: &detail,
+            };
+            match source {
+                Some(source) => self.enter_unstored(peer, source, &lost),
+                None => self.enter_of_no_source(&lost),
+            }
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! One answer of a target, over HTTP or HTTPS: within the time and the bytes that its job allows, or not at all.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use ureq::Agent;
+use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
+
+use crate::config::{ScrapeDef, TlsDef};
+use crate::daemon::unanswered::plain;
+use crate::exposition::Format;
+
+/// Both formats, the one with the more exact numbers first.
+const ACCEPT: &str =
+    "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+const USER_AGENT: &str = concat!("loom/", env!("CARGO_PKG_VERSION"));
+
+/// Where machines keep the authorities that they trust: Debian, Fedora, SUSE, Alpine.
+const AUTHORITIES: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// What to do about a target that is too slow.
+const REMEDY: &str = "raise timeout and every, or let it answer less";
+
+/// What a target answered.
+pub(super) struct Answer {
+    pub(super) format: Format,
+    pub(super) body: Vec<u8>,
+}
+
+/// An answer that was not read to its end.
+#[derive(Debug, thiserror::Error)]
+#[error("its answer is longer than {0} bytes; raise body_max, or let it answer less")]
+pub(super) struct TooLong(u64);
+
+/// Asks targets of one job. It keeps connections open.
+pub(super) fn agent(job: &ScrapeDef, url: &str) -> anyhow::Result<Agent> {
+    let tls = match url.starts_with("https:") {
+        true => tls(job.tls.as_ref().unwrap_or(&TlsDef::default()))?,
+        false => TlsConfig::default(),
+    };
+    let config = Agent::config_builder()
+        .timeout_global(Some(job.timeout))
+        .http_status_as_error(false)
+        // A token never goes where a target points to.
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        .proxy(None)
+        .user_agent(USER_AGENT)
+        .tls_config(tls)
+        .build();
+    Ok(config.into())
+}
+
+/// Whether the files that a job names can be used.
+///
+/// # Errors
+/// A sentence that names the file.
+pub(super) fn usable(job: &ScrapeDef) -> anyhow::Result<()> {
+    if let Some(path) = &job.bearer_file {
+        token(path)?;
+    }
+    if let Some(def) = &job.tls {
+        tls(def)?;
+    }
+    Ok(())
+}
+
+/// The answer of one target.
+///
+/// # Errors
+/// A sentence; the token is never a part of it.
+pub(super) fn fetch(agent: &Agent, job: &ScrapeDef, url: &str) -> anyhow::Result<Answer> {
+    let timeout = job.timeout.as_secs_f64().to_string();
+    let mut request = agent
+        .get(url)
+        .header("accept", ACCEPT)
+        .header("x-prometheus-scrape-timeout-seconds", timeout);
+    if let Some(path) = &job.bearer_file {
+        request = request.header("authorization", format!("Bearer {}", token(path)?));
+    }
+    let mut reply = request
+        .call()
+        .map_err(|error| plain(error, job.timeout, REMEDY))?;
+    let status = reply.status();
+    if status != 200 {
+        bail!("it answered {status}");
+    }
+    if let Some(encoding) = reply.headers().get("content-encoding")
+        && encoding != "identity"
+    {
+        let encoding = String::from_utf8_lossy(encoding.as_bytes()).into_owned();
+        bail!(
+            "its answer is compressed ({encoding}), which was not asked for; let it answer without"
+        );
+    }
+    let kind = reply.headers().get("content-type");
+    let kind = kind.and_then(|kind| kind.to_str().ok());
+    let format = Format::of_content_type(kind.unwrap_or_default());
+    let body = reply.body_mut().with_config().limit(job.body_bytes_max);
+    let body = body.read_to_vec().map_err(|error| match error {
+        ureq::Error::BodyExceedsLimit(most) => anyhow::Error::new(TooLong(most)),
+        error => plain(error, job.timeout, REMEDY),
+    })?;
+    Ok(Answer { format, body })
+}
+
+/// The token in a file.
+fn token(path: &Path) -> anyhow::Result<String> {
+    let text = fs::read_to_string(path)
+        .with_context(|| format!("cannot read bearer_file {}", path.display()))?;
+    let token = text.trim();
+    if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        bail!("bearer_file {} holds no token", path.display());
+    }
+    Ok(token.to_owned())
+}
+
+fn tls(def: &TlsDef) -> anyhow::Result<TlsConfig> {
+    let known = || {
+        let mut known = AUTHORITIES.iter().map(Path::new);
+        known.find(|path| path.exists())
+    };
+    let authorities = def.ca.as_deref().or_else(known);
+    let authorities =
+        authorities.context("this machine has no list of authorities; give tls.ca")?;
+    let roots = RootCerts::new_with_certs(&certificates(authorities)?);
+    let own = match (&def.cert, &def.key) {
+        (Some(cert), Some(key)) => {
+            let pem = read(key)?;
+            let key = PrivateKey::from_pem(&pem)
+                .with_context(|| format!("{} holds no private key in PEM", key.display()))?;
+            Some(ClientCert::new_with_certs(&certificates(cert)?, key))
+        }
+        _ => None,
+    };
+    Ok(TlsConfig::builder()
+        .root_certs(roots)
+        .client_cert(own)
+        .build())
+}
+
+fn certificates(path: &Path) -> anyhow::Result<Vec<Certificate<'static>>> {
+    let pem = read(path)?;
+    let mut found = Vec::new();
+    for item in parse_pem(&pem) {
+        if let Ok(PemItem::Certificate(certificate)) = item {
+            found.push(certificate);
+        }
+    }
+    if found.is_empty() {
+        bail!("{} holds no certificate in PEM", path.display());
+    }
+    Ok(found)
+}
+
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}

@@ -1,0 +1,134 @@
+//! The targets that the daemon asks for their metrics, one thread each: a target that is slow delays no other.
+//!
+//! A scrape is one record of each group of its target's series (Heracles §3: the series of a target share a timestamp), which the writer
+//! thread takes in one piece ([`series`](super::series)). [`Target`] is a thread's loop.
+
+mod fetch;
+mod target;
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Sender, bounded};
+use loom_engine::query::Directory;
+
+use super::message::Inbox;
+use super::{inlet, join};
+use crate::config::{ScrapeDef, Target as Address};
+use target::Target;
+
+/// Why the targets of a job cannot be asked as it says, if a file of it cannot be used.
+pub(super) fn doubt(job: &ScrapeDef) -> Option<String> {
+    let why = fetch::usable(job).err()?;
+    Some(format!("job '{}' cannot be scraped yet: {why:#}", job.job))
+}
+
+/// How long a stop waits for scrapes under way. What comes later finds no writer thread.
+const STOP_WAIT: Duration = Duration::from_secs(1);
+/// How often it looks.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// The threads. They end with [`Scrapers::stop`].
+pub(super) struct Scrapers {
+    inbox: Inbox,
+    directory: Arc<Directory>,
+    running: Vec<Running>,
+}
+
+struct Running {
+    job: Arc<ScrapeDef>,
+    address: Address,
+    /// Dropped, it ends the thread.
+    until: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Scrapers {
+    pub(super) fn start(
+        scrapes: &[ScrapeDef],
+        inbox: Inbox,
+        directory: Arc<Directory>,
+    ) -> std::io::Result<Scrapers> {
+        let mut scrapers = Scrapers {
+            inbox,
+            directory,
+            running: Vec::new(),
+        };
+        scrapers.reconfigure(scrapes)?;
+        Ok(scrapers)
+    }
+
+    /// Ends the threads of targets that are gone or asked otherwise, and starts those that are new.
+    pub(super) fn reconfigure(&mut self, scrapes: &[ScrapeDef]) -> std::io::Result<()> {
+        let is_wanted = |running: &Running| {
+            let is_same = |job: &&ScrapeDef| {
+                ScrapeDef {
+                    targets: running.job.targets.clone(),
+                    ..(*job).clone()
+                } == *running.job
+            };
+            let same = scrapes.iter().find(is_same);
+            same.is_some_and(|job| job.targets.contains(&running.address))
+        };
+        let (kept, ended) = self.running.drain(..).partition(is_wanted);
+        self.running = kept;
+        end(ended);
+        for job in scrapes {
+            let job = Arc::new(job.clone());
+            for address in &job.targets {
+                let is_running = |running: &Running| {
+                    running.job.job == job.job && running.address.instance == address.instance
+                };
+                if !self.running.iter().any(is_running) {
+                    let started = self.begin(&job, address)?;
+                    self.running.push(started);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&self, job: &Arc<ScrapeDef>, address: &Address) -> std::io::Result<Running> {
+        let (until, stopped) = bounded(0);
+        let peer = Arc::new(inlet::mute_peer()?);
+        let target = Target::new(
+            Arc::clone(job),
+            address.clone(),
+            self.inbox.clone(),
+            peer,
+            Arc::clone(&self.directory),
+        );
+        let thread = std::thread::Builder::new()
+            .name("loom-scrape".to_owned())
+            .spawn(move || target.run(&stopped))?;
+        Ok(Running {
+            job: Arc::clone(job),
+            address: address.clone(),
+            until,
+            thread,
+        })
+    }
+
+    pub(super) fn stop(self) {
+        end(self.running);
+    }
+}
+
+/// Ends threads, and waits for those that do not wait for their target.
+fn end(running: Vec<Running>) {
+    let threads = running.into_iter().map(|Running { until, thread, .. }| {
+        drop(until);
+        thread
+    });
+    let threads: Vec<JoinHandle<()>> = threads.collect();
+    let began = Instant::now();
+    for thread in threads {
+        while !thread.is_finished() && began.elapsed() < STOP_WAIT {
+            std::thread::sleep(LOOK);
+        }
+        if thread.is_finished() {
+            join(thread);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! One target: asked again and again, each answer stored as one record of each group of its series.
+//!
+//! An answer is stored whole, or not at all. Whatever comes of it, the first group gets a record that says so: `up` and what Prometheus
+//! reports beside it.
+
+use std::collections::BTreeMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use loom_engine::query::Directory;
+use ureq::Agent;
+
+use super::fetch::{Answer, TooLong, agent, fetch};
+use crate::config::{ScrapeDef, Target as Address};
+use crate::daemon::message::Inbox;
+use crate::daemon::peer::Peer;
+use crate::daemon::series::{Arrived, Failed, GroupStore, Series, Stored};
+use crate::exposition::{self, Sample};
+use crate::wall_clock;
+
+const MS_NS: i64 = 1_000_000;
+
+pub(super) struct Target {
+    job: Arc<ScrapeDef>,
+    address: Address,
+    store: GroupStore,
+    agent: Option<Agent>,
+    trouble: Option<String>,
+}
+
+impl Target {
+    pub(super) fn new(
+        job: Arc<ScrapeDef>,
+        address: Address,
+        inbox: Inbox,
+        peer: Arc<Peer>,
+        directory: Arc<Directory>,
+    ) -> Target {
+        let source = format!("metrics/{}/{}", job.job, address.instance);
+        let mut labels: Series = job.labels.clone();
+        labels.insert("job".to_owned(), job.job.clone());
+        labels.insert("instance".to_owned(), address.instance.clone());
+        Target {
+            store: GroupStore::new(inbox, peer, directory, source, labels, job.series_max),
+            job,
+            address,
+            agent: None,
+            trouble: None,
+        }
+    }
+
+    /// Scrapes until `stopped`.
+    pub(super) fn run(mut self, stopped: &Receiver<()>) {
+        let mut due = Instant::now() + self.offset();
+        loop {
+            match stopped.recv_deadline(due) {
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
+            }
+            if let Err(Failed::WriterGone) = self.scrape() {
+                return;
+            }
+            due += self.job.every;
+            let late = Instant::now().saturating_duration_since(due);
+            // What is past is not made up for: it would be asked for twice at once.
+            let periods = late.as_nanos() / self.job.every.as_nanos().max(1);
+            due += self.job.every * u32::try_from(periods).unwrap_or(u32::MAX);
+        }
+    }
+
+    /// Until the first scrape: targets are spread over the period, each has its place in it, which a restart keeps.
+    fn offset(&self) -> Duration {
+        let mut hasher = DefaultHasher::new();
+        self.store.source().hash(&mut hasher);
+        let every = self.job.every.as_nanos().max(1) as u64;
+        let since = wall_clock().0 as u64;
+        let wait = (hasher.finish() % every + every - since % every) % every;
+        Duration::from_nanos(wait)
+    }
+
+    fn scrape(&mut self) -> Result<(), Failed> {
+        let began = Instant::now();
+        let time_ms = wall_clock().0 / MS_NS;
+        let answer = self.fetch();
+        let took = began.elapsed();
+        let samples = match &answer {
+            Ok(answer) => exposition::parse(&answer.body, answer.format)
+                .map_err(|error| (format!("its answer is not metrics: {error}"), true)),
+            Err(error) => Err((format!("{error:#}"), error.is::<TooLong>())),
+        };
+        let samples = samples.and_then(|samples| match samples.len() > self.job.series_max {
+            false => Ok(samples),
+            true => Err((
+                format!(
+                    "it has {} series, more than series_max = {}; raise series_max, or let it drop labels",
+                    samples.len(),
+                    self.job.series_max
+                ),
+                true,
+            )),
+        });
+        let stored = match &samples {
+            Ok(samples) => self.store(Ok(samples), time_ms, took),
+            Err((why, answered)) => self.store(Err((why, *answered)), time_ms, took),
+        };
+        let trouble = match (&stored, samples) {
+            (Err(Failed::Defining(why)), _) => Some(why.clone()),
+            (
+                Ok(Stored {
+                    trouble: Some(why), ..
+                }),
+                _,
+            ) => Some(why.clone()),
+            (_, Err((why, _))) => Some(why),
+            (_, Ok(_)) => None,
+        };
+        self.report(trouble);
+        match stored {
+            Err(Failed::WriterGone) => Err(Failed::WriterGone),
+            _ => Ok(()),
+        }
+    }
+
+    fn fetch(&mut self) -> anyhow::Result<Answer> {
+        let agent = match self.agent.take() {
+            Some(agent) => agent,
+            None => agent(&self.job, &self.address.url)?,
+        };
+        // After a failure, another one reads the certificates again.
+        let answer = fetch(&agent, &self.job, &self.address.url)?;
+        self.agent = Some(agent);
+        Ok(answer)
+    }
+
+    /// Stores what a scrape found, or why nothing: an answer that is refused is counted.
+    fn store(
+        &mut self,
+        found: Result<&[Sample<'_>], (&str, bool)>,
+        time_ms: i64,
+        took: Duration,
+    ) -> Result<Stored, Failed> {
+        let refused = match found {
+            Err((why, true)) => BTreeMap::from([(why.to_owned(), 1)]),
+            Ok(_) | Err((_, false)) => BTreeMap::new(),
+        };
+        self.store.store(&Arrived {
+            time_ms,
+            reported: &[
+                ("up", f64::from(found.is_ok())),
+                ("scrape_duration_seconds", took.as_secs_f64()),
+                ("scrape_samples_scraped", found.map_or(0, <[_]>::len) as f64),
+            ],
+            samples: found.ok(),
+            refused,
+        })
+    }
+
+    /// Logs what is wrong when it begins or changes, and when it is over.
+    fn report(&mut self, trouble: Option<String>) {
+        if self.trouble != trouble {
+            let url = &self.address.url;
+            match &trouble {
+                Some(why) => tracing::warn!("cannot scrape {url}: {why}"),
+                None => tracing::info!("{url} is scraped again"),
+            }
+        }
+        self.trouble = trouble;
+    }
+}

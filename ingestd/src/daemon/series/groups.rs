@@ -1,0 +1,420 @@
+//! Which field of which source holds a series of a target.
+//!
+//! A group is a source; its fields are series, all nullable: a scrape without a series leaves it NULL. A series keeps its field for ever, so
+//! the catalog is all that a restart needs. A new series takes the next field of the last group, and where that is full a new group begins.
+//! What a target may add is limited twice: by the series of one scrape, and by those that are new within a day.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+use loom_engine::schema::{
+    Catalog, FIELDS_MAX, FieldDef, FieldType, METRIC_LABEL, NAME_BYTES_MAX, Overload,
+    SERIES_BYTES_MAX, Source, SourceDef, TimeKind, is_reserved_field,
+};
+
+/// The labels of a series, with the metric's name among them.
+pub(in crate::daemon) type Series = BTreeMap<String, String>;
+
+const DAY: Duration = Duration::from_secs(86_400);
+/// Of the name of a field, so that a number still fits behind it.
+const FIELD_NAME_BYTES: usize = NAME_BYTES_MAX - 8;
+/// How many layouts a group may have: the catalog holds all fields of each, and has a limit.
+const LAYOUTS_MAX: usize = 32;
+/// How many groups a target may ever have.
+const GROUPS_MAX: usize = 10_000;
+
+/// Where the values of a series go.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(in crate::daemon) struct Slot {
+    pub(in crate::daemon) group: usize,
+    pub(in crate::daemon) field: usize,
+}
+
+/// Why a series has no place.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(in crate::daemon) enum NoPlace {
+    TooLong,
+    /// The day has had its share.
+    Churn,
+    /// No new series is taken now.
+    NotNow,
+}
+
+/// The groups of one target.
+pub(in crate::daemon) struct Groups {
+    /// The name of the first; the others have a number behind it.
+    name: String,
+    groups: Vec<Group>,
+    slots: HashMap<Series, Slot>,
+    fields_max: usize,
+    new_max: usize,
+    /// The labels that all series of the target have.
+    shared: Vec<String>,
+    /// Since when new series are counted, and how many there were.
+    day: Option<(Instant, usize)>,
+}
+
+pub(in crate::daemon) struct Group {
+    pub(in crate::daemon) def: SourceDef,
+    /// In lower case: SQL knows no other.
+    names: HashSet<String>,
+    is_closed: bool,
+    /// Those that the catalog has.
+    layouts: usize,
+    /// This scrape adds fields.
+    is_growing: bool,
+}
+
+impl Groups {
+    /// Those that the catalog has. `payload_bytes_max` limits the fields of a group, `new_max` the series that a day adds; those of the first
+    /// scrape of a new target are not counted.
+    ///
+    /// # Errors
+    /// A source of that name that holds something else.
+    pub(in crate::daemon) fn load(
+        catalog: &Catalog,
+        name: &str,
+        payload_bytes_max: usize,
+        new_max: usize,
+        shared: Vec<String>,
+    ) -> Result<Groups, String> {
+        // A time, and for each field a number and a null bit.
+        let fields_max = (payload_bytes_max.saturating_sub(16) * 8 / 65).clamp(1, FIELDS_MAX);
+        let mut found = Groups {
+            name: name.to_owned(),
+            groups: Vec::new(),
+            slots: HashMap::new(),
+            fields_max,
+            new_max,
+            shared,
+            day: None,
+        };
+        while let Some(source) = catalog.find(&found.group_name(found.groups.len())) {
+            found.add(source)?;
+        }
+        found.day = (!found.groups.is_empty()).then(|| (Instant::now(), 0));
+        Ok(found)
+    }
+
+    fn add(&mut self, source: &Source) -> Result<(), String> {
+        let holds_series = |field: &FieldDef| field.nullable && !field.series.is_empty();
+        if source.time != TimeKind::Own || !source.fields.iter().all(holds_series) {
+            return Err(format!(
+                "source '{}' exists and does not hold series; give the job another name",
+                source.name
+            ));
+        }
+        let group = self.groups.len();
+        if source.is_open() {
+            for (field, def) in source.fields.iter().enumerate() {
+                let slot = Slot { group, field };
+                self.slots.insert(def.series.clone(), slot);
+            }
+        }
+        let names = source
+            .fields
+            .iter()
+            .map(|field| field.name.to_ascii_lowercase());
+        self.groups.push(Group {
+            names: names.collect(),
+            is_closed: !source.is_open(),
+            layouts: source.layouts.len(),
+            is_growing: false,
+            def: source.def(),
+        });
+        Ok(())
+    }
+
+    /// The labels that all series of the target have.
+    pub(in crate::daemon) fn shared(&self) -> &[String] {
+        &self.shared
+    }
+
+    fn group_name(&self, group: usize) -> String {
+        match group {
+            0 => self.name.clone(),
+            more => format!("{}#{}", self.name, more + 1),
+        }
+    }
+
+    /// Where a series is that has a place.
+    pub(super) fn known(&self, series: &Series) -> Option<Slot> {
+        self.slots.get(series).copied()
+    }
+
+    pub(in crate::daemon) fn group(&self, group: usize) -> &Group {
+        loom_engine::proven::at(&self.groups, group)
+    }
+
+    /// The place of a series, a new one if it has none.
+    pub(in crate::daemon) fn place(
+        &mut self,
+        series: &Series,
+        takes_new: bool,
+    ) -> Result<Slot, NoPlace> {
+        if let Some(slot) = self.slots.get(series) {
+            return Ok(*slot);
+        }
+        if series
+            .iter()
+            .map(|(name, value)| name.len() + value.len())
+            .sum::<usize>()
+            > SERIES_BYTES_MAX
+        {
+            return Err(NoPlace::TooLong);
+        }
+        if !takes_new {
+            return Err(NoPlace::NotNow);
+        }
+        if let Some((_, new)) = &mut self.day {
+            if *new >= self.new_max {
+                return Err(NoPlace::Churn);
+            }
+            *new += 1;
+        }
+        let is_over = |group: &Group| group.is_over(self.fields_max);
+        let begins = self.groups.last().is_none_or(is_over);
+        if begins && self.groups.len() >= GROUPS_MAX {
+            return Err(NoPlace::Churn);
+        }
+        if begins {
+            let def = SourceDef {
+                time: TimeKind::Own,
+                on_overload: Overload::DropNew,
+                ..SourceDef::new(self.group_name(self.groups.len()))
+            };
+            self.groups.push(Group {
+                def,
+                names: HashSet::new(),
+                is_closed: false,
+                layouts: 0,
+                is_growing: true,
+            });
+        }
+        let group = self.groups.len() - 1;
+        let last = loom_engine::proven::at_mut(&mut self.groups, group);
+        let slot = Slot {
+            group,
+            field: last.def.fields.len(),
+        };
+        let name = last.free_name(shown(series, &self.shared));
+        last.names.insert(name.to_ascii_lowercase());
+        last.def.fields.push(FieldDef {
+            nullable: true,
+            series: series.clone(),
+            ..FieldDef::new(name, FieldType::F64)
+        });
+        last.is_growing = true;
+        self.slots.insert(series.clone(), slot);
+        Ok(slot)
+    }
+
+    /// A scrape is over: from the second on, new series are counted.
+    pub(in crate::daemon) fn scraped(&mut self, now: Instant) {
+        for group in &mut self.groups {
+            group.layouts += usize::from(group.is_growing);
+            group.is_growing = false;
+        }
+        match &self.day {
+            Some((since, _)) if now.duration_since(*since) < DAY => {}
+            _ => self.day = Some((now, 0)),
+        }
+    }
+}
+
+impl Group {
+    /// It takes no more series.
+    fn is_over(&self, fields_max: usize) -> bool {
+        let has_changed_enough = self.layouts >= LAYOUTS_MAX && !self.is_growing;
+        self.is_closed || self.def.fields.len() >= fields_max || has_changed_enough
+    }
+
+    /// A name for a field like this one that no other field of the group has.
+    fn free_name(&self, mut name: String) -> String {
+        if is_reserved_field(&name) {
+            name.push_str("{}");
+        }
+        let mut end = name.len().min(FIELD_NAME_BYTES);
+        while !name.is_char_boundary(end) {
+            end -= 1;
+        }
+        name.truncate(end);
+        let mut free = name.clone();
+        let mut number = 1;
+        while self.names.contains(&free.to_ascii_lowercase()) {
+            number += 1;
+            free = format!("{name}~{number}");
+        }
+        free
+    }
+}
+
+/// A series as Prometheus writes it, without the labels that all series of its target share.
+pub(in crate::daemon) fn shown(series: &Series, shared: &[String]) -> String {
+    let mut text = series.get(METRIC_LABEL).cloned().unwrap_or_default();
+    let is_own = |label: &String| label != METRIC_LABEL && !shared.contains(label);
+    let mut labels = series.iter().filter(|(label, _)| is_own(label)).peekable();
+    if labels.peek().is_some() {
+        let mut before = '{';
+        for (label, value) in labels {
+            let value: String = value
+                .chars()
+                .map(|c| if c.is_control() { ' ' } else { c })
+                .collect();
+            write!(text, "{before}{label}=\"{value}\"").expect("a text takes all");
+            before = ',';
+        }
+        text.push('}');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use loom_engine::Address;
+
+    fn series(text: &str) -> Series {
+        let labels = text.split(',').map(|label| label.split_once('=').unwrap());
+        labels
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect()
+    }
+
+    fn shared() -> Vec<String> {
+        ["job", "instance"].map(str::to_owned).into()
+    }
+
+    fn define(groups: &Groups, catalog: &mut Catalog) {
+        for group in &groups.groups {
+            catalog.define_source(&group.def, Address(0)).unwrap();
+        }
+    }
+
+    fn groups(catalog: &Catalog, new_max: usize) -> Groups {
+        // Room for three fields.
+        Groups::load(catalog, "metrics/j/a:1", 16 + 3 * 9, new_max, shared()).unwrap()
+    }
+
+    #[test]
+    fn a_series_keeps_its_field_across_restarts() {
+        let mut catalog = Catalog::new();
+        let mut first = groups(&catalog, 100);
+        let up = series("__name__=up,job=j,instance=a:1");
+        let many: Vec<Series> = (0..7)
+            .map(|n| series(&format!("__name__=m,n={n}")))
+            .collect();
+        assert_eq!(first.place(&up, true), Ok(Slot { group: 0, field: 0 }));
+        let slots: Vec<_> = many
+            .iter()
+            .map(|series| first.place(series, true).unwrap())
+            .collect();
+        assert_eq!(slots[2], Slot { group: 1, field: 0 });
+        define(&first, &mut catalog);
+        assert!(catalog.find("metrics/j/a:1#3").is_some());
+        assert!(catalog.find("metrics/j/a:1#4").is_none());
+        let field = &catalog.find("metrics/j/a:1").unwrap().fields[1];
+        assert_eq!(field.name, "m{n=\"0\"}");
+        assert_eq!(field.series, many[0]);
+
+        let mut second = groups(&catalog, 100);
+        for (series, slot) in many.iter().zip(&slots) {
+            assert_eq!(second.place(series, false), Ok(*slot));
+        }
+        assert_eq!(
+            second.place(&series("__name__=n"), false),
+            Err(NoPlace::NotNow)
+        );
+        let next = second.place(&series("__name__=n"), true).unwrap();
+        assert_eq!(next, Slot { group: 2, field: 2 });
+        define(&second, &mut catalog);
+    }
+
+    #[test]
+    fn names_of_fields_are_free_and_short() {
+        let mut catalog = Catalog::new();
+        let mut found = Groups::load(&catalog, "metrics/j/a:1", 60_000, 10, shared()).unwrap();
+        let long = format!("__name__=m,l={}", "ä".repeat(500));
+        for text in [
+            "__name__=m,l=a",
+            "__name__=m,l=A",
+            "__name__=ts",
+            "__name__=m,l=a\nb",
+            &long,
+            &format!("{long}x"),
+        ] {
+            found.place(&series(text), true).unwrap();
+        }
+        define(&found, &mut catalog);
+        let fields = &catalog.find("metrics/j/a:1").unwrap().fields;
+        let names: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
+        assert_eq!(
+            names[..4],
+            ["m{l=\"a\"}", "m{l=\"A\"}~2", "ts{}", "m{l=\"a b\"}"]
+        );
+        assert!(names[5].ends_with("~2"), "{names:?}");
+        let huge = format!("__name__=m,l={}", "x".repeat(SERIES_BYTES_MAX));
+        assert_eq!(found.place(&series(&huge), true), Err(NoPlace::TooLong));
+    }
+
+    #[test]
+    fn churn_is_limited_after_the_first_scrape() {
+        let mut found = groups(&Catalog::new(), 2);
+        let place =
+            |found: &mut Groups, n: usize| found.place(&series(&format!("__name__=m{n}")), true);
+        for n in 0..10 {
+            place(&mut found, n).unwrap();
+        }
+        let now = Instant::now();
+        found.scraped(now);
+        assert!(place(&mut found, 10).is_ok() && place(&mut found, 11).is_ok());
+        assert_eq!(place(&mut found, 12), Err(NoPlace::Churn));
+        assert!(place(&mut found, 3).is_ok());
+        found.scraped(now + DAY / 2);
+        assert_eq!(place(&mut found, 12), Err(NoPlace::Churn));
+        found.scraped(now + DAY);
+        assert!(place(&mut found, 12).is_ok());
+    }
+
+    #[test]
+    fn a_group_that_grew_often_is_followed_by_another() {
+        let mut catalog = Catalog::new();
+        let mut found = Groups::load(&catalog, "metrics/j/a:1", 60_000, 1000, shared()).unwrap();
+        for scrape in 0..2 * LAYOUTS_MAX {
+            for n in 0..2 {
+                let series = series(&format!("__name__=m,n={n},scrape={scrape}"));
+                let slot = found.place(&series, true).unwrap();
+                assert_eq!(slot.group, scrape / LAYOUTS_MAX);
+            }
+            define(&found, &mut catalog);
+            found.scraped(Instant::now());
+        }
+        let sources = catalog.sources().map(|source| source.layouts.len());
+        assert_eq!(sources.collect::<Vec<_>>(), [LAYOUTS_MAX; 2]);
+        let mut again = Groups::load(&catalog, "metrics/j/a:1", 60_000, 1000, shared()).unwrap();
+        let slot = again.place(&series("__name__=n"), true).unwrap();
+        assert_eq!(slot, Slot { group: 2, field: 0 });
+    }
+
+    #[test]
+    fn a_source_that_holds_something_else_is_refused() {
+        let mut catalog = Catalog::new();
+        let def = SourceDef::new("metrics/j/a:1");
+        catalog.define_source(&def, Address(0)).unwrap();
+        assert!(Groups::load(&catalog, "metrics/j/a:1", 60_000, 10, shared()).is_err());
+    }
+
+    #[test]
+    fn a_closed_group_stays_closed() {
+        let mut catalog = Catalog::new();
+        let mut first = groups(&catalog, 100);
+        first.place(&series("__name__=m"), true).unwrap();
+        define(&first, &mut catalog);
+        let id = catalog.find("metrics/j/a:1").unwrap().id;
+        catalog.close_source(id, Address(0)).unwrap();
+        let mut second = groups(&catalog, 100);
+        let slot = second.place(&series("__name__=m"), true).unwrap();
+        assert_eq!(slot, Slot { group: 1, field: 0 });
+    }
+}

@@ -1,0 +1,101 @@
+//! Actions of rules that do not end well: each is over within its limit and recorded, and nothing else waits for it.
+
+use std::net::TcpListener;
+
+use crate::rules::{ACTION_FAILED, Alert, FAILED, FIRING, alerts, push, rule};
+use crate::support::{Here, NUMBERS, eventually};
+
+#[test]
+fn actions_that_hang_or_write_or_fork_without_end_are_ended_and_other_rules_go_on() {
+    // It accepts connections, for the kernel does, and never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let webhook = format!("webhook = 'http://{}/'", silent.local_addr().unwrap());
+    let shell = |script: &str| format!("run = ['/bin/sh', '-c', '{script}']");
+    let marker = tempfile::tempdir().unwrap();
+    let pid = marker.path().join("pid");
+    let ends = [
+        ("hangs", shell("exec sleep 1000"), "was killed"),
+        ("writes", shell("exec head -c 100G /dev/zero"), "was killed"),
+        (
+            "forks",
+            shell(&format!("sleep 1000 & echo $! > {}; wait", pid.display())),
+            "was killed",
+        ),
+        ("silent", webhook, "cannot post to"),
+    ];
+    let named = |name: &str, more: &str| {
+        rule("max > 100", "50ms", "10ms", more).replace("'r'", &format!("'{name}'"))
+    };
+    let rules: String = ends
+        .iter()
+        .map(|(name, action, _)| named(name, action))
+        .collect();
+    let here = Here::start(&format!("{NUMBERS}{rules}{}", named("quick", "")));
+    let client = here.client();
+    let fired = |name: &str| {
+        let is_its = |alert: &&Alert| alert.rule == name && alert.state == FIRING;
+        alerts(here.path()).iter().filter(is_its).count()
+    };
+    let failed = || {
+        let mut failed = alerts(here.path());
+        failed.retain(|alert| alert.state == ACTION_FAILED && !alert.detail.starts_with("skipped"));
+        failed
+    };
+    push(&client, &[4711]);
+    eventually(|| (fired("quick") == 1).then_some(()));
+    // While all of them run, the rule without an action fires again and again.
+    for times in 2..12 {
+        eventually(|| {
+            push(&client, &[1]);
+            let rules = alerts(here.path());
+            let last = rules.iter().rfind(|alert| alert.rule == "quick");
+            last.is_some_and(|alert| alert.state != FIRING)
+                .then_some(())
+        });
+        push(&client, &[4711]);
+        eventually(|| (fired("quick") == times).then_some(()));
+    }
+    assert_eq!(failed().len(), 0, "no limit has passed yet");
+    let failed = eventually(|| {
+        let failed = failed();
+        ends.iter()
+            .all(|(name, _, _)| failed.iter().any(|alert| alert.rule == *name))
+            .then_some(failed)
+    });
+    for (name, _, why) in &ends {
+        let alert = failed.iter().find(|alert| alert.rule == *name).unwrap();
+        assert!(
+            alert.detail.contains(why) && alert.detail.len() < 4096,
+            "{}",
+            alert.detail
+        );
+    }
+    let pid = std::fs::read_to_string(pid).unwrap();
+    eventually(
+        || match std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())) {
+            Ok(stat) => stat.contains(") Z ").then_some(()),
+            Err(_) => Some(()),
+        },
+    );
+}
+
+#[test]
+fn a_rule_whose_source_is_closed_fails_until_it_is_open_again() {
+    let here = Here::start(&format!(
+        "{NUMBERS}{}",
+        rule("max > 100", "50ms", "10ms", "")
+    ));
+    let client = here.client();
+    push(&client, &[1]);
+    client.close_source("numbers").unwrap();
+    let failed = eventually(|| alerts(here.path()).first().cloned());
+    assert_eq!(failed.state, FAILED);
+    assert!(
+        failed.detail.contains("source 'numbers' is closed"),
+        "{}",
+        failed.detail
+    );
+    push(&client, &[4711]);
+    let fired = eventually(|| alerts(here.path()).get(1).cloned());
+    assert_eq!((fired.state, fired.value), (FIRING, Some(4711.0)));
+}

@@ -1,0 +1,187 @@
+//! The flight recorder of a running daemon: pins that a kill, a full disk or their budget ends.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::time::Duration;
+
+use ingestd::client::Client;
+use ingestd::output::pins::{Pinned, list};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+
+use crate::rules::{Alert, FIRING, PIN_FAILED, PINNED, PINNING, RESOLVED, alerts, push, rule};
+use crate::small_disk::Small;
+use crate::support::{Here, NUMBERS, There, eventually};
+
+/// A rule that 0 breaks, with a pin of all that was before.
+fn breaks_at_zero() -> String {
+    rule("min < 1", "20ms", "10ms", "pin = '1h'")
+}
+
+/// Numbers above 0 that do not compress.
+fn noise(count: usize, rng: &mut fastrand::Rng) -> Vec<u64> {
+    (0..count).map(|_| rng.u64(1..)).collect()
+}
+
+/// Breaks the rule, once it holds no longer.
+fn fire(dir: &Path, client: &Client) {
+    let count = |state| {
+        alerts(dir)
+            .iter()
+            .filter(|alert| alert.state == state)
+            .count()
+    };
+    eventually(|| (count(FIRING) == count(RESOLVED)).then_some(()));
+    push(client, &[0]);
+}
+
+/// The latest alert about a pin, once there are so many.
+fn outcome(dir: &Path, count: usize) -> Alert {
+    eventually(|| {
+        let is_about = |alert: &Alert| [PINNED, PIN_FAILED].contains(&alert.state);
+        let found: Vec<Alert> = alerts(dir).into_iter().filter(is_about).collect();
+        found.get(count - 1).cloned()
+    })
+}
+
+/// Waits until each pin that was to be written is, or is recorded as failed.
+fn settled(dir: &Path) {
+    eventually(|| {
+        let alerts = alerts(dir);
+        let count = |state| alerts.iter().filter(|alert| alert.state == state).count();
+        (count(PINNING) == count(PINNED) + count(PIN_FAILED)).then_some(())
+    });
+}
+
+/// Whether each file of a pin is there and holds what the pin says.
+fn require_whole(pinned: &Pinned) {
+    assert!(!pinned.pin.sources.is_empty());
+    for source in &pinned.pin.sources {
+        let file = fs::File::open(pinned.path.join(&source.file)).unwrap();
+        let rows = SerializedFileReader::new(file)
+            .unwrap()
+            .metadata()
+            .file_metadata()
+            .num_rows();
+        assert_eq!(rows as u64, source.records, "{}", source.file);
+    }
+}
+
+/// The folders of pins that are not whole.
+fn partial(dir: &Path) -> usize {
+    let Ok(entries) = fs::read_dir(dir.join("pins")) else {
+        return 0;
+    };
+    let names = entries.map(|entry| entry.unwrap().file_name());
+    names
+        .filter(|name| name.to_str().unwrap().starts_with('.'))
+        .count()
+}
+
+#[test]
+fn a_kill_at_any_point_of_a_pin_leaves_it_whole_or_absent() {
+    let seed = fastrand::u64(..);
+    eprintln!("seed {seed}");
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let place = tempfile::tempdir().unwrap();
+    let config = place.path().join("loom.toml");
+    fs::write(
+        &config,
+        format!(
+            "[retention]\npin_max_bytes = '1GiB'\n{NUMBERS}{}",
+            breaks_at_zero()
+        ),
+    )
+    .unwrap();
+    let dir = place.path().join("loom");
+    let arguments = ["--config", config.to_str().unwrap()];
+    let mut killed_within = 0;
+    for round in 0..10 {
+        let there = There::start(&dir, &arguments);
+        settled(&dir);
+        assert_eq!(partial(&dir), 0, "a start removes what a kill left");
+        let client = there.client();
+        let before = list(&dir).unwrap().len();
+        push(&client, &noise(100_000, &mut rng));
+        fire(&dir, &client);
+        eventually(|| (partial(&dir) > 0 || list(&dir).unwrap().len() > before).then_some(()));
+        // How far it gets is the point: from the first file to the move of the whole.
+        std::thread::sleep(Duration::from_micros(rng.u64(0..1 + round * 20_000)));
+        there.signal("-KILL");
+        there.wait();
+        killed_within += partial(&dir);
+        list(&dir).unwrap().iter().for_each(require_whole);
+    }
+    assert!(killed_within > 0, "no kill came while a pin was written");
+    let there = There::start(&dir, &arguments);
+    settled(&dir);
+    fire(&dir, &there.client());
+    eventually(|| (list(&dir).unwrap().len() == 11).then_some(()));
+    list(&dir).unwrap().iter().for_each(require_whole);
+    there.signal("-TERM");
+    assert!(there.wait());
+}
+
+#[test]
+fn a_disk_that_fills_under_a_pin_is_an_alert_and_the_next_pin_is_kept() {
+    let Some(small) = Small::mount("1m") else {
+        return;
+    };
+    let here = Here::start(&format!("{NUMBERS}{}", breaks_at_zero()));
+    symlink(small.path(), here.path().join("pins")).unwrap();
+    let client = here.client();
+    let mut rng = fastrand::Rng::with_seed(7);
+    push(&client, &noise(200_000, &mut rng));
+    fire(here.path(), &client);
+    let failed = outcome(here.path(), 1);
+    assert_eq!(failed.state, PIN_FAILED);
+    assert!(failed.detail.contains("No space left"), "{}", failed.detail);
+    assert_eq!(
+        (list(here.path()).unwrap().len(), partial(here.path())),
+        (0, 0)
+    );
+    small.grow("64m");
+    fire(here.path(), &client);
+    assert_eq!(outcome(here.path(), 2).state, PINNED);
+    list(here.path()).unwrap().iter().for_each(require_whole);
+    fs::remove_file(here.path().join("pins")).unwrap();
+}
+
+#[test]
+fn the_oldest_pins_make_room_within_the_budget() {
+    let budget = "[retention]\npin_max_bytes = '390KiB'\n";
+    let here = Here::start(&format!(
+        "{budget}{NUMBERS}{}",
+        rule("min < 1", "20ms", "10ms", "pin = '20ms'")
+    ));
+    let client = here.client();
+    let mut rng = fastrand::Rng::with_seed(7);
+    let mut paths = Vec::new();
+    for round in 1..=5 {
+        let count = |state| {
+            alerts(here.path())
+                .iter()
+                .filter(|alert| alert.state == state)
+                .count()
+        };
+        eventually(|| (count(FIRING) == count(RESOLVED)).then_some(()));
+        let mut numbers = noise(12_000, &mut rng);
+        numbers.push(0);
+        push(&client, &numbers);
+        let done = outcome(here.path(), round);
+        assert_eq!(done.state, PINNED, "{}", done.detail);
+        paths.push(done.detail);
+    }
+    let kept = list(here.path()).unwrap();
+    let bytes: u64 = kept.iter().map(|pinned| pinned.bytes).sum();
+    assert!(
+        bytes <= 400_000 && kept.len() < 5,
+        "{bytes} bytes in {} pins",
+        kept.len()
+    );
+    let newest = paths.len() - kept.len();
+    for (pinned, path) in kept.iter().zip(&paths[newest..]) {
+        assert!(path.starts_with(pinned.path.to_str().unwrap()), "{path}");
+        require_whole(pinned);
+    }
+}

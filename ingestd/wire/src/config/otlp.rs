@@ -1,0 +1,267 @@
+//! `[otlp]`: where a daemon receives metrics, logs and traces over OpenTelemetry's protocol, and what the sources of logs and spans hold.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use loom_engine::schema::{FieldDef, FieldType, IndexDef, SourceDef, TimeKind};
+use serde::Deserialize;
+
+use super::scrape::{BODY_MAX, SERIES_MAX, TlsDef};
+use super::units::ByteSize;
+
+pub const LOGS_SOURCE: &str = "logs";
+pub const SPANS_SOURCE: &str = "spans";
+
+/// How many attributes may have a field of their own.
+const PROMOTED_MAX: usize = 100;
+const ADDRESSES_MAX: usize = 16;
+
+/// The names of severities, from number 1.
+const SEVERITIES: [&str; 24] = [
+    "TRACE", "TRACE2", "TRACE3", "TRACE4", "DEBUG", "DEBUG2", "DEBUG3", "DEBUG4", "INFO", "INFO2",
+    "INFO3", "INFO4", "WARN", "WARN2", "WARN3", "WARN4", "ERROR", "ERROR2", "ERROR3", "ERROR4",
+    "FATAL", "FATAL2", "FATAL3", "FATAL4",
+];
+/// The names of the kinds of spans, from number 0, and of the codes of their status.
+const KINDS: [&str; 6] = [
+    "unspecified",
+    "internal",
+    "server",
+    "client",
+    "producer",
+    "consumer",
+];
+const STATUSES: [&str; 3] = ["unset", "ok", "error"];
+
+/// What stands in a configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Written")]
+pub struct OtlpDef {
+    /// At each, gRPC and HTTP are spoken.
+    pub listen: Vec<SocketAddr>,
+    /// The attributes of logs and spans that have a field of their own.
+    pub promote: Vec<Promote>,
+    /// The most series of a sender in one request, and the most that a day adds.
+    pub series_max: usize,
+    /// The longest request, in bytes, also after it is unpacked.
+    pub body_bytes_max: usize,
+    /// The file of a bearer token that senders must give.
+    pub bearer_file: Option<PathBuf>,
+    /// With `cert` and `key`.
+    pub tls: Option<TlsDef>,
+}
+
+/// One attribute with a field.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Promote {
+    pub name: String,
+    #[serde(rename = "type", default = "text")]
+    pub ty: FieldType,
+}
+
+fn text() -> FieldType {
+    FieldType::Utf8
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    listen: Option<Vec<SocketAddr>>,
+    #[serde(default)]
+    promote: Vec<Promote>,
+    series_max: Option<usize>,
+    body_max: Option<ByteSize>,
+    bearer_file: Option<PathBuf>,
+    tls: Option<TlsDef>,
+}
+
+impl TryFrom<Written> for OtlpDef {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<OtlpDef, String> {
+        let of = |why: &str| format!("[otlp] {why}");
+        let usual = || [4317, 4318].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let listen = written.listen.unwrap_or_else(|| usual().into());
+        if !(1..=ADDRESSES_MAX).contains(&listen.len()) {
+            return Err(of(
+                "listen has no address or more than 16; use [\"127.0.0.1:4317\", \"127.0.0.1:4318\"]",
+            ));
+        }
+        let far = listen.iter().find(|address| !address.ip().is_loopback());
+        if let (Some(far), None) = (far, &written.tls) {
+            return Err(of(&format!(
+                "listen has {far}, which is not on loopback; add tls with cert and key"
+            )));
+        }
+        if written
+            .tls
+            .as_ref()
+            .is_some_and(|tls| tls.cert.is_none() || tls.key.is_none())
+        {
+            return Err(of("tls needs cert and key; give both"));
+        }
+        if written.promote.len() > PROMOTED_MAX {
+            return Err(of("promote has more than 100 attributes"));
+        }
+        for Promote { name, ty } in &written.promote {
+            let is_scalar = matches!(
+                ty,
+                FieldType::Utf8 | FieldType::I64 | FieldType::F64 | FieldType::Bool
+            );
+            if !is_scalar {
+                return Err(of(&format!(
+                    "promote gives '{}' the type {ty}; use utf8, i64, f64 or bool",
+                    name.escape_debug()
+                )));
+            }
+        }
+        let series_max = written.series_max.unwrap_or(10_000);
+        if !(1..=SERIES_MAX).contains(&series_max) {
+            return Err(of("series_max is not from 1 to 100000; use 10000"));
+        }
+        let body_max = written.body_max.unwrap_or(ByteSize(16 << 20));
+        if body_max.0 == 0 || body_max > BODY_MAX {
+            return Err(of("body_max is 0 or more than 1GiB; use 16MiB"));
+        }
+        let def = OtlpDef {
+            listen,
+            promote: written.promote,
+            series_max,
+            body_bytes_max: usize::try_from(body_max.0).map_err(|error| error.to_string())?,
+            bearer_file: written.bearer_file,
+            tls: written.tls,
+        };
+        for source in def.sources() {
+            source.validate().map_err(|error| of(&error.to_string()))?;
+        }
+        Ok(def)
+    }
+}
+
+impl OtlpDef {
+    /// The sources of logs and of spans.
+    pub fn sources(&self) -> [SourceDef; 2] {
+        let latency = IndexDef::new("duration", Some("duration_ns"));
+        let severity = IndexDef::new("severity", Some("severity"));
+        [
+            self.source(LOGS_SOURCE, log_fields(), severity),
+            self.source(SPANS_SOURCE, span_fields(), latency),
+        ]
+    }
+
+    fn source(&self, name: &str, fields: Vec<FieldDef>, index: IndexDef) -> SourceDef {
+        let promoted = self.promote.iter();
+        let promoted = promoted.map(|Promote { name, ty }| FieldDef::nullable(name, *ty));
+        SourceDef {
+            time: TimeKind::Own,
+            fields: fields.into_iter().chain(promoted).collect(),
+            indexes: vec![index],
+            ..SourceDef::new(name)
+        }
+    }
+}
+
+fn log_fields() -> Vec<FieldDef> {
+    use FieldType::{Char, I32, Json, Utf8};
+    vec![
+        labelled("severity", I32, 1, &SEVERITIES),
+        FieldDef::nullable("severity_text", Utf8),
+        FieldDef::nullable("body", Utf8),
+        FieldDef::nullable("service", Utf8),
+        FieldDef::nullable("event", Utf8),
+        FieldDef::nullable("trace_id", Char(32)),
+        FieldDef::nullable("span_id", Char(16)),
+        FieldDef::nullable("attributes", Json),
+        FieldDef::nullable("resource", Json),
+        FieldDef::nullable("scope", Json),
+    ]
+}
+
+fn span_fields() -> Vec<FieldDef> {
+    use FieldType::{Char, I32, I64, Json, Utf8};
+    vec![
+        FieldDef::nullable("duration_ns", I64),
+        FieldDef::new("name", Utf8),
+        FieldDef::nullable("service", Utf8),
+        labelled("kind", I32, 0, &KINDS),
+        labelled("status", I32, 0, &STATUSES),
+        FieldDef::nullable("status_message", Utf8),
+        FieldDef::new("trace_id", Char(32)),
+        FieldDef::new("span_id", Char(16)),
+        FieldDef::nullable("parent_span_id", Char(16)),
+        FieldDef::nullable("trace_state", Utf8),
+        FieldDef::nullable("attributes", Json),
+        FieldDef::nullable("events", Json),
+        FieldDef::nullable("links", Json),
+        FieldDef::nullable("resource", Json),
+        FieldDef::nullable("scope", Json),
+    ]
+}
+
+fn labelled(name: &str, ty: FieldType, first: i128, labels: &[&str]) -> FieldDef {
+    let labels = labels.iter().map(|label| (*label).to_owned());
+    FieldDef {
+        labels: (first..).zip(labels).collect(),
+        ..FieldDef::nullable(name, ty)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Config;
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, String> {
+        let parsed = Config::parse(&format!("[otlp]\n{text}\n"));
+        parsed.map_err(|error| error.message)
+    }
+
+    #[test]
+    fn what_is_not_given_has_the_documented_default() {
+        let config = parse("").unwrap();
+        let otlp = config.otlp.unwrap();
+        let addresses: Vec<String> = otlp.listen.iter().map(SocketAddr::to_string).collect();
+        assert_eq!(addresses, ["127.0.0.1:4317", "127.0.0.1:4318"]);
+        assert_eq!((otlp.series_max, otlp.body_bytes_max), (10_000, 16 << 20));
+        let names: Vec<&str> = config.sources.iter().map(|s| s.name.as_str()).collect();
+        assert_eq!(names, ["logs", "spans"]);
+        assert_eq!(Config::parse("").unwrap().otlp, None);
+    }
+
+    #[test]
+    fn promoted_attributes_are_fields_at_the_end_of_both_sources() {
+        let config = parse(
+            "promote = [{ name = 'http.route' }, { name = 'http.response.status_code', type = 'i64' }]",
+        );
+        for source in config.unwrap().sources {
+            let [.., route, code] = &source.fields[..] else {
+                panic!("no fields");
+            };
+            assert_eq!((&*route.name, route.ty), ("http.route", FieldType::Utf8));
+            assert_eq!(code.ty, FieldType::I64);
+            assert!(route.nullable && code.nullable);
+        }
+    }
+
+    #[test]
+    fn each_mistake_is_named() {
+        for (text, word) in [
+            ("listen = []", "no address"),
+            ("listen = ['localhost:4317']", "socket address"),
+            ("listen = ['0.0.0.0:4317']", "not on loopback; add tls"),
+            ("tls = { cert = '/x' }", "cert and key"),
+            ("promote = [{ name = 'a', type = 'u8' }]", "use utf8, i64"),
+            ("promote = [{ name = 'Body' }]", "two fields"),
+            ("promote = [{ name = 'ts' }]", "reserved"),
+            ("series_max = 0", "series_max"),
+            ("body_max = '2GiB'", "body_max"),
+            ("port = 4317", "port"),
+            ("[[source]]\nname = 'logs'", "two sources 'logs'"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(word), "{text}: {error}");
+        }
+        assert!(parse("listen = ['0.0.0.0:1']\ntls = { cert = '/c', key = '/k' }").is_ok());
+    }
+}

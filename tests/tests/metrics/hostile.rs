@@ -1,0 +1,269 @@
+//! Targets that mean harm, or are out of order: each is an error or a counted refusal, and the daemon goes on.
+
+use anyhow::{Result, ensure};
+use loom_tests::daemon::{Daemon, ingestd, wait_until};
+use loom_tests::duckdb::Version;
+
+use crate::targets::{Answer, Server, session, shown};
+
+fn job(name: &str, server: &Server, every: &str, more: &str) -> String {
+    format!(
+        "[[scrape]]\njob = '{name}'\ntargets = ['{}']\nevery = '{every}'\n{more}\n",
+        server.address
+    )
+}
+
+#[test]
+fn each_bad_answer_is_a_failed_scrape_that_the_log_names() -> Result<()> {
+    let raw =
+        |head: &str, body: &str| Answer::Raw(format!("HTTP/1.1 {head}\r\n\r\n{body}").into_bytes());
+    let endless = Server::start(|_, _| Answer::Endless)?;
+    let silent = Server::start(|_, _| Answer::Silent)?;
+    let half = Server::start(|_, _| Answer::Text("whole 1\nhal".to_owned()))?;
+    let cut = Server::start(|_, _| Answer::OpenMetrics("whole 1\n".to_owned()))?;
+    let short = Server::start(move |_, _| raw("200 OK\r\nContent-Length: 100", "whole 1\n"))?;
+    let error = Server::start(move |_, _| raw("500 No\r\nContent-Length: 0", ""))?;
+    let moved = Server::start(move |_, _| {
+        raw(
+            "302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0",
+            "",
+        )
+    })?;
+    let packed = Server::start(move |_, _| {
+        raw(
+            "200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4",
+            "what",
+        )
+    })?;
+    let html = Server::start(|_, _| Answer::Text("<html>whole</html>\n".to_owned()))?;
+    let nothing = Server::start(|_, _| Answer::Raw(Vec::new()))?;
+    let noise = Server::start(|_, _| Answer::Raw(vec![0xFF; 100_000]))?;
+    let many = Server::start(|_, _| {
+        Answer::Text((0..11).map(|n| format!("whole{{n=\"{n}\"}} 1\n")).collect())
+    })?;
+    let well = Server::start(|_, _| Answer::Text("well 1\n".to_owned()))?;
+    let bad = [
+        (
+            "endless",
+            &endless,
+            "body_max = '64KiB'\ntimeout = '900ms'",
+            "longer than 65536 bytes",
+        ),
+        (
+            "silent",
+            &silent,
+            "timeout = '100ms'",
+            "it did not answer within 100ms",
+        ),
+        ("half", &half, "", "ends within a line"),
+        ("cut", &cut, "", "without # EOF"),
+        ("short", &short, "", "it closed the connection"),
+        ("error", &error, "", "it answered 500"),
+        ("moved", &moved, "", "it answered 302"),
+        (
+            "html",
+            &html,
+            "",
+            "line 1: it does not begin with a metric's name",
+        ),
+        ("nothing", &nothing, "", "it closed the connection"),
+        ("packed", &packed, "", "is compressed (gzip)"),
+        ("noise", &noise, "", "is not HTTP"),
+        (
+            "many",
+            &many,
+            "series_max = 10",
+            "more than series_max = 10",
+        ),
+    ];
+    let mut config = job("well", &well, "1s", "");
+    for (name, server, more, _) in &bad {
+        config += &job(name, server, "1s", more);
+    }
+    config += "[[scrape]]\njob = 'closed'\ntargets = ['127.0.0.1:1', 'no-host.invalid:1']\nevery = '1s'\n";
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("m.loom");
+    let daemon = Daemon::start(&dir, &config)?;
+    let at = shown(&dir);
+    let mut session = session(Version::V2)?;
+    let mut value = |sql: &str| session.value(&sql.replace("DIR", &at));
+    // Each was tried twice, and the one that is well more often.
+    let tried = "SELECT count(*) FROM (SELECT labels['job'] FROM loom_series(DIR, 'up') GROUP BY ALL HAVING count(*) > 1)";
+    let wanted = (bad.len() + 2).to_string();
+    ensure!(
+        wait_until(|| Ok(value(tried)? == wanted))?,
+        "{}",
+        value(tried)?
+    );
+    let up =
+        value("SELECT list(DISTINCT labels['job']) FROM loom_series(DIR, 'up') WHERE value = 1")?;
+    ensure!(up == "[well]", "{up}");
+    ensure!(value("SELECT count(*) FROM loom_labels(DIR, 'whole')")? == "0");
+    ensure!(value("SELECT count(*) >= 2 FROM loom_series(DIR, 'well')")? == "true");
+    let log = std::fs::read_to_string(dir.with_extension("log"))?;
+    for (name, server, _, word) in &bad {
+        let lines = log
+            .lines()
+            .filter(|line| line.contains(&server.address.to_string()));
+        let lines: Vec<&str> = lines.collect();
+        // Said once, not at each scrape; a machine that is busy may have other reasons in between.
+        let reasons = lines
+            .iter()
+            .map(|line| line.split_once(' ').map(|(_, said)| said));
+        let reasons: Vec<_> = reasons.collect();
+        ensure!(
+            reasons.windows(2).all(|two| two.first() != two.last()),
+            "{name}: {lines:?}"
+        );
+        ensure!(
+            lines
+                .iter()
+                .any(|line| line.contains("cannot scrape") && line.contains(word)),
+            "{name}: {lines:?}"
+        );
+    }
+    ensure!(log.contains("127.0.0.1:1/metrics: it refused the connection"));
+    ensure!(log.contains("no-host.invalid:1/metrics: no host has its name"));
+    // What came and was not taken is in the ledger.
+    let lost = "SELECT list_sort(list(DISTINCT split_part(source, '/', 2))) FROM loom_losses(DIR) WHERE records > 0";
+    ensure!(
+        wait_until(|| Ok(value(lost)? == "[cut, endless, half, html, many]"))?,
+        "{}",
+        value(lost)?
+    );
+    daemon.stop()?;
+    ingestd(["check".as_ref(), dir.as_os_str()]).map(drop)
+}
+
+#[test]
+fn what_the_daemon_reports_of_a_target_cannot_be_forged() -> Result<()> {
+    let server = Server::start(|_, _| Answer::Text("up 7\ntwice 1\ntwice 2\n".to_owned()))?;
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("m.loom");
+    let daemon = Daemon::start(&dir, &job("app", &server, "200ms", ""))?;
+    ensure!(wait_until(|| Ok(server.scrapes() >= 3))?);
+    daemon.stop()?;
+    let at = shown(&dir);
+    let mut session = session(Version::V2)?;
+    for (metric, value) in [("up", "[1.0]"), ("twice", "[1.0]")] {
+        let values = format!("SELECT list(DISTINCT value) FROM loom_series({at}, '{metric}')");
+        ensure!(session.value(&values)? == value, "{metric}");
+    }
+    let refused = format!("SELECT any_value(detail) FROM loom_scan({at}, 'loom_losses')");
+    let refused = session.value(&refused)?;
+    ensure!(refused.contains("daemon's own, such as up"), "{refused}");
+    Ok(())
+}
+
+#[test]
+fn churn_is_limited_counted_and_named_while_known_series_go_on() -> Result<()> {
+    let server = Server::start(|nth, _| {
+        let requests = (0..5).map(|n| format!("request{{id=\"{}\"}} 1\n", nth * 5 + n));
+        Answer::Text("steady 1\n".to_owned() + &requests.collect::<String>())
+    })?;
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("m.loom");
+    let daemon = Daemon::start(&dir, &job("app", &server, "200ms", "series_max = 20"))?;
+    ensure!(wait_until(|| Ok(server.scrapes() >= 8))?);
+    daemon.stop()?;
+    let mut session = session(Version::V1)?;
+    let mut value = |sql: &str| session.value(&sql.replace("DIR", &shown(&dir)));
+    // Five of the first scrape, and twenty of the day.
+    let kept = value("SELECT count(*) FROM loom_labels(DIR, 'request') WHERE label = 'id'")?;
+    ensure!(kept == "25", "{kept}");
+    let steady: u64 = value("SELECT count(*) FROM loom_series(DIR, 'steady')")?.parse()?;
+    ensure!(steady >= 7, "{steady}");
+    let samples: u64 = value("SELECT sum(value) FROM loom_series(DIR, 'scrape_samples_scraped')")?
+        .parse::<f64>()? as u64;
+    let stored: u64 = value("SELECT count(*) FROM loom_series(DIR, 'request')")?.parse()?;
+    let refused: u64 = value("SELECT sum(records) FROM loom_losses(DIR)")?.parse()?;
+    ensure!(
+        samples == steady + stored + refused,
+        "{samples} {steady} {stored} {refused}"
+    );
+    // What was refused is missing, and each macro says so if asked.
+    for call in [
+        "loom_series(DIR, 'steady', complete := true)",
+        "loom_increase(DIR, 'steady', INTERVAL 1 SECOND, complete := true)",
+        "loom_counter_rate(DIR, 'steady', INTERVAL 1 SECOND, complete := true)",
+    ] {
+        let answer = value(&format!("SELECT count(*) FROM {call}"));
+        ensure!(
+            format!("{answer:?}").contains("is not complete"),
+            "{answer:?}"
+        );
+    }
+    let why = value("SELECT any_value(detail) FROM loom_scan(DIR, 'loom_losses')")?;
+    ensure!(
+        why.contains("series_max") && why.contains("request{id="),
+        "{why}"
+    );
+    Ok(())
+}
+
+#[test]
+fn times_of_targets_are_kept_within_reason() -> Result<()> {
+    let now_ms = ingestd::wall_clock().0 / 1_000_000;
+    let server = Server::start(move |nth, _| {
+        let nth = nth as i64;
+        Answer::Text(format!(
+            "own {nth} {}\nstill 1 {now_ms}\nback 1 {}\nyears 1 4102444800000\nold 1 1000\nsame 1\nsame 2\nplain {nth}\n",
+            now_ms + nth,
+            now_ms - nth,
+        ))
+    })?;
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("m.loom");
+    let daemon = Daemon::start(&dir, &job("app", &server, "200ms", ""))?;
+    ensure!(wait_until(|| Ok(server.scrapes() >= 4))?);
+    daemon.stop()?;
+    let mut session = session(Version::V2)?;
+    let mut value = |sql: &str| session.value(&sql.replace("DIR", &shown(&dir)));
+    let own = value(&format!(
+        "SELECT bool_and(ts_ns // 1_000_000 - {now_ms} = value) FROM loom_series(DIR, 'own')"
+    ))?;
+    ensure!(own == "true");
+    for (metric, wanted) in [("still", "1"), ("back", "1"), ("years", "0"), ("old", "0")] {
+        let found = value(&format!(
+            "SELECT count(*) FROM loom_series(DIR, '{metric}')"
+        ))?;
+        ensure!(found == wanted, "{metric}: {found}");
+    }
+    ensure!(value("SELECT max(value) FROM loom_series(DIR, 'same')")? == "1.0");
+    let refused = value("SELECT string_agg(detail, '; ') FROM loom_scan(DIR, 'loom_losses')")?;
+    for why in [
+        "10 minutes ahead or a day behind",
+        "older than the one before",
+        "stands twice",
+    ] {
+        ensure!(refused.contains(why), "{refused}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_sample_with_a_time_of_its_own_is_stored_once_across_restarts() -> Result<()> {
+    let now_ms = ingestd::wall_clock().0 / 1_000_000;
+    let server = Server::start(move |nth, _| {
+        Answer::Text(format!(
+            "still 1 {now_ms}\nmoves {nth} {}\nplain 1\n",
+            now_ms + nth as i64
+        ))
+    })?;
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("m.loom");
+    for run in 1..=3 {
+        let before = server.scrapes();
+        let daemon = Daemon::start(&dir, &job("app", &server, "200ms", ""))?;
+        ensure!(wait_until(|| Ok(server.scrapes() >= before + 3))?);
+        daemon.stop()?;
+        let mut session = session(Version::V2)?;
+        let mut value = |sql: &str| session.value(&sql.replace("DIR", &shown(&dir)));
+        let still = value("SELECT count(*) FROM loom_series(DIR, 'still')")?;
+        ensure!(still == "1", "{still} after {run} runs");
+        let moves =
+            value("SELECT count(*) - count(DISTINCT ts_ns) FROM loom_series(DIR, 'moves')")?;
+        ensure!(moves == "0", "{moves} twice after {run} runs");
+    }
+    Ok(())
+}

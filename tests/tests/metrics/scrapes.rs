@@ -1,0 +1,342 @@
+//! Scrapes of targets that behave.
+
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use loom_tests::daemon::{Daemon, ingestd, wait_until};
+use loom_tests::duckdb::Version;
+use loom_tests::machine;
+
+use crate::targets::{Answer, Server, session, shown};
+
+fn job(server: &Server, more: &str) -> String {
+    format!(
+        "[[scrape]]\njob = 'app'\ntargets = ['{}']\nevery = '100ms'\n{more}\n",
+        server.address
+    )
+}
+
+#[test]
+fn a_scrape_is_one_record_and_its_series_are_found_by_their_labels() -> Result<()> {
+    let server = Server::start(|nth, _| {
+        let mut text = "# TYPE http_requests_total counter\n".to_owned();
+        for (method, code, value) in [("GET", 200, 10), ("GET", 503, 1), ("POST", 500, 2)] {
+            text += &format!(
+                "http_requests_total{{method=\"{method}\",code=\"{code}\",job=\"x\"}} {}\n",
+                value * (nth + 1)
+            );
+        }
+        Answer::Text(text + "temperature -1.5e1\nodd{a=\"\",b=\"x\\ny\"} NaN\n")
+    })?;
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("m.loom");
+    let daemon = Daemon::start(&dir, &job(&server, "labels = { env = 'test' }"))?;
+    ensure!(wait_until(|| Ok(server.scrapes() >= 4))?);
+    ingestd(["status".as_ref(), dir.as_os_str()])?;
+    let at = shown(&dir);
+    for version in Version::ALL {
+        let mut session = session(version)?;
+        let mut value = |sql: &str| session.value(&sql.replace("DIR", &at));
+        let series = "loom_series(DIR, 'http_requests_total', labels := MAP {'method': 'GET', 'code': '5..'})";
+        ensure!(value(&format!("SELECT count(*) >= 3 FROM {series}"))? == "true");
+        let labels = value(&format!("SELECT DISTINCT labels FROM {series}"))?;
+        let wanted = format!(
+            "{{__name__=http_requests_total, code=503, env=test, exported_job=x, instance='{}', job=app, method=GET}}",
+            server.address
+        );
+        ensure!(labels == wanted, "{labels}");
+        // The same field holds each of its values, in order.
+        let values = value(&format!(
+            "SELECT list(value ORDER BY ts)[1:3] FROM {series}"
+        ))?;
+        ensure!(values == "[1.0, 2.0, 3.0]", "{values}");
+        // All series of a scrape share its record and its time.
+        let source = format!("'metrics/app/{}'", server.address);
+        let apart = value(&format!(
+            "SELECT count(DISTINCT ts_ns) - count(*) FROM loom_scan(DIR, {source}) WHERE up = 1 AND temperature = -15 \
+             AND \"http_requests_total{{code=\"\"200\"\",exported_job=\"\"x\"\",method=\"\"GET\"\"}}\" > 0"
+        ))?;
+        ensure!(apart == "0", "{apart}");
+        let odd = value(
+            "SELECT isnan(any_value(value)) AND any_value(labels['b']) = 'x' || chr(10) || 'y' \
+                         AND NOT any_value(list_contains(map_keys(labels), 'a')) FROM loom_series(DIR, 'odd')",
+        )?;
+        ensure!(odd == "true");
+        for (count, labels) in [
+            ("3", "NULL"),
+            ("1", "MAP {'method': 'POST'}"),
+            ("2", "MAP {'code': '5.*'}"),
+            ("0", "MAP {'code': '5'}"),
+            ("3", "MAP {'missing': ''}"),
+            ("0", "MAP {'missing': '.+'}"),
+        ] {
+            let found = value(&format!(
+                "SELECT count(DISTINCT labels) FROM loom_series(DIR, 'http_requests_total', labels := {labels})"
+            ))?;
+            ensure!(found == count, "{labels}: {found}");
+        }
+        let metrics = value(
+            "SELECT list(DISTINCT value ORDER BY value) FROM loom_labels(DIR, NULL) WHERE label = '__name__'",
+        )?;
+        ensure!(
+            metrics
+                == "[http_requests_total, odd, scrape_duration_seconds, scrape_samples_scraped, temperature, up]",
+            "{metrics}"
+        );
+    }
+    daemon.stop()
+}
+
+#[test]
+fn series_keep_their_fields_across_restarts_and_reloads() -> Result<()> {
+    let server = Server::start(|nth, _| Answer::Text(format!("a 1\nb{{n=\"{nth}\"}} 2\n")))?;
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("m.loom");
+    let config = job(&server, "");
+    let count = |sql: &str| session(Version::V2)?.value(&sql.replace("DIR", &shown(&dir)));
+    for life in 1..=2u64 {
+        let daemon = Daemon::start(&dir, &config)?;
+        ensure!(wait_until(|| Ok(server.scrapes() >= life * 5))?);
+        daemon.stop()?;
+    }
+    let (fields, samples) = (
+        count("SELECT count(*) FROM loom_labels(DIR, 'a') WHERE label = '__name__'")?,
+        count("SELECT count(*) FROM loom_series(DIR, 'a')")?,
+    );
+    ensure!(fields == "1", "{fields} fields hold one series");
+    ensure!(samples.parse::<u64>()? >= 9, "{samples}");
+    let each =
+        count("SELECT max(n) FROM (SELECT count(*) n FROM loom_series(DIR, 'b') GROUP BY labels)")?;
+    ensure!(each == "1", "{each}");
+
+    // Without the job, nothing is asked for; with it again, the same fields go on.
+    let daemon = Daemon::start(&dir, "")?;
+    let before = server.scrapes();
+    std::fs::write(dir.with_extension("toml"), &config)?;
+    rustix::process::kill_process(daemon.pid(), rustix::process::Signal::HUP)?;
+    ensure!(wait_until(|| Ok(server.scrapes() > before + 1))?);
+    daemon.stop()?;
+    ensure!(count("SELECT count(*) FROM loom_labels(DIR, 'a') WHERE label = '__name__'")? == "1");
+    ingestd(["check".as_ref(), dir.as_os_str()]).map(drop)
+}
+
+#[test]
+fn a_target_of_many_series_has_several_groups_with_one_time() -> Result<()> {
+    let server = Server::start(|_, _| {
+        let lines = (0..2500).map(|n| format!("m{{n=\"{n}\"}} {n}\n"));
+        Answer::OpenMetrics(lines.collect::<String>() + "# EOF\n")
+    })?;
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("m.loom");
+    let daemon = Daemon::start(&dir, &job(&server, ""))?;
+    ensure!(wait_until(|| Ok(server.scrapes() >= 3))?);
+    daemon.stop()?;
+    for version in Version::ALL {
+        let mut session = session(version)?;
+        let mut value = |sql: &str| session.value(&sql.replace("DIR", &shown(&dir)));
+        let groups =
+            value("SELECT count(*) FROM loom_sources(DIR) WHERE name LIKE 'metrics/app/%'")?;
+        ensure!(groups == "3", "{groups}");
+        let whole = value(
+            "SELECT bool_and(n = 2500 AND s = 3123750) FROM (SELECT count(*) n, sum(value) s FROM loom_series(DIR, 'm') GROUP BY ts_ns)",
+        )?;
+        ensure!(whole == "true");
+        // One series is read from its group alone.
+        let one = value(
+            "SELECT count(DISTINCT value) FROM loom_series(DIR, 'm', labels := MAP {'n': '2400'})",
+        )?;
+        ensure!(one == "1");
+        let read = value("SELECT source FROM loom_scan_stats() ORDER BY scan DESC LIMIT 1")?;
+        ensure!(read.ends_with("#3"), "{read}");
+    }
+    Ok(())
+}
+
+/// A program that ends with the test.
+pub struct Running(Child);
+
+impl Running {
+    pub fn start(command: &mut Command) -> Result<Running> {
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        child
+            .map(Running)
+            .with_context(|| format!("starting {command:?}"))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _already_ended = self.0.kill();
+        let _status = self.0.wait();
+    }
+}
+
+const TLS_TARGET: &str = r#"
+import http.server, ssl, sys
+class Target(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        known = self.headers["Authorization"] == "Bearer secret"
+        self.send_response(200 if known else 401)
+        self.end_headers()
+        self.wfile.write(b"over_tls 1\n" if known else b"")
+    def log_message(self, *_): pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Target)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain("cert.pem", "key.pem")
+server.socket = context.wrap_socket(server.socket, server_side=True)
+open("port.new", "w").write(str(server.server_port))
+import os; os.rename("port.new", "port")
+server.serve_forever()
+"#;
+
+#[test]
+fn a_target_with_tls_and_a_token_is_scraped_and_no_other_is_trusted() -> Result<()> {
+    if !machine::has("a target with TLS", &["openssl"])? {
+        return Ok(());
+    }
+    let place = tempfile::tempdir()?;
+    let made = Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+        ])
+        .args([
+            "-subj",
+            "/CN=target",
+            "-addext",
+            "subjectAltName=IP:127.0.0.1",
+            "-addext",
+            "basicConstraints=critical,CA:FALSE",
+            "-keyout",
+            "key.pem",
+            "-out",
+            "cert.pem",
+        ])
+        .current_dir(place.path())
+        .output()?;
+    ensure!(made.status.success(), "{made:?}");
+    let _server = Running::start(
+        Command::new(machine::python()?)
+            .args(["-c", TLS_TARGET])
+            .current_dir(place.path()),
+    )?;
+    let port = place.path().join("port");
+    ensure!(wait_until(|| Ok(port.exists()))?);
+    let port = std::fs::read_to_string(port)?;
+    std::fs::write(place.path().join("token"), "secret\n")?;
+    std::fs::write(place.path().join("wrong"), "guess\n")?;
+    let here = place.path().display();
+    let job = |name: &str, more: &str| {
+        format!(
+            "[[scrape]]\njob = '{name}'\ntargets = ['https://127.0.0.1:{port}/metrics']\nevery = '200ms'\n{more}\n"
+        )
+    };
+    let ca = format!("tls = {{ ca = '{here}/cert.pem' }}");
+    let config = [
+        job("trusted", &format!("bearer_file = '{here}/token'\n{ca}")),
+        job("stranger", &format!("bearer_file = '{here}/token'")),
+        job("uninvited", &format!("bearer_file = '{here}/wrong'\n{ca}")),
+        job(
+            "forgetful",
+            &format!("bearer_file = '{here}/missing'\n{ca}"),
+        ),
+    ];
+    let dir = place.path().join("m.loom");
+    let daemon = Daemon::start(&dir, &config.concat())?;
+    let mut session = session(Version::V2)?;
+    let up = format!(
+        "SELECT list_sort(list(DISTINCT labels['job'] || value::INTEGER)) FROM loom_series({}, 'up')",
+        shown(&dir)
+    );
+    ensure!(
+        wait_until(|| {
+            Ok(session.value(&up)? == "[forgetful0, stranger0, trusted1, uninvited0]")
+        })?,
+        "{}: {}",
+        session.value(&up)?,
+        std::fs::read_to_string(dir.with_extension("log"))?
+    );
+    ensure!(
+        session.value(&format!(
+            "SELECT max(value) FROM loom_series({}, 'over_tls')",
+            shown(&dir)
+        ))? == "1.0"
+    );
+    let log = std::fs::read_to_string(dir.with_extension("log"))?;
+    for said in [
+        "it answered 401",
+        "cannot read bearer_file",
+        "its certificate is not trusted",
+    ] {
+        ensure!(log.contains(said), "{said}: {log}");
+    }
+    ensure!(!log.contains("secret"), "{log}");
+    daemon.stop()
+}
+
+/// The first block of a language in a section of README.md.
+fn of_readme(section: &str, language: &str) -> Result<String> {
+    let readme = std::fs::read_to_string(machine::root().join("README.md"))?;
+    let block = readme
+        .split_once(&format!("\n## {section}\n"))
+        .and_then(|(_, section)| section.split_once(&format!("```{language}\n")))
+        .and_then(|(_, block)| block.split_once("```"));
+    Ok(block
+        .with_context(|| format!("README.md has no {language} in {section}"))?
+        .0
+        .to_owned())
+}
+
+#[test]
+fn the_configuration_of_the_readme_scrapes_and_its_queries_answer() -> Result<()> {
+    let server = Server::start(|nth, _| {
+        Answer::Text(format!(
+            "node_load1 0.5\nnode_cpu_seconds_total{{cpu=\"0\",mode=\"user\"}} {nth}\nnode_cpu_seconds_total{{cpu=\"0\",mode=\"idle\"}} 7\n"
+        ))
+    })?;
+    let config = of_readme("Metrics, logs, traces", "toml")?;
+    ensure!(config.contains("127.0.0.1:9100"), "{config}");
+    let config = config.replace("127.0.0.1:9100", &server.address.to_string());
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("metrics.loom");
+    let daemon = Daemon::start(&dir, &config)?;
+    ensure!(wait_until(|| Ok(server.scrapes() >= 4))?);
+    let queries =
+        of_readme("Metrics, logs, traces", "sql")?.replace("'metrics.loom'", &shown(&dir));
+    for version in Version::ALL {
+        let mut session = session(version)?;
+        let [first, second] = loom_tests::script::statements(&queries)[..] else {
+            anyhow::bail!("two queries: {queries}");
+        };
+        ensure!(
+            session.value(&format!(
+                "SELECT any_value(env) || max(value) FROM ({first})"
+            ))? == "test0.5"
+        );
+        // Steps of 15 s may hold no time at which there are two samples yet.
+        let often = second.replace("INTERVAL 15 SECOND", "INTERVAL 1 SECOND");
+        ensure!(often != second, "{second}");
+        ensure!(wait_until(|| Ok(session
+            .value(&format!("SELECT count(busy) > 1 FROM ({often})"))?
+            == "true"))?);
+        session.query(second)?;
+    }
+    ensure!(
+        server
+            .request()
+            .to_ascii_lowercase()
+            .contains("accept: application/openmetrics-text")
+    );
+    daemon.stop()
+}

@@ -1,0 +1,406 @@
+//! Senders that mean harm, or are out of order: each is an error or a counted refusal, nothing of it is stored, and the daemon goes on.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use loom_tests::daemon::{ingestd, wait_until};
+use loom_tests::machine;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValueList, any_value};
+use opentelemetry_proto::tonic::logs::v1::LogRecord;
+use opentelemetry_proto::tonic::metrics::v1::{
+    Gauge, Metric, NumberDataPoint, metric, number_data_point,
+};
+use opentelemetry_proto::tonic::trace::v1::Span;
+
+use crate::sender::{Receiving, ask, attribute, logs, metrics, now_ns, spans, text};
+
+fn said(body: &str) -> LogRecord {
+    LogRecord {
+        time_unix_nano: now_ns(),
+        body: text("", body).value,
+        ..LogRecord::default()
+    }
+}
+
+fn packed(bytes: &[u8]) -> Result<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(bytes)?;
+    Ok(encoder.finish()?)
+}
+
+/// Method, path, headers and body of a request; the status of its answer, and what stands in it.
+type Case<'a> = (&'a str, &'a str, &'a str, &'a [u8], u16, &'a str);
+
+const PROTOBUF: &str = "content-type: application/x-protobuf\r\n";
+const PACKED: &str = "content-type: application/x-protobuf\r\ncontent-encoding: gzip\r\n";
+
+#[test]
+fn each_bad_request_is_an_error_that_says_why_and_the_daemon_goes_on() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("o.loom");
+    let receiving = Receiving::start(&dir, "body_max = '1MiB'")?;
+    let good = logs(vec![said("good")]);
+    let bomb = packed(&vec![0; 64 << 20])?;
+    let mut deep = AnyValue::default();
+    for _ in 0..200 {
+        let values = vec![attribute(
+            "k",
+            any_value::Value::KvlistValue(KeyValueList {
+                values: vec![opentelemetry_proto::tonic::common::v1::KeyValue {
+                    key: "k".to_owned(),
+                    value: Some(deep),
+                    ..Default::default()
+                }],
+            }),
+        )];
+        deep = AnyValue {
+            value: Some(any_value::Value::KvlistValue(KeyValueList { values })),
+        };
+    }
+    let deep = logs(vec![LogRecord {
+        body: Some(deep),
+        ..LogRecord::default()
+    }]);
+    let html = "content-type: text/html\r\n";
+    let json = "content-type: application/json\r\n";
+    let zstd = "content-type: application/x-protobuf\r\ncontent-encoding: zstd\r\n";
+    let counted = [
+        (
+            "POST",
+            "/v1/logs",
+            PROTOBUF,
+            &good[..good.len() - 3],
+            400,
+            "are left",
+        ),
+        ("POST", "/v1/logs", PROTOBUF, &deep, 400, "recursion limit"),
+        (
+            "POST",
+            "/v1/traces",
+            PROTOBUF,
+            &[0xFF; 5000],
+            400,
+            "not OTLP",
+        ),
+        (
+            "POST",
+            "/v1/metrics",
+            PROTOBUF,
+            &[10, 0x7F],
+            400,
+            "not OTLP",
+        ),
+        (
+            "POST",
+            "/v1/logs",
+            PACKED,
+            &bomb,
+            413,
+            "longer than body_max",
+        ),
+        ("POST", "/v1/logs", PACKED, &good, 400, "not gzip"),
+        (
+            "POST",
+            "/v1/logs",
+            PROTOBUF,
+            &vec![0; 2 << 20],
+            413,
+            "longer than body_max",
+        ),
+    ];
+    let others: [Case; 5] = [
+        ("GET", "/v1/logs", PROTOBUF, &[], 405, "use POST"),
+        ("POST", "/v1/log", PROTOBUF, &good, 404, "/v1/logs"),
+        ("POST", "/v1/logs", json, b"{}", 415, "http/protobuf"),
+        ("POST", "/v1/logs", html, &good, 415, "x-protobuf"),
+        ("POST", "/v1/logs", zstd, &good, 415, "gzip"),
+    ];
+    for (method, path, headers, body, status, why) in counted.into_iter().chain(others) {
+        let reply = receiving.send(method, path, headers, body)?;
+        let about = format!("{method} {path} {headers}: {reply:?} {}", reply.why());
+        ensure!(
+            reply.status == status && reply.why().contains(why),
+            "{about}"
+        );
+    }
+    // Five gigabytes that are only claimed.
+    let claim = "POST /v1/logs HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-protobuf\r\ncontent-length: 5000000000\r\n\r\nxxxx";
+    ensure!(receiving.raw(claim.as_bytes())?.status == 413);
+    let reply = receiving.send("POST", "/v1/logs", PACKED, &packed(&good)?)?;
+    ensure!(reply.refused()?.0 == 0, "{reply:?}");
+    ensure!(ask(&dir, "SELECT string_agg(body) FROM loom_scan(DIR, 'logs')")? == "good");
+    let lost = "SELECT sum(records) FROM loom_losses(DIR)";
+    let wanted = (counted.len() + 1).to_string();
+    ensure!(
+        wait_until(|| Ok(ask(&dir, lost)? == wanted))?,
+        "{}",
+        ask(&dir, lost)?
+    );
+    receiving.daemon.stop()?;
+    ingestd(["check".as_ref(), dir.as_os_str()]).map(drop)
+}
+
+#[test]
+fn records_out_of_bounds_are_refused_alone_counted_and_named() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("o.loom");
+    let receiving = Receiving::start(&dir, "")?;
+    let year_ns = 366 * 86_400_000_000_000;
+    let sent = vec![
+        said("good"),
+        LogRecord {
+            time_unix_nano: now_ns() + year_ns,
+            ..said("of next year")
+        },
+        LogRecord {
+            time_unix_nano: now_ns() - year_ns,
+            ..said("of last year")
+        },
+        LogRecord {
+            time_unix_nano: u64::MAX,
+            ..said("of no year")
+        },
+        LogRecord {
+            trace_id: vec![1; 15],
+            ..said("short id")
+        },
+        said(&"long ".repeat(20_000)),
+        said(&"longer ".repeat(100_000)),
+        said("good too"),
+    ];
+    let (refused, why) = receiving.post("/v1/logs", &logs(sent))?.refused()?;
+    ensure!(refused == 6, "{refused} {why}");
+    for word in [
+        "3: ",
+        "set the sender's clock",
+        "trace_id",
+        "more than",
+        "256 KiB",
+    ] {
+        ensure!(why.contains(word), "{word}: {why}");
+    }
+    let kept = ask(
+        &dir,
+        "SELECT string_agg(body ORDER BY ts) FROM loom_scan(DIR, 'logs')",
+    )?;
+    ensure!(kept == "good,good too", "{kept}");
+    let no_id = Span {
+        start_time_unix_nano: now_ns(),
+        ..Span::default()
+    };
+    let (refused, why) = receiving
+        .post("/v1/traces", &spans(vec![no_id]))?
+        .refused()?;
+    ensure!(refused == 1 && why.contains("trace_id"), "{why}");
+    let lost = "SELECT string_agg(source || '=' || n, ' ' ORDER BY source) FROM (SELECT source, sum(records) n FROM loom_losses(DIR) GROUP BY source)";
+    ensure!(
+        wait_until(|| Ok(ask(&dir, lost)? == "logs=6 spans=1"))?,
+        "{}",
+        ask(&dir, lost)?
+    );
+    let counts = ingestd(["status".as_ref(), dir.as_os_str()])?;
+    ensure!(counts.contains("logs"), "{counts}");
+    receiving.daemon.stop()
+}
+
+fn gauge(points: impl Iterator<Item = String>) -> Vec<u8> {
+    let point = |of: String| NumberDataPoint {
+        attributes: vec![text("of", &of)],
+        time_unix_nano: now_ns(),
+        value: Some(number_data_point::Value::AsInt(1)),
+        ..NumberDataPoint::default()
+    };
+    let data_points = points.map(point).collect();
+    metrics(vec![Metric {
+        name: "g".to_owned(),
+        data: Some(metric::Data::Gauge(Gauge { data_points })),
+        ..Metric::default()
+    }])
+}
+
+#[test]
+fn series_that_are_always_new_are_limited_counted_and_named() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("o.loom");
+    let receiving = Receiving::start(&dir, "series_max = 20")?;
+    let mut all_refused = 0;
+    for n in 0..10 {
+        let points = (0..10).map(|m| format!("{}", n * 10 + m));
+        let (refused, why) = receiving.post("/v1/metrics", &gauge(points))?.refused()?;
+        // Ten of the first request, and twenty of the day.
+        ensure!(
+            refused == if n < 3 { 0 } else { 10 },
+            "{n}: {refused} {why}"
+        );
+        ensure!(
+            n < 3 || (why.contains("series_max") && why.contains("g{of=")),
+            "{why}"
+        );
+        all_refused += refused;
+    }
+    let (refused, why) = receiving
+        .post("/v1/metrics", &gauge((0..25).map(|n| n.to_string())))?
+        .refused()?;
+    ensure!(refused == 5 && why.contains("in one request"), "{why}");
+    let (refused, _) = receiving
+        .post("/v1/metrics", &gauge((0..10).map(|n| n.to_string())))?
+        .refused()?;
+    ensure!(refused == 0, "known series go on");
+    let kept = ask(
+        &dir,
+        "SELECT count(DISTINCT labels) FROM loom_series(DIR, 'g')",
+    )?;
+    ensure!(kept == "30", "{kept}");
+    let lost = "SELECT sum(records) FROM loom_losses(DIR)";
+    let wanted = (all_refused + 5).to_string();
+    ensure!(
+        wait_until(|| Ok(ask(&dir, lost)? == wanted))?,
+        "{}",
+        ask(&dir, lost)?
+    );
+    receiving.daemon.stop()
+}
+
+#[test]
+fn a_small_request_that_unfolds_to_much_is_cut_where_its_room_ends() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("o.loom");
+    let receiving = Receiving::start(&dir, "body_max = '1MiB'")?;
+    // Each record repeats its resource: 2 bytes that are sent make some hundred.
+    let records = vec![LogRecord::default(); 200_000];
+    let (refused, why) = receiving.post("/v1/logs", &logs(records))?.refused()?;
+    ensure!(
+        refused > 0 && why.contains("4 times body_max"),
+        "{refused} {why}"
+    );
+    let kept: i64 = ask(&dir, "SELECT count(*) FROM loom_scan(DIR, 'logs')")?.parse()?;
+    ensure!(
+        kept + refused == 200_000 && kept > 10_000,
+        "{kept} {refused}"
+    );
+    receiving.daemon.stop()
+}
+
+#[test]
+fn a_log_that_takes_nothing_takes_nothing_of_a_request_and_says_when_to_come_again() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("o.loom");
+    let file = dir.with_extension("toml");
+    let receiving = Receiving::start(&dir, "")?;
+    let open = std::fs::read_to_string(&file)?;
+    let full = format!("{open}[retention]\nmin_free = '99%'\non_full = 'refuse'\n");
+    let body = logs(vec![said("kept by its sender")]);
+    let points = gauge(std::iter::once("x".to_owned()));
+    for (config, status) in [(full, 503), (open, 200)] {
+        std::fs::write(&file, config)?;
+        let reload = rustix::process::Signal::HUP;
+        rustix::process::kill_process(receiving.daemon.pid(), reload)?;
+        let is_so = || Ok(receiving.post("/v1/metrics", &points)?.status == status);
+        ensure!(wait_until(is_so)?);
+        let reply = receiving.post("/v1/logs", &body)?;
+        ensure!(reply.status == status, "{reply:?}");
+        let is_asked = reply.head.contains("retry-after: 1");
+        ensure!(is_asked == (status == 503), "{reply:?}");
+    }
+    ensure!(ask(&dir, "SELECT count(*) FROM loom_scan(DIR, 'logs')")? == "1");
+    ensure!(
+        ask(
+            &dir,
+            "SELECT count(*) FROM loom_losses(DIR) WHERE source = 'logs'"
+        )? == "0"
+    );
+    receiving.daemon.stop()
+}
+
+#[test]
+fn a_sender_uses_tls_where_it_is_configured() -> Result<()> {
+    if !machine::has("TLS", &["openssl", "curl"])? {
+        return Ok(());
+    }
+    let place = tempfile::tempdir()?;
+    let subject =
+        "/CN=daemon -addext subjectAltName=IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE";
+    let made = Command::new("openssl")
+        .args(
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2".split(' '),
+        )
+        .args("-keyout key.pem -out cert.pem -subj".split(' '))
+        .args(subject.split(' '))
+        .current_dir(place.path())
+        .output()?;
+    ensure!(made.status.success(), "{made:?}");
+    let dir = place.path().join("o.loom");
+    let here = place.path().display();
+    let tls = format!("tls = {{ cert = '{here}/cert.pem', key = '{here}/key.pem' }}");
+    let receiving = Receiving::start(&dir, &tls)?;
+    std::fs::write(place.path().join("body"), logs(vec![said("in secret")]))?;
+    let post = |options: &str| -> Result<String> {
+        let said = Command::new("curl")
+            .args("-s -m 20 -o answer -w %{http_code} --data-binary @body -H content-type:application/x-protobuf".split(' '))
+            .args(options.split(' '))
+            .current_dir(place.path())
+            .output()?;
+        Ok(String::from_utf8(said.stdout)?)
+    };
+    let at = format!("{}/v1/logs", receiving.address);
+    for (options, status) in [
+        (format!("--cacert cert.pem https://{at}"), "200"),
+        (format!("--cacert cert.pem --http1.1 https://{at}"), "200"),
+        (format!("https://{at}"), "000"),
+        (format!("http://{at}"), "000"),
+    ] {
+        ensure!(post(&options)? == status, "{options}");
+    }
+    ensure!(ask(&dir, "SELECT count(*) FROM loom_scan(DIR, 'logs')")? == "2");
+    receiving.daemon.stop()
+}
+
+#[test]
+fn a_thousand_connections_that_say_nothing_end_and_senders_are_served_again() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("o.loom");
+    let receiving = Receiving::start(&dir, "")?;
+    let mut silent = Vec::new();
+    for _ in 0..1000 {
+        let mut stream = TcpStream::connect(&receiving.address)?;
+        // Half a head.
+        let _ = stream.write_all(b"POST /v1/logs HTTP/1.1\r\n");
+        silent.push(stream);
+    }
+    drop(silent);
+    let body = logs(vec![said("served")]);
+    let is_served = || {
+        Ok(receiving
+            .post("/v1/logs", &body)
+            .is_ok_and(|reply| reply.status == 200))
+    };
+    ensure!(wait_until(is_served)?);
+    ensure!(ask(&dir, "SELECT any_value(body) FROM loom_scan(DIR, 'logs')")? == "served");
+    receiving.daemon.stop()
+}
+
+#[test]
+fn a_token_is_needed_where_one_is_configured() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("o.loom");
+    let token = place.path().join("token");
+    std::fs::write(&token, "secret\n")?;
+    let more = format!("bearer_file = '{}'", token.display());
+    let receiving = Receiving::start(&dir, &more)?;
+    let body = logs(vec![said("known")]);
+    for (header, status) in [
+        ("", 401),
+        ("authorization: Bearer guess\r\n", 401),
+        ("authorization: Bearer secre\r\n", 401),
+        ("authorization: Bearer secret\r\n", 200),
+    ] {
+        let reply = receiving.send("POST", "/v1/logs", &format!("{PROTOBUF}{header}"), &body)?;
+        ensure!(reply.status == status, "{header}: {reply:?}");
+    }
+    ensure!(ask(&dir, "SELECT count(*) FROM loom_scan(DIR, 'logs')")? == "1");
+    receiving.daemon.stop()
+}

@@ -1,0 +1,134 @@
+//! README's configuration for OTLP works as written, and its statement joins a slow span with its logs, its service's metrics and the packets around it.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use loom_tests::daemon::wait_until;
+use loom_tests::machine;
+use opentelemetry_proto::tonic::logs::v1::LogRecord;
+use opentelemetry_proto::tonic::metrics::v1::{
+    Metric, NumberDataPoint, Sum, metric, number_data_point,
+};
+use opentelemetry_proto::tonic::trace::v1::Span;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::sender::{Receiving, ask, logs, metrics, now_ns, spans, text};
+
+/// The first block of a language in README's section of OTLP.
+fn of_readme<'a>(readme: &'a str, language: &str) -> Result<&'a str> {
+    let section = readme.split_once("\n### OTLP\n");
+    let begun = section.and_then(|(_, section)| section.split_once(&format!("```{language}\n")));
+    let block = begun.and_then(|(_, block)| block.split_once("```"));
+    Ok(block
+        .with_context(|| format!("README.md has no {language} for OTLP"))?
+        .0)
+}
+
+/// Records three packets of UDP with the command of the README, into the daemon of `dir`, and gives the time at which they were sent.
+fn record_packets(readme: &str, dir: &Path) -> Result<u64> {
+    let command = "`ingestd record telemetry.loom packets -i lo port ";
+    ensure!(
+        readme.contains(command),
+        "README.md records no packets beside OTLP"
+    );
+    let receiver = UdpSocket::bind("127.0.0.1:0")?;
+    let to = receiver.local_addr()?;
+    let mut recording = Command::new(machine::ingestd()?)
+        .arg("record")
+        .arg(dir)
+        .args(["packets", "-i", "lo", "port", &to.port().to_string()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let said = until_it_records(&mut recording)?;
+    for number in 0..3_u8 {
+        receiver.send_to(&[number], to)?;
+    }
+    let sent = now_ns();
+    let count = "SELECT count(*) FROM loom_scan(DIR, 'packet')";
+    let is_stored = wait_until(|| Ok(ask(dir, count).is_ok_and(|count| count == "3")))?;
+    kill_process(Pid::from_child(&recording), Signal::INT)?;
+    let output = recording.wait_with_output()?;
+    ensure!(is_stored && output.status.success(), "{said} {output:?}");
+    Ok(sent)
+}
+
+/// What it says until everything is recorded.
+fn until_it_records(recording: &mut Child) -> Result<String> {
+    let mut lines = BufReader::new(recording.stderr.take().context("no standard error")?);
+    let mut said = String::new();
+    while !said.contains("recording into") {
+        ensure!(lines.read_line(&mut said)? > 0, "{said}");
+    }
+    // Nobody reads the rest, and the pipe must not fill up.
+    std::thread::spawn(move || lines.read_to_end(&mut Vec::new()));
+    Ok(said)
+}
+
+#[test]
+fn the_configuration_of_the_readme_receives_and_its_statement_joins() -> Result<()> {
+    let readme = std::fs::read_to_string(machine::root().join("README.md"))?;
+    let config = of_readme(&readme, "toml")?;
+    ensure!(
+        config.lines().filter(|line| !line.is_empty()).count() <= 10,
+        "{config}"
+    );
+    let listen = "listen = [\"127.0.0.1:4317\", \"127.0.0.1:4318\"]\n";
+    let (before, promote) = config.split_once(listen).context("the usual ports")?;
+    let before = before.strip_suffix("[otlp]\n").context("the table")?;
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("o.loom");
+    let receiving = Receiving::start(&dir, &format!("{promote}\n{before}"))?;
+    let now = record_packets(&readme, &dir)?;
+    let span = |duration_ns: u64| Span {
+        trace_id: vec![duration_ns as u8; 16],
+        span_id: vec![1; 8],
+        name: format!("span of {duration_ns}"),
+        start_time_unix_nano: now - 1_000_000,
+        end_time_unix_nano: now - 1_000_000 + duration_ns,
+        attributes: vec![text("http.route", "/pay")],
+        ..Span::default()
+    };
+    let log = LogRecord {
+        time_unix_nano: now,
+        trace_id: vec![200; 16],
+        body: text("", "slow").value,
+        ..LogRecord::default()
+    };
+    let point = NumberDataPoint {
+        time_unix_nano: now,
+        value: Some(number_data_point::Value::AsDouble(1.5)),
+        ..NumberDataPoint::default()
+    };
+    let cpu = Metric {
+        name: "process.cpu.time".to_owned(),
+        unit: "s".to_owned(),
+        data: Some(metric::Data::Sum(Sum {
+            data_points: vec![point],
+            aggregation_temporality: 2,
+            is_monotonic: true,
+        })),
+        ..Metric::default()
+    };
+    for (path, body) in [
+        ("/v1/traces", spans(vec![span(100), span(200), span(50)])),
+        ("/v1/logs", logs(vec![log])),
+        ("/v1/metrics", metrics(vec![cpu])),
+    ] {
+        let reply = receiving.post(path, &body)?;
+        ensure!(reply.refused()?.0 == 0, "{reply:?}");
+    }
+    let statement = of_readme(&readme, "sql")?.replace("'telemetry.loom'", "DIR");
+    let statement = statement.trim().trim_end_matches(';');
+    let found = ask(
+        &dir,
+        &format!(
+            "SELECT string_agg(concat_ws('|', name, duration_ns, \"http.route\", body, cpu_seconds, packets)) FROM ({statement})"
+        ),
+    )?;
+    ensure!(found == "span of 200|200|/pay|slow|1.5|3", "{found}");
+    receiving.daemon.stop()
+}

@@ -1,0 +1,221 @@
+//! A sender of a test's own: requests over HTTP/1.1, byte for byte as the test says, and the parts that requests are made of.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use loom_tests::daemon::{Daemon, wait_until};
+use loom_tests::duckdb::{Session, Version};
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
+use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
+use opentelemetry_proto::tonic::metrics::v1::{Metric, ResourceMetrics, ScopeMetrics};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use prost::Message;
+
+/// A daemon that receives on a port of its own.
+pub struct Receiving {
+    pub daemon: Daemon,
+    pub address: String,
+}
+
+impl Receiving {
+    /// `more` stands in `[otlp]`, and may begin other tables.
+    pub fn start(dir: &Path, more: &str) -> Result<Receiving> {
+        let file = dir.with_extension("log");
+        let before = std::fs::read_to_string(&file).map_or(0, |log| log.len());
+        let config = format!("[otlp]\nlisten = ['127.0.0.1:0']\n{more}\n");
+        let daemon = Daemon::start(dir, &config)?;
+        let mut address = String::new();
+        let is_said = wait_until(|| {
+            let log = std::fs::read_to_string(&file)?;
+            let said = log.get(before..).unwrap_or_default();
+            let line = said
+                .lines()
+                .find_map(|line| line.split_once("receiving OTLP on "));
+            address = line.map_or(String::new(), |(_, address)| address.to_owned());
+            Ok(!address.is_empty())
+        })?;
+        ensure!(is_said, "the daemon does not say where it receives");
+        Ok(Receiving { daemon, address })
+    }
+
+    /// Sends a body of protobuf, and gives the answer.
+    pub fn post(&self, path: &str, body: &[u8]) -> Result<Reply> {
+        let head = "content-type: application/x-protobuf\r\n";
+        self.send("POST", path, head, body)
+    }
+
+    pub fn send(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> Result<Reply> {
+        let mut request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\ncontent-length: {}\r\n{headers}\r\n",
+            self.address,
+            body.len()
+        )
+        .into_bytes();
+        request.extend_from_slice(body);
+        self.raw(&request)
+    }
+
+    /// Sends these bytes, and reads until the daemon closes.
+    pub fn raw(&self, request: &[u8]) -> Result<Reply> {
+        let mut stream = TcpStream::connect(&self.address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        // A daemon that has seen enough closes before all is sent.
+        let _ = stream.write_all(request);
+        let mut reply = Vec::new();
+        let _ = stream.read_to_end(&mut reply);
+        Reply::of(&reply)
+    }
+}
+
+/// An answer of the daemon.
+#[derive(Debug)]
+pub struct Reply {
+    pub status: u16,
+    pub head: String,
+    pub body: Vec<u8>,
+}
+
+/// ExportXServiceResponse, or the Status of an error.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Exported {
+    #[prost(message, optional, tag = "1")]
+    partial: Option<Partial>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Partial {
+    #[prost(int64, tag = "1")]
+    rejected: i64,
+    #[prost(string, tag = "2")]
+    why: String,
+}
+
+impl Reply {
+    fn of(bytes: &[u8]) -> Result<Reply> {
+        let end = bytes.windows(4).position(|end| end == b"\r\n\r\n");
+        let (head, rest) = bytes.split_at(end.context("the daemon did not answer")?);
+        let head = String::from_utf8_lossy(head).to_ascii_lowercase();
+        let status = head.split(' ').nth(1).context("no status")?;
+        Ok(Reply {
+            status: status.parse()?,
+            body: rest.get(4..).unwrap_or_default().to_vec(),
+            head,
+        })
+    }
+
+    /// What is refused of a request that was taken, and why.
+    pub fn refused(&self) -> Result<(i64, String)> {
+        ensure!(self.status == 200, "{self:?} {}", self.why());
+        let partial = Exported::decode(&self.body[..])?.partial;
+        Ok(partial.map_or((0, String::new()), |partial| {
+            (partial.rejected, partial.why)
+        }))
+    }
+
+    /// Why a request is answered with an error.
+    pub fn why(&self) -> String {
+        Partial::decode(&self.body[..]).map_or(String::new(), |status| status.why)
+    }
+}
+
+pub fn text(key: &str, value: &str) -> KeyValue {
+    attribute(key, any_value::Value::StringValue(value.to_owned()))
+}
+
+pub fn int(key: &str, value: i64) -> KeyValue {
+    attribute(key, any_value::Value::IntValue(value))
+}
+
+pub fn attribute(key: &str, value: any_value::Value) -> KeyValue {
+    KeyValue {
+        key: key.to_owned(),
+        value: Some(AnyValue { value: Some(value) }),
+        ..KeyValue::default()
+    }
+}
+
+/// A service `shop` on a host `h1`.
+pub fn shop() -> Resource {
+    Resource {
+        attributes: vec![
+            text("service.name", "shop"),
+            text("service.instance.id", "i1"),
+            text("host.name", "h1"),
+        ],
+        ..Resource::default()
+    }
+}
+
+pub fn scope() -> InstrumentationScope {
+    InstrumentationScope {
+        name: "lib".to_owned(),
+        version: "1.2".to_owned(),
+        ..InstrumentationScope::default()
+    }
+}
+
+pub fn logs(records: Vec<LogRecord>) -> Vec<u8> {
+    let scoped = ScopeLogs {
+        scope: Some(scope()),
+        log_records: records,
+        ..ScopeLogs::default()
+    };
+    let resource = ResourceLogs {
+        resource: Some(shop()),
+        scope_logs: vec![scoped],
+        ..ResourceLogs::default()
+    };
+    let resource_logs = vec![resource];
+    ExportLogsServiceRequest { resource_logs }.encode_to_vec()
+}
+
+pub fn spans(spans: Vec<Span>) -> Vec<u8> {
+    let scoped = ScopeSpans {
+        scope: Some(scope()),
+        spans,
+        ..ScopeSpans::default()
+    };
+    let resource = ResourceSpans {
+        resource: Some(shop()),
+        scope_spans: vec![scoped],
+        ..ResourceSpans::default()
+    };
+    let resource_spans = vec![resource];
+    ExportTraceServiceRequest { resource_spans }.encode_to_vec()
+}
+
+pub fn metrics(metrics: Vec<Metric>) -> Vec<u8> {
+    let scoped = ScopeMetrics {
+        metrics,
+        ..ScopeMetrics::default()
+    };
+    let resource = ResourceMetrics {
+        resource: Some(shop()),
+        scope_metrics: vec![scoped],
+        ..ResourceMetrics::default()
+    };
+    let resource_metrics = vec![resource];
+    ExportMetricsServiceRequest { resource_metrics }.encode_to_vec()
+}
+
+/// The machine's clock, as requests have it.
+pub fn now_ns() -> u64 {
+    ingestd::wall_clock().0 as u64
+}
+
+/// Asks both versions of DuckDB, and gives what both answer.
+pub fn ask(dir: &Path, sql: &str) -> Result<String> {
+    let sql = sql.replace("DIR", &format!("'{}'", dir.display()));
+    let [first, second] = Version::ALL
+        .map(|version| -> Result<String> { Session::open(version)?.with_macros()?.value(&sql) });
+    let (first, second) = (first?, second?);
+    ensure!(first == second, "{sql}: {first}, {second}");
+    Ok(first)
+}

@@ -1,0 +1,390 @@
+//! Logs, spans and metrics of senders that behave.
+
+use anyhow::{Result, ensure};
+use loom_tests::daemon::{ingestd, wait_until};
+use loom_tests::machine;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, any_value};
+use opentelemetry_proto::tonic::logs::v1::LogRecord;
+use opentelemetry_proto::tonic::metrics::v1::{
+    Gauge, Histogram, HistogramDataPoint, Metric, NumberDataPoint, Sum, Summary, SummaryDataPoint,
+    metric, number_data_point, summary_data_point,
+};
+use opentelemetry_proto::tonic::trace::v1::{Span, Status, span};
+
+use crate::sender::{Receiving, ask, attribute, int, logs, metrics, now_ns, spans, text};
+
+const PROMOTE: &str =
+    "promote = [{ name = 'http.route' }, { name = 'code', type = 'i64' }, { name = 'host.name' }]";
+
+fn record(time_ns: u64, body: &str) -> LogRecord {
+    LogRecord {
+        time_unix_nano: time_ns,
+        severity_number: 17,
+        severity_text: "error".to_owned(),
+        body: text("", body).value,
+        ..LogRecord::default()
+    }
+}
+
+#[test]
+fn a_log_record_is_a_row_with_all_that_was_sent() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("o.loom");
+    let receiving = Receiving::start(&dir, PROMOTE)?;
+    let now = now_ns();
+    let list = any_value::Value::ArrayValue(ArrayValue {
+        values: vec![AnyValue {
+            value: Some(any_value::Value::DoubleValue(0.5)),
+        }],
+    });
+    let whole = LogRecord {
+        trace_id: vec![0xAB; 16],
+        span_id: vec![1; 8],
+        event_name: "checkout".to_owned(),
+        attributes: vec![
+            text("http.route", "/pay"),
+            int("code", 503),
+            text("user", "ä\"b"),
+            attribute("list", list),
+        ],
+        ..record(now - 1_000_000, "payment failed")
+    };
+    let bare = LogRecord {
+        observed_time_unix_nano: now,
+        // Of another kind than its field: it stays among the others.
+        attributes: vec![text("code", "teapot")],
+        ..LogRecord::default()
+    };
+    let reply = receiving.post("/v1/logs", &logs(vec![whole, bare]))?;
+    ensure!(reply.refused()? == (0, String::new()), "{reply:?}");
+    // What was answered can be read at once.
+    ensure!(ask(&dir, "SELECT count(*) FROM loom_scan(DIR, 'logs')")? == "2");
+    let row = ask(
+        &dir,
+        r#"SELECT concat_ws('|', severity, severity_text, body, service, event, trace_id, span_id, "http.route", code, "host.name",
+           attributes->>'user', attributes->>'$.list[0]', resource->>'$."service.instance.id"', scope->>'version')
+           FROM loom_scan(DIR, 'logs') WHERE severity = 'ERROR'"#,
+    )?;
+    let wanted = format!(
+        "ERROR|error|payment failed|shop|checkout|{}|{}|/pay|503|h1|ä\"b|0.5|i1|1.2",
+        "ab".repeat(16),
+        "01".repeat(8)
+    );
+    ensure!(row == wanted, "{row}");
+    let ts = ask(&dir, "SELECT min(ts_ns) FROM loom_scan(DIR, 'logs')")?;
+    ensure!(ts == (now - 1_000_000).to_string(), "{ts}");
+    let bare = ask(
+        &dir,
+        "SELECT concat_ws('|', ts_ns, code IS NULL, severity IS NULL, body IS NULL, attributes->>'code') \
+         FROM loom_scan(DIR, 'logs') WHERE severity_text IS NULL",
+    )?;
+    ensure!(bare == format!("{now}|true|true|true|teapot"), "{bare}");
+    receiving.daemon.stop()?;
+    ingestd(["check".as_ref(), dir.as_os_str()]).map(drop)
+}
+
+fn a_span(start_ns: u64, duration_ns: u64) -> Span {
+    Span {
+        trace_id: vec![7; 16],
+        span_id: start_ns.to_be_bytes().to_vec(),
+        name: "GET /pay".to_owned(),
+        kind: 2,
+        start_time_unix_nano: start_ns,
+        end_time_unix_nano: start_ns + duration_ns,
+        ..Span::default()
+    }
+}
+
+#[test]
+fn a_span_is_a_row_and_its_duration_is_an_index() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("o.loom");
+    let receiving = Receiving::start(&dir, PROMOTE)?;
+    let now = now_ns();
+    let whole = Span {
+        parent_span_id: vec![9; 8],
+        trace_state: "a=b".to_owned(),
+        status: Some(Status {
+            code: 2,
+            message: "timeout".to_owned(),
+        }),
+        attributes: vec![text("http.route", "/pay"), int("code", 200)],
+        events: vec![span::Event {
+            time_unix_nano: now,
+            name: "retry".to_owned(),
+            attributes: vec![int("n", 3)],
+            ..span::Event::default()
+        }],
+        links: vec![span::Link {
+            trace_id: vec![8; 16],
+            span_id: vec![8; 8],
+            ..span::Link::default()
+        }],
+        ..a_span(now - 5_000_000, 3_000_000)
+    };
+    let mut sent: Vec<Span> = (1..=999).map(|n| a_span(now - n * 1_000_000, n)).collect();
+    sent.push(whole);
+    let reply = receiving.post("/v1/traces", &spans(sent))?;
+    ensure!(reply.refused()?.0 == 0, "{reply:?}");
+    let row = ask(
+        &dir,
+        r#"SELECT concat_ws('|', name, service, kind, status, status_message, trace_id, parent_span_id, trace_state, "http.route", code,
+           events->>'$[0].name', events->>'$[0].attributes.n', links->>'$[0].span_id', attributes IS NULL)
+           FROM loom_scan(DIR, 'spans', index := 'duration', v_min := 1000000)"#,
+    )?;
+    let wanted = format!(
+        "GET /pay|shop|server|error|timeout|{}|{}|a=b|/pay|200|retry|3|{}|true",
+        "07".repeat(16),
+        "09".repeat(8),
+        "08".repeat(8)
+    );
+    ensure!(row == wanted, "{row}");
+    let counted = ask(
+        &dir,
+        "SELECT count || '|' || max FROM loom_aggregate(DIR, 'spans', 'duration')",
+    )?;
+    ensure!(counted == "1000|3000000", "{counted}");
+    receiving.daemon.stop()
+}
+
+fn number(time_ns: u64, value: f64, of: &str) -> NumberDataPoint {
+    NumberDataPoint {
+        attributes: vec![text("of", of)],
+        time_unix_nano: time_ns,
+        value: Some(number_data_point::Value::AsDouble(value)),
+        ..NumberDataPoint::default()
+    }
+}
+
+fn a_metric(name: &str, unit: &str, data: metric::Data) -> Metric {
+    Metric {
+        name: name.to_owned(),
+        unit: unit.to_owned(),
+        data: Some(data),
+        ..Metric::default()
+    }
+}
+
+fn counter(points: Vec<NumberDataPoint>, aggregation_temporality: i32) -> metric::Data {
+    metric::Data::Sum(Sum {
+        data_points: points,
+        aggregation_temporality,
+        is_monotonic: true,
+    })
+}
+
+#[test]
+fn data_points_are_series_as_prometheus_names_them() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("o.loom");
+    let receiving = Receiving::start(&dir, "")?;
+    let now = now_ns();
+    let histogram = HistogramDataPoint {
+        time_unix_nano: now,
+        count: 6,
+        sum: Some(12.5),
+        bucket_counts: vec![1, 2, 3],
+        explicit_bounds: vec![0.5, 10.0],
+        ..HistogramDataPoint::default()
+    };
+    let summary = SummaryDataPoint {
+        time_unix_nano: now,
+        count: 4,
+        sum: 8.0,
+        quantile_values: vec![summary_data_point::ValueAtQuantile {
+            quantile: 0.99,
+            value: 3.0,
+        }],
+        ..SummaryDataPoint::default()
+    };
+    let sent = |n: u64| {
+        let now = now + n * 1_000_000_000;
+        vec![
+            a_metric(
+                "http.requests",
+                "{request}",
+                counter(vec![number(now, n as f64, "a")], 2),
+            ),
+            a_metric(
+                "cpu.load",
+                "1",
+                metric::Data::Gauge(Gauge {
+                    data_points: vec![number(now, 0.5, "b")],
+                }),
+            ),
+        ]
+    };
+    for n in 0..3 {
+        let reply = receiving.post("/v1/metrics", &metrics(sent(n)))?;
+        ensure!(reply.refused()?.0 == 0, "{reply:?}");
+    }
+    let once = vec![
+        a_metric(
+            "latency",
+            "s",
+            metric::Data::Histogram(Histogram {
+                data_points: vec![histogram.clone()],
+                aggregation_temporality: 2,
+            }),
+        ),
+        a_metric(
+            "unordered",
+            "s",
+            metric::Data::Histogram(Histogram {
+                data_points: vec![HistogramDataPoint {
+                    explicit_bounds: vec![10.0, 0.5],
+                    ..histogram.clone()
+                }],
+                aggregation_temporality: 2,
+            }),
+        ),
+        a_metric(
+            "gc",
+            "ms",
+            metric::Data::Summary(Summary {
+                data_points: vec![summary],
+            }),
+        ),
+        a_metric("deltas", "", counter(vec![number(now, 1.0, "c")], 1)),
+        a_metric(
+            "delta.latency",
+            "s",
+            metric::Data::Histogram(Histogram {
+                data_points: vec![histogram],
+                aggregation_temporality: 1,
+            }),
+        ),
+    ];
+    let (refused, why) = receiving.post("/v1/metrics", &metrics(once))?.refused()?;
+    ensure!(
+        refused == 3
+            && why.contains("deltas")
+            && why.contains("cumulative")
+            && why.contains("ascend, such as unordered"),
+        "{why}"
+    );
+    for (metric, labels, values) in [
+        ("http_requests_total", "of=a", "[0.0, 1.0, 2.0]"),
+        ("cpu_load_ratio", "of=b", "[0.5, 0.5, 0.5]"),
+        ("latency_seconds_bucket", "le=+Inf", "[6.0]"),
+        ("latency_seconds_bucket", "le=0.5", "[1.0]"),
+        ("latency_seconds_bucket", "le=10", "[3.0]"),
+        ("latency_seconds_sum", "job=shop", "[12.5]"),
+        ("latency_seconds_count", "instance=i1", "[6.0]"),
+        ("gc_milliseconds", "quantile=0.99", "[3.0]"),
+        ("gc_milliseconds_count", "job=shop", "[4.0]"),
+    ] {
+        let (label, value) = labels.split_once('=').unwrap_or_default();
+        let found = ask(
+            &dir,
+            &format!(
+                "SELECT list(value ORDER BY ts) FROM loom_series(DIR, '{metric}') WHERE labels['{label}'] = '{value}'"
+            ),
+        )?;
+        ensure!(found == values, "{metric} {labels}: {found}");
+    }
+    for refused in ["deltas_total", "unordered_seconds_count"] {
+        let count = format!("SELECT count(*) FROM loom_series(DIR, '{refused}')");
+        let count = ask(&dir, &count)?;
+        ensure!(count == "0", "{refused}: {count}");
+    }
+    let source = ask(
+        &dir,
+        "SELECT string_agg(name) FROM loom_sources(DIR) WHERE name LIKE 'metrics/%'",
+    )?;
+    ensure!(source == "metrics/shop/i1", "{source}");
+    let lost = ask(&dir, "SELECT sum(records) FROM loom_losses(DIR)")?;
+    ensure!(lost == "3", "{lost}");
+    receiving.daemon.stop()
+}
+
+#[test]
+fn what_is_sent_again_or_after_a_restart_goes_to_the_same_fields() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("o.loom");
+    let now = now_ns();
+    let gauge = |time_ns| {
+        let data_points = vec![number(time_ns, 1.0, "x")];
+        metrics(vec![a_metric(
+            "g",
+            "",
+            metric::Data::Gauge(Gauge { data_points }),
+        )])
+    };
+    for life in 0..2 {
+        let receiving = Receiving::start(&dir, "")?;
+        // A sender that learned of no answer sends the same again.
+        for _ in 0..2 {
+            let reply = receiving.post("/v1/metrics", &gauge(now + life * 1_000_000))?;
+            ensure!(reply.refused()?.0 == 0, "{reply:?}");
+        }
+        let reply = receiving.post("/v1/logs", &logs(vec![record(now, "life")]))?;
+        ensure!(reply.refused()?.0 == 0, "{reply:?}");
+        receiving.daemon.kill()?;
+    }
+    let receiving = Receiving::start(&dir, "promote = [{ name = 'new' }]")?;
+    let promoted = LogRecord {
+        attributes: vec![text("new", "field")],
+        ..record(now, "life")
+    };
+    let reply = receiving.post("/v1/logs", &logs(vec![promoted]))?;
+    ensure!(reply.refused()?.0 == 0, "{reply:?}");
+    let series = "SELECT count(*) || '|' || count(DISTINCT labels) FROM loom_series(DIR, 'g')";
+    ensure!(ask(&dir, series)? == "2|1", "{}", ask(&dir, series)?);
+    let rows = "SELECT count(*) || '|' || count(new) FROM loom_scan(DIR, 'logs')";
+    ensure!(ask(&dir, rows)? == "3|1", "{}", ask(&dir, rows)?);
+    receiving.daemon.stop()
+}
+
+#[test]
+fn grpc_at_the_same_address_takes_the_same_requests() -> Result<()> {
+    if !machine::has("gRPC", &["curl"])? {
+        return Ok(());
+    }
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("o.loom");
+    let receiving = Receiving::start(&dir, "")?;
+    let message = logs(vec![record(now_ns(), "over grpc")]);
+    let exported = |method: &str, message: &[u8], claimed: usize| -> Result<String> {
+        let mut body = vec![0];
+        body.extend_from_slice(&(claimed as u32).to_be_bytes());
+        body.extend_from_slice(message);
+        let file = place.path().join("body");
+        std::fs::write(&file, body)?;
+        let said = std::process::Command::new("curl")
+            .args(["-s", "-i", "-m", "20", "--http2-prior-knowledge"])
+            .args(["-H", "content-type: application/grpc", "-H", "te: trailers"])
+            .arg("--data-binary")
+            .arg(format!("@{}", file.display()))
+            .arg(format!("http://{}/{method}", receiving.address))
+            .output()?;
+        Ok(String::from_utf8_lossy(&said.stdout).into_owned())
+    };
+    const LOGS: &str = "opentelemetry.proto.collector.logs.v1.LogsService/Export";
+    for (method, message, claimed, status) in [
+        (LOGS, &message[..], message.len(), "grpc-status: 0"),
+        (
+            LOGS,
+            &message[..],
+            5_000_000_000u64 as usize,
+            "grpc-status: 11",
+        ),
+        (LOGS, &message[..40], 40, "grpc-status: 3"),
+        (
+            "opentelemetry.proto.collector.logs.v1.LogsService/Import",
+            &[],
+            0,
+            "grpc-status: 12",
+        ),
+    ] {
+        // curl takes no answer to a request that it still sends.
+        let is_said = || Ok(exported(method, message, claimed)?.contains(status));
+        ensure!(
+            wait_until(is_said)?,
+            "{method} {claimed}: {}",
+            exported(method, message, claimed)?
+        );
+    }
+    ensure!(ask(&dir, "SELECT string_agg(body) FROM loom_scan(DIR, 'logs')")? == "over grpc");
+    receiving.daemon.stop()
+}

@@ -1,0 +1,215 @@
+//! What `loom_series` and `loom_series_aggregate` say of series is what a scan of each group says, over rows and columns, several directories, windows and threads.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, ensure};
+use loom_engine::Timestamp;
+use loom_engine::compact::Compactor;
+use loom_engine::ingest::{Writer, WriterOptions};
+use loom_engine::log::LogOptions;
+use loom_engine::log::storage::OsStorage;
+use loom_engine::schema::{FieldDef, FieldType, FieldValue, PayloadEncoder, SourceDef, TimeKind};
+use loom_tests::duckdb::{Row, Session, Version};
+use loom_tests::seed::Seed;
+
+const GROUPS: usize = 3;
+const FIELDS: usize = 3;
+const ROUNDS: i64 = 6000;
+/// 2025-12-30, so that months end meanwhile.
+const FIRST_MS: i64 = 1_767_052_800_000;
+const STEP_MS: i64 = 60_000;
+
+/// A number that sums are exact for, or one that is special.
+fn value(seed: &mut Seed) -> FieldValue<'static> {
+    match seed.between(0, 400) {
+        0 => FieldValue::F64(f64::NAN),
+        1 => FieldValue::F64(f64::INFINITY),
+        2 => FieldValue::F64(-0.0),
+        3..60 => FieldValue::Null,
+        _ => FieldValue::F64(seed.between(-1000, 1000) as f64),
+    }
+}
+
+/// Groups in one directory: the first rounds in columns, the last ones as rows.
+fn record(dir: &Path, seed: &mut Seed) -> Result<()> {
+    let options = || WriterOptions {
+        log: LogOptions {
+            chunk_bytes: 4 << 10,
+            block_bytes: 256 << 10,
+            segment_bytes: [1 << 20; 3].into(),
+            staging: dir.parent().map(Path::to_path_buf),
+            ..LogOptions::default()
+        },
+        ..WriterOptions::default()
+    };
+    for half in 0..2 {
+        let mut writer = Writer::open(dir, options())?;
+        let mut groups = Vec::new();
+        for group in 0..GROUPS {
+            let mut def = SourceDef::new(format!("g{group}"));
+            def.time = TimeKind::Own;
+            def.fields = (0..FIELDS).map(|field| series(group, field)).collect();
+            let encoder = PayloadEncoder::new(def.time, &def.fields)?;
+            groups.push((writer.define_source(&def)?, encoder));
+        }
+        let mut payload = Vec::new();
+        for round in half * ROUNDS / 2..(half + 1) * ROUNDS / 2 {
+            for (source, encoder) in &mut groups {
+                // Times go back now and then, and come twice.
+                let late = seed.between(0, 20) / 18 * seed.between(0, 3);
+                let ms = FIRST_MS + (round - late) * STEP_MS;
+                let values: Vec<FieldValue> = (0..FIELDS).map(|_| value(seed)).collect();
+                payload.clear();
+                encoder.encode(Some(Timestamp(ms * 1_000_000)), &values, &mut payload)?;
+                writer.push(*source, &payload)?;
+            }
+            writer.tick()?;
+        }
+        writer.close()?;
+        if half == 0 {
+            let mut compactor = Compactor::open(dir, OsStorage::default())?;
+            let durable = compactor.durable()?;
+            while compactor.step(durable, || true)?.is_some() {}
+        }
+    }
+    Ok(())
+}
+
+fn series(group: usize, field: usize) -> FieldDef {
+    let mut def = FieldDef::nullable(format!("f{field}"), FieldType::F64);
+    let labels = [
+        ("__name__", format!("m{field}")),
+        ("host", format!("host-{group}")),
+        ("a label with a long name", "x".repeat(10 * group)),
+    ];
+    let labels = labels.into_iter().filter(|(_, value)| !value.is_empty());
+    def.series = labels
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect();
+    def
+}
+
+/// The samples as scans show them, with what `WHERE` leaves.
+fn scanned(dirs: &[PathBuf], window: &str) -> String {
+    let mut parts = Vec::new();
+    for dir in dirs {
+        for group in 0..GROUPS {
+            for field in 0..FIELDS {
+                let labels = series(group, field).series;
+                let entries: Vec<String> = labels
+                    .iter()
+                    .map(|(name, value)| format!("'{name}': '{value}'"))
+                    .collect();
+                let dir = dir.display();
+                parts.push(format!(
+                    "SELECT ts, ts_ns, addr, f{field} AS value, MAP {{{}}} AS labels, '{dir}' AS dir \
+                     FROM loom_scan('{dir}', 'g{group}'{window}) WHERE f{field} IS NOT NULL",
+                    entries.join(", ")
+                ));
+            }
+        }
+    }
+    parts.join(" UNION ALL ")
+}
+
+fn same(session: &mut Session, one: &str, other: &str) -> Result<usize> {
+    let ordered = |sql: &str| format!("SELECT COLUMNS(*)::VARCHAR FROM ({sql}) ORDER BY ALL");
+    let (one, other): (Vec<Row>, Vec<Row>) = (
+        session.query(&ordered(one))?,
+        session.query(&ordered(other))?,
+    );
+    if let Some((one, other)) = one.iter().zip(&other).find(|(one, other)| one != other) {
+        anyhow::bail!("{one:?} is {other:?} in a scan");
+    }
+    ensure!(
+        one.len() == other.len(),
+        "{} rows, not {}",
+        one.len(),
+        other.len()
+    );
+    Ok(one.len())
+}
+
+#[test]
+fn series_and_their_statistics_are_what_scans_say() -> Result<()> {
+    let mut seed = Seed::announced("series");
+    let place = tempfile::tempdir()?;
+    let dirs: Vec<PathBuf> = ["a.loom", "b.loom"]
+        .map(|name| place.path().join(name))
+        .into();
+    for dir in &dirs {
+        record(dir, &mut seed)?;
+    }
+    let all = format!("['{}', '{}']", dirs[0].display(), dirs[1].display());
+    let from_ms = FIRST_MS + seed.between(0, ROUNDS) * STEP_MS / 2;
+    let window = format!(
+        ", t_from := make_timestamptz({from_ms}000), t_to := make_timestamptz({}000)",
+        from_ms + seed.between(1, ROUNDS) * STEP_MS
+    );
+    for version in Version::ALL {
+        let mut session = Session::open(version)?;
+        for (threads, window) in [(1, ""), (4, ""), (4, window.as_str())] {
+            session.query(&format!("SET threads = {threads}"))?;
+            session.query(&format!(
+                "CREATE OR REPLACE TABLE scanned AS {}",
+                scanned(&dirs, window)
+            ))?;
+            let found = format!(
+                "SELECT ts, labels, value, ts_ns, dir FROM loom_series({all}, NULL{window})"
+            );
+            let rows = same(
+                &mut session,
+                &found,
+                "SELECT ts, labels, value, ts_ns, dir FROM scanned",
+            )?;
+            ensure!(rows > 0, "no samples in{window}");
+            let one = format!(
+                "SELECT value FROM loom_series({all}, 'm1', labels := MAP {{'host': 'host-[12]', 'a label with a long name': 'x{{10}}'}}{window})"
+            );
+            let wanted = "SELECT value FROM scanned WHERE labels['__name__'] = 'm1' AND labels['host'] = 'host-1'";
+            same(&mut session, &one, wanted)?;
+            let shown = "labels, count(*), sum(value), min(value) + 0.0, max(value) + 0.0, avg(value), list(value ORDER BY ts_ns, addr)[-1], dir";
+            let columns = "labels, count, sum, min, max, avg, last, dir";
+            for bucket in ["5 MINUTE", "1 HOUR", "1 DAY", "1 MONTH"] {
+                let found = format!(
+                    "SELECT bucket, {columns} FROM loom_series_aggregate({all}, NULL, bucket := INTERVAL {bucket}{window})"
+                );
+                let wanted = format!(
+                    "SELECT time_bucket(INTERVAL {bucket}, ts AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' AS bucket, {shown} FROM scanned GROUP BY bucket, labels, dir"
+                );
+                same(&mut session, &found, &wanted)?;
+            }
+            let found = format!("SELECT {columns} FROM loom_series_aggregate({all}, NULL{window})");
+            let wanted = format!("SELECT {shown} FROM scanned GROUP BY labels, dir");
+            ensure!(same(&mut session, &found, &wanted)? == 2 * GROUPS * FIELDS);
+        }
+        let latest = format!("FROM loom_series_aggregate({all}, 'm0', last := INTERVAL 10 MINUTE)");
+        let count = session.value(&format!("SELECT sum(count) {latest}"))?;
+        let wanted =
+            format!("SELECT count(*) FROM loom_series({all}, 'm0', last := INTERVAL 10 MINUTE)");
+        ensure!(
+            count == session.value(&wanted)?,
+            "{count} samples are the latest"
+        );
+        for (arguments, message) in [
+            (
+                "bucket := INTERVAL 0 SECOND",
+                "bucket takes a positive INTERVAL",
+            ),
+            (
+                "labels := MAP {'host': 'a(b'}",
+                "is not a regular expression",
+            ),
+            ("labels := MAP {'host': NULL}", "labels holds a NULL"),
+        ] {
+            let asked = format!("FROM loom_series_aggregate({all}, NULL, {arguments})");
+            let Err(refused) = session.query(&asked) else {
+                anyhow::bail!("{arguments} is taken");
+            };
+            ensure!(refused.to_string().contains(message), "{refused}");
+        }
+        let none = format!("SELECT count(*) FROM loom_series_aggregate({all}, 'missing')");
+        ensure!(session.value(&none)? == "0");
+    }
+    Ok(())
+}
