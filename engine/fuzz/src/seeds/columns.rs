@@ -245,6 +245,12 @@ fn records() -> Seeds {
         mixed.extend_from_slice(three);
     }
     let odd = [0x3C, 13, 1, 2, 3, 0x10, 13, 1, 9, 9, 9, 9, 9, 9, 9, 200, 0];
+    // Three chunks of one source, then another.
+    let mut apart = Vec::new();
+    for what in [0xF1, 0xF1, 0xF1, 0xF0] {
+        apart.extend_from_slice(&[what, 200]);
+        apart.extend_from_slice(&[what; 200]);
+    }
     vec![
         seed("encoded", &[&[ENCODED], &templates, &mixed]),
         seed("encoded_nothing", &[&[ENCODED], &templates]),
@@ -252,6 +258,10 @@ fn records() -> Seeds {
         seed(
             "encoded_as_numbers",
             &[&[ENCODED], &[1, 0x08, 1, 0x12, 1, 0x24, 1, 0x05], &mixed],
+        ),
+        seed(
+            "encoded_apart",
+            &[&[ENCODED], &[0x80, 0x80, 0x80, 0x80], &apart],
         ),
     ]
 }
