@@ -3,7 +3,7 @@
 //! the batch index, by which DuckDB keeps log order.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use loom_engine::query::{Batch, ChunkReader, Poll, Reads, Scan};
 use loom_engine::schema::RangeSet;
@@ -23,6 +23,9 @@ const CLAIM_CHUNKS: usize = 16;
 const CLAIM_SPARSE_CHUNKS: usize = 64;
 /// Rows that a thread claims at a time where no record is read: DuckDB's own row group.
 const CLAIM_ROWS: u64 = 60 * CAPACITY as u64;
+
+/// How often a thread asks for its turn before it sleeps.
+const TURN_ATTEMPTS: usize = 200;
 
 /// What the threads of one execution share.
 pub struct ScanRun {
@@ -112,10 +115,22 @@ impl ScanRun {
         }
     }
 
+    /// A turn is short, so a thread asks again and again before it sleeps: one that sleeps is often woken on the processor of the thread that wakes it, and
+    /// both then share that one.
+    fn take_turn(&self) -> MutexGuard<'_, usize> {
+        for _ in 0..TURN_ATTEMPTS {
+            if let Ok(turn) = self.turn.try_lock() {
+                return turn;
+            }
+            std::thread::yield_now();
+        }
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Claims the next chunks that may hold rows, with no other thread's chunks between them. No chunks: none are left.
     fn claim(&self, poll: &Poll<'_>) -> Result<Claim> {
         let mut claim = Claim::default();
-        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut turn = self.take_turn();
         while let Some(part) = self.parts.get(*turn) {
             claim.part = *turn;
             let most = if part.scan.prunes_by_values() {
