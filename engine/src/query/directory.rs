@@ -14,7 +14,7 @@ use super::scan::verified_chunks::VerifiedChunks;
 use super::snapshot_logs::SnapshotLogs;
 use super::value::IndexFn;
 use crate::error::Result;
-use crate::log::{LogReader, Tails};
+use crate::log::{LogReader, Tails, UnitCache};
 use crate::schema::{Catalog, decode_whole_catalog};
 use crate::types::{Address, IndexId};
 
@@ -33,11 +33,12 @@ struct CachedCatalog {
 }
 
 /// What was verified, of one life of the staging file: after lost staging, ordinals may name other chunks.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Epoch {
     number: u64,
     nodes: Arc<NodeCache>,
     chunks: Arc<VerifiedChunks>,
+    units: Arc<UnitCache>,
 }
 
 impl Directory {
@@ -109,11 +110,18 @@ impl Directory {
     }
 
     pub(super) fn logs(&self, tails: Tails, position: Address) -> SnapshotLogs {
-        let (nodes, chunks) = self.caches(tails.epoch);
-        SnapshotLogs::new(Arc::clone(&self.reader), tails, position, nodes, chunks)
+        let epoch = self.epoch(tails.epoch);
+        SnapshotLogs::new(
+            Arc::clone(&self.reader),
+            tails,
+            position,
+            epoch.nodes,
+            epoch.chunks,
+            epoch.units,
+        )
     }
 
-    fn caches(&self, epoch: u64) -> (Arc<NodeCache>, Arc<VerifiedChunks>) {
+    fn epoch(&self, epoch: u64) -> Epoch {
         let mut current = self.epoch.lock().unwrap_or_else(PoisonError::into_inner);
         if current.number != epoch {
             *current = Epoch {
@@ -121,7 +129,7 @@ impl Directory {
                 ..Epoch::default()
             };
         }
-        (Arc::clone(&current.nodes), Arc::clone(&current.chunks))
+        current.clone()
     }
 
     pub(super) fn catalog(&self) -> Result<Arc<Catalog>> {

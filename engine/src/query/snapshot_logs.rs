@@ -12,7 +12,7 @@ use super::scan::verified_chunks::VerifiedChunks;
 use super::scan_counters::ScanCounters;
 use crate::error::{Error, Result};
 use crate::format::{FormatError, TIME_ENTRY_BYTES, Unit, complete_chunks};
-use crate::log::{HeldUnit, LogReader, Origin, Tails, UnitWanted};
+use crate::log::{HeldUnit, LogReader, Origin, Tails, UnitCache, UnitWanted};
 use crate::nodes::NodeLogs;
 use crate::types::{Address, ChunkNo, LogKind};
 
@@ -23,6 +23,7 @@ pub(crate) struct SnapshotLogs {
     position: Address,
     cache: Arc<NodeCache>,
     verified: Arc<VerifiedChunks>,
+    units: Arc<UnitCache>,
     counters: Arc<ScanCounters>,
 }
 
@@ -34,6 +35,7 @@ impl SnapshotLogs {
         position: Address,
         cache: Arc<NodeCache>,
         verified: Arc<VerifiedChunks>,
+        units: Arc<UnitCache>,
     ) -> SnapshotLogs {
         SnapshotLogs {
             reader,
@@ -41,6 +43,7 @@ impl SnapshotLogs {
             position,
             cache,
             verified,
+            units,
             counters: Arc::default(),
         }
     }
@@ -162,6 +165,12 @@ impl SnapshotLogs {
     /// After bytes that do not verify: a newer generation of their segment may have come.
     pub fn relist(&self) {
         self.reader.relist();
+        self.units.clear();
+    }
+
+    /// For a thread that reads units.
+    pub fn held_unit(&self) -> HeldUnit {
+        HeldUnit::of(Arc::clone(&self.units))
     }
 
     pub fn cache(&self) -> &NodeCache {

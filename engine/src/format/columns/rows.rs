@@ -2,6 +2,7 @@
 //!
 //! Foreign bytes: a section is verified before it is decoded, and what verifies may still claim anything, which ends in an error.
 
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
 use super::bits::accumulate;
@@ -10,7 +11,7 @@ use super::head::{Head, Section, Stream, section_checksum};
 use super::numbers::Blocks;
 use super::template::{PieceKind, Template};
 use crate::format::bytes::{FormatError, invalid};
-use crate::proven::at;
+use crate::proven::{at, at_mut};
 use crate::types::Address;
 
 /// The rows of the group of a stream that was decoded last, as far as they are.
@@ -189,24 +190,52 @@ pub struct Bytes {
     pub uuid: [u8; 16],
     pub first: Address,
     pub bytes: Vec<u8>,
+    /// A bit for each section, by its place, that was verified since its bytes were read.
+    verified: RefCell<Vec<u64>>,
+    is_damaged: Cell<bool>,
 }
 
 impl Bytes {
-    /// A section that was verified before.
-    fn verified(&self, section: &Section) -> &[u8] {
-        at(&self.bytes, section.start..section.start + section.bytes)
+    pub fn of(uuid: &[u8; 16], first: Address, bytes: Vec<u8>) -> Bytes {
+        Bytes {
+            uuid: *uuid,
+            first,
+            bytes,
+            verified: RefCell::default(),
+            is_damaged: Cell::new(false),
+        }
+    }
+
+    /// Each section is verified again, because others may be read in its place.
+    pub fn forget_verified(&self) {
+        self.verified.borrow_mut().clear();
+    }
+
+    /// Whether a section did not verify.
+    pub fn is_damaged(&self) -> bool {
+        self.is_damaged.get()
     }
 
     fn section(&self, section: &Section) -> Result<&[u8], FormatError> {
-        let bytes = self.verified(section);
+        let bytes = at(&self.bytes, section.start..section.start + section.bytes);
+        let (word, bit) = (section.ordinal as usize / 64, 1 << (section.ordinal % 64));
+        let mut verified = self.verified.borrow_mut();
+        if verified.get(word).is_some_and(|word| word & bit != 0) {
+            return Ok(bytes);
+        }
         let computed = section_checksum(&self.uuid, self.first, section.ordinal, bytes);
         if computed != section.checksum {
+            self.is_damaged.set(true);
             return Err(FormatError::Checksum {
                 what: "a part of a unit",
                 stored: section.checksum,
                 computed,
             });
         }
+        if verified.len() <= word {
+            verified.resize(word + 1, 0);
+        }
+        *at_mut(&mut verified, word) |= bit;
         Ok(bytes)
     }
 
@@ -273,7 +302,7 @@ impl Bytes {
         Ok(before..before + count)
     }
 
-    /// The bytes of a stream's group, verified unless the rows are those of the group; then they are, though none may be decoded.
+    /// The bytes of a stream's group, verified; then the rows are those of the group, though none may be decoded.
     pub fn enter(
         &self,
         stream: &Stream,
@@ -281,13 +310,11 @@ impl Bytes {
         decoded: &mut Rows,
         tail_room: &mut usize,
     ) -> Result<&[u8], FormatError> {
-        let section = &at(&stream.groups, which).section;
-        if decoded.group == Some(which) {
-            return Ok(self.verified(section));
+        let bytes = self.section(&at(&stream.groups, which).section)?;
+        if decoded.group != Some(which) {
+            decoded.forget(tail_room);
+            decoded.group = Some(which);
         }
-        let bytes = self.section(section)?;
-        decoded.forget(tail_room);
-        decoded.group = Some(which);
         Ok(bytes)
     }
 }

@@ -37,6 +37,8 @@ pub enum UnitPart {
 
 /// Where no more than one in so many rows is wanted, decoding all is not worth it.
 const FEW: usize = 8;
+/// What is known of a stream, about.
+const STREAM_BYTES: usize = 512;
 const UNREAD: &str = "a part of a unit is read before it is decoded";
 
 /// A unit in memory, as far as it was read.
@@ -109,11 +111,7 @@ impl Unit {
             Form::Columns => Some(Head::decode(&header, &bytes, chunk_bytes)?),
         };
         Ok(Unit {
-            bytes: Bytes {
-                uuid: *uuid,
-                first,
-                bytes,
-            },
+            bytes: Bytes::of(uuid, first, bytes),
             chunk_bytes,
             is_whole: false,
             columns: Vec::new(),
@@ -136,6 +134,26 @@ impl Unit {
         self.bytes.bytes
     }
 
+    /// Forgets which rows were decoded, for a unit that is kept for later.
+    pub fn forget_rows(&mut self) {
+        self.found = None;
+        (self.selected, self.rows) = (Rows::default(), Vec::new());
+        (self.order, self.ranges, self.places) = (Vec::new(), Vec::new(), Vec::new());
+        self.addresses = None;
+        self.decoded.fill_with(Rows::default);
+        self.tail_room = self.header.chunks * self.chunk_bytes as usize;
+    }
+
+    /// Whether a part of it was found damaged.
+    pub fn is_damaged(&self) -> bool {
+        self.bytes.is_damaged()
+    }
+
+    /// What it takes in memory, about, where no rows are decoded.
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.bytes.capacity() + self.header.streams * STREAM_BYTES
+    }
+
     /// Has `read` read what is yet to be read of a part: it is given where that begins in the unit.
     ///
     /// # Errors
@@ -148,6 +166,7 @@ impl Unit {
         if self.has(&part) {
             return Ok(());
         }
+        self.bytes.forget_verified();
         let (UnitPart::Columns(source, chunks), Some(head)) = (part, &self.head) else {
             let from = self.header.head_bytes;
             read(from, at_mut(&mut self.bytes.bytes, from..))?;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use memmap2::MmapRaw;
 
 use super::storage::{FileId, StorageFile, read_at, write_at};
+use super::unit_cache::{UnitCache, UnitKey};
 use crate::error::{Error, Result};
 use crate::format::{
     FormatError, SegmentDirectory, UNIT_CHUNKS, UNIT_HEADER_BYTES, Unit, UnitHeader, UnitPart,
@@ -23,6 +24,7 @@ const HEAD_BYTES: usize = 2048;
 #[derive(Debug)]
 pub struct ColumnFile {
     file: Arc<dyn StorageFile>,
+    id: FileId,
     uuid: [u8; 16],
     first: Address,
     chunk_bytes: u32,
@@ -35,12 +37,33 @@ pub struct ColumnFile {
 
 /// The unit that was read last. What stands at an address never changes.
 #[derive(Debug, Default)]
-pub struct HeldUnit(Option<(Address, Unit)>);
+pub struct HeldUnit {
+    unit: Option<(UnitKey, Unit)>,
+    /// Where units come from and go to, beside the file.
+    cache: Option<Arc<UnitCache>>,
+}
 
 impl HeldUnit {
+    /// None yet; units are taken from a cache and go there.
+    pub fn of(cache: Arc<UnitCache>) -> HeldUnit {
+        HeldUnit {
+            unit: None,
+            cache: Some(cache),
+        }
+    }
+
+    /// Holds none any more. Returns a buffer for another.
+    fn put_back(&mut self) -> Option<Vec<u8>> {
+        let (key, unit) = self.unit.take()?;
+        match &self.cache {
+            Some(cache) => cache.put(key, unit),
+            None => Some(unit.into_bytes()),
+        }
+    }
+
     /// Which chunk of the unit stands at an address, if what is wanted of it is held.
     pub fn find(&self, chunk: Address, chunk_bytes: u32, wanted: UnitWanted) -> Option<usize> {
-        let (first, unit) = self.0.as_ref()?;
+        let ((_, first), unit) = self.unit.as_ref()?;
         let nth = chunk.0.checked_sub(first.0)? / u64::from(chunk_bytes);
         let nth = usize::try_from(nth)
             .ok()
@@ -49,12 +72,18 @@ impl HeldUnit {
     }
 
     pub fn unit_mut(&mut self) -> Option<&mut Unit> {
-        self.0.as_mut().map(|(_, unit)| unit)
+        self.unit.as_mut().map(|(_, unit)| unit)
     }
 
     /// `None`: none was read yet, or the last could not be.
     pub fn unit(&self) -> Option<&Unit> {
-        self.0.as_ref().map(|(_, unit)| unit)
+        self.unit.as_ref().map(|(_, unit)| unit)
+    }
+}
+
+impl Drop for HeldUnit {
+    fn drop(&mut self) {
+        self.put_back();
     }
 }
 
@@ -105,6 +134,7 @@ impl ColumnFile {
             Err(damage) => (walk(&*file, units, chunk_bytes)?, Some(damage)),
         };
         Ok(ColumnFile {
+            id: file.id()?,
             file,
             uuid: *uuid,
             first,
@@ -183,7 +213,12 @@ impl ColumnFile {
     fn open_unit(&self, nth: usize, mut bytes: Vec<u8>) -> Result<Unit> {
         let address = self.address_of(nth);
         let place = self.place_of(nth)?;
-        bytes.resize((place.end - place.start) as usize, 0);
+        let length = (place.end - place.start) as usize;
+        match bytes.capacity() {
+            // Pages that are not read stay untouched.
+            0 => bytes = vec![0; length],
+            _ => bytes.resize(length, 0),
+        }
         let have = HEAD_BYTES.min(bytes.len());
         self.read_whole(nth, 0, at_mut(&mut bytes, ..have))?;
         let header = UnitHeader::decode(at(&bytes, ..have), self.chunk_bytes);
@@ -222,18 +257,22 @@ impl ColumnFile {
     ) -> Result<(&'a mut Unit, usize)> {
         let in_segment = (chunk.0 - self.first.0) / u64::from(self.chunk_bytes);
         let nth = (in_segment / UNIT_CHUNKS) as usize;
-        let address = self.address_of(nth);
-        let mut unit = match held.0.take() {
-            Some((of, unit)) if of == address => unit,
-            other => {
-                let buffer = other.map(|(_, unit)| unit.into_bytes());
-                self.open_unit(nth, buffer.unwrap_or_default())?
+        let key = (self.id, self.address_of(nth));
+        let mut unit = match held.unit.take_if(|(of, _)| *of == key) {
+            Some((_, unit)) => unit,
+            None => {
+                let buffer = held.put_back();
+                let kept = held.cache.as_ref().and_then(|cache| cache.take(key));
+                match kept {
+                    Some(unit) => unit,
+                    None => self.open_unit(nth, buffer.unwrap_or_default())?,
+                }
             }
         };
         let in_unit = (in_segment % UNIT_CHUNKS) as usize;
         let part = wanted.part(in_unit, &unit);
         unit.fill(part, |offset, bytes| self.read_whole(nth, offset, bytes))?;
-        let (_, unit) = held.0.insert((address, unit));
+        let (_, unit) = held.unit.insert((key, unit));
         Ok((unit, in_unit))
     }
 
@@ -352,7 +391,7 @@ impl StorageFile for ColumnFile {
     }
 
     fn id(&self) -> Result<FileId> {
-        self.file.id()
+        Ok(self.id)
     }
 
     fn is_removed(&self) -> Result<bool> {

@@ -13,3 +13,4 @@ pub mod os_storage;
 pub mod own_files;
 pub mod segment;
 pub mod storage;
+pub mod unit_cache;

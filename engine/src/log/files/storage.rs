@@ -29,7 +29,7 @@ pub enum OpenMode {
 }
 
 /// What distinguishes one file from any other on this machine.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct FileId {
     pub device: u64,
     pub inode: u64,

@@ -97,7 +97,7 @@ impl ChunkCursor {
             staged_from: u64::MAX,
             runs: Vec::new(),
             is_chunk: true,
-            columns: ColumnRows::default(),
+            columns: ColumnRows::new(&logs),
             guess_bytes: GUESS_BYTES_LEAST,
             logs,
         }

@@ -185,7 +185,6 @@ impl<'a> Columns<'a> {
 }
 
 /// Takes rows from columns, for one thread.
-#[derive(Default)]
 pub(super) struct ColumnRows {
     held: HeldUnit,
     /// How the payloads of each source are taken apart, by the layout that was met last.
@@ -270,6 +269,16 @@ fn numbers_of(
 }
 
 impl ColumnRows {
+    pub fn new(logs: &SnapshotLogs) -> ColumnRows {
+        ColumnRows {
+            held: logs.held_unit(),
+            of: HashMap::new(),
+            latest: None,
+            rows: Vec::new(),
+            selection: Selection::default(),
+        }
+    }
+
     fn of(
         &mut self,
         source: &Source,
