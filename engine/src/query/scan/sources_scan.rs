@@ -22,7 +22,7 @@ use crate::query::snapshot_logs::SnapshotLogs;
 use crate::schema::{Source, TimeKind};
 use crate::types::{ChunkNo, SourceId, TimeRange};
 
-/// So many sources are looked for in a node one by one.
+/// So many sources are looked for one by one: in a node, and in a unit, which is read whole where more are wanted of it.
 const FEW: usize = 16;
 
 /// One scan of some sources, over one snapshot.
@@ -179,7 +179,7 @@ impl SourcesReader {
             taken_to,
             ..
         } = self;
-        let beside_others = scan.sources.len() > 1;
+        let beside_others = scan.sources.len() > FEW;
         let sources = scan.sources.iter().zip(taken_to).enumerate();
         for (place, ((source, fields), taken_to)) in sources {
             let reads = ColumnReads {
