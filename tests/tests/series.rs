@@ -143,7 +143,14 @@ fn same_groups(
     bucket: &str,
     seed: &mut Seed,
 ) -> Result<()> {
-    let names = ["__name__", "host", "zone", "a label with a long name", "missing", "host"];
+    let names = [
+        "__name__",
+        "host",
+        "zone",
+        "a label with a long name",
+        "missing",
+        "host",
+    ];
     let some = names.iter().filter(|_| seed.between(0, 3) == 0);
     let by: Vec<String> = some.map(|name| format!("'{name}'")).collect();
     let by = by.join(", ");
@@ -250,7 +257,10 @@ fn series_and_their_statistics_are_what_scans_say() -> Result<()> {
             ("labels := MAP {'host': NULL}", "labels holds a NULL"),
             ("by := ['host', NULL]", "by holds a NULL"),
             ("by := ['host', '']", "by holds an empty text"),
-            ("by := 'host'", "by takes a list of labels, such as ['job'] or [], not VARCHAR"),
+            (
+                "by := 'host'",
+                "by takes a list of labels, such as ['job'] or [], not VARCHAR",
+            ),
             ("by := [1]", "by takes VARCHAR[], not an integer"),
         ] {
             let asked = format!("FROM loom_series_aggregate({all}, NULL, {arguments})");

@@ -427,7 +427,8 @@ mod tests {
             for seconds in halves {
                 let mut own = Gathering::default();
                 for second in seconds.clone().chain(seconds) {
-                    own.absorb(gathered(std::iter::once(second)), &poll).unwrap();
+                    own.absorb(gathered(std::iter::once(second)), &poll)
+                        .unwrap();
                     pool.count(&mut own, &poll)?;
                 }
                 rows += pool.end(own, &poll)?.rows;

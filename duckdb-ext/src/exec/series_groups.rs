@@ -52,7 +52,11 @@ impl SeriesGroups {
     }
 
     /// What a group is known by.
-    pub fn labels<'a>(&'a self, series: &'a [Series], group: usize) -> &'a BTreeMap<String, String> {
+    pub fn labels<'a>(
+        &'a self,
+        series: &'a [Series],
+        group: usize,
+    ) -> &'a BTreeMap<String, String> {
         match self {
             SeriesGroups::Each => proven::at(series, group).labels(),
             SeriesGroups::By { labels, .. } => proven::at(labels, group),

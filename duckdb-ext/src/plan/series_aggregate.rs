@@ -14,16 +14,7 @@ use crate::error::{Problem, Result};
 use crate::exec::series_aggregate::{SeriesAggregateRun, SeriesColumn};
 use crate::exec::series_groups::SeriesGroups;
 
-pub const PARAMETERS: &[Parameter] = &[
-    SERIES_LABELS,
-    BY,
-    BUCKET,
-    T_FROM,
-    T_TO,
-    LAST,
-    AT,
-    COMPLETE,
-];
+pub const PARAMETERS: &[Parameter] = &[SERIES_LABELS, BY, BUCKET, T_FROM, T_TO, LAST, AT, COMPLETE];
 
 /// The columns; without buckets all but the first, of groups all but the last.
 const COLUMNS: &[(SeriesColumn, &str, SqlType)] = &[
@@ -95,7 +86,11 @@ impl SeriesAggregatePlan {
 fn labels_of(arguments: &Arguments) -> Result<Option<Vec<String>>> {
     let labels = match arguments.get(BY.name) {
         Some(other) if !matches!(other, Datum::List(_)) => {
-            return Err(mismatch(BY.name, "a list of labels, such as ['job'] or []", other));
+            return Err(mismatch(
+                BY.name,
+                "a list of labels, such as ['job'] or []",
+                other,
+            ));
         }
         _ => arguments.texts(BY.name)?,
     };

@@ -23,11 +23,7 @@ pub fn datum(value: &Value, stop: &dyn Fn() -> bool) -> Result<Datum> {
 }
 
 /// Reads a value that is to hold texts by texts: a MAP or STRUCT with its values as texts; anything else as it is.
-pub fn texts_by_text(
-    value: &Value,
-    link: &impl FFILink,
-    stop: &dyn Fn() -> bool,
-) -> Result<Datum> {
+pub fn texts_by_text(value: &Value, link: &impl FFILink, stop: &dyn Fn() -> bool) -> Result<Datum> {
     let as_type = |value: &Value, ty: SqlType| value.cast(link, &logical_type(link, ty)?);
     let texts = || -> duckdb_neo::Result<Datum> {
         if value.is_null()? {
