@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use loom_engine::Timestamp;
 use loom_engine::compact::Compactor;
 use loom_engine::ingest::{Writer, WriterOptions};
@@ -81,8 +81,13 @@ fn series(group: usize, field: usize) -> FieldDef {
         ("__name__", format!("m{field}")),
         ("host", format!("host-{group}")),
         ("a label with a long name", "x".repeat(10 * group)),
+        // Of one group it is empty, or missing.
+        ("zone", ["z", "", "z"][group].to_owned()),
     ];
-    let labels = labels.into_iter().filter(|(_, value)| !value.is_empty());
+    let is_kept = |name: &str, value: &str| !value.is_empty() || name == "zone" && field < 2;
+    let labels = labels
+        .into_iter()
+        .filter(|(name, value)| is_kept(name, value));
     def.series = labels
         .map(|(name, value)| (name.to_owned(), value))
         .collect();
@@ -91,7 +96,7 @@ fn series(group: usize, field: usize) -> FieldDef {
 
 /// The samples as scans show them, with what `WHERE` leaves.
 fn scanned(dirs: &[PathBuf], window: &str) -> String {
-    let mut parts = Vec::new();
+    let mut parts: Vec<String> = Vec::new();
     for dir in dirs {
         for group in 0..GROUPS {
             for field in 0..FIELDS {
@@ -100,9 +105,9 @@ fn scanned(dirs: &[PathBuf], window: &str) -> String {
                     .iter()
                     .map(|(name, value)| format!("'{name}': '{value}'"))
                     .collect();
-                let dir = dir.display();
+                let (dir, nth) = (dir.display(), parts.len());
                 parts.push(format!(
-                    "SELECT ts, ts_ns, addr, f{field} AS value, MAP {{{}}} AS labels, '{dir}' AS dir \
+                    "SELECT ts, ts_ns, {nth} AS nth, addr, f{field} AS value, MAP {{{}}} AS labels, '{dir}' AS dir \
                      FROM loom_scan('{dir}', 'g{group}'{window}) WHERE f{field} IS NOT NULL",
                     entries.join(", ")
                 ));
@@ -128,6 +133,47 @@ fn same(session: &mut Session, one: &str, other: &str) -> Result<usize> {
         other.len()
     );
     Ok(one.len())
+}
+
+/// Groups by some labels say what a `GROUP BY` over all samples says.
+fn same_groups(
+    session: &mut Session,
+    all: &str,
+    window: &str,
+    bucket: &str,
+    seed: &mut Seed,
+) -> Result<()> {
+    let names = [
+        "__name__",
+        "host",
+        "zone",
+        "a label with a long name",
+        "missing",
+        "host",
+    ];
+    let some = names.iter().filter(|_| seed.between(0, 3) == 0);
+    let by: Vec<String> = some.map(|name| format!("'{name}'")).collect();
+    let by = by.join(", ");
+    let (shown, asked, key) = match bucket {
+        "" => ("", String::new(), "NULL".to_owned()),
+        bucket => (
+            "bucket, ",
+            format!(", bucket := INTERVAL {bucket}"),
+            format!("time_bucket(INTERVAL {bucket}, ts AT TIME ZONE 'UTC') AT TIME ZONE 'UTC'"),
+        ),
+    };
+    let found = format!(
+        "SELECT {shown}labels, count, sum, min, max, avg, last FROM loom_series_aggregate({all}, NULL, by := [{by}]{asked}{window})"
+    );
+    let wanted = format!(
+        "SELECT {shown}map_from_entries(kept) AS labels, count(*), sum(value), min(value) + 0.0, max(value) + 0.0, avg(value), \
+         list(value ORDER BY ts_ns, nth, addr)[-1] FROM (SELECT *, {key} AS bucket, list_filter(map_entries(labels), \
+         lambda entry: entry.key IN ({by}{none}'') AND entry.value != '') AS kept FROM scanned) GROUP BY bucket, kept",
+        none = if by.is_empty() { "" } else { ", " },
+    );
+    let rows = same(session, &found, &wanted);
+    ensure!(rows.with_context(|| found)? > 0);
+    Ok(())
 }
 
 #[test]
@@ -182,6 +228,14 @@ fn series_and_their_statistics_are_what_scans_say() -> Result<()> {
             let found = format!("SELECT {columns} FROM loom_series_aggregate({all}, NULL{window})");
             let wanted = format!("SELECT {shown} FROM scanned GROUP BY labels, dir");
             ensure!(same(&mut session, &found, &wanted)? == 2 * GROUPS * FIELDS);
+            for bucket in ["", "7 MINUTE", "6 HOUR", "1 MONTH"] {
+                same_groups(&mut session, &all, window, bucket, &mut seed)?;
+            }
+            let one = format!(
+                "SELECT labels, count FROM loom_series_aggregate({all}, NULL, by := []{window})"
+            );
+            let wanted = "SELECT MAP([]::VARCHAR[], []::VARCHAR[]), count(*) FROM scanned";
+            ensure!(same(&mut session, &one, wanted)? == 1);
         }
         let latest = format!("FROM loom_series_aggregate({all}, 'm0', last := INTERVAL 10 MINUTE)");
         let count = session.value(&format!("SELECT sum(count) {latest}"))?;
@@ -201,6 +255,13 @@ fn series_and_their_statistics_are_what_scans_say() -> Result<()> {
                 "is not a regular expression",
             ),
             ("labels := MAP {'host': NULL}", "labels holds a NULL"),
+            ("by := ['host', NULL]", "by holds a NULL"),
+            ("by := ['host', '']", "by holds an empty text"),
+            (
+                "by := 'host'",
+                "by takes a list of labels, such as ['job'] or [], not VARCHAR",
+            ),
+            ("by := [1]", "by takes VARCHAR[], not an integer"),
         ] {
             let asked = format!("FROM loom_series_aggregate({all}, NULL, {arguments})");
             let Err(refused) = session.query(&asked) else {
@@ -208,8 +269,28 @@ fn series_and_their_statistics_are_what_scans_say() -> Result<()> {
             };
             ensure!(refused.to_string().contains(message), "{refused}");
         }
-        let none = format!("SELECT count(*) FROM loom_series_aggregate({all}, 'missing')");
-        ensure!(session.value(&none)? == "0");
+        for by in ["", ", by := []"] {
+            let none = format!("SELECT count(*) FROM loom_series_aggregate({all}, 'missing'{by})");
+            ensure!(session.value(&none)? == "0");
+        }
+        same(
+            &mut session,
+            &format!("SELECT * FROM loom_series_aggregate({all}, NULL, by := NULL)"),
+            &format!("SELECT * FROM loom_series_aggregate({all}, NULL)"),
+        )?;
+        // Labels may be a STRUCT, and their values of any type.
+        let of = |labels: &str| {
+            format!("SELECT value FROM loom_series({all}, 'm1', labels := {labels})")
+        };
+        let found = same(
+            &mut session,
+            &of("{'host': 'host-1', 'zone': ''}"),
+            &of("MAP {'host': 'host-1'}"),
+        )?;
+        ensure!(found > 0);
+        for none in ["{'host': 1.5}", "MAP {'host': 1.5}"] {
+            ensure!(same(&mut session, &of(none), &of("MAP {'host': '1.5'}"))? == 0);
+        }
     }
     Ok(())
 }

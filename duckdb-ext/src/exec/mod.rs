@@ -11,6 +11,7 @@ pub mod samples;
 pub mod scan;
 pub mod series;
 pub mod series_aggregate;
+pub mod series_groups;
 pub mod tail;
 pub mod text;
 pub mod top;

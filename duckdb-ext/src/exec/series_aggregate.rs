@@ -1,13 +1,15 @@
-//! A running `loom_series_aggregate`: each thread gathers what its claims hold of each series, bucket by bucket; the last one that finds no claim gives what all of
-//! them gathered.
+//! A running `loom_series_aggregate`: each thread gathers what its claims hold of each group of series, bucket by bucket; the last one that finds no claim
+//! gives what all of them gathered.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use loom_engine::query::{Bucket, Poll};
 use loom_engine::{Sum, TimeRange, Timestamp, ValueKind, proven};
 
 use super::series::{Found, SeriesReader, SeriesScan};
+use super::series_groups::SeriesGroups;
 use super::vectors::{CAPACITY, Output, Plain, RawVectors};
 use crate::error::{Problem, Result};
 
@@ -33,39 +35,49 @@ pub enum SeriesColumn {
 /// What the threads of one execution share.
 pub struct SeriesAggregateRun {
     scan: SeriesScan,
+    groups: SeriesGroups,
     bucket: Option<Bucket>,
     /// What each column of the output shows; `None`: DuckDB made it up.
     shown: Vec<Option<SeriesColumn>>,
-    gathered: Mutex<Gathered>,
+    pool: Pool,
+}
+
+/// Where threads put together what each of them gathered.
+struct Pool {
+    rows_most: usize,
+    /// Rows that all threads and the pool hold together.
+    held: AtomicUsize,
+    state: Mutex<PoolState>,
 }
 
 #[derive(Default)]
-struct Gathered {
+struct PoolState {
     /// Threads that may hold more.
     working: usize,
-    /// Of those that are done.
-    series: Gathering,
+    gathered: Gathering,
 }
 
 /// What one thread holds.
 pub struct SeriesAggregateWorker {
     /// `None`: there is nothing left to read.
     reader: Option<SeriesReader>,
-    /// What it gives: the place of a series, and one of its buckets.
+    /// What it gives: a group, and one of its buckets.
     rows: Rows,
 }
 
-/// Series by their place, and the buckets of each, ascending.
+/// Groups, and the buckets of each, ascending.
 type Rows = Box<dyn Iterator<Item = (usize, Totals)> + Send>;
 
-/// For each series, by its place, its buckets, by their first time.
+/// For each group its buckets, by their first time.
 #[derive(Default)]
 struct Gathering {
-    series: Vec<BTreeMap<Timestamp, Totals>>,
+    groups: Vec<BTreeMap<Timestamp, Totals>>,
     rows: usize,
+    /// Those of the rows that are counted in the pool.
+    counted: usize,
 }
 
-/// The samples of one series in one bucket.
+/// The samples of one group in one bucket.
 #[derive(Clone, Copy)]
 struct Totals {
     times: TimeRange,
@@ -74,21 +86,33 @@ struct Totals {
     /// NaN is the greatest value, as in SQL.
     min: f64,
     max: f64,
-    /// The time of the latest sample, the batch that it is of, and its value: of those with one time, the last in the log.
-    last: (Timestamp, u64, f64),
+    last: Latest,
+}
+
+/// The latest sample. Of those with one time the last series counts, of those of one series the last in the log.
+#[derive(Clone, Copy)]
+struct Latest {
+    time: Timestamp,
+    /// Of its series.
+    place: usize,
+    /// The claim that it is of.
+    batch: u64,
+    value: f64,
 }
 
 impl SeriesAggregateRun {
     pub fn new(
         scan: SeriesScan,
+        groups: SeriesGroups,
         bucket: Option<Bucket>,
         shown: Vec<Option<SeriesColumn>>,
     ) -> SeriesAggregateRun {
         SeriesAggregateRun {
             scan,
+            groups,
             bucket,
             shown,
-            gathered: Mutex::default(),
+            pool: Pool::new(ROWS_MAX),
         }
     }
 
@@ -107,10 +131,6 @@ impl SeriesAggregateRun {
             rows: Box::new(std::iter::empty()),
         }
     }
-
-    fn gathered(&self) -> std::sync::MutexGuard<'_, Gathered> {
-        self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl SeriesAggregateWorker {
@@ -125,7 +145,7 @@ impl SeriesAggregateWorker {
             self.rows = gather(run, reader, poll)?;
         }
         let rows: Vec<(usize, Totals)> = self.rows.by_ref().take(CAPACITY).collect();
-        let series = |place: usize| proven::at(run.scan.series(), place);
+        let all = run.scan.series();
         for (position, shown) in run.shown.iter().enumerate() {
             let Some(shown) = shown else {
                 continue;
@@ -139,9 +159,9 @@ impl SeriesAggregateWorker {
                 })?,
                 SeriesColumn::Labels => {
                     let runs = rows.chunk_by(|one, next| one.0 == next.0);
-                    let labels = |run: &[(usize, Totals)]| {
-                        let place = run.first().map(|(place, _)| *place)?;
-                        Some((run.len(), series(place).labels()))
+                    let labels = |of_one: &[(usize, Totals)]| {
+                        let (group, _) = *of_one.first()?;
+                        Some((of_one.len(), run.groups.labels(all, group)))
                     };
                     out.maps(position, &runs.filter_map(labels).collect::<Vec<_>>())?;
                 }
@@ -153,9 +173,11 @@ impl SeriesAggregateWorker {
                 SeriesColumn::Avg => put(out, position, &rows, |totals| {
                     totals.sum.to_f64() / totals.count as f64
                 })?,
-                SeriesColumn::Last => put(out, position, &rows, |totals| totals.last.2)?,
+                SeriesColumn::Last => put(out, position, &rows, |totals| totals.last.value)?,
                 SeriesColumn::Dir => {
-                    out.texts(position, rows.iter().map(|row| (1, series(row.0).dir())))?;
+                    // Only where each series is a group.
+                    let dirs = rows.iter().map(|row| (1, proven::at(all, row.0).dir()));
+                    out.texts(position, dirs)?;
                 }
             }
         }
@@ -166,46 +188,91 @@ impl SeriesAggregateWorker {
 /// Reads what is left to read. All rows, where this is the last thread that does.
 fn gather(run: &SeriesAggregateRun, mut reader: SeriesReader, poll: &Poll<'_>) -> Result<Rows> {
     // Before the first claim: who finds none and works alone knows that all claims are done.
-    run.gathered().working += 1;
+    run.pool.begin();
     let mut own = Gathering::default();
-    while reader.read(&run.scan, poll, |found| own.add(run.bucket, found))? {
-        own.check()?;
-    }
-    let mut gathered = run.gathered();
-    gathered.series.absorb(own, poll)?;
-    gathered.series.check()?;
-    gathered.working -= 1;
-    if gathered.working > 0 {
-        return Ok(Box::new(std::iter::empty()));
-    }
-    let all = std::mem::take(&mut gathered.series).series;
-    let of_series = |(place, buckets): (usize, BTreeMap<Timestamp, Totals>)| {
-        buckets.into_values().map(move |totals| (place, totals))
+    let add = |own: &mut Gathering, found: Found<'_>| {
+        own.add(run.groups.group_of(found.place), run.bucket, found);
     };
-    Ok(Box::new(all.into_iter().enumerate().flat_map(of_series)))
+    while reader.read(&run.scan, poll, |found| add(&mut own, found))? {
+        run.pool.count(&mut own, poll)?;
+    }
+    let all = run.pool.end(own, poll)?.groups;
+    let of_group = |(group, buckets): (usize, BTreeMap<Timestamp, Totals>)| {
+        buckets.into_values().map(move |totals| (group, totals))
+    };
+    Ok(Box::new(all.into_iter().enumerate().flat_map(of_group)))
+}
+
+impl Pool {
+    fn new(rows_most: usize) -> Pool {
+        Pool {
+            rows_most,
+            held: AtomicUsize::new(0),
+            state: Mutex::default(),
+        }
+    }
+
+    /// One more thread works.
+    fn begin(&self) {
+        self.state().working += 1;
+    }
+
+    /// Counts what a thread holds since the last time. Where that is too much with what others hold, it goes to the pool: rows that several threads hold are
+    /// one there.
+    fn count(&self, own: &mut Gathering, poll: &Poll<'_>) -> Result<()> {
+        let more = own.rows - own.counted;
+        own.counted = own.rows;
+        // It orders nothing: rows themselves are handed over under the lock.
+        if self.held.fetch_add(more, Ordering::Relaxed) + more > self.rows_most {
+            self.absorb(&mut self.state(), std::mem::take(own), poll)?;
+        }
+        Ok(())
+    }
+
+    /// A thread is done. The last one gets all rows, the others none.
+    fn end(&self, mut own: Gathering, poll: &Poll<'_>) -> Result<Gathering> {
+        self.count(&mut own, poll)?;
+        let mut state = self.state();
+        self.absorb(&mut state, own, poll)?;
+        state.working -= 1;
+        Ok(match state.working {
+            0 => std::mem::take(&mut state.gathered),
+            _ => Gathering::default(),
+        })
+    }
+
+    /// Takes rows that are counted.
+    fn absorb(&self, state: &mut PoolState, own: Gathering, poll: &Poll<'_>) -> Result<()> {
+        let apart = own.rows + state.gathered.rows;
+        state.gathered.absorb(own, poll)?;
+        let rows = state.gathered.rows;
+        self.held.fetch_sub(apart - rows, Ordering::Relaxed);
+        if rows <= self.rows_most {
+            return Ok(());
+        }
+        Err(Problem::input(format!(
+            "{rows} rows and more are too many for one call: {} are allowed; give a longer bucket, a shorter window, fewer series, or by",
+            self.rows_most
+        )))
+    }
+
+    fn state(&self) -> MutexGuard<'_, PoolState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Gathering {
-    fn check(&self) -> Result<()> {
-        match self.rows {
-            ..=ROWS_MAX => Ok(()),
-            rows => Err(Problem::input(format!(
-                "{rows} rows and more are too many for one call: {ROWS_MAX} are allowed; give a longer bucket, a shorter window or fewer series"
-            ))),
-        }
-    }
-
-    /// The bucket of a series that holds a time; it may have been made just now, without a sample.
+    /// The bucket of a group that holds a time; it may have been made just now, without a sample.
     fn bucket_at(
         &mut self,
-        place: usize,
+        group: usize,
         time: Timestamp,
         range_of: impl Fn(Timestamp) -> TimeRange,
     ) -> &mut Totals {
-        if self.series.len() <= place {
-            self.series.resize_with(place + 1, BTreeMap::new);
+        if self.groups.len() <= group {
+            self.groups.resize_with(group + 1, BTreeMap::new);
         }
-        let buckets = proven::at_mut(&mut self.series, place);
+        let buckets = proven::at_mut(&mut self.groups, group);
         let range = match buckets.range(..=time).next_back() {
             Some((_, totals)) if totals.times.contains(time) => totals.times,
             _ => {
@@ -217,32 +284,36 @@ impl Gathering {
         bucket.or_insert_with(|| Totals::none(range))
     }
 
-    fn add(&mut self, bucket: Option<Bucket>, found: Found<'_>) {
+    fn add(&mut self, group: usize, bucket: Option<Bucket>, found: Found<'_>) {
         let range_of = |time| bucket.map_or(TimeRange::ALL, |bucket: Bucket| bucket.range_of(time));
         let (mut times, mut values) = (found.times, found.values);
         while let Some(first) = times.first() {
-            let totals = self.bucket_at(found.place, Timestamp(*first as i64), range_of);
+            let totals = self.bucket_at(group, Timestamp(*first as i64), range_of);
             let range = totals.times;
             let is_outside = |time: &u64| !range.contains(Timestamp(*time as i64));
             let count = times.iter().position(is_outside).unwrap_or(times.len());
             let (here, later) = times.split_at(count);
             let (of_here, of_later) = values.split_at(count);
-            totals.add(found.batch, here, of_here);
+            totals.add(Found {
+                times: here,
+                values: of_here,
+                ..found
+            });
             (times, values) = (later, of_later);
         }
     }
 
     fn absorb(&mut self, other: Gathering, poll: &Poll<'_>) -> Result<()> {
-        if self.series.is_empty() {
+        if self.groups.is_empty() {
             *self = other;
             return Ok(());
         }
-        for (place, buckets) in other.series.into_iter().enumerate() {
+        for (group, buckets) in other.groups.into_iter().enumerate() {
             for (nth, totals) in buckets.into_values().enumerate() {
                 if nth % POLL_EACH == 0 {
                     poll.check()?;
                 }
-                let own = self.bucket_at(place, totals.times.first, |_| totals.times);
+                let own = self.bucket_at(group, totals.times.first, |_| totals.times);
                 own.merge(&totals);
             }
         }
@@ -258,17 +329,27 @@ impl Totals {
             sum: Sum::zero(ValueKind::Float),
             min: f64::NAN,
             max: f64::NEG_INFINITY,
-            last: (Timestamp::MIN, 0, f64::NAN),
+            last: Latest {
+                time: Timestamp::MIN,
+                place: 0,
+                batch: 0,
+                value: f64::NAN,
+            },
         }
     }
 
-    fn add(&mut self, batch: u64, times: &[u64], values: &[u64]) {
-        self.count += values.len() as u64;
-        for (time, bits) in times.iter().zip(values) {
+    fn add(&mut self, found: Found<'_>) {
+        self.count += found.values.len() as u64;
+        for (time, bits) in found.times.iter().zip(found.values) {
             let value = f64::from_bits(*bits);
             self.sum.add_float(value);
             self.bound(value, value);
-            self.newest((Timestamp(*time as i64), batch, value));
+            self.newest(Latest {
+                time: Timestamp(*time as i64),
+                place: found.place,
+                batch: found.batch,
+                value,
+            });
         }
     }
 
@@ -288,8 +369,9 @@ impl Totals {
         }
     }
 
-    fn newest(&mut self, other: (Timestamp, u64, f64)) {
-        if (other.0, other.1) >= (self.last.0, self.last.1) {
+    fn newest(&mut self, other: Latest) {
+        let order = |latest: &Latest| (latest.time, latest.place, latest.batch);
+        if order(&other) >= order(&self.last) {
             self.last = other;
         }
     }
@@ -320,6 +402,7 @@ mod tests {
         let mut gathering = Gathering::default();
         for second in seconds {
             gathering.add(
+                0,
                 Some(bucket),
                 Found {
                     place: 0,
@@ -332,6 +415,33 @@ mod tests {
         gathering
     }
 
+    /// Buckets that several threads hold are counted once, however often they are given to the pool.
+    #[test]
+    fn the_rows_of_all_threads_together_are_limited() {
+        let poll = Poll::never();
+        let found = |rows_most: usize| {
+            let pool = Pool::new(rows_most);
+            let halves = [0..70, 30..100];
+            halves.iter().for_each(|_| pool.begin());
+            let mut rows = 0;
+            for seconds in halves {
+                let mut own = Gathering::default();
+                for second in seconds.clone().chain(seconds) {
+                    own.absorb(gathered(std::iter::once(second)), &poll)
+                        .unwrap();
+                    pool.count(&mut own, &poll)?;
+                }
+                rows += pool.end(own, &poll)?.rows;
+            }
+            assert_eq!(pool.held.load(Ordering::Relaxed), rows);
+            Ok(rows)
+        };
+        assert_eq!(found(1000), Ok(100));
+        assert_eq!(found(100), Ok(100));
+        let problem: Problem = found(99).unwrap_err();
+        assert!(problem.to_string().starts_with("100 rows and more"));
+    }
+
     /// As many buckets as samples: each takes its place without moving the others, or this takes minutes.
     #[test]
     fn many_buckets_in_any_order_become_ascending_rows() {
@@ -342,8 +452,8 @@ mod tests {
             &poll,
         )
         .unwrap();
-        assert_eq!(all.rows, all.series[0].len());
-        let found: Vec<(i64, u64, f64)> = all.series[0]
+        assert_eq!(all.rows, all.groups[0].len());
+        let found: Vec<(i64, u64, f64)> = all.groups[0]
             .values()
             .map(|totals| (totals.times.first.0, totals.count, totals.sum.to_f64()))
             .collect();

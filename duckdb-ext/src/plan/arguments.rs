@@ -128,23 +128,29 @@ impl Arguments {
         })
     }
 
-    /// Texts by texts.
+    /// Texts by texts: a MAP, or a STRUCT.
     pub fn text_map(&self, name: &str) -> Result<Option<Vec<(String, String)>>> {
+        const TAKES: &str = "texts by texts, such as MAP {'job': 'node.*'}";
         let text = |datum: &Datum| match datum {
             Datum::Text(text) => Ok(text.clone()),
             Datum::Null => Err(Problem::binder(format!(
                 "{name} holds a NULL; remove it from the map"
             ))),
-            other => Err(mismatch(name, "MAP(VARCHAR, VARCHAR)", other)),
+            other => Err(mismatch(name, TAKES, other)),
         };
         match self.get(name) {
             None => Ok(None),
+            Some(Datum::Struct(fields)) => fields
+                .iter()
+                .map(|(key, value)| Ok((key.clone(), text(value)?)))
+                .collect::<Result<_>>()
+                .map(Some),
             Some(Datum::Map(entries)) => entries
                 .iter()
                 .map(|(key, value)| Ok((text(key)?, text(value)?)))
                 .collect::<Result<_>>()
                 .map(Some),
-            Some(other) => Err(mismatch(name, "MAP(VARCHAR, VARCHAR)", other)),
+            Some(other) => Err(mismatch(name, TAKES, other)),
         }
     }
 

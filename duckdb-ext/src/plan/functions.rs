@@ -122,9 +122,10 @@ pub const FUNCTIONS: &[Function] = &[
     },
     Function {
         name: "loom_series_aggregate",
-        description: "Statistics of the values of each time series over a window, whole or by buckets of time.",
+        description: "Statistics of the values of each time series, or of groups of them, over a window, whole or by buckets of time.",
         examples: &[
             "FROM loom_series_aggregate('telemetry.loom', 'node_load1', bucket := INTERVAL 1 MINUTE, last := INTERVAL 1 HOUR)",
+            "FROM loom_series_aggregate('telemetry.loom', 'http_requests_total', by := ['code'], last := INTERVAL 1 HOUR)",
         ],
         positional: &[DIR, METRIC],
         named: series_aggregate::PARAMETERS,

@@ -138,6 +138,12 @@ pub const SERIES_LABELS: Parameter = parameter(
     SqlType::TextMap,
     "a regular expression for each label, for the whole of its value; a series without the label has the value ''",
 );
+/// Any type, so that a text in place of the list gets an error that says what to write.
+pub const BY: Parameter = parameter(
+    "by",
+    SqlType::Any,
+    "a list of labels: one row for all series with the same values of these, of all directories together; an empty list: one row for all series",
+);
 pub const LABELS: Parameter = parameter(
     "labels",
     SqlType::Bool,

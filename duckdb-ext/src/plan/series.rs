@@ -13,6 +13,7 @@ use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::at::At;
 use super::columns::Column;
+use super::directory;
 use super::parameters::{
     AT, COMPLETE, LABEL_NAMES, LABEL_PATTERNS, LAST, METRIC, Parameter, SERIES_LABELS, T_FROM, T_TO,
 };
@@ -275,7 +276,16 @@ impl SamplesAsked {
             complete: arguments.boolean(COMPLETE.name)?.unwrap_or(false),
         };
         asked.times.range(None)?;
-        asked.parts(ambient)?;
+        match asked.at {
+            // What is published is looked at when the call runs; a position is checked at once.
+            None => asked
+                .asked
+                .given
+                .paths(ambient)?
+                .iter()
+                .try_for_each(|path| directory::open(path).map(drop))?,
+            Some(_) => drop(asked.parts(ambient)?),
+        }
         Ok(asked)
     }
 
@@ -308,6 +318,13 @@ impl SamplesAsked {
             let chunks = part.snapshot.position() / chunk_bytes + 1;
             let dir: Arc<str> = part.dir.as_str().into();
             let mut places = Vec::new();
+            let catalog = part.snapshot.catalog();
+            let asked: usize = groups.iter().map(|group| group.fields.len()).sum();
+            let share = |part: usize, whole: usize| part as f64 / whole.max(1) as f64;
+            let shares = [
+                share(groups.len(), catalog.sources().count()),
+                share(asked, catalog.label_index().len()),
+            ];
             for GroupPart {
                 directory,
                 part: Part { source, .. },
@@ -328,10 +345,11 @@ impl SamplesAsked {
                 scan,
                 groups: places,
                 chunks_before,
+                shares,
             });
             chunks_before += chunks;
         }
-        Ok(SeriesScan::new(series, running, range))
+        SeriesScan::new(series, running, range, &Poll::new(ambient.stop))
     }
 
     fn parts(&self, ambient: &Ambient<'_>) -> Result<Vec<GroupPart>> {

@@ -1,20 +1,22 @@
-//! `loom_series_aggregate`: statistics of the samples of each series over a window, whole or by buckets of time.
+//! `loom_series_aggregate`: statistics of the samples of each series, or of groups of them, over a window, whole or by buckets of time.
 
 use loom_engine::query::Bucket;
 
 use super::ambient::Ambient;
-use super::arguments::Arguments;
+use super::arguments::{Arguments, mismatch};
 use super::bucket;
 use super::columns::Column;
-use super::parameters::{AT, BUCKET, COMPLETE, LAST, Parameter, SERIES_LABELS, T_FROM, T_TO};
+use super::datum::Datum;
+use super::parameters::{AT, BUCKET, BY, COMPLETE, LAST, Parameter, SERIES_LABELS, T_FROM, T_TO};
 use super::series::SamplesAsked;
 use super::types::SqlType;
-use crate::error::Result;
+use crate::error::{Problem, Result};
 use crate::exec::series_aggregate::{SeriesAggregateRun, SeriesColumn};
+use crate::exec::series_groups::SeriesGroups;
 
-pub const PARAMETERS: &[Parameter] = &[SERIES_LABELS, BUCKET, T_FROM, T_TO, LAST, AT, COMPLETE];
+pub const PARAMETERS: &[Parameter] = &[SERIES_LABELS, BY, BUCKET, T_FROM, T_TO, LAST, AT, COMPLETE];
 
-/// The columns; without buckets all but the first.
+/// The columns; without buckets all but the first, of groups all but the last.
 const COLUMNS: &[(SeriesColumn, &str, SqlType)] = &[
     (SeriesColumn::Bucket, "bucket", SqlType::TimestampTz),
     (SeriesColumn::Labels, "labels", SqlType::TextMap),
@@ -31,6 +33,8 @@ const COLUMNS: &[(SeriesColumn, &str, SqlType)] = &[
 pub struct SeriesAggregatePlan {
     samples: SamplesAsked,
     bucket: Option<Bucket>,
+    /// The labels that make groups of series; `None`: each series is one.
+    by: Option<Vec<String>>,
     shown: Vec<SeriesColumn>,
     columns: Vec<Column>,
 }
@@ -38,9 +42,14 @@ pub struct SeriesAggregatePlan {
 impl SeriesAggregatePlan {
     pub fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<SeriesAggregatePlan> {
         let bucket = bucket::of(arguments)?;
-        let declared = COLUMNS
-            .iter()
-            .filter(|(column, ..)| *column != SeriesColumn::Bucket || bucket.is_some());
+        let by = labels_of(arguments)?;
+        let is_shown = |column: SeriesColumn| match column {
+            SeriesColumn::Bucket => bucket.is_some(),
+            // A group may be of several directories.
+            SeriesColumn::Dir => by.is_none(),
+            _ => true,
+        };
+        let declared = COLUMNS.iter().filter(|(column, ..)| is_shown(*column));
         Ok(SeriesAggregatePlan {
             samples: SamplesAsked::bind(arguments, ambient)?,
             bucket,
@@ -48,6 +57,7 @@ impl SeriesAggregatePlan {
             columns: declared
                 .map(|(_, name, ty)| Column::new(*name, *ty))
                 .collect(),
+            by,
         })
     }
 
@@ -58,10 +68,37 @@ impl SeriesAggregatePlan {
     /// Begins an execution that shows these columns.
     pub fn start(&self, projected: &[usize], ambient: &Ambient<'_>) -> Result<SeriesAggregateRun> {
         let shown = projected.iter().map(|column| self.shown.get(*column));
+        let scan = self.samples.start(ambient)?;
+        let groups = match &self.by {
+            None => SeriesGroups::Each,
+            Some(names) => SeriesGroups::by(names, scan.series()),
+        };
         Ok(SeriesAggregateRun::new(
-            self.samples.start(ambient)?,
+            scan,
+            groups,
             self.bucket,
             shown.map(Option::<&_>::copied).collect(),
         ))
     }
+}
+
+/// The labels of `by`.
+fn labels_of(arguments: &Arguments) -> Result<Option<Vec<String>>> {
+    let labels = match arguments.get(BY.name) {
+        Some(other) if !matches!(other, Datum::List(_)) => {
+            return Err(mismatch(
+                BY.name,
+                "a list of labels, such as ['job'] or []",
+                other,
+            ));
+        }
+        _ => arguments.texts(BY.name)?,
+    };
+    let has_empty = |labels: &Vec<String>| labels.iter().any(String::is_empty);
+    if labels.as_ref().is_some_and(has_empty) {
+        return Err(Problem::binder(
+            "by holds an empty text; give the names of labels: loom_labels(dir, metric) lists them",
+        ));
+    }
+    Ok(labels)
 }

@@ -19,7 +19,7 @@ use duckdb_neo::table_function::{
 use super::errors::{error, problem};
 use super::expression::Reader;
 use super::settings;
-use super::value::{datum, logical_type};
+use super::value::{datum, logical_type, texts_by_text};
 use super::vectors::Vectors;
 use crate::error::{Callback, Problem, Result, guard};
 use crate::plan::ambient::Ambient;
@@ -27,6 +27,7 @@ use crate::plan::arguments::Arguments;
 use crate::plan::clause::Clause;
 use crate::plan::functions::{Bound, FUNCTIONS, Function, Running, Worker};
 use crate::plan::parameters::Parameter;
+use crate::plan::types::SqlType;
 
 pub fn register_all(extension: &Extension) -> duckdb_neo::Result<()> {
     for function in FUNCTIONS {
@@ -65,7 +66,12 @@ fn register(
         signature = signature.param(parameter.kind(FunctionParameterKind::PositionalOnly));
     }
     for parameter in function.named {
-        let ty = logical_type(extension, parameter.ty)?;
+        let ty = match parameter.ty {
+            // So that a STRUCT is taken too, which DuckDB casts to no MAP.
+            SqlType::TextMap => SqlType::Any,
+            ty => ty,
+        };
+        let ty = logical_type(extension, ty)?;
         let omitted = parameter.omitted.map(str::to_owned);
         let parameter = FunctionParameter::with_type(parameter.name, ty).default_value(omitted);
         signature = signature.param(parameter.kind(FunctionParameterKind::Named));
@@ -144,7 +150,11 @@ impl TableFunctionCallbacks for Callbacks {
             {
                 let value = argument.value.as_ref();
                 let value = value.ok_or_else(|| Problem::not_constant(parameter.name))?;
-                arguments.set(parameter.name, datum(value, ambient.stop)?);
+                let datum = match parameter.ty {
+                    SqlType::TextMap => texts_by_text(value, context, ambient.stop)?,
+                    _ => datum(value, ambient.stop)?,
+                };
+                arguments.set(parameter.name, datum);
             }
             let bound = self.function.bind(&arguments, ambient)?;
             declare(context, &bound, &handle).map_err(problem)?;

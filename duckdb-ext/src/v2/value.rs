@@ -22,6 +22,33 @@ pub fn datum(value: &Value, stop: &dyn Fn() -> bool) -> Result<Datum> {
     read(value, stop).map_err(problem)
 }
 
+/// Reads a value that is to hold texts by texts: a MAP or STRUCT with its values as texts; anything else as it is.
+pub fn texts_by_text(value: &Value, link: &impl FFILink, stop: &dyn Fn() -> bool) -> Result<Datum> {
+    let as_type = |value: &Value, ty: SqlType| value.cast(link, &logical_type(link, ty)?);
+    let texts = || -> duckdb_neo::Result<Datum> {
+        if value.is_null()? {
+            return Ok(Datum::Null);
+        }
+        let ty = value.logical_type()?;
+        match ty.id()? {
+            LogicalTypeID::Struct => (0..value.child_count()?)
+                .map(|at| {
+                    let (name, _) = ty.get_param(at)?;
+                    let text = as_type(&value.get_child(at)?, SqlType::Text)?;
+                    Ok((name.to_owned(), read(&text, stop)?))
+                })
+                .collect::<duckdb_neo::Result<_>>()
+                .map(Datum::Struct),
+            LogicalTypeID::Map => read(&as_type(value, SqlType::TextMap)?, stop),
+            _ => match as_type(value, SqlType::TextMap) {
+                Ok(map) => read(&map, stop),
+                Err(_) => read(value, stop),
+            },
+        }
+    };
+    texts().map_err(problem)
+}
+
 fn read(value: &Value, stop: &dyn Fn() -> bool) -> duckdb_neo::Result<Datum> {
     if value.is_null()? {
         return Ok(Datum::Null);

@@ -56,6 +56,7 @@ QUESTIONS = (
     "FROM loom_top('{dir}', 'event', 'level', 7, least := true)",
     "FROM loom_samples('{dir}', NULL, label_names := ['job'], label_patterns := ['.*'])",
     "FROM loom_series_aggregate('{dir}', NULL, labels := MAP {{'job': '.*'}}, bucket := INTERVAL 1 SECOND)",
+    "FROM loom_series_aggregate('{dir}', NULL, by := ['job'], bucket := INTERVAL 1 SECOND)",
     "FROM loom_labels('{dir}', NULL)",
     "FROM loom_estimate('{dir}', 'metric', index := 'size', bucket := INTERVAL 1 SECOND)",
 )

@@ -3,9 +3,9 @@
 //! Sources that report in turns, such as the groups of a thousand targets, stand in every chunk side by side: to scan one after the other
 //! would read all of it for each.
 
-use std::collections::HashMap;
-use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{HashMap, VecDeque};
+use std::ops::{ControlFlow, Range};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::chunk_cursor::{ChunkCursor, Row, record_ts};
 use super::chunk_reader::{Batch, Rows};
@@ -22,8 +22,8 @@ use crate::query::snapshot_logs::SnapshotLogs;
 use crate::schema::{Source, TimeKind};
 use crate::types::{ChunkNo, SourceId, TimeRange};
 
-/// So many sources are looked for in a node one by one.
-const FEW: usize = 16;
+/// So many sources are looked for one by one: in a node, and in a unit, which is read whole where more are wanted of it. The tests have both.
+const FEW: usize = if cfg!(test) { 2 } else { 16 };
 
 /// One scan of some sources, over one snapshot.
 pub struct SourcesScan {
@@ -40,6 +40,18 @@ struct Turn {
     walk: Walk,
     /// The first chunk of the next claim, which was met at the end of the last one.
     next: Option<ChunkNo>,
+    /// Claims that were found and not handed out.
+    ahead: VecDeque<Range<ChunkNo>>,
+}
+
+/// What a scan is about to read.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Ahead {
+    pub chunks: u64,
+    /// Those that are not in segments yet, so that other sources' rows are in the way.
+    pub staged: u64,
+    /// There is more.
+    pub more: bool,
 }
 
 impl Visitor for &SourcesScan {
@@ -103,7 +115,11 @@ impl SourcesScan {
                 true => TimeRange::ALL,
                 false => times,
             },
-            turn: Mutex::new(Turn { walk, next: None }),
+            turn: Mutex::new(Turn {
+                walk,
+                next: None,
+                ahead: VecDeque::new(),
+            }),
         }))
     }
 
@@ -111,9 +127,43 @@ impl SourcesScan {
     ///
     /// # Errors
     /// Damage in the index logs, and [`crate::Error::Interrupted`].
-    pub fn next(&self, poll: &Poll<'_>) -> Result<Option<std::ops::Range<ChunkNo>>> {
-        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let Turn { walk, next } = &mut *turn;
+    pub fn next(&self, poll: &Poll<'_>) -> Result<Option<Range<ChunkNo>>> {
+        let mut turn = self.turn();
+        match turn.ahead.pop_front() {
+            Some(found) => Ok(Some(found)),
+            None => self.find(&mut turn, poll),
+        }
+    }
+
+    /// Finds what is read first, up to about so many chunks, before it is asked for.
+    ///
+    /// # Errors
+    /// As [`SourcesScan::next`].
+    pub fn look_ahead(&self, chunks_most: u64, poll: &Poll<'_>) -> Result<Ahead> {
+        let mut turn = self.turn();
+        let mut ahead = Ahead::default();
+        while ahead.chunks < chunks_most {
+            let Some(found) = self.find(&mut turn, poll)? else {
+                return Ok(ahead);
+            };
+            let chunks = found.end.0 - found.start.0;
+            let address = found.start.address(self.logs.chunk_bytes());
+            ahead.chunks += chunks;
+            ahead.staged += chunks * u64::from(self.logs.is_staged(address));
+            turn.ahead.push_back(found);
+        }
+        Ok(Ahead {
+            more: true,
+            ..ahead
+        })
+    }
+
+    fn turn(&self) -> MutexGuard<'_, Turn> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn find(&self, turn: &mut Turn, poll: &Poll<'_>) -> Result<Option<Range<ChunkNo>>> {
+        let Turn { walk, next, .. } = turn;
         let first = match next.take() {
             Some(first) => first,
             None => match walk.next(&mut &*self, poll)? {
@@ -170,7 +220,7 @@ impl SourcesReader {
     /// A chunk that does not verify, or that retention removed meanwhile; and those of `each`.
     pub fn read(
         &mut self,
-        chunks: std::ops::Range<ChunkNo>,
+        chunks: Range<ChunkNo>,
         mut each: impl FnMut(usize, Batch<'_>),
     ) -> Result<()> {
         let SourcesReader {
@@ -179,7 +229,7 @@ impl SourcesReader {
             taken_to,
             ..
         } = self;
-        let beside_others = scan.sources.len() > 1;
+        let beside_others = scan.sources.len() > FEW;
         let sources = scan.sources.iter().zip(taken_to).enumerate();
         for (place, ((source, fields), taken_to)) in sources {
             let reads = ColumnReads {

@@ -13,21 +13,25 @@ use crate::types::{SourceId, TimeRange, Timestamp};
 /// A row: its time, and what its fields hold.
 type Found = (Timestamp, Vec<Option<Vec<u8>>>);
 
-/// The rows of each source within `times`, by one scan of all of them.
+/// The rows of each source within `times`, by one scan of all of them that first looks for so many chunks.
 fn scanned(
     world: &World,
     wanted: &[(SourceId, Vec<usize>)],
     times: TimeRange,
+    ahead_chunks: u64,
 ) -> BTreeMap<SourceId, Vec<Found>> {
     let snapshot = world.snapshot();
     let poll = Poll::never();
     let scan = SourcesScan::new(&snapshot, wanted.to_vec(), times).unwrap();
+    let ahead = scan.look_ahead(ahead_chunks, &poll).unwrap();
+    let mut chunks_read = 0;
     // Two readers in turns, as two threads have them.
     let mut readers = [scan.reader(), scan.reader()];
     let mut found: BTreeMap<SourceId, Vec<Found>> = BTreeMap::new();
     let mut turn = 0;
     while let Some(chunks) = scan.next(&poll).unwrap() {
         turn += 1;
+        chunks_read += chunks.end.0 - chunks.start.0;
         readers[turn % 2]
             .read(chunks, |place, batch| {
                 let (source, fields) = &wanted[place];
@@ -50,6 +54,9 @@ fn scanned(
             })
             .unwrap();
     }
+    assert!(ahead.staged <= ahead.chunks && ahead.chunks <= chunks_read);
+    assert_eq!(ahead.more, ahead.chunks >= ahead_chunks);
+    assert!(ahead.more || ahead.chunks == chunks_read);
     for rows in found.values_mut() {
         rows.retain(|(ts, _)| times.contains(*ts));
     }
@@ -83,7 +90,7 @@ fn expected(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
-    fn several_sources_at_once_have_the_rows_of_each(ops in any_ops(), one_in in 1usize..3, compacts in any::<bool>(), third in any::<bool>()) {
+    fn several_sources_at_once_have_the_rows_of_each(ops in any_ops(), one_in in 1usize..3, compacts in any::<bool>(), third in any::<bool>(), ahead in 0u64..60) {
         let mut world = World::of(&ops);
         if compacts {
             world.apply(&Op::CompactClosed);
@@ -105,6 +112,6 @@ proptest! {
             },
             _ => TimeRange::ALL,
         };
-        prop_assert!(scanned(&world, &wanted, times) == expected(&world, &wanted, times));
+        prop_assert!(scanned(&world, &wanted, times, ahead) == expected(&world, &wanted, times));
     }
 }

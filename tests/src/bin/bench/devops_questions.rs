@@ -236,8 +236,13 @@ impl Query {
         let (host, metric) = ("labels['hostname']", "labels['__name__']");
         match self.asks {
             Asks::Greatest { every_s } => {
+                // Of one metric, its name is known.
+                let (shown, by) = match self.metrics {
+                    [_] => (String::new(), ""),
+                    _ => (format!(", {metric} AS m"), "'__name__'"),
+                };
                 format!(
-                    "SELECT bucket AS t, {metric} AS m, max(max) AS v FROM {aggregate}, bucket := INTERVAL {every_s} SECOND) GROUP BY ALL"
+                    "SELECT bucket AS t{shown}, max AS v FROM {aggregate}, by := [{by}], bucket := INTERVAL {every_s} SECOND)"
                 )
             }
             Asks::Means => format!(
