@@ -278,8 +278,7 @@ pub fn shapes(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
             way: Way::Each,
             sources,
             indexes,
-            // A chunk summarises each source, however few its records.
-            records: sizes.shape_records / if sources > 100 { 10 } else { 1 },
+            records: sizes.shape_records,
         };
         let runs = (0..sizes.shape_runs)
             .map(|_| ingest(folder, &payloads, load))
