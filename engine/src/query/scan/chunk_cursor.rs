@@ -323,12 +323,18 @@ impl ChunkCursor {
             if offset as usize >= self.visible {
                 return Ok(false);
             }
-            if !whole && self.read_record(offset)? == Origin::Segment && !verified {
+            if !whole && self.read_record(offset, verified)? == Origin::Segment && !verified {
                 return Ok(false);
             }
             let Some(row) = self.record(source, offset, span.first) else {
                 return Ok(false);
             };
+            if whole && self.logs.verified().contains(chunk) {
+                let end = (row.start + u32::from(row.length)) as usize;
+                let record = at(self.bytes(), offset as usize..end);
+                let address = self.base + u64::from(offset);
+                self.logs.verified().keep_record(address, record);
+            }
             rows.push(row);
         }
         if !whole {
@@ -337,11 +343,17 @@ impl ChunkCursor {
         Ok(true)
     }
 
-    /// Reads the record at an offset to its place in the buffer.
-    fn read_record(&mut self, offset: u32) -> Result<Origin> {
+    /// Reads the record at an offset to its place in the buffer. `verified`: of a chunk that was verified, so the record may be kept.
+    fn read_record(&mut self, offset: u32, verified: bool) -> Result<Origin> {
         let start = offset as usize;
         let room = self.visible - start;
         let address = self.base + u64::from(offset);
+        if verified && let Some(kept) = self.logs.verified().record(address) {
+            let bytes = kept.len().min(room);
+            at_mut(&mut self.bytes, start..start + bytes).copy_from_slice(at(&kept, ..bytes));
+            self.logs.counters().bytes_read(bytes);
+            return Ok(Origin::Segment);
+        }
         let mut have = self.guess_bytes.min(room);
         loop {
             let record = at_mut(&mut self.bytes, start..start + have);
@@ -353,7 +365,14 @@ impl ChunkCursor {
             let header = RecordHeader::decode(*header);
             let need = RECORD_HEADER_BYTES + usize::from(header.payload_bytes);
             self.guess_bytes = need.clamp(self.guess_bytes, GUESS_BYTES_MOST);
-            if need <= have || need > room {
+            if need > room {
+                return Ok(origin);
+            }
+            if need <= have {
+                if verified && origin == Origin::Segment {
+                    let record = at(record, ..need);
+                    self.logs.verified().keep_record(address, record);
+                }
                 return Ok(origin);
             }
             have = need;
