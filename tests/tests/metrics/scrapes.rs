@@ -316,21 +316,22 @@ fn the_configuration_of_the_readme_scrapes_and_its_queries_answer() -> Result<()
         of_readme("Metrics, logs, traces", "sql")?.replace("'metrics.loom'", &shown(&dir));
     for version in Version::ALL {
         let mut session = session(version)?;
-        let [first, second] = loom_tests::script::statements(&queries)[..] else {
-            anyhow::bail!("two queries: {queries}");
+        let [series, by_env, rate] = loom_tests::script::statements(&queries)[..] else {
+            anyhow::bail!("three queries: {queries}");
         };
-        ensure!(
-            session.value(&format!(
-                "SELECT any_value(env) || max(value) FROM ({first})"
-            ))? == "test0.5"
-        );
+        for (query, value) in [(series, "value"), (by_env, "max")] {
+            let found = session.value(&format!(
+                "SELECT any_value(env) || max({value}) FROM ({query})"
+            ))?;
+            ensure!(found == "test0.5", "{query}: {found}");
+        }
         // Steps of 15 s may hold no time at which there are two samples yet.
-        let often = second.replace("INTERVAL 15 SECOND", "INTERVAL 1 SECOND");
-        ensure!(often != second, "{second}");
+        let often = rate.replace("INTERVAL 15 SECOND", "INTERVAL 1 SECOND");
+        ensure!(often != rate, "{rate}");
         ensure!(wait_until(|| Ok(session
             .value(&format!("SELECT count(busy) > 1 FROM ({often})"))?
             == "true"))?);
-        session.query(second)?;
+        session.query(rate)?;
     }
     ensure!(
         server
