@@ -136,7 +136,7 @@ struct Section {
 /// The sections that a head names, in order.
 fn sections(unit: &[u8]) -> Vec<Section> {
     let mut found = Vec::new();
-    if unit.get(16) == Some(&1) {
+    if matches!(unit.get(16), Some(1 | 2)) {
         let _ = find_sections(unit, &mut found);
     }
     found
@@ -153,7 +153,12 @@ fn find_sections(unit: &[u8], found: &mut Vec<Section>) -> Option<()> {
     for _ in 0..chunks {
         found.push(head.section()?);
     }
-    for _ in 0..streams {
+    let mut left = u64::from(streams);
+    if unit.get(16) == Some(&2) {
+        left = head.number()?.min(left);
+    }
+    let mut members = u64::from(streams) - left;
+    for _ in 0..left {
         head.number()?;
         head.at += usize::try_from(head.number()? >> 1).ok()?;
         let mut rows = 0u64;
@@ -167,6 +172,22 @@ fn find_sections(unit: &[u8], found: &mut Vec<Section>) -> Option<()> {
         for _ in 0..groups + u32::from(rows > 0) {
             found.push(head.section()?);
         }
+    }
+    while members > 0 {
+        head.at += usize::try_from(head.number()? >> 1).ok()?;
+        let own = head.number()?.min(members);
+        for _ in 0..own {
+            head.number()?;
+        }
+        // The block of how many records they have.
+        let counts = usize::try_from(head.number()?).ok()?;
+        head.at = head.at.checked_add(counts)?;
+        let mut grouped = 0;
+        while grouped < own {
+            grouped += head.number()?.clamp(1, own - grouped);
+            found.push(head.section()?);
+        }
+        members -= own.max(1);
     }
     Some(())
 }

@@ -93,7 +93,7 @@ fn patched(changes: &[u8], is_repaired: bool) -> Result<(), FormatError> {
             "{next}"
         );
     }
-    look_at(&unit, &[1, 2, 3].map(template))
+    look_at(&unit, &[1, 2, 3, 4, 10].map(template))
 }
 
 fn free(given: &[u8]) -> Result<(), FormatError> {
@@ -328,9 +328,10 @@ fn hold(chunk: &[u8], template: &Template, wanted: &Wanted, out: &[u8], rows: &[
     }
 }
 
-/// Source 1: two numbers and a float; source 2: a number and a text; source 3: any bytes.
+/// Source 1: two numbers and a float; source 2: a number and a text; source 3: any bytes; those from 4 on: a number and a float.
 fn template(source: u16) -> Template {
     let pieces: &[(u8, u8)] = match source {
+        4.. => &[(4, 0), (8, 2)],
         1 => &[(1, 0), (4, 1), (8, 2)],
         2 => &[(8, 0), (2, 3)],
         _ => &[],
@@ -345,7 +346,7 @@ fn template(source: u16) -> Template {
     }
 }
 
-/// A unit in columns with each kind of stream, several row groups, and a chunk with later anchors.
+/// A unit in columns with each kind of stream, a family, several row groups, and a chunk with later anchors.
 pub fn sound() -> &'static [u8] {
     static SOUND_UNIT: LazyLock<Vec<u8>> = LazyLock::new(|| {
         let mut chunks = Chunks::new();
@@ -366,10 +367,15 @@ pub fn sound() -> &'static [u8] {
                 payload.extend_from_slice(text.as_bytes());
                 chunks.push(2, 0, &payload);
                 chunks.push(3, 0, text.as_bytes());
+                for source in 4..12 {
+                    let mut payload = (nth as u32 + u32::from(source)).to_le_bytes().to_vec();
+                    payload.extend_from_slice(&((nth % 7) as f64 / 2.0).to_le_bytes());
+                    chunks.push(source, 0, &payload);
+                }
             }
         }
         let unit = unit_of(&chunks.sealed(), template);
-        assert_eq!(unit.get(16), Some(&1), "it is in columns");
+        assert_eq!(unit.get(16), Some(&2), "it is in columns with a family");
         unit
     });
     &SOUND_UNIT

@@ -15,6 +15,7 @@ mod runs;
 
 // The chunk index.
 mod index_block;
+mod narrow;
 mod node;
 mod node_encoding;
 mod summary;

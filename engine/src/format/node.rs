@@ -7,6 +7,7 @@ use std::ops::Range;
 use super::bytes::{FormatError, array, i64_at, invalid, ones, u16_at, u32_at, u64_at};
 use super::checksum::checksum;
 use super::index_block::IndexBlock;
+use super::narrow::{Children, Columns, Numbers, TABLE_BYTES};
 use super::record::{CHUNK_BYTES_MAX, RECORD_HEADER_BYTES};
 use super::summary::{Bin, ChildStats, NodeSummary};
 use super::time_entry::FANOUT;
@@ -16,6 +17,8 @@ use crate::types::{Address, ChunkNo, IndexId, LogKind, SourceId, Timestamp};
 /// More than a roll-up of 65,000 sources takes; a length that a file claims is held against it before memory is given to it.
 pub const NODE_BYTES_MAX: u32 = 256 << 20;
 pub(super) const MAGIC: u32 = 0x444F_4E4C;
+/// Of a narrow node.
+pub(super) const NARROW_MAGIC: u32 = 0x4E4F_4E4C;
 pub(super) const NODE_HEADER_BYTES: usize = 56;
 pub(super) const SOURCE_ENTRY_BYTES: usize = 88;
 pub(super) const INDEX_ENTRY_BYTES: usize = 16;
@@ -47,7 +50,14 @@ pub struct SourceStats<'a> {
     pub first: u32,
     pub last: u32,
     pub child_mask: u64,
-    columns: &'a [u8],
+    children: ChildColumns<'a>,
+}
+
+/// Where a roll-up keeps what it knows of a source's children.
+#[derive(Debug, Clone, Copy)]
+enum ChildColumns<'a> {
+    Wide(&'a [u8]),
+    Narrow(Children<'a>),
 }
 
 impl<'a> Node<'a> {
@@ -65,7 +75,7 @@ impl<'a> Node<'a> {
                 need: length.max(NODE_HEADER_BYTES),
             });
         }
-        if u32_at(bytes, 0) != MAGIC {
+        if ![MAGIC, NARROW_MAGIC].contains(&u32_at(bytes, 0)) {
             return invalid("the magic number of a node", u32_at(bytes, 0).into());
         }
         if length < NODE_HEADER_BYTES || !length.is_multiple_of(8) {
@@ -125,19 +135,34 @@ impl<'a> Node<'a> {
 
     /// Ascending by source.
     pub fn sources(&self) -> impl Iterator<Item = SourceStats<'a>> + use<'a> {
-        let node = *self;
-        node.source_table()
-            .chunks_exact(SOURCE_ENTRY_BYTES)
-            .map(move |entry| node.source_stats(entry))
+        let (node, narrow) = (*self, self.narrow());
+        (0..node.source_count()).map(move |nth| match &narrow {
+            Some(columns) => node.narrow_stats(columns, nth),
+            None => node.wide_stats(nth),
+        })
     }
 
     pub fn source(&self, source: SourceId) -> Option<SourceStats<'a>> {
-        let table = self.source_table();
-        let found = partition(table, SOURCE_ENTRY_BYTES, |entry| {
-            u16_at(entry, 0) < source.0
-        });
-        let entry = table.get(found..found + SOURCE_ENTRY_BYTES)?;
-        (u16_at(entry, 0) == source.0).then(|| self.source_stats(entry))
+        self.source_in(self.narrow().as_ref(), source)
+    }
+
+    /// The same where its columns, if it is narrow, are at hand.
+    fn source_in(&self, narrow: Option<&Columns<'a>>, source: SourceId) -> Option<SourceStats<'a>> {
+        let count = self.source_count();
+        let wanted = u64::from(source.0);
+        match narrow {
+            Some(columns) => {
+                let found = first_of(count, |nth| columns.source(nth) >= wanted);
+                let is_there = found < count && columns.source(found) == wanted;
+                is_there.then(|| self.narrow_stats(columns, found))
+            }
+            None => {
+                let source_at = |nth: usize| u64::from(u16_at(self.source_entry(nth), 0));
+                let found = first_of(count, |nth| source_at(nth) >= wanted);
+                let is_there = found < count && source_at(found) == wanted;
+                is_there.then(|| self.wide_stats(found))
+            }
+        }
     }
 
     /// What the node says of an index. `None`: unknown, the node must be opened.
@@ -218,22 +243,42 @@ impl<'a> Node<'a> {
         u32_at(self.bytes, 48) as usize
     }
 
-    fn tables_end(&self) -> usize {
-        let sources_end = NODE_HEADER_BYTES + self.source_count() * SOURCE_ENTRY_BYTES;
-        sources_end.saturating_add(self.index_count().saturating_mul(INDEX_ENTRY_BYTES))
+    fn is_narrow(&self) -> bool {
+        u32_at(self.bytes, 0) == NARROW_MAGIC
     }
 
-    fn source_table(&self) -> &'a [u8] {
-        let end = NODE_HEADER_BYTES + self.source_count() * SOURCE_ENTRY_BYTES;
-        proven::at(self.bytes, NODE_HEADER_BYTES..end)
+    /// Its columns, if it is narrow.
+    fn narrow(&self) -> Option<Columns<'a>> {
+        self.is_narrow()
+            .then(|| Columns::proven(self.bytes, NODE_HEADER_BYTES, self.source_count()))
+    }
+
+    /// Where the index table begins.
+    fn sources_end(&self) -> usize {
+        NODE_HEADER_BYTES
+            + match self.is_narrow() {
+                true => TABLE_BYTES,
+                false => self.source_count() * SOURCE_ENTRY_BYTES,
+            }
+    }
+
+    fn tables_end(&self) -> usize {
+        let indexes = self.index_count().saturating_mul(INDEX_ENTRY_BYTES);
+        self.sources_end().saturating_add(indexes)
+    }
+
+    /// Of a node that is not narrow.
+    fn source_entry(&self, nth: usize) -> &'a [u8] {
+        let start = NODE_HEADER_BYTES + nth * SOURCE_ENTRY_BYTES;
+        proven::at(self.bytes, start..start + SOURCE_ENTRY_BYTES)
     }
 
     fn index_table(&self) -> &'a [u8] {
-        let start = NODE_HEADER_BYTES + self.source_count() * SOURCE_ENTRY_BYTES;
-        proven::at(self.bytes, start..self.tables_end())
+        proven::at(self.bytes, self.sources_end()..self.tables_end())
     }
 
-    fn source_stats(&self, entry: &[u8]) -> SourceStats<'a> {
+    fn wide_stats(&self, nth: usize) -> SourceStats<'a> {
+        let entry = self.source_entry(nth);
         let previous = u64_at(entry, 48);
         SourceStats {
             source: SourceId(u16_at(entry, 0)),
@@ -248,7 +293,36 @@ impl<'a> Node<'a> {
             first: u32_at(entry, 56),
             last: u32_at(entry, 60),
             child_mask: child_mask(entry),
-            columns: proven::at(self.bytes, columns(entry)),
+            children: ChildColumns::Wide(proven::at(self.bytes, columns(entry))),
+        }
+    }
+
+    fn narrow_stats(&self, columns: &Columns<'a>, nth: usize) -> SourceStats<'a> {
+        let numbers = columns.numbers(nth);
+        let Numbers {
+            source,
+            own_time,
+            records,
+            bytes,
+            chunks_back,
+            child_mask,
+            ..
+        } = numbers;
+        let previous = || ChunkNo(self.first_chunk().0.wrapping_sub(chunks_back));
+        SourceStats {
+            source: SourceId(source as u16),
+            own_time: own_time & 1 == 1,
+            records,
+            bytes,
+            first_arrival: Timestamp(numbers.first_arrival as i64),
+            last_arrival: Timestamp(numbers.last_arrival as i64),
+            first_ts: Timestamp(numbers.first_ts as i64),
+            last_ts: Timestamp(numbers.last_ts as i64),
+            previous_chunk: (chunks_back != 0).then(previous),
+            first: numbers.first as u32,
+            last: numbers.last as u32,
+            child_mask,
+            children: ChildColumns::Narrow(columns.children(&numbers)),
         }
     }
 
@@ -282,13 +356,21 @@ impl<'a> Node<'a> {
         if self.records() > capacity / RECORD_BYTES_MIN {
             return invalid("the number of records of a node", self.records());
         }
-        let (mut previous, mut total_bytes) = (0, 0u64);
-        for entry in self.source_table().chunks_exact(SOURCE_ENTRY_BYTES) {
-            let child_mask = child_mask(entry);
-            if self.bytes.get(columns(entry)).is_none() || (self.level() > 0) != (child_mask != 0) {
-                return invalid("the child columns of a source", child_mask);
+        if self.is_narrow() {
+            Columns::of(self.bytes, NODE_HEADER_BYTES, self.source_count())?.prove()?;
+        } else {
+            for nth in 0..self.source_count() {
+                let entry = self.source_entry(nth);
+                if self.bytes.get(columns(entry)).is_none() {
+                    return invalid("the child columns of a source", child_mask(entry));
+                }
             }
-            let stats = self.source_stats(entry);
+        }
+        let (mut previous, mut total_bytes) = (0, 0u64);
+        for stats in self.sources() {
+            if (self.level() > 0) != (stats.child_mask != 0) {
+                return invalid("the child columns of a source", stats.child_mask);
+            }
             if stats.source.0 <= previous {
                 return invalid("the order of a node's sources", stats.source.0.into());
             }
@@ -303,14 +385,14 @@ impl<'a> Node<'a> {
             if self.level() > 0 && of_children != stats.records {
                 return invalid("the total of a source's children", of_children);
             }
-            if stats
-                .previous_chunk
-                .is_some_and(|chunk| chunk >= self.first_chunk())
+            if let Some(chunk) = stats.previous_chunk
+                && chunk >= self.first_chunk()
             {
-                return invalid("the previous chunk of a source", u64_at(entry, 48));
+                return invalid("the previous chunk of a source", chunk.0);
             }
         }
         let mut previous = None;
+        let narrow = self.narrow();
         for entry in self.index_table().chunks_exact(INDEX_ENTRY_BYTES) {
             let order = entry_order(entry);
             if previous.is_some_and(|previous| order <= previous) || u16_at(entry, 2) != 0 {
@@ -319,7 +401,7 @@ impl<'a> Node<'a> {
             previous = Some(order);
             let block = self.index_block(entry)?;
             block.prove()?;
-            let source = self.source(SourceId(u16_at(entry, 0)));
+            let source = self.source_in(narrow.as_ref(), SourceId(u16_at(entry, 0)));
             if block.count > source.map_or(0, |stats| stats.records) {
                 return invalid("the number of values of an index", block.count);
             }
@@ -348,31 +430,55 @@ fn entry_order(entry: &[u8]) -> u64 {
     index_order(u16_at(entry, 0), u32_at(entry, 4))
 }
 
-/// The offset of the first entry of a sorted table for which `before` is false.
-fn partition(table: &[u8], entry_bytes: usize, before: impl Fn(&[u8]) -> bool) -> usize {
-    let (mut low, mut high) = (0, table.len() / entry_bytes);
+/// The first of `count` places in order from which on `is_behind` is true; `count`: of none.
+fn first_of(count: usize, is_behind: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, count);
     while low < high {
         let middle = (low + high) / 2;
-        if before(proven::at(table, middle * entry_bytes..)) {
-            low = middle + 1;
-        } else {
+        if is_behind(middle) {
             high = middle;
+        } else {
+            low = middle + 1;
         }
     }
-    low * entry_bytes
+    low
+}
+
+/// The offset of the first entry of a sorted table for which `before` is false.
+fn partition(table: &[u8], entry_bytes: usize, before: impl Fn(&[u8]) -> bool) -> usize {
+    let entry = |nth: usize| proven::at(table, nth * entry_bytes..);
+    first_of(table.len() / entry_bytes, |nth| !before(entry(nth))) * entry_bytes
 }
 
 impl<'a> SourceStats<'a> {
     /// Of a roll-up: what it knows of each child that holds the source, ascending.
     pub fn children(&self) -> impl Iterator<Item = ChildStats> + use<'a> {
-        let (columns, count) = (self.columns, self.child_mask.count_ones() as usize);
+        let count = self.child_mask.count_ones() as usize;
+        let wide = match self.children {
+            ChildColumns::Wide(columns) => Some(columns),
+            ChildColumns::Narrow(_) => None,
+        };
+        let narrow = match self.children {
+            ChildColumns::Narrow(children) => Some(children.columns(count)),
+            ChildColumns::Wide(_) => None,
+        };
+        let of_wide = move |columns: &[u8], nth: usize| {
+            let time = |column: usize| Timestamp(i64_at(columns, (column * count + nth) * 8));
+            (u64_at(columns, nth * 8), time(1), time(2))
+        };
         ones(self.child_mask)
             .enumerate()
-            .map(move |(i, child)| ChildStats {
-                child,
-                records: u64_at(columns, i * 8),
-                first_ts: Timestamp(i64_at(columns, (count + i) * 8)),
-                last_ts: Timestamp(i64_at(columns, (2 * count + i) * 8)),
+            .filter_map(move |(nth, child)| {
+                let (records, first_ts, last_ts) = match (&narrow, wide) {
+                    (Some(columns), _) => columns(nth),
+                    (None, columns) => of_wide(columns?, nth),
+                };
+                Some(ChildStats {
+                    child,
+                    records,
+                    first_ts,
+                    last_ts,
+                })
             })
     }
 }
@@ -478,21 +584,30 @@ mod tests {
             source.reset(SourceId(*id), id % 2 == 1);
             let indexed = indexes.iter().map(|index| index.count).max();
             source.records = indexed.unwrap_or_default().max(40);
-            source.bytes = 8 * source.records;
-            (source.first_arrival, source.last_arrival) = (Timestamp(1), Timestamp(2));
-            (source.first_ts, source.last_ts) = (Timestamp(-9), Timestamp(9));
-            source.previous_chunk = (id % 3 == 0).then_some(ChunkNo(100));
-            (source.first, source.last) = (8, 16);
+            source.bytes = (8 + u64::from(id % 7)) * source.records;
+            let time = i64::from(*id) * 1_000_000;
+            (source.first_arrival, source.last_arrival) = (Timestamp(time), Timestamp(time + 9));
+            (source.first_ts, source.last_ts) = match id % 16 {
+                0 => (Timestamp::MIN, Timestamp::MAX),
+                _ => (Timestamp(-time), Timestamp(time)),
+            };
+            source.previous_chunk = (id % 3 == 0).then_some(ChunkNo(u64::from(id % 128)));
+            (source.first, source.last) = (8 * u32::from(*id), 8 * u32::from(*id) + 16);
             if level > 0 {
-                source.child_mask = 0b110;
+                let children = [id % 31, 31 + id % 33].map(|child| child as u8);
+                source.child_mask = children.iter().fold(0, |mask, child| mask | 1 << child);
+                let (first_ts, last_ts) = (source.first_ts, source.last_ts);
                 let child = |child, records| ChildStats {
                     child,
                     records,
-                    first_ts: Timestamp(-9),
-                    last_ts: Timestamp(9),
+                    first_ts: Timestamp(first_ts.0 / 2),
+                    last_ts: Timestamp(last_ts.0 / 2),
                 };
-                let rest = source.records - 20;
-                source.children.extend([child(1, 20), child(2, rest)]);
+                let counts = [20, source.records - 20];
+                let of_children = children.into_iter().zip(counts);
+                source
+                    .children
+                    .extend(of_children.map(|(which, records)| child(which, records)));
             }
             for index in indexes {
                 *source.indexes.push() = index.clone();
@@ -511,12 +626,15 @@ mod tests {
     prop_compose! {
         fn any_node()(
             level in 0u8..3,
-            ids in prop::collection::btree_set(1u16..999, 0..5),
+            ids in prop_oneof![prop::collection::btree_set(1u16..999, 0..5), prop::collection::btree_set(1u16..999, 28..80)],
             shapes in prop::collection::vec(
                 (prop::collection::vec((0u16..9000, 1u64..1 << 11), 0..7), any::<(bool, bool, u32)>()), 0..4),
         ) -> NodeSummary {
+            // All sources together have no more than a node can.
+            let few = if ids.len() > 5 { 31 } else { u64::MAX };
             let below = |steps: &[(u16, u64)]| -> Vec<_> {
-                steps.iter().map(|(step, count)| (*step, count << (6 * level))).collect()
+                let count = |count: u64| (1 + ((count - 1) & few)) << (6 * level);
+                steps.iter().map(|(step, own)| (*step, count(*own))).collect()
             };
             let indexes: Vec<_> = shapes.iter().enumerate()
                 .map(|(i, (steps, (float, stats, seed)))| index(i as u32 * 3, level > 0, &below(steps), *float, *stats, u64::from(*seed) + 2))

@@ -5,7 +5,8 @@
 use super::bytes::{pad8, put_pairs};
 use super::checksum::checksum;
 use super::index_block::{FLAG_BIN_STATS, FLAG_BINS, FLAG_CHILDREN, FLAG_FLOAT};
-use super::node::{INDEX_ENTRY_BYTES, MAGIC, NODE_HEADER_BYTES, SOURCE_ENTRY_BYTES};
+use super::narrow::{NARROW_SOURCES, TABLE_BYTES, put_columns};
+use super::node::{INDEX_ENTRY_BYTES, MAGIC, NARROW_MAGIC, NODE_HEADER_BYTES, SOURCE_ENTRY_BYTES};
 use super::summary::{BinStats, IndexSummary, NodeSummary, SourceSummary};
 use crate::proven;
 use crate::types::{Address, IndexId, LogKind, SourceId, Sum};
@@ -43,17 +44,19 @@ pub fn encode_node(
     };
     put_header(out, node, entries().count());
     let sources_at = out.len();
-    out.resize(sources_at + node.sources.len() * SOURCE_ENTRY_BYTES, 0);
+    let is_narrow = node.sources.len() >= NARROW_SOURCES;
+    let sources_bytes = match is_narrow {
+        true => TABLE_BYTES,
+        false => node.sources.len() * SOURCE_ENTRY_BYTES,
+    };
+    out.resize(sources_at + sources_bytes, 0);
     let indexes_at = out.len();
     out.resize(indexes_at + entries().count() * INDEX_ENTRY_BYTES, 0);
 
-    let mut at = sources_at;
-    for source in node.sources.iter() {
-        let columns_at = out.len() as u32;
-        put_source_columns(out, source);
-        let entry = source_entry(source, if rollup { columns_at } else { 0 });
-        overwrite(out, at, &entry);
-        at += SOURCE_ENTRY_BYTES;
+    if is_narrow {
+        put_columns(node, sources_at, out);
+    } else {
+        put_sources(node, sources_at, out);
     }
     let mut at = indexes_at;
     for (source, index) in entries() {
@@ -84,6 +87,17 @@ pub fn encode_node(
     overwrite(out, 4, &sum.to_le_bytes());
 }
 
+/// The entries of the source table, which begins at `at`, and behind it what they point to.
+fn put_sources(node: &NodeSummary, mut at: usize, out: &mut Vec<u8>) {
+    for source in node.sources.iter() {
+        let columns_at = out.len() as u32;
+        put_source_columns(out, source);
+        let entry = source_entry(source, if node.level > 0 { columns_at } else { 0 });
+        overwrite(out, at, &entry);
+        at += SOURCE_ENTRY_BYTES;
+    }
+}
+
 /// Whether every value is in a bin. Some are not where the summary of a damaged chunk stood in for its records and had left its bins out.
 fn has_bins_of_all(index: &IndexSummary) -> bool {
     index.bins.iter().map(|bin| bin.count).sum::<u64>() == index.count
@@ -108,7 +122,8 @@ fn put_sum(out: &mut Vec<u8>, sum: &Sum) {
 }
 
 fn put_header(out: &mut Vec<u8>, node: &NodeSummary, indexes: usize) {
-    put_u64(out, u64::from(MAGIC));
+    let is_narrow = node.sources.len() >= NARROW_SOURCES;
+    put_u64(out, u64::from(if is_narrow { NARROW_MAGIC } else { MAGIC }));
     put_u64(
         out,
         u64::from(node.level) << 32 | (node.sources.len() as u64) << 48,

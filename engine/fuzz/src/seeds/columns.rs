@@ -185,6 +185,14 @@ fn changes() -> Seeds {
         .windows(stream.len())
         .position(|bytes| bytes == stream)
         .unwrap_or(0);
+    // The family's: two pieces, the pieces, eight members, the first of their sources and how far the others are apart, the counts.
+    let family = [4, 0x04, 0x28, 8, 4, 1, 1];
+    let family = unit
+        .windows(family.len())
+        .position(|bytes| bytes == family)
+        .unwrap_or(0);
+    let counts = family + 4 + 8;
+    let count_bytes = usize::from(unit.get(counts).copied().unwrap_or(0));
     let patched = |name: &str, change: &[u8]| seed(name, &[&[PATCHED], change]);
     let unrepaired = |name: &str, change: &[u8]| seed(name, &[&[PATCHED | UNREPAIRED], change]);
     vec![
@@ -203,6 +211,16 @@ fn changes() -> Seeds {
             &write(HEAD, 24 + 5 * chunks, &[0xFF, 0xFF, 0x7F]),
         ),
         patched("no_source", &write(HEAD, stream, &[0])),
+        patched("more_streams_alone", &write(HEAD, stream - 1, &[0x7F])),
+        patched("no_members", &write(HEAD, family + 3, &[0])),
+        patched("many_members", &write(HEAD, family + 3, &[9])),
+        patched("no_source_of_a_member", &write(HEAD, family + 4, &[0])),
+        patched("no_records_of_members", &write(HEAD, counts + 1, &[0, 0])),
+        patched("records_of_members", &write(HEAD, counts + 1, &[0, 0x7E])),
+        patched(
+            "no_members_of_a_group",
+            &write(HEAD, counts + 1 + count_bytes, &[0]),
+        ),
         patched("order_of_one", &write(UNIT, head_bytes, &[0, 0])),
         unrepaired("head_checksum", &change(HEAD, STEP, 30, &[1])),
         unrepaired(

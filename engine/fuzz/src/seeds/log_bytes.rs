@@ -1,19 +1,19 @@
 //! Chunks, nodes and time entries.
 
-use loom_engine::format::{ChunkBuilder, TimeEntry};
+use loom_engine::format::{ChildStats, ChunkBuilder, NodeSummary, TimeEntry, encode_node};
 use loom_engine::{Address, ChunkNo, LogKind, SourceId, Timestamp};
 
 use super::{Seeds, seed, with};
 use crate::chunk::RAW;
 use crate::world::{World, log_path};
-use crate::{UNREPAIRED, UUID, time_entry};
+use crate::{UNREPAIRED, UUID, node, time_entry};
 
 const REPAIRED: &[u8] = &[0];
 
 pub fn all() -> Vec<(&'static str, Seeds)> {
     vec![
         ("chunk", chunks()),
-        ("node", nodes()),
+        ("node", nodes().into_iter().chain(narrow_nodes()).collect()),
         ("time_entry", time_entries()),
     ]
 }
@@ -189,6 +189,58 @@ fn nodes() -> Seeds {
         busy.changed("bins_total", block, &[0xFE, 0xFF]),
         rollup.changed("children_total", rollup.block + 56, &[0xFE, 0xFF]),
         rollup.changed("many_bins", rollup.block + 44, &[0xFF; 4]),
+    ]
+}
+
+/// A node of many sources: each of them has one record in a chunk.
+fn narrow(level: u8) -> Vec<u8> {
+    let mut summary = NodeSummary::new(level);
+    summary.clear(ChunkNo(128));
+    for nth in 0..40u16 {
+        let source = summary.sources.push();
+        source.reset(SourceId(2 * nth + 1), nth % 2 == 0);
+        let ms = |ms: i64| Timestamp(1_000_000 * (ms + i64::from(nth)));
+        (source.records, source.bytes) = (1 + u64::from(level), 104);
+        (source.first_arrival, source.last_arrival) = (ms(0), ms(1));
+        (source.first_ts, source.last_ts) = (ms(-5), ms(7));
+        source.previous_chunk = (nth % 3 != 0).then_some(ChunkNo(100 + u64::from(nth % 2)));
+        (source.first, source.last) = (8 * u32::from(nth), 8 * u32::from(nth) + 8);
+        if level > 0 {
+            source.child_mask = 1 << (nth % 40) | 1 << 50;
+            let child = |child, ms| ChildStats {
+                child,
+                records: 1,
+                first_ts: ms,
+                last_ts: ms,
+            };
+            let children = [child(nth as u8 % 40, ms(-5)), child(50, ms(7))];
+            source.children.extend(children);
+        }
+        summary.records += source.records;
+    }
+    (summary.first_arrival, summary.last_arrival) = (Timestamp(0), Timestamp(50_000_000));
+    let mut bytes = Vec::new();
+    encode_node(&UUID, node::AT, &summary, |_, _| true, &mut bytes);
+    bytes
+}
+
+fn narrow_nodes() -> Seeds {
+    let (summary, rollup) = (narrow(0), narrow(1));
+    let table = |column: usize| 56 + 24 * column;
+    let changed = |name: &str, bytes: &[u8], at: usize, new: &[u8]| {
+        seed(name, &[REPAIRED, &with(bytes, at, new)])
+    };
+    vec![
+        seed("narrow_summary", &[REPAIRED, &summary]),
+        seed("narrow_rollup", &[REPAIRED, &rollup]),
+        changed("narrow_place", &summary, table(0) + 16, &[0xFF; 4]),
+        changed("narrow_width", &summary, table(4) + 20, &[60]),
+        changed("narrow_cut", &rollup, table(13) + 20, &[57]),
+        changed("narrow_source", &summary, table(0), &[0xFF; 3]),
+        changed("narrow_order", &summary, table(0) + 8, &[0]),
+        changed("narrow_children", &rollup, table(12), &[1]),
+        changed("narrow_child_total", &rollup, table(13), &[2]),
+        changed("narrow_chain", &summary, table(8), &[0xFF; 8]),
     ]
 }
 

@@ -56,7 +56,7 @@ impl Lengths<'_> {
 
 impl ChunkRows<'_> {
     fn rows(&self, stream: usize) -> &Rows {
-        at(self.decoded, stream)
+        at(self.decoded, self.head.stream(stream).slot)
     }
 
     /// Walks through a chunk without later anchors, in its order: gives `each` where a stream's records begin, and how long their payloads are.

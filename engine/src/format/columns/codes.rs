@@ -172,7 +172,7 @@ impl Blocks<'_> {
                     }
                 }
             }
-            Encoding::Differences | Encoding::Runs | Encoding::Scaled => {
+            Encoding::Differences | Encoding::Runs | Encoding::Scaled | Encoding::Members => {
                 let mut numbers = vec![0; count];
                 self.decode(float_bytes, &mut numbers)?;
                 out.extend(places.map(|row| *at(numbers.as_slice(), row)));
@@ -221,7 +221,7 @@ mod tests {
                 false => NumberRange { first: numbers[from.index(numbers.len())], more },
             };
             let mut bytes = Vec::new();
-            encode(&numbers, None, &mut bytes);
+            encode(&numbers, None, &[], &mut bytes);
             bytes.extend_from_slice(&TAIL);
             let mut blocks = Blocks::new(&bytes);
             let mut found = vec![77];
@@ -231,7 +231,7 @@ mod tests {
             prop_assert_eq!(&found, &decoded(&numbers, wanted));
 
             let mut bytes = Vec::new();
-            encode(&numbers, floats, &mut bytes);
+            encode(&numbers, floats, &[], &mut bytes);
             bytes.extend_from_slice(&TAIL);
             let mut blocks = Blocks::new(&bytes);
             let mut picked = vec![77];

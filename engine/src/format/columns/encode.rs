@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 
+use super::families::{self, FamilyTable};
 use super::head::{Form, Part, Stream, StreamTable, Tables, encode_head, section_checksum};
 use super::numbers::{self, TAIL};
 use super::saves_enough;
@@ -16,6 +17,8 @@ use crate::proven::{at, at_mut};
 use crate::types::{Address, SourceId};
 
 const ZSTD_LEVEL: i32 = 1;
+/// So many sources with few rows and the same layout are a family.
+const FAMILY_MEMBERS_LEAST: usize = 2;
 /// Fewer bytes are not compressed.
 const COMPRESSED_LEAST: usize = 64;
 
@@ -155,7 +158,46 @@ impl UnitEncoder {
         Some(checksums)
     }
 
+    /// Puts the streams of families behind the others, and these side by side, ascending by source. Returns how many members each family has.
+    fn arrange(&mut self) -> Vec<usize> {
+        let mut of_layouts: HashMap<Vec<u8>, Vec<usize>> = HashMap::new();
+        for (nth, stream) in self.streams.iter().enumerate() {
+            if stream.arrivals.len() < families::FAMILY_ROWS {
+                let mut layout = Vec::new();
+                stream.template.encode_pieces(&mut layout);
+                of_layouts.entry(layout).or_default().push(nth);
+            }
+        }
+        let mut families: Vec<Vec<usize>> = of_layouts.into_values().collect();
+        families.retain(|members| members.len() >= FAMILY_MEMBERS_LEAST);
+        if families.is_empty() {
+            return Vec::new();
+        }
+        families.sort_unstable();
+        for members in &mut families {
+            members.sort_by_key(|nth| at(&self.streams, *nth).template.source);
+        }
+        let mut is_member = vec![false; self.streams.len()];
+        let members = families.iter().flatten();
+        members
+            .clone()
+            .for_each(|nth| *at_mut(&mut is_member, *nth) = true);
+        let alone = (0..is_member.len()).filter(|nth| !at(&is_member, *nth));
+        let arranged: Vec<usize> = alone.chain(members.copied()).collect();
+        let mut numbers = vec![0; arranged.len()];
+        let mut streams: Vec<Option<StreamRows>> = self.streams.drain(..).map(Some).collect();
+        for (number, nth) in (0..).zip(arranged) {
+            *at_mut(&mut numbers, nth) = number;
+            self.streams.extend(at_mut(&mut streams, nth).take());
+        }
+        for stream in &mut self.order {
+            *stream = *at(numbers.as_slice(), *stream as usize);
+        }
+        families.iter().map(Vec::len).collect()
+    }
+
     fn put_columns(&mut self, first: Address, checksums: &[u32], out: &mut Vec<u8>) {
+        let families = self.arrange();
         let mut sections = Sections {
             uuid: &self.uuid,
             first,
@@ -174,17 +216,19 @@ impl UnitEncoder {
                 let (of_chunk, rest) = order.split_at(records);
                 order = rest;
                 if records > 0 {
-                    numbers::encode(of_chunk, None, &mut sections.body);
+                    numbers::encode(of_chunk, None, &[], &mut sections.body);
                     sections.body.extend_from_slice(&TAIL);
                 }
                 sections.end()
             })
             .collect();
         let compressor = &mut self.compressor;
-        let streams = self.streams.iter().map(|stream| {
+        let members: usize = families.iter().sum();
+        let (alone, mut members) = self.streams.split_at(self.streams.len() - members);
+        let streams = alone.iter().map(|stream| {
             let mut groups = GroupRows::of(stream);
             let parts = Stream::split(&stream.counts).map(|(_, _, rows)| {
-                groups.put(rows, compressor, &mut sections.body);
+                groups.put(rows, &[], compressor, &mut sections.body);
                 sections.end()
             });
             StreamTable {
@@ -193,20 +237,62 @@ impl UnitEncoder {
                 groups: parts.collect(),
             }
         });
-        let tables = Tables {
+        let streams = streams.collect();
+        let mut tables = Tables {
             checksums,
             has_anchors: &self.has_anchors,
             orders,
-            streams: streams.collect(),
+            streams,
+            families: Vec::new(),
         };
+        for count in families {
+            let (family, others) = members.split_at(count);
+            tables
+                .families
+                .extend(put_family(family, compressor, &mut sections));
+            members = others;
+        }
         let mut body = sections.body;
         pad8(&mut body);
-        let form = Form::Columns;
+        let form = match tables.families.as_slice() {
+            [] => Form::Columns,
+            _ => Form::Families,
+        };
         let count = checksums.len();
         let head = encode_head(&self.uuid, first, form, count, &tables, body.len());
         out.extend_from_slice(&head);
         out.extend_from_slice(&body);
     }
+}
+
+/// Puts the row groups of a family.
+fn put_family<'a>(
+    members: &'a [StreamRows],
+    compressor: &mut zstd::bulk::Compressor<'_>,
+    sections: &mut Sections<'_>,
+) -> Option<FamilyTable<'a>> {
+    let mut all = StreamRows::new(members.first()?.template.clone(), 0);
+    members.iter().for_each(|member| all.append(member));
+    let rows: Vec<usize> = members.iter().map(|member| member.arrivals.len()).collect();
+    let mut left = rows.as_slice();
+    let mut of_all = GroupRows::of(&all);
+    let groups = families::split(&rows).into_iter().map(|count| {
+        let (own, others) = left.split_at(count);
+        left = others;
+        of_all.put(own.iter().sum(), own, compressor, &mut sections.body);
+        (count, sections.end())
+    });
+    let groups = groups.collect();
+    let counts = members.iter().flat_map(|member| &member.counts);
+    Some(FamilyTable {
+        template: &members.first()?.template,
+        sources: members
+            .iter()
+            .map(|member| member.template.source)
+            .collect(),
+        counts: counts.map(|count| *count as u64).collect(),
+        groups,
+    })
 }
 
 /// The stream of a source with that template, a new one where there is none. `latest`: the source's latest.
@@ -252,6 +338,18 @@ impl StreamRows {
         self.pieces.iter_mut().for_each(Vec::clear);
         self.tails.iter_mut().for_each(Vec::clear);
         self
+    }
+
+    /// Takes the rows of another one of the same pieces.
+    fn append(&mut self, other: &StreamRows) {
+        self.arrivals.extend_from_slice(&other.arrivals);
+        self.rest_lengths.extend_from_slice(&other.rest_lengths);
+        for (column, more) in self.pieces.iter_mut().zip(&other.pieces) {
+            column.extend_from_slice(more);
+        }
+        for (tails, more) in self.tails.iter_mut().zip(&other.tails) {
+            tails.extend_from_slice(more);
+        }
     }
 
     /// Takes the records of a run. False: they are not what the template says.
@@ -372,23 +470,29 @@ impl<'a> GroupRows<'a> {
         }
     }
 
-    /// Appends the next group.
-    fn put(&mut self, rows: usize, compressor: &mut zstd::bulk::Compressor<'_>, out: &mut Vec<u8>) {
+    /// Appends the next group, whose rows some members share, if any are named: so many each.
+    fn put(
+        &mut self,
+        rows: usize,
+        members: &[usize],
+        compressor: &mut zstd::bulk::Compressor<'_>,
+        out: &mut Vec<u8>,
+    ) {
         let stream = self.stream;
         let rows = self.row..self.row + rows;
         self.row = rows.end;
-        numbers::encode(at(&stream.arrivals, rows.clone()), None, out);
+        numbers::encode(at(&stream.arrivals, rows.clone()), None, members, out);
         let mut lengths = Vec::new();
         for (piece, column) in stream.template.pieces.iter().zip(&stream.pieces) {
             let column = at(column, rows.clone());
-            numbers::encode(column, piece.float_bytes(), out);
+            numbers::encode(column, piece.float_bytes(), members, out);
             if piece.kind == PieceKind::Length {
                 lengths.push(column);
             }
         }
         if stream.template.has_rest {
             let column = at(&stream.rest_lengths, rows.clone());
-            numbers::encode(column, None, out);
+            numbers::encode(column, None, members, out);
             lengths.push(column);
         }
         for ((lengths, tails), from) in lengths.iter().zip(&stream.tails).zip(&mut self.tails) {

@@ -4,7 +4,9 @@
 
 use std::cell::OnceCell;
 use std::iter;
+use std::sync::Arc;
 
+use super::families::{Family, FamilyTable, put_family};
 use super::numbers::Blocks;
 use super::template::{Template, TemplateCheck};
 use super::{COLUMNS_LOG, GROUP_ROWS_LEAST, UNIT_CHUNKS};
@@ -23,6 +25,8 @@ pub enum Form {
     /// As they were: columns would save too little, or a chunk does not verify.
     Rows = 0,
     Columns = 1,
+    /// Columns, of which some are of several sources.
+    Families = 2,
 }
 
 /// A part of a unit that has a checksum of its own.
@@ -36,13 +40,22 @@ pub struct Section {
     pub ordinal: u64,
 }
 
-/// The rows of a stream in some chunks.
+/// The rows of a stream in some chunks, or of some members of a family in all.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Group {
     pub first_chunk: usize,
     pub end_chunk: usize,
     pub rows: usize,
     pub section: Section,
+    /// How many of the rows each member has; `None`: all are one stream's.
+    pub members: Option<Arc<[usize]>>,
+}
+
+impl Group {
+    /// The blocks of its section.
+    pub fn blocks<'a>(&'a self, section: &'a [u8]) -> Blocks<'a> {
+        Blocks::of_members(section, self.members.as_deref().unwrap_or(&[]))
+    }
 }
 
 /// The records of one source and one layout.
@@ -52,6 +65,10 @@ pub struct Stream {
     /// Rows in each chunk.
     pub counts: Vec<usize>,
     pub groups: Vec<Group>,
+    /// Where its rows are decoded: it alone, or with those that share its row group.
+    pub slot: usize,
+    /// How many rows of its group stand before its own.
+    pub base: usize,
 }
 
 impl Stream {
@@ -105,6 +122,7 @@ impl UnitHeader {
         let form = match shape & 0xFF {
             0 => Form::Rows,
             1 => Form::Columns,
+            2 => Form::Families,
             form => return invalid("the form of a unit", form.into()),
         };
         let header = UnitHeader {
@@ -126,7 +144,7 @@ impl UnitHeader {
                 header.head_bytes == UNIT_HEADER_BYTES
                     && header.unit_bytes <= UNIT_HEADER_BYTES + rows_bytes
             }
-            Form::Columns => header.unit_bytes < rows_bytes,
+            Form::Columns | Form::Families => header.unit_bytes < rows_bytes,
         };
         if !may_be || !length_fits {
             return invalid("the length of a unit", header.unit_bytes as u64);
@@ -147,6 +165,8 @@ pub struct Head {
     /// What describes the streams.
     tables: Vec<u8>,
     described: Vec<Described>,
+    families: Vec<Family>,
+    slots: usize,
     /// The numbers of the streams, by their sources.
     by_source: Vec<u16>,
 }
@@ -155,11 +175,22 @@ pub struct Head {
 #[derive(Debug)]
 struct Described {
     source: SourceId,
-    /// In the tables.
-    start: usize,
-    /// Of its first section.
-    places: Places,
+    place: Place,
     stream: OnceCell<Box<Stream>>,
+}
+
+#[derive(Debug)]
+enum Place {
+    Alone {
+        /// In the tables.
+        start: usize,
+        /// Of its first section.
+        places: Places,
+    },
+    Member {
+        family: usize,
+        nth: usize,
+    },
 }
 
 /// What the encoder knows of a section: its length and its checksum.
@@ -175,6 +206,7 @@ pub struct Tables<'a> {
     pub has_anchors: &'a [bool],
     pub orders: Vec<Part>,
     pub streams: Vec<StreamTable<'a>>,
+    pub families: Vec<FamilyTable<'a>>,
 }
 
 pub struct StreamTable<'a> {
@@ -195,7 +227,10 @@ pub fn encode_head(
     let mut head = Vec::new();
     head.extend_from_slice(&UNIT_MAGIC.to_le_bytes());
     head.extend_from_slice(&[0; 12]);
-    let shape = form as u32 | (chunks as u32) << 8 | (tables.streams.len() as u32) << 16;
+    let families = tables.families.iter();
+    let members: usize = families.clone().map(|family| family.sources.len()).sum();
+    let streams = tables.streams.len() + members;
+    let shape = form as u32 | (chunks as u32) << 8 | (streams as u32) << 16;
     head.extend_from_slice(&shape.to_le_bytes());
     head.extend_from_slice(&[0; 4]);
     for checksum in tables.checksums {
@@ -206,6 +241,9 @@ pub fn encode_head(
         .orders
         .iter()
         .for_each(|order| put_part(order, &mut head));
+    if form == Form::Families {
+        put_leb128(&mut head, tables.streams.len() as u64);
+    }
     for stream in &tables.streams {
         stream.template.encode(&mut head);
         let counts = stream.counts.iter();
@@ -213,12 +251,13 @@ pub fn encode_head(
         let groups = stream.groups.iter();
         groups.for_each(|group| put_part(group, &mut head));
     }
+    families.for_each(|family| put_family(family, &mut head));
     pad8(&mut head);
     seal_head(uuid, first, &mut head, body_bytes);
     head
 }
 
-fn put_part(part: &Part, out: &mut Vec<u8>) {
+pub(super) fn put_part(part: &Part, out: &mut Vec<u8>) {
     put_leb128(out, part.bytes as u64);
     out.extend_from_slice(&part.checksum.to_le_bytes());
 }
@@ -265,16 +304,24 @@ impl Head {
 
     pub fn stream(&self, nth: usize) -> &Stream {
         let described = at(&self.described, nth);
-        let read = || {
-            let mut tables = Blocks::new(at(&self.tables, described.start..));
-            let stream = stream_of(
-                &mut tables,
-                &mut described.places.clone(),
-                self.orders.len(),
-            );
-            Box::new(stream.expect("the streams of a head were checked"))
+        let chunks = self.orders.len();
+        let read = || match &described.place {
+            Place::Alone { start, places } => {
+                let mut tables = Blocks::new(at(&self.tables, *start..));
+                let stream = stream_of(&mut tables, &mut places.clone(), chunks, nth);
+                Box::new(stream.expect("the streams of a head were checked"))
+            }
+            Place::Member { family, nth } => {
+                let family = at(&self.families, *family);
+                Box::new(family.stream(*nth, described.source, chunks))
+            }
         };
         described.stream.get_or_init(read)
+    }
+
+    /// How many places there are to decode rows in.
+    pub fn slots(&self) -> usize {
+        self.slots
     }
 
     pub fn streams(&self) -> impl Iterator<Item = &Stream> {
@@ -321,8 +368,24 @@ impl Head {
         let has_anchors = tables.bytes(header.chunks)?.iter().map(|has| *has != 0);
         let orders = (0..header.chunks).map(|_| places.section(&mut tables));
         let orders = orders.collect::<Result<Vec<Section>, FormatError>>()?;
+        let alone = match header.form {
+            Form::Families => tables.number()?,
+            Form::Rows | Form::Columns => header.streams as u64,
+        };
+        let alone = usize::try_from(alone).ok();
+        let Some(alone) = alone.filter(|alone| *alone <= header.streams) else {
+            return invalid("the streams of a unit with families", header.streams as u64);
+        };
         let tables = tables.rest().to_vec();
-        let described = check_streams(&tables, places, header, chunk_bytes)?;
+        let mut checked = Checked {
+            blocks: Blocks::new(&tables),
+            places,
+            room: vec![chunk_bytes as usize; header.chunks],
+        };
+        let mut described = checked.streams(&tables, alone)?;
+        let families = checked.families(&mut described, header.streams)?;
+        let groups = families.iter().map(Family::groups);
+        let slots = alone + groups.sum::<usize>();
         // As many as 16 bits count.
         let mut by_source: Vec<u16> = (0..described.len() as u16).collect();
         by_source.sort_by_key(|nth| at(&described, usize::from(*nth)).source);
@@ -331,55 +394,98 @@ impl Head {
             checksums: checksums.collect(),
             has_anchors: has_anchors.collect(),
             orders,
-            tables,
             described,
+            families,
+            slots,
+            tables,
         })
     }
 }
 
-/// Checks all that describes the streams, and finds where each of them is.
-fn check_streams(
-    tables: &[u8],
-    mut places: Places,
-    header: &UnitHeader,
-    chunk_bytes: u32,
-) -> Result<Vec<Described>, FormatError> {
-    let mut blocks = Blocks::new(tables);
-    let mut template = TemplateCheck::default();
-    // What is left of each chunk for the records of further streams.
-    let mut room = [chunk_bytes as usize; UNIT_CHUNKS as usize];
-    let room = at_mut(&mut room, ..header.chunks);
-    let mut counts = [0; UNIT_CHUNKS as usize];
-    let counts = at_mut(&mut counts, ..header.chunks);
-    let mut described = Vec::with_capacity(header.streams);
-    for _ in 0..header.streams {
-        let (start, of_first) = (tables.len() - blocks.rest().len(), places.clone());
-        let (source, least) = template.pass(&mut blocks)?;
-        blocks.numbers(counts)?;
-        for (room, count) in room.iter_mut().zip(&*counts) {
+/// What was checked of what describes the streams, up to where the blocks begin.
+struct Checked<'a> {
+    blocks: Blocks<'a>,
+    places: Places,
+    /// What is left of each chunk for the records of further streams.
+    room: Vec<usize>,
+}
+
+impl<'a> Checked<'a> {
+    /// Takes the records of a stream from the room; each takes `least` bytes at least.
+    fn take(&mut self, counts: &[usize], least: usize) -> Result<(), FormatError> {
+        for (room, count) in self.room.iter_mut().zip(counts) {
             let taken = count.checked_mul(least);
             let Some(left) = taken.and_then(|taken| room.checked_sub(taken)) else {
                 return invalid("the records of a stream in a chunk", *count as u64);
             };
             *room = left;
         }
-        for _ in Stream::split(counts) {
-            places.section(&mut blocks)?;
-        }
-        described.push(Described {
-            source,
-            start,
-            places: of_first,
-            stream: OnceCell::new(),
-        });
+        Ok(())
     }
-    Ok(described)
+
+    /// Checks the streams that are alone, and finds where each of them is.
+    fn streams(&mut self, tables: &'a [u8], alone: usize) -> Result<Vec<Described>, FormatError> {
+        let mut template = TemplateCheck::default();
+        let mut counts = [0; UNIT_CHUNKS as usize];
+        let counts = at_mut(&mut counts, ..self.room.len());
+        let mut described = Vec::with_capacity(alone);
+        for _ in 0..alone {
+            let start = tables.len() - self.blocks.rest().len();
+            let places = self.places.clone();
+            let (source, least) = template.pass(&mut self.blocks)?;
+            self.blocks.numbers(counts)?;
+            self.take(counts, least)?;
+            for _ in Stream::split(counts) {
+                self.places.section(&mut self.blocks)?;
+            }
+            described.push(Described {
+                source,
+                place: Place::Alone { start, places },
+                stream: OnceCell::new(),
+            });
+        }
+        Ok(described)
+    }
+
+    /// Decodes the families, whose members are the streams that are left.
+    fn families(
+        &mut self,
+        described: &mut Vec<Described>,
+        streams: usize,
+    ) -> Result<Vec<Family>, FormatError> {
+        let mut families = Vec::new();
+        let mut slot = described.len();
+        while described.len() < streams {
+            let most = streams - described.len();
+            let chunks = self.room.len();
+            let (family, sources) =
+                Family::decode(&mut self.blocks, &mut self.places, chunks, most, slot)?;
+            let least = family.record_bytes_least();
+            for counts in family.counts(chunks) {
+                self.take(counts, least)?;
+            }
+            for (nth, source) in sources.into_iter().enumerate() {
+                described.push(Described {
+                    source,
+                    place: Place::Member {
+                        family: families.len(),
+                        nth,
+                    },
+                    stream: OnceCell::new(),
+                });
+            }
+            slot += family.groups();
+            families.push(family);
+        }
+        Ok(families)
+    }
 }
 
 fn stream_of(
     tables: &mut Blocks<'_>,
     places: &mut Places,
     chunks: usize,
+    slot: usize,
 ) -> Result<Stream, FormatError> {
     let template = Template::decode(tables)?;
     let mut counts = vec![0; chunks];
@@ -391,6 +497,7 @@ fn stream_of(
                 end_chunk,
                 rows,
                 section: places.section(tables)?,
+                members: None,
             })
         })
         .collect();
@@ -398,19 +505,21 @@ fn stream_of(
         groups: groups?,
         template,
         counts,
+        slot,
+        base: 0,
     })
 }
 
 /// Where sections stand: one behind the other.
 #[derive(Clone, Debug)]
-struct Places {
+pub(super) struct Places {
     next: usize,
     end: usize,
     ordinal: u64,
 }
 
 impl Places {
-    fn section(&mut self, tables: &mut Blocks<'_>) -> Result<Section, FormatError> {
+    pub fn section(&mut self, tables: &mut Blocks<'_>) -> Result<Section, FormatError> {
         let bytes = tables.number()?;
         let checksum = u32_at(tables.bytes(4)?, 0);
         let start = self.next;

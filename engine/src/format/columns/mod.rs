@@ -7,6 +7,7 @@ mod bits;
 mod chunk_rows;
 mod codes;
 mod encode;
+mod families;
 mod floats;
 mod head;
 mod numbers;
@@ -17,6 +18,7 @@ mod template;
 mod tests;
 mod unit;
 
+pub(super) use bits::{Packed, SLACK_BYTES as PACKED_SLACK_BYTES, pack, width_of};
 pub use chunk_rows::UnitRow;
 pub use codes::NumberRange;
 pub use encode::UnitEncoder;

@@ -29,11 +29,14 @@ pub enum Encoding {
     Bits = 5,
     /// Floats that are whole numbers over a power of ten: its exponent; a block of the whole numbers.
     Scaled = 6,
+    /// Of a row group that some members share: a block of the first number of each; the least difference; width; how far each difference from the number
+    /// before in the same member exceeds it, packed.
+    Members = 7,
 }
 
 impl Encoding {
     pub fn of(byte: u8) -> Result<Encoding, FormatError> {
-        const ALL: [Encoding; 7] = [
+        const ALL: [Encoding; 8] = [
             Encoding::Constant,
             Encoding::Packed,
             Encoding::Differences,
@@ -41,6 +44,7 @@ impl Encoding {
             Encoding::Dictionary,
             Encoding::Bits,
             Encoding::Scaled,
+            Encoding::Members,
         ];
         match ALL.get(usize::from(byte)) {
             Some(encoding) => Ok(*encoding),
@@ -105,12 +109,13 @@ impl Look {
 }
 
 /// Appends the block of a column, which has at least one number, in the shortest form. `floats`: the numbers are bits of an f64 (8 bytes) or an f32 (4).
-pub fn encode(numbers: &[u64], floats: Option<u8>, out: &mut Vec<u8>) {
+/// `members`: how many of the numbers each member has of those that share the column, at least one; empty where none do.
+pub fn encode(numbers: &[u64], floats: Option<u8>, members: &[usize], out: &mut Vec<u8>) {
     if let Some((exponent, whole)) = floats.and_then(|bytes| scaled(numbers, bytes)) {
         let start = out.len();
         out.push(Encoding::Scaled as u8);
         out.push(exponent);
-        encode_at(&whole, 1, out);
+        encode_whole(&whole, 1, members, out);
         let scaled_bytes = out.len() - start;
         let varying = Look::at(numbers).varying.count_ones() as u8;
         if scaled_bytes < packed_bytes(numbers.len(), varying) {
@@ -118,7 +123,47 @@ pub fn encode(numbers: &[u64], floats: Option<u8>, out: &mut Vec<u8>) {
         }
         out.truncate(start);
     }
-    encode_at(numbers, 0, out);
+    encode_whole(numbers, 0, members, out);
+}
+
+/// A block of all rows, as one column or member by member.
+fn encode_whole(numbers: &[u64], level: u8, members: &[usize], out: &mut Vec<u8>) {
+    let start = out.len();
+    encode_at(numbers, level, out);
+    if members.len() < 2 || *at(out.as_slice(), start) == Encoding::Constant as u8 {
+        return;
+    }
+    let mut other = Vec::new();
+    encode_members(numbers, members, &mut other);
+    if other.len() < out.len() - start {
+        out.truncate(start);
+        out.extend_from_slice(&other);
+    }
+}
+
+fn encode_members(numbers: &[u64], members: &[usize], out: &mut Vec<u8>) {
+    let mut firsts = Vec::with_capacity(members.len());
+    let mut steps = Vec::with_capacity(numbers.len());
+    let mut rest = numbers;
+    for rows in members {
+        let (own, after) = rest.split_at(*rows);
+        firsts.extend(own.first());
+        let pairs = own.iter().zip(own.iter().skip(1));
+        steps.extend(pairs.map(|(before, after)| after.wrapping_sub(*before)));
+        rest = after;
+    }
+    let least = steps.iter().map(|step| *step as i64).min().unwrap_or(0);
+    let mut greatest = 0;
+    for step in &mut steps {
+        *step = step.wrapping_sub(least as u64);
+        greatest = greatest.max(*step);
+    }
+    let width = width_of(greatest);
+    out.push(Encoding::Members as u8);
+    encode_at(&firsts, 1, out);
+    put_signed(out, least);
+    out.push(width);
+    pack(&steps, width, out);
 }
 
 /// The form that takes the fewest bytes of those offered; of equals the first.
@@ -296,34 +341,89 @@ fn put_signed(out: &mut Vec<u8>, value: i64) {
 #[derive(Clone)]
 pub struct Blocks<'a> {
     rest: &'a [u8],
+    /// How many of the rows each member has of those that share them; empty: none do.
+    members: &'a [usize],
 }
 
 impl<'a> Blocks<'a> {
     pub fn new(bytes: &'a [u8]) -> Blocks<'a> {
-        Blocks { rest: bytes }
+        Blocks {
+            rest: bytes,
+            members: &[],
+        }
+    }
+
+    /// Blocks whose rows some members share: how many each has, at least one.
+    pub fn of_members(bytes: &'a [u8], members: &'a [usize]) -> Blocks<'a> {
+        Blocks {
+            rest: bytes,
+            members,
+        }
+    }
+
+    fn is_next(&self, encoding: Encoding) -> bool {
+        self.rest.first() == Some(&(encoding as u8))
     }
 
     /// Decodes the next block into `out`, all of whose places it fills. `float_bytes`: as for `encode`.
     pub fn decode(&mut self, float_bytes: Option<u8>, out: &mut [u64]) -> Result<(), FormatError> {
-        if self.rest.first() == Some(&(Encoding::Scaled as u8)) {
+        if self.is_next(Encoding::Scaled) {
             let Some(float_bytes) = float_bytes else {
                 return invalid("the encoding of a column", Encoding::Scaled as u64);
             };
             self.byte()?;
             let exponent = self.byte()?;
-            self.decode_at(1, out)?;
+            self.decode_whole(1, out)?;
             return unscaled(exponent, float_bytes, out);
         }
-        self.decode_at(0, out)
+        self.decode_whole(0, out)
+    }
+
+    fn decode_whole(&mut self, level: u8, out: &mut [u64]) -> Result<(), FormatError> {
+        if !self.is_next(Encoding::Members) || self.members.is_empty() {
+            return self.decode_at(level, out);
+        }
+        self.byte()?;
+        let members = self.members;
+        assert_eq!(out.len(), members.iter().sum::<usize>());
+        let mut firsts = vec![0; members.len()];
+        self.decode_at(1, &mut firsts)?;
+        let least = self.signed()?;
+        let mut steps = vec![0; out.len() - members.len()];
+        let packed = self.packed(steps.len())?;
+        packed.unpack(&mut steps, |step| step.wrapping_add(least));
+        let mut steps = steps.iter();
+        let mut rest = out;
+        for (rows, first) in members.iter().zip(firsts) {
+            let (own, after) = rest.split_at_mut(*rows);
+            if let Some((start, others)) = own.split_first_mut() {
+                let mut number = first;
+                *start = number;
+                for (other, step) in others.iter_mut().zip(&mut steps) {
+                    number = number.wrapping_add(*step);
+                    *other = number;
+                }
+            }
+            rest = after;
+        }
+        Ok(())
     }
 
     /// Passes over the next block, of so many numbers.
     pub fn skip(&mut self, rows: usize) -> Result<(), FormatError> {
-        if self.rest.first() == Some(&(Encoding::Scaled as u8)) {
+        let mut level = 0;
+        if self.is_next(Encoding::Scaled) {
             self.bytes(2)?;
-            return self.skip_at(1, rows);
+            level = 1;
         }
-        self.skip_at(0, rows)
+        if self.is_next(Encoding::Members) && !self.members.is_empty() {
+            self.byte()?;
+            self.skip_at(1, self.members.len())?;
+            self.number()?;
+            self.packed(rows.saturating_sub(self.members.len()))?;
+            return Ok(());
+        }
+        self.skip_at(level, rows)
     }
 
     fn skip_at(&mut self, level: u8, rows: usize) -> Result<(), FormatError> {
@@ -355,7 +455,7 @@ impl<'a> Blocks<'a> {
                 self.skip_at(level + 1, count)?;
                 self.packed(rows)?;
             }
-            Encoding::Runs | Encoding::Dictionary | Encoding::Scaled => {
+            Encoding::Runs | Encoding::Dictionary | Encoding::Scaled | Encoding::Members => {
                 return invalid("the encoding of a block in a column", encoding as u64);
             }
         }
@@ -503,7 +603,7 @@ impl<'a> Blocks<'a> {
                     }
                 }
             }
-            Encoding::Runs | Encoding::Dictionary | Encoding::Scaled => {
+            Encoding::Runs | Encoding::Dictionary | Encoding::Scaled | Encoding::Members => {
                 return invalid("the encoding of a block in a column", encoding as u64);
             }
         }
@@ -520,19 +620,46 @@ pub mod tests {
     use proptest::prelude::*;
 
     fn round_trip(numbers: &[u64], floats: Option<u8>) -> usize {
+        round_trip_of(numbers, floats, &[])
+    }
+
+    fn round_trip_of(numbers: &[u64], floats: Option<u8>, members: &[usize]) -> usize {
         let mut bytes = Vec::new();
-        encode(numbers, floats, &mut bytes);
+        encode(numbers, floats, members, &mut bytes);
         let length = bytes.len();
         bytes.extend_from_slice(&TAIL);
-        let mut blocks = Blocks::new(&bytes);
+        let mut blocks = Blocks::of_members(&bytes, members);
         let mut decoded = vec![0xDEAD; numbers.len()];
         blocks.decode(floats, &mut decoded).unwrap();
         assert_eq!(decoded, numbers);
         assert_eq!(blocks.rest.len(), SLACK_BYTES);
-        let mut passed = Blocks::new(&bytes);
+        let mut passed = Blocks::of_members(&bytes, members);
         passed.skip(numbers.len()).unwrap();
         assert_eq!(passed.rest, blocks.rest);
         length
+    }
+
+    /// Some numbers split into members of one number at least.
+    pub fn members_of(rows: usize, cuts: &[prop::sample::Index]) -> Vec<usize> {
+        let mut ends: Vec<usize> = cuts.iter().map(|cut| cut.index(rows)).collect();
+        ends.extend([0, rows]);
+        ends.sort_unstable();
+        ends.dedup();
+        ends.windows(2).map(|pair| pair[1] - pair[0]).collect()
+    }
+
+    #[test]
+    fn counters_of_many_members_take_few_bytes() {
+        let counter = |member: u64| (0..10).map(move |row| member * 1_000_003 + row * 10);
+        let numbers: Vec<u64> = (0..100).flat_map(counter).collect();
+        let length = round_trip_of(&numbers, None, &[10; 100]);
+        assert!(length < 100, "{length}");
+        let floats: Vec<u64> = numbers
+            .iter()
+            .map(|number| (*number as f64 / 4.0).to_bits())
+            .collect();
+        let length = round_trip_of(&floats, Some(8), &[10; 100]);
+        assert!(length < 500, "{length}");
     }
 
     #[test]
@@ -614,6 +741,13 @@ pub mod tests {
 
     proptest! {
         #[test]
+        fn numbers_of_members_are_read_back(numbers in shapes(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..40)) {
+            let members = members_of(numbers.len(), &cuts);
+            round_trip_of(&numbers, None, &members);
+            round_trip_of(&numbers, Some(8), &members);
+        }
+
+        #[test]
         fn numbers_of_any_shape_are_read_back(numbers in shapes()) {
             round_trip(&numbers, None);
             round_trip(&numbers, Some(8));
@@ -641,12 +775,15 @@ pub mod tests {
             let _ = Blocks::new(&bytes).decode(Some(8), &mut vec![0; rows]);
             let _ = Blocks::new(&bytes).decode(None, &mut vec![0; rows]);
             let _ = Blocks::new(&bytes).skip(rows);
+            let members = vec![1; rows];
+            let _ = Blocks::of_members(&bytes, &members).decode(Some(8), &mut vec![0; rows]);
+            let _ = Blocks::of_members(&bytes, &members).skip(rows);
         }
 
         #[test]
         fn changed_bytes_are_numbers_or_an_error(numbers in shapes(), place in any::<prop::sample::Index>(), byte in any::<u8>()) {
             let mut bytes = Vec::new();
-            encode(&numbers, Some(8), &mut bytes);
+            encode(&numbers, Some(8), &[], &mut bytes);
             *place.get_mut(&mut bytes[..]) = byte;
             bytes.extend_from_slice(&TAIL);
             let _ = Blocks::new(&bytes).decode(Some(8), &mut vec![0; numbers.len()]);

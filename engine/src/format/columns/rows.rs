@@ -3,11 +3,12 @@
 //! Foreign bytes: a section is verified before it is decoded, and what verifies may still claim anything, which ends in an error.
 
 use std::cell::{Cell, RefCell};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use super::bits::accumulate;
+use super::codes::NumberRange;
 use super::encode::TailForm;
-use super::head::{Head, Section, Stream, section_checksum};
+use super::head::{Group, Head, Section, Stream, section_checksum};
 use super::numbers::Blocks;
 use super::template::{PieceKind, Template};
 use crate::format::bytes::{FormatError, invalid};
@@ -174,12 +175,16 @@ impl<'a> StreamRows<'a> {
     }
 }
 
-/// The block of a piece, in a group of so many rows.
-pub fn block_of(section: &[u8], rows: usize, piece: usize) -> Result<Blocks<'_>, FormatError> {
-    let mut blocks = Blocks::new(section);
+/// The block of a piece of a group.
+pub fn block_of<'a>(
+    section: &'a [u8],
+    group: &'a Group,
+    piece: usize,
+) -> Result<Blocks<'a>, FormatError> {
+    let mut blocks = group.blocks(section);
     // The arrivals come first.
     for _ in 0..=piece {
-        blocks.skip(rows)?;
+        blocks.skip(group.rows)?;
     }
     Ok(blocks)
 }
@@ -190,9 +195,33 @@ pub struct Bytes {
     pub uuid: [u8; 16],
     pub first: Address,
     pub bytes: Vec<u8>,
-    /// A bit for each section, by its place, that was verified since its bytes were read.
-    verified: RefCell<Vec<u64>>,
+    /// Those whose bytes were read.
+    read: Sections,
+    /// Those that were verified since their bytes were read.
+    verified: RefCell<Sections>,
     is_damaged: Cell<bool>,
+}
+
+/// Some sections of a unit: a bit for each, by its place.
+#[derive(Debug, Default)]
+struct Sections(Vec<u64>);
+
+impl Sections {
+    fn has(&self, section: &Section) -> bool {
+        let (word, bit) = (section.ordinal as usize / 64, section.ordinal % 64);
+        self.0.get(word).is_some_and(|word| word >> bit & 1 == 1)
+    }
+
+    fn set(&mut self, ordinals: RangeInclusive<u64>, is_one: bool) {
+        for ordinal in ordinals {
+            let (word, bit) = (ordinal as usize / 64, 1 << (ordinal % 64));
+            if self.0.len() <= word {
+                self.0.resize(word + 1, 0);
+            }
+            let word = at_mut(&mut self.0, word);
+            *word = *word & !bit | if is_one { bit } else { 0 };
+        }
+    }
 }
 
 impl Bytes {
@@ -201,14 +230,26 @@ impl Bytes {
             uuid: *uuid,
             first,
             bytes,
+            read: Sections::default(),
             verified: RefCell::default(),
             is_damaged: Cell::new(false),
         }
     }
 
-    /// Each section is verified again, because others may be read in its place.
-    pub fn forget_verified(&self) {
-        self.verified.borrow_mut().clear();
+    pub fn is_read(&self, section: &Section) -> bool {
+        self.read.has(section)
+    }
+
+    /// The bytes from the start of one section to the end of another were read, or only some of them: all in between are verified again.
+    pub fn note_read(&mut self, first: &Section, last: &Section, is_all: bool) {
+        let ordinals = first.ordinal..=last.ordinal;
+        self.read.set(ordinals.clone(), is_all);
+        self.verified.get_mut().set(ordinals, false);
+    }
+
+    /// All bytes were read.
+    pub fn forget_verified(&mut self) {
+        self.verified.take();
     }
 
     /// Whether a section did not verify.
@@ -218,9 +259,8 @@ impl Bytes {
 
     fn section(&self, section: &Section) -> Result<&[u8], FormatError> {
         let bytes = at(&self.bytes, section.start..section.start + section.bytes);
-        let (word, bit) = (section.ordinal as usize / 64, 1 << (section.ordinal % 64));
         let mut verified = self.verified.borrow_mut();
-        if verified.get(word).is_some_and(|word| word & bit != 0) {
+        if verified.has(section) {
             return Ok(bytes);
         }
         let computed = section_checksum(&self.uuid, self.first, section.ordinal, bytes);
@@ -232,10 +272,7 @@ impl Bytes {
                 computed,
             });
         }
-        if verified.len() <= word {
-            verified.resize(word + 1, 0);
-        }
-        *at_mut(&mut verified, word) |= bit;
+        verified.set(section.ordinal..=section.ordinal, true);
         Ok(bytes)
     }
 
@@ -265,7 +302,8 @@ impl Bytes {
     ) -> Result<(), FormatError> {
         ranges.clear();
         let lengths = Wanted::lengths();
-        for (stream, decoded) in head.streams().zip(decoded) {
+        for stream in head.streams() {
+            let decoded = at_mut(decoded, stream.slot);
             ranges.push(match stream.template.tails() {
                 0 => 0..0,
                 _ => self.rows_in_chunk(stream, nth, &lengths, decoded, tail_room)?,
@@ -290,16 +328,50 @@ impl Bytes {
         }
         let which = stream.group_at(nth);
         let group = at(&stream.groups, which);
-        let section = self.enter(stream, which, decoded, tail_room)?;
-        if !decoded.has.covers(wanted)
-            && let Err(error) =
-                decoded.decode(section, &stream.template, group.rows, wanted, tail_room)
-        {
-            decoded.forget(tail_room);
-            return Err(error);
-        }
-        let before: usize = at(&stream.counts, group.first_chunk..nth).iter().sum();
+        self.decode_group(stream, which, wanted, decoded, tail_room)?;
+        let own = at(&stream.counts, group.first_chunk..nth);
+        let before = stream.base + own.iter().sum::<usize>();
         Ok(before..before + count)
+    }
+
+    /// Decodes some pieces of all rows of a stream's first group, unless they are.
+    pub fn decode_pieces(
+        &self,
+        stream: &Stream,
+        wanted: &[(usize, NumberRange)],
+        decoded: &mut Rows,
+        tail_room: &mut usize,
+    ) -> Result<(), FormatError> {
+        let mut pieces = vec![false; stream.template.pieces.len()];
+        for (piece, _) in wanted {
+            *at_mut(&mut pieces, *piece) = true;
+        }
+        let wanted = Wanted {
+            pieces,
+            ..Wanted::default()
+        };
+        self.decode_group(stream, 0, &wanted, decoded, tail_room)
+    }
+
+    /// Decodes what is wanted of a stream's group, unless it is decoded.
+    fn decode_group(
+        &self,
+        stream: &Stream,
+        which: usize,
+        wanted: &Wanted,
+        decoded: &mut Rows,
+        tail_room: &mut usize,
+    ) -> Result<(), FormatError> {
+        let group = at(&stream.groups, which);
+        let section = self.enter(stream, which, decoded, tail_room)?;
+        if decoded.has.covers(wanted) {
+            return Ok(());
+        }
+        let result = decoded.decode(section, &stream.template, group, wanted, tail_room);
+        if result.is_err() {
+            decoded.forget(tail_room);
+        }
+        result
     }
 
     /// The bytes of a stream's group, verified; then the rows are those of the group, though none may be decoded.
@@ -320,6 +392,15 @@ impl Bytes {
 }
 
 impl Rows {
+    /// Appends which of some rows hold wanted numbers in each of some pieces, which are decoded.
+    pub fn find(&self, rows: Range<usize>, wanted: &[(usize, NumberRange)], found: &mut Vec<u32>) {
+        found.extend(rows.map(|row| row as u32));
+        for (piece, range) in wanted {
+            let column = at(&self.pieces, *piece).as_slice();
+            found.retain(|row| range.contains(*at(column, *row as usize)));
+        }
+    }
+
     /// Replaces the rows by some of another's, counted in a range of those.
     pub fn gather(&mut self, from: &Rows, range: Range<usize>, rows: &[u32]) {
         let pick = |column: &[u64], into: &mut Vec<u64>| {
@@ -347,18 +428,19 @@ impl Rows {
         }
     }
 
-    /// Replaces the rows by some of a group of `count`: what is wanted of their arrivals and pieces.
+    /// Replaces the rows by some of a group: what is wanted of their arrivals and pieces.
     pub fn pick(
         &mut self,
         section: &[u8],
         template: &Template,
-        count: usize,
+        group: &Group,
         wanted: &Wanted,
         rows: &[u32],
     ) -> Result<(), FormatError> {
         self.has.clone_from(wanted);
         self.tails.clear();
-        let mut blocks = Blocks::new(section);
+        let count = group.rows;
+        let mut blocks = group.blocks(section);
         match wanted.arrivals {
             true => blocks.pick(None, count, rows, &mut self.arrivals)?,
             false => blocks.skip(count)?,
@@ -392,16 +474,17 @@ impl Rows {
         &mut self,
         section: &[u8],
         template: &Template,
-        rows: usize,
+        group: &Group,
         wanted: &Wanted,
         tail_room: &mut usize,
     ) -> Result<(), FormatError> {
+        let rows = group.rows;
         let all = self.has.and(wanted);
         let before = std::mem::replace(&mut self.has, all);
         let needs_tails = self.has.tails && !before.tails;
         let needs_lengths = needs_tails || self.has.lengths && !before.lengths;
         self.has.lengths |= needs_lengths;
-        let mut blocks = Blocks::new(section);
+        let mut blocks = group.blocks(section);
         if self.has.arrivals && !before.arrivals {
             self.arrivals.resize(rows, 0);
             blocks.decode(None, &mut self.arrivals)?;

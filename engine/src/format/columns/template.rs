@@ -65,6 +65,11 @@ impl Template {
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         put_leb128(out, self.source.0.into());
+        self.encode_pieces(out);
+    }
+
+    /// The same without the source.
+    pub(super) fn encode_pieces(&self, out: &mut Vec<u8>) {
         put_leb128(
             out,
             (self.pieces.len() as u64) << 1 | u64::from(self.has_rest),
@@ -74,7 +79,16 @@ impl Template {
     }
 
     pub(super) fn decode(head: &mut Blocks<'_>) -> Result<Template, FormatError> {
-        let (source, has_rest, pieces) = parts(head)?;
+        let source = source_of(head)?;
+        Template::decode_pieces(head, source)
+    }
+
+    /// What [`Template::encode_pieces`] wrote.
+    pub(super) fn decode_pieces(
+        head: &mut Blocks<'_>,
+        source: SourceId,
+    ) -> Result<Template, FormatError> {
+        let (has_rest, pieces) = parts(head)?;
         let pieces = pieces.iter().map(|byte| piece_of(*byte));
         let template = Template {
             source,
@@ -103,7 +117,8 @@ impl<'a> TemplateCheck<'a> {
     /// Passes over the next template: its source, and the least a record takes of a chunk.
     pub fn pass(&mut self, head: &mut Blocks<'a>) -> Result<(SourceId, usize), FormatError> {
         let mut ahead = head.clone();
-        let (source, has_rest, pieces) = parts(&mut ahead)?;
+        let source = source_of(&mut ahead)?;
+        let (has_rest, pieces) = parts(&mut ahead)?;
         match self.known {
             Some((known_rest, known, least)) if (known_rest, known) == (has_rest, pieces) => {
                 *head = ahead;
@@ -118,15 +133,19 @@ impl<'a> TemplateCheck<'a> {
     }
 }
 
-/// The source of a template, whether it has a rest, and its pieces.
-fn parts<'a>(head: &mut Blocks<'a>) -> Result<(SourceId, bool, &'a [u8]), FormatError> {
+fn source_of(head: &mut Blocks<'_>) -> Result<SourceId, FormatError> {
     let source = head.number()?;
-    let Some(source) = u16::try_from(source).ok().filter(|source| *source > 0) else {
-        return invalid("the source of a unit's stream", source);
-    };
+    match u16::try_from(source) {
+        Ok(source) if source > 0 => Ok(SourceId(source)),
+        _ => invalid("the source of a unit's stream", source),
+    }
+}
+
+/// Whether a template has a rest, and its pieces.
+fn parts<'a>(head: &mut Blocks<'a>) -> Result<(bool, &'a [u8]), FormatError> {
     let count = head.number()?;
     let bytes = usize::try_from(count >> 1).unwrap_or(usize::MAX);
-    Ok((SourceId(source), count & 1 == 1, head.bytes(bytes)?))
+    Ok((count & 1 == 1, head.bytes(bytes)?))
 }
 
 fn piece_of(byte: u8) -> Result<Piece, FormatError> {

@@ -37,10 +37,15 @@ fn chunks_of(records: &[Record]) -> Vec<u8> {
     chunks
 }
 
-/// Source 1: two numbers, a float; source 2: a number and a text; source 3: any bytes.
+/// What the records of a source are like: 1 to 3.
+fn kind(source: u16) -> u16 {
+    1 + (source - 1) % 3
+}
+
+/// Kind 1: two numbers, a float; kind 2: a number and a text; kind 3: any bytes.
 fn template(source: SourceId) -> Template {
     let piece = |bytes, kind| Piece { bytes, kind };
-    let pieces = match source.0 {
+    let pieces = match kind(source.0) {
         1 => vec![
             piece(1, PieceKind::Number),
             piece(4, PieceKind::Signed),
@@ -52,13 +57,13 @@ fn template(source: SourceId) -> Template {
     Template {
         source,
         pieces,
-        has_rest: source.0 == 3,
+        has_rest: kind(source.0) == 3,
     }
 }
 
 fn payload(source: u16, number: u64, text: &[u8]) -> Vec<u8> {
     let mut payload = Vec::new();
-    match source {
+    match kind(source) {
         1 => {
             payload.push(number as u8 % 3);
             payload.extend_from_slice(&(number as i32 % 1000 - 500).to_le_bytes());
@@ -96,8 +101,11 @@ fn records() -> impl Strategy<Value = Vec<Record>> {
         Just(b"GET /index.html".to_vec()),
         prop::collection::vec(any::<u8>(), 0..60)
     ];
-    let record = (1..4u16, step, 0..3000u64, text, 1..30usize);
-    prop::collection::vec(record, 1..40).prop_map(|runs| {
+    let source = prop_oneof![1..4u16, 1..70u16];
+    let record = (source, step, 0..3000u64, text, 1..30usize);
+    let few = prop::collection::vec(record.clone(), 1..40);
+    let runs = prop_oneof![few, prop::collection::vec(record, 100..200)];
+    runs.prop_map(|runs| {
         let mut records = Vec::new();
         for (source, step, number, text, times) in runs {
             for nth in 0..times as u64 {
@@ -167,7 +175,7 @@ proptest! {
     #[test]
     fn rows_with_wanted_numbers_are_those_of_all_that_have_them(
         records in records(),
-        source in 1..3u16,
+        source in prop_oneof![1..3u16, (0..20u16, 1..3u16).prop_map(|(nth, kind)| 3 * nth + kind)],
         first in prop_oneof![0..600u64, (-500..500i64).prop_map(|first| first as u64)],
         more in prop_oneof![Just(0u64), 0..40u64, 0..3000u64],
         also in 0..4u64,
@@ -184,8 +192,9 @@ proptest! {
             ..Wanted::all(&template)
         };
         // The last number of the source, and perhaps the one before it; both are read to see what is expected.
-        let mut ranges = vec![(usize::from(source == 1), NumberRange { first, more })];
-        if source == 1 && others {
+        let is_first_kind = kind(source) == 1;
+        let mut ranges = vec![(usize::from(is_first_kind), NumberRange { first, more })];
+        if is_first_kind && others {
             ranges.push((0, NumberRange { first: also, more: 1 }));
         }
         let open = || Unit::of(&UUID, FIRST, CHUNK, bytes.clone()).unwrap();
@@ -217,6 +226,76 @@ proptest! {
                 prop_assert_eq!(found, expected);
             }
         }
+    }
+}
+
+/// Gauges of 100 sources in turns, as a scrape of many targets makes them.
+fn of_many_sources(rounds: i64) -> Vec<Record> {
+    let round = |round: i64| {
+        (0..100u16).map(move |nth| {
+            let number = 5000 + 10 * u64::from(nth) + round as u64 % 3;
+            let step = if nth == 0 { 1_000_000_000 } else { 130 };
+            (3 * nth + 1, step, payload(1, number, b""))
+        })
+    };
+    (0..rounds).flat_map(round).collect()
+}
+
+#[test]
+fn sources_with_few_records_each_take_a_fraction_of_their_rows() {
+    let chunks = some(chunks_of(&of_many_sources(18)));
+    let unit = encode(&chunks, template);
+    assert_eq!(unit[16], 2, "it has families");
+    let (decoded, is_rows) = decode(&unit).unwrap();
+    assert_eq!(decoded, chunks);
+    assert!(!is_rows);
+    assert!(
+        unit.len() * 5 < chunks.len(),
+        "{} of {}",
+        unit.len(),
+        chunks.len()
+    );
+    // Those of other layouts, and those with many rows, stay alone.
+    let others = [(2, 0, payload(2, 7, b"text"))].into_iter();
+    let many = (0..2000).map(|nth| (3, 1, payload(3, 0, &[nth as u8; 4])));
+    let records: Vec<Record> = of_many_sources(3)
+        .into_iter()
+        .chain(others)
+        .chain(many)
+        .collect();
+    let chunks = some(chunks_of(&records));
+    let unit = encode(&chunks, template);
+    assert_eq!(unit[16], 2);
+    assert_eq!(decode(&unit).unwrap().0, chunks);
+}
+
+/// Damage of a shared section is an error for each source that has rows in it, and for no other.
+#[test]
+fn a_damaged_row_group_of_a_family_is_one_for_its_members_alone() {
+    let chunks = some(chunks_of(&of_many_sources(18)));
+    let mut bytes = encode(&chunks, template);
+    let end = bytes.len() - 20;
+    bytes[end] ^= 1;
+    let mut unit = Unit::of(&UUID, FIRST, CHUNK, bytes).unwrap();
+    let mut damaged = Vec::new();
+    for nth in 0..100u16 {
+        let template = template(SourceId(3 * nth + 1));
+        let take = Take {
+            template: &template,
+            wanted: &Wanted::all(&template),
+            addresses: false,
+        };
+        match unit.columns(0..1, &take) {
+            Ok(_) => assert_eq!(unit.found().map(|found| found.count() > 0), Some(true)),
+            Err(error) => {
+                assert!(error.to_string().contains("checksum"), "{error}");
+                damaged.push(nth);
+            }
+        }
+    }
+    assert_eq!(damaged, (90..100).collect::<Vec<u16>>());
+    for nth in 0..unit.chunks() {
+        unit.chunk(nth, &mut vec![0; CHUNK as usize]).unwrap_err();
     }
 }
 
@@ -283,11 +362,17 @@ fn a_head_that_claims_too_much_is_an_error_within_bounded_memory() {
             )
         })
         .collect();
-    let unit = encode(&some(chunks_of(&records)), template);
-    let header = super::head::UnitHeader::decode(&unit, CHUNK).unwrap();
+    for records in [records, of_many_sources(3)] {
+        forge_head(&encode(&some(chunks_of(&records)), template));
+    }
+}
+
+/// Changes each byte of a head.
+fn forge_head(unit: &[u8]) {
+    let header = super::head::UnitHeader::decode(unit, CHUNK).unwrap();
     for place in UNIT_HEADER_BYTES..header.head_bytes {
         for byte in [0, 1, 0x7F, 0x80, 0xFF] {
-            let mut forged = unit.clone();
+            let mut forged = unit.to_vec();
             forged[place] = byte;
             let (head, body) = forged.split_at_mut(header.head_bytes);
             super::head::seal_head(&UUID, FIRST, head, body.len());
@@ -322,14 +407,15 @@ fn texts_that_claim_more_than_the_chunks_of_their_unit_are_an_error_before_they_
     encode(
         &(0..u64::from(STREAMS)).collect::<Vec<_>>(),
         None,
+        &[],
         &mut order,
     );
     order.extend_from_slice(&TAIL);
     let mut orders = vec![section(&order)];
     orders.extend((1..UNIT_CHUNKS).map(|_| section(&[])));
     let mut group = Vec::new();
-    encode(&[1], None, &mut group);
-    encode(&[CLAIMED as u64], None, &mut group);
+    encode(&[1], None, &[], &mut group);
+    encode(&[CLAIMED as u64], None, &[], &mut group);
     group.push(super::encode::TailForm::Zstd as u8);
     crate::format::bytes::put_leb128(&mut group, zeroes.len() as u64);
     group.extend_from_slice(&zeroes);
@@ -361,6 +447,7 @@ fn texts_that_claim_more_than_the_chunks_of_their_unit_are_an_error_before_they_
                 groups: vec![section(&group)],
             })
             .collect(),
+        families: Vec::new(),
     };
     body.resize(body.len().next_multiple_of(8), 0);
     let chunks = UNIT_CHUNKS as usize;
@@ -390,4 +477,88 @@ fn the_directory_of_a_segment_is_read_back_and_a_changed_one_is_refused() {
         changed[place] ^= 0x40;
         SegmentDirectory::decode(&UUID, FIRST, 2, &changed, file_bytes).unwrap_err();
     }
+}
+
+/// A unit whose head names as many streams as it can: a family of sources with one empty record each, and so many members a row group.
+fn of_most_streams(members_a_group: u64) -> Vec<u8> {
+    use super::families::FamilyTable;
+    use super::head::{Form, Part, Tables, encode_head, section_checksum};
+    use super::numbers::{TAIL, encode};
+    const STREAMS: u64 = u16::MAX as u64;
+    const IN_CHUNK: u64 = 1 << 12;
+    let mut body = Vec::new();
+    let mut ordinal = 0;
+    let mut section = |numbers: &[u64]| {
+        let start = body.len();
+        encode(numbers, None, &[], &mut body);
+        body.extend_from_slice(&TAIL);
+        ordinal += 1;
+        Part {
+            bytes: body.len() - start,
+            checksum: section_checksum(&UUID, FIRST, ordinal - 1, &body[start..]),
+        }
+    };
+    let streams: Vec<u64> = (0..STREAMS).collect();
+    let orders = streams.chunks(IN_CHUNK as usize);
+    let orders = orders.map(&mut section).collect();
+    let template = Template {
+        source: SourceId(1),
+        pieces: Vec::new(),
+        has_rest: false,
+    };
+    let groups = streams.chunks(members_a_group as usize);
+    let groups = groups.map(|own| (own.len(), section(&vec![77; own.len()])));
+    let counts = streams.iter().flat_map(|stream| {
+        (0..UNIT_CHUNKS).map(move |chunk| u64::from(chunk == stream / IN_CHUNK))
+    });
+    let family = FamilyTable {
+        template: &template,
+        sources: (1..=u16::MAX).map(SourceId).collect(),
+        counts: counts.collect(),
+        groups: groups.collect(),
+    };
+    let tables = Tables {
+        checksums: &[0; UNIT_CHUNKS as usize],
+        has_anchors: &[false; UNIT_CHUNKS as usize],
+        orders,
+        streams: Vec::new(),
+        families: vec![family],
+    };
+    body.resize(body.len().next_multiple_of(8), 0);
+    let chunks = UNIT_CHUNKS as usize;
+    let mut unit = encode_head(&UUID, FIRST, Form::Families, chunks, &tables, body.len());
+    unit.extend_from_slice(&body);
+    unit
+}
+
+#[test]
+fn a_unit_of_as_many_streams_as_there_may_be_is_read_in_time_that_grows_with_them() {
+    const LONG: u32 = 1 << 16;
+    let row_group = super::families::FAMILY_ROWS as u64;
+    let error = Unit::of(&UUID, FIRST, LONG, of_most_streams(row_group + 1)).unwrap_err();
+    assert!(error.to_string().contains("members of a row group"));
+    let mut unit = Unit::of(&UUID, FIRST, LONG, of_most_streams(row_group)).unwrap();
+    let started = std::time::Instant::now();
+    for source in 1..=u16::MAX {
+        let template = Template {
+            source: SourceId(source),
+            pieces: Vec::new(),
+            has_rest: false,
+        };
+        let take = Take {
+            template: &template,
+            wanted: &Wanted::all(&template),
+            addresses: false,
+        };
+        assert_eq!(
+            unit.columns(0..UNIT_CHUNKS as usize, &take).unwrap(),
+            Some(16)
+        );
+        let found = unit.found().unwrap();
+        assert_eq!((found.count(), found.arrivals()), (1, Some(&[77][..])));
+    }
+    for nth in 0..UNIT_CHUNKS as usize {
+        unit.chunk(nth, &mut vec![0; LONG as usize]).unwrap();
+    }
+    assert!(started.elapsed().as_secs() < 20, "{:?}", started.elapsed());
 }

@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::UNIT_CHUNKS;
 use super::chunk_rows::{ChunkRows, UnitRow};
 use super::codes::NumberRange;
-use super::head::{Form, Head, UNIT_HEADER_BYTES, UnitHeader, verify_head};
+use super::head::{Form, Group, Head, Section, UNIT_HEADER_BYTES, UnitHeader, verify_head};
 use super::rows::{Bytes, Rows, StreamRows, Wanted, block_of};
 use super::template::Template;
 use crate::format::CHUNK_TRAILER_BYTES;
@@ -48,12 +48,10 @@ pub struct Unit {
     chunk_bytes: u32,
     /// All of it was read.
     is_whole: bool,
-    /// The row groups of these sources and chunks were read.
-    columns: Vec<(SourceId, Range<usize>)>,
     header: UnitHeader,
     /// `None`: rows.
     head: Option<Head>,
-    /// Of each stream.
+    /// By the slots of the streams.
     decoded: Vec<Rows>,
     order: Vec<u64>,
     /// The rows of each stream in a chunk.
@@ -66,7 +64,7 @@ pub struct Unit {
     rows: Vec<u32>,
     /// Where the payloads stand that the chunk holds of each stream.
     places: Vec<Vec<u32>>,
-    /// The stream whose rows [`Unit::columns`] found last, and which of its decoded rows they are. No stream: they are the selected ones.
+    /// The slot whose rows [`Unit::columns`] found last, and which of its decoded rows they are. No slot: they are the selected ones.
     found: Option<(Option<usize>, Range<usize>)>,
     /// Bytes that the tails of streams may take besides those that are decoded: all together are part of its chunks.
     tail_room: usize,
@@ -108,19 +106,20 @@ impl Unit {
         verify_head(uuid, first, &header, at(&bytes, ..header.head_bytes))?;
         let head = match header.form {
             Form::Rows => None,
-            Form::Columns => Some(Head::decode(&header, &bytes, chunk_bytes)?),
+            Form::Columns | Form::Families => Some(Head::decode(&header, &bytes, chunk_bytes)?),
         };
         Ok(Unit {
             bytes: Bytes::of(uuid, first, bytes),
             chunk_bytes,
             is_whole: false,
-            columns: Vec::new(),
             header,
-            head,
             addresses: None,
             selected: Rows::default(),
             rows: Vec::new(),
-            decoded: (0..header.streams).map(|_| Rows::default()).collect(),
+            decoded: (0..head.as_ref().map_or(0, Head::slots))
+                .map(|_| Rows::default())
+                .collect(),
+            head,
             order: Vec::new(),
             ranges: Vec::new(),
             places: Vec::new(),
@@ -166,36 +165,35 @@ impl Unit {
         if self.has(&part) {
             return Ok(());
         }
-        self.bytes.forget_verified();
         let (UnitPart::Columns(source, chunks), Some(head)) = (part, &self.head) else {
             let from = self.header.head_bytes;
+            self.bytes.forget_verified();
             read(from, at_mut(&mut self.bytes.bytes, from..))?;
             self.is_whole = true;
             return Ok(());
         };
-        let own = head.streams_of(source);
-        let groups = own.flat_map(|(_, stream)| &stream.groups);
-        let mut groups =
-            groups.filter(|group| group.first_chunk < chunks.end && group.end_chunk > chunks.start);
-        if let Some(first) = groups.next() {
+        let mut missing =
+            sections_of(head, source, chunks).filter(|section| !self.bytes.is_read(section));
+        if let Some(first) = missing.next() {
             // They stand one behind the other, with those of other sources between them at most.
-            let last = groups.next_back().unwrap_or(first).section;
-            let range = first.section.start..last.start + last.bytes;
-            read(range.start, at_mut(&mut self.bytes.bytes, range))?;
+            let last = missing.next_back().unwrap_or(first);
+            let range = first.start..last.start + last.bytes;
+            let done = read(range.start, at_mut(&mut self.bytes.bytes, range));
+            self.bytes.note_read(&first, &last, done.is_ok());
+            done?;
         }
-        self.columns.push((source, chunks));
         Ok(())
     }
 
     /// Whether a part was read.
     pub fn has(&self, part: &UnitPart) -> bool {
-        let UnitPart::Columns(source, chunks) = part else {
-            return self.is_whole;
+        if self.is_whole {
+            return true;
+        }
+        let (UnitPart::Columns(source, chunks), Some(head)) = (part, &self.head) else {
+            return false;
         };
-        let holds = |(of, read): &(SourceId, Range<usize>)| {
-            of == source && read.start <= chunks.start && chunks.end <= read.end
-        };
-        self.is_whole || self.columns.iter().any(holds)
+        sections_of(head, *source, chunks.clone()).all(|section| self.bytes.is_read(&section))
     }
 
     /// Its chunks.
@@ -234,7 +232,8 @@ impl Unit {
         };
         self.bytes.decode_order(head, nth, &mut self.order)?;
         self.ranges.clear();
-        for (stream, decoded) in head.streams().zip(&mut self.decoded) {
+        for stream in head.streams() {
+            let decoded = at_mut(&mut self.decoded, stream.slot);
             let (bytes, wanted) = (&self.bytes, Wanted::all(&stream.template));
             let range = bytes.rows_in_chunk(stream, nth, &wanted, decoded, &mut self.tail_room)?;
             self.ranges.push(range);
@@ -290,7 +289,7 @@ impl Unit {
             lengths: true,
             ..take.wanted.clone()
         };
-        let decoded = at_mut(&mut self.decoded, own_nth);
+        let decoded = at_mut(&mut self.decoded, own_stream.slot);
         let range = bytes.rows_in_chunk(own_stream, nth, &placed, decoded, room)?;
         bytes.decode_order(head, nth, &mut self.order)?;
         bytes.decode_lengths(head, nth, &mut self.decoded, room, &mut self.ranges)?;
@@ -333,7 +332,7 @@ impl Unit {
         let mut found: Option<Range<usize>> = None;
         for nth in chunks.start..end {
             let (bytes, room) = (&self.bytes, &mut self.tail_room);
-            let decoded = at_mut(&mut self.decoded, which);
+            let decoded = at_mut(&mut self.decoded, stream.slot);
             let range = bytes.rows_in_chunk(stream, nth, take.wanted, decoded, room)?;
             if range.is_empty() {
                 continue;
@@ -357,9 +356,10 @@ impl Unit {
         }
         if let Some(range) = found {
             if take.wanted.arrivals {
-                require_order(at(&at(&self.decoded, which).arrivals, range.clone()))?;
+                let decoded = at(&self.decoded, stream.slot);
+                require_order(at(&decoded.arrivals, range.clone()))?;
             }
-            self.found = Some((Some(which), range));
+            self.found = Some((Some(stream.slot), range));
         }
         Ok(Some(end))
     }
@@ -389,21 +389,28 @@ impl Unit {
         let of_group = stream.group_at(chunks.start);
         let group = at(&stream.groups, of_group);
         let before = at(&stream.counts, group.first_chunk..chunks.start);
-        let first: usize = before.iter().sum();
-        let decoded = at_mut(&mut self.decoded, which);
-        let section = self
-            .bytes
-            .enter(stream, of_group, decoded, &mut self.tail_room)?;
+        let first = stream.base + before.iter().sum::<usize>();
+        let decoded = at_mut(&mut self.decoded, stream.slot);
         let mut rows = std::mem::take(&mut self.rows);
         rows.clear();
-        find_rows(section, group.rows, wanted, &mut rows)?;
-        if count < group.rows {
-            rows.retain(|row| (first..first + count).contains(&(*row as usize)));
+        let (bytes, room) = (&self.bytes, &mut self.tail_room);
+        let is_shared = group.members.is_some();
+        if is_shared {
+            // Other members are asked for next, perhaps: what decides of all is decoded once.
+            bytes.decode_pieces(stream, wanted, decoded, room)?;
+            decoded.find(first..first + count, wanted, &mut rows);
+        } else {
+            let section = bytes.enter(stream, of_group, decoded, room)?;
+            find_rows(section, group, wanted, &mut rows)?;
+            if count < group.rows {
+                rows.retain(|row| (first..first + count).contains(&(*row as usize)));
+            }
         }
         let has_more = take.addresses || take.wanted.lengths || take.wanted.tails;
-        if rows.len() < count / FEW && !has_more {
+        if rows.len() < count / FEW && !has_more && !is_shared {
+            let section = bytes.enter(stream, of_group, decoded, room)?;
             let selected = &mut self.selected;
-            selected.pick(section, take.template, group.rows, take.wanted, &rows)?;
+            selected.pick(section, take.template, group, take.wanted, &rows)?;
             if take.wanted.arrivals {
                 require_order(&selected.arrivals)?;
             }
@@ -462,9 +469,9 @@ impl Unit {
     /// None was found, or one of them was not.
     pub fn select(&mut self, rows: &[u32]) {
         let found = self.found.take();
-        let (stream, range) = found.expect("rows are selected of those that were found");
-        let stream = stream.expect("rows are selected once");
-        self.selected.gather(at(&self.decoded, stream), range, rows);
+        let (slot, range) = found.expect("rows are selected of those that were found");
+        let slot = slot.expect("rows are selected once");
+        self.selected.gather(at(&self.decoded, slot), range, rows);
         if let Some(addresses) = &mut self.addresses {
             let kept = rows.iter().map(|row| *at(addresses, *row as usize));
             *addresses = kept.collect();
@@ -474,27 +481,42 @@ impl Unit {
 
     /// The rows that [`Unit::columns`] found last; `None` if there are none.
     pub fn found(&self) -> Option<StreamRows<'_>> {
-        let (stream, range) = self.found.as_ref()?;
-        let decoded = stream.map_or(&self.selected, |stream| at(&self.decoded, stream));
+        let (slot, range) = self.found.as_ref()?;
+        let decoded = slot.map_or(&self.selected, |slot| at(&self.decoded, slot));
         let addresses = self.addresses.as_deref();
         Some(StreamRows::new(decoded, range.clone(), addresses))
     }
 }
 
-/// Finds the rows of a group of `count` that hold wanted numbers in each of some pieces.
+/// The sections of the row groups that hold a source's rows in some chunks, in order.
+fn sections_of(
+    head: &Head,
+    source: SourceId,
+    chunks: Range<usize>,
+) -> impl DoubleEndedIterator<Item = Section> {
+    let groups = head
+        .streams_of(source)
+        .flat_map(|(_, stream)| &stream.groups);
+    groups
+        .filter(move |group| group.first_chunk < chunks.end && group.end_chunk > chunks.start)
+        .map(|group| group.section)
+}
+
+/// Finds the rows of a group that hold wanted numbers in each of some pieces.
 fn find_rows(
     section: &[u8],
-    count: usize,
+    group: &Group,
     wanted: &[(usize, NumberRange)],
     rows: &mut Vec<u32>,
 ) -> Result<(), FormatError> {
     let Some(((piece, range), others)) = wanted.split_first() else {
         unreachable!("what is wanted is named");
     };
-    block_of(section, count, *piece)?.find(count, *range, rows)?;
+    let count = group.rows;
+    block_of(section, group, *piece)?.find(count, *range, rows)?;
     let mut numbers = Vec::new();
     for (piece, range) in others {
-        block_of(section, count, *piece)?.pick(None, count, rows, &mut numbers)?;
+        block_of(section, group, *piece)?.pick(None, count, rows, &mut numbers)?;
         let mut numbers = numbers.iter();
         rows.retain(|_| numbers.next().is_some_and(|number| range.contains(*number)));
     }

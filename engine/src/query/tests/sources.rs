@@ -6,8 +6,9 @@ use proptest::prelude::*;
 
 use super::columns::{column_value, value};
 use super::world::{Op, World, any_ops};
+use crate::check::check;
 use crate::query::{Batch, Poll, SourcesScan};
-use crate::schema::TimeKind;
+use crate::schema::{FieldDef, FieldType, FieldValue, PayloadEncoder, SourceDef, TimeKind};
 use crate::types::{SourceId, TimeRange, Timestamp};
 
 /// A row: its time, and what its fields hold.
@@ -114,4 +115,63 @@ proptest! {
         };
         prop_assert!(scanned(&world, &wanted, times, ahead) == expected(&world, &wanted, times));
     }
+}
+
+/// Sources that report in turns, as the targets of a scrape do: their nodes are narrow, and in columns they are families.
+#[test]
+fn many_sources_with_few_records_each_have_all_their_rows() {
+    const SOURCES: i64 = 70;
+    const ROUNDS: i64 = 300;
+    let mut world = World::new();
+    let fields = vec![
+        FieldDef::nullable("size", FieldType::U32),
+        FieldDef::new("ratio", FieldType::F64),
+    ];
+    let mut encoder = PayloadEncoder::new(TimeKind::Own, &fields).unwrap();
+    let ids: Vec<SourceId> = (0..SOURCES)
+        .map(|nth| {
+            let mut def = SourceDef::new(format!("host/{nth}"));
+            def.time = TimeKind::Own;
+            def.fields.clone_from(&fields);
+            world.writer().define_source(&def).unwrap()
+        })
+        .collect();
+    let ts = |round: i64, nth: i64| Timestamp(1_000_000 * (10_000 * round + nth));
+    for round in 0..ROUNDS {
+        for (nth, id) in (0..).zip(&ids) {
+            let size = match (round + nth) % 5 {
+                0 => FieldValue::Null,
+                size => FieldValue::U64(size as u64 * 1000),
+            };
+            let values = [size, FieldValue::F64((round * nth % 400) as f64 / 4.0)];
+            let mut payload = Vec::new();
+            encoder
+                .encode(Some(ts(round, nth)), &values, &mut payload)
+                .unwrap();
+            world.writer().push(*id, &payload).unwrap();
+        }
+    }
+    world.apply(&Op::Publish);
+    let wanted: Vec<(SourceId, Vec<usize>)> = ids.iter().map(|id| (*id, vec![0, 1])).collect();
+    let part = TimeRange {
+        first: ts(100, 3),
+        last: ts(180, 40),
+    };
+    for is_columns in [false, true] {
+        if is_columns {
+            assert!(world.compact_closed() > 0);
+        }
+        for times in [TimeRange::ALL, part] {
+            for wanted in [&wanted[..], &wanted[7..8], &wanted[20..60]] {
+                let found = scanned(&world, wanted, times, 3);
+                assert!(found == expected(&world, wanted, times));
+                assert_eq!(found.len(), wanted.len());
+            }
+        }
+        let totals = world.snapshot().source_totals(ids[9]).unwrap();
+        assert_eq!(totals.first_ts, Some(ts(0, 9)));
+        assert_eq!(totals.last_ts, Some(ts(ROUNDS - 1, 9)));
+    }
+    let report = check(&world.dir.path().join("loom")).unwrap();
+    assert!(report.is_sound(), "{:?}", report.damage);
 }

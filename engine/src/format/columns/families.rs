@@ -1,0 +1,193 @@
+//! Families: the sources of one layout that have few rows in a unit. Their rows stand one source behind the other, and row groups are of several members.
+//!
+//! Alone, such a source would be described by more bytes than its rows take, and each of its columns too.
+
+use std::sync::Arc;
+
+use super::head::{Group, Part, Places, Section, Stream, put_part};
+use super::numbers::{self, Blocks, TAIL};
+use super::template::Template;
+use crate::format::bytes::{FormatError, invalid, put_leb128};
+use crate::proven::at;
+use crate::types::SourceId;
+
+/// Streams with fewer rows may be members, and a row group ends with the member that makes it so many: a question about one member decodes those
+/// that share its group too.
+pub(super) const FAMILY_ROWS: usize = 256;
+
+/// What the head says of a family.
+#[derive(Debug)]
+pub(super) struct Family {
+    /// Of each member, but for its source.
+    template: Template,
+    /// Rows in each chunk, member by member.
+    counts: Vec<usize>,
+    groups: Vec<SharedGroup>,
+    /// Where the rows of the first group are decoded.
+    slot: usize,
+}
+
+/// Some members, one behind the other, whose rows are one row group.
+#[derive(Debug)]
+struct SharedGroup {
+    end_member: usize,
+    rows: usize,
+    section: Section,
+    /// The rows of each member.
+    members: Arc<[usize]>,
+}
+
+/// What the encoder knows of a family.
+pub(super) struct FamilyTable<'a> {
+    pub template: &'a Template,
+    /// Ascending.
+    pub sources: Vec<SourceId>,
+    /// Rows in each chunk, member by member.
+    pub counts: Vec<u64>,
+    /// How many members each group has, and its section.
+    pub groups: Vec<(usize, Part)>,
+}
+
+/// How many of the next members make a row group, each of which has so many rows: as few as have enough rows together, or all that are left.
+pub(super) fn split(rows: &[usize]) -> Vec<usize> {
+    let mut groups = Vec::new();
+    let (mut members, mut sum) = (0, 0);
+    for own in rows {
+        members += 1;
+        sum += own;
+        if sum >= FAMILY_ROWS {
+            groups.push(members);
+            (members, sum) = (0, 0);
+        }
+    }
+    groups.extend(Some(members).filter(|members| *members > 0));
+    groups
+}
+
+pub(super) fn put_family(family: &FamilyTable<'_>, head: &mut Vec<u8>) {
+    family.template.encode_pieces(head);
+    put_leb128(head, family.sources.len() as u64);
+    let mut before = 0;
+    for source in &family.sources {
+        put_leb128(head, u64::from(source.0 - before));
+        before = source.0;
+    }
+    let mut counts = Vec::new();
+    numbers::encode(&family.counts, None, &[], &mut counts);
+    counts.extend_from_slice(&TAIL);
+    put_leb128(head, counts.len() as u64);
+    head.extend_from_slice(&counts);
+    for (members, part) in &family.groups {
+        put_leb128(head, *members as u64);
+        put_part(part, head);
+    }
+}
+
+impl Family {
+    /// The next family, of at most so many members, and their sources. `slot`: where the rows of its first group are decoded.
+    pub fn decode(
+        head: &mut Blocks<'_>,
+        places: &mut Places,
+        chunks: usize,
+        members_most: usize,
+        slot: usize,
+    ) -> Result<(Family, Vec<SourceId>), FormatError> {
+        let template = Template::decode_pieces(head, SourceId(0))?;
+        let count = head.number()?;
+        // Each takes a byte at least.
+        let most = members_most.min(head.rest().len());
+        let members = usize::try_from(count).unwrap_or(usize::MAX);
+        if !(1..=most).contains(&members) {
+            return invalid("the number of members of a family", count);
+        }
+        let mut sources = Vec::with_capacity(members);
+        let mut source = 0u64;
+        for _ in 0..members {
+            source = source.saturating_add(head.number()?);
+            match u16::try_from(source) {
+                Ok(source) if source > 0 => sources.push(SourceId(source)),
+                _ => return invalid("the source of a member of a family", source),
+            }
+        }
+        let bytes = head.number()?;
+        let mut counted = Blocks::new(head.bytes(usize::try_from(bytes).unwrap_or(usize::MAX))?);
+        let mut numbers = vec![0; members * chunks];
+        counted.decode(None, &mut numbers)?;
+        let number = |number: &u64| usize::try_from(*number).unwrap_or(usize::MAX);
+        let counts: Vec<usize> = numbers.iter().map(number).collect();
+        let rows_of = |counts: &[usize]| {
+            counts
+                .iter()
+                .fold(0, |sum: usize, own| sum.saturating_add(*own))
+        };
+        let rows: Vec<usize> = counts.chunks(chunks).map(rows_of).collect();
+        let mut groups = Vec::new();
+        let mut left = rows.as_slice();
+        while !left.is_empty() {
+            let count = head.number()?;
+            let own = usize::try_from(count).unwrap_or(usize::MAX);
+            // Each has a row at least.
+            let Some((own, others)) = left
+                .split_at_checked(own)
+                .filter(|(own, _)| (1..=FAMILY_ROWS).contains(&own.len()))
+            else {
+                return invalid("the number of members of a row group", count);
+            };
+            left = others;
+            if own.contains(&0) {
+                return invalid("the records of a member of a family", 0);
+            }
+            groups.push(SharedGroup {
+                end_member: rows.len() - left.len(),
+                rows: rows_of(own),
+                section: places.section(head)?,
+                members: own.into(),
+            });
+        }
+        let family = Family {
+            template,
+            counts,
+            groups,
+            slot,
+        };
+        Ok((family, sources))
+    }
+
+    /// The least a record takes of a chunk.
+    pub fn record_bytes_least(&self) -> usize {
+        self.template.record_bytes_least()
+    }
+
+    /// How many rows each member has in each of so many chunks.
+    pub fn counts(&self, chunks: usize) -> impl Iterator<Item = &[usize]> {
+        self.counts.chunks(chunks)
+    }
+
+    /// How many row groups it has.
+    pub fn groups(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Member `nth`, which is of that source.
+    pub fn stream(&self, nth: usize, source: SourceId, chunks: usize) -> Stream {
+        let which = self.groups.partition_point(|group| group.end_member <= nth);
+        let group = at(&self.groups, which);
+        let first = group.end_member - group.members.len();
+        Stream {
+            template: Template {
+                source,
+                ..self.template.clone()
+            },
+            counts: at(&self.counts, nth * chunks..(nth + 1) * chunks).to_vec(),
+            groups: vec![Group {
+                first_chunk: 0,
+                end_chunk: chunks,
+                rows: group.rows,
+                section: group.section,
+                members: Some(Arc::clone(&group.members)),
+            }],
+            slot: self.slot + which,
+            base: at(&group.members, ..nth - first).iter().sum(),
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! The sources of a narrow node of the chunk index: what it says of each stands column by column, in as many bits as the widest number of a column needs.
+//!
+//! A node is narrow where it has many sources: most have a record or two in a chunk then, and an entry of a fixed length would take more than they do.
+//! Any number is found without those before it. `Columns::prove` proves where the columns stand once; the accessors behind it cannot fail.
+
+use super::bytes::{FormatError, invalid, pad8, u32_at, u64_at};
+use super::columns::{PACKED_SLACK_BYTES, Packed, pack, width_of};
+use super::summary::{ChildStats, NodeSummary};
+use crate::proven::{at, at_mut};
+use crate::types::Timestamp;
+
+/// A node of so many sources is narrow.
+pub(super) const NARROW_SOURCES: usize = 32;
+/// What describes the columns.
+pub(super) const TABLE_BYTES: usize = COLUMNS * COLUMN_BYTES;
+const COLUMN_BYTES: usize = 24;
+const COLUMNS: usize = 16;
+/// Columns with a number for each source. Those behind them have one for each child of each source.
+const OF_SOURCES: usize = 13;
+
+/// What a source's numbers are, in the order of the columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Numbers {
+    pub source: u64,
+    pub own_time: u64,
+    pub records: u64,
+    pub bytes: u64,
+    pub first_arrival: u64,
+    pub last_arrival: u64,
+    pub first_ts: u64,
+    pub last_ts: u64,
+    /// How many chunks before the node's first one the source was held last; 0: never.
+    pub chunks_back: u64,
+    pub first: u64,
+    pub last: u64,
+    pub child_mask: u64,
+    /// How many children the sources before it have.
+    pub children_before: u64,
+}
+
+impl Numbers {
+    /// As they stand in the columns: ends as how far they lie behind their beginnings.
+    fn columns(&self) -> [u64; OF_SOURCES] {
+        [
+            self.source,
+            self.own_time,
+            self.records,
+            self.bytes,
+            self.first_arrival,
+            self.last_arrival.wrapping_sub(self.first_arrival),
+            self.first_ts,
+            self.last_ts.wrapping_sub(self.first_ts),
+            self.chunks_back,
+            self.first,
+            self.last.wrapping_sub(self.first),
+            self.child_mask,
+            self.children_before,
+        ]
+    }
+
+    fn of_columns(columns: [u64; OF_SOURCES]) -> Numbers {
+        let [
+            source,
+            own_time,
+            records,
+            bytes,
+            first_arrival,
+            arrivals,
+            first_ts,
+            times,
+            chunks_back,
+            first,
+            span,
+            child_mask,
+            children_before,
+        ] = columns;
+        Numbers {
+            source,
+            own_time,
+            records,
+            bytes,
+            first_arrival,
+            last_arrival: first_arrival.wrapping_add(arrivals),
+            first_ts,
+            last_ts: first_ts.wrapping_add(times),
+            chunks_back,
+            first,
+            last: first.wrapping_add(span),
+            child_mask,
+            children_before,
+        }
+    }
+}
+
+/// A column: each number is `least` and some times `step`.
+#[derive(Debug, Clone, Copy)]
+struct Column<'a> {
+    least: u64,
+    step: u64,
+    packed: Packed<'a>,
+}
+
+impl<'a> Column<'a> {
+    /// The column that `table` describes, of so many numbers in `node`.
+    fn of(node: &'a [u8], table: &[u8], count: usize) -> Result<Column<'a>, FormatError> {
+        let (start, width) = (u32_at(table, 16), u32_at(table, 20));
+        let (Some(bytes), Ok(width)) = (node.get(start as usize..), u8::try_from(width)) else {
+            return invalid("the place of a column of a node", start.into());
+        };
+        let (packed, _) = Packed::split(bytes, count, width)?;
+        Ok(Column {
+            least: u64_at(table, 0),
+            step: u64_at(table, 8),
+            packed,
+        })
+    }
+
+    #[inline]
+    fn get(&self, nth: usize) -> u64 {
+        let steps = self.packed.get(nth);
+        self.least.wrapping_add(self.step.wrapping_mul(steps))
+    }
+}
+
+/// The columns of a narrow node.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Columns<'a> {
+    of_sources: [Column<'a>; OF_SOURCES],
+    sources: usize,
+    node: &'a [u8],
+    /// What describes them.
+    table: &'a [u8],
+}
+
+impl<'a> Columns<'a> {
+    /// The columns of a node of so many sources, whose table begins at `table_at` and is there.
+    pub fn of(node: &'a [u8], table_at: usize, sources: usize) -> Result<Columns<'a>, FormatError> {
+        let table = at(node, table_at..table_at + TABLE_BYTES);
+        let column = |nth: usize| Column::of(node, at(table, nth * COLUMN_BYTES..), sources);
+        let mut of_sources = [column(0)?; OF_SOURCES];
+        for (nth, place) in of_sources.iter_mut().enumerate() {
+            *place = column(nth)?;
+        }
+        Ok(Columns {
+            of_sources,
+            sources,
+            node,
+            table,
+        })
+    }
+
+    /// Those of a node that was proven.
+    pub fn proven(node: &'a [u8], table_at: usize, sources: usize) -> Columns<'a> {
+        Columns::of(node, table_at, sources).expect("the columns of a node were proven")
+    }
+
+    /// Proves what the accessors rely on.
+    pub fn prove(&self) -> Result<(), FormatError> {
+        let mut children = 0;
+        for nth in 0..self.sources {
+            let numbers = self.numbers(nth);
+            if numbers.children_before != children {
+                return invalid("the children before a source", numbers.children_before);
+            }
+            children += u64::from(numbers.child_mask.count_ones());
+            if u16::try_from(numbers.source).is_err() {
+                return invalid("a source of a node", numbers.source);
+            }
+        }
+        ChildColumns::of(self.node, self.table, children as usize)?;
+        Ok(())
+    }
+
+    /// The number of a source alone.
+    pub fn source(&self, nth: usize) -> u64 {
+        let [source, ..] = &self.of_sources;
+        source.get(nth)
+    }
+
+    pub fn numbers(&self, nth: usize) -> Numbers {
+        Numbers::of_columns(self.of_sources.map(|column| column.get(nth)))
+    }
+
+    /// The children of a source.
+    pub fn children(&self, numbers: &Numbers) -> Children<'a> {
+        Children {
+            node: self.node,
+            table: self.table,
+            first: numbers.children_before as usize,
+            first_ts: numbers.first_ts,
+        }
+    }
+}
+
+/// Where a narrow node keeps what it knows of a source's children.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Children<'a> {
+    node: &'a [u8],
+    table: &'a [u8],
+    /// The place of the first of them in the columns.
+    first: usize,
+    first_ts: u64,
+}
+
+impl<'a> Children<'a> {
+    /// `count`: how many the source has. Gives records, least and greatest `ts` of each.
+    pub fn columns(self, count: usize) -> impl Fn(usize) -> (u64, Timestamp, Timestamp) + use<'a> {
+        let columns = ChildColumns::of(self.node, self.table, self.first + count);
+        let columns = columns.expect("the columns of a node were proven");
+        move |nth| {
+            let nth = self.first + nth;
+            let first = self.first_ts.wrapping_add(columns.first.get(nth));
+            let last = first.wrapping_add(columns.span.get(nth));
+            (
+                columns.records.get(nth),
+                Timestamp(first as i64),
+                Timestamp(last as i64),
+            )
+        }
+    }
+}
+
+struct ChildColumns<'a> {
+    records: Column<'a>,
+    first: Column<'a>,
+    span: Column<'a>,
+}
+
+impl<'a> ChildColumns<'a> {
+    fn of(node: &'a [u8], table: &[u8], count: usize) -> Result<ChildColumns<'a>, FormatError> {
+        let column = |nth: usize| Column::of(node, at(table, nth * COLUMN_BYTES..), count);
+        Ok(ChildColumns {
+            records: column(OF_SOURCES)?,
+            first: column(OF_SOURCES + 1)?,
+            span: column(OF_SOURCES + 2)?,
+        })
+    }
+}
+
+/// Appends the columns of a node's sources, and describes them in the table, which begins at `table_at` in `out`.
+pub(super) fn put_columns(node: &NodeSummary, table_at: usize, out: &mut Vec<u8>) {
+    let mut children_before = 0;
+    let numbers = node.sources.iter().map(|source| {
+        let back = source.previous_chunk;
+        let numbers = Numbers {
+            source: source.source.0.into(),
+            own_time: source.own_time.into(),
+            records: source.records,
+            bytes: source.bytes,
+            first_arrival: source.first_arrival.0 as u64,
+            last_arrival: source.last_arrival.0 as u64,
+            first_ts: source.first_ts.0 as u64,
+            last_ts: source.last_ts.0 as u64,
+            chunks_back: back.map_or(0, |chunk| node.first_chunk.0.wrapping_sub(chunk.0)),
+            first: source.first.into(),
+            last: source.last.into(),
+            child_mask: source.child_mask,
+            children_before,
+        };
+        children_before += source.children.len() as u64;
+        numbers.columns()
+    });
+    let rows: Vec<[u64; OF_SOURCES]> = numbers.collect();
+    let mut numbers: Vec<u64> = Vec::with_capacity(rows.len().max(children_before as usize));
+    for nth in 0..OF_SOURCES {
+        numbers.clear();
+        numbers.extend(rows.iter().map(|row| *at(row, nth)));
+        put_column(&mut numbers, table_at + nth * COLUMN_BYTES, out);
+    }
+    let of_children: [fn(Timestamp, &ChildStats) -> u64; COLUMNS - OF_SOURCES] = [
+        |_, child| child.records,
+        |first, child| child.first_ts.0.wrapping_sub(first.0) as u64,
+        |_, child| child.last_ts.0.wrapping_sub(child.first_ts.0) as u64,
+    ];
+    for (nth, number) in (OF_SOURCES..).zip(of_children) {
+        numbers.clear();
+        for source in node.sources.iter() {
+            let children = source.children.iter();
+            numbers.extend(children.map(|child| number(source.first_ts, child)));
+        }
+        put_column(&mut numbers, table_at + nth * COLUMN_BYTES, out);
+    }
+    out.extend_from_slice(&[0; PACKED_SLACK_BYTES]);
+    pad8(out);
+}
+
+fn put_column(numbers: &mut [u64], table_at: usize, out: &mut Vec<u8>) {
+    let least = numbers.iter().map(|number| *number as i64).min();
+    let least = least.unwrap_or(0) as u64;
+    let mut greatest = 0;
+    for number in numbers.iter_mut() {
+        *number = number.wrapping_sub(least);
+        greatest = greatest.max(*number);
+    }
+    let step = step_of(numbers);
+    if step > 1 {
+        numbers.iter_mut().for_each(|number| *number /= step);
+    }
+    let width = width_of(greatest / step);
+    let start = out.len();
+    pack(numbers, width, out);
+    let place = u64::from(start as u32) | u64::from(width) << 32;
+    let table = at_mut(out, table_at..table_at + COLUMN_BYTES);
+    for (word, number) in table.chunks_exact_mut(8).zip([least, step, place]) {
+        word.copy_from_slice(&number.to_le_bytes());
+    }
+}
+
+/// The greatest number that divides all of them; 1 where all are 0.
+fn step_of(numbers: &[u64]) -> u64 {
+    let mut step = 0;
+    for &number in numbers {
+        if step == 0 || !number.is_multiple_of(step) {
+            let mut rest = number;
+            while rest != 0 {
+                (step, rest) = (rest, step % rest);
+            }
+        }
+        if step == 1 {
+            break;
+        }
+    }
+    step.max(1)
+}
