@@ -68,13 +68,22 @@ pub struct SeriesAggregateWorker {
 /// Groups, and the buckets of each, ascending.
 type Rows = Box<dyn Iterator<Item = (usize, Totals)> + Send>;
 
-/// For each group its buckets, by their first time.
+/// What is known of each group.
 #[derive(Default)]
 struct Gathering {
-    groups: Vec<BTreeMap<Timestamp, Totals>>,
+    groups: Vec<Buckets>,
     rows: usize,
     /// Those of the rows that are counted in the pool.
     counted: usize,
+}
+
+/// The buckets of a group.
+#[derive(Default)]
+struct Buckets {
+    /// The one of the latest sample that was added: the next is most likely of it too.
+    current: Option<Totals>,
+    /// The others, by their first time.
+    others: BTreeMap<Timestamp, Totals>,
 }
 
 /// The samples of one group in one bucket.
@@ -197,8 +206,9 @@ fn gather(run: &SeriesAggregateRun, mut reader: SeriesReader, poll: &Poll<'_>) -
         run.pool.count(&mut own, poll)?;
     }
     let all = run.pool.end(own, poll)?.groups;
-    let of_group = |(group, buckets): (usize, BTreeMap<Timestamp, Totals>)| {
-        buckets.into_values().map(move |totals| (group, totals))
+    let of_group = |(group, buckets): (usize, Buckets)| {
+        let ascending = buckets.into_ascending();
+        ascending.map(move |totals| (group, totals))
     };
     Ok(Box::new(all.into_iter().enumerate().flat_map(of_group)))
 }
@@ -270,18 +280,21 @@ impl Gathering {
         range_of: impl Fn(Timestamp) -> TimeRange,
     ) -> &mut Totals {
         if self.groups.len() <= group {
-            self.groups.resize_with(group + 1, BTreeMap::new);
+            self.groups.resize_with(group + 1, Buckets::default);
         }
         let buckets = proven::at_mut(&mut self.groups, group);
-        let range = match buckets.range(..=time).next_back() {
-            Some((_, totals)) if totals.times.contains(time) => totals.times,
-            _ => {
-                self.rows += 1;
-                range_of(time)
-            }
-        };
-        let bucket = buckets.entry(range.first);
-        bucket.or_insert_with(|| Totals::none(range))
+        let is_of_it = |current: &Totals| current.times.contains(time);
+        if !buckets.current.as_ref().is_some_and(is_of_it) {
+            buckets.put_back();
+            let before = buckets.others.range(..=time).next_back();
+            let known = before.filter(|(_, totals)| is_of_it(totals));
+            let first = known.map(|(first, _)| *first);
+            buckets.current = first.and_then(|first| buckets.others.remove(&first));
+            self.rows += usize::from(first.is_none());
+        }
+        buckets
+            .current
+            .get_or_insert_with(|| Totals::none(range_of(time)))
     }
 
     fn add(&mut self, group: usize, bucket: Option<Bucket>, found: Found<'_>) {
@@ -309,7 +322,7 @@ impl Gathering {
             return Ok(());
         }
         for (group, buckets) in other.groups.into_iter().enumerate() {
-            for (nth, totals) in buckets.into_values().enumerate() {
+            for (nth, totals) in buckets.into_ascending().enumerate() {
                 if nth % POLL_EACH == 0 {
                     poll.check()?;
                 }
@@ -318,6 +331,19 @@ impl Gathering {
             }
         }
         Ok(())
+    }
+}
+
+impl Buckets {
+    fn put_back(&mut self) {
+        if let Some(current) = self.current.take() {
+            self.others.insert(current.times.first, current);
+        }
+    }
+
+    fn into_ascending(mut self) -> impl Iterator<Item = Totals> {
+        self.put_back();
+        self.others.into_values()
     }
 }
 
@@ -452,11 +478,13 @@ mod tests {
             &poll,
         )
         .unwrap();
-        assert_eq!(all.rows, all.groups[0].len());
-        let found: Vec<(i64, u64, f64)> = all.groups[0]
-            .values()
+        let rows = all.rows;
+        let group = all.groups.into_iter().next().unwrap();
+        let found: Vec<(i64, u64, f64)> = group
+            .into_ascending()
             .map(|totals| (totals.times.first.0, totals.count, totals.sum.to_f64()))
             .collect();
+        assert_eq!(rows, found.len());
         let expected: Vec<(i64, u64, f64)> = (0..SAMPLES)
             .map(|second| {
                 (
