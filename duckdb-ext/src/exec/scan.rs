@@ -16,11 +16,11 @@ use super::vectors::{CAPACITY, Output, RawVectors};
 use crate::error::Result;
 use crate::plan::stats::ScanEntry;
 
-/// Chunks that a thread claims at a time: enough to keep the threads apart and to read several at once, few enough to share out a
+/// Chunks that a thread claims at a time, at least: enough to keep the threads apart and to read several at once, few enough to share out a
 /// short scan.
-const CLAIM_CHUNKS: usize = 16;
+const CLAIM_CHUNKS: usize = 8;
 /// Likewise where values prune: a vector holds rows of one claim only, and few rows of each chunk remain.
-const CLAIM_SPARSE_CHUNKS: usize = 64;
+const CLAIM_SPARSE_CHUNKS: usize = 48;
 /// Rows that a thread claims at a time where no record is read: DuckDB's own row group.
 const CLAIM_ROWS: u64 = 60 * CAPACITY as u64;
 
@@ -133,17 +133,13 @@ impl ScanRun {
         let mut turn = self.take_turn();
         while let Some(part) = self.parts.get(*turn) {
             claim.part = *turn;
-            let most = if part.scan.prunes_by_values() {
+            let least = if part.scan.prunes_by_values() {
                 CLAIM_SPARSE_CHUNKS
             } else {
                 CLAIM_CHUNKS
             };
-            while claim.chunks.len() < most {
-                match part.scan.next(poll)? {
-                    Some(chunk) => claim.chunks.push(chunk),
-                    None => break,
-                }
-            }
+            part.scan
+                .claim(least, poll, |chunk| claim.chunks.push(chunk))?;
             if !claim.chunks.is_empty() {
                 break;
             }

@@ -11,7 +11,7 @@ use super::forest::node_cache::NodeCache;
 use super::scan::verified_chunks::VerifiedChunks;
 use super::scan_counters::ScanCounters;
 use crate::error::{Error, Result};
-use crate::format::{FormatError, TIME_ENTRY_BYTES, Unit, complete_chunks};
+use crate::format::{FormatError, TIME_ENTRY_BYTES, UNIT_CHUNKS, Unit, complete_chunks};
 use crate::log::{HeldUnit, LogReader, Origin, Tails, UnitCache, UnitWanted};
 use crate::nodes::NodeLogs;
 use crate::types::{Address, ChunkNo, LogKind};
@@ -149,10 +149,15 @@ impl SnapshotLogs {
         self.reader.is_staged(LogKind::Records, address)
     }
 
-    /// Has a chunk fetched that is read whole soon.
+    /// Has a chunk fetched that is read whole soon, unless its unit is kept.
     pub fn will_read_chunk(&self, chunk: ChunkNo) {
         let chunk_bytes = self.chunk_bytes();
         let address = chunk.address(chunk_bytes);
+        let in_segment = address.0 % self.reader.meta().segment_bytes[LogKind::Records];
+        let in_unit = in_segment % (UNIT_CHUNKS * u64::from(chunk_bytes));
+        if self.units.keeps(Address(address.0 - in_unit)) {
+            return;
+        }
         self.reader
             .will_read(LogKind::Records, address, chunk_bytes.into());
     }

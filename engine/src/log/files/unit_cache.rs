@@ -26,10 +26,10 @@ pub type UnitKey = (FileId, Address);
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// With when each was put here.
-    units: HashMap<UnitKey, (u64, Unit)>,
+    /// By the addresses of their first chunks, with when each was put here.
+    units: HashMap<Address, (FileId, u64, Unit)>,
     /// By when they were put here.
-    by_use: BTreeMap<u64, UnitKey>,
+    by_use: BTreeMap<u64, Address>,
     uses: u64,
     bytes: usize,
 }
@@ -48,6 +48,11 @@ impl UnitCache {
         locked(&self.kept).take(key)
     }
 
+    /// Whether the unit whose first chunk stands at an address is kept, of whichever file.
+    pub fn keeps(&self, first: Address) -> bool {
+        locked(&self.kept).units.contains_key(&first)
+    }
+
     /// Keeps a unit, unless a part of it did not verify. Returns the buffer of one that had to go.
     pub fn put(&self, key: UnitKey, mut unit: Unit) -> Option<Vec<u8>> {
         unit.forget_rows();
@@ -55,16 +60,17 @@ impl UnitCache {
             return Some(unit.into_bytes());
         }
         let mut kept = locked(&self.kept);
-        let mut gone = kept.take(key);
+        let (file, first) = key;
+        let mut gone = kept.remove(first);
         kept.bytes += unit.memory_bytes();
         kept.uses += 1;
         let uses = kept.uses;
-        kept.units.insert(key, (uses, unit));
-        kept.by_use.insert(uses, key);
+        kept.units.insert(first, (file, uses, unit));
+        kept.by_use.insert(uses, first);
         while kept.bytes > self.bytes_max {
             let (_, oldest) = kept.by_use.first_key_value().expect("it holds units");
             let oldest = *oldest;
-            gone = kept.take(oldest);
+            gone = kept.remove(oldest);
         }
         gone.map(Unit::into_bytes)
     }
@@ -76,8 +82,17 @@ impl UnitCache {
 }
 
 impl Kept {
-    fn take(&mut self, key: UnitKey) -> Option<Unit> {
-        let (used, unit) = self.units.remove(&key)?;
+    fn take(&mut self, (file, first): UnitKey) -> Option<Unit> {
+        let (of, ..) = self.units.get(&first)?;
+        if *of == file {
+            self.remove(first)
+        } else {
+            None
+        }
+    }
+
+    fn remove(&mut self, first: Address) -> Option<Unit> {
+        let (_, used, unit) = self.units.remove(&first)?;
         self.by_use.remove(&used);
         self.bytes -= unit.memory_bytes();
         Some(unit)

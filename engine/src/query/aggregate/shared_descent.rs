@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread;
 
 use crate::error::{Error, Result};
+use crate::query::forest::claims::Claims;
 use crate::query::forest::walk::{Visitor, Walk};
 use crate::query::poll::Poll;
 use crate::query::scan::chunk_cursor::ChunkCursor;
@@ -19,8 +20,8 @@ use crate::types::{Address, ChunkNo};
 
 /// Chunks that the caller's thread reads before others help: what they take is what it costs to begin a thread, several times over.
 const ALONE_CHUNKS: usize = if cfg!(test) { 1 } else { 48 };
-/// Chunks that a thread takes at a time: as many as are read at once.
-const CLAIM_BYTES: u32 = if cfg!(test) { 8 << 10 } else { 512 << 10 };
+/// Chunks that a thread takes at a time, at least.
+const CLAIM_BYTES: u32 = if cfg!(test) { 8 << 10 } else { 256 << 10 };
 
 /// What one thread gathers.
 pub(crate) trait Descent: Visitor + Send + Sized {
@@ -59,8 +60,9 @@ pub(crate) fn descend<G: Descent>(
     threads: usize,
     poll: &Poll<'_>,
 ) -> Result<G> {
+    let walk = Walk::after(Arc::clone(logs), after);
     let shared = Shared {
-        walk: Mutex::new(Walk::after(Arc::clone(logs), after)),
+        claims: Mutex::new(Claims::of(walk)),
         after,
         failed: AtomicBool::new(false),
     };
@@ -96,7 +98,7 @@ pub(crate) fn descend<G: Descent>(
 }
 
 /// What a helping thread does.
-fn help<G: Descent>(shared: &Shared, mut hand: Hand<G>, mut part: G) -> Result<G> {
+fn help<G: Descent>(shared: &Shared<G::Note>, mut hand: Hand<G>, mut part: G) -> Result<G> {
     let stop = || shared.failed.load(Ordering::Relaxed);
     match shared.run(&mut hand, &mut part, &Poll::new(&stop)) {
         // It stopped because another has failed, which says why.
@@ -105,16 +107,21 @@ fn help<G: Descent>(shared: &Shared, mut hand: Hand<G>, mut part: G) -> Result<G
     }
 }
 
-struct Shared {
-    walk: Mutex<Walk>,
+struct Shared<N> {
+    claims: Mutex<Claims<N>>,
     /// Where the question begins.
     after: Address,
     /// One thread has failed, so that what the others find does not matter. Relaxed: it guards no memory.
     failed: AtomicBool,
 }
 
-impl Shared {
-    fn run<G: Descent>(&self, hand: &mut Hand<G>, part: &mut G, poll: &Poll<'_>) -> Result<()> {
+impl<N: Send> Shared<N> {
+    fn run<G: Descent<Note = N>>(
+        &self,
+        hand: &mut Hand<G>,
+        part: &mut G,
+        poll: &Poll<'_>,
+    ) -> Result<()> {
         let mut outcome = Ok(1);
         while matches!(outcome, Ok(1..)) && !self.failed.load(Ordering::Relaxed) {
             outcome = hand.step(self, part, poll);
@@ -123,12 +130,12 @@ impl Shared {
         outcome.map(|_| ())
     }
 
-    /// The walk, for one thread. While another has it, the caller's is heard.
-    fn walk(&self, poll: &Poll<'_>) -> Result<MutexGuard<'_, Walk>> {
+    /// The walk's chunks, for one thread. While another has them, the caller's is heard.
+    fn claims(&self, poll: &Poll<'_>) -> Result<MutexGuard<'_, Claims<N>>> {
         loop {
-            match self.walk.try_lock() {
-                Ok(walk) => return Ok(walk),
-                Err(TryLockError::Poisoned(walk)) => return Ok(walk.into_inner()),
+            match self.claims.try_lock() {
+                Ok(claims) => return Ok(claims),
+                Err(TryLockError::Poisoned(claims)) => return Ok(claims.into_inner()),
                 Err(TryLockError::WouldBlock) => poll.check()?,
             }
             thread::yield_now();
@@ -155,15 +162,13 @@ impl<G: Descent> Hand<G> {
     }
 
     /// Takes the next chunks; returns how many, 0 where none are left.
-    fn step(&mut self, shared: &Shared, part: &mut G, poll: &Poll<'_>) -> Result<usize> {
-        {
-            let mut walk = shared.walk(poll)?;
-            while self.claim.len() < self.claim_chunks
-                && let Some(chunk) = walk.next(part, poll)?
-            {
-                self.claim.push_back((chunk, part.note()));
-            }
-        }
+    fn step(&mut self, shared: &Shared<G::Note>, part: &mut G, poll: &Poll<'_>) -> Result<usize> {
+        let claim = &mut self.claim;
+        let each = |chunk, note| claim.push_back((chunk, note));
+        let least = self.claim_chunks;
+        shared
+            .claims(poll)?
+            .claim(part, G::note, least, poll, each)?;
         let chunks = self.claim.len();
         self.cursor
             .expect(self.claim.iter().map(|(chunk, _)| *chunk));

@@ -5,6 +5,7 @@ pub mod cached_nodes;
 pub mod node_cache;
 
 // The descent.
+pub mod claims;
 pub mod mask;
 pub mod summary_benefit;
 pub mod walk;

@@ -3,11 +3,12 @@
 //! [`Scan::next`] prunes as it goes, from the roll-ups alone; a thread's `ChunkReader` looks at the chunk's summary where greatest
 //! values may name the records, and then reads those alone.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::chunk_cursor::{ChunkCursor, Row};
 use crate::error::Result;
 use crate::format::Node;
+use crate::query::forest::claims::Claims;
 use crate::query::forest::mask::NodeView;
 use crate::query::forest::walk::{Visitor, Walk};
 use crate::query::poll::Poll;
@@ -37,7 +38,7 @@ pub struct Scan {
     source: Arc<Source>,
     logs: Arc<SnapshotLogs>,
     filters: Filters,
-    walk: Mutex<Walk>,
+    claims: Mutex<Claims<()>>,
     prune: Pruning,
 }
 
@@ -133,7 +134,7 @@ impl Scan {
                 exact,
                 indexes,
             },
-            walk: Mutex::new(walk),
+            claims: Mutex::new(Claims::of(walk)),
             source,
             logs,
         }))
@@ -148,8 +149,27 @@ impl Scan {
     /// # Errors
     /// Damage in the index logs, and [`crate::Error::Interrupted`].
     pub fn next(&self, poll: &Poll<'_>) -> Result<Option<ChunkNo>> {
-        let mut walk = self.walk.lock().unwrap_or_else(PoisonError::into_inner);
-        walk.next(&mut &self.prune, poll)
+        let next = self.claims().next(&mut &self.prune, |_| (), poll)?;
+        Ok(next.map(|(chunk, ())| chunk))
+    }
+
+    /// Gives `each` the next chunks likewise: at least so many, if there are, and those behind them that may be of the last one's unit.
+    ///
+    /// # Errors
+    /// As [`Scan::next`].
+    pub fn claim(
+        &self,
+        least: usize,
+        poll: &Poll<'_>,
+        mut each: impl FnMut(ChunkNo),
+    ) -> Result<()> {
+        let each = |chunk, ()| each(chunk);
+        self.claims()
+            .claim(&mut &self.prune, |_| (), least, poll, each)
+    }
+
+    fn claims(&self) -> MutexGuard<'_, Claims<()>> {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether chunks are chosen by their values, not by times alone.

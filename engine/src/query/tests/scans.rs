@@ -9,8 +9,9 @@ use super::oracle::Record;
 use super::question::{Found, Question};
 use super::world::{Op, Spread, World};
 use crate::error::Error;
+use crate::format::UNIT_CHUNKS;
 use crate::query::{Poll, Predicate, Scan, ScanSpec, Snapshot, indexed_scan, raw_scan};
-use crate::types::{Address, IndexId, SourceId, TimeRange};
+use crate::types::{Address, ChunkNo, IndexId, SourceId, TimeRange};
 
 pub fn check_indexed_scan(question: &Question, index: IndexId) {
     let mut found = Vec::new();
@@ -55,19 +56,24 @@ pub fn scanned(
     let scan = Scan::new(snapshot, spec).unwrap();
     let mut rows: Vec<Found> = thread::scope(|scope| {
         let threads: Vec<_> = (0..2)
-            .map(|_| {
+            .map(|least| {
                 let scan = Arc::clone(&scan);
                 scope.spawn(move || {
                     let mut reader = scan.reader();
                     let mut rows = Vec::new();
-                    while let Some(chunk) = scan.next(&Poll::never()).unwrap() {
-                        let found = reader.read(chunk).unwrap();
-                        rows.extend(found.rows.iter().map(|row| {
-                            let payload = row.payload(found.bytes).to_vec();
-                            (row.address(found.base).0, row.ts.0, payload)
-                        }));
+                    loop {
+                        let chunks = claimed(&scan, least);
+                        if chunks.is_empty() {
+                            return rows;
+                        }
+                        for chunk in chunks {
+                            let found = reader.read(chunk).unwrap();
+                            rows.extend(found.rows.iter().map(|row| {
+                                let payload = row.payload(found.bytes).to_vec();
+                                (row.address(found.base).0, row.ts.0, payload)
+                            }));
+                        }
                     }
-                    rows
                 })
             })
             .collect();
@@ -80,6 +86,59 @@ pub fn scanned(
     let stats = scan.stats();
     assert!(stats.chunks_read <= stats.chunks_total, "{stats:?}");
     (rows, count)
+}
+
+/// The next chunk of a scan, or the next claim of so many.
+fn claimed(scan: &Scan, least: usize) -> Vec<ChunkNo> {
+    let poll = Poll::never();
+    let mut chunks = Vec::new();
+    match least {
+        0 => chunks.extend(scan.next(&poll).unwrap()),
+        _ => scan
+            .claim(least, &poll, |chunk| chunks.push(chunk))
+            .unwrap(),
+    }
+    chunks
+}
+
+#[test]
+fn claims_end_where_units_do_and_leave_nothing_out() {
+    let push = |source| Op::Batch {
+        source,
+        records: 400,
+        spread: Spread::Skewed,
+        seed: source as u64,
+    };
+    let world = World::of(&(0..60).map(|nth| push(nth % 3)).collect::<Vec<_>>());
+    let snapshot = world.snapshot();
+    let spec = ScanSpec {
+        source: world.sources[0],
+        after: Address::ZERO,
+        exact: Predicate::All,
+        prune: Predicate::All,
+        index_filters: Vec::new(),
+    };
+    let all = Scan::new(&snapshot, spec.clone()).unwrap();
+    let all: Vec<ChunkNo> = std::iter::from_fn(|| all.next(&Poll::never()).unwrap()).collect();
+    assert!(all.len() > 4 * UNIT_CHUNKS as usize);
+    for least in [1, 5, 20] {
+        let scan = Scan::new(&snapshot, spec.clone()).unwrap();
+        let mut found = Vec::new();
+        loop {
+            let chunks = claimed(&scan, least);
+            let Some(last) = chunks.last() else {
+                break;
+            };
+            let is_end = chunks.len() + found.len() == all.len();
+            assert!(is_end || chunks.len() >= least);
+            let behind = all.get(found.len() + chunks.len());
+            assert!(behind.is_none_or(|behind| behind.0 / UNIT_CHUNKS > last.0 / UNIT_CHUNKS));
+            found.extend(chunks);
+            // Who asks for one gets the next.
+            found.extend(scan.next(&Poll::never()).unwrap());
+        }
+        assert_eq!(found, all);
+    }
 }
 
 #[test]
