@@ -2,6 +2,7 @@
 //!
 //! Alone, such a source would be described by more bytes than its rows take, and each of its columns too.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use super::head::{Group, Part, Places, Section, Stream, put_part};
@@ -20,11 +21,15 @@ pub(super) const FAMILY_ROWS: usize = 256;
 pub(super) struct Family {
     /// Of each member, but for its source.
     template: Template,
+    sources: Vec<SourceId>,
+    chunks: usize,
     /// Rows in each chunk, member by member.
-    counts: Vec<usize>,
+    counts: Vec<u32>,
     groups: Vec<SharedGroup>,
     /// Where the rows of the first group are decoded.
     slot: usize,
+    /// The members that were asked for.
+    streams: Vec<OnceCell<Box<Stream>>>,
 }
 
 /// Some members, one behind the other, whose rows are one row group.
@@ -84,14 +89,14 @@ pub(super) fn put_family(family: &FamilyTable<'_>, head: &mut Vec<u8>) {
 }
 
 impl Family {
-    /// The next family, of at most so many members, and their sources. `slot`: where the rows of its first group are decoded.
+    /// The next family, of at most so many members. `slot`: where the rows of its first group are decoded.
     pub fn decode(
         head: &mut Blocks<'_>,
         places: &mut Places,
         chunks: usize,
         members_most: usize,
         slot: usize,
-    ) -> Result<(Family, Vec<SourceId>), FormatError> {
+    ) -> Result<Family, FormatError> {
         let template = Template::decode_pieces(head, SourceId(0))?;
         let count = head.number()?;
         // Each takes a byte at least.
@@ -113,14 +118,13 @@ impl Family {
         let mut counted = Blocks::new(head.bytes(usize::try_from(bytes).unwrap_or(usize::MAX))?);
         let mut numbers = vec![0; members * chunks];
         counted.decode(None, &mut numbers)?;
-        let number = |number: &u64| usize::try_from(*number).unwrap_or(usize::MAX);
-        let counts: Vec<usize> = numbers.iter().map(number).collect();
-        let rows_of = |counts: &[usize]| {
-            counts
-                .iter()
-                .fold(0, |sum: usize, own| sum.saturating_add(*own))
-        };
-        let rows: Vec<usize> = counts.chunks(chunks).map(rows_of).collect();
+        if let Some(count) = numbers.iter().find(|count| **count > u64::from(u32::MAX)) {
+            return invalid("the records of a stream in a chunk", *count);
+        }
+        let counts: Vec<u32> = numbers.iter().map(|count| *count as u32).collect();
+        let rows = counts.chunks(chunks);
+        let rows = rows.map(|own| own.iter().map(|count| *count as usize).sum());
+        let rows: Vec<usize> = rows.collect();
         let mut groups = Vec::new();
         let mut left = rows.as_slice();
         while !left.is_empty() {
@@ -139,18 +143,22 @@ impl Family {
             }
             groups.push(SharedGroup {
                 end_member: rows.len() - left.len(),
-                rows: rows_of(own),
+                rows: own.iter().sum(),
                 section: places.section(head)?,
                 members: own.into(),
             });
         }
-        let family = Family {
+        let mut streams = Vec::new();
+        streams.resize_with(members, OnceCell::new);
+        Ok(Family {
             template,
+            sources,
+            chunks,
             counts,
             groups,
             slot,
-        };
-        Ok((family, sources))
+            streams,
+        })
     }
 
     /// The least a record takes of a chunk.
@@ -158,9 +166,34 @@ impl Family {
         self.template.record_bytes_least()
     }
 
-    /// How many rows each member has in each of so many chunks.
-    pub fn counts(&self, chunks: usize) -> impl Iterator<Item = &[usize]> {
-        self.counts.chunks(chunks)
+    /// The source of each member.
+    pub fn sources(&self) -> &[SourceId] {
+        &self.sources
+    }
+
+    /// How many rows all of them have in each chunk.
+    pub fn rows(&self) -> Vec<usize> {
+        let mut rows = vec![0; self.chunks];
+        for own in self.counts.chunks(self.chunks) {
+            for (rows, count) in rows.iter_mut().zip(own) {
+                *rows += *count as usize;
+            }
+        }
+        rows
+    }
+
+    /// What it takes in memory without its streams, about.
+    pub fn memory_bytes(&self) -> usize {
+        let of_member =
+            size_of::<SourceId>() + size_of::<usize>() + size_of::<OnceCell<Box<Stream>>>();
+        size_of_val(self.counts.as_slice())
+            + self.sources.len() * of_member
+            + size_of_val(self.groups.as_slice())
+    }
+
+    /// Forgets the streams that were asked for: they take more than what they are made of.
+    pub fn forget_streams(&mut self) {
+        self.streams.fill_with(OnceCell::new);
     }
 
     /// How many row groups it has.
@@ -168,20 +201,26 @@ impl Family {
         self.groups.len()
     }
 
-    /// Member `nth`, which is of that source.
-    pub fn stream(&self, nth: usize, source: SourceId, chunks: usize) -> Stream {
+    /// Member `nth`.
+    pub fn stream(&self, nth: usize) -> &Stream {
+        at(&self.streams, nth).get_or_init(|| Box::new(self.stream_of(nth)))
+    }
+
+    fn stream_of(&self, nth: usize) -> Stream {
         let which = self.groups.partition_point(|group| group.end_member <= nth);
         let group = at(&self.groups, which);
         let first = group.end_member - group.members.len();
+        let counts = at(&self.counts, nth * self.chunks..).iter();
+        let counts = counts.take(self.chunks);
         Stream {
             template: Template {
-                source,
+                source: *at(&self.sources, nth),
                 ..self.template.clone()
             },
-            counts: at(&self.counts, nth * chunks..(nth + 1) * chunks).to_vec(),
+            counts: counts.map(|count| *count as usize).collect(),
             groups: vec![Group {
                 first_chunk: 0,
-                end_chunk: chunks,
+                end_chunk: self.chunks,
                 rows: group.rows,
                 section: group.section,
                 members: Some(Arc::clone(&group.members)),

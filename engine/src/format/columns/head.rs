@@ -18,6 +18,8 @@ use crate::types::{Address, SourceId};
 /// The fixed part of a head.
 pub const UNIT_HEADER_BYTES: usize = 24;
 const UNIT_MAGIC: u32 = 0x554D_4F4C;
+/// A stream, about.
+const STREAM_BYTES: usize = 512;
 
 /// What a unit holds its chunks as.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -164,6 +166,7 @@ pub struct Head {
     pub orders: Vec<Section>,
     /// What describes the streams.
     tables: Vec<u8>,
+    /// Those that are alone; behind them come the members of families.
     described: Vec<Described>,
     families: Vec<Family>,
     slots: usize,
@@ -175,22 +178,11 @@ pub struct Head {
 #[derive(Debug)]
 struct Described {
     source: SourceId,
-    place: Place,
+    /// In the tables.
+    start: usize,
+    /// Of its first section.
+    places: Places,
     stream: OnceCell<Box<Stream>>,
-}
-
-#[derive(Debug)]
-enum Place {
-    Alone {
-        /// In the tables.
-        start: usize,
-        /// Of its first section.
-        places: Places,
-    },
-    Member {
-        family: usize,
-        nth: usize,
-    },
 }
 
 /// What the encoder knows of a section: its length and its checksum.
@@ -299,24 +291,58 @@ pub fn section_checksum(uuid: &[u8; 16], first: Address, ordinal: u64, bytes: &[
 impl Head {
     /// How many streams there are.
     pub fn count(&self) -> usize {
-        self.described.len()
+        self.by_source.len()
     }
 
     pub fn stream(&self, nth: usize) -> &Stream {
-        let described = at(&self.described, nth);
-        let chunks = self.orders.len();
-        let read = || match &described.place {
-            Place::Alone { start, places } => {
-                let mut tables = Blocks::new(at(&self.tables, *start..));
-                let stream = stream_of(&mut tables, &mut places.clone(), chunks, nth);
-                Box::new(stream.expect("the streams of a head were checked"))
-            }
-            Place::Member { family, nth } => {
-                let family = at(&self.families, *family);
-                Box::new(family.stream(*nth, described.source, chunks))
-            }
+        let Some(described) = self.described.get(nth) else {
+            let (family, nth) = self.member(nth);
+            return family.stream(nth);
+        };
+        let read = || {
+            let mut tables = Blocks::new(at(&self.tables, described.start..));
+            let chunks = self.orders.len();
+            let stream = stream_of(&mut tables, &mut described.places.clone(), chunks, nth);
+            Box::new(stream.expect("the streams of a head were checked"))
         };
         described.stream.get_or_init(read)
+    }
+
+    /// The family of a stream that is not alone, and which of its members that is.
+    fn member(&self, nth: usize) -> (&Family, usize) {
+        let mut nth = nth - self.described.len();
+        for family in &self.families {
+            let members = family.sources().len();
+            if nth < members {
+                return (family, nth);
+            }
+            nth -= members;
+        }
+        unreachable!("a head has as many streams as its families have members");
+    }
+
+    fn source_of(&self, nth: usize) -> SourceId {
+        match self.described.get(nth) {
+            Some(described) => described.source,
+            None => {
+                let (family, nth) = self.member(nth);
+                *at(family.sources(), nth)
+            }
+        }
+    }
+
+    /// What it takes in memory, about, where no member of a family was asked for.
+    pub fn memory_bytes(&self) -> usize {
+        let families = self.families.iter().map(Family::memory_bytes);
+        self.tables.len()
+            + self.described.len() * (size_of::<Described>() + STREAM_BYTES)
+            + size_of_val(self.by_source.as_slice())
+            + families.sum::<usize>()
+    }
+
+    /// Forgets the members of families that were asked for.
+    pub fn forget_members(&mut self) {
+        self.families.iter_mut().for_each(Family::forget_streams);
     }
 
     /// How many places there are to decode rows in.
@@ -333,7 +359,7 @@ impl Head {
         &self,
         source: SourceId,
     ) -> impl DoubleEndedIterator<Item = (usize, &Stream)> + Clone {
-        let source_of = move |nth: &u16| at(&self.described, usize::from(*nth)).source;
+        let source_of = move |nth: &u16| self.source_of(usize::from(*nth));
         let first = self
             .by_source
             .partition_point(|nth| source_of(nth) < source);
@@ -382,13 +408,16 @@ impl Head {
             places,
             room: vec![chunk_bytes as usize; header.chunks],
         };
-        let mut described = checked.streams(&tables, alone)?;
-        let families = checked.families(&mut described, header.streams)?;
+        let described = checked.streams(&tables, alone)?;
+        let families = checked.families(alone, header.streams)?;
         let groups = families.iter().map(Family::groups);
         let slots = alone + groups.sum::<usize>();
+        let sources = described.iter().map(|described| described.source);
+        let members = families.iter().flat_map(Family::sources).copied();
         // As many as 16 bits count.
-        let mut by_source: Vec<u16> = (0..described.len() as u16).collect();
-        by_source.sort_by_key(|nth| at(&described, usize::from(*nth)).source);
+        let mut by_source: Vec<(SourceId, u16)> = sources.chain(members).zip(0..).collect();
+        by_source.sort();
+        let by_source = by_source.into_iter().map(|(_, nth)| nth).collect();
         Ok(Head {
             by_source,
             checksums: checksums.collect(),
@@ -440,7 +469,8 @@ impl<'a> Checked<'a> {
             }
             described.push(Described {
                 source,
-                place: Place::Alone { start, places },
+                start,
+                places,
                 stream: OnceCell::new(),
             });
         }
@@ -448,33 +478,16 @@ impl<'a> Checked<'a> {
     }
 
     /// Decodes the families, whose members are the streams that are left.
-    fn families(
-        &mut self,
-        described: &mut Vec<Described>,
-        streams: usize,
-    ) -> Result<Vec<Family>, FormatError> {
+    fn families(&mut self, alone: usize, streams: usize) -> Result<Vec<Family>, FormatError> {
         let mut families = Vec::new();
-        let mut slot = described.len();
-        while described.len() < streams {
-            let most = streams - described.len();
+        let (mut slot, mut found) = (alone, alone);
+        while found < streams {
+            let most = streams - found;
             let chunks = self.room.len();
-            let (family, sources) =
-                Family::decode(&mut self.blocks, &mut self.places, chunks, most, slot)?;
-            let least = family.record_bytes_least();
-            for counts in family.counts(chunks) {
-                self.take(counts, least)?;
-            }
-            for (nth, source) in sources.into_iter().enumerate() {
-                described.push(Described {
-                    source,
-                    place: Place::Member {
-                        family: families.len(),
-                        nth,
-                    },
-                    stream: OnceCell::new(),
-                });
-            }
+            let family = Family::decode(&mut self.blocks, &mut self.places, chunks, most, slot)?;
+            self.take(&family.rows(), family.record_bytes_least())?;
             slot += family.groups();
+            found += family.sources().len();
             families.push(family);
         }
         Ok(families)

@@ -37,8 +37,6 @@ pub enum UnitPart {
 
 /// Where no more than one in so many rows is wanted, decoding all is not worth it.
 const FEW: usize = 8;
-/// What is known of a stream, about.
-const STREAM_BYTES: usize = 512;
 const UNREAD: &str = "a part of a unit is read before it is decoded";
 
 /// A unit in memory, as far as it was read.
@@ -140,6 +138,7 @@ impl Unit {
         (self.order, self.ranges, self.places) = (Vec::new(), Vec::new(), Vec::new());
         self.addresses = None;
         self.decoded.fill_with(Rows::default);
+        self.head.iter_mut().for_each(Head::forget_members);
         self.tail_room = self.header.chunks * self.chunk_bytes as usize;
     }
 
@@ -150,7 +149,7 @@ impl Unit {
 
     /// What it takes in memory, about, where no rows are decoded.
     pub fn memory_bytes(&self) -> usize {
-        self.bytes.bytes.capacity() + self.header.streams * STREAM_BYTES
+        self.bytes.bytes.capacity() + self.head.as_ref().map_or(0, Head::memory_bytes)
     }
 
     /// Has `read` read what is yet to be read of a part: it is given where that begins in the unit.

@@ -1,15 +1,17 @@
 //! Units that were read and, as far as they were decoded, verified, kept in bounded memory from one question to the next.
 //!
-//! A thread takes a unit out while it reads it, so no two share one; another thread that wants the same meanwhile reads it from the file. What was used
-//! longest ago goes first.
+//! A thread takes a unit out while it reads it, so no two share one; another thread that wants the same meanwhile reads it from the file. Where room is
+//! needed, a unit goes that is chosen at random: of the same question asked again and again about more than is kept, what was used longest ago would be
+//! what is wanted next, and none would be found.
 //!
 //! A unit is known by its file too: where another generation takes a segment's place, its units may be others.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use super::storage::FileId;
 use crate::format::Unit;
 use crate::log::sync::{Mutex, locked};
+use crate::proven::at;
 use crate::types::Address;
 
 const BYTES_MAX: usize = 128 << 20;
@@ -26,11 +28,11 @@ pub type UnitKey = (FileId, Address);
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// By the addresses of their first chunks, with when each was put here.
-    units: HashMap<Address, (FileId, u64, Unit)>,
-    /// By when they were put here.
-    by_use: BTreeMap<u64, Address>,
-    uses: u64,
+    /// By the addresses of their first chunks, with where each of these is listed.
+    units: HashMap<Address, (FileId, usize, Unit)>,
+    listed: Vec<Address>,
+    /// The latest random number.
+    random: u64,
     bytes: usize,
 }
 
@@ -63,14 +65,12 @@ impl UnitCache {
         let (file, first) = key;
         let mut gone = kept.remove(first);
         kept.bytes += unit.memory_bytes();
-        kept.uses += 1;
-        let uses = kept.uses;
-        kept.units.insert(first, (file, uses, unit));
-        kept.by_use.insert(uses, first);
+        let place = kept.listed.len();
+        kept.units.insert(first, (file, place, unit));
+        kept.listed.push(first);
         while kept.bytes > self.bytes_max {
-            let (_, oldest) = kept.by_use.first_key_value().expect("it holds units");
-            let oldest = *oldest;
-            gone = kept.remove(oldest);
+            let any = kept.any();
+            gone = kept.remove(any);
         }
         gone.map(Unit::into_bytes)
     }
@@ -92,10 +92,23 @@ impl Kept {
     }
 
     fn remove(&mut self, first: Address) -> Option<Unit> {
-        let (_, used, unit) = self.units.remove(&first)?;
-        self.by_use.remove(&used);
+        let (_, place, unit) = self.units.remove(&first)?;
+        self.listed.swap_remove(place);
+        if let Some(moved) = self.listed.get(place) {
+            let moved = self.units.get_mut(moved);
+            moved.expect("what is listed is kept").1 = place;
+        }
         self.bytes -= unit.memory_bytes();
         Some(unit)
+    }
+
+    /// One of the units, of which there are some.
+    fn any(&mut self) -> Address {
+        // Knuth's linear congruential generator, whose high bits are the random ones.
+        let next = self.random.wrapping_mul(0x5851_F42D_4C95_7F2D);
+        self.random = next.wrapping_add(0x1405_7B7E_F767_814F);
+        let place = (self.random >> 33) % self.listed.len() as u64;
+        *at(&self.listed, place as usize)
     }
 }
 
@@ -139,20 +152,30 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_longest_ago_goes_first_and_its_buffer_is_returned() {
+    fn a_question_about_more_than_is_kept_finds_some_of_it_again() {
+        const UNITS: u64 = 12;
+        const ROUNDS: u64 = 50;
         let key = |nth: u64| (FILE, Address(nth << 20));
         let one = unit(key(0).1).memory_bytes();
-        let cache = of_bytes(3 * one);
-        for nth in 0..3 {
-            assert_eq!(cache.put(key(nth), unit(key(nth).1)), None);
+        let cache = of_bytes(8 * one);
+        let (mut hits, mut gone) = (0, 0);
+        for nth in (0..ROUNDS).flat_map(|_| 0..UNITS) {
+            assert_eq!(cache.keeps(key(nth).1), {
+                let kept = locked(&cache.kept);
+                kept.listed.contains(&key(nth).1)
+            });
+            let found = cache.take(key(nth));
+            hits += u64::from(found.is_some());
+            assert!(!cache.keeps(key(nth).1));
+            let found = found.unwrap_or_else(|| unit(key(nth).1));
+            gone += u64::from(cache.put(key(nth), found).is_some());
+            let kept = locked(&cache.kept);
+            assert!(kept.bytes <= 8 * one && kept.bytes == kept.listed.len() * one);
+            assert_eq!(kept.listed.len(), kept.units.len());
         }
-        let used = cache.take(key(0)).unwrap();
-        assert!(cache.take(key(0)).is_none());
-        assert_eq!(cache.put(key(0), used), None);
-        assert!(cache.put(key(3), unit(key(3).1)).is_some());
-        let kept = [0, 1, 2, 3].map(|nth| cache.take(key(nth)).is_some());
-        assert_eq!(kept, [true, false, true, true]);
-        assert_eq!(locked(&cache.kept).bytes, 0);
+        // Each unit that was not found makes another go, once there is no more room.
+        assert_eq!(gone, ROUNDS * UNITS - hits - 8);
+        assert!(hits > ROUNDS * UNITS / 4, "{hits}");
     }
 
     #[test]
