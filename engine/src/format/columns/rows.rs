@@ -322,14 +322,26 @@ impl Bytes {
         decoded: &mut Rows,
         tail_room: &mut usize,
     ) -> Result<Range<usize>, FormatError> {
-        let count = *at(&stream.counts, nth);
+        self.rows_in_chunks(stream, nth..nth + 1, wanted, decoded, tail_room)
+    }
+
+    /// As [`Bytes::rows_in_chunk`], of some chunks whose rows stand in one group.
+    pub fn rows_in_chunks(
+        &self,
+        stream: &Stream,
+        chunks: Range<usize>,
+        wanted: &Wanted,
+        decoded: &mut Rows,
+        tail_room: &mut usize,
+    ) -> Result<Range<usize>, FormatError> {
+        let count: usize = at(&stream.counts, chunks.clone()).iter().sum();
         if count == 0 {
             return Ok(0..0);
         }
-        let which = stream.group_at(nth);
+        let which = stream.group_at(chunks.start);
         let group = at(&stream.groups, which);
         self.decode_group(stream, which, wanted, decoded, tail_room)?;
-        let own = at(&stream.counts, group.first_chunk..nth);
+        let own = at(&stream.counts, group.first_chunk..chunks.start);
         let before = stream.base + own.iter().sum::<usize>();
         Ok(before..before + count)
     }

@@ -328,17 +328,15 @@ impl Unit {
             return Ok(Some(end));
         };
         let stream = head.stream(which);
-        let mut found: Option<Range<usize>> = None;
-        for nth in chunks.start..end {
-            let (bytes, room) = (&self.bytes, &mut self.tail_room);
-            let decoded = at_mut(&mut self.decoded, stream.slot);
-            let range = bytes.rows_in_chunk(stream, nth, take.wanted, decoded, room)?;
-            if range.is_empty() {
-                continue;
-            }
-            let first = found.map_or(range.start, |found| found.start);
-            found = Some(first..range.end);
-            if let Some(addresses) = &mut self.addresses {
+        let (bytes, room) = (&self.bytes, &mut self.tail_room);
+        let decoded = at_mut(&mut self.decoded, stream.slot);
+        let all = chunks.start..end;
+        let range = bytes.rows_in_chunks(stream, all.clone(), take.wanted, decoded, room)?;
+        if range.is_empty() {
+            return Ok(Some(end));
+        }
+        if let Some(addresses) = &mut self.addresses {
+            for nth in all.filter(|nth| *at(&stream.counts, *nth) > 0) {
                 bytes.decode_order(head, nth, &mut self.order)?;
                 bytes.decode_lengths(head, nth, &mut self.decoded, room, &mut self.ranges)?;
                 let chunk = ChunkRows {
@@ -353,13 +351,11 @@ impl Unit {
                 })?;
             }
         }
-        if let Some(range) = found {
-            if take.wanted.arrivals {
-                let decoded = at(&self.decoded, stream.slot);
-                require_order(at(&decoded.arrivals, range.clone()))?;
-            }
-            self.found = Some((Some(stream.slot), range));
+        if take.wanted.arrivals {
+            let decoded = at(&self.decoded, stream.slot);
+            require_order(at(&decoded.arrivals, range.clone()))?;
         }
+        self.found = Some((Some(stream.slot), range));
         Ok(Some(end))
     }
 
