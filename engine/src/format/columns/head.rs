@@ -170,8 +170,8 @@ pub struct Head {
     described: Vec<Described>,
     families: Vec<Family>,
     slots: usize,
-    /// The numbers of the streams, by their sources.
-    by_source: Vec<u16>,
+    /// The sources, ascending, and the numbers of their streams.
+    by_source: Vec<(SourceId, u16)>,
 }
 
 /// Where a stream is described, and the stream once it was asked for.
@@ -321,16 +321,6 @@ impl Head {
         unreachable!("a head has as many streams as its families have members");
     }
 
-    fn source_of(&self, nth: usize) -> SourceId {
-        match self.described.get(nth) {
-            Some(described) => described.source,
-            None => {
-                let (family, nth) = self.member(nth);
-                *at(family.sources(), nth)
-            }
-        }
-    }
-
     /// What it takes in memory, about, where no member of a family was asked for.
     pub fn memory_bytes(&self) -> usize {
         let families = self.families.iter().map(Family::memory_bytes);
@@ -359,15 +349,10 @@ impl Head {
         &self,
         source: SourceId,
     ) -> impl DoubleEndedIterator<Item = (usize, &Stream)> + Clone {
-        let source_of = move |nth: &u16| self.source_of(usize::from(*nth));
-        let first = self
-            .by_source
-            .partition_point(|nth| source_of(nth) < source);
-        let end = self
-            .by_source
-            .partition_point(|nth| source_of(nth) <= source);
+        let first = self.by_source.partition_point(|(own, _)| *own < source);
+        let end = self.by_source.partition_point(|(own, _)| *own <= source);
         let found = at(&self.by_source, first..end).iter();
-        found.map(move |nth| (usize::from(*nth), self.stream(usize::from(*nth))))
+        found.map(move |(_, nth)| (usize::from(*nth), self.stream(usize::from(*nth))))
     }
 
     /// The head of a unit in columns; `bytes` are all of it, verified or not.
@@ -417,7 +402,6 @@ impl Head {
         // As many as 16 bits count.
         let mut by_source: Vec<(SourceId, u16)> = sources.chain(members).zip(0..).collect();
         by_source.sort();
-        let by_source = by_source.into_iter().map(|(_, nth)| nth).collect();
         Ok(Head {
             by_source,
             checksums: checksums.collect(),
