@@ -255,6 +255,19 @@ fn series_and_their_statistics_are_what_scans_say() -> Result<()> {
                 "is not a regular expression",
             ),
             ("labels := MAP {'host': NULL}", "labels holds a NULL"),
+            (
+                "labels := {'host': ['host-1', 'host-2']}",
+                "labels takes one text for each name, not a list",
+            ),
+            (
+                "labels := MAP {'host': ['host-1', 'host-2']}",
+                "labels takes one text for each name, not a list",
+            ),
+            ("labels := {'host': {'name': 'host-1'}}", "not STRUCT"),
+            (
+                "bucket := INTERVAL '106752 days'",
+                "bucket takes at most 106751 days",
+            ),
             ("by := ['host', NULL]", "by holds a NULL"),
             ("by := ['host', '']", "by holds an empty text"),
             (

@@ -136,6 +136,9 @@ impl Arguments {
             Datum::Null => Err(Problem::binder(format!(
                 "{name} holds a NULL; remove it from the map"
             ))),
+            Datum::List(_) => Err(Problem::binder(format!(
+                "{name} takes one text for each name, not a list; write alternatives as in 'one|other'"
+            ))),
             other => Err(mismatch(name, TAKES, other)),
         };
         match self.get(name) {

@@ -31,7 +31,9 @@ fn bucket_of(interval: Interval) -> Result<Bucket> {
         .checked_mul(DAY_NANOS)
         .zip(interval.micros.checked_mul(1000))
         .and_then(|(days, rest)| days.checked_add(rest))
-        .ok_or_else(refused)?;
+        .ok_or_else(|| {
+            Problem::binder("bucket takes at most 106751 days; give a longer one in months")
+        })?;
     match (u32::try_from(interval.months), nanos) {
         (Ok(0), 1..) => Ok(Bucket::nanos(nanos)),
         (Ok(months @ 1..), 0) => Ok(Bucket::Months(months)),

@@ -22,7 +22,7 @@ pub fn datum(value: &Value, stop: &dyn Fn() -> bool) -> Result<Datum> {
     read(value, stop).map_err(problem)
 }
 
-/// Reads a value that is to hold texts by texts: a MAP or STRUCT with its values as texts; anything else as it is.
+/// Reads a value that is to hold texts by texts: a MAP or STRUCT with its values as texts, unless they hold values themselves; anything else as it is.
 pub fn texts_by_text(value: &Value, link: &impl FFILink, stop: &dyn Fn() -> bool) -> Result<Datum> {
     let as_type = |value: &Value, ty: SqlType| value.cast(link, &logical_type(link, ty)?);
     let texts = || -> duckdb_neo::Result<Datum> {
@@ -34,11 +34,19 @@ pub fn texts_by_text(value: &Value, link: &impl FFILink, stop: &dyn Fn() -> bool
             LogicalTypeID::Struct => (0..value.child_count()?)
                 .map(|at| {
                     let (name, _) = ty.get_param(at)?;
-                    let text = as_type(&value.get_child(at)?, SqlType::Text)?;
-                    Ok((name.to_owned(), read(&text, stop)?))
+                    let child = value.get_child(at)?;
+                    let text = match is_nested(&child)? {
+                        true => read(&child, stop)?,
+                        false => read(&as_type(&child, SqlType::Text)?, stop)?,
+                    };
+                    Ok((name.to_owned(), text))
                 })
                 .collect::<duckdb_neo::Result<_>>()
                 .map(Datum::Struct),
+            // Its children are keys and values in turns.
+            LogicalTypeID::Map if value.child_count()? > 1 && is_nested(&value.get_child(1)?)? => {
+                read(value, stop)
+            }
             LogicalTypeID::Map => read(&as_type(value, SqlType::TextMap)?, stop),
             _ => match as_type(value, SqlType::TextMap) {
                 Ok(map) => read(&map, stop),
@@ -47,6 +55,14 @@ pub fn texts_by_text(value: &Value, link: &impl FFILink, stop: &dyn Fn() -> bool
         }
     };
     texts().map_err(problem)
+}
+
+fn is_nested(value: &Value) -> duckdb_neo::Result<bool> {
+    let id = value.logical_type()?.id()?;
+    Ok(matches!(
+        id,
+        LogicalTypeID::List | LogicalTypeID::Array | LogicalTypeID::Map | LogicalTypeID::Struct
+    ))
 }
 
 fn read(value: &Value, stop: &dyn Fn() -> bool) -> duckdb_neo::Result<Datum> {

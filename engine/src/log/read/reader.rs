@@ -19,7 +19,7 @@ use crate::log::files::meta::DirMeta;
 use crate::log::files::mirrored::Mirrored;
 use crate::log::files::os_storage::OsStorage;
 use crate::log::files::segment::{SegmentDir, SegmentForm, SegmentList};
-use crate::log::files::storage::Storage;
+use crate::log::files::storage::{OpenMode, Storage, StorageFile};
 use crate::log::options::ADDRESS_LIMIT;
 use crate::log::staging::control::{DaemonWord, Word};
 use crate::log::staging::note::StagingNote;
@@ -100,6 +100,8 @@ pub struct LogReader {
     storage: Arc<dyn Storage>,
     dir: PathBuf,
     meta: DirMeta,
+    /// The file that says what the directory is, which no other takes the place of while it is open; `None` where its copy does.
+    identity: Option<Arc<dyn StorageFile>>,
     segments: PerLog<SegmentDir>,
     lock: LockWatch,
     view: Mutex<Arc<View>>,
@@ -142,6 +144,7 @@ impl LogReader {
 
     pub fn open_with(storage: Arc<dyn Storage>, dir: &Path) -> Result<LogReader> {
         let dir = std::path::absolute(dir).map_err(|error| Error::io(dir, error))?;
+        let identity = identity_of(&*storage, &dir);
         let meta = DirMeta::require(&*storage, &dir)?;
         let segments = segment_dirs(&storage, &dir, &meta);
         let lock = LockWatch::new(&dir);
@@ -150,6 +153,7 @@ impl LogReader {
             storage,
             dir,
             meta,
+            identity,
             segments,
             lock,
             view: Mutex::new(view),
@@ -166,10 +170,15 @@ impl LogReader {
         &self.dir
     }
 
-    /// Fails where the directory is gone, or another one has taken its path since it was opened: the files there then look damaged, or
-    /// like no records at all.
+    /// Fails where the directory is gone, or another one has taken its path since it was opened, be it a copy of it: the files there then look
+    /// damaged, or like no records at all, or hold others at the same addresses.
     pub fn require_in_place(&self) -> Result<()> {
-        if DirMeta::require(&*self.storage, &self.dir)?.uuid == self.meta.uuid {
+        let meta = DirMeta::require(&*self.storage, &self.dir)?;
+        let is_copy = match (&self.identity, identity_of(&*self.storage, &self.dir)) {
+            (Some(own), Some(there)) => own.id()? != there.id()?,
+            _ => false,
+        };
+        if meta.uuid == self.meta.uuid && !is_copy {
             return Ok(());
         }
         Err(Error::Replaced {
@@ -598,4 +607,9 @@ impl LogReader {
             _ => error,
         }
     }
+}
+
+fn identity_of(storage: &dyn Storage, dir: &Path) -> Option<Arc<dyn StorageFile>> {
+    let path = dir.join(DirMeta::FILE.name);
+    storage.open(&path, OpenMode::Read).ok()
 }

@@ -62,6 +62,14 @@ enum Next {
 }
 
 /// What a summary says of the source's chain.
+enum Linked {
+    To(Link),
+    /// It does not verify.
+    Damaged,
+    /// A chain that led to it is broken.
+    Nowhere(&'static str),
+}
+
 struct Link {
     previous: Option<ChunkNo>,
     last_arrival: Timestamp,
@@ -175,7 +183,7 @@ impl RawScan {
                     chunk = self.walk.next(&mut self.visitor, poll)?;
                 }
                 if let Some(chunk) = chunk.filter(|chunk| self.begins_chain(*chunk))
-                    && let Some(link) = self.link(chunk)?
+                    && let Linked::To(link) = self.link(chunk)?
                 {
                     self.next = Next::Chain(link.previous);
                 }
@@ -188,13 +196,16 @@ impl RawScan {
                     Some(chunk) => {
                         // `Node::decode` holds that the chain leads back, so this ends.
                         match self.link(chunk)? {
-                            Some(link) => {
+                            Linked::To(link) => {
                                 self.next = Next::Chain(link.previous);
                                 (link.last_arrival >= self.visitor.arrivals.first).then_some(chunk)
                             }
-                            None => {
+                            Linked::Damaged => {
                                 self.next = Next::Forest { below: chunk };
                                 Some(chunk)
+                            }
+                            Linked::Nowhere(what) => {
+                                return Err(self.cursor.broken_chain(chunk, what));
                             }
                         }
                     }
@@ -217,19 +228,18 @@ impl RawScan {
         is_chained && chunk < self.logs.summarised_chunks()
     }
 
-    /// Where the chain goes on from a chunk, and when the source's last record of it arrived; `None` where its summary does not verify.
-    fn link(&mut self, chunk: ChunkNo) -> Result<Option<Link>> {
+    /// Where the chain goes on from a chunk.
+    fn link(&mut self, chunk: ChunkNo) -> Result<Linked> {
         let open = match self.walk.reader().open(NodeId::summary(chunk)) {
             Ok(Some(open)) => open,
-            Ok(None) => return Err(self.cursor.broken_chain(chunk, "leads into a gap")),
-            Err(error) if error.is_damage() => return Ok(None),
+            Ok(None) => return Ok(Linked::Nowhere("leads into a gap")),
+            Err(error) if error.is_damage() => return Ok(Linked::Damaged),
             Err(error) => return Err(error),
         };
         let Some(stats) = open.node().source(self.source.id) else {
-            let what = "leads to a chunk without the source";
-            return Err(self.cursor.broken_chain(chunk, what));
+            return Ok(Linked::Nowhere("leads to a chunk without the source"));
         };
-        Ok(Some(Link {
+        Ok(Linked::To(Link {
             previous: stats.previous_chunk,
             last_arrival: stats.last_arrival,
         }))

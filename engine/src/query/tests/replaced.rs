@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use super::world::{Op, Spread, World, options};
 use crate::error::{Error, Result};
 use crate::ingest::Writer;
+use crate::log::tests::copy_dir;
 use crate::query::{Directory, Poll, Snapshot, raw_scan};
 use crate::types::TimeRange;
 
@@ -90,4 +91,27 @@ fn a_directory_that_is_gone_is_an_error() {
     fs::remove_dir_all(world.dir.path().join("loom")).unwrap();
     let error = world.directory.snapshot().err();
     assert!(matches!(error, Some(Error::NotLoom { .. })), "{error:?}");
+}
+
+/// Of a copy that went on by itself, addresses and nodes are known that hold others there.
+#[test]
+fn a_copy_in_the_place_of_a_directory_is_another() {
+    let world = stopped(7);
+    assert_eq!(count(&world, &world.snapshot()).unwrap(), RECORDS);
+    let dir = world.dir.path().join("loom");
+    let copy = world.dir.path().join("copy");
+    copy_dir(&dir, &copy);
+    for is_moved in [false, true] {
+        let old = Directory::open(&dir).unwrap();
+        old.snapshot().unwrap();
+        if is_moved {
+            fs::rename(&dir, world.dir.path().join("moved")).unwrap();
+        } else {
+            fs::remove_dir_all(&dir).unwrap();
+        }
+        copy_dir(&copy, &dir);
+        assert!(!old.is_in_place());
+        let error = old.snapshot().err();
+        assert!(matches!(error, Some(Error::Replaced { .. })), "{error:?}");
+    }
 }
