@@ -78,7 +78,11 @@ impl DirMeta {
     pub fn require(storage: &dyn Storage, dir: &Path) -> Result<DirMeta> {
         let what = match DirMeta::load(storage, dir) {
             Ok(Some(meta)) => return Ok(meta),
-            Ok(None) if storage.dir_id(dir).is_err_and(|error| is_not_found(&error)) => {
+            Ok(None)
+                if storage
+                    .file_id(dir)
+                    .is_err_and(|error| is_not_found(&error)) =>
+            {
                 "it does not exist".to_owned()
             }
             Ok(None) => format!("it holds no {}", Self::FILE.name),

@@ -104,7 +104,7 @@ impl Storage for OsStorage {
         rustix::fs::fsync(open_dir(path)?).at(path)
     }
 
-    fn dir_id(&self, path: &Path) -> Result<FileId> {
+    fn file_id(&self, path: &Path) -> Result<FileId> {
         let stat = rustix::fs::stat(path).at(path)?;
         Ok(FileId {
             device: stat.st_dev,

@@ -52,7 +52,8 @@ pub trait Storage: fmt::Debug + Send + Sync {
     fn unlink(&self, path: &Path) -> Result<()>;
     /// Makes the names in a directory durable.
     fn sync_dir(&self, path: &Path) -> Result<()>;
-    fn dir_id(&self, path: &Path) -> Result<FileId>;
+    /// Of a file or a directory.
+    fn file_id(&self, path: &Path) -> Result<FileId>;
     /// Takes the exclusive lock of a directory itself, held for as long as what is returned; `None` if another holds it. A storage without such
     /// locks refuses nobody.
     fn lock_dir(&self, _path: &Path) -> Result<Option<DirLock>> {

@@ -19,7 +19,7 @@ use crate::log::files::meta::DirMeta;
 use crate::log::files::mirrored::Mirrored;
 use crate::log::files::os_storage::OsStorage;
 use crate::log::files::segment::{SegmentDir, SegmentForm, SegmentList};
-use crate::log::files::storage::{OpenMode, Storage, StorageFile};
+use crate::log::files::storage::{FileId, OpenMode, Storage, StorageFile};
 use crate::log::options::ADDRESS_LIMIT;
 use crate::log::staging::control::{DaemonWord, Word};
 use crate::log::staging::note::StagingNote;
@@ -100,8 +100,7 @@ pub struct LogReader {
     storage: Arc<dyn Storage>,
     dir: PathBuf,
     meta: DirMeta,
-    /// The file that says what the directory is, which no other takes the place of while it is open; `None` where its copy does.
-    identity: Option<Arc<dyn StorageFile>>,
+    identity: Option<Identity>,
     segments: PerLog<SegmentDir>,
     lock: LockWatch,
     view: Mutex<Arc<View>>,
@@ -128,6 +127,28 @@ impl Attached {
     }
 }
 
+/// The file that says what a directory is. While it is open, no other file has its id.
+#[derive(Debug)]
+struct Identity {
+    id: FileId,
+    _file: Arc<dyn StorageFile>,
+}
+
+impl Identity {
+    /// `None` where the file's copy says it.
+    fn of(storage: &dyn Storage, dir: &Path) -> Option<Identity> {
+        let file = storage.open(&Identity::path_in(dir), OpenMode::Read).ok()?;
+        Some(Identity {
+            id: file.id().ok()?,
+            _file: file,
+        })
+    }
+
+    fn path_in(dir: &Path) -> PathBuf {
+        dir.join(DirMeta::FILE.name)
+    }
+}
+
 impl LogReader {
     pub fn open(dir: &Path) -> Result<LogReader> {
         LogReader::open_with(Arc::new(OsStorage::default()), dir)
@@ -144,7 +165,7 @@ impl LogReader {
 
     pub fn open_with(storage: Arc<dyn Storage>, dir: &Path) -> Result<LogReader> {
         let dir = std::path::absolute(dir).map_err(|error| Error::io(dir, error))?;
-        let identity = identity_of(&*storage, &dir);
+        let identity = Identity::of(&*storage, &dir);
         let meta = DirMeta::require(&*storage, &dir)?;
         let segments = segment_dirs(&storage, &dir, &meta);
         let lock = LockWatch::new(&dir);
@@ -173,12 +194,13 @@ impl LogReader {
     /// Fails where the directory is gone, or another one has taken its path since it was opened, be it a copy of it: the files there then look
     /// damaged, or like no records at all, or hold others at the same addresses.
     pub fn require_in_place(&self) -> Result<()> {
-        let meta = DirMeta::require(&*self.storage, &self.dir)?;
-        let is_copy = match (&self.identity, identity_of(&*self.storage, &self.dir)) {
-            (Some(own), Some(there)) => own.id()? != there.id()?,
-            _ => false,
+        let own = self.identity.as_ref().map(|identity| identity.id);
+        let there = self.storage.file_id(&Identity::path_in(&self.dir)).ok();
+        let is_in_place = match (own, there) {
+            (Some(own), Some(there)) => own == there,
+            _ => DirMeta::require(&*self.storage, &self.dir)?.uuid == self.meta.uuid,
         };
-        if meta.uuid == self.meta.uuid && !is_copy {
+        if is_in_place {
             return Ok(());
         }
         Err(Error::Replaced {
@@ -607,9 +629,4 @@ impl LogReader {
             _ => error,
         }
     }
-}
-
-fn identity_of(storage: &dyn Storage, dir: &Path) -> Option<Arc<dyn StorageFile>> {
-    let path = dir.join(DirMeta::FILE.name);
-    storage.open(&path, OpenMode::Read).ok()
 }

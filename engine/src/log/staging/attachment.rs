@@ -232,7 +232,7 @@ mod tests {
         write_at(&*file, &header.encode(), 0).unwrap();
         let (id, owner) = (
             file.id().unwrap(),
-            OsStorage::default().dir_id(dir).unwrap(),
+            OsStorage::default().file_id(dir).unwrap(),
         );
         let note = StagingNote {
             path: PathBuf::from("file"),

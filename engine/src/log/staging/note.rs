@@ -42,7 +42,7 @@ impl StagingNote {
             inode: self.directory_inode,
         };
         Ok(self.uuid.as_bytes() == uuid
-            && directory == storage.dir_id(dir)?
+            && directory == storage.file_id(dir)?
             && self.boot_id == storage.boot_id()?)
     }
 }

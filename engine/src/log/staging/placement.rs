@@ -38,7 +38,7 @@ pub fn place(
     options: &LogOptions,
     epoch: u64,
 ) -> Result<Placed> {
-    let owner = storage.dir_id(dir)?;
+    let owner = storage.file_id(dir)?;
     let prefix = format!(
         "loom-{}-{:x}-{:x}-",
         Uuid::from_bytes(meta.uuid).simple(),

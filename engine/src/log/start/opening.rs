@@ -576,7 +576,7 @@ fn provide_meta(storage: &dyn Storage, dir: &Path, options: &LogOptions) -> Resu
 
 /// Refuses a new directory whose first segments do not fit, before anything of it is there.
 fn require_room(storage: &dyn Storage, dir: &Path, options: &LogOptions) -> Result<()> {
-    let exists = storage.dir_id(dir).is_ok();
+    let exists = storage.file_id(dir).is_ok();
     let within = dir.parent().filter(|_| !exists).unwrap_or(dir);
     // If the folder above is not there either, making the directory fails with the reason.
     let Ok(free) = storage.free_bytes(within) else {
@@ -596,8 +596,8 @@ fn require_room(storage: &dyn Storage, dir: &Path, options: &LogOptions) -> Resu
 
 /// The uppermost folder on the file system of `dir`.
 fn mount_point(storage: &dyn Storage, dir: &Path) -> Result<PathBuf> {
-    let device = storage.dir_id(dir)?.device;
-    let is_beyond = |above: &&Path| !storage.dir_id(above).is_ok_and(|id| id.device == device);
+    let device = storage.file_id(dir)?.device;
+    let is_beyond = |above: &&Path| !storage.file_id(above).is_ok_and(|id| id.device == device);
     let beyond = dir.ancestors().position(|above| is_beyond(&above));
     let top = dir.ancestors().take(beyond.unwrap_or(usize::MAX)).last();
     Ok(top.unwrap_or(dir).to_owned())

@@ -62,7 +62,7 @@ fn a_directory_that_does_not_fit_is_not_made() {
     let error = refused.err().unwrap();
     assert!(matches!(error, Error::NoRoom { .. }), "{error}");
     assert!(!error.is_for_space(), "no older segment makes room");
-    assert!(machine.disk.storage().dir_id(&loom()).is_err());
+    assert!(machine.disk.storage().file_id(&loom()).is_err());
     machine.disk.set_capacity(2 * needed);
     machine.start(Durability::None).close().unwrap();
 }

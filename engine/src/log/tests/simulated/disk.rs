@@ -401,9 +401,9 @@ impl Storage for Disk {
         Ok(())
     }
 
-    fn dir_id(&self, path: &Path) -> Result<FileId> {
+    fn file_id(&self, path: &Path) -> Result<FileId> {
         match self.state().medium.node(path) {
-            Some(Node::Folder(inode)) => Ok(FileId { device: 1, inode }),
+            Some(Node::Folder(inode) | Node::File(inode)) => Ok(FileId { device: 1, inode }),
             _ => Err(failed(path, ENOENT)),
         }
     }
