@@ -12,6 +12,7 @@ use crate::plan::access::Access;
 use crate::plan::ambient::Ambient;
 use crate::plan::arguments::Arguments;
 use crate::plan::functions::{Bound, FUNCTIONS, Function, Running, Worker};
+use crate::plan::types::SqlType;
 
 /// C API v1 has no way to learn of an interrupt, nor of how many threads the user allows.
 const AMBIENT: Ambient<'static> = Ambient {
@@ -48,10 +49,15 @@ unsafe fn register(connection: ffi::duckdb_connection, function: &'static Functi
         }
         for parameter in function.named {
             let name = text(parameter.name);
+            let ty = match parameter.ty {
+                // DuckDB would take a list for its text.
+                SqlType::TextMap => SqlType::Any,
+                ty => ty,
+            };
             ffi::duckdb_table_function_add_named_parameter(
                 handle,
                 name.as_ptr(),
-                LogicalType::of(parameter.ty).raw(),
+                LogicalType::of(ty).raw(),
             );
         }
         ffi::duckdb_table_function_set_extra_info(
@@ -118,7 +124,11 @@ unsafe extern "C" fn bind(info: ffi::duckdb_bind_info) {
                 OwnedValue::new(ffi::duckdb_bind_get_named_parameter(info, name.as_ptr()))
             };
             if let Some(value) = value {
-                arguments.set(parameter.name, value.datum()?);
+                let datum = match parameter.ty {
+                    SqlType::TextMap => value.texts_by_text()?,
+                    _ => value.datum()?,
+                };
+                arguments.set(parameter.name, datum);
             }
         }
         let bound = function.bind(&arguments, &AMBIENT)?;

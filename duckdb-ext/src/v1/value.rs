@@ -41,6 +41,30 @@ impl OwnedValue {
     }
 
     pub fn datum(&self) -> Result<Datum> {
+        self.read(false)
+    }
+
+    /// The same of a value that is to hold texts by texts: what a MAP or STRUCT holds as text, unless that holds values itself.
+    pub fn texts_by_text(&self) -> Result<Datum> {
+        self.read(true)
+    }
+
+    /// What a MAP or STRUCT holds.
+    fn held(raw: ffi::duckdb_value, as_text: bool) -> Result<Datum> {
+        // SAFETY: DuckDB gave the value to us.
+        match unsafe { OwnedValue::new(raw) } {
+            None => Ok(Datum::Null),
+            Some(held) => match held.datum()? {
+                kept @ (Datum::Null | Datum::List(_) | Datum::Map(_) | Datum::Struct(_)) => {
+                    Ok(kept)
+                }
+                _ if as_text => held.text().map(Datum::Text),
+                kept => Ok(kept),
+            },
+        }
+    }
+
+    fn read(&self, as_text: bool) -> Result<Datum> {
         // SAFETY: the value is live.
         if unsafe { ffi::duckdb_is_null_value(self.0) } {
             return Ok(Datum::Null);
@@ -136,10 +160,7 @@ impl OwnedValue {
                     Datum::List(items.collect::<Result<_>>()?)
                 }
                 ffi::DUCKDB_TYPE_DUCKDB_TYPE_MAP => {
-                    let item = |raw| match OwnedValue::new(raw) {
-                        Some(item) => item.datum(),
-                        None => Ok(Datum::Null),
-                    };
+                    let item = |raw| OwnedValue::held(raw, as_text);
                     let entries = (0..ffi::duckdb_get_map_size(self.0)).map(|at| {
                         let key = item(ffi::duckdb_get_map_key(self.0, at))?;
                         Ok((key, item(ffi::duckdb_get_map_value(self.0, at))?))
@@ -152,9 +173,8 @@ impl OwnedValue {
                     let fields = (0..count).map(|at| {
                         let name = owned_text(ffi::duckdb_struct_type_child_name(ty, at))
                             .ok_or_else(|| Problem::missing("the name of a field"))?;
-                        let child = OwnedValue::new(ffi::duckdb_get_struct_child(self.0, at));
-                        let datum = child.map_or(Ok(Datum::Null), |child| child.datum())?;
-                        Ok((name, datum))
+                        let child = ffi::duckdb_get_struct_child(self.0, at);
+                        Ok((name, OwnedValue::held(child, as_text)?))
                     });
                     Datum::Struct(fields.collect::<Result<_>>()?)
                 }
@@ -165,9 +185,9 @@ impl OwnedValue {
     }
 
     fn text(&self) -> Result<String> {
-        // SAFETY: the value is a live VARCHAR that is not NULL; the text is ours to free.
+        // SAFETY: the value is live and not NULL; its text is ours to free.
         let text = unsafe { owned_text(ffi::duckdb_get_varchar(self.0)) };
-        text.ok_or_else(|| Problem::missing("the text of a VARCHAR argument"))
+        text.ok_or_else(|| Problem::missing("the text of an argument"))
     }
 }
 
