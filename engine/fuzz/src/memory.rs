@@ -16,11 +16,6 @@ pub const DIR: &str = "/world";
 
 /// The name of this boot, which staging must bear.
 pub const BOOT_ID: &str = "in memory";
-/// Of every directory.
-pub const DIRECTORY: FileId = FileId {
-    device: 1,
-    inode: 2,
-};
 
 /// What stands under a name.
 #[derive(Clone, Debug)]
@@ -123,8 +118,8 @@ impl Storage for Memory {
         failed(path, io::ErrorKind::ReadOnlyFilesystem)
     }
 
-    fn dir_id(&self, _path: &Path) -> Result<FileId> {
-        Ok(DIRECTORY)
+    fn file_id(&self, path: &Path) -> Result<FileId> {
+        Ok(file_id(path))
     }
 
     fn is_link(&self, _path: &Path) -> Result<bool> {

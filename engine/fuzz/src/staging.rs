@@ -3,13 +3,14 @@
 //! Input: changes (`patch.rs`) to these regions: the note, the header and the words of the logs in the control page, the staged blocks, the
 //! word of the table of pending losses, the table.
 
+use std::path::Path;
 use std::sync::LazyLock;
 
 use loom_engine::format::{LOSS_TABLE_BYTES, LossTable, PendingLoss};
 use loom_engine::log::storage::FileId;
 use loom_engine::{Address, LogKind};
 
-use crate::memory::{BOOT_ID, DIRECTORY, Memory, file_id};
+use crate::memory::{BOOT_ID, DIR, Memory, file_id};
 use crate::patch::{Region, apply};
 use crate::questions;
 use crate::signed::{Note, repaired, sign};
@@ -46,7 +47,7 @@ pub struct Identity<'a> {
 pub fn in_memory() -> &'static Memory {
     static LIVE: LazyLock<Memory> = LazyLock::new(|| {
         live(&Identity {
-            directory: DIRECTORY,
+            directory: file_id(Path::new(DIR)),
             staged: file_id(&path(FILE)),
             boot_id: BOOT_ID,
         })
