@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::head::Head;
+use super::numbers::Run;
 use super::rows::{Rows, Tail, Wanted};
 use crate::format::bytes::{FormatError, invalid};
 use crate::format::record::{
@@ -37,6 +38,26 @@ struct Cursor<'a> {
     fixed_bytes: usize,
 }
 
+/// Records of one stream that stand one behind the other and are equally long.
+#[derive(Copy, Clone, Debug)]
+pub struct Equal {
+    /// Where the first begins in the chunk.
+    place: usize,
+    payload_bytes: usize,
+    rows: usize,
+}
+
+impl Equal {
+    fn stride(self) -> usize {
+        record_bytes(self.payload_bytes)
+    }
+
+    /// Where they begin in the chunk.
+    pub fn places(self) -> impl ExactSizeIterator<Item = usize> {
+        (0..self.rows).map(move |nth| self.place + nth * self.stride())
+    }
+}
+
 /// The lengths of one stream's payloads in a chunk, in order.
 struct Lengths<'a> {
     fixed_bytes: usize,
@@ -59,14 +80,14 @@ impl ChunkRows<'_> {
         at(self.decoded, self.head.stream(stream).slot)
     }
 
-    /// Walks through a chunk without later anchors, in its order: gives `each` where a stream's records begin, and how long their payloads are.
+    /// Walks through a chunk without later anchors, in its order: gives `each` where a stream's records stand.
     pub fn walk(
         &self,
         own: usize,
         nth: usize,
-        order: &[u64],
+        order: &[Run],
         limit: usize,
-        mut each: impl FnMut(usize, usize),
+        mut each: impl FnMut(Equal),
     ) -> Result<(), FormatError> {
         let streams = self.head.streams().zip(self.ranges).enumerate();
         let mut cursors: Vec<Lengths<'_>> = streams
@@ -82,20 +103,28 @@ impl ChunkRows<'_> {
             })
             .collect();
         let mut place = CHUNK_HEADER_BYTES;
-        for &stream in order {
-            let which = usize::try_from(stream).unwrap_or(usize::MAX);
-            let Some(cursor) = cursors.get_mut(which).filter(|cursor| cursor.left > 0) else {
-                return invalid("a stream in the order of a chunk", stream);
+        for run in order {
+            let which = usize::try_from(run.number).unwrap_or(usize::MAX);
+            let of_stream = cursors.get_mut(which);
+            let Some(cursor) = of_stream.filter(|cursor| cursor.left >= run.rows) else {
+                return invalid("a stream in the order of a chunk", run.number);
             };
-            cursor.left -= 1;
-            let length = match cursor.tails {
-                [] => cursor.fixed_bytes,
-                _ => cursor.next(),
+            cursor.left -= run.rows;
+            let (times, rows) = match cursor.tails {
+                [] => (1, run.rows),
+                _ => (run.rows, 1),
             };
-            if which == own {
-                each(place, length);
+            for _ in 0..times {
+                let records = Equal {
+                    place,
+                    payload_bytes: cursor.next(),
+                    rows,
+                };
+                if which == own {
+                    each(records);
+                }
+                place += rows * records.stride();
             }
-            place += record_bytes(length);
         }
         // Places only grow, so all payloads lie below the last one's end; and the order names as many records as there are.
         if place > limit {
@@ -109,17 +138,23 @@ impl ChunkRows<'_> {
         &self,
         own: usize,
         nth: usize,
-        order: &[u64],
+        order: &[Run],
         limit: usize,
         rows: &mut Vec<UnitRow>,
     ) -> Result<(), FormatError> {
         let mut arrivals = self.arrivals(own)?.iter();
-        let walked = self.walk(own, nth, order, limit, |place, length| {
-            rows.extend(arrivals.next().map(|arrival| UnitRow {
-                arrival: Timestamp(*arrival as i64),
-                start: (place + RECORD_HEADER_BYTES) as u32,
-                length: length.min(usize::from(u16::MAX)) as u16,
-            }));
+        let walked = self.walk(own, nth, order, limit, |records| {
+            let length = records.payload_bytes.min(usize::from(u16::MAX)) as u16;
+            rows.extend(
+                records
+                    .places()
+                    .zip(&mut arrivals)
+                    .map(|(place, arrival)| UnitRow {
+                        arrival: Timestamp(*arrival as i64),
+                        start: (place + RECORD_HEADER_BYTES) as u32,
+                        length,
+                    }),
+            );
         });
         if walked.is_err() {
             rows.clear();
@@ -141,7 +176,7 @@ impl ChunkRows<'_> {
     /// Writes anchors and headers, and notes where each stream's payloads stand.
     pub fn put_headers(
         &self,
-        order: &[u64],
+        order: &[Run],
         places: &mut [Vec<u32>],
         out: &mut [u8],
     ) -> Result<(), FormatError> {
@@ -162,11 +197,8 @@ impl ChunkRows<'_> {
         places.iter_mut().for_each(Vec::clear);
         let mut place = CHUNK_HEADER_BYTES;
         let mut anchor = None;
-        let mut order = order;
-        while let Some(&stream) = order.first() {
-            let run = order.iter().take_while(|other| **other == stream).count();
-            order = at(order, run..);
-            let stream = usize::try_from(stream).unwrap_or(usize::MAX);
+        for run in order {
+            let (stream, run) = (usize::try_from(run.number).unwrap_or(usize::MAX), run.rows);
             let (Some(cursor), Some(places)) = (cursors.get_mut(stream), places.get_mut(stream))
             else {
                 return invalid("a stream in the order of a chunk", stream as u64);

@@ -337,6 +337,13 @@ fn put_signed(out: &mut Vec<u8>, value: i64) {
     put_leb128(out, ((value << 1) ^ (value >> 63)) as u64);
 }
 
+/// A number and how many rows in a row have it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Run {
+    pub number: u64,
+    pub rows: usize,
+}
+
 /// What is left of foreign bytes: blocks are taken from its front.
 #[derive(Clone)]
 pub struct Blocks<'a> {
@@ -407,6 +414,55 @@ impl<'a> Blocks<'a> {
             rest = after;
         }
         Ok(())
+    }
+
+    /// Decodes the next block, of so many numbers, as its runs of equal numbers, in place of what `out` has.
+    pub fn decode_runs(&mut self, rows: usize, out: &mut Vec<Run>) -> Result<(), FormatError> {
+        out.clear();
+        if self.is_next(Encoding::Runs) {
+            self.byte()?;
+            let count = self.count(rows)?;
+            self.runs(0, count, rows, &mut |run| out.push(run))?;
+            return Ok(());
+        }
+        let mut numbers = vec![0; rows];
+        self.decode(None, &mut numbers)?;
+        let runs = numbers.chunk_by(|a, b| a == b);
+        out.extend(runs.map(|run| Run {
+            number: *at(run, 0),
+            rows: run.len(),
+        }));
+        Ok(())
+    }
+
+    /// Gives `each` the runs, `count`, of a block of so many rows, of which all together cover these.
+    fn runs(
+        &mut self,
+        level: u8,
+        count: usize,
+        rows: usize,
+        each: &mut impl FnMut(Run),
+    ) -> Result<(), FormatError> {
+        let mut runs = vec![0; count * 2];
+        let (values, lengths) = runs.split_at_mut(count);
+        self.decode_at(level + 1, values)?;
+        self.decode_at(LEVELS, lengths)?;
+        let mut left = rows;
+        for (value, length) in values.iter().zip(lengths.iter()) {
+            let length = usize::try_from(*length).unwrap_or(usize::MAX);
+            let Some(after) = left.checked_sub(length) else {
+                return invalid("the length of a run in a column", length as u64);
+            };
+            each(Run {
+                number: *value,
+                rows: length,
+            });
+            left = after;
+        }
+        match left {
+            0 => Ok(()),
+            _ => invalid("the rows that no run of a column covers", left as u64),
+        }
     }
 
     /// Passes over the next block, of so many numbers.
@@ -575,22 +631,11 @@ impl<'a> Blocks<'a> {
             }
             Encoding::Runs if level < LEVELS => {
                 let count = self.count(out.len())?;
-                let mut runs = vec![0; count * 2];
-                let (values, lengths) = runs.split_at_mut(count);
-                self.decode_at(level + 1, values)?;
-                self.decode_at(LEVELS, lengths)?;
-                let mut rest = out;
-                for (value, length) in values.iter().zip(lengths.iter()) {
-                    let length = usize::try_from(*length).unwrap_or(usize::MAX);
-                    let Some((run, after)) = rest.split_at_mut_checked(length) else {
-                        return invalid("the length of a run in a column", length as u64);
-                    };
-                    run.fill(*value);
-                    rest = after;
-                }
-                if !rest.is_empty() {
-                    return invalid("the rows that no run of a column covers", rest.len() as u64);
-                }
+                let (rows, mut done) = (out.len(), 0);
+                self.runs(level, count, rows, &mut |run| {
+                    at_mut(out, done..done + run.rows).fill(run.number);
+                    done += run.rows;
+                })?;
             }
             Encoding::Dictionary if level < LEVELS => {
                 let values = self.dictionary(level, out.len())?;
@@ -751,6 +796,10 @@ pub mod tests {
         fn numbers_of_any_shape_are_read_back(numbers in shapes()) {
             round_trip(&numbers, None);
             round_trip(&numbers, Some(8));
+            let mut bytes = Vec::new();
+            encode(&numbers, None, &[], &mut bytes);
+            bytes.extend_from_slice(&TAIL);
+            same_runs(&bytes, numbers.len())?;
             let narrow: Vec<u64> = numbers.iter().map(|number| u64::from(*number as u32)).collect();
             round_trip(&narrow, Some(4));
         }
@@ -775,6 +824,7 @@ pub mod tests {
             let _ = Blocks::new(&bytes).decode(Some(8), &mut vec![0; rows]);
             let _ = Blocks::new(&bytes).decode(None, &mut vec![0; rows]);
             let _ = Blocks::new(&bytes).skip(rows);
+            same_runs(&bytes, rows)?;
             let members = vec![1; rows];
             let _ = Blocks::of_members(&bytes, &members).decode(Some(8), &mut vec![0; rows]);
             let _ = Blocks::of_members(&bytes, &members).skip(rows);
@@ -787,6 +837,22 @@ pub mod tests {
             *place.get_mut(&mut bytes[..]) = byte;
             bytes.extend_from_slice(&TAIL);
             let _ = Blocks::new(&bytes).decode(Some(8), &mut vec![0; numbers.len()]);
+            same_runs(&bytes, numbers.len())?;
         }
+    }
+
+    /// The runs of a block are its numbers, or both are an error.
+    fn same_runs(bytes: &[u8], rows: usize) -> Result<(), TestCaseError> {
+        let mut numbers = vec![0; rows];
+        let decoded = Blocks::new(bytes).decode(None, &mut numbers);
+        let mut runs = Vec::new();
+        let found = Blocks::new(bytes).decode_runs(rows, &mut runs);
+        prop_assert_eq!(found.is_ok(), decoded.is_ok());
+        if decoded.is_ok() {
+            let all = runs.iter();
+            let all = all.flat_map(|run| std::iter::repeat_n(run.number, run.rows));
+            prop_assert_eq!(all.collect::<Vec<u64>>(), numbers);
+        }
+        Ok(())
     }
 }

@@ -9,7 +9,7 @@ use super::bits::accumulate;
 use super::codes::NumberRange;
 use super::encode::TailForm;
 use super::head::{Group, Head, Section, Stream, section_checksum};
-use super::numbers::Blocks;
+use super::numbers::{Blocks, Run};
 use super::template::{PieceKind, Template};
 use crate::format::bytes::{FormatError, invalid};
 use crate::proven::{at, at_mut};
@@ -281,14 +281,15 @@ impl Bytes {
         &self,
         head: &Head,
         nth: usize,
-        order: &mut Vec<u64>,
+        order: &mut Vec<Run>,
     ) -> Result<(), FormatError> {
         let counts = head.streams().map(|stream| *at(&stream.counts, nth));
-        order.resize(counts.sum(), 0);
-        if order.is_empty() {
+        let records = counts.sum();
+        if records == 0 {
+            order.clear();
             return Ok(());
         }
-        Blocks::new(self.section(at(&head.orders, nth))?).decode(None, order)
+        Blocks::new(self.section(at(&head.orders, nth))?).decode_runs(records, order)
     }
 
     /// Decodes how long the records of chunk `nth` are whose lengths differ, and notes which rows of their groups they are.

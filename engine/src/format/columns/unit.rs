@@ -8,6 +8,7 @@ use super::UNIT_CHUNKS;
 use super::chunk_rows::{ChunkRows, UnitRow};
 use super::codes::NumberRange;
 use super::head::{Form, Group, Head, Section, UNIT_HEADER_BYTES, UnitHeader, verify_head};
+use super::numbers::Run;
 use super::rows::{Bytes, Rows, StreamRows, Wanted, block_of};
 use super::template::Template;
 use crate::format::CHUNK_TRAILER_BYTES;
@@ -51,7 +52,7 @@ pub struct Unit {
     head: Option<Head>,
     /// By the slots of the streams.
     decoded: Vec<Rows>,
-    order: Vec<u64>,
+    order: Vec<Run>,
     /// The rows of each stream in a chunk.
     ranges: Vec<Range<usize>>,
     /// Of the rows that [`Unit::columns`] found last; `None` if they are not wanted.
@@ -346,8 +347,8 @@ impl Unit {
                 };
                 let limit = self.chunk_bytes as usize - CHUNK_TRAILER_BYTES;
                 let base = bytes.first + nth as u64 * u64::from(self.chunk_bytes);
-                chunk.walk(which, nth, &self.order, limit, |place, _| {
-                    addresses.push(base.0 + place as u64);
+                chunk.walk(which, nth, &self.order, limit, |records| {
+                    addresses.extend(records.places().map(|place| base.0 + place as u64));
                 })?;
             }
         }
