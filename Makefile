@@ -94,10 +94,11 @@ test-fleet: wheel .clients-venv/complete .fleet-venv/complete
 	.fleet-venv/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
 	INGESTD="$(INGESTD)" .fleet-venv/bin/python -m pytest tests/fleet
 
-# OpenTelemetry's SDK sends over gRPC and HTTP: a part of test-clients.
+# OpenTelemetry's SDKs send over gRPC and HTTP: a part of test-clients.
 test-otlp: $(EXTENSIONS) .clients-venv/complete .otlp-venv/complete
 	.clients-venv/bin/ruff check tests/otlp
 	.clients-venv/bin/ruff format --check tests/otlp
+	cd tests/otlp/node && npm ci --no-audit --no-fund --ignore-scripts --silent
 	INGESTD="$(abspath $(INGESTD))" .otlp-venv/bin/python -m pytest tests/otlp
 
 # Redis and RocksDB, recorded live, as root: a part of test-clients.

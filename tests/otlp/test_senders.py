@@ -1,4 +1,4 @@
-"""OpenTelemetry's own SDK sends to a real daemon, over gRPC and over HTTP: counts are equal, and attributes whole.
+"""OpenTelemetry's own SDKs send to a real daemon, over gRPC and HTTP, protobuf and JSON: counts are equal, and attributes whole.
 
 INGESTD names the daemon's program.
 """
@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -57,6 +58,14 @@ def receiving(tmp_path: Path) -> Iterator[tuple[Path, str]]:
         daemon.wait()
 
 
+def send_json(address: str) -> None:
+    """Send the same from JavaScript, whose SDK has JSON for HTTP."""
+    sender = Path(__file__).parent / "node/send.mjs"
+    node = shutil.which("node")
+    assert node, "there is no Node.js"
+    subprocess.run([node, sender, address, str(OPERATIONS), json.dumps(ATTRIBUTES)], check=True, timeout=120)
+
+
 def exporters(protocol: str, address: str) -> tuple:
     if protocol == "grpc":
         return tuple(one(endpoint=f"http://{address}", insecure=True) for one in (GrpcSpans, GrpcLogs, GrpcMetrics))
@@ -86,10 +95,13 @@ def send(protocol: str, address: str) -> None:
         provider.shutdown()
 
 
-@pytest.mark.parametrize("protocol", ["grpc", "http"])
+@pytest.mark.parametrize("protocol", ["grpc", "http", "json"])
 def test_counts_are_equal_and_attributes_whole(receiving: tuple[Path, str], protocol: str) -> None:
     directory, address = receiving
-    send(protocol, address)
+    if protocol == "json":
+        send_json(address)
+    else:
+        send(protocol, address)
     database = duckdb.connect(config={"allow_unsigned_extensions": "true"})
     database.execute(f"LOAD '{EXTENSION}'")
 

@@ -11,11 +11,11 @@ use crate::wire::{Malformed, messages};
 pub(crate) const PART_BYTES_MAX: usize = 256 << 10;
 
 /// The fields of ExportXServiceRequest, ResourceX and ScopeX: the same of each signal.
-const RESOURCES: u32 = 1;
-const RESOURCE: u32 = 1;
-const SCOPES: u32 = 2;
-const SCOPE: u32 = 1;
-const ITEMS: u32 = 2;
+pub(crate) const RESOURCES: u32 = 1;
+pub(crate) const RESOURCE: u32 = 1;
+pub(crate) const SCOPES: u32 = 2;
+pub(crate) const SCOPE: u32 = 1;
+pub(crate) const ITEMS: u32 = 2;
 
 /// Where records come from: their resource and their scope.
 #[derive(Default)]

@@ -13,7 +13,7 @@ use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, En
 use tonic::server::{Grpc, UnaryService};
 use tonic::{Code, Status};
 
-use crate::handler::{NotTaken, Signal, Taken};
+use crate::handler::{Form, NotTaken, Signal, Taken};
 use crate::http::Response as Answer;
 use crate::request::{BUSY, PATIENCE, Service};
 
@@ -80,7 +80,7 @@ impl UnaryService<Bytes> for Exporter {
             let Some(_room) = service.room_for(body.len()) else {
                 return Err(Status::unavailable(BUSY));
             };
-            match service.take(signal, body).await {
+            match service.take(signal, Form::Protobuf, body).await {
                 Ok(taken) => Ok(tonic::Response::new(encoded(taken))),
                 Err(busy @ NotTaken::Busy(_)) => Err(Status::unavailable(busy.to_string())),
                 Err(error @ NotTaken::Malformed(_)) => {

@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
+use crate::from_json;
 use crate::wire::Malformed;
 
 /// Requests that wait for the thread; a sender of one more is asked to come again.
@@ -17,6 +18,13 @@ pub enum Signal {
     Logs,
     Spans,
     Metrics,
+}
+
+/// How a request is written.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Form {
+    Protobuf,
+    Json,
 }
 
 /// What became of a request that was taken: what it held is stored, except what is refused.
@@ -40,7 +48,7 @@ pub enum NotTaken {
 
 /// Who knows what to do with requests.
 pub trait Handler: Send + 'static {
-    /// Takes a request: all of it but what it reports as refused, or nothing.
+    /// Takes a request in protobuf: all of it but what it reports as refused, or nothing.
     fn take(&mut self, signal: Signal, body: &[u8]) -> Result<Taken, NotTaken>;
 
     /// Learns of a request that could not be read to its end or out of its compression.
@@ -50,6 +58,7 @@ pub trait Handler: Send + 'static {
 enum Job {
     Take {
         signal: Signal,
+        form: Form,
         body: Bytes,
         answer: oneshot::Sender<Result<Taken, NotTaken>>,
     },
@@ -72,10 +81,16 @@ impl Jobs {
         Ok((Jobs(sender), thread))
     }
 
-    pub(crate) async fn take(&self, signal: Signal, body: Bytes) -> Result<Taken, NotTaken> {
+    pub(crate) async fn take(
+        &self,
+        signal: Signal,
+        form: Form,
+        body: Bytes,
+    ) -> Result<Taken, NotTaken> {
         let (answer, answered) = oneshot::channel();
         let job = Job::Take {
             signal,
+            form,
             body,
             answer,
         };
@@ -108,11 +123,22 @@ fn run(mut handler: impl Handler, jobs: &Receiver<Job>) {
         match job {
             Job::Take {
                 signal,
+                form,
                 body,
                 answer,
             } => {
+                let taken = match form {
+                    Form::Protobuf => handler.take(signal, &body),
+                    Form::Json => match from_json::protobuf(signal, &body) {
+                        Ok(body) => handler.take(signal, &body),
+                        Err(error) => {
+                            handler.turned_away(signal, &error.to_string());
+                            Err(error.into())
+                        }
+                    },
+                };
                 // A sender that is gone needs no answer.
-                let _ = answer.send(handler.take(signal, &body));
+                let _ = answer.send(taken);
             }
             Job::TurnedAway { signal, why } => handler.turned_away(signal, &why),
         }

@@ -1,4 +1,4 @@
-//! Requests over HTTP: a path for each signal, protobuf in both directions, gzip if the sender likes.
+//! Requests over HTTP: a path for each signal, protobuf or JSON, answered in kind, gzip if the sender likes.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -12,15 +12,17 @@ use hyper::header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, RETRY_AFT
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use prost::Message;
+use serde_json::{Value, json};
 use tonic::Code;
 use tonic::body::Body;
 
-use crate::handler::{NotTaken, Signal, Taken};
+use crate::handler::{Form, NotTaken, Signal, Taken};
 use crate::request::{BUSY, Held, PATIENCE, RETRY_AFTER_SECONDS, Service};
 
 /// How long what is left of a refused request is read.
 const DRAIN: Duration = Duration::from_secs(2);
 const PROTOBUF: &str = "application/x-protobuf";
+const JSON: &str = "application/json";
 
 /// ExportXServiceResponse, which all signals have alike.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -44,6 +46,24 @@ struct RpcStatus {
     code: i32,
     #[prost(string, tag = "2")]
     message: String,
+}
+
+impl Response {
+    fn json(&self, signal: Signal) -> Value {
+        let Some(partial) = &self.partial_success else {
+            return json!({});
+        };
+        let rejected = match signal {
+            Signal::Logs => "rejectedLogRecords",
+            Signal::Spans => "rejectedSpans",
+            Signal::Metrics => "rejectedDataPoints",
+        };
+        json!({"partialSuccess": {
+            // JSON has numbers of 64 bits as texts.
+            rejected: partial.rejected.to_string(),
+            "errorMessage": partial.error_message,
+        }})
+    }
 }
 
 impl From<Taken> for Response {
@@ -93,17 +113,20 @@ impl Refused {
         }
     }
 
-    fn answer(self) -> Answer {
-        let status = RpcStatus {
-            code: self.code as i32,
-            message: self.why,
-        };
-        (self.status, self.header, status.encode_to_vec())
+    fn body(self, form: Form) -> Vec<u8> {
+        let code = self.code as i32;
+        match form {
+            Form::Json => json!({"code": code, "message": self.why})
+                .to_string()
+                .into_bytes(),
+            Form::Protobuf => RpcStatus {
+                code,
+                message: self.why,
+            }
+            .encode_to_vec(),
+        }
     }
 }
-
-/// Status, a header if there is one, and body.
-type Answer = (StatusCode, Option<(HeaderName, &'static str)>, Vec<u8>);
 
 pub(crate) async fn answer(
     service: &Arc<Service>,
@@ -116,30 +139,44 @@ pub(crate) async fn answer(
         "/v1/metrics" => Some(Signal::Metrics),
         _ => None,
     };
+    let form = form_of(&head.headers);
     let taken = match signal {
-        Some(signal) => take(service, signal, &head, &mut body).await,
+        Some(signal) => take(service, signal, form, &head, &mut body)
+            .await
+            .map(|taken| (signal, Response::from(taken))),
         None => Err(Refused::new(
             StatusCode::NOT_FOUND,
             Code::NotFound,
             "not found; use /v1/logs, /v1/traces or /v1/metrics",
         )),
     };
+    let form = form.unwrap_or(Form::Protobuf);
     let (status, header, body) = match taken {
-        Ok(taken) => (StatusCode::OK, None, Response::from(taken).encode_to_vec()),
-        Err(refused) => {
+        Ok((signal, taken)) => {
+            let body = match form {
+                Form::Json => taken.json(signal).to_string().into_bytes(),
+                Form::Protobuf => taken.encode_to_vec(),
+            };
+            (StatusCode::OK, None, body)
+        }
+        Err(mut refused) => {
             if refused.counts
                 && let Some(signal) = signal
             {
                 service.jobs.turned_away(signal, &refused.why);
             }
             drain(&mut body, service.body_bytes_max).await;
-            refused.answer()
+            (refused.status, refused.header.take(), refused.body(form))
         }
     };
     let mut response = hyper::Response::new(Body::new(Full::new(Bytes::from(body))));
     *response.status_mut() = status;
     let headers = response.headers_mut();
-    for (name, value) in [(CONTENT_TYPE, PROTOBUF)].into_iter().chain(header) {
+    let form = match form {
+        Form::Json => JSON,
+        Form::Protobuf => PROTOBUF,
+    };
+    for (name, value) in [(CONTENT_TYPE, form)].into_iter().chain(header) {
         headers.insert(name, hyper::header::HeaderValue::from_static(value));
     }
     response
@@ -162,6 +199,7 @@ async fn drain(body: &mut Incoming, most: usize) {
 async fn take(
     service: &Service,
     signal: Signal,
+    form: Option<Form>,
     head: &Parts,
     body: &mut Incoming,
 ) -> Result<Taken, Refused> {
@@ -182,6 +220,11 @@ async fn take(
             )
         });
     }
+    let Some(form) = form else {
+        return Err(unsupported(
+            "the content type is neither application/x-protobuf nor application/json; set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf at the sender",
+        ));
+    };
     let is_packed = is_packed(&head.headers)?;
     let (body, _held) = read(service, body).await?;
     let (body, _room) = match is_packed {
@@ -195,7 +238,7 @@ async fn take(
         false => (body, None),
     };
     service
-        .take(signal, body)
+        .take(signal, form, body)
         .await
         .map_err(|error| match error {
             NotTaken::Busy(why) => Refused::busy(why),
@@ -207,31 +250,38 @@ async fn take(
         })
 }
 
+/// What a header says, without its parameters.
+fn plain(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    let value = headers.get(name)?.to_str().unwrap_or("?");
+    Some(value.split(';').next().unwrap_or_default().trim())
+}
+
+/// How the body is written; `None`: in another way than these.
+fn form_of(headers: &HeaderMap) -> Option<Form> {
+    match plain(headers, CONTENT_TYPE)? {
+        PROTOBUF => Some(Form::Protobuf),
+        JSON => Some(Form::Json),
+        _ => None,
+    }
+}
+
 /// Whether a body is compressed.
 fn is_packed(headers: &HeaderMap) -> Result<bool, Refused> {
-    let unsupported = |why| {
-        Refused::new(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Code::InvalidArgument,
-            why,
-        )
-    };
-    let of = |name| {
-        let value = headers.get(name).map(|value| value.to_str().unwrap_or("?"));
-        value.map(|value| value.split(';').next().unwrap_or_default().trim())
-    };
-    if of(CONTENT_TYPE) != Some(PROTOBUF) {
-        return Err(unsupported(
-            "the content type is not application/x-protobuf; set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf at the sender",
-        ));
-    }
-    match of(CONTENT_ENCODING) {
+    match plain(headers, CONTENT_ENCODING) {
         None | Some("" | "identity") => Ok(false),
         Some("gzip") => Ok(true),
         Some(_) => Err(unsupported(
             "the content encoding is not gzip; set OTEL_EXPORTER_OTLP_COMPRESSION=gzip at the sender",
         )),
     }
+}
+
+fn unsupported(why: &'static str) -> Refused {
+    Refused::new(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        Code::InvalidArgument,
+        why,
+    )
 }
 
 /// The body, and the room that it takes.

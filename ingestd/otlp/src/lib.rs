@@ -7,6 +7,7 @@
 //! The crate knows nothing of Loom: what it gives are plain values. It alone brings tokio and tonic, and runs them in one thread.
 
 mod envelope;
+mod from_json;
 mod grpc;
 mod handler;
 mod http;

@@ -14,7 +14,7 @@ use hyper::header::AUTHORIZATION;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 
-use crate::handler::{Jobs, NotTaken, Signal, Taken};
+use crate::handler::{Form, Jobs, NotTaken, Signal, Taken};
 
 /// How long a sender may take to send a request.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -96,8 +96,13 @@ impl Service {
         room.try_acquire_many_owned(u32::try_from(bytes).ok()?).ok()
     }
 
-    pub(crate) async fn take(&self, signal: Signal, body: Bytes) -> Result<Taken, NotTaken> {
-        self.jobs.take(signal, body).await
+    pub(crate) async fn take(
+        &self,
+        signal: Signal,
+        form: Form,
+        body: Bytes,
+    ) -> Result<Taken, NotTaken> {
+        self.jobs.take(signal, form, body).await
     }
 }
 

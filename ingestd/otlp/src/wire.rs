@@ -5,18 +5,43 @@ use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_f
 
 /// Why bytes are not a request.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("the request is not OTLP in protobuf: {0}")]
-pub struct Malformed(String);
+#[error("the request is not OTLP in {form}: {why}")]
+pub struct Malformed {
+    form: &'static str,
+    why: String,
+}
 
 impl From<DecodeError> for Malformed {
     fn from(error: DecodeError) -> Malformed {
-        Malformed(error.to_string())
+        Malformed::in_protobuf(error.to_string())
     }
 }
 
 impl Malformed {
+    fn in_protobuf(why: String) -> Malformed {
+        Malformed {
+            form: "protobuf",
+            why,
+        }
+    }
+
+    fn in_json(why: String) -> Malformed {
+        Malformed { form: "JSON", why }
+    }
+
     pub(crate) fn not_text(error: std::str::Utf8Error) -> Malformed {
-        Malformed(error.to_string())
+        Malformed::in_protobuf(error.to_string())
+    }
+
+    pub(crate) fn not_json(error: serde_json::Error) -> Malformed {
+        Malformed::in_json(error.to_string())
+    }
+
+    /// A part of a request takes more than so many bytes.
+    pub(crate) fn long_json(most: usize) -> Malformed {
+        Malformed::in_json(format!(
+            "a record, a resource or a metric takes more than {most} bytes; send fewer points at once"
+        ))
     }
 }
 
@@ -75,7 +100,7 @@ impl<'a> Fields<'a> {
                     .ok()
                     .and_then(|length| self.rest.split_at_checked(length));
                 let (bytes, rest) = cut.ok_or_else(|| {
-                    Malformed(format!(
+                    Malformed::in_protobuf(format!(
                         "field {number} claims {length} bytes, and {} are left",
                         self.rest.len()
                     ))

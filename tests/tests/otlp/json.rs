@@ -1,0 +1,165 @@
+//! Requests in JSON, as browsers send them: the same rows come of them, and errors are answered in JSON.
+
+use anyhow::{Context, Result, ensure};
+use loom_tests::daemon::{ingestd, wait_until};
+use serde_json::{Value, json};
+
+use crate::sender::{Receiving, ask, now_ns};
+
+const JSON: &str = "content-type: application/json; charset=utf-8\r\n";
+const PROMOTE: &str = "promote = [{ name = 'http.route' }, { name = 'code', type = 'i64' }]";
+
+fn resource() -> Value {
+    json!({"attributes": [
+        {"key": "service.name", "value": {"stringValue": "shop"}},
+        {"key": "service.instance.id", "value": {"stringValue": "i1"}},
+    ]})
+}
+
+/// Sends a request, and gives the answer's status and body.
+fn post(receiving: &Receiving, path: &str, body: &str) -> Result<(u16, Value)> {
+    let reply = receiving.send("POST", path, JSON, body.as_bytes())?;
+    let is_json = reply.head.contains("content-type: application/json");
+    ensure!(is_json, "{reply:?}");
+    let body = serde_json::from_slice(&reply.body).context("the answer is not JSON")?;
+    Ok((reply.status, body))
+}
+
+#[test]
+fn what_is_sent_in_json_is_stored_whole() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("o.loom");
+    let receiving = Receiving::start(&dir, PROMOTE)?;
+    let now = now_ns();
+    let logs = json!({"resourceLogs": [{"resource": resource(), "unknown": [1], "scopeLogs": [{
+        "scope": {"name": "lib", "version": "1.2"},
+        "logRecords": [
+            {"timeUnixNano": now.to_string(), "severityNumber": 17, "body": {"stringValue": "ä\"b"},
+             "traceId": "ABababababababababababababababAB", "spanId": "0102030405060708", "attributes": [
+                {"key": "http.route", "value": {"stringValue": "/pay"}},
+                {"key": "code", "value": {"intValue": "503"}},
+                {"key": "list", "value": {"arrayValue": {"values": [{"doubleValue": 0.5}, {"intValue": 7}]}}},
+                {"key": "raw", "value": {"bytesValue": "AQI="}}]},
+            {"observedTimeUnixNano": now, "body": null},
+        ],
+    }]}]});
+    ensure!(post(&receiving, "/v1/logs", &logs.to_string())? == (200, json!({})));
+    let row = ask(
+        &dir,
+        r#"SELECT concat_ws('|', ts_ns, severity, body, service, trace_id, span_id, "http.route", code,
+           attributes->>'$.list[0]', attributes->>'$.list[1]', attributes->>'raw', scope->>'version')
+           FROM loom_scan(DIR, 'logs') WHERE severity = 'ERROR'"#,
+    )?;
+    let trace = "ab".repeat(16);
+    let wanted = format!("{now}|ERROR|ä\"b|shop|{trace}|0102030405060708|/pay|503|0.5|7|AQI=|1.2");
+    ensure!(row == wanted, "{row}");
+    ensure!(ask(&dir, "SELECT count(*) FROM loom_scan(DIR, 'logs')")? == "2");
+
+    let spans = json!({"resourceSpans": [{"resource": resource(), "scopeSpans": [{"spans": [{
+        "traceId": trace, "spanId": "0102030405060708", "parentSpanId": "", "name": "pay", "kind": 2,
+        "startTimeUnixNano": (now - 5000).to_string(), "endTimeUnixNano": now.to_string(),
+        "status": {"code": 2, "message": "refused"},
+        "events": [{"timeUnixNano": now.to_string(), "name": "retry"}],
+    }]}]}]});
+    ensure!(post(&receiving, "/v1/traces", &spans.to_string())? == (200, json!({})));
+    let row = ask(
+        &dir,
+        "SELECT concat_ws('|', name, kind, duration_ns, status, status_message, events->>'$[0].name') FROM loom_scan(DIR, 'spans')",
+    )?;
+    ensure!(row == "pay|server|5000|error|refused|retry", "{row}");
+
+    let bounds =
+        json!({"count": "3", "sum": 6.5, "bucketCounts": ["1", 2], "explicitBounds": [2.5]});
+    let mut histogram = bounds;
+    histogram
+        .as_object_mut()
+        .context("an object")?
+        .insert("timeUnixNano".to_owned(), now.to_string().into());
+    let metrics = json!({"resourceMetrics": [{"resource": resource(), "scopeMetrics": [{"metrics": [
+        {"name": "requests", "sum": {"aggregationTemporality": 2, "isMonotonic": true, "dataPoints": [
+            {"timeUnixNano": now.to_string(), "asInt": "9007199254740993", "attributes": [{"key": "route", "value": {"stringValue": "/pay"}}]}]}},
+        {"name": "load", "gauge": {"dataPoints": [{"timeUnixNano": now, "asDouble": 0.25}]}},
+        {"name": "took", "unit": "s", "histogram": {"aggregationTemporality": 2, "dataPoints": [histogram]}},
+        {"name": "deltas", "sum": {"aggregationTemporality": 1, "dataPoints": [{"timeUnixNano": now.to_string(), "asInt": "1"}]}},
+    ]}]}]});
+    let (status, body) = post(&receiving, "/v1/metrics", &metrics.to_string())?;
+    let partial = &body["partialSuccess"];
+    let why = partial["errorMessage"].as_str().unwrap_or_default();
+    let is_partial = status == 200 && partial["rejectedDataPoints"] == "1";
+    ensure!(is_partial && why.contains("deltas"), "{status} {body}");
+    let shown = "coalesce(labels['le'], labels['route'], '-') || ' ' || value";
+    for (metric, wanted) in [
+        ("load", "- 0.25"),
+        // As a double has it.
+        ("requests_total", "/pay 9007199254740992.0"),
+        ("took_seconds_bucket", "+Inf 3.0, 2.5 1.0"),
+        ("took_seconds_count", "- 3.0"),
+        ("took_seconds_sum", "- 6.5"),
+        ("deltas", ""),
+    ] {
+        let series = format!(
+            "SELECT coalesce(string_agg({shown}, ', ' ORDER BY {shown}), '') FROM loom_series(DIR, '{metric}')"
+        );
+        let values = ask(&dir, &series)?;
+        ensure!(values == wanted, "{metric}: {values}");
+    }
+    receiving.daemon.stop()?;
+    ingestd(["check".as_ref(), dir.as_os_str()]).map(drop)
+}
+
+#[test]
+fn bad_json_is_refused_in_json_counted_and_named() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("o.loom");
+    let receiving = Receiving::start(&dir, "body_max = '8MiB'")?;
+    let record = |record: &str| {
+        format!(r#"{{"resourceLogs":[{{"scopeLogs":[{{"logRecords":[{record}]}}]}}]}}"#)
+    };
+    let deep = format!(
+        r#"{{"body":{}{{}}{}}}"#,
+        r#"{"arrayValue":{"values":["#.repeat(200),
+        "]}}".repeat(200)
+    );
+    let long = format!(r#"{{"body":{{"stringValue":"{}"}}}}"#, "a".repeat(5 << 20));
+    let empties = vec!["{}"; 1_000_000].join(",");
+    let counted = [
+        ("{", "EOF"),
+        ("[1]", "invalid"),
+        (r#"{"resourceLogs":7}"#, "invalid type"),
+        (&record(r#"{"traceId":"xyz"}"#), "not OTLP in JSON"),
+        (&record(r#"{"timeUnixNano":"-1"}"#), "invalid digit"),
+        (
+            &record(r#"{"body":{"bytesValue":"%"}}"#),
+            "not OTLP in JSON",
+        ),
+        (&record(&deep), "recursion limit"),
+        (&record(&long), "more than 4194304 bytes"),
+        (
+            &record(&format!(r#"{{"attributes":[{empties},{empties}]}}"#)),
+            "more than 4194304 bytes",
+        ),
+    ];
+    for (body, why) in counted {
+        let (status, said) = post(&receiving, "/v1/logs", body)?;
+        let message = said["message"].as_str().unwrap_or_default();
+        let is_said = status == 400 && said["code"] == 3 && message.contains(why);
+        ensure!(is_said, "{status} {said}, wanted {why}");
+    }
+    ensure!(post(&receiving, "/v1/log", "{}")?.0 == 404);
+    ensure!(post(&receiving, "/v1/logs", "{}")? == (200, json!({})));
+    let lost = "SELECT sum(records) FROM loom_losses(DIR)";
+    let wanted = counted.len().to_string();
+    let is_counted = wait_until(|| Ok(ask(&dir, lost)? == wanted))?;
+    ensure!(is_counted, "{} of {wanted}", ask(&dir, lost)?);
+    // A record without anything is one, and none of so many is lost without a count.
+    let (status, said) = post(&receiving, "/v1/logs", &record(&empties))?;
+    let rejected = said["partialSuccess"]["rejectedLogRecords"].as_str();
+    let rejected: u64 = rejected.unwrap_or("0").parse()?;
+    ensure!(status == 200, "{status} {said}");
+    let stored = ask(&dir, "SELECT count(*) FROM loom_scan(DIR, 'logs')")?;
+    ensure!(
+        stored.parse::<u64>()? + rejected == 1_000_000,
+        "{stored} {rejected}"
+    );
+    receiving.daemon.stop()
+}
