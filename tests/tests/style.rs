@@ -6,8 +6,9 @@ use anyhow::{Context, Result};
 use loom_tests::machine::root;
 
 /// Where `unsafe` may stand. A folder ends in a slash.
-const UNSAFE_ALLOWED: [&str; 9] = [
+const UNSAFE_ALLOWED: [&str; 10] = [
     "engine/src/log/",
+    "engine/src/format/columns/bits.rs",
     "engine/model/src/ring.rs",
     "ingestd/ring/",
     "duckdb-ext/src/exec/vectors.rs",

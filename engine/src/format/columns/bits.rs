@@ -2,6 +2,9 @@
 //!
 //! A width is 0 to 57, or 64: so a number lies in 8 bytes that begin at a byte. Eight numbers take `width` bytes, which is what unpacking works in.
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+
 use super::codes::NumberRange;
 use crate::format::bytes::{FormatError, u64_at};
 use crate::proven::{at, at_mut};
@@ -148,38 +151,57 @@ impl<'a> Packed<'a> {
             Some(false) => {}
             None => {
                 let wanted = wanted.up_to(greatest);
-                for first in (0..self.count).step_by(WORD_ROWS) {
-                    let hits = by_width!(self.width, 0, WIDTH => self.hits::<WIDTH>(first, wanted));
-                    put_ones(hits, first as u32, found);
-                }
+                by_width!(self.width, (), WIDTH => self.find_of::<WIDTH>(wanted, found));
             }
         }
     }
 
-    /// Which of the 64 numbers from `first` on, as far as there are so many, are wanted: a bit for each. The range wraps around at the width.
-    fn hits<const WIDTH: usize>(&self, first: usize, wanted: NumberRange) -> u64 {
-        let mask = u64::MAX >> (64 - WIDTH);
-        let is_wanted = |number: u64| number.wrapping_sub(wanted.first) & mask <= wanted.more;
+    fn find_of<const WIDTH: usize>(&self, wanted: NumberRange, found: &mut Vec<u32>) {
+        #[cfg(target_arch = "x86_64")]
+        if WIDTH <= avx2::WIDTH_MOST && is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has AVX2.
+            unsafe { avx2::find::<WIDTH>(self, wanted, found) };
+            return;
+        }
+        self.find_portable::<WIDTH>(wanted, found);
+    }
+
+    fn find_portable<const WIDTH: usize>(&self, wanted: NumberRange, found: &mut Vec<u32>) {
+        self.find_by::<WIDTH>(wanted, found, |bytes| of_eight::<WIDTH>(bytes, wanted));
+    }
+
+    /// `of_eight`: which of the eight numbers at the start of some bytes are wanted.
+    #[inline(always)]
+    fn find_by<const WIDTH: usize>(
+        &self,
+        wanted: NumberRange,
+        found: &mut Vec<u32>,
+        of_eight: impl Fn(&[u8]) -> u64,
+    ) {
+        for first in (0..self.count).step_by(WORD_ROWS) {
+            let hits = self.hits::<WIDTH>(first, wanted, &of_eight);
+            put_ones(hits, first as u32, found);
+        }
+    }
+
+    /// Which of the 64 numbers from `first` on, as far as there are so many, are wanted: a bit for each.
+    #[inline(always)]
+    fn hits<const WIDTH: usize>(
+        &self,
+        first: usize,
+        wanted: NumberRange,
+        of_eight: impl Fn(&[u8]) -> u64,
+    ) -> u64 {
         let count = WORD_ROWS.min(self.count - first);
         let mut start = first / 8 * WIDTH;
         let mut hits = 0;
         for block in 0..count / 8 {
             let bytes = at(self.bytes, start..start + WIDTH + SLACK_BYTES);
-            let number = |nth: usize| u64_at(bytes, nth * WIDTH / 8) >> (nth * WIDTH % 8);
-            let of_block = match WIDTH {
-                5..=16 => {
-                    let low = four_within::<WIDTH>(number(0), wanted);
-                    low | four_within::<WIDTH>(number(4), wanted) << 4
-                }
-                _ => (0..8)
-                    .rev()
-                    .fold(0, |hits, nth| hits << 1 | u64::from(is_wanted(number(nth)))),
-            };
-            hits |= of_block << (8 * block);
+            hits |= of_eight(bytes) << (8 * block);
             start += WIDTH;
         }
         for nth in count - count % 8..count {
-            hits |= u64::from(is_wanted(self.get(first + nth))) << nth;
+            hits |= u64::from(is_wanted::<WIDTH>(self.get(first + nth), wanted)) << nth;
         }
         hits
     }
@@ -193,20 +215,68 @@ impl<'a> Packed<'a> {
 
     #[inline(always)]
     fn unpack_of<const WIDTH: usize>(&self, out: &mut [u64], map: impl Fn(u64) -> u64 + Copy) {
+        #[cfg(target_arch = "x86_64")]
+        if WIDTH <= avx2::WIDTH_MOST && is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has AVX2.
+            unsafe { avx2::unpack::<WIDTH>(self, out, map) };
+            return;
+        }
+        self.unpack_portable::<WIDTH>(out, map);
+    }
+
+    #[inline(always)]
+    fn unpack_portable<const WIDTH: usize>(&self, out: &mut [u64], map: impl Fn(u64) -> u64) {
         let mask = u64::MAX >> (64 - WIDTH);
-        let mut blocks = out.chunks_exact_mut(8);
-        let mut start = 0;
-        for block in &mut blocks {
-            let bytes = at(self.bytes, start..start + WIDTH + SLACK_BYTES);
-            for (nth, out) in block.iter_mut().enumerate() {
+        let map = &map;
+        self.unpack_by::<WIDTH>(out, map, |bytes, out| {
+            for (nth, out) in out.iter_mut().enumerate() {
                 let bit = nth * WIDTH;
                 *out = map(u64_at(bytes, bit / 8) >> (bit % 8) & mask);
             }
+        });
+    }
+
+    /// `eight`: fills eight places with what becomes of the eight numbers at the start of some bytes.
+    #[inline(always)]
+    fn unpack_by<const WIDTH: usize>(
+        &self,
+        out: &mut [u64],
+        map: impl Fn(u64) -> u64,
+        eight: impl Fn(&[u8], &mut [u64]),
+    ) {
+        let mut blocks = out.chunks_exact_mut(8);
+        let mut start = 0;
+        for block in &mut blocks {
+            eight(at(self.bytes, start..start + WIDTH + SLACK_BYTES), block);
             start += WIDTH;
         }
         let done = self.count - self.count % 8;
         for (nth, out) in blocks.into_remainder().iter_mut().enumerate() {
             *out = map(self.get(done + nth));
+        }
+    }
+}
+
+/// Whether a number of `WIDTH` bits is wanted. The range wraps around at the width.
+#[inline(always)]
+fn is_wanted<const WIDTH: usize>(number: u64, wanted: NumberRange) -> bool {
+    number.wrapping_sub(wanted.first) & (u64::MAX >> (64 - WIDTH)) <= wanted.more
+}
+
+/// Which of the eight numbers at the start of some bytes are wanted, a bit for each.
+#[inline(always)]
+fn of_eight<const WIDTH: usize>(bytes: &[u8], wanted: NumberRange) -> u64 {
+    let number = |nth: usize| u64_at(bytes, nth * WIDTH / 8) >> (nth * WIDTH % 8);
+    match WIDTH {
+        5..=16 => {
+            let low = four_within::<WIDTH>(number(0), wanted);
+            low | four_within::<WIDTH>(number(4), wanted) << 4
+        }
+        _ => {
+            let numbers = (0..8).rev().map(number);
+            numbers.fold(0, |hits, number| {
+                hits << 1 | u64::from(is_wanted::<WIDTH>(number, wanted))
+            })
         }
     }
 }
@@ -319,9 +389,37 @@ mod tests {
             let mut unpacked = vec![7; numbers.len()];
             packed.unpack(&mut unpacked, |number| number);
             prop_assert_eq!(&unpacked, &numbers);
+            by_width!(width, (), WIDTH => packed.unpack_portable::<WIDTH>(&mut unpacked, |number| !number));
+            if width > 0 {
+                prop_assert!(unpacked.iter().zip(&numbers).all(|(found, number)| *found == !number));
+            }
             for (nth, number) in numbers.iter().enumerate() {
                 prop_assert_eq!(packed.get(nth), *number);
                 prop_assert_eq!(bit_by_bit(&bytes, nth, width), *number);
+            }
+        }
+
+        #[test]
+        fn wanted_numbers_are_found_as_one_by_one(numbers in prop::collection::vec(any::<u64>(), 1..200), width in 1..=57u8, first in any::<u64>(), more in any::<u64>(), narrow in 0u32..64, to in any::<prop::sample::Index>()) {
+            let mask = u64::MAX >> (64 - width);
+            let numbers: Vec<u64> = numbers.iter().map(|number| number & mask).collect();
+            let mut bytes = Vec::new();
+            pack(&numbers, width, &mut bytes);
+            bytes.resize(bytes.len() + SLACK_BYTES, 0xFF);
+            let (packed, _) = Packed::split(&bytes, numbers.len(), width).unwrap();
+            // From anywhere, or from a number that there is.
+            let first = if first % 2 == 0 { first } else { numbers[to.index(numbers.len())] };
+            let wanted = NumberRange { first, more: more >> narrow };
+            let one_by_one = (0..).zip(&numbers);
+            let one_by_one: Vec<u32> = one_by_one.filter_map(|(nth, number)| wanted.contains(*number).then_some(nth)).collect();
+            let mut found = Vec::new();
+            packed.find(wanted, &mut found);
+            prop_assert_eq!(&found, &one_by_one);
+            if wanted.all_or_none(mask).is_none() {
+                found.clear();
+                let wanted = wanted.up_to(mask);
+                by_width!(width, (), WIDTH => packed.find_portable::<WIDTH>(wanted, &mut found));
+                prop_assert_eq!(&found, &one_by_one);
             }
         }
 
