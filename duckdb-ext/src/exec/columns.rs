@@ -65,20 +65,35 @@ fn field<V: RawVectors>(
         return group::nulls(out, at, rows.count());
     };
     match (column, labels) {
-        (FieldColumn::Numbers(numbers), Some(labels)) => {
-            let whole = |number: &u64| fixed::whole(slot.ty, *number);
-            text::write_labels(out, at, numbers.iter().map(whole), labels)?;
-        }
+        (FieldColumn::Numbers(numbers), Some(labels)) => match one_of(numbers) {
+            Some(number) => {
+                let text = labels.text(fixed::whole(slot.ty, number));
+                out.repeated(at.position, at.from, numbers.len(), &text)?;
+            }
+            None => text::label_column(out, at, slot.ty, numbers, labels)?,
+        },
         (FieldColumn::Numbers(numbers), None) => {
             fixed::number(out, at, slot.ty, Numbers::InColumn(numbers))?;
         }
         (FieldColumn::Words(words), _) => in_place(out, at, slot, &words, rows.count())?,
-        (FieldColumn::Strings(strings), _) => text::strings(out, at, slot.ty, strings.into_iter())?,
+        (FieldColumn::Strings(strings), _) => match one_of(&strings) {
+            Some(string) => {
+                let text = text::shown(slot.ty, string);
+                out.repeated(at.position, at.from, strings.len(), &text)?;
+            }
+            None => text::strings(out, at, slot.ty, strings.into_iter())?,
+        },
     }
     match rows.nulls(field) {
         Some(is_null) => out.nulls(at.position, at.from, rows.count(), is_null),
         None => Ok(()),
     }
+}
+
+/// What all of a column have in common.
+fn one_of<T: Copy + PartialEq>(column: &[T]) -> Option<T> {
+    let first = *column.first()?;
+    column.iter().all(|other| *other == first).then_some(first)
 }
 
 /// Fills the column of a `char` or `bytes` field. Fast while all of it is short ASCII.
@@ -91,6 +106,12 @@ fn in_place<V: RawVectors>(
 ) -> Result<()> {
     let width = slot.ty.fixed_bytes();
     let width = width.expect("a field in one place has a fixed width");
+    let same: Option<Vec<u64>> = words.iter().map(|column| one_of(column)).collect();
+    if let Some(same) = same {
+        let bytes: Vec<u8> = same.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let text = text::shown(slot.ty, proven::at(&bytes, ..width));
+        return out.repeated(at.position, at.from, rows, &text);
+    }
     if matches!(slot.ty, FieldType::Char(_)) {
         let is_written = match words {
             [first] => {

@@ -118,17 +118,7 @@ pub fn constants<V: RawVectors>(
 ) -> Result<()> {
     for (position, fill) in fills.iter().enumerate() {
         if matches!(fill, Fill::Source) {
-            out.constant(position, source, rows)?;
-        }
-    }
-    Ok(())
-}
-
-/// Writes the directory of all `rows` rows of the output, which are of one.
-pub fn one_dir<V: RawVectors>(out: &mut Output<'_, V>, rows: usize, fills: &[Fill]) -> Result<()> {
-    for (position, fill) in fills.iter().enumerate() {
-        if let Fill::Dir(dir) = fill {
-            out.constant(position, dir, rows)?;
+            out.repeated(position, 0, rows, source.as_bytes())?;
         }
     }
     Ok(())

@@ -54,13 +54,6 @@ struct Count {
     given: AtomicU64,
 }
 
-/// Chunks in a row, of one part.
-#[derive(Default)]
-struct Claim {
-    part: usize,
-    chunks: Vec<ChunkNo>,
-}
-
 impl ScanRun {
     pub fn new(parts: Vec<ScanPart>, source: String, stop: &dyn Fn() -> bool) -> Result<ScanRun> {
         let poll = Poll::new(stop);
@@ -109,6 +102,7 @@ impl ScanRun {
     pub fn worker(&self) -> ScanWorker {
         ScanWorker {
             reader: None,
+            claimed: Vec::new(),
             next_row: 0,
             batch: 0,
             rows_left: 0,
@@ -127,25 +121,23 @@ impl ScanRun {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Claims the next chunks that may hold rows, with no other thread's chunks between them. No chunks: none are left.
-    fn claim(&self, poll: &Poll<'_>) -> Result<Claim> {
-        let mut claim = Claim::default();
+    /// Claims the next chunks that may hold rows, of one part, with no other thread's chunks between them. No chunks: none are left.
+    fn claim(&self, chunks: &mut Vec<ChunkNo>, poll: &Poll<'_>) -> Result<usize> {
+        chunks.clear();
         let mut turn = self.take_turn();
         while let Some(part) = self.parts.get(*turn) {
-            claim.part = *turn;
             let least = if part.scan.prunes_by_values() {
                 CLAIM_SPARSE_CHUNKS
             } else {
                 CLAIM_CHUNKS
             };
-            part.scan
-                .claim(least, poll, |chunk| claim.chunks.push(chunk))?;
-            if !claim.chunks.is_empty() {
+            part.scan.claim(least, poll, |chunk| chunks.push(chunk))?;
+            if !chunks.is_empty() {
                 break;
             }
             *turn += 1;
         }
-        Ok(claim)
+        Ok(*turn)
     }
 }
 
@@ -161,6 +153,8 @@ impl Drop for ScanRun {
 pub struct ScanWorker {
     /// Of the part that was claimed of last.
     reader: Option<(usize, ChunkReader)>,
+    /// The chunks that were claimed last.
+    claimed: Vec<ChunkNo>,
     /// The first row of the reader's batch that has not been written.
     next_row: usize,
     batch: u64,
@@ -190,7 +184,7 @@ impl ScanWorker {
         }
         let part = self.reader.as_ref().map_or(0, |(part, _)| *part);
         if let Some(part) = run.parts.get(part) {
-            fill::one_dir(out, filled, &part.fills)?;
+            fill::dirs(out, 0, filled, &part.fills)?;
         }
         Ok(filled)
     }
@@ -252,14 +246,14 @@ impl ScanWorker {
 
     /// Claims more chunks, and takes a reader of their part; false where there are none.
     fn claim(&mut self, run: &ScanRun, poll: &Poll<'_>) -> Result<bool> {
-        let claim = run.claim(poll)?;
-        let Some(chunk) = claim.chunks.first() else {
+        let of_part = run.claim(&mut self.claimed, poll)?;
+        let Some(chunk) = self.claimed.first() else {
             return Ok(false);
         };
-        let part = proven::at(&run.parts, claim.part);
+        let part = proven::at(&run.parts, of_part);
         self.batch = part.chunks_before + chunk.0;
         let reader = match self.reader.take() {
-            Some((of, reader)) if of == claim.part => reader,
+            Some((of, reader)) if of == of_part => reader,
             _ => {
                 let mut reader = part.scan.reader();
                 reader.read_only(Reads {
@@ -271,8 +265,8 @@ impl ScanWorker {
         };
         // All rows that it still shows are written.
         self.next_row = reader.batch().count();
-        let (_, reader) = self.reader.insert((claim.part, reader));
-        reader.take(claim.chunks.into_iter(), poll)?;
+        let (_, reader) = self.reader.insert((of_part, reader));
+        reader.take(self.claimed.iter().copied(), poll)?;
         Ok(true)
     }
 }

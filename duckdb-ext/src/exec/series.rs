@@ -2,13 +2,12 @@
 //! once, without those that are NULL.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use loom_engine::query::{Batch, Columns, Poll, Rows, SourcesReader, SourcesScan};
+use loom_engine::query::{Batch, Columns, Poll, Rows, SourcesReader, SourcesScan, UnitChunks};
 use loom_engine::schema::{Place, Source};
-use loom_engine::{ChunkNo, TimeRange, Timestamp, proven};
+use loom_engine::{TimeRange, Timestamp, proven};
 
 use crate::error::Result;
 use crate::plan::stats::ScanEntry;
@@ -140,7 +139,7 @@ impl SeriesScan {
     }
 
     /// The next chunks, and the part that they are of.
-    fn claim(&self, poll: &Poll<'_>) -> Result<Option<(usize, Range<ChunkNo>)>> {
+    fn claim(&self, poll: &Poll<'_>) -> Result<Option<(usize, UnitChunks)>> {
         loop {
             let turn = self.turn.load(Ordering::Acquire);
             let Some(part) = self.parts.get(turn) else {
@@ -181,7 +180,7 @@ impl SeriesReader {
             return Ok(false);
         };
         let part = proven::at(&scan.parts, nth);
-        self.taken.batch = part.chunks_before + chunks.start.0;
+        self.taken.batch = part.chunks_before + chunks.first.0;
         self.reader.take_if(|(of, _)| *of != nth);
         let (_, reader) = self.reader.get_or_insert_with(|| (nth, part.scan.reader()));
         let taken = &mut self.taken;

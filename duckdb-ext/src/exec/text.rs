@@ -25,19 +25,24 @@ pub fn text<V: RawVectors>(
     strings(out, at, slot.ty, group.payloads().map(bytes))
 }
 
-/// Writes what a field of a type shows of some bytes.
+/// Writes the texts of a field.
 pub fn strings<'a, V: RawVectors>(
     out: &mut Output<'_, V>,
     at: At,
     ty: FieldType,
     bytes: impl Iterator<Item = &'a [u8]>,
 ) -> Result<()> {
-    let shown = bytes.map(|bytes| match ty {
+    let shown = bytes.map(|bytes| shown(ty, bytes));
+    out.strings(at.position, at.from, &shown.collect::<Vec<_>>())
+}
+
+/// What a field of a type shows of some bytes.
+pub fn shown(ty: FieldType, bytes: &[u8]) -> Cow<'_, [u8]> {
+    match ty {
         FieldType::Char(_) => utf8(until_nul(bytes)),
         FieldType::Utf8 | FieldType::Json => utf8(bytes),
         _ => Cow::Borrowed(bytes),
-    });
-    out.strings(at.position, at.from, &shown.collect::<Vec<_>>())
+    }
 }
 
 /// The same for `char` and `bytes` fields of records that are whole, which stand in one place each. Fast while all of it is ASCII.
@@ -102,8 +107,32 @@ pub fn labels<V: RawVectors>(
     write_labels(out, at, numbers, labels)
 }
 
+/// Fills the column of an integer with labels from its numbers, each in the lowest bytes. Fast while all of them are small.
+pub fn label_column<V: RawVectors>(
+    out: &mut Output<'_, V>,
+    at: At,
+    ty: FieldType,
+    numbers: &[u64],
+    labels: &Labels,
+) -> Result<()> {
+    let entries = out.short_strings(at.position, at.from, numbers.len())?;
+    let small = &labels.entries;
+    let mut greatest = 0;
+    for (entry, number) in entries.iter_mut().zip(numbers) {
+        // Without a branch for each.
+        let nth = (*number as usize).min(small.len() - 1);
+        entry.write(*proven::at(small, nth));
+        greatest = greatest.max(*number);
+    }
+    if greatest < small.len() as u64 - 1 {
+        return Ok(());
+    }
+    let whole = |number: &u64| fixed::whole(ty, *number);
+    write_labels(out, at, numbers.iter().map(whole), labels)
+}
+
 /// Writes what numbers show as.
-pub fn write_labels<V: RawVectors>(
+fn write_labels<V: RawVectors>(
     out: &mut Output<'_, V>,
     at: At,
     numbers: impl ExactSizeIterator<Item = i128> + Clone,
@@ -132,6 +161,8 @@ pub fn write_labels<V: RawVectors>(
 /// What the numbers of a field show as, for small ones ready to be written.
 pub struct Labels {
     small: Vec<Small>,
+    /// Of the numbers from 0 on, as far as their texts are short and the numbers positive; then one for all others.
+    entries: Vec<StringEntry>,
     all: HashMap<i128, String>,
 }
 
@@ -160,8 +191,16 @@ impl Labels {
                 text,
             }
         });
+        let small: Vec<Small> = small.collect();
+        let positive = match field.ty {
+            FieldType::I8 => i8::MAX as usize + 1,
+            _ => small.len(),
+        };
+        let short = small.iter().take(positive);
+        let short = short.map_while(|small| small.entry);
         Labels {
-            small: small.collect(),
+            entries: short.chain([StringEntry::inline(b"")]).collect(),
+            small,
             all,
         }
     }
@@ -175,7 +214,7 @@ impl Labels {
     }
 
     /// A number's label, else the number.
-    fn text(&self, number: i128) -> Cow<'_, [u8]> {
+    pub fn text(&self, number: i128) -> Cow<'_, [u8]> {
         if let Some(small) = self.small(number) {
             return Cow::Borrowed(small.text.as_bytes());
         }

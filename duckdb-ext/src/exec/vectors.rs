@@ -159,12 +159,25 @@ const _: () = assert!(size_of::<MapEntry>() == 16 && align_of::<MapEntry>() == 8
 pub struct Output<'a, V> {
     vectors: &'a mut V,
     types: &'a [SqlType],
+    /// Texts of the first rows of some vectors. They are written once the vector gets another text.
+    same: Vec<Same>,
+}
+
+/// One text in all of the first rows of a vector.
+struct Same {
+    position: usize,
+    rows: usize,
+    text: Vec<u8>,
 }
 
 impl<'a, V: RawVectors> Output<'a, V> {
     /// `types` are those of the vectors, in their order.
     pub fn new(vectors: &'a mut V, types: &'a [SqlType]) -> Output<'a, V> {
-        Output { vectors, types }
+        Output {
+            vectors,
+            types,
+            same: Vec::new(),
+        }
     }
 
     pub fn types(&self) -> &'a [SqlType] {
@@ -245,8 +258,46 @@ impl<'a, V: RawVectors> Output<'a, V> {
         Ok(unsafe { std::slice::from_raw_parts_mut(data.as_ptr().add(from), rows) })
     }
 
-    /// Writes one string into many rows, which share its bytes.
+    /// Writes one string into many rows, which share its bytes. A VARCHAR vector that gets no other becomes a constant one.
     pub fn repeated(
+        &mut self,
+        position: usize,
+        from: usize,
+        rows: usize,
+        text: &[u8],
+    ) -> Result<()> {
+        self.check_type(position, from, rows)?;
+        let same = self.same.iter_mut().find(|same| same.position == position);
+        match same {
+            Some(same) if same.rows == from && same.text == text => {
+                same.rows += rows;
+                return Ok(());
+            }
+            None if from == 0 && rows > 0 => {
+                self.same.push(Same {
+                    position,
+                    rows,
+                    text: text.to_owned(),
+                });
+                return Ok(());
+            }
+            _ => self.settle(position)?,
+        }
+        self.write_repeated(position, from, rows, text)
+    }
+
+    /// Writes the text that the first rows of a vector have in common, if it is not written yet.
+    fn settle(&mut self, position: usize) -> Result<()> {
+        let mut same = self.same.iter();
+        let Some(nth) = same.position(|same| same.position == position) else {
+            return Ok(());
+        };
+        let same = self.same.swap_remove(nth);
+        self.write_repeated(position, 0, same.rows, &same.text)
+    }
+
+    /// Of a vector that has so many entries behind `from`.
+    fn write_repeated(
         &mut self,
         position: usize,
         from: usize,
@@ -256,8 +307,7 @@ impl<'a, V: RawVectors> Output<'a, V> {
         let Some(last) = rows.checked_sub(1) else {
             return Ok(());
         };
-        self.strings(position, from, &[text])?;
-        self.check_strings(position, from, rows)?;
+        self.write_strings(position, from, &[text])?;
         let entries = self.vectors.data(position)?.cast::<StringEntry>();
         // SAFETY: the entry of row `from` was written above; the check has bounded the others.
         unsafe {
@@ -323,9 +373,9 @@ impl<'a, V: RawVectors> Output<'a, V> {
         rows: usize,
         is_null: impl Fn(usize) -> bool,
     ) -> Result<()> {
-        self.check(position, 0, from, rows)?;
         let mut row = 0;
         while let Some(found) = (row..rows).find(|&row| is_null(row)) {
+            self.check(position, 0, from, rows)?;
             let words = self.vectors.validity(position)?;
             let at = from + found;
             // SAFETY: the mask has a bit for each of CAPACITY rows, by which the check has bounded `from + rows`.
@@ -338,22 +388,27 @@ impl<'a, V: RawVectors> Output<'a, V> {
         Ok(())
     }
 
-    /// Makes a VARCHAR vector the same text in all `rows` rows of the chunk.
-    pub fn constant(&mut self, position: usize, text: &str, rows: usize) -> Result<()> {
-        self.check(position, 0, 0, rows)?;
-        if self.types.get(position) != Some(&SqlType::Text) {
-            return Err(mistaken(position));
-        }
-        self.vectors.constant(position, text, rows)
-    }
-
-    pub fn finish(self, rows: usize) -> Result<()> {
+    pub fn finish(mut self, rows: usize) -> Result<()> {
         assert!(rows <= CAPACITY, "{rows} rows in a vector of {CAPACITY}");
+        while let Some(same) = self.same.pop() {
+            let is_text = self.types.get(same.position) == Some(&SqlType::Text);
+            match std::str::from_utf8(&same.text) {
+                Ok(text) if is_text && same.rows == rows => {
+                    self.vectors.constant(same.position, text, rows)?;
+                }
+                _ => self.write_repeated(same.position, 0, same.rows, &same.text)?,
+            }
+        }
         self.vectors.set_rows(rows)
     }
 
-    fn check_strings(&self, position: usize, from: usize, rows: usize) -> Result<()> {
-        self.check(position, size_of::<StringEntry>(), from, rows)?;
+    fn check_strings(&mut self, position: usize, from: usize, rows: usize) -> Result<()> {
+        self.check_type(position, from, rows)?;
+        self.settle(position)
+    }
+
+    fn check_type(&self, position: usize, from: usize, rows: usize) -> Result<()> {
+        self.check_room(position, size_of::<StringEntry>(), from, rows)?;
         if self.types.get(position).is_some_and(|ty| ty.is_string()) {
             Ok(())
         } else {
@@ -361,7 +416,12 @@ impl<'a, V: RawVectors> Output<'a, V> {
         }
     }
 
-    fn check(&self, position: usize, width: usize, from: usize, rows: usize) -> Result<()> {
+    fn check(&mut self, position: usize, width: usize, from: usize, rows: usize) -> Result<()> {
+        self.check_room(position, width, from, rows)?;
+        self.settle(position)
+    }
+
+    fn check_room(&self, position: usize, width: usize, from: usize, rows: usize) -> Result<()> {
         let fits = self
             .types
             .get(position)
@@ -418,6 +478,36 @@ mod tests {
     }
 
     #[test]
+    fn a_text_that_all_rows_share_becomes_a_constant_vector() {
+        let types = [SqlType::Text, SqlType::Text, SqlType::Text, SqlType::Blob];
+        let mut memory = MemoryVectors::new(&types);
+        let mut out = Output::new(&mut memory, &types);
+        let long = b"longer than an entry holds".as_slice();
+        for (from, rows) in [(0, 3), (3, 4)] {
+            out.repeated(0, from, rows, long).unwrap();
+            out.repeated(1, from, rows, if from == 0 { b"a" } else { b"b" })
+                .unwrap();
+            out.repeated(2, from, rows, long).unwrap();
+            out.repeated(3, from, rows, b"\xFF").unwrap();
+        }
+        out.nulls(0, 0, 7, |_| false).unwrap();
+        out.nulls(2, 3, 4, |row| row == 2).unwrap();
+        out.finish(7).unwrap();
+        assert_eq!(memory.constants.iter().flatten().count(), 1);
+        assert_eq!(
+            memory.constants[0].as_deref().map(str::as_bytes),
+            Some(long)
+        );
+        assert_eq!(
+            (memory.string(1, 2), memory.string(1, 3)),
+            (b"a".to_vec(), b"b".to_vec())
+        );
+        assert_eq!(memory.string(2, 6), long);
+        assert!(memory.valid(2, 4) && !memory.valid(2, 5));
+        assert_eq!(memory.string(3, 6), b"\xFF");
+    }
+
+    #[test]
     fn rows_of_one_run_share_the_entries_of_their_map() {
         let map = |texts: &[(&str, &str)]| -> BTreeMap<String, String> {
             let texts = texts.iter();
@@ -462,6 +552,7 @@ mod tests {
         assert!(out.column::<u8>(2, 0, 1).is_err());
         assert!(out.strings(0, 0, &[b"x"]).is_err());
         assert!(out.nulls(0, usize::MAX, 1, |_| true).is_err());
-        assert!(out.constant(0, "x", 1).is_err());
+        assert!(out.repeated(0, 0, 1, b"x").is_err());
+        assert!(out.repeated(1, CAPACITY, 1, b"x").is_err());
     }
 }

@@ -55,7 +55,7 @@ pub use scan::column_rows::{Columns, FieldColumn, Reads};
 pub use scan::indexed_scan::indexed_scan;
 pub use scan::raw_scan::{Backward, RawScan, raw_scan};
 pub use scan::shared_scan::{Scan, ScanSpec};
-pub use scan::sources_scan::{Ahead, SourcesReader, SourcesScan};
+pub use scan::sources_scan::{Ahead, SourcesReader, SourcesScan, UnitChunks};
 pub use scan_counters::ScanStats;
 pub use snapshot::Snapshot;
 pub use source_totals::SourceTotals;

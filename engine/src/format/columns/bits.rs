@@ -5,7 +5,9 @@
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 
-use super::codes::NumberRange;
+use std::ops::Range;
+
+use super::codes::{NumberRange, RangeTotals};
 use crate::format::bytes::{FormatError, u64_at};
 use crate::proven::{at, at_mut};
 
@@ -33,6 +35,17 @@ pub fn width_of_bits(bits: u32) -> u8 {
 /// Bytes that `count` numbers take.
 pub fn packed_bytes(count: usize, width: u8) -> usize {
     (count * usize::from(width)).div_ceil(8)
+}
+
+/// Runs `work`, as far as it is inlined, with the widest instructions that the processor has.
+#[inline]
+pub fn wide<T>(work: impl FnOnce() -> T) -> T {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has AVX2.
+        return unsafe { avx2::run(work) };
+    }
+    work()
 }
 
 /// Evaluates an expression with a width as a constant: 1 to 57, or 64. For 0 it is another expression.
@@ -140,12 +153,61 @@ impl<'a> Packed<'a> {
         }
     }
 
-    /// Appends which numbers are wanted.
-    pub fn find(&self, wanted: NumberRange, found: &mut Vec<u32>) {
-        let greatest = match self.width {
+    /// The greatest number that its width holds.
+    fn greatest(&self) -> u64 {
+        match self.width {
             0 => 0,
             width => u64::MAX >> (64 - width),
+        }
+    }
+
+    /// What the wanted ones of some numbers are together.
+    pub fn totals(&self, rows: Range<usize>, wanted: NumberRange) -> RangeTotals {
+        let greatest = self.greatest();
+        let within = match wanted.all_or_none(greatest) {
+            Some(false) => return RangeTotals::NONE,
+            // Of a range of all numbers, any may be the greatest.
+            Some(true) if wanted.more == u64::MAX => return self.totals_one_by_one(rows, wanted),
+            Some(true) => NumberRange {
+                first: 0,
+                more: greatest,
+            },
+            None => wanted.up_to(greatest),
         };
+        // A range that ends behind where it begins has its greatest numbers at the start.
+        if within.more > greatest - within.first {
+            return self.totals_one_by_one(rows, wanted);
+        }
+        let totals = by_width!(self.width, self.totals_one_by_one(rows, within), WIDTH => self.totals_of::<WIDTH>(rows, within));
+        totals.behind(within.first.wrapping_sub(wanted.first))
+    }
+
+    fn totals_of<const WIDTH: usize>(
+        &self,
+        rows: Range<usize>,
+        wanted: NumberRange,
+    ) -> RangeTotals {
+        #[cfg(target_arch = "x86_64")]
+        if WIDTH <= avx2::WIDTH_MOST && is_x86_feature_detected!("avx2") {
+            let (first, end) = (rows.start.div_ceil(8), rows.end / 8);
+            if first < end {
+                // SAFETY: the processor has AVX2.
+                let mut totals = unsafe { avx2::totals::<WIDTH>(self, first..end, wanted) };
+                totals.add(self.totals_one_by_one(rows.start..8 * first, wanted));
+                totals.add(self.totals_one_by_one(8 * end..rows.end, wanted));
+                return totals;
+            }
+        }
+        self.totals_one_by_one(rows, wanted)
+    }
+
+    fn totals_one_by_one(&self, rows: Range<usize>, wanted: NumberRange) -> RangeTotals {
+        RangeTotals::of(rows.map(|nth| self.get(nth)), wanted)
+    }
+
+    /// Appends which numbers are wanted.
+    pub fn find(&self, wanted: NumberRange, found: &mut Vec<u32>) {
+        let greatest = self.greatest();
         match wanted.all_or_none(greatest) {
             Some(true) => found.extend(0..self.count as u32),
             Some(false) => {}
@@ -415,6 +477,10 @@ mod tests {
             let mut found = Vec::new();
             packed.find(wanted, &mut found);
             prop_assert_eq!(&found, &one_by_one);
+            let from = to.index(numbers.len());
+            let some = from..(from + narrow as usize * 3).min(numbers.len());
+            let totals = RangeTotals::of(numbers[some.clone()].iter().copied(), wanted);
+            prop_assert_eq!(packed.totals(some, wanted), totals);
             if wanted.all_or_none(mask).is_none() {
                 found.clear();
                 let wanted = wanted.up_to(mask);

@@ -2,11 +2,13 @@
 //!
 //! A constant is looked at once, a dictionary number by number, packed numbers as they are packed. The naive form is to decode all of a block.
 
+use std::ops::Range;
+
 use super::bits::{runs_of, scatter_bits, width_of_bits};
 use super::floats::unscaled;
 use super::numbers::{Blocks, Encoding};
 use crate::format::bytes::{FormatError, invalid};
-use crate::proven::at;
+use crate::proven::{at, at_mut};
 
 /// A number and as many behind it; what lies behind the greatest is 0.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -74,7 +76,91 @@ impl NumberRange {
     }
 }
 
+/// What some numbers of a range are together.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct RangeTotals {
+    pub count: u64,
+    /// How far they lie behind the first of the range: all together, the least, and the greatest.
+    pub sum: u128,
+    pub least: u64,
+    pub greatest: u64,
+}
+
+impl RangeTotals {
+    pub const NONE: RangeTotals = RangeTotals {
+        count: 0,
+        sum: 0,
+        least: u64::MAX,
+        greatest: 0,
+    };
+
+    /// Of those of some numbers that a range contains.
+    pub fn of(numbers: impl Iterator<Item = u64>, wanted: NumberRange) -> RangeTotals {
+        let mut totals = RangeTotals::NONE;
+        let behind = numbers.map(|number| number.wrapping_sub(wanted.first));
+        for behind in behind.filter(|behind| *behind <= wanted.more) {
+            totals.count += 1;
+            totals.sum += u128::from(behind);
+            totals.least = totals.least.min(behind);
+            totals.greatest = totals.greatest.max(behind);
+        }
+        totals
+    }
+
+    pub fn add(&mut self, other: RangeTotals) {
+        self.count += other.count;
+        self.sum += other.sum;
+        self.least = self.least.min(other.least);
+        self.greatest = self.greatest.max(other.greatest);
+    }
+
+    /// The same behind a number that lies so far before the first.
+    pub fn behind(self, more: u64) -> RangeTotals {
+        if self.count == 0 {
+            return self;
+        }
+        RangeTotals {
+            count: self.count,
+            sum: self.sum + u128::from(more) * u128::from(self.count),
+            least: self.least + more,
+            greatest: self.greatest + more,
+        }
+    }
+}
+
 impl Blocks<'_> {
+    /// What the wanted numbers of some rows of the next block, which has `count`, are together.
+    ///
+    /// # Panics
+    /// A row is not one of the block.
+    pub fn totals(
+        &mut self,
+        count: usize,
+        rows: Range<usize>,
+        wanted: NumberRange,
+    ) -> Result<RangeTotals, FormatError> {
+        assert!(rows.end <= count, "{rows:?} of {count}");
+        let mut block = self.clone();
+        let totals = match Encoding::of(block.byte()?)? {
+            Encoding::Constant => {
+                let number = block.signed()?;
+                RangeTotals::of(rows.map(|_| number), wanted)
+            }
+            Encoding::Packed => {
+                let wanted = wanted.above(block.signed()?);
+                block.packed(count)?.totals(rows, wanted)
+            }
+            _ => {
+                let mut numbers = vec![0; count];
+                self.decode(None, &mut numbers)?;
+                let numbers = at(numbers.as_slice(), rows);
+                return Ok(RangeTotals::of(numbers.iter().copied(), wanted));
+            }
+        };
+        *self = block;
+        Ok(totals)
+    }
+
     /// Appends which rows of the next block, of so many, hold wanted numbers.
     pub fn find(
         &mut self,
@@ -122,7 +208,7 @@ impl Blocks<'_> {
         Ok(())
     }
 
-    /// Decodes `rows` of the next block, which has `count`. `float_bytes`: as for `encode`.
+    /// Appends `rows` of the next block, which has `count`. `float_bytes`: as for `encode`.
     ///
     /// # Panics
     /// A row is not one of the block.
@@ -133,7 +219,7 @@ impl Blocks<'_> {
         rows: &[u32],
         out: &mut Vec<u64>,
     ) -> Result<(), FormatError> {
-        out.clear();
+        let before = out.len();
         let mut block = self.clone();
         let encoding = Encoding::of(block.byte()?)?;
         let (exponent, level, encoding) = match (encoding, float_bytes) {
@@ -181,7 +267,7 @@ impl Blocks<'_> {
         }
         *self = block;
         match exponent {
-            Some((exponent, bytes)) => unscaled(exponent, bytes, out),
+            Some((exponent, bytes)) => unscaled(exponent, bytes, at_mut(out, before..)),
             None => Ok(()),
         }
     }
@@ -229,6 +315,11 @@ mod tests {
             prop_assert_eq!(blocks.bytes(TAIL.len()).unwrap(), TAIL);
             prop_assert_eq!(found.remove(0), 77);
             prop_assert_eq!(&found, &decoded(&numbers, wanted));
+            let mut blocks = Blocks::new(&bytes);
+            let some = from.index(numbers.len())..numbers.len();
+            let totals = blocks.totals(numbers.len(), some.clone(), wanted).unwrap();
+            prop_assert_eq!(totals, RangeTotals::of(numbers[some].iter().copied(), wanted));
+            prop_assert_eq!(blocks.bytes(TAIL.len()).unwrap(), TAIL);
 
             let mut bytes = Vec::new();
             encode(&numbers, floats, &[], &mut bytes);
@@ -237,6 +328,7 @@ mod tests {
             let mut picked = vec![77];
             blocks.pick(floats, numbers.len(), &found, &mut picked).unwrap();
             prop_assert_eq!(blocks.bytes(TAIL.len()).unwrap(), TAIL);
+            prop_assert_eq!(picked.remove(0), 77);
             let expected: Vec<u64> = found.iter().map(|row| numbers[*row as usize]).collect();
             prop_assert_eq!(picked, expected);
         }
@@ -266,6 +358,7 @@ mod tests {
             let mut found = Vec::new();
             let _ = Blocks::new(&bytes).find(rows as usize, wanted, &mut found);
             prop_assert!(found.iter().all(|row| *row < rows) && found.is_sorted());
+            let _ = Blocks::new(&bytes).totals(rows as usize, 1..rows as usize, wanted);
             let every: Vec<u32> = (0..rows).collect();
             for floats in [None, Some(4), Some(8)] {
                 let _ = Blocks::new(&bytes).pick(floats, rows as usize, &every, &mut Vec::new());

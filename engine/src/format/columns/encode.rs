@@ -114,7 +114,8 @@ impl UnitEncoder {
             .all(|(nth, chunk)| unit.chunk(nth, &mut self.rebuilt).is_ok() && self.rebuilt == chunk)
     }
 
-    /// Sorts the records into streams. Returns the stored checksum of each chunk; `None` where something is not as templates or the writer have it.
+    /// Sorts the records into streams. Returns the stored checksum of each chunk, 0 of one that was never written; `None` where something is not as
+    /// templates or the writer have it, and where there is no record.
     fn take_apart(
         &mut self,
         first: Address,
@@ -132,6 +133,11 @@ impl UnitEncoder {
         let mut latest: HashMap<SourceId, usize> = HashMap::new();
         for (nth, chunk) in chunks.chunks_exact(chunk_bytes).enumerate() {
             let address = first + (nth * chunk_bytes) as u64;
+            if chunk.iter().all(|byte| *byte == 0) {
+                checksums.push(0);
+                self.has_anchors.push(false);
+                continue;
+            }
             verify_chunk(&self.uuid, address, chunk).ok()?;
             checksums.push(u64_at(chunk, chunk_bytes - CHUNK_TRAILER_BYTES) as u32);
             let mut seen: HashMap<SourceId, usize> = HashMap::new();
@@ -155,7 +161,7 @@ impl UnitEncoder {
             }
             self.has_anchors.push(has_anchors);
         }
-        Some(checksums)
+        (!self.streams.is_empty()).then_some(checksums)
     }
 
     /// Puts the streams of families behind the others, and these side by side, ascending by source. Returns how many members each family has.

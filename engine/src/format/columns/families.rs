@@ -23,8 +23,8 @@ pub(super) struct Family {
     template: Template,
     sources: Vec<SourceId>,
     chunks: usize,
-    /// Rows in each chunk, member by member.
-    counts: Vec<u32>,
+    /// Rows in each chunk, member by member: fewer than [`FAMILY_ROWS`] in all.
+    counts: Vec<u8>,
     groups: Vec<SharedGroup>,
     /// Where the rows of the first group are decoded.
     slot: usize,
@@ -118,10 +118,10 @@ impl Family {
         let mut counted = Blocks::new(head.bytes(usize::try_from(bytes).unwrap_or(usize::MAX))?);
         let mut numbers = vec![0; members * chunks];
         counted.decode(None, &mut numbers)?;
-        if let Some(count) = numbers.iter().find(|count| **count > u64::from(u32::MAX)) {
-            return invalid("the records of a stream in a chunk", *count);
+        if let Some(count) = numbers.iter().find(|count| **count >= FAMILY_ROWS as u64) {
+            return invalid("the records of a member of a family in a chunk", *count);
         }
-        let counts: Vec<u32> = numbers.iter().map(|count| *count as u32).collect();
+        let counts: Vec<u8> = numbers.iter().map(|count| *count as u8).collect();
         let rows = counts.chunks(chunks);
         let rows = rows.map(|own| own.iter().map(|count| *count as usize).sum());
         let rows: Vec<usize> = rows.collect();

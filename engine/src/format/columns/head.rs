@@ -79,6 +79,12 @@ impl Stream {
         self.groups.partition_point(|group| group.end_chunk <= nth)
     }
 
+    /// The end of the chunks that share the row group of chunk `nth`; `None`: no chunk from it on has any rows.
+    pub fn group_end(&self, nth: usize) -> Option<usize> {
+        let group = self.groups.get(self.group_at(nth))?;
+        Some(group.end_chunk)
+    }
+
     /// Splits its rows into groups: the first and the end of their chunks, and their rows.
     pub fn split(counts: &[usize]) -> impl Iterator<Item = (usize, usize, usize)> {
         let mut next = 0;

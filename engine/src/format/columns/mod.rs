@@ -20,7 +20,7 @@ mod unit;
 
 pub(super) use bits::{Packed, SLACK_BYTES as PACKED_SLACK_BYTES, pack, width_of};
 pub use chunk_rows::UnitRow;
-pub use codes::NumberRange;
+pub use codes::{NumberRange, RangeTotals};
 pub use encode::UnitEncoder;
 pub use head::{UNIT_HEADER_BYTES, UnitHeader};
 pub use rows::{StreamRows, Wanted};

@@ -4,7 +4,7 @@
 //! within blocks end after two levels, so foreign bytes cannot lead deeper.
 
 use super::bits::{
-    Packed, SLACK_BYTES, accumulate, gather_bits, pack, packed_bytes, runs_of, scatter_bits,
+    Packed, SLACK_BYTES, accumulate, gather_bits, pack, packed_bytes, runs_of, scatter_bits, wide,
     width_of, width_of_bits,
 };
 use super::floats::{scaled, unscaled};
@@ -57,6 +57,8 @@ impl Encoding {
 const LEVELS: u8 = 2;
 /// A place in a dictionary takes at most so many bits.
 const DICTIONARY_BITS_MOST: usize = 8;
+/// What a dictionary takes besides its values and places, about.
+const DICTIONARY_BYTES: usize = 10;
 /// Of so many rows, to see whether a dictionary is worth a closer look.
 const SAMPLE_ROWS: usize = 96;
 
@@ -73,6 +75,11 @@ struct Look {
 
 impl Look {
     fn at(numbers: &[u64]) -> Look {
+        wide(|| Look::of(numbers))
+    }
+
+    #[inline(always)]
+    fn of(numbers: &[u64]) -> Look {
         let first = *at(numbers, 0);
         let mut look = Look {
             least: first as i64,
@@ -82,16 +89,14 @@ impl Look {
             runs: 1,
             varying: 0,
         };
-        let mut before = first;
-        for &number in numbers.iter().skip(1) {
-            let step = number.wrapping_sub(before) as i64;
+        for (before, &number) in numbers.iter().zip(at(numbers, 1..)) {
+            let step = number.wrapping_sub(*before) as i64;
             look.least = look.least.min(number as i64);
             look.greatest = look.greatest.max(number as i64);
             look.least_step = look.least_step.min(step);
             look.greatest_step = look.greatest_step.max(step);
             look.runs += usize::from(step != 0);
             look.varying |= number ^ first;
-            before = number;
         }
         look
     }
@@ -207,8 +212,9 @@ fn encode_at(numbers: &[u64], level: u8, out: &mut Vec<u8>) {
             Encoding::Runs,
         );
         let dictionary = if width.min(step_width).min(bits_width) > 2 {
-            // With more values its places alone would take more than the shortest form so far.
-            let bits_most = (shortest.bytes * 8 / count).min(DICTIONARY_BITS_MOST);
+            // With more values its places alone would take as much as the shortest form so far.
+            let room = shortest.bytes.saturating_sub(DICTIONARY_BYTES) * 8;
+            let bits_most = (room.saturating_sub(1) / count).min(DICTIONARY_BITS_MOST);
             Dictionary::of(numbers, 1 << bits_most)
         } else {
             None
@@ -216,7 +222,9 @@ fn encode_at(numbers: &[u64], level: u8, out: &mut Vec<u8>) {
         if let Some(dictionary) = &dictionary {
             let values = dictionary.values.len();
             shortest.offer(
-                packed_bytes(count, dictionary.width()) + packed_bytes(values, width) + 10,
+                packed_bytes(count, dictionary.width())
+                    + packed_bytes(values, width)
+                    + DICTIONARY_BYTES,
                 Encoding::Dictionary,
             );
         }

@@ -257,7 +257,8 @@ impl Bytes {
         self.is_damaged.get()
     }
 
-    fn section(&self, section: &Section) -> Result<&[u8], FormatError> {
+    /// The bytes of a section, verified.
+    pub fn section(&self, section: &Section) -> Result<&[u8], FormatError> {
         let bytes = at(&self.bytes, section.start..section.start + section.bytes);
         let mut verified = self.verified.borrow_mut();
         if verified.has(section) {
@@ -441,7 +442,15 @@ impl Rows {
         }
     }
 
-    /// Replaces the rows by some of a group: what is wanted of their arrivals and pieces.
+    /// Replaces the rows by none; what is wanted is picked next.
+    pub fn begin_picking(&mut self, wanted: &Wanted) {
+        self.has.clone_from(wanted);
+        self.arrivals.clear();
+        self.pieces.iter_mut().for_each(Vec::clear);
+        self.tails.clear();
+    }
+
+    /// Appends some rows of a group: what is wanted of their arrivals and pieces.
     pub fn pick(
         &mut self,
         section: &[u8],
@@ -450,8 +459,6 @@ impl Rows {
         wanted: &Wanted,
         rows: &[u32],
     ) -> Result<(), FormatError> {
-        self.has.clone_from(wanted);
-        self.tails.clear();
         let count = group.rows;
         let mut blocks = group.blocks(section);
         match wanted.arrivals {

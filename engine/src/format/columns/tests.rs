@@ -333,6 +333,32 @@ fn chunks_that_do_not_verify_stay_as_they_are() {
     assert!(is_rows);
 }
 
+/// The last unit of a log ends in them; a gap may lie between others.
+#[test]
+fn chunks_that_were_never_written_are_columns_with_the_others() {
+    let records: Vec<Record> = (0..1000).map(|nth| (1, 5, payload(1, nth, b""))).collect();
+    let written = some(chunks_of(&records));
+    let never = |chunks: usize| vec![0; chunks * CHUNK as usize];
+    for (before, behind) in [(0, 3), (2, 0), (1, 1)] {
+        let chunks = [never(before), written.clone(), never(behind)].concat();
+        let mut unit = Vec::new();
+        let first = Address(FIRST.0 - before as u64 * u64::from(CHUNK));
+        UnitEncoder::new(UUID, CHUNK).encode(
+            first,
+            &chunks,
+            |source, _| template(source),
+            &mut unit,
+        );
+        let mut unit = Unit::of(&UUID, first, CHUNK, unit).unwrap();
+        assert!(!unit.is_rows());
+        let mut out = vec![0xEE; CHUNK as usize];
+        for (nth, chunk) in chunks.chunks_exact(CHUNK as usize).enumerate() {
+            unit.chunk(nth, &mut out).unwrap();
+            assert_eq!(out, chunk, "{nth}");
+        }
+    }
+}
+
 /// The last unit of a log, and those behind it.
 #[test]
 fn zeroes_at_the_end_of_chunks_that_stay_as_they_are_take_no_room() {

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::UNIT_CHUNKS;
 use super::chunk_rows::{ChunkRows, UnitRow};
-use super::codes::NumberRange;
+use super::codes::{NumberRange, RangeTotals};
 use super::head::{Form, Group, Head, Section, UNIT_HEADER_BYTES, UnitHeader, verify_head};
 use super::numbers::Run;
 use super::rows::{Bytes, Rows, StreamRows, Wanted, block_of};
@@ -47,6 +47,8 @@ pub struct Unit {
     chunk_bytes: u32,
     /// All of it was read.
     is_whole: bool,
+    /// A source all of whose rows were read.
+    complete: Option<SourceId>,
     header: UnitHeader,
     /// `None`: rows.
     head: Option<Head>,
@@ -111,6 +113,7 @@ impl Unit {
             bytes: Bytes::of(uuid, first, bytes),
             chunk_bytes,
             is_whole: false,
+            complete: None,
             header,
             addresses: None,
             selected: Rows::default(),
@@ -162,27 +165,48 @@ impl Unit {
         part: UnitPart,
         read: impl FnOnce(usize, &mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        if self.has(&part) {
-            return Ok(());
-        }
-        let (UnitPart::Columns(source, chunks), Some(head)) = (part, &self.head) else {
-            let from = self.header.head_bytes;
-            self.bytes.forget_verified();
-            read(from, at_mut(&mut self.bytes.bytes, from..))?;
-            self.is_whole = true;
+        let Some(range) = self.missing(&part) else {
             return Ok(());
         };
-        let mut missing =
-            sections_of(head, source, chunks).filter(|section| !self.bytes.is_read(section));
-        if let Some(first) = missing.next() {
-            // They stand one behind the other, with those of other sources between them at most.
-            let last = missing.next_back().unwrap_or(first);
-            let range = first.start..last.start + last.bytes;
-            let done = read(range.start, at_mut(&mut self.bytes.bytes, range));
+        let sections = self.unread(&part);
+        self.complete = None;
+        if sections.is_none() {
+            self.bytes.forget_verified();
+        }
+        let done = read(range.start, at_mut(&mut self.bytes.bytes, range));
+        if let Some((first, last)) = sections {
             self.bytes.note_read(&first, &last, done.is_ok());
-            done?;
+        }
+        done?;
+        match part {
+            UnitPart::Columns(source, chunks) if sections.is_some() => {
+                self.complete = (chunks == (0..self.header.chunks)).then_some(source);
+            }
+            _ => self.is_whole = true,
         }
         Ok(())
+    }
+
+    /// Where in the unit stands what is yet to be read of a part.
+    pub fn missing(&self, part: &UnitPart) -> Option<Range<usize>> {
+        if self.has(part) {
+            return None;
+        }
+        Some(match self.unread(part) {
+            Some((first, last)) => first.start..last.start + last.bytes,
+            None => self.header.head_bytes..self.bytes.bytes.len(),
+        })
+    }
+
+    /// The first and the last section that are yet to be read of a part; those of other sources at most stand between them. `None`: it takes all of the unit.
+    fn unread(&self, part: &UnitPart) -> Option<(Section, Section)> {
+        let (UnitPart::Columns(source, chunks), Some(head)) = (part, &self.head) else {
+            return None;
+        };
+        let mut missing = sections_of(head, *source, chunks.clone())
+            .filter(|section| !self.bytes.is_read(section));
+        let first = missing.next()?;
+        Some((first, missing.next_back().unwrap_or(first)))
     }
 
     /// Whether a part was read.
@@ -193,6 +217,9 @@ impl Unit {
         let (UnitPart::Columns(source, chunks), Some(head)) = (part, &self.head) else {
             return false;
         };
+        if self.complete == Some(*source) {
+            return true;
+        }
         sections_of(head, *source, chunks.clone()).all(|section| self.bytes.is_read(&section))
     }
 
@@ -251,7 +278,11 @@ impl Unit {
         for ((nth, stream), places) in head.streams().enumerate().zip(&self.places) {
             chunk.put_payloads(nth, &Wanted::all(&stream.template), places, body);
         }
-        trailer.copy_from_slice(&trailer_of(*at(&head.checksums, nth)));
+        let checksum = *at(&head.checksums, nth);
+        // Else the chunk was never written.
+        if checksum != 0 || !self.order.is_empty() {
+            trailer.copy_from_slice(&trailer_of(checksum));
+        }
         Ok(())
     }
 
@@ -329,6 +360,7 @@ impl Unit {
             return Ok(Some(end));
         };
         let stream = head.stream(which);
+        let end = stream.group_end(chunks.start).unwrap_or(end).min(end);
         let (bytes, room) = (&self.bytes, &mut self.tail_room);
         let decoded = at_mut(&mut self.decoded, stream.slot);
         let all = chunks.start..end;
@@ -361,6 +393,7 @@ impl Unit {
     }
 
     /// As [`Unit::columns`], of the rows alone that hold wanted numbers in each of some pieces, of which there is one at least. None of these is a float.
+    /// Where they are few, those of several row groups are taken together.
     ///
     /// # Errors
     /// As [`Unit::chunk`].
@@ -378,52 +411,106 @@ impl Unit {
             return Ok(Some(end));
         };
         let stream = head.stream(which);
-        let count: usize = at(&stream.counts, chunks.start..end).iter().sum();
-        if count == 0 {
-            return Ok(Some(end));
-        }
-        let of_group = stream.group_at(chunks.start);
-        let group = at(&stream.groups, of_group);
-        let before = at(&stream.counts, group.first_chunk..chunks.start);
-        let first = stream.base + before.iter().sum::<usize>();
-        let decoded = at_mut(&mut self.decoded, stream.slot);
-        let mut rows = std::mem::take(&mut self.rows);
-        rows.clear();
-        let (bytes, room) = (&self.bytes, &mut self.tail_room);
-        let is_shared = group.members.is_some();
-        if is_shared {
-            // Other members are asked for next, perhaps: what decides of all is decoded once.
-            bytes.decode_pieces(stream, wanted, decoded, room)?;
-            decoded.find(first..first + count, wanted, &mut rows);
-        } else {
-            let section = bytes.enter(stream, of_group, decoded, room)?;
-            find_rows(section, group, wanted, &mut rows)?;
-            if count < group.rows {
-                rows.retain(|row| (first..first + count).contains(&(*row as usize)));
-            }
-        }
         let has_more = take.addresses || take.wanted.lengths || take.wanted.tails;
-        if rows.len() < count / FEW && !has_more && !is_shared {
-            let section = bytes.enter(stream, of_group, decoded, room)?;
-            let selected = &mut self.selected;
-            selected.pick(section, take.template, group, take.wanted, &rows)?;
-            if take.wanted.arrivals {
-                require_order(&selected.arrivals)?;
+        self.addresses = None;
+        self.selected.begin_picking(take.wanted);
+        let (mut next, mut picked) = (chunks.start, 0);
+        let (bytes, room) = (&self.bytes, &mut self.tail_room);
+        while next < end {
+            let group_end = stream.group_end(next).unwrap_or(end).min(end);
+            let count: usize = at(&stream.counts, next..group_end).iter().sum();
+            if count == 0 {
+                next = group_end;
+                continue;
             }
-            self.addresses = None;
-            self.found = (!rows.is_empty()).then_some((None, 0..rows.len()));
-        } else if !rows.is_empty() {
-            self.columns(chunks, take)?;
+            let of_group = stream.group_at(next);
+            let group = at(&stream.groups, of_group);
+            let before = at(&stream.counts, group.first_chunk..next);
+            let first = stream.base + before.iter().sum::<usize>();
+            let decoded = at_mut(&mut self.decoded, stream.slot);
+            let rows = &mut self.rows;
+            rows.clear();
+            let is_shared = group.members.is_some();
+            if is_shared {
+                // Other members are asked for next, perhaps: what decides of all is decoded once.
+                bytes.decode_pieces(stream, wanted, decoded, room)?;
+                decoded.find(first..first + count, wanted, rows);
+            } else {
+                let section = bytes.enter(stream, of_group, decoded, room)?;
+                find_rows(section, group, wanted, rows)?;
+                if count < group.rows {
+                    rows.retain(|row| (first..first + count).contains(&(*row as usize)));
+                }
+            }
+            if rows.is_empty() {
+                next = group_end;
+                continue;
+            }
+            if rows.len() < count / FEW && !has_more && !is_shared {
+                let section = bytes.enter(stream, of_group, decoded, room)?;
+                let selected = &mut self.selected;
+                selected.pick(section, take.template, group, take.wanted, rows)?;
+                (next, picked) = (group_end, picked + rows.len());
+                continue;
+            }
+            if picked > 0 {
+                break;
+            }
+            let mut rows = std::mem::take(rows);
+            self.columns(next..group_end, take)?;
             if rows.len() < count {
                 rows.iter_mut().for_each(|row| *row -= first as u32);
                 self.select(&rows);
             }
+            self.rows = rows;
+            return Ok(Some(group_end));
         }
-        self.rows = rows;
-        Ok(Some(end))
+        if take.wanted.arrivals {
+            require_order(&self.selected.arrivals)?;
+        }
+        self.found = (picked > 0).then_some((None, 0..picked));
+        Ok(Some(next))
     }
 
-    /// The stream that holds a source's rows in the first of some chunks, if one does, and the end of those that go together with it. `None`: the first chunk
+    /// What the wanted numbers of a piece are together, of a source's rows in some chunks, as far as they are found so. Returns the end of these. `None`: the
+    /// rows must be asked for.
+    ///
+    /// # Errors
+    /// As [`Unit::chunk`].
+    pub fn totals(
+        &self,
+        chunks: Range<usize>,
+        template: &Template,
+        (piece, wanted): (usize, NumberRange),
+    ) -> Result<Option<(usize, RangeTotals)>, FormatError> {
+        let take = Take {
+            template,
+            wanted: &Wanted::default(),
+            addresses: false,
+        };
+        let mut totals = RangeTotals::NONE;
+        let Some((which, end)) = self.reach(&chunks, &take) else {
+            return Ok(None);
+        };
+        let (Some(which), Some(head)) = (which, &self.head) else {
+            return Ok(Some((end, totals)));
+        };
+        let stream = head.stream(which);
+        let groups = at(&stream.groups, stream.group_at(chunks.start)..);
+        for group in groups.iter().take_while(|group| group.first_chunk < end) {
+            if group.members.is_some() {
+                return Ok(None);
+            }
+            let rows = |chunks: Range<usize>| at(&stream.counts, chunks).iter().sum::<usize>();
+            let first = rows(group.first_chunk..chunks.start.max(group.first_chunk));
+            let last = rows(group.first_chunk..end.min(group.end_chunk));
+            let mut block = block_of(self.bytes.section(&group.section)?, group, piece)?;
+            totals.add(block.totals(group.rows, first..last, wanted)?);
+        }
+        Ok(Some((end, totals)))
+    }
+
+    /// The stream that holds a source's rows in the first of some chunks, if one does, and the end of those whose rows it holds too. `None`: the first chunk
     /// must be read whole.
     fn reach(&self, chunks: &Range<usize>, take: &Take<'_>) -> Option<(Option<usize>, usize)> {
         let head = self.head.as_ref()?;
@@ -446,11 +533,9 @@ impl Unit {
         if end == chunks.start {
             return None;
         }
-        let Some((which, stream)) = own else {
+        let Some((which, _)) = own else {
             return Some((None, end));
         };
-        let group = stream.groups.get(stream.group_at(chunks.start));
-        let end = group.map_or(end, |group| group.end_chunk.min(end));
         let part = match take.addresses {
             true => UnitPart::All,
             false => UnitPart::Columns(take.template.source, chunks.start..end),
@@ -512,6 +597,7 @@ fn find_rows(
     block_of(section, group, *piece)?.find(count, *range, rows)?;
     let mut numbers = Vec::new();
     for (piece, range) in others {
+        numbers.clear();
         block_of(section, group, *piece)?.pick(None, count, rows, &mut numbers)?;
         let mut numbers = numbers.iter();
         rows.retain(|_| numbers.next().is_some_and(|number| range.contains(*number)));

@@ -276,6 +276,32 @@ impl ColumnFile {
         Ok((unit, in_unit))
     }
 
+    /// Has the head of a chunk's unit fetched, or, where that was done, what is wanted of the unit and is not kept.
+    pub fn will_read_unit(&self, chunk: Address, wanted: Option<UnitWanted>, cache: &UnitCache) {
+        let in_segment = (chunk.0 - self.first.0) / u64::from(self.chunk_bytes);
+        let nth = (in_segment / UNIT_CHUNKS) as usize;
+        let key = (self.id, self.address_of(nth));
+        let part = match wanted {
+            None => (!cache.keeps(key.1)).then_some(0..HEAD_BYTES),
+            Some(wanted) => {
+                let in_unit = (in_segment % UNIT_CHUNKS) as usize;
+                let missing = |unit: &Unit| unit.missing(&wanted.part(in_unit, unit));
+                cache.look(key, missing).unwrap_or_else(|| {
+                    // A head that cannot be read is reported when the unit is.
+                    let unit = self.open_unit(nth, Vec::new()).ok()?;
+                    let missing = missing(&unit);
+                    cache.put(key, unit);
+                    missing
+                })
+            }
+        };
+        if let Some(part) = part {
+            let start = self.directory.unit(nth).start;
+            self.file
+                .will_read(start + part.start as u64, part.len() as u64);
+        }
+    }
+
     fn damaged(&self, address: Address, error: &FormatError) -> Error {
         Error::Corrupt {
             path: self.file.path().to_owned(),

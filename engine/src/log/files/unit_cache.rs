@@ -50,6 +50,13 @@ impl UnitCache {
         locked(&self.kept).take(key)
     }
 
+    /// What `look` finds in a unit that is kept.
+    pub fn look<T>(&self, (file, first): UnitKey, look: impl FnOnce(&Unit) -> T) -> Option<T> {
+        let kept = locked(&self.kept);
+        let (of, _, unit) = kept.units.get(&first)?;
+        (*of == file).then(|| look(unit))
+    }
+
     /// Whether the unit whose first chunk stands at an address is kept, of whichever file.
     pub fn keeps(&self, first: Address) -> bool {
         locked(&self.kept).units.contains_key(&first)

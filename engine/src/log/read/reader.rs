@@ -20,6 +20,7 @@ use crate::log::files::mirrored::Mirrored;
 use crate::log::files::os_storage::OsStorage;
 use crate::log::files::segment::{SegmentDir, SegmentForm, SegmentList};
 use crate::log::files::storage::{FileId, OpenMode, Storage, StorageFile};
+use crate::log::files::unit_cache::UnitCache;
 use crate::log::options::ADDRESS_LIMIT;
 use crate::log::staging::control::{DaemonWord, Word};
 use crate::log::staging::note::StagingNote;
@@ -385,6 +386,25 @@ impl LogReader {
     pub fn is_staged(&self, log: LogKind, address: Address) -> bool {
         let view = Arc::clone(&*locked(&self.view));
         matches!(view.stage, Stage::Staged(_)) && address >= view.head(log)
+    }
+
+    /// Has the head of a chunk's unit fetched, or, where that was done, what is wanted of the unit and is not kept; of a chunk that stands as rows, all of it.
+    pub fn will_read_unit(&self, chunk: Address, wanted: Option<UnitWanted>, cache: &UnitCache) {
+        let view = Arc::clone(&*locked(&self.view));
+        let end = chunk + u64::from(self.meta.chunk_bytes);
+        if matches!(view.stage, Stage::Staged(_)) && end > view.head(LogKind::Records) {
+            return;
+        }
+        // What cannot be opened is reported when it is read.
+        let found = view.segment(&self.segments[LogKind::Records], chunk);
+        let Ok((file, offset)) = found else {
+            return;
+        };
+        match (file.columns(), wanted) {
+            (Some(columns), wanted) => columns.will_read_unit(chunk, wanted, cache),
+            (None, None) => file.will_read(offset, self.meta.chunk_bytes.into()),
+            (None, Some(_)) => {}
+        }
     }
 
     /// Says that bytes of one chunk are read soon, so that they are fetched meanwhile. What is staged needs no fetching.

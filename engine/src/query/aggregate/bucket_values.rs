@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use super::bucket::Bucket;
 use crate::error::{Error, Result};
+use crate::format::RangeTotals;
 use crate::proven::{at, at_mut};
 use crate::schema::BinMap;
 use crate::types::{Key, Sum, TimeRange, Timestamp, ValueKind, ValueRange};
@@ -34,6 +35,25 @@ impl Totals {
             count: 0,
             sum: Sum::zero(kind),
             range: ValueRange::EMPTY,
+        }
+    }
+
+    /// Of integers that lie behind one whose key is `first`.
+    pub fn behind(kind: ValueKind, first: Key, totals: &RangeTotals) -> Totals {
+        if totals.count == 0 {
+            return Totals::zero(kind);
+        }
+        let mut sum = Sum::of_keys(kind, &[first]);
+        if let Sum::Int(first) = &mut sum {
+            *first = *first * i128::from(totals.count) + totals.sum as i128;
+        }
+        Totals {
+            count: totals.count,
+            sum,
+            range: ValueRange {
+                min: Key(first.0 + totals.least),
+                max: Key(first.0 + totals.greatest),
+            },
         }
     }
 

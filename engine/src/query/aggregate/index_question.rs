@@ -6,8 +6,8 @@ use crate::error::{Error, Result};
 use crate::query::snapshot::Snapshot;
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::query::value::Value;
-use crate::schema::{BinMap, Source, TimeKind};
-use crate::types::{Address, IndexId, SourceId, TimeRange, ValueRange};
+use crate::schema::{BinMap, RangeSet, Source, TimeKind};
+use crate::types::{Address, IndexId, Key, SourceId, TimeRange, ValueKind, ValueRange};
 
 /// Which values of one snapshot are wanted, and how they are counted.
 pub(crate) struct IndexQuestion {
@@ -15,6 +15,8 @@ pub(crate) struct IndexQuestion {
     pub source: Arc<Source>,
     pub value: Arc<Value>,
     pub keys: ValueRange,
+    /// The same of the field that is the value, if it is an integer and not all keys are wanted: packed numbers are compared as they are.
+    pub field_keys: Vec<(usize, RangeSet<Key>)>,
     /// Records below it are not seen.
     pub after: Address,
     /// The bins that values are counted by: those of the first snapshot's index.
@@ -45,6 +47,13 @@ impl IndexQuestion {
                         .to_owned(),
                 ));
             }
+            let is_whole = value.kind() != ValueKind::Float;
+            let field_keys = match value.fields() {
+                Some(&[field]) if is_whole && keys != ValueRange::ALL => {
+                    vec![(field, RangeSet::from(keys))]
+                }
+                _ => Vec::new(),
+            };
             questions.push(IndexQuestion {
                 logs: Arc::clone(snapshot.logs()),
                 source: snapshot.source_by_id(source)?,
@@ -52,6 +61,7 @@ impl IndexQuestion {
                 bins,
                 value,
                 keys,
+                field_keys,
                 after: Address::ZERO,
             });
         }

@@ -9,14 +9,15 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread;
 
 use crate::error::{Error, Result};
+use crate::format::RangeTotals;
 use crate::query::forest::claims::Claims;
 use crate::query::forest::walk::{Visitor, Walk};
 use crate::query::poll::Poll;
 use crate::query::scan::chunk_cursor::ChunkCursor;
 use crate::query::scan::column_rows::{ColumnReads, Columns};
 use crate::query::snapshot_logs::SnapshotLogs;
-use crate::schema::Source;
-use crate::types::{Address, ChunkNo};
+use crate::schema::{RangeSet, Source};
+use crate::types::{Address, ChunkNo, Key};
 
 /// Chunks that the caller's thread reads before others help: what they take is what it costs to begin a thread, several times over.
 const ALONE_CHUNKS: usize = if cfg!(test) { 1 } else { 48 };
@@ -33,6 +34,24 @@ pub(crate) trait Descent: Visitor + Send + Sized {
 
     /// The source whose records are wanted of chunks, and the fields that are read of them; `None`: all.
     fn reads(&self) -> (&Source, Option<&[usize]>);
+
+    /// Rows where one of these fields has another key, or is NULL, may be left out.
+    fn keys(&self) -> &[(usize, RangeSet<Key>)] {
+        &[]
+    }
+
+    /// Takes what the values whose keys are wanted are together.
+    ///
+    /// # Panics
+    /// It [wants rows](Descent::wants_rows).
+    fn totals(&mut self, _totals: &RangeTotals) -> Result<()> {
+        unreachable!("rows are wanted")
+    }
+
+    /// Whether more is wanted than totals of the values with these keys.
+    fn wants_rows(&self) -> bool {
+        true
+    }
 
     /// Whether all that opened chunks hold is wanted alike, whenever it arrived: no times are read, and what the summaries left to know does not matter.
     fn is_timeless(&self) -> bool {
@@ -170,8 +189,9 @@ impl<G: Descent> Hand<G> {
             .claims(poll)?
             .claim(part, G::note, least, poll, each)?;
         let chunks = self.claim.len();
-        self.cursor
-            .expect(self.claim.iter().map(|(chunk, _)| *chunk));
+        let (source, fields) = part.reads();
+        let expected = self.claim.iter().map(|(chunk, _)| *chunk);
+        self.cursor.expect(expected, fields.map(|_| source.id));
         while let Some((chunk, mut note)) = self.claim.pop_front() {
             poll.check()?;
             // The chunk that holds the beginning is cut by the addresses of its records.
@@ -193,6 +213,14 @@ impl<G: Descent> Hand<G> {
         };
         let is_timeless = part.is_timeless();
         let chunks = chunk..chunk.row_end(self.claim.iter().map(|(chunk, _)| *chunk));
+        let after = chunk.0 + 1;
+        if !part.wants_rows()
+            && let Some((end, totals)) = self.cursor.totals(chunks.clone(), source, part.keys())
+        {
+            part.totals(&totals)?;
+            self.claim.drain(..(end.0 - after) as usize);
+            return Ok(true);
+        }
         let reads = ColumnReads {
             beside_others: false,
             fields,
@@ -200,14 +228,14 @@ impl<G: Descent> Hand<G> {
             addresses: false,
             // Else each has a note of its own.
             together: is_timeless,
-            keys: &[],
+            keys: part.keys(),
         };
         let Some(end) = self.cursor.load_columns(chunks, source, reads) else {
             return Ok(false);
         };
         let is_taken = part.columns(note, self.cursor.columns())?;
         if is_taken {
-            self.claim.drain(..(end.0 - chunk.0 - 1) as usize);
+            self.claim.drain(..(end.0 - after) as usize);
         }
         Ok(is_taken)
     }

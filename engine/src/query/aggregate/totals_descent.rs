@@ -9,7 +9,7 @@ use super::bucket_values::{BinDetail, Totals, ValuesByBucket};
 use super::index_question::IndexQuestion;
 use super::shared_descent::Descent;
 use crate::error::Result;
-use crate::format::{IndexBlock, Node};
+use crate::format::{IndexBlock, Node, RangeTotals};
 use crate::proven::at;
 use crate::query::forest::cached_nodes::contradiction;
 use crate::query::forest::mask::{NodeView, bin_mask, tops_hold_from};
@@ -98,6 +98,20 @@ impl Descent for TotalsDescent<'_> {
 
     fn reads(&self) -> (&Source, Option<&[usize]>) {
         (&self.question.source, self.question.value.fields())
+    }
+
+    fn keys(&self) -> &[(usize, RangeSet<Key>)] {
+        &self.question.field_keys
+    }
+
+    fn wants_rows(&self) -> bool {
+        let has_keys = !self.question.field_keys.is_empty();
+        !has_keys || !self.is_timeless() || self.values.detail() != BinDetail::Nothing
+    }
+
+    fn totals(&mut self, totals: &RangeTotals) -> Result<()> {
+        let (kind, first) = (self.question.value.kind(), self.question.keys.min);
+        self.add_totals(self.time.first, &Totals::behind(kind, first, totals))
     }
 
     fn is_timeless(&self) -> bool {

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use super::column_rows::{ColumnReads, ColumnRows, Columns};
 use crate::error::{Error, Result};
 use crate::format::{
-    FormatError, RECORD_HEADER_BYTES, RawRecord, RecordHeader, RecordIter, Run, record_bytes,
-    walk_runs,
+    FormatError, RECORD_HEADER_BYTES, RangeTotals, RawRecord, RecordHeader, RecordIter, Run,
+    record_bytes, walk_runs,
 };
 use crate::log::Origin;
 use crate::proven::{at, at_mut};
 use crate::query::snapshot_logs::SnapshotLogs;
-use crate::schema::{Layout, Source};
-use crate::types::{Address, ChunkNo, LogKind, TimeRange, Timestamp};
+use crate::schema::{Layout, RangeSet, Source};
+use crate::types::{Address, ChunkNo, Key, LogKind, SourceId, TimeRange, Timestamp};
 
 /// One record, as functions of the library's users see it.
 #[derive(Copy, Clone)]
@@ -103,9 +103,10 @@ impl ChunkCursor {
         }
     }
 
-    /// Says that chunks, ascending, are read whole soon. The system fetches those that stand alone at once; neighbours it reads ahead by itself,
-    /// in larger pieces than on request.
-    pub fn expect(&self, chunks: impl Iterator<Item = ChunkNo>) {
+    /// Says that chunks, ascending, are read soon, whole or only a source's columns of them. The system fetches those that stand alone at once; neighbours it
+    /// reads ahead by itself, in larger pieces than on request.
+    pub fn expect(&self, chunks: impl Iterator<Item = ChunkNo>, columns_of: Option<SourceId>) {
+        let mut alone = Vec::new();
         let mut chunks = chunks.peekable();
         let mut before = None;
         while let Some(chunk) = chunks.next() {
@@ -113,9 +114,15 @@ impl ChunkCursor {
             let is_followed = chunks.peek().is_some_and(|next| chunk.0 + 1 == next.0);
             // What was verified was read before, and is cached.
             if !follows && !is_followed && !self.logs.verified().contains(chunk) {
-                self.logs.will_read_chunk(chunk);
+                alone.push(chunk);
             }
             before = Some(chunk);
+        }
+        match columns_of {
+            Some(source) => self.logs.will_read_columns(&alone, source),
+            None => alone
+                .iter()
+                .for_each(|chunk| self.logs.will_read_chunk(*chunk)),
         }
     }
 
@@ -210,24 +217,42 @@ impl ChunkCursor {
         source: &Source,
         reads: ColumnReads<'_>,
     ) -> Option<ChunkNo> {
-        self.enter(chunks.start);
-        if self.held.contains(&chunks.start.0) {
-            return None;
-        }
-        // Those that are visible whole.
-        let visible = ChunkNo(self.logs.position().0 / u64::from(self.logs.chunk_bytes()));
+        let all = self.enter_columns(chunks, source)?;
         let layout = source.layout_at(self.base);
-        let same_layout = |chunk: &u64| {
-            let base = ChunkNo(*chunk).address(self.logs.chunk_bytes());
-            std::ptr::eq(&**source.layout_at(base), &**layout)
-        };
-        let all = chunks.start.0..chunks.end.min(visible).0;
-        let end = all.clone().take_while(same_layout).last()? + 1;
         let columns = &mut self.columns;
-        let end = columns.columns(&self.logs, all.start..end, source, layout, reads)?;
+        let end = columns.columns(&self.logs, all.clone(), source, layout, reads)?;
         self.is_chunk = false;
         self.count_read(end - all.start);
         Some(ChunkNo(end))
+    }
+
+    /// What the values of a field are together whose keys are wanted, likewise. `None`: the rows must be loaded.
+    pub fn totals(
+        &mut self,
+        chunks: Range<ChunkNo>,
+        source: &Source,
+        keys: &[(usize, RangeSet<Key>)],
+    ) -> Option<(ChunkNo, RangeTotals)> {
+        let all = self.enter_columns(chunks, source)?;
+        let layout = source.layout_at(self.base);
+        let columns = &mut self.columns;
+        let (end, totals) = columns.totals(&self.logs, all.clone(), source, layout, keys)?;
+        self.count_read(end - all.start);
+        Some((ChunkNo(end), totals))
+    }
+
+    /// Enters the first of some chunks, and says which of them are visible whole and of its layout.
+    fn enter_columns(&mut self, chunks: Range<ChunkNo>, source: &Source) -> Option<Range<u64>> {
+        self.look_at(chunks.start);
+        if self.held.contains(&chunks.start.0) {
+            return None;
+        }
+        let visible = ChunkNo(self.logs.position().0 / u64::from(self.logs.chunk_bytes()));
+        let mut end = chunks.end.min(visible);
+        if let Some(next) = source.next_layout_from(self.base) {
+            end = end.min(next.chunk(self.logs.chunk_bytes()));
+        }
+        (chunks.start < end).then_some(chunks.start.0..end.0)
     }
 
     /// The rows that were taken from columns last.
@@ -282,6 +307,15 @@ impl ChunkCursor {
 
     /// Reads nothing yet: the chunk is looked at, but no byte of it is.
     pub fn enter(&mut self, chunk: ChunkNo) {
+        self.look_at(chunk);
+        let chunk_bytes = self.logs.chunk_bytes() as usize;
+        if self.bytes.len() < chunk_bytes {
+            self.bytes.resize(chunk_bytes, 0);
+        }
+    }
+
+    /// The same without room for its bytes.
+    fn look_at(&mut self, chunk: ChunkNo) {
         let chunk_bytes = self.logs.chunk_bytes();
         self.is_chunk = true;
         self.base = chunk.address(chunk_bytes);
@@ -291,9 +325,6 @@ impl ChunkCursor {
         };
         self.published = below(self.logs.tail(LogKind::Records));
         self.visible = below(self.logs.position()).min(self.published);
-        if self.bytes.len() < chunk_bytes as usize {
-            self.bytes.resize(chunk_bytes as usize, 0);
-        }
     }
 
     /// Reads the records at these offsets alone; of a chunk that must be verified first, all of it. False: the offsets say too little, and the

@@ -138,15 +138,18 @@ impl ChunkReader {
     /// # Errors
     /// Damage in the index logs, and [`crate::Error::Interrupted`].
     pub fn take(&mut self, chunks: impl Iterator<Item = ChunkNo>, poll: &Poll<'_>) -> Result<()> {
-        let mut hints = Vec::new();
+        let before = self.ahead.len();
         for chunk in chunks {
             poll.check()?;
-            hints.push((chunk, self.look(chunk)?));
+            let hint = self.look(chunk)?;
+            self.ahead.push_back((chunk, hint));
         }
-        let held = hints.iter();
+        let held = self.ahead.range(before..);
         let held = held.filter(|(_, hint)| !matches!(hint, Hint::Nothing));
-        self.cursor.expect(held.map(|(chunk, _)| *chunk));
-        self.ahead.extend(hints);
+        let columns = self.reads.columns().filter(|reads| !reads.addresses);
+        let columns_of = columns.map(|_| self.scan.source().id);
+        self.cursor
+            .expect(held.map(|(chunk, _)| *chunk), columns_of);
         Ok(())
     }
 

@@ -1,13 +1,12 @@
 //! Rows of one source taken straight from a column segment: column by column, of several chunks at once, or to their places in one chunk.
 
 use std::cell::Cell;
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::format::{NumberRange, StreamRows, Take, UnitRow, Wanted};
+use crate::format::{NumberRange, RangeTotals, StreamRows, Take, UnitRow, Wanted};
 use crate::log::{HeldUnit, UnitWanted};
-use crate::proven::at;
+use crate::proven::{at, at_mut};
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::schema::{FieldPieces, Layout, Pieces, RangeSet, Source};
 use crate::types::{ChunkNo, Key, SourceId, TimeRange, Timestamp};
@@ -187,10 +186,10 @@ impl<'a> Columns<'a> {
 /// Takes rows from columns, for one thread.
 pub(super) struct ColumnRows {
     held: HeldUnit,
-    /// How the payloads of each source are taken apart, by the layout that was met last.
-    of: HashMap<SourceId, Taken>,
-    /// The source whose rows were taken last.
-    latest: Option<SourceId>,
+    /// How the payloads of each source are taken apart, by the layout that was met last. Ascending by source.
+    of: Vec<Taken>,
+    /// Which of them is of the source whose rows were taken last.
+    latest: usize,
     rows: Vec<UnitRow>,
     selection: Selection,
 }
@@ -242,6 +241,7 @@ impl Selection {
 }
 
 struct Taken {
+    source: SourceId,
     layout: Arc<Layout>,
     pieces: Pieces,
     columns: Option<Wanted>,
@@ -272,8 +272,8 @@ impl ColumnRows {
     pub fn new(logs: &SnapshotLogs) -> ColumnRows {
         ColumnRows {
             held: logs.held_unit(),
-            of: HashMap::new(),
-            latest: None,
+            of: Vec::new(),
+            latest: 0,
             rows: Vec::new(),
             selection: Selection::default(),
         }
@@ -284,8 +284,8 @@ impl ColumnRows {
         source: &Source,
         layout: &Arc<Layout>,
     ) -> (&mut HeldUnit, &mut Taken, &mut Selection) {
-        self.latest = Some(source.id);
         let taken = || Taken {
+            source: source.id,
             layout: Arc::clone(layout),
             pieces: Pieces::of(source.id, layout),
             columns: None,
@@ -293,7 +293,20 @@ impl ColumnRows {
             numbers: None,
             payloads: None,
         };
-        let of = self.of.entry(source.id).or_insert_with(taken);
+        // The same source again, or the next one, most of the time.
+        let is_of = |nth: &usize| {
+            let of = self.of.get(*nth);
+            of.is_some_and(|of| of.source == source.id)
+        };
+        let near = (self.latest..=self.latest + 1).find(is_of);
+        self.latest = near.unwrap_or_else(|| {
+            let found = self.of.binary_search_by_key(&source.id, |of| of.source);
+            found.unwrap_or_else(|nth| {
+                self.of.insert(nth, taken());
+                nth
+            })
+        });
+        let of = at_mut(&mut self.of, self.latest);
         if !Arc::ptr_eq(&of.layout, layout) {
             *of = taken();
         }
@@ -373,10 +386,41 @@ impl ColumnRows {
         Some(chunks.start + (end - nth) as u64)
     }
 
+    /// What the values of a field are together whose keys are wanted, in some chunks of one layout, and the end of these. `None`: the rows must be asked
+    /// for.
+    pub fn totals(
+        &mut self,
+        logs: &SnapshotLogs,
+        chunks: Range<u64>,
+        source: &Source,
+        layout: &Arc<Layout>,
+        keys: &[(usize, RangeSet<Key>)],
+    ) -> Option<(u64, RangeTotals)> {
+        let (held, of, _) = self.of(source, layout);
+        let pieces = &of.pieces;
+        let numbers = of
+            .numbers
+            .get_or_insert_with(|| numbers_of(&of.layout, pieces, keys));
+        let &[numbers] = numbers.as_deref()? else {
+            return None;
+        };
+        let count = (chunks.end - chunks.start) as usize;
+        let wanted = UnitWanted::Columns {
+            source: source.id,
+            chunks: count,
+        };
+        let (unit, nth) = logs.column_unit(ChunkNo(chunks.start), wanted, held)?;
+        let found = unit.totals(nth..nth + count, pieces.template(), numbers);
+        let (end, totals) = found.ok()??;
+        Some((chunks.start + (end - nth) as u64, totals))
+    }
+
     /// The rows that `columns` found.
+    ///
+    /// # Panics
+    /// It was never asked.
     pub fn view(&self) -> Columns<'_> {
-        let latest = self.latest.and_then(|source| self.of.get(&source));
-        let of = latest.expect("rows were taken of a source");
+        let of = at(&self.of, self.latest);
         Columns {
             layout: &of.layout,
             pieces: &of.pieces,

@@ -3,8 +3,8 @@
 //! Sources that report in turns, such as the groups of a thousand targets, stand in every chunk side by side: to scan one after the other
 //! would read all of it for each.
 
-use std::collections::{HashMap, VecDeque};
-use std::ops::{ControlFlow, Range};
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::chunk_cursor::{ChunkCursor, Row, record_ts};
@@ -12,6 +12,7 @@ use super::chunk_reader::{Batch, Rows};
 use super::column_rows::ColumnReads;
 use crate::error::Result;
 use crate::format::{Node, RECORD_HEADER_BYTES, UNIT_CHUNKS};
+use crate::proven::at_mut;
 use crate::query::forest::mask::NodeView;
 use crate::query::forest::walk::{Order, Visitor, Walk};
 use crate::query::poll::Poll;
@@ -25,11 +26,13 @@ use crate::types::{ChunkNo, SourceId, TimeRange};
 /// So many sources are looked for one by one: in a node, and in a unit, which is read whole where more are wanted of it. The tests have both.
 const FEW: usize = if cfg!(test) { 2 } else { 16 };
 
+const NOWHERE: u32 = u32::MAX;
+
 /// One scan of some sources, over one snapshot.
 pub struct SourcesScan {
     sources: Vec<(Arc<Source>, Vec<usize>)>,
-    /// The place of each among `sources`.
-    places: HashMap<SourceId, usize>,
+    /// The place of each among `sources`, by its id; [`NOWHERE`] for those that are not.
+    places: Vec<u32>,
     logs: Arc<SnapshotLogs>,
     test: Test,
     arrivals: TimeRange,
@@ -41,7 +44,41 @@ struct Turn {
     /// The first chunk of the next claim, which was met at the end of the last one.
     next: Option<ChunkNo>,
     /// Claims that were found and not handed out.
-    ahead: VecDeque<Range<ChunkNo>>,
+    ahead: VecDeque<UnitChunks>,
+}
+
+/// Some chunks of one unit, one at least.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct UnitChunks {
+    pub first: ChunkNo,
+    /// Which of the chunks from the first on they are: a bit for each.
+    mask: u64,
+}
+
+impl UnitChunks {
+    pub fn count(&self) -> u64 {
+        self.mask.count_ones().into()
+    }
+
+    fn end(&self) -> ChunkNo {
+        ChunkNo(self.first.0 + u64::from(u64::BITS - self.mask.leading_zeros()))
+    }
+
+    fn contains(&self, chunk: ChunkNo) -> bool {
+        let nth = chunk.0.wrapping_sub(self.first.0);
+        nth < u64::BITS.into() && self.mask >> nth & 1 == 1
+    }
+
+    fn iter(self) -> impl Iterator<Item = ChunkNo> {
+        let all = self.first.0..self.end().0;
+        all.map(ChunkNo).filter(move |chunk| self.contains(*chunk))
+    }
+
+    /// The end of those that follow one another from a chunk on.
+    fn row_end(&self, chunk: ChunkNo) -> ChunkNo {
+        let follow = self.mask >> (chunk.0 - self.first.0);
+        ChunkNo(chunk.0 + u64::from(follow.trailing_ones()))
+    }
 }
 
 /// What a scan is about to read.
@@ -71,7 +108,7 @@ impl Visitor for &SourcesScan {
                 .for_each(look);
         } else {
             let all = node.sources();
-            all.filter(|stats| self.places.contains_key(&stats.source))
+            all.filter(|stats| self.place(stats.source).is_some())
                 .for_each(&mut look);
         }
         Ok(mask)
@@ -101,11 +138,13 @@ impl SourcesScan {
             .any(|(source, _)| source.time == TimeKind::Own);
         let logs = snapshot.logs().counted_apart();
         let walk = Walk::new(Arc::clone(&logs), Order::OldestFirst);
-        let places = sources.iter().enumerate();
+        let greatest = sources.iter().map(|(source, _)| source.id.0).max();
+        let mut places = vec![NOWHERE; usize::from(greatest.unwrap_or(0)) + 1];
+        for (place, (source, _)) in (0..).zip(&sources) {
+            *at_mut(&mut places, usize::from(source.id.0)) = place;
+        }
         Ok(Arc::new(SourcesScan {
-            places: places
-                .map(|(place, (source, _))| (source.id, place))
-                .collect(),
+            places,
             sources,
             logs,
             test: Test::prepare(&Predicate::time(times), &|_| {
@@ -123,11 +162,17 @@ impl SourcesScan {
         }))
     }
 
-    /// The next chunks in a row that may hold rows and stand in one unit, ascending; each is handed out once, whichever thread asks. None: no chunk is left.
+    /// Which of the scan's sources one is.
+    fn place(&self, source: SourceId) -> Option<usize> {
+        let place = self.places.get(usize::from(source.0))?;
+        (*place != NOWHERE).then_some(*place as usize)
+    }
+
+    /// The next chunks of one unit that may hold rows, ascending; each is handed out once, whichever thread asks. None: no chunk is left.
     ///
     /// # Errors
     /// Damage in the index logs, and [`crate::Error::Interrupted`].
-    pub fn next(&self, poll: &Poll<'_>) -> Result<Option<Range<ChunkNo>>> {
+    pub fn next(&self, poll: &Poll<'_>) -> Result<Option<UnitChunks>> {
         let mut turn = self.turn();
         match turn.ahead.pop_front() {
             Some(found) => Ok(Some(found)),
@@ -146,10 +191,9 @@ impl SourcesScan {
             let Some(found) = self.find(&mut turn, poll)? else {
                 return Ok(ahead);
             };
-            let chunks = found.end.0 - found.start.0;
-            let address = found.start.address(self.logs.chunk_bytes());
-            ahead.chunks += chunks;
-            ahead.staged += chunks * u64::from(self.logs.is_staged(address));
+            let address = found.first.address(self.logs.chunk_bytes());
+            ahead.chunks += found.count();
+            ahead.staged += found.count() * u64::from(self.logs.is_staged(address));
             turn.ahead.push_back(found);
         }
         Ok(Ahead {
@@ -162,7 +206,7 @@ impl SourcesScan {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn find(&self, turn: &mut Turn, poll: &Poll<'_>) -> Result<Option<Range<ChunkNo>>> {
+    fn find(&self, turn: &mut Turn, poll: &Poll<'_>) -> Result<Option<UnitChunks>> {
         let Turn { walk, next, .. } = turn;
         let first = match next.take() {
             Some(first) => first,
@@ -171,15 +215,15 @@ impl SourcesScan {
                 None => return Ok(None),
             },
         };
-        let mut end = ChunkNo(first.0 + 1);
+        let mut found = UnitChunks { first, mask: 1 };
         while let Some(chunk) = walk.next(&mut &*self, poll)? {
-            if chunk != end || chunk.0 / UNIT_CHUNKS != first.0 / UNIT_CHUNKS {
+            if chunk.0 / UNIT_CHUNKS != first.0 / UNIT_CHUNKS {
                 *next = Some(chunk);
                 break;
             }
-            end = ChunkNo(end.0 + 1);
+            found.mask |= 1 << (chunk.0 - first.0);
         }
-        Ok(Some(first..end))
+        Ok(Some(found))
     }
 
     pub fn stats(&self) -> ScanStats {
@@ -220,9 +264,11 @@ impl SourcesReader {
     /// A chunk that does not verify, or that retention removed meanwhile; and those of `each`.
     pub fn read(
         &mut self,
-        chunks: Range<ChunkNo>,
+        chunks: UnitChunks,
         mut each: impl FnMut(usize, Batch<'_>),
     ) -> Result<()> {
+        // Those between them have no rows of the sources.
+        let all = chunks.first..chunks.end();
         let SourcesReader {
             scan,
             cursor,
@@ -240,9 +286,9 @@ impl SourcesReader {
                 beside_others,
                 keys: &[],
             };
-            *taken_to = chunks.start;
-            while *taken_to < chunks.end
-                && let Some(end) = cursor.load_columns(*taken_to..chunks.end, source, reads)
+            *taken_to = all.start;
+            while *taken_to < all.end
+                && let Some(end) = cursor.load_columns(*taken_to..all.end, source, reads)
             {
                 let columns = cursor.columns();
                 if columns.count() > 0 {
@@ -251,10 +297,9 @@ impl SourcesReader {
                 *taken_to = end;
             }
         }
-        for chunk in chunks.start.0..chunks.end.0 {
-            let chunk = ChunkNo(chunk);
+        for chunk in chunks.iter() {
             if self.taken_to.iter().any(|taken_to| *taken_to <= chunk) {
-                self.read_rows(chunk, chunks.end, &mut each)?;
+                self.read_rows(chunk, chunks.row_end(chunk), &mut each)?;
             }
         }
         Ok(())
@@ -277,11 +322,10 @@ impl SourcesReader {
         let base = cursor.base();
         rows.iter_mut().for_each(Vec::clear);
         let _ = cursor.walk(|record| {
-            let place = scan.places.get(&record.source);
-            let source = place.and_then(|place| {
-                let is_left = taken_to.get(*place)? <= &chunk;
-                let (source, _) = scan.sources.get(*place).filter(|_| is_left)?;
-                Some((source, rows.get_mut(*place)?))
+            let source = scan.place(record.source).and_then(|place| {
+                let is_left = taken_to.get(place)? <= &chunk;
+                let (source, _) = scan.sources.get(place).filter(|_| is_left)?;
+                Some((source, rows.get_mut(place)?))
             });
             if let Some((source, rows)) = source {
                 rows.push(Row {

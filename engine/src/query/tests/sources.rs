@@ -32,7 +32,7 @@ fn scanned(
     let mut turn = 0;
     while let Some(chunks) = scan.next(&poll).unwrap() {
         turn += 1;
-        chunks_read += chunks.end.0 - chunks.start.0;
+        chunks_read += chunks.count();
         readers[turn % 2]
             .read(chunks, |place, batch| {
                 let (source, fields) = &wanted[place];

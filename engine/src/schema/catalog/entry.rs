@@ -54,6 +54,12 @@ impl Source {
         layout
     }
 
+    /// From where on records have the next layout behind the one at an address, if there is one.
+    pub fn next_layout_from(&self, address: Address) -> Option<Address> {
+        let mut later = self.layouts.iter().skip(1).map(|(since, _)| *since);
+        later.find(|since| *since > address)
+    }
+
     /// The layout of records to come.
     pub fn layout(&self) -> &Arc<Layout> {
         &self.latest

@@ -1,4 +1,4 @@
-//! C1 to C7: a directory as rows and compacted, side by side, and the same rows in DuckDB: what they take, and what questions cost.
+//! C1 to C7: a directory as rows and compacted, side by side, and the same rows in DuckDB and ClickHouse: what they take, and what questions cost.
 //!
 //! The demo's three sources, a host's gauges, and numbers that nothing compresses.
 
@@ -63,6 +63,7 @@ struct Question {
     owed: &'static str,
     loom: String,
     duckdb: String,
+    clickhouse: Option<String>,
     is_cold_too: bool,
 }
 
@@ -207,8 +208,8 @@ impl Set {
         Ok(files.iter().map(|(_, bytes)| bytes).sum())
     }
 
-    /// Bytes of all logs a record, as rows and as columns.
-    fn forms(&self) -> Result<(f64, f64)> {
+    /// Bytes of all logs a record, as rows and as columns; and of the record log alone, as columns.
+    fn forms(&self) -> Result<(f64, f64, f64)> {
         let [records, chunks, times] = LOGS.map(|log| self.log_bytes(log));
         let (records, indexes) = (self.a_record(records?), self.a_record(chunks? + times?));
         // What nothing compresses stays rows.
@@ -216,7 +217,8 @@ impl Set {
             0 => 1.0,
             rows_bytes => self.compacted.bytes as f64 / rows_bytes as f64,
         };
-        Ok((records + indexes, records * ratio + indexes))
+        let columns = records * ratio;
+        Ok((records + indexes, columns + indexes, columns))
     }
 }
 
@@ -245,7 +247,7 @@ fn compaction(set: &Set) -> Line {
 }
 
 fn sizes_of(set: &Set, owed: &str) -> Result<Vec<Line>> {
-    let (rows, columns) = set.forms()?;
+    let (rows, columns, alone) = set.forms()?;
     let duckdb = set.a_record(set.duckdb.metadata()?.len());
     let parquet = set.a_record(set.parquet_bytes);
     let peers = [
@@ -261,7 +263,11 @@ fn sizes_of(set: &Set, owed: &str) -> Result<Vec<Line>> {
         peer_figure: format!("{} B", rounded(figure)),
         ratio: rounded(figure / columns),
         owed: owed.to_owned(),
-        how: format!("{} records", set.records),
+        how: format!(
+            "{} records; without the two index logs {} B",
+            set.records,
+            rounded(alone)
+        ),
         ..Line::default()
     };
     Ok(peers.map(line).into())
@@ -271,6 +277,11 @@ fn sizes_of(set: &Set, owed: &str) -> Result<Vec<Line>> {
 fn ask(set: &Set, sizes: &Sizes) -> Result<Vec<Line>> {
     let mut loom = Peer::start(System::Loom, &set.rows)?;
     let mut duckdb = Peer::start(System::DuckDb, &set.duckdb)?;
+    let mut clickhouse = Peer::start(System::ClickHouse, &set.rows.with_extension("clickhouse"))?;
+    clickhouse.query(&format!(
+        "CREATE TABLE bench.syscall ENGINE = MergeTree ORDER BY ts_ns AS SELECT * FROM file('{}', 'Parquet')",
+        set.rows.with_extension("syscall.parquet").display()
+    ))?;
     let mut lines = Vec::new();
     for question in questions(&mut duckdb)? {
         eprintln!("  {}", question.measure);
@@ -281,18 +292,27 @@ fn ask(set: &Set, sizes: &Sizes) -> Result<Vec<Line>> {
             let found = loom.query(sql)?.rows;
             ensure!(found == expected, "{sql}: {found:?}, not {expected:?}");
         }
-        let mut times: [Times; 3] = Default::default();
+        if let Some(sql) = &question.clickhouse {
+            let found = clickhouse.query(sql)?.rows;
+            ensure!(found == expected, "{sql}: {found:?}, not {expected:?}");
+        }
+        let mut times: [Times; 4] = Default::default();
         for _ in 0..sizes.runs {
-            let [columns, rows, peer] = &mut times;
+            let [columns, rows, of_duckdb, of_clickhouse] = &mut times;
             columns.push(&loom.query(&forms[0])?);
             rows.push(&loom.query(&forms[1])?);
-            peer.push(&duckdb.query(&question.duckdb)?);
+            of_duckdb.push(&duckdb.query(&question.duckdb)?);
+            if let Some(sql) = &question.clickhouse {
+                of_clickhouse.push(&clickhouse.query(sql)?);
+            }
         }
+        let peers = ["its rows", System::DuckDb.name(), System::ClickHouse.name()];
+        let asked = 2 + usize::from(question.clickhouse.is_some());
         lines.extend(lines_of(
             &question,
             &times,
             "warm",
-            &["its rows", "DuckDB 2.0.0"],
+            peers.get(..asked).unwrap_or(&peers),
         ));
         if question.is_cold_too && sizes.cold_runs > 0 {
             let mut times: [Times; 2] = Default::default();
@@ -359,6 +379,7 @@ fn questions(duckdb: &mut Peer) -> Result<Vec<Question>> {
             duckdb: format!(
                 "SELECT max(COLUMNS(*)) FROM syscall WHERE ts_ns >= {from}000 AND ts_ns < {to}000"
             ),
+            clickhouse: None,
             is_cold_too: true,
         },
         Question {
@@ -367,6 +388,9 @@ fn questions(duckdb: &mut Peer) -> Result<Vec<Question>> {
             owed: "> 1",
             loom: format!("SELECT p50 FROM {aggregate}, quantiles := [0.5])"),
             duckdb: "SELECT quantile_disc(latency_ns, 0.5) FROM syscall".to_owned(),
+            clickhouse: Some(
+                "SELECT quantileExactLow(0.5)(latency_ns) FROM bench.syscall".to_owned(),
+            ),
             is_cold_too: false,
         },
         Question {
@@ -377,6 +401,9 @@ fn questions(duckdb: &mut Peer) -> Result<Vec<Question>> {
             duckdb: format!(
                 "SELECT count(*), sum(latency_ns) FROM syscall WHERE latency_ns BETWEEN {low} AND {high}"
             ),
+            clickhouse: Some(format!(
+                "SELECT count(), sum(latency_ns) FROM bench.syscall WHERE latency_ns BETWEEN {low} AND {high}"
+            )),
             is_cold_too: false,
         },
         Question {
@@ -385,6 +412,7 @@ fn questions(duckdb: &mut Peer) -> Result<Vec<Question>> {
             owed: "≤ 10 ms; cold no slower than rows",
             loom: format!("{needles} {scan} WHERE latency_ns > {needle}"),
             duckdb: format!("{needles} syscall WHERE latency_ns > {needle}"),
+            clickhouse: None,
             is_cold_too: true,
         },
         Question {
@@ -393,6 +421,7 @@ fn questions(duckdb: &mut Peer) -> Result<Vec<Question>> {
             owed: "≥ 0.7 × DuckDB",
             loom: format!("SELECT count(*) FROM {scan} WHERE result = 64"),
             duckdb: "SELECT count(*) FROM syscall WHERE result = 64".to_owned(),
+            clickhouse: None,
             is_cold_too: false,
         },
     ])

@@ -1,20 +1,29 @@
 //! Eight packed numbers of at most 25 bits at once, for processors with AVX2. The portable form is in `bits`.
 
 use std::arch::x86_64::{
-    __m256i, _mm256_and_si256, _mm256_castsi256_ps, _mm256_castsi256_si128, _mm256_cmpeq_epi32,
-    _mm256_cvtepu32_epi64, _mm256_extract_epi64, _mm256_extracti128_si256, _mm256_min_epu32,
-    _mm256_movemask_ps, _mm256_set_epi64x, _mm256_set1_epi32, _mm256_shuffle_epi8,
-    _mm256_srlv_epi32, _mm256_sub_epi32,
+    __m256i, _mm256_add_epi64, _mm256_and_si256, _mm256_andnot_si256, _mm256_castsi256_ps,
+    _mm256_castsi256_si128, _mm256_cmpeq_epi32, _mm256_cvtepu32_epi64, _mm256_extract_epi64,
+    _mm256_extracti128_si256, _mm256_max_epu32, _mm256_min_epu32, _mm256_movemask_ps,
+    _mm256_or_si256, _mm256_set_epi64x, _mm256_set1_epi32, _mm256_setzero_si256,
+    _mm256_shuffle_epi8, _mm256_srlv_epi32, _mm256_sub_epi32,
 };
+use std::ops::Range;
 
-use super::Packed;
+use super::{Packed, SLACK_BYTES};
 use crate::format::bytes::u64_at;
-use crate::format::columns::codes::NumberRange;
+use crate::format::columns::codes::{NumberRange, RangeTotals};
+use crate::proven::at;
 
 /// A number lies in four bytes, wherever in a byte it begins.
 pub const WIDTH_MOST: usize = 25;
 /// Four numbers up to this width lie in eight bytes, wherever in a byte they begin.
 const NARROW: usize = 15;
+
+/// Runs `work`.
+#[target_feature(enable = "avx2")]
+pub fn run<T>(work: impl FnOnce() -> T) -> T {
+    work()
+}
 
 /// As [`Packed::find`].
 #[target_feature(enable = "avx2")]
@@ -28,6 +37,61 @@ pub fn find<const WIDTH: usize>(packed: &Packed<'_>, wanted: NumberRange, found:
         let hits = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(above, least)));
         hits as u64
     });
+}
+
+/// As [`Packed::totals`], of some blocks of eight numbers.
+#[target_feature(enable = "avx2")]
+pub fn totals<const WIDTH: usize>(
+    packed: &Packed<'_>,
+    blocks: Range<usize>,
+    wanted: NumberRange,
+) -> RangeTotals {
+    let mask = _mm256_set1_epi32((1 << WIDTH) - 1);
+    let first = _mm256_set1_epi32(wanted.first as i32);
+    let more = _mm256_set1_epi32(wanted.more as i32);
+    let ones = _mm256_set1_epi32(-1);
+    let zero = _mm256_setzero_si256();
+    let (mut count, mut sum, mut least, mut greatest) = (zero, zero, ones, zero);
+    for block in blocks {
+        let start = block * WIDTH;
+        let bytes = at(packed.bytes, start..start + WIDTH + SLACK_BYTES);
+        let behind = _mm256_and_si256(_mm256_sub_epi32(eight::<WIDTH>(bytes), first), mask);
+        let hits = _mm256_cmpeq_epi32(behind, _mm256_min_epu32(behind, more));
+        let held = _mm256_and_si256(behind, hits);
+        // A hit is -1.
+        count = _mm256_sub_epi32(count, hits);
+        let (low, high) = (
+            _mm256_cvtepu32_epi64(_mm256_castsi256_si128(held)),
+            _mm256_cvtepu32_epi64(_mm256_extracti128_si256::<1>(held)),
+        );
+        sum = _mm256_add_epi64(sum, _mm256_add_epi64(low, high));
+        least = _mm256_min_epu32(
+            least,
+            _mm256_or_si256(behind, _mm256_andnot_si256(hits, ones)),
+        );
+        greatest = _mm256_max_epu32(greatest, held);
+    }
+    let halves = |word: u64| [word & u64::from(u32::MAX), word >> 32];
+    let eight = |numbers| words(numbers).into_iter().flat_map(halves);
+    match eight(count).sum() {
+        0 => RangeTotals::NONE,
+        count => RangeTotals {
+            count,
+            sum: words(sum).into_iter().map(u128::from).sum(),
+            least: eight(least).fold(u64::MAX, u64::min),
+            greatest: eight(greatest).fold(0, u64::max),
+        },
+    }
+}
+
+#[target_feature(enable = "avx2")]
+fn words(numbers: __m256i) -> [u64; 4] {
+    [
+        _mm256_extract_epi64::<0>(numbers) as u64,
+        _mm256_extract_epi64::<1>(numbers) as u64,
+        _mm256_extract_epi64::<2>(numbers) as u64,
+        _mm256_extract_epi64::<3>(numbers) as u64,
+    ]
 }
 
 /// As [`Packed::unpack`].
@@ -45,14 +109,8 @@ pub fn unpack<const WIDTH: usize>(
         ];
         for (half, out) in halves.into_iter().zip(out.chunks_exact_mut(4)) {
             let four = _mm256_cvtepu32_epi64(half);
-            let numbers = [
-                _mm256_extract_epi64::<0>(four),
-                _mm256_extract_epi64::<1>(four),
-                _mm256_extract_epi64::<2>(four),
-                _mm256_extract_epi64::<3>(four),
-            ];
-            for (number, out) in numbers.into_iter().zip(out) {
-                *out = map(number as u64);
+            for (number, out) in words(four).into_iter().zip(out) {
+                *out = map(number);
             }
         }
     });
