@@ -279,7 +279,7 @@ fn ask(set: &Set, sizes: &Sizes) -> Result<Vec<Line>> {
     let mut duckdb = Peer::start(System::DuckDb, &set.duckdb)?;
     let mut clickhouse = Peer::start(System::ClickHouse, &set.rows.with_extension("clickhouse"))?;
     clickhouse.query(&format!(
-        "CREATE TABLE bench.syscall ENGINE = MergeTree ORDER BY ts_ns AS SELECT * FROM file('{}', 'Parquet')",
+        "CREATE TABLE bench.syscall ENGINE = MergeTree ORDER BY ts_ns AS SELECT * FROM file('{}', 'Parquet') SETTINGS schema_inference_make_columns_nullable = 0",
         set.rows.with_extension("syscall.parquet").display()
     ))?;
     let mut lines = Vec::new();
