@@ -94,12 +94,14 @@ test-fleet: wheel .clients-venv/complete .fleet-venv/complete
 	.fleet-venv/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
 	INGESTD="$(INGESTD)" .fleet-venv/bin/python -m pytest tests/fleet
 
-# OpenTelemetry's SDKs send over gRPC and HTTP: a part of test-clients.
+# OpenTelemetry's SDKs, its telemetrygen and a Collector send over gRPC and HTTP: a part of test-clients.
 test-otlp: $(EXTENSIONS) .clients-venv/complete .otlp-venv/complete
+	@command -v go >/dev/null || { echo "make: no go; install Go 1.25 or later (Debian, Ubuntu: golang-go)." >&2; exit 1; }
 	.clients-venv/bin/ruff check tests/otlp
 	.clients-venv/bin/ruff format --check tests/otlp
 	cd tests/otlp/node && npm ci --no-audit --no-fund --ignore-scripts --silent
-	INGESTD="$(abspath $(INGESTD))" .otlp-venv/bin/python -m pytest tests/otlp
+	cd tests/otlp/go && go build -o "$(CARGO_TARGET_DIR)/otlp/" ./collector tool
+	INGESTD="$(abspath $(INGESTD))" OTLP_SENDERS="$(CARGO_TARGET_DIR)/otlp" .otlp-venv/bin/python -m pytest tests/otlp
 
 # Redis and RocksDB, recorded live, as root: a part of test-clients.
 test-cases: $(EXTENSIONS) .venv/complete .clients-venv/complete

@@ -5,15 +5,10 @@ INGESTD names the daemon's program.
 
 import json
 import logging
-import os
-import re
 import shutil
 import subprocess
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
-import duckdb
 import pytest
 from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter as GrpcLogs
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcMetrics
@@ -29,33 +24,10 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-ROOT = Path(__file__).resolve().parents[2]
-EXTENSION = ROOT / "dist/duckdb-v2.0.0/loom.duckdb_extension"
-PATIENCE_SECONDS = 30
+from receiver import Receiver
+
 OPERATIONS = 700
 ATTRIBUTES = {"http.route": "/pay", "n": 7, "ratio": 0.5, "is_new": True, "tags": ["a", "b"]}
-
-
-@pytest.fixture
-def receiving(tmp_path: Path) -> Iterator[tuple[Path, str]]:
-    """Run a daemon, and give its directory and the address where it receives."""
-    directory, config, log = tmp_path / "o.loom", tmp_path / "o.toml", tmp_path / "o.log"
-    config.write_text('[otlp]\nlisten = ["127.0.0.1:0"]\npromote = [{ name = "http.route" }]\n')
-    with log.open("w") as errors:
-        command = [os.environ["INGESTD"], "run", directory, "--config", config]
-        daemon = subprocess.Popen(command, stderr=errors)
-    try:
-        until = time.monotonic() + PATIENCE_SECONDS
-        while not (said := re.search(r"receiving OTLP on (\S+)", log.read_text())):
-            assert daemon.poll() is None, log.read_text()
-            assert time.monotonic() < until, log.read_text()
-            time.sleep(0.05)
-        yield directory, said[1]
-        daemon.terminate()
-        assert daemon.wait(PATIENCE_SECONDS) == 0, log.read_text()
-    finally:
-        daemon.kill()
-        daemon.wait()
 
 
 def send_json(address: str) -> None:
@@ -96,29 +68,22 @@ def send(protocol: str, address: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http", "json"])
-def test_counts_are_equal_and_attributes_whole(receiving: tuple[Path, str], protocol: str) -> None:
-    directory, address = receiving
+def test_counts_are_equal_and_attributes_whole(receiver: Receiver, protocol: str) -> None:
     if protocol == "json":
-        send_json(address)
+        send_json(receiver.address)
     else:
-        send(protocol, address)
-    database = duckdb.connect(config={"allow_unsigned_extensions": "true"})
-    database.execute(f"LOAD '{EXTENSION}'")
-
-    def ask(sql: str) -> tuple:
-        return database.execute(sql.replace("DIR", f"'{directory}'")).fetchone()
-
-    count, traces, routes, attributes = ask(
+        send(protocol, receiver.address)
+    count, traces, routes, attributes = receiver.ask(
         "SELECT count(*), count(DISTINCT trace_id), count(\"http.route\"), any_value(attributes) FROM loom_scan(DIR, 'spans')"
     )
     assert (count, traces, routes) == (OPERATIONS, OPERATIONS, OPERATIONS)
     assert json.loads(attributes) == {name: value for name, value in ATTRIBUTES.items() if name != "http.route"}
-    joined, bodies, severity, user = ask(
+    joined, bodies, severity, user = receiver.ask(
         "SELECT count(*), count(DISTINCT body), any_value(l.severity), any_value(l.attributes->>'user') "
         "FROM loom_scan(DIR, 'logs') l JOIN loom_scan(DIR, 'spans') s USING (trace_id, span_id) WHERE l.ts >= s.ts"
     )
     assert (joined, bodies, severity, user) == (OPERATIONS, OPERATIONS, "WARN", "u")
-    assert ask("SELECT max(value) FROM loom_series(DIR, 'requests_total')") == (2.0 * OPERATIONS,)
-    assert ask("SELECT max(value) FROM loom_series(DIR, 'duration_seconds_count')") == (OPERATIONS,)
-    assert ask("SELECT max(value) FROM loom_series(DIR, 'duration_seconds_sum')") == (sum(range(OPERATIONS)),)
-    assert ask("SELECT coalesce(sum(records), 0) FROM loom_losses(DIR)") == (0,)
+    assert receiver.ask("SELECT max(value) FROM loom_series(DIR, 'requests_total')") == (2.0 * OPERATIONS,)
+    assert receiver.ask("SELECT max(value) FROM loom_series(DIR, 'duration_seconds_count')") == (OPERATIONS,)
+    assert receiver.ask("SELECT max(value) FROM loom_series(DIR, 'duration_seconds_sum')") == (sum(range(OPERATIONS)),)
+    assert receiver.losses() == 0
