@@ -5,3 +5,4 @@ mod json;
 mod readme;
 mod sender;
 mod signals;
+mod times;

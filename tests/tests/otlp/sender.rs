@@ -13,7 +13,9 @@ use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequ
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
-use opentelemetry_proto::tonic::metrics::v1::{Metric, ResourceMetrics, ScopeMetrics};
+use opentelemetry_proto::tonic::metrics::v1::{
+    Gauge, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, metric, number_data_point,
+};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use prost::Message;
@@ -203,6 +205,22 @@ pub fn metrics(metrics: Vec<Metric>) -> Vec<u8> {
     };
     let resource_metrics = vec![resource];
     ExportMetricsServiceRequest { resource_metrics }.encode_to_vec()
+}
+
+/// A gauge of points of one time each, with a label `of`.
+pub fn gauge(name: &str, points: impl IntoIterator<Item = (u64, String, f64)>) -> Metric {
+    let point = |(time_ns, of, value): (u64, String, f64)| NumberDataPoint {
+        attributes: vec![text("of", &of)],
+        time_unix_nano: time_ns,
+        value: Some(number_data_point::Value::AsDouble(value)),
+        ..NumberDataPoint::default()
+    };
+    let data_points = points.into_iter().map(point).collect();
+    Metric {
+        name: name.to_owned(),
+        data: Some(metric::Data::Gauge(Gauge { data_points })),
+        ..Metric::default()
+    }
 }
 
 /// The machine's clock, as requests have it.
