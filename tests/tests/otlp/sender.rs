@@ -194,16 +194,24 @@ pub fn spans(spans: Vec<Span>) -> Vec<u8> {
 }
 
 pub fn metrics(metrics: Vec<Metric>) -> Vec<u8> {
-    let scoped = ScopeMetrics {
-        metrics,
-        ..ScopeMetrics::default()
+    metrics_of(vec![(shop(), metrics)])
+}
+
+/// Metrics of several resources.
+pub fn metrics_of(sent: Vec<(Resource, Vec<Metric>)>) -> Vec<u8> {
+    let of_resource = |(resource, metrics)| {
+        let scoped = ScopeMetrics {
+            scope: Some(scope()),
+            metrics,
+            ..ScopeMetrics::default()
+        };
+        ResourceMetrics {
+            resource: Some(resource),
+            scope_metrics: vec![scoped],
+            ..ResourceMetrics::default()
+        }
     };
-    let resource = ResourceMetrics {
-        resource: Some(shop()),
-        scope_metrics: vec![scoped],
-        ..ResourceMetrics::default()
-    };
-    let resource_metrics = vec![resource];
+    let resource_metrics = sent.into_iter().map(of_resource).collect();
     ExportMetricsServiceRequest { resource_metrics }.encode_to_vec()
 }
 

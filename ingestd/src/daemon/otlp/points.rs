@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use loom_engine::schema::LossReason;
-use loom_otlp::{Origin, Point};
+use loom_otlp::{Found, Origin, Point};
 
 use super::batch::Refused;
 use crate::wall_clock;
@@ -16,6 +16,7 @@ pub(super) struct Request {
     /// Without a look at their series.
     pub(super) refused: Refused,
     bytes_left: usize,
+    targets_max: usize,
     now_ms: i64,
 }
 
@@ -32,22 +33,26 @@ pub(super) struct Sent {
     /// With the number of the point that each belongs to.
     pub(super) samples: Vec<(usize, i64, loom_otlp::Sample)>,
     pub(super) points: usize,
+    /// Labels of `target_info`, and the latest time: a Collector may repeat a resource for each of its points.
+    pub(super) targets: BTreeMap<BTreeMap<String, String>, i64>,
 }
 
 impl Request {
-    pub(super) fn new(bytes_max: usize) -> Request {
+    pub(super) fn new(bytes_max: usize, targets_max: usize) -> Request {
         Request {
             senders: BTreeMap::new(),
             refused: Refused::default(),
             bytes_left: bytes_max,
+            targets_max,
             now_ms: wall_clock().0 / MS_NS as i64,
         }
     }
 
-    pub(super) fn add(&mut self, point: Result<(&Origin, Point), (&str, &'static str)>) {
-        match point {
-            Ok((origin, point)) => self.add_point(origin, point),
-            Err((metric, why)) => {
+    pub(super) fn add(&mut self, found: Found<'_>) {
+        match found {
+            Found::Point(origin, point) => self.add_point(origin, point),
+            Found::Target(origin, labels, time_ns) => self.add_target(origin, labels, time_ns),
+            Found::Refused(metric, why) => {
                 // Names of all metrics would be as many words as there are metrics.
                 let known = self.refused.words_for(why);
                 let why = known.unwrap_or_else(|| format!("{why}, such as {metric}"));
@@ -69,6 +74,19 @@ impl Request {
         sent.samples
             .extend(samples.map(|sample| (at, time_ms, sample)));
         sent.points += 1;
+    }
+
+    fn add_target(&mut self, origin: &Origin, labels: BTreeMap<String, String>, time_ns: u64) {
+        let (time_ms, targets_max) = (self.time_ms(time_ns), self.targets_max);
+        let targets = &mut self.of(origin).targets;
+        if let Some(latest_ms) = targets.get_mut(&labels) {
+            *latest_ms = time_ms.max(*latest_ms);
+        } else if targets.len() >= targets_max {
+            let why = "a sender has more than series_max resources in one request";
+            self.refused.add(LossReason::Malformed, why, 1);
+        } else if self.has_room(bytes(&labels)) {
+            self.of(origin).targets.insert(labels, time_ms);
+        }
     }
 
     /// Counts what something takes. Where it is too much, the thing is refused.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use loom_engine::query::Directory;
 use loom_engine::schema::{LossReason, Overload};
-use loom_otlp::{NotTaken, Taken};
+use loom_otlp::{NotTaken, TARGET_INFO, Taken};
 
 use super::batch::Refused;
 use super::points::{Request, Sender, Sent};
@@ -46,8 +46,8 @@ impl Senders {
     }
 
     pub(super) fn take(&mut self, body: &[u8], bytes_max: usize) -> Result<Taken, NotTaken> {
-        let mut request = Request::new(bytes_max);
-        loom_otlp::metrics(body, |point| request.add(point))?;
+        let mut request = Request::new(bytes_max, self.series_max);
+        loom_otlp::metrics(body, |found| request.add(found))?;
         let mut refused = request.refused;
         self.writer.settle(None, refused.clone())?;
         let mut record_bytes_left = bytes_max;
@@ -75,13 +75,17 @@ impl Senders {
             self.count(&refused);
             return Ok(refused);
         };
+        let targets = sent.targets.iter();
+        let targets: Vec<Sample<'_>> = targets
+            .map(|(labels, time_ms)| sample(TARGET_INFO, labels, 1.0, *time_ms))
+            .collect();
         let samples = sent.samples.iter();
         let samples: Vec<Sample<'_>> = samples
             .map(|(_, time_ms, sent)| sample(&sent.metric, &sent.labels, sent.value, *time_ms))
             .collect();
         let arrived = Arrived {
             time_ms: wall_clock().0 / MS_NS,
-            reported: &[],
+            reported: &targets,
             samples: Some(&samples),
             refused: BTreeMap::new(),
             record_bytes_max: *record_bytes_left,
@@ -176,8 +180,9 @@ fn of_points(stored: &Stored, sent: &Sent) -> BTreeMap<String, u64> {
         .collect();
     let mut words: Vec<String> = stored.refused.keys().cloned().collect();
     words.extend(stored.trouble.clone());
-    match points.len() {
-        0 => BTreeMap::new(),
-        points => BTreeMap::from([(words.join("; "), points as u64)]),
+    match stored.refused.is_empty() {
+        true => BTreeMap::new(),
+        // There may be words of `target_info` alone, which is no data point.
+        false => BTreeMap::from([(words.join("; "), points.len() as u64)]),
     }
 }
