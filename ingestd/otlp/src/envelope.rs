@@ -10,6 +10,9 @@ use crate::wire::{Malformed, messages};
 /// The longest resource, scope or record that is decoded: none that is longer could become a record.
 pub(crate) const PART_BYTES_MAX: usize = 256 << 10;
 
+/// The attributes that make a job and an instance. `host.name` does so only where there is no better one.
+const IDENTIFYING: [&str; 3] = ["service.namespace", "service.name", "service.instance.id"];
+
 /// The fields of ExportXServiceRequest, ResourceX and ScopeX: the same of each signal.
 pub(crate) const RESOURCES: u32 = 1;
 pub(crate) const RESOURCE: u32 = 1;
@@ -35,34 +38,42 @@ pub struct Origin {
 /// An item, and where it comes from; why not, where that is out of bounds.
 pub(crate) type Item<'a> = (Result<&'a Origin, &'static str>, &'a [u8]);
 
-/// Calls `each` for each record, span or metric of a request.
+/// Calls `each` for each record or span of a request.
 pub(crate) fn each_item(
     body: &[u8],
     mut each: impl FnMut(Item<'_>) -> Result<(), Malformed>,
 ) -> Result<(), Malformed> {
     for resource in messages(body, RESOURCES) {
-        let resource = resource?;
-        let mut origin = of_resource(resource)?;
-        for scope in messages(resource, SCOPES) {
-            let scope = scope?;
-            if let Ok(origin) = &mut origin {
-                origin.clear_scope();
-            }
-            let enters = match &mut origin {
-                Ok(origin) => enter_scope(origin, scope)?,
-                Err(why) => Err(*why),
-            };
-            for item in messages(scope, ITEMS) {
-                let around = match (&origin, enters) {
-                    (Ok(origin), Ok(())) => Ok(origin),
-                    (Err(why), _) => Err(*why),
-                    (_, Err(why)) => Err(why),
-                };
-                each((around, item?))?;
-            }
-        }
+        each_of_resource(resource?, &mut each)?;
     }
     Ok(())
+}
+
+/// Calls `each` for each record, span or metric of a resource, and gives the resource, unless it is out of bounds.
+pub(crate) fn each_of_resource(
+    resource: &[u8],
+    mut each: impl FnMut(Item<'_>) -> Result<(), Malformed>,
+) -> Result<Option<Origin>, Malformed> {
+    let mut origin = of_resource(resource)?;
+    for scope in messages(resource, SCOPES) {
+        let scope = scope?;
+        if let Ok(origin) = &mut origin {
+            origin.clear_scope();
+        }
+        let enters = match &mut origin {
+            Ok(origin) => enter_scope(origin, scope)?,
+            Err(why) => Err(*why),
+        };
+        for item in messages(scope, ITEMS) {
+            let around = match (&origin, enters) {
+                (Ok(origin), Ok(())) => Ok(origin),
+                (Err(why), _) => Err(*why),
+                (_, Err(why)) => Err(why),
+            };
+            each((around, item?))?;
+        }
+    }
+    Ok(origin.ok())
 }
 
 /// What stands around a record, and its bytes, or why it is refused.
@@ -129,6 +140,15 @@ impl Origin {
         let of = |key| text_of(&self.resource_attributes, key);
         let found = of("service.instance.id").or_else(|| of("host.name"));
         found.unwrap_or("unknown").to_owned()
+    }
+
+    /// The resource's attributes that are neither its service nor the name of its instance.
+    pub(crate) fn other_attributes(&self) -> impl Iterator<Item = &KeyValue> {
+        let all = &self.resource_attributes;
+        // One of these that is no text is in no label yet.
+        let is_known = |key| IDENTIFYING.contains(&key) && text_of(all, key).is_some();
+        all.iter()
+            .filter(move |attribute| !is_known(attribute.key.as_str()))
     }
 }
 

@@ -26,7 +26,7 @@ pub use envelope::Origin;
 pub use handler::{Handler, NotTaken, Signal, Taken};
 pub use listen::{Options, Receiver};
 pub use logs::{Log, logs};
-pub use metrics::{Point, Sample, metrics};
+pub use metrics::{Found, Point, Sample, TARGET_INFO, metrics};
 pub use promoted::{Kind, Promoted, Scalar};
 pub use spans::{Span, spans};
 pub use tls::{Tls, TlsError};

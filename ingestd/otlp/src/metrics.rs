@@ -9,7 +9,7 @@ use opentelemetry_proto::tonic::metrics::v1::{
 };
 use prost::Message;
 
-use crate::envelope::{Origin, PART_BYTES_MAX, each_item};
+use crate::envelope::{Origin, PART_BYTES_MAX, RESOURCES, each_of_resource};
 use crate::json;
 use crate::naming::{self, Instrument};
 use crate::wire::{Malformed, Value, fields, messages};
@@ -35,6 +35,9 @@ const PARTS_MAX: usize = 1000;
 const LONG: &str = "its labels take more than 4096 bytes";
 const MANY: &str = "a data point has more than 1000 buckets or quantiles";
 
+/// The metric that is always 1 and whose labels are the attributes of a resource, by OpenTelemetry's rules for Prometheus.
+pub const TARGET_INFO: &str = "target_info";
+
 /// One sample of a series.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Sample {
@@ -50,25 +53,48 @@ pub struct Point {
     pub samples: Vec<Sample>,
 }
 
-/// Calls `each` for each data point of a request, or with the metric's name and why it is refused.
+/// What a request of metrics holds.
+pub enum Found<'a> {
+    Point(&'a Origin, Point),
+    /// The name of a data point's metric, and why the point is refused.
+    Refused(&'a str, &'static str),
+    /// A resource's labels for [`TARGET_INFO`], and the time of its latest point. It follows the points.
+    Target(&'a Origin, BTreeMap<String, String>, u64),
+}
+
+/// Calls `each` for all that a request holds.
 ///
 /// # Errors
-/// The bytes are none of the protocol; `each` was called for those before.
-pub fn metrics(
-    body: &[u8],
-    mut each: impl FnMut(Result<(&Origin, Point), (&str, &'static str)>),
-) -> Result<(), Malformed> {
-    each_item(body, |(origin, item)| {
-        let metric = Metric::read(item)?;
-        for point in messages(metric.data, POINTS) {
-            let point = match origin {
-                Ok(origin) => metric.point(origin, point?)?.map(|point| (origin, point)),
-                Err(why) => Err(why),
-            };
-            each(point.map_err(|why| (metric.name, why)));
+/// The bytes are none of the protocol; `each` was called for what stands before.
+pub fn metrics(body: &[u8], mut each: impl FnMut(Found<'_>)) -> Result<(), Malformed> {
+    for resource in messages(body, RESOURCES) {
+        let mut latest_ns = None;
+        let origin = each_of_resource(resource?, |(origin, item)| {
+            let metric = Metric::read(item)?;
+            for point in messages(metric.data, POINTS) {
+                let point = match origin {
+                    Ok(origin) => metric.point(origin, point?)?.map(|point| (origin, point)),
+                    Err(why) => Err(why),
+                };
+                each(match point {
+                    Ok((origin, point)) => {
+                        latest_ns = latest_ns.max(Some(point.time_ns));
+                        Found::Point(origin, point)
+                    }
+                    Err(why) => Found::Refused(metric.name, why),
+                });
+            }
+            Ok(())
+        })?;
+        if let (Some(origin), Some(time_ns)) = (&origin, latest_ns) {
+            let mut labels = BTreeMap::new();
+            put(&mut labels, origin.other_attributes());
+            if !labels.is_empty() {
+                each(Found::Target(origin, labels, time_ns));
+            }
         }
-        Ok(())
-    })
+    }
+    Ok(())
 }
 
 /// What stands around the points of a metric.
@@ -261,6 +287,19 @@ fn labels(
             labels.insert(name.to_owned(), text.clone());
         }
     }
+    put(&mut labels, attributes);
+    let bytes = labels.iter().map(|(name, text)| name.len() + text.len());
+    match bytes.sum::<usize>() > LABEL_BYTES_MAX {
+        true => Err(LONG),
+        false => Ok(labels),
+    }
+}
+
+/// Adds attributes to labels, those that have a name and a text.
+fn put<'a>(
+    labels: &mut BTreeMap<String, String>,
+    attributes: impl IntoIterator<Item = &'a KeyValue>,
+) {
     for attribute in attributes {
         let text = attribute.value.as_ref().and_then(json::plain);
         let name = naming::label(&attribute.key);
@@ -275,10 +314,5 @@ fn labels(
                 known.push_str(&text);
             })
             .or_insert(text);
-    }
-    let bytes = labels.iter().map(|(name, text)| name.len() + text.len());
-    match bytes.sum::<usize>() > LABEL_BYTES_MAX {
-        true => Err(LONG),
-        false => Ok(labels),
     }
 }

@@ -80,6 +80,9 @@ use rules::RulesThread;
 use scrape::Scrapers;
 use writer_thread::WriterThread;
 
+/// How many times its longest size a request, or the answer of a target, may take as records: each of them may repeat what was sent once.
+const UNFOLDED: usize = 4;
+
 /// A running daemon. It ends with [`Daemon::stop`].
 pub struct Daemon {
     dir: PathBuf,

@@ -4,14 +4,15 @@ import { context, trace } from "@opentelemetry/api";
 import { OTLPLogExporter } from "@opentelemetry/exporter-logs-otlp-http";
 import { OTLPMetricExporter } from "@opentelemetry/exporter-metrics-otlp-http";
 import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-http";
-import { resourceFromAttributes } from "@opentelemetry/resources";
+import { defaultResource, resourceFromAttributes } from "@opentelemetry/resources";
 import { BatchLogRecordProcessor, LoggerProvider } from "@opentelemetry/sdk-logs";
 import { MeterProvider, PeriodicExportingMetricReader } from "@opentelemetry/sdk-metrics";
 import { BasicTracerProvider, BatchSpanProcessor } from "@opentelemetry/sdk-trace-base";
 
 const [address, operations, attributes] = process.argv.slice(2);
 const url = (signal) => ({ url: `http://${address}/v1/${signal}` });
-const resource = resourceFromAttributes({ "service.name": "shop", "service.instance.id": "json" });
+const named = resourceFromAttributes({ "service.name": "shop", "service.instance.id": "json" });
+const resource = defaultResource().merge(named);
 const tracers = new BasicTracerProvider({
   resource,
   spanProcessors: [new BatchSpanProcessor(new OTLPTraceExporter(url("traces")))],

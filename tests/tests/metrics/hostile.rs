@@ -206,8 +206,12 @@ fn times_of_targets_are_kept_within_reason() -> Result<()> {
     let now_ms = ingestd::wall_clock().0 / 1_000_000;
     let server = Server::start(move |nth, _| {
         let nth = nth as i64;
+        // As of a federation: each series has a time of its own.
+        let many: String = (0..200)
+            .map(|n| format!("many{{n=\"{n}\"}} 1 {}\n", now_ms - n))
+            .collect();
         Answer::Text(format!(
-            "own {nth} {}\nstill 1 {now_ms}\nback 1 {}\nyears 1 4102444800000\nold 1 1000\nsame 1\nsame 2\nplain {nth}\n",
+            "{many}own {nth} {}\nstill 1 {now_ms}\nback 1 {}\nyears 1 4102444800000\nold 1 1000\nsame 1\nsame 2\nplain {nth}\n",
             now_ms + nth,
             now_ms - nth,
         ))
@@ -223,7 +227,13 @@ fn times_of_targets_are_kept_within_reason() -> Result<()> {
         "SELECT bool_and(ts_ns // 1_000_000 - {now_ms} = value) FROM loom_series(DIR, 'own')"
     ))?;
     ensure!(own == "true");
-    for (metric, wanted) in [("still", "1"), ("back", "1"), ("years", "0"), ("old", "0")] {
+    for (metric, wanted) in [
+        ("many", "200"),
+        ("still", "1"),
+        ("back", "1"),
+        ("years", "0"),
+        ("old", "0"),
+    ] {
         let found = value(&format!(
             "SELECT count(*) FROM loom_series(DIR, '{metric}')"
         ))?;

@@ -11,12 +11,9 @@ use loom_tests::daemon::{ingestd, wait_until};
 use loom_tests::machine;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValueList, any_value};
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
-use opentelemetry_proto::tonic::metrics::v1::{
-    Gauge, Metric, NumberDataPoint, metric, number_data_point,
-};
 use opentelemetry_proto::tonic::trace::v1::Span;
 
-use crate::sender::{Receiving, ask, attribute, logs, metrics, now_ns, spans, text};
+use crate::sender::{Receiving, ask, attribute, gauge, logs, metrics, now_ns, spans, text};
 
 fn said(body: &str) -> LogRecord {
     LogRecord {
@@ -205,19 +202,10 @@ fn records_out_of_bounds_are_refused_alone_counted_and_named() -> Result<()> {
     receiving.daemon.stop()
 }
 
-fn gauge(points: impl Iterator<Item = String>) -> Vec<u8> {
-    let point = |of: String| NumberDataPoint {
-        attributes: vec![text("of", &of)],
-        time_unix_nano: now_ns(),
-        value: Some(number_data_point::Value::AsInt(1)),
-        ..NumberDataPoint::default()
-    };
-    let data_points = points.map(point).collect();
-    metrics(vec![Metric {
-        name: "g".to_owned(),
-        data: Some(metric::Data::Gauge(Gauge { data_points })),
-        ..Metric::default()
-    }])
+/// A request of one point of each series.
+fn gauges(series: impl Iterator<Item = String>) -> Vec<u8> {
+    let points = series.map(|of| (now_ns(), of, 1.0));
+    metrics(vec![gauge("g", points)])
 }
 
 #[test]
@@ -228,7 +216,7 @@ fn series_that_are_always_new_are_limited_counted_and_named() -> Result<()> {
     let mut all_refused = 0;
     for n in 0..10 {
         let points = (0..10).map(|m| format!("{}", n * 10 + m));
-        let (refused, why) = receiving.post("/v1/metrics", &gauge(points))?.refused()?;
+        let (refused, why) = receiving.post("/v1/metrics", &gauges(points))?.refused()?;
         // Ten of the first request, and twenty of the day.
         ensure!(
             refused == if n < 3 { 0 } else { 10 },
@@ -241,11 +229,11 @@ fn series_that_are_always_new_are_limited_counted_and_named() -> Result<()> {
         all_refused += refused;
     }
     let (refused, why) = receiving
-        .post("/v1/metrics", &gauge((0..25).map(|n| n.to_string())))?
+        .post("/v1/metrics", &gauges((0..25).map(|n| n.to_string())))?
         .refused()?;
     ensure!(refused == 5 && why.contains("in one request"), "{why}");
     let (refused, _) = receiving
-        .post("/v1/metrics", &gauge((0..10).map(|n| n.to_string())))?
+        .post("/v1/metrics", &gauges((0..10).map(|n| n.to_string())))?
         .refused()?;
     ensure!(refused == 0, "known series go on");
     let kept = ask(
@@ -260,6 +248,31 @@ fn series_that_are_always_new_are_limited_counted_and_named() -> Result<()> {
         "{}",
         ask(&dir, lost)?
     );
+    receiving.daemon.stop()
+}
+
+#[test]
+fn series_of_a_request_are_counted_and_not_their_points() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("o.loom");
+    let receiving = Receiving::start(&dir, "series_max = 3")?;
+    let now = now_ns();
+    for (series, wanted) in [(3, 0), (4, 20)] {
+        // Twenty points of each.
+        let points = (0..20 * series).map(|n| {
+            let time_ns = now + series * 1_000_000_000 + n * 1_000_000;
+            (time_ns, (n % series).to_string(), 1.0)
+        });
+        let sent = metrics(vec![gauge("g", points)]);
+        let (refused, why) = receiving.post("/v1/metrics", &sent)?.refused()?;
+        ensure!(refused == wanted, "{series}: {refused} {why}");
+        ensure!(
+            refused == 0 || (why.contains("in one request") && why.contains("g{of=\"3\"")),
+            "{why}"
+        );
+    }
+    let kept = "SELECT count(*) || '|' || count(DISTINCT labels) FROM loom_series(DIR, 'g')";
+    ensure!(ask(&dir, kept)? == "120|3", "{}", ask(&dir, kept)?);
     receiving.daemon.stop()
 }
 
@@ -292,7 +305,7 @@ fn a_log_that_takes_nothing_takes_nothing_of_a_request_and_says_when_to_come_aga
     let open = std::fs::read_to_string(&file)?;
     let full = format!("{open}[retention]\nmin_free = '99%'\non_full = 'refuse'\n");
     let body = logs(vec![said("kept by its sender")]);
-    let points = gauge(std::iter::once("x".to_owned()));
+    let points = gauges(std::iter::once("x".to_owned()));
     for (config, status) in [(full, 503), (open, 200)] {
         std::fs::write(&file, config)?;
         let reload = rustix::process::Signal::HUP;

@@ -13,6 +13,7 @@ fn resource() -> Value {
     json!({"attributes": [
         {"key": "service.name", "value": {"stringValue": "shop"}},
         {"key": "service.instance.id", "value": {"stringValue": "i1"}},
+        {"key": "process.pid", "value": {"intValue": "7"}},
     ]})
 }
 
@@ -87,7 +88,8 @@ fn what_is_sent_in_json_is_stored_whole() -> Result<()> {
     let why = partial["errorMessage"].as_str().unwrap_or_default();
     let is_partial = status == 200 && partial["rejectedDataPoints"] == "1";
     ensure!(is_partial && why.contains("deltas"), "{status} {body}");
-    let shown = "coalesce(labels['le'], labels['route'], '-') || ' ' || value";
+    let shown =
+        "coalesce(labels['le'], labels['route'], labels['process_pid'], '-') || ' ' || value";
     for (metric, wanted) in [
         ("load", "- 0.25"),
         // As a double has it.
@@ -95,6 +97,7 @@ fn what_is_sent_in_json_is_stored_whole() -> Result<()> {
         ("took_seconds_bucket", "+Inf 3.0, 2.5 1.0"),
         ("took_seconds_count", "- 3.0"),
         ("took_seconds_sum", "- 6.5"),
+        ("target_info", "7 1.0"),
         ("deltas", ""),
     ] {
         let series = format!(

@@ -5,3 +5,5 @@ mod json;
 mod readme;
 mod sender;
 mod signals;
+mod targets;
+mod times;

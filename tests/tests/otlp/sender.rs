@@ -13,7 +13,9 @@ use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequ
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
-use opentelemetry_proto::tonic::metrics::v1::{Metric, ResourceMetrics, ScopeMetrics};
+use opentelemetry_proto::tonic::metrics::v1::{
+    Gauge, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, metric, number_data_point,
+};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use prost::Message;
@@ -192,17 +194,41 @@ pub fn spans(spans: Vec<Span>) -> Vec<u8> {
 }
 
 pub fn metrics(metrics: Vec<Metric>) -> Vec<u8> {
-    let scoped = ScopeMetrics {
-        metrics,
-        ..ScopeMetrics::default()
+    metrics_of(vec![(shop(), metrics)])
+}
+
+/// Metrics of several resources.
+pub fn metrics_of(sent: Vec<(Resource, Vec<Metric>)>) -> Vec<u8> {
+    let of_resource = |(resource, metrics)| {
+        let scoped = ScopeMetrics {
+            scope: Some(scope()),
+            metrics,
+            ..ScopeMetrics::default()
+        };
+        ResourceMetrics {
+            resource: Some(resource),
+            scope_metrics: vec![scoped],
+            ..ResourceMetrics::default()
+        }
     };
-    let resource = ResourceMetrics {
-        resource: Some(shop()),
-        scope_metrics: vec![scoped],
-        ..ResourceMetrics::default()
-    };
-    let resource_metrics = vec![resource];
+    let resource_metrics = sent.into_iter().map(of_resource).collect();
     ExportMetricsServiceRequest { resource_metrics }.encode_to_vec()
+}
+
+/// A gauge of points of one time each, with a label `of`.
+pub fn gauge(name: &str, points: impl IntoIterator<Item = (u64, String, f64)>) -> Metric {
+    let point = |(time_ns, of, value): (u64, String, f64)| NumberDataPoint {
+        attributes: vec![text("of", &of)],
+        time_unix_nano: time_ns,
+        value: Some(number_data_point::Value::AsDouble(value)),
+        ..NumberDataPoint::default()
+    };
+    let data_points = points.into_iter().map(point).collect();
+    Metric {
+        name: name.to_owned(),
+        data: Some(metric::Data::Gauge(Gauge { data_points })),
+        ..Metric::default()
+    }
 }
 
 /// The machine's clock, as requests have it.

@@ -8,15 +8,13 @@ use loom_engine::schema::LossReason;
 use loom_engine::{Error, proven};
 use loom_otlp::Taken;
 
-use crate::daemon::definitions;
 use crate::daemon::fate::Outcome;
 use crate::daemon::payload_batch::PayloadBatch;
 use crate::daemon::peer::Peer;
 use crate::daemon::recorder::Recorder;
+use crate::daemon::{UNFOLDED, definitions};
 use crate::protocol::Shape;
 
-/// How many times its longest size the records of a request may take: a resource stands once in it, and in each of its records.
-pub(super) const UNFOLDED: usize = 4;
 /// What is pushed at once, about: other connections wait meanwhile.
 const PIECE_BYTES: usize = 256 << 10;
 

@@ -6,6 +6,7 @@
 mod batch;
 mod points;
 mod records;
+mod senders;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -22,12 +23,12 @@ use super::inlet::mute_peer;
 use super::message::{Gone, Inbox};
 use super::peer::Peer;
 use super::recorder::Recorder;
-use super::{DaemonError, join};
+use super::{DaemonError, UNFOLDED, join};
 use crate::config::{LOGS_SOURCE, OtlpDef, SPANS_SOURCE, TlsDef};
 use crate::losses::Lost;
 use batch::{Batch, Refused};
-use points::Senders;
 use records::RecordSource;
+use senders::Senders;
 
 /// How soon a full log, or an fsync under way, is looked at again.
 const RETRY: Duration = Duration::from_millis(1);
@@ -144,7 +145,7 @@ impl Taker {
             spans,
             senders: Senders::new(writer.clone(), directory, def.series_max),
             writer,
-            unpacked_bytes_max: batch::UNFOLDED * def.body_bytes_max,
+            unpacked_bytes_max: UNFOLDED * def.body_bytes_max,
         })
     }
 

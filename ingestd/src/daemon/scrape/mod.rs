@@ -1,7 +1,7 @@
 //! The targets that the daemon asks for their metrics, one thread each: a target that is slow delays no other.
 //!
-//! A scrape is one record of each group of its target's series (Heracles §3: the series of a target share a timestamp), which the writer
-//! thread takes in one piece ([`series`](super::series)). [`Target`] is a thread's loop.
+//! A scrape is one record of each group of its target's series (Heracles §3: the series of a target share a timestamp), as
+//! [`series`](super::series) stores them. [`Target`] is a thread's loop.
 
 mod fetch;
 mod target;

@@ -11,10 +11,12 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use loom_engine::query::Directory;
+use loom_engine::schema::Overload;
 use ureq::Agent;
 
 use super::fetch::{Answer, TooLong, agent, fetch};
 use crate::config::{ScrapeDef, Target as Address};
+use crate::daemon::UNFOLDED;
 use crate::daemon::message::Inbox;
 use crate::daemon::peer::Peer;
 use crate::daemon::series::{Arrived, Failed, GroupStore, Series, Stored};
@@ -44,7 +46,16 @@ impl Target {
         labels.insert("job".to_owned(), job.job.clone());
         labels.insert("instance".to_owned(), address.instance.clone());
         Target {
-            store: GroupStore::new(inbox, peer, directory, source, labels, job.series_max),
+            store: GroupStore::new(
+                inbox,
+                peer,
+                directory,
+                source,
+                labels,
+                job.series_max,
+                // Another scrape comes soon.
+                Overload::DropNew,
+            ),
             job,
             address,
             agent: None,
@@ -146,15 +157,23 @@ impl Target {
             Err((why, true)) => BTreeMap::from([(why.to_owned(), 1)]),
             Ok(_) | Err((_, false)) => BTreeMap::new(),
         };
+        let reported = [
+            ("up", f64::from(found.is_ok())),
+            ("scrape_duration_seconds", took.as_secs_f64()),
+            ("scrape_samples_scraped", found.map_or(0, <[_]>::len) as f64),
+        ];
+        let reported = reported.map(|(metric, value)| Sample {
+            metric,
+            labels: Vec::new(),
+            value,
+            time_ms: None,
+        });
         self.store.store(&Arrived {
             time_ms,
-            reported: &[
-                ("up", f64::from(found.is_ok())),
-                ("scrape_duration_seconds", took.as_secs_f64()),
-                ("scrape_samples_scraped", found.map_or(0, <[_]>::len) as f64),
-            ],
+            reported: &reported,
             samples: found.ok(),
             refused,
+            record_bytes_max: UNFOLDED * self.job.body_bytes_max as usize,
         })
     }
 

@@ -19,6 +19,9 @@ pub(in crate::daemon) type Series = BTreeMap<String, String>;
 const DAY: Duration = Duration::from_secs(86_400);
 /// Of the name of a field, so that a number still fits behind it.
 const FIELD_NAME_BYTES: usize = NAME_BYTES_MAX - 8;
+/// Of a record: its time and what fills its last byte of null bits; for each field a number and a null bit.
+const TIME_BYTES: usize = 16;
+const FIELD_BITS: usize = 65;
 /// How many layouts a group may have: the catalog holds all fields of each, and has a limit.
 const LAYOUTS_MAX: usize = 32;
 /// How many groups a target may ever have.
@@ -51,6 +54,8 @@ pub(in crate::daemon) struct Groups {
     new_max: usize,
     /// The labels that all series of the target have.
     shared: Vec<String>,
+    /// What becomes of records that find the log full.
+    on_overload: Overload,
     /// Since when new series are counted, and how many there were.
     day: Option<(Instant, usize)>,
 }
@@ -78,9 +83,10 @@ impl Groups {
         payload_bytes_max: usize,
         new_max: usize,
         shared: Vec<String>,
+        on_overload: Overload,
     ) -> Result<Groups, String> {
-        // A time, and for each field a number and a null bit.
-        let fields_max = (payload_bytes_max.saturating_sub(16) * 8 / 65).clamp(1, FIELDS_MAX);
+        let fields_max = payload_bytes_max.saturating_sub(TIME_BYTES) * 8 / FIELD_BITS;
+        let fields_max = fields_max.clamp(1, FIELDS_MAX);
         let mut found = Groups {
             name: name.to_owned(),
             groups: Vec::new(),
@@ -88,6 +94,7 @@ impl Groups {
             fields_max,
             new_max,
             shared,
+            on_overload,
             day: None,
         };
         while let Some(source) = catalog.find(&found.group_name(found.groups.len())) {
@@ -121,7 +128,10 @@ impl Groups {
             is_closed: !source.is_open(),
             layouts: source.layouts.len(),
             is_growing: false,
-            def: source.def(),
+            def: SourceDef {
+                on_overload: self.on_overload,
+                ..source.def()
+            },
         });
         Ok(())
     }
@@ -145,6 +155,12 @@ impl Groups {
 
     pub(in crate::daemon) fn group(&self, group: usize) -> &Group {
         loom_engine::proven::at(&self.groups, group)
+    }
+
+    /// Those that have new series since the last scrape.
+    pub(super) fn growing(&self) -> impl Iterator<Item = usize> {
+        let groups = self.groups.iter().enumerate();
+        groups.filter_map(|(at, group)| group.is_growing.then_some(at))
     }
 
     /// The place of a series, a new one if it has none.
@@ -181,7 +197,7 @@ impl Groups {
         if begins {
             let def = SourceDef {
                 time: TimeKind::Own,
-                on_overload: Overload::DropNew,
+                on_overload: self.on_overload,
                 ..SourceDef::new(self.group_name(self.groups.len()))
             };
             self.groups.push(Group {
@@ -224,6 +240,11 @@ impl Groups {
 }
 
 impl Group {
+    /// What a record takes, at most.
+    pub(super) fn record_bytes(&self) -> usize {
+        TIME_BYTES + self.def.fields.len() * FIELD_BITS / 8
+    }
+
     /// It takes no more series.
     fn is_over(&self, fields_max: usize) -> bool {
         let has_changed_enough = self.layouts >= LAYOUTS_MAX && !self.is_growing;
@@ -275,6 +296,8 @@ mod tests {
     use super::*;
     use loom_engine::Address;
 
+    const DROP: Overload = Overload::DropNew;
+
     fn series(text: &str) -> Series {
         let labels = text.split(',').map(|label| label.split_once('=').unwrap());
         labels
@@ -294,7 +317,15 @@ mod tests {
 
     fn groups(catalog: &Catalog, new_max: usize) -> Groups {
         // Room for three fields.
-        Groups::load(catalog, "metrics/j/a:1", 16 + 3 * 9, new_max, shared()).unwrap()
+        Groups::load(
+            catalog,
+            "metrics/j/a:1",
+            16 + 3 * 9,
+            new_max,
+            shared(),
+            DROP,
+        )
+        .unwrap()
     }
 
     #[test]
@@ -334,7 +365,8 @@ mod tests {
     #[test]
     fn names_of_fields_are_free_and_short() {
         let mut catalog = Catalog::new();
-        let mut found = Groups::load(&catalog, "metrics/j/a:1", 60_000, 10, shared()).unwrap();
+        let mut found =
+            Groups::load(&catalog, "metrics/j/a:1", 60_000, 10, shared(), DROP).unwrap();
         let long = format!("__name__=m,l={}", "ä".repeat(500));
         for text in [
             "__name__=m,l=a",
@@ -380,7 +412,8 @@ mod tests {
     #[test]
     fn a_group_that_grew_often_is_followed_by_another() {
         let mut catalog = Catalog::new();
-        let mut found = Groups::load(&catalog, "metrics/j/a:1", 60_000, 1000, shared()).unwrap();
+        let mut found =
+            Groups::load(&catalog, "metrics/j/a:1", 60_000, 1000, shared(), DROP).unwrap();
         for scrape in 0..2 * LAYOUTS_MAX {
             for n in 0..2 {
                 let series = series(&format!("__name__=m,n={n},scrape={scrape}"));
@@ -392,7 +425,8 @@ mod tests {
         }
         let sources = catalog.sources().map(|source| source.layouts.len());
         assert_eq!(sources.collect::<Vec<_>>(), [LAYOUTS_MAX; 2]);
-        let mut again = Groups::load(&catalog, "metrics/j/a:1", 60_000, 1000, shared()).unwrap();
+        let mut again =
+            Groups::load(&catalog, "metrics/j/a:1", 60_000, 1000, shared(), DROP).unwrap();
         let slot = again.place(&series("__name__=n"), true).unwrap();
         assert_eq!(slot, Slot { group: 2, field: 0 });
     }
@@ -402,7 +436,7 @@ mod tests {
         let mut catalog = Catalog::new();
         let def = SourceDef::new("metrics/j/a:1");
         catalog.define_source(&def, Address(0)).unwrap();
-        assert!(Groups::load(&catalog, "metrics/j/a:1", 60_000, 10, shared()).is_err());
+        assert!(Groups::load(&catalog, "metrics/j/a:1", 60_000, 10, shared(), DROP).is_err());
     }
 
     #[test]

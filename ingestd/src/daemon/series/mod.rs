@@ -1,10 +1,12 @@
 //! Samples of series on their way into the groups of one target: scraped, or received over OTLP.
 //!
-//! Samples that come together become one record of each group and time (Heracles §3: the series of a target share a timestamp), which the
-//! writer thread takes in one piece. [`Groups`] knows which field of which source holds a series.
+//! Samples that come together become one record of each group and time (Heracles §3: the series of a target share a timestamp).
+//! [`Groups`] knows which field of which source holds a series.
 
 mod groups;
+mod pushing;
 mod storing;
+mod taken;
 
 use groups::{Groups, NoPlace, Slot, shown};
 

@@ -1,45 +1,45 @@
 //! The groups of one target, and what of its samples is stored in them or refused.
 
-use std::borrow::Cow;
-use std::collections::hash_map::Entry;
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use loom_engine::query::{Directory, Poll, raw_scan};
-use loom_engine::schema::{
-    FieldValue, LossReason, METRIC_LABEL, PayloadEncoder, SourceDef, TimeKind,
-};
-use loom_engine::{TimeRange, Timestamp, proven};
+use loom_engine::schema::{METRIC_LABEL, Overload, SourceDef};
+use loom_engine::{TimeRange, Timestamp};
 
+use super::pushing::Push;
+use super::taken::Taken;
 use super::{Groups, NoPlace, Series, Slot, shown};
-use crate::daemon::definitions;
 use crate::daemon::message::{Gone, Inbox};
-use crate::daemon::payload_batch::PayloadBatch;
 use crate::daemon::peer::Peer;
-use crate::daemon::recorder::Recorder;
 use crate::exposition::Sample;
-use crate::losses::Lost;
-use crate::protocol::Shape;
 
-const MS_NS: i64 = 1_000_000;
+pub(super) const MS_NS: i64 = 1_000_000;
 /// A sample's own time may be so far ahead of the machine's, and so far behind.
 const AHEAD_MS_MAX: i64 = 600_000;
 const BEHIND_MS_MAX: i64 = 86_400_000;
-/// How many times of their own samples that come together may have: each makes a record.
-const TIMES_MAX: usize = 64;
+/// What is pushed at once, about: other connections wait meanwhile. A scrape of as many series as one may have is one piece.
+const PIECE_BYTES: usize = 1 << 20;
+/// How soon a full log is looked at again.
+const RETRY: Duration = Duration::from_millis(1);
+
+const OLDER: &str = "the sample is older than the one before";
 
 /// What comes of a target at once.
 pub(in crate::daemon) struct Arrived<'a> {
     /// When, in milliseconds: the time of what has none of its own.
     pub(in crate::daemon) time_ms: i64,
     /// What the daemon itself reports of the target. It has its places before all else.
-    pub(in crate::daemon) reported: &'a [(&'a str, f64)],
+    pub(in crate::daemon) reported: &'a [Sample<'a>],
     /// None where the target gave nothing that can be stored.
     pub(in crate::daemon) samples: Option<&'a [Sample<'a>]>,
     /// What is refused already, by why.
     pub(in crate::daemon) refused: BTreeMap<String, u64>,
+    /// What its records may take: each time makes one in each group, which has a place for all series of the group.
+    pub(in crate::daemon) record_bytes_max: usize,
 }
 
 /// What became of it.
@@ -51,6 +51,8 @@ pub(in crate::daemon) struct Stored {
     pub(in crate::daemon) refused_at: BTreeSet<usize>,
     /// Why only known series were stored, if so.
     pub(in crate::daemon) trouble: Option<String>,
+    /// What further records of the same request may take.
+    pub(in crate::daemon) record_bytes_left: usize,
 }
 
 /// Why nothing could be stored.
@@ -75,6 +77,7 @@ pub(in crate::daemon) struct GroupStore {
     /// The labels of the target, which all its series have.
     target: Series,
     series_max: usize,
+    on_overload: Overload,
     /// Read from the catalog when they are first needed, and after a definition was refused.
     groups: Option<Groups>,
     directory: Arc<Directory>,
@@ -89,49 +92,10 @@ struct Latest {
     value: f64,
 }
 
-/// What is taken of samples that came together.
-#[derive(Default)]
-struct Taken {
-    /// By time, in milliseconds.
-    records: BTreeMap<i64, Vec<(Slot, f64)>>,
-    held: HashSet<(i64, Slot)>,
-    refused: BTreeMap<String, u64>,
-    refused_at: BTreeSet<usize>,
-}
-
-impl Taken {
-    /// False, with nothing taken, if there is a value of the series at that time.
-    fn put(&mut self, time_ms: i64, slot: Slot, value: f64) -> bool {
-        let is_new = self.held.insert((time_ms, slot));
-        if is_new {
-            self.records.entry(time_ms).or_default().push((slot, value));
-        }
-        is_new
-    }
-
-    fn refuse(&mut self, at: usize, why: &str, series: impl FnOnce() -> String) {
-        // The first of a kind stands for the others.
-        let known = self.refused.keys().find(|known| known.starts_with(why));
-        let reason = match known {
-            Some(known) => known.clone(),
-            None => format!("{why}, such as {}", series()),
-        };
-        *self.refused.entry(reason).or_default() += 1;
-        self.refused_at.insert(at);
-    }
-}
-
 /// Whether a sample may have this time of its own.
 fn is_near(time_ms: i64, now_ms: i64) -> bool {
     let ahead_ms = time_ms.saturating_sub(now_ms);
     (-BEHIND_MS_MAX..=AHEAD_MS_MAX).contains(&ahead_ms)
-}
-
-/// One record on its way.
-struct Push {
-    source: String,
-    fields: usize,
-    payload: Vec<u8>,
 }
 
 impl GroupStore {
@@ -143,6 +107,7 @@ impl GroupStore {
         source: String,
         target: Series,
         series_max: usize,
+        on_overload: Overload,
     ) -> GroupStore {
         GroupStore {
             inbox,
@@ -152,6 +117,7 @@ impl GroupStore {
             source,
             target,
             series_max,
+            on_overload,
             groups: None,
             latest: HashMap::new(),
         }
@@ -183,19 +149,9 @@ impl GroupStore {
             Some(groups) => groups,
             None => self.load()?,
         };
-        let mut taken = Taken {
-            refused: arrived.refused.clone(),
-            ..Taken::default()
-        };
-        for (metric, value) in arrived.reported {
-            let series = self.series(metric, &[]);
-            if let Ok(slot) = groups.place(&series, takes_new) {
-                taken.put(arrived.time_ms, slot, *value);
-            }
-        }
         let samples = arrived.samples.unwrap_or_default();
         if !self.is_recalled && !samples.is_empty() {
-            if let Err(error) = self.recall(&groups, samples, arrived.time_ms) {
+            if let Err(error) = self.recall(&groups, arrived) {
                 let source = &self.source;
                 tracing::warn!(
                     "cannot read the latest samples of {source}: {error}; some may be stored twice"
@@ -203,24 +159,42 @@ impl GroupStore {
             }
             self.is_recalled = true;
         }
-        for (at, sample) in samples.iter().enumerate() {
-            let series = self.series(sample.metric, &sample.labels);
-            let now_ms = arrived.time_ms;
-            let took = self.take(&mut groups, &series, sample, now_ms, takes_new, &mut taken);
-            if let Err(why) = took {
-                taken.refuse(at, why, || shown(&series, groups.shared()));
+        let now_ms = arrived.time_ms;
+        let mut taken = Taken::new(arrived.record_bytes_max, arrived.refused.clone());
+        // What a record takes is known when all series have their places.
+        let reported = self.places(&mut groups, arrived.reported, now_ms, takes_new);
+        let places = self.places(&mut groups, samples, now_ms, takes_new);
+        for (sample, place) in arrived.reported.iter().zip(reported) {
+            match self.take(&groups, sample, place, now_ms, &mut taken) {
+                // It is known already.
+                Ok(()) | Err(OLDER) => {}
+                Err(why) => taken.refuse(why, || shown(&self.series(sample), groups.shared())),
             }
         }
+        let mut refused_at = BTreeSet::new();
+        for (at, (sample, place)) in samples.iter().zip(places).enumerate() {
+            if let Err(why) = self.take(&groups, sample, place, now_ms, &mut taken) {
+                taken.refuse(why, || shown(&self.series(sample), groups.shared()));
+                refused_at.insert(at);
+            }
+        }
+        let handed_over = self.hand_over(&groups, &taken);
         if arrived.samples.is_some() {
             groups.scraped(Instant::now());
         }
-        let stored = self.hand_over(&groups, taken);
         self.groups = Some(groups);
-        stored
+        handed_over?;
+        Ok(Stored {
+            refused: taken.refused,
+            refused_at,
+            trouble: None,
+            record_bytes_left: taken.record_bytes_left,
+        })
     }
 
     fn load(&self) -> Result<Groups, Failed> {
         let (source, new_max) = (self.source.clone(), self.series_max);
+        let on_overload = self.on_overload;
         let shared = self.target.keys().cloned().collect();
         let loaded = self.inbox.call(None, move |recorder| {
             let writer = &recorder.writer;
@@ -231,27 +205,25 @@ impl GroupStore {
                 payload_bytes_max,
                 new_max,
                 shared,
+                on_overload,
             )
         })?;
         loaded.map_err(Failed::Defining)
     }
 
     /// Reads which of these samples with times of their own an earlier run has stored.
-    fn recall(
-        &mut self,
-        groups: &Groups,
-        samples: &[Sample<'_>],
-        now_ms: i64,
-    ) -> Result<(), loom_engine::Error> {
-        let mut fields: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    fn recall(&mut self, groups: &Groups, arrived: &Arrived<'_>) -> Result<(), loom_engine::Error> {
+        let mut fields: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
         let mut span = TimeRange::EMPTY;
-        for sample in samples {
-            let Some(time_ms) = sample.time_ms.filter(|time_ms| is_near(*time_ms, now_ms)) else {
+        let samples = arrived.samples.unwrap_or_default();
+        for sample in arrived.reported.iter().chain(samples) {
+            let near = |time_ms: &i64| is_near(*time_ms, arrived.time_ms);
+            let Some(time_ms) = sample.time_ms.filter(near) else {
                 continue;
             };
-            let series = self.series(sample.metric, &sample.labels);
+            let series = self.series(sample);
             if let Some(slot) = groups.known(&series) {
-                fields.entry(slot.group).or_default().push(slot.field);
+                fields.entry(slot.group).or_default().insert(slot.field);
                 let time = Timestamp(time_ms * MS_NS);
                 span.first = span.first.min(time);
                 span.last = span.last.max(time);
@@ -287,179 +259,124 @@ impl GroupStore {
     }
 
     /// The labels of a series: those of the target go before those that come with it.
-    fn series(&self, metric: &str, labels: &[(&str, Cow<'_, str>)]) -> Series {
+    fn series(&self, sample: &Sample<'_>) -> Series {
         let mut series: Series = self.target.clone();
-        for (name, value) in labels.iter().filter(|(_, value)| !value.is_empty()) {
+        let labels = sample.labels.iter();
+        for (name, value) in labels.filter(|(_, value)| !value.is_empty()) {
             let mut name = (*name).to_owned();
             while series.contains_key(&name) {
                 name.insert_str(0, "exported_");
             }
             series.insert(name, value.clone().into_owned());
         }
-        series.insert(METRIC_LABEL.to_owned(), metric.to_owned());
+        series.insert(METRIC_LABEL.to_owned(), sample.metric.to_owned());
         series
+    }
+
+    /// The places of samples, or why they have none.
+    fn places(
+        &self,
+        groups: &mut Groups,
+        samples: &[Sample<'_>],
+        now_ms: i64,
+        takes_new: bool,
+    ) -> Vec<Result<Slot, &'static str>> {
+        let mut placed: HashSet<Slot> = HashSet::new();
+        let place = |sample: &Sample<'_>| {
+            if !is_near(sample.time_ms.unwrap_or(now_ms), now_ms) {
+                return Err("the target's time is more than 10 minutes ahead or a day behind");
+            }
+            let series = self.series(sample);
+            let is_placed = |slot| placed.contains(&slot);
+            if placed.len() >= self.series_max && !groups.known(&series).is_some_and(is_placed) {
+                return Err(
+                    "more than series_max series come in one request; raise series_max, or let the sender drop attributes",
+                );
+            }
+            let place = groups.place(&series, takes_new);
+            let slot = place.map_err(|no_place| match no_place {
+                NoPlace::TooLong => "the labels take more than 4096 bytes",
+                NoPlace::Churn => "more than series_max series are new within a day",
+                NoPlace::NotNow => "the catalog takes no new series",
+            })?;
+            placed.insert(slot);
+            Ok(slot)
+        };
+        samples.iter().map(place).collect()
     }
 
     /// Takes a sample, or says why not.
     fn take(
         &mut self,
-        groups: &mut Groups,
-        series: &Series,
+        groups: &Groups,
         sample: &Sample<'_>,
+        place: Result<Slot, &'static str>,
         now_ms: i64,
-        takes_new: bool,
         taken: &mut Taken,
     ) -> Result<(), &'static str> {
+        let (slot, value) = (place?, sample.value);
         let time_ms = sample.time_ms.unwrap_or(now_ms);
-        if !is_near(time_ms, now_ms) {
-            return Err("the target's time is more than 10 minutes ahead or a day behind");
-        }
-        let slot = groups
-            .place(series, takes_new)
-            .map_err(|no_place| match no_place {
-                NoPlace::TooLong => "the labels take more than 4096 bytes",
-                NoPlace::Churn => "more than series_max series are new within a day",
-                NoPlace::NotNow => "the catalog takes no new series",
-            })?;
-        if sample.time_ms.is_some() {
-            let value = sample.value;
-            let latest = Latest { time_ms, value };
-            match self.latest.entry(slot) {
-                Entry::Occupied(known) if known.get().time_ms > time_ms => {
-                    return Err("the sample is older than the one before");
-                }
-                Entry::Occupied(known) if known.get().time_ms == time_ms => {
-                    // What comes again is there already.
-                    return match known.get().value.to_bits() == value.to_bits() {
-                        true => Ok(()),
-                        false => Err("a series has several values within a millisecond"),
-                    };
-                }
-                Entry::Occupied(mut known) => {
-                    known.insert(latest);
-                }
-                Entry::Vacant(place) => {
-                    place.insert(latest);
-                }
-            }
-        }
-        if taken.records.len() >= TIMES_MAX && !taken.records.contains_key(&time_ms) {
-            return Err("the samples have more than 64 times");
-        }
-        match taken.put(time_ms, slot, sample.value) {
-            true => Ok(()),
-            false => Err("a series stands twice in one answer, or is one of the daemon's own"),
-        }
-    }
-
-    /// Gives the writer thread all at once: what it defines, its records, and what it refuses.
-    fn hand_over(&self, groups: &Groups, taken: Taken) -> Result<Stored, Failed> {
-        let mut pushes = Vec::new();
-        let mut defs: BTreeMap<usize, SourceDef> = BTreeMap::new();
-        for (time_ms, values) in &taken.records {
-            let mut by_group: BTreeMap<usize, Vec<(usize, f64)>> = BTreeMap::new();
-            for (slot, value) in values {
-                let values = by_group.entry(slot.group).or_default();
-                values.push((slot.field, *value));
-            }
-            for (group, values) in by_group {
-                let def = &groups.group(group).def;
-                defs.entry(group).or_insert_with(|| def.clone());
-                pushes.push(Push {
-                    source: def.name.clone(),
-                    fields: def.fields.len(),
-                    payload: encoded(def, *time_ms, &values),
-                });
-            }
-        }
-        let defs: Vec<SourceDef> = defs.into_values().collect();
-        let (peer, first) = (Arc::clone(&self.peer), self.source.clone());
-        let refused = taken.refused.clone();
-        let stored = self.inbox.call(None, move |recorder| {
-            recorder.store_samples(&peer, &defs, &pushes, &first, &refused)
-        })?;
-        stored.map_err(|error| Failed::Defining(error.to_string()))?;
-        Ok(Stored {
-            refused: taken.refused,
-            refused_at: taken.refused_at,
-            trouble: None,
-        })
-    }
-}
-
-/// A payload; a field without a value is NULL.
-fn encoded(def: &SourceDef, time_ms: i64, values: &[(usize, f64)]) -> Vec<u8> {
-    let mut all = vec![FieldValue::Null; def.fields.len()];
-    for (field, value) in values {
-        *proven::at_mut(&mut all, *field) = FieldValue::F64(*value);
-    }
-    let mut payload = Vec::new();
-    let own = Timestamp(time_ms.saturating_mul(MS_NS));
-    let mut encoder = PayloadEncoder::new(TimeKind::Own, &def.fields)
-        .expect("a group's fields are numbers, and no more than a source has");
-    encoder
-        .encode(Some(own), &all, &mut payload)
-        .expect("numbers that fit a payload are encoded");
-    payload
-}
-
-impl Recorder {
-    fn store_samples(
-        &mut self,
-        peer: &Peer,
-        defs: &[SourceDef],
-        pushes: &[Push],
-        first: &str,
-        refused: &BTreeMap<String, u64>,
-    ) -> Result<(), loom_engine::Error> {
-        let mut new = Vec::new();
-        for def in defs {
-            match self.writer.catalog().find(&def.name) {
-                Some(known) if !known.is_open() => {
-                    let name = known.name.clone();
-                    return Err(loom_engine::Error::SourceClosed { name });
-                }
-                Some(known) if known.fields.len() >= def.fields.len() => {}
-                _ => new.push(def.clone()),
-            }
-        }
-        if !new.is_empty() {
-            definitions::define(&mut self.writer, &new)?;
-        }
-        for Push {
-            source,
-            fields,
-            payload,
-        } in pushes
+        if sample.time_ms.is_some()
+            && let Some(known) = self.latest.get(&slot)
         {
-            let id = definitions::find(self.writer.catalog(), source)?.id;
-            peer.learn(id, *fields);
-            let record_bytes = payload.len() as u16;
-            let batch = PayloadBatch {
-                shape: Shape::Fixed { record_bytes },
-                bytes: payload,
-                records: 1,
-            };
-            self.push(peer, id, &batch);
+            match time_ms.cmp(&known.time_ms) {
+                Ordering::Less => return Err(OLDER),
+                // What comes again is there already.
+                Ordering::Equal if known.value.to_bits() == value.to_bits() => return Ok(()),
+                Ordering::Equal => return Err("a series has several values within a millisecond"),
+                Ordering::Greater => {}
+            }
         }
-        let Some(first) = self.writer.catalog().find(first).map(|source| source.id) else {
-            return Ok(());
-        };
-        if refused.is_empty() {
-            return Ok(());
+        let record_bytes = groups.group(slot.group).record_bytes();
+        taken.put(time_ms, slot, value, record_bytes)?;
+        if sample.time_ms.is_some() {
+            self.latest.insert(slot, Latest { time_ms, value });
         }
-        // One loss: of several with one reason, the ledger would keep the words of one.
-        let said = refused
-            .iter()
-            .map(|(why, samples)| format!("{samples}: {why}"));
-        let lost = Lost {
-            source: Some(first),
-            reason: LossReason::Malformed,
-            records: refused.values().sum(),
-            bytes: None,
-            detail: &said.collect::<Vec<_>>().join("; "),
-        };
-        self.enter_unstored(peer, first, &lost);
         Ok(())
+    }
+
+    /// Gives the writer thread all that was taken: what it defines, its records, and at last what is refused.
+    fn hand_over(&self, groups: &Groups, taken: &Taken) -> Result<(), Failed> {
+        let used = taken.records.keys().map(|(_, group)| *group);
+        // A restart finds a group only if it finds those before.
+        let used: BTreeSet<usize> = used.chain(groups.growing()).collect();
+        let defs = used.iter().map(|group| groups.group(*group).def.clone());
+        let mut defs: Vec<SourceDef> = defs.collect();
+        let mut records = taken.records.iter().peekable();
+        while !defs.is_empty() || records.peek().is_some() {
+            let (mut pushes, mut bytes) = (Vec::new(), 0);
+            while bytes < PIECE_BYTES
+                && let Some(((time_ms, group), values)) = records.next()
+            {
+                let push = Push::new(&groups.group(*group).def, *time_ms, values);
+                bytes += push.payload.len();
+                pushes.push(push);
+            }
+            self.push(std::mem::take(&mut defs), pushes)?;
+        }
+        let (peer, first) = (Arc::clone(&self.peer), self.source.clone());
+        if !taken.refused.is_empty() {
+            let refused = taken.refused.clone();
+            self.inbox.call(None, move |recorder| {
+                recorder.refuse_samples(&peer, &first, &refused);
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Pushes records; where the log is full, as soon as it is not.
+    fn push(&self, mut defs: Vec<SourceDef>, mut pushes: Vec<Push>) -> Result<(), Failed> {
+        loop {
+            let peer = Arc::clone(&self.peer);
+            let left = self.inbox.call(None, move |recorder| {
+                recorder.store_samples(&peer, &defs, pushes)
+            })?;
+            pushes = left.map_err(|error| Failed::Defining(error.to_string()))?;
+            if pushes.is_empty() {
+                return Ok(());
+            }
+            defs = Vec::new();
+            std::thread::sleep(RETRY);
+        }
     }
 }

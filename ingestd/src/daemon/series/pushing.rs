@@ -1,0 +1,119 @@
+//! Records of groups on their way into the log, and what the writer thread does with them.
+
+use std::collections::BTreeMap;
+
+use loom_engine::schema::{FieldValue, LossReason, PayloadEncoder, SourceDef, TimeKind};
+use loom_engine::{Timestamp, proven};
+
+use super::storing::MS_NS;
+use crate::daemon::definitions;
+use crate::daemon::fate::Outcome;
+use crate::daemon::payload_batch::PayloadBatch;
+use crate::daemon::peer::Peer;
+use crate::daemon::recorder::Recorder;
+use crate::losses::Lost;
+use crate::protocol::Shape;
+
+/// One record on its way.
+pub(super) struct Push {
+    source: String,
+    fields: usize,
+    pub(super) payload: Vec<u8>,
+}
+
+impl Push {
+    /// A record of the values of one time, with their fields.
+    pub(super) fn new(def: &SourceDef, time_ms: i64, values: &[(usize, f64)]) -> Push {
+        Push {
+            source: def.name.clone(),
+            fields: def.fields.len(),
+            payload: encoded(def, time_ms, values),
+        }
+    }
+}
+
+/// A payload; a field without a value is NULL.
+fn encoded(def: &SourceDef, time_ms: i64, values: &[(usize, f64)]) -> Vec<u8> {
+    let mut all = vec![FieldValue::Null; def.fields.len()];
+    for (field, value) in values {
+        *proven::at_mut(&mut all, *field) = FieldValue::F64(*value);
+    }
+    let mut payload = Vec::new();
+    let own = Timestamp(time_ms.saturating_mul(MS_NS));
+    let mut encoder = PayloadEncoder::new(TimeKind::Own, &def.fields)
+        .expect("a group's fields are numbers, and no more than a source has");
+    encoder
+        .encode(Some(own), &all, &mut payload)
+        .expect("numbers that fit a payload are encoded");
+    payload
+}
+
+impl Recorder {
+    /// Defines what is new, and pushes records until the log is full. Returns those that are left.
+    pub(super) fn store_samples(
+        &mut self,
+        peer: &Peer,
+        defs: &[SourceDef],
+        mut pushes: Vec<Push>,
+    ) -> Result<Vec<Push>, loom_engine::Error> {
+        let mut new = Vec::new();
+        for def in defs {
+            match self.writer.catalog().find(&def.name) {
+                Some(known) if !known.is_open() => {
+                    let name = known.name.clone();
+                    return Err(loom_engine::Error::SourceClosed { name });
+                }
+                Some(known) if known.fields.len() >= def.fields.len() => {}
+                _ => new.push(def.clone()),
+            }
+        }
+        if !new.is_empty() {
+            definitions::define(&mut self.writer, &new)?;
+        }
+        let mut pushed = 0;
+        for Push {
+            source,
+            fields,
+            payload,
+        } in &pushes
+        {
+            let id = definitions::find(self.writer.catalog(), source)?.id;
+            peer.learn(id, *fields);
+            let record_bytes = payload.len() as u16;
+            let batch = PayloadBatch {
+                shape: Shape::Fixed { record_bytes },
+                bytes: payload,
+                records: 1,
+            };
+            if let Outcome::Full { .. } = self.push(peer, id, &batch) {
+                break;
+            }
+            pushed += 1;
+        }
+        Ok(pushes.split_off(pushed))
+    }
+
+    /// Counts samples that are refused, if their target has a source. They are one loss: of several with one reason, the ledger would keep the
+    /// words of one.
+    pub(super) fn refuse_samples(
+        &mut self,
+        peer: &Peer,
+        first: &str,
+        refused: &BTreeMap<String, u64>,
+    ) {
+        let Some(first) = self.writer.catalog().find(first).map(|source| source.id) else {
+            return;
+        };
+        let said = refused
+            .iter()
+            .map(|(why, samples)| format!("{samples}: {why}"));
+        let lost = Lost {
+            source: Some(first),
+            reason: LossReason::Malformed,
+            records: refused.values().sum(),
+            bytes: None,
+            detail: &said.collect::<Vec<_>>().join("; "),
+        };
+        self.enter_unstored(peer, first, &lost);
+    }
+}

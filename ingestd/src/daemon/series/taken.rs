@@ -1,0 +1,88 @@
+//! What is taken of samples that came together, and what is refused of them.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashSet};
+
+use super::Slot;
+
+/// How much of a series' labels stands in a reason.
+const SHOWN_BYTES_MAX: usize = 200;
+
+pub(super) struct Taken {
+    /// By time, in milliseconds, and group: fields and their values.
+    pub(super) records: BTreeMap<(i64, usize), Vec<(usize, f64)>>,
+    /// What further records may take.
+    pub(super) record_bytes_left: usize,
+    held: HashSet<(i64, Slot)>,
+    /// How many samples, by why.
+    pub(super) refused: BTreeMap<String, u64>,
+}
+
+impl Taken {
+    /// Nothing yet. All records may take `record_bytes_max`; `refused` is what is refused already.
+    pub(super) fn new(record_bytes_max: usize, refused: BTreeMap<String, u64>) -> Taken {
+        Taken {
+            records: BTreeMap::new(),
+            record_bytes_left: record_bytes_max,
+            held: HashSet::new(),
+            refused,
+        }
+    }
+
+    /// Takes a value, or says why not. A record of its group takes `record_bytes`.
+    pub(super) fn put(
+        &mut self,
+        time_ms: i64,
+        slot: Slot,
+        value: f64,
+        record_bytes: usize,
+    ) -> Result<(), &'static str> {
+        if self.held.contains(&(time_ms, slot)) {
+            return Err("a series stands twice in one answer, or is one of the daemon's own");
+        }
+        let record = match self.records.entry((time_ms, slot.group)) {
+            Entry::Occupied(record) => record.into_mut(),
+            Entry::Vacant(place) => {
+                let left = self.record_bytes_left.checked_sub(record_bytes);
+                self.record_bytes_left = left.ok_or(
+                    "the records, one for each time, take more than 4 times body_max; raise it, or send fewer times at once",
+                )?;
+                place.insert(Vec::new())
+            }
+        };
+        record.push((slot.field, value));
+        self.held.insert((time_ms, slot));
+        Ok(())
+    }
+
+    pub(super) fn refuse(&mut self, why: &str, series: impl FnOnce() -> String) {
+        // The first of a kind stands for the others.
+        let known = self.refused.keys().find(|known| known.starts_with(why));
+        let reason = known.cloned().unwrap_or_else(|| {
+            let mut series = series();
+            series.truncate(series.floor_char_boundary(SHOWN_BYTES_MAX));
+            format!("{why}, such as {series}")
+        });
+        *self.refused.entry(reason).or_default() += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_time_in_each_group_is_a_record_and_counts() {
+        let slot = |group, field| Slot { group, field };
+        let mut taken = Taken::new(250, BTreeMap::new());
+        let mut put = |time_ms, slot| taken.put(time_ms, slot, 1.0, 100);
+        assert!(put(1, slot(0, 0)).is_ok() && put(1, slot(0, 1)).is_ok());
+        assert!(put(1, slot(0, 1)).unwrap_err().contains("twice"));
+        assert!(put(1, slot(1, 0)).is_ok());
+        for refused in [(2, slot(0, 0)), (1, slot(2, 0))] {
+            assert!(put(refused.0, refused.1).unwrap_err().contains("body_max"));
+        }
+        assert!(put(1, slot(1, 1)).is_ok());
+        assert_eq!((taken.records.len(), taken.record_bytes_left), (2, 50));
+    }
+}

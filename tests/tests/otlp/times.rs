@@ -1,0 +1,103 @@
+//! Data points of one sender at many times in one request: all are stored, until their records would take too much.
+
+use anyhow::{Result, ensure};
+use loom_tests::daemon::{ingestd, wait_until};
+
+use crate::sender::{Receiving, ask, gauge, metrics, now_ns};
+
+const MS_NS: u64 = 1_000_000;
+
+/// A point of one series each millisecond until now.
+fn each_millisecond(name: &str, times: u64) -> Vec<u8> {
+    let first = now_ns() - times * MS_NS;
+    let points = (0..times).map(|n| (first + n * MS_NS, "one".to_owned(), n as f64));
+    metrics(vec![gauge(name, points)])
+}
+
+/// A point of each series at one time.
+fn wide(series: u64) -> Vec<u8> {
+    let now = now_ns();
+    metrics(vec![gauge(
+        "wide",
+        (0..series).map(|n| (now, n.to_string(), 1.0)),
+    )])
+}
+
+#[test]
+fn a_sender_may_gather_points_of_seconds() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("o.loom");
+    let receiving = Receiving::start(&dir, "series_max = 1200")?;
+    let (refused, why) = receiving.post("/v1/metrics", &wide(1200))?.refused()?;
+    ensure!(refused == 0, "{refused} {why}");
+    // More points than series_max, of one series, in the second of two groups: their records have places for two hundred others.
+    let reply = receiving.post("/v1/metrics", &each_millisecond("load", 5000))?;
+    ensure!(reply.refused()? == (0, String::new()), "{reply:?}");
+    let kept = ask(
+        &dir,
+        "SELECT count(*) || '|' || count(DISTINCT ts) || '|' || sum(value) FROM loom_series(DIR, 'load')",
+    )?;
+    ensure!(kept == "5000|5000|12497500.0", "{kept}");
+    ensure!(ask(&dir, "SELECT count(*) FROM loom_losses(DIR)")? == "0");
+    receiving.daemon.stop()?;
+    ingestd(["check".as_ref(), dir.as_os_str()]).map(drop)
+}
+
+#[test]
+fn a_small_request_whose_records_are_long_is_cut_where_its_room_ends() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("o.loom");
+    let receiving = Receiving::start(&dir, "body_max = '1MiB'")?;
+    let (refused, why) = receiving.post("/v1/metrics", &wide(900))?.refused()?;
+    ensure!(refused == 0, "{refused} {why}");
+    let sent = 10_000;
+    let body = each_millisecond("wide", sent as u64);
+    ensure!(body.len() < 1 << 20, "{} bytes", body.len());
+    let (refused, why) = receiving.post("/v1/metrics", &body)?.refused()?;
+    ensure!(
+        why.contains("4 times body_max") && why.contains("wide{of="),
+        "{refused} {why}"
+    );
+    // A record has 900 places of a little more than 8 bytes each.
+    let kept: i64 = ask(
+        &dir,
+        "SELECT count(*) FROM loom_series(DIR, 'wide', labels := MAP {'of': 'one'})",
+    )?
+    .parse()?;
+    ensure!(
+        kept + refused == sent && (500..=582).contains(&kept),
+        "{kept} {refused}"
+    );
+    let lost = "SELECT sum(records) FROM loom_losses(DIR)";
+    let wanted = refused.to_string();
+    ensure!(
+        wait_until(|| Ok(ask(&dir, lost)? == wanted))?,
+        "{}",
+        ask(&dir, lost)?
+    );
+    // What was refused is not known as stored: fewer at once are taken.
+    let (refused, why) = receiving
+        .post("/v1/metrics", &each_millisecond("wide", 100))?
+        .refused()?;
+    ensure!(refused == 0, "{refused} {why}");
+    receiving.daemon.stop()
+}
+
+#[test]
+fn a_request_with_more_records_than_the_log_buffers_is_stored_whole() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("o.loom");
+    let receiving = Receiving::start(&dir, "body_max = '64MiB'")?;
+    let (refused, why) = receiving.post("/v1/metrics", &wide(900))?.refused()?;
+    ensure!(refused == 0, "{refused} {why}");
+    let sent = 34_000;
+    // A quarter of a gigabyte of records.
+    let body = each_millisecond("wide", sent);
+    let (refused, why) = receiving.post("/v1/metrics", &body)?.refused()?;
+    ensure!(refused == 0, "{refused} {why}");
+    let kept = "SELECT count(*) FROM loom_series(DIR, 'wide', labels := MAP {'of': 'one'})";
+    let kept = ask(&dir, kept)?;
+    ensure!(kept == sent.to_string(), "{kept}");
+    ensure!(ask(&dir, "SELECT count(*) FROM loom_losses(DIR)")? == "0");
+    receiving.daemon.stop()
+}
