@@ -161,6 +161,8 @@ pub struct Output<'a, V> {
     types: &'a [SqlType],
     /// Texts of the first rows of some vectors. They are written once the vector gets another text.
     same: Vec<Same>,
+    /// The vectors that have a NULL, which are never constant.
+    with_nulls: Vec<usize>,
 }
 
 /// One text in all of the first rows of a vector.
@@ -177,6 +179,7 @@ impl<'a, V: RawVectors> Output<'a, V> {
             vectors,
             types,
             same: Vec::new(),
+            with_nulls: Vec::new(),
         }
     }
 
@@ -273,7 +276,7 @@ impl<'a, V: RawVectors> Output<'a, V> {
                 same.rows += rows;
                 return Ok(());
             }
-            None if from == 0 && rows > 0 => {
+            None if from == 0 && rows > 0 && !self.with_nulls.contains(&position) => {
                 self.same.push(Same {
                     position,
                     rows,
@@ -375,7 +378,10 @@ impl<'a, V: RawVectors> Output<'a, V> {
     ) -> Result<()> {
         let mut row = 0;
         while let Some(found) = (row..rows).find(|&row| is_null(row)) {
-            self.check(position, 0, from, rows)?;
+            if row == 0 {
+                self.check(position, 0, from, rows)?;
+                self.with_nulls.push(position);
+            }
             let words = self.vectors.validity(position)?;
             let at = from + found;
             // SAFETY: the mask has a bit for each of CAPACITY rows, by which the check has bounded `from + rows`.
@@ -479,7 +485,8 @@ mod tests {
 
     #[test]
     fn a_text_that_all_rows_share_becomes_a_constant_vector() {
-        let types = [SqlType::Text, SqlType::Text, SqlType::Text, SqlType::Blob];
+        let text = SqlType::Text;
+        let types = [text, text, text, SqlType::Blob, text];
         let mut memory = MemoryVectors::new(&types);
         let mut out = Output::new(&mut memory, &types);
         let long = b"longer than an entry holds".as_slice();
@@ -490,6 +497,8 @@ mod tests {
             out.repeated(2, from, rows, long).unwrap();
             out.repeated(3, from, rows, b"\xFF").unwrap();
         }
+        out.nulls(4, 0, 7, |_| true).unwrap();
+        out.repeated(4, 0, 7, b"").unwrap();
         out.nulls(0, 0, 7, |_| false).unwrap();
         out.nulls(2, 3, 4, |row| row == 2).unwrap();
         out.finish(7).unwrap();
@@ -505,6 +514,7 @@ mod tests {
         assert_eq!(memory.string(2, 6), long);
         assert!(memory.valid(2, 4) && !memory.valid(2, 5));
         assert_eq!(memory.string(3, 6), b"\xFF");
+        assert!((0..7).all(|row| !memory.valid(4, row)));
     }
 
     #[test]
