@@ -99,6 +99,7 @@ unsafe impl RawVectors for MemoryVectors {
 
     fn constant(&mut self, position: usize, text: &str, _: usize) -> Result<()> {
         self.constants[position] = Some(text.to_owned());
+        self.validity[position].fill(u64::MAX);
         Ok(())
     }
 

@@ -115,16 +115,16 @@ pub fn label_column<V: RawVectors>(
     numbers: &[u64],
     labels: &Labels,
 ) -> Result<()> {
-    let entries = out.short_strings(at.position, at.from, numbers.len())?;
-    let small = &labels.entries;
+    let column = out.short_strings(at.position, at.from, numbers.len())?;
+    let other = labels.entries.len() - 1;
     let mut greatest = 0;
-    for (entry, number) in entries.iter_mut().zip(numbers) {
+    for (entry, number) in column.iter_mut().zip(numbers) {
         // Without a branch for each.
-        let nth = (*number as usize).min(small.len() - 1);
-        entry.write(*proven::at(small, nth));
+        let nth = (*number as usize).min(other);
+        entry.write(*proven::at(&labels.entries, nth));
         greatest = greatest.max(*number);
     }
-    if greatest < small.len() as u64 - 1 {
+    if greatest < other as u64 {
         return Ok(());
     }
     let whole = |number: &u64| fixed::whole(ty, *number);
@@ -193,6 +193,7 @@ impl Labels {
         });
         let small: Vec<Small> = small.collect();
         let positive = match field.ty {
+            // From 128 on a byte is negative.
             FieldType::I8 => i8::MAX as usize + 1,
             _ => small.len(),
         };

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use crate::proven::{at, at_mut};
 use crate::query::scan::column_rows::Columns;
 use crate::schema::{BinMap, Index, Layout, Payloads};
 use crate::types::{IndexId, Key, ValueKind};
@@ -55,14 +56,23 @@ impl Value {
         }
     }
 
-    /// Appends the key of each row. False, with nothing appended, where `key` must be asked of each.
+    /// Appends the key of each row that is not NULL. False, with nothing appended, where `key` must be asked of each.
     pub fn column_keys(&self, columns: &Columns<'_>, keys: &mut Vec<Key>) -> bool {
-        let numbers = self
-            .index
-            .value_field()
-            .and_then(|field| columns.numbers(field));
-        self.function.is_none()
-            && (self.index).number_keys(columns.layout(), columns.count(), numbers, keys)
+        let (field, from, rows) = (self.index.value_field(), keys.len(), columns.count());
+        let numbers = field.and_then(|field| columns.numbers(field));
+        let is_known = self.function.is_none()
+            && (self.index).number_keys(columns.layout(), rows, numbers, keys);
+        let nulls = field.filter(|_| is_known);
+        if let Some(is_null) = nulls.and_then(|field| columns.nulls(field)) {
+            // Without a branch for each: which are NULL cannot be predicted.
+            let mut kept = from;
+            for row in 0..rows {
+                *at_mut(keys, kept) = *at(keys.as_slice(), from + row);
+                kept += usize::from(!is_null(row));
+            }
+            keys.truncate(kept);
+        }
+        is_known
     }
 
     /// Appends the key of each payload. False, with nothing appended, where `key` must be asked of each.

@@ -337,7 +337,7 @@ impl Layout {
             .is_some_and(|loader| loader.number_keys(numbers, keys))
     }
 
-    /// The numbers of a field that have these keys; `None` where they do not lie in a row, or where the field may be NULL.
+    /// The numbers of a field that have these keys; `None` where they do not lie in a row. A NULL has any number.
     pub fn number_range(&self, field: usize, min: Key, max: Key) -> Option<NumberRange> {
         let loader = self.loaders.get(field)?;
         let first = match loader.load {
@@ -347,7 +347,7 @@ impl Layout {
             Load::F32 | Load::F64 | Load::None => return None,
         };
         let more = max.0.checked_sub(min.0)?;
-        (loader.null_mask == 0).then_some(NumberRange { first, more })
+        Some(NumberRange { first, more })
     }
 
     /// None where the payload is cut short.
@@ -437,9 +437,6 @@ impl Loader {
         fn extend(numbers: &[u64], keys: &mut Vec<Key>, key: impl Fn(u64) -> Key) -> bool {
             keys.extend(numbers.iter().map(|number| key(*number)));
             true
-        }
-        if self.null_mask != 0 {
-            return false;
         }
         match self.load {
             Load::U8 => extend(numbers, keys, |n| Key::from_u64(u64::from(n as u8))),

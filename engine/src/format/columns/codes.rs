@@ -1,6 +1,7 @@
-//! Blocks that are looked into without decoding them: which rows hold wanted numbers, and the numbers of a few rows.
+//! Blocks that are looked into without decoding them: which rows hold wanted numbers, what these are together, and the numbers of a few rows.
 //!
-//! A constant is looked at once, a dictionary number by number, packed numbers as they are packed. The naive form is to decode all of a block.
+//! Packed numbers are compared as they are packed. To find rows, a constant is looked at once and a dictionary number by number. The naive form is to decode
+//! all of a block.
 
 use std::ops::Range;
 

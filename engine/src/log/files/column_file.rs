@@ -290,7 +290,7 @@ impl ColumnFile {
                     // A head that cannot be read is reported when the unit is.
                     let unit = self.open_unit(nth, Vec::new()).ok()?;
                     let missing = missing(&unit);
-                    cache.put(key, unit);
+                    cache.put_head(key, unit);
                     missing
                 })
             }

@@ -50,6 +50,13 @@ impl UnitCache {
         locked(&self.kept).take(key)
     }
 
+    /// Keeps a unit of which only the head was read, unless it is kept already.
+    pub fn put_head(&self, key: UnitKey, unit: Unit) {
+        if self.look(key, |_| ()).is_none() {
+            self.put(key, unit);
+        }
+    }
+
     /// What `look` finds in a unit that is kept.
     pub fn look<T>(&self, (file, first): UnitKey, look: impl FnOnce(&Unit) -> T) -> Option<T> {
         let kept = locked(&self.kept);

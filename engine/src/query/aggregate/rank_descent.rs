@@ -144,7 +144,9 @@ impl Descent for RankDescent<'_> {
         let part = columns.within(self.times);
         let is_inside = part.is_some();
         let columns = part.map_or(columns, |part| columns.part(part));
-        let is_loaded = self.question.value.column_keys(&columns, &mut keys);
+        let is_known = self.question.value.column_keys(&columns, &mut keys);
+        // Else it is not known here which of the times the NULLs have.
+        let is_loaded = is_known && keys.len() == columns.count();
         if is_loaded {
             self.answered = std::mem::take(answered);
             let times = columns.times().iter().map(|time| Timestamp(*time as i64));

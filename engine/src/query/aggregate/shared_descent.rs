@@ -213,12 +213,12 @@ impl<G: Descent> Hand<G> {
         };
         let is_timeless = part.is_timeless();
         let chunks = chunk..chunk.row_end(self.claim.iter().map(|(chunk, _)| *chunk));
-        let after = chunk.0 + 1;
+        let next = chunk.0 + 1;
         if !part.wants_rows()
             && let Some((end, totals)) = self.cursor.totals(chunks.clone(), source, part.keys())
         {
             part.totals(&totals)?;
-            self.claim.drain(..(end.0 - after) as usize);
+            self.claim.drain(..(end.0 - next) as usize);
             return Ok(true);
         }
         let reads = ColumnReads {
@@ -235,7 +235,7 @@ impl<G: Descent> Hand<G> {
         };
         let is_taken = part.columns(note, self.cursor.columns())?;
         if is_taken {
-            self.claim.drain(..(end.0 - after) as usize);
+            self.claim.drain(..(end.0 - next) as usize);
         }
         Ok(is_taken)
     }

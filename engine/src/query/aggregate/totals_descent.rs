@@ -142,6 +142,10 @@ impl Descent for TotalsDescent<'_> {
             self.values.add_keys(times.first, keys, &question.bins)?;
             return Ok(true);
         }
+        if keys.len() < columns.count() {
+            // Which of the times the NULLs have is not known here.
+            return Ok(false);
+        }
         for (ts, key) in columns.times().iter().zip(keys) {
             let ts = Timestamp(*ts as i64);
             if self.time.contains(ts) && question.keys.contains(*key) {

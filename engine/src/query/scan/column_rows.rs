@@ -401,9 +401,12 @@ impl ColumnRows {
         let numbers = of
             .numbers
             .get_or_insert_with(|| numbers_of(&of.layout, pieces, keys));
-        let &[numbers] = numbers.as_deref()? else {
+        let (&[numbers], [(field, _)]) = (numbers.as_deref()?, keys) else {
             return None;
         };
+        if of.layout.slot(*field)?.null_bit.is_some() {
+            return None;
+        }
         let count = (chunks.end - chunks.start) as usize;
         let wanted = UnitWanted::Columns {
             source: source.id,

@@ -47,7 +47,7 @@ struct Turn {
     ahead: VecDeque<UnitChunks>,
 }
 
-/// Some chunks of one unit, one at least.
+/// Some chunks, one at least, that stand in one unit as a rule.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct UnitChunks {
     pub first: ChunkNo,
@@ -267,7 +267,7 @@ impl SourcesReader {
         chunks: UnitChunks,
         mut each: impl FnMut(usize, Batch<'_>),
     ) -> Result<()> {
-        // Those between them have no rows of the sources.
+        // Those between them have no rows that are wanted.
         let all = chunks.first..chunks.end();
         let SourcesReader {
             scan,
