@@ -390,6 +390,9 @@ fn directories_in_columns() -> Seeds {
     let unrepaired = [COLUMNS | UNREPAIRED];
     let last = start(LAST) as u32;
     let shorter = 24 + FEWER * CHUNK_BYTES as u64;
+    // The lengths of a unit of rows and of its head, and its shape.
+    let as_rows = [shorter as u32, 24, (FEWER as u32) << 8, 0];
+    let as_rows = as_rows.map(u32::to_le_bytes).concat();
     vec![
         seed("columns", &[&sound]),
         seed("columns_staged", &[&[COLUMNS | STAGED]]),
@@ -430,8 +433,7 @@ fn directories_in_columns() -> Seeds {
             "columns_fewer_chunks",
             &[
                 &sound,
-                &write(last + 8, &(shorter as u32).to_le_bytes()),
-                &write(last + 17, &[FEWER as u8]),
+                &write(last + 8, &as_rows),
                 &write(place(LAST + 1), &(u64::from(last) + shorter).to_le_bytes()),
             ],
         ),

@@ -119,7 +119,7 @@ impl Family {
         let mut numbers = vec![0; members * chunks];
         counted.decode(None, &mut numbers)?;
         if let Some(count) = numbers.iter().find(|count| **count >= FAMILY_ROWS as u64) {
-            return invalid("the records of a member of a family in a chunk", *count);
+            return invalid("the records of a stream in a chunk", *count);
         }
         let counts: Vec<u8> = numbers.iter().map(|count| *count as u8).collect();
         let rows = counts.chunks(chunks);
