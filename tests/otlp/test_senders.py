@@ -86,9 +86,6 @@ def test_counts_are_equal_and_attributes_whole(receiver: Receiver, protocol: str
     assert receiver.ask("SELECT max(value) FROM loom_series(DIR, 'requests_total')") == (2.0 * OPERATIONS,)
     assert receiver.ask("SELECT max(value) FROM loom_series(DIR, 'duration_seconds_count')") == (OPERATIONS,)
     assert receiver.ask("SELECT max(value) FROM loom_series(DIR, 'duration_seconds_sum')") == (sum(range(OPERATIONS)),)
-<<<<<<< HEAD
-=======
     language = "nodejs" if protocol == "json" else "python"
     assert receiver.ask("SELECT DISTINCT labels['telemetry_sdk_language'], value FROM loom_series(DIR, 'target_info')") == (language, 1)
->>>>>>> otlp-senders
     assert receiver.losses() == 0
