@@ -10,7 +10,7 @@ use crate::wire::{Malformed, messages};
 /// The longest resource, scope or record that is decoded: none that is longer could become a record.
 pub(crate) const PART_BYTES_MAX: usize = 256 << 10;
 
-/// The attributes that make a job and an instance. `host.name` does so only where there is no better one.
+/// The attributes that make a job and an instance. `host.name` is an instance only if `service.instance.id` is missing.
 const IDENTIFYING: [&str; 3] = ["service.namespace", "service.name", "service.instance.id"];
 
 /// The fields of ExportXServiceRequest, ResourceX and ScopeX: the same of each signal.
@@ -145,7 +145,7 @@ impl Origin {
     /// The resource's attributes that are neither its service nor the name of its instance.
     pub(crate) fn other_attributes(&self) -> impl Iterator<Item = &KeyValue> {
         let all = &self.resource_attributes;
-        // One of these that is no text is in no label yet.
+        // If one of these is not a text, neither label has it.
         let is_known = |key| IDENTIFYING.contains(&key) && text_of(all, key).is_some();
         all.iter()
             .filter(move |attribute| !is_known(attribute.key.as_str()))

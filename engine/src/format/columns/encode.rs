@@ -115,7 +115,7 @@ impl UnitEncoder {
     }
 
     /// Sorts the records into streams. Returns the stored checksum of each chunk, 0 of one that was never written; `None` where something is not as
-    /// templates or the writer have it, and where there is no record.
+    /// templates or the writer have it, and of chunks without records.
     fn take_apart(
         &mut self,
         first: Address,

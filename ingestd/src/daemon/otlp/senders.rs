@@ -182,7 +182,7 @@ fn of_points(stored: &Stored, sent: &Sent) -> BTreeMap<String, u64> {
     words.extend(stored.trouble.clone());
     match stored.refused.is_empty() {
         true => BTreeMap::new(),
-        // There may be words of `target_info` alone, which is no data point.
+        // The words may be of `target_info` alone, which is not a data point.
         false => BTreeMap::from([(words.join("; "), points.len() as u64)]),
     }
 }
