@@ -165,7 +165,7 @@ impl SnapshotLogs {
     /// Has what a source's columns need fetched of some chunks: first the heads of all units, which then say where the rest stands.
     pub fn will_read_columns(&self, chunks: &[ChunkNo], source: SourceId) {
         let columns = UnitWanted::Columns { source, chunks: 1 };
-        for wanted in [None, Some(columns)] {
+        for wanted in [UnitWanted::Head, columns] {
             for chunk in chunks {
                 let address = chunk.address(self.chunk_bytes());
                 self.reader.will_read_unit(address, wanted, &self.units);

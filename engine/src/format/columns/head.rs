@@ -367,14 +367,7 @@ impl Head {
         bytes: &[u8],
         chunk_bytes: u32,
     ) -> Result<Head, FormatError> {
-        let Some(tables) = bytes.get(UNIT_HEADER_BYTES..header.head_bytes) else {
-            return Err(FormatError::Short {
-                what: "a unit's head",
-                have: bytes.len(),
-                need: header.head_bytes,
-            });
-        };
-        let mut tables = Blocks::new(tables);
+        let mut tables = Blocks::new(at(bytes, UNIT_HEADER_BYTES..));
         let mut places = Places {
             next: header.head_bytes,
             end: header.unit_bytes,

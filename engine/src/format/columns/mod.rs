@@ -4,6 +4,8 @@
 //! and encoding needs only the pieces that a payload consists of.
 
 mod bits;
+mod buffers;
+mod bytes;
 mod chunk_rows;
 mod codes;
 mod encode;
@@ -11,6 +13,7 @@ mod families;
 mod floats;
 mod head;
 mod numbers;
+mod part;
 mod rows;
 mod segment;
 mod template;
@@ -19,14 +22,16 @@ mod tests;
 mod unit;
 
 pub(super) use bits::{Packed, SLACK_BYTES as PACKED_SLACK_BYTES, pack, width_of};
+pub use buffers::Buffers;
 pub use chunk_rows::UnitRow;
 pub use codes::{NumberRange, RangeTotals};
 pub use encode::UnitEncoder;
 pub use head::{UNIT_HEADER_BYTES, UnitHeader};
+pub use part::UnitPart;
 pub use rows::{StreamRows, Wanted};
 pub use segment::SegmentDirectory;
 pub use template::{Piece, PieceKind, Template};
-pub use unit::{Take, Unit, UnitPart};
+pub use unit::{Take, Unit};
 
 /// Chunks of a unit.
 pub const UNIT_CHUNKS: u64 = 16;

@@ -2,18 +2,17 @@
 //!
 //! Foreign bytes: a section is verified before it is decoded, and what verifies may still claim anything, which ends in an error.
 
-use std::cell::{Cell, RefCell};
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 
 use super::bits::accumulate;
+use super::bytes::Bytes;
 use super::codes::NumberRange;
 use super::encode::TailForm;
-use super::head::{Group, Head, Section, Stream, section_checksum};
+use super::head::{Group, Head, Stream};
 use super::numbers::{Blocks, Run};
 use super::template::{PieceKind, Template};
 use crate::format::bytes::{FormatError, invalid};
 use crate::proven::{at, at_mut};
-use crate::types::Address;
 
 /// The rows of the group of a stream that was decoded last, as far as they are.
 #[derive(Debug, Default)]
@@ -189,94 +188,7 @@ pub fn block_of<'a>(
     Ok(blocks)
 }
 
-/// The bytes of a unit, and what their checksums depend on.
-#[derive(Debug)]
-pub struct Bytes {
-    pub uuid: [u8; 16],
-    pub first: Address,
-    pub bytes: Vec<u8>,
-    /// Those whose bytes were read.
-    read: Sections,
-    /// Those that were verified since their bytes were read.
-    verified: RefCell<Sections>,
-    is_damaged: Cell<bool>,
-}
-
-/// Some sections of a unit: a bit for each, by its place.
-#[derive(Debug, Default)]
-struct Sections(Vec<u64>);
-
-impl Sections {
-    fn has(&self, section: &Section) -> bool {
-        let (word, bit) = (section.ordinal as usize / 64, section.ordinal % 64);
-        self.0.get(word).is_some_and(|word| word >> bit & 1 == 1)
-    }
-
-    fn set(&mut self, ordinals: RangeInclusive<u64>, is_one: bool) {
-        for ordinal in ordinals {
-            let (word, bit) = (ordinal as usize / 64, 1 << (ordinal % 64));
-            if self.0.len() <= word {
-                self.0.resize(word + 1, 0);
-            }
-            let word = at_mut(&mut self.0, word);
-            *word = *word & !bit | if is_one { bit } else { 0 };
-        }
-    }
-}
-
 impl Bytes {
-    pub fn of(uuid: &[u8; 16], first: Address, bytes: Vec<u8>) -> Bytes {
-        Bytes {
-            uuid: *uuid,
-            first,
-            bytes,
-            read: Sections::default(),
-            verified: RefCell::default(),
-            is_damaged: Cell::new(false),
-        }
-    }
-
-    pub fn is_read(&self, section: &Section) -> bool {
-        self.read.has(section)
-    }
-
-    /// The bytes from the start of one section to the end of another were read, or only some of them: all in between are verified again.
-    pub fn note_read(&mut self, first: &Section, last: &Section, is_all: bool) {
-        let ordinals = first.ordinal..=last.ordinal;
-        self.read.set(ordinals.clone(), is_all);
-        self.verified.get_mut().set(ordinals, false);
-    }
-
-    /// All bytes were read.
-    pub fn forget_verified(&mut self) {
-        self.verified.take();
-    }
-
-    /// Whether a section did not verify.
-    pub fn is_damaged(&self) -> bool {
-        self.is_damaged.get()
-    }
-
-    /// The bytes of a section, verified.
-    pub fn section(&self, section: &Section) -> Result<&[u8], FormatError> {
-        let bytes = at(&self.bytes, section.start..section.start + section.bytes);
-        let mut verified = self.verified.borrow_mut();
-        if verified.has(section) {
-            return Ok(bytes);
-        }
-        let computed = section_checksum(&self.uuid, self.first, section.ordinal, bytes);
-        if computed != section.checksum {
-            self.is_damaged.set(true);
-            return Err(FormatError::Checksum {
-                what: "a part of a unit",
-                stored: section.checksum,
-                computed,
-            });
-        }
-        verified.set(section.ordinal..=section.ordinal, true);
-        Ok(bytes)
-    }
-
     /// Decodes the order of the streams' records in chunk `nth`.
     pub fn decode_order(
         &self,
@@ -478,7 +390,7 @@ impl Rows {
     }
 
     /// Holds nothing any more, and gives back the room of the tails.
-    fn forget(&mut self, tail_room: &mut usize) {
+    pub fn forget(&mut self, tail_room: &mut usize) {
         self.group = None;
         self.has = Wanted::default();
         self.forget_tails(tail_room);

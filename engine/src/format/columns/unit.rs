@@ -5,11 +5,13 @@
 use std::ops::Range;
 
 use super::UNIT_CHUNKS;
+use super::buffers::Buffers;
+use super::bytes::Bytes;
 use super::chunk_rows::{ChunkRows, UnitRow};
 use super::codes::{NumberRange, RangeTotals};
-use super::head::{Form, Group, Head, Section, UNIT_HEADER_BYTES, UnitHeader, verify_head};
-use super::numbers::Run;
-use super::rows::{Bytes, Rows, StreamRows, Wanted, block_of};
+use super::head::{Form, Group, Head, UNIT_HEADER_BYTES, UnitHeader, verify_head};
+use super::part::UnitPart;
+use super::rows::{StreamRows, Wanted, block_of};
 use super::template::Template;
 use crate::format::CHUNK_TRAILER_BYTES;
 use crate::format::bytes::{FormatError, invalid};
@@ -28,14 +30,6 @@ pub struct Take<'a> {
     pub addresses: bool,
 }
 
-/// What is read of a unit.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum UnitPart {
-    All,
-    /// What [`Unit::columns`] takes of a source in these chunks, without addresses.
-    Columns(SourceId, Range<usize>),
-}
-
 /// Where no more than one in so many rows is wanted, decoding all is not worth it.
 const FEW: usize = 8;
 const UNREAD: &str = "a part of a unit is read before it is decoded";
@@ -43,32 +37,17 @@ const UNREAD: &str = "a part of a unit is read before it is decoded";
 /// A unit in memory, as far as it was read.
 #[derive(Debug)]
 pub struct Unit {
-    bytes: Bytes,
+    pub(super) bytes: Bytes,
     chunk_bytes: u32,
     /// All of it was read.
-    is_whole: bool,
+    pub(super) is_whole: bool,
     /// A source all of whose rows were read.
-    complete: Option<SourceId>,
-    header: UnitHeader,
+    pub(super) complete: Option<SourceId>,
+    pub(super) header: UnitHeader,
     /// `None`: rows.
-    head: Option<Head>,
-    /// By the slots of the streams.
-    decoded: Vec<Rows>,
-    order: Vec<Run>,
-    /// The rows of each stream in a chunk.
-    ranges: Vec<Range<usize>>,
-    /// Of the rows that [`Unit::columns`] found last; `None` if they are not wanted.
-    addresses: Option<Vec<u64>>,
-    /// Those of the found rows that were selected.
-    selected: Rows,
-    /// Which rows of a group those were.
-    rows: Vec<u32>,
-    /// Where the payloads stand that the chunk holds of each stream.
-    places: Vec<Vec<u32>>,
-    /// The slot whose rows [`Unit::columns`] found last, and which of its decoded rows they are. No slot: they are the selected ones.
-    found: Option<(Option<usize>, Range<usize>)>,
-    /// Bytes that the tails of streams may take besides those that are decoded: all together are part of its chunks.
-    tail_room: usize,
+    pub(super) head: Option<Head>,
+    /// What its rows are decoded into.
+    buffers: Buffers,
 }
 
 impl Unit {
@@ -84,66 +63,56 @@ impl Unit {
         chunk_bytes: u32,
         bytes: Vec<u8>,
     ) -> Result<Unit, FormatError> {
-        let mut unit = Unit::of_head(uuid, first, chunk_bytes, bytes)?;
+        let mut unit = Unit::of_head(uuid, first, chunk_bytes, &bytes, bytes.len())?;
+        unit.lend(Buffers::default());
+        unit.bytes = Bytes::of(uuid, first, bytes);
         unit.is_whole = true;
         Ok(unit)
     }
 
-    /// The same where only the head is read yet. `bytes` are as many as the unit has.
+    /// The same of its first bytes, which have the head; it has so many in all. They are read, and [buffers are lent](Unit::lend), before it is decoded.
     pub fn of_head(
         uuid: &[u8; 16],
         first: Address,
         chunk_bytes: u32,
-        bytes: Vec<u8>,
+        bytes: &[u8],
+        unit_bytes: usize,
     ) -> Result<Unit, FormatError> {
-        let header = UnitHeader::decode(&bytes, chunk_bytes)?;
-        if bytes.len() != header.unit_bytes {
-            return Err(FormatError::Short {
-                what: "a unit",
-                have: bytes.len(),
-                need: header.unit_bytes,
-            });
+        let header = UnitHeader::decode(bytes, chunk_bytes)?;
+        let short = |what, have, need| FormatError::Short { what, have, need };
+        if unit_bytes != header.unit_bytes {
+            return Err(short("a unit", unit_bytes, header.unit_bytes));
         }
-        verify_head(uuid, first, &header, at(&bytes, ..header.head_bytes))?;
+        let Some(tables) = bytes.get(..header.head_bytes) else {
+            return Err(short("a unit's head", bytes.len(), header.head_bytes));
+        };
+        verify_head(uuid, first, &header, tables)?;
         let head = match header.form {
             Form::Rows => None,
-            Form::Columns | Form::Families => Some(Head::decode(&header, &bytes, chunk_bytes)?),
+            Form::Columns | Form::Families => Some(Head::decode(&header, tables, chunk_bytes)?),
         };
         Ok(Unit {
-            bytes: Bytes::of(uuid, first, bytes),
+            bytes: Bytes::of(uuid, first, Vec::new()),
             chunk_bytes,
             is_whole: false,
             complete: None,
             header,
-            addresses: None,
-            selected: Rows::default(),
-            rows: Vec::new(),
-            decoded: (0..head.as_ref().map_or(0, Head::slots))
-                .map(|_| Rows::default())
-                .collect(),
             head,
-            order: Vec::new(),
-            ranges: Vec::new(),
-            places: Vec::new(),
-            found: None,
-            tail_room: header.chunks * chunk_bytes as usize,
+            buffers: Buffers::default(),
         })
     }
 
-    /// Its buffer, for another unit.
-    pub fn into_bytes(self) -> Vec<u8> {
-        self.bytes.bytes
+    /// Decodes its rows into these buffers from now on.
+    pub fn lend(&mut self, mut buffers: Buffers) {
+        let tail_room = self.header.chunks * self.chunk_bytes as usize;
+        buffers.reset(self.head.as_ref().map_or(0, Head::slots), tail_room);
+        self.buffers = buffers;
     }
 
-    /// Forgets which rows were decoded, for a unit that is kept for later.
-    pub fn forget_rows(&mut self) {
-        self.found = None;
-        (self.selected, self.rows) = (Rows::default(), Vec::new());
-        (self.order, self.ranges, self.places) = (Vec::new(), Vec::new(), Vec::new());
-        self.addresses = None;
-        self.decoded.fill_with(Rows::default);
+    /// Forgets which rows were decoded, for a unit that is kept for later. Returns the buffers.
+    pub fn take_buffers(&mut self) -> Buffers {
         self.head.iter_mut().for_each(Head::forget_members);
-        self.tail_room = self.header.chunks * self.chunk_bytes as usize;
+        std::mem::take(&mut self.buffers)
     }
 
     /// Whether a part of it was found damaged.
@@ -153,74 +122,7 @@ impl Unit {
 
     /// What it takes in memory, about, where no rows are decoded.
     pub fn memory_bytes(&self) -> usize {
-        self.bytes.bytes.capacity() + self.head.as_ref().map_or(0, Head::memory_bytes)
-    }
-
-    /// Has `read` read what is yet to be read of a part: it is given where that begins in the unit.
-    ///
-    /// # Errors
-    /// Those of `read`.
-    pub fn fill<E>(
-        &mut self,
-        part: UnitPart,
-        read: impl FnOnce(usize, &mut [u8]) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let Some(range) = self.missing(&part) else {
-            return Ok(());
-        };
-        let sections = self.unread(&part);
-        self.complete = None;
-        if sections.is_none() {
-            self.bytes.forget_verified();
-        }
-        let done = read(range.start, at_mut(&mut self.bytes.bytes, range));
-        if let Some((first, last)) = sections {
-            self.bytes.note_read(&first, &last, done.is_ok());
-        }
-        done?;
-        match part {
-            UnitPart::Columns(source, chunks) if sections.is_some() => {
-                self.complete = (chunks == (0..self.header.chunks)).then_some(source);
-            }
-            _ => self.is_whole = true,
-        }
-        Ok(())
-    }
-
-    /// Where in the unit stands what is yet to be read of a part.
-    pub fn missing(&self, part: &UnitPart) -> Option<Range<usize>> {
-        if self.has(part) {
-            return None;
-        }
-        Some(match self.unread(part) {
-            Some((first, last)) => first.start..last.start + last.bytes,
-            None => self.header.head_bytes..self.bytes.bytes.len(),
-        })
-    }
-
-    /// The first and the last section that are yet to be read of a part; those of other sources at most stand between them. `None`: it takes all of the unit.
-    fn unread(&self, part: &UnitPart) -> Option<(Section, Section)> {
-        let (UnitPart::Columns(source, chunks), Some(head)) = (part, &self.head) else {
-            return None;
-        };
-        let mut missing = sections_of(head, *source, chunks.clone())
-            .filter(|section| !self.bytes.is_read(section));
-        let first = missing.next()?;
-        Some((first, missing.next_back().unwrap_or(first)))
-    }
-
-    /// Whether a part was read.
-    pub fn has(&self, part: &UnitPart) -> bool {
-        if self.is_whole {
-            return true;
-        }
-        let (UnitPart::Columns(source, chunks), Some(head)) = (part, &self.head) else {
-            return false;
-        };
-        if self.complete == Some(*source) {
-            return true;
-        }
-        sections_of(head, *source, chunks.clone()).all(|section| self.bytes.is_read(&section))
+        self.bytes.capacity() + self.head.as_ref().map_or(0, Head::memory_bytes)
     }
 
     /// Its chunks.
@@ -247,9 +149,9 @@ impl Unit {
             self.header.chunks
         );
         assert!(self.is_whole, "{UNREAD}");
-        self.found = None;
+        self.buffers.found = None;
         let Some(head) = &self.head else {
-            let stored = at(&self.bytes.bytes, self.header.head_bytes..);
+            let stored = self.bytes.behind(self.header.head_bytes);
             // Zeroes at the end are omitted.
             let stored = stored.chunks(out.len()).nth(nth).unwrap_or(&[]);
             let (chunk, zeroes) = out.split_at_mut(stored.len());
@@ -257,30 +159,32 @@ impl Unit {
             zeroes.fill(0);
             return Ok(());
         };
-        self.bytes.decode_order(head, nth, &mut self.order)?;
-        self.ranges.clear();
+        self.bytes
+            .decode_order(head, nth, &mut self.buffers.order)?;
+        self.buffers.ranges.clear();
         for stream in head.streams() {
-            let decoded = at_mut(&mut self.decoded, stream.slot);
+            let decoded = at_mut(&mut self.buffers.decoded, stream.slot);
             let (bytes, wanted) = (&self.bytes, Wanted::all(&stream.template));
-            let range = bytes.rows_in_chunk(stream, nth, &wanted, decoded, &mut self.tail_room)?;
-            self.ranges.push(range);
+            let range =
+                bytes.rows_in_chunk(stream, nth, &wanted, decoded, &mut self.buffers.tail_room)?;
+            self.buffers.ranges.push(range);
         }
-        self.places.resize_with(head.count(), Vec::new);
+        self.buffers.places.resize_with(head.count(), Vec::new);
         out.fill(0);
         let limit = out.len() - CHUNK_TRAILER_BYTES;
         let (body, trailer) = out.split_at_mut(limit);
         let chunk = ChunkRows {
             head,
-            decoded: &self.decoded,
-            ranges: &self.ranges,
+            decoded: &self.buffers.decoded,
+            ranges: &self.buffers.ranges,
         };
-        chunk.put_headers(&self.order, &mut self.places, body)?;
-        for ((nth, stream), places) in head.streams().enumerate().zip(&self.places) {
+        chunk.put_headers(&self.buffers.order, &mut self.buffers.places, body)?;
+        for ((nth, stream), places) in head.streams().enumerate().zip(&self.buffers.places) {
             chunk.put_payloads(nth, &Wanted::all(&stream.template), places, body);
         }
         let checksum = *at(&head.checksums, nth);
         // Else the chunk was never written.
-        if checksum != 0 || !self.order.is_empty() {
+        if checksum != 0 || !self.buffers.order.is_empty() {
             trailer.copy_from_slice(&trailer_of(checksum));
         }
         Ok(())
@@ -301,7 +205,7 @@ impl Unit {
     ) -> Result<bool, FormatError> {
         rows.clear();
         assert!(self.is_whole, "{UNREAD}");
-        self.found = None;
+        self.buffers.found = None;
         let Some(head) = &self.head else {
             return Ok(false);
         };
@@ -314,26 +218,32 @@ impl Unit {
         if !is_one || *at(&head.has_anchors, nth) {
             return Ok(false);
         }
-        let (bytes, room) = (&self.bytes, &mut self.tail_room);
+        let (bytes, room) = (&self.bytes, &mut self.buffers.tail_room);
         let placed = Wanted {
             arrivals: true,
             lengths: true,
             ..take.wanted.clone()
         };
-        let decoded = at_mut(&mut self.decoded, own_stream.slot);
+        let decoded = at_mut(&mut self.buffers.decoded, own_stream.slot);
         let range = bytes.rows_in_chunk(own_stream, nth, &placed, decoded, room)?;
-        bytes.decode_order(head, nth, &mut self.order)?;
-        bytes.decode_lengths(head, nth, &mut self.decoded, room, &mut self.ranges)?;
-        *at_mut(&mut self.ranges, own_nth) = range;
+        bytes.decode_order(head, nth, &mut self.buffers.order)?;
+        bytes.decode_lengths(
+            head,
+            nth,
+            &mut self.buffers.decoded,
+            room,
+            &mut self.buffers.ranges,
+        )?;
+        *at_mut(&mut self.buffers.ranges, own_nth) = range;
         let chunk = ChunkRows {
             head,
-            decoded: &self.decoded,
-            ranges: &self.ranges,
+            decoded: &self.buffers.decoded,
+            ranges: &self.buffers.ranges,
         };
         let limit = out.len() - CHUNK_TRAILER_BYTES;
-        chunk.find_rows(own_nth, nth, &self.order, limit, rows)?;
-        self.places.resize_with(head.count(), Vec::new);
-        let places = at_mut(&mut self.places, own_nth);
+        chunk.find_rows(own_nth, nth, &self.buffers.order, limit, rows)?;
+        self.buffers.places.resize_with(head.count(), Vec::new);
+        let places = at_mut(&mut self.buffers.places, own_nth);
         places.clear();
         places.extend(rows.iter().map(|row| row.start));
         chunk.put_payloads(own_nth, take.wanted, places, out);
@@ -351,8 +261,8 @@ impl Unit {
         chunks: Range<usize>,
         take: &Take<'_>,
     ) -> Result<Option<usize>, FormatError> {
-        self.found = None;
-        self.addresses = take.addresses.then(Vec::new);
+        self.buffers.found = None;
+        self.buffers.addresses = take.addresses.then(Vec::new);
         let Some((which, end)) = self.reach(&chunks, take) else {
             return Ok(None);
         };
@@ -361,34 +271,40 @@ impl Unit {
         };
         let stream = head.stream(which);
         let end = stream.group_end(chunks.start).unwrap_or(end).min(end);
-        let (bytes, room) = (&self.bytes, &mut self.tail_room);
-        let decoded = at_mut(&mut self.decoded, stream.slot);
+        let (bytes, room) = (&self.bytes, &mut self.buffers.tail_room);
+        let decoded = at_mut(&mut self.buffers.decoded, stream.slot);
         let all = chunks.start..end;
         let range = bytes.rows_in_chunks(stream, all.clone(), take.wanted, decoded, room)?;
         if range.is_empty() {
             return Ok(Some(end));
         }
-        if let Some(addresses) = &mut self.addresses {
+        if let Some(addresses) = &mut self.buffers.addresses {
             for nth in all.filter(|nth| *at(&stream.counts, *nth) > 0) {
-                bytes.decode_order(head, nth, &mut self.order)?;
-                bytes.decode_lengths(head, nth, &mut self.decoded, room, &mut self.ranges)?;
+                bytes.decode_order(head, nth, &mut self.buffers.order)?;
+                bytes.decode_lengths(
+                    head,
+                    nth,
+                    &mut self.buffers.decoded,
+                    room,
+                    &mut self.buffers.ranges,
+                )?;
                 let chunk = ChunkRows {
                     head,
-                    decoded: &self.decoded,
-                    ranges: &self.ranges,
+                    decoded: &self.buffers.decoded,
+                    ranges: &self.buffers.ranges,
                 };
                 let limit = self.chunk_bytes as usize - CHUNK_TRAILER_BYTES;
                 let base = bytes.first + nth as u64 * u64::from(self.chunk_bytes);
-                chunk.walk(which, nth, &self.order, limit, |records| {
+                chunk.walk(which, nth, &self.buffers.order, limit, |records| {
                     addresses.extend(records.places().map(|place| base.0 + place as u64));
                 })?;
             }
         }
         if take.wanted.arrivals {
-            let decoded = at(&self.decoded, stream.slot);
+            let decoded = at(&self.buffers.decoded, stream.slot);
             require_order(at(&decoded.arrivals, range.clone()))?;
         }
-        self.found = Some((Some(stream.slot), range));
+        self.buffers.found = Some((Some(stream.slot), range));
         Ok(Some(end))
     }
 
@@ -403,7 +319,7 @@ impl Unit {
         take: &Take<'_>,
         wanted: &[(usize, NumberRange)],
     ) -> Result<Option<usize>, FormatError> {
-        self.found = None;
+        self.buffers.found = None;
         let Some((which, end)) = self.reach(&chunks, take) else {
             return Ok(None);
         };
@@ -412,10 +328,10 @@ impl Unit {
         };
         let stream = head.stream(which);
         let has_more = take.addresses || take.wanted.lengths || take.wanted.tails;
-        self.addresses = None;
-        self.selected.begin_picking(take.wanted);
+        self.buffers.addresses = None;
+        self.buffers.selected.begin_picking(take.wanted);
         let (mut next, mut picked) = (chunks.start, 0);
-        let (bytes, room) = (&self.bytes, &mut self.tail_room);
+        let (bytes, room) = (&self.bytes, &mut self.buffers.tail_room);
         while next < end {
             let group_end = stream.group_end(next).unwrap_or(end).min(end);
             let count: usize = at(&stream.counts, next..group_end).iter().sum();
@@ -427,8 +343,8 @@ impl Unit {
             let group = at(&stream.groups, of_group);
             let before = at(&stream.counts, group.first_chunk..next);
             let first = stream.base + before.iter().sum::<usize>();
-            let decoded = at_mut(&mut self.decoded, stream.slot);
-            let rows = &mut self.rows;
+            let decoded = at_mut(&mut self.buffers.decoded, stream.slot);
+            let rows = &mut self.buffers.rows;
             rows.clear();
             let is_shared = group.members.is_some();
             if is_shared {
@@ -448,7 +364,7 @@ impl Unit {
             }
             if rows.len() < count / FEW && !has_more && !is_shared {
                 let section = bytes.enter(stream, of_group, decoded, room)?;
-                let selected = &mut self.selected;
+                let selected = &mut self.buffers.selected;
                 selected.pick(section, take.template, group, take.wanted, rows)?;
                 (next, picked) = (group_end, picked + rows.len());
                 continue;
@@ -462,13 +378,13 @@ impl Unit {
                 rows.iter_mut().for_each(|row| *row -= first as u32);
                 self.select(&rows);
             }
-            self.rows = rows;
+            self.buffers.rows = rows;
             return Ok(Some(group_end));
         }
         if take.wanted.arrivals {
-            require_order(&self.selected.arrivals)?;
+            require_order(&self.buffers.selected.arrivals)?;
         }
-        self.found = (picked > 0).then_some((None, 0..picked));
+        self.buffers.found = (picked > 0).then_some((None, 0..picked));
         Ok(Some(next))
     }
 
@@ -549,38 +465,28 @@ impl Unit {
     /// # Panics
     /// None was found, or one of them was not.
     pub fn select(&mut self, rows: &[u32]) {
-        let found = self.found.take();
+        let found = self.buffers.found.take();
         let (slot, range) = found.expect("rows are selected of those that were found");
         let slot = slot.expect("rows are selected once");
-        self.selected.gather(at(&self.decoded, slot), range, rows);
-        if let Some(addresses) = &mut self.addresses {
+        self.buffers
+            .selected
+            .gather(at(&self.buffers.decoded, slot), range, rows);
+        if let Some(addresses) = &mut self.buffers.addresses {
             let kept = rows.iter().map(|row| *at(addresses, *row as usize));
             *addresses = kept.collect();
         }
-        self.found = (!rows.is_empty()).then_some((None, 0..rows.len()));
+        self.buffers.found = (!rows.is_empty()).then_some((None, 0..rows.len()));
     }
 
     /// The rows that [`Unit::columns`] found last; `None` if there are none.
     pub fn found(&self) -> Option<StreamRows<'_>> {
-        let (slot, range) = self.found.as_ref()?;
-        let decoded = slot.map_or(&self.selected, |slot| at(&self.decoded, slot));
-        let addresses = self.addresses.as_deref();
+        let (slot, range) = self.buffers.found.as_ref()?;
+        let decoded = slot.map_or(&self.buffers.selected, |slot| {
+            at(&self.buffers.decoded, slot)
+        });
+        let addresses = self.buffers.addresses.as_deref();
         Some(StreamRows::new(decoded, range.clone(), addresses))
     }
-}
-
-/// The sections of the row groups that hold a source's rows in some chunks, in order.
-fn sections_of(
-    head: &Head,
-    source: SourceId,
-    chunks: Range<usize>,
-) -> impl DoubleEndedIterator<Item = Section> {
-    let groups = head
-        .streams_of(source)
-        .flat_map(|(_, stream)| &stream.groups);
-    groups
-        .filter(move |group| group.first_chunk < chunks.end && group.end_chunk > chunks.start)
-        .map(|group| group.section)
 }
 
 /// Finds the rows of a group that hold wanted numbers in each of some pieces.

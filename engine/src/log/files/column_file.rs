@@ -12,7 +12,8 @@ use super::storage::{FileId, StorageFile, read_at, write_at};
 use super::unit_cache::{UnitCache, UnitKey};
 use crate::error::{Error, Result};
 use crate::format::{
-    FormatError, SegmentDirectory, UNIT_CHUNKS, UNIT_HEADER_BYTES, Unit, UnitHeader, UnitPart,
+    Buffers, FormatError, SegmentDirectory, UNIT_CHUNKS, UNIT_HEADER_BYTES, Unit, UnitHeader,
+    UnitPart,
 };
 use crate::log::sync::{Mutex, locked};
 use crate::proven::{at, at_mut};
@@ -41,6 +42,10 @@ pub struct HeldUnit {
     unit: Option<(UnitKey, Unit)>,
     /// Where units come from and go to, beside the file.
     cache: Option<Arc<UnitCache>>,
+    /// What the next unit is decoded into.
+    buffers: Buffers,
+    /// What the next unit may be read into.
+    spare: Vec<u8>,
 }
 
 impl HeldUnit {
@@ -49,15 +54,23 @@ impl HeldUnit {
         HeldUnit {
             unit: None,
             cache: Some(cache),
+            buffers: Buffers::default(),
+            spare: Vec::new(),
         }
     }
 
-    /// Holds none any more. Returns a buffer for another.
-    fn put_back(&mut self) -> Option<Vec<u8>> {
-        let (key, unit) = self.unit.take()?;
-        match &self.cache {
+    /// Holds none any more.
+    fn put_back(&mut self) {
+        let Some((key, mut unit)) = self.unit.take() else {
+            return;
+        };
+        self.buffers = unit.take_buffers();
+        let gone = match &self.cache {
             Some(cache) => cache.put(key, unit),
-            None => Some(unit.into_bytes()),
+            None => Some(unit.shed()),
+        };
+        if let Some(bytes) = gone {
+            self.spare = bytes;
         }
     }
 
@@ -90,18 +103,20 @@ impl Drop for HeldUnit {
 /// What is wanted of a chunk's unit.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum UnitWanted {
-    All,
+    Head,
     /// Columns of a source, in so many chunks from the chunk on.
     Columns {
         source: SourceId,
         chunks: usize,
     },
+    All,
 }
 
 impl UnitWanted {
     /// The part of a unit where the chunk is its `nth`.
     fn part(self, nth: usize, unit: &Unit) -> UnitPart {
         match self {
+            UnitWanted::Head => UnitPart::Head,
             UnitWanted::All => UnitPart::All,
             UnitWanted::Columns { source, chunks } => {
                 let end = nth.saturating_add(chunks).min(unit.chunks());
@@ -209,26 +224,22 @@ impl ColumnFile {
         Ok(())
     }
 
-    /// Opens a unit whose head is read. `bytes` is any buffer.
-    fn open_unit(&self, nth: usize, mut bytes: Vec<u8>) -> Result<Unit> {
+    /// Reads the head of a unit.
+    fn open_unit(&self, nth: usize) -> Result<Unit> {
         let address = self.address_of(nth);
+        let damaged = |error| self.damaged(address, &error);
         let place = self.place_of(nth)?;
         let length = (place.end - place.start) as usize;
-        match bytes.capacity() {
-            // Pages that are not read stay untouched.
-            0 => bytes = vec![0; length],
-            _ => bytes.resize(length, 0),
+        let mut head = vec![0; HEAD_BYTES.min(length)];
+        self.read_whole(nth, 0, &mut head)?;
+        let header = UnitHeader::decode(&head, self.chunk_bytes).map_err(damaged)?;
+        let have = head.len();
+        if header.head_bytes > have {
+            head.resize(header.head_bytes.min(length), 0);
+            self.read_whole(nth, have, at_mut(&mut head, have..))?;
         }
-        let have = HEAD_BYTES.min(bytes.len());
-        self.read_whole(nth, 0, at_mut(&mut bytes, ..have))?;
-        let header = UnitHeader::decode(at(&bytes, ..have), self.chunk_bytes);
-        let header = header.map_err(|error| self.damaged(address, &error))?;
-        let head_bytes = header.head_bytes.min(bytes.len());
-        if head_bytes > have {
-            self.read_whole(nth, 0, at_mut(&mut bytes, ..head_bytes))?;
-        }
-        let unit = Unit::of_head(&self.uuid, address, self.chunk_bytes, bytes);
-        let unit = unit.map_err(|error| self.damaged(address, &error))?;
+        let unit = Unit::of_head(&self.uuid, address, self.chunk_bytes, &head, length);
+        let unit = unit.map_err(damaged)?;
         let end = (address.0 + self.unit_bytes()).min(self.first.0 + self.segment_bytes);
         let chunks = (end - address.0) / u64::from(self.chunk_bytes);
         if unit.chunks() as u64 != chunks {
@@ -261,39 +272,38 @@ impl ColumnFile {
         let mut unit = match held.unit.take_if(|(of, _)| *of == key) {
             Some((_, unit)) => unit,
             None => {
-                let buffer = held.put_back();
+                held.put_back();
                 let kept = held.cache.as_ref().and_then(|cache| cache.take(key));
-                match kept {
-                    Some(unit) => unit,
-                    None => self.open_unit(nth, buffer.unwrap_or_default())?,
-                }
+                let mut unit = kept.map_or_else(|| self.open_unit(nth), Ok)?;
+                unit.lend(std::mem::take(&mut held.buffers));
+                unit
             }
         };
         let in_unit = (in_segment % UNIT_CHUNKS) as usize;
         let part = wanted.part(in_unit, &unit);
-        unit.fill(part, |offset, bytes| self.read_whole(nth, offset, bytes))?;
+        unit.fill(&part, &mut held.spare, |offset, bytes| {
+            self.read_whole(nth, offset, bytes)
+        })?;
         let (_, unit) = held.unit.insert((key, unit));
         Ok((unit, in_unit))
     }
 
-    /// Has the head of a chunk's unit fetched, or, where that was done, what is wanted of the unit and is not kept.
-    pub fn will_read_unit(&self, chunk: Address, wanted: Option<UnitWanted>, cache: &UnitCache) {
+    /// Has what is wanted of a chunk's unit fetched and is not kept: the head, or, where that was done, the rest.
+    pub fn will_read_unit(&self, chunk: Address, wanted: UnitWanted, cache: &UnitCache) {
         let in_segment = (chunk.0 - self.first.0) / u64::from(self.chunk_bytes);
         let nth = (in_segment / UNIT_CHUNKS) as usize;
+        let in_unit = (in_segment % UNIT_CHUNKS) as usize;
         let key = (self.id, self.address_of(nth));
-        let part = match wanted {
-            None => (!cache.keeps(key.1)).then_some(0..HEAD_BYTES),
-            Some(wanted) => {
-                let in_unit = (in_segment % UNIT_CHUNKS) as usize;
-                let missing = |unit: &Unit| unit.missing(&wanted.part(in_unit, unit));
-                cache.look(key, missing).unwrap_or_else(|| {
-                    // A head that cannot be read is reported when the unit is.
-                    let unit = self.open_unit(nth, Vec::new()).ok()?;
-                    let missing = missing(&unit);
-                    cache.put_head(key, unit);
-                    missing
-                })
-            }
+        let missing = |unit: &Unit| unit.missing(&wanted.part(in_unit, unit));
+        let part = match cache.look(key, missing) {
+            Some(missing) => missing,
+            None if wanted == UnitWanted::Head => Some(0..HEAD_BYTES),
+            // A head that cannot be read is reported when the unit is.
+            None => self.open_unit(nth).ok().and_then(|unit| {
+                let missing = missing(&unit);
+                cache.put_head(key, unit);
+                missing
+            }),
         };
         if let Some(part) = part {
             let start = self.directory.unit(nth).start;

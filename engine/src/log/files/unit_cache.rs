@@ -2,7 +2,7 @@
 //!
 //! A thread takes a unit out while it reads it, so no two share one; another thread that wants the same meanwhile reads it from the file. Where room is
 //! needed, a unit goes that is chosen at random: of the same question asked again and again about more than is kept, what was used longest ago would be
-//! what is wanted next, and none would be found.
+//! what is wanted next, and none would be found. Its head stays: a few KiB say where in the file the rest stands, and are dear to decode.
 //!
 //! A unit is known by its file too: where another generation takes a segment's place, its units may be others.
 
@@ -14,22 +14,32 @@ use crate::log::sync::{Mutex, locked};
 use crate::proven::at;
 use crate::types::Address;
 
-const BYTES_MAX: usize = 128 << 20;
+const UNITS_BYTES_MAX: usize = 128 << 20;
+const HEADS_BYTES_MAX: usize = 32 << 20;
 
 /// Of one epoch of a directory: after lost staging, addresses may hold other records.
 #[derive(Debug)]
 pub struct UnitCache {
     kept: Mutex<Kept>,
-    bytes_max: usize,
+    units_bytes_max: usize,
+    heads_bytes_max: usize,
 }
 
 /// The file, and the address of the first chunk.
 pub type UnitKey = (FileId, Address);
 
+/// No unit is in both.
 #[derive(Debug, Default)]
 struct Kept {
+    units: Units,
+    /// Those of which only the head is kept.
+    heads: Units,
+}
+
+#[derive(Debug, Default)]
+struct Units {
     /// By the addresses of their first chunks, with where each of these is listed.
-    units: HashMap<Address, (FileId, usize, Unit)>,
+    by_address: HashMap<Address, (FileId, usize, Unit)>,
     listed: Vec<Address>,
     /// The latest random number.
     random: u64,
@@ -40,53 +50,53 @@ impl Default for UnitCache {
     fn default() -> UnitCache {
         UnitCache {
             kept: Mutex::default(),
-            bytes_max: BYTES_MAX,
+            units_bytes_max: UNITS_BYTES_MAX,
+            heads_bytes_max: HEADS_BYTES_MAX,
         }
     }
 }
 
 impl UnitCache {
     pub fn take(&self, key: UnitKey) -> Option<Unit> {
-        locked(&self.kept).take(key)
+        let mut kept = locked(&self.kept);
+        let unit = kept.units.take(key);
+        unit.or_else(|| kept.heads.take(key))
     }
 
     /// Keeps a unit of which only the head was read, unless it is kept already.
-    pub fn put_head(&self, key: UnitKey, unit: Unit) {
-        if self.look(key, |_| ()).is_none() {
-            self.put(key, unit);
+    pub fn put_head(&self, key: UnitKey, head: Unit) {
+        let mut kept = locked(&self.kept);
+        if kept.units.get(key).or(kept.heads.get(key)).is_none() {
+            kept.heads.put(key, head, self.heads_bytes_max);
         }
     }
 
-    /// What `look` finds in a unit that is kept.
-    pub fn look<T>(&self, (file, first): UnitKey, look: impl FnOnce(&Unit) -> T) -> Option<T> {
+    /// What `look` finds in a unit of which the head is kept at least.
+    pub fn look<T>(&self, key: UnitKey, look: impl FnOnce(&Unit) -> T) -> Option<T> {
         let kept = locked(&self.kept);
-        let (of, _, unit) = kept.units.get(&first)?;
-        (*of == file).then(|| look(unit))
+        kept.units.get(key).or(kept.heads.get(key)).map(look)
     }
 
-    /// Whether the unit whose first chunk stands at an address is kept, of whichever file.
+    /// Whether more than the head is kept of the unit whose first chunk stands at an address, of whichever file.
     pub fn keeps(&self, first: Address) -> bool {
-        locked(&self.kept).units.contains_key(&first)
+        locked(&self.kept).units.by_address.contains_key(&first)
     }
 
     /// Keeps a unit, unless a part of it did not verify. Returns the buffer of one that had to go.
     pub fn put(&self, key: UnitKey, mut unit: Unit) -> Option<Vec<u8>> {
-        unit.forget_rows();
-        if unit.is_damaged() || unit.memory_bytes() > self.bytes_max {
-            return Some(unit.into_bytes());
+        if unit.is_damaged() {
+            return Some(unit.shed());
         }
         let mut kept = locked(&self.kept);
-        let (file, first) = key;
-        let mut gone = kept.remove(first);
-        kept.bytes += unit.memory_bytes();
-        let place = kept.listed.len();
-        kept.units.insert(first, (file, place, unit));
-        kept.listed.push(first);
-        while kept.bytes > self.bytes_max {
-            let any = kept.any();
-            gone = kept.remove(any);
+        let Kept { units, heads } = &mut *kept;
+        // Another thread may have read the same.
+        heads.remove(key.1);
+        let mut gone = units.remove(key.1).map(|(_, mut unit)| unit.shed());
+        for (key, mut unit) in units.put(key, unit, self.units_bytes_max) {
+            gone = Some(unit.shed());
+            heads.put(key, unit, self.heads_bytes_max);
         }
-        gone.map(Unit::into_bytes)
+        gone
     }
 
     /// Forgets all of them: a newer generation of a segment may have come.
@@ -95,25 +105,45 @@ impl UnitCache {
     }
 }
 
-impl Kept {
-    fn take(&mut self, (file, first): UnitKey) -> Option<Unit> {
-        let (of, ..) = self.units.get(&first)?;
-        if *of == file {
-            self.remove(first)
-        } else {
-            None
-        }
+impl Units {
+    fn get(&self, (file, first): UnitKey) -> Option<&Unit> {
+        let (of, _, unit) = self.by_address.get(&first)?;
+        (*of == file).then_some(unit)
     }
 
-    fn remove(&mut self, first: Address) -> Option<Unit> {
-        let (_, place, unit) = self.units.remove(&first)?;
+    fn take(&mut self, key: UnitKey) -> Option<Unit> {
+        self.get(key)?;
+        self.remove(key.1).map(|(_, unit)| unit)
+    }
+
+    /// Puts one that is not there; returns those that had to go.
+    fn put(
+        &mut self,
+        (file, first): UnitKey,
+        unit: Unit,
+        bytes_max: usize,
+    ) -> Vec<(UnitKey, Unit)> {
+        self.bytes += unit.memory_bytes();
+        self.by_address
+            .insert(first, (file, self.listed.len(), unit));
+        self.listed.push(first);
+        let mut gone = Vec::new();
+        while self.bytes > bytes_max {
+            let any = self.any();
+            gone.extend(self.remove(any));
+        }
+        gone
+    }
+
+    fn remove(&mut self, first: Address) -> Option<(UnitKey, Unit)> {
+        let (file, place, unit) = self.by_address.remove(&first)?;
         self.listed.swap_remove(place);
         if let Some(moved) = self.listed.get(place) {
-            let moved = self.units.get_mut(moved);
+            let moved = self.by_address.get_mut(moved);
             moved.expect("what is listed is kept").1 = place;
         }
         self.bytes -= unit.memory_bytes();
-        Some(unit)
+        Some(((file, first), unit))
     }
 
     /// One of the units, of which there are some.
@@ -129,7 +159,7 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::{CHUNK_BYTES_MIN, ChunkBuilder, Template, UnitEncoder};
+    use crate::format::{CHUNK_BYTES_MIN, ChunkBuilder, Template, UnitEncoder, UnitPart};
     use crate::proven::at_mut;
     use crate::types::{SourceId, Timestamp};
 
@@ -158,9 +188,9 @@ mod tests {
         unit
     }
 
-    fn of_bytes(bytes_max: usize) -> UnitCache {
+    fn of_bytes(units_bytes_max: usize) -> UnitCache {
         UnitCache {
-            bytes_max,
+            units_bytes_max,
             ..UnitCache::default()
         }
     }
@@ -174,22 +204,55 @@ mod tests {
         let cache = of_bytes(8 * one);
         let (mut hits, mut gone) = (0, 0);
         for nth in (0..ROUNDS).flat_map(|_| 0..UNITS) {
-            assert_eq!(cache.keeps(key(nth).1), {
-                let kept = locked(&cache.kept);
-                kept.listed.contains(&key(nth).1)
-            });
             let found = cache.take(key(nth));
-            hits += u64::from(found.is_some());
             assert!(!cache.keeps(key(nth).1));
+            let found = found.filter(|unit| unit.has(&UnitPart::All));
+            hits += u64::from(found.is_some());
             let found = found.unwrap_or_else(|| unit(key(nth).1));
             gone += u64::from(cache.put(key(nth), found).is_some());
+            assert!(cache.look(key(nth), |_| ()).is_some());
             let kept = locked(&cache.kept);
-            assert!(kept.bytes <= 8 * one && kept.bytes == kept.listed.len() * one);
-            assert_eq!(kept.listed.len(), kept.units.len());
+            let units = &kept.units;
+            assert!(units.bytes <= 8 * one && units.bytes == units.listed.len() * one);
+            assert_eq!(units.listed.len(), units.by_address.len());
         }
         // Each unit that was not found makes another go, once there is no more room.
         assert_eq!(gone, ROUNDS * UNITS - hits - 8);
         assert!(hits > ROUNDS * UNITS / 4, "{hits}");
+    }
+
+    #[test]
+    fn of_what_had_to_go_the_head_stays_while_there_is_room() {
+        const UNITS: u64 = 12;
+        let key = |nth: u64| (FILE, Address(nth << 20));
+        let mut bare = unit(key(0).1);
+        bare.shed();
+        let cache = UnitCache {
+            units_bytes_max: 0,
+            heads_bytes_max: 8 * bare.memory_bytes(),
+            ..UnitCache::default()
+        };
+        for nth in 0..UNITS {
+            assert!(cache.put(key(nth), unit(key(nth).1)).is_some());
+            assert!(!cache.keeps(key(nth).1));
+        }
+        let found = (0..UNITS).filter_map(|nth| cache.take(key(nth)));
+        let found: Vec<Unit> = found.collect();
+        assert_eq!(found.len(), 8);
+        assert!(
+            found
+                .iter()
+                .all(|unit| !unit.has(&UnitPart::All) && unit.has(&UnitPart::Head))
+        );
+        assert_eq!(locked(&cache.kept).heads.bytes, 0);
+
+        cache.put_head(key(0), bare);
+        cache.put(key(0), unit(key(0).1));
+        cache.put(key(0), unit(key(0).1));
+        let head = cache.take(key(0)).unwrap();
+        assert!(cache.take(key(0)).is_none(), "it was kept twice");
+        cache.put_head(key(0), head);
+        assert!(cache.look(key(0), |_| ()).is_some());
     }
 
     #[test]
@@ -203,14 +266,10 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_that_is_too_large_or_damaged_is_not_kept() {
+    fn a_damaged_unit_is_not_kept() {
         let key = (FILE, Address(0));
-        let cache = of_bytes(100);
-        assert!(cache.put(key, unit(key.1)).is_some());
-        assert!(cache.take(key).is_none());
-
         let cache = of_bytes(1 << 20);
-        let mut bytes = unit(key.1).into_bytes();
+        let mut bytes = unit(key.1).shed();
         let last = bytes.len() - 20;
         *at_mut(&mut bytes, last) ^= 1;
         let mut damaged = Unit::of(&UUID, key.1, CHUNK_BYTES_MIN, bytes).unwrap();

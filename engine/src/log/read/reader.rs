@@ -388,8 +388,8 @@ impl LogReader {
         matches!(view.stage, Stage::Staged(_)) && address >= view.head(log)
     }
 
-    /// Has the head of a chunk's unit fetched, or, where that was done, what is wanted of the unit and is not kept; of a chunk that stands as rows, all of it.
-    pub fn will_read_unit(&self, chunk: Address, wanted: Option<UnitWanted>, cache: &UnitCache) {
+    /// Has what is wanted of a chunk's unit fetched and is not kept: the head, or, where that was done, the rest; with the head, a chunk that stands as rows.
+    pub fn will_read_unit(&self, chunk: Address, wanted: UnitWanted, cache: &UnitCache) {
         let view = Arc::clone(&*locked(&self.view));
         let end = chunk + u64::from(self.meta.chunk_bytes);
         if matches!(view.stage, Stage::Staged(_)) && end > view.head(LogKind::Records) {
@@ -402,8 +402,8 @@ impl LogReader {
         };
         match (file.columns(), wanted) {
             (Some(columns), wanted) => columns.will_read_unit(chunk, wanted, cache),
-            (None, None) => file.will_read(offset, self.meta.chunk_bytes.into()),
-            (None, Some(_)) => {}
+            (None, UnitWanted::Head) => file.will_read(offset, self.meta.chunk_bytes.into()),
+            (None, _) => {}
         }
     }
 

@@ -1,7 +1,8 @@
 //! Whether it pays to open the next summary: after many that answered nothing, most are passed over until one answers something again.
 
-/// After so many summaries that answered nothing, one in so many is opened.
+/// After so many summaries that answered nothing, each that is opened is as far behind the last as that was behind the first, up to a limit.
 const FUTILE_MOST: u32 = 16;
+const PASSED_OVER_MOST: u32 = 256;
 
 /// What the summaries were worth that one thread opened.
 #[derive(Default)]
@@ -14,7 +15,9 @@ impl SummaryBenefit {
     /// Whether to open the next one.
     pub fn opens_next(&mut self) -> bool {
         self.futile = self.futile.saturating_add(1);
-        self.futile <= FUTILE_MOST || self.futile.is_multiple_of(FUTILE_MOST)
+        self.futile <= FUTILE_MOST
+            || self.futile.is_power_of_two()
+            || self.futile.is_multiple_of(PASSED_OVER_MOST)
     }
 
     /// The one that was opened answered something.
@@ -30,7 +33,11 @@ mod tests {
     #[test]
     fn few_are_opened_where_they_answer_nothing_and_all_where_they_do() {
         let mut benefit = SummaryBenefit::default();
-        assert_eq!((0..1600).filter(|_| benefit.opens_next()).count(), 16 + 99);
+        // 32, 64, 128, and every 256th.
+        assert_eq!(
+            (0..1600).filter(|_| benefit.opens_next()).count(),
+            16 + 3 + 6
+        );
         benefit.answered();
         assert!((0..100).all(|_| {
             let opens = benefit.opens_next();
