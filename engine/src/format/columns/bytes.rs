@@ -89,10 +89,11 @@ impl Bytes {
         };
         if all != held {
             let mut bytes = std::mem::take(spare);
-            match bytes.capacity() {
+            if bytes.capacity() < all.len() {
                 // Pages that are not written stay untouched.
-                0 => bytes = vec![0; all.len()],
-                _ => bytes.resize(all.len(), 0),
+                bytes = vec![0; all.len()];
+            } else {
+                bytes.resize(all.len(), 0);
             }
             let own = held.start.saturating_sub(all.start);
             at_mut(&mut bytes, own..own + held.len()).copy_from_slice(&self.bytes);

@@ -82,21 +82,24 @@ impl UnitCache {
         locked(&self.kept).units.by_address.contains_key(&first)
     }
 
-    /// Keeps a unit, unless a part of it did not verify. Returns the buffer of one that had to go.
+    /// Keeps a unit, unless a part of it did not verify. Returns the largest buffer of those that had to go.
     pub fn put(&self, key: UnitKey, mut unit: Unit) -> Option<Vec<u8>> {
         if unit.is_damaged() {
             return Some(unit.shed());
         }
-        let mut kept = locked(&self.kept);
-        let Kept { units, heads } = &mut *kept;
-        // Another thread may have read the same.
-        heads.remove(key.1);
-        let mut gone = units.remove(key.1).map(|(_, mut unit)| unit.shed());
-        for (key, mut unit) in units.put(key, unit, self.units_bytes_max) {
-            gone = Some(unit.shed());
-            heads.put(key, unit, self.heads_bytes_max);
+        let mut gone = Vec::new();
+        {
+            let mut kept = locked(&self.kept);
+            let Kept { units, heads } = &mut *kept;
+            // Another thread may have read the same.
+            heads.remove(key.1);
+            gone.extend(units.remove(key.1).map(|(_, mut unit)| unit.shed()));
+            for (key, mut unit) in units.put(key, unit, self.units_bytes_max) {
+                gone.push(unit.shed());
+                heads.put(key, unit, self.heads_bytes_max);
+            }
         }
-        gone
+        gone.into_iter().max_by_key(Vec::capacity)
     }
 
     /// Forgets all of them: a newer generation of a segment may have come.
