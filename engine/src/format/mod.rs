@@ -31,9 +31,9 @@ pub use chunk::{
     ChunkBuilder, PushOutcome, RecordIter, has_trailer, put_trailer, verify_chunk, verify_part,
 };
 pub use columns::{
-    Buffers, NumberRange, Piece, PieceKind, RangeTotals, SegmentDirectory, StreamRows, Take,
-    Template, UNIT_CHUNKS, UNIT_HEADER_BYTES, Unit, UnitEncoder, UnitHeader, UnitPart, UnitRow,
-    Wanted, saves_enough,
+    Buffers, NumberRange, PartColumns, Piece, PieceKind, RangeTotals, SegmentDirectory, StreamRows,
+    Take, Template, UNIT_CHUNKS, UNIT_HEADER_BYTES, Unit, UnitEncoder, UnitHeader, UnitPart,
+    UnitRow, Wanted, saves_enough,
 };
 pub use index_block::{BinEntry, IndexBlock};
 pub use line::{LINE_PREFIX_BYTES, encode_line, line_content, merge_lines};

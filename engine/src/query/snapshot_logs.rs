@@ -137,7 +137,7 @@ impl SnapshotLogs {
     pub fn column_unit<'a>(
         &self,
         chunk: ChunkNo,
-        wanted: UnitWanted,
+        wanted: UnitWanted<'_>,
         held: &'a mut HeldUnit,
     ) -> Option<(&'a mut Unit, usize)> {
         let address = chunk.address(self.chunk_bytes());
@@ -164,7 +164,12 @@ impl SnapshotLogs {
 
     /// Has what a source's columns need fetched of some chunks: first the heads of all units, which then say where the rest stands.
     pub fn will_read_columns(&self, chunks: &[ChunkNo], source: SourceId) {
-        let columns = UnitWanted::Columns { source, chunks: 1 };
+        let columns = UnitWanted::Columns {
+            source,
+            chunks: 1,
+            columns: None,
+            addresses: false,
+        };
         for wanted in [UnitWanted::Head, columns] {
             for chunk in chunks {
                 let address = chunk.address(self.chunk_bytes());

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::ops::{Range, RangeInclusive};
 
+use super::bits::SLACK_BYTES;
 use super::head::{Section, section_checksum};
 use crate::format::bytes::FormatError;
 use crate::proven::{at, at_mut};
@@ -13,14 +14,22 @@ use crate::types::Address;
 pub struct Bytes {
     pub uuid: [u8; 16],
     pub first: Address,
-    /// Where in the unit the first of the bytes stands.
-    start: usize,
     bytes: Vec<u8>,
+    /// What they are; a later one has what an earlier one has too.
+    stretches: Vec<Stretch>,
     /// Those whose bytes were read.
     read: Sections,
     /// Those that were verified since their bytes were read.
     verified: RefCell<Sections>,
     is_damaged: Cell<bool>,
+}
+
+/// Bytes of a unit that lie side by side.
+#[derive(Clone, Debug)]
+struct Stretch {
+    in_unit: Range<usize>,
+    /// Where the first of them stands among those that were read.
+    start: usize,
 }
 
 /// Some sections of a unit: a bit for each, by its place.
@@ -51,7 +60,10 @@ impl Bytes {
         Bytes {
             uuid: *uuid,
             first,
-            start: 0,
+            stretches: vec![Stretch {
+                in_unit: 0..bytes.len(),
+                start: 0,
+            }],
             bytes,
             read: Sections::default(),
             verified: RefCell::default(),
@@ -64,62 +76,80 @@ impl Bytes {
         self.bytes.capacity()
     }
 
-    /// Those from a place in the unit on.
+    /// Those in a range of the unit, and behind them as many of [`SLACK_BYTES`] as the unit has.
     ///
     /// # Panics
     /// They were not read.
-    pub fn behind(&self, start: usize) -> &[u8] {
-        at(&self.bytes, start - self.start..)
+    pub fn range(&self, range: Range<usize>) -> &[u8] {
+        let has = |stretch: &&Stretch| {
+            stretch.in_unit.start <= range.start && range.end <= stretch.in_unit.end
+        };
+        let stretch = self.stretches.iter().rev().find(has);
+        let Stretch { in_unit, start } =
+            stretch.expect("a part of a unit is read before it is decoded");
+        let end = (range.end + SLACK_BYTES).min(in_unit.end);
+        at(
+            &self.bytes,
+            start + range.start - in_unit.start..start + end - in_unit.start,
+        )
     }
 
     /// Holds none any more. Returns the buffer.
     pub fn take(&mut self) -> Vec<u8> {
-        self.start = 0;
+        self.stretches.clear();
         self.read = Sections::default();
         self.verified.take();
         std::mem::take(&mut self.bytes)
     }
 
-    /// Room for the bytes of a range, beside those that are held. A larger buffer is taken from `spare`, in whose place the smaller one stays.
-    pub fn room(&mut self, range: Range<usize>, spare: &mut Vec<u8>) -> &mut [u8] {
-        let held = self.start..self.start + self.bytes.len();
-        let all = match held.is_empty() {
-            true => range.clone(),
-            false => held.start.min(range.start)..held.end.max(range.end),
-        };
-        if all != held {
+    /// Has `read` read ranges of the unit, which is so long: it is given where each begins. A larger buffer is taken from `spare`, in whose place the smaller
+    /// one stays.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub fn read<E>(
+        &mut self,
+        ranges: impl Iterator<Item = Range<usize>> + Clone,
+        unit_bytes: usize,
+        spare: &mut Vec<u8>,
+        mut read: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let ranges = ranges.map(|range| range.start..(range.end + SLACK_BYTES).min(unit_bytes));
+        let held = self.bytes.len();
+        let all = held + ranges.clone().map(|range| range.len()).sum::<usize>();
+        if self.bytes.capacity() < all {
             let mut bytes = std::mem::take(spare);
-            if bytes.capacity() < all.len() {
+            if bytes.capacity() < all {
                 // Pages that are not written stay untouched.
-                bytes = vec![0; all.len()];
-            } else {
-                bytes.resize(all.len(), 0);
+                bytes = vec![0; all];
             }
-            let own = held.start.saturating_sub(all.start);
-            at_mut(&mut bytes, own..own + held.len()).copy_from_slice(&self.bytes);
+            bytes.resize(all, 0);
+            at_mut(&mut bytes, ..held).copy_from_slice(&self.bytes);
             *spare = std::mem::replace(&mut self.bytes, bytes);
-            self.start = all.start;
         }
-        at_mut(
-            &mut self.bytes,
-            range.start - all.start..range.end - all.start,
-        )
+        self.bytes.resize(all, 0);
+        let mut start = held;
+        for range in ranges {
+            let end = start + range.len();
+            read(range.start, at_mut(&mut self.bytes, start..end))?;
+            self.stretches.push(Stretch {
+                in_unit: range,
+                start,
+            });
+            start = end;
+        }
+        Ok(())
     }
 
     pub fn is_read(&self, section: &Section) -> bool {
         self.read.has(section)
     }
 
-    /// The bytes from the start of one section to the end of another were read, or only some of them: all in between are verified again.
-    pub fn note_read(&mut self, first: &Section, last: &Section, is_all: bool) {
+    /// The bytes from the start of one section to the end of another were read: all in between are verified again.
+    pub fn note_read(&mut self, first: &Section, last: &Section) {
         let ordinals = first.ordinal..=last.ordinal;
-        self.read.set(ordinals.clone(), is_all);
+        self.read.set(ordinals.clone(), true);
         self.verified.get_mut().set(ordinals, false);
-    }
-
-    /// All bytes were read.
-    pub fn forget_verified(&mut self) {
-        self.verified.take();
     }
 
     /// Whether a section did not verify.
@@ -127,18 +157,18 @@ impl Bytes {
         self.is_damaged.get()
     }
 
-    /// The bytes of a section, verified.
+    /// The bytes of a section, verified, and a few behind them that are not: numbers are unpacked with a look a little further.
     ///
     /// # Panics
     /// They were not read.
     pub fn section(&self, section: &Section) -> Result<&[u8], FormatError> {
-        let start = section.start - self.start;
-        let bytes = at(&self.bytes, start..start + section.bytes);
+        let bytes = self.range(section.start..section.start + section.bytes);
         let mut verified = self.verified.borrow_mut();
         if verified.has(section) {
             return Ok(bytes);
         }
-        let computed = section_checksum(&self.uuid, self.first, section.ordinal, bytes);
+        let own = at(bytes, ..section.bytes);
+        let computed = section_checksum(&self.uuid, self.first, section.ordinal, own);
         if computed != section.checksum {
             self.is_damaged.set(true);
             return Err(FormatError::Checksum {

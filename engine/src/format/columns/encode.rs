@@ -5,7 +5,9 @@
 use std::collections::HashMap;
 
 use super::families::{self, FamilyTable};
-use super::head::{Form, Part, Stream, StreamTable, Tables, encode_head, section_checksum};
+use super::head::{
+    Form, GroupTable, Part, Stream, StreamTable, Tables, encode_head, section_checksum,
+};
 use super::numbers::{self, TAIL};
 use super::saves_enough;
 use super::template::{PieceKind, Template};
@@ -21,6 +23,9 @@ const ZSTD_LEVEL: i32 = 1;
 const FAMILY_MEMBERS_LEAST: usize = 2;
 /// Fewer bytes are not compressed.
 const COMPRESSED_LEAST: usize = 64;
+
+/// A part of a row group ends with the block that makes it so long: what describes a part takes some 7 bytes.
+const PART_BYTES_LEAST: usize = if cfg!(test) { 64 } else { 512 };
 
 /// How the bytes of a tail stand in a row group.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -233,14 +238,12 @@ impl UnitEncoder {
         let (alone, mut members) = self.streams.split_at(self.streams.len() - members);
         let streams = alone.iter().map(|stream| {
             let mut groups = GroupRows::of(stream);
-            let parts = Stream::split(&stream.counts).map(|(_, _, rows)| {
-                groups.put(rows, &[], compressor, &mut sections.body);
-                sections.end()
-            });
+            let split = Stream::split(&stream.counts);
+            let groups = split.map(|(_, _, rows)| groups.put(rows, &[], compressor, &mut sections));
             StreamTable {
                 template: &stream.template,
                 counts: &stream.counts,
-                groups: parts.collect(),
+                groups: groups.collect(),
             }
         });
         let streams = streams.collect();
@@ -285,8 +288,8 @@ fn put_family<'a>(
     let groups = families::split(&rows).into_iter().map(|count| {
         let (own, others) = left.split_at(count);
         left = others;
-        of_all.put(own.iter().sum(), own, compressor, &mut sections.body);
-        (count, sections.end())
+        let rows = own.iter().sum();
+        (count, of_all.put(rows, own, compressor, sections))
     });
     let groups = groups.collect();
     let counts = members.iter().flat_map(|member| &member.counts);
@@ -446,6 +449,11 @@ struct Sections<'a> {
 }
 
 impl Sections<'_> {
+    /// How much was appended since the last call of [`Sections::end`].
+    fn grown(&self) -> usize {
+        self.body.len() - self.begun
+    }
+
     /// What was appended since the last call is a section.
     fn end(&mut self) -> Part {
         let bytes = at(&self.body, self.begun..);
@@ -482,31 +490,58 @@ impl<'a> GroupRows<'a> {
         rows: usize,
         members: &[usize],
         compressor: &mut zstd::bulk::Compressor<'_>,
-        out: &mut Vec<u8>,
-    ) {
+        sections: &mut Sections<'_>,
+    ) -> GroupTable {
         let stream = self.stream;
         let rows = self.row..self.row + rows;
         self.row = rows.end;
-        numbers::encode(at(&stream.arrivals, rows.clone()), None, members, out);
+        let mut parts = GroupTable::new();
+        let (mut blocks, mut left) = (0, stream.template.blocks());
+        let mut end_block = |sections: &mut Sections<'_>| {
+            blocks += 1;
+            left -= 1;
+            if left == 0 {
+                // Numbers are unpacked with a look a little further.
+                sections.body.extend_from_slice(&TAIL);
+            }
+            if left == 0 || sections.grown() >= PART_BYTES_LEAST {
+                parts.push((blocks, sections.end()));
+                blocks = 0;
+            }
+        };
         let mut lengths = Vec::new();
-        for (piece, column) in stream.template.pieces.iter().zip(&stream.pieces) {
+        let arrivals = (&stream.arrivals, None, false);
+        let pieces = stream.template.pieces.iter().zip(&stream.pieces);
+        let pieces = pieces.map(|(piece, column)| {
+            let is_length = piece.kind == PieceKind::Length;
+            (column, piece.float_bytes(), is_length)
+        });
+        let rest = stream
+            .template
+            .has_rest
+            .then_some((&stream.rest_lengths, None, true));
+        for (column, float_bytes, is_length) in std::iter::once(arrivals).chain(pieces).chain(rest)
+        {
             let column = at(column, rows.clone());
-            numbers::encode(column, piece.float_bytes(), members, out);
-            if piece.kind == PieceKind::Length {
+            numbers::encode(column, float_bytes, members, &mut sections.body);
+            end_block(sections);
+            if is_length {
                 lengths.push(column);
             }
         }
-        if stream.template.has_rest {
-            let column = at(&stream.rest_lengths, rows.clone());
-            numbers::encode(column, None, members, out);
-            lengths.push(column);
-        }
         for ((lengths, tails), from) in lengths.iter().zip(&stream.tails).zip(&mut self.tails) {
             let bytes = lengths.iter().sum::<u64>() as usize;
-            put_tail(at(tails, *from..*from + bytes), compressor, out);
+            put_tail(
+                at(tails, *from..*from + bytes),
+                compressor,
+                &mut sections.body,
+            );
             *from += bytes;
         }
-        out.extend_from_slice(&TAIL);
+        if !lengths.is_empty() {
+            end_block(sections);
+        }
+        parts
     }
 }
 

@@ -5,7 +5,7 @@
 use std::cell::OnceCell;
 use std::sync::Arc;
 
-use super::head::{Group, Part, Places, Section, Stream, put_part};
+use super::head::{Group, GroupPart, GroupTable, Places, Stream, put_group};
 use super::numbers::{self, Blocks, TAIL};
 use super::template::Template;
 use crate::format::bytes::{FormatError, invalid, put_leb128};
@@ -37,7 +37,7 @@ pub(super) struct Family {
 struct SharedGroup {
     end_member: usize,
     rows: usize,
-    section: Section,
+    parts: Arc<[GroupPart]>,
     /// The rows of each member.
     members: Arc<[usize]>,
 }
@@ -49,8 +49,8 @@ pub(super) struct FamilyTable<'a> {
     pub sources: Vec<SourceId>,
     /// Rows in each chunk, member by member.
     pub counts: Vec<u64>,
-    /// How many members each group has, and its section.
-    pub groups: Vec<(usize, Part)>,
+    /// How many members each group has, and its parts.
+    pub groups: Vec<(usize, GroupTable)>,
 }
 
 /// How many of the next members make a row group, each of which has so many rows: as few as have enough rows together, or all that are left.
@@ -82,9 +82,9 @@ pub(super) fn put_family(family: &FamilyTable<'_>, head: &mut Vec<u8>) {
     counts.extend_from_slice(&TAIL);
     put_leb128(head, counts.len() as u64);
     head.extend_from_slice(&counts);
-    for (members, part) in &family.groups {
+    for (members, group) in &family.groups {
         put_leb128(head, *members as u64);
-        put_part(part, head);
+        put_group(group, head);
     }
 }
 
@@ -144,7 +144,7 @@ impl Family {
             groups.push(SharedGroup {
                 end_member: rows.len() - left.len(),
                 rows: own.iter().sum(),
-                section: places.section(head)?,
+                parts: places.parts(head, template.blocks())?,
                 members: own.into(),
             });
         }
@@ -184,11 +184,13 @@ impl Family {
 
     /// What it takes in memory without its streams, about.
     pub fn memory_bytes(&self) -> usize {
+        let parts: usize = self.groups.iter().map(|group| group.parts.len()).sum();
         let of_member =
             size_of::<SourceId>() + size_of::<usize>() + size_of::<OnceCell<Box<Stream>>>();
         size_of_val(self.counts.as_slice())
             + self.sources.len() * of_member
             + size_of_val(self.groups.as_slice())
+            + parts * size_of::<GroupPart>()
     }
 
     /// Forgets the streams that were asked for: they take more than what they are made of.
@@ -222,7 +224,7 @@ impl Family {
                 first_chunk: 0,
                 end_chunk: self.chunks,
                 rows: group.rows,
-                section: group.section,
+                parts: Arc::clone(&group.parts),
                 members: Some(Arc::clone(&group.members)),
             }],
             slot: self.slot + which,

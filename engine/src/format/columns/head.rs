@@ -31,6 +31,9 @@ pub enum Form {
     Families = 2,
 }
 
+/// Added to the number of a form whose row groups have several parts.
+const IN_PARTS: u32 = 4;
+
 /// A part of a unit that has a checksum of its own.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Section {
@@ -48,15 +51,27 @@ pub struct Group {
     pub first_chunk: usize,
     pub end_chunk: usize,
     pub rows: usize,
-    pub section: Section,
+    /// What it consists of, one behind the other; at least one.
+    pub parts: Arc<[GroupPart]>,
     /// How many of the rows each member has; `None`: all are one stream's.
     pub members: Option<Arc<[usize]>>,
 }
 
+/// Some blocks of a row group, which are read together; strings count as one block, the last.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct GroupPart {
+    pub section: Section,
+    pub end_block: usize,
+}
+
 impl Group {
-    /// The blocks of its section.
-    pub fn blocks<'a>(&'a self, section: &'a [u8]) -> Blocks<'a> {
-        Blocks::of_members(section, self.members.as_deref().unwrap_or(&[]))
+    /// Which part holds a block, and the first block of that part.
+    pub fn part_of(&self, block: usize) -> (usize, usize) {
+        let part = self.parts.partition_point(|part| part.end_block <= block);
+        let first = part
+            .checked_sub(1)
+            .map_or(0, |before| at(&self.parts, before).end_block);
+        (part, first)
     }
 }
 
@@ -110,6 +125,8 @@ pub struct UnitHeader {
     /// Of the head, this header included.
     pub head_bytes: usize,
     pub form: Form,
+    /// Whether row groups have several parts.
+    pub in_parts: bool,
     pub chunks: usize,
     pub streams: usize,
 }
@@ -127,10 +144,12 @@ impl UnitHeader {
             return invalid("the magic number of a unit", u32_at(bytes, 0).into());
         }
         let shape = u32_at(bytes, 16);
-        let form = match shape & 0xFF {
-            0 => Form::Rows,
-            1 => Form::Columns,
-            2 => Form::Families,
+        let (form, in_parts) = match shape & 0xFF {
+            0 => (Form::Rows, false),
+            1 => (Form::Columns, false),
+            2 => (Form::Families, false),
+            5 => (Form::Columns, true),
+            6 => (Form::Families, true),
             form => return invalid("the form of a unit", form.into()),
         };
         let header = UnitHeader {
@@ -138,6 +157,7 @@ impl UnitHeader {
             unit_bytes: u32_at(bytes, 8) as usize,
             head_bytes: u32_at(bytes, 12) as usize,
             form,
+            in_parts,
             chunks: (shape >> 8 & 0xFF) as usize,
             streams: (shape >> 16) as usize,
         };
@@ -210,8 +230,11 @@ pub struct Tables<'a> {
 pub struct StreamTable<'a> {
     pub template: &'a Template,
     pub counts: &'a [usize],
-    pub groups: Vec<Part>,
+    pub groups: Vec<GroupTable>,
 }
+
+/// The parts of a row group, and how many blocks each has.
+pub type GroupTable = Vec<(usize, Part)>;
 
 /// The head of a unit at `first`, in front of `body_bytes`.
 pub fn encode_head(
@@ -228,7 +251,8 @@ pub fn encode_head(
     let families = tables.families.iter();
     let members: usize = families.clone().map(|family| family.sources.len()).sum();
     let streams = tables.streams.len() + members;
-    let shape = form as u32 | (chunks as u32) << 8 | (streams as u32) << 16;
+    let in_parts = if form == Form::Rows { 0 } else { IN_PARTS };
+    let shape = form as u32 | in_parts | (chunks as u32) << 8 | (streams as u32) << 16;
     head.extend_from_slice(&shape.to_le_bytes());
     head.extend_from_slice(&[0; 4]);
     for checksum in tables.checksums {
@@ -247,7 +271,7 @@ pub fn encode_head(
         let counts = stream.counts.iter();
         counts.for_each(|count| put_leb128(&mut head, *count as u64));
         let groups = stream.groups.iter();
-        groups.for_each(|group| put_part(group, &mut head));
+        groups.for_each(|group| put_group(group, &mut head));
     }
     families.for_each(|family| put_family(family, &mut head));
     pad8(&mut head);
@@ -255,7 +279,14 @@ pub fn encode_head(
     head
 }
 
-pub(super) fn put_part(part: &Part, out: &mut Vec<u8>) {
+pub(super) fn put_group(group: &GroupTable, out: &mut Vec<u8>) {
+    for (blocks, part) in group {
+        put_leb128(out, *blocks as u64);
+        put_part(part, out);
+    }
+}
+
+fn put_part(part: &Part, out: &mut Vec<u8>) {
     put_leb128(out, part.bytes as u64);
     out.extend_from_slice(&part.checksum.to_le_bytes());
 }
@@ -372,6 +403,7 @@ impl Head {
             next: header.head_bytes,
             end: header.unit_bytes,
             ordinal: 0,
+            in_parts: header.in_parts,
         };
         let checksums = tables.bytes(4 * header.chunks)?;
         let checksums = (0..header.chunks).map(|nth| u32_at(checksums, 4 * nth));
@@ -444,11 +476,11 @@ impl<'a> Checked<'a> {
         for _ in 0..alone {
             let start = tables.len() - self.blocks.rest().len();
             let places = self.places.clone();
-            let (source, least) = template.pass(&mut self.blocks)?;
+            let (source, size) = template.pass(&mut self.blocks)?;
             self.blocks.numbers(counts)?;
-            self.take(counts, least)?;
+            self.take(counts, size.record_bytes_least)?;
             for _ in Stream::split(counts) {
-                self.places.section(&mut self.blocks)?;
+                self.places.group(&mut self.blocks, size.blocks, |_| ())?;
             }
             described.push(Described {
                 source,
@@ -492,7 +524,7 @@ fn stream_of(
                 first_chunk,
                 end_chunk,
                 rows,
-                section: places.section(tables)?,
+                parts: places.parts(tables, template.blocks())?,
                 members: None,
             })
         })
@@ -512,9 +544,48 @@ pub(super) struct Places {
     next: usize,
     end: usize,
     ordinal: u64,
+    in_parts: bool,
 }
 
 impl Places {
+    /// The parts of a row group of so many blocks, one at least.
+    pub fn parts(
+        &mut self,
+        tables: &mut Blocks<'_>,
+        blocks: usize,
+    ) -> Result<Arc<[GroupPart]>, FormatError> {
+        let mut parts = Vec::new();
+        self.group(tables, blocks, |part| parts.push(part))?;
+        Ok(parts.into())
+    }
+
+    /// Gives `each` the parts of a row group.
+    fn group(
+        &mut self,
+        tables: &mut Blocks<'_>,
+        blocks: usize,
+        mut each: impl FnMut(GroupPart),
+    ) -> Result<(), FormatError> {
+        let mut end_block = 0;
+        while end_block < blocks {
+            let left = blocks - end_block;
+            let own = match self.in_parts {
+                true => tables.number()?,
+                false => left as u64,
+            };
+            let Some(own_blocks) = usize::try_from(own)
+                .ok()
+                .filter(|own| (1..=left).contains(own))
+            else {
+                return invalid("the blocks of a part of a row group", own);
+            };
+            end_block += own_blocks;
+            let section = self.section(tables)?;
+            each(GroupPart { section, end_block });
+        }
+        Ok(())
+    }
+
     pub fn section(&mut self, tables: &mut Blocks<'_>) -> Result<Section, FormatError> {
         let bytes = tables.number()?;
         let checksum = u32_at(tables.bytes(4)?, 0);

@@ -27,7 +27,7 @@ pub use chunk_rows::UnitRow;
 pub use codes::{NumberRange, RangeTotals};
 pub use encode::UnitEncoder;
 pub use head::{UNIT_HEADER_BYTES, UnitHeader};
-pub use part::UnitPart;
+pub use part::{PartColumns, UnitPart};
 pub use rows::{StreamRows, Wanted};
 pub use segment::SegmentDirectory;
 pub use template::{Piece, PieceKind, Template};

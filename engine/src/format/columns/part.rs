@@ -2,24 +2,39 @@
 
 use std::ops::Range;
 
-use super::head::{Head, Section};
+use super::head::{Section, Stream};
+use super::rows::Wanted;
 use super::unit::Unit;
+use crate::proven::at;
 use crate::types::SourceId;
 
 /// What is read of a unit.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum UnitPart {
+pub enum UnitPart<'a> {
     Head,
-    /// What [`Unit::columns`] takes of a source in these chunks, without addresses.
-    Columns(SourceId, Range<usize>),
+    Columns(PartColumns<'a>),
     All,
 }
+
+/// What [`Unit::columns`] takes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PartColumns<'a> {
+    pub source: SourceId,
+    pub chunks: Range<usize>,
+    /// `None`: all columns.
+    pub wanted: Option<&'a Wanted>,
+    /// Also what says where the rows stand: the order of all sources' records, and how long these are.
+    pub addresses: bool,
+}
+
+/// Fewer bytes between two sections are read too.
+const GAP_BYTES_MOST: usize = if cfg!(test) { 64 } else { 4096 };
 
 /// What is yet to be read of a part.
 enum Missing {
     Nothing,
-    /// The first and the last section; those of other sources at most stand between them.
-    Sections(Section, Section),
+    /// From one section to another each.
+    Sections(Vec<(Section, Section)>),
     All,
 }
 
@@ -30,38 +45,63 @@ impl Unit {
     /// Those of `read`.
     pub fn fill<E>(
         &mut self,
-        part: &UnitPart,
+        part: &UnitPart<'_>,
         spare: &mut Vec<u8>,
-        read: impl FnOnce(usize, &mut [u8]) -> Result<(), E>,
+        read: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let missing = self.look(part);
-        let Some(range) = self.place(&missing) else {
-            return Ok(());
-        };
-        self.complete = None;
-        let done = read(range.start, self.bytes.room(range, spare));
-        match (missing, part) {
-            (Missing::Sections(first, last), UnitPart::Columns(source, chunks)) => {
-                self.bytes.note_read(&first, &last, done.is_ok());
-                let is_complete = done.is_ok() && *chunks == (0..self.header.chunks);
-                self.complete = is_complete.then_some(*source);
+        let unit_bytes = self.header.unit_bytes;
+        match self.look(part) {
+            Missing::Nothing => {}
+            Missing::Sections(runs) => {
+                let ranges = runs.iter().map(range_of);
+                self.bytes.read(ranges, unit_bytes, spare, read)?;
+                for (first, last) in &runs {
+                    self.bytes.note_read(first, last);
+                }
+                if let UnitPart::Columns(columns) = part
+                    && let Some(wanted) = columns.wanted
+                    && columns.chunks == (0..self.header.chunks)
+                {
+                    self.complete = Some((columns.source, wanted.clone(), columns.addresses));
+                }
             }
-            _ => {
-                self.bytes.forget_verified();
-                self.is_whole = done.is_ok();
+            Missing::All => {
+                let all = std::iter::once(self.header.head_bytes..unit_bytes);
+                *spare = self.bytes.take();
+                self.bytes.read(all, unit_bytes, spare, read)?;
+                self.is_whole = true;
             }
         }
-        done
+        Ok(())
     }
 
-    /// Where in the unit stands what is yet to be read of a part.
-    pub fn missing(&self, part: &UnitPart) -> Option<Range<usize>> {
-        self.place(&self.look(part))
+    /// Where in the unit stands what is yet to be read of a part, with what is between.
+    pub fn missing(&self, part: &UnitPart<'_>) -> Option<Range<usize>> {
+        match self.look(part) {
+            Missing::Nothing => None,
+            Missing::Sections(runs) => {
+                let (first, last) = (runs.first()?, runs.last()?);
+                Some(range_of(first).start..range_of(last).end)
+            }
+            Missing::All => Some(self.header.head_bytes..self.header.unit_bytes),
+        }
     }
 
     /// Whether a part was read.
-    pub fn has(&self, part: &UnitPart) -> bool {
-        matches!(self.look(part), Missing::Nothing)
+    pub fn has(&self, part: &UnitPart<'_>) -> bool {
+        if let (UnitPart::Columns(columns), Some((source, complete, addresses))) =
+            (part, &self.complete)
+            && columns.source == *source
+            && (*addresses || !columns.addresses)
+            && columns.wanted.is_some_and(|wanted| complete.covers(wanted))
+        {
+            return true;
+        }
+        match (self.unread(part), part) {
+            (Some(mut unread), _) => unread.next().is_none(),
+            (None, UnitPart::Head) => true,
+            (None, _) => self.is_whole,
+        }
     }
 
     /// Keeps no more than the head. Returns the buffer of what was read.
@@ -71,46 +111,78 @@ impl Unit {
         self.bytes.take()
     }
 
-    fn look(&self, part: &UnitPart) -> Missing {
-        let (source, chunks) = match part {
-            _ if self.is_whole => return Missing::Nothing,
-            UnitPart::Head => return Missing::Nothing,
-            UnitPart::Columns(source, _) if self.complete == Some(*source) => {
-                return Missing::Nothing;
+    fn look(&self, part: &UnitPart<'_>) -> Missing {
+        let Some(unread) = self.unread(part) else {
+            return match part {
+                _ if self.is_whole => Missing::Nothing,
+                UnitPart::Head => Missing::Nothing,
+                _ => Missing::All,
+            };
+        };
+        // Members of a family have the same sections.
+        let mut unread: Vec<Section> = unread.collect();
+        unread.sort_unstable_by_key(|section| section.ordinal);
+        let mut runs: Vec<(Section, Section)> = Vec::new();
+        for section in unread {
+            match runs.last_mut() {
+                Some((_, last)) if section.start <= last.start + last.bytes + GAP_BYTES_MOST => {
+                    *last = section;
+                }
+                _ => runs.push((section, section)),
             }
-            UnitPart::Columns(source, chunks) => (*source, chunks.clone()),
-            UnitPart::All => return Missing::All,
-        };
-        let Some(head) = &self.head else {
-            return Missing::All;
-        };
-        let sections = sections_of(head, source, chunks);
-        let mut missing = sections.filter(|section| !self.bytes.is_read(section));
-        match missing.next() {
-            Some(first) => Missing::Sections(first, missing.next_back().unwrap_or(first)),
-            None => Missing::Nothing,
+        }
+        match runs.is_empty() {
+            true => Missing::Nothing,
+            false => Missing::Sections(runs),
         }
     }
 
-    fn place(&self, missing: &Missing) -> Option<Range<usize>> {
-        match missing {
-            Missing::Nothing => None,
-            Missing::Sections(first, last) => Some(first.start..last.start + last.bytes),
-            Missing::All => Some(self.header.head_bytes..self.header.unit_bytes),
+    /// The sections of a part that were not read yet; `None`: it is not made of sections, or all of the unit was read.
+    fn unread<'a>(&'a self, part: &'a UnitPart<'_>) -> Option<impl Iterator<Item = Section> + 'a> {
+        let (UnitPart::Columns(columns), Some(head)) = (part, &self.head) else {
+            return None;
+        };
+        if self.is_whole {
+            return None;
         }
+        let orders = match columns.addresses {
+            true => at(&head.orders, columns.chunks.clone()),
+            false => &[],
+        };
+        let own = head.streams_of(columns.source);
+        let own = (!columns.addresses).then(|| own.map(|(_, stream)| stream));
+        let all = columns.addresses.then(|| head.streams());
+        let streams = own.into_iter().flatten().chain(all.into_iter().flatten());
+        let of_streams = streams.flat_map(|stream| columns.sections(stream));
+        let sections = orders.iter().copied().chain(of_streams);
+        Some(sections.filter(|section| !self.bytes.is_read(section)))
     }
 }
 
-/// The sections of the row groups that hold a source's rows in some chunks, in order.
-fn sections_of(
-    head: &Head,
-    source: SourceId,
-    chunks: Range<usize>,
-) -> impl DoubleEndedIterator<Item = Section> {
-    let groups = head
-        .streams_of(source)
-        .flat_map(|(_, stream)| &stream.groups);
-    groups
-        .filter(move |group| group.first_chunk < chunks.end && group.end_chunk > chunks.start)
-        .map(|group| group.section)
+impl PartColumns<'_> {
+    /// What is taken of a stream.
+    fn sections<'a>(&'a self, stream: &'a Stream) -> impl Iterator<Item = Section> + 'a {
+        let (template, chunks) = (&stream.template, &self.chunks);
+        let is_own = template.source == self.source;
+        let is_taken = move |blocks| match self.wanted {
+            Some(wanted) if is_own => wanted.takes(template, blocks),
+            None if is_own => true,
+            _ => Wanted::lengths().takes(template, blocks),
+        };
+        let groups = stream
+            .groups
+            .iter()
+            .filter(|group| group.first_chunk < chunks.end && group.end_chunk > chunks.start);
+        groups.flat_map(move |group| {
+            let mut end = 0;
+            let parts = group.parts.iter().filter(move |part| {
+                is_taken(std::mem::replace(&mut end, part.end_block)..part.end_block)
+            });
+            parts.map(|part| part.section)
+        })
+    }
+}
+
+fn range_of((first, last): &(Section, Section)) -> Range<usize> {
+    first.start..last.start + last.bytes
 }

@@ -58,7 +58,21 @@ impl Wanted {
         self.pieces.get(nth).copied().unwrap_or(false)
     }
 
-    fn covers(&self, other: &Wanted) -> bool {
+    /// Whether it takes one of these blocks of a row group.
+    pub(super) fn takes(&self, template: &Template, mut blocks: Range<usize>) -> bool {
+        let lengths = self.lengths || self.tails;
+        let pieces = template.pieces.as_slice();
+        blocks.any(|block| match block.checked_sub(1) {
+            None => self.arrivals,
+            Some(nth) => match pieces.get(nth) {
+                Some(piece) => self.piece(nth) || lengths && piece.kind == PieceKind::Length,
+                None if nth == pieces.len() && template.has_rest => lengths,
+                None => self.tails,
+            },
+        })
+    }
+
+    pub(super) fn covers(&self, other: &Wanted) -> bool {
         let mut pieces = (0..other.pieces.len()).filter(|nth| other.piece(*nth));
         (self.arrivals || !other.arrivals)
             && (self.lengths || !other.lengths)
@@ -66,7 +80,8 @@ impl Wanted {
             && pieces.all(|nth| self.piece(nth))
     }
 
-    fn and(&self, other: &Wanted) -> Wanted {
+    /// What either takes.
+    pub fn and(&self, other: &Wanted) -> Wanted {
         let count = self.pieces.len().max(other.pieces.len());
         Wanted {
             arrivals: self.arrivals || other.arrivals,
@@ -174,18 +189,47 @@ impl<'a> StreamRows<'a> {
     }
 }
 
-/// The block of a piece of a group.
-pub fn block_of<'a>(
-    section: &'a [u8],
+/// The blocks of a row group of a unit, one after the other; those between are passed over, and whole parts need not have been read.
+pub struct GroupBlocks<'a> {
+    bytes: &'a Bytes,
     group: &'a Group,
-    piece: usize,
-) -> Result<Blocks<'a>, FormatError> {
-    let mut blocks = group.blocks(section);
-    // The arrivals come first.
-    for _ in 0..=piece {
-        blocks.skip(group.rows)?;
+    /// The part that is looked at, its blocks that follow, and which the next of them is.
+    part: Option<(usize, Blocks<'a>, usize)>,
+}
+
+impl<'a> GroupBlocks<'a> {
+    pub fn of(bytes: &'a Bytes, group: &'a Group) -> GroupBlocks<'a> {
+        GroupBlocks {
+            bytes,
+            group,
+            part: None,
+        }
     }
-    Ok(blocks)
+
+    /// The block of a piece, which is taken next. None behind it was.
+    pub fn piece(&mut self, nth: usize) -> Result<&mut Blocks<'a>, FormatError> {
+        // The arrivals come first.
+        self.block(nth + 1)
+    }
+
+    /// Block `nth`, which is taken next. None behind it was.
+    pub fn block(&mut self, nth: usize) -> Result<&mut Blocks<'a>, FormatError> {
+        let (part, first) = self.group.part_of(nth);
+        if self.part.as_ref().is_none_or(|(at, ..)| *at != part) {
+            let section = self.bytes.section(&at(&self.group.parts, part).section)?;
+            let members = self.group.members.as_deref().unwrap_or(&[]);
+            self.part = Some((part, Blocks::of_members(section, members), first));
+        }
+        let Some((_, blocks, next)) = &mut self.part else {
+            unreachable!("the part was found above");
+        };
+        assert!(*next <= nth, "blocks are taken in their order");
+        for _ in *next..nth {
+            blocks.skip(self.group.rows)?;
+        }
+        *next = nth + 1;
+        Ok(blocks)
+    }
 }
 
 impl Bytes {
@@ -289,35 +333,28 @@ impl Bytes {
         tail_room: &mut usize,
     ) -> Result<(), FormatError> {
         let group = at(&stream.groups, which);
-        let section = self.enter(stream, which, decoded, tail_room)?;
+        decoded.enter(which, tail_room);
         if decoded.has.covers(wanted) {
             return Ok(());
         }
-        let result = decoded.decode(section, &stream.template, group, wanted, tail_room);
+        let blocks = GroupBlocks::of(self, group);
+        let result = decoded.decode(blocks, &stream.template, group.rows, wanted, tail_room);
         if result.is_err() {
             decoded.forget(tail_room);
         }
         result
     }
-
-    /// The bytes of a stream's group, verified; then the rows are those of the group, though none may be decoded.
-    pub fn enter(
-        &self,
-        stream: &Stream,
-        which: usize,
-        decoded: &mut Rows,
-        tail_room: &mut usize,
-    ) -> Result<&[u8], FormatError> {
-        let bytes = self.section(&at(&stream.groups, which).section)?;
-        if decoded.group != Some(which) {
-            decoded.forget(tail_room);
-            decoded.group = Some(which);
-        }
-        Ok(bytes)
-    }
 }
 
 impl Rows {
+    /// They are those of this group of their stream from now on, though none may be decoded.
+    pub fn enter(&mut self, group: usize, tail_room: &mut usize) {
+        if self.group != Some(group) {
+            self.forget(tail_room);
+            self.group = Some(group);
+        }
+    }
+
     /// Appends which of some rows hold wanted numbers in each of some pieces, which are decoded.
     pub fn find(&self, rows: Range<usize>, wanted: &[(usize, NumberRange)], found: &mut Vec<u32>) {
         found.extend(rows.map(|row| row as u32));
@@ -365,25 +402,22 @@ impl Rows {
     /// Appends some rows of a group: what is wanted of their arrivals and pieces.
     pub fn pick(
         &mut self,
-        section: &[u8],
+        mut blocks: GroupBlocks<'_>,
         template: &Template,
-        group: &Group,
         wanted: &Wanted,
         rows: &[u32],
     ) -> Result<(), FormatError> {
-        let count = group.rows;
-        let mut blocks = group.blocks(section);
-        match wanted.arrivals {
-            true => blocks.pick(None, count, rows, &mut self.arrivals)?,
-            false => blocks.skip(count)?,
+        let count = blocks.group.rows;
+        if wanted.arrivals {
+            blocks
+                .block(0)?
+                .pick(None, count, rows, &mut self.arrivals)?;
         }
         self.pieces.resize_with(template.pieces.len(), Vec::new);
-        let pieces = template.pieces.iter().zip(&mut self.pieces).enumerate();
-        let last = (0..template.pieces.len()).rfind(|nth| wanted.piece(*nth));
-        for (nth, (piece, column)) in pieces.take(last.map_or(0, |last| last + 1)) {
-            match wanted.piece(nth) {
-                true => blocks.pick(piece.float_bytes(), count, rows, column)?,
-                false => blocks.skip(count)?,
+        for (nth, (piece, column)) in template.pieces.iter().zip(&mut self.pieces).enumerate() {
+            if wanted.piece(nth) {
+                let block = blocks.piece(nth)?;
+                block.pick(piece.float_bytes(), count, rows, column)?;
             }
         }
         Ok(())
@@ -404,43 +438,31 @@ impl Rows {
     /// Decodes what is wanted of a group and not there yet.
     fn decode(
         &mut self,
-        section: &[u8],
+        mut blocks: GroupBlocks<'_>,
         template: &Template,
-        group: &Group,
+        rows: usize,
         wanted: &Wanted,
         tail_room: &mut usize,
     ) -> Result<(), FormatError> {
-        let rows = group.rows;
         let all = self.has.and(wanted);
         let before = std::mem::replace(&mut self.has, all);
         let needs_tails = self.has.tails && !before.tails;
         let needs_lengths = needs_tails || self.has.lengths && !before.lengths;
         self.has.lengths |= needs_lengths;
-        let mut blocks = group.blocks(section);
         if self.has.arrivals && !before.arrivals {
             self.arrivals.resize(rows, 0);
-            blocks.decode(None, &mut self.arrivals)?;
-        } else {
-            blocks.skip(rows)?;
+            blocks.block(0)?.decode(None, &mut self.arrivals)?;
         }
         if needs_lengths {
             self.forget_tails(tail_room);
         }
-        let needs = |nth: usize| wanted.piece(nth) && !before.piece(nth);
-        let mut left = (0..template.pieces.len()).filter(|nth| needs(*nth)).count();
         self.pieces.resize_with(template.pieces.len(), Vec::new);
         for (nth, (piece, column)) in template.pieces.iter().zip(&mut self.pieces).enumerate() {
-            if left == 0 && !needs_lengths {
-                return Ok(());
-            }
             let is_length = needs_lengths && piece.kind == PieceKind::Length;
-            left -= usize::from(needs(nth));
-            if !(needs(nth) || is_length) {
-                blocks.skip(rows)?;
-                continue;
+            if wanted.piece(nth) && !before.piece(nth) || is_length {
+                column.resize(rows, 0);
+                blocks.piece(nth)?.decode(piece.float_bytes(), column)?;
             }
-            column.resize(rows, 0);
-            blocks.decode(piece.float_bytes(), column)?;
             if is_length {
                 self.tails.push(Tail::of_lengths(column.clone()));
             }
@@ -450,15 +472,17 @@ impl Rows {
         }
         if template.has_rest {
             let mut ends = vec![0; rows];
-            blocks.decode(None, &mut ends)?;
+            let block = blocks.piece(template.pieces.len())?;
+            block.decode(None, &mut ends)?;
             self.tails.push(Tail::of_lengths(ends));
         }
         for tail in &mut self.tails {
             tail.find_ends(tail_room)?;
         }
-        if needs_tails {
+        if needs_tails && !self.tails.is_empty() {
+            let strings = blocks.block(template.blocks() - 1)?;
             for tail in &mut self.tails {
-                tail.decode(&mut blocks)?;
+                tail.decode(strings)?;
             }
         }
         Ok(())

@@ -58,6 +58,11 @@ impl Template {
             + usize::from(self.has_rest)
     }
 
+    /// How many blocks a row group has: its arrivals come first, and all strings count as one, the last.
+    pub(super) fn blocks(&self) -> usize {
+        1 + self.pieces.len() + usize::from(self.has_rest) + usize::from(self.tails() > 0)
+    }
+
     /// The least a record takes of a chunk.
     pub(super) fn record_bytes_least(&self) -> usize {
         record_bytes(self.fixed_bytes())
@@ -106,28 +111,41 @@ impl Template {
     }
 }
 
+/// What a template means for its rows.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct TemplateSize {
+    /// The least a record takes of a chunk.
+    pub record_bytes_least: usize,
+    /// Of a row group.
+    pub blocks: usize,
+}
+
 /// Checks templates one behind the other: most sources of a unit have the pieces of the one before.
 #[derive(Default)]
 pub(super) struct TemplateCheck<'a> {
-    /// The last one that was decoded: whether it goes on, its pieces, and the least a record takes of a chunk.
-    known: Option<(bool, &'a [u8], usize)>,
+    /// The last one that was decoded: whether it goes on, its pieces, and what is known of it.
+    known: Option<(bool, &'a [u8], TemplateSize)>,
 }
 
 impl<'a> TemplateCheck<'a> {
-    /// Passes over the next template: its source, and the least a record takes of a chunk.
-    pub fn pass(&mut self, head: &mut Blocks<'a>) -> Result<(SourceId, usize), FormatError> {
+    /// Passes over the next template.
+    pub fn pass(&mut self, head: &mut Blocks<'a>) -> Result<(SourceId, TemplateSize), FormatError> {
         let mut ahead = head.clone();
         let source = source_of(&mut ahead)?;
         let (has_rest, pieces) = parts(&mut ahead)?;
         match self.known {
-            Some((known_rest, known, least)) if (known_rest, known) == (has_rest, pieces) => {
+            Some((known_rest, known, size)) if (known_rest, known) == (has_rest, pieces) => {
                 *head = ahead;
-                Ok((source, least))
+                Ok((source, size))
             }
             _ => {
-                let least = Template::decode(head)?.record_bytes_least();
-                self.known = Some((has_rest, pieces, least));
-                Ok((source, least))
+                let template = Template::decode(head)?;
+                let size = TemplateSize {
+                    record_bytes_least: template.record_bytes_least(),
+                    blocks: template.blocks(),
+                };
+                self.known = Some((has_rest, pieces, size));
+                Ok((source, size))
             }
         }
     }
@@ -186,7 +204,8 @@ mod tests {
             for _ in &all {
                 let found = check.pass(&mut passed).ok();
                 let wanted = Template::decode(&mut decoded).ok();
-                prop_assert_eq!(found, wanted.map(|template| (template.source, template.record_bytes_least())));
+                let found = found.map(|(source, size)| (source, size.record_bytes_least, size.blocks));
+                prop_assert_eq!(found, wanted.map(|template| (template.source, template.record_bytes_least(), template.blocks())));
                 if found.is_none() {
                     break;
                 }

@@ -229,6 +229,109 @@ proptest! {
     }
 }
 
+/// One question after the other, each about some chunks of a source.
+fn questions() -> impl Strategy<Value = Vec<(u16, (usize, usize), u8, bool)>> {
+    prop::collection::vec(
+        (
+            1..70u16,
+            (0..16usize, 1..17usize),
+            any::<u8>(),
+            any::<bool>(),
+        ),
+        1..8,
+    )
+}
+
+proptest! {
+    #[test]
+    fn what_was_read_in_parts_holds_the_same_rows(records in records(), questions in questions(), sheds in any::<bool>()) {
+        let bytes = encode(&some(chunks_of(&records)), template);
+        let mut whole = Unit::of(&UUID, FIRST, CHUNK, bytes.clone()).unwrap();
+        let mut unit = Unit::of_head(&UUID, FIRST, CHUNK, &bytes, bytes.len()).unwrap();
+        unit.lend(Buffers::default());
+        let mut spare = Vec::new();
+        let mut all_read = 0;
+        for (source, (first, count), bits, addresses) in questions {
+            let template = template(SourceId(source));
+            let wanted = Wanted {
+                arrivals: bits & 1 != 0,
+                lengths: addresses || bits & 2 != 0,
+                pieces: (0..template.pieces.len()).map(|nth| bits >> (3 + nth) & 1 != 0).collect(),
+                tails: bits & 4 != 0,
+            };
+            let first = first % unit.chunks();
+            let chunks = first..(first + count).min(unit.chunks());
+            let part = UnitPart::Columns(PartColumns {
+                source: SourceId(source),
+                chunks: chunks.clone(),
+                wanted: Some(&wanted),
+                addresses,
+            });
+            let missing = unit.missing(&part);
+            prop_assert_eq!(unit.has(&part), missing.is_none());
+            let mut read = 0;
+            unit.fill(&part, &mut spare, |start, out| {
+                out.copy_from_slice(&bytes[start..start + out.len()]);
+                read += out.len();
+                let inside = missing.clone().is_some_and(|missing| missing.start <= start && start + out.len() <= missing.end + 8);
+                inside.then_some(()).ok_or("read beside what is missing")
+            }).unwrap();
+            prop_assert!(unit.has(&part) && unit.missing(&part).is_none());
+            all_read += read;
+            prop_assert!(all_read <= 2 * bytes.len() + (1 << 12), "{} of {}", all_read, bytes.len());
+            let take = Take { template: &template, wanted: &wanted, addresses };
+            let end = whole.columns(chunks.clone(), &take).unwrap();
+            prop_assert_eq!(unit.columns(chunks, &take).unwrap(), end);
+            let pieces = template.pieces.len();
+            prop_assert_eq!(found_rows(&unit, pieces), found_rows(&whole, pieces));
+            if sheds && bits & 128 != 0 {
+                spare = unit.shed();
+                all_read = 0;
+            }
+        }
+        let mut chunk = vec![0; CHUNK as usize];
+        unit.fill(&UnitPart::All, &mut spare, |start, out| {
+            out.copy_from_slice(&bytes[start..start + out.len()]);
+            Ok::<(), ()>(())
+        }).unwrap();
+        for nth in 0..unit.chunks() {
+            let mut expected = vec![0; CHUNK as usize];
+            whole.chunk(nth, &mut expected).unwrap();
+            unit.chunk(nth, &mut chunk).unwrap();
+            prop_assert!(chunk == expected);
+        }
+    }
+}
+
+/// A question about one column leaves the others where they are.
+#[test]
+fn of_one_column_a_fraction_is_read() {
+    let number = |nth: u64| nth.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+    let records: Vec<Record> = (0..2000)
+        .map(|nth| (1, 130, payload(1, number(nth), b"")))
+        .collect();
+    let bytes = encode(&some(chunks_of(&records)), template);
+    assert_eq!(bytes[16], 5, "it is in parts");
+    let mut unit = Unit::of_head(&UUID, FIRST, CHUNK, &bytes, bytes.len()).unwrap();
+    let wanted = Wanted {
+        pieces: vec![true, false, false],
+        ..Wanted::default()
+    };
+    let part = UnitPart::Columns(PartColumns {
+        source: SourceId(1),
+        chunks: 0..unit.chunks(),
+        wanted: Some(&wanted),
+        addresses: false,
+    });
+    let mut read = 0;
+    unit.fill(&part, &mut Vec::new(), |_, out| {
+        read += out.len();
+        Ok::<(), ()>(())
+    })
+    .unwrap();
+    assert!(read * 4 < bytes.len(), "{read} of {}", bytes.len());
+}
+
 /// Gauges of 100 sources in turns, as a scrape of many targets makes them.
 fn of_many_sources(rounds: i64) -> Vec<Record> {
     let round = |round: i64| {
@@ -245,7 +348,7 @@ fn of_many_sources(rounds: i64) -> Vec<Record> {
 fn sources_with_few_records_each_take_a_fraction_of_their_rows() {
     let chunks = some(chunks_of(&of_many_sources(18)));
     let unit = encode(&chunks, template);
-    assert_eq!(unit[16], 2, "it has families");
+    assert_eq!(unit[16], 6, "it has families, in parts");
     let (decoded, is_rows) = decode(&unit).unwrap();
     assert_eq!(decoded, chunks);
     assert!(!is_rows);
@@ -265,7 +368,7 @@ fn sources_with_few_records_each_take_a_fraction_of_their_rows() {
         .collect();
     let chunks = some(chunks_of(&records));
     let unit = encode(&chunks, template);
-    assert_eq!(unit[16], 2);
+    assert_eq!(unit[16], 6);
     assert_eq!(decode(&unit).unwrap().0, chunks);
 }
 
@@ -470,7 +573,7 @@ fn texts_that_claim_more_than_the_chunks_of_their_unit_are_an_error_before_they_
             .map(|template| StreamTable {
                 template,
                 counts: &counts,
-                groups: vec![section(&group)],
+                groups: vec![vec![(3, section(&group))]],
             })
             .collect(),
         families: Vec::new(),
@@ -533,7 +636,7 @@ fn of_most_streams(members_a_group: u64) -> Vec<u8> {
         has_rest: false,
     };
     let groups = streams.chunks(members_a_group as usize);
-    let groups = groups.map(|own| (own.len(), section(&vec![77; own.len()])));
+    let groups = groups.map(|own| (own.len(), vec![(1, section(&vec![77; own.len()]))]));
     let counts = streams.iter().flat_map(|stream| {
         (0..UNIT_CHUNKS).map(move |chunk| u64::from(chunk == stream / IN_CHUNK))
     });

@@ -10,8 +10,7 @@ use super::bytes::Bytes;
 use super::chunk_rows::{ChunkRows, UnitRow};
 use super::codes::{NumberRange, RangeTotals};
 use super::head::{Form, Group, Head, UNIT_HEADER_BYTES, UnitHeader, verify_head};
-use super::part::UnitPart;
-use super::rows::{StreamRows, Wanted, block_of};
+use super::rows::{GroupBlocks, StreamRows, Wanted};
 use super::template::Template;
 use crate::format::CHUNK_TRAILER_BYTES;
 use crate::format::bytes::{FormatError, invalid};
@@ -41,8 +40,8 @@ pub struct Unit {
     chunk_bytes: u32,
     /// All of it was read.
     pub(super) is_whole: bool,
-    /// A source all of whose rows were read.
-    pub(super) complete: Option<SourceId>,
+    /// A source, what was read of all its rows, and whether that was with what addresses need: what was read last so.
+    pub(super) complete: Option<(SourceId, Wanted, bool)>,
     pub(super) header: UnitHeader,
     /// `None`: rows.
     pub(super) head: Option<Head>,
@@ -151,7 +150,9 @@ impl Unit {
         assert!(self.is_whole, "{UNREAD}");
         self.buffers.found = None;
         let Some(head) = &self.head else {
-            let stored = self.bytes.behind(self.header.head_bytes);
+            let stored = self
+                .bytes
+                .range(self.header.head_bytes..self.header.unit_bytes);
             // Zeroes at the end are omitted.
             let stored = stored.chunks(out.len()).nth(nth).unwrap_or(&[]);
             let (chunk, zeroes) = out.split_at_mut(stored.len());
@@ -352,8 +353,7 @@ impl Unit {
                 bytes.decode_pieces(stream, wanted, decoded, room)?;
                 decoded.find(first..first + count, wanted, rows);
             } else {
-                let section = bytes.enter(stream, of_group, decoded, room)?;
-                find_rows(section, group, wanted, rows)?;
+                find_rows(bytes, group, wanted, rows)?;
                 if count < group.rows {
                     rows.retain(|row| (first..first + count).contains(&(*row as usize)));
                 }
@@ -363,9 +363,9 @@ impl Unit {
                 continue;
             }
             if rows.len() < count / FEW && !has_more && !is_shared {
-                let section = bytes.enter(stream, of_group, decoded, room)?;
+                let blocks = GroupBlocks::of(bytes, group);
                 let selected = &mut self.buffers.selected;
-                selected.pick(section, take.template, group, take.wanted, rows)?;
+                selected.pick(blocks, take.template, take.wanted, rows)?;
                 (next, picked) = (group_end, picked + rows.len());
                 continue;
             }
@@ -420,7 +420,8 @@ impl Unit {
             let rows = |chunks: Range<usize>| at(&stream.counts, chunks).iter().sum::<usize>();
             let first = rows(group.first_chunk..chunks.start.max(group.first_chunk));
             let last = rows(group.first_chunk..end.min(group.end_chunk));
-            let mut block = block_of(self.bytes.section(&group.section)?, group, piece)?;
+            let mut blocks = GroupBlocks::of(&self.bytes, group);
+            let block = blocks.piece(piece)?;
             totals.add(block.totals(group.rows, first..last, wanted)?);
         }
         Ok(Some((end, totals)))
@@ -452,11 +453,6 @@ impl Unit {
         let Some((which, _)) = own else {
             return Some((None, end));
         };
-        let part = match take.addresses {
-            true => UnitPart::All,
-            false => UnitPart::Columns(take.template.source, chunks.start..end),
-        };
-        assert!(self.has(&part), "{UNREAD}");
         Some((Some(which), end))
     }
 
@@ -491,7 +487,7 @@ impl Unit {
 
 /// Finds the rows of a group that hold wanted numbers in each of some pieces.
 fn find_rows(
-    section: &[u8],
+    bytes: &Bytes,
     group: &Group,
     wanted: &[(usize, NumberRange)],
     rows: &mut Vec<u32>,
@@ -499,12 +495,14 @@ fn find_rows(
     let Some(((piece, range), others)) = wanted.split_first() else {
         unreachable!("what is wanted is named");
     };
-    let count = group.rows;
-    block_of(section, group, *piece)?.find(count, *range, rows)?;
+    let (count, blocks) = (group.rows, || GroupBlocks::of(bytes, group));
+    blocks().piece(*piece)?.find(count, *range, rows)?;
     let mut numbers = Vec::new();
     for (piece, range) in others {
         numbers.clear();
-        block_of(section, group, *piece)?.pick(None, count, rows, &mut numbers)?;
+        blocks()
+            .piece(*piece)?
+            .pick(None, count, rows, &mut numbers)?;
         let mut numbers = numbers.iter();
         rows.retain(|_| numbers.next().is_some_and(|number| range.contains(*number)));
     }

@@ -12,8 +12,8 @@ use super::storage::{FileId, StorageFile, read_at, write_at};
 use super::unit_cache::{UnitCache, UnitKey};
 use crate::error::{Error, Result};
 use crate::format::{
-    Buffers, FormatError, SegmentDirectory, UNIT_CHUNKS, UNIT_HEADER_BYTES, Unit, UnitHeader,
-    UnitPart,
+    Buffers, FormatError, PartColumns, SegmentDirectory, UNIT_CHUNKS, UNIT_HEADER_BYTES, Unit,
+    UnitHeader, UnitPart, Wanted,
 };
 use crate::log::sync::{Mutex, locked};
 use crate::proven::{at, at_mut};
@@ -75,7 +75,7 @@ impl HeldUnit {
     }
 
     /// Which chunk of the unit stands at an address, if what is wanted of it is held.
-    pub fn find(&self, chunk: Address, chunk_bytes: u32, wanted: UnitWanted) -> Option<usize> {
+    pub fn find(&self, chunk: Address, chunk_bytes: u32, wanted: UnitWanted<'_>) -> Option<usize> {
         let ((_, first), unit) = self.unit.as_ref()?;
         let nth = chunk.0.checked_sub(first.0)? / u64::from(chunk_bytes);
         let nth = usize::try_from(nth)
@@ -102,25 +102,37 @@ impl Drop for HeldUnit {
 
 /// What is wanted of a chunk's unit.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum UnitWanted {
+pub enum UnitWanted<'a> {
     Head,
-    /// Columns of a source, in so many chunks from the chunk on.
+    /// Columns of a source, in so many chunks from the chunk on; `None`: all columns.
     Columns {
         source: SourceId,
         chunks: usize,
+        columns: Option<&'a Wanted>,
+        addresses: bool,
     },
     All,
 }
 
-impl UnitWanted {
+impl<'a> UnitWanted<'a> {
     /// The part of a unit where the chunk is its `nth`.
-    fn part(self, nth: usize, unit: &Unit) -> UnitPart {
+    fn part(self, nth: usize, unit: &Unit) -> UnitPart<'a> {
         match self {
             UnitWanted::Head => UnitPart::Head,
             UnitWanted::All => UnitPart::All,
-            UnitWanted::Columns { source, chunks } => {
+            UnitWanted::Columns {
+                source,
+                chunks,
+                columns,
+                addresses,
+            } => {
                 let end = nth.saturating_add(chunks).min(unit.chunks());
-                UnitPart::Columns(source, nth..end)
+                UnitPart::Columns(PartColumns {
+                    source,
+                    chunks: nth..end,
+                    wanted: columns,
+                    addresses,
+                })
             }
         }
     }
@@ -263,7 +275,7 @@ impl ColumnFile {
     pub fn hold<'a>(
         &self,
         chunk: Address,
-        wanted: UnitWanted,
+        wanted: UnitWanted<'_>,
         held: &'a mut HeldUnit,
     ) -> Result<(&'a mut Unit, usize)> {
         let in_segment = (chunk.0 - self.first.0) / u64::from(self.chunk_bytes);
@@ -289,7 +301,7 @@ impl ColumnFile {
     }
 
     /// Has what is wanted of a chunk's unit fetched and is not kept: the head, or, where that was done, the rest.
-    pub fn will_read_unit(&self, chunk: Address, wanted: UnitWanted, cache: &UnitCache) {
+    pub fn will_read_unit(&self, chunk: Address, wanted: UnitWanted<'_>, cache: &UnitCache) {
         let in_segment = (chunk.0 - self.first.0) / u64::from(self.chunk_bytes);
         let nth = (in_segment / UNIT_CHUNKS) as usize;
         let in_unit = (in_segment % UNIT_CHUNKS) as usize;

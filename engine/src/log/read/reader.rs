@@ -352,7 +352,7 @@ impl LogReader {
     pub fn column_unit<'a>(
         &self,
         chunk: Address,
-        wanted: UnitWanted,
+        wanted: UnitWanted<'_>,
         held: &'a mut HeldUnit,
     ) -> Result<Option<(&'a mut Unit, usize)>> {
         if let Some(nth) = held.find(chunk, self.meta.chunk_bytes, wanted) {
@@ -389,7 +389,7 @@ impl LogReader {
     }
 
     /// Has what is wanted of a chunk's unit fetched and is not kept: the head, or, where that was done, the rest; with the head, a chunk that stands as rows.
-    pub fn will_read_unit(&self, chunk: Address, wanted: UnitWanted, cache: &UnitCache) {
+    pub fn will_read_unit(&self, chunk: Address, wanted: UnitWanted<'_>, cache: &UnitCache) {
         let view = Arc::clone(&*locked(&self.view));
         let end = chunk + u64::from(self.meta.chunk_bytes);
         if matches!(view.stage, Stage::Staged(_)) && end > view.head(LogKind::Records) {

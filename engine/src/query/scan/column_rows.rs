@@ -247,9 +247,17 @@ struct Taken {
     columns: Option<Wanted>,
     /// What the keys need that rows are left out by.
     keys: Option<Wanted>,
+    /// Both.
+    read: Option<Wanted>,
     /// The same as numbers of pieces, where it can be said so.
     numbers: Option<Option<Vec<(usize, NumberRange)>>>,
     payloads: Option<Wanted>,
+}
+
+/// What the keys of these fields need.
+fn of_keys(pieces: &Pieces, keys: &[(usize, RangeSet<Key>)]) -> Wanted {
+    let fields: Vec<usize> = keys.iter().map(|(field, _)| *field).collect();
+    pieces.wanted_columns(&fields, false)
 }
 
 /// The numbers of pieces that have these keys; `None` where that takes the keys.
@@ -290,6 +298,7 @@ impl ColumnRows {
             pieces: Pieces::of(source.id, layout),
             columns: None,
             keys: None,
+            read: None,
             numbers: None,
             payloads: None,
         };
@@ -324,20 +333,24 @@ impl ColumnRows {
     ) -> Option<u64> {
         let (held, of, selection) = self.of(source, layout);
         let pieces = &of.pieces;
+        let columns = of.columns.get_or_insert_with(|| Wanted {
+            lengths: reads.addresses,
+            ..pieces.wanted_columns(reads.fields, reads.times)
+        });
+        let of_keys = of.keys.get_or_insert_with(|| of_keys(pieces, reads.keys));
         let take = Take {
             template: pieces.template(),
-            wanted: of.columns.get_or_insert_with(|| Wanted {
-                lengths: reads.addresses,
-                ..pieces.wanted_columns(reads.fields, reads.times)
-            }),
+            wanted: columns,
             addresses: reads.addresses,
         };
         let count = (chunks.end - chunks.start) as usize;
-        let wanted = match reads.addresses || reads.beside_others {
+        let wanted = match reads.beside_others {
             true => UnitWanted::All,
             false => UnitWanted::Columns {
                 source: source.id,
                 chunks: count,
+                columns: Some(of.read.get_or_insert_with(|| columns.and(of_keys))),
+                addresses: reads.addresses,
             },
         };
         let (unit, nth) = logs.column_unit(ChunkNo(chunks.start), wanted, held)?;
@@ -357,10 +370,7 @@ impl ColumnRows {
         }
         // First what decides: perhaps no row is left, and nothing else is decoded.
         let deciding = Take {
-            wanted: of.keys.get_or_insert_with(|| {
-                let fields: Vec<usize> = reads.keys.iter().map(|(field, _)| *field).collect();
-                pieces.wanted_columns(&fields, false)
-            }),
+            wanted: of_keys,
             addresses: false,
             ..take
         };
@@ -411,6 +421,8 @@ impl ColumnRows {
         let wanted = UnitWanted::Columns {
             source: source.id,
             chunks: count,
+            columns: Some(of.keys.get_or_insert_with(|| of_keys(pieces, keys))),
+            addresses: false,
         };
         let (unit, nth) = logs.column_unit(ChunkNo(chunks.start), wanted, held)?;
         let found = unit.totals(nth..nth + count, pieces.template(), numbers);
