@@ -136,7 +136,7 @@ struct Section {
 /// The sections that a head names, in order.
 fn sections(unit: &[u8]) -> Vec<Section> {
     let mut found = Vec::new();
-    if matches!(unit.get(16), Some(1 | 2)) {
+    if matches!(unit.get(16), Some(1 | 2 | 5 | 6)) {
         let _ = find_sections(unit, &mut found);
     }
     found
@@ -149,18 +149,19 @@ fn find_sections(unit: &[u8], found: &mut Vec<Section>) -> Option<()> {
         unit,
         at: UNIT_HEADER_BYTES + 5 * chunks,
         next: u32_at(unit, 12) as usize,
+        is_in_parts: *unit.get(16)? > 4,
     };
     for _ in 0..chunks {
         found.push(head.section()?);
     }
     let mut left = u64::from(streams);
-    if unit.get(16) == Some(&2) {
+    if matches!(unit.get(16), Some(2 | 6)) {
         left = head.number()?.min(left);
     }
     let mut members = u64::from(streams) - left;
     for _ in 0..left {
         head.number()?;
-        head.at += usize::try_from(head.number()? >> 1).ok()?;
+        let blocks = head.template()?;
         let mut rows = 0u64;
         let mut groups = 0;
         for _ in 0..chunks {
@@ -170,11 +171,11 @@ fn find_sections(unit: &[u8], found: &mut Vec<Section>) -> Option<()> {
             }
         }
         for _ in 0..groups + u32::from(rows > 0) {
-            found.push(head.section()?);
+            head.group(blocks, found)?;
         }
     }
     while members > 0 {
-        head.at += usize::try_from(head.number()? >> 1).ok()?;
+        let blocks = head.template()?;
         let own = head.number()?.min(members);
         for _ in 0..own {
             head.number()?;
@@ -185,7 +186,7 @@ fn find_sections(unit: &[u8], found: &mut Vec<Section>) -> Option<()> {
         let mut grouped = 0;
         while grouped < own {
             grouped += head.number()?.clamp(1, own - grouped);
-            found.push(head.section()?);
+            head.group(blocks, found)?;
         }
         members -= own.max(1);
     }
@@ -197,9 +198,35 @@ struct Head<'a> {
     at: usize,
     /// Where the next section begins.
     next: usize,
+    is_in_parts: bool,
 }
 
 impl Head<'_> {
+    /// Passes over the pieces of a stream; returns how many blocks its row groups have, of which the strings are one.
+    fn template(&mut self) -> Option<u64> {
+        let count = self.number()?;
+        let bytes = usize::try_from(count >> 1).ok()?;
+        let pieces = self.unit.get(self.at..self.at.checked_add(bytes)?)?;
+        self.at += bytes;
+        let has_rest = count & 1;
+        let has_strings = has_rest == 1 || pieces.iter().any(|piece| piece >> 4 == 3);
+        Some(1 + (count >> 1) + has_rest + u64::from(has_strings))
+    }
+
+    /// The sections of a row group.
+    fn group(&mut self, blocks: u64, found: &mut Vec<Section>) -> Option<()> {
+        let mut left = blocks;
+        while left > 0 {
+            let own = match self.is_in_parts {
+                true => self.number()?,
+                false => left,
+            };
+            left -= own.clamp(1, left);
+            found.push(self.section()?);
+        }
+        Some(())
+    }
+
     fn number(&mut self) -> Option<u64> {
         let mut number = 0;
         for shift in (0..64).step_by(7) {

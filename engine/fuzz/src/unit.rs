@@ -10,9 +10,9 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 use loom_engine::format::{
-    CHUNK_BYTES_MIN, ChunkBuilder, FormatError, NumberRange, Piece, PieceKind, PushOutcome,
-    RawRecord, RecordIter, SegmentDirectory, Take, Template, UNIT_CHUNKS, UNIT_HEADER_BYTES, Unit,
-    UnitEncoder, UnitRow, Wanted, longest_payload, walk_runs,
+    Buffers, CHUNK_BYTES_MIN, ChunkBuilder, FormatError, NumberRange, PartColumns, Piece,
+    PieceKind, PushOutcome, RawRecord, RecordIter, SegmentDirectory, Take, Template, UNIT_CHUNKS,
+    UNIT_HEADER_BYTES, Unit, UnitEncoder, UnitPart, UnitRow, Wanted, longest_payload, walk_runs,
 };
 use loom_engine::proven::at;
 use loom_engine::{Address, SourceId, Timestamp};
@@ -175,7 +175,7 @@ fn look_at(bytes: &[u8], templates: &[Template]) -> Result<(), FormatError> {
                 };
                 let found = other.rows(nth, &take, &mut out, &mut rows);
                 if let Ok(true) = found {
-                    hold_columns(&mut other, nth, &take, &out, &rows);
+                    hold_columns(bytes, &mut other, nth, &take, &out, &rows);
                 }
                 if let Err(error) = &found {
                     of_rows = of_rows.and(Err(error.clone()));
@@ -194,7 +194,14 @@ fn look_at(bytes: &[u8], templates: &[Template]) -> Result<(), FormatError> {
 }
 
 /// The same rows column by column must be the same, of this chunk alone and of all behind it.
-fn hold_columns(unit: &mut Unit, nth: usize, take: &Take<'_>, out: &[u8], rows: &[UnitRow]) {
+fn hold_columns(
+    bytes: &[u8],
+    unit: &mut Unit,
+    nth: usize,
+    take: &Take<'_>,
+    out: &[u8],
+    rows: &[UnitRow],
+) {
     for chunks in [nth..nth + 1, nth..usize::MAX] {
         // With what rows always have.
         let wanted = Wanted {
@@ -214,6 +221,7 @@ fn hold_columns(unit: &mut Unit, nth: usize, take: &Take<'_>, out: &[u8], rows: 
         };
         assert!(end > nth && end <= unit.chunks());
         hold_wanted(unit, chunks, &take);
+        hold_part(bytes, unit, nth..end, &take);
         let Some(found) = unit.found() else {
             assert!(rows.is_empty());
             continue;
@@ -283,6 +291,49 @@ fn hold_wanted(unit: &mut Unit, chunks: Range<usize>, take: &Take<'_>) {
     }
     let again = unit.columns(chunks, take);
     assert!(matches!(again, Ok(Some(_))), "{again:?}");
+}
+
+/// Of the unit, no more is read than these columns need: they hold the same rows.
+fn hold_part(bytes: &[u8], whole: &Unit, chunks: Range<usize>, take: &Take<'_>) {
+    let opened = Unit::of_head(&UUID, AT, CHUNK_BYTES_MIN, bytes, bytes.len());
+    let mut unit = opened.unwrap_or_else(|error| panic!("its head was read before: {error}"));
+    unit.lend(Buffers::default());
+    let part = UnitPart::Columns(PartColumns {
+        source: take.template.source,
+        chunks: chunks.clone(),
+        wanted: Some(take.wanted),
+        addresses: take.addresses,
+    });
+    let filled = unit.fill(&part, &mut Vec::new(), |start, out| {
+        let bytes = bytes
+            .get(start..start + out.len())
+            .ok_or("beside the unit")?;
+        out.copy_from_slice(bytes);
+        Ok::<(), &str>(())
+    });
+    assert_eq!(filled, Ok(()));
+    let end = unit.columns(chunks.clone(), take);
+    assert_eq!(end, Ok(Some(chunks.end)));
+    let (own, all) = (unit.found(), whole.found());
+    assert_eq!(own.map(|own| own.count()), all.map(|all| all.count()));
+    let (Some(own), Some(all)) = (own, all) else {
+        return;
+    };
+    assert_eq!(
+        (own.arrivals(), own.addresses()),
+        (all.arrivals(), all.addresses())
+    );
+    for nth in (0..take.template.pieces.len()).filter(|nth| take.wanted.piece(*nth)) {
+        assert_eq!(own.piece(nth), all.piece(nth));
+    }
+    if take.wanted.tails && take.template.has_rest {
+        assert!(
+            own.strings(0)
+                .into_iter()
+                .flatten()
+                .eq(all.strings(0).into_iter().flatten())
+        );
+    }
 }
 
 /// The rows of a source in a chunk must be its records, as far as the chunk holds any.
@@ -375,7 +426,11 @@ pub fn sound() -> &'static [u8] {
             }
         }
         let unit = unit_of(&chunks.sealed(), template);
-        assert_eq!(unit.get(16), Some(&2), "it is in columns with a family");
+        assert_eq!(
+            unit.get(16),
+            Some(&6),
+            "it is in columns with a family, in parts"
+        );
         unit
     });
     &SOUND_UNIT

@@ -105,7 +105,8 @@ fn blocks() -> Seeds {
             0,
             1,
             &[8],
-            &[&ZEROES[..], &[0, 0x80]].concat(),
+            // To the end of the unit: nothing stands behind it.
+            &[&ZEROES[..], &[0, 0x80, 0x80, 0x80]].concat(),
         ),
         free(
             "column_cut",
@@ -185,6 +186,10 @@ fn changes() -> Seeds {
         .windows(stream.len())
         .position(|bytes| bytes == stream)
         .unwrap_or(0);
+    // Behind its counts stand the parts of its row groups.
+    let counts = unit.get(stream + 5..).unwrap_or(&[]).iter().enumerate();
+    let mut ends = counts.filter(|(_, byte)| **byte < 0x80);
+    let group = stream + 6 + ends.nth(chunks - 1).map_or(0, |(end, _)| end);
     // The family's: two pieces, the pieces, eight members, the first of their sources and how far the others are apart, the counts.
     let family = [4, 0x04, 0x28, 8, 4, 1, 1];
     let family = unit
@@ -212,6 +217,9 @@ fn changes() -> Seeds {
         ),
         patched("no_source", &write(HEAD, stream, &[0])),
         patched("more_streams_alone", &write(HEAD, stream - 1, &[0x7F])),
+        patched("no_blocks_of_a_part", &write(HEAD, group, &[0])),
+        patched("many_blocks_of_a_part", &write(HEAD, group, &[5])),
+        patched("not_in_parts", &write(HEAD, 16, &[2])),
         patched("no_members", &write(HEAD, family + 3, &[0])),
         patched("many_members", &write(HEAD, family + 3, &[9])),
         patched("no_source_of_a_member", &write(HEAD, family + 4, &[0])),

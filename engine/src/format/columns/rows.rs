@@ -215,15 +215,17 @@ impl<'a> GroupBlocks<'a> {
     /// Block `nth`, which is taken next. None behind it was.
     pub fn block(&mut self, nth: usize) -> Result<&mut Blocks<'a>, FormatError> {
         let (part, first) = self.group.part_of(nth);
-        if self.part.as_ref().is_none_or(|(at, ..)| *at != part) {
-            let section = self.bytes.section(&at(&self.group.parts, part).section)?;
-            let members = self.group.members.as_deref().unwrap_or(&[]);
-            self.part = Some((part, Blocks::of_members(section, members), first));
-        }
-        let Some((_, blocks, next)) = &mut self.part else {
-            unreachable!("the part was found above");
-        };
-        assert!(*next <= nth, "blocks are taken in their order");
+        let held = self.part.take().filter(|(held, ..)| *held == part);
+        let (_, blocks, next) = self.part.insert(match held {
+            Some(held) => held,
+            None => {
+                let section = self.bytes.section(&at(&self.group.parts, part).section)?;
+                let members = self.group.members.as_deref().unwrap_or(&[]);
+                (part, Blocks::of_members(section, members), first)
+            }
+        });
+        // No block is asked for behind which one was taken.
+        assert!(*next <= nth);
         for _ in *next..nth {
             blocks.skip(self.group.rows)?;
         }

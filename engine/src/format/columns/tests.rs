@@ -198,7 +198,7 @@ proptest! {
             ranges.push((0, NumberRange { first: also, more: 1 }));
         }
         let open = || Unit::of(&UUID, FIRST, CHUNK, bytes.clone()).unwrap();
-        let (mut all, mut some) = (open(), open());
+        let (mut all, mut some, mut every) = (open(), open(), open());
         for first in chunks.0.min(all.chunks() - 1)..all.chunks() {
             let chunks = first..first + 1 + chunks.1;
             let take = Take { template: &template, wanted: &wanted, addresses };
@@ -210,6 +210,20 @@ proptest! {
             });
             prop_assert_eq!(some.columns_where(chunks.clone(), &take, &ranges).unwrap(), end);
             prop_assert_eq!(found_rows(&some, template.pieces.len()), expected.clone());
+            if let [range] = ranges.as_slice()
+                && let Some((end, totals)) = some.totals(chunks.clone(), &template, *range).unwrap()
+            {
+                let wanted = Wanted::all(&template);
+                let take = Take { wanted: &wanted, addresses: false, ..take };
+                let mut numbers = Vec::new();
+                let mut next = chunks.start;
+                while next < end {
+                    next = every.columns(next..end, &take).unwrap().unwrap();
+                    let rows = found_rows(&every, template.pieces.len());
+                    numbers.extend(rows.iter().filter_map(|row| row.1[range.0]));
+                }
+                prop_assert_eq!(totals, RangeTotals::of(numbers.into_iter(), range.1));
+            }
             // Only what is not decided by.
             let few = Wanted {
                 pieces: (0..template.pieces.len()).map(|nth| nth == 2).collect(),
