@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::ops::{Range, RangeInclusive};
 
 use super::bits::SLACK_BYTES;
-use super::head::{Section, section_checksum};
+use super::groups::{Section, section_checksum};
 use crate::format::bytes::FormatError;
 use crate::proven::{at, at_mut};
 use crate::types::Address;

@@ -5,9 +5,8 @@
 use std::collections::HashMap;
 
 use super::families::{self, FamilyTable};
-use super::head::{
-    Form, GroupTable, Part, Stream, StreamTable, Tables, encode_head, section_checksum,
-};
+use super::groups::{GroupTable, Part, section_checksum};
+use super::head::{Form, Stream, StreamTable, Tables, encode_head};
 use super::numbers::{self, TAIL};
 use super::saves_enough;
 use super::template::{PieceKind, Template};

@@ -5,7 +5,8 @@
 use std::cell::OnceCell;
 use std::sync::Arc;
 
-use super::head::{Group, GroupPart, GroupTable, Places, Stream, put_group};
+use super::groups::{Group, GroupPart, GroupTable, Places, put_group};
+use super::head::Stream;
 use super::numbers::{self, Blocks, TAIL};
 use super::template::Template;
 use crate::format::bytes::{FormatError, invalid, put_leb128};

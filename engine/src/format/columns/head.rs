@@ -4,9 +4,9 @@
 
 use std::cell::OnceCell;
 use std::iter;
-use std::sync::Arc;
 
 use super::families::{Family, FamilyTable, put_family};
+use super::groups::{Group, GroupTable, Part, Places, Section, put_group, put_part};
 use super::numbers::Blocks;
 use super::template::{Template, TemplateCheck};
 use super::{COLUMNS_LOG, GROUP_ROWS_LEAST, UNIT_CHUNKS};
@@ -33,47 +33,6 @@ pub enum Form {
 
 /// Added to the number of a form whose row groups have several parts.
 const IN_PARTS: u32 = 4;
-
-/// A part of a unit that has a checksum of its own.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Section {
-    /// From the unit's start.
-    pub start: usize,
-    pub bytes: usize,
-    pub checksum: u32,
-    /// Which it is, from 0: its place, for the checksum.
-    pub ordinal: u64,
-}
-
-/// The rows of a stream in some chunks, or of some members of a family in all.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Group {
-    pub first_chunk: usize,
-    pub end_chunk: usize,
-    pub rows: usize,
-    /// What it consists of, one behind the other; at least one.
-    pub parts: Arc<[GroupPart]>,
-    /// How many of the rows each member has; `None`: all are one stream's.
-    pub members: Option<Arc<[usize]>>,
-}
-
-/// Some blocks of a row group, which are read together; strings count as one block, the last.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct GroupPart {
-    pub section: Section,
-    pub end_block: usize,
-}
-
-impl Group {
-    /// Which part holds a block, and the first block of that part.
-    pub fn part_of(&self, block: usize) -> (usize, usize) {
-        let part = self.parts.partition_point(|part| part.end_block <= block);
-        let first = part
-            .checked_sub(1)
-            .map_or(0, |before| at(&self.parts, before).end_block);
-        (part, first)
-    }
-}
 
 /// The records of one source and one layout.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -211,12 +170,6 @@ struct Described {
     stream: OnceCell<Box<Stream>>,
 }
 
-/// What the encoder knows of a section: its length and its checksum.
-pub struct Part {
-    pub bytes: usize,
-    pub checksum: u32,
-}
-
 /// What the encoder knows of a unit in columns; empty for rows.
 #[derive(Default)]
 pub struct Tables<'a> {
@@ -232,9 +185,6 @@ pub struct StreamTable<'a> {
     pub counts: &'a [usize],
     pub groups: Vec<GroupTable>,
 }
-
-/// The parts of a row group, and how many blocks each has.
-pub type GroupTable = Vec<(usize, Part)>;
 
 /// The head of a unit at `first`, in front of `body_bytes`.
 pub fn encode_head(
@@ -279,18 +229,6 @@ pub fn encode_head(
     head
 }
 
-pub(super) fn put_group(group: &GroupTable, out: &mut Vec<u8>) {
-    for (blocks, part) in group {
-        put_leb128(out, *blocks as u64);
-        put_part(part, out);
-    }
-}
-
-fn put_part(part: &Part, out: &mut Vec<u8>) {
-    put_leb128(out, part.bytes as u64);
-    out.extend_from_slice(&part.checksum.to_le_bytes());
-}
-
 /// Writes the lengths and the checksum of a head.
 pub(super) fn seal_head(uuid: &[u8; 16], first: Address, head: &mut [u8], body_bytes: usize) {
     let unit_bytes = (head.len() + body_bytes) as u32;
@@ -317,12 +255,6 @@ pub fn verify_head(
         });
     }
     Ok(())
-}
-
-/// The checksum of a section of the unit at `first`.
-pub fn section_checksum(uuid: &[u8; 16], first: Address, ordinal: u64, bytes: &[u8]) -> u32 {
-    // Behind the head's own place.
-    checksum_for(uuid, COLUMNS_LOG, first.0 + 1 + ordinal, bytes)
 }
 
 impl Head {
@@ -536,74 +468,4 @@ fn stream_of(
         slot,
         base: 0,
     })
-}
-
-/// Where sections stand: one behind the other.
-#[derive(Clone, Debug)]
-pub(super) struct Places {
-    next: usize,
-    end: usize,
-    ordinal: u64,
-    in_parts: bool,
-}
-
-impl Places {
-    /// The parts of a row group of so many blocks, one at least.
-    pub fn parts(
-        &mut self,
-        tables: &mut Blocks<'_>,
-        blocks: usize,
-    ) -> Result<Arc<[GroupPart]>, FormatError> {
-        let mut parts = Vec::new();
-        self.group(tables, blocks, |part| parts.push(part))?;
-        Ok(parts.into())
-    }
-
-    /// Gives `each` the parts of a row group.
-    fn group(
-        &mut self,
-        tables: &mut Blocks<'_>,
-        blocks: usize,
-        mut each: impl FnMut(GroupPart),
-    ) -> Result<(), FormatError> {
-        let mut end_block = 0;
-        while end_block < blocks {
-            let left = blocks - end_block;
-            let own = match self.in_parts {
-                true => tables.number()?,
-                false => left as u64,
-            };
-            let Some(own_blocks) = usize::try_from(own)
-                .ok()
-                .filter(|own| (1..=left).contains(own))
-            else {
-                return invalid("the blocks of a part of a row group", own);
-            };
-            end_block += own_blocks;
-            let section = self.section(tables)?;
-            each(GroupPart { section, end_block });
-        }
-        Ok(())
-    }
-
-    pub fn section(&mut self, tables: &mut Blocks<'_>) -> Result<Section, FormatError> {
-        let bytes = tables.number()?;
-        let checksum = u32_at(tables.bytes(4)?, 0);
-        let start = self.next;
-        let end = usize::try_from(bytes)
-            .ok()
-            .and_then(|bytes| start.checked_add(bytes));
-        let Some(end) = end.filter(|end| *end <= self.end) else {
-            return invalid("the length of a unit's section", bytes);
-        };
-        let section = Section {
-            start,
-            bytes: end - start,
-            checksum,
-            ordinal: self.ordinal,
-        };
-        self.next = end;
-        self.ordinal += 1;
-        Ok(section)
-    }
 }

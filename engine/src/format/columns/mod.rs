@@ -11,6 +11,7 @@ mod codes;
 mod encode;
 mod families;
 mod floats;
+mod groups;
 mod head;
 mod numbers;
 mod part;

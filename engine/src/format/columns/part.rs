@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::head::{Section, Stream};
+use super::groups::Section;
+use super::head::Stream;
 use super::rows::Wanted;
 use super::unit::Unit;
 use crate::proven::at;

@@ -531,7 +531,8 @@ fn forge_head(unit: &[u8]) {
 /// A few bytes of Zstandard may claim any length, in each of many streams.
 #[test]
 fn texts_that_claim_more_than_the_chunks_of_their_unit_are_an_error_before_they_are_unpacked() {
-    use super::head::{Form, Part, StreamTable, Tables, encode_head, section_checksum};
+    use super::groups::{Part, section_checksum};
+    use super::head::{Form, StreamTable, Tables, encode_head};
     use super::numbers::{TAIL, encode};
     const STREAMS: u16 = 40;
     const CLAIMED: usize = 60_000;
@@ -625,7 +626,8 @@ fn the_directory_of_a_segment_is_read_back_and_a_changed_one_is_refused() {
 /// A unit whose head names as many streams as it can: a family of sources with one empty record each, and so many members a row group.
 fn of_most_streams(members_a_group: u64) -> Vec<u8> {
     use super::families::FamilyTable;
-    use super::head::{Form, Part, Tables, encode_head, section_checksum};
+    use super::groups::{Part, section_checksum};
+    use super::head::{Form, Tables, encode_head};
     use super::numbers::{TAIL, encode};
     const STREAMS: u64 = u16::MAX as u64;
     const IN_CHUNK: u64 = 1 << 12;

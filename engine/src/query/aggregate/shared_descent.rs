@@ -22,7 +22,7 @@ use crate::types::{Address, ChunkNo, Key};
 /// Chunks that the caller's thread reads before others help: what they take is what it costs to begin a thread, several times over.
 const ALONE_CHUNKS: usize = if cfg!(test) { 1 } else { 48 };
 /// Chunks that a thread takes at a time, at least.
-const CLAIM_BYTES: u32 = if cfg!(test) { 8 << 10 } else { 256 << 10 };
+const CLAIM_BYTES: u32 = if cfg!(test) { 8 << 10 } else { 1 << 20 };
 
 /// What one thread gathers.
 pub(crate) trait Descent: Visitor + Send + Sized {
