@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::format::{FormatError, TIME_ENTRY_BYTES, UNIT_CHUNKS, Unit, complete_chunks};
 use crate::log::{HeldUnit, LogReader, Origin, Tails, UnitCache, UnitWanted};
 use crate::nodes::NodeLogs;
-use crate::types::{Address, ChunkNo, LogKind, SourceId};
+use crate::types::{Address, ChunkNo, LogKind};
 
 #[derive(Clone)]
 pub(crate) struct SnapshotLogs {
@@ -162,15 +162,9 @@ impl SnapshotLogs {
             .will_read(LogKind::Records, address, chunk_bytes.into());
     }
 
-    /// Has what a source's columns need fetched of some chunks: first the heads of all units, which then say where the rest stands.
-    pub fn will_read_columns(&self, chunks: &[ChunkNo], source: SourceId) {
-        let columns = UnitWanted::Columns {
-            source,
-            chunks: 1,
-            columns: None,
-            addresses: false,
-        };
-        for wanted in [UnitWanted::Head, columns] {
+    /// Has fetched what is wanted of the units of some chunks: first the heads of all, which then say where the rest stands.
+    pub fn will_read_columns(&self, chunks: &[ChunkNo], wanted: UnitWanted<'_>) {
+        for wanted in [UnitWanted::Head, wanted] {
             for chunk in chunks {
                 let address = chunk.address(self.chunk_bytes());
                 self.reader.will_read_unit(address, wanted, &self.units);

@@ -15,7 +15,7 @@ pub struct Bytes {
     pub uuid: [u8; 16],
     pub first: Address,
     bytes: Vec<u8>,
-    /// What they are; a later one has what an earlier one has too.
+    /// Which bytes of the unit they are. Where two overlap they agree: what stands in a segment does not change.
     stretches: Vec<Stretch>,
     /// Those whose bytes were read.
     read: Sections,
@@ -55,7 +55,7 @@ impl Sections {
 }
 
 impl Bytes {
-    /// Of the unit at `first`, of which these are read: all of them, or none.
+    /// All bytes of the unit at `first`, or none of them yet.
     pub fn of(uuid: &[u8; 16], first: Address, bytes: Vec<u8>) -> Bytes {
         Bytes {
             uuid: *uuid,
@@ -119,7 +119,8 @@ impl Bytes {
         let all = held + ranges.clone().map(|range| range.len()).sum::<usize>();
         if self.bytes.capacity() < all {
             let mut bytes = std::mem::take(spare);
-            if bytes.capacity() < all {
+            // A much larger one would take the room of others.
+            if bytes.capacity() < all || bytes.capacity() / 2 > all {
                 // Pages that are not written stay untouched.
                 bytes = vec![0; all];
             }
@@ -159,6 +160,9 @@ impl Bytes {
 
     /// The bytes of a section, verified, and a few behind them that are not: numbers are unpacked with a look a little further.
     ///
+    /// # Errors
+    /// Its checksum is another.
+    ///
     /// # Panics
     /// They were not read.
     pub fn section(&self, section: &Section) -> Result<&[u8], FormatError> {
@@ -172,7 +176,7 @@ impl Bytes {
         if computed != section.checksum {
             self.is_damaged.set(true);
             return Err(FormatError::Checksum {
-                what: "a part of a unit",
+                what: "a section of a unit",
                 stored: section.checksum,
                 computed,
             });

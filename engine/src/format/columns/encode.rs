@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use super::families::{self, FamilyTable};
-use super::groups::{GroupTable, Part, section_checksum};
+use super::groups::{GroupTable, SectionTable, section_checksum};
 use super::head::{Form, Stream, StreamTable, Tables, encode_head};
 use super::numbers::{self, TAIL};
 use super::saves_enough;
@@ -216,7 +216,7 @@ impl UnitEncoder {
             begun: 0,
         };
         let mut order = self.order.as_slice();
-        let orders: Vec<Part> = (0..checksums.len())
+        let orders: Vec<SectionTable> = (0..checksums.len())
             .map(|chunk| {
                 let records: usize = self
                     .streams
@@ -454,15 +454,15 @@ impl Sections<'_> {
     }
 
     /// What was appended since the last call is a section.
-    fn end(&mut self) -> Part {
+    fn end(&mut self) -> SectionTable {
         let bytes = at(&self.body, self.begun..);
-        let part = Part {
+        let section = SectionTable {
             bytes: bytes.len(),
             checksum: section_checksum(self.uuid, self.first, self.ordinal, bytes),
         };
         self.ordinal += 1;
         self.begun = self.body.len();
-        part
+        section
     }
 }
 

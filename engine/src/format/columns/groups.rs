@@ -50,25 +50,25 @@ impl Group {
     }
 }
 
-/// What the encoder knows of a section: its length and its checksum.
-pub struct Part {
+/// What the encoder knows of a section.
+pub struct SectionTable {
     pub bytes: usize,
     pub checksum: u32,
 }
 
 /// The parts of a row group, and how many blocks each has.
-pub type GroupTable = Vec<(usize, Part)>;
+pub type GroupTable = Vec<(usize, SectionTable)>;
 
 pub(super) fn put_group(group: &GroupTable, out: &mut Vec<u8>) {
-    for (blocks, part) in group {
+    for (blocks, section) in group {
         put_leb128(out, *blocks as u64);
-        put_part(part, out);
+        put_section(section, out);
     }
 }
 
-pub(super) fn put_part(part: &Part, out: &mut Vec<u8>) {
-    put_leb128(out, part.bytes as u64);
-    out.extend_from_slice(&part.checksum.to_le_bytes());
+pub(super) fn put_section(section: &SectionTable, out: &mut Vec<u8>) {
+    put_leb128(out, section.bytes as u64);
+    out.extend_from_slice(&section.checksum.to_le_bytes());
 }
 
 /// The checksum of a section of the unit at `first`.

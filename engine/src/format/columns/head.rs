@@ -6,7 +6,7 @@ use std::cell::OnceCell;
 use std::iter;
 
 use super::families::{Family, FamilyTable, put_family};
-use super::groups::{Group, GroupTable, Part, Places, Section, put_group, put_part};
+use super::groups::{Group, GroupTable, Places, Section, SectionTable, put_group, put_section};
 use super::numbers::Blocks;
 use super::template::{Template, TemplateCheck};
 use super::{COLUMNS_LOG, GROUP_ROWS_LEAST, UNIT_CHUNKS};
@@ -18,8 +18,8 @@ use crate::types::{Address, SourceId};
 /// The fixed part of a head.
 pub const UNIT_HEADER_BYTES: usize = 24;
 const UNIT_MAGIC: u32 = 0x554D_4F4C;
-/// A stream, about.
-const STREAM_BYTES: usize = 512;
+/// A stream, about, of which a dozen parts are read.
+const STREAM_BYTES: usize = 1024;
 
 /// What a unit holds its chunks as.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -175,7 +175,7 @@ struct Described {
 pub struct Tables<'a> {
     pub checksums: &'a [u32],
     pub has_anchors: &'a [bool],
-    pub orders: Vec<Part>,
+    pub orders: Vec<SectionTable>,
     pub streams: Vec<StreamTable<'a>>,
     pub families: Vec<FamilyTable<'a>>,
 }
@@ -212,7 +212,7 @@ pub fn encode_head(
     tables
         .orders
         .iter()
-        .for_each(|order| put_part(order, &mut head));
+        .for_each(|order| put_section(order, &mut head));
     if form == Form::Families {
         put_leb128(&mut head, tables.streams.len() as u64);
     }

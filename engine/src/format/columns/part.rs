@@ -28,7 +28,7 @@ pub struct PartColumns<'a> {
     pub addresses: bool,
 }
 
-/// Fewer bytes between two sections are read too.
+/// Up to so many bytes between two sections are read too.
 const GAP_BYTES_MOST: usize = if cfg!(test) { 64 } else { 4096 };
 
 /// What is yet to be read of a part.
@@ -68,7 +68,7 @@ impl Unit {
             }
             Missing::All => {
                 let all = std::iter::once(self.header.head_bytes..unit_bytes);
-                *spare = self.bytes.take();
+                *spare = self.shed();
                 self.bytes.read(all, unit_bytes, spare, read)?;
                 self.is_whole = true;
             }
@@ -76,15 +76,12 @@ impl Unit {
         Ok(())
     }
 
-    /// Where in the unit stands what is yet to be read of a part, with what is between.
-    pub fn missing(&self, part: &UnitPart<'_>) -> Option<Range<usize>> {
+    /// Where in the unit stands what is yet to be read of a part.
+    pub fn missing(&self, part: &UnitPart<'_>) -> Vec<Range<usize>> {
         match self.look(part) {
-            Missing::Nothing => None,
-            Missing::Sections(runs) => {
-                let (first, last) = (runs.first()?, runs.last()?);
-                Some(range_of(first).start..range_of(last).end)
-            }
-            Missing::All => Some(self.header.head_bytes..self.header.unit_bytes),
+            Missing::Nothing => Vec::new(),
+            Missing::Sections(runs) => runs.iter().map(range_of).collect(),
+            Missing::All => Vec::from([self.header.head_bytes..self.header.unit_bytes]),
         }
     }
 

@@ -93,7 +93,7 @@ impl Template {
         head: &mut Blocks<'_>,
         source: SourceId,
     ) -> Result<Template, FormatError> {
-        let (has_rest, pieces) = parts(head)?;
+        let (has_rest, pieces) = pieces_of(head)?;
         let pieces = pieces.iter().map(|byte| piece_of(*byte));
         let template = Template {
             source,
@@ -132,7 +132,7 @@ impl<'a> TemplateCheck<'a> {
     pub fn pass(&mut self, head: &mut Blocks<'a>) -> Result<(SourceId, TemplateSize), FormatError> {
         let mut ahead = head.clone();
         let source = source_of(&mut ahead)?;
-        let (has_rest, pieces) = parts(&mut ahead)?;
+        let (has_rest, pieces) = pieces_of(&mut ahead)?;
         match self.known {
             Some((known_rest, known, size)) if (known_rest, known) == (has_rest, pieces) => {
                 *head = ahead;
@@ -160,7 +160,7 @@ fn source_of(head: &mut Blocks<'_>) -> Result<SourceId, FormatError> {
 }
 
 /// Whether a template has a rest, and its pieces.
-fn parts<'a>(head: &mut Blocks<'a>) -> Result<(bool, &'a [u8]), FormatError> {
+fn pieces_of<'a>(head: &mut Blocks<'a>) -> Result<(bool, &'a [u8]), FormatError> {
     let count = head.number()?;
     let bytes = usize::try_from(count >> 1).unwrap_or(usize::MAX);
     Ok((count & 1 == 1, head.bytes(bytes)?))

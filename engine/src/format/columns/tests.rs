@@ -282,15 +282,15 @@ proptest! {
                 addresses,
             });
             let missing = unit.missing(&part);
-            prop_assert_eq!(unit.has(&part), missing.is_none());
+            prop_assert_eq!(unit.has(&part), missing.is_empty());
             let mut read = 0;
             unit.fill(&part, &mut spare, |start, out| {
                 out.copy_from_slice(&bytes[start..start + out.len()]);
                 read += out.len();
-                let inside = missing.clone().is_some_and(|missing| missing.start <= start && start + out.len() <= missing.end + 8);
+                let inside = missing.iter().any(|missing| missing.start <= start && start + out.len() <= missing.end + 8);
                 inside.then_some(()).ok_or("read beside what is missing")
             }).unwrap();
-            prop_assert!(unit.has(&part) && unit.missing(&part).is_none());
+            prop_assert!(unit.has(&part) && unit.missing(&part).is_empty());
             all_read += read;
             prop_assert!(all_read <= 2 * bytes.len() + (1 << 12), "{} of {}", all_read, bytes.len());
             let take = Take { template: &template, wanted: &wanted, addresses };
@@ -315,6 +315,79 @@ proptest! {
             prop_assert!(chunk == expected);
         }
     }
+}
+
+/// Units of builds from before parts, which this one reads: each row group is one part.
+#[test]
+fn units_without_parts_hold_what_they_were_made_of() {
+    let records: Vec<Record> = (0..2000)
+        .map(|nth| {
+            let kind = 1 + nth % 3;
+            (
+                kind,
+                130,
+                payload(kind, 1000 + u64::from(nth), b"same text"),
+            )
+        })
+        .collect();
+    let units: [(&[u8], u8, Vec<Record>); 2] = [
+        (include_bytes!("tests/unit_without_parts"), 1, records),
+        (
+            include_bytes!("tests/families_without_parts"),
+            2,
+            of_many_sources(18),
+        ),
+    ];
+    for (unit, form, records) in units {
+        assert_eq!(unit[16], form);
+        let chunks = some(chunks_of(&records));
+        assert_eq!(decode(unit).unwrap(), (chunks.clone(), false));
+        let now = encode(&chunks, template);
+        let open = |unit: &[u8]| Unit::of(&UUID, FIRST, CHUNK, unit.to_vec()).unwrap();
+        for source in [1, 2, 4] {
+            let template = template(SourceId(source));
+            let take = Take {
+                template: &template,
+                wanted: &Wanted::all(&template),
+                addresses: true,
+            };
+            let (mut old, mut new) = (open(unit), open(&now));
+            let end = new.columns(0..16, &take).unwrap();
+            assert_eq!(old.columns(0..16, &take).unwrap(), end);
+            let pieces = template.pieces.len();
+            assert_eq!(found_rows(&old, pieces), found_rows(&new, pieces));
+        }
+    }
+}
+
+/// A wrong bit in one part of a row group is no error for a question about another.
+#[test]
+fn a_damaged_part_leaves_the_others_of_its_row_group() {
+    let number = |nth: u64| nth.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+    let records: Vec<Record> = (0..900)
+        .map(|nth| (1, 130, payload(1, number(nth), b"")))
+        .collect();
+    let mut bytes = encode(&some(chunks_of(&records)), template);
+    let last = bytes.len() - 20;
+    bytes[last] ^= 1;
+    let template = template(SourceId(1));
+    let outcome = |nth: usize| {
+        let mut unit = Unit::of(&UUID, FIRST, CHUNK, bytes.clone()).unwrap();
+        let wanted = Wanted {
+            pieces: (0..3).map(|piece| piece == nth).collect(),
+            ..Wanted::default()
+        };
+        let take = Take {
+            template: &template,
+            wanted: &wanted,
+            addresses: false,
+        };
+        unit.columns(0..16, &take)
+            .map_err(|error| error.to_string())
+    };
+    assert!(outcome(0).is_ok() && outcome(1).is_ok());
+    let error = outcome(2).unwrap_err();
+    assert!(error.contains("a section of a unit"), "{error}");
 }
 
 /// A question about one column leaves the others where they are.
@@ -531,7 +604,7 @@ fn forge_head(unit: &[u8]) {
 /// A few bytes of Zstandard may claim any length, in each of many streams.
 #[test]
 fn texts_that_claim_more_than_the_chunks_of_their_unit_are_an_error_before_they_are_unpacked() {
-    use super::groups::{Part, section_checksum};
+    use super::groups::{SectionTable, section_checksum};
     use super::head::{Form, StreamTable, Tables, encode_head};
     use super::numbers::{TAIL, encode};
     const STREAMS: u16 = 40;
@@ -542,7 +615,7 @@ fn texts_that_claim_more_than_the_chunks_of_their_unit_are_an_error_before_they_
     let mut section = |bytes: &[u8]| {
         body.extend_from_slice(bytes);
         ordinal += 1;
-        Part {
+        SectionTable {
             bytes: bytes.len(),
             checksum: section_checksum(&UUID, FIRST, ordinal - 1, bytes),
         }
@@ -626,7 +699,7 @@ fn the_directory_of_a_segment_is_read_back_and_a_changed_one_is_refused() {
 /// A unit whose head names as many streams as it can: a family of sources with one empty record each, and so many members a row group.
 fn of_most_streams(members_a_group: u64) -> Vec<u8> {
     use super::families::FamilyTable;
-    use super::groups::{Part, section_checksum};
+    use super::groups::{SectionTable, section_checksum};
     use super::head::{Form, Tables, encode_head};
     use super::numbers::{TAIL, encode};
     const STREAMS: u64 = u16::MAX as u64;
@@ -638,7 +711,7 @@ fn of_most_streams(members_a_group: u64) -> Vec<u8> {
         encode(numbers, None, &[], &mut body);
         body.extend_from_slice(&TAIL);
         ordinal += 1;
-        Part {
+        SectionTable {
             bytes: body.len() - start,
             checksum: section_checksum(&UUID, FIRST, ordinal - 1, &body[start..]),
         }

@@ -41,7 +41,7 @@ pub struct Unit {
     chunk_bytes: u32,
     /// All of it was read.
     pub(super) is_whole: bool,
-    /// A source, what was read of all its rows, and whether that was with what addresses need: what was read last so.
+    /// What was read last of all chunks: the source, the columns, and whether addresses were among them.
     pub(super) complete: Option<(SourceId, Wanted, bool)>,
     pub(super) header: UnitHeader,
     /// `None`: rows.
@@ -70,7 +70,8 @@ impl Unit {
         Ok(unit)
     }
 
-    /// The same of its first bytes, which have the head; it has so many in all. They are read, and [buffers are lent](Unit::lend), before it is decoded.
+    /// The same of its first bytes, which have the head, where the unit takes `unit_bytes`. What is decoded is read first, and buffers are
+    /// [lent](Unit::lend) first.
     pub fn of_head(
         uuid: &[u8; 16],
         first: Address,

@@ -19,8 +19,8 @@ use crate::log::sync::{Mutex, locked};
 use crate::proven::{at, at_mut};
 use crate::types::{Address, SourceId};
 
-/// Most heads are shorter.
-const HEAD_BYTES: usize = 2048;
+/// Most heads are shorter, also those of some hundred sources.
+const HEAD_BYTES: usize = 4096;
 
 #[derive(Debug)]
 pub struct ColumnFile {
@@ -300,27 +300,30 @@ impl ColumnFile {
         Ok((unit, in_unit))
     }
 
-    /// Has what is wanted of a chunk's unit fetched and is not kept: the head, or, where that was done, the rest.
+    /// Has fetched what is wanted of a chunk's unit and not kept: first the head, which says where the rest stands.
     pub fn will_read_unit(&self, chunk: Address, wanted: UnitWanted<'_>, cache: &UnitCache) {
         let in_segment = (chunk.0 - self.first.0) / u64::from(self.chunk_bytes);
         let nth = (in_segment / UNIT_CHUNKS) as usize;
         let in_unit = (in_segment % UNIT_CHUNKS) as usize;
         let key = (self.id, self.address_of(nth));
         let missing = |unit: &Unit| unit.missing(&wanted.part(in_unit, unit));
-        let part = match cache.look(key, missing) {
+        let ranges = match cache.look(key, missing) {
             Some(missing) => missing,
-            None if wanted == UnitWanted::Head => Some(0..HEAD_BYTES),
+            None if wanted == UnitWanted::Head => Vec::from([0..HEAD_BYTES]),
             // A head that cannot be read is reported when the unit is.
-            None => self.open_unit(nth).ok().and_then(|unit| {
-                let missing = missing(&unit);
-                cache.put_head(key, unit);
-                missing
-            }),
+            None => self.open_unit(nth).map_or_else(
+                |_| Vec::new(),
+                |unit| {
+                    let missing = missing(&unit);
+                    cache.put_head(key, unit);
+                    missing
+                },
+            ),
         };
-        if let Some(part) = part {
-            let start = self.directory.unit(nth).start;
+        let start = self.directory.unit(nth).start;
+        for range in ranges {
             self.file
-                .will_read(start + part.start as u64, part.len() as u64);
+                .will_read(start + range.start as u64, range.len() as u64);
         }
     }
 

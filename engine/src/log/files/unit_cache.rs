@@ -67,6 +67,8 @@ impl UnitCache {
     pub fn put_head(&self, key: UnitKey, head: Unit) {
         let mut kept = locked(&self.kept);
         if kept.units.get(key).or(kept.heads.get(key)).is_none() {
+            // One of another file may stand there.
+            kept.units.remove(key.1);
             kept.heads.put(key, head, self.heads_bytes_max);
         }
     }
@@ -119,13 +121,14 @@ impl Units {
         self.remove(key.1).map(|(_, unit)| unit)
     }
 
-    /// Puts one that is not there; returns those that had to go.
+    /// Puts one in place of what stands at its address; returns those that had to go for want of room.
     fn put(
         &mut self,
         (file, first): UnitKey,
         unit: Unit,
         bytes_max: usize,
     ) -> Vec<(UnitKey, Unit)> {
+        self.remove(first);
         self.bytes += unit.memory_bytes();
         self.by_address
             .insert(first, (file, self.listed.len(), unit));
@@ -264,6 +267,23 @@ mod tests {
         let other = FileId { inode: 3, ..FILE };
         cache.put((FILE, Address(0)), unit(Address(0)));
         assert!(cache.take((other, Address(0))).is_none());
+        let head = || {
+            let mut head = unit(Address(0));
+            head.shed();
+            head
+        };
+        cache.put_head((other, Address(0)), head());
+        assert!(!cache.keeps(Address(0)), "it was kept twice");
+        cache.put_head((FILE, Address(0)), head());
+        assert!(cache.take((other, Address(0))).is_none());
+        assert!(cache.take((FILE, Address(0))).is_some());
+        {
+            let kept = locked(&cache.kept);
+            for units in [&kept.units, &kept.heads] {
+                assert_eq!((units.bytes, units.listed.len()), (0, 0));
+            }
+        }
+        cache.put((FILE, Address(0)), unit(Address(0)));
         cache.clear();
         assert!(cache.take((FILE, Address(0))).is_none());
     }

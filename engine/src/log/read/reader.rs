@@ -388,7 +388,7 @@ impl LogReader {
         matches!(view.stage, Stage::Staged(_)) && address >= view.head(log)
     }
 
-    /// Has what is wanted of a chunk's unit fetched and is not kept: the head, or, where that was done, the rest; with the head, a chunk that stands as rows.
+    /// Has fetched what is wanted of a chunk's unit and not kept: first the head, which says where the rest stands; with the head, a chunk that stands as rows.
     pub fn will_read_unit(&self, chunk: Address, wanted: UnitWanted<'_>, cache: &UnitCache) {
         let view = Arc::clone(&*locked(&self.view));
         let end = chunk + u64::from(self.meta.chunk_bytes);

@@ -189,9 +189,8 @@ impl<G: Descent> Hand<G> {
             .claims(poll)?
             .claim(part, G::note, least, poll, each)?;
         let chunks = self.claim.len();
-        let (source, fields) = part.reads();
         let expected = self.claim.iter().map(|(chunk, _)| *chunk);
-        self.cursor.expect(expected, fields.map(|_| source.id));
+        self.cursor.expect(expected, column_reads(part));
         while let Some((chunk, mut note)) = self.claim.pop_front() {
             poll.check()?;
             // The chunk that holds the beginning is cut by the addresses of its records.
@@ -208,10 +207,9 @@ impl<G: Descent> Hand<G> {
 
     /// Takes a chunk column by column, where it stands so; and those behind it that go together with it.
     fn columns(&mut self, chunk: ChunkNo, note: &mut G::Note, part: &mut G) -> Result<bool> {
-        let (source, Some(fields)) = part.reads() else {
+        let Some((source, reads)) = column_reads(part) else {
             return Ok(false);
         };
-        let is_timeless = part.is_timeless();
         let chunks = chunk..chunk.row_end(self.claim.iter().map(|(chunk, _)| *chunk));
         let next = chunk.0 + 1;
         if !part.wants_rows()
@@ -221,15 +219,6 @@ impl<G: Descent> Hand<G> {
             self.claim.drain(..(end.0 - next) as usize);
             return Ok(true);
         }
-        let reads = ColumnReads {
-            beside_others: false,
-            fields,
-            times: !is_timeless,
-            addresses: false,
-            // Else each has a note of its own.
-            together: is_timeless,
-            keys: part.keys(),
-        };
         let Some(end) = self.cursor.load_columns(chunks, source, reads) else {
             return Ok(false);
         };
@@ -239,4 +228,20 @@ impl<G: Descent> Hand<G> {
         }
         Ok(is_taken)
     }
+}
+
+/// What is read column by column, and of which source; `None` where whole chunks are wanted.
+fn column_reads<G: Descent>(part: &G) -> Option<(&Source, ColumnReads<'_>)> {
+    let (source, fields) = part.reads();
+    let is_timeless = part.is_timeless();
+    let reads = ColumnReads {
+        fields: fields?,
+        times: !is_timeless,
+        addresses: false,
+        // Else each has a note of its own.
+        together: is_timeless,
+        beside_others: false,
+        keys: part.keys(),
+    };
+    Some((source, reads))
 }

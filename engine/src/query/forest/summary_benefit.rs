@@ -1,6 +1,6 @@
 //! Whether it pays to open the next summary: after many that answered nothing, most are passed over until one answers something again.
 
-/// After so many summaries that answered nothing, each that is opened is as far behind the last as that was behind the first, up to a limit.
+/// After so many summaries that answered nothing, the distance to the next one that is opened doubles, up to a limit.
 const FUTILE_MOST: u32 = 16;
 const PASSED_OVER_MOST: u32 = 256;
 

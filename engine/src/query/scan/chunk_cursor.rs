@@ -16,7 +16,7 @@ use crate::log::Origin;
 use crate::proven::{at, at_mut};
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::schema::{Layout, RangeSet, Source};
-use crate::types::{Address, ChunkNo, Key, LogKind, SourceId, TimeRange, Timestamp};
+use crate::types::{Address, ChunkNo, Key, LogKind, TimeRange, Timestamp};
 
 /// One record, as functions of the library's users see it.
 #[derive(Copy, Clone)]
@@ -105,7 +105,11 @@ impl ChunkCursor {
 
     /// Says that chunks, ascending, are read soon, whole or only a source's columns of them. The system fetches those that stand alone at once; neighbours it
     /// reads ahead by itself, in larger pieces than on request.
-    pub fn expect(&self, chunks: impl Iterator<Item = ChunkNo>, columns_of: Option<SourceId>) {
+    pub fn expect(
+        &mut self,
+        chunks: impl Iterator<Item = ChunkNo>,
+        columns_of: Option<(&Source, ColumnReads<'_>)>,
+    ) {
         let mut alone = Vec::new();
         let mut chunks = chunks.peekable();
         let mut before = None;
@@ -118,8 +122,15 @@ impl ChunkCursor {
             }
             before = Some(chunk);
         }
+        let Some(first) = alone.first() else {
+            return;
+        };
         match columns_of {
-            Some(source) => self.logs.will_read_columns(&alone, source),
+            Some((source, reads)) => {
+                let layout = source.layout_at(first.address(self.logs.chunk_bytes()));
+                self.columns
+                    .will_read(&self.logs, &alone, source, layout, reads);
+            }
             None => alone
                 .iter()
                 .for_each(|chunk| self.logs.will_read_chunk(*chunk)),

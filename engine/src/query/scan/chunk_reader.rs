@@ -146,8 +146,8 @@ impl ChunkReader {
         }
         let held = self.ahead.range(before..);
         let held = held.filter(|(_, hint)| !matches!(hint, Hint::Nothing));
-        let columns = self.reads.columns().filter(|reads| !reads.addresses);
-        let columns_of = columns.map(|_| self.scan.source().id);
+        let columns = self.reads.columns();
+        let columns_of = columns.map(|reads| (&**self.scan.source(), reads));
         self.cursor
             .expect(held.map(|(chunk, _)| *chunk), columns_of);
         Ok(())

@@ -254,6 +254,14 @@ struct Taken {
     payloads: Option<Wanted>,
 }
 
+/// What is decoded where rows are taken column by column.
+fn of_reads(pieces: &Pieces, reads: ColumnReads<'_>) -> Wanted {
+    Wanted {
+        lengths: reads.addresses,
+        ..pieces.wanted_columns(reads.fields, reads.times)
+    }
+}
+
 /// What the keys of these fields need.
 fn of_keys(pieces: &Pieces, keys: &[(usize, RangeSet<Key>)]) -> Wanted {
     let fields: Vec<usize> = keys.iter().map(|(field, _)| *field).collect();
@@ -322,6 +330,27 @@ impl ColumnRows {
         (&mut self.held, of, &mut self.selection)
     }
 
+    /// Has fetched what `columns` will read of some chunks, of which the first has this layout.
+    pub fn will_read(
+        &mut self,
+        logs: &SnapshotLogs,
+        chunks: &[ChunkNo],
+        source: &Source,
+        layout: &Arc<Layout>,
+        reads: ColumnReads<'_>,
+    ) {
+        let (_, of, _) = self.of(source, layout);
+        let pieces = &of.pieces;
+        let read = || of_reads(pieces, reads).and(&of_keys(pieces, reads.keys));
+        let wanted = UnitWanted::Columns {
+            source: source.id,
+            chunks: 1,
+            columns: Some(of.read.get_or_insert_with(read)),
+            addresses: reads.addresses,
+        };
+        logs.will_read_columns(chunks, wanted);
+    }
+
     /// Finds the rows of some chunks of one layout, and returns the end of these. `None`: the first must be read whole; reading it reports why.
     pub fn columns(
         &mut self,
@@ -333,10 +362,7 @@ impl ColumnRows {
     ) -> Option<u64> {
         let (held, of, selection) = self.of(source, layout);
         let pieces = &of.pieces;
-        let columns = of.columns.get_or_insert_with(|| Wanted {
-            lengths: reads.addresses,
-            ..pieces.wanted_columns(reads.fields, reads.times)
-        });
+        let columns = of.columns.get_or_insert_with(|| of_reads(pieces, reads));
         let of_keys = of.keys.get_or_insert_with(|| of_keys(pieces, reads.keys));
         let take = Take {
             template: pieces.template(),
