@@ -1,5 +1,6 @@
 //! Which parts of a unit are read: a question about one source leaves those of the others where they are.
 
+use std::iter;
 use std::ops::Range;
 
 use super::groups::Section;
@@ -67,7 +68,7 @@ impl Unit {
                 }
             }
             Missing::All => {
-                let all = std::iter::once(self.header.head_bytes..unit_bytes);
+                let all = iter::once(self.header.head_bytes..unit_bytes);
                 *spare = self.shed();
                 self.bytes.read(all, unit_bytes, spare, read)?;
                 self.is_whole = true;
@@ -81,7 +82,7 @@ impl Unit {
         match self.look(part) {
             Missing::Nothing => Vec::new(),
             Missing::Sections(runs) => runs.iter().map(range_of).collect(),
-            Missing::All => Vec::from([self.header.head_bytes..self.header.unit_bytes]),
+            Missing::All => iter::once(self.header.head_bytes..self.header.unit_bytes).collect(),
         }
     }
 

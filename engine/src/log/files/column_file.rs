@@ -2,6 +2,7 @@
 //!
 //! Every chunk comes back byte for byte, with its own checksum. Units are read and decoded as they are needed; the latest unit and chunk are kept.
 
+use std::iter;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -309,7 +310,7 @@ impl ColumnFile {
         let missing = |unit: &Unit| unit.missing(&wanted.part(in_unit, unit));
         let ranges = match cache.look(key, missing) {
             Some(missing) => missing,
-            None if wanted == UnitWanted::Head => Vec::from([0..HEAD_BYTES]),
+            None if wanted == UnitWanted::Head => iter::once(0..HEAD_BYTES).collect(),
             // A head that cannot be read is reported when the unit is.
             None => self.open_unit(nth).map_or_else(
                 |_| Vec::new(),
