@@ -181,7 +181,7 @@ const BESIDES: [(&str, &[&str]); 17] = [
             "a unit is cut short",
             "a column is cut short",
             "checksum of a unit's head",
-            "checksum of a part of a unit",
+            "checksum of a section of a unit",
             "the directory of a column segment is cut short",
             "checksum of the directory of a column segment",
         ],
