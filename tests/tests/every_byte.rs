@@ -173,6 +173,12 @@ fn look(small: &Small, written: &Written, damage: &Damage) -> Result<()> {
         return Ok(());
     }
     ensure!(!report.is_sound(), "check finds nothing");
+    if is_columns(damage.file()) && !small.reaches_directory(damage) {
+        for told in &report.damage {
+            let harm = small.harm(damage, told.address.0 / CHUNK_BYTES);
+            ensure!(harm != Harm::None, "check names {told:?}");
+        }
+    }
     let place = match damage.file().parent() {
         Some(log) if log != Path::new("") => small.dir.join(log),
         _ => small.dir.join(damage.file()),

@@ -5,6 +5,7 @@ use std::ops::{Range, RangeInclusive};
 
 use super::bits::SLACK_BYTES;
 use super::groups::{Section, section_checksum};
+use super::unit::UNREAD;
 use crate::format::bytes::FormatError;
 use crate::proven::{at, at_mut};
 use crate::types::Address;
@@ -85,8 +86,7 @@ impl Bytes {
             stretch.in_unit.start <= range.start && range.end <= stretch.in_unit.end
         };
         let stretch = self.stretches.iter().rev().find(has);
-        let Stretch { in_unit, start } =
-            stretch.expect("a part of a unit is read before it is decoded");
+        let Stretch { in_unit, start } = stretch.expect(UNREAD);
         let end = (range.end + SLACK_BYTES).min(in_unit.end);
         at(
             &self.bytes,

@@ -40,6 +40,14 @@ pub struct GroupPart {
 }
 
 impl Group {
+    /// How many of the rows each member has; empty: all are one stream's.
+    pub fn members(&self) -> &[usize] {
+        match &self.members {
+            Some(members) => members,
+            None => &[],
+        }
+    }
+
     /// Which part holds a block, and the first block of that part.
     pub fn part_of(&self, block: usize) -> (usize, usize) {
         let part = self.parts.partition_point(|part| part.end_block <= block);

@@ -221,8 +221,8 @@ impl<'a> GroupBlocks<'a> {
             Some(held) => held,
             None => {
                 let section = self.bytes.section(&at(&self.group.parts, part).section)?;
-                let members = self.group.members.as_deref().unwrap_or(&[]);
-                (part, Blocks::of_members(section, members), first)
+                let blocks = Blocks::of_members(section, self.group.members());
+                (part, blocks, first)
             }
         });
         // No block is asked for behind which one was taken.

@@ -32,7 +32,7 @@ pub struct Take<'a> {
 
 /// Where no more than one in so many rows is wanted, decoding all is not worth it.
 const FEW: usize = 8;
-const UNREAD: &str = "a part of a unit is read before it is decoded";
+pub(super) const UNREAD: &str = "a part of a unit is read before it is decoded";
 
 /// A unit in memory, as far as it was read.
 #[derive(Debug)]

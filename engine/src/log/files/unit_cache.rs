@@ -121,7 +121,7 @@ impl Units {
         self.remove(key.1).map(|(_, unit)| unit)
     }
 
-    /// Puts one in place of what stands at its address; returns those that had to go for want of room.
+    /// Puts one in place of what stands at its address; returns those that had to go to make room.
     fn put(
         &mut self,
         (file, first): UnitKey,

@@ -119,7 +119,7 @@ fn units_without_parts_hold_what_they_were_made_of() {
     }
 }
 
-/// A wrong bit in one part of a row group is no error for a question about another.
+/// A wrong bit in one part of a row group does not fail a question about another.
 #[test]
 fn a_damaged_part_leaves_the_others_of_its_row_group() {
     let number = |nth: u64| nth.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
