@@ -196,13 +196,14 @@ impl Config {
         Ok(config)
     }
 
-    /// What the engine is to be opened with. Unless a chunk is given, a new directory has longer ones where there are many sources: each
-    /// source of a chunk takes a place in its summary, however few its records.
+    /// What the engine is to be opened with. Unless a chunk is given, a new directory has longer ones where there are many sources, or
+    /// targets, which get a source each: a source of a chunk takes a place in its summary, however few its records.
     pub fn log_options(&self) -> LogOptions {
         let mut options = self.log.options();
         let is_given = !self.log.chunk.span().is_empty();
         if !is_given {
-            let sources = self.sources.len().min(CHUNK_SOURCES_MAX) as u32;
+            let targets: usize = self.scrapes.iter().map(|scrape| scrape.targets.len()).sum();
+            let sources = (self.sources.len() + targets).min(CHUNK_SOURCES_MAX) as u32;
             let block = u32::try_from(options.block_bytes).unwrap_or(u32::MAX);
             let wanted = (sources * SOURCE_CHUNK_BYTES).next_power_of_two();
             options.chunk_bytes = options.chunk_bytes.max(wanted.min(block));
@@ -549,6 +550,12 @@ mod tests {
         assert_eq!(found, [64, 64, 128, 1024, 1024]);
         assert_eq!(chunk_bytes("chunk = '64KiB'", 1000), 64 << 10);
         assert_eq!(chunk_bytes("block = '128KiB'", 1000), 128 << 10);
+        let targets = |count: usize| {
+            let targets: Vec<String> = (0..count).map(|n| format!("'h{n}:9100'")).collect();
+            let targets = targets.join(", ");
+            chunk_bytes(&format!("[[scrape]]\njob = 'a'\ntargets = [{targets}]"), 10)
+        };
+        assert_eq!([54, 55, 1000].map(targets), [64 << 10, 128 << 10, 1 << 20]);
     }
 
     #[test]

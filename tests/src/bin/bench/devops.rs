@@ -40,7 +40,6 @@ const EVERY_S: i64 = 10;
 const BLOCK_S: i64 = 7200;
 /// Between two hosts; Prometheus has whole milliseconds.
 const PHASES: i64 = 1000;
-const LOG: &str = "[log]\nsegment = '64MiB'\n";
 
 /// How many hosts report, for how long, up to now.
 #[derive(Copy, Clone, Debug)]
@@ -168,7 +167,15 @@ impl Walk {
 
 /// A group for each host, as a scrape makes it, in columns.
 fn record(dir: &Path, shape: Shape) -> Result<()> {
-    let (mut writer, _) = open_writer(dir, LOG)?;
+    // As a daemon has it that scrapes them.
+    let targets: Vec<String> = (0..shape.hosts)
+        .map(|host| format!("'host_{host}:9100'"))
+        .collect();
+    let toml = format!(
+        "[log]\nsegment = '64MiB'\n[[scrape]]\njob = 'cpu'\nevery = '{EVERY_S}s'\ntargets = [{}]\n",
+        targets.join(", ")
+    );
+    let (mut writer, _) = open_writer(dir, &toml)?;
     let mut hosts = Vec::new();
     for host in 0..shape.hosts {
         let mut def = SourceDef::new(format!("metrics/cpu/host_{host}"));
