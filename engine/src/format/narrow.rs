@@ -58,7 +58,9 @@ impl Numbers {
         ]
     }
 
-    fn of_columns(columns: [u64; OF_SOURCES]) -> Numbers {
+    /// What source `nth` has in each column. They are named one by one: `map` over the array would copy and call for each.
+    #[inline]
+    fn of_columns(columns: &[Column<'_>; OF_SOURCES], nth: usize) -> Numbers {
         let [
             source,
             own_time,
@@ -74,20 +76,23 @@ impl Numbers {
             child_mask,
             children_before,
         ] = columns;
+        let first_arrival = first_arrival.get(nth);
+        let first_ts = first_ts.get(nth);
+        let first = first.get(nth);
         Numbers {
-            source,
-            own_time,
-            records,
-            bytes,
+            source: source.get(nth),
+            own_time: own_time.get(nth),
+            records: records.get(nth),
+            bytes: bytes.get(nth),
             first_arrival,
-            last_arrival: first_arrival.wrapping_add(arrivals),
+            last_arrival: first_arrival.wrapping_add(arrivals.get(nth)),
             first_ts,
-            last_ts: first_ts.wrapping_add(times),
-            chunks_back,
+            last_ts: first_ts.wrapping_add(times.get(nth)),
+            chunks_back: chunks_back.get(nth),
             first,
-            last: first.wrapping_add(span),
-            child_mask,
-            children_before,
+            last: first.wrapping_add(span.get(nth)),
+            child_mask: child_mask.get(nth),
+            children_before: children_before.get(nth),
         }
     }
 }
@@ -178,7 +183,7 @@ impl<'a> Columns<'a> {
     }
 
     pub fn numbers(&self, nth: usize) -> Numbers {
-        Numbers::of_columns(self.of_sources.map(|column| column.get(nth)))
+        Numbers::of_columns(&self.of_sources, nth)
     }
 
     /// The children of a source.

@@ -222,15 +222,14 @@ impl Query {
         labels.extend(self.pattern().map(|hosts| format!("'hostname': '{hosts}'")));
         let labels = match labels.is_empty() {
             true => String::new(),
-            false => format!(", labels := MAP {{{}}}", labels.join(", ")),
+            false => format!(", labels := {{{}}}", labels.join(", ")),
         };
+        // Texts, as a dashboard writes them: what DuckDB must call a function for takes it longer than the answer.
+        let [from, to] = [self.from_s, self.to_s]
+            .map(|second| jiff::Timestamp::from_second(second).expect("a time of this century"));
+        let dir = dir.display();
         let of = |function: &str| {
-            format!(
-                "{function}('{}', {metric}{labels}, t_from := to_timestamp({}), t_to := to_timestamp({})",
-                dir.display(),
-                self.from_s,
-                self.to_s
-            )
+            format!("{function}('{dir}', {metric}{labels}, t_from := '{from}', t_to := '{to}'")
         };
         let aggregate = of("loom_series_aggregate");
         let (host, metric) = ("labels['hostname']", "labels['__name__']");
@@ -242,11 +241,11 @@ impl Query {
                     _ => (format!(", {metric} AS m"), "'__name__'"),
                 };
                 format!(
-                    "SELECT bucket AS t{shown}, max AS v FROM {aggregate}, by := [{by}], bucket := INTERVAL {every_s} SECOND)"
+                    "SELECT bucket AS t{shown}, max AS v FROM {aggregate}, by := [{by}], bucket := '{every_s} s')"
                 )
             }
             Asks::Means => format!(
-                "SELECT bucket AS t, {metric} AS m, {host} AS h, avg AS v FROM {aggregate}, bucket := INTERVAL 1 HOUR)"
+                "SELECT bucket AS t, {metric} AS m, {host} AS h, avg AS v FROM {aggregate}, bucket := '1 h')"
             ),
             Asks::Above(least) => {
                 format!(
