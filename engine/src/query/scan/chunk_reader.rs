@@ -15,6 +15,7 @@ use crate::query::forest::cached_nodes::CachedNodes;
 use crate::query::forest::mask::NodeView;
 use crate::query::forest::summary_benefit::SummaryBenefit;
 use crate::query::poll::Poll;
+use crate::query::predicate::Test;
 use crate::schema::Layout;
 use crate::types::{Address, ChunkNo, TimeRange};
 
@@ -130,6 +131,8 @@ impl ChunkReader {
         // What a filter reads must be there too; those of a query's own are few.
         if !self.scan.exact().needs_values() && !self.scan.filters_by_index() {
             self.reads = reads;
+            // By its time a row is left out.
+            self.reads.times |= !matches!(self.scan.exact(), Test::All);
         }
     }
 
@@ -234,7 +237,7 @@ impl ChunkReader {
 
     /// Takes the rows of a chunk, and of those behind it as far as they go together, column by column, where they stand so.
     fn read_columns(&mut self, chunk: ChunkNo) -> Form {
-        let Some(mut reads) = self.reads.columns() else {
+        let Some(reads) = self.reads.columns() else {
             return Form::Places;
         };
         let base = chunk.address(self.scan.logs().chunk_bytes());
@@ -244,7 +247,6 @@ impl ChunkReader {
         let wanted = self.ahead.iter();
         let wanted = wanted.take_while(|(_, hint)| !matches!(hint, Hint::Nothing));
         let chunks = chunk..chunk.row_end(wanted.map(|(chunk, _)| *chunk));
-        reads.times |= filter != TimeRange::ALL;
         let source = self.scan.source();
         let Some(end) = self.cursor.load_columns(chunks, source, reads) else {
             return Form::Chunk;
