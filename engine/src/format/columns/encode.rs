@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 
+use super::buffers::Buffers;
 use super::families::{self, FamilyTable};
 use super::groups::{GroupTable, SectionTable, section_checksum};
 use super::head::{Form, Stream, StreamTable, Tables, encode_head};
@@ -42,8 +43,16 @@ pub struct UnitEncoder {
     spare: HashMap<SourceId, StreamRows>,
     order: Vec<u64>,
     has_anchors: Vec<bool>,
-    rebuilt: Vec<u8>,
+    rebuilt: Rebuilt,
     compressor: zstd::bulk::Compressor<'static>,
+}
+
+/// What a unit is read back into.
+#[derive(Default)]
+struct Rebuilt {
+    unit: Vec<u8>,
+    buffers: Buffers,
+    chunk: Vec<u8>,
 }
 
 /// The rows of a stream, column by column.
@@ -67,7 +76,7 @@ impl UnitEncoder {
             spare: HashMap::new(),
             order: Vec::new(),
             has_anchors: Vec::new(),
-            rebuilt: Vec::new(),
+            rebuilt: Rebuilt::default(),
             compressor: zstd::bulk::Compressor::new(ZSTD_LEVEL).expect("level 1 exists"),
         }
     }
@@ -108,14 +117,25 @@ impl UnitEncoder {
 
     /// Whether the unit gives back exactly these chunks.
     fn is_rebuilt(&mut self, first: Address, chunks: &[u8], unit: &[u8]) -> bool {
-        let Ok(mut unit) = Unit::of(&self.uuid, first, self.chunk_bytes, unit.to_vec()) else {
+        let Rebuilt {
+            unit: bytes,
+            buffers,
+            chunk: rebuilt,
+        } = &mut self.rebuilt;
+        bytes.clear();
+        bytes.extend_from_slice(unit);
+        let Ok(mut unit) = Unit::of(&self.uuid, first, self.chunk_bytes, std::mem::take(bytes))
+        else {
             return false;
         };
-        let chunk_bytes = self.chunk_bytes as usize;
-        self.rebuilt.resize(chunk_bytes, 0);
-        let mut chunks = chunks.chunks_exact(chunk_bytes).enumerate();
-        chunks
-            .all(|(nth, chunk)| unit.chunk(nth, &mut self.rebuilt).is_ok() && self.rebuilt == chunk)
+        unit.lend(std::mem::take(buffers));
+        rebuilt.resize(self.chunk_bytes as usize, 0);
+        let mut chunks = chunks.chunks_exact(rebuilt.len()).enumerate();
+        let is_same =
+            chunks.all(|(nth, chunk)| unit.chunk(nth, rebuilt).is_ok() && rebuilt == chunk);
+        *buffers = unit.take_buffers();
+        *bytes = unit.shed();
+        is_same
     }
 
     /// Sorts the records into streams. Returns the stored checksum of each chunk, 0 of one that was never written; `None` where something is not as
