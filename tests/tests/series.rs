@@ -188,9 +188,10 @@ fn series_and_their_statistics_are_what_scans_say() -> Result<()> {
     }
     let all = format!("['{}', '{}']", dirs[0].display(), dirs[1].display());
     let from_ms = FIRST_MS + seed.between(0, ROUNDS) * STEP_MS / 2;
+    let rounds = seed.between(1, ROUNDS);
     let window = format!(
         ", t_from := make_timestamptz({from_ms}000), t_to := make_timestamptz({}000)",
-        from_ms + seed.between(1, ROUNDS) * STEP_MS
+        from_ms + rounds * STEP_MS
     );
     for version in Version::ALL {
         let mut session = Session::open(version)?;
@@ -228,11 +229,9 @@ fn series_and_their_statistics_are_what_scans_say() -> Result<()> {
             let found = format!("SELECT {columns} FROM loom_series_aggregate({all}, NULL{window})");
             let wanted = format!("SELECT {shown} FROM scanned GROUP BY labels, dir");
             let series = same(&mut session, &found, &wanted)?;
-            // In a window of a minute or two a series may have no sample.
-            ensure!(
-                series == 2 * GROUPS * FIELDS || !window.is_empty(),
-                "{series} series"
-            );
+            // In a window of few rounds a series may have no sample.
+            let may_miss = !window.is_empty() && rounds < 20;
+            ensure!(series == 2 * GROUPS * FIELDS || may_miss, "{series} series");
             for bucket in ["", "7 MINUTE", "6 HOUR", "1 MONTH"] {
                 same_groups(&mut session, &all, window, bucket, &mut seed)?;
             }

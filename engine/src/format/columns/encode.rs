@@ -50,7 +50,7 @@ pub struct UnitEncoder {
 /// What a unit is read back into.
 #[derive(Default)]
 struct Rebuilt {
-    unit: Vec<u8>,
+    bytes: Vec<u8>,
     buffers: Buffers,
     chunk: Vec<u8>,
 }
@@ -118,7 +118,7 @@ impl UnitEncoder {
     /// Whether the unit gives back exactly these chunks.
     fn is_rebuilt(&mut self, first: Address, chunks: &[u8], unit: &[u8]) -> bool {
         let Rebuilt {
-            unit: bytes,
+            bytes,
             buffers,
             chunk: rebuilt,
         } = &mut self.rebuilt;

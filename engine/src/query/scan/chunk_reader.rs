@@ -131,7 +131,7 @@ impl ChunkReader {
         // What a filter reads must be there too; those of a query's own are few.
         if !self.scan.exact().needs_values() && !self.scan.filters_by_index() {
             self.reads = reads;
-            // By its time a row is left out.
+            // A filter needs the times, whether they are shown or not.
             self.reads.times |= !matches!(self.scan.exact(), Test::All);
         }
     }
