@@ -7,7 +7,7 @@ use super::bytes::{FormatError, invalid, pad8, u32_at, u64_at};
 use super::columns::{PACKED_SLACK_BYTES, Packed, pack, width_of};
 use super::summary::{ChildStats, NodeSummary};
 use crate::proven::{at, at_mut};
-use crate::types::Timestamp;
+use crate::types::{TimeRange, Timestamp};
 
 /// A node of so many sources is narrow.
 pub(super) const NARROW_SOURCES: usize = 32;
@@ -125,6 +125,13 @@ impl<'a> Column<'a> {
         let steps = self.packed.get(nth);
         self.least.wrapping_add(self.step.wrapping_mul(steps))
     }
+
+    /// As signed numbers, what none is below and none above; `None` where one may have wrapped.
+    fn bounds(&self) -> Option<(i64, i64)> {
+        let least = self.least as i64;
+        let steps = self.step.checked_mul(self.packed.greatest())?;
+        Some((least, least.checked_add_unsigned(steps)?))
+    }
 }
 
 /// The columns of a narrow node.
@@ -174,6 +181,18 @@ impl<'a> Columns<'a> {
         }
         ChildColumns::of(self.node, self.table, children as usize)?;
         Ok(())
+    }
+
+    /// A range that holds the `ts` of all sources, which the widths of the columns give alone; `None` where these allow any.
+    pub fn times(&self) -> Option<TimeRange> {
+        let [.., first_ts, times, _, _, _, _, _] = &self.of_sources;
+        let (first, greatest_first) = first_ts.bounds()?;
+        let (least_span, span) = times.bounds()?;
+        let last = greatest_first.checked_add(span)?;
+        (least_span >= 0).then_some(TimeRange {
+            first: Timestamp(first),
+            last: Timestamp(last),
+        })
     }
 
     /// The number of a source alone.

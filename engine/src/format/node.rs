@@ -12,7 +12,7 @@ use super::record::{CHUNK_BYTES_MAX, RECORD_HEADER_BYTES};
 use super::summary::{Bin, ChildStats, NodeSummary};
 use super::time_entry::FANOUT;
 use crate::proven;
-use crate::types::{Address, ChunkNo, IndexId, LogKind, SourceId, Timestamp};
+use crate::types::{Address, ChunkNo, IndexId, LogKind, SourceId, TimeRange, Timestamp};
 
 /// More than a roll-up of 65,000 sources takes; a length that a file claims is held against it before memory is given to it.
 pub const NODE_BYTES_MAX: u32 = 256 << 20;
@@ -131,6 +131,11 @@ impl<'a> Node<'a> {
     /// Its length, in bytes.
     pub fn node_bytes(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// A range that holds the `ts` of all its sources, where that is known without a look at each.
+    pub fn times(&self) -> Option<TimeRange> {
+        self.narrow()?.times()
     }
 
     /// Ascending by source.
@@ -664,6 +669,10 @@ mod tests {
             for source in node.sources.iter() {
                 prop_assert_eq!(decoded.source(source.source).unwrap().records, source.records);
             }
+            let times = decoded.times().unwrap_or(TimeRange::ALL);
+            for stats in decoded.sources() {
+                prop_assert!(times.contains(stats.first_ts) && times.contains(stats.last_ts));
+            }
             prop_assert!(decoded.source(SourceId(1000)).is_none());
             prop_assert!(decoded.index(SourceId(1000), IndexId(0)).is_none());
         }
@@ -679,6 +688,7 @@ mod tests {
             bytes[4..8].copy_from_slice(&sum.to_le_bytes());
             if let Ok(forged) = Node::decode(&UUID, AT, &bytes) {
                 forged.to_summary();
+                forged.times();
             }
         }
 
@@ -686,6 +696,31 @@ mod tests {
         fn any_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             prop_assert!(Node::decode(&UUID, AT, &bytes).is_err());
         }
+    }
+
+    #[test]
+    fn a_narrow_node_knows_about_when_its_sources_were() {
+        let times = |source_times: &dyn Fn(i64) -> (i64, i64)| {
+            let ids: Vec<_> = (1..50).map(|id| (id, Vec::new())).collect();
+            let mut summary = node(0, &ids);
+            for source in &mut *summary.sources {
+                let (first, last) = source_times(source.source.0.into());
+                (source.first_ts, source.last_ts) = (Timestamp(first), Timestamp(last));
+            }
+            let bytes = encoded(&summary);
+            let times = Node::decode(&UUID, AT, &bytes).unwrap().times()?;
+            Some((times.first.0, times.last.0))
+        };
+        let shifted = times(&|id| (7_000 + id, 9_000 - id));
+        // Of 48 numbers, and of as many that differ by twos, six bits.
+        assert_eq!(shifted, Some((7_001, 7_001 + 63 + 1_902 + 2 * 63)));
+        // Less than everything: the end is unknown.
+        assert_eq!(times(&|id| (-id, i64::MAX - id)), None);
+        assert_eq!(times(&|id| (i64::MIN + id, i64::MAX - id)), None);
+        assert_eq!(
+            times(&|id| (i64::MIN, i64::MIN + (id & 1))).unwrap().0,
+            i64::MIN
+        );
     }
 
     #[test]

@@ -154,7 +154,7 @@ impl<'a> Packed<'a> {
     }
 
     /// The greatest number that its width holds.
-    fn greatest(&self) -> u64 {
+    pub fn greatest(&self) -> u64 {
         match self.width {
             0 => 0,
             width => u64::MAX >> (64 - width),

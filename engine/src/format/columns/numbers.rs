@@ -404,22 +404,21 @@ impl<'a> Blocks<'a> {
         let mut firsts = vec![0; members.len()];
         self.decode_at(1, &mut firsts)?;
         let least = self.signed()?;
-        let mut steps = vec![0; out.len() - members.len()];
+        // Each has a row at least: its steps lie further on than its numbers until these take their place.
+        let mut step_at = members.len();
+        let steps = at_mut(out, step_at..);
         let packed = self.packed(steps.len())?;
-        packed.unpack(&mut steps, |step| step.wrapping_add(least));
-        let mut steps = steps.iter();
-        let mut rest = out;
+        packed.unpack(steps, |step| step.wrapping_add(least));
+        let mut next = 0;
         for (rows, first) in members.iter().zip(firsts) {
-            let (own, after) = rest.split_at_mut(*rows);
-            if let Some((start, others)) = own.split_first_mut() {
-                let mut number = first;
-                *start = number;
-                for (other, step) in others.iter_mut().zip(&mut steps) {
-                    number = number.wrapping_add(*step);
-                    *other = number;
-                }
+            let mut number = first;
+            *at_mut(out, next) = number;
+            for row in next + 1..next + rows {
+                number = number.wrapping_add(*at(out, step_at));
+                *at_mut(out, row) = number;
+                step_at += 1;
             }
-            rest = after;
+            next += rows;
         }
         Ok(())
     }

@@ -34,6 +34,7 @@ pub struct SourcesScan {
     /// The place of each among `sources`, by its id; [`NOWHERE`] for those that are not.
     places: Vec<u32>,
     logs: Arc<SnapshotLogs>,
+    times: TimeRange,
     test: Test,
     arrivals: TimeRange,
     turn: Mutex<Turn>,
@@ -97,6 +98,12 @@ impl Visitor for &SourcesScan {
     }
 
     fn visit(&mut self, node: &Node<'_>) -> Result<u64> {
+        if node
+            .times()
+            .is_some_and(|times| !times.overlaps(self.times))
+        {
+            return Ok(0);
+        }
         let mut mask = 0;
         let mut look = |stats| {
             let view = NodeView { node: *node, stats };
@@ -147,6 +154,7 @@ impl SourcesScan {
             places,
             sources,
             logs,
+            times,
             test: Test::prepare(&Predicate::time(times), &|_| {
                 unreachable!("times are of no index")
             })?,
