@@ -305,6 +305,19 @@ fn series_and_their_statistics_are_what_scans_say() -> Result<()> {
             &of("MAP {'host': 'host-1'}"),
         )?;
         ensure!(found > 0);
+        // Values one of which it is, as the regular expression says the same.
+        for (values, pattern) in [
+            ("host-1|host-2", "host-[12]"),
+            ("host-2|host-1|host-2|missing", "host-(1|2)"),
+            ("|host-1", "(host-1)?"),
+        ] {
+            let found = same(
+                &mut session,
+                &of(&format!("{{'host': '{values}'}}")),
+                &of(&format!("{{'host': '{pattern}'}}")),
+            )?;
+            ensure!(found > 0);
+        }
         for none in ["{'host': 1.5}", "MAP {'host': 1.5}"] {
             ensure!(same(&mut session, &of(none), &of("MAP {'host': '1.5'}"))? == 0);
         }

@@ -79,7 +79,7 @@ impl AggregatePlan {
             bucket: window.bucket,
             quantiles: self.quantiles.clone(),
             approx: self.approx,
-            threads: ambient.threads,
+            threads: (ambient.threads)(),
         })
     }
 }

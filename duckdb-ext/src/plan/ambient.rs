@@ -1,4 +1,5 @@
-//! What a call depends on beside its arguments: settings, the user's patience and the threads there are. The adapters give it.
+//! What a call depends on beside its arguments: settings, the user's patience and the threads there are. The adapters give it. What few calls
+//! need is asked for there alone: a setting takes DuckDB as long as a short answer's rows.
 
 use super::access::Access;
 
@@ -7,10 +8,10 @@ pub struct Ambient<'a> {
     /// Which of the two extension files this is: the name of its folder.
     pub file: &'static str,
     /// The setting `loom_dir`, where the adapter has settings.
-    pub loom_dir: Option<String>,
+    pub loom_dir: &'a dyn Fn() -> Option<String>,
     /// Whether the user has interrupted the query.
     pub stop: &'a dyn Fn() -> bool,
     /// So many threads may work at it.
-    pub threads: usize,
+    pub threads: &'a dyn Fn() -> usize,
     pub access: Access,
 }

@@ -204,7 +204,7 @@ impl Arguments {
             Some(other) => Given::new(vec![text(other)?]),
             None => {
                 let from_environment = || std::env::var("LOOM_DIR").ok();
-                let named = ambient.loom_dir.clone().or_else(from_environment);
+                let named = (ambient.loom_dir)().or_else(from_environment);
                 let named = named.filter(|path| !path.is_empty());
                 Given::new(vec![named.ok_or_else(|| self.no_directory())?])
             }
@@ -292,9 +292,9 @@ mod tests {
     fn the_directory_comes_from_the_argument_then_from_the_setting() {
         let ambient = Ambient {
             file: "duckdb-v1",
-            loom_dir: Some("/set".into()),
+            loom_dir: &|| Some("/set".into()),
             stop: &|| false,
-            threads: 1,
+            threads: &|| 1,
             access: Access::All,
         };
         let directories = |datum| arguments(&[("dir", datum)]).directories(&ambient);

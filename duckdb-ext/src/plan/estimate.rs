@@ -84,7 +84,7 @@ impl EstimatePlan {
                             bucket: window.bucket,
                             quantiles: quantiles.to_vec(),
                             approx: self.approx,
-                            threads: ambient.threads,
+                            threads: (ambient.threads)(),
                         };
                         Ok((part.snapshot.clone(), spec))
                     })

@@ -79,10 +79,10 @@ impl HeatPlan {
         let (time, bucket) = window.bucketed();
         let poll = Poll::new(ambient.stop);
         // Bands depend on the window alone: a filter changes no edge.
-        let held = values_held(&parts, window.asked, ambient.threads, &poll)?;
+        let threads = (ambient.threads)();
+        let held = values_held(&parts, window.asked, threads, &poll)?;
         let asked = part::indexed(&parts)?;
         let histogram = |time, bucket| {
-            let threads = ambient.threads;
             let spec = HistogramSpec {
                 time,
                 bucket,

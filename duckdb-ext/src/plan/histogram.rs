@@ -55,7 +55,7 @@ impl HistogramPlan {
         let spec = HistogramSpec {
             time: window.time(),
             bucket: window.bucket,
-            threads: ambient.threads,
+            threads: (ambient.threads)(),
         };
         let mut histogram = Histogram::new(&asked, spec)?;
         histogram.keep(&window.kept);

@@ -135,9 +135,9 @@ mod tests {
     fn ambient(stop: &dyn Fn() -> bool) -> Ambient<'_> {
         Ambient {
             file: "duckdb-v1",
-            loom_dir: None,
+            loom_dir: &|| None,
             stop,
-            threads: 1,
+            threads: &|| 1,
             access: Access::All,
         }
     }

@@ -54,7 +54,7 @@ impl RatePlan {
         let spec = CountSpec {
             time,
             bucket,
-            threads: ambient.threads,
+            threads: (ambient.threads)(),
         };
         let mut counts = RecordCounts::new(&asked, spec)?;
         counts.keep(&window.kept);

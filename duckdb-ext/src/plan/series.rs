@@ -50,10 +50,15 @@ struct Asked {
 }
 
 enum Wanted {
-    Exactly(String),
+    OneOf(Vec<String>),
     /// All of the value, as in Prometheus.
     Pattern(Regex),
 }
+
+/// What stands for itself in a regular expression is none of these.
+const SYNTAX: &[char] = &[
+    '\\', '.', '+', '*', '?', '(', ')', '|', '[', ']', '{', '}', '^', '$',
+];
 
 /// The groups of one directory that hold series which were asked for.
 struct Group {
@@ -65,7 +70,10 @@ impl Asked {
     fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<Asked> {
         let mut tests = Vec::new();
         if let Some(metric) = arguments.text(METRIC.name)? {
-            tests.push((METRIC_LABEL.to_owned(), Wanted::Exactly(metric.to_owned())));
+            tests.push((
+                METRIC_LABEL.to_owned(),
+                Wanted::OneOf(vec![metric.to_owned()]),
+            ));
         }
         let names = arguments.texts(LABEL_NAMES.name)?.unwrap_or_default();
         let patterns = arguments.texts(LABEL_PATTERNS.name)?.unwrap_or_default();
@@ -87,20 +95,9 @@ impl Asked {
     }
 
     fn groups(&self, catalog: &loom_engine::schema::Catalog) -> Vec<Group> {
-        let fits: Vec<_> = self
-            .tests
-            .iter()
-            .map(|(_, wanted)| move |value: &str| wanted.holds(value))
-            .collect();
-        let tests = self.tests.iter().zip(&fits);
-        let tests: Vec<(&str, LabelTest<'_>)> = tests
-            .map(|((label, wanted), fits)| {
-                let test = match wanted {
-                    Wanted::Exactly(value) => LabelTest::Is(value),
-                    Wanted::Pattern(_) => LabelTest::Fits(fits),
-                };
-                (label.as_str(), test)
-            })
+        let tests = self.tests.iter();
+        let tests: Vec<_> = tests
+            .map(|(label, wanted)| (label.as_str(), wanted.test()))
             .collect();
         let mut groups: Vec<Group> = Vec::new();
         for SeriesId { source, field } in catalog.label_index().select(&tests) {
@@ -118,8 +115,10 @@ impl Asked {
 
 impl Wanted {
     fn of(pattern: &str) -> Result<Wanted> {
-        if regex::escape(pattern) == pattern {
-            return Ok(Wanted::Exactly(pattern.to_owned()));
+        // Values are looked up; a regular expression is tried on each that there is.
+        let values = pattern.split('|');
+        if values.clone().all(|value| !value.contains(SYNTAX)) {
+            return Ok(Wanted::OneOf(values.map(str::to_owned).collect()));
         }
         match Regex::new(&format!("^(?:{pattern})$")) {
             Ok(regex) => Ok(Wanted::Pattern(regex)),
@@ -133,10 +132,10 @@ impl Wanted {
         }
     }
 
-    fn holds(&self, value: &str) -> bool {
+    fn test(&self) -> LabelTest<'_> {
         match self {
-            Wanted::Exactly(wanted) => wanted == value,
-            Wanted::Pattern(regex) => regex.is_match(value),
+            Wanted::OneOf(values) => LabelTest::OneOf(values),
+            Wanted::Pattern(regex) => LabelTest::Fits(Box::new(|value| regex.is_match(value))),
         }
     }
 }
@@ -398,10 +397,11 @@ mod tests {
 
     #[test]
     fn a_pattern_is_for_all_of_a_value() {
-        let holds = |pattern: &str, value: &str| Wanted::of(pattern).unwrap().holds(value);
+        let holds = |pattern: &str, value: &str| Wanted::of(pattern).unwrap().test().holds(value);
         assert!(holds("5..", "503") && !holds("5..", "1503") && !holds("5..", "5031"));
         assert!(holds("GET|POST", "POST") && !holds("GET|POST", "POSTS"));
         assert!(holds("GET", "GET") && !holds("GET", "get"));
+        assert!(holds("a-1|", "a-1") && holds("a-1|", "") && !holds("a-1|", "a"));
         assert!(holds("", "") && holds(".*", "") && !holds(".+", ""));
         let Err(problem) = Wanted::of("a(b") else {
             panic!("a parenthesis stays open")

@@ -64,7 +64,7 @@ impl TopPlan {
             time,
             rows: self.rows,
             least: self.least,
-            threads: ambient.threads,
+            threads: (ambient.threads)(),
         };
         let rows = top(&asked, spec, &Poll::new(ambient.stop))?;
         stats::remember_all(&parts);

@@ -17,9 +17,9 @@ use crate::plan::types::SqlType;
 /// C API v1 has no way to learn of an interrupt, nor of how many threads the user allows.
 const AMBIENT: Ambient<'static> = Ambient {
     file: "duckdb-v1",
-    loom_dir: None,
+    loom_dir: &|| None,
     stop: &|| false,
-    threads: 1,
+    threads: &|| 1,
     access: Access::All,
 };
 

@@ -106,9 +106,9 @@ pub fn within<T>(
     let stop = || interrupted(context);
     let ambient = Ambient {
         file: "duckdb-v2.0.0",
-        loom_dir: settings::loom_dir(context),
+        loom_dir: &|| settings::loom_dir(context),
         stop: &stop,
-        threads: settings::threads(context),
+        threads: &|| settings::threads(context),
         access: settings::access(context),
     };
     guard(callback, || body(&ambient)).map_err(error)
@@ -179,12 +179,10 @@ impl TableFunctionCallbacks for Callbacks {
         &self,
         _: &Bound,
         running: Option<&Running>,
-        context: &Context,
+        _: &Context,
         _: InitColumnData<'_>,
     ) -> duckdb_neo::Result<Option<Worker>> {
-        within(Callback::InitLocal, context, |_| {
-            Ok(running.map(Running::worker))
-        })
+        guard(Callback::InitLocal, || Ok(running.map(Running::worker))).map_err(error)
     }
 
     fn exec(

@@ -21,14 +21,14 @@ pub struct SeriesId {
 
 /// What a label must be. A series without the label has the empty value.
 pub enum LabelTest<'a> {
-    Is(&'a str),
-    Fits(&'a dyn Fn(&str) -> bool),
+    OneOf(&'a [String]),
+    Fits(Box<dyn Fn(&str) -> bool + 'a>),
 }
 
 impl LabelTest<'_> {
-    fn holds(&self, value: &str) -> bool {
+    pub fn holds(&self, value: &str) -> bool {
         match self {
-            LabelTest::Is(wanted) => *wanted == value,
+            LabelTest::OneOf(wanted) => wanted.iter().any(|wanted| wanted == value),
             LabelTest::Fits(fits) => fits(value),
         }
     }
@@ -84,7 +84,7 @@ impl LabelIndex {
 
     /// The series that pass all tests, ascending.
     pub fn select(&self, tests: &[(&str, LabelTest<'_>)]) -> Vec<SeriesId> {
-        // The tests for one value first: they leave the fewest for the others.
+        // Those that name values first: they leave the fewest for the others.
         let mut order: Vec<_> = tests.iter().collect();
         order.sort_by_key(|(_, test)| matches!(test, LabelTest::Fits(_)));
         let mut left: Option<Vec<SeriesId>> = None;
@@ -101,25 +101,31 @@ impl LabelIndex {
     fn passing(&self, label: &str, test: &LabelTest<'_>) -> Vec<SeriesId> {
         let none = BTreeMap::new();
         let values = self.labels.get(label).unwrap_or(&none);
-        if let LabelTest::Is(value) = test
-            && !value.is_empty()
-        {
-            return values.get(*value).cloned().unwrap_or_default();
-        }
         let of = |passes: bool| {
             let lists = values
                 .iter()
                 .filter(move |(value, _)| test.holds(value) == passes);
-            let mut found: Vec<SeriesId> = lists.flat_map(|(_, list)| list).copied().collect();
-            found.sort_unstable();
-            found
+            joined(lists.map(|(_, list)| list))
         };
         if test.holds("") {
             // All but those whose value fails: a series without the label passes.
             return difference(&self.all, &of(false));
         }
-        of(true)
+        match test {
+            LabelTest::OneOf(wanted) => {
+                joined(wanted.iter().filter_map(|wanted| values.get(wanted)))
+            }
+            LabelTest::Fits(_) => of(true),
+        }
     }
+}
+
+/// What any of the lists has, ascending.
+fn joined<'a>(lists: impl Iterator<Item = &'a Vec<SeriesId>>) -> Vec<SeriesId> {
+    let mut found: Vec<SeriesId> = lists.flatten().copied().collect();
+    found.sort_unstable();
+    found.dedup();
+    found
 }
 
 /// What both have; each ascends.
@@ -184,20 +190,20 @@ mod tests {
         #[test]
         fn a_selection_is_what_a_look_at_each_series_finds(
             groups in prop::collection::vec(prop::collection::vec(prop::array::uniform3(0u8..4), 0..9), 0..5),
-            asked in prop::collection::vec((0usize..4, 0u8..4, any::<bool>()), 0..4),
+            asked in prop::collection::vec((0usize..4, prop::collection::vec(0u8..4, 1..3), any::<bool>()), 0..4),
         ) {
             let catalog = catalog(&groups);
             let names: Vec<String> = asked.iter().map(|(label, ..)| format!("l{label}")).collect();
             let value = |value: u8| if value == 0 { String::new() } else { value.to_string() };
-            let values: Vec<String> = asked.iter().map(|(_, wanted, _)| value(*wanted)).collect();
-            let fits: Vec<_> = values.iter().map(|wanted| move |value: &str| value <= wanted.as_str()).collect();
+            let values: Vec<Vec<String>> = asked.iter().map(|(_, wanted, _)| wanted.iter().copied().map(value).collect()).collect();
+            let values = &values;
             let tests: Vec<(&str, LabelTest<'_>)> = asked
                 .iter()
                 .enumerate()
                 .map(|(at, (_, _, exact))| {
                     let test = match exact {
-                        true => LabelTest::Is(&values[at]),
-                        false => LabelTest::Fits(&fits[at]),
+                        true => LabelTest::OneOf(&values[at]),
+                        false => LabelTest::Fits(Box::new(move |value| value <= values[at][0].as_str())),
                     };
                     (names[at].as_str(), test)
                 })
@@ -220,7 +226,7 @@ mod tests {
         assert_eq!(before.label_index().len(), 1);
         let index = catalog.label_index();
         assert_eq!(index.values("l0").collect::<Vec<_>>(), ["1", "2"]);
-        let found = index.select(&[("l0", LabelTest::Is("2"))]);
+        let found = index.select(&[("l0", LabelTest::OneOf(&["2".to_owned()]))]);
         assert_eq!(found[0].field, 2);
     }
 }

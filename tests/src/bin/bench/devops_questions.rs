@@ -1,5 +1,6 @@
 //! The queries of TSBS' use case "devops", asked of Loom, of Prometheus through its API, and of DuckDB over Parquet, once all three give the same answer.
 //!
+//! The systems take turns; in its turn a system is asked the same for a while, each time as soon as it has answered, as TSBS asks one system alone.
 //! Of each answer, once its rows are there, the number of these, their sum, and their sum weighted by time are taken, so that a value in a wrong place is found.
 
 use std::path::Path;
@@ -13,6 +14,9 @@ use super::ingest::place_in;
 use super::options::Sizes;
 use super::peer::{Peer, System};
 use super::table::{Line, Times};
+
+/// How long a question is asked again and again, whose median counts.
+const STREAM_S: f64 = 0.05;
 
 /// What of some hosts' metrics is asked of a span.
 struct Query {
@@ -85,10 +89,10 @@ fn times(devops: &Devops, sizes: &Sizes) -> Result<Vec<Line>> {
     let mut duckdb = Peer::start(System::DuckDb, Path::new(":memory:"))?;
     let mut lines = Vec::new();
     for query in queries(devops.shape) {
-        let summed = |sql: String| json!({"do": "sums", "sql": sql, "origin": query.from_s});
+        let summed = |sql: String| json!({"do": "sums", "sql": sql, "origin": query.from_s, "seconds": STREAM_S});
         let asked = [
             summed(query.of_loom(&devops.loom)),
-            json!({"do": "query", "sql": query.of_prometheus()}),
+            json!({"do": "query", "sql": query.of_prometheus(), "seconds": STREAM_S}),
             summed(query.of_parquet(&devops.parquet)),
         ];
         let mut times: [Times; 3] = Default::default();
