@@ -229,6 +229,8 @@ impl Family {
                 members: Some(Arc::clone(&group.members)),
             }],
             slot: self.slot + which,
+            slot_alone: self.slot,
+            first_group: which,
             base: at(&group.members, ..nth - first).iter().sum(),
         }
     }

@@ -41,8 +41,12 @@ pub struct Stream {
     /// Rows in each chunk.
     pub counts: Vec<usize>,
     pub groups: Vec<Group>,
-    /// Where its rows are decoded: it alone, or with those that share its row group.
+    /// Where its rows are decoded beside those of all streams: it alone, or with those that share its row group.
     pub slot: usize,
+    /// Where they are decoded alone: the groups of a family one after the other.
+    pub slot_alone: usize,
+    /// Which group of its family its first is.
+    pub first_group: usize,
     /// How many rows of its group stand before its own.
     pub base: usize,
 }
@@ -466,6 +470,8 @@ fn stream_of(
         template,
         counts,
         slot,
+        slot_alone: slot,
+        first_group: 0,
         base: 0,
     })
 }

@@ -18,7 +18,7 @@ use crate::proven::{at, at_mut};
 /// The rows of the group of a stream that was decoded last, as far as they are.
 #[derive(Debug, Default)]
 pub struct Rows {
-    /// Which group; `None`: the rows mean nothing.
+    /// Which group, of a family's all; `None`: the rows mean nothing.
     group: Option<usize>,
     has: Wanted,
     pub arrivals: Vec<u64>,
@@ -336,7 +336,7 @@ impl Bytes {
         tail_room: &mut usize,
     ) -> Result<(), FormatError> {
         let group = at(&stream.groups, which);
-        decoded.enter(which, tail_room);
+        decoded.enter(stream.first_group + which, tail_room);
         if decoded.has.covers(wanted) {
             return Ok(());
         }

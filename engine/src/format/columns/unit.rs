@@ -10,7 +10,7 @@ use super::bytes::Bytes;
 use super::chunk_rows::{ChunkRows, UnitRow};
 use super::codes::{NumberRange, RangeTotals};
 use super::groups::Group;
-use super::head::{Form, Head, UNIT_HEADER_BYTES, UnitHeader, verify_head};
+use super::head::{Form, Head, Stream, UNIT_HEADER_BYTES, UnitHeader, verify_head};
 use super::rows::{GroupBlocks, StreamRows, Wanted};
 use super::template::Template;
 use crate::format::CHUNK_TRAILER_BYTES;
@@ -28,6 +28,16 @@ pub struct Take<'a> {
     pub wanted: &'a Wanted,
     /// Whether the addresses of rows are found that are taken column by column.
     pub addresses: bool,
+}
+
+impl Take<'_> {
+    /// Where rows that are taken column by column are decoded. Addresses take the lengths of all streams' records.
+    fn slot(&self, stream: &Stream) -> usize {
+        match self.addresses {
+            true => stream.slot,
+            false => stream.slot_alone,
+        }
+    }
 }
 
 /// Where no more than one in so many rows is wanted, decoding all is not worth it.
@@ -274,8 +284,9 @@ impl Unit {
         };
         let stream = head.stream(which);
         let end = stream.group_end(chunks.start).unwrap_or(end).min(end);
+        let slot = take.slot(stream);
         let (bytes, room) = (&self.bytes, &mut self.buffers.tail_room);
-        let decoded = at_mut(&mut self.buffers.decoded, stream.slot);
+        let decoded = at_mut(&mut self.buffers.decoded, slot);
         let all = chunks.start..end;
         let range = bytes.rows_in_chunks(stream, all.clone(), take.wanted, decoded, room)?;
         if range.is_empty() {
@@ -304,10 +315,10 @@ impl Unit {
             }
         }
         if take.wanted.arrivals {
-            let decoded = at(&self.buffers.decoded, stream.slot);
+            let decoded = at(&self.buffers.decoded, slot);
             require_order(at(&decoded.arrivals, range.clone()))?;
         }
-        self.buffers.found = Some((Some(stream.slot), range));
+        self.buffers.found = Some((Some(slot), range));
         Ok(Some(end))
     }
 
@@ -346,7 +357,7 @@ impl Unit {
             let group = at(&stream.groups, of_group);
             let before = at(&stream.counts, group.first_chunk..next);
             let first = stream.base + before.iter().sum::<usize>();
-            let decoded = at_mut(&mut self.buffers.decoded, stream.slot);
+            let decoded = at_mut(&mut self.buffers.decoded, take.slot(stream));
             let rows = &mut self.buffers.rows;
             rows.clear();
             let is_shared = group.members.is_some();

@@ -132,6 +132,9 @@ impl SourcesScan {
     ///
     /// # Errors
     /// A source that does not exist.
+    ///
+    /// # Panics
+    /// A source is wanted twice.
     pub fn new(
         snapshot: &Snapshot,
         wanted: impl IntoIterator<Item = (SourceId, Vec<usize>)>,
@@ -148,7 +151,9 @@ impl SourcesScan {
         let greatest = sources.iter().map(|(source, _)| source.id.0).max();
         let mut places = vec![NOWHERE; usize::from(greatest.unwrap_or(0)) + 1];
         for (place, (source, _)) in (0..).zip(&sources) {
-            *at_mut(&mut places, usize::from(source.id.0)) = place;
+            let of = at_mut(&mut places, usize::from(source.id.0));
+            assert_eq!(*of, NOWHERE, "source {} is wanted twice", source.id.0);
+            *of = place;
         }
         Ok(Arc::new(SourcesScan {
             places,
