@@ -1,8 +1,8 @@
 """One system of the benchmark in a process of its own: a JSON request a line in, a JSON answer a line out.
 
 `bench_peer.py SYSTEM PATH EXTENSION`. Requests: `start`; `query` with `sql`; `sums` with `sql` whose columns
-`t` and `v` are a time and a number, and `origin`, in seconds; either with `seconds`, for so long it is asked again and again
-and the median counts; `ingest` of `records` payloads that are taken in turns from
+`t` and `v` are a time and a number, and `origin`, in seconds. Both may have `seconds`: the question is repeated for that long,
+and the median counts. `ingest` of `records` payloads that are taken in turns from
 the file `payloads`. Wall and CPU seconds are of the work alone: a query's end when all rows are in memory, as Arrow, for `sums`
 as NumPy's arrays, which are made sooner of few rows, and of Prometheus as numbers; sums themselves are not counted.
 """

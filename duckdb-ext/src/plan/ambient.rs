@@ -1,5 +1,5 @@
-//! What a call depends on beside its arguments: settings, the user's patience and the threads there are. The adapters give it. What few calls
-//! need is asked for there alone: a setting takes DuckDB as long as a short answer's rows.
+//! What a call depends on beside its arguments: settings, the user's patience and the threads there are. The adapters give it. Reading a setting
+//! costs as much as a short answer, so `loom_dir` and `threads` are read only where they are used; access is checked in each call.
 
 use super::access::Access;
 

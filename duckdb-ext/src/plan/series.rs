@@ -55,7 +55,7 @@ enum Wanted {
     Pattern(Regex),
 }
 
-/// What stands for itself in a regular expression is none of these.
+/// Characters that mean something in a regular expression.
 const SYNTAX: &[char] = &[
     '\\', '.', '+', '*', '?', '(', ')', '|', '[', ']', '{', '}', '^', '$',
 ];

@@ -183,7 +183,8 @@ impl<'a> Columns<'a> {
         Ok(())
     }
 
-    /// A range that holds the `ts` of all sources, which the widths of the columns give alone; `None` where these allow any.
+    /// A range that holds the `ts` of all sources, from the widths of the columns alone; `None` where their sum overflows, or an end may lie before its
+    /// beginning.
     pub fn times(&self) -> Option<TimeRange> {
         let [.., first_ts, times, _, _, _, _, _] = &self.of_sources;
         let (first, greatest_first) = first_ts.bounds()?;

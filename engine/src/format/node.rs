@@ -714,7 +714,7 @@ mod tests {
         let shifted = times(&|id| (7_000 + id, 9_000 - id));
         // Of 48 numbers, and of as many that differ by twos, six bits.
         assert_eq!(shifted, Some((7_001, 7_001 + 63 + 1_902 + 2 * 63)));
-        // Less than everything: the end is unknown.
+        // A sum of bounds overflows: nothing is known.
         assert_eq!(times(&|id| (-id, i64::MAX - id)), None);
         assert_eq!(times(&|id| (i64::MIN + id, i64::MAX - id)), None);
         assert_eq!(

@@ -350,7 +350,7 @@ impl Bytes {
 }
 
 impl Rows {
-    /// They are those of this group of their stream from now on, though none may be decoded.
+    /// They are those of this group from now on, counted in its family, though none may be decoded.
     pub fn enter(&mut self, group: usize, tail_room: &mut usize) {
         if self.group != Some(group) {
             self.forget(tail_room);
