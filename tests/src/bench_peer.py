@@ -2,9 +2,9 @@
 
 `bench_peer.py SYSTEM PATH EXTENSION`. Requests: `start`; `query` with `sql`; `sums` with `sql` whose columns
 `t` and `v` are a time and a number, and `origin`, in seconds. Both may have `seconds`: the question is repeated for that long,
-and the median counts. `ingest` of `records` payloads that are taken in turns from
-the file `payloads`. Wall and CPU seconds are of the work alone: a query's end when all rows are in memory, as Arrow, for `sums`
-as NumPy's arrays, which are made sooner of few rows, and of Prometheus as numbers; sums themselves are not counted.
+the median counts, and all answers must be the same. `ingest` of `records` payloads that are taken in turns from the file
+`payloads`. Wall and CPU seconds are of the work alone: a query's end when all rows are in memory, as Arrow, for `sums` as
+NumPy's arrays, which are made sooner of few rows, and of Prometheus as numbers; sums themselves are not counted.
 """
 
 import json
@@ -256,10 +256,17 @@ SYSTEMS = {
 }
 
 
+def near(one, other):
+    """Threads add up in any order."""
+    return math.isclose(float(one), float(other), rel_tol=1e-9, abs_tol=0.002)
+
+
 def median(ask, seconds):
     answers = [ask()]
     while sum(one["wall"] for one in answers) < seconds:
         answers.append(ask())
+        if not all(map(near, answers[0]["rows"][0], answers[-1]["rows"][0])):
+            raise ValueError(f"{answers[0]['rows']}, then {answers[-1]['rows']}")
     answers.sort(key=lambda one: one["wall"])
     return answers[len(answers) // 2]
 

@@ -46,13 +46,7 @@ pub const SERIES_PARAMETERS: &[Parameter] = &[SERIES_LABELS, T_FROM, T_TO, LAST,
 struct Asked {
     given: Given,
     /// A label and what it must be.
-    tests: Vec<(String, Wanted)>,
-}
-
-enum Wanted {
-    OneOf(Vec<String>),
-    /// All of the value, as in Prometheus.
-    Pattern(Regex),
+    tests: Vec<(String, LabelTest)>,
 }
 
 /// Characters that mean something in a regular expression.
@@ -72,7 +66,7 @@ impl Asked {
         if let Some(metric) = arguments.text(METRIC.name)? {
             tests.push((
                 METRIC_LABEL.to_owned(),
-                Wanted::OneOf(vec![metric.to_owned()]),
+                LabelTest::OneOf(vec![metric.to_owned()]),
             ));
         }
         let names = arguments.texts(LABEL_NAMES.name)?.unwrap_or_default();
@@ -86,7 +80,7 @@ impl Asked {
         }
         let by_label = arguments.text_map(SERIES_LABELS.name)?.unwrap_or_default();
         for (name, pattern) in names.into_iter().zip(patterns).chain(by_label) {
-            tests.push((name, Wanted::of(&pattern)?));
+            tests.push((name, test_of(&pattern)?));
         }
         Ok(Asked {
             given: arguments.directories(ambient)?,
@@ -95,12 +89,8 @@ impl Asked {
     }
 
     fn groups(&self, catalog: &loom_engine::schema::Catalog) -> Vec<Group> {
-        let tests = self.tests.iter();
-        let tests: Vec<_> = tests
-            .map(|(label, wanted)| (label.as_str(), wanted.test()))
-            .collect();
         let mut groups: Vec<Group> = Vec::new();
-        for SeriesId { source, field } in catalog.label_index().select(&tests) {
+        for SeriesId { source, field } in catalog.label_index().select(&self.tests) {
             match groups.last_mut() {
                 Some(group) if group.source.id == source => group.fields.push(field),
                 _ => groups.extend(catalog.source(source).map(|source| Group {
@@ -113,29 +103,23 @@ impl Asked {
     }
 }
 
-impl Wanted {
-    fn of(pattern: &str) -> Result<Wanted> {
-        // Values are looked up; a regular expression is tried on each that there is.
-        let values = pattern.split('|');
-        if values.clone().all(|value| !value.contains(SYNTAX)) {
-            return Ok(Wanted::OneOf(values.map(str::to_owned).collect()));
-        }
-        match Regex::new(&format!("^(?:{pattern})$")) {
-            Ok(regex) => Ok(Wanted::Pattern(regex)),
-            Err(error) => {
-                let why = error.to_string();
-                let why = why.lines().last().unwrap_or_default();
-                Err(Problem::binder(format!(
-                    "'{pattern}' is not a regular expression: {why}; write \\ before a character that stands for itself"
-                )))
-            }
-        }
+/// Whether all of a value fits a regular expression, as in Prometheus. Of values with `|` between them, the values: they are looked up, while others are
+/// tried on each value that there is.
+fn test_of(pattern: &str) -> Result<LabelTest> {
+    let values = pattern.split('|');
+    if values.clone().all(|value| !value.contains(SYNTAX)) {
+        return Ok(LabelTest::OneOf(values.map(str::to_owned).collect()));
     }
-
-    fn test(&self) -> LabelTest<'_> {
-        match self {
-            Wanted::OneOf(values) => LabelTest::OneOf(values),
-            Wanted::Pattern(regex) => LabelTest::Fits(Box::new(|value| regex.is_match(value))),
+    match Regex::new(&format!("^(?:{pattern})$")) {
+        Ok(regex) => Ok(LabelTest::Fits(Box::new(move |value| {
+            regex.is_match(value)
+        }))),
+        Err(error) => {
+            let why = error.to_string();
+            let why = why.lines().last().unwrap_or_default();
+            Err(Problem::binder(format!(
+                "'{pattern}' is not a regular expression: {why}; write \\ before a character that stands for itself"
+            )))
         }
     }
 }
@@ -397,13 +381,13 @@ mod tests {
 
     #[test]
     fn a_pattern_is_for_all_of_a_value() {
-        let holds = |pattern: &str, value: &str| Wanted::of(pattern).unwrap().test().holds(value);
+        let holds = |pattern: &str, value: &str| test_of(pattern).unwrap().holds(value);
         assert!(holds("5..", "503") && !holds("5..", "1503") && !holds("5..", "5031"));
         assert!(holds("GET|POST", "POST") && !holds("GET|POST", "POSTS"));
         assert!(holds("GET", "GET") && !holds("GET", "get"));
         assert!(holds("a-1|", "a-1") && holds("a-1|", "") && !holds("a-1|", "a"));
         assert!(holds("", "") && holds(".*", "") && !holds(".+", ""));
-        let Err(problem) = Wanted::of("a(b") else {
+        let Err(problem) = test_of("a(b") else {
             panic!("a parenthesis stays open")
         };
         assert!(

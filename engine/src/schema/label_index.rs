@@ -20,12 +20,12 @@ pub struct SeriesId {
 }
 
 /// What a label must be. A series without the label has the empty value.
-pub enum LabelTest<'a> {
-    OneOf(&'a [String]),
-    Fits(Box<dyn Fn(&str) -> bool + 'a>),
+pub enum LabelTest {
+    OneOf(Vec<String>),
+    Fits(Box<dyn Fn(&str) -> bool + Send + Sync>),
 }
 
-impl LabelTest<'_> {
+impl LabelTest {
     pub fn holds(&self, value: &str) -> bool {
         match self {
             LabelTest::OneOf(wanted) => wanted.iter().any(|wanted| wanted == value),
@@ -82,8 +82,8 @@ impl LabelIndex {
             .map(|(value, _)| value.as_str())
     }
 
-    /// The series that pass all tests, ascending.
-    pub fn select(&self, tests: &[(&str, LabelTest<'_>)]) -> Vec<SeriesId> {
+    /// The series whose labels pass all tests, ascending.
+    pub fn select(&self, tests: &[(String, LabelTest)]) -> Vec<SeriesId> {
         // Those that name values first: they leave the fewest for the others.
         let mut order: Vec<_> = tests.iter().collect();
         order.sort_by_key(|(_, test)| matches!(test, LabelTest::Fits(_)));
@@ -98,7 +98,7 @@ impl LabelIndex {
         left.unwrap_or_else(|| self.all.clone())
     }
 
-    fn passing(&self, label: &str, test: &LabelTest<'_>) -> Vec<SeriesId> {
+    fn passing(&self, label: &str, test: &LabelTest) -> Vec<SeriesId> {
         let none = BTreeMap::new();
         let values = self.labels.get(label).unwrap_or(&none);
         let of = |passes: bool| {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     /// A look at each series.
-    fn naive(catalog: &Catalog, tests: &[(&str, LabelTest<'_>)]) -> Vec<SeriesId> {
+    fn naive(catalog: &Catalog, tests: &[(String, LabelTest)]) -> Vec<SeriesId> {
         let mut found = Vec::new();
         for source in catalog.sources() {
             for (field, def) in source.fields.iter().enumerate() {
@@ -193,19 +193,16 @@ mod tests {
             asked in prop::collection::vec((0usize..4, prop::collection::vec(0u8..4, 1..3), any::<bool>()), 0..4),
         ) {
             let catalog = catalog(&groups);
-            let names: Vec<String> = asked.iter().map(|(label, ..)| format!("l{label}")).collect();
             let value = |value: u8| if value == 0 { String::new() } else { value.to_string() };
-            let values: Vec<Vec<String>> = asked.iter().map(|(_, wanted, _)| wanted.iter().copied().map(value).collect()).collect();
-            let values = &values;
-            let tests: Vec<(&str, LabelTest<'_>)> = asked
-                .iter()
-                .enumerate()
-                .map(|(at, (_, _, exact))| {
+            let tests: Vec<(String, LabelTest)> = asked
+                .into_iter()
+                .map(|(label, wanted, exact)| {
+                    let wanted: Vec<String> = wanted.into_iter().map(value).collect();
                     let test = match exact {
-                        true => LabelTest::OneOf(&values[at]),
-                        false => LabelTest::Fits(Box::new(move |value| value <= values[at][0].as_str())),
+                        true => LabelTest::OneOf(wanted),
+                        false => LabelTest::Fits(Box::new(move |value| value <= wanted[0].as_str())),
                     };
-                    (names[at].as_str(), test)
+                    (format!("l{label}"), test)
                 })
                 .collect();
             prop_assert_eq!(catalog.label_index().select(&tests), naive(&catalog, &tests));
@@ -226,7 +223,7 @@ mod tests {
         assert_eq!(before.label_index().len(), 1);
         let index = catalog.label_index();
         assert_eq!(index.values("l0").collect::<Vec<_>>(), ["1", "2"]);
-        let found = index.select(&[("l0", LabelTest::OneOf(&["2".to_owned()]))]);
+        let found = index.select(&[("l0".to_owned(), LabelTest::OneOf(vec!["2".to_owned()]))]);
         assert_eq!(found[0].field, 2);
     }
 }

@@ -77,7 +77,7 @@ impl Lengths<'_> {
 
 impl ChunkRows<'_> {
     fn rows(&self, stream: usize) -> &Rows {
-        at(self.decoded, self.head.stream(stream).slot)
+        at(self.decoded, self.head.stream(stream).own_slot())
     }
 
     /// Walks through a chunk without later anchors, in its order: gives `each` where a stream's records stand.

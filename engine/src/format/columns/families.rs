@@ -228,8 +228,7 @@ impl Family {
                 parts: Arc::clone(&group.parts),
                 members: Some(Arc::clone(&group.members)),
             }],
-            slot: self.slot + which,
-            slot_alone: self.slot,
+            slot: self.slot,
             first_group: which,
             base: at(&group.members, ..nth - first).iter().sum(),
         }

@@ -41,17 +41,20 @@ pub struct Stream {
     /// Rows in each chunk.
     pub counts: Vec<usize>,
     pub groups: Vec<Group>,
-    /// Where its rows are decoded beside those of all streams: it alone, or with those that share its row group.
+    /// Where its rows are decoded, or those of its family: one row group after the other, while no other is needed.
     pub slot: usize,
-    /// Where they are decoded alone: the groups of a family one after the other.
-    pub slot_alone: usize,
-    /// Which group of its family its first is.
+    /// Which row group of its family its first is.
     pub first_group: usize,
     /// How many rows of its group stand before its own.
     pub base: usize,
 }
 
 impl Stream {
+    /// Where its rows are decoded beside those of all streams: it alone, or with those that share its row group.
+    pub fn own_slot(&self) -> usize {
+        self.slot + self.first_group
+    }
+
     /// Which row group holds the rows of chunk `nth`; as many as there are: no chunk from it on has any.
     pub fn group_at(&self, nth: usize) -> usize {
         self.groups.partition_point(|group| group.end_chunk <= nth)
@@ -470,7 +473,6 @@ fn stream_of(
         template,
         counts,
         slot,
-        slot_alone: slot,
         first_group: 0,
         base: 0,
     })

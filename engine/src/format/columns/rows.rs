@@ -264,7 +264,7 @@ impl Bytes {
         ranges.clear();
         let lengths = Wanted::lengths();
         for stream in head.streams() {
-            let decoded = at_mut(decoded, stream.slot);
+            let decoded = at_mut(decoded, stream.own_slot());
             ranges.push(match stream.template.tails() {
                 0 => 0..0,
                 _ => self.rows_in_chunk(stream, nth, &lengths, decoded, tail_room)?,

@@ -257,6 +257,51 @@ fn of_many_sources(rounds: i64) -> Vec<Record> {
     (0..rounds).flat_map(round).collect()
 }
 
+proptest! {
+    #[test]
+    fn rows_of_a_family_are_the_same_whatever_was_read_before(
+        steps in prop::collection::vec((0..100u16, 0..8usize, 1..8usize, 0..4u8), 1..20),
+    ) {
+        // Of two layouts in turns; the texts of one differ in length.
+        let source_of = |nth: u16| 3 * nth + 1 + nth % 2;
+        let record = |nth: u16| {
+            let source = source_of(nth % 100);
+            (source, 130, payload(source, 5000 + u64::from(nth), &b"a text"[..usize::from(nth % 7)]))
+        };
+        let records: Vec<Record> = (0..1800).map(record).collect();
+        let bytes = encode(&some(chunks_of(&records)), template);
+        let open = || Unit::of(&UUID, FIRST, CHUNK, bytes.clone()).unwrap();
+        let mut unit = open();
+        for (nth, first, count, how) in steps {
+            let source = source_of(nth);
+            let template = template(SourceId(source));
+            let half = match kind(source) {
+                1 => (1, NumberRange { first: -500i64 as u64, more: 501 }),
+                _ => (0, NumberRange { first: 5000, more: 901 }),
+            };
+            let first = first % unit.chunks();
+            let chunks = first..first + count;
+            let take = Take { template: &template, wanted: &Wanted::all(&template), addresses: false };
+            let read = |unit: &mut Unit, addresses| {
+                let take = Take { addresses, ..take };
+                let mut chunk = vec![0; CHUNK as usize];
+                let end = match how {
+                    0 | 1 => unit.columns(chunks.clone(), &take).unwrap(),
+                    2 => unit.columns_where(chunks.clone(), &take, &[half]).unwrap(),
+                    _ => {
+                        unit.chunk(first, &mut chunk).unwrap();
+                        None
+                    }
+                };
+                let mut rows = found_rows(unit, template.pieces.len());
+                rows.iter_mut().for_each(|row| row.3 = None);
+                (end, rows, chunk)
+            };
+            prop_assert_eq!(read(&mut unit, how == 0), read(&mut open(), false));
+        }
+    }
+}
+
 #[test]
 fn sources_with_few_records_each_take_a_fraction_of_their_rows() {
     let chunks = some(chunks_of(&of_many_sources(18)));

@@ -34,8 +34,8 @@ impl Take<'_> {
     /// Where rows that are taken column by column are decoded. Addresses take the lengths of all streams' records.
     fn slot(&self, stream: &Stream) -> usize {
         match self.addresses {
-            true => stream.slot,
-            false => stream.slot_alone,
+            true => stream.own_slot(),
+            false => stream.slot,
         }
     }
 }
@@ -176,7 +176,7 @@ impl Unit {
             .decode_order(head, nth, &mut self.buffers.order)?;
         self.buffers.ranges.clear();
         for stream in head.streams() {
-            let decoded = at_mut(&mut self.buffers.decoded, stream.slot);
+            let decoded = at_mut(&mut self.buffers.decoded, stream.own_slot());
             let (bytes, wanted) = (&self.bytes, Wanted::all(&stream.template));
             let range =
                 bytes.rows_in_chunk(stream, nth, &wanted, decoded, &mut self.buffers.tail_room)?;
@@ -237,7 +237,7 @@ impl Unit {
             lengths: true,
             ..take.wanted.clone()
         };
-        let decoded = at_mut(&mut self.buffers.decoded, own_stream.slot);
+        let decoded = at_mut(&mut self.buffers.decoded, own_stream.own_slot());
         let range = bytes.rows_in_chunk(own_stream, nth, &placed, decoded, room)?;
         bytes.decode_order(head, nth, &mut self.buffers.order)?;
         bytes.decode_lengths(
