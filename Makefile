@@ -118,7 +118,7 @@ test-cases: $(EXTENSIONS) .venv/complete .clients-venv/complete
 
 # Small by default, within three minutes on a quiet machine; `make bench FULL=1` takes far longer and keeps its table in the repository.
 # OPTIONS: see `bench --help`.
-bench: build .bench-venv/complete
+bench: build .bench-venv/complete .clients-venv-v1/complete
 	"$(CARGO_TARGET_DIR)/release/bench" $(if $(FULL),--full --out tests/BENCHMARKS.md) $(OPTIONS)
 
 # Two minutes at 8 M records a second, with queries: 60 GB of disk, or less with OPTIONS='--seconds 30 --rate 2000000'.

@@ -7,6 +7,7 @@ the median counts, and all answers must be the same. `ingest` of `records` paylo
 NumPy's arrays, which are made sooner of few rows, and of Prometheus as numbers; sums themselves are not counted.
 """
 
+import http.client
 import json
 import math
 import os
@@ -16,7 +17,6 @@ import struct
 import sys
 import time
 import urllib.parse
-import urllib.request
 import warnings
 
 import numpy
@@ -166,7 +166,8 @@ class Prometheus:
     """
 
     def __init__(self, address, extension):
-        self.address = address
+        # One connection for all requests, as dashboards keep it.
+        self.connection = http.client.HTTPConnection(address)
 
     def query(self, requests):
         asked = json.loads(requests)
@@ -182,9 +183,12 @@ class Prometheus:
 
     def samples(self, request):
         kind = "query_range" if "start" in request else "query"
-        url = f"http://{self.address}/api/v1/{kind}?{urllib.parse.urlencode(request)}"
-        with urllib.request.urlopen(url) as reply:
-            found = json.load(reply)["data"]
+        self.connection.request("GET", f"/api/v1/{kind}?{urllib.parse.urlencode(request)}")
+        with self.connection.getresponse() as reply:
+            answer = json.load(reply)
+        if answer["status"] != "success":
+            raise ValueError(answer["error"])
+        found = answer["data"]
         series = [] if found["resultType"] == "scalar" else found["result"]
         for one in series:
             for at, value in one.get("values") or [one["value"]]:

@@ -8,6 +8,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::duckdb::Version;
+
 /// The root of the checkout.
 pub fn root() -> &'static Path {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -51,8 +53,12 @@ pub fn python() -> Result<PathBuf> {
 }
 
 /// The Python of the benchmark's environment, which holds the other systems.
-pub fn bench_python() -> Result<PathBuf> {
-    let path = root().join(".bench-venv/bin/python");
+pub fn bench_python(duckdb: Version) -> Result<PathBuf> {
+    let environment = match duckdb {
+        Version::V2 => ".bench-venv",
+        Version::V1 => ".clients-venv-v1",
+    };
+    let path = root().join(environment).join("bin/python");
     ensure!(
         path.exists(),
         "{} is missing; 'make bench' makes it",

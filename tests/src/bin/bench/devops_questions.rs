@@ -1,4 +1,4 @@
-//! The queries of TSBS' use case "devops", asked of Loom, of Prometheus through its API, and of DuckDB over Parquet, once all three give the same answer.
+//! The queries of TSBS' use case "devops", asked of Loom in both versions of DuckDB, of Prometheus through its API, and of DuckDB over Parquet, once all give the same answer.
 //!
 //! The systems take turns; in its turn a system is asked the same for a while, each time as soon as it has answered, as TSBS asks one system alone.
 //! Of each answer, once its rows are there, the number of these, their sum, and their sum weighted by time are taken, so that a value in a wrong place is found.
@@ -84,23 +84,28 @@ fn bytes(devops: &Devops) -> Vec<Line> {
 }
 
 fn times(devops: &Devops, sizes: &Sizes) -> Result<Vec<Line>> {
-    let mut loom = Peer::start(System::Loom, &devops.loom)?;
-    let mut prometheus = Peer::start(System::Prometheus, Path::new(&devops.prometheus.address))?;
-    let mut duckdb = Peer::start(System::DuckDb, Path::new(":memory:"))?;
+    let memory = Path::new(":memory:");
+    let mut peers = [
+        Peer::start(System::Loom, &devops.loom)?,
+        Peer::start(System::LoomInV1, &devops.loom)?,
+        Peer::start(System::Prometheus, Path::new(&devops.prometheus.address))?,
+        Peer::start(System::DuckDb, memory)?,
+    ];
     let mut lines = Vec::new();
     for query in queries(devops.shape) {
         let summed = |sql: String| json!({"do": "sums", "sql": sql, "origin": query.from_s, "seconds": STREAM_S});
+        let of_loom = summed(query.of_loom(&devops.loom));
         let asked = [
-            summed(query.of_loom(&devops.loom)),
+            of_loom.clone(),
+            of_loom,
             json!({"do": "query", "sql": query.of_prometheus(), "seconds": STREAM_S}),
             summed(query.of_parquet(&devops.parquet)),
         ];
-        let mut times: [Times; 3] = Default::default();
+        let mut times: [Times; 4] = Default::default();
         let mut first = None;
         for _ in 0..=sizes.runs {
-            let peers = [&mut loom, &mut prometheus, &mut duckdb];
             let mut answers = Vec::new();
-            for ((peer, question), times) in peers.into_iter().zip(&asked).zip(&mut times) {
+            for ((peer, question), times) in peers.iter_mut().zip(&asked).zip(&mut times) {
                 let answer = peer.ask(question).with_context(|| question.to_string())?;
                 // The first time warms up.
                 if first.is_some() {
@@ -115,14 +120,21 @@ fn times(devops: &Devops, sizes: &Sizes) -> Result<Vec<Line>> {
             first = Some(answers);
         }
         let rows = first.and_then(|answers| answers.first()?.first().copied());
-        let [own, of_prometheus, of_parquet] = &times;
+        let [own, own_in_v1, of_prometheus, of_parquet] = &times;
         let owed = "> 1";
-        for (peer, times, owed) in [
-            ("Prometheus", of_prometheus, owed),
-            ("DuckDB over Parquet", of_parquet, ""),
+        for (duckdb, own, peer, times, owed) in [
+            ("", own, "Prometheus", of_prometheus, owed),
+            (
+                ", DuckDB 1.5.6",
+                own_in_v1,
+                "Prometheus",
+                of_prometheus,
+                owed,
+            ),
+            ("", own, "DuckDB over Parquet", of_parquet, ""),
         ] {
             let line = Line {
-                measure: format!("TSBS {}, {} hosts", query.name, devops.shape.hosts),
+                measure: format!("TSBS {}, {} hosts{duckdb}", query.name, devops.shape.hosts),
                 owed: owed.to_owned(),
                 how: format!("{} rows; warm; all threads", rows.unwrap_or_default()),
                 ..Line::default()

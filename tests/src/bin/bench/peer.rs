@@ -20,6 +20,8 @@ use tempfile::NamedTempFile;
 pub enum System {
     /// Loom's extension in DuckDB 2.0.0.
     Loom,
+    /// The same in DuckDB 1.5.6.
+    LoomInV1,
     DuckDb,
     ClickHouse,
     /// A server at an address.
@@ -32,6 +34,7 @@ impl System {
     pub fn name(self) -> &'static str {
         match self {
             System::Loom => "Loom",
+            System::LoomInV1 => "Loom in DuckDB 1.5.6",
             System::DuckDb => "DuckDB 2.0.0",
             System::ClickHouse => "ClickHouse (chdb)",
             System::Prometheus => "Prometheus",
@@ -42,7 +45,7 @@ impl System {
 
     fn word(self) -> &'static str {
         match self {
-            System::Loom => "loom",
+            System::Loom | System::LoomInV1 => "loom",
             System::DuckDb => "duckdb",
             System::ClickHouse => "clickhouse",
             System::Prometheus => "prometheus",
@@ -74,13 +77,17 @@ pub struct Peer {
 impl Peer {
     /// Starts a system that keeps its data at `path`.
     pub fn start(system: System, path: &Path) -> Result<Peer> {
-        let python = machine::bench_python()?;
+        let version = match system {
+            System::LoomInV1 => Version::V1,
+            _ => Version::V2,
+        };
+        let python = machine::bench_python(version)?;
         let errors = NamedTempFile::new()?;
         let mut process = Command::new(&python)
             .arg(machine::root().join("tests/src/bench_peer.py"))
             .arg(system.word())
             .arg(path)
-            .arg(Version::V2.extension())
+            .arg(version.extension())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(errors.reopen()?)
