@@ -1,5 +1,6 @@
 //! OTLP from senders to SQL: what is sent well is stored whole, what is sent badly is refused, counted and named, and the daemon goes on.
 
+mod full;
 mod hostile;
 mod json;
 mod readme;
@@ -7,3 +8,6 @@ mod sender;
 mod signals;
 mod targets;
 mod times;
+
+#[path = "../../../ingestd/tests/small_disk/mod.rs"]
+mod small_disk;
