@@ -91,7 +91,7 @@ CREATE OR REPLACE TEMP MACRO loom_increase(dir, metric, over, labels := NULL, ev
     ), lengths AS (
         SELECT (epoch(over::INTERVAL) * 1e9)::BIGINT AS over_ns,
             CASE WHEN least(over::INTERVAL, coalesce(every::INTERVAL, over::INTERVAL)) <= INTERVAL 0 SECOND
-                THEN error('loom_increase: over and every must be positive: they are ' || over || ' and ' || coalesce(every::INTERVAL, over::INTERVAL))
+                THEN error('over and every must be positive: they are ' || over || ' and ' || coalesce(every::INTERVAL, over::INTERVAL))
                 ELSE (epoch(coalesce(every::INTERVAL, over::INTERVAL)) * 1e9)::BIGINT END AS every_ns,
             (epoch(last::INTERVAL) * 1e9)::BIGINT AS last_ns,
             epoch_us(t_from::TIMESTAMPTZ) * 1000 AS from_ns, epoch_us(t_to::TIMESTAMPTZ) * 1000 AS to_ns

@@ -3,7 +3,9 @@
 
 use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
-use opentelemetry_proto::tonic::metrics::v1::Metric;
+use opentelemetry_proto::tonic::metrics::v1::{
+    ExponentialHistogram, Gauge, Histogram, Metric, Sum, Summary,
+};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
@@ -49,7 +51,7 @@ pub(crate) fn protobuf(signal: Signal, body: &[u8]) -> Result<Vec<u8>, Malformed
     let item = match signal {
         Signal::Logs => part::<LogRecord>,
         Signal::Spans => part::<Span>,
-        Signal::Metrics => part::<Metric>,
+        Signal::Metrics => metric,
     };
     let export: Export<'_> = serde_json::from_slice(body).map_err(Malformed::not_json)?;
     let mut request = Vec::new();
@@ -84,6 +86,27 @@ fn part<T: Message + DeserializeOwned>(json: &RawValue) -> Result<Vec<u8>, Malfo
         return Err(Malformed::long_json(PART_BYTES_MAX));
     }
     Ok(parsed::<T>(json)?.encode_to_vec())
+}
+
+/// What is wrong in the data of a metric makes it a metric without data to the crate, so that is looked at again.
+fn metric(json: &RawValue) -> Result<Vec<u8>, Malformed> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Data {
+        #[serde(rename = "gauge")]
+        _gauge: Option<Gauge>,
+        #[serde(rename = "sum")]
+        _sum: Option<Sum>,
+        #[serde(rename = "histogram")]
+        _histogram: Option<Histogram>,
+        #[serde(rename = "exponentialHistogram")]
+        _exponential: Option<ExponentialHistogram>,
+        #[serde(rename = "summary")]
+        _summary: Option<Summary>,
+    }
+    let message = part::<Metric>(json)?;
+    parsed::<Data>(json)?;
+    Ok(message)
 }
 
 fn put(field: u32, message: &[u8], out: &mut Vec<u8>) {

@@ -71,6 +71,12 @@ pub fn metrics(body: &[u8], mut each: impl FnMut(Found<'_>)) -> Result<(), Malfo
         let mut latest_ns = None;
         let origin = each_of_resource(resource?, |(origin, item)| {
             let metric = Metric::read(item)?;
+            if metric.kind == 0 {
+                each(Found::Refused(
+                    metric.name,
+                    "a metric has no data that Loom knows",
+                ));
+            }
             for point in messages(metric.data, POINTS) {
                 let point = match origin {
                     Ok(origin) => metric.point(origin, point?)?.map(|point| (origin, point)),
@@ -176,7 +182,7 @@ impl<'a> Metric<'a> {
             _ if has_none(point.flags) => None,
             Some(number_data_point::Value::AsDouble(value)) => Some(value),
             Some(number_data_point::Value::AsInt(value)) => Some(value as f64),
-            None => return Err("a data point has no value"),
+            None => return Err("a data point has no value that can be read"),
         };
         let labels = labels(origin, &point.attributes)?;
         let sample = |value| self.sample("", &labels, None, value);

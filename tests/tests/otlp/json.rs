@@ -148,10 +148,47 @@ fn bad_json_is_refused_in_json_counted_and_named() -> Result<()> {
         let is_said = status == 400 && said["code"] == 3 && message.contains(why);
         ensure!(is_said, "{status} {said}, wanted {why}");
     }
+    let point = json!({"timeUnixNano": now_ns().to_string(), "asDouble": 1.0});
+    let of_metrics = |metrics: Value| {
+        json!({"resourceMetrics": [{"scopeMetrics": [{"metrics": metrics}]}]}).to_string()
+    };
+    let bad_metrics = [
+        (json!({"gauge": 5}), "invalid type"),
+        (json!({"gauge": {"dataPoints": "x"}}), "invalid type"),
+        (
+            json!({"gauge": {"dataPoints": [point, {"timeUnixNano": "noon", "asDouble": 1.0}]}}),
+            "invalid digit",
+        ),
+        (
+            json!({"gauge": {"dataPoints": [{"asDouble": 1.0, "attributes": {"a": "b"}}]}}),
+            "invalid type",
+        ),
+        (
+            json!({"sum": {"isMonotonic": "true", "dataPoints": [point]}}),
+            "invalid type",
+        ),
+        (
+            json!({"histogram": {"dataPoints": [{"bucketCounts": ["a", "2"]}]}}),
+            "invalid digit",
+        ),
+    ];
+    for (bad, why) in &bad_metrics {
+        let good = json!({"name": "good", "gauge": {"dataPoints": [point]}});
+        let (status, said) = post(&receiving, "/v1/metrics", &of_metrics(json!([bad, good])))?;
+        let message = said["message"].as_str().unwrap_or_default();
+        let is_said = status == 400 && message.contains(why);
+        ensure!(is_said, "{status} {said}, wanted {why} of {bad}");
+    }
+    let unknown = json!([{"name": "m", "guage": {"dataPoints": [point]}}]);
+    let (_, said) = post(&receiving, "/v1/metrics", &of_metrics(unknown))?;
+    let partial = &said["partialSuccess"];
+    let is_partial = partial["rejectedDataPoints"] == "1"
+        && partial["errorMessage"] == "1: a metric has no data that Loom knows, such as m";
+    ensure!(is_partial, "{said}");
     ensure!(post(&receiving, "/v1/log", "{}")?.0 == 404);
     ensure!(post(&receiving, "/v1/logs", "{}")? == (200, json!({})));
     let lost = "SELECT sum(records) FROM loom_losses(DIR)";
-    let wanted = counted.len().to_string();
+    let wanted = (counted.len() + bad_metrics.len() + 1).to_string();
     let is_counted = wait_until(|| Ok(ask(&dir, lost)? == wanted))?;
     ensure!(is_counted, "{} of {wanted}", ask(&dir, lost)?);
     // A record without anything is one, and none of so many is lost without a count.

@@ -101,3 +101,27 @@ fn a_request_with_more_records_than_the_log_buffers_is_stored_whole() -> Result<
     ensure!(ask(&dir, "SELECT count(*) FROM loom_losses(DIR)")? == "0");
     receiving.daemon.stop()
 }
+
+#[test]
+fn points_of_a_new_sender_whose_clock_is_wrong_are_counted() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("o.loom");
+    let receiving = Receiving::start(&dir, "")?;
+    let year_ago = now_ns() - 365 * 86_400_000 * MS_NS;
+    let points = (0..10).map(|n| (year_ago, n.to_string(), 1.0));
+    let reply = receiving.post("/v1/metrics", &metrics(vec![gauge("old", points)]))?;
+    let (refused, why) = reply.refused()?;
+    ensure!(
+        refused == 10 && why.contains("set the clock of its sender"),
+        "{refused} {why}"
+    );
+    // Each sample, also that of `target_info`.
+    let lost = "SELECT sum(records) FROM loom_losses(DIR) WHERE source IS NULL";
+    ensure!(ask(&dir, lost)? == "11", "{}", ask(&dir, lost)?);
+    let detail = ask(
+        &dir,
+        "SELECT any_value(detail) FROM loom_scan(DIR, 'loom_losses')",
+    )?;
+    ensure!(detail.contains("of metrics/shop/i1"), "{detail}");
+    receiving.daemon.stop()
+}

@@ -320,6 +320,12 @@ impl Head {
         (0..self.count()).map(|nth| self.stream(nth))
     }
 
+    /// Whether a chunk was written: of one that never was, zeroes stand in the log.
+    pub fn is_written(&self, nth: usize) -> bool {
+        let has_records = |stream: usize| *at(&self.stream(stream).counts, nth) > 0;
+        *at(&self.checksums, nth) != 0 || (0..self.count()).any(has_records)
+    }
+
     /// The streams of a source, and their numbers, ascending.
     pub fn streams_of(
         &self,

@@ -195,16 +195,14 @@ impl Unit {
         for ((nth, stream), places) in head.streams().enumerate().zip(&self.buffers.places) {
             chunk.put_payloads(nth, &Wanted::all(&stream.template), places, body);
         }
-        let checksum = *at(&head.checksums, nth);
-        // Else the chunk was never written.
-        if checksum != 0 || !self.buffers.order.is_empty() {
-            trailer.copy_from_slice(&trailer_of(checksum));
+        if head.is_written(nth) {
+            trailer.copy_from_slice(&trailer_of(*at(&head.checksums, nth)));
         }
         Ok(())
     }
 
     /// Finds the rows of a source in chunk `nth` and writes what is wanted of their payloads to `out`, where they stand in the chunk; the other bytes of
-    /// `out` stay as they are. False, with nothing found: the chunk must be read whole, because it stands as rows, because anchors stand between its
+    /// `out` stay as they are. False, with nothing found: the chunk must be read whole, because it stands as rows, because it was never written, because anchors stand between its
     /// records, or because the source's payloads were taken apart in another way than `take` says.
     ///
     /// # Errors
@@ -225,7 +223,8 @@ impl Unit {
         let streams = head.streams_of(take.template.source);
         let mut own = streams.filter(|(_, stream)| *at(&stream.counts, nth) > 0);
         let Some((own_nth, own_stream)) = own.next() else {
-            return Ok(true);
+            // Read whole, a chunk that is missing is an error.
+            return Ok(head.is_written(nth));
         };
         let is_one = own.next().is_none() && own_stream.template == *take.template;
         if !is_one || *at(&head.has_anchors, nth) {
@@ -264,8 +263,8 @@ impl Unit {
     }
 
     /// Decodes what is wanted of the rows of a source in the first of some chunks and in those behind it, as far as their rows stand in one row group.
-    /// Returns the end of these chunks; [`Unit::found`] then has the rows. `None`: the first chunk must be read whole, because it stands as rows, or
-    /// because the source's payloads were taken apart in another way than `take` says.
+    /// Returns the end of these chunks; [`Unit::found`] then has the rows. `None`: the first chunk must be read whole, because it stands as rows, because it was
+    /// never written, or because the source's payloads were taken apart in another way than `take` says.
     ///
     /// # Errors
     /// As [`Unit::chunk`].
@@ -460,6 +459,9 @@ impl Unit {
             let before = anchors.iter().position(|has| *has);
             end = before.map_or(end, |before| chunks.start + before);
         }
+        // Read whole, a chunk that is missing is an error.
+        let missing = (chunks.start..end).find(|nth| !head.is_written(*nth));
+        end = missing.unwrap_or(end);
         if end == chunks.start {
             return None;
         }

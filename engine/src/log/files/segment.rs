@@ -81,6 +81,8 @@ pub type SegmentList = BTreeMap<Address, Generation>;
 
 /// What a generation is called until all of it is there.
 const DRAFT_SUFFIX: &str = ".new";
+/// Nobody reads a file of such a name.
+const DAMAGED_SUFFIX: &str = "damaged";
 
 /// A generation that is being written. Dropped before it is published, it is gone.
 #[derive(Debug)]
@@ -108,14 +110,29 @@ impl Draft<'_> {
 
     /// Syncs it and lets it take the place of the generation before, which is removed.
     pub fn publish(self) -> Result<()> {
-        let storage = &*self.segments.storage;
-        self.file.sync()?;
-        storage.rename(self.file.path(), &self.segments.path_of(self.name))?;
-        storage.sync_dir(&self.segments.path)?;
+        self.appear()?;
         match self.before {
             Some(before) => self.segments.remove(before),
             None => Ok(()),
         }
+    }
+
+    /// The same, but the generation before is kept under a name that no segment has.
+    fn publish_beside(self, kept: &Path) -> Result<()> {
+        self.appear()?;
+        let Some(before) = self.before else {
+            return Ok(());
+        };
+        let storage = &*self.segments.storage;
+        storage.rename(&self.segments.path_of(before), kept)?;
+        storage.sync_dir(&self.segments.path)
+    }
+
+    fn appear(&self) -> Result<()> {
+        let storage = &*self.segments.storage;
+        self.file.sync()?;
+        storage.rename(self.file.path(), &self.segments.path_of(self.name))?;
+        storage.sync_dir(&self.segments.path)
     }
 }
 
@@ -310,7 +327,7 @@ impl SegmentDir {
     }
 
     /// Rewrites the segment in which the log ends as rows, if it is columns: a writer goes on in rows alone. Chunks that are damaged become zeroes, which are
-    /// damaged too.
+    /// damaged too. Columns may still give some of their records, so a damaged file is kept under another name.
     ///
     /// # Errors
     /// The disk fails, and nothing has changed: what it cannot read now may be sound.
@@ -325,6 +342,7 @@ impl SegmentDir {
         let columns = self.open(name, OpenMode::Read)?;
         let draft = self.draft(first)?;
         let mut chunk = vec![0; self.chunk_bytes as usize];
+        let mut damaged = 0;
         for offset in (0..self.segment_bytes).step_by(chunk.len()) {
             let read = read_at(&*columns, &mut chunk, offset);
             if first + offset >= end {
@@ -334,11 +352,25 @@ impl SegmentDir {
             }
             match read {
                 Ok(_) => write_at(draft.file(), &chunk, offset)?,
-                Err(error @ Error::Corrupt { .. }) => tracing::error!("{error}; the chunk is lost"),
+                Err(error @ Error::Corrupt { .. }) => {
+                    tracing::error!("{error}");
+                    damaged += 1;
+                }
                 Err(error) => return Err(error),
             }
         }
-        draft.publish()
+        if damaged == 0 {
+            return draft.publish();
+        }
+        let file = self.path_of(name);
+        let kept = file.with_added_extension(DAMAGED_SUFFIX);
+        draft.publish_beside(&kept)?;
+        tracing::error!(
+            "{}: {damaged} chunks are damaged, and the log goes on without them; the file is kept as {}",
+            file.display(),
+            kept.display()
+        );
+        Ok(())
     }
 
     /// Fails for a column segment, in which nothing is written or cut.

@@ -10,8 +10,8 @@ use crate::compact::Compactor;
 use crate::log::storage::OsStorage;
 use crate::log::{ColumnSegments, LogReader};
 use crate::query::{
-    Aggregate, AggregateSpec, Batch, Columns, FieldColumn, Poll, Predicate, Quantile, Reads, Scan,
-    ScanSpec,
+    Aggregate, AggregateSpec, Batch, Columns, Directory, FieldColumn, Poll, Predicate, Quantile,
+    Reads, Scan, ScanSpec,
 };
 use crate::schema::{Layout, Place, RangeSet};
 use crate::types::{Address, Key, LogKind, TimeRange, Timestamp, ValueRange};
@@ -155,6 +155,9 @@ fn a_damaged_last_segment_keeps_its_other_chunks_when_a_writer_begins() {
     world.apply(&Op::Reopen);
     world.close();
     assert!(files(&world).pop().is_some_and(|path| !is_columns(&path)));
+    // Columns may still give what rows do not.
+    let kept = fs::read(path.with_added_extension("damaged")).unwrap();
+    assert!(kept == bytes);
     assert_eq!(damaged(&loom), chunks);
     let reader = LogReader::open(&loom).unwrap();
     for (nth, expected) in before.chunks_exact(4096).enumerate() {
@@ -165,6 +168,82 @@ fn a_damaged_last_segment_keeps_its_other_chunks_when_a_writer_begins() {
             assert!(chunk[..4088] == expected[..4088], "chunk {nth}");
         }
     }
+}
+
+/// Unlike those that were never written, of which no index speaks.
+#[test]
+fn zeroes_in_place_of_chunks_are_damage_in_columns_as_in_rows() {
+    let mut world = world();
+    world.close();
+    let path = files(&world).remove(0);
+    let mut bytes = fs::read(&path).unwrap();
+    // Of one source: the others' answers have none of them.
+    bytes[3 * 4096..5 * 4096].fill(0);
+    fs::write(&path, &bytes).unwrap();
+    let loom = world.dir.path().join("loom");
+    let of_rows = damaged_answers(&loom);
+    assert!(of_rows.iter().any(|is_damaged| *is_damaged));
+    assert!(!of_rows.iter().all(|is_damaged| *is_damaged));
+    world.compact_closed();
+    assert!(is_columns(&files(&world)[0]));
+    assert_eq!(damaged_answers(&loom), of_rows);
+}
+
+/// Which of many questions are answered with damage.
+fn damaged_answers(loom: &Path) -> Vec<bool> {
+    let snapshot = Directory::open(loom).unwrap().snapshot().unwrap();
+    let poll = Poll::never();
+    let mut answers = Vec::new();
+    for source in snapshot.catalog().sources() {
+        for after in [Address::ZERO, Address(1 << 20)] {
+            let spec = ScanSpec {
+                source: source.id,
+                after,
+                exact: Predicate::All,
+                prune: Predicate::All,
+                index_filters: Vec::new(),
+            };
+            let is_number = |field: &usize| source.fields[*field].ty.kind().is_some();
+            for field in (0..source.fields.len()).filter(is_number) {
+                let keys = vec![(field, RangeSet::new([(Key(1), Key(u64::MAX))]))];
+                for (addresses, keys) in [(false, Vec::new()), (true, Vec::new()), (false, keys)] {
+                    let scan = Scan::new(&snapshot, spec.clone()).unwrap();
+                    let mut chunks = Vec::new();
+                    while let Some(chunk) = scan.next(&poll).unwrap() {
+                        chunks.push(chunk);
+                    }
+                    let mut reader = scan.reader();
+                    reader.read_only(Reads {
+                        fields: Some(vec![field]),
+                        times: true,
+                        addresses,
+                        keys,
+                    });
+                    let mut read = reader.take(chunks.into_iter(), &poll).map(|()| true);
+                    while matches!(read, Ok(true)) {
+                        read = reader.read_next();
+                    }
+                    answers.push(read.is_err_and(|error| error.is_damage()));
+                }
+            }
+        }
+        for index in &source.indexes {
+            let spec = AggregateSpec {
+                source: source.id,
+                index: index.id,
+                time: TimeRange::ALL,
+                value: ValueRange::ALL,
+                bucket: None,
+                quantiles: vec![Quantile::new(0.5).unwrap()],
+                approx: false,
+                threads: 1,
+            };
+            let mut aggregate = Aggregate::new(&[(snapshot.clone(), spec)]).unwrap();
+            let answer = aggregate.next(&poll);
+            answers.push(answer.is_err_and(|error| error.is_damage()));
+        }
+    }
+    answers
 }
 
 #[test]

@@ -101,6 +101,9 @@ impl RecordSource {
 }
 
 fn within(time_ns: u64, now: Timestamp) -> Result<Timestamp, Error> {
+    if time_ns == 0 {
+        return Err(Error::schema("it has no time"));
+    }
     let time_ns = i64::try_from(time_ns).map_err(|_| Error::schema(WRONG_TIME))?;
     let ahead_ns = time_ns.saturating_sub(now.0);
     match (-BEHIND_NS_MAX..=AHEAD_NS_MAX).contains(&ahead_ns) {

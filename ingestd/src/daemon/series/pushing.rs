@@ -93,27 +93,29 @@ impl Recorder {
         Ok(pushes.split_off(pushed))
     }
 
-    /// Counts samples that are refused, if their target has a source. They are one loss: of several with one reason, the ledger would keep the
-    /// words of one.
+    /// Counts samples that are refused. They are one loss: of several with one reason, the ledger would keep the words of one.
     pub(super) fn refuse_samples(
         &mut self,
         peer: &Peer,
         first: &str,
         refused: &BTreeMap<String, u64>,
     ) {
-        let Some(first) = self.writer.catalog().find(first).map(|source| source.id) else {
-            return;
-        };
+        let source = self.writer.catalog().find(first).map(|source| source.id);
         let said = refused
             .iter()
             .map(|(why, samples)| format!("{samples}: {why}"));
+        // A target of which nothing was ever stored has no source.
+        let named = source.is_none().then(|| format!("of {first}"));
         let lost = Lost {
-            source: Some(first),
+            source,
             reason: LossReason::Malformed,
             records: refused.values().sum(),
             bytes: None,
-            detail: &said.collect::<Vec<_>>().join("; "),
+            detail: &named.into_iter().chain(said).collect::<Vec<_>>().join("; "),
         };
-        self.enter_unstored(peer, first, &lost);
+        match source {
+            Some(source) => self.enter_unstored(peer, source, &lost),
+            None => self.enter_of_no_source(&lost),
+        }
     }
 }

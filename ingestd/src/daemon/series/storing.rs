@@ -284,7 +284,9 @@ impl GroupStore {
         let mut placed: HashSet<Slot> = HashSet::new();
         let place = |sample: &Sample<'_>| {
             if !is_near(sample.time_ms.unwrap_or(now_ms), now_ms) {
-                return Err("the target's time is more than 10 minutes ahead or a day behind");
+                return Err(
+                    "the time of a sample is more than 10 minutes ahead or a day behind; set the clock of its sender",
+                );
             }
             let series = self.series(sample);
             let is_placed = |slot| placed.contains(&slot);
