@@ -82,16 +82,19 @@ fn parsed<'a, T: Deserialize<'a>>(json: &'a RawValue) -> Result<T, Malformed> {
 }
 
 fn part<T: Message + DeserializeOwned>(json: &RawValue) -> Result<Vec<u8>, Malformed> {
+    Ok(decoded::<T>(json)?.encode_to_vec())
+}
+
+fn decoded<T: DeserializeOwned>(json: &RawValue) -> Result<T, Malformed> {
     if json.get().len() > PART_BYTES_MAX {
         return Err(Malformed::long_json(PART_BYTES_MAX));
     }
-    Ok(parsed::<T>(json)?.encode_to_vec())
+    parsed(json)
 }
 
-/// What is wrong in the data of a metric makes it a metric without data to the crate, so that is looked at again.
+/// The crate reads data with a mistake as no data, so what is without data is looked at again.
 fn metric(json: &RawValue) -> Result<Vec<u8>, Malformed> {
     #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
     struct Data {
         #[serde(rename = "gauge")]
         _gauge: Option<Gauge>,
@@ -104,9 +107,11 @@ fn metric(json: &RawValue) -> Result<Vec<u8>, Malformed> {
         #[serde(rename = "summary")]
         _summary: Option<Summary>,
     }
-    let message = part::<Metric>(json)?;
-    parsed::<Data>(json)?;
-    Ok(message)
+    let metric: Metric = decoded(json)?;
+    if metric.data.is_none() {
+        parsed::<Data>(json)?;
+    }
+    Ok(metric.encode_to_vec())
 }
 
 fn put(field: u32, message: &[u8], out: &mut Vec<u8>) {
