@@ -44,11 +44,18 @@ fn the_scripts_find_what_the_demonstration_hid() -> Result<()> {
         let found: Vec<_> = rows.iter().map(numbers).collect::<Result<_>>()?;
         assert_eq!(found, expected, "{}", version.name());
         let rows = run("one_statement.sql", version, place.path())?;
-        let [source, total, read] = rows[0].as_slice() else {
+        let [source, _, read] = rows[0].as_slice() else {
             panic!("{rows:?}");
         };
         assert_eq!(source.as_deref(), Some("syscall"));
-        assert_eq!(total, read, "one statement reads it all");
+        // On a busy machine some chunks may hold other sources alone.
+        let holding = "SELECT count(*)::VARCHAR FROM loom_chunks('demo.loom', source := 'syscall')";
+        let holding = Session::open_in(version, place.path(), Database::Memory)?.value(holding)?;
+        assert_eq!(
+            read.as_deref(),
+            Some(&*holding),
+            "one statement reads it all"
+        );
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use loom_tests::daemon::{Daemon, ingestd, wait_until};
 use loom_tests::duckdb::Version;
 use loom_tests::machine;
 
-use crate::targets::{Answer, Server, session, shown};
+use crate::targets::{Answer, Server, scraped, session, shown};
 
 fn job(server: &Server, more: &str) -> String {
     format!(
@@ -31,7 +31,7 @@ fn a_scrape_is_one_record_and_its_series_are_found_by_their_labels() -> Result<(
     let place = tempfile::tempdir()?;
     let dir = place.path().join("m.loom");
     let daemon = Daemon::start(&dir, &job(&server, "labels = { env = 'test' }"))?;
-    ensure!(wait_until(|| Ok(server.scrapes() >= 4))?);
+    scraped(&dir, 4)?;
     ingestd(["status".as_ref(), dir.as_os_str()])?;
     let at = shown(&dir);
     for version in Version::ALL {
@@ -45,11 +45,11 @@ fn a_scrape_is_one_record_and_its_series_are_found_by_their_labels() -> Result<(
             server.address
         );
         ensure!(labels == wanted, "{labels}");
-        // The same field holds each of its values, in order.
+        // The same field holds each of its values, in order. A busy machine may miss some.
         let values = value(&format!(
-            "SELECT list(value ORDER BY ts)[1:3] FROM {series}"
+            "SELECT list(value ORDER BY ts) = list(DISTINCT value ORDER BY value) FROM {series}"
         ))?;
-        ensure!(values == "[1.0, 2.0, 3.0]", "{values}");
+        ensure!(values == "true");
         // All series of a scrape share its record and its time.
         let source = format!("'metrics/app/{}'", server.address);
         let apart = value(&format!(
@@ -96,7 +96,7 @@ fn series_keep_their_fields_across_restarts_and_reloads() -> Result<()> {
     let count = |sql: &str| session(Version::V2)?.value(&sql.replace("DIR", &shown(&dir)));
     for life in 1..=2u64 {
         let daemon = Daemon::start(&dir, &config)?;
-        ensure!(wait_until(|| Ok(server.scrapes() >= life * 5))?);
+        scraped(&dir, life * 5)?;
         daemon.stop()?;
     }
     let (fields, samples) = (
@@ -129,7 +129,7 @@ fn a_target_of_many_series_has_several_groups_with_one_time() -> Result<()> {
     let place = tempfile::tempdir()?;
     let dir = place.path().join("m.loom");
     let daemon = Daemon::start(&dir, &job(&server, ""))?;
-    ensure!(wait_until(|| Ok(server.scrapes() >= 3))?);
+    scraped(&dir, 3)?;
     daemon.stop()?;
     for version in Version::ALL {
         let mut session = session(version)?;

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use loom_tests::daemon::wait_until;
 use loom_tests::duckdb::{Session, Version};
 
 /// What a scrape gets.
@@ -142,4 +143,20 @@ pub fn session(version: Version) -> Result<Session> {
 /// A path within SQL.
 pub fn shown(dir: &Path) -> String {
     format!("'{}'", dir.display())
+}
+
+/// Waits until so many scrapes have succeeded and are stored. On a busy machine a scrape that was answered may have timed out.
+pub fn scraped(dir: &Path, count: u64) -> Result<()> {
+    let mut session = session(Version::V2)?;
+    let up = format!(
+        "SELECT count(*) FROM loom_series({}, 'up') WHERE value = 1",
+        shown(dir)
+    );
+    let mut found = String::new();
+    let done = wait_until(|| {
+        found = session.value(&up)?;
+        Ok(found.parse::<u64>()? >= count)
+    })?;
+    ensure!(done, "{found} of {count} scrapes are stored");
+    Ok(())
 }
