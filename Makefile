@@ -48,7 +48,7 @@ test-clients: package-test test-cases test-dashboards test-fleet test-otlp .clie
 	.clients-venv/bin/ruff format --check duckdb-ext/python
 	.clients-venv/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
 	.clients-venv-v1/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
-	INGESTD="$(INGESTD)" .clients-venv-v1/bin/python -m pytest duckdb-ext/python/tests/test_wheel.py
+	INGESTD="$(INGESTD)" .clients-venv-v1/bin/python -m pytest duckdb-ext/python/tests/test_wheel.py duckdb-ext/python/tests/test_guard.py
 	INGESTD="$(INGESTD)" .clients-venv/bin/python -m pytest duckdb-ext/python/tests
 
 # The eBPF programs' objects, which are kept beside their sources; needs clang, llvm-strip and libbpf's headers.

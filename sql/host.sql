@@ -1,7 +1,8 @@
 -- What a host answers: macros over the directory in LOOM_DIR, and the guard that lets a question use these macros and nothing else.
 --
 -- The guard works on DuckDB's own syntax tree of the question, so no spelling, comment or nesting gets past it. It has lists of what may
--- be there; a statement, table, function or kind of node that is in no list is refused.
+-- be there; a statement, table, function or kind of node that is in no list is refused. It is the second layer: the extension itself reads
+-- no directory but the one that is served.
 
 CREATE OR REPLACE MACRO host_scan(source, t_from := NULL, t_to := NULL, last := NULL, around := NULL, width := NULL, index := NULL,
         v_min := NULL, v_max := NULL, at := NULL, labels := NULL, complete := NULL) AS TABLE
@@ -44,11 +45,17 @@ CREATE OR REPLACE MACRO host_indexes() AS TABLE SELECT * EXCLUDE (dir) FROM loom
 CREATE OR REPLACE MACRO host_losses() AS TABLE SELECT * EXCLUDE (dir) FROM loom_losses(NULL::VARCHAR);
 CREATE OR REPLACE MACRO host_scan_stats() AS TABLE SELECT * EXCLUDE (dir) FROM loom_scan_stats();
 
--- The functions that a question may call. None reads a file, a setting, a variable, the catalog or another server, runs SQL that it is
--- given as text, or makes a value far longer than its arguments.
-CREATE OR REPLACE MACRO host_functions() AS [
+-- The functions that a question may call in FROM. DuckDB has table functions and table macros by the names of other functions, so the two
+-- lists stand apart.
+CREATE OR REPLACE MACRO host_tables() AS [
     'host_scan', 'host_aggregate', 'host_histogram', 'host_rate', 'host_top', 'host_tail', 'host_snapshot', 'host_sources',
-    'host_indexes', 'host_losses', 'host_scan_stats', 'unnest',
+    'host_indexes', 'host_losses', 'host_scan_stats', 'unnest'
+];
+
+-- The functions that a question may call in an expression. None reads a file, a setting, a variable, the catalog or another server, runs SQL
+-- that it is given as text, or makes a value far longer than its arguments.
+CREATE OR REPLACE MACRO host_functions() AS [
+    'unnest',
     '+', '-', '*', '/', '//', '%', '^', '**', '||', '&', '|', '<<', '>>', '~', '@', '~~', '!~~', '~~~', '~~*', '!~~*',
     'like_escape', 'not_like_escape', 'ilike_escape', 'not_ilike_escape', 'regexp_full_match',
     'count', 'count_star', 'count_if', 'sum', 'fsum', 'min', 'max', 'avg', 'mean', 'median', 'mode', 'first', 'last', 'any_value',
@@ -86,6 +93,7 @@ CREATE OR REPLACE MACRO host_refusal(tree) AS (
     WITH found AS (
         SELECT json_extract_string(tree, '$..type') AS kinds,
             list_transform(json_extract_string(tree, '$..function_name'), lambda name: lower(name)) AS functions,
+            list_transform(json_extract_string(tree, '$..function.function_name'), lambda name: lower(name)) AS table_functions,
             list_transform(json_extract_string(tree, '$..table_name'), lambda name: lower(name)) AS tables,
             list_transform(json_extract_string(tree, '$..cte_map.map[*].key'), lambda name: lower(name)) AS defined,
             json_extract_string(tree, '$..schema') || json_extract_string(tree, '$..schema_name')
@@ -97,7 +105,8 @@ CREATE OR REPLACE MACRO host_refusal(tree) AS (
             THEN coalesce(json_extract_string(tree, '$.error_message'), 'no syntax tree')
         WHEN json_array_length(tree, '$.statements') IS DISTINCT FROM 1 THEN 'it is not one statement'
         ELSE coalesce(
-            'it calls ' || host_stray(functions, host_functions()),
+            'it calls ' || host_stray(table_functions, host_tables()),
+            'it calls ' || host_stray(functions, host_functions() || host_tables()),
             'it names the schema or catalog ' || host_stray(qualifiers, ['', 'main']),
             'it reads the table ' || host_stray(tables, defined) || ', which it does not define',
             'it defines a table by the name ' || list_any_value(list_filter(defined,

@@ -5,6 +5,8 @@
 --   host_listen  where to listen, such as quack:localhost:9494
 --   host_token   the token
 --
+-- The variable LOOM_SERVED of the environment names the same directory without links: the extension reads no other.
+--
 -- The database is the one that sql/host.sql wrote, opened for reading only. sql/README.md, Many hosts, describes the questions;
 -- SECURITY.md says what a token grants.
 
@@ -14,6 +16,7 @@
 
 SELECT error('the database can be written; start duckdb with -readonly')
 FROM duckdb_databases() WHERE database_name = current_database() AND NOT readonly;
+SELECT error('the extension is not confined; set LOOM_SERVED to the directory without links') WHERE coalesce(getenv('LOOM_SERVED'), '') = '';
 SELECT format('serve: {} at position {}', dir, position) FROM loom_snapshot(NULL::VARCHAR);
 
 -- From here on no statement reaches a file, a setting or another extension, also if the guard were wrong. A question that needs more

@@ -55,6 +55,10 @@ REFUSED = {
     "the own directory by its function": "FROM loom_scan(NULL, 'request')",
     "another Loom directory in place of a table": "FROM '{other}/request'",
     "a glob of Loom directories": "FROM '{other}*'",
+    "another Loom directory by a table macro": """FROM histogram('"{other}/request"', id::VARCHAR, technique := 'sample')""",
+    "another Loom directory by that macro in capitals": """FROM main.HISTOGRAM('"{other}/request"', id, technique := 'sample')""",
+    "another Loom directory by that macro in a join": """FROM host_tail('request', 1), LATERAL histogram('"{other}/request"', id)""",
+    "another Loom directory by that macro in a subquery": """SELECT (SELECT max(bin) FROM histogram('"{other}/request"', id))""",
     "writing a file": "COPY (SELECT 1) TO '{out}'",
     "writing a file from a CTE": "WITH a AS (SELECT 1) COPY a TO '{out}'",
     "reading into a table": "COPY secrets FROM '{secret}'",
@@ -141,6 +145,24 @@ REFUSED = {
     "deep brackets": "SELECT " + "(" * 100_000 + "1" + ")" * 100_000,
     "a long question": "SELECT " + "1 + " * 500_000 + "1",
 }
+
+# The kinds of functions that a question calls in FROM; an expression calls the others.
+IN_FROM = {"table", "table_macro"}
+
+# Macros of DuckDB that a question may call: each is an expression over its arguments.
+MACROS = {"if", "list_max", "list_min", "list_sum", "nullif", "split_part"}
+
+
+def strange(answered: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return those of the answered functions, each a name and a kind, that may reach beyond their arguments."""
+    harmless = {("unnest", "table")} | {(name, "macro") for name in MACROS}
+    own = {name for name, kind in answered if name.startswith("host_") and kind == "table_macro"}
+    return [
+        (name, kind)
+        for name, kind in answered
+        if kind not in {"scalar", "aggregate", "window"} and (name, kind) not in harmless and name not in own
+    ]
+
 
 ANSWERED = {
     "who asks": ("SELECT current_user", "duckdb"),

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 import loom_duckdb
-from attacks import ANSWERED, REFUSED
+from attacks import ANSWERED, REFUSED, strange
 from loom_duckdb.files import load_statement
 
 from conftest import DUCKDB, ROOT, TOKEN, Host, client, free_port, requests
@@ -98,6 +98,33 @@ def test_without_the_guard_the_settings_still_refuse_files_and_changes(victim: t
     assert not Path(victim[1]["out"]).exists()
 
 
+def test_the_server_is_confined_to_its_directory(victim: tuple[Host, dict[str, str]]) -> None:
+    variables = Path(f"/proc/{victim[0].server()}/environ").read_text().split("\0")
+    assert f"LOOM_SERVED={victim[0].directory.resolve()}" in variables
+
+
+def test_without_the_guard_the_extension_still_reads_no_other_directory(victim: tuple[Host, dict[str, str]], tmp_path: Path) -> None:
+    ask = f"FROM quack_query(?, ?, token := '{TOKEN}')"
+    others = [question for name, question in REFUSED.items() if name.startswith("another Loom directory")]
+    assert len(others) > 3
+    with unguarded(victim[0].directory, tmp_path) as (db, address):
+        for question in [*others, "FROM loom_scan(['{other}', '{other}'], 'request')", "FROM loom_sources('{other}*')"]:
+            with pytest.raises(duckdb.Error, match="this process serves other directories only"):
+                db.execute(ask, [address, attack(question, victim[1])])
+        assert db.execute(ask, [address, "SELECT count(*) FROM host_scan('request')"]).fetchall() == [(1000,)]
+
+
+def test_a_function_of_the_hosts_catalog_is_allowed_by_its_name_and_its_kind(victim: tuple[Host, dict[str, str]], tmp_path: Path) -> None:
+    with unguarded(victim[0].directory, tmp_path) as (db, address):
+        question = """SELECT DISTINCT lower(function_name), function_type FROM duckdb_functions()
+            WHERE function_type <> 'pragma' AND lower(function_name) IN
+                (SELECT unnest(CASE WHEN function_type LIKE 'table%' THEN host_tables() ELSE host_functions() END))"""
+        answered = db.execute(f"FROM quack_query(?, ?, token := '{TOKEN}')", [address, question]).fetchall()
+    assert {"host_scan", "unnest", "sum", "histogram"} <= {name for name, _ in answered}
+    assert ("histogram", "table_macro") not in answered
+    assert strange(answered) == []
+
+
 @contextlib.contextmanager
 def unguarded(directory: Path, place: Path) -> Iterator[tuple[duckdb.DuckDBPyConnection, str]]:
     """Serve a directory by the files that `ingestd serve` runs, with a guard that lets everything pass; give a client, and the address."""
@@ -107,7 +134,7 @@ def unguarded(directory: Path, place: Path) -> Iterator[tuple[duckdb.DuckDBPyCon
     macros, statements = ((ROOT / "sql" / script).read_text() for script in ("host.sql", "serve.sql"))
     statements = statements.replace("'host_authorize'", "'quack_nop_authorization'")
     command = [DUCKDB, "-no-init", "-unsigned", "-bail"]
-    environment = {"LOOM_DIR": str(directory)}
+    environment = {"LOOM_DIR": str(directory), "LOOM_SERVED": str(directory)}
     subprocess.run([*command, place / "host.duckdb"], input=loads + macros, text=True, check=True, env=environment)
     command += ["-readonly", place / "host.duckdb"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as server:

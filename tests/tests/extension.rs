@@ -1,6 +1,7 @@
 //! What the extension does to the process that it is loaded into: nothing that lasts. A panic in it ends a query, an interrupt
 //! is heard, and no connection of its own holds the user's database.
 
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -29,7 +30,12 @@ fn directory() -> Result<TempDir> {
 }
 
 /// Runs Python with `duckdb` imported, `EXTENSION`, `DIR` and `BASE` set, and `connect(path)` to load the extension.
-fn python(version: Version, base: &Path, planted: Option<&str>, script: &str) -> Result<Output> {
+fn python(
+    version: Version,
+    base: &Path,
+    variable: Option<(&str, &str)>,
+    script: &str,
+) -> Result<Output> {
     let prelude = "import duckdb, os, subprocess, sys, threading, time\n\
         EXTENSION, BASE = sys.argv[1:3]\n\
         DIR = BASE + '/loom'\n\
@@ -40,8 +46,7 @@ fn python(version: Version, base: &Path, planted: Option<&str>, script: &str) ->
     let mut command = Command::new(machine::python()?);
     command.args(["-c", &format!("{prelude}{script}")]);
     command.arg(version.extension()).arg(base);
-    command.env_remove("LOOM_TEST_PANIC");
-    command.envs(planted.map(|callback| ("LOOM_TEST_PANIC", callback)));
+    command.env_remove("LOOM_TEST_PANIC").envs(variable);
     Ok(command.output()?)
 }
 
@@ -81,7 +86,12 @@ print(other.execute('SELECT 42').fetchall(), connection.execute('SELECT 43').fet
         .into_iter()
         .chain(v1.map(|callback| (Version::V1, callback)))
     {
-        let output = python(version, dir.path(), Some(callback), script)?;
+        let output = python(
+            version,
+            dir.path(),
+            Some(("LOOM_TEST_PANIC", callback)),
+            script,
+        )?;
         let kind = match (version, callback) {
             (Version::V1, "Bind") => "BinderException",
             _ => "InvalidInputException",
@@ -114,7 +124,8 @@ print(connection.cursor().execute('SELECT 42').fetchall(), connection.execute('S
         (Version::V1, "Replace", replaced),
         (Version::V2, "Attach", "PRAGMA loom_attach('{DIR}')"),
     ] {
-        let output = python(version, dir.path(), Some(callback), &script(statement))?;
+        let planted = ("LOOM_TEST_PANIC", callback);
+        let output = python(version, dir.path(), Some(planted), &script(statement))?;
         let expected = "True [(42,)] [(43,)]";
         assert_eq!(said(&output)?, expected, "{} {callback}", version.name());
     }
@@ -186,6 +197,85 @@ print(connection.execute('EXECUTE p(19999)').fetchall())
         let output = python(version, dir.path(), None, script)?;
         let expected = "[(10, 19999)]\nTrue\n[(1, 19999)]";
         assert_eq!(said(&output)?, expected, "{}", version.name());
+    }
+    Ok(())
+}
+
+#[test]
+fn a_process_that_serves_a_directory_reads_no_other_by_any_function_path_or_setting() -> Result<()>
+{
+    // What DuckDB itself could refuse is open. `%` stands for a path in quotes.
+    let script = r#"
+connection = connect()
+is_v2 = EXTENSION.split(os.sep)[-2] != 'duckdb-v1'
+calls = {
+    'scan': "%, 'r'", 'aggregate': "%, 'r', 'n'", 'histogram': "%, 'r', 'n'", 'heat': "%, 'r', 'n'", 'rate': "%, 'r'",
+    'top': "%, 'r', 'n', 1", 'tail': "%, 'r', 1", 'series': "%, 'm'", 'series_aggregate': "%, 'm'", 'samples': "%, 'm'",
+    'labels': "%, 'm'", 'estimate': "%, 'r'", 'sources': '%', 'indexes': '%', 'chunks': '%', 'snapshot': '%', 'losses': '%',
+    'pins': '%', 'status': '%', 'attach': '%',
+}
+known = "SELECT DISTINCT function_name[6:] FROM duckdb_functions() WHERE function_name LIKE 'loom_%' AND function_type = 'table'"
+found = {name for name, in connection.execute(known).fetchall()}
+assert found == {*calls, 'scan_stats'}, found
+os.environ['LOOM_SERVED'] = BASE
+if is_v2:
+    connection.execute(f"SET loom_directories = ['{BASE}']")
+for own in (DIR, f'{BASE}/other.loom/../loom', f'{BASE}/own.loom'):
+    assert connection.execute(f"SELECT count(*) FROM loom_scan('{own}', 'r')").fetchall() == [(20_000,)]
+asked = []
+for path in ('other.loom', 'link.loom', 'loom/../other.loom', 'none.loom'):
+    path = f'{BASE}/{path}'
+    for given in (f"'{path}'", f"['{DIR}', '{path}']"):
+        asked += [f"FROM loom_{name}({call.replace('%', given)})" for name, call in calls.items()]
+    asked += [f"FROM '{path}/r'", f"FROM loom_attach('{DIR}', archive := '{path}')", f"FROM query_table('{path}/r')"]
+    asked += [f"""FROM histogram('"{path}/r"', n, technique := 'sample')"""]
+    if is_v2:
+        asked += [f"PRAGMA loom_attach('{path}')", f"PRAGMA loom_attach('{DIR}', 'a', '{path}')"]
+        asked += [f"SET loom_dir = '{path}'; FROM loom_sources()"]
+asked += [f"FROM loom_scan('{BASE}/*', 'r')", f"FROM loom_sources('{BASE}/*.loom')", f"FROM '{BASE}/*.loom/r'"]
+for question in asked:
+    try:
+        print('ANSWERED', question, connection.execute(question).fetchall()[:1])
+    except Exception as error:
+        if 'this process serves other directories only' not in str(error):
+            print('OTHERWISE', question, error)
+# Neither a hint nor the name of a table says what is elsewhere.
+for path in ('other.loom', 'none.loom'):
+    for question in (f"FROM loom_scan('{DIR}', '{BASE}/{path}')", f"FROM '{BASE}/{path}'"):
+        try:
+            print('ANSWERED', question, connection.execute(question).fetchall()[:1])
+        except Exception as error:
+            if 'comes first' in str(error) or 'this process' in str(error):
+                print('HINTED', question, error)
+"#;
+    let dir = directory()?;
+    let other = directory()?;
+    let base = dir.path();
+    std::fs::rename(other.path().join("loom"), base.join("other.loom"))?;
+    symlink(base.join("other.loom"), base.join("link.loom"))?;
+    symlink(base.join("loom"), base.join("own.loom"))?;
+    let served = base.join("loom").display().to_string();
+    for version in Version::ALL {
+        let output = python(version, base, Some(("LOOM_SERVED", &served)), script)?;
+        assert_eq!(said(&output)?, "", "{}", version.name());
+    }
+    Ok(())
+}
+
+#[test]
+fn a_process_that_shall_serve_what_is_not_there_has_no_loom() -> Result<()> {
+    let dir = directory()?;
+    let script = "
+try:
+    connect()
+except Exception as error:
+    print('cannot confine Loom to' in str(error))
+";
+    for version in Version::ALL {
+        for served in ["", "/no/such/directory"] {
+            let output = python(version, dir.path(), Some(("LOOM_SERVED", served)), script)?;
+            assert_eq!(said(&output)?, "True", "{} '{served}'", version.name());
+        }
     }
     Ok(())
 }

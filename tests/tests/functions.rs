@@ -11,6 +11,7 @@ use loom_engine::schema::{
     SourceDef, TimeKind, losses_source, parse_sources,
 };
 use loom_engine::{Address, SourceId, Timestamp};
+use loom_tests::daemon::ingestd;
 use loom_tests::duckdb::{Row, Session, Version};
 use tempfile::TempDir;
 
@@ -398,6 +399,38 @@ fn losses_are_listed_and_make_complete_queries_fail_in_their_window_alone() -> R
         // The loss of one source is none of another.
         let filler = format!("SELECT count(*) FROM loom_scan('{dir}', 'filler', complete := true)");
         assert_eq!(session.value(&filler)?, "0");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_record_of_the_future_does_not_hide_the_last_minutes() -> Result<()> {
+    let root = tempfile::tempdir()?;
+    let (dir, parquet) = (place(&root, "loom"), place(&root, "r.parquet"));
+    // All are of the last minute but the first, which is 9 hours ahead.
+    let rows_of = "SELECT i AS n, (now() - INTERVAL 1 MINUTE + i * INTERVAL 100 MILLISECOND
+        + CASE WHEN i = 0 THEN INTERVAL 9 HOUR ELSE INTERVAL 0 SECOND END)::TIMESTAMP AS t FROM range(500) AS numbers(i)";
+    Session::plain(Version::V2)?.query(&format!("COPY ({rows_of}) TO '{parquet}'"))?;
+    let options = ["--source", "r", "--index", "n", "--ts", "t"];
+    let arguments = ["load", &dir].into_iter().chain(options);
+    ingestd(arguments.chain([parquet.as_str()]))?;
+    for version in Version::ALL {
+        let mut session = Session::open(version)?.with_macros()?;
+        for call in [
+            "SELECT count(*) FROM loom_scan('%', 'r', LAST)",
+            "SELECT sum(count) FROM loom_aggregate('%', 'r', 'n', bucket := INTERVAL 1 SECOND, LAST)",
+            "SELECT sum(count) FROM loom_histogram('%', 'r', 'n', LAST)",
+            "SELECT sum(count) FROM loom_heat('%', 'r', 'n', LAST)",
+            "SELECT sum(count) FROM loom_rate('%', 'r', LAST)",
+            "SELECT count(*) FROM loom_top('%', 'r', 'n', 1000, LAST)",
+            "SELECT sum(count) FROM loom_heatmap('%', 'r', 'n', INTERVAL 1 MINUTE, LAST)",
+        ] {
+            let call = call.replace('%', &dir);
+            let call = call.replace("LAST", "last := INTERVAL 1 HOUR");
+            assert_eq!(session.value(&call)?, "499", "{call}");
+        }
+        let all = format!("SELECT count(*) FROM loom_scan('{dir}', 'r')");
+        assert_eq!(session.value(&all)?, "500");
     }
     Ok(())
 }

@@ -369,6 +369,74 @@ fn a_cut_with_a_directory_that_is_gone_is_refused_with_its_name() -> Result<()> 
 }
 
 #[test]
+fn a_directory_that_is_given_twice_is_read_once_and_a_copy_is_refused() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let one = directory(&place, "one", &[("r", 30)])?;
+    let two = directory(&place, "two", &[("r", 4)])?;
+    std::os::unix::fs::symlink(&one, place.path().join("link.loom"))?;
+    let path = |name: &str| format!("'{}'", place.path().join(name).display());
+    let (one, link, glob) = (path("one.loom"), path("link.loom"), path("*.loom"));
+    let dirs = [
+        (format!("[{one}, {one}]"), 30, 1),
+        (format!("[{one}, {link}, {one}]"), 30, 1),
+        (format!("[{link}, {glob}]"), 34, 2),
+        (glob.clone(), 34, 2),
+    ];
+    let mut sessions = Vec::new();
+    for version in Version::ALL {
+        let mut session = Session::open(version)?;
+        for (dirs, records, directories) in &dirs {
+            session.query(&format!(
+                "SET VARIABLE cut = (SELECT list(row) FROM loom_snapshot({dirs}) AS row)"
+            ))?;
+            for (call, expected) in [
+                ("SELECT count(*) FROM loom_scan(%, 'r')", records),
+                (
+                    "SELECT count(*) FROM loom_scan(%, 'r', at := getvariable('cut'))",
+                    records,
+                ),
+                (
+                    "SELECT sum(count) FROM loom_aggregate(%, 'r', 'n')",
+                    records,
+                ),
+                ("SELECT sum(count) FROM loom_rate(%, 'r')", records),
+                ("SELECT count(*) FROM loom_tail(%, 'r', 50)", records),
+                (
+                    "SELECT sum(records) FROM loom_chunks(%) WHERE source = 'r'",
+                    records,
+                ),
+                (
+                    "SELECT sum(records) FROM loom_sources(%) WHERE name = 'r'",
+                    records,
+                ),
+                ("SELECT count(*) FROM loom_snapshot(%)", directories),
+            ] {
+                let call = call.replace('%', dirs);
+                assert_eq!(session.value(&call)?, expected.to_string(), "{call}");
+            }
+        }
+        sessions.push(session);
+    }
+    let copy = place.path().join("copy.loom");
+    let mut command = std::process::Command::new("cp");
+    let copied = command.arg("-r").args([&two, &copy]).status()?;
+    ensure!(copied.success(), "{copied}");
+    for session in &mut sessions {
+        for call in ["loom_scan(%, 'r')", "loom_sources(%)", "loom_snapshot(%)"] {
+            let call = format!("FROM {}", call.replace('%', &glob));
+            let error = told(session.query(&call))?;
+            ensure!(
+                error.contains("copy.loom' and '") && error.contains("two.loom' together"),
+                "{error}"
+            );
+        }
+        let alone = format!("SELECT count(*) FROM loom_scan({}, 'r')", path("copy.loom"));
+        assert_eq!(session.value(&alone)?, "4");
+    }
+    Ok(())
+}
+
+#[test]
 fn a_macro_of_the_users_goes_before_ours() -> Result<()> {
     let place = tempfile::tempdir()?;
     let file = place.path().join("user.db");

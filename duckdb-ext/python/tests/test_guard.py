@@ -46,6 +46,19 @@ def test_attacks_are_refused(guard: duckdb.DuckDBPyConnection) -> None:
     assert passed <= {"a type that the catalog has"}
 
 
+def test_a_function_of_the_catalog_is_allowed_by_its_name_and_its_kind(guard: duckdb.DuckDBPyConnection) -> None:
+    catalog = guard.execute("SELECT DISTINCT lower(function_name), function_type FROM duckdb_functions()").fetchall()
+    assert ("histogram", "table_macro") in catalog
+    assert ("histogram", "aggregate") in catalog
+    answered = []
+    for name, kind in catalog:
+        quoted = '"' + name.replace('"', '""') + '"'
+        question = f"FROM {quoted}()" if kind in attacks().IN_FROM else f"SELECT {quoted}()"
+        if kind != "pragma" and judged(guard, question) == question:
+            answered.append((name, kind))
+    assert attacks().strange(answered) == []
+
+
 def test_harmless_questions_and_those_of_a_fleet_are_answered(guard: duckdb.DuckDBPyConnection) -> None:
     questions = [question for question, _ in attacks().ANSWERED.values()]
     questions.append("SELECT * FROM host_scan('request', around := ['2026-03-01 00:00:01+00'::TIMESTAMPTZ], width := INTERVAL 1 SECOND)")

@@ -1,9 +1,62 @@
-//! Which directories a call may read. A Loom directory is files outside the database: where DuckDB's own readers may not read, neither may we.
+//! Which directories a call may read: the one place that all paths of calls pass before a file is looked at.
+//!
+//! A Loom directory is files outside the database: where DuckDB's own readers may not read, neither may we. A process that serves questions of
+//! others is confined to the directories of `LOOM_SERVED`. It is read once, when the extension loads; no setting and no statement changes it.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use crate::error::{Problem, Result};
 
+/// Names the directories of a confined process, one a line.
+const SERVED_VARIABLE: &str = "LOOM_SERVED";
+
+/// The canonical paths of the directories of a confined process; none where it is not confined.
+static SERVED: OnceLock<Option<Vec<PathBuf>>> = OnceLock::new();
+
+/// Called when the extension loads, before it registers anything.
+///
+/// # Errors
+/// The variable names no directory, or one that does not exist: the extension does not load.
+pub fn confine() -> Result<()> {
+    if SERVED.get().is_none() {
+        // A second file of the extension that loads meanwhile reads the same.
+        let _ = SERVED.set(served_by(std::env::var_os(SERVED_VARIABLE))?);
+    }
+    Ok(())
+}
+
+pub fn is_confined() -> bool {
+    served().is_some()
+}
+
+/// Whether a file at a path may be looked for, so that neither an error nor a hint says of another directory what is there.
+pub fn may_look(path: &Path) -> bool {
+    served().is_none() || Access::All.allows(path)
+}
+
+fn served() -> Option<&'static [PathBuf]> {
+    SERVED.get()?.as_deref()
+}
+
+fn served_by(value: Option<OsString>) -> Result<Option<Vec<PathBuf>>> {
+    let Some(value) = value else { return Ok(None) };
+    let lines = value.as_bytes().split(|byte| *byte == b'\n');
+    let canonical = |line: &[u8]| {
+        let path = Path::new(OsStr::from_bytes(line));
+        std::fs::canonicalize(path).map_err(|error| {
+            Problem::Io(format!(
+                "cannot confine Loom to '{}', which {SERVED_VARIABLE} names: {error}; name directories that exist, one a line",
+                path.display()
+            ))
+        })
+    };
+    lines.map(canonical).collect::<Result<_>>().map(Some)
+}
+
+/// What the settings of a database leave open to a call. In a confined process it is what is served besides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
     All,
@@ -20,11 +73,20 @@ impl Access {
 
     /// Links are followed first, so none leads out of a folder.
     pub fn allows(&self, path: &Path) -> bool {
-        match self {
-            Access::All => true,
-            Access::Within(folders) => std::fs::canonicalize(path)
-                .is_ok_and(|real| folders.iter().any(|folder| real.starts_with(folder))),
+        self.allows_beside(served(), path)
+    }
+
+    fn allows_beside(&self, served: Option<&[PathBuf]>, path: &Path) -> bool {
+        if *self == Access::All && served.is_none() {
+            return true;
         }
+        std::fs::canonicalize(path).is_ok_and(|real| {
+            let is_open = match self {
+                Access::All => true,
+                Access::Within(folders) => folders.iter().any(|folder| real.starts_with(folder)),
+            };
+            is_open && served.is_none_or(|served| served.contains(&real))
+        })
     }
 
     /// # Errors
@@ -33,8 +95,14 @@ impl Access {
         if self.allows(path) {
             return Ok(());
         }
+        let why = match served() {
+            Some(_) => "this process serves other directories only; ask the host that serves it",
+            None => {
+                "access to files is disabled by the setting enable_external_access; add it to loom_directories before that"
+            }
+        };
         Err(Problem::Io(format!(
-            "cannot read Loom directory '{}': access to files is disabled by the setting enable_external_access; add it to loom_directories before that",
+            "cannot read Loom directory '{}': {why}",
             path.display()
         )))
     }
@@ -44,6 +112,7 @@ impl Access {
 mod tests {
     use super::*;
     use std::fs;
+    use std::os::unix::ffi::OsStringExt;
     use std::os::unix::fs::symlink;
 
     #[test]
@@ -69,5 +138,52 @@ mod tests {
         }
         assert!(Access::All.allows(&path("shut")));
         assert!(!Access::within(std::iter::empty()).allows(&path("open")));
+    }
+
+    #[test]
+    fn a_confined_process_reads_the_directories_it_serves_and_nothing_beside_or_within_them() {
+        let root = tempfile::tempdir().unwrap();
+        let path = |name: &str| root.path().join(name);
+        for name in ["a.loom/pins", "b.loom", "c.loom"] {
+            fs::create_dir_all(path(name)).unwrap();
+        }
+        symlink(path("a.loom"), path("to_a.loom")).unwrap();
+        symlink(path("c.loom"), path("to_c.loom")).unwrap();
+        let value = |names: &[&str]| {
+            let paths: Vec<_> = names
+                .iter()
+                .map(|name| path(name).into_os_string())
+                .collect();
+            OsString::from_vec(
+                paths
+                    .iter()
+                    .map(|path| path.as_bytes())
+                    .collect::<Vec<_>>()
+                    .join(&b'\n'),
+            )
+        };
+        let served = served_by(Some(value(&["to_a.loom", "b.loom"]))).unwrap();
+        let allowed =
+            |access: &Access, name: &str| access.allows_beside(served.as_deref(), &path(name));
+        for name in ["a.loom", "to_a.loom", "b.loom", "c.loom/../b.loom"] {
+            assert!(allowed(&Access::All, name), "{name}");
+        }
+        for name in [
+            "c.loom",
+            "to_c.loom",
+            "a.loom/pins",
+            "a.loom/../c.loom",
+            "",
+            "*.loom",
+        ] {
+            assert!(!allowed(&Access::All, name), "{name}");
+        }
+        let open = Access::Within(vec![fs::canonicalize(path("b.loom")).unwrap()]);
+        assert!(allowed(&open, "b.loom") && !allowed(&open, "a.loom"));
+        assert_eq!(served_by(None), Ok(None));
+        for names in [vec!["a.loom", "gone.loom"], vec!["a.loom\n"]] {
+            assert!(served_by(Some(value(&names))).is_err(), "{names:?}");
+        }
+        assert!(served_by(Some(OsString::new())).is_err());
     }
 }

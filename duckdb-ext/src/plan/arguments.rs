@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use super::access::may_look;
 use super::ambient::Ambient;
 use super::datum::{Datum, Interval};
 use super::parameters::Parameter;
@@ -229,10 +230,14 @@ impl Arguments {
         let is_null = self.given.iter().any(|(name, _)| *name == "dir");
         let why = match self.get("source") {
             _ if is_null => format!("dir is NULL; write {}", call("dir", "source")),
-            Some(Datum::Text(source)) if Path::new(source).exists() => format!(
-                "an argument is missing: '{source}' was taken for the source; write {}",
-                call(&format!("'{source}'"), "source")
-            ),
+            Some(Datum::Text(source))
+                if may_look(Path::new(source)) && Path::new(source).exists() =>
+            {
+                format!(
+                    "an argument is missing: '{source}' was taken for the source; write {}",
+                    call(&format!("'{source}'"), "source")
+                )
+            }
             Some(Datum::Text(source)) => format!(
                 "no directory is given: '{source}' is the source; write {}",
                 call("dir", &format!("'{source}'"))

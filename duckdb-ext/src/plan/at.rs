@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use super::access::may_look;
 use super::ambient::Ambient;
 use super::arguments::{Arguments, mismatch};
 use super::datum::Datum;
@@ -38,11 +39,11 @@ impl At {
             At::Position(_) => &[],
             At::Cut(rows) => rows,
         };
-        let may_look = |dir: &Path| {
+        let may_search = |dir: &Path| {
             let parent = dir.parent().is_some_and(|dir| ambient.access.allows(dir));
             parent || ambient.access.allows(dir)
         };
-        let is_gone = |dir: &Path| may_look(dir) && !dir.join("loom.json").exists();
+        let is_gone = |dir: &Path| may_search(dir) && !dir.join("loom.json").exists();
         match rows.iter().find(|(dir, _)| is_gone(Path::new(dir))) {
             None => Ok(()),
             Some((dir, _)) => Err(Problem::Io(format!(
@@ -62,7 +63,7 @@ impl At {
                 "at is a position in one directory, but the call reads {directories}; give a cut: the rows of loom_snapshot over all of them"
             ))),
             At::Cut(rows) => {
-                let real = |path: &Path| fs::canonicalize(path).ok();
+                let real = |path: &Path| may_look(path).then(|| fs::canonicalize(path).ok())?;
                 let is_this = |dir: &str| {
                     Path::new(dir) == path
                         || real(Path::new(dir)).is_some_and(|dir| Some(dir) == real(path))

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use loom_engine::query::Directory;
 
+use super::access::Access;
 use crate::error::{Problem, Result};
 
 /// More would keep too many files and caches open for sessions that visit many directories.
@@ -16,6 +17,8 @@ const OPEN_MAX: usize = 32;
 static OPEN: Mutex<Vec<Arc<Directory>>> = Mutex::new(Vec::new());
 
 pub fn open(path: &Path) -> Result<Arc<Directory>> {
+    // The settings of the database were asked before; what the process is confined to is asked here too, where every directory is opened.
+    Access::All.require(path)?;
     let canonical = fs::canonicalize(path).map_err(|error| {
         let path = path.display();
         Problem::Io(format!(

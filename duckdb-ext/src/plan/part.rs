@@ -38,8 +38,7 @@ impl Part {
         Ok(*self.totals.get_or_init(|| totals))
     }
 
-    /// Where `last` counts back from: the newest record of the directory, or of the source where it has its own times, which do not compare
-    /// with arrival.
+    /// The time of the newest record of the directory, or of the source where it has its own times, which do not compare with arrival.
     pub fn newest(&self) -> Result<Option<Timestamp>> {
         match self.source.own_time() {
             true => Ok(self.totals()?.last_ts),

@@ -1,13 +1,17 @@
 //! Which Loom directories a call means: a path, a glob or a list of them, from the argument, the setting or the environment.
 //! Globs are matched again for each execution.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use loom_engine::Error;
 
-use super::access::Access;
+use super::access::{Access, is_confined};
 use super::ambient::Ambient;
+use super::directory;
 use crate::error::{Problem, Result};
 
 /// Paths and globs as they were given; never none.
@@ -46,16 +50,20 @@ impl Given {
         &self.0
     }
 
-    /// The directories that are meant now, in the order given, those of a glob by name.
+    /// The directories that are meant now, each once, in the order given, those of a glob by name.
     ///
     /// # Errors
-    /// A path that may not be read, a glob that matches no Loom directory that may be, an interrupt.
+    /// A path that may not be read, a glob that matches no Loom directory that may be, a directory and a copy of it, an interrupt.
     pub fn paths(&self, ambient: &Ambient<'_>) -> Result<Vec<PathBuf>> {
+        distinct(self.named(ambient)?)
+    }
+
+    fn named(&self, ambient: &Ambient<'_>) -> Result<Vec<PathBuf>> {
         let mut paths = Vec::new();
         for given in &self.0 {
             let path = at_home(given);
-            // A name that holds glob characters and exists is that name.
-            if !given.contains(['*', '?', '[']) || path.exists() {
+            // A name that holds glob characters and exists is that name. A confined process does not search.
+            if !given.contains(['*', '?', '[']) || is_confined() || path.exists() {
                 ambient.access.require(&path)?;
                 paths.push(path);
             } else {
@@ -64,6 +72,41 @@ impl Given {
         }
         Ok(paths)
     }
+}
+
+/// Without the paths that lead to a directory which an earlier one leads to: its records count once.
+fn distinct(paths: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
+    if paths.len() < 2 {
+        return Ok(paths);
+    }
+    let mut places = HashMap::new();
+    let mut kept = Vec::new();
+    for path in paths {
+        let uuid = directory::open(&path)?.uuid();
+        let place = place(&path)?;
+        match places.entry(uuid) {
+            Entry::Vacant(new) => {
+                new.insert((place, path.clone()));
+                kept.push(path);
+            }
+            Entry::Occupied(known) if known.get().0 == place => {}
+            Entry::Occupied(known) => {
+                let (_, first) = known.get();
+                return Err(Problem::binder(format!(
+                    "cannot read '{}' and '{}' together: one is a copy of the other, both have the UUID {uuid}; give one of them",
+                    first.display(),
+                    path.display()
+                )));
+            }
+        }
+    }
+    Ok(kept)
+}
+
+/// The same for all paths that lead to a directory, by links and by mounts.
+fn place(path: &Path) -> Result<(u64, u64)> {
+    let about = std::fs::metadata(path).map_err(|error| Error::io(path, error))?;
+    Ok((about.dev(), about.ino()))
 }
 
 /// The Loom directories among what a glob matches, of which there must be one.
@@ -159,7 +202,7 @@ mod tests {
         let text = |name: &str| root.join(name).display().to_string();
         let names = |patterns: &[&str]| {
             let patterns: Vec<String> = patterns.iter().map(|name| text(name)).collect();
-            Given(patterns).paths(&ambient(&|| false))
+            Given(patterns).named(&ambient(&|| false))
         };
         let expected = |names: &[&str]| Ok(names.iter().map(|name| root.join(name)).collect());
         assert_eq!(names(&["*"]), expected(&["a.loom", "b.loom"]));

@@ -1,6 +1,7 @@
 //! `FROM 'run.loom/requests'`: the meaning of a name that no table has. A directory's name ends in `.loom`, and a source follows it.
 //! Names of files that DuckDB itself reads are left to DuckDB.
 
+use super::access::may_look;
 use super::paths::at_home;
 
 /// How the name of a directory ends that may stand in place of a table.
@@ -61,7 +62,8 @@ fn split(name: &str) -> Option<(&str, &str)> {
 }
 
 fn is_directory(dir: &str) -> bool {
-    at_home(dir).join("loom.json").is_file()
+    let dir = at_home(dir);
+    may_look(&dir) && dir.join("loom.json").is_file()
 }
 
 fn is_read_by_duckdb(name: &str) -> bool {

@@ -8,6 +8,7 @@ use loom_engine::query::{Poll, Snapshot};
 use loom_engine::schema::{Domain, FieldDef, FieldType, Index, Number, Op, RangeSet, Source};
 use loom_engine::{Error, Key, TimeRange, Timestamp, proven};
 
+use super::access::may_look;
 use super::agreement;
 use super::ambient::Ambient;
 use super::arguments::Arguments;
@@ -17,7 +18,7 @@ use super::datum::Datum;
 use super::directory;
 use super::part::{Chosen, Part};
 use super::paths::Given;
-use super::time::{TimeArguments, nanos};
+use super::time::{TimeArguments, nanos, now};
 use crate::error::{Problem, Result};
 
 /// What a call reads: a source, and maybe values of an index, as of now or of a position.
@@ -169,17 +170,27 @@ fn without_labels(source: &Source) -> Arc<Source> {
 }
 
 /// The time that `last` counts back from in all directories together, where it was given.
+///
+/// Own times, and directories of several hosts, have several clocks: one that is ahead must not hide the records of all others, so none counts
+/// past the moment of asking. The arrivals in one directory have one clock, which does not go back where the host's does.
 pub fn newest<'a>(
     parts: impl IntoIterator<Item = &'a Part>,
     times: &TimeArguments,
 ) -> Result<Option<Timestamp>> {
-    let mut newest = None;
-    if times.last.is_some() {
-        for part in parts {
-            newest = newest.max(part.newest()?);
-        }
+    if times.last.is_none() {
+        return Ok(None);
     }
-    Ok(newest)
+    let mut newest = None;
+    let (mut count, mut own_time) = (0, false);
+    for part in parts {
+        newest = newest.max(part.newest()?);
+        own_time |= part.source.own_time();
+        count += 1;
+    }
+    Ok(match own_time || count > 1 {
+        true => newest.map(|newest| newest.min(now())),
+        false => newest,
+    })
 }
 
 /// The error of an unknown name, with the function that lists the names.
@@ -187,7 +198,9 @@ pub fn unknown(error: Error, dir: &str) -> Problem {
     match &error {
         Error::UnknownSource { name, .. } => {
             let path = Path::new(name);
-            let hint = if name.contains('/') && path.exists() {
+            let hint = if !may_look(path) {
+                ""
+            } else if name.contains('/') && path.exists() {
                 "; the directory comes first: (dir, source)"
             } else if path.join("loom.json").exists() {
                 "; it is a Loom directory: an argument after it is missing"

@@ -16,7 +16,7 @@ pub struct TimeArguments {
     /// Microseconds; the window is `[t_from, t_to)`.
     pub t_from: Option<i64>,
     pub t_to: Option<i64>,
-    /// Back from the newest visible record, inclusive.
+    /// Back from the newest visible record or the moment of asking, inclusive.
     pub last: Option<Interval>,
     /// The middles of the windows `[t - width, t + width)`, in microseconds.
     pub around: Option<Vec<i64>>,
@@ -109,6 +109,12 @@ fn half_open(from: i128, to: i128) -> TimeRange {
         first: Timestamp(first as i64),
         last: Timestamp(last as i64),
     }
+}
+
+/// The moment of asking.
+pub fn now() -> Timestamp {
+    let nanos = jiff::Timestamp::now().as_nanosecond();
+    Timestamp(i64::try_from(nanos).unwrap_or(i64::MAX))
 }
 
 /// Microseconds to nanoseconds; what lies beyond becomes the end of time.

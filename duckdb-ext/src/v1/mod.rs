@@ -10,6 +10,7 @@ use std::ptr::null_mut;
 use duckdb::ffi;
 
 use crate::error::{Callback, Problem, Result, guard};
+use crate::plan::access::confine;
 
 /// The oldest DuckDB whose functions are used here.
 const API_VERSION: &str = "v1.2.0";
@@ -48,6 +49,7 @@ unsafe fn load(
     info: ffi::duckdb_extension_info,
     access: &ffi::duckdb_extension_access,
 ) -> Result<bool> {
+    confine()?;
     // SAFETY: the arguments are DuckDB's own. A refused version leaves the API unset, and DuckDB reports it.
     let found = unsafe { ffi::duckdb_rs_extension_api_init(info, access, API_VERSION) };
     if !found.map_err(Problem::input)? {

@@ -3,8 +3,10 @@
 //! Its macros stand in a database in a temporary folder, because a server opens it for reading only.
 
 use std::ffi::OsString;
+use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -51,6 +53,8 @@ pub struct Host {
     loads: String,
     port: ClaimedPort,
     place: TempDir,
+    /// The directory without links: what the extension is confined to.
+    served: PathBuf,
 }
 
 impl Host {
@@ -58,6 +62,7 @@ impl Host {
     pub fn prepare(options: Options) -> anyhow::Result<Host> {
         Token::read(&options.token_file)?;
         Directory::open(&options.dir)?;
+        let served = served(&options.dir)?;
         let port = ClaimedPort::claim(options.listen.clone())?;
         port.require_free()?;
         let program = DuckDb::find(options.duckdb.as_deref())?;
@@ -70,6 +75,7 @@ impl Host {
             loads,
             port,
             place,
+            served,
         };
         host.write_database()?;
         Ok(host)
@@ -138,11 +144,24 @@ impl Host {
             .env_clear()
             .envs(std::env::var_os("HOME").map(|home| ("HOME", home)))
             .env("LOOM_DIR", &self.options.dir)
+            .env("LOOM_SERVED", &self.served)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         Program::start(&mut command, "")
     }
+}
+
+fn served(dir: &Path) -> anyhow::Result<PathBuf> {
+    let served = fs::canonicalize(dir)
+        .with_context(|| format!("cannot resolve the path '{}'", dir.display()))?;
+    if served.as_os_str().as_bytes().contains(&b'\n') {
+        bail!(
+            "cannot serve '{}': its path holds a line break; rename the directory",
+            dir.display()
+        );
+    }
+    Ok(served)
 }
 
 /// Sends statements; a program that has ended does not take them, and its errors say why.

@@ -37,8 +37,9 @@ let refreshes = 0;
 
 function windowOf() {
   if (state.span) return state.span;
-  const { from, to } = world.span;
-  return { from: state.last === 0 ? Math.min(from, to - ALL_MIN_US) : to - state.last * 1e6, to };
+  const { from, to, newest } = world.span;
+  if (state.last === 0) return { from: Math.min(from, to - ALL_MIN_US), to };
+  return { from: newest - state.last * 1e6, to: newest };
 }
 
 /** Fills in what the state leaves open, and corrects what the directory does not have; a selection of it is dropped. */

@@ -12,18 +12,26 @@ export async function look(dir, signal) {
   const value = (key) => status.find((row) => row.key === key)?.value;
   const seen = sources.filter(({ name, first_ts }) => first_ts !== null && !name.startsWith("loom_"));
   const all = sources.filter(({ first_ts }) => first_ts !== null);
+  const now = status[0]?.now ?? Date.now() * 1000;
   return {
     sources: sources.filter(({ name }) => !name.startsWith("loom_")),
     indexes: indexes.filter(({ value: field }) => field !== null),
     field: (source, index) => indexes.find((row) => row.source === source && row.index === index)?.value ?? index,
     alerts: sources.some(({ name }) => name === "loom_alerts"),
     oldest: all.length ? Math.min(...all.map(({ first_ts }) => first_ts)) : null,
-    span: seen.length ? { from: Math.min(...seen.map(({ first_ts }) => first_ts)), to: Math.max(...seen.map(({ last_ts }) => last_ts)) + 1 } : null,
+    span: seen.length ? spanOf(seen, now) : null,
     evicts: Number(value("begin") ?? 0) > 0,
     alive: value("daemon") === "alive",
     heartbeat: value("heartbeat_ns") === undefined ? null : Number(BigInt(value("heartbeat_ns")) / 1000n),
-    now: status[0]?.now ?? Date.now() * 1000,
+    now,
   };
+}
+
+/** Where the records begin and end, and which time a window follows: not past now, so that a sender with a fast clock hides no other. */
+function spanOf(sources, now) {
+  const from = Math.min(...sources.map(({ first_ts }) => first_ts));
+  const to = Math.max(...sources.map(({ last_ts }) => last_ts)) + 1;
+  return { from, to, newest: Math.max(from, Math.min(to, now)) };
 }
 
 /** The daemon's state in words, for the mark in the header. */
