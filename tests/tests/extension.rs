@@ -256,7 +256,12 @@ for path in ('other.loom', 'none.loom'):
     symlink(base.join("loom"), base.join("own.loom"))?;
     let served = base.join("loom").display().to_string();
     for version in Version::ALL {
-        let output = python(version, base, Some(("LOOM_SERVED", &served)), script)?;
+        let output = python(
+            version,
+            base,
+            Some(("LOOM_SERVED", served.as_str())),
+            script,
+        )?;
         assert_eq!(said(&output)?, "", "{}", version.name());
     }
     Ok(())
