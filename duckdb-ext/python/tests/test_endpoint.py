@@ -1,6 +1,7 @@
 """The explorer's server under attack: it reads what it was given, and nothing else, within its limits."""
 
 import http.client
+import json
 import os
 import subprocess
 import sys
@@ -180,6 +181,28 @@ def test_a_long_text_and_a_body_that_is_no_query_are_refused(shown: Explorer) ->
     assert shown.query("SELECT " + "1," * limits.SQL_BYTES_MAX)[0] == 413
     assert shown.request("query", {"text": "SELECT 1"})[0] == 400
     assert shown.request("query", ["SELECT 1"])[0] == 400
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ('{"sql": "SELECT \'\\ud800\'"}', "lone surrogate"),
+        ('{"sql": "\\udfff"}', "lone surrogate"),
+        ('{"sql": ' + "[" * 30_000 + "]" * 30_000 + "}", "nested too deeply"),
+        ('{"a":' * 10_000 + "1" + "}" * 10_000, "nested too deeply"),
+    ],
+)
+def test_a_body_that_python_can_hardly_hold_is_refused_and_its_worker_lives(shown: Explorer, body: str, reason: str) -> None:
+    assert shown.query("SELECT 1")[0] == 200
+    before = set(children(shown.process.pid))
+    place = urlsplit(shown.url)
+    caller = http.client.HTTPConnection(place.hostname, place.port, timeout=60)
+    caller.request("POST", "/query", body, {"content-type": "application/json"})
+    response = caller.getresponse()
+    assert (response.status, reason in json.load(response)["error"]) == (400, True)
+    caller.close()
+    assert shown.query("SELECT 1")[0] == 200
+    assert before <= set(children(shown.process.pid))
 
 
 def test_a_form_of_another_page_is_refused(shown: Explorer) -> None:

@@ -100,10 +100,18 @@ def application(workers: Workers, token: str | None, timeout_s: float) -> Starle
                 return _error(413, f"the query is longer than {limits.SQL_BYTES_MAX} bytes; send a shorter one")
         try:
             sql = json.loads(body)["sql"]
+        except RecursionError:
+            return _error(400, 'the body is nested too deeply; send {"sql": "SELECT …"}')
         except (ValueError, KeyError, TypeError):
             sql = None
         if not isinstance(sql, str):
             return _error(400, 'the body is not a query; send {"sql": "SELECT …"}')
+        try:
+            sql.encode()
+        except UnicodeEncodeError as error:
+            return _error(
+                400, f"the query is not valid Unicode: character {error.start + 1} is a lone surrogate; send both halves or remove it"
+            )
         if len(waiting) >= limits.QUERIES_AT_ONCE + limits.QUERIES_WAITING_MAX:
             return _error(503, "the explorer is busy: too many queries wait; try again")
         return await _answer(request, Query(sql))

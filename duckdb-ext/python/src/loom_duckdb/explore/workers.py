@@ -135,7 +135,7 @@ def _reply(database: Database, sql: str, stop: Event) -> _Reply:
         answer = database.run(sql, stop).json()
     except RefusedError as refused:
         error = refused
-    except (duckdb.Error, OSError, MemoryError, OverflowError) as failed:
+    except (duckdb.Error, OSError, MemoryError, ValueError, OverflowError, RecursionError) as failed:
         error = QueryError(str(failed) or type(failed).__name__)
     return _Reply(error, answer, is_last=_data_bytes() > limits.WORKER_BYTES_MAX // 2)
 
