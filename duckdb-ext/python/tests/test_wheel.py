@@ -1,5 +1,6 @@
 """The wheel as people use it, in the DuckDB that the environment has: 2.0.0 or 1.5.6."""
 
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import duckdb
 import pytest
 from conftest import RECORDS
+from daemon import until
 
 import loom_duckdb
 
@@ -125,3 +127,22 @@ def test_the_package_under_test_is_the_installed_wheel() -> None:
     assert "site-packages" in str(loom_duckdb.extension_path())
     listed = subprocess.run([sys.executable, "-m", "pip", "list"], check=True, capture_output=True, text=True).stdout
     assert "loom_duckdb" in listed
+
+
+def test_one_install_is_enough_to_push_and_to_ask(ingestd: str, tmp_path: Path) -> None:
+    from loom_duckdb import client, ring
+
+    directory = tmp_path / "own.loom"
+    toml = '[[source]]\nname = "ticks"\n[[source.field]]\nname = "n"\ntype = "u64"'
+    with subprocess.Popen([ingestd, "run", str(directory)], stderr=subprocess.DEVNULL) as daemon:
+        try:
+            until((directory / "ingest.sock").exists)
+            with client.connect(directory) as loom:
+                loom.define(toml)
+                loom.push("ticks", [(1,), (2,)])
+            with ring.connect(directory) as loom:
+                loom.push(loom.define(toml), struct.pack("<Q", 3))
+            with loom_duckdb.connect(directory) as db:
+                assert db.execute("SELECT sum(n) FROM own.ticks").fetchall() == [(6,)]
+        finally:
+            daemon.terminate()

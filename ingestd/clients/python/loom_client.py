@@ -1,10 +1,13 @@
 """Pushes records to a running ingestd: one page, standard library only. PROTOCOL.md specifies the bytes.
 
-    loom = loom_client.connect("/var/lib/loom")
+    loom = loom_client.connect("/var/lib/loom")         # or: with loom_client.connect(…) as loom: it syncs at its end
     loom.define('[[source]]\\nname = "ticks"\\n[[source.field]]\\nname = "n"\\ntype = "u64"')
     loom.push("ticks", [(1,), {"n": 2}])                # rows: values in the fields' order, or by name; None is NULL
     loom.push("ticks", struct.pack("<3Q", 3, 4, 5))     # or packed little-endian payloads, all of one size
     print(loom.sync())                                  # visible now: {'position': …, 'stored': 5, …}
+
+A client outlives its daemon: a call that finds it gone connects to the next one, for as long as `patience` says. Where records were pushed
+since the last sync, it raises `Disconnected` then, whose `unsure` counts them: the log has some, all or none. The client can go on.
 
 With time = "own", a row's first value, called "ts" by name, is its time in ns since the epoch.
 """
@@ -13,6 +16,7 @@ import json
 import os
 import socket
 import struct
+import time
 
 FORMATS = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q", "i8": "b", "i16": "h", "i32": "i", "i64": "q",
            "f32": "f", "f64": "d", "bool": "?", "timestamp_ns": "q", "utf8": "", "bytes": "", "json": ""}
@@ -25,6 +29,12 @@ class LoomError(Exception):
     def __init__(self, message, code=None, counts=None):
         super().__init__(message)
         self.code, self.counts = code, counts
+
+
+class Disconnected(LoomError):
+    """The daemon has ended. It may have stored `unsure` records that were pushed since the last sync; what was synced is stored."""
+
+    unsure = 0
 
 
 class RowError(LoomError, ValueError):
@@ -91,7 +101,13 @@ class Source:
 
 
 class Client:
-    def __init__(self, directory, name):
+    def __init__(self, directory, name, patience):
+        self.directory, self.name, self.patience = directory, name.encode(), patience
+        self.unsynced = 0
+        self._connect()
+
+    def _connect(self):
+        directory = self.directory
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         opened = None
         try:  # through a descriptor, for a socket's path is at most 107 bytes long
@@ -101,15 +117,42 @@ class Client:
             raise LoomError(f"this user may not push to {directory}: {error}; "
                             "join the daemon's [access] group, which also needs socket = \"group\"") from error
         except OSError as error:
-            raise LoomError(f"no daemon runs on {directory}: {error}; start one with 'ingestd run {directory}'") from error
+            raise Disconnected(f"no daemon runs on {directory}: {error}; start one with 'ingestd run {directory}'") from error
         finally:
             if opened is not None:
                 os.close(opened)
         self.request, self.sources, self.pending = 0, {}, bytearray()
-        name = name.encode()
-        self._frame(0x01, 0, b"LOOMSOCK" + struct.pack("<HH", 1, len(name)) + name)
-        self.flush()
+        self._frame(0x01, 0, b"LOOMSOCK" + struct.pack("<HH", 1, len(self.name)) + self.name)
+        self._send()
         self._receive(0x81)
+
+    def _connect_again(self, error):
+        """Connects to the next daemon, and says how many records are unsure, if any."""
+        deadline, pause = time.monotonic() + self.patience, 0.01
+        error.unsure, self.unsynced = self.unsynced, 0
+        while True:
+            try:
+                self.socket.close()
+                self._connect()
+                break
+            except Disconnected:
+                if time.monotonic() > deadline:
+                    raise error from None
+                time.sleep(pause)
+                pause = min(2 * pause, 1)
+        if error.unsure:
+            error.args = (f"{error}; {error.unsure} records pushed since the last sync may be stored or not; the next daemon is connected",)
+            raise error
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        try:
+            if kind is None:
+                self.sync()
+        finally:
+            self.socket.close()
 
     def define(self, toml):
         """Defines the [[source]] tables of a TOML text; {name: id}. A source that exists is not an error."""
@@ -135,22 +178,26 @@ class Client:
                     payload = layout.pack(row)
                     body += struct.pack("<H", len(payload)) + payload
                 except (struct.error, ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
-                    self._frame(0x03, layout.id, body)
+                    self._push(0x03, layout.id, body, 0)
                     raise RowError(f"row {pushed} of {source}: {type(error).__name__}: {error}", pushed) from error
                 pushed += 1
+                self.unsynced += 1
                 if len(body) >= BATCH:
-                    self._frame(0x03, layout.id, body)
+                    self._push(0x03, layout.id, body, 0)
                     body = bytearray()
-            return self._frame(0x03, layout.id, body)
+            return self._push(0x03, layout.id, body, 0)
         if layout.varies or len(records) % layout.size:
             raise ValueError(f"{len(records)} bytes are not a multiple of the payload size; push rows")
         step = max(1, BATCH // layout.size) * layout.size
         for at in range(0, len(records), step):
-            self._frame(0x02, layout.id, struct.pack("<HH", layout.size, 0) + records[at:at + step])
+            part = records[at:at + step]
+            self._push(0x02, layout.id, struct.pack("<HH", layout.size, 0) + part, len(part) // layout.size)
 
     def sync(self, durable=False):
         """Waits until all that was pushed is visible, or durable; what became of this connection's records."""
-        return self._counts(self._ask(0x04, bytes([durable, 0, 0, 0]), 0x84))
+        counts = self._counts(self._ask(0x04, bytes([durable, 0, 0, 0]), 0x84))
+        self.unsynced = 0
+        return counts
 
     def catalog(self):
         return json.loads(self._ask(0x09, b"", 0x89)[4:])
@@ -159,12 +206,18 @@ class Client:
         return json.loads(self._ask(0x0A, b"", 0x8A)[4:])
 
     def flush(self):
+        try:
+            self._send()
+        except Disconnected as error:
+            self._connect_again(error)
+
+    def _send(self):
         data, self.pending = self.pending, bytearray()
         try:
             self.socket.sendall(data)
         except OSError as error:
             self._receive(None)  # what the daemon said last says more
-            raise LoomError(f"the connection failed: {error}") from error
+            raise Disconnected(f"the connection failed: {error}") from error
 
     def close(self):
         self.flush()
@@ -172,13 +225,24 @@ class Client:
 
     def _frame(self, kind, source, body):
         self.pending += struct.pack("<IBBH", len(body), kind, 0, source) + body
+
+    def _push(self, kind, source, body, records):
+        self.unsynced += records
+        self._frame(kind, source, body)
         if len(self.pending) >= BATCH:
             self.flush()
 
     def _ask(self, kind, body, answer):
+        try:
+            return self._ask_once(kind, body, answer)
+        except Disconnected as error:
+            self._connect_again(error)
+            return self._ask_once(kind, body, answer)
+
+    def _ask_once(self, kind, body, answer):
         self.request += 1
         self._frame(kind, 0, struct.pack("<I", self.request) + body)
-        self.flush()
+        self._send()
         return self._receive(answer)
 
     def _receive(self, answer):
@@ -194,7 +258,7 @@ class Client:
             raise LoomError(body[8:].decode(), struct.unpack_from("<4xH", body)[0])
         if kind == 0xFE:
             counts = self._counts(body)
-            raise LoomError(f"the daemon stopped; it stored {counts['stored']} records", None, counts)
+            raise Disconnected(f"the daemon stopped; it stored {counts['stored']} records", None, counts)
         if answer and kind != answer:
             raise LoomError(f"the daemon answered with kind {kind:#x} instead of {answer:#x}")
         return body
@@ -205,9 +269,9 @@ class Client:
             try:
                 piece = self.socket.recv(length - len(data))
             except OSError as error:
-                raise LoomError(f"the connection failed: {error}") from error
+                raise Disconnected(f"the connection failed: {error}") from error
             if not piece:
-                raise LoomError("the daemon closed the connection")
+                raise Disconnected("the daemon closed the connection")
             data += piece
         return bytes(data)
 
@@ -217,6 +281,6 @@ class Client:
         return dict(zip(keys, struct.unpack_from("<8x5Q", body)), reason=body[50:].decode())
 
 
-def connect(directory, name="python"):
-    """Connects to the daemon that runs on a Loom directory."""
-    return Client(directory, name)
+def connect(directory, name="python", patience=60):
+    """Connects to the daemon that runs on a Loom directory. `patience`: how many seconds a call waits for the next daemon."""
+    return Client(directory, name, patience)

@@ -1,10 +1,12 @@
 """Pushes records to a running ingestd through shared memory: `libloom_client` by ctypes, standard library only.
 
-    loom = loom_ring.connect("/var/lib/loom")           # library="…/libloom_client.so" where the loader does not find it
+    loom = loom_ring.connect("/var/lib/loom")           # or: with loom_ring.connect(…) as loom: it syncs at its end
     source = loom.define('[[source]]\\nname = "ticks"\\ntime = "own"\\n[[source.field]]\\nname = "n"\\ntype = "u64"')
     loom.push(source, struct.pack("<Q", 7))             # one payload, without the time: it is the time of the call
     print(loom.sync())                                  # visible now: {'received': 1, 'stored': 1, …}
     loom.close()
+
+The library is `libloom_client.so` beside this file, else the one that the loader finds; `library` names another.
 
 A call through ctypes takes about a microsecond; rows and batches go faster through `loom_client`, over the socket.
 """
@@ -44,6 +46,16 @@ class RingClient:
             self.close()
             raise
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        try:
+            if kind is None:
+                self.sync()
+        finally:
+            self.close()
+
     def define(self, toml):
         """Defines the first [[source]] of a TOML text, and opens a ring for it; its number."""
         source = ctypes.c_uint16()
@@ -71,6 +83,9 @@ class RingClient:
             raise LoomError(self.library.loom_error(self.client).decode())
 
 
-def connect(directory, ring_bytes=0, library="libloom_client.so"):
+def connect(directory, ring_bytes=0, library=None):
     """Connects to the daemon that runs on a Loom directory. `ring_bytes`: room in each ring, 0 for 8 MiB."""
+    if library is None:
+        beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libloom_client.so")
+        library = beside if os.path.exists(beside) else "libloom_client.so"
     return RingClient(directory, ring_bytes, library)

@@ -45,6 +45,9 @@ name = "raw"
 
 loom = loom_client.connect(sys.argv[1])
 ids = loom.define(TOML)
+with loom_client.connect(sys.argv[1]) as brief:
+    assert brief.define(TOML) == ids
+assert brief.socket.fileno() == -1
 assert loom.define(TOML) == ids and list(ids) == ["fixed", "rich", "raw"], ids
 loom.push("fixed", [(1, "GET"), {"n": 2, "op": "SET"}, (3, 7)])
 loom.push("fixed", struct.pack("<QBQB", 4, 1, 5, 2))
@@ -166,4 +169,71 @@ fn the_python_client_defines_pushes_rows_and_bytes_and_syncs() {
         (b"any bytes".as_slice(), 0)
     );
     assert!(raw[2..].iter().all(|payload| payload.len() == 60_000));
+}
+
+const RESTARTED: &str = r#"
+import os, signal, subprocess, sys, time
+sys.path.insert(0, sys.argv[2])
+import loom_client
+
+def daemon():
+    # A daemon that was killed leaves its socket.
+    if os.path.exists(sys.argv[1] + "/ingest.sock"):
+        os.remove(sys.argv[1] + "/ingest.sock")
+    started = subprocess.Popen([sys.argv[3], "run", sys.argv[1]], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not os.path.exists(sys.argv[1] + "/ingest.sock"):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return started
+
+TOML = '[[source]]\nname = "t"\n[[source.field]]\nname = "n"\ntype = "u64"'
+for end in (signal.SIGKILL, signal.SIGTERM):
+    running = daemon()
+    loom = loom_client.connect(sys.argv[1])
+    loom.define(TOML)
+    loom.push("t", [(n,) for n in range(1000)])
+    assert loom.sync()["stored"] == 1000
+    running.send_signal(end)
+    running.wait()
+    running = daemon()
+    # Nothing was unsure: the call goes on as if nothing had been.
+    assert [source["name"] for source in loom.catalog()] == ["t"]
+    loom.push("t", [(n,) for n in range(1000, 1500)])
+    running.send_signal(end)
+    running.wait()
+    running = daemon()
+    try:
+        loom.sync()
+        raise AssertionError("nobody confirmed these records")
+    except loom_client.Disconnected as error:
+        assert error.unsure == 500, error
+    loom.push("t", [(7,)])
+    assert loom.sync()["stored"] == 1
+    running.terminate()
+    running.wait()
+impatient = time.monotonic()
+loom.patience = 0.1
+try:
+    loom.status()
+    raise AssertionError("no daemon runs")
+except loom_client.Disconnected as error:
+    assert error.unsure == 0 and time.monotonic() - impatient < 30, error
+print("done")
+"#;
+
+#[test]
+fn the_python_client_goes_on_with_the_next_daemon_and_counts_what_is_unsure() {
+    let place = tempfile::tempdir().unwrap();
+    let client = concat!(env!("CARGO_MANIFEST_DIR"), "/clients/python");
+    let output = Command::new("python3")
+        .args(["-B", "-c", RESTARTED])
+        .arg(place.path().join("loom"))
+        .arg(client)
+        .arg(env!("CARGO_BIN_EXE_ingestd"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(output.stdout, b"done\n");
 }
