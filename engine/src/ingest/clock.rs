@@ -5,6 +5,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::steps::{ClockStep, ClockSteps};
 use crate::log::Ticks;
 use crate::types::Timestamp;
 
@@ -70,6 +71,7 @@ pub struct Clock<S = SystemTimeSource> {
     rate: u64,
     slewed_rate: u64,
     last: Timestamp,
+    pub(super) steps: ClockSteps,
 }
 
 impl<S: TimeSource> Clock<S> {
@@ -86,6 +88,7 @@ impl<S: TimeSource> Clock<S> {
             rate,
             slewed_rate: rate,
             last: base,
+            steps: ClockSteps::default(),
         };
         clock.correct();
         clock
@@ -126,11 +129,14 @@ impl<S: TimeSource> Clock<S> {
         let now = self.now();
         let ahead_ns = self.source.wall().0.saturating_sub(now.0);
         self.base_ticks = self.source.ticks();
-        self.base = if ahead_ns > STEP_NS {
-            self.source.wall()
-        } else {
-            now
-        };
+        self.base = now;
+        if ahead_ns > STEP_NS {
+            self.base = self.source.wall().max(now);
+            self.steps.add(ClockStep {
+                from: now,
+                to: self.base,
+            });
+        }
         // Half of the difference in the next second; a ppm is a microsecond a second.
         let wanted_ppm = if ahead_ns > STEP_NS {
             0
@@ -216,6 +222,13 @@ mod tests {
         hands.pass(1_000_000_000, 3_600 * SECOND_NS);
         clock.discipline();
         assert_eq!(clock.now(), Timestamp(3_600 * SECOND_NS));
+        // A second has passed since the start, whatever the wall clock says.
+        let hour = std::time::Duration::from_secs(3_600);
+        let now = clock.now();
+        assert_eq!(
+            clock.steps.before(now, hour),
+            Timestamp(SECOND_NS - 3_600 * SECOND_NS)
+        );
     }
 
     #[test]

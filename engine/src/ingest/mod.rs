@@ -15,6 +15,7 @@ mod clock;
 mod definitions;
 mod intake;
 mod native;
+mod steps;
 
 // They go into the open chunk; a full one is summarised and indexed.
 mod columns;
@@ -35,5 +36,6 @@ pub(crate) use native::Natives;
 pub use options::{WhenFull, WriterOptions};
 pub use retention::{Eviction, Limits, Shortfall};
 pub(crate) use rollup::Merger;
+pub use steps::ClockStep;
 pub use summariser::{LatestChunks, Summariser};
 pub use writer::{Writer, WriterStats};

@@ -17,7 +17,7 @@ use crate::types::{Address, ChunkNo, LogKind, PerLog};
 pub struct Limits {
     /// Bytes that the segments of all three logs may take on the disk, the one that is allocated ahead included.
     pub bytes_max: Option<u64>,
-    /// How long before now the last record of a segment may have arrived.
+    /// How long before now the last record of a segment may have arrived, forward steps of the wall clock not counted.
     pub age_max: Option<Duration>,
     /// The disk is too full: at least the oldest segment goes, once what went before is removed.
     pub disk_is_full: bool,
@@ -51,10 +51,8 @@ impl Writer {
         let segment_bytes = self.meta().segment_bytes.records;
         let mut eviction = Eviction::default();
         let mut disk_is_full = limits.disk_is_full && !self.logs.is_evicting();
-        let cutoff = limits.age_max.map(|age| {
-            let age_ns = i64::try_from(age.as_nanos()).unwrap_or(i64::MAX);
-            self.now().0.saturating_sub(age_ns)
-        });
+        let now = self.now();
+        let cutoff = limits.age_max.map(|age| self.clock.steps.before(now, age));
         loop {
             let begin = self.logs.begin(LogKind::Records);
             let next = begin.align_down(segment_bytes) + segment_bytes;
@@ -74,7 +72,7 @@ impl Writer {
                 eviction.shortfall = (too_large || disk_is_full).then_some(shortfall);
                 return Ok(eviction);
             };
-            let too_old = cutoff.is_some_and(|cutoff| boundary.arrival.0 < cutoff);
+            let too_old = cutoff.is_some_and(|cutoff| boundary.arrival < cutoff);
             if !too_large && !disk_is_full && !too_old {
                 return Ok(eviction);
             }

@@ -20,6 +20,7 @@ use super::intake::Intakes;
 use super::native::Natives;
 use super::options::WriterOptions;
 use super::recovery::{self, IndexLogs};
+use super::steps::ClockStep;
 use super::summariser::{LatestChunks, Summariser};
 
 /// Counters of a writer since it was opened.
@@ -103,6 +104,16 @@ impl Writer {
     /// The arrival time that a record pushed now would get.
     pub fn now(&mut self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// The latest forward step of the wall clock that arrival time followed.
+    pub fn latest_clock_step(&self) -> Option<ClockStep> {
+        self.clock.steps.last()
+    }
+
+    /// Takes over the steps that earlier writers followed, so that records from before them keep their age.
+    pub fn restore_clock_steps(&mut self, earlier: Vec<ClockStep>) {
+        self.clock.steps.restore(earlier);
     }
 
     /// How readings of the time-stamp counter become arrival time for the next second; `None` if this machine's clock does not count by it.

@@ -31,7 +31,8 @@ impl Number {
         }
     }
 
-    /// A literal such as `-1.5e3`, which compares with integers as what it says. `None` where it has more than 38 digits.
+    /// A literal such as `-1.5e3`, which compares with integers as what it says; with 128 bits it is exact, beyond them the nearest float.
+    /// `None` where it has more than 38 digits, or is further from zero or nearer to it than a float can be.
     pub fn exact(text: &str) -> Option<Number> {
         let (mantissa, exponent) = match text.split_once(['e', 'E']) {
             Some((mantissa, exponent)) => (mantissa, saturating_exponent(exponent)),
@@ -52,22 +53,18 @@ impl Number {
             magnitude
         };
         let exponent = exponent.saturating_sub(fraction.len() as i64);
-        Some(match u8::try_from(exponent.saturating_neg()) {
-            Ok(scale) if usize::from(scale) <= DIGITS_MAX => Number::Decimal { value, scale },
-            _ if exponent > 0 => {
-                let power = u32::try_from(exponent)
-                    .ok()
-                    .and_then(|n| 10i128.checked_pow(n));
-                let product = power.and_then(|power| value.checked_mul(power));
-                let limit = if value < 0 { i128::MIN } else { i128::MAX };
-                Number::Int(product.unwrap_or(limit))
-            }
-            // So near to zero that it compares with every integer as this does.
-            _ => Number::Decimal {
-                value: value.signum(),
-                scale: DIGITS_MAX as u8,
-            },
-        })
+        if let Ok(scale) = u8::try_from(exponent.saturating_neg())
+            && usize::from(scale) <= DIGITS_MAX
+        {
+            return Some(Number::Decimal { value, scale });
+        }
+        let power = u32::try_from(exponent).ok();
+        let power = power.and_then(|exponent| 10i128.checked_pow(exponent));
+        if let Some(product) = power.and_then(|power| value.checked_mul(power)) {
+            return Some(Number::Int(product));
+        }
+        let nearest: f64 = text.parse().ok()?;
+        (nearest.is_finite() && nearest != 0.0).then_some(Number::Float(nearest))
     }
 
     pub fn to_f64(self) -> f64 {
@@ -244,6 +241,35 @@ mod tests {
             assert_eq!(table["x"], number);
         }
         assert_eq!(Number::from_i128(1 << 64), Number::Float(2f64.powi(64)));
+    }
+
+    #[test]
+    fn a_literal_beyond_128_bits_is_the_nearest_float_and_one_beyond_floats_is_refused() {
+        for (text, wanted) in [
+            ("1e308", 1e308),
+            ("-1.5e200", -1.5e200),
+            ("1e-300", 1e-300),
+            ("-12.5e-100", -12.5e-100),
+            ("5e-324", 5e-324),
+        ] {
+            assert_eq!(Number::exact(text), Some(Number::Float(wanted)), "{text}");
+        }
+        assert_eq!(Number::exact("1e38"), Some(Number::Int(10i128.pow(38))));
+        let least = Number::Decimal {
+            value: 1,
+            scale: 38,
+        };
+        assert_eq!(Number::exact("1e-38"), Some(least));
+        assert_eq!(Number::exact("0e999"), Some(Number::Int(0)));
+        for text in [
+            "1e309",
+            "-1e400",
+            "1e-330",
+            "1e99999999999999999999",
+            "1e-99999999999999999999",
+        ] {
+            assert_eq!(Number::exact(text), None, "{text}");
+        }
     }
 
     #[test]

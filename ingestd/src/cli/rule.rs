@@ -27,7 +27,7 @@ use super::table::Table;
 /// Add, close, list and try out rules, with or without a running daemon
 ///
 /// A rule watches an index: once its condition holds over a window, the daemon writes a record to the source loom_alerts. A rule that is
-/// added here has no action; programs and webhooks stand in the configuration only.
+/// added here has no action and no pin; programs, webhooks and pins stand in the configuration only. At most 64 rules can be added.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -85,7 +85,7 @@ Examples:
         /// Loom directory
         dir: PathBuf,
         /// Configuration that holds the rule
-        #[arg(long, value_name = "FILE", requires = "name", conflicts_with_all = ["source", "index", "when", "over", "every", "hold", "pin"])]
+        #[arg(long, value_name = "FILE", requires = "name", conflicts_with_all = ["source", "index", "when", "unit", "over", "every", "hold", "pin"])]
         config: Option<PathBuf>,
         /// Name of the rule
         #[arg(long, value_name = "NAME")]
@@ -109,6 +109,9 @@ struct Condition {
     /// Comparisons of count, rate, sum, min, max, avg or percentiles such as p99_99, with AND and OR
     #[arg(long, value_name = "CONDITION")]
     when: String,
+    /// What the values count: ns, us, ms or s; needed for a duration in the condition if the name of their field does not end in it
+    #[arg(long, value_name = "UNIT")]
+    unit: Option<String>,
     /// Length of the window
     #[arg(long, value_name = "DURATION")]
     over: String,
@@ -118,11 +121,10 @@ struct Condition {
     /// How long the condition must hold before the rule fires
     #[arg(long, value_name = "DURATION")]
     hold: Option<String>,
-    /// Keep the records of all sources from so long before an alert
-    #[arg(long, value_name = "DURATION")]
+    /// Refused, with the reason: pins stand in the configuration only
+    #[arg(long, value_name = "DURATION", hide = true)]
     pin: Option<String>,
-    /// And so long after it
-    #[arg(long, value_name = "DURATION", requires = "pin")]
+    #[arg(long, value_name = "DURATION", requires = "pin", hide = true)]
     pin_after: Option<String>,
 }
 
@@ -137,6 +139,7 @@ impl Condition {
             ("source", Some(self.source)),
             ("index", Some(self.index)),
             ("when", Some(self.when)),
+            ("unit", self.unit),
             ("over", Some(self.over)),
             ("every", self.every),
             ("hold", self.hold),

@@ -51,15 +51,22 @@ impl Args {
                 return Ok(ExitCode::from(EX_CONFIG));
             }
         };
-        let rehearsed = self.dir.as_ref().map(|dir| (dir, rehearse(dir, &config)));
+        let rehearsed = match &self.dir {
+            Some(dir) => rehearse(dir, &config),
+            None => rehearse_alone(&config),
+        };
         let mut notes = match rehearsed {
-            None => rehearse_alone(&config)?,
-            Some((dir, Err(error @ Error::Schema(_)))) => {
-                let dir = dir.display();
-                eprintln!("ingestd: {path} does not fit the Loom directory {dir}: {error}");
+            Err(error @ Error::Schema(_)) => {
+                match &self.dir {
+                    Some(dir) => {
+                        let dir = dir.display();
+                        eprintln!("ingestd: {path} does not fit the Loom directory {dir}: {error}");
+                    }
+                    None => eprintln!("ingestd: {path}: {error}"),
+                }
                 return Ok(ExitCode::from(EX_CONFIG));
             }
-            Some((_, notes)) => notes?,
+            notes => notes?,
         };
         notes.extend(doubts(&config));
         let sources = counted(config.sources.len() as u64, "source");

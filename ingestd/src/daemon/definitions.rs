@@ -42,6 +42,7 @@ pub fn rehearse(dir: &Path, config: &Config) -> Result<Vec<String>, Error> {
     for source in &wanted {
         catalog.define_source(source, at)?;
     }
+    check_units(&catalog, config)?;
     let added = RuleFile::open(dir).and_then(|rules| rules.fits(config));
     added.map_err(|error| Error::Schema(format!("{error:#}")))?;
     notes.extend(rule_notes(&catalog, config));
@@ -70,7 +71,12 @@ pub fn rehearse_alone(config: &Config) -> Result<Vec<String>, Error> {
     for source in &config.sources {
         catalog.define_source(source, Address::ZERO)?;
     }
+    check_units(&catalog, config)?;
     Ok(rule_notes(&catalog, config))
+}
+
+fn check_units(catalog: &Catalog, config: &Config) -> Result<(), Error> {
+    judge::check_units(catalog, &config.rules).map_err(|error| Error::Schema(error.to_string()))
 }
 
 /// What of a configuration this machine cannot do as it stands, in sentences for people: programs and files that it names. A daemon starts
@@ -92,10 +98,16 @@ fn rule_notes(catalog: &Catalog, config: &Config) -> Vec<String> {
     notes.collect()
 }
 
-/// Defines the sources of a configuration, all or none. Returns what does not take effect, in sentences for people.
-pub(super) fn configure(writer: &mut Writer, sources: &[SourceDef]) -> Result<Vec<String>, Error> {
+/// Defines the sources of a configuration, all or none, if its rules can watch them. Returns what does not take effect, in sentences for people.
+pub(super) fn configure(writer: &mut Writer, config: &Config) -> Result<Vec<String>, Error> {
     let mut notes = Vec::new();
-    let wanted = wanted(sources, writer.catalog(), &mut notes);
+    let mut planned = writer.catalog().clone();
+    let wanted = wanted(&config.sources, &planned, &mut notes);
+    let at = planned.latest_at();
+    for source in &wanted {
+        planned.define_source(source, at)?;
+    }
+    check_units(&planned, config)?;
     writer.define_sources(&wanted)?;
     Ok(notes)
 }

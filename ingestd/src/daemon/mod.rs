@@ -12,6 +12,7 @@ mod backlog;
 mod buffer;
 mod catalog_json;
 mod clients;
+mod clock;
 mod commands;
 mod compactor;
 mod connection;
@@ -65,6 +66,7 @@ use crate::protocol::{DurabilityWord, REQUEST_BODY_BYTES_MAX, Welcome};
 use crate::rules::file::RuleFile;
 use crate::socket::SOCKET_NAME;
 use clients::Clients;
+use clock::ClockWatch;
 use compactor::CompactorThread;
 use connection::Service;
 use home::Home;
@@ -108,6 +110,7 @@ struct Prepared {
     otlp: Option<otlp::Prepared>,
     compactor: Option<Compactor>,
     losses: Losses,
+    clock: ClockWatch,
     rules: RuleFile,
 }
 
@@ -160,7 +163,12 @@ impl Daemon {
             writer,
             prepared.losses,
             Home::of(dir).map_err(io)?,
-            Retention::new(dir, config.retention.clone(), config.archive.clone()),
+            Retention::new(
+                dir,
+                config.retention.clone(),
+                config.archive.clone(),
+                prepared.clock,
+            ),
             Metrics::new(config.metrics.interval.0),
             durability,
             Arc::clone(&clients),
@@ -347,7 +355,7 @@ fn prepare(
     group: Option<u32>,
 ) -> Result<Prepared, DaemonError> {
     access::share(dir, group)?;
-    let mut notes = definitions::configure(writer, &config.sources)?;
+    let mut notes = definitions::configure(writer, config)?;
     notes.extend(config.retention.too_little(writer.bytes_min()));
     notes.extend(definitions::doubts(config));
     for note in notes {
@@ -361,6 +369,9 @@ fn prepare(
     let rules = RuleFile::open(dir)
         .and_then(|rules| rules.fits(config).map(|()| rules))
         .map_err(|error| DaemonError::Rules(format!("{error:#}")))?;
+    if let Err(error) = rules.share() {
+        tracing::warn!("the rules that were added keep their mode and group: {error:#}");
+    }
     let http = bind_metrics(config.metrics.listen)?;
     let otlp = config.otlp.as_ref().map(otlp::prepare).transpose()?;
     let mut losses = Losses::open(writer)?;
@@ -373,6 +384,7 @@ fn prepare(
     };
     Ok(Prepared {
         losses,
+        clock: ClockWatch::open(dir, writer)?,
         http,
         otlp,
         compactor,

@@ -255,7 +255,7 @@ impl Recorder {
 
     /// Takes over another configuration, or none of it. Returns what does not take effect.
     pub(super) fn reconfigure(&mut self, config: &Config) -> Result<Vec<String>, Error> {
-        let mut notes = definitions::configure(&mut self.writer, &config.sources)?;
+        let mut notes = definitions::configure(&mut self.writer, config)?;
         notes.extend(config.retention.too_little(self.writer.bytes_min()));
         self.retention
             .reconfigure(config.retention.clone(), config.archive.clone());

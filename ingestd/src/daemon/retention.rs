@@ -1,4 +1,4 @@
-//! The daemon's part of retention: how full the disk is, what the configuration wants then, and why records are refused meanwhile.
+//! The daemon's part of retention: which steps the clock made, how full the disk is, what the configuration wants then, and why records are refused meanwhile.
 //!
 //! The writer thread calls it before each publish; the engine evicts.
 
@@ -9,6 +9,7 @@ use loom_engine::ingest::{Eviction, Limits, Shortfall, Writer};
 use loom_engine::{Address, Error};
 use rustix::io::Errno;
 
+use super::clock::ClockWatch;
 use crate::config::{ArchiveConfig, ByteSize, FreeSpace, OnFull, RetentionConfig};
 use crate::counted;
 use crate::output::archive::{ArchivedBelow, archived_below};
@@ -21,6 +22,7 @@ pub(super) struct Retention {
     dir: PathBuf,
     config: RetentionConfig,
     archive: ArchiveConfig,
+    clock: ClockWatch,
     /// What its manifest said when it was last read.
     archived: Option<ArchivedBelow>,
     looked: Option<Instant>,
@@ -46,11 +48,17 @@ struct Scarce {
 }
 
 impl Retention {
-    pub(super) fn new(dir: &Path, config: RetentionConfig, archive: ArchiveConfig) -> Retention {
+    pub(super) fn new(
+        dir: &Path,
+        config: RetentionConfig,
+        archive: ArchiveConfig,
+        clock: ClockWatch,
+    ) -> Retention {
         Retention {
             dir: dir.to_owned(),
             config,
             archive,
+            clock,
             archived: None,
             looked: None,
             ahead_bytes: 0,
@@ -79,6 +87,7 @@ impl Retention {
 
     /// Looks at the disk when it is time to, and evicts or refuses as the configuration says.
     pub(super) fn enforce(&mut self, writer: &mut Writer) -> Result<(), Error> {
+        self.clock.look(writer)?;
         // Segments are allocated at any time, so the size of the directory, which costs nothing to know, is compared each time. The disk
         // is looked at until there is room again: one segment goes at a time.
         let bytes_max = self.config.max_bytes.as_ref();

@@ -1,17 +1,20 @@
-//! `rules.toml` in a Loom directory: the rules that were added with `ingestd rule add`, as they were written. They have no actions.
+//! `rules.toml` in a Loom directory: the rules that were added with `ingestd rule add`, as they were written. They have no actions and no pins.
 //!
 //! The writer of the directory, a daemon or `ingestd rule`, replaces the file as a whole under its lock; so it is always the old or the new one.
 
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
+use loom_engine::log::Access;
 
 use crate::config::{Config, RuleDef, check_rules};
 
 const NAME: &str = "rules.toml";
+/// So many rules at most may be added.
+const RULES_MAX: usize = 64;
 /// A longer file or definition is refused.
 const BYTES_MAX: u64 = 4 << 20;
 
@@ -45,6 +48,15 @@ impl RuleFile {
         Ok(RuleFile { path, rules })
     }
 
+    /// Gives the file the mode and the group of the directory, for which `[access]` stands.
+    ///
+    /// # Errors
+    /// It belongs to another user.
+    pub fn share(&self) -> anyhow::Result<()> {
+        let dir = self.path.parent().unwrap_or(Path::new("."));
+        Ok(access(dir)?.set(&self.path)?)
+    }
+
     pub fn rules(&self) -> impl Iterator<Item = &RuleDef> + Clone {
         self.rules.iter().map(|(def, _)| def)
     }
@@ -65,9 +77,15 @@ impl RuleFile {
     /// Adds the rules of a text, all or none, beside `others`, which stand in the configuration.
     ///
     /// # Errors
-    /// A rule that is not sound, has an action, or the name of another; the file cannot be written.
+    /// A rule that is not sound, has an action or a pin, is one too many, or has the name of another; the file cannot be written.
     pub fn add(&mut self, text: &str, others: &[RuleDef]) -> anyhow::Result<()> {
         let added = parse(text)?;
+        let count = self.rules.len() + added.len();
+        if count > RULES_MAX {
+            bail!(
+                "there would be {count} rules that were added; the limit is {RULES_MAX}: close some, or put them into the daemon's configuration"
+            );
+        }
         let all = self.rules().chain(added.iter().map(|(def, _)| def));
         check_rules(all.chain(others)).map_err(|why| anyhow!(why))?;
         let mut rules = self.rules.clone();
@@ -103,7 +121,7 @@ impl RuleFile {
 /// Reads `[[rule]]` tables.
 ///
 /// # Errors
-/// What is not a rule, or has an action.
+/// What is not a rule, or has an action or a pin.
 pub fn parse(text: &str) -> anyhow::Result<Vec<(RuleDef, toml::Table)>> {
     let document: toml::Table = text
         .parse()
@@ -128,6 +146,12 @@ pub fn parse(text: &str) -> anyhow::Result<Vec<(RuleDef, toml::Table)>> {
                     def.name
                 );
             }
+            if def.pin.is_some() {
+                bail!(
+                    "rule '{}' has a pin; pin and pin_after stand in the daemon's configuration only: put the rule there as [[rule]], and reload the daemon",
+                    def.name
+                );
+            }
             rules.push((def, table));
         }
     }
@@ -143,14 +167,25 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
         .truncate(true)
         .mode(0o600)
         .open(&fresh)?;
+    let dir = path.parent().unwrap_or(Path::new("."));
+    access(dir)?.set(&fresh).map_err(io::Error::other)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     fs::rename(&fresh, path)?;
-    fs::File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+    fs::File::open(dir)?.sync_all()
+}
+
+/// Who may read what is in the directory.
+fn access(dir: &Path) -> io::Result<Access> {
+    let found = fs::metadata(dir)?;
+    let is_shared = found.mode() & 0o040 != 0;
+    Ok(Access::new(is_shared.then(|| found.gid())))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn rule(name: &str) -> String {
@@ -174,6 +209,20 @@ mod tests {
     }
 
     #[test]
+    fn the_file_is_for_those_who_may_read_the_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        for (of_dir, of_file) in [(0o750, 0o640), (0o700, 0o600)] {
+            fs::set_permissions(dir.path(), PermissionsExt::from_mode(of_dir)).unwrap();
+            let mut file = RuleFile::open(dir.path()).unwrap();
+            file.share().unwrap();
+            let mode = || fs::metadata(dir.path().join(NAME)).map(|found| found.mode() & 0o7777);
+            assert!(mode().is_err() || mode().unwrap() == of_file);
+            file.add(&rule(&format!("r{of_dir}")), &[]).unwrap();
+            assert_eq!(mode().unwrap(), of_file);
+        }
+    }
+
+    #[test]
     fn what_is_refused_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let mut file = RuleFile::open(dir.path()).unwrap();
@@ -185,6 +234,11 @@ mod tests {
             (
                 rule("b") + "run = ['/bin/true']",
                 "run and webhook stand in",
+            ),
+            (rule("b") + "pin = '1s'", "[[rule]], and reload the daemon"),
+            (
+                (0..64).map(|n| rule(&format!("n{n}"))).collect(),
+                "there would be 65 rules",
             ),
             (
                 "[[source]]\nname = 's'".to_owned(),

@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use loom_engine::query::{Aggregate, AggregateRow, AggregateSpec, Poll, Quantile, Snapshot};
-use loom_engine::schema::{Catalog, Domain};
+use loom_engine::schema::{Catalog, Domain, FieldDef, Index, Source};
 use loom_engine::{Address, Error, IndexId, SourceId, TimeRange, Timestamp, ValueRange};
 
 use super::watch::nanos;
-use crate::config::{RuleDef, Shown, Window};
+use crate::config::{RuleDef, Shown, Unit, Window};
 
 /// Edges that are remembered; others are searched again.
 const EDGES_MAX: usize = 10_000;
@@ -24,6 +24,8 @@ pub struct Subject {
     source: SourceId,
     index: IndexId,
     domain: Domain,
+    /// Where the condition has a duration.
+    unit: Option<Unit>,
 }
 
 /// The times that a window holds.
@@ -34,7 +36,7 @@ pub fn window(over: Duration, end: Timestamp) -> TimeRange {
 /// Finds the source and the index of a rule.
 ///
 /// # Errors
-/// Unknown or closed ones.
+/// Unknown or closed ones; a duration, and values whose unit is not known.
 pub fn subject(catalog: &Catalog, def: &RuleDef) -> Result<Subject, Error> {
     let source = catalog.find(&def.source);
     let source = source.ok_or_else(|| catalog.unknown_source(&def.source))?;
@@ -53,14 +55,38 @@ pub fn subject(catalog: &Catalog, def: &RuleDef) -> Result<Subject, Error> {
             index.name, source.name
         ));
     }
-    let field = index.def.value.as_ref();
-    let field = field.and_then(|name| source.fields.iter().find(|field| field.name == *name));
-    let domain = field.and_then(|field| Domain::of(field.ty));
+    let domain = values(source, index).and_then(|field| Domain::of(field.ty));
     Ok(Subject {
         source: source.id,
         index: index.id,
         domain: domain.unwrap_or(Domain::of_kind(index.kind)),
+        unit: unit(source, index, def)?,
     })
+}
+
+/// Whether the durations of rules have a unit, as far as their sources and indexes are known already.
+///
+/// # Errors
+/// The first rule that has a duration over values whose unit is not known.
+pub fn check_units(catalog: &Catalog, rules: &[RuleDef]) -> Result<(), Error> {
+    for def in rules {
+        if let Some(source) = catalog.find(&def.source)
+            && let Some(index) = source.index(&def.index)
+        {
+            unit(source, index, def)?;
+        }
+    }
+    Ok(())
+}
+
+fn unit(source: &Source, index: &Index, def: &RuleDef) -> Result<Option<Unit>, Error> {
+    def.unit_of(values(source, index)).map_err(Error::Query)
+}
+
+/// The field whose values an index has.
+fn values<'a>(source: &'a Source, index: &Index) -> Option<&'a FieldDef> {
+    let name = index.def.value.as_ref()?;
+    source.fields.iter().find(|field| field.name == *name)
 }
 
 /// The note that a rule cannot be evaluated until this is mended.
@@ -280,6 +306,7 @@ fn settle(
     let window = Window {
         row,
         domain: subject.domain,
+        unit: subject.unit,
         over: def.over,
         is_cut: span.is_cut,
     };

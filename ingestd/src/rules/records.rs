@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use loom_engine::ingest::ClockStep;
 use loom_engine::query::{Poll, Snapshot, raw_scan};
 use loom_engine::schema::{
     ALERTS_SOURCE, FieldDef, FieldType, FieldValue, Layout, PayloadEncoder, RULES_SOURCE, Source,
@@ -32,6 +33,8 @@ pub enum AlertState {
     PinFailed = 7,
     /// What surrounds the alert is to be kept, once it has passed: `Pinned` or `PinFailed` follows, if need be after a restart.
     Pinning = 8,
+    /// The wall clock stepped forward under the daemon; no rule's.
+    ClockStepped = 9,
 }
 
 /// One record of `loom_alerts`.
@@ -68,14 +71,14 @@ pub struct Progress {
 
 /// Texts in records are cut to this.
 const TEXT_BYTES_MAX: usize = 4096;
-/// How far back a start looks for the progress of the rules, and for pins that were not written.
+/// How far back a start looks for the progress of the rules, for pins that were not written and for steps of the clock.
 const LOOKED_MAX: usize = 100_000;
 /// A pin waits for an hour at most, and then for those before it.
 const UNPINNED_MAX: Duration = Duration::from_secs(3 * 3600);
 
 /// The definition of a rule that is gone.
 const CLOSED: &str = "closed";
-const STATES: [(AlertState, &str); 8] = [
+const STATES: [(AlertState, &str); 9] = [
     (AlertState::Firing, "firing"),
     (AlertState::Resolved, "resolved"),
     (AlertState::Failed, "failed"),
@@ -84,6 +87,7 @@ const STATES: [(AlertState, &str); 8] = [
     (AlertState::Pinned, "pinned"),
     (AlertState::PinFailed, "pin failed"),
     (AlertState::Pinning, "pinning"),
+    (AlertState::ClockStepped, "clock stepped"),
 ];
 const PHASES: [&str; 3] = ["normal", "pending", "firing"];
 
@@ -326,6 +330,30 @@ pub fn unpinned(snapshot: &Snapshot) -> Result<Vec<Alert>, Error> {
     })?;
     unpinned.reverse();
     Ok(unpinned)
+}
+
+/// The steps of the wall clock that earlier daemons followed, the newest first.
+///
+/// # Errors
+/// Damage, or eviction meanwhile.
+pub fn clock_steps(snapshot: &Snapshot) -> Result<Vec<ClockStep>, Error> {
+    let mut steps = Vec::new();
+    let Some(source) = snapshot.catalog().find(ALERTS_SOURCE) else {
+        return Ok(steps);
+    };
+    let fields = Fields(source);
+    newest_first(snapshot, source, TimeRange::ALL, |layout, payload| {
+        if let Some(alert) = fields.alert(layout, payload)
+            && alert.state == AlertState::ClockStepped
+        {
+            steps.push(ClockStep {
+                from: alert.window.first,
+                to: alert.window.end(),
+            });
+        }
+        true
+    })?;
+    Ok(steps)
 }
 
 /// Gives the records of a source in a span to `each`, the newest first, while it returns true.

@@ -299,6 +299,14 @@ fn rules_are_added_and_closed_over_the_socket_and_outlive_the_daemon() {
         &rule("max > 1", "1s", "1s", "").replace("'n'", "'m'"),
         "'m'",
     );
+    let pinning = rule("max > 1", "1s", "1s", "pin = '1s'").replace("'r'", "'s'");
+    refused(&pinning, "put the rule there as [[rule]]");
+    let named = |n: usize| rule("max > 1", "1s", "1s", "").replace("'r'", &format!("'s{n}'"));
+    let many: String = (0..64).map(named).collect();
+    refused(
+        &many,
+        "there would be 65 rules that were added; the limit is 64",
+    );
     let dir = here.stop();
     let daemon = Daemon::start(dir.path(), &Config::parse(NUMBERS).unwrap(), false).unwrap();
     let client = Client::connect(dir.path()).unwrap();
@@ -314,6 +322,79 @@ fn rules_are_added_and_closed_over_the_socket_and_outlive_the_daemon() {
             .contains("rule 'r' was not added")
     );
     daemon.stop().unwrap();
+}
+
+#[test]
+fn a_duration_is_compared_in_the_unit_of_the_field() {
+    let micros = NUMBERS.replace("'n'", "'took_us'");
+    let rule = rule("p99 > 5ms", "50ms", "50ms", "").replace("'n'", "'took_us'");
+    let here = Here::start(&format!("{micros}{rule}"));
+    let client = here.client();
+    let source = client.define_one(&micros).unwrap();
+    for took_us in [5_000u64, 5_001] {
+        client.push(source, &took_us.to_le_bytes()).unwrap();
+        client.sync().unwrap();
+        evaluated_past(&client, wall_clock());
+    }
+    let fired = eventually(|| alerts(here.path()).first().cloned());
+    assert_eq!((fired.state, fired.value), (FIRING, Some(5_001.0)));
+}
+
+#[test]
+fn a_duration_over_values_of_no_known_unit_is_refused_with_the_remedy() {
+    let timed = rule("max > 5ms", "50ms", "10ms", "");
+    let remedy = "add unit = \"us\"";
+    let start = |config: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        let daemon = Daemon::start(dir.path(), &Config::parse(config).unwrap(), false);
+        daemon.map(|daemon| daemon.stop().unwrap())
+    };
+    let refused = start(&format!("{NUMBERS}{timed}")).unwrap_err().to_string();
+    assert!(refused.contains(remedy), "{refused}");
+    let here = Here::start(NUMBERS);
+    let client = here.client();
+    let refused = client.add_rules(&timed).unwrap_err().to_string();
+    assert!(refused.contains(remedy), "{refused}");
+    let config = Config::parse(&timed).unwrap();
+    let refused = here.daemon().reload(&config).unwrap_err().to_string();
+    assert!(refused.contains(remedy), "{refused}");
+    client.add_rules(&format!("{timed}unit = 'us'")).unwrap();
+    push(&client, &[4_999]);
+    evaluated_past(&client, wall_clock());
+    assert!(states(here.path()).is_empty());
+    push(&client, &[5_001]);
+    eventually(|| (states(here.path()).first() == Some(&FIRING)).then_some(()));
+}
+
+#[test]
+fn rules_that_were_added_wait_beyond_their_budget_and_those_of_the_configuration_go_on() {
+    let configured = rule("max > 100000", "200ms", "20ms", "");
+    let here = Here::start(&format!("{NUMBERS}{configured}"));
+    let client = here.client();
+    // 1000 and 1001 share a bin, so that each evaluation reads the records.
+    let added = (1..=64).map(|n| {
+        let rule = rule(&format!("p{n} > 1000"), "1h", "10ms", "");
+        rule.replace("'r'", &format!("'s{n}'"))
+    });
+    client.add_rules(&added.collect::<String>()).unwrap();
+    push(&client, &[1000; 100_000]);
+    let rules = || {
+        push(&client, &[1000]);
+        let rules: Vec<RuleStatus> = serde_json::from_str(&client.rules().unwrap()).unwrap();
+        rules
+    };
+    let misses = |rule: &RuleStatus| rule.added && rule.missed > 0;
+    eventually(|| rules().iter().any(misses).then_some(()));
+    push(&client, &[100_001]);
+    eventually(|| {
+        let fires = |alert: &Alert| alert.rule == "r" && alert.state == FIRING;
+        alerts(here.path()).iter().any(fires).then_some(())
+    });
+    let rules = rules();
+    let all_go_on = rules
+        .iter()
+        .all(|rule| rule.evaluations > 0 && rule.trouble.is_none());
+    assert!(all_go_on, "{rules:?}");
 }
 
 #[test]

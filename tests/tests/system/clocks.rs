@@ -154,12 +154,7 @@ fn arrival_never_decreases_when_the_clock_is_stepped_under_a_running_daemon() ->
     let place = Place::new()?;
     let step = place.dir.with_extension("step");
     std::fs::write(&step, "+0\n")?;
-    let mut command = TRUE_CLOCK.command(&place, &preload()?)?;
-    command
-        .env_remove("FAKETIME")
-        .env("FAKETIME_TIMESTAMP_FILE", &step)
-        .env("FAKETIME_NO_CACHE", "1");
-    let daemon = Daemon::spawn(command, &place.dir)?;
+    let daemon = Daemon::spawn(stepped(&place, &step)?, &place.dir)?;
     let watching = Client::connect(&place.dir)?;
     let newest = || -> Result<i64> {
         let status: serde_json::Value = serde_json::from_str(&watching.status()?)?;
@@ -224,6 +219,66 @@ fn arrival_never_decreases_when_the_clock_is_stepped_under_a_running_daemon() ->
         (holding.oldest, holding.end) == (0, life.pushed),
         "{holding:?}"
     );
+    Ok(())
+}
+
+/// A command whose wall clock is as far from the true one as the file says at any time.
+fn stepped(place: &Place, step: &Path) -> Result<Command> {
+    let mut command = TRUE_CLOCK.command(place, &preload()?)?;
+    command
+        .env_remove("FAKETIME")
+        .env("FAKETIME_TIMESTAMP_FILE", step)
+        .env("FAKETIME_NO_CACHE", "1");
+    Ok(command)
+}
+
+#[test]
+fn a_forward_step_is_an_alert_and_makes_no_record_too_old() -> Result<()> {
+    if !machine::has("stepped clocks", &["faketime"])? {
+        return Ok(());
+    }
+    let place = Place::new()?;
+    let step = place.dir.with_extension("step");
+    std::fs::write(&step, "+0\n")?;
+    let start = || -> Result<Daemon> {
+        let command = stepped(&place, &step)?;
+        let aged = format!("{SMALL}[retention]\nmax_age = '1h'\n");
+        configuration(&place.dir, &place.config(&aged))?;
+        Daemon::spawn(command, &place.dir)
+    };
+    // Three segments at least, so that the first could go.
+    let mut pushed = 0;
+    let mut push = |records: u64| -> Result<()> {
+        let mut life = Life::from(pushed);
+        life.push(&place.dir, records)?;
+        pushed += records;
+        Ok(())
+    };
+    let daemon = start()?;
+    push(60_000)?;
+    std::fs::write(&step, "+2d\n")?;
+    let steps = format!(
+        "SELECT concat_ws(' ', count(*), min(to_ts - from_ts) > INTERVAL 1 DAY) FROM loom_scan('{}', 'loom_alerts') WHERE state = 'clock stepped'",
+        place.dir.display()
+    );
+    let recorded = || -> Result<bool> {
+        // The source is there once a step is.
+        Ok(Session::open(Version::V2)?
+            .value(&steps)
+            .is_ok_and(|found| found == "1 true"))
+    };
+    ensure!(wait_until(recorded)?, "the step is not in loom_alerts");
+    push(1)?;
+    daemon.stop()?;
+    let said = std::fs::read_to_string(place.dir.with_extension("log"))?;
+    ensure!(said.contains("the wall clock stepped forward by"), "{said}");
+    // The next daemon knows the step from the directory.
+    let daemon = start()?;
+    push(1)?;
+    daemon.stop()?;
+    ensure!(recorded()?, "the step is there once");
+    let holding = Holding::of(&place.dir)?;
+    ensure!((holding.oldest, holding.end) == (0, pushed), "{holding:?}");
     Ok(())
 }
 

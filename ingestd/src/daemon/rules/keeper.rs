@@ -14,6 +14,7 @@ use loom_engine::query::{Directory, Snapshot};
 use loom_engine::{SourceId, Timestamp};
 
 use super::action::{self, Notice};
+use super::budget::{Budget, Budgets, cpu};
 use super::recorder::FlightRecorder;
 use super::watched::Watched;
 use super::{Order, Rules};
@@ -48,6 +49,7 @@ pub(super) struct Keeper {
     configured: Vec<RuleDef>,
     retention: RetentionConfig,
     watched: Vec<Watched>,
+    budgets: Budgets,
     sources: Option<OwnSources>,
     waiting: VecDeque<(SourceId, Vec<u8>)>,
     actions: Vec<JoinHandle<()>>,
@@ -87,6 +89,7 @@ impl Keeper {
             configured: config.rules.clone(),
             retention: config.retention.clone(),
             watched: Vec::new(),
+            budgets: Budgets::new(Instant::now()),
             sources: None,
             waiting: VecDeque::new(),
             actions: Vec::new(),
@@ -208,13 +211,22 @@ impl Keeper {
         let _ = self.store();
     }
 
-    /// How long nothing is due; `None` without rules.
+    /// How long nothing is due, or all is taken that rules may take; `None` without rules.
     fn patience(&self) -> Option<Duration> {
-        let next = self.watched.iter().map(|rule| rule.watch.next()).min();
-        let next = next.into_iter().chain(self.recorder.next()).min()?;
         let (edge, asked) = self.edge;
-        let until = next.0.saturating_sub(edge.0).max(0) as u64;
-        let left = Duration::from_nanos(until).saturating_sub(asked.elapsed());
+        let left = |next: Timestamp| {
+            let until = next.0.saturating_sub(edge.0).max(0) as u64;
+            Duration::from_nanos(until).saturating_sub(asked.elapsed())
+        };
+        let of_rules = |is_added: bool, budget: &Budget| {
+            let rules = self.watched.iter().filter(|rule| rule.added == is_added);
+            let next = rules.map(|rule| rule.watch.next()).min()?;
+            Some(left(next).max(budget.wait(Instant::now())))
+        };
+        let configured = of_rules(false, &self.budgets.configured);
+        let added = of_rules(true, &self.budgets.added);
+        let pins = self.recorder.next().map(left);
+        let left = [configured, added, pins].into_iter().flatten().min()?;
         let left = left.min(PROGRESS.saturating_sub(self.progressed.elapsed()));
         Some(match self.waiting.is_empty() {
             true => left,
@@ -256,17 +268,24 @@ impl Keeper {
         self.store()
     }
 
-    /// Evaluates every window that has ended.
+    /// Evaluates the windows that have ended, those of the configuration first and the latest of each kind first, as far as its budget goes.
     fn evaluate(&mut self, snapshot: &Snapshot) {
         let now = self.edge.0;
         let stopping = Arc::clone(&self.stopping);
         let interrupted = move || stopping.load(Ordering::Relaxed);
         let mut watched = std::mem::take(&mut self.watched);
-        for rule in &mut watched {
+        let mut rules: Vec<&mut Watched> = watched.iter_mut().collect();
+        rules.sort_by_key(|rule| (rule.added, rule.watch.next()));
+        for rule in rules {
             while !interrupted()
+                && self.budgets.of(rule.added).wait(Instant::now()).is_zero()
                 && let Some(end) = rule.watch.due(now)
-                && let Some(alert) = rule.evaluate(snapshot, &mut self.known, end, &interrupted)
             {
+                let began = cpu();
+                let alert = rule.evaluate(snapshot, &mut self.known, end, &interrupted);
+                let taken = cpu().saturating_sub(began);
+                self.budgets.of(rule.added).take(taken, Instant::now());
+                let Some(alert) = alert else { break };
                 let Some(alert) = alert else { continue };
                 self.record(&alert);
                 if alert.state == AlertState::Firing {

@@ -4,6 +4,7 @@
 //! all published records lie before, and stores its alerts.
 
 mod action;
+mod budget;
 mod keeper;
 mod recorder;
 mod watched;

@@ -14,6 +14,8 @@ use crate::rules::watch::{Change, Phase, Watch};
 
 /// How long an alert may wait for the exact value of a quantile.
 const EXACT: Duration = Duration::from_millis(5);
+/// How long an evaluation of a rule that was added may keep the other rules waiting.
+const ADDED_MAX: Duration = Duration::from_secs(1);
 /// The state of a rule whose latest window could not be evaluated.
 const FAILING: &str = "failing";
 
@@ -80,13 +82,22 @@ impl Watched {
     ) -> Option<Option<Alert>> {
         let began = Instant::now();
         let window = self.window(end);
-        let poll = Poll::new(interrupted);
+        let is_too_long = || self.added && began.elapsed() >= ADDED_MAX;
+        let ends = || interrupted() || is_too_long();
+        let poll = Poll::new(&ends);
         let judged = judge::subject(snapshot.catalog(), &self.def).and_then(|subject| {
             let judged = judge::judge(snapshot, known, subject, &self.def, window, &poll)?;
             Ok((subject, judged))
         });
         let alert = match judged {
-            Err(Error::Interrupted) => return None,
+            Err(Error::Interrupted) if interrupted() => return None,
+            Err(Error::Interrupted) => {
+                let why = format!(
+                    "rule '{}': its evaluation takes longer than {ADDED_MAX:?}; lower over, or move the rule to the configuration",
+                    self.def.name
+                );
+                self.failed(&Error::Query(why), snapshot, window)
+            }
             Err(error) => self.failed(&error, snapshot, window),
             Ok((subject, judged)) => {
                 self.trouble = None;

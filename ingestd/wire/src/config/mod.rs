@@ -22,7 +22,7 @@ use toml::Spanned;
 pub use otlp::{LOGS_SOURCE, OtlpDef, Promote, SPANS_SOURCE};
 pub use rule::{Action, PinSpan, RULES_MAX, RuleDef, check_rules};
 pub use scrape::{ScrapeDef, TARGETS_MAX, Target, TlsDef, check_scrapes};
-pub use units::{ByteSize, FreeSpace, Span};
+pub use units::{ByteSize, FreeSpace, Span, Unit};
 pub use when::{Shown, When, Window};
 
 /// A configuration with every key: all values are the defaults, except for limits, the group and sources.

@@ -4,11 +4,11 @@
 
 use std::time::Duration;
 
-use loom_engine::schema::check_name;
+use loom_engine::schema::{FieldDef, FieldType, check_name};
 use serde::{Deserialize, Deserializer};
 
 use super::table::table;
-use super::units::Span;
+use super::units::{Span, Unit};
 use super::when::When;
 
 /// More rules are refused.
@@ -26,6 +26,8 @@ pub struct RuleDef {
     /// Its values are aggregated, and its filter applies.
     pub index: String,
     pub when: When,
+    /// What the values of the index count; without it, the name of their field ends in it, where the condition has a duration.
+    pub unit: Option<Unit>,
     /// The length of the window.
     pub over: Duration,
     /// From the end of a window to the end of the next.
@@ -60,6 +62,7 @@ struct Written {
     source: String,
     index: String,
     when: When,
+    unit: Option<Unit>,
     over: Span,
     every: Option<Span>,
     hold: Option<Span>,
@@ -157,11 +160,40 @@ impl TryFrom<Written> for RuleDef {
             source: written.source,
             index: written.index,
             when: written.when,
+            unit: written.unit,
         })
     }
 }
 
 impl RuleDef {
+    /// What the values of this field count, if the condition has a duration.
+    ///
+    /// # Errors
+    /// It has one, and the unit is not known.
+    pub fn unit_of(&self, field: Option<&FieldDef>) -> Result<Option<Unit>, String> {
+        let Some(duration) = self.when.duration() else {
+            return Ok(None);
+        };
+        let of_name = field.and_then(|field| Unit::of_field(&field.name));
+        let is_time = field.is_some_and(|field| field.ty == FieldType::TimestampNs);
+        if let Some(unit) = self.unit.or(of_name)
+            && !is_time
+        {
+            return Ok(Some(unit));
+        }
+        let RuleDef { name, index, .. } = self;
+        let duration = humantime::format_duration(duration);
+        let of = field.map_or(String::new(), |field| format!(", field '{}'", field.name));
+        Err(match is_time {
+            true => format!(
+                "rule '{name}': {duration} is a duration, and the values of index '{index}'{of}, are times; compare them with a plain number of nanoseconds"
+            ),
+            false => format!(
+                "rule '{name}': {duration} is a duration, and the unit of the values of index '{index}'{of}, is not known; add unit = \"us\" (or ns, ms, s) to the rule, or compare with a plain number"
+            ),
+        })
+    }
+
     /// What it watches, in a form that is equal if and only if the same alerts follow from the same records.
     pub fn definition(&self) -> String {
         let RuleDef {
@@ -172,7 +204,10 @@ impl RuleDef {
         } = self;
         let [over, every, hold] =
             [self.over, self.every, self.hold].map(humantime::format_duration);
-        format!("{source}.{index}: {when} over {over} every {every} hold {hold}")
+        let unit = self
+            .unit
+            .map_or(String::new(), |unit| format!(" in {unit}"));
+        format!("{source}.{index}: {when}{unit} over {over} every {every} hold {hold}")
     }
 }
 
@@ -198,6 +233,7 @@ pub fn check_rules<'a>(rules: impl Iterator<Item = &'a RuleDef> + Clone) -> Resu
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::config::Config;
 
     const SLOW: &str =
@@ -235,6 +271,7 @@ mod tests {
                 "run = ['/bin/true']\nwebhook = 'http://x'",
                 "both run and webhook",
             ),
+            ("unit = 'min'", "unknown variant"),
             ("hue = 1", "unknown field"),
         ] {
             let error = parse(more).unwrap_err();
@@ -249,6 +286,40 @@ mod tests {
         let error = Config::parse(&format!("[[rule]]\n{SLOW}\n[[rule]]\n{short}")).unwrap_err();
         assert_eq!(error.line, Some(8), "the second rule is meant: {error}");
         assert!(error.message.contains("over, the length"), "{error}");
+    }
+
+    #[test]
+    fn a_duration_has_the_unit_of_the_field_or_of_the_rule() {
+        let unit = |more: &str, name: &str, ty| {
+            let field = FieldDef::new(name, ty);
+            parse(more).unwrap().unit_of(Some(&field))
+        };
+        assert_eq!(unit("", "took_us", FieldType::U64), Ok(Some(Unit::Us)));
+        assert_eq!(
+            unit("unit = 's'", "took", FieldType::F64),
+            Ok(Some(Unit::S))
+        );
+        assert_eq!(
+            unit("unit = 'ms'", "bytes_s", FieldType::U64),
+            Ok(Some(Unit::Ms))
+        );
+        for (name, ty, words) in [
+            (
+                "took",
+                FieldType::U64,
+                ["5ms is a duration", "unit = \"us\""],
+            ),
+            (
+                "end_ns",
+                FieldType::TimestampNs,
+                ["5ms is a duration", "are times"],
+            ),
+        ] {
+            let error = unit("", name, ty).unwrap_err();
+            assert!(words.iter().all(|word| error.contains(word)), "{error}");
+        }
+        let named = parse("unit = 'us'").unwrap().definition();
+        assert!(named.contains("p99_99 > 5ms in us over"), "{named}");
     }
 
     #[test]

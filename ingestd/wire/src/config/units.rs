@@ -1,9 +1,10 @@
-//! Sizes (`64MiB`), durations (`500ms`) and shares of a disk (`5%`), as a configuration writes them.
+//! Sizes (`64MiB`), durations (`500ms`), shares of a disk (`5%`) and units of time (`us`), as a configuration writes them.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use loom_engine::schema::Number;
 use serde::{Deserialize, Deserializer, de};
 
 /// A number of bytes: `64KiB`, `50GiB`, `1.5TiB`, `4096`, or decimal `10GB`.
@@ -20,6 +21,28 @@ pub enum FreeSpace {
     Percent(f64),
     Bytes(u64),
 }
+
+/// What the values of a field count, where they are durations.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    Ns,
+    Us,
+    Ms,
+    S,
+}
+
+/// How the name of a field ends that counts a unit; the long ones are those of Prometheus and OpenTelemetry.
+const UNIT_SUFFIXES: [(&str, Unit); 8] = [
+    ("ns", Unit::Ns),
+    ("us", Unit::Us),
+    ("ms", Unit::Ms),
+    ("s", Unit::S),
+    ("nanoseconds", Unit::Ns),
+    ("microseconds", Unit::Us),
+    ("milliseconds", Unit::Ms),
+    ("seconds", Unit::S),
+];
 
 const SIZE_UNITS: [(&str, u64); 9] = [
     ("KiB", 1 << 10),
@@ -56,6 +79,40 @@ impl FromStr for Span {
             .filter(|span| u64::try_from(span.as_nanos()).is_ok())
             .map(Span)
             .ok_or_else(|| format!("'{text}' is not a duration; use 500ms, 10s or 24h"))
+    }
+}
+
+impl Unit {
+    /// By the end of a field's name, such as `latency_us`.
+    pub fn of_field(name: &str) -> Option<Unit> {
+        let (_, suffix) = name.rsplit_once('_')?;
+        let mut known = UNIT_SUFFIXES.iter();
+        let (_, unit) = known.find(|(known, _)| *known == suffix)?;
+        Some(*unit)
+    }
+
+    /// How often a duration holds the unit, exactly.
+    pub fn count(self, span: Duration) -> Number {
+        let scale = match self {
+            Unit::Ns => 0,
+            Unit::Us => 3,
+            Unit::Ms => 6,
+            Unit::S => 9,
+        };
+        // At most 94 bits: 64 of seconds, and 30.
+        let value = span.as_nanos() as i128;
+        Number::Decimal { value, scale }
+    }
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Unit::Ns => "ns",
+            Unit::Us => "us",
+            Unit::Ms => "ms",
+            Unit::S => "s",
+        })
     }
 }
 
@@ -185,6 +242,26 @@ mod tests {
         ] {
             assert_eq!(span(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn the_unit_of_a_field_is_the_end_of_its_name() {
+        for (name, unit) in [
+            ("latency_ns", Some(Unit::Ns)),
+            ("latency_us", Some(Unit::Us)),
+            ("a_b_ms", Some(Unit::Ms)),
+            ("took_s", Some(Unit::S)),
+            ("request_duration_seconds", Some(Unit::S)),
+            ("latency", None),
+            ("us", None),
+            ("status", None),
+            ("requests_status", None),
+        ] {
+            assert_eq!(Unit::of_field(name), unit, "{name}");
+        }
+        let span = Duration::from_nanos(1_500);
+        assert_eq!(Unit::Us.count(span).to_f64(), 1.5);
+        assert_eq!(Unit::S.count(span).to_f64(), 1.5e-6);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The condition of a rule: `p99_99 > 5ms AND count >= 100 OR max > 1s`. Its text becomes comparisons, and the aggregates of a window decide them.
 //!
-//! Pure: what the window holds comes from the engine as an [`AggregateRow`]. AND binds more tightly than OR; there are no parentheses. Where the
+//! Pure: what the window holds comes from the engine as an [`AggregateRow`]. Numbers are compared as they are written, durations in the unit of
+//! the values. AND binds more tightly than OR; there are no parentheses. Where the
 //! bins of an index leave a quantile's value open, so is the answer, until the row holds the exact value.
 
 use std::cmp::Ordering;
@@ -9,11 +10,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use loom_engine::query::{AggregateRow, Quantile};
-use loom_engine::schema::{Domain, Number, Op};
+use loom_engine::schema::{Domain, Number, Op, RangeSet};
 use loom_engine::{Key, Sum};
 use serde::{Deserialize, Deserializer, de};
 
-use super::units::Span;
+use super::units::{Span, Unit};
 
 /// Longer conditions are refused.
 const TEXT_BYTES_MAX: usize = 4096;
@@ -34,7 +35,14 @@ pub struct When {
 struct Comparison {
     term: Term,
     op: Op,
-    number: Number,
+    threshold: Threshold,
+}
+
+/// What a comparison is with.
+#[derive(Copy, Clone, Debug, PartialEq)]
+enum Threshold {
+    Number(Number),
+    Duration(Duration),
 }
 
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -55,6 +63,8 @@ enum Term {
 pub struct Window<'a> {
     pub row: &'a AggregateRow,
     pub domain: Domain,
+    /// What the values count; known where the condition has a duration.
+    pub unit: Option<Unit>,
     pub over: Duration,
     /// It begins with the rule, so that it is shorter than `over`. Then a count, a rate or a sum says nothing by being small.
     pub is_cut: bool,
@@ -71,6 +81,17 @@ impl When {
     /// The quantiles whose bounds decide it, in the order in which a row must have them.
     pub fn quantiles(&self) -> &[Quantile] {
         &self.quantiles
+    }
+
+    /// The first duration that values are compared with.
+    pub fn duration(&self) -> Option<Duration> {
+        let thresholds = self.any.iter().flatten().map(|one| one.threshold);
+        thresholds
+            .into_iter()
+            .find_map(|threshold| match threshold {
+                Threshold::Duration(duration) => Some(duration),
+                Threshold::Number(_) => None,
+            })
     }
 
     /// Whether it holds of a window; `None` where the exact value of a quantile is needed to know.
@@ -97,7 +118,7 @@ impl When {
             .expect("a condition has a comparison");
         Shown {
             value: comparison.value(window),
-            threshold: comparison.number.to_f64(),
+            threshold: comparison.number(window).to_f64(),
         }
     }
 }
@@ -122,14 +143,28 @@ impl Comparison {
         self.answer(window).or(is_empty.then_some(false))
     }
 
+    /// What it compares with, in the unit of the values.
+    fn number(&self, window: Window<'_>) -> Number {
+        match self.threshold {
+            Threshold::Number(number) => number,
+            Threshold::Duration(duration) => {
+                let unit = window.unit;
+                let unit =
+                    unit.expect("a rule with a duration is evaluated over a field with a unit");
+                unit.count(duration)
+            }
+        }
+    }
+
     fn answer(&self, window: Window<'_>) -> Option<bool> {
         let row = window.row;
+        let number = self.number(window);
         let grows = matches!(self.term, Term::Count | Term::Rate | Term::Sum);
         if window.is_cut && grows && !matches!(self.op, Op::Gt | Op::Ge) {
             return Some(false);
         }
         let ratio = |numerator: i128, denominator: u128| {
-            Some(self.op.holds(compare(numerator, denominator, self.number)))
+            Some(self.op.holds(compare(numerator, denominator, number)))
         };
         match self.term {
             Term::Count => ratio(row.count.into(), 1),
@@ -137,33 +172,26 @@ impl Comparison {
                 i128::from(row.count) * 1_000_000_000,
                 window.over.as_nanos(),
             ),
-            Term::Sum => self.of_sum(row.sum, 1),
+            Term::Sum => Some(self.of_sum(row.sum, 1, number)),
             Term::Avg if row.count == 0 => Some(false),
-            Term::Avg => self.of_sum(row.sum, row.count),
-            Term::Min => self.within(window.domain, row.min?, row.min?),
-            Term::Max => self.within(window.domain, row.max?, row.max?),
+            Term::Avg => Some(self.of_sum(row.sum, row.count, number)),
+            Term::Min => within(&window.domain.keys(self.op, number), row.min?, row.min?),
+            Term::Max => within(&window.domain.keys(self.op, number), row.max?, row.max?),
             Term::Quantile(place) => {
                 let bounds = row.bounds.get(place).copied().flatten()?;
-                self.within(window.domain, bounds.min, bounds.max)
+                within(&window.domain.keys(self.op, number), bounds.min, bounds.max)
             }
         }
     }
 
-    /// A value from `min` to `max`: open where some of these keys would do and others not.
-    fn within(&self, domain: Domain, min: Key, max: Key) -> Option<bool> {
-        let keys = domain.keys(self.op, self.number);
-        match keys.overlaps(min, max) {
-            false => Some(false),
-            true => keys.covers(min, max).then_some(true),
+    fn of_sum(&self, sum: Sum, count: u64, number: Number) -> bool {
+        match sum {
+            Sum::Int(sum) => self.op.holds(compare(sum, count.into(), number)),
+            Sum::Float { .. } => {
+                let value = Key::from_f64(sum.to_f64() / count as f64);
+                Domain::F64.keys(self.op, number).contains(value)
+            }
         }
-    }
-
-    fn of_sum(&self, sum: Sum, count: u64) -> Option<bool> {
-        let order = match sum {
-            Sum::Int(sum) => compare(sum, count.into(), self.number),
-            Sum::Float { .. } => order(sum.to_f64() / count as f64, self.number.to_f64()),
-        };
-        Some(self.op.holds(order))
     }
 
     fn value(&self, window: Window<'_>) -> Option<f64> {
@@ -185,31 +213,47 @@ impl Comparison {
     }
 }
 
-/// `numerator / denominator` compared with a number: exactly, unless a product leaves 128 bits.
-fn compare(numerator: i128, denominator: u128, number: Number) -> Ordering {
-    let sides = match number {
-        Number::Float(_) => None,
-        Number::Int(value) => (i128::try_from(denominator).ok())
-            .and_then(|denominator| Some((numerator, value.checked_mul(denominator)?))),
-        Number::Decimal { value, scale } => (i128::try_from(denominator).ok())
-            .zip(10i128.checked_pow(scale.into()))
-            .and_then(|(denominator, unit)| {
-                Some((
-                    numerator.checked_mul(unit)?,
-                    value.checked_mul(denominator)?,
-                ))
-            }),
-    };
-    match sides {
-        Some((left, right)) => left.cmp(&right),
-        None => order(numerator as f64 / denominator as f64, number.to_f64()),
+/// A value from `min` to `max`: open where some of these are among the keys that do and others not.
+fn within(keys: &RangeSet<Key>, min: Key, max: Key) -> Option<bool> {
+    match keys.overlaps(min, max) {
+        false => Some(false),
+        true => keys.covers(min, max).then_some(true),
     }
 }
 
-/// NaN is the greatest and equal to itself, as in queries.
-fn order(a: f64, b: f64) -> Ordering {
-    a.partial_cmp(&b)
-        .unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
+/// `numerator / denominator` compared with a number, exactly.
+fn compare(numerator: i128, denominator: u128, number: Number) -> Ordering {
+    let denominator = i128::try_from(denominator).expect("counts and windows are below 128 bits");
+    let (value, unit) = match number {
+        Number::Int(value) => (value, 1),
+        Number::Decimal { value, scale } => (value, 10i128.pow(scale.into())),
+        // Beyond every sum, or nearer to zero than every fraction of one: only its side counts.
+        Number::Float(value) => {
+            let quotient = numerator as f64 / denominator as f64;
+            return quotient.partial_cmp(&value).unwrap_or(Ordering::Less);
+        }
+    };
+    compare_fractions((numerator, denominator), (value, unit))
+}
+
+/// Compares fractions with positive denominators, by their whole parts, and then by the reciprocals of what is left: no product can overflow.
+fn compare_fractions(mut left: (i128, i128), mut right: (i128, i128)) -> Ordering {
+    loop {
+        let whole = |(numerator, denominator): (i128, i128)| {
+            (
+                numerator.div_euclid(denominator),
+                numerator.rem_euclid(denominator),
+            )
+        };
+        let ((left_whole, left_rest), (right_whole, right_rest)) = (whole(left), whole(right));
+        if left_whole != right_whole {
+            return left_whole.cmp(&right_whole);
+        }
+        if left_rest == 0 || right_rest == 0 {
+            return left_rest.cmp(&right_rest);
+        }
+        (left, right) = ((right.1, right_rest), (left.1, left_rest));
+    }
 }
 
 impl FromStr for When {
@@ -290,20 +334,27 @@ impl When {
             }
         };
         let word = words.next();
-        let number = word.and_then(number).ok_or_else(|| {
-            format!(
+        let threshold = threshold(word.unwrap_or_default()).ok_or_else(|| match word {
+            Some(word) if word.parse::<f64>().is_ok() && !is_spelt(word) => format!(
+                "the number '{word}' has more than 38 digits, or is beyond what a double holds; round it"
+            ),
+            _ => format!(
                 "expected a number or a duration such as 5ms, found {}",
                 found(word)
-            )
+            ),
         })?;
-        let has_unit = word.is_some_and(|word| word.parse::<f64>().is_err());
+        let has_unit = matches!(threshold, Threshold::Duration(_));
         if has_unit && matches!(term, Term::Count | Term::Rate) {
             let word = word.unwrap_or_default();
             return Err(format!(
                 "count and rate are compared with a plain number, not with '{word}'"
             ));
         }
-        Ok(Comparison { term, op, number })
+        Ok(Comparison {
+            term,
+            op,
+            threshold,
+        })
     }
 
     fn term(&mut self, word: &str) -> Option<Term> {
@@ -350,13 +401,19 @@ fn is_unit(word: &str) -> bool {
     word.starts_with(|c: char| c.is_alphabetic()) && format!("1{word}").parse::<Span>().is_ok()
 }
 
-/// A plain number, or a duration in nanoseconds.
-fn number(word: &str) -> Option<Number> {
-    if word.parse::<f64>().is_ok_and(f64::is_finite) && !word.contains(['n', 'N', 'i', 'I']) {
-        return Number::exact(word);
+/// A plain number, or a duration.
+fn threshold(word: &str) -> Option<Threshold> {
+    if word.parse::<f64>().is_ok() {
+        let number = Number::exact(word).filter(|_| !is_spelt(word));
+        return number.map(Threshold::Number);
     }
     let span: Span = word.parse().ok()?;
-    Some(Number::Int(i128::try_from(span.0.as_nanos()).ok()?))
+    Some(Threshold::Duration(span.0))
+}
+
+/// Whether a number is `nan`, `inf` or `infinity`.
+fn is_spelt(word: &str) -> bool {
+    word.contains(['n', 'N'])
 }
 
 /// The words and operators of a condition; what separates them is white space or a change between the two kinds.
@@ -432,6 +489,7 @@ mod tests {
         let window = Window {
             row: &row,
             domain: U64,
+            unit: Some(Unit::Ns),
             over,
             is_cut: false,
         };
@@ -460,6 +518,76 @@ mod tests {
     }
 
     #[test]
+    fn a_threshold_is_compared_as_it_is_written() {
+        let of_float = |text: &str, value: f64| {
+            let when: When = text.parse().unwrap();
+            let key = Some(Key::from_f64(value));
+            let row = AggregateRow {
+                min: key,
+                max: key,
+                sum: Sum::Float {
+                    sum: value,
+                    compensation: 0.0,
+                },
+                ..row(&when, &[1])
+            };
+            let over = Duration::from_secs(1);
+            when.holds(Window {
+                row: &row,
+                domain: Domain::F64,
+                unit: Some(Unit::S),
+                over,
+                is_cut: false,
+            })
+        };
+        for (text, value, wanted) in [
+            ("max >= 1e308", 1e40, false),
+            ("max >= 1e308", 1e308, true),
+            ("min < -1e200", -1e40, false),
+            ("min < -1e200", f64::NEG_INFINITY, true),
+            ("max > 1e-300", 1e-100, true),
+            ("max > 1e-300", 1e-301, false),
+            ("sum > 1e300", 1e301, true),
+            ("avg = 9007199254740993", 9_007_199_254_740_992.0, false),
+            ("max > 5ms", 0.0051, true),
+            ("max >= 5ms", 0.0049, false),
+            ("max > 1e308", f64::NAN, true),
+        ] {
+            assert_eq!(of_float(text, value), Some(wanted), "{text} of {value}");
+        }
+        for (text, values, wanted) in [
+            ("max > 4.5", [4, 5], true),
+            ("min >= 4.5", [4, 5], false),
+            ("max = 4.5", [4, 5], false),
+            ("max >= 18446744073709551615", [0, u64::MAX], true),
+            ("max > 18446744073709551614.5", [0, u64::MAX], true),
+            ("max > 18446744073709551615", [0, u64::MAX], false),
+            ("max < 1e300", [0, u64::MAX], true),
+            ("min > -1e300", [0, 1], true),
+            ("min > 1e-300", [0, 1], false),
+            ("max > 9007199254740992", [0, 9_007_199_254_740_993], true),
+            (
+                "sum > 18446744073709551615.99999999999999999",
+                [1, u64::MAX],
+                true,
+            ),
+            (
+                "avg = 0.50000000000000000000000000000000000001",
+                [0, 1],
+                false,
+            ),
+            (
+                "avg < 0.50000000000000000000000000000000000001",
+                [0, 1],
+                true,
+            ),
+            ("count > 1e-300", [0, 1], true),
+        ] {
+            assert_eq!(holds(text, &values), wanted, "{text} of {values:?}");
+        }
+    }
+
+    #[test]
     fn an_empty_window_has_a_count_and_no_values() {
         assert!(holds("count = 0", &[]) && holds("rate < 1", &[]) && holds("sum = 0", &[]));
         for text in ["min < 5", "max <> 5", "avg = 0", "p99 >= 0", "p99 < 1"] {
@@ -475,6 +603,7 @@ mod tests {
             let window = Window {
                 row: &row,
                 domain: U64,
+                unit: Some(Unit::Ns),
                 over: Duration::from_secs(10),
                 is_cut,
             };
@@ -499,6 +628,7 @@ mod tests {
             when.holds(Window {
                 row: &row,
                 domain: U64,
+                unit: Some(Unit::Ns),
                 over,
                 is_cut: false,
             })
@@ -522,6 +652,13 @@ mod tests {
             ("max >", "expected a number"),
             ("max > soon", "found 'soon'"),
             ("max > nan", "found 'nan'"),
+            ("max < -infinity", "found '-infinity'"),
+            (
+                "max > 1e309",
+                "'1e309' has more than 38 digits, or is beyond",
+            ),
+            ("max > 1e-400", "beyond what a double holds"),
+            ("max > 0.0000000001s", "expected a number or a duration"),
             ("max => 5", "found '=>'"),
             ("max > 5 6", "expected AND"),
             ("count > 5ms", "a plain number, not with '5ms'"),
@@ -543,6 +680,7 @@ mod tests {
             when.shown(Window {
                 row: &row,
                 domain: U64,
+                unit: Some(Unit::Ns),
                 over,
                 is_cut: false,
             })
@@ -569,11 +707,18 @@ mod tests {
         }
 
         #[test]
+        fn fractions_compare_as_their_cross_products(
+            a in -1000i128..1000, b in 1i128..1000, c in -1000i128..1000, d in 1i128..1000,
+        ) {
+            prop_assert_eq!(compare_fractions((a, b), (c, d)), (a * d).cmp(&(c * b)));
+        }
+
+        #[test]
         fn any_text_is_a_condition_or_refused(text in "(count|p[0-9_]{0,6}|max|>|<=|and|OR| |[0-9.eE+-]{1,8}|ms){0,12}") {
             if let Ok(when) = text.parse::<When>() {
                 let row = row(&when, &[3, 7]);
                 let over = Duration::from_secs(1);
-                let window = Window { row: &row, domain: U64, over, is_cut: false };
+                let window = Window { row: &row, domain: U64, unit: Some(Unit::Ns), over, is_cut: false };
                 prop_assert!(when.holds(window).is_some());
             }
         }
