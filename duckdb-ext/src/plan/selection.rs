@@ -21,6 +21,9 @@ use super::paths::Given;
 use super::time::{TimeArguments, nanos, now};
 use crate::error::{Problem, Result};
 
+/// How many labels an error lists.
+const LABELS_LISTED: usize = 32;
+
 /// What a call reads: a source, and maybe values of an index, as of now or of a position.
 pub struct Selection {
     given: Given,
@@ -263,16 +266,20 @@ fn bound(
     op: Op,
     value: &Datum,
 ) -> Result<RangeSet<Key>> {
-    let ty = |field: usize| proven::at(&source.fields, field).ty;
-    let ty = index.value_field().map(ty);
+    let field = |field: usize| proven::at(&source.fields, field);
+    let field = index.value_field().map(field);
+    let ty = field.map(|field| field.ty);
     let Some(domain) = ty.and_then(Domain::of) else {
         return Err(Problem::binder(format!(
             "{name}: index '{}' only counts records and has no values; omit {name}",
             index.name
         )));
     };
-    let number = match ty {
-        Some(FieldType::TimestampNs) => time_of(value).or_else(|| value.number()),
+    let number = match (ty, field, value) {
+        (Some(FieldType::TimestampNs), ..) => time_of(value).or_else(|| value.number()),
+        (_, Some(field), Datum::Text(label)) if !field.labels.is_empty() => {
+            Some(number_of(field, name, label)?)
+        }
         _ => value.number(),
     };
     match number {
@@ -282,6 +289,25 @@ fn bound(
             value.type_name()
         ))),
     }
+}
+
+/// The number that a label stands for, or that shows as itself because it has no label.
+fn number_of(field: &FieldDef, parameter: &str, label: &str) -> Result<Number> {
+    if let Some(number) = field.value_of_text(label) {
+        return Ok(Number::Int(number));
+    }
+    let mut known: Vec<&str> = field.labels.values().map(String::as_str).collect();
+    let more = known.len().saturating_sub(LABELS_LISTED);
+    known.truncate(LABELS_LISTED);
+    let more = match more {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Err(Problem::binder(format!(
+        "{parameter}: '{label}' is not a label of '{}'; use a number, or one of {}{more}",
+        field.name,
+        known.join(", ")
+    )))
 }
 
 /// A time as its nanoseconds.

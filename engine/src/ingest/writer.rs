@@ -89,6 +89,11 @@ impl Writer {
         &self.catalog
     }
 
+    /// Length of the catalog file, which only grows.
+    pub fn catalog_bytes(&self) -> u64 {
+        self.logs.catalog_bytes()
+    }
+
     pub fn stats(&self) -> WriterStats {
         WriterStats {
             log: self.logs.stats(),

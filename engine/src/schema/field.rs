@@ -230,6 +230,13 @@ impl FieldDef {
             .map(|(&value, _)| value)
     }
 
+    /// The number that shows as this text: that of a label, or one in digits that has no label.
+    pub fn value_of_text(&self, text: &str) -> Option<i128> {
+        let bare = || text.parse().ok();
+        let bare = || bare().filter(|number| !self.labels.contains_key(number));
+        self.label_value(text).or_else(bare)
+    }
+
     pub(super) fn check(&self) -> Result<()> {
         check_name("field", &self.name)?;
         let name = &self.name;

@@ -1,6 +1,7 @@
 //! Requests over gRPC. tonic reads and writes its frames; what they hold stays bytes.
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -13,9 +14,9 @@ use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, En
 use tonic::server::{Grpc, UnaryService};
 use tonic::{Code, Status};
 
-use crate::handler::{Form, NotTaken, Signal, Taken};
+use crate::handler::{Form, NotTaken, Sent, Signal, Taken};
 use crate::http::Response as Answer;
-use crate::request::{BUSY, PATIENCE, Service};
+use crate::request::{BUSY, LIMITED_RETRY_AFTER_SECONDS, PATIENCE, Service};
 
 fn signal(path: &str) -> Option<Signal> {
     let service = path.strip_prefix("/opentelemetry.proto.collector.")?;
@@ -29,6 +30,7 @@ fn signal(path: &str) -> Option<Signal> {
 
 pub(crate) async fn answer(
     service: &Arc<Service>,
+    from: IpAddr,
     request: Request<Incoming>,
 ) -> hyper::Response<Body> {
     if !service.admits(request.headers()) {
@@ -45,13 +47,15 @@ pub(crate) async fn answer(
     let exporter = Exporter {
         service: Arc::clone(service),
         signal,
+        from,
     };
     let answered = tokio::time::timeout(PATIENCE, grpc.unary(exporter, request)).await;
     let response = answered
         .unwrap_or_else(|_| Status::deadline_exceeded("the request took too long").into_http());
     let status = response.extensions().get::<Status>();
-    // What the handler has seen it has counted.
+    // The handler has counted what it has seen; of these codes it gives only one, with details.
     if let Some(status) = status
+        && status.details().is_empty()
         && matches!(
             status.code(),
             Code::OutOfRange | Code::ResourceExhausted | Code::Internal
@@ -65,6 +69,7 @@ pub(crate) async fn answer(
 struct Exporter {
     service: Arc<Service>,
     signal: Signal,
+    from: IpAddr,
 }
 
 type Exported = Pin<Box<dyn Future<Output = Result<tonic::Response<Bytes>, Status>> + Send>>;
@@ -74,21 +79,79 @@ impl UnaryService<Bytes> for Exporter {
     type Future = Exported;
 
     fn call(&mut self, request: tonic::Request<Bytes>) -> Exported {
-        let (service, signal) = (Arc::clone(&self.service), self.signal);
+        let (service, signal, from) = (Arc::clone(&self.service), self.signal, self.from);
         Box::pin(async move {
             let body = request.into_inner();
             let Some(_room) = service.room_for(body.len()) else {
                 return Err(Status::unavailable(BUSY));
             };
-            match service.take(signal, Form::Protobuf, body).await {
+            let form = Form::Protobuf;
+            let sent = Sent {
+                signal,
+                form,
+                from,
+                body,
+            };
+            match service.take(sent).await {
                 Ok(taken) => Ok(tonic::Response::new(encoded(taken))),
                 Err(busy @ NotTaken::Busy(_)) => Err(Status::unavailable(busy.to_string())),
+                Err(NotTaken::Limited(why)) => Err(limited(&why)),
                 Err(error @ NotTaken::Malformed(_)) => {
                     Err(Status::invalid_argument(error.to_string()))
                 }
             }
         })
     }
+}
+
+/// google.rpc.Status with one detail, which says when to come again: without it a sender drops the request.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Limited {
+    #[prost(int32, tag = "1")]
+    code: i32,
+    #[prost(string, tag = "2")]
+    message: String,
+    #[prost(message, repeated, tag = "3")]
+    details: Vec<Detail>,
+}
+
+/// google.protobuf.Any of a google.rpc.RetryInfo.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Detail {
+    #[prost(string, tag = "1")]
+    type_url: String,
+    #[prost(bytes = "vec", tag = "2")]
+    value: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct RetryInfo {
+    #[prost(message, optional, tag = "1")]
+    retry_delay: Option<Delay>,
+}
+
+/// google.protobuf.Duration.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Delay {
+    #[prost(int64, tag = "1")]
+    seconds: i64,
+}
+
+fn limited(why: &str) -> Status {
+    let seconds = LIMITED_RETRY_AFTER_SECONDS.into();
+    let retry = RetryInfo {
+        retry_delay: Some(Delay { seconds }),
+    };
+    let details = vec![Detail {
+        type_url: "type.googleapis.com/google.rpc.RetryInfo".to_owned(),
+        value: retry.encode_to_vec(),
+    }];
+    let all = Limited {
+        code: Code::ResourceExhausted as i32,
+        message: why.to_owned(),
+        details,
+    };
+    Status::with_details(Code::ResourceExhausted, why, all.encode_to_vec().into())
 }
 
 fn encoded(taken: Taken) -> Bytes {

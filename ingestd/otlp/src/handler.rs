@@ -1,5 +1,6 @@
 //! Who takes requests: one thread, one request at a time, so that what requests need at once is bounded by what waits for it.
 
+use std::net::IpAddr;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
@@ -42,24 +43,33 @@ pub enum NotTaken {
     /// The sender keeps it and comes again.
     #[error("{0}")]
     Busy(String),
+    /// A limit for new senders or series refuses all of it, which is counted.
+    #[error("{0}")]
+    Limited(String),
     #[error(transparent)]
     Malformed(#[from] Malformed),
 }
 
 /// Who knows what to do with requests.
 pub trait Handler: Send + 'static {
-    /// Takes a request in protobuf: all of it but what it reports as refused, or nothing.
-    fn take(&mut self, signal: Signal, body: &[u8]) -> Result<Taken, NotTaken>;
+    /// Takes a request in protobuf that came from an address: all of it except what it reports as refused, or nothing.
+    fn take(&mut self, signal: Signal, from: IpAddr, body: &[u8]) -> Result<Taken, NotTaken>;
 
     /// Learns of a request that could not be read to its end or out of its compression.
     fn turned_away(&mut self, signal: Signal, why: &str);
 }
 
+/// A request that was read whole.
+pub(crate) struct Sent {
+    pub(crate) signal: Signal,
+    pub(crate) form: Form,
+    pub(crate) from: IpAddr,
+    pub(crate) body: Bytes,
+}
+
 enum Job {
     Take {
-        signal: Signal,
-        form: Form,
-        body: Bytes,
+        sent: Sent,
         answer: oneshot::Sender<Result<Taken, NotTaken>>,
     },
     TurnedAway {
@@ -81,19 +91,9 @@ impl Jobs {
         Ok((Jobs(sender), thread))
     }
 
-    pub(crate) async fn take(
-        &self,
-        signal: Signal,
-        form: Form,
-        body: Bytes,
-    ) -> Result<Taken, NotTaken> {
+    pub(crate) async fn take(&self, sent: Sent) -> Result<Taken, NotTaken> {
         let (answer, answered) = oneshot::channel();
-        let job = Job::Take {
-            signal,
-            form,
-            body,
-            answer,
-        };
+        let job = Job::Take { sent, answer };
         match self.0.try_send(job) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => {
@@ -121,16 +121,12 @@ fn ended() -> NotTaken {
 fn run(mut handler: impl Handler, jobs: &Receiver<Job>) {
     for job in jobs {
         match job {
-            Job::Take {
-                signal,
-                form,
-                body,
-                answer,
-            } => {
-                let taken = match form {
-                    Form::Protobuf => handler.take(signal, &body),
-                    Form::Json => match from_json::protobuf(signal, &body) {
-                        Ok(body) => handler.take(signal, &body),
+            Job::Take { sent, answer } => {
+                let Sent { signal, from, .. } = sent;
+                let taken = match sent.form {
+                    Form::Protobuf => handler.take(signal, from, &sent.body),
+                    Form::Json => match from_json::protobuf(signal, &sent.body) {
+                        Ok(body) => handler.take(signal, from, &body),
                         Err(error) => {
                             handler.turned_away(signal, &error.to_string());
                             Err(error.into())

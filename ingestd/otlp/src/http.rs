@@ -1,6 +1,7 @@
 //! Requests over HTTP: a path for each signal, protobuf or JSON, answered in kind, gzip if the sender likes.
 
 use std::io::Read;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use flate2::read::MultiGzDecoder;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body as _, Incoming};
-use hyper::header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, RETRY_AFTER};
+use hyper::header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use prost::Message;
@@ -16,8 +17,10 @@ use serde_json::{Value, json};
 use tonic::Code;
 use tonic::body::Body;
 
-use crate::handler::{Form, NotTaken, Signal, Taken};
-use crate::request::{BUSY, Held, PATIENCE, RETRY_AFTER_SECONDS, Service};
+use crate::handler::{Form, NotTaken, Sent, Signal, Taken};
+use crate::request::{
+    BUSY, Held, LIMITED_RETRY_AFTER_SECONDS, PATIENCE, RETRY_AFTER_SECONDS, Service,
+};
 
 /// How long what is left of a refused request is read.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -83,7 +86,7 @@ struct Refused {
     status: StatusCode,
     code: Code,
     why: String,
-    header: Option<(HeaderName, &'static str)>,
+    header: Option<(HeaderName, HeaderValue)>,
     /// It held records, which nobody else counts.
     counts: bool,
 }
@@ -101,7 +104,7 @@ impl Refused {
 
     fn busy(why: impl Into<String>) -> Refused {
         Refused {
-            header: Some((RETRY_AFTER, RETRY_AFTER_SECONDS)),
+            header: Some((RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS))),
             ..Refused::new(StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, why)
         }
     }
@@ -130,6 +133,7 @@ impl Refused {
 
 pub(crate) async fn answer(
     service: &Arc<Service>,
+    from: IpAddr,
     request: Request<Incoming>,
 ) -> hyper::Response<Body> {
     let (head, mut body) = request.into_parts();
@@ -141,7 +145,7 @@ pub(crate) async fn answer(
     };
     let form = form_of(&head.headers);
     let taken = match signal {
-        Some(signal) => take(service, signal, form, &head, &mut body)
+        Some(signal) => take(service, (signal, from), form, &head, &mut body)
             .await
             .map(|taken| (signal, Response::from(taken))),
         None => Err(Refused::new(
@@ -176,9 +180,8 @@ pub(crate) async fn answer(
         Form::Json => JSON,
         Form::Protobuf => PROTOBUF,
     };
-    for (name, value) in [(CONTENT_TYPE, form)].into_iter().chain(header) {
-        headers.insert(name, hyper::header::HeaderValue::from_static(value));
-    }
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(form));
+    headers.extend(header);
     response
 }
 
@@ -198,7 +201,7 @@ async fn drain(body: &mut Incoming, most: usize) {
 
 async fn take(
     service: &Service,
-    signal: Signal,
+    (signal, from): (Signal, IpAddr),
     form: Option<Form>,
     head: &Parts,
     body: &mut Incoming,
@@ -212,7 +215,7 @@ async fn take(
     }
     if head.method != Method::POST {
         return Err(Refused {
-            header: Some((ALLOW, "POST")),
+            header: Some((ALLOW, HeaderValue::from_static("POST"))),
             ..Refused::new(
                 StatusCode::METHOD_NOT_ALLOWED,
                 Code::Unimplemented,
@@ -237,17 +240,24 @@ async fn take(
         }
         false => (body, None),
     };
-    service
-        .take(signal, form, body)
-        .await
-        .map_err(|error| match error {
-            NotTaken::Busy(why) => Refused::busy(why),
-            NotTaken::Malformed(_) => Refused::new(
-                StatusCode::BAD_REQUEST,
-                Code::InvalidArgument,
-                error.to_string(),
-            ),
-        })
+    let sent = Sent {
+        signal,
+        form,
+        from,
+        body,
+    };
+    service.take(sent).await.map_err(|error| match error {
+        NotTaken::Busy(why) => Refused::busy(why),
+        NotTaken::Limited(why) => Refused {
+            header: Some((RETRY_AFTER, LIMITED_RETRY_AFTER_SECONDS.into())),
+            ..Refused::new(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, why)
+        },
+        NotTaken::Malformed(_) => Refused::new(
+            StatusCode::BAD_REQUEST,
+            Code::InvalidArgument,
+            error.to_string(),
+        ),
+    })
 }
 
 /// What a header says, without its parameters.

@@ -1,7 +1,7 @@
 //! The thread of the receiver: it accepts, and serves each connection until it ends or is silent for long.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener as Bound};
+use std::net::{IpAddr, SocketAddr, TcpListener as Bound};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -150,8 +150,8 @@ async fn accept(
     places: Arc<Semaphore>,
 ) {
     loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let (stream, from) = match listener.accept().await {
+            Ok((stream, address)) => (stream, address.ip()),
             Err(error) => {
                 // Out of descriptors, most likely: others may close soon.
                 tracing::warn!("cannot accept a connection for OTLP: {error}");
@@ -164,20 +164,25 @@ async fn accept(
         };
         let (tls, service) = (tls.clone(), Arc::clone(&service));
         tokio::spawn(async move {
-            connection(stream, tls, service).await;
+            connection(stream, from, tls, service).await;
             drop(place);
         });
     }
 }
 
-async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, service: Arc<Service>) {
+async fn connection(
+    stream: TcpStream,
+    from: IpAddr,
+    tls: Option<TlsAcceptor>,
+    service: Arc<Service>,
+) {
     // What is answered is short: it must not wait for more.
     let _ = stream.set_nodelay(true);
     let Some(tls) = tls else {
-        return serve(stream, service).await;
+        return serve(stream, from, service).await;
     };
     match timeout(HEAD, tls.accept(stream)).await {
-        Ok(Ok(stream)) => serve(stream, service).await,
+        Ok(Ok(stream)) => serve(stream, from, service).await,
         Ok(Err(error)) => tracing::debug!("a sender of OTLP failed its TLS handshake: {error}"),
         Err(_) => tracing::debug!("a sender of OTLP took too long for its TLS handshake"),
     }
@@ -185,6 +190,7 @@ async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, service: Arc<Se
 
 async fn serve(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    from: IpAddr,
     service: Arc<Service>,
 ) {
     let mut builder = Builder::new(TokioExecutor::new());
@@ -207,7 +213,7 @@ async fn serve(
             let (service, activity) = (Arc::clone(&service), Arc::clone(&activity));
             async move {
                 let _busy = Busy::begin(&activity);
-                Ok::<_, std::convert::Infallible>(answer(&service, request).await)
+                Ok::<_, std::convert::Infallible>(answer(&service, from, request).await)
             }
         }
     });
@@ -229,14 +235,15 @@ async fn serve(
 
 async fn answer(
     service: &Arc<Service>,
+    from: IpAddr,
     request: Request<Incoming>,
 ) -> hyper::Response<tonic::body::Body> {
     let under_way = service.under_way();
     let kind = request.headers().get(CONTENT_TYPE);
     let is_grpc = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
     let response = match is_grpc {
-        true => grpc::answer(service, request).await,
-        false => http::answer(service, request).await,
+        true => grpc::answer(service, from, request).await,
+        false => http::answer(service, from, request).await,
     };
     drop(under_way);
     response

@@ -14,7 +14,7 @@ use hyper::header::AUTHORIZATION;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 
-use crate::handler::{Form, Jobs, NotTaken, Signal, Taken};
+use crate::handler::{Jobs, NotTaken, Sent, Taken};
 
 /// How long a sender may take to send a request.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -22,6 +22,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) const BUSY: &str = "too many requests are being received; try again";
 /// When a sender that finds the daemon busy is to come again.
 pub(crate) const RETRY_AFTER_SECONDS: &str = "1";
+/// When a sender that a limit refuses is to come again.
+pub(crate) const LIMITED_RETRY_AFTER_SECONDS: u32 = 60;
 /// What the bodies of all requests may take together, in longest bodies.
 const BODIES_MAX: usize = 4;
 
@@ -96,13 +98,8 @@ impl Service {
         room.try_acquire_many_owned(u32::try_from(bytes).ok()?).ok()
     }
 
-    pub(crate) async fn take(
-        &self,
-        signal: Signal,
-        form: Form,
-        body: Bytes,
-    ) -> Result<Taken, NotTaken> {
-        self.jobs.take(signal, form, body).await
+    pub(crate) async fn take(&self, sent: Sent) -> Result<Taken, NotTaken> {
+        self.jobs.take(sent).await
     }
 }
 

@@ -14,7 +14,7 @@ use loom_engine::schema::{Catalog, IndexDef, Source, SourceDef, is_builtin};
 use loom_engine::{Address, Error, IndexId, LogKind, SourceId};
 
 use super::{rules, scrape};
-use crate::config::{ByteSize, Config};
+use crate::config::{ByteSize, Config, LOGS_SOURCE, OtlpDef, SPANS_SOURCE};
 use crate::rules::file::RuleFile;
 use crate::rules::judge;
 
@@ -37,7 +37,7 @@ pub fn rehearse(dir: &Path, config: &Config) -> Result<Vec<String>, Error> {
     };
     let mut catalog = read_catalog(&reader)?;
     let mut notes = Vec::new();
-    let wanted = wanted(&config.sources, &catalog, &mut notes);
+    let wanted = wanted(config, &catalog, &mut notes);
     let at = catalog.latest_at();
     for source in &wanted {
         catalog.define_source(source, at)?;
@@ -102,7 +102,7 @@ fn rule_notes(catalog: &Catalog, config: &Config) -> Vec<String> {
 pub(super) fn configure(writer: &mut Writer, config: &Config) -> Result<Vec<String>, Error> {
     let mut notes = Vec::new();
     let mut planned = writer.catalog().clone();
-    let wanted = wanted(&config.sources, &planned, &mut notes);
+    let wanted = wanted(config, &planned, &mut notes);
     let at = planned.latest_at();
     for source in &wanted {
         planned.define_source(source, at)?;
@@ -148,11 +148,15 @@ pub(super) fn find<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Source, E
 }
 
 /// What is to be defined of configured sources. What was closed since is left out, and `notes` says so.
-fn wanted(sources: &[SourceDef], catalog: &Catalog, notes: &mut Vec<String>) -> Vec<SourceDef> {
-    let mut wanted = Vec::with_capacity(sources.len());
-    for def in sources {
+fn wanted(config: &Config, catalog: &Catalog, notes: &mut Vec<String>) -> Vec<SourceDef> {
+    let mut wanted = Vec::with_capacity(config.sources.len());
+    let is_otlp = |name: &str| config.otlp.is_some() && [LOGS_SOURCE, SPANS_SOURCE].contains(&name);
+    for def in &config.sources {
         let mut def = def.clone();
         if let Some(known) = catalog.find(&def.name) {
+            if is_otlp(&def.name) {
+                def.fields = OtlpDef::arranged(&def.fields, &known.fields);
+            }
             if !known.is_open() {
                 notes.push(format!(
                     "source '{}' was closed and stays closed; remove it from the configuration, or reopen it with 'ingestd source add'",
@@ -192,32 +196,30 @@ fn grown(mut def: SourceDef, catalog: &Catalog) -> SourceDef {
 
 #[cfg(test)]
 mod tests {
-    use loom_engine::schema::parse_sources;
-
     use super::*;
 
     #[test]
     fn what_was_closed_stays_closed_unless_it_is_defined_otherwise() {
         let toml = "[[source]]\nname = 'x'\n[[source.field]]\nname = 'a'\ntype = 'u64'\n\
                     [[source.index]]\nname = 'i'\nvalue = 'a'\n[[source.index]]\nname = 'j'\nvalue = 'a'\n";
-        let def = parse_sources(toml).unwrap();
+        let mut config = Config::parse(toml).unwrap();
+        let def = config.sources.clone();
         let mut catalog = Catalog::new();
         let (id, _) = catalog.define_source(&def[0], Address(0)).unwrap();
         let index = catalog.source(id).unwrap().index("i").unwrap().id;
         catalog.close_index(index, Address(4096)).unwrap();
         let mut notes = Vec::new();
-        let found = wanted(&def, &catalog, &mut notes);
+        let found = wanted(&config, &catalog, &mut notes);
         assert_eq!(found[0].indexes.len(), 1);
         assert!(notes[0].contains("index 'i'"), "{notes:?}");
 
         notes.clear();
-        let mut other = def.clone();
-        other[0].indexes[0].filter = Some("a > 3".to_owned());
-        assert_eq!(wanted(&other, &catalog, &mut notes)[0].indexes.len(), 2);
+        config.sources[0].indexes[0].filter = Some("a > 3".to_owned());
+        assert_eq!(wanted(&config, &catalog, &mut notes)[0].indexes.len(), 2);
         assert!(notes.is_empty());
 
         catalog.close_source(id, Address(8192)).unwrap();
-        assert_eq!(wanted(&def, &catalog, &mut notes), []);
+        assert_eq!(wanted(&config, &catalog, &mut notes), []);
         assert!(notes[0].contains("source 'x'"), "{notes:?}");
     }
 }

@@ -11,9 +11,12 @@ use loom_tests::daemon::{ingestd, wait_until};
 use loom_tests::machine;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValueList, any_value};
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
+use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::Span;
 
-use crate::sender::{Receiving, ask, attribute, gauge, logs, metrics, now_ns, spans, text};
+use crate::sender::{
+    Receiving, Reply, ask, attribute, gauge, logs, metrics, metrics_of, now_ns, spans, text,
+};
 
 fn said(body: &str) -> LogRecord {
     LogRecord {
@@ -208,6 +211,96 @@ fn gauges(series: impl Iterator<Item = String>) -> Vec<u8> {
     metrics(vec![gauge("g", points)])
 }
 
+/// Nothing of a request is taken because of a limit, which the sender can read and wait for.
+fn limited(reply: &Reply, why: &str) -> Result<()> {
+    ensure!(reply.status == 429, "{reply:?} {}", reply.why());
+    ensure!(reply.head.contains("retry-after: 60"), "{reply:?}");
+    ensure!(reply.why().contains(why), "{}", reply.why());
+    Ok(())
+}
+
+/// A request of one point of each instance.
+fn instances(instances: impl Iterator<Item = String>) -> Vec<u8> {
+    let sent = instances.map(|instance| {
+        let attributes = vec![
+            text("service.name", "s"),
+            text("service.instance.id", &instance),
+        ];
+        let resource = Resource {
+            attributes,
+            ..Resource::default()
+        };
+        let point = (now_ns(), String::new(), 1.0);
+        (resource, vec![gauge("g", [point])])
+    });
+    metrics_of(sent.collect())
+}
+
+#[test]
+fn a_known_sender_is_not_new_after_a_restart_whoever_else_is() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("o.loom");
+    let known = || "known".to_owned();
+    let receiving = Receiving::start(&dir, "")?;
+    let first = receiving.post("/v1/metrics", &instances([known()].into_iter()))?;
+    ensure!(first.refused()?.0 == 0, "{first:?}");
+    receiving.daemon.stop()?;
+
+    let receiving = Receiving::start(&dir, "")?;
+    let strangers = instances((0..1000).map(|n| n.to_string()));
+    let reply = receiving.post("/v1/metrics", &strangers)?;
+    ensure!(reply.refused()?.0 == 0, "{reply:?}");
+    let stranger = || "stranger".to_owned();
+    let reply = receiving.post("/v1/metrics", &instances([stranger()].into_iter()))?;
+    limited(&reply, "more than 1000 senders")?;
+    // What is stored of a request is not to come again.
+    let both = instances([known(), stranger()].into_iter());
+    let (refused, why) = receiving.post("/v1/metrics", &both)?.refused()?;
+    ensure!(refused == 1 && why.contains("1000 senders"), "{why}");
+    let kept = "SELECT count(*) FROM loom_series(DIR, 'g', labels := MAP {'instance': 'known'})";
+    ensure!(ask(&dir, kept)? == "2", "{}", ask(&dir, kept)?);
+    let lost = "SELECT sum(records) FROM loom_losses(DIR)";
+    ensure!(
+        wait_until(|| Ok(ask(&dir, lost)? == "2"))?,
+        "{}",
+        ask(&dir, lost)?
+    );
+    receiving.daemon.stop()
+}
+
+#[test]
+fn strangers_cannot_fill_the_catalog_and_known_series_go_on() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("o.loom");
+    let receiving = Receiving::start(&dir, "catalog_max = '256KiB'")?;
+    let catalog_bytes = || Ok::<_, std::io::Error>(dir.join("catalog").metadata()?.len());
+    let known = gauges(["known".to_owned()].into_iter());
+    ensure!(receiving.post("/v1/metrics", &known)?.refused()?.0 == 0);
+    let before = catalog_bytes()?;
+    let long = "x".repeat(3000);
+    let send = |n: usize| {
+        let series = (0..10).map(|m| format!("{n} {m} {long}"));
+        receiving.post("/v1/metrics", &gauges(series))
+    };
+    let mut taken = 0;
+    let last = loop {
+        let reply = send(taken)?;
+        if reply.status != 200 {
+            break reply;
+        }
+        taken += 1;
+        ensure!(taken < 20, "the catalog has no limit");
+    };
+    limited(&last, "catalog_max")?;
+    ensure!(taken > 1, "{taken}");
+    // An address has half of it a day, and a line a little around its series.
+    let grown = catalog_bytes()? - before;
+    ensure!(grown < (140 << 10), "{grown}");
+    let known = gauges(["known".to_owned()].into_iter());
+    ensure!(receiving.post("/v1/metrics", &known)?.refused()?.0 == 0);
+    receiving.daemon.stop()
+}
+
 #[test]
 fn series_that_are_always_new_are_limited_counted_and_named() -> Result<()> {
     let place = tempfile::tempdir()?;
@@ -216,18 +309,21 @@ fn series_that_are_always_new_are_limited_counted_and_named() -> Result<()> {
     let mut all_refused = 0;
     for n in 0..10 {
         let points = (0..10).map(|m| format!("{}", n * 10 + m));
-        let (refused, why) = receiving.post("/v1/metrics", &gauges(points))?.refused()?;
+        let reply = receiving.post("/v1/metrics", &gauges(points))?;
         // Ten of the first request, and twenty of the day.
-        ensure!(
-            refused == if n < 3 { 0 } else { 10 },
-            "{n}: {refused} {why}"
-        );
-        ensure!(
-            n < 3 || (why.contains("series_max") && why.contains("g{of=")),
-            "{why}"
-        );
-        all_refused += refused;
+        if n < 3 {
+            ensure!(reply.refused()? == (0, String::new()), "{n}: {reply:?}");
+            continue;
+        }
+        limited(&reply, "series_max")?;
+        ensure!(reply.why().contains("g{of="), "{}", reply.why());
+        all_refused += 10;
     }
+    let (refused, why) = receiving
+        .post("/v1/metrics", &gauges((0..3).map(|n| (29 + n).to_string())))?
+        .refused()?;
+    ensure!(refused == 2 && why.contains("within a day"), "{why}");
+    all_refused += refused;
     let (refused, why) = receiving
         .post("/v1/metrics", &gauges((0..25).map(|n| n.to_string())))?
         .refused()?;

@@ -47,12 +47,13 @@ fn what_is_sent_in_json_is_stored_whole() -> Result<()> {
     ensure!(post(&receiving, "/v1/logs", &logs.to_string())? == (200, json!({})));
     let row = ask(
         &dir,
-        r#"SELECT concat_ws('|', ts_ns, severity, body, service, trace_id, span_id, "http.route", code,
+        r#"SELECT concat_ws('|', ts_ns, severity, severity_number, body, service, trace_id, span_id, "http.route", code,
            attributes->>'$.list[0]', attributes->>'$.list[1]', attributes->>'raw', scope->>'version')
            FROM loom_scan(DIR, 'logs') WHERE severity = 'ERROR'"#,
     )?;
     let trace = "ab".repeat(16);
-    let wanted = format!("{now}|ERROR|ä\"b|shop|{trace}|0102030405060708|/pay|503|0.5|7|AQI=|1.2");
+    let wanted =
+        format!("{now}|ERROR|17|ä\"b|shop|{trace}|0102030405060708|/pay|503|0.5|7|AQI=|1.2");
     ensure!(row == wanted, "{row}");
     ensure!(ask(&dir, "SELECT count(*) FROM loom_scan(DIR, 'logs')")? == "2");
 

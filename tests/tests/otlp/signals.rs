@@ -1,7 +1,9 @@
 //! Logs, spans and metrics of senders that behave.
 
 use anyhow::{Result, ensure};
-use loom_tests::daemon::{ingestd, wait_until};
+use ingestd::config::SEVERITIES;
+use loom_tests::daemon::{Daemon, ingestd, wait_until};
+use loom_tests::duckdb::{Session, Version};
 use loom_tests::machine;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, any_value};
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
@@ -81,6 +83,116 @@ fn a_log_record_is_a_row_with_all_that_was_sent() -> Result<()> {
     ensure!(bare == format!("{now}|true|true|true|teapot"), "{bare}");
     receiving.daemon.stop()?;
     ingestd(["check".as_ref(), dir.as_os_str()]).map(drop)
+}
+
+/// One record of each severity, from none to one behind the last, with its number for a body.
+fn of_each_severity() -> Vec<u8> {
+    let of_severity = |number: i32| LogRecord {
+        severity_number: number,
+        severity_text: String::new(),
+        ..record(now_ns(), &number.to_string())
+    };
+    logs((0..=25).map(of_severity).collect())
+}
+
+#[test]
+fn severities_compare_as_their_numbers_do() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("o.loom");
+    let receiving = Receiving::start(&dir, "")?;
+    let reply = receiving.post("/v1/logs", &of_each_severity())?;
+    ensure!(reply.refused()? == (0, String::new()), "{reply:?}");
+    // A number without a name is in `severity` alone.
+    let without = "SELECT string_agg(body || '=' || coalesce(severity, 'none'), ' ' ORDER BY body) FROM loom_scan(DIR, 'logs') \
+                   WHERE severity_number IS NULL OR severity_number <> body::INTEGER";
+    ensure!(
+        ask(&dir, without)? == "0=none 25=25",
+        "{}",
+        ask(&dir, without)?
+    );
+    let differ = |op: &str| {
+        format!(
+            "(a.severity_number {op} b.severity_number) IS DISTINCT FROM (a.body::INTEGER {op} b.body::INTEGER)"
+        )
+    };
+    let differ = ["<", "<=", ">", ">=", "="].map(differ).join(" OR ");
+    let named = "(FROM loom_scan(DIR, 'logs') WHERE severity_number IS NOT NULL)";
+    let pairs = format!("SELECT count(*) || ' ' || count_if({differ}) FROM {named} a, {named} b");
+    ensure!(ask(&dir, &pairs)? == "576 0", "{}", ask(&dir, &pairs)?);
+    // Bounds by name, and by number.
+    let scans = SEVERITIES.iter().zip(1..).flat_map(|(name, number)| {
+        ["v_min", "v_max"].map(|bound| {
+            let count = |index: &str, value: &str| {
+                format!("(SELECT count(*) FROM loom_scan(DIR, 'logs', index := '{index}', {bound} := {value}))")
+            };
+            let wanted = match bound {
+                "v_min" => 26 - number,
+                _ => number,
+            };
+            let by_name = count("severity", &format!("'{name}'"));
+            let by_number = count("severity_number", &number.to_string());
+            let foreign = usize::from(bound == "v_min");
+            format!("{by_name} = {wanted} AND {by_number} = {}", wanted - foreign)
+        })
+    });
+    let all = scans.collect::<Vec<_>>().join(" AND ");
+    ensure!(ask(&dir, &format!("SELECT {all}"))? == "true", "{all}");
+    for version in Version::ALL {
+        let mut session = Session::open(version)?;
+        let dir = dir.display();
+        let unknown =
+            format!("FROM loom_scan('{dir}', 'logs', index := 'severity', v_min := 'WARNING')");
+        let error = session.query(&unknown).err().map(|error| error.to_string());
+        let error = error.unwrap_or_default();
+        ensure!(
+            error.contains("'WARNING' is not a label of 'severity'")
+                && error.contains("WARN, WARN2"),
+            "{error}"
+        );
+    }
+    receiving.daemon.stop()
+}
+
+#[test]
+fn a_directory_of_logs_without_severity_numbers_gets_them_behind_its_fields() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("o.loom");
+    let mut before = "[[source]]\nname = 'logs'\ntime = 'own'\n".to_owned();
+    for (name, ty) in [
+        ("severity", "i32"),
+        ("severity_text", "utf8"),
+        ("body", "utf8"),
+        ("service", "utf8"),
+        ("event", "utf8"),
+        ("trace_id", "char[32]"),
+        ("span_id", "char[16]"),
+        ("attributes", "json"),
+        ("resource", "json"),
+        ("scope", "json"),
+        ("http.route", "utf8"),
+    ] {
+        let field = format!("name = '{name}'\ntype = '{ty}'\nnullable = true\n");
+        before.push_str(&format!("[[source.field]]\n{field}"));
+    }
+    Daemon::start(&dir, &before)?.stop()?;
+    for (promote, code) in [("", "none"), (PROMOTE, "7"), ("", "none")] {
+        let receiving = Receiving::start(&dir, promote)?;
+        let mut sent = record(now_ns(), "sent");
+        sent.attributes = vec![text("http.route", "/pay"), int("code", 7)];
+        let reply = receiving.post("/v1/logs", &logs(vec![sent]))?;
+        ensure!(reply.refused()? == (0, String::new()), "{reply:?}");
+        let wanted = format!("17 ERROR sent {code}");
+        let latest = match promote {
+            "" => "'none'",
+            _ => "coalesce(code::VARCHAR, 'none')",
+        };
+        let row = format!(
+            "SELECT concat_ws(' ', severity_number, severity, body, {latest}) FROM loom_scan(DIR, 'logs') ORDER BY addr DESC LIMIT 1"
+        );
+        ensure!(ask(&dir, &row)? == wanted, "{}", ask(&dir, &row)?);
+        receiving.daemon.stop()?;
+    }
+    Ok(())
 }
 
 fn a_span(start_ns: u64, duration_ns: u64) -> Span {

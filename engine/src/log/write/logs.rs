@@ -424,6 +424,11 @@ impl Logs {
         }
     }
 
+    /// Length of the catalog file.
+    pub fn catalog_bytes(&self) -> u64 {
+        self.catalog.bytes()
+    }
+
     /// Appends a line to the catalog and syncs it.
     pub fn append_catalog(&mut self, line: &str) -> Result<()> {
         self.catalog.append(line)?;

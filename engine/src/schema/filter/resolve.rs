@@ -148,12 +148,7 @@ impl<'a> Column<'a> {
         if labels.is_empty() {
             return Err(self.mismatch(&Literal::Text(text.to_owned())));
         }
-        let unlabelled = || {
-            text.parse()
-                .ok()
-                .filter(|value| !labels.contains_key(value))
-        };
-        let Some(value) = self.def.label_value(text).or_else(unlabelled) else {
+        let Some(value) = self.def.value_of_text(text) else {
             let near = nearest(text, labels.values().map(String::as_str));
             let hint = match near.first() {
                 Some(label) => format!("; did you mean '{label}'?"),

@@ -7,16 +7,17 @@ mod batch;
 mod points;
 mod records;
 mod senders;
+mod shares;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use loom_engine::log::Durability;
 use loom_engine::query::Directory;
-use loom_engine::schema::LossReason;
+use loom_engine::schema::{LossReason, SourceDef};
 use loom_otlp::{Handler, NotTaken, Options, Receiver, Signal, Taken, Tls};
 
 use super::inlet::mute_peer;
@@ -139,11 +140,11 @@ impl Taker {
             peer: Arc::new(mute_peer()?),
             inbox,
         };
-        let [logs, spans] = def.sources().map(|source| RecordSource::new(source, def));
+        let [logs, spans] = def.sources();
         Ok(Taker {
-            logs,
-            spans,
-            senders: Senders::new(writer.clone(), directory, def.series_max),
+            logs: writer.source(&logs, def),
+            spans: writer.source(&spans, def),
+            senders: Senders::new(writer.clone(), directory, def),
             writer,
             unpacked_bytes_max: UNFOLDED * def.body_bytes_max,
         })
@@ -161,10 +162,10 @@ impl Taker {
 }
 
 impl Handler for Taker {
-    fn take(&mut self, signal: Signal, body: &[u8]) -> Result<Taken, NotTaken> {
+    fn take(&mut self, signal: Signal, from: IpAddr, body: &[u8]) -> Result<Taken, NotTaken> {
         self.writer.is_open()?;
         let taken = match source_of(signal) {
-            None => self.senders.take(body, self.unpacked_bytes_max),
+            None => self.senders.take(from, body, self.unpacked_bytes_max),
             Some(source) => match self.records(signal, body) {
                 Ok(batch) => self.writer.store(source, batch),
                 Err(error) => Err(error),
@@ -204,6 +205,19 @@ fn gone(_: Gone) -> NotTaken {
 }
 
 impl WayIn {
+    /// What encodes the records of a source, as the catalog has it now.
+    fn source(&self, source: &SourceDef, def: &OtlpDef) -> RecordSource {
+        let (peer, name) = (Arc::clone(&self.peer), source.name.clone());
+        let known = self.inbox.call(None, move |recorder| {
+            let known = recorder.writer.catalog().find(&name)?;
+            peer.learn(known.id, known.fields.len());
+            Some(known.fields.clone())
+        });
+        // A daemon that stops takes no records.
+        let known = known.ok().flatten();
+        RecordSource::new(source, known.as_ref().unwrap_or(&source.fields), def)
+    }
+
     /// Whether the log takes records now.
     fn is_open(&self) -> Result<(), NotTaken> {
         let open = self.inbox.call(None, Recorder::is_open).map_err(gone)?;

@@ -1,11 +1,11 @@
 //! Log records and spans as payloads of their source.
 
-use loom_engine::schema::{FieldType, FieldValue, PayloadEncoder, SourceDef};
-use loom_engine::{Error, Timestamp};
+use loom_engine::schema::{FieldDef, FieldType, FieldValue, PayloadEncoder, SourceDef};
+use loom_engine::{Error, Timestamp, proven};
 use loom_otlp::{Kind, Log, Malformed, Promoted, Scalar, Span};
 
 use super::batch::Batch;
-use crate::config::OtlpDef;
+use crate::config::{OtlpDef, SEVERITIES};
 use crate::wall_clock;
 
 const DAY_NS: i64 = 86_400_000_000_000;
@@ -18,13 +18,20 @@ const WRONG_TIME: &str =
 /// What encodes the records of one of the two sources.
 pub(super) struct RecordSource {
     encoder: PayloadEncoder,
+    /// Of each field that the catalog has, the place of its value among those of a record; none where it stays NULL.
+    places: Vec<Option<usize>>,
     promoted: Promoted,
     payload: Vec<u8>,
 }
 
 impl RecordSource {
-    pub(super) fn new(source: SourceDef, def: &OtlpDef) -> RecordSource {
-        let encoder = PayloadEncoder::new(source.time, &source.fields)
+    /// `known` are the fields that the catalog has.
+    pub(super) fn new(source: &SourceDef, known: &[FieldDef], def: &OtlpDef) -> RecordSource {
+        let place = |known: &FieldDef| {
+            let mut fields = source.fields.iter();
+            fields.position(|field| field.name == known.name)
+        };
+        let encoder = PayloadEncoder::new(source.time, known)
             .expect("a configuration's sources have a layout");
         let kind = |ty| match ty {
             FieldType::I64 => Kind::Int,
@@ -36,6 +43,7 @@ impl RecordSource {
         let promoted = promoted.map(|promote| (promote.name.clone(), kind(promote.ty)));
         RecordSource {
             encoder,
+            places: known.iter().map(place).collect(),
             promoted: Promoted(promoted.collect()),
             payload: Vec::new(),
         }
@@ -88,6 +96,11 @@ impl RecordSource {
             Some(Scalar::Bool(value)) => FieldValue::Bool(*value),
         });
         let all: Vec<FieldValue<'_>> = values.iter().copied().chain(promoted).collect();
+        let value = |place: &Option<usize>| match place {
+            Some(place) => *proven::at(&all, *place),
+            None => FieldValue::Null,
+        };
+        let all: Vec<FieldValue<'_>> = self.places.iter().map(value).collect();
         self.payload.clear();
         self.encoder.encode(Some(time), &all, &mut self.payload)
     }
@@ -118,7 +131,7 @@ fn text(text: &Option<String>) -> FieldValue<'_> {
 }
 
 /// In the order of the source's fields.
-fn log_values<'a>(log: &'a Log<'a>) -> [FieldValue<'a>; 10] {
+fn log_values<'a>(log: &'a Log<'a>) -> [FieldValue<'a>; 11] {
     [
         match log.severity {
             0 => FieldValue::Null,
@@ -133,6 +146,13 @@ fn log_values<'a>(log: &'a Log<'a>) -> [FieldValue<'a>; 10] {
         text(&log.attributes),
         text(&log.origin.resource),
         text(&log.origin.scope),
+        // Any other number is in the first field alone.
+        match u64::try_from(log.severity) {
+            Ok(number) if (1..=SEVERITIES.len() as u64).contains(&number) => {
+                FieldValue::U64(number)
+            }
+            _ => FieldValue::Null,
+        },
     ]
 }
 

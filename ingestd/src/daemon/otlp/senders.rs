@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use loom_engine::query::Directory;
 use loom_engine::schema::{LossReason, Overload};
@@ -11,16 +11,17 @@ use loom_otlp::{NotTaken, TARGET_INFO, Taken};
 
 use super::batch::Refused;
 use super::points::{Request, Sender, Sent};
+use super::shares::Shares;
 use super::{WayIn, gone};
+use crate::config::OtlpDef;
 use crate::daemon::message::Gone;
 use crate::daemon::series::{Arrived, Failed, GroupStore, Series, Stored};
 use crate::exposition::Sample;
 use crate::wall_clock;
 
 const MS_NS: i64 = 1_000_000;
-const DAY: Duration = Duration::from_secs(86_400);
-/// How many senders may be new within a day: each has a source, for ever.
-const NEW_MAX: usize = 1000;
+/// How many senders are remembered at a time; one that is not is read from the catalog again.
+const STORES_MAX: usize = 10_000;
 /// The longest part of a source's name that a sender gives.
 const PART_BYTES_MAX: usize = 100;
 
@@ -29,51 +30,85 @@ pub(super) struct Senders {
     writer: WayIn,
     directory: Arc<Directory>,
     series_max: usize,
+    /// How long the series of all senders may make the catalog file.
+    catalog_bytes_max: u64,
     stores: HashMap<Sender, GroupStore>,
-    /// Since when new senders are counted.
-    day: Instant,
+    shares: Shares,
+}
+
+/// What became of the data points of one sender.
+struct Became {
+    /// How many are refused, by why.
+    refused: BTreeMap<String, u64>,
+    is_limited: bool,
 }
 
 impl Senders {
-    pub(super) fn new(writer: WayIn, directory: Arc<Directory>, series_max: usize) -> Senders {
+    pub(super) fn new(writer: WayIn, directory: Arc<Directory>, def: &OtlpDef) -> Senders {
         Senders {
             writer,
             directory,
-            series_max,
+            series_max: def.series_max,
+            catalog_bytes_max: def.catalog_bytes_max,
             stores: HashMap::new(),
-            day: Instant::now(),
+            shares: Shares::new(def.catalog_bytes_max / 2),
         }
     }
 
-    pub(super) fn take(&mut self, body: &[u8], bytes_max: usize) -> Result<Taken, NotTaken> {
+    /// Takes a request. One of which nothing is stored, because all that it has is new and a limit is reached, is not taken: its sender is to
+    /// come again.
+    pub(super) fn take(
+        &mut self,
+        from: IpAddr,
+        body: &[u8],
+        bytes_max: usize,
+    ) -> Result<Taken, NotTaken> {
         let mut request = Request::new(bytes_max, self.series_max);
         loom_otlp::metrics(body, |found| request.add(found))?;
         let mut refused = request.refused;
         self.writer.settle(None, refused.clone())?;
         let mut record_bytes_left = bytes_max;
+        let (mut is_limited, mut points_stored) = (false, 0);
         for (sender, sent) in request.senders {
-            let became = self.store(&sender, &sent, &mut record_bytes_left);
-            for (why, points) in became.map_err(|Gone| gone(Gone))? {
+            let became = self.store(from, &sender, &sent, &mut record_bytes_left);
+            let became = became.map_err(gone)?;
+            is_limited |= became.is_limited;
+            points_stored += sent.points as u64 - became.refused.values().sum::<u64>();
+            for (why, points) in became.refused {
                 refused.add(LossReason::Malformed, &why, points);
             }
         }
         self.writer.settle(None, Refused::default())?;
-        Ok(refused.taken())
+        let taken = refused.taken();
+        match is_limited && points_stored == 0 {
+            true => Err(NotTaken::Limited(taken.why)),
+            false => Ok(taken),
+        }
     }
 
-    /// Stores what a sender sent; how many of its data points are refused, by why.
+    /// Stores what a sender sent.
     fn store(
         &mut self,
+        from: IpAddr,
         sender: &Sender,
         sent: &Sent,
         record_bytes_left: &mut usize,
-    ) -> Result<BTreeMap<String, u64>, Gone> {
-        let all = |why: String| BTreeMap::from([(why, sent.points as u64)]);
-        let Some(store) = self.of(sender) else {
-            let why = "more than 1000 senders are new within a day".to_owned();
-            let refused = all(why);
-            self.count(&refused);
-            return Ok(refused);
+    ) -> Result<Became, Gone> {
+        let all = |why: &str, is_limited| Became {
+            refused: BTreeMap::from([(why.to_owned(), sent.points as u64)]),
+            is_limited,
+        };
+        let inbox = &self.writer.inbox;
+        let catalog_bytes = inbox.call(None, |recorder| recorder.writer.catalog_bytes())?;
+        let catalog_bytes_max = catalog_bytes.saturating_add(self.shares.catalog_bytes_left(from));
+        let catalog_bytes_max = catalog_bytes_max.min(self.catalog_bytes_max);
+        let store = match self.of(from, sender)? {
+            Ok(store) => store,
+            Err(why) => {
+                let became = all(why, true);
+                self.count(&became.refused);
+                return Ok(became);
+            }
         };
         let targets = sent.targets.iter();
         let targets: Vec<Sample<'_>> = targets
@@ -89,18 +124,23 @@ impl Senders {
             samples: Some(&samples),
             refused: BTreeMap::new(),
             record_bytes_max: *record_bytes_left,
+            catalog_bytes_max,
         };
         match store.store(&arrived) {
             Ok(stored) => {
                 *record_bytes_left = stored.record_bytes_left;
-                Ok(of_points(&stored, sent))
+                self.shares.add_catalog_bytes(from, stored.catalog_bytes);
+                Ok(Became {
+                    refused: of_points(&stored, sent),
+                    is_limited: stored.is_limited,
+                })
             }
             Err(Failed::WriterGone) => Err(Gone),
             Err(Failed::Defining(why)) => {
                 self.stores.remove(sender);
-                let refused = all(why);
-                self.count(&refused);
-                Ok(refused)
+                let became = all(&why, false);
+                self.count(&became.refused);
+                Ok(became)
             }
         }
     }
@@ -115,19 +155,35 @@ impl Senders {
         let _ = self.writer.settle(None, counted);
     }
 
-    fn of(&mut self, sender: &Sender) -> Option<&mut GroupStore> {
+    /// The store of a sender, or why a new one gets none. One that the catalog has is not new.
+    fn of(
+        &mut self,
+        from: IpAddr,
+        sender: &Sender,
+    ) -> Result<Result<&mut GroupStore, &'static str>, Gone> {
         if !self.stores.contains_key(sender) {
-            if self.day.elapsed() >= DAY {
-                self.day = Instant::now();
-                self.stores.clear();
-            }
-            if self.stores.len() >= NEW_MAX {
-                return None;
-            }
             let store = self.store_of(sender);
+            let source = store.source().to_owned();
+            let is_known = self.writer.inbox.call(None, move |recorder| {
+                recorder.writer.catalog().find(&source).is_some()
+            })?;
+            if !is_known && let Err(why) = self.shares.add_sender(from) {
+                return Ok(Err(why));
+            }
+            if self.stores.len() >= STORES_MAX {
+                self.forget_one();
+            }
             self.stores.insert(sender.clone(), store);
         }
-        self.stores.get_mut(sender)
+        let store = self.stores.get_mut(sender);
+        Ok(Ok(store.expect("it is there, or was just inserted")))
+    }
+
+    /// Forgets any of the senders.
+    fn forget_one(&mut self) {
+        if let Some(any) = self.stores.keys().next().cloned() {
+            self.stores.remove(&any);
+        }
     }
 
     fn store_of(&self, sender: &Sender) -> GroupStore {

@@ -174,6 +174,8 @@ impl Target {
             samples: found.ok(),
             refused,
             record_bytes_max: UNFOLDED * self.job.body_bytes_max as usize,
+            // Whoever configures a target answers for it: the catalog has its own limit.
+            catalog_bytes_max: u64::MAX,
         })
     }
 

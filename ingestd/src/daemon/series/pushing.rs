@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use loom_engine::schema::{FieldValue, LossReason, PayloadEncoder, SourceDef, TimeKind};
+use loom_engine::schema::{FieldDef, FieldValue, LossReason, PayloadEncoder, SourceDef, TimeKind};
 use loom_engine::{Timestamp, proven};
 
 use super::storing::MS_NS;
@@ -48,17 +48,28 @@ fn encoded(def: &SourceDef, time_ms: i64, values: &[(usize, f64)]) -> Vec<u8> {
     payload
 }
 
+/// What a field takes in a line of the catalog, about.
+fn line_bytes(field: &FieldDef) -> u64 {
+    let labels = field.series.iter();
+    let labels = labels.map(|(name, text)| 6 + name.len() + text.len());
+    (64 + field.name.len() + labels.sum::<usize>()) as u64
+}
+
 impl Recorder {
-    /// Defines what is new, and pushes records until the log is full. Returns those that are left.
-    pub(super) fn store_samples(
+    /// Defines the series of groups that are new, as far as they make the catalog file no longer than `catalog_bytes_max`: all or none.
+    pub(super) fn define_series(
         &mut self,
-        peer: &Peer,
         defs: &[SourceDef],
-        mut pushes: Vec<Push>,
-    ) -> Result<Vec<Push>, loom_engine::Error> {
+        catalog_bytes_max: u64,
+    ) -> Result<(), loom_engine::Error> {
         let mut new = Vec::new();
+        let mut catalog_bytes = self.writer.catalog_bytes();
         for def in defs {
-            match self.writer.catalog().find(&def.name) {
+            let known = self.writer.catalog().find(&def.name);
+            let added = known.map_or(0, |known| known.fields.len());
+            let added = def.fields.iter().skip(added);
+            catalog_bytes += added.map(line_bytes).sum::<u64>();
+            match known {
                 Some(known) if !known.is_open() => {
                     let name = known.name.clone();
                     return Err(loom_engine::Error::SourceClosed { name });
@@ -67,9 +78,23 @@ impl Recorder {
                 _ => new.push(def.clone()),
             }
         }
-        if !new.is_empty() {
-            definitions::define(&mut self.writer, &new)?;
+        if new.is_empty() {
+            return Ok(());
         }
+        if catalog_bytes > catalog_bytes_max {
+            return Err(loom_engine::Error::schema(format!(
+                "new series would make the catalog longer than {catalog_bytes_max} bytes; raise [otlp] catalog_max, of which an address has half a day"
+            )));
+        }
+        definitions::define(&mut self.writer, &new).map(drop)
+    }
+
+    /// Pushes records until the log is full. Returns those that are left.
+    pub(super) fn push_samples(
+        &mut self,
+        peer: &Peer,
+        mut pushes: Vec<Push>,
+    ) -> Result<Vec<Push>, loom_engine::Error> {
         let mut pushed = 0;
         for Push {
             source,

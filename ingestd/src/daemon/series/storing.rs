@@ -27,6 +27,8 @@ const PIECE_BYTES: usize = 1 << 20;
 const RETRY: Duration = Duration::from_millis(1);
 
 const OLDER: &str = "the sample is older than the one before";
+const CHURN: &str = "more than series_max series are new within a day";
+const NOT_NOW: &str = "the catalog takes no new series";
 
 /// What comes of a target at once.
 pub(in crate::daemon) struct Arrived<'a> {
@@ -40,6 +42,8 @@ pub(in crate::daemon) struct Arrived<'a> {
     pub(in crate::daemon) refused: BTreeMap<String, u64>,
     /// What its records may take: each time makes one in each group, which has a place for all series of the group.
     pub(in crate::daemon) record_bytes_max: usize,
+    /// How long new series may make the catalog file.
+    pub(in crate::daemon) catalog_bytes_max: u64,
 }
 
 /// What became of it.
@@ -49,6 +53,10 @@ pub(in crate::daemon) struct Stored {
     pub(in crate::daemon) refused: BTreeMap<String, u64>,
     /// Which ones, by their place among those that came.
     pub(in crate::daemon) refused_at: BTreeSet<usize>,
+    /// Some are refused because they are new, and would not be at another time.
+    pub(in crate::daemon) is_limited: bool,
+    /// By how much the catalog file grew.
+    pub(in crate::daemon) catalog_bytes: u64,
     /// Why only known series were stored, if so.
     pub(in crate::daemon) trouble: Option<String>,
     /// What further records of the same request may take.
@@ -171,20 +179,23 @@ impl GroupStore {
                 Err(why) => taken.refuse(why, || shown(&self.series(sample), groups.shared())),
             }
         }
-        let mut refused_at = BTreeSet::new();
+        let (mut refused_at, mut is_limited) = (BTreeSet::new(), false);
         for (at, (sample, place)) in samples.iter().zip(places).enumerate() {
             if let Err(why) = self.take(&groups, sample, place, now_ms, &mut taken) {
                 taken.refuse(why, || shown(&self.series(sample), groups.shared()));
                 refused_at.insert(at);
+                is_limited |= [CHURN, NOT_NOW].contains(&why);
             }
         }
-        let handed_over = self.hand_over(&groups, &taken);
+        let handed_over = self.hand_over(&groups, &taken, arrived.catalog_bytes_max);
         if arrived.samples.is_some() {
             groups.scraped(Instant::now());
         }
         self.groups = Some(groups);
-        handed_over?;
+        let catalog_bytes = handed_over?;
         Ok(Stored {
+            is_limited,
+            catalog_bytes,
             refused: taken.refused,
             refused_at,
             trouble: None,
@@ -298,8 +309,8 @@ impl GroupStore {
             let place = groups.place(&series, takes_new);
             let slot = place.map_err(|no_place| match no_place {
                 NoPlace::TooLong => "the labels take more than 4096 bytes",
-                NoPlace::Churn => "more than series_max series are new within a day",
-                NoPlace::NotNow => "the catalog takes no new series",
+                NoPlace::Churn => CHURN,
+                NoPlace::NotNow => NOT_NOW,
             })?;
             placed.insert(slot);
             Ok(slot)
@@ -337,14 +348,21 @@ impl GroupStore {
         Ok(())
     }
 
-    /// Gives the writer thread all that was taken: what it defines, its records, and at last what is refused.
-    fn hand_over(&self, groups: &Groups, taken: &Taken) -> Result<(), Failed> {
+    /// Gives the writer thread all that was taken: what it defines, its records, and at last what is refused. Returns by how much the catalog
+    /// file grew.
+    fn hand_over(
+        &self,
+        groups: &Groups,
+        taken: &Taken,
+        catalog_bytes_max: u64,
+    ) -> Result<u64, Failed> {
         let used = taken.records.keys().map(|(_, group)| *group);
         // A restart finds a group only if it finds those before.
         let used: BTreeSet<usize> = used.chain(groups.growing()).collect();
         let defs = used.iter().map(|group| groups.group(*group).def.clone());
         let mut defs: Vec<SourceDef> = defs.collect();
         let mut records = taken.records.iter().peekable();
+        let mut catalog_bytes = 0;
         while !defs.is_empty() || records.peek().is_some() {
             let (mut pushes, mut bytes) = (Vec::new(), 0);
             while bytes < PIECE_BYTES
@@ -354,7 +372,8 @@ impl GroupStore {
                 bytes += push.payload.len();
                 pushes.push(push);
             }
-            self.push(std::mem::take(&mut defs), pushes)?;
+            let defs = std::mem::take(&mut defs);
+            catalog_bytes += self.push(defs, pushes, catalog_bytes_max)?;
         }
         let (peer, first) = (Arc::clone(&self.peer), self.source.clone());
         if !taken.refused.is_empty() {
@@ -363,19 +382,31 @@ impl GroupStore {
                 recorder.refuse_samples(&peer, &first, &refused);
             })?;
         }
-        Ok(())
+        Ok(catalog_bytes)
     }
 
-    /// Pushes records; where the log is full, as soon as it is not.
-    fn push(&self, mut defs: Vec<SourceDef>, mut pushes: Vec<Push>) -> Result<(), Failed> {
+    /// Pushes records; where the log is full, as soon as it is not. Returns by how much the catalog file grew.
+    fn push(
+        &self,
+        mut defs: Vec<SourceDef>,
+        mut pushes: Vec<Push>,
+        catalog_bytes_max: u64,
+    ) -> Result<u64, Failed> {
+        let mut catalog_bytes = 0;
         loop {
             let peer = Arc::clone(&self.peer);
             let left = self.inbox.call(None, move |recorder| {
-                recorder.store_samples(&peer, &defs, pushes)
+                let before = recorder.writer.catalog_bytes();
+                recorder.define_series(&defs, catalog_bytes_max)?;
+                let grown = recorder.writer.catalog_bytes() - before;
+                Ok((recorder.push_samples(&peer, pushes)?, grown))
             })?;
-            pushes = left.map_err(|error| Failed::Defining(error.to_string()))?;
+            let left = left.map_err(|error: loom_engine::Error| error.to_string());
+            let grown;
+            (pushes, grown) = left.map_err(Failed::Defining)?;
+            catalog_bytes += grown;
             if pushes.is_empty() {
-                return Ok(());
+                return Ok(catalog_bytes);
             }
             defs = Vec::new();
             std::thread::sleep(RETRY);

@@ -19,7 +19,7 @@ use loom_engine::schema::{SourceDef, validate_sources};
 use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
-pub use otlp::{LOGS_SOURCE, OtlpDef, Promote, SPANS_SOURCE};
+pub use otlp::{LOGS_SOURCE, OtlpDef, Promote, SEVERITIES, SPANS_SOURCE};
 pub use rule::{Action, PinSpan, RULES_MAX, RuleDef, check_rules};
 pub use scrape::{ScrapeDef, TARGETS_MAX, Target, TlsDef, check_scrapes};
 pub use units::{ByteSize, FreeSpace, Span, Unit};

@@ -12,12 +12,20 @@ use super::units::ByteSize;
 pub const LOGS_SOURCE: &str = "logs";
 pub const SPANS_SOURCE: &str = "spans";
 
+/// The field of `logs` that orders severities; in `severity` they are names.
+const SEVERITY_NUMBER: &str = "severity_number";
+/// What the fields of both sources have begun with in all versions.
+const FIRST_FIELDS: usize = 10;
+
+const CATALOG_MAX: ByteSize = ByteSize(64 << 20);
+/// The rest of the catalog is for what the owner of the directory defines.
+const CATALOG_MAX_MAX: ByteSize = ByteSize(192 << 20);
 /// How many attributes may have a field of their own.
 const PROMOTED_MAX: usize = 100;
 const ADDRESSES_MAX: usize = 16;
 
 /// The names of severities, from number 1.
-const SEVERITIES: [&str; 24] = [
+pub const SEVERITIES: [&str; 24] = [
     "TRACE", "TRACE2", "TRACE3", "TRACE4", "DEBUG", "DEBUG2", "DEBUG3", "DEBUG4", "INFO", "INFO2",
     "INFO3", "INFO4", "WARN", "WARN2", "WARN3", "WARN4", "ERROR", "ERROR2", "ERROR3", "ERROR4",
     "FATAL", "FATAL2", "FATAL3", "FATAL4",
@@ -43,6 +51,8 @@ pub struct OtlpDef {
     pub promote: Vec<Promote>,
     /// The most series of a sender in one request, and the most that a day adds.
     pub series_max: usize,
+    /// How long series of senders may make the catalog file, in bytes.
+    pub catalog_bytes_max: u64,
     /// The longest request, in bytes, also after it is unpacked.
     pub body_bytes_max: usize,
     /// The file of a bearer token that senders must give.
@@ -71,6 +81,7 @@ struct Written {
     #[serde(default)]
     promote: Vec<Promote>,
     series_max: Option<usize>,
+    catalog_max: Option<ByteSize>,
     body_max: Option<ByteSize>,
     bearer_file: Option<PathBuf>,
     tls: Option<TlsDef>,
@@ -120,6 +131,10 @@ impl TryFrom<Written> for OtlpDef {
         if !(1..=SERIES_MAX).contains(&series_max) {
             return Err(of("series_max is not from 1 to 100000; use 10000"));
         }
+        let catalog_max = written.catalog_max.unwrap_or(CATALOG_MAX);
+        if catalog_max.0 == 0 || catalog_max > CATALOG_MAX_MAX {
+            return Err(of("catalog_max is 0 or more than 192MiB; use 64MiB"));
+        }
         let body_max = written.body_max.unwrap_or(ByteSize(16 << 20));
         if body_max.0 == 0 || body_max > BODY_MAX {
             return Err(of("body_max is 0 or more than 1GiB; use 16MiB"));
@@ -128,6 +143,7 @@ impl TryFrom<Written> for OtlpDef {
             listen,
             promote: written.promote,
             series_max,
+            catalog_bytes_max: catalog_max.0,
             body_bytes_max: usize::try_from(body_max.0).map_err(|error| error.to_string())?,
             bearer_file: written.bearer_file,
             tls: written.tls,
@@ -142,28 +158,48 @@ impl TryFrom<Written> for OtlpDef {
 impl OtlpDef {
     /// The sources of logs and of spans.
     pub fn sources(&self) -> [SourceDef; 2] {
-        let latency = IndexDef::new("duration", Some("duration_ns"));
-        let severity = IndexDef::new("severity", Some("severity"));
+        let index = |name, field| IndexDef::new(name, Some(field));
+        let severities = ["severity", SEVERITY_NUMBER].map(|name| index(name, name));
+        let latency = [index("duration", "duration_ns")];
         [
-            self.source(LOGS_SOURCE, log_fields(), severity),
-            self.source(SPANS_SOURCE, span_fields(), latency),
+            self.source(LOGS_SOURCE, log_fields(), severities.into()),
+            self.source(SPANS_SOURCE, span_fields(), latency.into()),
         ]
     }
 
-    fn source(&self, name: &str, fields: Vec<FieldDef>, index: IndexDef) -> SourceDef {
+    /// The fields of one of its sources in the order of those that the catalog has, and behind them the others. A field that only the catalog
+    /// has stays NULL.
+    pub fn arranged(fields: &[FieldDef], known: &[FieldDef]) -> Vec<FieldDef> {
+        let named = |fields: &[FieldDef], name: &str| {
+            let mut fields = fields.iter();
+            fields.find(|field| field.name == name).cloned()
+        };
+        let mut first = fields.iter().zip(known).take(FIRST_FIELDS);
+        if known.len() < FIRST_FIELDS || !first.all(|(one, other)| one.name == other.name) {
+            // A source of the same name that is not OTLP's: to define it is an error.
+            return fields.to_vec();
+        }
+        let before = known.iter();
+        let before = before.map(|field| named(fields, &field.name).unwrap_or(field.clone()));
+        let added = fields.iter();
+        let added = added.filter(|field| named(known, &field.name).is_none());
+        before.chain(added.cloned()).collect()
+    }
+
+    fn source(&self, name: &str, fields: Vec<FieldDef>, indexes: Vec<IndexDef>) -> SourceDef {
         let promoted = self.promote.iter();
         let promoted = promoted.map(|Promote { name, ty }| FieldDef::nullable(name, *ty));
         SourceDef {
             time: TimeKind::Own,
             fields: fields.into_iter().chain(promoted).collect(),
-            indexes: vec![index],
+            indexes,
             ..SourceDef::new(name)
         }
     }
 }
 
 fn log_fields() -> Vec<FieldDef> {
-    use FieldType::{Char, I32, Json, Utf8};
+    use FieldType::{Char, I32, Json, U8, Utf8};
     vec![
         labelled("severity", I32, 1, &SEVERITIES),
         FieldDef::nullable("severity_text", Utf8),
@@ -175,6 +211,7 @@ fn log_fields() -> Vec<FieldDef> {
         FieldDef::nullable("attributes", Json),
         FieldDef::nullable("resource", Json),
         FieldDef::nullable("scope", Json),
+        FieldDef::nullable(SEVERITY_NUMBER, U8),
     ]
 }
 
@@ -245,6 +282,25 @@ mod tests {
     }
 
     #[test]
+    fn fields_keep_the_order_of_the_catalog_and_new_ones_follow() {
+        let fields = |promote: &str| parse(promote).unwrap().sources[0].fields.clone();
+        let names = |fields: &[FieldDef]| -> Vec<String> {
+            let behind = fields.iter().skip(FIRST_FIELDS);
+            behind.map(|field| field.name.clone()).collect()
+        };
+        // Of a directory from before there was a number.
+        let mut known = fields("promote = [{ name = 'a' }, { name = 'b' }]");
+        known.remove(FIRST_FIELDS);
+        let wanted = fields("promote = [{ name = 'c' }, { name = 'b' }]");
+        let arranged = OtlpDef::arranged(&wanted, &known);
+        assert_eq!(names(&arranged), ["a", "b", "severity_number", "c"]);
+        assert_eq!(OtlpDef::arranged(&wanted, &arranged), arranged);
+        assert_eq!(OtlpDef::arranged(&wanted, &[]), wanted);
+        let foreign = [FieldDef::nullable("x", FieldType::U8)];
+        assert_eq!(OtlpDef::arranged(&wanted, &foreign), wanted);
+    }
+
+    #[test]
     fn each_mistake_is_named() {
         for (text, word) in [
             ("listen = []", "no address"),
@@ -255,6 +311,7 @@ mod tests {
             ("promote = [{ name = 'Body' }]", "two fields"),
             ("promote = [{ name = 'ts' }]", "reserved"),
             ("series_max = 0", "series_max"),
+            ("catalog_max = '256MiB'", "catalog_max"),
             ("body_max = '2GiB'", "body_max"),
             ("port = 4317", "port"),
             ("[[source]]\nname = 'logs'", "two sources 'logs'"),
