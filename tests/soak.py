@@ -6,6 +6,9 @@ Readers are commands of ingestd, queries of DuckDB that start anew, and queries 
 killed at random. Checked in each round: what producers were told equals what the log holds (received = stored + refused + dropped, exact after a kill);
 of the blocking source nothing is missing. At the end: `ingestd check`, the memory and the disk that it ever took. Prints a line a round and
 exits 0, or says what did not hold and exits 1, keeping the directory.
+
+The accounts must add up: the shared memory of the daemon is its staging and its rings; the file system, which is the soak's own where root runs it,
+has lost what the directory's files take. Readers that are idle keep evicted files open, HELD_MAX at most; without readers DISK_MARGIN is allowed.
 """
 
 import argparse
@@ -29,11 +32,17 @@ import loom_client  # noqa: E402
 
 MAX_BYTES = 640 << 20
 MEMORY_MAX = 160 << 20
+# What the file system may have lost beside the files: to readers, which keep what they read, and without them to one file that goes.
+HELD_MAX = 512 << 20
+DISK_MARGIN = 20 << 20
+# What the daemon may share beside its staging and its rings.
+SHARED_MARGIN = 1 << 20
 CONFIG = f"""
 [log]
 block = "4MiB"
 segment = "16MiB"
 durability = "200ms"
+staging = "{{staging}}"
 [retention]
 max_bytes = "{MAX_BYTES}B"
 [metrics]
@@ -186,15 +195,62 @@ class Unlucky(threading.Thread):
             self.kills += 1
 
 
+def taken(folder):
+    """The bytes that the files of a folder take."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(place, name)).st_blocks * 512
+            except FileNotFoundError:
+                pass
+    return total
+
+
+class Disk:
+    """A file system of the soak's own, so that what it loses is the directory's; without root the one of the place, which is not compared."""
+
+    def __init__(self, place):
+        self.root, image = place / "disk", place / "disk.img"
+        self.root.mkdir()
+        self.mounted = False
+        if os.geteuid() == 0 and shutil.which("mkfs.ext4"):
+            image.touch()
+            os.truncate(image, 4 * MAX_BYTES)
+            subprocess.run(["mkfs.ext4", "-q", "-m", "0", image], check=True)
+            mount = ["mount", "-o", "loop,discard", image, self.root]
+            self.mounted = subprocess.run(mount, check=False).returncode == 0
+        if not self.mounted:
+            print("what `df` says is not compared: it needs root and mkfs.ext4", flush=True)
+        self.before = self.used()
+
+    def used(self):
+        found = os.statvfs(self.root)
+        return (found.f_blocks - found.f_bfree) * found.f_frsize
+
+    def held(self):
+        """What the file system has lost beside what its files take. Files come and go between the looks."""
+        if not self.mounted:
+            return 0
+        before, files, after = self.used(), taken(self.root), self.used()
+        return min(before, after) - self.before - files
+
+    def unmount(self):
+        if self.mounted:
+            subprocess.run(["umount", self.root], check=True)
+
+
 class Soak:
     def __init__(self, ingestd, extension, seconds, seed):
         self.ingestd, self.extension, self.random = ingestd, extension, random.Random(seed)
         self.end = time.monotonic() + seconds
         self.place = Path(tempfile.mkdtemp(prefix="loom-soak-"))
-        self.directory, self.config = self.place / "loom", self.place / "loom.toml"
+        self.disk_of = Disk(self.place)
+        self.staging = Path(tempfile.mkdtemp(prefix="loom-soak-", dir="/dev/shm"))
+        self.directory, self.config = self.disk_of.root / "loom", self.place / "loom.toml"
         sources = SOURCE.format(name="waits", policy="block") + SOURCE.format(name="drops", policy="drop_new")
-        self.config.write_text(CONFIG + sources)
-        self.daemon, self.memory, self.disk, self.exact, self.unlucky = None, 0, 0, 0, []
+        self.config.write_text(CONFIG.format(staging=self.staging) + sources)
+        self.daemon, self.memory, self.disk, self.held, self.exact, self.unlucky = None, 0, 0, 0, 0, []
 
     def start(self):
         command = [self.ingestd, "run", self.directory, "--config", self.config]
@@ -211,18 +267,40 @@ class Soak:
         raise Failed("the daemon does not listen after a minute")
 
     def measure(self):
-        """Memory without the staging file, which the configuration bounds; disk as the segments take it."""
-        for line in Path(f"/proc/{self.daemon.pid}/status").read_text().splitlines():
-            if line.startswith("RssAnon:"):
-                self.memory = max(self.memory, int(line.split()[1]) << 10)
-        total = 0
-        for log in ("records", "chunks", "times"):
-            for entry in os.scandir(self.directory / log):
-                try:
-                    total += entry.stat().st_blocks * 512
-                except FileNotFoundError:
-                    pass
-        self.disk = max(self.disk, total)
+        """Memory without the staging file, which the configuration bounds; disk as the segments take it, and what is held beside them."""
+        self.memory = max(self.memory, self.resident("RssAnon:"))
+        self.disk = max(self.disk, self.segments())
+        self.held = max(self.held, self.disk_of.held())
+
+    def resident(self, kind):
+        """A part of the daemon's memory, as the kernel counts it. What is mapped twice counts once as `Pss_Shmem`."""
+        folder = Path(f"/proc/{self.daemon.pid}")
+        name = "smaps_rollup" if kind.startswith("Pss") else "status"
+        for line in (folder / name).read_text().splitlines():
+            if line.startswith(kind):
+                return int(line.split()[1]) << 10
+        return 0
+
+    def segments(self):
+        return sum(taken(self.directory / log) for log in ("records", "chunks", "times"))
+
+    def add_up(self):
+        """What the daemon reports is what the system counts. Nobody pushes and nobody reads."""
+        deadline = time.monotonic() + 60
+        while True:
+            status = loom_client.connect(self.directory).status()
+            shared = self.resident("Pss_Shmem:") - taken(self.staging) - status["ring_bytes"]
+            found = {
+                "the disk has lost beside its files": (abs(self.disk_of.held()), DISK_MARGIN),
+                "files and status differ by": (abs(self.segments() - status["segment_bytes"]), DISK_MARGIN),
+                "the daemon shares beside staging and rings": (shared, SHARED_MARGIN),
+            }
+            wrong = [f"{what} {size} bytes, {most} are allowed" for what, (size, most) in found.items() if size > most]
+            if not wrong:
+                return
+            if time.monotonic() > deadline:
+                raise Failed("; ".join(wrong))
+            time.sleep(0.2)
 
     def wait_quiet(self):
         """Waits until every loss is in the log."""
@@ -360,6 +438,9 @@ class Soak:
             producer.running.set()
         for reader in readers:
             reader.join(60)
+        for producer in producers:
+            producer.join(120)
+        self.add_up()
         self.daemon.terminate()
         self.ended("stop")
         checked = subprocess.run([self.ingestd, "check", self.directory], capture_output=True, text=True)
@@ -369,6 +450,8 @@ class Soak:
             raise Failed(f"{self.memory} bytes of memory were taken, {MEMORY_MAX} are allowed")
         if self.disk > MAX_BYTES + (32 << 20):
             raise Failed(f"{self.disk} bytes of disk were taken, {MAX_BYTES} are allowed")
+        if self.held > HELD_MAX:
+            raise Failed(f"readers held {self.held} bytes of evicted files, {HELD_MAX} are allowed")
         for reader in readers:
             if reader.error:
                 raise Failed(f"a reader failed: {reader.error}")
@@ -376,7 +459,7 @@ class Soak:
             raise Failed("no round could be compared")
         print(f"sound after {number} rounds, {self.exact} of them compared; {sum(reader.runs for reader in readers if isinstance(reader, Reader))} reads, "
               f"{sum(reader.stops for reader in self.unlucky)} stops and {sum(reader.kills for reader in self.unlucky)} kills of live readers; "
-              f"{self.memory >> 20} MiB of memory and {self.disk >> 20} MiB of disk at most")
+              f"{self.memory >> 20} MiB of memory and {self.disk >> 20} MiB of disk at most, and {self.held >> 20} MiB of evicted files held by readers")
 
 
 def main():
@@ -396,7 +479,9 @@ def main():
     finally:
         if soak.daemon and soak.daemon.poll() is None:
             soak.daemon.kill()
+    soak.disk_of.unmount()
     shutil.rmtree(soak.place)
+    shutil.rmtree(soak.staging)
     return 0
 
 
