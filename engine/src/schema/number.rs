@@ -32,7 +32,7 @@ impl Number {
     }
 
     /// A literal such as `-1.5e3`, which compares with integers as what it says; with 128 bits it is exact, beyond them the nearest float.
-    /// `None` where it has more than 38 digits, or is further from zero or nearer to it than a float can be.
+    /// `None` where it has more than 38 digits.
     pub fn exact(text: &str) -> Option<Number> {
         let (mantissa, exponent) = match text.split_once(['e', 'E']) {
             Some((mantissa, exponent)) => (mantissa, saturating_exponent(exponent)),
@@ -53,6 +53,9 @@ impl Number {
             magnitude
         };
         let exponent = exponent.saturating_sub(fraction.len() as i64);
+        if exponent == 0 {
+            return Some(Number::Int(value));
+        }
         if let Ok(scale) = u8::try_from(exponent.saturating_neg())
             && usize::from(scale) <= DIGITS_MAX
         {
@@ -64,7 +67,14 @@ impl Number {
             return Some(Number::Int(product));
         }
         let nearest: f64 = text.parse().ok()?;
-        (nearest.is_finite() && nearest != 0.0).then_some(Number::Float(nearest))
+        Some(match nearest == 0.0 {
+            // So near to zero that it compares with every integer as this does.
+            true => Number::Decimal {
+                value: value.signum(),
+                scale: DIGITS_MAX as u8,
+            },
+            false => Number::Float(nearest),
+        })
     }
 
     pub fn to_f64(self) -> f64 {
@@ -244,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_literal_beyond_128_bits_is_the_nearest_float_and_one_beyond_floats_is_refused() {
+    fn a_literal_beyond_128_bits_is_the_nearest_float() {
         for (text, wanted) in [
             ("1e308", 1e308),
             ("-1.5e200", -1.5e200),
@@ -261,15 +271,11 @@ mod tests {
         };
         assert_eq!(Number::exact("1e-38"), Some(least));
         assert_eq!(Number::exact("0e999"), Some(Number::Int(0)));
-        for text in [
-            "1e309",
-            "-1e400",
-            "1e-330",
-            "1e99999999999999999999",
-            "1e-99999999999999999999",
-        ] {
-            assert_eq!(Number::exact(text), None, "{text}");
-        }
+        let odd = (1 << 53) + 1;
+        assert_eq!(Number::exact(&odd.to_string()), Some(Number::Int(odd)));
+        let beyond = Number::exact("-1e99999999999999999999");
+        assert_eq!(beyond, Some(Number::Float(f64::NEG_INFINITY)));
+        assert_eq!(Number::exact("1e-99999999999999999999"), Some(least));
     }
 
     #[test]

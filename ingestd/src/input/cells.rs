@@ -179,10 +179,17 @@ macro_rules! floats {
     ($($ty:ident),*) => {$(
         impl Number for types::$ty {
             fn parse(text: &str) -> Option<Self::Native> {
-                let text = text::trimmed(text);
+                let text = match text::trimmed(text) {
+                    // JSON has no numbers for these.
+                    "\"NaN\"" => "NaN",
+                    "\"Infinity\"" => "inf",
+                    "\"-Infinity\"" => "-inf",
+                    text => text,
+                };
                 let value: Self::Native = text.parse().ok()?;
                 let is_beyond = text::is_beyond_float(text, value == 0.0, value.is_infinite());
-                (!is_beyond && keeps_integer(text, value as i128, &value)).then_some(value)
+                let is_kept = !is_beyond && !text::is_name(text);
+                (is_kept && keeps_integer(text, value as i128, &value)).then_some(value)
             }
             fn from_label(_: i128) -> Option<Self::Native> {
                 None
@@ -197,11 +204,11 @@ floats!(Float32Type, Float64Type);
 /// of another form is a fraction, which may be rounded.
 fn keeps_integer(text: &str, whole: i128, float: &impl Display) -> bool {
     const KEPT_DIGITS: usize = 7;
-    let is_sign_or_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'+' | b'-');
+    let is_sign_or_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'-');
     text.len() <= KEPT_DIGITS
         || !text.bytes().all(is_sign_or_digit)
         || text.parse() == Ok(whole)
-        || float.to_string() == text.trim_start_matches('+')
+        || float.to_string() == text
 }
 
 fn primitive<T: Number>(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Cells> {
@@ -216,9 +223,13 @@ fn primitive<T: Number>(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<C
             .iter()
             .map(|(value, label)| (label.as_str(), *value));
         let labels: HashMap<&str, i128> = labels.collect();
+        let label = |text: &str| match text.starts_with('"') {
+            true => labels.get(serde_json::from_str::<String>(text).ok()?.as_str()),
+            false => labels.get(text),
+        };
         let parse = |text: &str| {
-            let label = labels.get(text).and_then(|value| T::from_label(*value));
-            label.or_else(|| T::parse(text))
+            let value = label(text).and_then(|value| T::from_label(*value));
+            value.or_else(|| T::parse(text))
         };
         return from_texts::<T>(column, field, parse);
     }
@@ -324,8 +335,12 @@ pub(super) fn failures(
 
 fn misfit(field: &FieldDef, value: impl Display) -> String {
     let FieldDef { name, ty, .. } = field;
+    let remedy = match ty {
+        FieldType::Bytes(_) => "",
+        _ => "; a field of type utf8 keeps it (--fields)",
+    };
     format!(
-        "'{}' does not fit field '{name}' of type {ty}",
+        "'{}' does not fit field '{name}' of type {ty}{remedy}",
         short(value)
     )
 }
@@ -338,7 +353,7 @@ pub(super) fn shown(column: &ArrayRef, row: usize) -> anyhow::Result<String> {
 
 fn short(value: impl Display) -> String {
     let begins: String = value.to_string().chars().take(64).collect();
-    begins.escape_debug().to_string()
+    begins.escape_debug().to_string().replace("\\\"", "\"")
 }
 
 fn nanoseconds(column: &ArrayRef) -> anyhow::Result<ArrayRef> {
@@ -354,7 +369,7 @@ fn timestamps(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Cells> {
     let values = match column.data_type() {
         A::Timestamp(_, _) | A::Date32 | A::Date64 => cast(&nanoseconds(column)?, &A::Int64)?,
         ty if is_text(ty) => {
-            let cells = from_texts::<types::Int64Type>(column, field, text::parse_timestamp_ns)?;
+            let cells = from_texts::<types::Int64Type>(column, field, text::parse_field_time_ns)?;
             return without_far_times(cells, column, field);
         }
         // Whole decimals are nanoseconds that may be too many for 64 bits.
@@ -589,7 +604,9 @@ mod tests {
             "9007199254740993",
             "-9007199254740993",
             "123456789012345678",
-            "+9007199254740993",
+            "00000000005",
+            "+0.5",
+            "\"5\"",
         ] {
             assert_eq!(parsed(text), None, "{text}");
         }
@@ -598,7 +615,6 @@ mod tests {
             "9007199254740992",
             "12345678901234567000",
             "0.12345678901234567890123",
-            "00000000005",
             "-1e300",
             &huge,
         ] {

@@ -16,7 +16,7 @@ use super::own_time::OwnTime;
 use super::panics::decode;
 use super::plan::{Definition, LoadOptions, Plan, define};
 use super::unpacking::Unpacking;
-use super::{Format, InputBatch, Reader};
+use super::{Format, InputBatch, Outlook, Reader};
 
 /// What a load reads.
 pub struct Input {
@@ -62,26 +62,30 @@ pub fn open(
     if options.takes_fields() {
         unread.clear();
         let mut looking = options.clone();
-        let mut without_rows = Vec::new();
+        let mut unfilled = Vec::new();
         for path in files {
             let Some((mut reader, own_notes)) = open_one(path, format, &looking)? else {
                 continue;
             };
             looking.see_csv(&*reader);
-            if !reader.may_have_rows() {
-                without_rows.push(reader.columns().to_vec());
-                notes.extend(own_notes);
-                notes.extend(reader.take_notes());
-                continue;
-            }
+            let kept = match reader.outlook() {
+                Outlook::Empty => {
+                    unfilled.push(reader.columns().to_vec());
+                    notes.extend(own_notes);
+                    notes.extend(reader.take_notes());
+                    continue;
+                }
+                Outlook::Refused => &mut unfilled,
+                Outlook::Rows => &mut columns,
+            };
+            kept.push(reader.columns().to_vec());
             unread.push_back(path.clone());
-            columns.push(reader.columns().to_vec());
             if is_stream(path) {
                 pipe = Some((path.clone(), (reader, own_notes)));
             }
         }
         if columns.is_empty() && options.declared.is_none() {
-            columns = without_rows;
+            columns = unfilled;
         }
     }
     let mut definition = define(&options, columns)?;

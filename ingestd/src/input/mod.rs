@@ -88,9 +88,9 @@ trait Reader: Send {
         None
     }
 
-    /// Whether it may have rows; those that have none add nothing to a source. Called before `next`; waits where nothing has come yet.
-    fn may_have_rows(&mut self) -> bool {
-        true
+    /// Called before `next`; waits where nothing has come yet.
+    fn outlook(&mut self) -> Outlook {
+        Outlook::Rows
     }
 
     /// What messages call a row.
@@ -99,12 +99,23 @@ trait Reader: Send {
     }
 }
 
+/// What is known of an input's rows before they are read.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Outlook {
+    /// It has none, and adds nothing to a source.
+    Empty,
+    /// Each of them is refused, and adds no field to a source that others fill.
+    Refused,
+    /// It may have some that are kept.
+    Rows,
+}
+
 /// A column that a field is made of.
 #[derive(Copy, Clone, Debug)]
 struct Wanted {
     /// Position among the reader's columns.
     column: usize,
-    /// The field is JSON: values stay the JSON that they are.
+    /// Values of JSON stay the JSON that they are: the field is JSON, or takes no string for a number or a boolean.
     as_json: bool,
     /// An empty text stands for NULL, where a format cannot say so otherwise.
     empty_is_null: bool,

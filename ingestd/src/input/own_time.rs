@@ -171,7 +171,15 @@ impl OwnTime {
     pub(crate) fn convert(&self, column: &ArrayRef) -> anyhow::Result<Cells> {
         let field = FieldDef::new(&self.name, FieldType::TimestampNs);
         let cells = self.check(column).and_then(|()| match &self.form {
-            TimeForm::Usual => cells::convert(column, &field),
+            TimeForm::Usual => {
+                let column = cells::plain(column)?;
+                match cells::is_text(column.data_type()) {
+                    true => {
+                        cells::from_texts::<Int64Type>(&column, &field, text::parse_timestamp_ns)
+                    }
+                    false => cells::convert(&column, &field),
+                }
+            }
             TimeForm::Unit(unit) => numbers(&cells::plain(column)?, &field, *unit),
             TimeForm::Format(format) => {
                 cells::from_texts::<Int64Type>(column, &field, |text| formatted(format, text).ok())

@@ -322,7 +322,8 @@ impl Plan {
             });
             wanted.extend(column.map(|column| Wanted {
                 column,
-                as_json: field.ty == FieldType::Json,
+                as_json: !is_text(field.ty)
+                    && !matches!(field.ty, FieldType::Bytes(_) | FieldType::TimestampNs),
                 empty_is_null: field.nullable || !is_text(field.ty),
             }));
         }

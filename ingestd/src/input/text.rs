@@ -1,7 +1,7 @@
 //! What texts of CSV and JSON stand for: parsing them, and the narrowest field type that keeps them all.
 //!
-//! A type is only inferred where turning the value back into text loses nothing that matters: digits with a leading
-//! zero, or integers beyond 64 bits, stay text.
+//! A text is a number, a boolean or a time only where the value says as much as the text: `007`, `+49` or `1e3` is no integer. That is decided
+//! here for fields that are declared and for those that are inferred; README has the table.
 
 use arrow::compute::kernels::cast_utils::string_to_timestamp_nanos;
 use loom_engine::schema::FieldType;
@@ -9,9 +9,7 @@ use loom_engine::schema::FieldType;
 use super::usual_time::usual_time_ns;
 
 pub(crate) fn parse_bool(text: &str) -> Option<bool> {
-    match text.trim() {
-        "1" => Some(true),
-        "0" => Some(false),
+    match trimmed(text) {
         text if text.eq_ignore_ascii_case("true") => Some(true),
         text if text.eq_ignore_ascii_case("false") => Some(false),
         _ => None,
@@ -26,14 +24,27 @@ pub(crate) fn trimmed(text: &str) -> &str {
     }
 }
 
-/// An integer, also one written as a float that has no fraction.
-pub(crate) fn parse_integer<T: std::str::FromStr + TryFrom<i128>>(text: &str) -> Option<T> {
+/// An integer in the digits in which it is printed.
+pub(crate) fn parse_integer<T: std::str::FromStr>(text: &str) -> Option<T> {
     let text = trimmed(text);
-    text.parse().ok().or_else(|| {
-        let float: f64 = text.parse().ok()?;
-        let exact = float.fract() == 0.0 && float.abs() < (1_u64 << 53) as f64;
-        T::try_from(exact.then_some(float as i128)?).ok()
-    })
+    text.parse().ok().filter(|_| text != "-0" && !is_name(text))
+}
+
+/// Such digits are a name rather than a number: `007` is not 7, and `+49` not 49.
+pub(crate) fn is_name(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text).as_bytes();
+    matches!(digits, [b'+', ..] | [b'0', b'0'..=b'9', ..])
+}
+
+/// The value of a text in a field of times: a date, a date and time, or an integer that can only be nanoseconds. One of fewer digits may count
+/// another unit, or be a date without its dashes.
+pub(crate) fn parse_field_time_ns(text: &str) -> Option<i64> {
+    const NS_MIN: u64 = 100_000_000_000_000_000;
+    let is_ns = |ns: &i64| *ns == 0 || ns.unsigned_abs() >= NS_MIN;
+    match parse_integer(text) {
+        Some(ns) => Some(ns).filter(is_ns),
+        None => parse_date_ns(trimmed(text)),
+    }
 }
 
 /// Nanoseconds since the Unix epoch: a date, a date and time with or without a zone (UTC), or the number itself.
@@ -180,24 +191,23 @@ impl Sample {
         };
         match first {
             b't' | b'T' | b'f' | b'F' if parse_bool(text).is_some() => self.bools += 1,
-            b'0'..=b'9' | b'+' | b'-' | b'.' | b'n' | b'N' | b'i' | b'I' => self.see_number(text),
+            b'0'..=b'9' | b'-' | b'.' | b'n' | b'N' | b'i' | b'I' => self.see_number(text),
             _ => {}
         }
     }
 
     fn see_number(&mut self, text: &str) {
-        if has_leading_zero(text) {
+        if is_name(text) {
             return;
         }
-        let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+        let digits = text.strip_prefix('-').unwrap_or(text);
         if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
-            let signed = text.parse::<i64>().is_ok();
-            let unsigned = text.parse::<u64>().is_ok();
-            self.signed += u64::from(signed);
-            self.unsigned += u64::from(unsigned);
+            self.signed += u64::from(parse_integer::<i64>(text).is_some());
+            self.unsigned += u64::from(parse_integer::<u64>(text).is_some());
             // Wider integers would lose digits as floats.
-            self.floats += u64::from(signed);
-            self.digits += u64::from(signed);
+            let is_float = u64::from(text.parse::<i64>().is_ok());
+            self.floats += is_float;
+            self.digits += is_float;
         } else if let Ok(float) = text.parse::<f64>() {
             if is_beyond_float(text, float == 0.0, float.is_infinite()) {
                 self.values -= 1;
@@ -249,15 +259,138 @@ impl Sample {
     }
 }
 
-/// Such digits are a name rather than a number: `007` is not 7.
-fn has_leading_zero(text: &str) -> bool {
-    let digits = text.trim_start_matches(['+', '-']).as_bytes();
-    matches!(digits, [b'0', next, ..] if next.is_ascii_digit())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+    use serde_json::Value;
+
     use super::*;
+    use crate::input::testing::{Loaded, declared, load, options};
+    use crate::input::{CsvOptions, Format, LoadOptions};
+
+    /// Cells of one kind, none of them empty.
+    fn cells() -> impl Strategy<Value = Vec<String>> {
+        let kinds = [
+            "[-+]?[0-9]{1,20}",
+            "[-+]?0{0,2}[0-9]{0,3}\\.?[0-9]{1,3}([eE][-+]?[0-9]{1,3})?",
+            "true|FALSE|True|yes|t|0|1",
+            " ?(nan|NaN|inf|-Infinity|Infinity|1|-0|0\\.0) ?",
+            "20[0-9]{2}-?[01][0-9]-?[0-3][0-9]([T ][0-2][0-9]:[0-5][0-9](:[0-5][0-9](\\.[0-9]{1,11})?)?(Z|\\+0[0-9]:00)?)?",
+            "[ -~]{1,8}",
+        ];
+        prop::sample::select(kinds.to_vec())
+            .prop_flat_map(|kind| prop::collection::vec(kind, 1..20))
+    }
+
+    /// Whether a stored value is what a text without quotes says.
+    fn is_same(ty: FieldType, text: &str, stored: &str) -> bool {
+        let trimmed = text.trim();
+        let digits = trimmed.trim_start_matches('-').as_bytes();
+        let is_name = matches!(digits, [b'+', ..] | [b'0', b'0'..=b'9', ..]);
+        match ty {
+            FieldType::Utf8 | FieldType::Char(_) | FieldType::Json => stored == text,
+            FieldType::Bool => stored == trimmed.to_lowercase(),
+            FieldType::F32 => {
+                let (one, other): (f32, f32) = (trimmed.parse().unwrap(), stored.parse().unwrap());
+                !is_name && (one == other || one.is_nan() && other.is_nan())
+            }
+            FieldType::F64 => {
+                let (one, other): (f64, f64) = (trimmed.parse().unwrap(), stored.parse().unwrap());
+                !is_name && (one == other || one.is_nan() && other.is_nan())
+            }
+            FieldType::TimestampNs if stored != trimmed => {
+                let date: jiff::civil::Date = trimmed[..10].parse().unwrap();
+                let midnight = date.to_zoned(jiff::tz::TimeZone::UTC).unwrap().timestamp();
+                let ns = i128::from(stored.parse::<i64>().unwrap()) - midnight.as_nanosecond();
+                ns.abs() < 2 * 86_400_000_000_000
+            }
+            _ => stored == trimmed,
+        }
+    }
+
+    /// Holds that each row is stored as `is_same` has it, or refused and counted.
+    fn hold<T>(loaded: &Loaded, given: &[T], is_same: impl Fn(&T, &str) -> bool)
+    where
+        T: std::fmt::Debug,
+    {
+        let refused: HashSet<u64> = loaded.refused.iter().map(|(row, _)| *row).collect();
+        let kept = given
+            .iter()
+            .zip(1..)
+            .filter(|(_, row)| !refused.contains(row));
+        let kept: Vec<&T> = kept.map(|(given, _)| given).collect();
+        assert_eq!(kept.len(), loaded.rows.len(), "{given:?}");
+        for (given, row) in kept.into_iter().zip(&loaded.rows) {
+            let stored = row[0].as_deref().unwrap();
+            let ty = loaded.def.fields[0].ty;
+            assert!(is_same(given, stored), "{given:?} as {ty} is {stored}");
+        }
+    }
+
+    fn csv_of(cells: &[String]) -> Vec<u8> {
+        let mut writer = ::csv::Writer::from_writer(Vec::new());
+        writer.write_record(["x"]).unwrap();
+        for cell in cells {
+            writer.write_record([cell]).unwrap();
+        }
+        writer.into_inner().unwrap()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn a_value_comes_back_as_it_was_given_or_its_row_is_refused(cells in cells()) {
+            // A JSON token with the text that it holds if it is a string.
+            let string = |cell: &String| (Value::from(cell.as_str()).to_string(), Some(cell.clone()));
+            let bare = cells.iter().filter(|cell| {
+                let parsed = serde_json::from_str(cell);
+                matches!(parsed, Ok(Value::Number(_) | Value::Bool(_)))
+            });
+            let tokens: Vec<(String, Option<String>)> = cells
+                .iter()
+                .map(string)
+                .chain(bare.map(|cell| (cell.trim().to_owned(), None)))
+                .collect();
+            let json: String =
+                tokens.iter().map(|(token, _)| format!("{{\"x\":{token}}}\n")).collect();
+            for ty in [
+                "u8", "u64", "i16", "i64", "f32", "f64", "bool", "timestamp_ns", "char[8]", "utf8", "json",
+            ] {
+                let fields = format!("[[source.field]]\nname = \"x\"\ntype = \"{ty}\"\n");
+                let loaded = load(&csv_of(&cells), Format::Csv, declared(&fields));
+                let ty = loaded.def.fields[0].ty;
+                hold(&loaded, &cells, |cell, stored| is_same(ty, cell, stored));
+                let loaded = load(json.as_bytes(), Format::Json, declared(&fields));
+                hold(&loaded, &tokens, |(token, string), stored| match (ty, string) {
+                    (FieldType::Json, _) => stored == token,
+                    (FieldType::Utf8 | FieldType::Char(_) | FieldType::TimestampNs, Some(string)) => {
+                        is_same(ty, string, stored)
+                    }
+                    (_, Some(string)) => {
+                        ["NaN", "Infinity", "-Infinity"].contains(&&**string)
+                            && is_same(ty, string, stored)
+                    }
+                    (_, None) => is_same(ty, token, stored),
+                });
+            }
+            let header = LoadOptions {
+                csv: CsvOptions { header: Some(true), delimiter: None },
+                ..options()
+            };
+            let loaded = load(&csv_of(&cells), Format::Csv, header);
+            let ty = loaded.def.fields[0].ty;
+            hold(&loaded, &cells, |cell, stored| is_same(ty, cell, stored));
+            let loaded = load(json.as_bytes(), Format::Json, options());
+            let ty = loaded.def.fields[0].ty;
+            hold(&loaded, &tokens, |(token, string), stored| match ty {
+                FieldType::Json => stored == token,
+                _ => is_same(ty, string.as_ref().unwrap_or(token), stored),
+            });
+        }
+    }
 
     fn inferred(texts: &[&str]) -> FieldType {
         let mut sample = Sample::new();
@@ -267,7 +400,10 @@ mod tests {
 
     #[test]
     fn columns_get_the_narrowest_type_that_loses_nothing() {
-        assert_eq!(inferred(&["1", "-2", "+3"]), FieldType::I64);
+        assert_eq!(inferred(&["1", "-2", "0"]), FieldType::I64);
+        assert_eq!(inferred(&["1", "+3"]), FieldType::Utf8);
+        assert_eq!(inferred(&["1.5", "+3.5"]), FieldType::Utf8);
+        assert_eq!(inferred(&["-0", "1"]), FieldType::F64);
         assert_eq!(inferred(&["1", "18446744073709551615"]), FieldType::U64);
         assert_eq!(inferred(&["-1", "18446744073709551615"]), FieldType::Utf8);
         assert_eq!(inferred(&["1", "18446744073709551616"]), FieldType::Utf8);
@@ -306,10 +442,28 @@ mod tests {
         assert_eq!(parse_integer("-9223372036854775808"), Some(i64::MIN));
         assert_eq!(parse_integer("18446744073709551615"), Some(u64::MAX));
         assert_eq!(parse_integer::<u64>("-1"), None);
-        assert_eq!(parse_integer::<i64>(" 12.0 "), Some(12));
-        assert_eq!(parse_integer::<i64>("12.5"), None);
-        assert_eq!(parse_integer::<u8>("1e2"), Some(100));
-        assert_eq!(parse_integer::<u8>("1e3"), None);
+        assert_eq!(parse_integer::<i64>(" 12 "), Some(12));
+        for text in ["12.0", "12.5", "1e2", "007", "+7", "-0", "-07", "00", ""] {
+            assert_eq!(parse_integer::<i64>(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_integer_in_a_field_of_times_is_taken_where_it_can_only_be_nanoseconds() {
+        for (text, ns) in [
+            ("1700000000123456789", Some(1_700_000_000_123_456_789)),
+            ("-100000000000000000", Some(-100_000_000_000_000_000)),
+            ("0", Some(0)),
+            (" 1970-01-02 ", Some(86_400_000_000_000)),
+            ("1700000000", None),
+            ("1700000000123456", None),
+            ("20240102", None),
+            ("20240102030405123", None),
+            ("2024", None),
+            ("+1700000000123456789", None),
+        ] {
+            assert_eq!(parse_field_time_ns(text), ns, "{text}");
+        }
     }
 
     #[test]

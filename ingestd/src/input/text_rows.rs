@@ -14,7 +14,7 @@ use memchr::memchr;
 use super::blocks::Blocks;
 use super::columns::Column;
 use super::rows::Rows;
-use super::{BATCH_BYTES, ROW_BYTES_MAX, Reader, SAMPLE_ROWS, SAMPLE_WAIT, Wanted};
+use super::{BATCH_BYTES, Outlook, ROW_BYTES_MAX, Reader, SAMPLE_ROWS, SAMPLE_WAIT, Wanted};
 use crate::counted;
 
 /// How much of a regular file types are inferred from.
@@ -53,8 +53,8 @@ pub(super) trait TextFormat: Send {
     }
 
     /// As of `Reader`.
-    fn may_have_rows(&self) -> bool {
-        true
+    fn outlook(&self) -> Outlook {
+        Outlook::Rows
     }
 }
 
@@ -258,8 +258,8 @@ impl<F: TextFormat> Reader for TextReader<F> {
         self.format.has_header()
     }
 
-    fn may_have_rows(&mut self) -> bool {
-        self.format.may_have_rows()
+    fn outlook(&mut self) -> Outlook {
+        self.format.outlook()
     }
 }
 

@@ -58,11 +58,15 @@ fn json_continues_into_its_source_by_the_names_of_its_fields() {
     record("{\"n\":1,\"s\":\"a\"}", 0);
     let (counts, _) = record("{\"s\":\"b\",\"n\":2}\n{\"n\":3}", 0);
     assert!(counts.contains("received=2 stored=2 refused=0"), "{counts}");
-    let (counts, said) = record("{\"n\":4.5}\n{\"n\":5,\"x\":true}\nnonsense", 1);
-    assert!(counts.contains("received=3 stored=1 refused=2"), "{counts}");
+    let (counts, said) = record(
+        "{\"n\":4.5}\n{\"n\":5,\"x\":true}\nnonsense\n{\"n\":\"6\"}",
+        1,
+    );
+    assert!(counts.contains("received=4 stored=1 refused=3"), "{counts}");
     for words in [
         "row 1 of 'sh' is refused: '4.5' does not fit field 'n' of type i64",
         "row 3 of 'sh' is refused: it is not a JSON object",
+        "row 4 of 'sh' is refused: '\"6\"' does not fit field 'n' of type i64; a field of type utf8 keeps it",
         "key 'x' is left out: the source has no such field",
     ] {
         assert!(said.contains(words), "'{words}' is not in {said}");

@@ -124,7 +124,7 @@ impl<'a> Column<'a> {
             }
             (_, Literal::Number(text)) => Number::exact(text).ok_or_else(|| {
                 Error::schema(format!(
-                    "the number {} has more than {DIGITS_MAX} digits, or is beyond what a double holds; round it",
+                    "the number {} has more than {DIGITS_MAX} digits",
                     shown(text, 64)
                 ))
             }),

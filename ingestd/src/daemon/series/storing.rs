@@ -401,9 +401,9 @@ impl GroupStore {
                 let grown = recorder.writer.catalog_bytes() - before;
                 Ok((recorder.push_samples(&peer, pushes)?, grown))
             })?;
-            let left = left.map_err(|error: loom_engine::Error| error.to_string());
-            let grown;
-            (pushes, grown) = left.map_err(Failed::Defining)?;
+            let failed = |error: loom_engine::Error| Failed::Defining(error.to_string());
+            let (left, grown) = left.map_err(failed)?;
+            pushes = left;
             catalog_bytes += grown;
             if pushes.is_empty() {
                 return Ok(catalog_bytes);

@@ -14,12 +14,12 @@ use arrow::array::LargeStringBuilder;
 use loom_engine::proven::at;
 use loom_engine::schema::FieldType;
 
-use super::Wanted;
 use super::blocks::Blocks;
 use super::columns::Column;
 use super::plan::LoadOptions;
 use super::text::Sample;
 use super::text_rows::{Data, Step, TextFormat, TextReader, first_line, sample, unended};
+use super::{Outlook, Wanted};
 use header::FirstRow;
 use row::{Found, Span, find};
 
@@ -33,8 +33,7 @@ pub(super) struct Csv {
     /// The fields of the row at hand.
     spans: Vec<Span>,
     has_header: bool,
-    /// Rows were seen, or were not looked for.
-    may_have_rows: bool,
+    outlook: Outlook,
 }
 
 impl Csv {
@@ -53,7 +52,7 @@ impl Csv {
             notes: Vec::new(),
             spans: Vec::new(),
             has_header: true,
-            may_have_rows: true,
+            outlook: Outlook::Rows,
         };
         if first.is_guess && first.delimiter != named.unwrap_or(b',') && first.cells.len() > 1 {
             csv.notes.push(format!(
@@ -89,17 +88,19 @@ impl Csv {
             }
             match find(data, self.delimiter, ended, &mut spans) {
                 Found::Row { bytes, .. } => {
-                    let is_row = spans.len() == samples.len() && !is_blank(data, bytes, &samples);
+                    let is_row = !is_blank(data, bytes, &samples);
                     let row = std::str::from_utf8(at(data, ..bytes));
                     let text = |span: &Span| row.ok()?.get(span.start..span.end);
-                    // A row that is refused decides no type.
+                    // A row that is refused counts, and decides no type.
                     let is_time = |place| {
                         let time = spans.get(place).and_then(text);
                         time.is_some_and(|time| options.ts_form.reads(time))
                     };
                     let is_short = |span: &Span| span.end - span.start <= options.payload_bytes_max;
-                    let is_kept =
-                        row.is_ok() && ts.is_none_or(is_time) && spans.iter().all(is_short);
+                    let is_kept = spans.len() == samples.len()
+                        && row.is_ok()
+                        && ts.is_none_or(is_time)
+                        && spans.iter().all(is_short);
                     if is_row && is_kept {
                         for (sample, span) in samples.iter_mut().zip(&spans) {
                             see(sample, text(span).expect("cells end at ASCII"));
@@ -107,7 +108,7 @@ impl Csv {
                     }
                     Some((bytes, is_row))
                 }
-                Found::Malformed(_) => Some((first_line(data), false)),
+                Found::Malformed(_) => Some((first_line(data), true)),
                 Found::More => None,
             }
         })?;
@@ -122,10 +123,15 @@ impl Csv {
             }
         }
         self.name_columns(blocks, first, header, options)?;
-        self.may_have_rows = sampled.rows > 0 || !header || !sampled.all;
-        let doubt = match (all_text, self.may_have_rows) {
-            (true, true) => Some("first"),
-            (_, false) => Some("only"),
+        let is_any_kept = !header || samples.iter().any(|sample| sample.rows() > 0);
+        self.outlook = match sampled.rows {
+            _ if is_any_kept || !sampled.all => Outlook::Rows,
+            0 => Outlook::Empty,
+            _ => Outlook::Refused,
+        };
+        let doubt = match self.outlook {
+            Outlook::Empty => Some("only"),
+            _ if all_text => Some("first"),
             _ => None,
         };
         self.note_header(blocks, options, doubt);
@@ -207,7 +213,7 @@ impl TextFormat for Csv {
         let reason = match text(bytes) {
             _ if found != expected => {
                 format!(
-                    "it has {}; the first row has {expected}",
+                    "it has {}; the first row has {expected}; correct one of them, remove lines above the names, or give --delimiter",
                     counted(found as u64, "column")
                 )
             }
@@ -252,8 +258,8 @@ impl TextFormat for Csv {
         Some(self.has_header)
     }
 
-    fn may_have_rows(&self) -> bool {
-        self.may_have_rows
+    fn outlook(&self) -> Outlook {
+        self.outlook
     }
 }
 
@@ -317,7 +323,10 @@ mod tests {
         assert_eq!(loaded.lines(), ["1|2", "9|10", "13|14"]);
         let rows: Vec<u64> = loaded.refused.iter().map(|(row, _)| *row).collect();
         assert_eq!(rows, [2, 3, 4, 6]);
-        assert_eq!(loaded.refused[0].1, "it has 1 column; the first row has 2");
+        assert_eq!(
+            loaded.refused[0].1,
+            "it has 1 column; the first row has 2; correct one of them, remove lines above the names, or give --delimiter"
+        );
         assert_eq!(
             loaded.refused[3].1,
             "text follows a closing quote; double the quotes within a field"
@@ -352,8 +361,8 @@ mod tests {
         assert_eq!(
             loaded.refused,
             [
-                (2, "'256' does not fit field 'a' of type u8".to_owned()),
-                (4, "'GET' does not fit field 'a' of type u8".to_owned()),
+                (2, "'256' does not fit field 'a' of type u8; a field of type utf8 keeps it (--fields)".to_owned()),
+                (4, "'GET' does not fit field 'a' of type u8; a field of type utf8 keeps it (--fields)".to_owned()),
                 (
                     5,
                     "field 'a' is NULL and not nullable; load into a source whose field has `nullable = true` (--fields)".to_owned()
@@ -375,7 +384,7 @@ mod tests {
                     2,
                     "field 'a' is NULL and not nullable; load into a source whose field has `nullable = true` (--fields)".to_owned()
                 ),
-                (3, "'abc' does not fit field 'b' of type char[2]".to_owned())
+                (3, "'abc' does not fit field 'b' of type char[2]; a field of type utf8 keeps it (--fields)".to_owned())
             ]
         );
     }
@@ -732,7 +741,11 @@ mod tests {
                 let loaded = load(text.as_bytes(), format, declared(&fields));
                 assert_eq!(loaded.lines(), ["0", "0"], "{ty}");
                 let reasons: Vec<String> = loaded.refused.into_iter().map(|(_, why)| why).collect();
-                let reason = |value| format!("'{value}' does not fit field 'x' of type {ty}");
+                let reason = |value| {
+                    format!(
+                        "'{value}' does not fit field 'x' of type {ty}; a field of type utf8 keeps it (--fields)"
+                    )
+                };
                 assert_eq!(reasons, beyond.map(reason));
             }
         }
@@ -746,6 +759,20 @@ mod tests {
         let loaded = load(&text, Format::Csv, options());
         assert_eq!(loaded.lines(), ["1|2", "4|5"]);
         assert_eq!(loaded.refused.len(), 1);
+    }
+
+    #[test]
+    fn a_file_whose_rows_all_have_another_number_of_columns_adds_no_field_and_each_row_counts() {
+        let loaded = load_files(
+            &["b,a\n1,2,3\n4\n\n\"5\"6\n", "a,b\n1,2\n"],
+            Format::Csv,
+            options(),
+        );
+        assert_eq!(loaded.fields(), ["a i64?", "b i64?"]);
+        assert_eq!(loaded.lines(), ["1|2"]);
+        assert_eq!(loaded.refused.len(), 3, "{:?}", loaded.refused);
+        let alone = csv("a,b\n\"x\"y\n");
+        assert_eq!((alone.rows.len(), alone.refused.len()), (0, 1));
     }
 
     proptest! {

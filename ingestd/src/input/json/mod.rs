@@ -114,7 +114,7 @@ impl TextFormat for Json {
         let inner = text
             .strip_prefix('"')
             .and_then(|text| text.strip_suffix('"'));
-        let may_be_escaped = inner.is_some() || wanted.as_json;
+        let may_be_escaped = inner.is_some() || text.starts_with(['{', '[']);
         let is_escaped = may_be_escaped && memchr(b'\\', text.as_bytes()).is_some();
         match inner {
             _ if text == "null" => texts.append_null(),
@@ -514,12 +514,12 @@ mod tests {
     fn missing_keys_are_null_and_unknown_ones_are_noted() {
         let fields = "[[source.field]]\nname = \"a\"\ntype = \"i16\"\nnullable = true\n\
                       [[source.field]]\nname = \"ts_\"\ntype = \"json\"\nnullable = true\n";
-        let text = "{\"a\":1,\"zz\":0}\n{\"ts\":\"x\"}\n{\"a\":70000}\n{\"a\":3.0,\"zz\":1}\n";
+        let text = "{\"a\":1,\"zz\":0}\n{\"ts\":\"x\"}\n{\"a\":70000}\n{\"a\":3,\"zz\":1}\n";
         let loaded = load(text.as_bytes(), Format::Json, declared(fields));
         assert_eq!(loaded.lines(), ["1|-", "-|\"x\"", "3|-"]);
         assert_eq!(
             loaded.refused,
-            [(3, "'70000' does not fit field 'a' of type i16".to_owned())]
+            [(3, "'70000' does not fit field 'a' of type i16; a field of type utf8 keeps it (--fields)".to_owned())]
         );
         assert_eq!(
             loaded.notes,
@@ -528,6 +528,19 @@ mod tests {
                 "2 values left out: 2 of key 'zz'"
             ]
         );
+    }
+
+    #[test]
+    fn a_string_is_no_number_and_no_boolean_and_may_be_a_label() {
+        let fields = "[[source.field]]\nname = \"n\"\ntype = \"u8\"\nlabels = { 2 = \"käse\" }\nnullable = true\n\
+                      [[source.field]]\nname = \"ok\"\ntype = \"bool\"\nnullable = true\n";
+        let text = "{\"n\":\"k\\u00e4se\",\"ok\":true}\n{\"n\":7}\n{\"n\":\"2\"}\n{\"ok\":\"false\"}\n{\"ok\":0}\n";
+        let loaded = load(text.as_bytes(), Format::Json, declared(fields));
+        assert_eq!(loaded.lines(), ["2|true", "7|-"]);
+        let words =
+            "'\"2\"' does not fit field 'n' of type u8; a field of type utf8 keeps it (--fields)";
+        assert_eq!(loaded.refused[0], (3, words.to_owned()));
+        assert_eq!(loaded.refused.len(), 3, "{:?}", loaded.refused);
     }
 
     #[test]

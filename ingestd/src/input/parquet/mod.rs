@@ -19,7 +19,7 @@ use parquet::arrow::arrow_reader::{
 use super::blocks::Blocks;
 use super::columns::Column;
 use super::rows::Rows;
-use super::{Reader, Wanted};
+use super::{Outlook, Reader, Wanted};
 use int96::Millis;
 use weight::batch_rows;
 
@@ -171,8 +171,11 @@ impl Reader for Parquet {
         std::mem::take(&mut self.notes)
     }
 
-    fn may_have_rows(&mut self) -> bool {
-        self.rows_total > 0
+    fn outlook(&mut self) -> Outlook {
+        match self.rows_total {
+            0 => Outlook::Empty,
+            _ => Outlook::Rows,
+        }
     }
 
     fn fraction(&self) -> Option<f64> {
@@ -312,7 +315,11 @@ mod tests {
         let fields = "[[source.field]]\nname = \"x\"\ntype = \"f32\"\n";
         let loaded = loaded(vec![("x", Arc::new(column))], declared(fields));
         assert_eq!(loaded.lines(), ["1.5", "0", "NaN"]);
-        let reason = |value: &str| format!("'{value}' does not fit field 'x' of type f32");
+        let reason = |value: &str| {
+            format!(
+                "'{value}' does not fit field 'x' of type f32; a field of type utf8 keeps it (--fields)"
+            )
+        };
         let refused = [
             (2, reason("1e300")),
             (3, reason("-1e300")),

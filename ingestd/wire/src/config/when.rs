@@ -403,8 +403,10 @@ fn is_unit(word: &str) -> bool {
 
 /// A plain number, or a duration.
 fn threshold(word: &str) -> Option<Threshold> {
-    if word.parse::<f64>().is_ok() {
-        let number = Number::exact(word).filter(|_| !is_spelt(word));
+    if let Ok(nearest) = word.parse::<f64>() {
+        let is_held =
+            |number: &Number| nearest.is_finite() && (nearest != 0.0 || *number == Number::Int(0));
+        let number = Number::exact(word).filter(is_held);
         return number.map(Threshold::Number);
     }
     let span: Span = word.parse().ok()?;
