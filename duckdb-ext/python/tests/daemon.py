@@ -28,7 +28,10 @@ def live(tmp_path_factory: pytest.TempPathFactory, ingestd: str) -> Iterator[Pat
     """Run the demonstration's daemon on `demo.loom`, with a few rows that it refuses and a rule that keeps pins."""
     place = tmp_path_factory.mktemp("live")
     directory = place / "demo.loom"
-    command = [ingestd, "demo", str(directory), "--seconds", "900", "--rate", "50000"]
+    # A request of more than 300 µs comes every few seconds.
+    rule = "name = 'slow'\nsource = 'redis_request'\nindex = 'latency'\nwhen = 'max > 300us'\nover = '1s'\nevery = '1s'\npin = '1s'\n"
+    (place / "rules.toml").write_text(f"[[rule]]\n{rule}")
+    command = [ingestd, "demo", str(directory), "--seconds", "900", "--rate", "50000", "--config", str(place / "rules.toml")]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as daemon:
         try:
             with loom_duckdb.connect() as db:
@@ -38,10 +41,6 @@ def live(tmp_path_factory: pytest.TempPathFactory, ingestd: str) -> Iterator[Pat
             load = [ingestd, "load", str(directory), "--source", "redis_request", str(place / "bad.csv")]
             loaded = subprocess.run(load, capture_output=True, text=True)
             assert "refused=2" in loaded.stdout, loaded
-            # A request of more than 300 µs comes every few seconds.
-            index = ["--source", "redis_request", "--index", "latency"]
-            rule = [*index, "--when", "max > 300us", "--over", "1s", "--every", "1s", "--pin", "1s"]
-            subprocess.run([ingestd, "rule", "add", str(directory), "--name", "slow", *rule], check=True)
             yield directory
         finally:
             daemon.terminate()

@@ -20,9 +20,11 @@ def test_connect_attaches_a_directory_and_its_views_give_the_records(shop: Path)
         assert db.execute("SELECT count(*), max(latency_us) FROM shop.request").fetchall() == [(RECORDS, 999)]
 
 
-def test_connect_attaches_a_list_under_a_name(shop: Path) -> None:
-    with loom_duckdb.connect([shop, shop], name="pair") as db:
-        assert db.execute("SELECT count(*) FROM pair.request").fetchall() == [(2 * RECORDS,)]
+def test_connect_attaches_a_list_under_a_name_and_reads_each_directory_once(shop: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link.loom"
+    link.symlink_to(shop)
+    with loom_duckdb.connect([shop, link], name="pair") as db:
+        assert db.execute("SELECT count(*) FROM pair.request").fetchall() == [(RECORDS,)]
 
 
 def test_connect_passes_options_and_opens_a_database_for_reading(shop: Path, tmp_path: Path) -> None:

@@ -42,6 +42,9 @@ pub struct Args {
     /// Write the ids and times of the six needles to this file, one JSON object per line
     #[arg(long, value_name = "FILE")]
     truth: Option<PathBuf>,
+    /// Take further settings of the daemon from this file, such as rules
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
 }
 
 impl Args {
@@ -101,8 +104,16 @@ impl Args {
 
     fn config(&self) -> anyhow::Result<Config> {
         let (segment, keep) = (ByteSize(demo::SEGMENT_BYTES), self.keep);
-        let text = format!("log.segment = '{segment}'\nretention.max_bytes = '{keep}'\n");
-        Config::parse(&text).map_err(|error| anyhow!("cannot use --keep {keep}: {}", error.message))
+        let own = format!("log.segment = '{segment}'\nretention.max_bytes = '{keep}'\n");
+        let config = |text: &str| Config::parse(text).map_err(|error| anyhow!(error.message));
+        let kept = config(&own).with_context(|| format!("cannot use --keep {keep}"))?;
+        let Some(file) = &self.config else {
+            return Ok(kept);
+        };
+        let more = std::fs::read_to_string(file)
+            .with_context(|| format!("cannot read '{}'", file.display()))?;
+        config(&format!("{own}{more}"))
+            .with_context(|| format!("cannot use --config '{}'", file.display()))
     }
 }
 
