@@ -183,13 +183,13 @@ impl RuleDef {
         }
         let RuleDef { name, index, .. } = self;
         let duration = humantime::format_duration(duration);
-        let of = field.map_or(String::new(), |field| format!(", field '{}'", field.name));
+        let of = field.map_or(String::new(), |field| format!(" ({})", field.name));
         Err(match is_time {
             true => format!(
-                "rule '{name}': {duration} is a duration, and the values of index '{index}'{of}, are times; compare them with a plain number of nanoseconds"
+                "rule '{name}': {duration} is a duration, and the values of index '{index}'{of} are times; compare them with a plain number of nanoseconds"
             ),
             false => format!(
-                "rule '{name}': {duration} is a duration, and the unit of the values of index '{index}'{of}, is not known; add unit = \"us\" (or ns, ms, s) to the rule, or compare with a plain number"
+                "rule '{name}': {duration} is a duration, and the unit of the values of index '{index}'{of} is not known; add unit = \"us\" (or ns, ms, s) to the rule, or compare with a plain number"
             ),
         })
     }
