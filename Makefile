@@ -2,13 +2,16 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
-.PHONY: check build test test-clients test-cases test-dashboards test-fleet test-otlp environments package package-test wheel probes fuzz lint deny bench bench-cases bench-live demo clean
+.PHONY: check check-duckdb build test test-clients test-cases test-dashboards test-fleet test-otlp environments package package-test wheel probes fuzz lint deny bench bench-cases bench-live demo clean
 
 CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR := $(abspath $(CARGO_TARGET_DIR))
 CARGO ?= cargo
 INGESTD ?= $(CARGO_TARGET_DIR)/release/ingestd
-EXTENSIONS := dist/duckdb-v2.0.0/loom.duckdb_extension dist/duckdb-v1/loom.duckdb_extension
+EXTENSIONS := $(patsubst %,dist/%/loom.duckdb_extension,$(shell python3 duckdb-ext/versions.py folders))
+# The requirements of the tests' environments name it.
+export DUCKDB := $(shell python3 duckdb-ext/versions.py newest)
+EARLIER := $(shell python3 duckdb-ext/versions.py earlier)
 WHEEL := dist/loom_duckdb-0.1.0-py3-none-linux_x86_64.whl
 
 check:
@@ -23,7 +26,7 @@ test: build .venv/complete
 	$(CARGO) test --release --locked --manifest-path engine/model/Cargo.toml
 	CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)/fuzz" $(CARGO) test --release --locked --manifest-path engine/fuzz/Cargo.toml
 
-# The Python package, with both extension files and the explorer's page; `make build` first makes the files that are missing.
+# The Python package, with the extension files and the explorer's page; `make build` first makes the files that are missing.
 wheel: .clients-venv/complete $(EXTENSIONS)
 	@command -v npm >/dev/null || { echo "make: no npm; install Node.js 18 or later with npm (Debian, Ubuntu: nodejs npm)." >&2; exit 1; }
 	cd duckdb-ext/python/page && npm ci --no-audit --no-fund --ignore-scripts --silent && npm run --silent build
@@ -42,7 +45,7 @@ package-test: package .venv/complete .fleet-venv/complete
 	.clients-venv/bin/ruff format --check ingestd/packaging
 	INGESTD="$(abspath $(INGESTD))" .clients-venv/bin/python -m pytest -c duckdb-ext/python/pyproject.toml ingestd/packaging/tests
 
-# The wheel in environments of its own, with DuckDB 2.0.0 and 1.5.6. INGESTD: another daemon than the release build.
+# The wheel in environments of its own, with the newest DuckDB 2 and 1. INGESTD: another daemon than the release build.
 test-clients: package-test test-cases test-dashboards test-fleet test-otlp .clients-venv-v1/complete
 	.clients-venv/bin/ruff check duckdb-ext/python
 	.clients-venv/bin/ruff format --check duckdb-ext/python
@@ -70,6 +73,10 @@ lint: check
 	$(CARGO) clippy --release --locked --manifest-path engine/model/Cargo.toml --tests -- -D warnings
 	CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)/fuzz" $(CARGO) clippy --release --locked --manifest-path engine/fuzz/Cargo.toml --bins --tests -- -D warnings
 	$(CARGO) test --release --locked --workspace --test style --test dependencies
+
+# Whether PyPI has a release of DuckDB that Loom has no file for.
+check-duckdb:
+	@python3 duckdb-ext/versions.py check
 
 # What may be depended on. `make deny CHECKS=advisories` asks the database of known flaws, where it can be reached.
 deny:
@@ -110,7 +117,7 @@ test-cases: $(EXTENSIONS) .venv/complete .clients-venv/complete
 	INGESTD="$(INGESTD)" .venv/bin/python tests/cases/redis/run.py
 	INGESTD="$(INGESTD)" .venv/bin/python tests/cases/rocksdb/run.py
 
-.bench-venv/complete .clients-venv/complete .superset-venv/complete .dashboards-venv/complete .fleet-venv/complete .otlp-venv/complete: .%-venv/complete: tests/%-requirements.txt
+.bench-venv/complete .clients-venv/complete .superset-venv/complete .dashboards-venv/complete .fleet-venv/complete .otlp-venv/complete: .%-venv/complete: tests/%-requirements.txt duckdb-ext/versions.toml
 	@tests/prerequisites.sh
 	python3 -m venv --clear .$*-venv
 	.$*-venv/bin/pip install --quiet --disable-pip-version-check --requirement $<
@@ -143,10 +150,14 @@ clean:
 # The environments of Python that the tests use.
 environments: .venv/complete .clients-venv/complete .clients-venv-v1/complete .superset-venv/complete .dashboards-venv/complete .fleet-venv/complete .otlp-venv/complete
 
-.venv/complete: tests/requirements.txt
+# The SQL tests also run the earlier releases of DuckDB 2, each in a folder of its own.
+.venv/complete: tests/requirements.txt duckdb-ext/versions.toml
 	@tests/prerequisites.sh
 	python3 -m venv --clear .venv
 	.venv/bin/pip install --quiet --disable-pip-version-check --requirement tests/requirements.txt
+	for release in $(EARLIER); do \
+		.venv/bin/pip install --quiet --disable-pip-version-check --no-deps --target .venv/duckdb-$$release duckdb==$$release || exit 1; \
+	done
 	@touch $@
 
 .clients-venv-v1/complete: tests/clients-v1-requirements.txt

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Writes the two loadable files from the one shared library.
+"""Writes the loadable files from the one shared library: one for each release of DuckDB 2 in versions.toml, and one for DuckDB 1.
+
+Each file for DuckDB 2 also says where that release has the functions of the C API; see src/v2/host.rs.
 
 DuckDB reads the last 512 bytes of an extension: eight fields of 32 bytes, zero padded, then 256 bytes of
 signature. The fields stand in reverse order of importance: three empty ones, the ABI, the version of the extension,
@@ -12,15 +14,13 @@ import platform
 import sys
 from pathlib import Path
 
+from versions import BOUND, LINK, NEWEST, RELEASES, TABLE, V1, folder
+
 FIELD_BYTES = 32
 SIGNATURE_BYTES = 256
 LAYOUT = "4"
 
-# directory under dist, ABI, version: the unstable C API is bound to one release, the stable one to a minimum.
-FILES = [
-    ("duckdb-v2.0.0", "C_STRUCT_UNSTABLE", "v2.0.0"),
-    ("duckdb-v1", "C_STRUCT", "v1.2.0"),
-]
+PLACE_BYTES = 128
 
 PLATFORMS = {"x86_64": "linux_amd64", "amd64": "linux_amd64", "aarch64": "linux_arm64", "arm64": "linux_arm64"}
 
@@ -36,6 +36,20 @@ def footer(abi: str, extension_version: str, api_version: str, target: str) -> b
     return packed + bytes(SIGNATURE_BYTES)
 
 
+def place(release: str) -> bytes:
+    text = f"loom: functions of {folder(release)} {TABLE['v2'][release]}".encode("ascii")
+    if len(text) >= PLACE_BYTES:
+        raise SystemExit(f"package.py: the line of DuckDB {release} in versions.toml is too long")
+    return text.ljust(PLACE_BYTES, b"\0")
+
+
+def placed(library: bytes, release: str) -> bytes:
+    """Return the library with the functions of a release."""
+    if library.count(place(BOUND)) != 1:
+        raise SystemExit(f"package.py: the library is not compiled for DuckDB {BOUND}, the first release in versions.toml")
+    return library.replace(place(BOUND), place(release))
+
+
 def main() -> None:
     if len(sys.argv) not in (3, 4):
         raise SystemExit("usage: package.py LIBRARY DIST [VERSION]")
@@ -44,14 +58,20 @@ def main() -> None:
         raise SystemExit(f"package.py: Loom is built for Linux on x86-64 and AArch64, not {platform.system()} {machine}")
     library = Path(sys.argv[1]).read_bytes()
     version = sys.argv[3] if len(sys.argv) == 4 else "v0.1.0"
-    for directory, abi, api_version in FILES:
+    # directory under dist, library, ABI, version: C API v2 is bound to one release, the one before it to a minimum.
+    files = [(folder(release), placed(library, release), "C_STRUCT_UNSTABLE", f"v{release}") for release in RELEASES]
+    files.append((V1, library, "C_STRUCT", f"v{TABLE['v1']['oldest']}"))
+    for directory, contents, abi, api_version in files:
         target = Path(sys.argv[2]) / directory / "loom.duckdb_extension"
         target.parent.mkdir(parents=True, exist_ok=True)
         # A process may have the old file mapped: replace it, never write into it.
         fresh = target.with_suffix(".new")
-        fresh.write_bytes(library + footer(abi, version, api_version, PLATFORMS[machine]))
+        fresh.write_bytes(contents + footer(abi, version, api_version, PLATFORMS[machine]))
         fresh.replace(target)
         print(target)
+    link = Path(sys.argv[2]) / LINK
+    link.unlink(missing_ok=True)
+    link.symlink_to(folder(NEWEST))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A daemon under everything at once, for as long as it is told: full rate, restarts, kills, retention at its limit, readers of all kinds.
 
-    .venv/bin/python tests/soak.py INGESTD [--seconds 600] [--extension dist/duckdb-v2.0.0/loom.duckdb_extension]
+    .venv/bin/python tests/soak.py INGESTD [--seconds 600] [--extension dist/duckdb-v2/loom.duckdb_extension]
 
 Readers are commands of ingestd, queries of DuckDB that start anew, and queries that go on for as long as they live: those are stopped and
 killed at random. Checked in each round: what producers were told equals what the log holds (received = stored + refused + dropped, exact after a kill);

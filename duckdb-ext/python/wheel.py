@@ -5,24 +5,41 @@ without one of them is never made.
 """
 
 import os
+import sys
 from pathlib import Path
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 
+sys.path.insert(0, str(HERE.parent))
+import versions  # noqa: E402
+
 # What the wheel takes, where it goes in the package, and what makes it.
 PARTS = [
-    (ROOT / "dist/duckdb-v2.0.0/loom.duckdb_extension", "extensions/duckdb-v2.0.0/loom.duckdb_extension", "make build"),
-    (ROOT / "dist/duckdb-v1/loom.duckdb_extension", "extensions/duckdb-v1/loom.duckdb_extension", "make build"),
+    *(
+        (ROOT / "dist" / folder / "loom.duckdb_extension", f"extensions/{folder}/loom.duckdb_extension", "make build")
+        for folder in versions.FILES
+    ),
     (ROOT / "ingestd/clients/python/loom_client.py", "client.py", "git checkout ingestd/clients"),
     (ROOT / "ingestd/clients/python/loom_ring.py", "ring.py", "git checkout ingestd/clients"),
     (TARGET / "release/libloom_client.so", "libloom_client.so", "make build"),
     (ROOT / "sql/macros.sql", "macros.sql", "git checkout sql/macros.sql"),
     (HERE / "page/dist", "explore/page", "make wheel"),
 ]
+
+
+class Explorer(MetadataHookInterface):
+    """The explorer runs on the newest DuckDB that Loom has a file for: before 2.0, no version confines the extension to the directories."""
+
+    def update(self, metadata: dict) -> None:
+        """Add the extra."""
+        extras = {name: list(packages) for name, packages in self.config["extras"].items()}
+        extras["explore"].append(f"duckdb=={versions.NEWEST}")
+        metadata["optional-dependencies"] = extras
 
 
 class Wheel(BuildHookInterface):

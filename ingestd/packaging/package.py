@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the Debian package and the tarball into dist, and the SHA-256 sums of both and of the wheel.
 
-Both hold one tree: the daemon, the two extension files, man pages, completions, the clients, the units and the configuration. The
+Both hold one tree: the daemon, the extension files, man pages, completions, the clients, the units and the configuration. The
 same inputs give the same bytes: every file gets the time SOURCE_DATE_EPOCH, or else that of the last commit.
 
     package.py target/release/ingestd dist
@@ -23,10 +23,12 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 PROGRAMS = ["strip", "dpkg-deb", "dpkg-shlibdeps"]
 
+sys.path.insert(0, str(ROOT / "duckdb-ext"))
+import versions  # noqa: E402
+
 # What is copied, and its place below the root of a machine.
 FILES = [
-    (ROOT / "dist/duckdb-v2.0.0/loom.duckdb_extension", "usr/lib/loom/duckdb-v2.0.0/loom.duckdb_extension"),
-    (ROOT / "dist/duckdb-v1/loom.duckdb_extension", "usr/lib/loom/duckdb-v1/loom.duckdb_extension"),
+    *((ROOT / f"dist/{folder}/loom.duckdb_extension", f"usr/lib/loom/{folder}/loom.duckdb_extension") for folder in versions.FILES),
     (ROOT / "sql/macros.sql", "usr/share/loom/macros.sql"),
     (ROOT / "sql/fleet.sql", "usr/share/loom/fleet.sql"),
     (ROOT / "ingestd/clients/python/loom_client.py", "usr/share/loom/loom_client.py"),
@@ -84,6 +86,7 @@ def stage(ingestd: Path, tree: Path) -> None:
             raise SystemExit(f"package.py: {source} is missing; run 'make package'")
         place(tree / target)
         shutil.copyfile(source, tree / target)
+    (tree / "usr/lib/loom" / versions.LINK).symlink_to(versions.folder(versions.NEWEST))
     program = place(tree / "usr/bin/ingestd")
     run("strip", "--strip-debug", "-o", program, ingestd)
     run("strip", "--strip-debug", "-o", place(tree / "usr/lib/libloom_client.so"), ingestd.with_name("libloom_client.so"))
@@ -151,8 +154,9 @@ def settle(tree: Path) -> None:
     """Set the mode and time of everything: not the umask and the hour of who builds."""
     epoch = int(os.environ["SOURCE_DATE_EPOCH"])
     for path in [tree, *tree.rglob("*")]:
-        path.chmod(0o755 if path.is_dir() else 0o644)
-        os.utime(path, (epoch, epoch))
+        if not path.is_symlink():
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        os.utime(path, (epoch, epoch), follow_symlinks=False)
 
 
 def run(*command: str | Path, **options: object) -> subprocess.CompletedProcess:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import duckdb
 
-EXTENSION = Path(__file__).resolve().parents[2] / "dist/duckdb-v2.0.0/loom.duckdb_extension"
+EXTENSION = Path(__file__).resolve().parents[2] / "dist/duckdb-v2/loom.duckdb_extension"
 PATIENCE_SECONDS = 30
 
 

@@ -1,4 +1,4 @@
-//! DuckDB sessions, each in a process of its own: version 2.0.0 through Python, version 1.5.6 through its command line.
+//! DuckDB sessions, each in a process of its own: releases of DuckDB 2 through Python, DuckDB 1 through its command line.
 //!
 //! Both answer in the same form: every value as DuckDB's own text of it (`::VARCHAR`), NULL as `None`, in UTC. So one test
 //! runs against both, and a difference between clients' printing never looks like a difference between answers.
@@ -18,28 +18,59 @@ use tempfile::NamedTempFile;
 use crate::machine;
 use crate::script::statements;
 
-/// The two DuckDB versions, each with the extension file made for it.
+/// The versions of DuckDB, each with the extension file made for it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Version {
+    /// The newest release of DuckDB 2 in `duckdb-ext/versions.toml`.
     V2,
+    /// An earlier release of it.
+    Earlier(&'static str),
     V1,
 }
 
 impl Version {
+    /// The newest of each C API.
     pub const ALL: [Version; 2] = [Version::V2, Version::V1];
+
+    /// These and all earlier releases.
+    pub fn every() -> Result<Vec<Version>> {
+        #[derive(Deserialize)]
+        struct Versions {
+            v2: toml::Table,
+        }
+        let file = machine::root().join("duckdb-ext/versions.toml");
+        let versions: Versions = toml::from_str(&std::fs::read_to_string(file)?)?;
+        let mut releases: Vec<String> = versions.v2.into_iter().map(|(name, _)| name).collect();
+        releases.sort_by_key(|name| {
+            let numbers = name.split('.').map(|number| number.parse::<u64>().ok());
+            numbers.collect::<Vec<_>>()
+        });
+        releases.pop().context("no release of DuckDB 2")?;
+        let earlier = releases
+            .into_iter()
+            .map(|release| Version::Earlier(release.leak()));
+        Ok(Version::ALL.into_iter().chain(earlier).collect())
+    }
 
     pub fn name(self) -> &'static str {
         match self {
             Version::V2 => "v2",
+            Version::Earlier(release) => release,
             Version::V1 => "v1",
         }
+    }
+
+    /// Whether it has the second C API.
+    pub fn is_v2(self) -> bool {
+        self != Version::V1
     }
 
     /// The extension file for this version, built by `make build`.
     pub fn extension(self) -> PathBuf {
         let folder = match self {
-            Version::V2 => "duckdb-v2.0.0",
-            Version::V1 => "duckdb-v1",
+            Version::V2 => "duckdb-v2".to_owned(),
+            Version::Earlier(release) => format!("duckdb-v{release}"),
+            Version::V1 => "duckdb-v1".to_owned(),
         };
         machine::root()
             .join("dist")
@@ -105,9 +136,12 @@ impl Session {
     fn start(version: Version, folder: &Path, database: Database<'_>) -> Result<Session> {
         let errors = NamedTempFile::new()?;
         let mut command = match version {
-            Version::V2 => {
+            Version::V2 | Version::Earlier(_) => {
                 let mut command = Command::new(machine::python()?);
                 command.arg(machine::root().join("tests/src/session.py"));
+                if let Version::Earlier(release) = version {
+                    command.env("PYTHONPATH", machine::earlier_duckdb(release)?);
+                }
                 command
             }
             Version::V1 => {
@@ -166,7 +200,7 @@ impl Session {
             bare(sql).to_owned()
         };
         let answer = match self.version {
-            Version::V2 => self.ask_python(&asked),
+            Version::V2 | Version::Earlier(_) => self.ask_python(&asked),
             Version::V1 => self.ask_cli(&asked),
         };
         answer.unwrap_or_else(|error| {
@@ -201,10 +235,10 @@ impl Session {
     /// Attaches a Loom directory: by the pragma, or by the statements that are given where there is none.
     pub fn attach(&mut self, dir: &Path, name: Option<&str>) -> Result<Vec<Row>, QueryError> {
         let name = name.map(|name| format!("'{name}'"));
-        match (self.version, name) {
-            (Version::V2, Some(name)) => self.attach_by(dir, &name),
-            (Version::V2, None) => self.query(&format!("PRAGMA loom_attach('{}')", dir.display())),
-            (Version::V1, name) => self.attach_by(
+        match (self.version.is_v2(), name) {
+            (true, Some(name)) => self.attach_by(dir, &name),
+            (true, None) => self.query(&format!("PRAGMA loom_attach('{}')", dir.display())),
+            (false, name) => self.attach_by(
                 dir,
                 &format!("name := {}", name.unwrap_or("NULL".to_owned())),
             ),
@@ -219,9 +253,9 @@ impl Session {
         name: &str,
     ) -> Result<Vec<Row>, QueryError> {
         let archive = archive.display();
-        let arguments = match self.version {
-            Version::V2 => format!("'{name}', archive = '{archive}'"),
-            Version::V1 => format!("name := '{name}', archive := '{archive}'"),
+        let arguments = match self.version.is_v2() {
+            true => format!("'{name}', archive = '{archive}'"),
+            false => format!("name := '{name}', archive := '{archive}'"),
         };
         self.attach_by(dir, &arguments)
     }
@@ -229,7 +263,7 @@ impl Session {
     /// Attaches a Loom directory with these further arguments, as the version writes them.
     pub fn attach_by(&mut self, dir: &Path, arguments: &str) -> Result<Vec<Row>, QueryError> {
         let dir = dir.display();
-        if self.version == Version::V2 {
+        if self.version.is_v2() {
             return self.query(&format!("PRAGMA loom_attach('{dir}', {arguments})"));
         }
         let rows = self.query(&format!("FROM loom_attach('{dir}', {arguments})"))?;

@@ -2,7 +2,7 @@
 //! versions that Loom serves, seeded randomness, and random questions.
 //!
 //! `machine` says what this machine has and what must be skipped for want of it; `daemon` runs the command `ingestd`;
-//! `duckdb` asks SQL of DuckDB 2.0.0 and of the 1.5.6 command line; `seed` draws numbers that a printed seed repeats; `mixed`
+//! `duckdb` asks SQL of DuckDB 2 and of the command line of DuckDB 1; `seed` draws numbers that a printed seed repeats; `mixed`
 //! and `world` make rows, `table` says how they look, `question` asks about them, and `answers` compares what comes back;
 //! `script` cuts SQL into statements, `page` a Markdown page into its examples; `small` is a directory whose every byte can be damaged.
 //! `probe` makes records that describe themselves, `producer` pushes them and remembers what it was told, `strace` fails and kills a daemon

@@ -47,16 +47,16 @@ pub fn client_library() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The Python of the tests' environment, which holds DuckDB 2.0.0.
+/// The Python of the tests' environment, which holds the newest DuckDB 2.
 pub fn python() -> Result<PathBuf> {
     environment("python")
 }
 
 /// The Python of the benchmark's environment, which holds the other systems.
 pub fn bench_python(duckdb: Version) -> Result<PathBuf> {
-    let environment = match duckdb {
-        Version::V2 => ".bench-venv",
-        Version::V1 => ".clients-venv-v1",
+    let environment = match duckdb.is_v2() {
+        true => ".bench-venv",
+        false => ".clients-venv-v1",
     };
     let path = root().join(environment).join("bin/python");
     ensure!(
@@ -67,7 +67,18 @@ pub fn bench_python(duckdb: Version) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The command line of DuckDB 1.5.6 in the tests' environment.
+/// The folder of the tests' environment that holds Python's package of an earlier DuckDB 2.
+pub fn earlier_duckdb(release: &str) -> Result<PathBuf> {
+    let path = root().join(format!(".venv/duckdb-{release}"));
+    ensure!(
+        path.exists(),
+        "{} is missing; run 'make test' once, which makes it",
+        path.display()
+    );
+    Ok(path)
+}
+
+/// The command line of DuckDB 1 in the tests' environment.
 pub fn duckdb_cli() -> Result<PathBuf> {
     environment("duckdb")
 }

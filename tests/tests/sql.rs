@@ -1,4 +1,4 @@
-//! The SQL logic tests: every `tests/sql/*.test` runs in DuckDB 2.0.0 and in 1.5.6.
+//! The SQL logic tests: every `tests/sql/*.test` runs in each DuckDB of `duckdb-ext/versions.toml`.
 //!
 //! Each `tests/sql/*.sql` is a `SELECT` that makes data. It is written to a Parquet file and loaded into a Loom directory with the
 //! options that its `-- load:` line gives, as the source that its `-- source:` line names, else of the file's name; what its `-- add:` file declares is added, without a record. In a test file `__TEST_DIR__/NAME.parquet` and `__TEST_DIR__/NAME.loom` are the two, so a
@@ -23,8 +23,9 @@ fn main() -> Result<()> {
         make_data(&folder, data.path())?;
     }
     let mut trials = Vec::new();
+    let versions = Version::every()?;
     for file in files(&folder, "test")? {
-        for version in Version::ALL {
+        for &version in &versions {
             let (file, data) = (file.clone(), Arc::clone(&data));
             let name = format!("{}::{}", version.name(), stem(&file)?);
             trials.push(Trial::test(name, move || try_file(&file, version, &data)));
@@ -46,7 +47,7 @@ fn try_file(file: &Path, version: Version, data: &Arc<TempDir>) -> Result<(), Fa
         })
     };
     let mut runner = Runner::new(connect);
-    runner.add_label(version.name());
+    runner.add_label(if version.is_v2() { "v2" } else { "v1" });
     runner
         .run_file(file)
         .map_err(|error| Failed::from(error.display(false).to_string()))

@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import duckdb
 import pytest
+import versions
 from conftest import RECORDS, Explorer, until
 
 from loom_duckdb.explore import limits
@@ -276,7 +277,7 @@ def test_the_database_is_locked(shown: Explorer) -> None:
         "SELECT name, value FROM duckdb_settings() WHERE name IN ('lock_configuration', 'enable_external_access') ORDER BY name"
     )
     assert answer["columns"][1] == ["false", "true"]
-    assert duckdb.__version__ == "2.0.0"
+    assert duckdb.__version__ == versions.NEWEST
 
 
 def test_ingestd_hands_over_to_the_package_of_its_path(ingestd: str, shop: Path, tmp_path: Path) -> None:

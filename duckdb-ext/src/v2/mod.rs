@@ -3,6 +3,7 @@
 mod attach;
 mod errors;
 mod expression;
+mod host;
 mod macros;
 mod replacement;
 mod settings;
@@ -10,15 +11,15 @@ mod table;
 mod value;
 mod vectors;
 
-use duckdb_neo::duckdb_entrypoint_c_api_v2;
+use std::error::Error;
+
 use duckdb_neo::extension::Extension;
 
 use crate::error::{Callback, guard};
 use crate::plan::access::confine;
 use errors::{error, problem};
 
-#[duckdb_entrypoint_c_api_v2(extension_name = "loom", api_version = "v2.0.0")]
-fn load(extension: &Extension) -> duckdb_neo::Result<()> {
+fn load(extension: &Extension) -> Result<(), Box<dyn Error>> {
     let register = || {
         confine().map_err(error)?;
         settings::register_all(extension)?;
@@ -28,5 +29,5 @@ fn load(extension: &Extension) -> duckdb_neo::Result<()> {
         macros::register_all(extension);
         Ok(())
     };
-    guard(Callback::Load, || register().map_err(problem)).map_err(error)
+    guard(Callback::Load, || register().map_err(problem)).map_err(|problem| error(problem).into())
 }

@@ -18,6 +18,7 @@ use duckdb_neo::table_function::{
 
 use super::errors::{error, problem};
 use super::expression::Reader;
+use super::host;
 use super::settings;
 use super::value::{datum, logical_type, texts_by_text};
 use super::vectors::Vectors;
@@ -105,7 +106,7 @@ pub fn within<T>(
 ) -> duckdb_neo::Result<T> {
     let stop = || interrupted(context);
     let ambient = Ambient {
-        file: "duckdb-v2.0.0",
+        file: host::file(),
         loom_dir: &|| settings::loom_dir(context),
         stop: &stop,
         threads: &|| settings::threads(context),

@@ -37,9 +37,9 @@ fn an_archive_that_is_not_this_directorys_or_not_whole_is_refused_by_name() -> R
     );
     for version in [Version::V1, Version::V2] {
         let mut session = Session::open(version)?;
-        let given = match version {
-            Version::V1 => "archive :=",
-            Version::V2 => "archive =",
+        let given = match version.is_v2() {
+            true => "archive =",
+            false => "archive :=",
         };
         for nothing in ["NULL", "''"] {
             let arguments = format!("{given} {nothing}");

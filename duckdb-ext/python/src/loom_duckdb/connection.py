@@ -1,6 +1,6 @@
 """Connections with Loom loaded, and the statements that load it elsewhere.
 
-DuckDB 2.0.0 loads the macros with the extension and attaches with a pragma. Before, this module runs the same statements itself.
+DuckDB 2 loads the macros with the extension and attaches with a pragma. Before, this module runs the same statements itself.
 """
 
 import glob
@@ -10,7 +10,7 @@ from typing import Any
 
 import duckdb
 
-from loom_duckdb.files import MACROS, extension_path, is_native
+from loom_duckdb.files import MACROS, extension_path, is_native, warn_of_slow_where
 
 Directory = str | os.PathLike[str]
 
@@ -48,8 +48,9 @@ def load(connection: duckdb.DuckDBPyConnection) -> None:
 
     Before DuckDB 2.0 the macros belong to this one connection: load a `cursor()` too.
     """
+    version = _version(connection)
     try:
-        for statement in _load(_version(connection)):
+        for statement in _load(version):
             connection.execute(statement)
     except duckdb.Error as error:
         if "allow_unsigned_extensions" not in str(error):
@@ -58,6 +59,7 @@ def load(connection: duckdb.DuckDBPyConnection) -> None:
             "cannot load Loom: its extension is unsigned and this connection does not allow that; "
             "use loom_duckdb.connect(), or duckdb.connect(config={'allow_unsigned_extensions': 'true'})"
         ) from error
+    warn_of_slow_where(version)
 
 
 def init_sql(dir: Directory | Sequence[Directory] | None = None, *, name: str | None = None, duckdb_version: str | None = None) -> str:
@@ -80,7 +82,7 @@ def lock_sql(dir: Directory | Sequence[Directory], *, duckdb_version: str | None
     """Return the statements that close a database with Loom loaded to all files, and then lock its settings, as one text.
 
     Only Loom's functions still read `dir`: a path, a glob or a list of them, where a glob stands for what matches now. Nothing can be
-    written. Run the text after `init_sql` and after your own settings. Before DuckDB 2.0.0 Loom's functions read every Loom directory.
+    written. Run the text after `init_sql` and after your own settings. Before DuckDB 2 Loom's functions read every Loom directory.
     """
     native = is_native(duckdb.__version__ if duckdb_version is None else duckdb_version)
     confined = [f"loom_directories = [{', '.join(map(quoted, _paths(dir)))}]"] if native else []

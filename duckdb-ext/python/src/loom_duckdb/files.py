@@ -1,11 +1,13 @@
-"""Which of the package's two extension files fits a DuckDB, and where the files of DuckDB's own extensions are.
+"""Which of the package's extension files fits a DuckDB, and where the files of DuckDB's own extensions are.
 
-One file of ours is bound to DuckDB 2.0.0 and offers everything; the other is for DuckDB 1.2 and every later version.
+A file of ours for a release of DuckDB 2 is bound to that release and offers everything; one more is for DuckDB 1.2 and every later version.
 """
 
+import functools
 import importlib.util
 import platform
 import re
+import warnings
 from pathlib import Path
 
 import duckdb
@@ -16,9 +18,18 @@ MACROS = HERE / "macros.sql"
 _OLDEST = (1, 2)
 
 
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(map(int, release.split(".")))
+
+
+_FILES = {folder.name.removeprefix("duckdb-v"): folder for folder in HERE.glob("extensions/duckdb-v2.*")}
+NATIVE = sorted(_FILES, key=_numbers)
+"""The releases of DuckDB 2 that have a file, the newest last."""
+
+
 def is_native(duckdb_version: str) -> bool:
-    """Whether the file with pragmas, settings and macros of its own fits this version."""
-    return duckdb_version.removeprefix("v") == "2.0.0"
+    """Whether a file with pragmas, settings and macros of its own fits this version."""
+    return duckdb_version.removeprefix("v") in _FILES
 
 
 def extension_path(duckdb_version: str | None = None) -> Path:
@@ -34,10 +45,22 @@ def extension_path(duckdb_version: str | None = None) -> Path:
         )
     numbers = re.match(r"v?(\d+)\.(\d+)", version)
     if numbers is None:
-        raise RuntimeError(f"no extension file for DuckDB '{version}': not a version; use one like '2.0.0'")
+        raise RuntimeError(f"no extension file for DuckDB '{version}': not a version; use one like '{NATIVE[-1]}'")
     if tuple(map(int, numbers.groups())) < _OLDEST:
-        raise RuntimeError(f"no extension file for DuckDB {version}: the oldest that fits is 1.2; install duckdb 2.0.0")
-    return HERE / "extensions" / ("duckdb-v2.0.0" if is_native(version) else "duckdb-v1") / "loom.duckdb_extension"
+        raise RuntimeError(f"no extension file for DuckDB {version}: the oldest that fits is 1.2; install duckdb {NATIVE[-1]}")
+    folder = _FILES.get(version.removeprefix("v"), HERE / "extensions/duckdb-v1")
+    return folder / "loom.duckdb_extension"
+
+
+@functools.cache
+def warn_of_slow_where(duckdb_version: str) -> None:
+    """Say once a process and version that WHERE prunes no chunk, where only the file for all versions fits."""
+    if not is_native(duckdb_version):
+        message = (
+            f"in DuckDB {duckdb_version.removeprefix('v')} WHERE skips no chunk, so queries read far more: "
+            f"use named parameters such as t_from, or install duckdb=={NATIVE[-1]}"
+        )
+        warnings.warn(message, stacklevel=4)
 
 
 def load_statement(extension: str) -> str:

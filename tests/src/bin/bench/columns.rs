@@ -252,7 +252,7 @@ fn sizes_of(set: &Set, owed: &str) -> Result<Vec<Line>> {
     let parquet = set.a_record(set.parquet_bytes);
     let peers = [
         ("C1", "its rows", rows, owed),
-        ("C2", "DuckDB 2.0.0, its file", duckdb, "> 1"),
+        ("C2", "DuckDB 2, its file", duckdb, "> 1"),
         ("C2", "Parquet with zstd", parquet, "> 1"),
     ];
     let line = |(target, peer, figure, owed): (_, &str, f64, &str)| Line {

@@ -124,13 +124,7 @@ fn times(devops: &Devops, sizes: &Sizes) -> Result<Vec<Line>> {
         let owed = "> 1";
         for (duckdb, own, peer, times, owed) in [
             ("", own, "Prometheus", of_prometheus, owed),
-            (
-                ", DuckDB 1.5.6",
-                own_in_v1,
-                "Prometheus",
-                of_prometheus,
-                owed,
-            ),
+            (", DuckDB 1", own_in_v1, "Prometheus", of_prometheus, owed),
             ("", own, "DuckDB over Parquet", of_parquet, ""),
         ] {
             let line = Line {

@@ -126,7 +126,7 @@ fn line(input: &Input, rows: u64) -> Line {
         ..Line::default()
     };
     if input.reader.is_some() {
-        line.peer = "DuckDB 2.0.0 filling a table, one thread".to_owned();
+        line.peer = "DuckDB 2 filling a table, one thread".to_owned();
         line.peer_figure = format!("{} M rows/s", input.peer_rates);
         line.ratio = rounded(input.rates.median() / input.peer_rates.median());
     }

@@ -18,9 +18,9 @@ use tempfile::NamedTempFile;
 /// Which system.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum System {
-    /// Loom's extension in DuckDB 2.0.0.
+    /// Loom's extension in DuckDB 2.
     Loom,
-    /// The same in DuckDB 1.5.6.
+    /// The same in DuckDB 1.
     LoomInV1,
     DuckDb,
     ClickHouse,
@@ -34,8 +34,8 @@ impl System {
     pub fn name(self) -> &'static str {
         match self {
             System::Loom => "Loom",
-            System::LoomInV1 => "Loom in DuckDB 1.5.6",
-            System::DuckDb => "DuckDB 2.0.0",
+            System::LoomInV1 => "Loom in DuckDB 1",
+            System::DuckDb => "DuckDB 2",
             System::ClickHouse => "ClickHouse (chdb)",
             System::Prometheus => "Prometheus",
             System::Sqlite => "SQLite",

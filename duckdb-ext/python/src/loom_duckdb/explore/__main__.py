@@ -11,7 +11,7 @@ from pathlib import Path
 
 import duckdb
 
-from loom_duckdb.files import is_native
+from loom_duckdb.files import NATIVE, is_native
 
 DEFAULT_PORT = 8686
 
@@ -60,8 +60,8 @@ def _path(text: str) -> Path:
 def _run(arguments: argparse.Namespace) -> int:
     if not is_native(duckdb.__version__):
         raise RuntimeError(
-            f"cannot start with duckdb {duckdb.__version__}: only with 2.0.0 does Loom stay in the directories that it was given; "
-            "run 'pip install duckdb==2.0.0'"
+            f"cannot start with duckdb {duckdb.__version__}: only with {', '.join(NATIVE)} does Loom stay in the directories "
+            f"that it was given; run 'pip install duckdb=={NATIVE[-1]}'"
         )
     try:
         import uvicorn

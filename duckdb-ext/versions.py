@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""The releases of DuckDB that Loom has a file for, as versions.toml lists them, and a look at PyPI for newer ones.
+
+    versions.py newest          the newest release of DuckDB 2, which tests and tools use
+    versions.py earlier         its other releases, a line each
+    versions.py folders         the folders of the extension files; `duckdb-v2` is a link to the newest's
+    versions.py check           says whether PyPI has a newer release, and prints its line for versions.toml
+    versions.py line RELEASE    prints the line of one release
+"""
+
+import io
+import re
+import sys
+import tarfile
+import tomllib
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+INDEX = "https://pypi.org/simple/duckdb/"
+HERE = Path(__file__).resolve().parent
+TABLE = tomllib.loads((HERE / "versions.toml").read_text())
+# The release whose header the bindings of Rust are made from: its functions stand where they are.
+BOUND = next(iter(TABLE["v2"]))
+RELEASES = list(TABLE["v2"])
+NEWEST = RELEASES[-1]
+V1 = "duckdb-v1"
+# A link to the folder of the newest release.
+LINK = "duckdb-v2"
+
+
+def folder(release: str) -> str:
+    """Return the folder of the file for a release of DuckDB 2."""
+    return f"duckdb-v{release}"
+
+
+FILES = [*map(folder, RELEASES), V1]
+
+
+def main() -> None:
+    """Print what is asked for."""
+    match sys.argv[1:]:
+        case ["newest"]:
+            print(NEWEST)
+        case ["earlier"]:
+            print(*RELEASES[:-1], sep="\n")
+        case ["folders"]:
+            print(*FILES, LINK, sep="\n")
+        case ["check"]:
+            check()
+        case ["line", release]:
+            print(line(release))
+        case _:
+            raise SystemExit(__doc__)
+
+
+def check() -> None:
+    """Compare the table with PyPI."""
+    missing = [release for release in published() if release not in RELEASES and numbers(release) > numbers(NEWEST)]
+    if not missing:
+        print(f"DuckDB {NEWEST} is the newest release on PyPI, and Loom has a file for it.")
+    for release in missing:
+        print(f"DuckDB {release} is on PyPI. Add this line to duckdb-ext/versions.toml, then run 'make build test':")
+        print(line(release))
+
+
+def numbers(release: str) -> tuple[int, ...]:
+    """Return a release such as 2.0.1 as numbers, which compare in the order of releases."""
+    return tuple(map(int, release.split(".")))
+
+
+def published() -> dict[str, str]:
+    """Return the releases of DuckDB 2 and later on PyPI, the earliest first, each with the address of its source distribution."""
+    with urllib.request.urlopen(INDEX) as answer:
+        page = answer.read().decode()
+    found = {release: urllib.parse.urljoin(INDEX, url) for url, release in re.findall(r'href="([^"#]*/duckdb-([\d.]+)\.tar\.gz)', page)}
+    return {release: found[release] for release in sorted(found, key=numbers) if numbers(release)[0] >= 2}
+
+
+def line(release: str) -> str:
+    """Return the line of a release: where it has the functions that Loom is compiled against. What needs a look goes to standard error."""
+    text, notes = placed(header(BOUND), header(release))
+    for note in notes:
+        print(f"DuckDB {release} {note}", file=sys.stderr)
+    return f'"{release}" = "{text}"'
+
+
+def placed(bound: dict[str, str], given: dict[str, str]) -> tuple[str, list[str]]:
+    """Compare two pairs of headers: where the second has the functions of the first, and what has changed."""
+    functions, there = table(bound["duckdb_extension_v2.h"]), table(given["duckdb_extension_v2.h"])
+    position = {name: at for at, name in enumerate(there)}
+    old, new = declarations(bound["duckdb_v2.h"]), declarations(given["duckdb_v2.h"])
+    changed = {name for name, text in old.items() if new.get(name) != text}
+    others = sorted(changed - set(functions))
+    notes = [f"declares {name} in another way: look at each use of it" for name in others]
+    runs: list[tuple[int | None, int]] = []
+    for name in functions:
+        at = None if name in changed else position.get(name)
+        if at is None:
+            notes.append(f"has no {name} of this form: Loom must not call it")
+        first, count = runs[-1] if runs else (0, 0)
+        follows = at is None if first is None else at == first + count
+        if runs and follows:
+            runs[-1] = (first, count + 1)
+        else:
+            runs.append((at, 1))
+    return " ".join(f"-{count}" if first is None else f"{first}+{count}" for first, count in runs), notes
+
+
+def header(release: str) -> dict[str, str]:
+    """Return the headers of C API v2, out of the source distribution."""
+    url = published().get(release)
+    if url is None:
+        raise SystemExit(f"versions.py: PyPI has no sources of DuckDB {release}")
+    with urllib.request.urlopen(url) as answer:
+        archive = tarfile.open(fileobj=io.BytesIO(answer.read()))
+    names = {Path(member.name).name: member for member in archive if "/src/include/duckdb" in member.name}
+    return {name: archive.extractfile(names[name]).read().decode() for name in ("duckdb_extension_v2.h", "duckdb_v2.h")}
+
+
+def table(text: str) -> list[str]:
+    """Return the functions of the struct that DuckDB hands over, in their order."""
+    struct = text[text.index("typedef struct {") : text.index("} duckdb_ext_api_v2")]
+    return re.findall(r"\(\*(\w+)\)", struct)
+
+
+def declarations(text: str) -> dict[str, str]:
+    """Return what a header declares, by name: functions, types, structs and enums, without comments and spaces."""
+    text = re.sub(r"/\*.*?\*/|//[^\n]*|^\s*#[^\n]*(?:\\\n[^\n]*)*", "", text, flags=re.S | re.M)
+    found = {}
+    for declaration in re.findall(r"[^;{}]*(?:\{[^{}]*\}[^;{}]*)?;", text):
+        words = re.sub(r" ?([^\w ]) ?", r"\1", " ".join(declaration.split()))
+        name = re.search(r"\(\*(\w+)\)|(\w+)\(|(\w+);$", words)
+        if name:
+            found[name[1] or name[2] or name[3]] = words
+    return found
+
+
+if __name__ == "__main__":
+    main()
