@@ -232,6 +232,11 @@ impl Error {
         )
     }
 
+    /// Whether bytes were read that are not what they should be: reading them again gives the same, which a failed system call may not.
+    pub fn is_corruption(&self) -> bool {
+        matches!(self, Error::Corrupt { .. } | Error::Damaged { .. })
+    }
+
     /// What is wrong, without the place.
     pub fn what(&self) -> String {
         match self {

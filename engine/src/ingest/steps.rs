@@ -25,6 +25,21 @@ impl ClockStep {
     pub fn length(self) -> Duration {
         Duration::from_nanos(self.to.0.saturating_sub(self.from.0).max(0) as u64)
     }
+
+    /// The arrival time so long before `now`, where the time of `steps`, the oldest first, has not passed.
+    pub fn time_before(steps: &[ClockStep], now: Timestamp, age: Duration) -> Timestamp {
+        let mut left_ns = i64::try_from(age.as_nanos()).unwrap_or(i64::MAX);
+        let mut time = now.0;
+        for step in steps.iter().rev() {
+            let since_ns = time.saturating_sub(step.to.0).max(0);
+            if left_ns <= since_ns {
+                break;
+            }
+            left_ns -= since_ns;
+            time = time.min(step.from.0);
+        }
+        Timestamp(time.saturating_sub(left_ns))
+    }
 }
 
 impl ClockSteps {
@@ -52,17 +67,7 @@ impl ClockSteps {
 
     /// The arrival time so long before `now`, where the time of steps has not passed.
     pub fn before(&self, now: Timestamp, age: Duration) -> Timestamp {
-        let mut left_ns = i64::try_from(age.as_nanos()).unwrap_or(i64::MAX);
-        let mut time = now.0;
-        for step in self.0.iter().rev() {
-            let since_ns = time.saturating_sub(step.to.0).max(0);
-            if left_ns <= since_ns {
-                break;
-            }
-            left_ns -= since_ns;
-            time = time.min(step.from.0);
-        }
-        Timestamp(time.saturating_sub(left_ns))
+        ClockStep::time_before(&self.0, now, age)
     }
 }
 

@@ -29,17 +29,17 @@ impl Snapshot {
         self.arrival_at(Order::OldestFirst)
     }
 
-    /// The address of the first chunk that holds a record, of any source, which arrived at this time or later; the position if there is none.
+    /// The address of the first chunk that holds a record, of any source, which arrived at this time or later; the position if there is none. A chunk
+    /// that is damaged is passed over.
     ///
     /// # Errors
-    /// Damage, or eviction meanwhile.
+    /// A read that failed, or eviction meanwhile.
     pub fn arrived_since(&self, time: Timestamp) -> Result<Address> {
         let mut since = Since { time };
         let mut walk = Walk::new(Arc::clone(self.logs()), Order::OldestFirst);
         let mut cursor = ChunkCursor::new(Arc::clone(self.logs()));
         while let Some(chunk) = walk.next(&mut since, &Poll::never())? {
-            cursor.load(chunk)?;
-            if cursor.last_arrival()? >= Some(time) {
+            if loads(&mut cursor, chunk)? && cursor.last_arrival()? >= Some(time) {
                 return Ok(cursor.base());
             }
         }
@@ -47,10 +47,10 @@ impl Snapshot {
     }
 
     /// The address of the first record, of any source, which arrived at this time or later; the position if there is none. It is looked for from the
-    /// end, so that of a late time it costs a chunk or two.
+    /// end, so that of a late time it costs a chunk or two. A chunk that is damaged is passed over: none of its records can be read.
     ///
     /// # Errors
-    /// Damage, or eviction meanwhile.
+    /// A read that failed, or eviction meanwhile.
     pub fn first_arrived(&self, time: Timestamp) -> Result<Address> {
         let mut edge = Edge {
             time,
@@ -61,7 +61,9 @@ impl Snapshot {
         let mut walk = Walk::new(Arc::clone(self.logs()), Order::NewestFirst);
         let mut cursor = ChunkCursor::new(Arc::clone(self.logs()));
         while let Some(chunk) = walk.next(&mut edge, &Poll::never())? {
-            cursor.load(chunk)?;
+            if !loads(&mut cursor, chunk)? {
+                continue;
+            }
             let (mut first, mut is_cut) = (None, false);
             let _ = cursor.walk(|record| {
                 if record.arrival < time {
@@ -89,7 +91,9 @@ impl Snapshot {
         let mut walk = Walk::after(Arc::clone(self.logs()), from);
         let mut cursor = ChunkCursor::new(Arc::clone(self.logs()));
         while let Some(chunk) = walk.next(&mut since, &Poll::never())? {
-            cursor.load(chunk)?;
+            if !loads(&mut cursor, chunk)? {
+                continue;
+            }
             let mut first = None;
             let _ = cursor.walk(|record| {
                 if record.arrival < time {
@@ -121,6 +125,14 @@ impl Snapshot {
             };
         }
         Ok(end.arrival)
+    }
+}
+
+/// Reads a chunk; false if it is damaged.
+fn loads(cursor: &mut ChunkCursor, chunk: ChunkNo) -> Result<bool> {
+    match cursor.load(chunk) {
+        Err(error) if error.is_corruption() => Ok(false),
+        loaded => loaded.map(|()| true),
     }
 }
 

@@ -15,7 +15,8 @@ use super::stdout::say;
 /// Export records of a source to a Parquet file
 ///
 /// The columns are `ts` (nanoseconds, UTC) and the fields of the source; labels become text. The rows have the order of the log. The file
-/// appears when it is complete. A daemon may write meanwhile.
+/// appears when it is complete. A daemon may write meanwhile. Damaged records, and those that retention removes meanwhile, are left out and named on
+/// standard error, and the exit code is 1.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:
@@ -74,7 +75,7 @@ impl Args {
                 "no time lies from --from up to --to, which is excluded; give a --to after --from"
             );
         }
-        let rows = export(
+        let exported = export(
             &snapshot,
             &Export {
                 source,
@@ -84,8 +85,12 @@ impl Args {
             &self.out,
             &Poll::never(),
         )?;
-        say(format_args!("rows={rows}"))?;
-        Ok(ExitCode::SUCCESS)
+        say(format_args!("rows={}", exported.rows))?;
+        let Some(missing) = exported.missing else {
+            return Ok(ExitCode::SUCCESS);
+        };
+        eprintln!("ingestd: the file has what can be read: {missing}");
+        Ok(ExitCode::FAILURE)
     }
 
     fn index_range(

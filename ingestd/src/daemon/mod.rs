@@ -62,6 +62,7 @@ pub use status::{DaemonStatus, SourceStatus};
 
 use crate::config::{AccessConfig, Compact, Config, LogConfig, MetricsConfig, OnFull};
 use crate::losses::Losses;
+use crate::output::pins;
 use crate::protocol::{DurabilityWord, REQUEST_BODY_BYTES_MAX, Welcome};
 use crate::rules::file::RuleFile;
 use crate::socket::SOCKET_NAME;
@@ -371,6 +372,9 @@ fn prepare(
         .map_err(|error| DaemonError::Rules(format!("{error:#}")))?;
     if let Err(error) = rules.share() {
         tracing::warn!("the rules that were added keep their mode and group: {error:#}");
+    }
+    if let Err(error) = pins::share(dir) {
+        tracing::warn!("the pins keep their mode and group: {error:#}");
     }
     let http = bind_metrics(config.metrics.listen)?;
     let otlp = config.otlp.as_ref().map(otlp::prepare).transpose()?;

@@ -221,6 +221,15 @@ impl Recorder {
         fate.outcome
     }
 
+    /// Retention waits while a pin is written.
+    pub(super) fn begin_pin(&mut self) {
+        self.retention.wait_for_pin(self.writer.position());
+    }
+
+    pub(super) fn end_pin(&mut self) {
+        self.retention.end_wait();
+    }
+
     /// Does what is due before each publish, apart from pushes: looks after the directory, room on the disk, the daemon's metrics, and losses.
     pub(super) fn keep_house(&mut self) {
         self.home.look();

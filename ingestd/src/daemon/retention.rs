@@ -17,12 +17,15 @@ use crate::output::archive::{ArchivedBelow, archived_below};
 /// How often the disk is looked at.
 const LOOK: Duration = Duration::from_millis(200);
 const WARN_EVERY: Duration = Duration::from_secs(60);
+/// Retention waits for a pin no longer than this.
+const PIN_WAIT: Duration = Duration::from_secs(60);
 
 pub(super) struct Retention {
     dir: PathBuf,
     config: RetentionConfig,
     archive: ArchiveConfig,
     clock: ClockWatch,
+    pin: Option<PinWait>,
     /// What its manifest said when it was last read.
     archived: Option<ArchivedBelow>,
     looked: Option<Instant>,
@@ -38,6 +41,14 @@ pub(super) struct Retention {
     refusal: Option<String>,
     /// The log says that records are refused, and not yet that they no longer are.
     refusal_logged: bool,
+}
+
+/// A pin that is being written. Nothing is removed meanwhile: the pin would lose it, and a pin that is discarded would have cost it.
+struct PinWait {
+    since: Instant,
+    /// Where the log ended then.
+    position: Address,
+    is_logged: bool,
 }
 
 /// How much of the disk is free, where that is less than is wanted once the log has allocated what it is about to.
@@ -59,6 +70,7 @@ impl Retention {
             config,
             archive,
             clock,
+            pin: None,
             archived: None,
             looked: None,
             ahead_bytes: 0,
@@ -75,6 +87,39 @@ impl Retention {
     pub(super) fn reconfigure(&mut self, config: RetentionConfig, archive: ArchiveConfig) {
         (self.config, self.archive, self.archived) = (config, archive, None);
         self.looked = None;
+    }
+
+    /// Removes nothing for a while, since a pin is about to be written.
+    pub(super) fn wait_for_pin(&mut self, position: Address) {
+        self.pin = Some(PinWait {
+            since: Instant::now(),
+            position,
+            is_logged: false,
+        });
+    }
+
+    pub(super) fn end_wait(&mut self) {
+        self.pin = None;
+        self.looked = None;
+    }
+
+    /// Whether retention waits for a pin; not for ever, not for more than another budget of pins, and not while the log waits for room.
+    fn waits(&mut self, writer: &Writer) -> bool {
+        let Some(pin) = &self.pin else { return false };
+        let came = writer.position().0.saturating_sub(pin.position.0);
+        let is_over = pin.since.elapsed() >= PIN_WAIT
+            || came > self.config.pin_max_bytes.0
+            || writer.waits_for_space();
+        if is_over {
+            if pin.is_logged {
+                tracing::warn!(
+                    "{}: retention waits no longer for the pin that is being written",
+                    self.dir.display()
+                );
+            }
+            self.pin = None;
+        }
+        !is_over
     }
 
     pub(super) fn refusal(&self) -> Option<&str> {
@@ -136,8 +181,11 @@ impl Retention {
         Ok(())
     }
 
-    /// From where on nothing may go, because it is not archived yet. If that is unknown, nothing may.
+    /// From where on nothing may go, because a pin is being written, or it is not archived yet. If that is unknown, nothing may.
     fn kept_from(&mut self, writer: &Writer) -> Option<Address> {
+        if self.waits(writer) {
+            return Some(Address::ZERO);
+        }
         let archive = self.archive.awaited()?;
         let read = archived_below(archive, &writer.meta().id().to_string(), &mut self.archived);
         let kept_from = read.unwrap_or_else(|error| {
@@ -181,7 +229,14 @@ impl Retention {
             let dir = self.dir.display();
             tracing::info!("{dir}: evicted {evicted} of the record log");
         }
-        if eviction.shortfall == Some(Shortfall::Kept) {
+        if let (Some(Shortfall::Kept), Some(pin)) = (&eviction.shortfall, &mut self.pin) {
+            if !std::mem::replace(&mut pin.is_logged, true) {
+                tracing::info!(
+                    "{}: a pin is being written; retention removes nothing meanwhile",
+                    self.dir.display()
+                );
+            }
+        } else if eviction.shortfall == Some(Shortfall::Kept) {
             let why = if self.makes_room {
                 why
             } else {
@@ -242,5 +297,72 @@ impl Retention {
             tracing::warn!("{}: {message}", self.dir.display());
         }
         due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use loom_engine::ingest::WriterOptions;
+    use loom_engine::log::LogOptions;
+    use loom_engine::schema::SourceDef;
+
+    use super::*;
+
+    #[test]
+    fn nothing_goes_while_a_pin_is_written_until_as_much_has_come_as_pins_may_take() {
+        let place = tempfile::tempdir().unwrap();
+        let log = LogOptions {
+            chunk_bytes: 4 << 10,
+            block_bytes: 64 << 10,
+            segment_bytes: [64 << 10; 3].into(),
+            staging: Some(place.path().to_owned()),
+            ..LogOptions::default()
+        };
+        let options = WriterOptions {
+            log,
+            ..WriterOptions::default()
+        };
+        let dir = place.path().join("loom");
+        let mut writer = Writer::open(&dir, options).unwrap();
+        let source = writer.define_source(&SourceDef::new("s")).unwrap();
+        let config = "max_bytes = '1MiB'\nmin_free = '0%'\npin_max_bytes = '512KiB'\n";
+        let config: RetentionConfig = toml::from_str(config).unwrap();
+        let clock = ClockWatch::open(&dir, &mut writer).unwrap();
+        let mut retention = Retention::new(&dir, config, ArchiveConfig::default(), clock);
+        let push = |writer: &mut Writer, bytes: usize| {
+            for _ in 0..bytes / 1024 {
+                writer.push(source, &[7; 1016]).unwrap();
+            }
+            writer.publish().unwrap();
+        };
+        let enforce = |retention: &mut Retention, writer: &mut Writer| {
+            retention.looked = None;
+            writer.tick().unwrap();
+            retention.enforce(writer).unwrap();
+            retention.evicted_segments()
+        };
+        // Whatever is flushed when: what is evicted is looked for until it is.
+        let evicts = |retention: &mut Retention, writer: &mut Writer| {
+            let before = retention.evicted_segments();
+            let began = Instant::now();
+            while enforce(retention, writer) == before {
+                assert!(began.elapsed() < Duration::from_secs(60), "nothing went");
+            }
+        };
+        push(&mut writer, 3 << 20);
+        evicts(&mut retention, &mut writer);
+        push(&mut writer, 1 << 20);
+        retention.wait_for_pin(writer.position());
+        push(&mut writer, 256 << 10);
+        let before = retention.evicted_segments();
+        for _ in 0..100 {
+            assert_eq!(enforce(&mut retention, &mut writer), before);
+        }
+        retention.end_wait();
+        evicts(&mut retention, &mut writer);
+        retention.wait_for_pin(writer.position());
+        push(&mut writer, 600 << 10);
+        evicts(&mut retention, &mut writer);
+        assert!(retention.pin.is_none());
     }
 }

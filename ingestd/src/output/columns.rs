@@ -50,11 +50,20 @@ const U64_DIGITS: u8 = 20;
 /// What the columns of an archive are called that are not fields.
 const OWN_PREFIX: &str = "loom_";
 
+/// How much is gathered in memory before it is written.
+#[derive(Copy, Clone)]
+pub(super) struct BatchMost {
+    pub rows: usize,
+    /// Of payloads, as they stand in the log.
+    pub bytes: usize,
+}
+
 /// Collects records into batches.
 pub(super) struct Columns {
     schema: SchemaRef,
     columns: Vec<Box<dyn Column>>,
     rows: usize,
+    bytes: usize,
 }
 
 impl Columns {
@@ -91,6 +100,7 @@ impl Columns {
             schema: Arc::new(Schema::new(made.schema)),
             columns: made.columns,
             rows: 0,
+            bytes: 0,
         }
     }
 
@@ -98,12 +108,19 @@ impl Columns {
         &self.schema
     }
 
-    pub(super) fn rows(&self) -> usize {
-        self.rows
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// Whether these rows belong to the next batch.
+    pub(super) fn is_full_before(&self, rows: &Rows<'_>, most: BatchMost) -> bool {
+        let too_many = self.rows + rows.rows.len() > most.rows;
+        !self.is_empty() && (too_many || self.bytes + payload_bytes(rows) > most.bytes)
     }
 
     pub(super) fn append(&mut self, rows: Rows<'_>) {
         self.rows += rows.rows.len();
+        self.bytes += payload_bytes(&rows);
         for column in &mut self.columns {
             column.append(&rows);
         }
@@ -111,13 +128,18 @@ impl Columns {
 
     /// What was collected since the last call.
     pub(super) fn finish(&mut self) -> anyhow::Result<RecordBatch> {
-        self.rows = 0;
+        (self.rows, self.bytes) = (0, 0);
         let columns = self.columns.iter_mut().map(|column| column.finish());
         Ok(RecordBatch::try_new(
             Arc::clone(&self.schema),
             columns.collect(),
         )?)
     }
+}
+
+fn payload_bytes(rows: &Rows<'_>) -> usize {
+    let lengths = rows.rows.iter().map(|row| usize::from(row.length));
+    lengths.sum()
 }
 
 /// What stands in an archive for a field.

@@ -5,15 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use loom_engine::query::{Poll, Predicate, Scan, ScanSpec, Snapshot};
+use loom_engine::query::{Poll, Predicate, ScanSpec, Snapshot};
 use loom_engine::schema::Source;
 use loom_engine::{Address, IndexId, TimeRange, ValueRange};
 
-use super::columns::{Columns, Form};
-use super::parquet::ParquetFile;
-
-/// Rows of one batch.
-const BATCH_ROWS: usize = 16_384;
+use super::copy::Gaps;
+use super::table::{self, Part};
 
 /// Which records to write.
 pub struct Export {
@@ -23,17 +20,27 @@ pub struct Export {
     pub index: Option<(IndexId, Option<ValueRange>)>,
 }
 
-/// Writes the records of a snapshot to a file, which appears when it is whole. Returns their number.
+/// What an export holds.
+pub struct Exported {
+    pub rows: u64,
+    /// What could not be read, in sentences.
+    pub missing: Option<String>,
+}
+
+/// Writes the records of a snapshot to a file, which appears when it is whole.
+///
+/// # Errors
+/// A read or a write that failed, an interruption. Nothing of the file is left then.
 pub fn export(
     snapshot: &Snapshot,
     export: &Export,
     out: &Path,
     poll: &Poll<'_>,
-) -> anyhow::Result<u64> {
+) -> anyhow::Result<Exported> {
     let partial = partial_name(out);
-    let written = write(snapshot, export, &partial, poll).and_then(|rows| {
+    let written = write(snapshot, export, &partial, poll).and_then(|exported| {
         fs::rename(&partial, out).with_context(|| format!("cannot write '{}'", out.display()))?;
-        Ok(rows)
+        Ok(exported)
     });
     if written.is_err() {
         // A part of an export is of no use; the error says more than failing to remove it would.
@@ -48,7 +55,12 @@ fn partial_name(out: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn write(snapshot: &Snapshot, export: &Export, out: &Path, poll: &Poll<'_>) -> anyhow::Result<u64> {
+fn write(
+    snapshot: &Snapshot,
+    export: &Export,
+    out: &Path,
+    poll: &Poll<'_>,
+) -> anyhow::Result<Exported> {
     let mut exact = vec![Predicate::time(export.time)];
     if let Some((index, Some(range))) = export.index {
         exact.push(Predicate::value(index, range));
@@ -60,22 +72,17 @@ fn write(snapshot: &Snapshot, export: &Export, out: &Path, poll: &Poll<'_>) -> a
         prune: Predicate::All,
         index_filters: export.index.iter().map(|(index, _)| *index).collect(),
     };
-    let scan = Scan::new(snapshot, spec)?;
-    let mut reader = scan.reader();
-    let mut columns = Columns::new(&export.source, Form::Export);
-    let mut file = ParquetFile::create(out, columns.schema())?;
-    let mut written = 0;
-    while let Some(chunk) = scan.next(poll)? {
-        let rows = reader.read(chunk)?;
-        written += rows.rows.len() as u64;
-        columns.append(rows);
-        if columns.rows() >= BATCH_ROWS {
-            file.write(&columns.finish()?)?;
-        }
+    let part = Part {
+        snapshot: snapshot.clone(),
+        spec,
+    };
+    let written = table::write(&export.source, vec![part], out, u64::MAX, poll)?;
+    if written.rows == 0 {
+        table::write_empty(&export.source, out)?;
     }
-    if columns.rows() > 0 {
-        file.write(&columns.finish()?)?;
-    }
-    file.finish()?;
-    Ok(written)
+    let gaps: Gaps = written.gaps.into_iter().collect();
+    Ok(Exported {
+        rows: written.rows,
+        missing: (!gaps.is_empty()).then(|| gaps.to_string()),
+    })
 }

@@ -1,13 +1,15 @@
-//! Records of a source as Parquet: `columns` builds what SQL would show, `parquet` writes it in bounded memory, `export` into one file and
-//! `archive` into many, `pins` what surrounds an alert; `value` reads the bounds that a user types.
+//! Records of a source as Parquet: `copy` reads them past damage, `columns` builds what SQL would show, `parquet` writes it in bounded memory: `table` into one
+//! file, for `export` and for `pins`, which keep what surrounds an alert, and `archive` into many; `value` reads the bounds that a user types.
 
 pub mod archive;
 mod columns;
+mod copy;
 mod export;
 mod parquet;
 mod path_part;
 pub mod pins;
+mod table;
 mod value;
 
-pub use export::{Export, export};
+pub use export::{Export, Exported, export};
 pub use value::parse_range;

@@ -14,8 +14,8 @@ use parquet::schema::types::ColumnPath;
 
 /// Rows of one row group, unless it grows too large before.
 pub(super) const GROUP_ROWS: usize = 1 << 20;
-/// What one row group may take in memory.
-const GROUP_BYTES: usize = 128 << 20;
+/// What one row group may take in memory, encoded.
+const GROUP_BYTES: usize = 32 << 20;
 /// Columns that grow from row to row: their differences are small.
 const ASCENDING: [&str; 3] = ["ts", "ts_ns", "addr"];
 
@@ -52,6 +52,11 @@ impl ParquetFile {
             true => self.end_group(),
             false => Ok(()),
         }
+    }
+
+    /// What the file takes with what is in memory.
+    pub(super) fn bytes(&self) -> u64 {
+        (self.writer.bytes_written() + self.writer.in_progress_size()) as u64
     }
 
     /// What was written so far is a row group, and what follows is another.

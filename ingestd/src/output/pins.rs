@@ -3,18 +3,22 @@
 //! A pin is written aside, synced, and moved in as a whole: a daemon that is killed at any point leaves it whole or absent. Its `pin.json` says
 //! what it holds, and what retention had removed before.
 
-use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::fs::{self, DirBuilder, File};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::{Context, bail};
-use loom_engine::query::{Poll, Snapshot};
-use loom_engine::schema::{is_builtin, is_pin};
-use loom_engine::{Address, TimeRange, Timestamp};
+use anyhow::{Context, anyhow, bail};
+use loom_engine::log::Access;
+use loom_engine::query::{Poll, Predicate, ScanSpec, Snapshot};
+use loom_engine::schema::{Source, TimeKind, is_builtin, is_pin};
+use loom_engine::{Address, Error, TimeRange, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::export::{Export, export};
+use super::copy::Gaps;
 use super::path_part::path_part;
+use super::table::{self, Part, TooLarge};
 use crate::rfc3339;
 
 /// The folder of all pins in a Loom directory.
@@ -22,8 +26,17 @@ const FOLDER: &str = "pins";
 const ABOUT: &str = "pin.json";
 /// How the folder of a pin that is not whole begins.
 const PARTIAL: &str = ".partial-";
-/// The longest name of a rule or a source in a path.
+/// How the file begins that counts the tries of a pin: it has a byte for each.
+const TRIES: &str = ".tries-";
+const TRIES_MAX: u64 = 3;
+/// No pin waits for so long, so its tries are of no use.
+const TRIES_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
+/// A file of tries or a pin that is not whole has at most so many bytes in front of the name.
 const NAME_BYTES_MAX: usize = 150;
+/// Records seldom become smaller in a pin than this part of the log that they take.
+const SMALLER_MOST: u64 = 32;
+/// So often the span is looked for while retention removes records.
+const LOOKS_MAX: u32 = 3;
 
 /// What a pin holds. Of one whose `pin.json` cannot be read the id alone is known, and `missing` says why.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -31,9 +44,12 @@ const NAME_BYTES_MAX: usize = 150;
 pub struct Pin {
     pub id: String,
     pub rule: String,
-    /// The span, half open: of arrival, or of the own time of sources that have it.
+    /// The span of arrival, half open.
     pub from_ns: i64,
     pub to_ns: i64,
+    /// The same span by the wall clock: of sources with their own time, the pin has the records whose time lies in it, too.
+    pub own_from_ns: i64,
+    pub own_to_ns: i64,
     pub sources: Vec<PinnedSource>,
     /// What is not in it, if something is known to be missing.
     pub missing: Option<String>,
@@ -55,91 +71,151 @@ pub struct Pinned {
     pub bytes: u64,
 }
 
-/// Writes the records of a span, unless a daemon that was killed did, and makes room for them among the pins; the oldest go first. Returns the pin, and the ids of those that went.
+/// What a pin is to hold.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    pub rule: String,
+    /// Of arrival.
+    pub span: TimeRange,
+    /// The same span by the wall clock, which the own times of sources follow.
+    pub own_span: TimeRange,
+    /// What of the time around the alert the span does not have, in a sentence.
+    pub left_out: Option<String>,
+}
+
+/// Writes a pin, unless a daemon that was killed did, and makes room for it among the pins; the oldest go first. Returns the pin, and the ids of those that went.
+/// What of it is damaged, or goes meanwhile, is named in the pin.
 ///
 /// # Errors
-/// The disk is full, or fails; an interruption; the pin alone is larger than `bytes_max`. Nothing of it is left then.
+/// The disk is full, or fails; an interruption; the pin alone is larger than `bytes_max`, or its records could not make so small a pin; the process ended each
+/// time that it was written. Nothing of it is left then.
 pub fn write(
-    dir: &Path,
     snapshot: &Snapshot,
-    rule: &str,
-    span: TimeRange,
+    wanted: &Wanted,
     bytes_max: u64,
     poll: &Poll<'_>,
 ) -> anyhow::Result<(Pinned, Vec<String>)> {
+    let dir = snapshot.directory().path();
     let folder = dir.join(FOLDER);
-    fs::create_dir_all(&folder).with_context(|| failed(&folder))?;
-    let to = span.end().0;
-    let time = jiff::Timestamp::from_nanosecond(to.into())?;
-    let id = format!(
-        "{}.{:09}Z-{}",
-        time.strftime("%Y%m%dT%H%M%S"),
-        to.rem_euclid(1_000_000_000),
-        escaped(rule)
-    );
+    let access = Access::of_directory(dir)?;
+    create_folder(&folder, true)?;
+    access.set(&folder)?;
+    let id = id(wanted)?;
     let path = folder.join(&id);
+    let tries = folder.join(format!("{TRIES}{id}"));
     if path.exists() {
+        forget(&tries);
         return Ok((read(path, id)?, Vec::new()));
     }
     let partial = folder.join(format!("{PARTIAL}{id}"));
-    let written = fill(&partial, snapshot, rule, &id, span, poll).and_then(|pin| {
-        let bytes = bytes_of(&partial)?;
-        if bytes > bytes_max {
-            bail!("the pin has {bytes} bytes, more than pin_max_bytes, {bytes_max}; raise it, or lower pin");
-        }
-        let gone = make_room(dir, bytes_max - bytes)?;
-        fs::rename(&partial, &path).with_context(|| failed(&path))?;
-        sync(&folder)?;
-        Ok((Pinned { pin, path, bytes }, gone))
-    });
+    let written = begin_try(&folder, &tries)
+        .and_then(|()| fill(&partial, snapshot, wanted, &id, bytes_max, poll))
+        .and_then(|pin| {
+            share_pin(&access, &partial)?;
+            let bytes = bytes_of(&partial)?;
+            let room = bytes_max.checked_sub(bytes);
+            let gone = make_room(dir, room.ok_or_else(|| too_large(bytes_max))?)?;
+            fs::rename(&partial, &path).with_context(|| failed(&path))?;
+            sync(&folder)?;
+            Ok((Pinned { pin, path, bytes }, gone))
+        });
     if written.is_err() {
         // A part of a pin is of no use; the next start removes what this cannot.
         let _ = fs::remove_dir_all(&partial);
     }
+    forget(&tries);
     written
+}
+
+/// The folder of a pin: it begins with the end of its span.
+fn id(wanted: &Wanted) -> anyhow::Result<String> {
+    let to = wanted.span.end().0;
+    let time = jiff::Timestamp::from_nanosecond(to.into())?;
+    Ok(format!(
+        "{}.{:09}Z-{}",
+        time.strftime("%Y%m%dT%H%M%S"),
+        to.rem_euclid(1_000_000_000),
+        path_part(&wanted.rule, NAME_BYTES_MAX)
+    ))
+}
+
+/// Counts a try in a file that outlives the process: a pin that ends it each time, such as by its memory, is not tried for ever.
+fn begin_try(folder: &Path, tries: &Path) -> anyhow::Result<()> {
+    let mut file = File::options()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(tries)
+        .with_context(|| failed(tries))?;
+    if file.metadata()?.len() >= TRIES_MAX {
+        bail!(
+            "given up: the daemon ended {TRIES_MAX} times while it wrote the pin; lower pin, or give the daemon more memory"
+        );
+    }
+    file.write_all(b".")
+        .and_then(|()| file.sync_all())
+        .with_context(|| failed(tries))?;
+    sync(folder)
+}
+
+fn forget(tries: &Path) {
+    // One that stays is removed by a later start.
+    let _ = fs::remove_file(tries);
 }
 
 fn fill(
     folder: &Path,
     snapshot: &Snapshot,
-    rule: &str,
+    wanted: &Wanted,
     id: &str,
-    span: TimeRange,
+    bytes_max: u64,
     poll: &Poll<'_>,
 ) -> anyhow::Result<Pin> {
-    fs::create_dir(folder).with_context(|| failed(folder))?;
+    let placed = Placed::find(snapshot, wanted)?;
+    placed.require_room(bytes_max)?;
+    create_folder(folder, false)?;
     let mut pin = Pin {
         id: id.to_owned(),
-        rule: rule.to_owned(),
-        from_ns: span.first.0,
-        to_ns: span.end().0,
+        rule: wanted.rule.clone(),
+        from_ns: wanted.span.first.0,
+        to_ns: wanted.span.end().0,
+        own_from_ns: wanted.own_span.first.0,
+        own_to_ns: wanted.own_span.end().0,
         sources: Vec::new(),
-        missing: missing(snapshot, span.first)?,
+        missing: None,
     };
-    for source in snapshot.catalog().sources() {
+    let (mut bytes_left, mut gaps) = (bytes_max, Vec::new());
+    for source in placed.snapshot.catalog().sources() {
         if is_builtin(&source.name) {
             continue;
         }
-        let file = format!("{}.parquet", escaped(&source.name));
+        let file = format!("{}.parquet", path_part(&source.name, NAME_BYTES_MAX));
         let out = folder.join(&file);
-        let what = Export {
-            source: source.clone(),
-            time: span,
-            index: None,
-        };
-        let records = export(snapshot, &what, &out, poll)?;
-        if records == 0 {
-            fs::remove_file(&out).with_context(|| failed(&out))?;
-            continue;
+        let written = table::write(source, placed.parts(source), &out, bytes_left, poll);
+        let written = written.map_err(|error| match error.is::<TooLarge>() {
+            true => too_large(bytes_max),
+            false => error,
+        })?;
+        gaps.extend(written.gaps);
+        bytes_left = bytes_left.saturating_sub(written.bytes);
+        if written.rows > 0 {
+            pin.sources.push(PinnedSource {
+                source: source.name.clone(),
+                file,
+                records: written.rows,
+            });
         }
-        pin.sources.push(PinnedSource {
-            source: source.name.clone(),
-            file,
-            records,
-        });
     }
+    let gaps: Gaps = gaps.into_iter().collect();
+    let removed = removed(&placed.snapshot, wanted.span.first)?;
+    let gaps = (!gaps.is_empty()).then(|| gaps.to_string());
+    let missing = [removed, gaps, wanted.left_out.clone()].into_iter();
+    let missing = missing.flatten().collect::<Vec<_>>().join("; ");
+    pin.missing = (!missing.is_empty()).then_some(missing);
     if let (true, Some(missing)) = (pin.sources.is_empty(), &pin.missing) {
-        bail!("nothing of the span is left: {missing}; raise [retention] max_bytes or max_age");
+        bail!(
+            "nothing of the span is left: {missing}; keep more with [retention] max_bytes and max_age, and see what 'ingestd check' reports"
+        );
     }
     let about = folder.join(ABOUT);
     let text = serde_json::to_vec(&pin)?;
@@ -150,18 +226,112 @@ fn fill(
     Ok(pin)
 }
 
+/// Where the records of a pin stand: those that arrived in its span have addresses in a row.
+struct Placed {
+    snapshot: Snapshot,
+    from: Address,
+    to: Address,
+    own_span: TimeRange,
+}
+
+impl Placed {
+    fn find(snapshot: &Snapshot, wanted: &Wanted) -> anyhow::Result<Placed> {
+        let mut snapshot = snapshot.clone();
+        let mut looks = 1;
+        let (from, to) = loop {
+            let found = snapshot
+                .first_arrived(wanted.span.first)
+                .and_then(|from| Ok((from, snapshot.first_arrived(wanted.span.end())?)));
+            match found {
+                // What retention removes meanwhile is noted as missing.
+                Err(Error::Evicted { .. }) if looks < LOOKS_MAX => {
+                    snapshot = snapshot.directory().snapshot()?;
+                    looks += 1;
+                }
+                found => break found?,
+            }
+        };
+        Ok(Placed {
+            snapshot,
+            from,
+            to,
+            own_span: wanted.own_span,
+        })
+    }
+
+    /// Refuses, before anything is written, records that take so much of the log that they can hardly become so small a pin.
+    fn require_room(&self, bytes_max: u64) -> anyhow::Result<()> {
+        let log_bytes = self.log_bytes().unwrap_or_else(|error| {
+            tracing::warn!("how large a pin may become is unknown: {error}");
+            0
+        });
+        if log_bytes / SMALLER_MOST > bytes_max {
+            bail!(
+                "the records of the span take {log_bytes} bytes of the log, more than {SMALLER_MOST} times pin_max_bytes, {bytes_max}; raise it, or lower pin"
+            );
+        }
+        Ok(())
+    }
+
+    /// What the records that arrived in the span take, from summaries.
+    fn log_bytes(&self) -> loom_engine::Result<u64> {
+        let below = |end| {
+            let totals = self.snapshot.up_to(end).totals()?;
+            let of_users = totals.iter().filter(|(id, _)| {
+                let source = self.snapshot.catalog().source(**id);
+                source.is_some_and(|source| !is_builtin(&source.name))
+            });
+            Ok::<u64, Error>(of_users.map(|(_, totals)| totals.bytes).sum())
+        };
+        Ok(below(self.to)?.saturating_sub(below(self.from)?))
+    }
+
+    /// The records of a source that arrived in the span; with those that arrived before or after it and whose own times lie in it.
+    fn parts(&self, source: &Source) -> Vec<Part> {
+        let part = |after, until, exact| Part {
+            snapshot: self.snapshot.up_to(until),
+            spec: ScanSpec {
+                source: source.id,
+                after,
+                exact,
+                prune: Predicate::All,
+                index_filters: Vec::new(),
+            },
+        };
+        let arrived = part(self.from, self.to, Predicate::All);
+        if source.time == TimeKind::Arrival {
+            return vec![arrived];
+        }
+        let own = || Predicate::time(self.own_span);
+        let end = Address(self.snapshot.position());
+        let mut parts = vec![arrived];
+        if self.from > self.snapshot.begin() {
+            parts.insert(0, part(Address::ZERO, self.from, own()));
+        }
+        if self.to < end {
+            parts.push(part(self.to, end, own()));
+        }
+        parts
+    }
+}
+
 /// What retention had removed of the span.
-fn missing(snapshot: &Snapshot, from: Timestamp) -> anyhow::Result<Option<String>> {
+fn removed(snapshot: &Snapshot, from: Timestamp) -> anyhow::Result<Option<String>> {
     if snapshot.begin() == Address::ZERO {
         return Ok(None);
     }
-    Ok(match snapshot.oldest_ts()? {
-        Some(oldest) if oldest <= from => None,
-        Some(oldest) => {
+    Ok(match snapshot.oldest_ts() {
+        Ok(Some(oldest)) if oldest <= from => None,
+        Ok(Some(oldest)) => {
             let oldest = rfc3339(oldest);
             Some(format!("retention had removed records before {oldest}"))
         }
-        None => Some("retention had removed all records".to_owned()),
+        Ok(None) => Some("retention had removed all records".to_owned()),
+        Err(error @ Error::Evicted { .. }) => Some(error.to_string()),
+        Err(error) if error.is_corruption() => Some(format!(
+            "retention had removed records, up to when is unknown: {error}"
+        )),
+        Err(error) => return Err(error.into()),
     })
 }
 
@@ -238,13 +408,50 @@ pub fn make_room(dir: &Path, bytes_max: u64) -> anyhow::Result<Vec<String>> {
 /// It cannot be removed.
 pub fn remove_partial(dir: &Path) -> anyhow::Result<()> {
     for name in names(dir)? {
+        let path = dir.join(FOLDER).join(&name);
+        let failed = || format!("cannot remove '{}'", path.display());
         if name.starts_with(PARTIAL) {
-            let path = dir.join(FOLDER).join(&name);
-            fs::remove_dir_all(&path)
-                .with_context(|| format!("cannot remove '{}'", path.display()))?;
+            fs::remove_dir_all(&path).with_context(failed)?;
+        } else if name.starts_with(TRIES) {
+            let begun = fs::metadata(&path).and_then(|found| found.modified());
+            let is_old =
+                |begun: std::time::SystemTime| begun.elapsed().is_ok_and(|age| age > TRIES_AGE_MAX);
+            if begun.is_ok_and(is_old) {
+                fs::remove_file(&path).with_context(failed)?;
+            }
         }
     }
     Ok(())
+}
+
+/// Gives the pins the mode and the group of the directory, for which `[access]` stands.
+///
+/// # Errors
+/// One belongs to another user.
+pub fn share(dir: &Path) -> anyhow::Result<()> {
+    let access = Access::of_directory(dir)?;
+    access.set(&dir.join(FOLDER))?;
+    for pinned in list(dir)? {
+        share_pin(&access, &pinned.path)?;
+    }
+    Ok(())
+}
+
+/// The files first: others reach them once the folder is theirs too.
+fn share_pin(access: &Access, folder: &Path) -> anyhow::Result<()> {
+    for entry in fs::read_dir(folder).with_context(|| failed(folder))? {
+        access.set(&entry?.path())?;
+    }
+    Ok(access.set(folder)?)
+}
+
+/// For the owner alone, until it is shared.
+fn create_folder(folder: &Path, may_be_there: bool) -> anyhow::Result<()> {
+    let created = DirBuilder::new().mode(0o700).create(folder);
+    match created {
+        Err(error) if may_be_there && error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        created => created.with_context(|| failed(folder)),
+    }
 }
 
 fn names(dir: &Path) -> anyhow::Result<Vec<String>> {
@@ -271,13 +478,8 @@ fn sync(folder: &Path) -> anyhow::Result<()> {
     synced.with_context(|| failed(folder))
 }
 
-/// A name as a part of a path. One that is too long is cut, and ends in a checksum of all of it, so that two names stay two.
-fn escaped(name: &str) -> String {
-    let whole = path_part(name);
-    match whole.split_at_checked(NAME_BYTES_MAX) {
-        None => whole,
-        Some((kept, _)) => format!("{kept}~{:08x}", crc_fast::crc32_iscsi(name.as_bytes())),
-    }
+fn too_large(bytes_max: u64) -> anyhow::Error {
+    anyhow!("the pin takes more than pin_max_bytes, {bytes_max} bytes; raise it, or lower pin")
 }
 
 fn failed(path: &Path) -> String {
@@ -286,7 +488,10 @@ fn failed(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
     use loom_engine::ingest::{Writer, WriterOptions};
+    use loom_engine::log::LogOptions;
     use loom_engine::query::Directory;
     use loom_engine::schema::parse_sources;
 
@@ -315,18 +520,34 @@ mod tests {
         }
     }
 
+    /// As much as has a name.
+    fn everything() -> TimeRange {
+        TimeRange::half_open(Timestamp(0), Timestamp(i64::MAX))
+    }
+
+    fn wanted(rule: &str, span: TimeRange) -> Wanted {
+        Wanted {
+            rule: rule.to_owned(),
+            span,
+            own_span: span,
+            left_out: None,
+        }
+    }
+
+    /// Writes a pin of a span where all goes by one clock.
+    fn pin(
+        snapshot: &Snapshot,
+        rule: &str,
+        span: TimeRange,
+        bytes_max: u64,
+    ) -> anyhow::Result<(Pinned, Vec<String>)> {
+        write(snapshot, &wanted(rule, span), bytes_max, &Poll::never())
+    }
+
     #[test]
     fn a_pin_holds_every_record_of_its_span_under_a_safe_name() {
         let (dir, snapshot) = world();
-        let (pinned, gone) = write(
-            dir.path(),
-            &snapshot,
-            "a/rule",
-            span(&snapshot),
-            1 << 20,
-            &Poll::never(),
-        )
-        .unwrap();
+        let (pinned, gone) = pin(&snapshot, "a/rule", span(&snapshot), 1 << 20).unwrap();
         assert!(gone.is_empty());
         let sources = [PinnedSource {
             source: "../a/b".to_owned(),
@@ -341,16 +562,6 @@ mod tests {
     }
 
     #[test]
-    fn long_names_that_begin_alike_stay_apart() {
-        let [one, other] = ["a", "b"]
-            .map(|end| "/".repeat(200) + end)
-            .map(|name| escaped(&name));
-        assert_ne!(one, other);
-        assert!(one.len() < NAME_BYTES_MAX + 10);
-        assert_eq!(escaped("short.name"), "short%2Ename");
-    }
-
-    #[test]
     fn the_oldest_pins_go_first_and_one_that_is_too_large_leaves_nothing() {
         let (dir, snapshot) = world();
         let whole = span(&snapshot);
@@ -358,17 +569,18 @@ mod tests {
             last: Timestamp(whole.last.0 + shift),
             ..whole
         };
-        let (first, _) = write(dir.path(), &snapshot, "r", at(0), 1 << 20, &Poll::never()).unwrap();
+        let (first, _) = pin(&snapshot, "r", at(0), 1 << 20).unwrap();
         let bytes_max = first.bytes * 5 / 2;
-        let (second, _) =
-            write(dir.path(), &snapshot, "r", at(1), bytes_max, &Poll::never()).unwrap();
-        let (third, gone) =
-            write(dir.path(), &snapshot, "r", at(2), bytes_max, &Poll::never()).unwrap();
+        let (second, _) = pin(&snapshot, "r", at(1), bytes_max).unwrap();
+        let (third, gone) = pin(&snapshot, "r", at(2), bytes_max).unwrap();
         assert_eq!(gone, [first.pin.id]);
-        let error = write(dir.path(), &snapshot, "r", at(3), 10, &Poll::never())
-            .unwrap_err()
-            .to_string();
-        assert!(error.contains("more than pin_max_bytes"), "{error}");
+        for (bytes_max, why) in [
+            (10, "the pin takes more than pin_max_bytes, 10 bytes"),
+            (1, "more than 32 times pin_max_bytes, 1; raise"),
+        ] {
+            let error = pin(&snapshot, "r", at(3), bytes_max).unwrap_err();
+            assert!(error.to_string().contains(why), "{error}");
+        }
         let ids: Vec<String> = list(dir.path())
             .unwrap()
             .into_iter()
@@ -382,12 +594,8 @@ mod tests {
     fn a_pin_that_cannot_be_read_is_named_beside_the_others() {
         let (dir, snapshot) = world();
         let whole = span(&snapshot);
-        let pin = |rule: &str| {
-            write(dir.path(), &snapshot, rule, whole, 1 << 20, &Poll::never())
-                .unwrap()
-                .0
-        };
-        let (broken, sound) = (pin("a"), pin("b"));
+        let of_rule = |rule: &str| pin(&snapshot, rule, whole, 1 << 20).unwrap().0;
+        let (broken, sound) = (of_rule("a"), of_rule("b"));
         fs::write(broken.path.join(ABOUT), "{").unwrap();
         fs::write(dir.path().join(FOLDER).join("notes.txt"), "mine").unwrap();
         let listed = list(dir.path()).unwrap();
@@ -407,7 +615,7 @@ mod tests {
     fn a_pin_that_was_moved_in_before_a_kill_is_the_pin() {
         let (dir, snapshot) = world();
         let whole = span(&snapshot);
-        let again = || write(dir.path(), &snapshot, "r", whole, 1 << 20, &Poll::never());
+        let again = || pin(&snapshot, "r", whole, 1 << 20);
         let (first, second) = (again().unwrap().0, again().unwrap().0);
         assert_eq!((first.pin, first.bytes), (second.pin, second.bytes));
         assert_eq!(names(dir.path()).unwrap().len(), 1);
@@ -416,15 +624,7 @@ mod tests {
     #[test]
     fn what_a_kill_left_is_no_pin_and_goes() {
         let (dir, snapshot) = world();
-        write(
-            dir.path(),
-            &snapshot,
-            "r",
-            span(&snapshot),
-            1 << 20,
-            &Poll::never(),
-        )
-        .unwrap();
+        pin(&snapshot, "r", span(&snapshot), 1 << 20).unwrap();
         let partial = dir.path().join(FOLDER).join(format!("{PARTIAL}x"));
         fs::create_dir(&partial).unwrap();
         fs::write(partial.join("half.parquet"), "half").unwrap();
@@ -437,5 +637,137 @@ mod tests {
         fs::create_dir(&own).unwrap();
         assert_eq!(make_room(dir.path(), 0).unwrap().len(), 1);
         assert!(own.exists() && list(dir.path()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_pin_that_ended_the_process_three_times_is_given_up_and_counts_anew() {
+        let (dir, snapshot) = world();
+        let whole = span(&snapshot);
+        let folder = dir.path().join(FOLDER);
+        fs::create_dir(&folder).unwrap();
+        let id = id(&wanted("r", whole)).unwrap();
+        let tries = folder.join(format!("{TRIES}{id}"));
+        for _ in 0..TRIES_MAX {
+            begin_try(&folder, &tries).unwrap();
+            remove_partial(dir.path()).unwrap();
+        }
+        let error = pin(&snapshot, "r", whole, 1 << 20).unwrap_err();
+        assert!(
+            error.to_string().contains("the daemon ended 3 times"),
+            "{error}"
+        );
+        assert_eq!(names(dir.path()).unwrap().len(), 0);
+        pin(&snapshot, "r", whole, 1 << 20).unwrap();
+        assert_eq!(names(dir.path()).unwrap(), [id]);
+    }
+
+    #[test]
+    fn pins_are_for_those_who_may_read_the_directory() {
+        let (dir, snapshot) = world();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
+        for (nth, (of_dir, of_file)) in [(0o750, 0o640), (0o700, 0o600)].into_iter().enumerate() {
+            fs::set_permissions(dir.path(), PermissionsExt::from_mode(of_dir)).unwrap();
+            share(dir.path()).unwrap();
+            let rule = format!("r{nth}");
+            let pinned = pin(&snapshot, &rule, span(&snapshot), 1 << 20).unwrap().0;
+            assert_eq!(mode(&dir.path().join(FOLDER)), of_dir);
+            // Those that were there before, too.
+            for pinned in list(dir.path()).unwrap() {
+                assert_eq!(mode(&pinned.path), of_dir);
+                for entry in fs::read_dir(&pinned.path).unwrap() {
+                    assert_eq!(mode(&entry.unwrap().path()), of_file);
+                }
+            }
+            assert!(pinned.path.join(ABOUT).exists());
+        }
+    }
+
+    /// A source whose records of this many bytes bring their times along.
+    fn own_world(bytes: usize, times: &[i64]) -> (tempfile::TempDir, Snapshot) {
+        let dir = tempfile::tempdir().unwrap();
+        let log = LogOptions {
+            chunk_bytes: 64 << 10,
+            ..LogOptions::default()
+        };
+        let options = WriterOptions {
+            log,
+            ..WriterOptions::default()
+        };
+        let mut writer = Writer::open(dir.path(), options).unwrap();
+        let toml = "[[source]]\nname = 'own'\ntime = 'own'\n[[source.field]]\nname = 'b'\ntype = 'bytes'\n";
+        let id = writer
+            .define_sources(&parse_sources(toml).unwrap())
+            .unwrap()[0];
+        let mut noise = fastrand::Rng::with_seed(bytes as u64);
+        for time in times {
+            let mut payload = time.to_le_bytes().to_vec();
+            payload.extend_from_slice(&(bytes as u16).to_le_bytes());
+            payload.extend((0..bytes).map(|_| noise.u8(..)));
+            writer.push(id, &payload).unwrap();
+        }
+        writer.close().unwrap();
+        let snapshot = Directory::open(dir.path()).unwrap().snapshot().unwrap();
+        (dir, snapshot)
+    }
+
+    #[test]
+    fn a_record_with_its_own_time_is_pinned_by_arrival_or_by_the_wall_clock() {
+        let (_dir, snapshot) = own_world(4, &[7, 100, 101, 199, 200, 8]);
+        let arrived = span(&snapshot);
+        let later = TimeRange {
+            first: Timestamp(arrived.last.0 + 1),
+            last: Timestamp(arrived.last.0 + 9),
+        };
+        let own_span = TimeRange::half_open(Timestamp(100), Timestamp(200));
+        for (span, own_span, records) in [
+            (arrived, later, 6),
+            (later, own_span, 3),
+            (arrived, own_span, 6),
+            (later, later, 0),
+        ] {
+            let wanted = Wanted {
+                own_span,
+                ..wanted(&format!("r{}{}", span.first, own_span.first), span)
+            };
+            let (pinned, _) = write(&snapshot, &wanted, 1 << 20, &Poll::never()).unwrap();
+            let found: u64 = pinned.pin.sources.iter().map(|source| source.records).sum();
+            assert_eq!(found, records, "{span:?} {own_span:?}");
+            assert_eq!(pinned.pin.missing, None);
+        }
+    }
+
+    #[test]
+    fn long_records_are_pinned_within_the_budget_alone() {
+        let (dir, snapshot) = own_world(60_000, &[1; 200]);
+        let whole = span(&snapshot);
+        // Noise of 12 MB: more than the budget, and less than what is refused at once.
+        let error = pin(&snapshot, "r", whole, 5 << 20).unwrap_err().to_string();
+        assert!(
+            error.contains("more than pin_max_bytes, 5242880"),
+            "{error}"
+        );
+        assert_eq!(names(dir.path()).unwrap().len(), 0);
+        let (pinned, _) = pin(&snapshot, "r", whole, 20 << 20).unwrap();
+        assert_eq!(pinned.pin.sources[0].records, 200);
+    }
+
+    #[test]
+    fn damage_is_a_gap_of_the_pin_which_names_it() {
+        let (dir, _) = own_world(10_000, &[1; 60]);
+        let segment = fs::read_dir(dir.path().join("records")).unwrap().next();
+        let path = segment.unwrap().unwrap().path();
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[(64 << 10) + 5_000] ^= 1;
+        fs::write(&path, bytes).unwrap();
+        let snapshot = Directory::open(dir.path()).unwrap().snapshot().unwrap();
+        let (pinned, _) = pin(&snapshot, "r", everything(), 20 << 20).unwrap();
+        let missing = pinned.pin.missing.unwrap();
+        assert!(
+            missing.contains("addresses 65536 to 131072 cannot be read: ")
+                && missing.contains(path.to_str().unwrap()),
+            "{missing}"
+        );
+        // Of ten chunks with six records each one is damaged.
+        assert_eq!(pinned.pin.sources[0].records, 54);
     }
 }

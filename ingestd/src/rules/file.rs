@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
@@ -54,7 +54,7 @@ impl RuleFile {
     /// It belongs to another user.
     pub fn share(&self) -> anyhow::Result<()> {
         let dir = self.path.parent().unwrap_or(Path::new("."));
-        Ok(access(dir)?.set(&self.path)?)
+        Ok(Access::of_directory(dir)?.set(&self.path)?)
     }
 
     pub fn rules(&self) -> impl Iterator<Item = &RuleDef> + Clone {
@@ -168,23 +168,18 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
         .mode(0o600)
         .open(&fresh)?;
     let dir = path.parent().unwrap_or(Path::new("."));
-    access(dir)?.set(&fresh).map_err(io::Error::other)?;
+    Access::of_directory(dir)
+        .and_then(|access| access.set(&fresh))
+        .map_err(io::Error::other)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     fs::rename(&fresh, path)?;
     fs::File::open(dir)?.sync_all()
 }
 
-/// Who may read what is in the directory.
-fn access(dir: &Path) -> io::Result<Access> {
-    let found = fs::metadata(dir)?;
-    let is_shared = found.mode() & 0o040 != 0;
-    Ok(Access::new(is_shared.then(|| found.gid())))
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     use super::*;
 

@@ -1,15 +1,18 @@
 //! The flight recorder of a running daemon: pins that a kill, a full disk or their budget ends.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use ingestd::client::Client;
 use ingestd::output::pins::{Pinned, list};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 
-use crate::rules::{Alert, FIRING, PIN_FAILED, PINNED, PINNING, RESOLVED, alerts, push, rule};
+use crate::rules::{
+    Alert, FIRING, PIN_FAILED, PINNED, PINNING, RESOLVED, alerts, push, rule, states,
+};
 use crate::small_disk::Small;
 use crate::support::{Here, NUMBERS, There, eventually};
 
@@ -74,7 +77,7 @@ fn partial(dir: &Path) -> usize {
     };
     let names = entries.map(|entry| entry.unwrap().file_name());
     names
-        .filter(|name| name.to_str().unwrap().starts_with('.'))
+        .filter(|name| name.to_str().unwrap().starts_with(".partial-"))
         .count()
 }
 
@@ -145,6 +148,109 @@ fn a_disk_that_fills_under_a_pin_is_an_alert_and_the_next_pin_is_kept() {
     assert_eq!(outcome(here.path(), 2).state, PINNED);
     list(here.path()).unwrap().iter().for_each(require_whole);
     fs::remove_file(here.path().join("pins")).unwrap();
+}
+
+#[test]
+fn a_pin_beyond_its_budget_stops_before_it_fills_the_disk() {
+    let Some(small) = Small::mount("1m") else {
+        return;
+    };
+    let budget = "[retention]\npin_max_bytes = '500KiB'\n";
+    let here = Here::start(&format!("{budget}{NUMBERS}{}", breaks_at_zero()));
+    symlink(small.path(), here.path().join("pins")).unwrap();
+    let client = here.client();
+    // As a pin 1.6 MB, and not so much that it is refused before it begins.
+    push(&client, &noise(200_000, &mut fastrand::Rng::with_seed(7)));
+    fire(here.path(), &client);
+    let failed = outcome(here.path(), 1);
+    assert_eq!(failed.state, PIN_FAILED);
+    let why = "takes more than pin_max_bytes, 512000 bytes";
+    assert!(failed.detail.contains(why), "{}", failed.detail);
+    assert_eq!(partial(here.path()), 0);
+    fs::remove_file(here.path().join("pins")).unwrap();
+}
+
+/// The mode of a pin's folder, and of a file in it.
+fn modes(pinned: &Pinned) -> [u32; 2] {
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
+    let file = pinned.path.join(&pinned.pin.sources[0].file);
+    [mode(&pinned.path), mode(&file)]
+}
+
+#[test]
+fn the_group_that_may_read_the_directory_may_read_its_pins_and_nobody_else() {
+    let group = rustix::process::getegid().as_raw();
+    let shared = format!("[access]\ngroup = '{group}'\n");
+    for (access, wanted) in [(shared.as_str(), [0o750, 0o640]), ("", [0o700, 0o600])] {
+        let place = tempfile::tempdir().unwrap();
+        let (config, dir) = (place.path().join("loom.toml"), place.path().join("loom"));
+        fs::write(&config, format!("{access}{NUMBERS}{}", breaks_at_zero())).unwrap();
+        // As a shell that takes nothing away.
+        let child = Command::new("sh")
+            .args(["-c", "umask 0; exec \"$@\"", "sh"])
+            .arg(env!("CARGO_BIN_EXE_ingestd"))
+            .arg("run")
+            .arg(&dir)
+            .arg("--config")
+            .arg(&config)
+            .spawn()
+            .unwrap();
+        let there = There::of(child, &dir);
+        fire(&dir, &there.client());
+        assert_eq!(outcome(&dir, 1).state, PINNED);
+        assert_eq!(modes(&list(&dir).unwrap()[0]), wanted);
+        let folder = fs::metadata(dir.join("pins")).unwrap();
+        assert_eq!(folder.mode() & 0o7777, wanted[0]);
+        there.signal("-TERM");
+        assert!(there.wait());
+        // What an earlier version left is shared at the next start.
+        let pinned = list(&dir).unwrap().remove(0);
+        for path in [&pinned.path, &pinned.path.join(&pinned.pin.sources[0].file)] {
+            fs::set_permissions(path, PermissionsExt::from_mode(0o777)).unwrap();
+        }
+        let there = There::start(&dir, &["--config", config.to_str().unwrap()]);
+        assert_eq!(modes(&pinned), wanted);
+        there.signal("-TERM");
+        assert!(there.wait());
+    }
+}
+
+#[test]
+fn a_pin_that_killed_the_daemon_three_times_is_given_up_aloud() {
+    let place = tempfile::tempdir().unwrap();
+    let (config, dir) = (place.path().join("loom.toml"), place.path().join("loom"));
+    fs::write(
+        &config,
+        format!(
+            "{NUMBERS}{}",
+            rule("min < 1", "20ms", "10ms", "pin = '1h'\npin_after = '300ms'")
+        ),
+    )
+    .unwrap();
+    let arguments = ["--config", config.to_str().unwrap()];
+    let there = There::start(&dir, &arguments);
+    fire(&dir, &there.client());
+    eventually(|| (states(&dir).contains(&PINNING)).then_some(()));
+    there.signal("-KILL");
+    there.wait();
+    // Three daemons that had begun to write it and were killed.
+    let pinning = alerts(&dir)
+        .into_iter()
+        .find(|alert| alert.state == PINNING);
+    let end = jiff::Timestamp::from_nanosecond((pinning.unwrap().to + 300_000_000).into());
+    let id = format!("{}-r", end.unwrap().strftime("%Y%m%dT%H%M%S.%9fZ"));
+    fs::create_dir_all(dir.join("pins")).unwrap();
+    fs::write(dir.join("pins").join(format!(".tries-{id}")), "...").unwrap();
+    let there = There::start(&dir, &arguments);
+    let failed = outcome(&dir, 1);
+    assert_eq!(failed.state, PIN_FAILED);
+    let why = "given up: the daemon ended 3 times while it wrote the pin";
+    assert!(failed.detail.contains(why), "{}", failed.detail);
+    // The next one is another.
+    fire(&dir, &there.client());
+    assert_eq!(outcome(&dir, 2).state, PINNED);
+    there.signal("-TERM");
+    assert!(there.wait());
 }
 
 #[test]

@@ -283,6 +283,56 @@ fn a_forward_step_is_an_alert_and_makes_no_record_too_old() -> Result<()> {
 }
 
 #[test]
+fn a_pin_after_a_step_of_the_clock_has_the_records_with_own_times() -> Result<()> {
+    if !machine::has("stepped clocks", &["faketime"])? {
+        return Ok(());
+    }
+    const RULE: &str = "[[source]]\nname = 'numbers'\n[[source.field]]\nname = 'n'\ntype = 'u64'\n[[source.index]]\nname = 'n'\nvalue = 'n'\n\
+        [[rule]]\nname = 'r'\nsource = 'numbers'\nindex = 'n'\nwhen = 'max > 100'\nover = '100ms'\nevery = '10ms'\npin = '1m'\n";
+    let place = Place::new()?;
+    let step = place.dir.with_extension("step");
+    std::fs::write(&step, "+0\n")?;
+    let command = stepped(&place, &step)?;
+    configuration(&place.dir, &place.config(&format!("{SMALL}{RULE}{OWN}")))?;
+    let daemon = Daemon::spawn(command, &place.dir)?;
+    // An hour forward, then right again: arrival time is ahead for weeks.
+    std::fs::write(&step, "+1h\n")?;
+    let shown = place.dir.display();
+    let value = |sql: &str| Session::open(Version::V2)?.value(sql);
+    let stepped = format!(
+        "SELECT count(*) FROM loom_scan('{shown}', 'loom_alerts') WHERE state = 'clock stepped'"
+    );
+    ensure!(wait_until(|| Ok(
+        value(&stepped).is_ok_and(|count| count == "1")
+    ))?);
+    std::fs::write(&step, "+0\n")?;
+    let client = Client::connect(&place.dir)?;
+    let own = client.define_one(OWN)?;
+    let source = format!("SELECT id FROM loom_sources('{shown}') WHERE name = 'numbers'");
+    let numbers = loom_engine::SourceId(value(&source)?.parse()?);
+    for n in 0..7_u64 {
+        let now = ingestd::wall_clock().0;
+        client.push(own, &[now.to_le_bytes(), n.to_le_bytes()].concat())?;
+    }
+    client.push(numbers, &4711_u64.to_le_bytes())?;
+    client.sync()?;
+    let pinned =
+        format!("SELECT detail FROM loom_scan('{shown}', 'loom_alerts') WHERE state = 'pinned'");
+    ensure!(wait_until(|| Ok(value(&pinned).is_ok()))?);
+    let path = value(&pinned)?;
+    ensure!(value(&format!("SELECT count(*) FROM '{path}/own.parquet'"))? == "7");
+    let about: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(Path::new(&path).join("pin.json"))?)?;
+    let ns = |name: &str| about[name].as_i64().context("a time");
+    let ahead_s = (ns("to_ns")? - ns("own_to_ns")?) / 1_000_000_000;
+    ensure!((3590..=3600).contains(&ahead_s), "{about}");
+    // The hour of the step has not passed, so what was before it is in the span.
+    ensure!(ns("to_ns")? - ns("from_ns")? > 3_600_000_000_000, "{about}");
+    ensure!(about["missing"].is_null(), "{about}");
+    daemon.stop()
+}
+
+#[test]
 fn arrival_never_decreases_where_the_time_since_boot_is_another() -> Result<()> {
     if !machine::has("time namespaces", &["unshare"])? {
         return Ok(());

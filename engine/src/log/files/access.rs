@@ -24,6 +24,16 @@ impl Access {
         }
     }
 
+    /// As the Loom directory itself is shared.
+    ///
+    /// # Errors
+    /// The directory cannot be found.
+    pub fn of_directory(dir: &Path) -> Result<Access> {
+        let found = rustix::fs::stat(dir).at(dir)?;
+        let is_shared = found.st_mode & 0o040 != 0;
+        Ok(Access::new(is_shared.then_some(found.st_gid)))
+    }
+
     /// One file or folder that Loom made, by its path.
     pub fn set(&self, path: &Path) -> Result<()> {
         self.set_in(rustix::fs::CWD, path, path)

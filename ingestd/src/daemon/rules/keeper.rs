@@ -27,7 +27,8 @@ use crate::rules::judge::{self, Known};
 use crate::rules::records::{
     Alert, AlertState, Stopped, alerts_source, rules_source, stopped, unpinned,
 };
-use crate::rules::watch::{Pause, Watch};
+use crate::rules::watch::{Pause, Watch, nanos};
+use crate::wall_clock;
 
 /// How often the directory gets a record of each rule's progress.
 const PROGRESS: Duration = Duration::from_secs(10);
@@ -252,6 +253,10 @@ impl Keeper {
             }
         }
         let bytes_max = self.retention.pin_max_bytes.0;
+        if self.recorder.is_due(self.edge.0) {
+            // What the pin is about to read stays, and its own files make no room.
+            self.inbox.call(None, |recorder| recorder.begin_pin())?;
+        }
         let refused = self.recorder.write(
             self.edge.0,
             &self.directory,
@@ -260,6 +265,7 @@ impl Keeper {
             &self.stopping,
         );
         if let Some((alert, why)) = refused {
+            self.inbox.call(None, |recorder| recorder.end_pin())?;
             self.record(&not_pinned(alert, why));
         }
         if self.progressed.elapsed() >= PROGRESS {
@@ -298,7 +304,8 @@ impl Keeper {
     }
 
     fn pin(&mut self, rule: &Watched, alert: &Alert) {
-        let wanted = (rule.def.pin).map(|pin| self.recorder.want(alert, pin));
+        let ahead_ns = self.ahead_ns();
+        let wanted = (rule.def.pin).map(|pin| self.recorder.want(alert, pin, ahead_ns));
         match wanted {
             None => {}
             Some(Ok(())) => self.record(&Alert {
@@ -314,12 +321,19 @@ impl Keeper {
         let mut rules = self.watched.iter();
         let rule = rules.find(|rule| rule.def.name == alert.rule);
         match rule.and_then(|rule| rule.def.pin) {
-            Some(pin) => self.recorder.resume(alert, pin),
+            Some(pin) => self.recorder.resume(alert, pin, self.ahead_ns()),
             None => {
                 let why = "the daemon was killed before, and the rule is closed now or has no pin";
                 self.record(&not_pinned(alert, why.to_owned()));
             }
         }
+    }
+
+    /// How far arrival time is ahead of the wall clock now.
+    fn ahead_ns(&self) -> i64 {
+        let (edge, asked) = self.edge;
+        let now = edge.0.saturating_add(nanos(asked.elapsed()));
+        now.saturating_sub(wall_clock().0)
     }
 
     /// Removes the oldest pins beyond `pin_max_bytes`.
@@ -337,6 +351,8 @@ impl Keeper {
 
     /// Records that a pin was written, or why not.
     pub(super) fn pinned(&mut self, alert: Alert, result: Result<(Pinned, Vec<String>), String>) {
+        // A writer that is gone removes nothing.
+        let _ = self.inbox.call(None, |recorder| recorder.end_pin());
         match result {
             Ok((pinned, gone)) => {
                 if !gone.is_empty() {

@@ -5,53 +5,108 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use loom_engine::query::{Directory, Poll};
+use loom_engine::ingest::ClockStep;
+use loom_engine::query::{Directory, Poll, Snapshot};
 use loom_engine::{TimeRange, Timestamp};
 
 use super::Rules;
 use crate::config::PinSpan;
-use crate::output::pins;
-use crate::rules::records::Alert;
+use crate::output::pins::{self, Pinned, Wanted};
+use crate::rules::records::{Alert, clock_steps};
 use crate::rules::watch::nanos;
 
 /// Spans that wait, all rules together.
 const WAITING_MAX: usize = 100;
+/// The wall clock and arrival time are this much apart where one of them was set; else they agree.
+const APART_NS: i64 = 1_000_000_000;
 
 #[derive(Default)]
 pub(super) struct FlightRecorder {
-    waiting: VecDeque<Wanted>,
+    waiting: VecDeque<Asked>,
     writing: Option<JoinHandle<()>>,
 }
 
-struct Wanted {
+/// What surrounds an alert, to be kept.
+struct Asked {
     alert: Alert,
-    span: TimeRange,
+    pin: PinSpan,
+    /// How far arrival time is ahead of the wall clock.
+    ahead_ns: i64,
+}
+
+impl Asked {
+    /// Where its span ends.
+    fn end(&self) -> Timestamp {
+        let end = self.alert.window.end().0;
+        Timestamp(end.saturating_add(nanos(self.pin.after)))
+    }
+
+    /// Its spans, by what the directory knows of the clock: the time of a forward step has not passed, so the span begins earlier.
+    fn wanted(&self, snapshot: &Snapshot) -> Wanted {
+        let (at, end) = (self.alert.window.end(), self.end());
+        let (steps, unknown) = match clock_steps(snapshot) {
+            Ok(mut steps) => {
+                steps.reverse();
+                (steps, None)
+            }
+            Err(error) => (Vec::new(), Some(error)),
+        };
+        let first = ClockStep::time_before(&steps, at, self.pin.before);
+        let span = TimeRange::half_open(first, end);
+        let shifted = |time: Timestamp| Timestamp(time.0.saturating_sub(self.ahead_ns));
+        let own_span = match self.ahead_ns.saturating_abs() < APART_NS {
+            true => span,
+            false => TimeRange::half_open(shifted(first), shifted(end)),
+        };
+        let after = steps.iter().find(|step| step.to > at && step.from < end);
+        let left_out = match (unknown, after) {
+            (Some(error), _) => Some(format!(
+                "cannot read whether the wall clock stepped: {error}"
+            )),
+            (None, Some(step)) => Some(format!(
+                "the wall clock stepped forward by {} s after the alert, so the span ends the sooner",
+                step.length().as_secs()
+            )),
+            (None, None) => None,
+        };
+        Wanted {
+            rule: self.alert.rule.clone(),
+            span,
+            own_span,
+            left_out,
+        }
+    }
 }
 
 impl FlightRecorder {
     /// Keeps what surrounds an alert, once it has passed. An error says why it does not.
-    pub(super) fn want(&mut self, alert: &Alert, pin: PinSpan) -> Result<(), String> {
+    pub(super) fn want(
+        &mut self,
+        alert: &Alert,
+        pin: PinSpan,
+        ahead_ns: i64,
+    ) -> Result<(), String> {
         if self
             .waiting
             .iter()
-            .any(|wanted| wanted.alert.rule == alert.rule)
+            .any(|asked| asked.alert.rule == alert.rule)
         {
             return Err("skipped: a pin of the rule waits to be written".to_owned());
         }
         if self.waiting.len() >= WAITING_MAX {
             return Err(format!("skipped: {WAITING_MAX} pins wait to be written"));
         }
-        self.resume(alert.clone(), pin);
+        self.resume(alert.clone(), pin, ahead_ns);
         Ok(())
     }
 
     /// Waits again for what a daemon that was killed had not written.
-    pub(super) fn resume(&mut self, alert: Alert, pin: PinSpan) {
-        let to = alert.window.end().0;
-        let first = Timestamp(to.saturating_sub(nanos(pin.before)));
-        let end = Timestamp(to.saturating_add(nanos(pin.after)));
-        let span = TimeRange::half_open(first, end);
-        self.waiting.push_back(Wanted { alert, span });
+    pub(super) fn resume(&mut self, alert: Alert, pin: PinSpan, ahead_ns: i64) {
+        self.waiting.push_back(Asked {
+            alert,
+            pin,
+            ahead_ns,
+        });
     }
 
     /// When the next span has passed.
@@ -63,8 +118,12 @@ impl FlightRecorder {
         {
             return None;
         }
-        let ends = self.waiting.iter().map(|wanted| wanted.span.end());
-        ends.min()
+        self.waiting.iter().map(Asked::end).min()
+    }
+
+    /// Whether a span has passed by now that can be written.
+    pub(super) fn is_due(&self, now: Timestamp) -> bool {
+        self.next().is_some_and(|next| next <= now)
     }
 
     /// Begins to write a span that has passed by now. An alert comes back if it cannot.
@@ -76,42 +135,27 @@ impl FlightRecorder {
         rules: &Rules,
         stopping: &Arc<AtomicBool>,
     ) -> Option<(Alert, String)> {
-        if self.next().is_none_or(|next| next > now) {
+        if !self.is_due(now) {
             return None;
         }
-        let passed = self
-            .waiting
-            .iter()
-            .position(|wanted| wanted.span.last < now)?;
-        let Wanted { alert, span } = self.waiting.remove(passed)?;
-        let spawned =
-            std::thread::Builder::new()
-                .name("loom-pin".to_owned())
-                .spawn({
-                    let (directory, rules) = (Arc::clone(directory), rules.clone());
-                    let (alert, stopping) = (alert.clone(), Arc::clone(stopping));
-                    move || {
-                        // Of this thread alone; without it a pin only disturbs more.
-                        let _ = rustix::process::nice(19);
-                        let interrupted = || stopping.load(Ordering::Relaxed);
-                        let poll = Poll::new(&interrupted);
-                        let written = directory.snapshot().map_err(anyhow::Error::from).and_then(
-                            |snapshot| {
-                                pins::write(
-                                    directory.path(),
-                                    &snapshot,
-                                    &alert.rule,
-                                    span,
-                                    bytes_max,
-                                    &poll,
-                                )
-                            },
-                        );
-                        let result = written.map_err(|error| format!("{error:#}"));
-                        // A keeper that is gone records nothing.
-                        let _ = rules.send(move |keeper| keeper.pinned(alert, result));
-                    }
-                });
+        let passed = self.waiting.iter().position(|asked| asked.end() <= now)?;
+        let asked = self.waiting.remove(passed)?;
+        let alert = asked.alert.clone();
+        let spawned = std::thread::Builder::new()
+            .name("loom-pin".to_owned())
+            .spawn({
+                let (directory, rules) = (Arc::clone(directory), rules.clone());
+                let stopping = Arc::clone(stopping);
+                move || {
+                    // Of this thread alone; without it a pin only disturbs more.
+                    let _ = rustix::process::nice(19);
+                    let interrupted = || stopping.load(Ordering::Relaxed);
+                    let written = write(&directory, &asked, bytes_max, &Poll::new(&interrupted));
+                    let result = written.map_err(|error| format!("{error:#}"));
+                    // A keeper that is gone records nothing.
+                    let _ = rules.send(move |keeper| keeper.pinned(asked.alert, result));
+                }
+            });
         match spawned {
             Ok(thread) => {
                 self.writing = Some(thread);
@@ -126,6 +170,16 @@ impl FlightRecorder {
         if let Some(thread) = self.writing.take() {
             crate::daemon::join(thread);
         }
-        self.waiting.drain(..).map(|wanted| wanted.alert).collect()
+        self.waiting.drain(..).map(|asked| asked.alert).collect()
     }
+}
+
+fn write(
+    directory: &Arc<Directory>,
+    asked: &Asked,
+    bytes_max: u64,
+    poll: &Poll<'_>,
+) -> anyhow::Result<(Pinned, Vec<String>)> {
+    let snapshot = directory.snapshot()?;
+    pins::write(&snapshot, &asked.wanted(&snapshot), bytes_max, poll)
 }

@@ -280,6 +280,7 @@ mod tests {
     use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
     use super::*;
+    use crate::output::columns::BatchMost;
 
     /// The addresses in the files that the manifest names, file by file.
     fn addresses(archive: &Archive, source: usize) -> Vec<Vec<i64>> {
@@ -336,8 +337,10 @@ mod tests {
         let to = place.path().join("archive");
         let mut archive = Archive::open(&directory, &to, Unsigned::Decimal).unwrap();
         archive.sizes = Sizes {
-            group_rows: 600,
-            group_bytes: 3000,
+            group: BatchMost {
+                rows: 600,
+                bytes: 3000,
+            },
             span_records: 2000,
         };
         let passed = archive.pass(&[], None, &Poll::never()).unwrap();

@@ -46,7 +46,7 @@ impl Hour {
 
 /// The folder of a source.
 pub(super) fn source_folder(name: &str) -> anyhow::Result<String> {
-    let folder = format!("source={}", path_part(name));
+    let folder = format!("source={}", path_part(name, usize::MAX));
     if folder.len() > NAME_BYTES_MAX {
         bail!(
             "cannot archive source '{name}': its folder's name would have {} bytes, and a file system takes {NAME_BYTES_MAX}; record it under a shorter name",

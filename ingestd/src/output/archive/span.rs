@@ -14,24 +14,24 @@ use loom_engine::{Address, Timestamp, proven};
 
 use super::manifest::ArchivedFile;
 use super::place::{self, Hour};
-use crate::output::columns::{Columns, Form, Unsigned};
+use crate::output::columns::{BatchMost, Columns, Form, Unsigned};
 use crate::output::parquet::{GROUP_ROWS, ParquetFile};
 
 /// How much is gathered before it is written, and written before it is committed.
 #[derive(Copy, Clone)]
 pub(super) struct Sizes {
     /// Rows that are sorted together, and are a row group.
-    pub group_rows: usize,
-    /// What their records may take in memory, as they stand in the log.
-    pub group_bytes: usize,
+    pub group: BatchMost,
     /// Records between two commits.
     pub span_records: u64,
 }
 
 impl Sizes {
     pub const USUAL: Sizes = Sizes {
-        group_rows: GROUP_ROWS,
-        group_bytes: 64 << 20,
+        group: BatchMost {
+            rows: GROUP_ROWS,
+            bytes: 64 << 20,
+        },
         span_records: 8 << 20,
     };
 }
@@ -43,7 +43,6 @@ pub(super) struct Span<'a> {
     folder: String,
     columns: Columns,
     sizes: Sizes,
-    group_bytes: usize,
     /// In groups that are written.
     records: u64,
     open: Option<OpenFile>,
@@ -97,7 +96,6 @@ impl<'a> Span<'a> {
             folder: folder.to_owned(),
             columns: Columns::new(source, Form::Archive(unsigned)),
             sizes,
-            group_bytes: 0,
             records: 0,
             open: None,
             closed: Vec::new(),
@@ -106,13 +104,7 @@ impl<'a> Span<'a> {
 
     /// Whether these rows belong to the next group.
     pub fn is_full(&self, rows: &Rows<'_>) -> bool {
-        let Sizes {
-            group_rows,
-            group_bytes,
-            ..
-        } = self.sizes;
-        let held = self.columns.rows();
-        held > 0 && (held + rows.rows.len() > group_rows || self.group_bytes > group_bytes)
+        self.columns.is_full_before(rows, self.sizes.group)
     }
 
     /// Whether what is written is to be committed.
@@ -121,17 +113,14 @@ impl<'a> Span<'a> {
     }
 
     pub fn append(&mut self, rows: Rows<'_>) {
-        let bytes = rows.rows.iter().map(|row| usize::from(row.length));
-        self.group_bytes += bytes.sum::<usize>();
         self.columns.append(rows);
     }
 
     /// Writes what was appended.
     pub fn end_group(&mut self) -> anyhow::Result<()> {
-        if self.columns.rows() == 0 {
+        if self.columns.is_empty() {
             return Ok(());
         }
-        self.group_bytes = 0;
         let batch = sorted(self.columns.finish()?)?;
         let keys = Keys::of(&batch);
         let mut at = 0;

@@ -1,0 +1,326 @@
+//! Records on their way into a file: those of one source in log order, past what is damaged or gone. Exports, pins and archives copy with it.
+//!
+//! A chunk that does not verify, and what retention removed meanwhile, is a gap, which the taker is given in its place. A read that the system refuses is
+//! tried again, and then ends the copy: a later one may find the records, so it is no gap.
+
+use std::fmt;
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use loom_engine::query::{ChunkReader, Poll, Rows, Scan, ScanSpec, Snapshot};
+use loom_engine::{Address, ChunkNo, Error};
+
+/// So often a chunk is read, with a pause in between.
+const READS_MAX: u32 = 3;
+const PAUSE: Duration = Duration::from_millis(100);
+/// So many gaps are told one by one.
+const TOLD_MAX: usize = 8;
+
+/// Where the records go.
+pub(super) trait Taker {
+    /// The rows of the next chunk.
+    fn take(&mut self, rows: Rows<'_>) -> anyhow::Result<()>;
+    /// What is missing before the next rows.
+    fn miss(&mut self, gap: Gap);
+}
+
+/// Addresses whose records cannot be copied.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Gap {
+    pub from: Address,
+    pub to: Address,
+    pub cause: Cause,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Cause {
+    Retention,
+    /// What is wrong, with the file.
+    Damage(String),
+}
+
+/// Gaps that are noted together: neighbours of one kind become one.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Gaps(Vec<Gap>);
+
+impl Gaps {
+    pub fn add(&mut self, gap: Gap) {
+        match self.0.last_mut() {
+            Some(last) if gap.from <= last.to && last.cause.is_like(&gap.cause) => {
+                last.to = last.to.max(gap.to);
+            }
+            _ => self.0.push(gap),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Those of several sources, which meet the same damage.
+impl FromIterator<Gap> for Gaps {
+    fn from_iter<I: IntoIterator<Item = Gap>>(gaps: I) -> Gaps {
+        let mut all: Vec<Gap> = gaps.into_iter().collect();
+        all.sort_by_key(|gap| gap.from);
+        let mut together = Gaps::default();
+        all.into_iter().for_each(|gap| together.add(gap));
+        together
+    }
+}
+
+impl fmt::Display for Gaps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (nth, gap) in self.0.iter().take(TOLD_MAX).enumerate() {
+            let and = if nth == 0 { "" } else { "; " };
+            write!(f, "{and}{gap}")?;
+        }
+        match self.0.len().saturating_sub(TOLD_MAX) {
+            0 => Ok(()),
+            more => write!(f, "; and {more} more gaps"),
+        }
+    }
+}
+
+impl fmt::Display for Gap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Gap { from, to, cause } = self;
+        match cause {
+            Cause::Retention => write!(f, "retention removed addresses {from} to {to}"),
+            Cause::Damage(what) => write!(f, "addresses {from} to {to} cannot be read: {what}"),
+        }
+    }
+}
+
+impl Cause {
+    fn is_like(&self, other: &Cause) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+    }
+}
+
+/// Gives the taker the records of the scan up to the end of the snapshot.
+///
+/// # Errors
+/// A read that failed each time, [`Error::Interrupted`], and what the taker fails with.
+pub(super) fn copy(
+    snapshot: &Snapshot,
+    spec: ScanSpec,
+    poll: &Poll<'_>,
+    taker: &mut impl Taker,
+) -> anyhow::Result<()> {
+    let end = Address(snapshot.position());
+    let (mut snapshot, mut spec) = (snapshot.clone(), spec);
+    loop {
+        let Some((reached, evicted)) = pass(&snapshot, &spec, poll, taker)? else {
+            return Ok(());
+        };
+        let before = snapshot.begin();
+        let begin = match snapshot.directory().snapshot_at(end.0) {
+            Ok(later) => {
+                snapshot = later;
+                snapshot.begin()
+            }
+            Err(Error::Evicted { .. }) => end,
+            Err(error) => return Err(error.into()),
+        };
+        if begin <= before {
+            return Err(evicted.into());
+        }
+        if begin > reached {
+            taker.miss(Gap {
+                from: reached,
+                to: begin.min(end),
+                cause: Cause::Retention,
+            });
+        }
+        if begin >= end {
+            return Ok(());
+        }
+        spec.after = begin.max(reached);
+    }
+}
+
+/// Copies until all is copied, or retention removed what was to be read next; then it returns up to where all is copied, and the error.
+fn pass(
+    snapshot: &Snapshot,
+    spec: &ScanSpec,
+    poll: &Poll<'_>,
+    taker: &mut impl Taker,
+) -> anyhow::Result<Option<(Address, Error)>> {
+    let mut reached = spec.after.max(snapshot.begin());
+    let scan = Scan::new(snapshot, spec.clone())?;
+    let mut reader = scan.reader();
+    loop {
+        let chunk = match scan.next(poll) {
+            Ok(Some(chunk)) => chunk,
+            Ok(None) => return Ok(None),
+            Err(error @ Error::Evicted { .. }) => return Ok(Some((reached, error))),
+            Err(error) => return Err(error.into()),
+        };
+        let base = chunk.address(snapshot.chunk_bytes());
+        let next = base + u64::from(snapshot.chunk_bytes());
+        match read(snapshot, &mut reader, chunk, poll, taker)? {
+            Read::Taken => {}
+            Read::Evicted(error) => return Ok(Some((reached, error))),
+            Read::Damaged(what) => taker.miss(Gap {
+                from: base.max(spec.after),
+                to: next.min(Address(snapshot.position())),
+                cause: Cause::Damage(what),
+            }),
+        }
+        reached = next;
+    }
+}
+
+/// The outcome of reading a chunk.
+enum Read {
+    Taken,
+    Evicted(Error),
+    Damaged(String),
+}
+
+fn read(
+    snapshot: &Snapshot,
+    reader: &mut ChunkReader,
+    chunk: ChunkNo,
+    poll: &Poll<'_>,
+    taker: &mut impl Taker,
+) -> anyhow::Result<Read> {
+    let mut reads = 1;
+    loop {
+        match reader.read(chunk) {
+            Ok(rows) => {
+                taker.take(rows)?;
+                return Ok(Read::Taken);
+            }
+            Err(error @ Error::Evicted { .. }) => return Ok(Read::Evicted(error)),
+            Err(error) if error.is_corruption() || is_gone(snapshot, &error) => {
+                return Ok(Read::Damaged(error.to_string()));
+            }
+            Err(error) if reads == READS_MAX || !error.is_damage() => return Err(error.into()),
+            Err(_) => {}
+        }
+        reads += 1;
+        std::thread::sleep(PAUSE);
+        poll.check()?;
+    }
+}
+
+/// Whether a file of the log is missing from a directory that is there.
+fn is_gone(snapshot: &Snapshot, error: &Error) -> bool {
+    matches!(error, Error::Io { source, .. } if source.kind() == ErrorKind::NotFound)
+        && snapshot.directory().is_in_place()
+}
+
+#[cfg(test)]
+mod tests {
+    use loom_engine::ingest::{Limits, Writer, WriterOptions};
+    use loom_engine::log::LogOptions;
+    use loom_engine::query::{Directory, Predicate};
+    use loom_engine::schema::SourceDef;
+
+    use super::*;
+
+    /// Takes a chunk, and has retention remove some segments before the next.
+    struct Evicting {
+        writer: Writer,
+        is_due: bool,
+        taken: Vec<Address>,
+        gaps: Vec<Gap>,
+    }
+
+    impl Taker for Evicting {
+        fn take(&mut self, rows: Rows<'_>) -> anyhow::Result<()> {
+            let addresses = rows.rows.iter().map(|row| row.address(rows.base));
+            self.taken.extend(addresses);
+            let limits = Limits {
+                bytes_max: Some(0),
+                ..Limits::default()
+            };
+            if std::mem::replace(&mut self.is_due, false) {
+                let began = std::time::Instant::now();
+                let mut segments = 0;
+                while segments < 4 {
+                    self.writer.tick()?;
+                    segments += self.writer.evict(&limits)?.segments;
+                    assert!(began.elapsed() < Duration::from_secs(60), "nothing went");
+                }
+            }
+            Ok(())
+        }
+
+        fn miss(&mut self, gap: Gap) {
+            self.gaps.push(gap);
+        }
+    }
+
+    #[test]
+    fn what_retention_removes_meanwhile_is_a_gap_and_the_rest_is_copied() {
+        let place = tempfile::tempdir().unwrap();
+        let log = LogOptions {
+            chunk_bytes: 4 << 10,
+            block_bytes: 64 << 10,
+            segment_bytes: [64 << 10; 3].into(),
+            staging: Some(place.path().to_owned()),
+            ..LogOptions::default()
+        };
+        let options = WriterOptions {
+            log,
+            ..WriterOptions::default()
+        };
+        let dir = place.path().join("loom");
+        let mut writer = Writer::open(&dir, options).unwrap();
+        let source = writer.define_source(&SourceDef::new("s")).unwrap();
+        let pushed: Vec<Address> = (0..40_000_u64)
+            .map(|n| writer.push(source, &n.to_le_bytes()).unwrap())
+            .collect();
+        writer.publish().unwrap();
+        let directory = Directory::open(&dir).unwrap();
+        let snapshot = directory.snapshot().unwrap();
+        let spec = ScanSpec {
+            source,
+            after: Address::ZERO,
+            exact: Predicate::All,
+            prune: Predicate::All,
+            index_filters: Vec::new(),
+        };
+        let mut taker = Evicting {
+            writer,
+            is_due: true,
+            taken: Vec::new(),
+            gaps: Vec::new(),
+        };
+        copy(&snapshot, spec, &Poll::never(), &mut taker).unwrap();
+        let [gap] = &taker.gaps[..] else {
+            panic!("{:?}", taker.gaps)
+        };
+        // A segment that is open is read to its end.
+        assert!(gap.from >= Address(4096) && gap.cause == Cause::Retention);
+        assert!(gap.to >= Address(4 * (64 << 10)), "{gap}");
+        let left = pushed.iter().filter(|at| **at < gap.from || **at >= gap.to);
+        assert!(left.eq(taker.taken.iter()));
+    }
+
+    #[test]
+    fn damage_that_several_sources_meet_is_told_once() {
+        let gap = |from, to, what: &str| Gap {
+            from: Address(from),
+            to: Address(to),
+            cause: Cause::Damage(what.to_owned()),
+        };
+        let gaps: Gaps = [
+            gap(30, 40, "b"),
+            gap(0, 10, "a"),
+            gap(10, 20, "a"),
+            gap(0, 10, "a"),
+        ]
+        .into_iter()
+        .collect();
+        assert_eq!(
+            gaps.to_string(),
+            "addresses 0 to 20 cannot be read: a; addresses 30 to 40 cannot be read: b"
+        );
+        let many: Gaps = (0..20).map(|n| gap(n * 20, n * 20 + 10, "x")).collect();
+        assert!(many.to_string().ends_with("; and 12 more gaps"), "{many}");
+    }
+}
