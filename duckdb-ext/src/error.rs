@@ -42,6 +42,17 @@ impl Problem {
         ))
     }
 
+    /// Makes room for so many bytes in all: as many as strings of a vector take.
+    pub fn require(bytes: &mut Vec<u8>, count: usize) -> Result<()> {
+        let room = bytes.try_reserve(count.saturating_sub(bytes.len()));
+        room.map_err(|_| {
+            Problem::Io(format!(
+                "{count} bytes of memory are needed for texts, and the system refuses them; ask with fewer threads or columns, or allow the process \
+                 more memory"
+            ))
+        })
+    }
+
     /// An argument that is known only while the query runs.
     pub fn not_constant(parameter: &str) -> Problem {
         Problem::Binder(format!(

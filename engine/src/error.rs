@@ -48,6 +48,14 @@ pub enum Error {
     #[error("{}: damaged: {what}", path.display())]
     Damaged { path: PathBuf, what: String },
 
+    /// The system refuses the memory for what a file holds.
+    #[error(
+        "{}: {bytes} bytes of memory are needed to read it, and the system refuses them; ask with fewer threads or for less at a time, or \
+         allow the process more memory",
+        path.display()
+    )]
+    Memory { path: PathBuf, bytes: usize },
+
     /// A line of the catalog, counted from 0 and shown from 1, that does not verify or contradicts those before it. `of_catalog` adds which file.
     #[error("catalog, line {}: {what}", line + 1)]
     Catalog { line: u64, what: String },

@@ -5,6 +5,7 @@
 
 // What every module speaks of.
 pub mod error;
+mod memory;
 pub mod proven;
 pub mod types;
 

@@ -15,10 +15,15 @@ const ROWS: usize = 20_000;
 
 /// A Loom directory with one source, `r`, of one field, `n`.
 fn directory() -> Result<TempDir> {
+    directory_of(ROWS, "n", |n| n.to_string())
+}
+
+/// The same with other fields, of which `n` is one, and so many rows.
+fn directory_of(rows: usize, fields: &str, row: impl Fn(usize) -> String) -> Result<TempDir> {
     let dir = tempfile::tempdir()?;
-    let numbers = (0..ROWS).map(|n| format!("{n}\n"));
+    let rows = (0..rows).map(|n| row(n) + "\n");
     let csv = dir.path().join("r.csv");
-    std::fs::write(&csv, format!("n\n{}", numbers.collect::<String>()))?;
+    std::fs::write(&csv, format!("{fields}\n{}", rows.collect::<String>()))?;
     let status = Command::new(machine::ingestd()?)
         .arg("load")
         .arg(dir.path().join("loom"))
@@ -281,6 +286,58 @@ except Exception as error:
             let output = python(version, dir.path(), Some(("LOOM_SERVED", served)), script)?;
             assert_eq!(said(&output)?, "True", "{} '{served}'", version.name());
         }
+    }
+    Ok(())
+}
+
+#[test]
+fn memory_that_the_system_refuses_ends_the_query_and_no_more() -> Result<()> {
+    // More and more memory, until it is enough for the whole answer.
+    let script = "
+import resource
+def data():
+    return next(int(line.split()[1]) * 1024 for line in open('/proc/self/status') if line.startswith('VmData'))
+connection = connect()
+connection.execute('SET threads = 1')
+question = f\"SELECT count(*), sum(n), max(name), max(length(text)) FROM loom_scan('{DIR}', 'r')\"
+connection.execute(f\"SELECT count(*) FROM loom_sources('{DIR}')\").fetchall()
+limits = resource.getrlimit(resource.RLIMIT_DATA)
+refused, room, answer = 0, 256 << 10, None
+while answer is None and room < 1 << 30:
+    resource.setrlimit(resource.RLIMIT_DATA, (data() + room, limits[1]))
+    try:
+        answer = connection.execute(question).fetchall()
+    except (Exception, MemoryError) as error:
+        refused += ' bytes of memory are needed to read it' in str(error) and f'{DIR}/records/' in str(error)
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, limits)
+    room *= 2
+print(refused > 0, answer)
+print(answer == connection.execute(question).fetchall())
+";
+    let rows = 200_000;
+    let dir = directory_of(rows, "n,name,text", |n| {
+        let text = n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        format!("{n},user{n:06},x{text}{}", text.wrapping_mul(text))
+    })?;
+    let compacted = Command::new(machine::ingestd()?)
+        .arg("compact")
+        .arg(dir.path().join("loom"))
+        .output()?;
+    ensure!(compacted.status.success(), "{compacted:?}");
+    for version in Version::ALL {
+        let output = python(version, dir.path(), None, script)?;
+        let told = said(&output).with_context(|| version.name())?;
+        let expected = format!(
+            "True [({rows}, {}, 'user{:06}', ",
+            rows * (rows - 1) / 2,
+            rows - 1
+        );
+        assert!(
+            told.starts_with(&expected) && told.ends_with("\nTrue"),
+            "{}: {told}",
+            version.name()
+        );
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use super::fixed::{self, Numbers};
 use super::group::{self, At};
 use super::text::{self, Labels};
 use super::vectors::{INLINE_BYTES, Output, RawVectors, StringEntry};
-use crate::error::Result;
+use crate::error::{Problem, Result};
 use crate::plan::time::micros;
 
 /// Writes rows into every column from row `from` on, except columns that are the same in all rows.
@@ -128,7 +128,8 @@ fn in_place<V: RawVectors>(
             return Ok(());
         }
     }
-    let mut bytes = Vec::with_capacity(rows * words.len() * 8);
+    let mut bytes = Vec::new();
+    Problem::require(&mut bytes, rows * words.len() * 8)?;
     for row in 0..rows {
         let of_row = words.iter().map(|words| *proven::at(words, row));
         of_row.for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));

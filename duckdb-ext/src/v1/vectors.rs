@@ -94,6 +94,7 @@ unsafe impl RawVectors for Vectors {
         let vector = self.vector(position)?;
         let entries = self.data(position)?.cast::<StringEntry>();
         if self.blank.len() < bytes {
+            Problem::require(&mut self.blank, bytes)?;
             self.blank.resize(bytes, b' ');
         }
         // SAFETY: the vector is live and of strings, the row within its capacity; the string is copied, and being long it stands in

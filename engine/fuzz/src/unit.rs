@@ -304,13 +304,14 @@ fn hold_part(bytes: &[u8], whole: &Unit, chunks: Range<usize>, take: &Take<'_>) 
         wanted: Some(take.wanted),
         addresses: take.addresses,
     });
-    let filled = unit.fill(&part, &mut Vec::new(), |start, out| {
+    let read = |start: usize, out: &mut [u8]| {
         let bytes = bytes
             .get(start..start + out.len())
             .ok_or("beside the unit")?;
         out.copy_from_slice(bytes);
-        Ok::<(), &str>(())
-    });
+        Ok(())
+    };
+    let filled = unit.fill(&part, &mut Vec::new(), read, |_| "no memory");
     assert_eq!(filled, Ok(()));
     let end = unit.columns(chunks.clone(), take);
     assert_eq!(end, Ok(Some(chunks.end)));

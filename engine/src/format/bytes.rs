@@ -2,7 +2,12 @@
 //!
 //! Decoders call these on foreign bytes; the invariant is that no read leaves its slice.
 
+use std::path::PathBuf;
+
+use crate::error::Error;
+use crate::memory::NoMemory;
 use crate::proven;
+use crate::types::Address;
 
 /// What a decoder found wrong with foreign bytes. The caller adds file and address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -21,6 +26,28 @@ pub enum FormatError {
     },
     #[error("{what} is invalid: {value}")]
     Invalid { what: &'static str, value: u64 },
+    #[error("{} bytes of memory are refused", .0.bytes)]
+    Memory(NoMemory),
+}
+
+impl From<NoMemory> for FormatError {
+    fn from(refused: NoMemory) -> FormatError {
+        FormatError::Memory(refused)
+    }
+}
+
+impl FormatError {
+    /// The error for bytes of a log that stand at an address, in a file.
+    pub fn of(&self, path: PathBuf, address: Address) -> Error {
+        match self {
+            FormatError::Memory(refused) => refused.of(path),
+            damage => Error::Corrupt {
+                path,
+                address,
+                what: damage.to_string(),
+            },
+        }
+    }
 }
 
 pub(super) fn invalid<T>(what: &'static str, value: u64) -> Result<T, FormatError> {

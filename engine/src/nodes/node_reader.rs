@@ -9,21 +9,22 @@ use super::node_logs::NodeLogs;
 use super::read_ahead::Window;
 use crate::error::{Error, Result};
 use crate::format::{FormatError, NODE_BYTES_MAX, Node, TIME_ENTRY_BYTES, TimeEntry};
+use crate::memory::{self, NoMemory};
 use crate::proven::at;
 use crate::types::{Address, LogKind};
 
 /// A verified node in memory.
 #[derive(Clone)]
 pub(crate) struct OpenNode {
-    bytes: Arc<[u8]>,
+    bytes: Arc<Vec<u8>>,
 }
 
 impl OpenNode {
-    #[cfg(test)]
-    pub fn of_bytes(bytes: &[u8]) -> OpenNode {
-        OpenNode {
-            bytes: bytes.into(),
-        }
+    /// Of verified bytes.
+    pub fn of_bytes(bytes: &[u8]) -> Result<OpenNode, NoMemory> {
+        Ok(OpenNode {
+            bytes: Arc::new(memory::copied(bytes)?),
+        })
     }
 
     pub fn node(&self) -> Node<'_> {
@@ -94,9 +95,8 @@ impl<L: NodeLogs> NodeReader<L> {
             return Err(corrupt(logs, LogKind::Times, id.entry(), what));
         }
         let decode = |uuid: &[u8; 16], bytes: &[u8]| {
-            Node::decode(uuid, address, bytes).map(|node| OpenNode {
-                bytes: at(bytes, ..node.node_bytes()).into(),
-            })
+            let node = Node::decode(uuid, address, bytes)?;
+            Ok(OpenNode::of_bytes(at(bytes, ..node.node_bytes()))?)
         };
         let length = entry.node_bytes as usize;
         let open = verified(logs, &mut self.nodes, address, length, decode)?;
@@ -138,7 +138,7 @@ fn verified<T>(
         window.forget();
         found = decode(logs.uuid(), window.read(logs, address, length)?);
     }
-    found.map_err(|error| corrupt(logs, window.log(), address, error.to_string()))
+    found.map_err(|error| error.of(logs.path_of(window.log(), address), address))
 }
 
 fn corrupt(logs: &impl NodeLogs, log: LogKind, address: Address, what: String) -> Error {

@@ -5,6 +5,7 @@
 
 use super::node_logs::NodeLogs;
 use crate::error::Result;
+use crate::memory;
 use crate::proven::at;
 use crate::types::{Address, LogKind};
 
@@ -71,7 +72,8 @@ impl Window {
         // Emptied first: after a failed read the buffer must not answer for bytes it does not hold.
         self.bytes.clear();
         let mut bytes = std::mem::take(&mut self.bytes);
-        bytes.resize(wanted.max(length), 0);
+        let room = memory::resize(&mut bytes, wanted.max(length));
+        room.map_err(|refused| refused.of(logs.path_of(self.log, address)))?;
         let read = logs.read(self.log, address, &mut bytes);
         if bytes.len() > length && read.is_err() {
             // What stands behind may be damaged, which does no harm to what is asked for.

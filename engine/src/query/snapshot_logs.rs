@@ -13,6 +13,7 @@ use super::scan_counters::ScanCounters;
 use crate::error::{Error, Result};
 use crate::format::{FormatError, TIME_ENTRY_BYTES, UNIT_CHUNKS, Unit, complete_chunks};
 use crate::log::{HeldUnit, LogReader, Origin, Tails, UnitCache, UnitWanted};
+use crate::memory::NoMemory;
 use crate::nodes::NodeLogs;
 use crate::types::{Address, ChunkNo, LogKind};
 
@@ -198,6 +199,11 @@ impl SnapshotLogs {
 
     pub fn counters(&self) -> &ScanCounters {
         &self.counters
+    }
+
+    /// The error for bytes that there is no memory for.
+    pub fn no_memory(&self, log: LogKind, address: Address, refused: NoMemory) -> Error {
+        refused.of(self.reader.path_of(log, address))
     }
 
     /// The error for bytes that do not verify.

@@ -7,6 +7,7 @@ use super::bits::SLACK_BYTES;
 use super::groups::{Section, section_checksum};
 use super::unit::UNREAD;
 use crate::format::bytes::FormatError;
+use crate::memory::{self, NoMemory};
 use crate::proven::{at, at_mut};
 use crate::types::Address;
 
@@ -106,13 +107,14 @@ impl Bytes {
     /// one stays.
     ///
     /// # Errors
-    /// Those of `read`.
+    /// Those of `read`, and what `refused` makes of memory that is refused.
     pub fn read<E>(
         &mut self,
         ranges: impl Iterator<Item = Range<usize>> + Clone,
         unit_bytes: usize,
         spare: &mut Vec<u8>,
         mut read: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
+        refused: impl FnOnce(NoMemory) -> E,
     ) -> Result<(), E> {
         let ranges = ranges.map(|range| range.start..(range.end + SLACK_BYTES).min(unit_bytes));
         let held = self.bytes.len();
@@ -121,8 +123,10 @@ impl Bytes {
             let mut bytes = std::mem::take(spare);
             // A much larger one would take the room of others.
             if bytes.capacity() < all || bytes.capacity() / 2 > all {
-                // Pages that are not written stay untouched.
-                bytes = vec![0; all];
+                bytes = match memory::zeroed(all) {
+                    Ok(bytes) => bytes,
+                    Err(error) => return Err(refused(error)),
+                };
             }
             bytes.resize(all, 0);
             at_mut(&mut bytes, ..held).copy_from_slice(&self.bytes);

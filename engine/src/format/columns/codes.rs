@@ -9,6 +9,7 @@ use super::bits::{runs_of, scatter_bits, width_of_bits};
 use super::floats::unscaled;
 use super::numbers::{Blocks, Encoding};
 use crate::format::bytes::{FormatError, invalid};
+use crate::memory;
 use crate::proven::{at, at_mut};
 
 /// A number and as many behind it; what lies behind the greatest is 0.
@@ -152,7 +153,7 @@ impl Blocks<'_> {
                 block.packed(count)?.totals(rows, wanted)
             }
             _ => {
-                let mut numbers = vec![0; count];
+                let mut numbers = memory::zeroed(count)?;
                 self.decode(None, &mut numbers)?;
                 let numbers = at(numbers.as_slice(), rows);
                 return Ok(RangeTotals::of(numbers.iter().copied(), wanted));
@@ -169,6 +170,7 @@ impl Blocks<'_> {
         wanted: NumberRange,
         found: &mut Vec<u32>,
     ) -> Result<(), FormatError> {
+        memory::reserve(found, rows)?;
         let mut block = self.clone();
         match Encoding::of(block.byte()?)? {
             Encoding::Constant => {
@@ -202,7 +204,7 @@ impl Blocks<'_> {
         wanted: NumberRange,
         found: &mut Vec<u32>,
     ) -> Result<(), FormatError> {
-        let mut numbers = vec![0; rows];
+        let mut numbers = memory::zeroed(rows)?;
         self.decode(None, &mut numbers)?;
         let numbered = (0..).zip(&numbers);
         found.extend(numbered.filter_map(|(row, number)| wanted.contains(*number).then_some(row)));
@@ -220,6 +222,7 @@ impl Blocks<'_> {
         rows: &[u32],
         out: &mut Vec<u64>,
     ) -> Result<(), FormatError> {
+        memory::reserve(out, rows.len())?;
         let before = out.len();
         let mut block = self.clone();
         let encoding = Encoding::of(block.byte()?)?;
@@ -260,7 +263,7 @@ impl Blocks<'_> {
                 }
             }
             Encoding::Differences | Encoding::Runs | Encoding::Scaled | Encoding::Members => {
-                let mut numbers = vec![0; count];
+                let mut numbers = memory::zeroed(count)?;
                 self.decode(float_bytes, &mut numbers)?;
                 out.extend(places.map(|row| *at(numbers.as_slice(), row)));
                 return Ok(());

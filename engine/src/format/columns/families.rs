@@ -10,6 +10,7 @@ use super::head::Stream;
 use super::numbers::{self, Blocks, TAIL};
 use super::template::Template;
 use crate::format::bytes::{FormatError, invalid, put_leb128};
+use crate::memory;
 use crate::proven::at;
 use crate::types::SourceId;
 
@@ -106,7 +107,8 @@ impl Family {
         if !(1..=most).contains(&members) {
             return invalid("the number of members of a family", count);
         }
-        let mut sources = Vec::with_capacity(members);
+        let mut sources = Vec::new();
+        memory::reserve(&mut sources, members)?;
         let mut source = 0u64;
         for _ in 0..members {
             source = source.saturating_add(head.number()?);
@@ -117,7 +119,7 @@ impl Family {
         }
         let bytes = head.number()?;
         let mut counted = Blocks::new(head.bytes(usize::try_from(bytes).unwrap_or(usize::MAX))?);
-        let mut numbers = vec![0; members * chunks];
+        let mut numbers = memory::zeroed(members * chunks)?;
         counted.decode(None, &mut numbers)?;
         if let Some(count) = numbers.iter().find(|count| **count >= FAMILY_ROWS as u64) {
             return invalid("the records of a stream in a chunk", *count);
@@ -150,6 +152,7 @@ impl Family {
             });
         }
         let mut streams = Vec::new();
+        memory::reserve(&mut streams, members)?;
         streams.resize_with(members, OnceCell::new);
         Ok(Family {
             template,

@@ -12,6 +12,7 @@ use super::template::{Template, TemplateCheck};
 use super::{COLUMNS_LOG, GROUP_ROWS_LEAST, UNIT_CHUNKS};
 use crate::format::bytes::{FormatError, invalid, pad8, put_leb128, u32_at};
 use crate::format::checksum::checksum_for;
+use crate::memory;
 use crate::proven::{at, at_mut};
 use crate::types::{Address, SourceId};
 
@@ -363,7 +364,7 @@ impl Head {
         let Some(alone) = alone.filter(|alone| *alone <= header.streams) else {
             return invalid("the streams of a unit with families", header.streams as u64);
         };
-        let tables = tables.rest().to_vec();
+        let tables = memory::copied(tables.rest())?;
         let mut checked = Checked {
             blocks: Blocks::new(&tables),
             places,
@@ -417,7 +418,8 @@ impl<'a> Checked<'a> {
         let mut template = TemplateCheck::default();
         let mut counts = [0; UNIT_CHUNKS as usize];
         let counts = at_mut(&mut counts, ..self.room.len());
-        let mut described = Vec::with_capacity(alone);
+        let mut described = Vec::new();
+        memory::reserve(&mut described, alone)?;
         for _ in 0..alone {
             let start = tables.len() - self.blocks.rest().len();
             let places = self.places.clone();

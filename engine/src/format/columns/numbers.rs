@@ -9,6 +9,7 @@ use super::bits::{
 };
 use super::floats::{scaled, unscaled};
 use crate::format::bytes::{FormatError, invalid, leb128_at, put_leb128, u64_at};
+use crate::memory;
 use crate::proven::{at, at_mut};
 
 /// The first byte of a block.
@@ -401,7 +402,7 @@ impl<'a> Blocks<'a> {
         self.byte()?;
         let members = self.members;
         assert_eq!(out.len(), members.iter().sum::<usize>());
-        let mut firsts = vec![0; members.len()];
+        let mut firsts = memory::zeroed(members.len())?;
         self.decode_at(1, &mut firsts)?;
         let least = self.signed()?;
         // Each has a row at least: its steps lie further on than its numbers until these take their place.
@@ -429,10 +430,11 @@ impl<'a> Blocks<'a> {
         if self.is_next(Encoding::Runs) {
             self.byte()?;
             let count = self.count(rows)?;
+            memory::reserve(out, count)?;
             self.runs(0, count, rows, &mut |run| out.push(run))?;
             return Ok(());
         }
-        let mut numbers = vec![0; rows];
+        let mut numbers = memory::zeroed(rows)?;
         self.decode(None, &mut numbers)?;
         let runs = numbers.chunk_by(|a, b| a == b);
         out.extend(runs.map(|run| Run {
@@ -450,7 +452,7 @@ impl<'a> Blocks<'a> {
         rows: usize,
         each: &mut impl FnMut(Run),
     ) -> Result<(), FormatError> {
-        let mut runs = vec![0; count * 2];
+        let mut runs = memory::zeroed(count * 2)?;
         let (values, lengths) = runs.split_at_mut(count);
         self.decode_at(level + 1, values)?;
         self.decode_at(LEVELS, lengths)?;
@@ -606,7 +608,7 @@ impl<'a> Blocks<'a> {
 
     /// The numbers that a dictionary of so many rows begins with.
     pub fn dictionary(&mut self, level: u8, rows: usize) -> Result<Vec<u64>, FormatError> {
-        let mut values = vec![0; self.count(rows)?];
+        let mut values = memory::zeroed(self.count(rows)?)?;
         self.decode_at(level + 1, &mut values)?;
         Ok(values)
     }

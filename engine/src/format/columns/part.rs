@@ -7,6 +7,7 @@ use super::groups::Section;
 use super::head::Stream;
 use super::rows::Wanted;
 use super::unit::Unit;
+use crate::memory::NoMemory;
 use crate::proven::at;
 use crate::types::SourceId;
 
@@ -44,19 +45,20 @@ impl Unit {
     /// Has `read` read what is yet to be read of a part: it is given where that begins in the unit. A buffer is taken from `spare`, if one is needed.
     ///
     /// # Errors
-    /// Those of `read`.
+    /// Those of `read`, and what `refused` makes of memory that is refused.
     pub fn fill<E>(
         &mut self,
         part: &UnitPart<'_>,
         spare: &mut Vec<u8>,
         read: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
+        refused: impl FnOnce(NoMemory) -> E,
     ) -> Result<(), E> {
         let unit_bytes = self.header.unit_bytes;
         match self.look(part) {
             Missing::Nothing => {}
             Missing::Sections(runs) => {
                 let ranges = runs.iter().map(range_of);
-                self.bytes.read(ranges, unit_bytes, spare, read)?;
+                (self.bytes).read(ranges, unit_bytes, spare, read, refused)?;
                 for (first, last) in &runs {
                     self.bytes.note_read(first, last);
                 }
@@ -70,7 +72,7 @@ impl Unit {
             Missing::All => {
                 let all = iter::once(self.header.head_bytes..unit_bytes);
                 *spare = self.shed();
-                self.bytes.read(all, unit_bytes, spare, read)?;
+                (self.bytes).read(all, unit_bytes, spare, read, refused)?;
                 self.is_whole = true;
             }
         }

@@ -13,6 +13,7 @@ use super::head::{Head, Stream};
 use super::numbers::{Blocks, Run};
 use super::template::{PieceKind, Template};
 use crate::format::bytes::{FormatError, invalid};
+use crate::memory::{self, NoMemory};
 use crate::proven::{at, at_mut};
 
 /// The rows of the group of a stream that was decoded last, as far as they are.
@@ -359,39 +360,53 @@ impl Rows {
     }
 
     /// Appends which of some rows hold wanted numbers in each of some pieces, which are decoded.
-    pub fn find(&self, rows: Range<usize>, wanted: &[(usize, NumberRange)], found: &mut Vec<u32>) {
+    pub fn find(
+        &self,
+        rows: Range<usize>,
+        wanted: &[(usize, NumberRange)],
+        found: &mut Vec<u32>,
+    ) -> Result<(), FormatError> {
+        memory::reserve(found, rows.len())?;
         found.extend(rows.map(|row| row as u32));
         for (piece, range) in wanted {
             let column = at(&self.pieces, *piece).as_slice();
             found.retain(|row| range.contains(*at(column, *row as usize)));
         }
+        Ok(())
     }
 
     /// Replaces the rows by some of another's, counted in a range of those.
-    pub fn gather(&mut self, from: &Rows, range: Range<usize>, rows: &[u32]) {
+    pub fn gather(
+        &mut self,
+        from: &Rows,
+        range: Range<usize>,
+        rows: &[u32],
+    ) -> Result<(), NoMemory> {
         let pick = |column: &[u64], into: &mut Vec<u64>| {
             let column = at(column, range.clone());
             into.clear();
+            memory::reserve(into, rows.len())?;
             into.extend(rows.iter().map(|row| *at(column, *row as usize)));
+            Ok(())
         };
         self.has.clone_from(&from.has);
         if from.has.arrivals {
-            pick(&from.arrivals, &mut self.arrivals);
+            pick(&from.arrivals, &mut self.arrivals)?;
         }
         self.pieces.resize_with(from.pieces.len(), Vec::new);
         for (nth, (into, column)) in self.pieces.iter_mut().zip(&from.pieces).enumerate() {
             if from.has.piece(nth) {
-                pick(column, into);
+                pick(column, into)?;
             }
         }
         self.tails.clear();
         if from.has.tails {
-            let strings = |tail: &Tail| {
+            for tail in &from.tails {
                 let of = |row: &u32| tail.string(range.start + *row as usize);
-                Tail::of(rows.iter().map(of))
-            };
-            self.tails.extend(from.tails.iter().map(strings));
+                self.tails.push(Tail::of(rows.iter().map(of))?);
+            }
         }
+        Ok(())
     }
 
     /// Replaces the rows by none; what is wanted is picked next.
@@ -453,7 +468,7 @@ impl Rows {
         let needs_lengths = needs_tails || self.has.lengths && !before.lengths;
         self.has.lengths |= needs_lengths;
         if self.has.arrivals && !before.arrivals {
-            self.arrivals.resize(rows, 0);
+            memory::resize(&mut self.arrivals, rows)?;
             blocks.block(0)?.decode(None, &mut self.arrivals)?;
         }
         if needs_lengths {
@@ -463,18 +478,18 @@ impl Rows {
         for (nth, (piece, column)) in template.pieces.iter().zip(&mut self.pieces).enumerate() {
             let is_length = needs_lengths && piece.kind == PieceKind::Length;
             if wanted.piece(nth) && !before.piece(nth) || is_length {
-                column.resize(rows, 0);
+                memory::resize(column, rows)?;
                 blocks.piece(nth)?.decode(piece.float_bytes(), column)?;
             }
             if is_length {
-                self.tails.push(Tail::of_lengths(column.clone()));
+                self.tails.push(Tail::of_lengths(memory::copied(column)?));
             }
         }
         if !needs_lengths {
             return Ok(());
         }
         if template.has_rest {
-            let mut ends = vec![0; rows];
+            let mut ends = memory::zeroed(rows)?;
             let block = blocks.piece(template.pieces.len())?;
             block.decode(None, &mut ends)?;
             self.tails.push(Tail::of_lengths(ends));
@@ -493,14 +508,16 @@ impl Rows {
 }
 
 impl Tail {
-    fn of<'a>(strings: impl Iterator<Item = &'a [u8]>) -> Tail {
+    fn of<'a>(strings: impl ExactSizeIterator<Item = &'a [u8]> + Clone) -> Result<Tail, NoMemory> {
         let mut tail = Tail::default();
+        memory::reserve(&mut tail.ends, strings.len())?;
+        memory::reserve(&mut tail.bytes, strings.clone().map(<[u8]>::len).sum())?;
         for string in strings {
             tail.bytes.extend_from_slice(string);
             tail.ends.push(tail.bytes.len() as u64);
         }
         tail.all_bytes = tail.bytes.len();
-        tail
+        Ok(tail)
     }
 
     fn of_lengths(lengths: Vec<u64>) -> Tail {
@@ -530,12 +547,15 @@ impl Tail {
     fn decode(&mut self, blocks: &mut Blocks<'_>) -> Result<(), FormatError> {
         let bytes = self.all_bytes;
         match blocks.byte()? {
-            form if form == TailForm::Plain as u8 => self.bytes = blocks.bytes(bytes)?.to_vec(),
+            form if form == TailForm::Plain as u8 => {
+                self.bytes = memory::copied(blocks.bytes(bytes)?)?;
+            }
             form if form == TailForm::Zstd as u8 => {
                 let length = usize::try_from(blocks.number()?).unwrap_or(usize::MAX);
                 let compressed = blocks.bytes(length)?;
-                match zstd::bulk::decompress(compressed, bytes) {
-                    Ok(plain) if plain.len() == bytes => self.bytes = plain,
+                let mut plain = memory::zeroed(bytes)?;
+                match zstd::bulk::decompress_to_buffer(compressed, plain.as_mut_slice()) {
+                    Ok(length) if length == bytes => self.bytes = plain,
                     _ => return invalid("the compressed fields of a row group", bytes as u64),
                 }
             }

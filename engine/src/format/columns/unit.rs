@@ -16,6 +16,7 @@ use super::template::Template;
 use crate::format::CHUNK_TRAILER_BYTES;
 use crate::format::bytes::{FormatError, invalid};
 use crate::format::chunk::trailer_of;
+use crate::memory::{self, NoMemory};
 use crate::proven::{at, at_mut};
 use crate::types::{Address, SourceId};
 
@@ -308,6 +309,7 @@ impl Unit {
                 };
                 let limit = self.chunk_bytes as usize - CHUNK_TRAILER_BYTES;
                 let base = bytes.first + nth as u64 * u64::from(self.chunk_bytes);
+                memory::reserve(addresses, *at(&stream.counts, nth))?;
                 chunk.walk(which, nth, &self.buffers.order, limit, |records| {
                     addresses.extend(records.places().map(|place| base.0 + place as u64));
                 })?;
@@ -363,7 +365,7 @@ impl Unit {
             if is_shared {
                 // Other members are asked for next, perhaps: what decides of all is decoded once.
                 bytes.decode_pieces(stream, wanted, decoded, room)?;
-                decoded.find(first..first + count, wanted, rows);
+                decoded.find(first..first + count, wanted, rows)?;
             } else {
                 find_rows(bytes, group, wanted, rows)?;
                 if count < group.rows {
@@ -388,7 +390,7 @@ impl Unit {
             self.columns(next..group_end, take)?;
             if rows.len() < count {
                 rows.iter_mut().for_each(|row| *row -= first as u32);
-                self.select(&rows);
+                self.select(&rows)?;
             }
             self.buffers.rows = rows;
             return Ok(Some(group_end));
@@ -473,20 +475,27 @@ impl Unit {
 
     /// Leaves some of the rows that [`Unit::columns`] found, counted from 0, ascending.
     ///
+    /// # Errors
+    /// Memory is refused; then no row is found.
+    ///
     /// # Panics
     /// None was found, or one of them was not.
-    pub fn select(&mut self, rows: &[u32]) {
+    pub fn select(&mut self, rows: &[u32]) -> Result<(), NoMemory> {
         let found = self.buffers.found.take();
         let (slot, range) = found.expect("rows are selected of those that were found");
         let slot = slot.expect("rows are selected once");
         self.buffers
             .selected
-            .gather(at(&self.buffers.decoded, slot), range, rows);
+            .gather(at(&self.buffers.decoded, slot), range, rows)?;
         if let Some(addresses) = &mut self.buffers.addresses {
-            let kept = rows.iter().map(|row| *at(addresses, *row as usize));
-            *addresses = kept.collect();
+            // Rows ascend, so none is moved over one that is still to come.
+            for (nth, row) in rows.iter().enumerate() {
+                *at_mut(addresses, nth) = *at(addresses, *row as usize);
+            }
+            addresses.truncate(rows.len());
         }
         self.buffers.found = (!rows.is_empty()).then_some((None, 0..rows.len()));
+        Ok(())
     }
 
     /// The rows that [`Unit::columns`] found last; `None` if there are none.

@@ -12,6 +12,7 @@ use super::storage::{OpenMode, Storage, StorageFile, read_at, read_file, replace
 use crate::error::{Error, Result};
 use crate::format::merge_lines;
 use crate::log::sync::{AtomicU64, Ordering};
+use crate::memory;
 use crate::types::CATALOG_NAME;
 
 pub const FILE: MirroredFile = MirroredFile {
@@ -21,6 +22,9 @@ pub const FILE: MirroredFile = MirroredFile {
 };
 /// Far above what 65,000 sources of many fields take. A writer keeps to it, and a reader gives no more memory to what a directory claims.
 const CATALOG_BYTES_MAX: u64 = 256 << 20;
+
+/// What is made of the catalog takes no more than so many times its bytes, merged lines included. It is made piece by piece, so the room is asked for before.
+const DECODED_TIMES: usize = 4;
 
 /// What the file and its copy hold.
 #[derive(Debug)]
@@ -37,18 +41,23 @@ impl CatalogBytes {
     pub fn read(storage: &dyn Storage, dir: &Path) -> Result<CatalogBytes> {
         let FileAndCopy { file, copy } = FILE.read(storage, dir);
         let held = |bytes: Result<Option<Vec<u8>>>| match bytes {
-            Ok(bytes) => (bytes.unwrap_or_default(), None),
-            Err(error) => (Vec::new(), Some(error)),
+            Ok(bytes) => Ok((bytes.unwrap_or_default(), None)),
+            // The file may be sound, and nothing takes its place.
+            Err(error @ Error::Memory { .. }) => Err(error),
+            Err(error) => Ok((Vec::new(), Some(error))),
         };
-        let (copy, of_copy) = held(copy);
-        match held(file) {
-            (_, Some(error)) if copy.is_empty() => Err(error),
-            (file, of_file) => Ok(CatalogBytes {
-                file,
-                copy,
-                unreadable: [of_file, of_copy],
-            }),
-        }
+        let (copy, of_copy) = held(copy)?;
+        let (file, of_file) = match held(file)? {
+            (_, Some(error)) if copy.is_empty() => return Err(error),
+            file => file,
+        };
+        let room = memory::require(file.len().max(copy.len()) * DECODED_TIMES);
+        room.map_err(|refused| refused.of(dir.join(FILE.name)))?;
+        Ok(CatalogBytes {
+            file,
+            copy,
+            unreadable: [of_file, of_copy],
+        })
     }
 
     /// The whole catalog, as far as one of the two has it.
@@ -149,7 +158,8 @@ impl CatalogFile {
 
     fn copy_whole(&self) -> Result<Arc<dyn StorageFile>> {
         // From the open file: its name may lead nowhere by now, and then the copy is all that is left.
-        let mut text = vec![0; self.bytes() as usize];
+        let room = memory::zeroed(self.bytes() as usize);
+        let mut text = room.map_err(|refused| refused.of(self.file.path()))?;
         let read = read_at(&*self.file, &mut text, 0)?;
         if read < text.len() {
             let what = format!(

@@ -17,6 +17,7 @@ use crate::format::{
     UnitHeader, UnitPart, Wanted,
 };
 use crate::log::sync::{Mutex, locked};
+use crate::memory::{self, NoMemory};
 use crate::proven::{at, at_mut};
 use crate::types::{Address, SourceId};
 
@@ -218,7 +219,8 @@ impl ColumnFile {
     /// Reads a unit's bytes.
     pub fn read_unit_bytes(&self, nth: usize, bytes: &mut Vec<u8>) -> Result<()> {
         let place = self.place_of(nth)?;
-        bytes.resize((place.end - place.start) as usize, 0);
+        let room = memory::resize(bytes, (place.end - place.start) as usize);
+        room.map_err(|refused| refused.of(self.path()))?;
         self.read_whole(nth, 0, bytes)
     }
 
@@ -243,12 +245,13 @@ impl ColumnFile {
         let damaged = |error| self.damaged(address, &error);
         let place = self.place_of(nth)?;
         let length = (place.end - place.start) as usize;
-        let mut head = vec![0; HEAD_BYTES.min(length)];
+        let no_memory = |refused: NoMemory| refused.of(self.path());
+        let mut head = memory::zeroed(HEAD_BYTES.min(length)).map_err(no_memory)?;
         self.read_whole(nth, 0, &mut head)?;
         let header = UnitHeader::decode(&head, self.chunk_bytes).map_err(damaged)?;
         let have = head.len();
         if header.head_bytes > have {
-            head.resize(header.head_bytes.min(length), 0);
+            memory::resize(&mut head, header.head_bytes.min(length)).map_err(no_memory)?;
             self.read_whole(nth, have, at_mut(&mut head, have..))?;
         }
         let unit = Unit::of_head(&self.uuid, address, self.chunk_bytes, &head, length);
@@ -294,8 +297,9 @@ impl ColumnFile {
         };
         let in_unit = (in_segment % UNIT_CHUNKS) as usize;
         let part = wanted.part(in_unit, &unit);
-        unit.fill(&part, &mut held.spare, |offset, bytes| {
-            self.read_whole(nth, offset, bytes)
+        let read = |offset, bytes: &mut [u8]| self.read_whole(nth, offset, bytes);
+        unit.fill(&part, &mut held.spare, read, |refused| {
+            refused.of(self.path())
         })?;
         let (_, unit) = held.unit.insert((key, unit));
         Ok((unit, in_unit))
@@ -329,11 +333,7 @@ impl ColumnFile {
     }
 
     fn damaged(&self, address: Address, error: &FormatError) -> Error {
-        Error::Corrupt {
-            path: self.file.path().to_owned(),
-            address,
-            what: error.to_string(),
-        }
+        error.of(self.file.path().to_owned(), address)
     }
 }
 
@@ -347,7 +347,8 @@ fn read_directory(
     let file_bytes = file.bytes()?;
     let length = SegmentDirectory::bytes_of(units).map_or(0, |bytes| bytes as u64);
     let length = length.min(file_bytes);
-    let mut bytes = vec![0; length as usize];
+    let room = memory::zeroed(length as usize);
+    let mut bytes = room.map_err(|refused| refused.of(file.path()))?;
     let read = read_at(file, &mut bytes, file_bytes - length)?;
     bytes.truncate(read);
     Ok(SegmentDirectory::decode(
@@ -395,7 +396,8 @@ impl StorageFile for ColumnFile {
         }
         if latest.chunk != Some(chunk) {
             latest.chunk = None;
-            latest.bytes.resize(chunk_bytes, 0);
+            let room = memory::resize(&mut latest.bytes, chunk_bytes);
+            room.map_err(|refused| refused.of(self.path()))?;
             self.read_chunk(&mut latest.unit, chunk, &mut latest.bytes)?;
             latest.chunk = Some(chunk);
         }

@@ -12,6 +12,7 @@ use memmap2::MmapRaw;
 
 use super::column_file::ColumnFile;
 use crate::error::{Error, IoContext, Result};
+use crate::memory;
 
 /// How a file is opened. None of them follows a symbolic link, and only regular files open.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -141,7 +142,8 @@ pub fn read_file(storage: &dyn Storage, path: &Path, bytes_max: u64) -> Result<O
             what,
         });
     }
-    let mut content = vec![0; bytes as usize];
+    let room = memory::zeroed(bytes as usize);
+    let mut content = room.map_err(|refused| refused.of(path))?;
     let read = read_at(&*file, &mut content, 0)?;
     content.truncate(read);
     Ok(Some(content))

@@ -92,7 +92,7 @@ mod tests {
     fn what_is_used_stays_and_memory_is_bounded() {
         let bytes_max = NODES_MOST * (NODE_BYTES as u64 + ENTRY_BYTES);
         let cache = nodes(bytes_max);
-        let node = OpenNode::of_bytes(&[7; NODE_BYTES]);
+        let node = OpenNode::of_bytes(&[7; NODE_BYTES]).unwrap();
         cache.insert(id(0), node.clone());
         for ordinal in 1..40_000 {
             cache.insert(id(ordinal), node.clone());
@@ -101,7 +101,7 @@ mod tests {
         }
         let kept = (1..40_000).filter(|ordinal| cache.get(&id(*ordinal)).is_some());
         assert!(kept.count() < NODES_MOST as usize);
-        let large = OpenNode::of_bytes(&vec![0; bytes_max as usize / SHARDS]);
+        let large = OpenNode::of_bytes(&vec![0; bytes_max as usize / SHARDS]).unwrap();
         cache.insert(id(50_000), large);
         assert!(cache.get(&id(50_000)).is_none());
     }
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn what_is_used_from_now_on_is_kept_before_long() {
         let cache = nodes(NODES_MOST * (NODE_BYTES as u64 + ENTRY_BYTES));
-        let node = OpenNode::of_bytes(&[7; NODE_BYTES]);
+        let node = OpenNode::of_bytes(&[7; NODE_BYTES]).unwrap();
         (0..40_000).for_each(|ordinal| cache.insert(id(ordinal), node.clone()));
         let mut found = 0;
         for _ in 0..8 {

@@ -13,6 +13,7 @@ use crate::format::{
     record_bytes, walk_runs,
 };
 use crate::log::Origin;
+use crate::memory;
 use crate::proven::{at, at_mut};
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::schema::{Layout, RangeSet, Source};
@@ -148,7 +149,7 @@ impl ChunkCursor {
 
     /// Reads a chunk whole, up to the published end, where those from it to `end` are wanted in a row.
     pub fn load_of(&mut self, chunk: ChunkNo, end: ChunkNo) -> Result<()> {
-        self.enter(chunk);
+        self.enter(chunk)?;
         self.logs.counters().chunk_read();
         if !self.held.contains(&chunk.0) {
             self.read_together(chunk, end);
@@ -180,8 +181,8 @@ impl ChunkCursor {
             return;
         }
         let bytes = ((end - chunk.0) * chunk_bytes) as usize;
-        if self.bytes.len() < bytes {
-            self.bytes.resize(bytes, 0);
+        if self.bytes.len() < bytes && memory::resize(&mut self.bytes, bytes).is_err() {
+            return;
         }
         let buffer = at_mut(&mut self.bytes, ..bytes);
         match self.logs.read(LogKind::Records, self.base, buffer) {
@@ -279,9 +280,10 @@ impl ChunkCursor {
         source: &Source,
         fields: Option<&[usize]>,
     ) -> bool {
-        self.enter(chunk);
         let chunk_bytes = self.logs.chunk_bytes() as usize;
-        if self.visible < chunk_bytes || self.held.contains(&chunk.0) {
+        // Loading it reports why there is no room.
+        if self.enter(chunk).is_err() || self.visible < chunk_bytes || self.held.contains(&chunk.0)
+        {
             return false;
         }
         let layout = source.layout_at(self.base);
@@ -317,12 +319,14 @@ impl ChunkCursor {
     }
 
     /// Reads nothing yet: the chunk is looked at, but no byte of it is.
-    pub fn enter(&mut self, chunk: ChunkNo) {
+    pub fn enter(&mut self, chunk: ChunkNo) -> Result<()> {
         self.look_at(chunk);
         let chunk_bytes = self.logs.chunk_bytes() as usize;
         if self.bytes.len() < chunk_bytes {
-            self.bytes.resize(chunk_bytes, 0);
+            let room = memory::resize(&mut self.bytes, chunk_bytes);
+            room.map_err(|refused| self.logs.no_memory(LogKind::Records, self.base, refused))?;
         }
+        Ok(())
     }
 
     /// The same without room for its bytes.
@@ -352,7 +356,7 @@ impl ChunkCursor {
         if i128::from(span.last.0) - i128::from(span.first.0) > i128::from(u32::MAX) {
             return Ok(false);
         }
-        self.enter(chunk);
+        self.enter(chunk)?;
         let verified = self.logs.verified().contains(chunk);
         let whole = !verified && !self.logs.is_staged(self.base);
         if whole {

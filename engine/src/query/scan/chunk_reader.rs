@@ -10,6 +10,7 @@ use super::runs::rows_of_run;
 use super::shared_scan::Scan;
 use crate::error::Result;
 use crate::format::record_bytes;
+use crate::memory;
 use crate::nodes::NodeId;
 use crate::query::forest::cached_nodes::CachedNodes;
 use crate::query::forest::mask::NodeView;
@@ -17,7 +18,7 @@ use crate::query::forest::summary_benefit::SummaryBenefit;
 use crate::query::poll::Poll;
 use crate::query::predicate::Test;
 use crate::schema::Layout;
-use crate::types::{Address, ChunkNo, TimeRange};
+use crate::types::{Address, ChunkNo, LogKind, TimeRange};
 
 /// Reads the chunks of a scan on one thread.
 pub struct ChunkReader {
@@ -218,7 +219,7 @@ impl ChunkReader {
         let mut stride = None;
         let is_read = match hint {
             Hint::Nothing => {
-                self.cursor.enter(chunk);
+                self.cursor.enter(chunk)?;
                 true
             }
             _ if form == Form::Places && self.read_column_rows(chunk) => {
@@ -290,9 +291,13 @@ impl ChunkReader {
         } = self;
         let mut stride = None;
         cursor.load_of(chunk, end)?;
-        let layout = scan.source().layout_at(cursor.base());
+        let base = cursor.base();
+        let layout = scan.source().layout_at(base);
         match cursor.runs(scan.source())? {
             Some((bytes, runs)) => {
+                let records = runs.iter().map(|run| run.records as usize).sum();
+                let room = memory::reserve(rows, records);
+                room.map_err(|refused| scan.logs().no_memory(LogKind::Records, base, refused))?;
                 for run in runs {
                     rows_of_run(layout, run, bytes, rows);
                 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::format::{NumberRange, RangeTotals, StreamRows, Take, UnitRow, Wanted};
 use crate::log::{HeldUnit, UnitWanted};
+use crate::memory::{self, NoMemory};
 use crate::proven::{at, at_mut};
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::schema::{FieldPieces, Layout, Pieces, RangeSet, Source};
@@ -203,11 +204,17 @@ struct Selection {
 
 impl Selection {
     /// Those whose fields have these keys, as far as that is known of all rows.
-    fn of(&mut self, columns: &Columns<'_>, wanted: &[(usize, RangeSet<Key>)]) {
+    fn of(
+        &mut self,
+        columns: &Columns<'_>,
+        wanted: &[(usize, RangeSet<Key>)],
+    ) -> Result<(), NoMemory> {
         self.rows.clear();
+        memory::reserve(&mut self.rows, columns.count())?;
         self.rows.extend(0..columns.count() as u32);
         for (field, wanted) in wanted {
             self.keys.clear();
+            memory::reserve(&mut self.keys, columns.count())?;
             let numbers = columns.numbers(*field);
             let layout = columns.layout();
             let known =
@@ -224,6 +231,7 @@ impl Selection {
                 }
             }
         }
+        Ok(())
     }
 
     /// Leaves the rows with keys from `min` to `max`, without a branch for each: which they are cannot be predicted.
@@ -407,7 +415,7 @@ impl ColumnRows {
             rows: unit.found(),
         };
         let all = columns.count();
-        selection.of(&columns, reads.keys);
+        selection.of(&columns, reads.keys).ok()?;
         let selected = selection.rows.as_slice();
         if !selected.is_empty() {
             let end_of_all = unit.columns(nth..end, &take).ok()??;
@@ -417,7 +425,7 @@ impl ColumnRows {
             }
         }
         if selected.len() < all {
-            unit.select(selected);
+            unit.select(selected).ok()?;
         }
         Some(chunks.start + (end - nth) as u64)
     }
