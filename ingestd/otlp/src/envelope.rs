@@ -1,10 +1,12 @@
 //! What all three signals share: records within scopes within resources. Each record is met with what stands around it.
 
+use std::cell::Cell;
+
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
 use opentelemetry_proto::tonic::resource::v1::Resource;
-use prost::Message;
 
 use crate::json;
+use crate::utf8;
 use crate::wire::{Malformed, messages};
 
 /// The longest resource, scope or record that is decoded: none that is longer could become a record.
@@ -41,10 +43,11 @@ pub(crate) type Item<'a> = (Result<&'a Origin, &'static str>, &'a [u8]);
 /// Calls `each` for each record or span of a request.
 pub(crate) fn each_item(
     body: &[u8],
+    is_repaired: &Cell<bool>,
     mut each: impl FnMut(Item<'_>) -> Result<(), Malformed>,
 ) -> Result<(), Malformed> {
     for resource in messages(body, RESOURCES) {
-        each_of_resource(resource?, &mut each)?;
+        each_of_resource(resource?, is_repaired, &mut each)?;
     }
     Ok(())
 }
@@ -52,16 +55,17 @@ pub(crate) fn each_item(
 /// Calls `each` for each record, span or metric of a resource, and gives the resource, unless it is out of bounds.
 pub(crate) fn each_of_resource(
     resource: &[u8],
+    is_repaired: &Cell<bool>,
     mut each: impl FnMut(Item<'_>) -> Result<(), Malformed>,
 ) -> Result<Option<Origin>, Malformed> {
-    let mut origin = of_resource(resource)?;
+    let mut origin = of_resource(resource, is_repaired)?;
     for scope in messages(resource, SCOPES) {
         let scope = scope?;
         if let Ok(origin) = &mut origin {
             origin.clear_scope();
         }
         let enters = match &mut origin {
-            Ok(origin) => enter_scope(origin, scope)?,
+            Ok(origin) => enter_scope(origin, scope, is_repaired)?,
             Err(why) => Err(*why),
         };
         for item in messages(scope, ITEMS) {
@@ -87,14 +91,20 @@ pub(crate) fn record<'a>(
     }
 }
 
-fn of_resource(message: &[u8]) -> Result<Result<Origin, &'static str>, Malformed> {
+fn of_resource(
+    message: &[u8],
+    is_repaired: &Cell<bool>,
+) -> Result<Result<Origin, &'static str>, Malformed> {
     let Some(resource) = messages(message, RESOURCE).last().transpose()? else {
         return Ok(Ok(Origin::default()));
     };
     if resource.len() > PART_BYTES_MAX {
         return Ok(Err("its resource is longer than 256 KiB"));
     }
-    let attributes = Resource::decode(resource)?.attributes;
+    let resource = utf8::decoded::<Resource>(resource, &utf8::RESOURCE, is_repaired);
+    let Ok(Resource { attributes, .. }) = resource else {
+        return Ok(Err("its resource is not one of OTLP"));
+    };
     Ok(Ok(Origin {
         service: text_of(&attributes, "service.name").map(str::to_owned),
         resource: json::object(&attributes),
@@ -103,14 +113,21 @@ fn of_resource(message: &[u8]) -> Result<Result<Origin, &'static str>, Malformed
     }))
 }
 
-fn enter_scope(origin: &mut Origin, message: &[u8]) -> Result<Result<(), &'static str>, Malformed> {
+fn enter_scope(
+    origin: &mut Origin,
+    message: &[u8],
+    is_repaired: &Cell<bool>,
+) -> Result<Result<(), &'static str>, Malformed> {
     let Some(scope) = messages(message, SCOPE).last().transpose()? else {
         return Ok(Ok(()));
     };
     if scope.len() > PART_BYTES_MAX {
         return Ok(Err("its scope is longer than 256 KiB"));
     }
-    let scope = InstrumentationScope::decode(scope)?;
+    let scope = utf8::decoded::<InstrumentationScope>(scope, &utf8::SCOPE, is_repaired);
+    let Ok(scope) = scope else {
+        return Ok(Err("its scope is not one of OTLP"));
+    };
     origin.scope = json::scope(&scope);
     origin.scope_name = scope.name;
     origin.scope_version = scope.version;

@@ -7,7 +7,8 @@ use std::thread::JoinHandle;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use crate::from_json;
+use crate::from_json::{self, Read};
+use crate::utf8::REPAIRED;
 use crate::wire::Malformed;
 
 /// Requests that wait for the thread; a sender of one more is asked to come again.
@@ -37,6 +38,20 @@ pub struct Taken {
     pub why: String,
 }
 
+impl Taken {
+    /// Adds records that are refused, or words alone.
+    pub fn refuse(&mut self, records: u64, why: &str) {
+        self.refused += records;
+        if !self.why.is_empty() {
+            self.why.push_str("; ");
+        }
+        if records > 0 {
+            self.why.push_str(&format!("{records}: "));
+        }
+        self.why.push_str(why);
+    }
+}
+
 /// Why nothing of a request was taken.
 #[derive(Debug, thiserror::Error)]
 pub enum NotTaken {
@@ -55,8 +70,11 @@ pub trait Handler: Send + 'static {
     /// Takes a request in protobuf that came from an address: all of it except what it reports as refused, or nothing.
     fn take(&mut self, signal: Signal, from: IpAddr, body: &[u8]) -> Result<Taken, NotTaken>;
 
-    /// Learns of a request that could not be read to its end or out of its compression.
-    fn turned_away(&mut self, signal: Signal, why: &str);
+    /// Learns of requests, or records of one, that could not be read.
+    fn turned_away(&mut self, signal: Signal, count: u64, why: &str);
+
+    /// Learns of connections that were closed at once, for so many are served.
+    fn closed(&mut self, count: u64, served: usize);
 }
 
 /// A request that was read whole.
@@ -75,6 +93,10 @@ enum Job {
     TurnedAway {
         signal: Signal,
         why: String,
+    },
+    Closed {
+        count: u64,
+        served: usize,
     },
 }
 
@@ -112,6 +134,11 @@ impl Jobs {
             tracing::debug!("too many requests wait to count one that was turned away");
         }
     }
+
+    /// False if too many requests wait to count it now.
+    pub(crate) fn closed(&self, count: u64, served: usize) -> bool {
+        self.0.try_send(Job::Closed { count, served }).is_ok()
+    }
 }
 
 fn ended() -> NotTaken {
@@ -126,9 +153,9 @@ fn run(mut handler: impl Handler, jobs: &Receiver<Job>) {
                 let taken = match sent.form {
                     Form::Protobuf => handler.take(signal, from, &sent.body),
                     Form::Json => match from_json::protobuf(signal, &sent.body) {
-                        Ok(body) => handler.take(signal, from, &body),
+                        Ok(read) => taken_of(&mut handler, signal, from, &read),
                         Err(error) => {
-                            handler.turned_away(signal, &error.to_string());
+                            handler.turned_away(signal, 1, &error.to_string());
                             Err(error.into())
                         }
                     },
@@ -136,7 +163,26 @@ fn run(mut handler: impl Handler, jobs: &Receiver<Job>) {
                 // A sender that is gone needs no answer.
                 let _ = answer.send(taken);
             }
-            Job::TurnedAway { signal, why } => handler.turned_away(signal, &why),
+            Job::TurnedAway { signal, why } => handler.turned_away(signal, 1, &why),
+            Job::Closed { count, served } => handler.closed(count, served),
         }
     }
+}
+
+/// Takes what could be read of a request in JSON, and counts the rest with it.
+fn taken_of(
+    handler: &mut impl Handler,
+    signal: Signal,
+    from: IpAddr,
+    read: &Read,
+) -> Result<Taken, NotTaken> {
+    let mut taken = handler.take(signal, from, &read.protobuf)?;
+    if let Some((count, why)) = &read.refused {
+        handler.turned_away(signal, *count, why);
+        taken.refuse(*count, why);
+    }
+    if read.is_repaired {
+        taken.refuse(0, REPAIRED);
+    }
+    Ok(taken)
 }

@@ -260,15 +260,16 @@ async fn take(
     })
 }
 
-/// What a header says, without its parameters.
-fn plain(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+/// What a header says, without its parameters, in small letters: media types and encodings have no case (RFC 9110, 8.3.1 and 8.4.1).
+fn plain(headers: &HeaderMap, name: HeaderName) -> Option<String> {
     let value = headers.get(name)?.to_str().unwrap_or("?");
-    Some(value.split(';').next().unwrap_or_default().trim())
+    let value = value.split(';').next().unwrap_or_default();
+    Some(value.trim().to_ascii_lowercase())
 }
 
 /// How the body is written; `None`: in another way than these.
 fn form_of(headers: &HeaderMap) -> Option<Form> {
-    match plain(headers, CONTENT_TYPE)? {
+    match plain(headers, CONTENT_TYPE)?.as_str() {
         PROTOBUF => Some(Form::Protobuf),
         JSON => Some(Form::Json),
         _ => None,
@@ -277,7 +278,7 @@ fn form_of(headers: &HeaderMap) -> Option<Form> {
 
 /// Whether a body is compressed.
 fn is_packed(headers: &HeaderMap) -> Result<bool, Refused> {
-    match plain(headers, CONTENT_ENCODING) {
+    match plain(headers, CONTENT_ENCODING).as_deref() {
         None | Some("" | "identity") => Ok(false),
         Some("gzip") => Ok(true),
         Some(_) => Err(unsupported(

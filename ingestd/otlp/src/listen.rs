@@ -24,8 +24,10 @@ use crate::request::Service;
 use crate::tls::{Tls, TlsError};
 use crate::{grpc, http};
 
-/// Served at a time; one more is closed at once.
+/// Served at a time; one more is closed at once, and counted.
 const CONNECTIONS_MAX: usize = 256;
+/// How often connections that were closed at once are counted and named.
+const CLOSED_EVERY: Duration = Duration::from_secs(1);
 /// Requests of one connection at a time, over HTTP/2.
 const STREAMS_MAX: u32 = 32;
 /// How long a connection may have no request.
@@ -127,11 +129,15 @@ async fn run(
     stopped: oneshot::Receiver<()>,
 ) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let accepting = listeners.into_iter().map(|listener| {
+    let closed = Arc::new(AtomicU64::new(0));
+    let mut accepting = vec![tokio::spawn(tell(
+        Arc::clone(&closed),
+        Arc::clone(&service),
+    ))];
+    accepting.extend(listeners.into_iter().map(|listener| {
         let (tls, service, places) = (tls.clone(), Arc::clone(&service), Arc::clone(&places));
-        tokio::spawn(accept(listener, tls, service, places))
-    });
-    let accepting: Vec<_> = accepting.collect();
+        tokio::spawn(accept(listener, tls, service, places, Arc::clone(&closed)))
+    }));
     // The other end is dropped to say so.
     let _ = stopped.await;
     for task in accepting {
@@ -148,6 +154,7 @@ async fn accept(
     tls: Option<TlsAcceptor>,
     service: Arc<Service>,
     places: Arc<Semaphore>,
+    closed: Arc<AtomicU64>,
 ) {
     loop {
         let (stream, from) = match listener.accept().await {
@@ -160,6 +167,7 @@ async fn accept(
             }
         };
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+            closed.fetch_add(1, Ordering::Relaxed);
             continue;
         };
         let (tls, service) = (tls.clone(), Arc::clone(&service));
@@ -167,6 +175,17 @@ async fn accept(
             connection(stream, from, tls, service).await;
             drop(place);
         });
+    }
+}
+
+/// Counts the connections that found no place, now and then: somebody may open thousands a second.
+async fn tell(closed: Arc<AtomicU64>, service: Arc<Service>) {
+    loop {
+        sleep(CLOSED_EVERY).await;
+        let count = closed.swap(0, Ordering::Relaxed);
+        if count > 0 && !service.jobs.closed(count, CONNECTIONS_MAX) {
+            closed.fetch_add(count, Ordering::Relaxed);
+        }
     }
 }
 
@@ -240,7 +259,9 @@ async fn answer(
 ) -> hyper::Response<tonic::body::Body> {
     let under_way = service.under_way();
     let kind = request.headers().get(CONTENT_TYPE);
-    let is_grpc = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+    const GRPC: &[u8] = b"application/grpc";
+    let begins = kind.and_then(|kind| kind.as_bytes().get(..GRPC.len()));
+    let is_grpc = begins.is_some_and(|kind| kind.eq_ignore_ascii_case(GRPC));
     let response = match is_grpc {
         true => grpc::answer(service, from, request).await,
         false => http::answer(service, from, request).await,

@@ -1,12 +1,14 @@
 //! Log records of a request, one by one.
 
+use std::cell::Cell;
+
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
-use prost::Message;
 
 use crate::envelope::{Origin, each_item, record};
 use crate::json;
 use crate::promoted::{Promoted, Scalar};
+use crate::utf8;
 use crate::wire::Malformed;
 
 /// One log record.
@@ -26,7 +28,7 @@ pub struct Log<'a> {
     pub attributes: Option<String>,
 }
 
-/// Calls `each` for each log record of a request, or with why it is refused.
+/// Calls `each` for each log record of a request, or with why it is refused. Returns whether texts were repaired that are not UTF-8.
 ///
 /// # Errors
 /// The bytes are none of the protocol; `each` was called for those before.
@@ -34,14 +36,19 @@ pub fn logs(
     body: &[u8],
     promoted: &Promoted,
     mut each: impl FnMut(Result<Log<'_>, &'static str>),
-) -> Result<(), Malformed> {
-    each_item(body, |item| {
+) -> Result<bool, Malformed> {
+    let is_repaired = Cell::new(false);
+    each_item(body, &is_repaired, |item| {
         each(match record(item) {
-            Ok((origin, bytes)) => log(origin, LogRecord::decode(bytes)?, promoted),
+            Ok((origin, bytes)) => match utf8::decoded(bytes, &utf8::LOG, &is_repaired) {
+                Ok(sent) => log(origin, sent, promoted),
+                Err(_) => Err("it is not a log record of OTLP"),
+            },
             Err(why) => Err(why),
         });
         Ok(())
-    })
+    })?;
+    Ok(is_repaired.get())
 }
 
 fn log<'a>(

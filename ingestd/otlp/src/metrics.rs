@@ -1,5 +1,7 @@
 //! Data points of a request, one by one, each as the samples of Prometheus that it stands for.
 
+use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use opentelemetry_proto::tonic::common::v1::KeyValue;
@@ -7,11 +9,11 @@ use opentelemetry_proto::tonic::metrics::v1::{
     AggregationTemporality, DataPointFlags, HistogramDataPoint, NumberDataPoint, SummaryDataPoint,
     number_data_point,
 };
-use prost::Message;
 
 use crate::envelope::{Origin, PART_BYTES_MAX, RESOURCES, each_of_resource};
 use crate::json;
 use crate::naming::{self, Instrument};
+use crate::utf8;
 use crate::wire::{Malformed, Value, fields, messages};
 
 /// The fields of a metric: its name and unit, and of each kind its data.
@@ -62,24 +64,28 @@ pub enum Found<'a> {
     Target(&'a Origin, BTreeMap<String, String>, u64),
 }
 
-/// Calls `each` for all that a request holds.
+/// Calls `each` for all that a request holds. Returns whether texts were repaired that are not UTF-8.
 ///
 /// # Errors
 /// The bytes are none of the protocol; `each` was called for what stands before.
-pub fn metrics(body: &[u8], mut each: impl FnMut(Found<'_>)) -> Result<(), Malformed> {
+pub fn metrics(body: &[u8], mut each: impl FnMut(Found<'_>)) -> Result<bool, Malformed> {
+    let is_repaired = Cell::new(false);
     for resource in messages(body, RESOURCES) {
         let mut latest_ns = None;
-        let origin = each_of_resource(resource?, |(origin, item)| {
-            let metric = Metric::read(item)?;
+        let origin = each_of_resource(resource?, &is_repaired, |(origin, item)| {
+            let metric = Metric::read(item, &is_repaired)?;
             if metric.kind == 0 {
                 each(Found::Refused(
-                    metric.name,
+                    &metric.name,
                     "a metric has no data that Loom knows",
                 ));
             }
             for point in messages(metric.data, POINTS) {
                 let point = match origin {
-                    Ok(origin) => metric.point(origin, point?)?.map(|point| (origin, point)),
+                    Ok(origin) => {
+                        let point = metric.point(origin, point?, &is_repaired);
+                        point.map(|point| (origin, point))
+                    }
                     Err(why) => Err(why),
                 };
                 each(match point {
@@ -87,7 +93,7 @@ pub fn metrics(body: &[u8], mut each: impl FnMut(Found<'_>)) -> Result<(), Malfo
                         latest_ns = latest_ns.max(Some(point.time_ns));
                         Found::Point(origin, point)
                     }
-                    Err(why) => Found::Refused(metric.name, why),
+                    Err(why) => Found::Refused(&metric.name, why),
                 });
             }
             Ok(())
@@ -100,12 +106,21 @@ pub fn metrics(body: &[u8], mut each: impl FnMut(Found<'_>)) -> Result<(), Malfo
             }
         }
     }
-    Ok(())
+    Ok(is_repaired.get())
+}
+
+fn decoded<M: prost::Message + Default>(
+    point: &[u8],
+    shape: &utf8::Shape,
+    is_repaired: &Cell<bool>,
+) -> Result<M, &'static str> {
+    let point = utf8::decoded(point, shape, is_repaired);
+    point.map_err(|_| "a data point is not one of OTLP")
 }
 
 /// What stands around the points of a metric.
 struct Metric<'a> {
-    name: &'a str,
+    name: Cow<'a, str>,
     /// As Prometheus has it.
     shown: String,
     kind: u32,
@@ -114,7 +129,7 @@ struct Metric<'a> {
 }
 
 impl<'a> Metric<'a> {
-    fn read(message: &'a [u8]) -> Result<Metric<'a>, Malformed> {
+    fn read(message: &'a [u8], is_repaired: &Cell<bool>) -> Result<Metric<'a>, Malformed> {
         let (mut name, mut unit) = (&b""[..], &b""[..]);
         let (mut kind, mut data) = (0, &b""[..]);
         for field in fields(message) {
@@ -143,10 +158,12 @@ impl<'a> Metric<'a> {
             SUM if is_monotonic => Instrument::Counter,
             _ => Instrument::Other,
         };
-        let name = str::from_utf8(name).map_err(Malformed::not_text)?;
-        let unit = str::from_utf8(unit).map_err(Malformed::not_text)?;
+        let [name, unit] = [name, unit].map(String::from_utf8_lossy);
+        if matches!((&name, &unit), (Cow::Owned(_), _) | (_, Cow::Owned(_))) {
+            is_repaired.set(true);
+        }
         Ok(Metric {
-            shown: naming::metric(name, unit, instrument),
+            shown: naming::metric(&name, &unit, instrument),
             name,
             kind,
             data,
@@ -158,23 +175,27 @@ impl<'a> Metric<'a> {
         &self,
         origin: &Origin,
         message: &[u8],
-    ) -> Result<Result<Point, &'static str>, Malformed> {
+        is_repaired: &Cell<bool>,
+    ) -> Result<Point, &'static str> {
         if self.shown.is_empty() {
-            return Ok(Err("its name has no letter or digit"));
+            return Err("its name has no letter or digit");
         }
         if message.len() > PART_BYTES_MAX {
-            return Ok(Err("a data point is longer than 256 KiB"));
+            return Err("a data point is longer than 256 KiB");
         }
         let is_sum = matches!(self.kind, SUM | HISTOGRAM);
         if is_sum && self.temporality != AggregationTemporality::Cumulative as u64 {
-            return Ok(Err(DELTA));
+            return Err(DELTA);
         }
-        Ok(match self.kind {
-            GAUGE | SUM => self.number(origin, &NumberDataPoint::decode(message)?),
-            HISTOGRAM => self.histogram(origin, &HistogramDataPoint::decode(message)?),
-            SUMMARY => self.summary(origin, &SummaryDataPoint::decode(message)?),
+        match self.kind {
+            GAUGE | SUM => self.number(origin, &decoded(message, &utf8::POINT, is_repaired)?),
+            HISTOGRAM => {
+                let point = decoded(message, &utf8::HISTOGRAM, is_repaired)?;
+                self.histogram(origin, &point)
+            }
+            SUMMARY => self.summary(origin, &decoded(message, &utf8::POINT, is_repaired)?),
             _ => Err("it is an exponential histogram; give it explicit bounds at the sender"),
-        })
+        }
     }
 
     fn number(&self, origin: &Origin, point: &NumberDataPoint) -> Result<Point, &'static str> {

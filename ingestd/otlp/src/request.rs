@@ -18,6 +18,8 @@ use crate::handler::{Jobs, NotTaken, Sent, Taken};
 
 /// How long a sender may take to send a request.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// How a token is given; the word has no case (RFC 9110, 11.1).
+const SCHEME: &[u8] = b"Bearer ";
 /// What a sender learns that finds no room for its body.
 pub(crate) const BUSY: &str = "too many requests are being received; try again";
 /// When a sender that finds the daemon busy is to come again.
@@ -72,8 +74,9 @@ impl Service {
             return true;
         };
         let given = headers.get(AUTHORIZATION).map(|value| value.as_bytes());
-        let given = given.and_then(|given| given.strip_prefix(b"Bearer "));
-        given.is_some_and(|given| is_equal(given, token.as_bytes()))
+        let given = given.and_then(|given| given.split_at_checked(SCHEME.len()));
+        let given = given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(SCHEME));
+        given.is_some_and(|(_, given)| is_equal(given, token.as_bytes()))
     }
 
     /// The body of a request, as far as there is room for it.

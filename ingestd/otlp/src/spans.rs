@@ -1,12 +1,14 @@
 //! Spans of a request, one by one.
 
+use std::cell::Cell;
+
 use opentelemetry_proto::tonic::trace::v1::{Span as Sent, span};
-use prost::Message;
 
 use crate::envelope::{Origin, each_item, record};
 use crate::json::{self, Entry};
 use crate::logs::{filled, id, others};
 use crate::promoted::{Promoted, Scalar};
+use crate::utf8;
 use crate::wire::Malformed;
 
 /// One span.
@@ -32,7 +34,7 @@ pub struct Span<'a> {
     pub links: Option<String>,
 }
 
-/// Calls `each` for each span of a request, or with why it is refused.
+/// Calls `each` for each span of a request, or with why it is refused. Returns whether texts were repaired that are not UTF-8.
 ///
 /// # Errors
 /// The bytes are none of the protocol; `each` was called for those before.
@@ -40,14 +42,19 @@ pub fn spans(
     body: &[u8],
     promoted: &Promoted,
     mut each: impl FnMut(Result<Span<'_>, &'static str>),
-) -> Result<(), Malformed> {
-    each_item(body, |item| {
+) -> Result<bool, Malformed> {
+    let is_repaired = Cell::new(false);
+    each_item(body, &is_repaired, |item| {
         each(match record(item) {
-            Ok((origin, bytes)) => span(origin, Sent::decode(bytes)?, promoted),
+            Ok((origin, bytes)) => match utf8::decoded(bytes, &utf8::SPAN, &is_repaired) {
+                Ok(sent) => span(origin, sent, promoted),
+                Err(_) => Err("it is not a span of OTLP"),
+            },
             Err(why) => Err(why),
         });
         Ok(())
-    })
+    })?;
+    Ok(is_repaired.get())
 }
 
 fn span<'a>(origin: &'a Origin, sent: Sent, promoted: &Promoted) -> Result<Span<'a>, &'static str> {

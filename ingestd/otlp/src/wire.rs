@@ -29,10 +29,6 @@ impl Malformed {
         Malformed { form: "JSON", why }
     }
 
-    pub(crate) fn not_text(error: std::str::Utf8Error) -> Malformed {
-        Malformed::in_protobuf(error.to_string())
-    }
-
     pub(crate) fn not_json(error: serde_json::Error) -> Malformed {
         Malformed::in_json(error.to_string())
     }
@@ -90,6 +86,11 @@ impl<'a> Iterator for Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
+    /// What follows.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
     fn field(&mut self) -> Result<(u32, Value<'a>), Malformed> {
         let (number, wire_type) = decode_key(&mut self.rest)?;
         let value = match wire_type {

@@ -17,9 +17,10 @@ pub enum Format {
 impl Format {
     /// By the answer's content type; the text format unless it says otherwise.
     pub fn of_content_type(text: &str) -> Format {
-        match text.split(';').next().unwrap_or_default().trim() {
-            "application/openmetrics-text" => Format::OpenMetrics,
-            _ => Format::Text,
+        let kind = text.split(';').next().unwrap_or_default().trim();
+        match kind.eq_ignore_ascii_case("application/openmetrics-text") {
+            true => Format::OpenMetrics,
+            false => Format::Text,
         }
     }
 }

@@ -76,7 +76,6 @@ fn each_bad_request_is_an_error_that_says_why_and_the_daemon_goes_on() -> Result
             400,
             "are left",
         ),
-        ("POST", "/v1/logs", PROTOBUF, &deep, 400, "recursion limit"),
         (
             "POST",
             "/v1/traces",
@@ -125,6 +124,11 @@ fn each_bad_request_is_an_error_that_says_why_and_the_daemon_goes_on() -> Result
             "{about}"
         );
     }
+    let (refused, why) = receiving.post("/v1/logs", &deep)?.refused()?;
+    ensure!(
+        refused == 1 && why.contains("not a log record of OTLP"),
+        "{why}"
+    );
     // Five gigabytes that are only claimed.
     let claim = "POST /v1/logs HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-protobuf\r\ncontent-length: 5000000000\r\n\r\nxxxx";
     ensure!(receiving.raw(claim.as_bytes())?.status == 413);
@@ -132,7 +136,7 @@ fn each_bad_request_is_an_error_that_says_why_and_the_daemon_goes_on() -> Result
     ensure!(reply.refused()?.0 == 0, "{reply:?}");
     ensure!(ask(&dir, "SELECT string_agg(body) FROM loom_scan(DIR, 'logs')")? == "good");
     let lost = "SELECT sum(records) FROM loom_losses(DIR)";
-    let wanted = (counted.len() + 1).to_string();
+    let wanted = (counted.len() + 2).to_string();
     ensure!(
         wait_until(|| Ok(ask(&dir, lost)? == wanted))?,
         "{}",
@@ -140,6 +144,108 @@ fn each_bad_request_is_an_error_that_says_why_and_the_daemon_goes_on() -> Result
     );
     receiving.daemon.stop()?;
     ingestd(["check".as_ref(), dir.as_os_str()]).map(drop)
+}
+
+/// Bytes of a request whose text `mark` is cut within a character.
+fn cut(mut request: Vec<u8>) -> Vec<u8> {
+    for at in 0..request.len().saturating_sub(3) {
+        if request[at..].starts_with(b"mark") {
+            request[at + 3] = 0xC3;
+        }
+    }
+    request
+}
+
+#[test]
+fn texts_that_are_not_utf8_are_repaired_and_their_sender_learns_of_it() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("o.loom");
+    let receiving = Receiving::start(&dir, "")?;
+    let sent = cut(logs(vec![said("good"), said("mark"), said("good too")]));
+    let (refused, why) = receiving.post("/v1/logs", &sent)?.refused()?;
+    ensure!(refused == 0 && why.contains("not UTF-8"), "{refused} {why}");
+    let kept = "SELECT string_agg(body, ',' ORDER BY body) FROM loom_scan(DIR, 'logs')";
+    let kept = ask(&dir, kept)?;
+    ensure!(kept == "good,good too,mar\u{FFFD}", "{kept}");
+    let sent = cut(metrics(vec![
+        gauge("mark", [(now_ns(), "a".to_owned(), 1.0)]),
+        gauge("sound", [(now_ns(), "mark".to_owned(), 2.0)]),
+    ]));
+    let (refused, why) = receiving.post("/v1/metrics", &sent)?.refused()?;
+    ensure!(refused == 0 && why.contains("not UTF-8"), "{refused} {why}");
+    let sound = ask(&dir, "SELECT max(value) FROM loom_series(DIR, 'sound')")?;
+    ensure!(sound == "2.0", "{sound}");
+    let lost = ask(&dir, "SELECT count(*) FROM loom_losses(DIR)")?;
+    ensure!(lost == "0", "{lost}");
+    // In JSON too, where the good are stored as well.
+    let json = br#"{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":{"stringValue":"json \xC3"}}]}]}]}"#;
+    let json: Vec<u8> = json.to_vec();
+    let at = json
+        .windows(4)
+        .position(|part| part == b"\\xC3")
+        .unwrap_or_default();
+    let json = [&json[..at], b"\xC3", &json[at + 4..]].concat();
+    let reply = receiving.send(
+        "POST",
+        "/v1/logs",
+        "content-type: application/json\r\n",
+        &json,
+    )?;
+    ensure!(reply.status == 200, "{reply:?}");
+    ensure!(
+        String::from_utf8_lossy(&reply.body).contains("not UTF-8"),
+        "{reply:?}"
+    );
+    let kept = ask(
+        &dir,
+        "SELECT count(*) FROM loom_scan(DIR, 'logs') WHERE body = 'json \u{FFFD}'",
+    )?;
+    ensure!(kept == "1", "{kept}");
+    receiving.daemon.stop()
+}
+
+#[test]
+fn media_types_and_encodings_are_taken_in_any_case() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("o.loom");
+    let receiving = Receiving::start(&dir, "")?;
+    let good = packed(&logs(vec![said("good")]))?;
+    for encoding in ["gzip", "GZIP", "Gzip"] {
+        let headers =
+            format!("content-type: Application/X-Protobuf\r\ncontent-encoding: {encoding}\r\n");
+        let reply = receiving.send("POST", "/v1/logs", &headers, &good)?;
+        ensure!(reply.refused()?.0 == 0, "{reply:?}");
+    }
+    let headers = "content-type: APPLICATION/JSON\r\n";
+    ensure!(receiving.send("POST", "/v1/logs", headers, b"{}")?.status == 200);
+    ensure!(ask(&dir, "SELECT count(*) FROM loom_scan(DIR, 'logs')")? == "3");
+    receiving.daemon.stop()
+}
+
+#[test]
+fn connections_that_find_no_place_are_counted_and_named() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("o.loom");
+    let receiving = Receiving::start(&dir, "")?;
+    let connected = || TcpStream::connect(&receiving.address);
+    let open: Vec<TcpStream> = (0..300).map(|_| connected()).collect::<Result<_, _>>()?;
+    let counted = "SELECT coalesce(sum(records), 0) FROM loom_losses(DIR) WHERE source IS NULL AND reason = 'overload'";
+    ensure!(
+        wait_until(|| Ok(ask(&dir, counted)? == "44"))?,
+        "{}",
+        ask(&dir, counted)?
+    );
+    let log = std::fs::read_to_string(dir.with_extension("log"))?;
+    ensure!(
+        log.contains("connections for OTLP closed at once: 256 are open"),
+        "{log}"
+    );
+    drop(open);
+    let good = logs(vec![said("good")]);
+    ensure!(wait_until(|| Ok(receiving
+        .post("/v1/logs", &good)
+        .is_ok_and(|reply| reply.status == 200)))?);
+    receiving.daemon.stop()
 }
 
 #[test]

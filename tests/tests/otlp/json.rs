@@ -126,10 +126,17 @@ fn bad_json_is_refused_in_json_counted_and_named() -> Result<()> {
     );
     let long = format!(r#"{{"body":{{"stringValue":"{}"}}}}"#, "a".repeat(5 << 20));
     let empties = vec!["{}"; 1_000_000].join(",");
-    let counted = [
+    for (body, why) in [
         ("{", "EOF"),
         ("[1]", "invalid"),
         (r#"{"resourceLogs":7}"#, "invalid type"),
+    ] {
+        let (status, said) = post(&receiving, "/v1/logs", body)?;
+        let message = said["message"].as_str().unwrap_or_default();
+        let is_said = status == 400 && said["code"] == 3 && message.contains(why);
+        ensure!(is_said, "{status} {said}, wanted {why}");
+    }
+    let counted = [
         (&record(r#"{"traceId":"xyz"}"#), "not OTLP in JSON"),
         (&record(r#"{"timeUnixNano":"-1"}"#), "invalid digit"),
         (
@@ -143,12 +150,21 @@ fn bad_json_is_refused_in_json_counted_and_named() -> Result<()> {
             "more than 4194304 bytes",
         ),
     ];
+    // Its neighbours are stored.
+    let good = r#"{"body":{"stringValue":"good"}}"#;
     for (body, why) in counted {
-        let (status, said) = post(&receiving, "/v1/logs", body)?;
-        let message = said["message"].as_str().unwrap_or_default();
-        let is_said = status == 400 && said["code"] == 3 && message.contains(why);
-        ensure!(is_said, "{status} {said}, wanted {why}");
+        let body = body.replace("Records\":[", &format!("Records\":[{good},"));
+        let (status, said) = post(&receiving, "/v1/logs", &body)?;
+        let partial = &said["partialSuccess"];
+        let message = partial["errorMessage"].as_str().unwrap_or_default();
+        let is_said = partial["rejectedLogRecords"] == "1" && message.contains(why);
+        ensure!(status == 200 && is_said, "{status} {said}, wanted {why}");
     }
+    let stored = ask(
+        &dir,
+        "SELECT count(*) FROM loom_scan(DIR, 'logs') WHERE body = 'good'",
+    )?;
+    ensure!(stored == counted.len().to_string(), "{stored}");
     let point = json!({"timeUnixNano": now_ns().to_string(), "asDouble": 1.0});
     let of_metrics = |metrics: Value| {
         json!({"resourceMetrics": [{"scopeMetrics": [{"metrics": metrics}]}]}).to_string()
@@ -174,12 +190,20 @@ fn bad_json_is_refused_in_json_counted_and_named() -> Result<()> {
         ),
     ];
     for (bad, why) in &bad_metrics {
+        let mut bad = bad.clone();
+        bad["name"] = "bad".into();
         let good = json!({"name": "good", "gauge": {"dataPoints": [point]}});
         let (status, said) = post(&receiving, "/v1/metrics", &of_metrics(json!([bad, good])))?;
-        let message = said["message"].as_str().unwrap_or_default();
-        let is_said = status == 400 && message.contains(why);
-        ensure!(is_said, "{status} {said}, wanted {why} of {bad}");
+        let partial = &said["partialSuccess"];
+        let message = partial["errorMessage"].as_str().unwrap_or_default();
+        let is_said = partial["rejectedDataPoints"] == "1" && message.contains(why);
+        ensure!(
+            status == 200 && is_said,
+            "{status} {said}, wanted {why} of {bad}"
+        );
     }
+    let stored = ask(&dir, "SELECT count(*) > 0 FROM loom_series(DIR, 'good')")?;
+    ensure!(stored == "true", "{stored}");
     let unknown = json!([{"name": "m", "guage": {"dataPoints": [point]}}]);
     let (_, said) = post(&receiving, "/v1/metrics", &of_metrics(unknown))?;
     let partial = &said["partialSuccess"];
@@ -189,7 +213,7 @@ fn bad_json_is_refused_in_json_counted_and_named() -> Result<()> {
     ensure!(post(&receiving, "/v1/log", "{}")?.0 == 404);
     ensure!(post(&receiving, "/v1/logs", "{}")? == (200, json!({})));
     let lost = "SELECT sum(records) FROM loom_losses(DIR)";
-    let wanted = (counted.len() + bad_metrics.len() + 1).to_string();
+    let wanted = (3 + counted.len() + bad_metrics.len() + 1).to_string();
     let is_counted = wait_until(|| Ok(ask(&dir, lost)? == wanted))?;
     ensure!(is_counted, "{} of {wanted}", ask(&dir, lost)?);
     // A record without anything is one, and none of so many is lost without a count.
@@ -199,7 +223,7 @@ fn bad_json_is_refused_in_json_counted_and_named() -> Result<()> {
     ensure!(status == 200, "{status} {said}");
     let stored = ask(&dir, "SELECT count(*) FROM loom_scan(DIR, 'logs')")?;
     ensure!(
-        stored.parse::<u64>()? + rejected == 1_000_000,
+        stored.parse::<u64>()? + rejected == (1_000_000 + counted.len()) as u64,
         "{stored} {rejected}"
     );
     receiving.daemon.stop()

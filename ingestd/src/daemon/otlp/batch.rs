@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use loom_engine::schema::LossReason;
 use loom_engine::{Error, proven};
-use loom_otlp::Taken;
+use loom_otlp::{REPAIRED, Taken};
 
 use crate::daemon::fate::Outcome;
 use crate::daemon::payload_batch::PayloadBatch;
@@ -91,41 +91,52 @@ impl Batch {
 
 /// How many records of a request are refused, by why.
 #[derive(Clone, Default)]
-pub(super) struct Refused(BTreeMap<(LossReason, String), u64>);
+pub(super) struct Refused {
+    by_why: BTreeMap<(LossReason, String), u64>,
+    /// Texts were not UTF-8, and are stored with U+FFFD in place of what is wrong.
+    pub(super) is_repaired: bool,
+}
 
 impl Refused {
-    /// Of a request of which nothing was taken.
-    pub(super) fn one(why: &str) -> Refused {
+    /// What could not be read.
+    pub(super) fn unread(records: u64, why: &str) -> Refused {
         let mut refused = Refused::default();
-        refused.add(LossReason::Malformed, why, 1);
+        refused.add(LossReason::Malformed, why, records);
         refused
     }
 
     pub(super) fn add(&mut self, reason: LossReason, why: &str, records: u64) {
         let mut why = why.to_owned();
-        if self.0.len() >= WORDS_MAX && !self.0.contains_key(&(reason, why.clone())) {
+        if self.by_why.len() >= WORDS_MAX && !self.by_why.contains_key(&(reason, why.clone())) {
             why = "several".to_owned();
         }
-        *self.0.entry((reason, why)).or_default() += records;
+        *self.by_why.entry((reason, why)).or_default() += records;
     }
 
     /// The words that stand already for this reason, with an example behind them.
     pub(super) fn words_for(&self, why: &str) -> Option<String> {
-        let mut known = self.0.keys().map(|(_, words)| words);
+        let mut known = self.by_why.keys().map(|(_, words)| words);
         known.find(|words| words.starts_with(why)).cloned()
     }
 
     /// As the sender learns of it.
     pub(super) fn taken(&self) -> Taken {
-        Taken {
-            refused: self.0.values().sum(),
-            why: said(self.0.iter()),
+        let mut taken = Taken {
+            refused: self.by_why.values().sum(),
+            why: said(self.by_why.iter()),
+        };
+        if self.is_repaired {
+            taken.refuse(0, REPAIRED);
         }
+        taken
     }
 
     /// How many for one reason, and what is said of them: the ledger keeps the words of one loss of a reason.
     pub(super) fn of(&self, reason: LossReason) -> Option<(u64, String)> {
-        let such = self.0.iter().filter(|((found, _), _)| *found == reason);
+        let such = self
+            .by_why
+            .iter()
+            .filter(|((found, _), _)| *found == reason);
         let records = such.clone().map(|(_, records)| records).sum();
         (records > 0).then(|| (records, said(such)))
     }

@@ -172,15 +172,25 @@ impl Handler for Taker {
             },
         };
         if let Err(NotTaken::Malformed(error)) = &taken {
-            self.turned_away(signal, &error.to_string());
+            self.turned_away(signal, 1, &error.to_string());
         }
         taken
     }
 
-    fn turned_away(&mut self, signal: Signal, why: &str) {
-        let refused = Refused::one(why);
+    fn turned_away(&mut self, signal: Signal, count: u64, why: &str) {
+        let refused = Refused::unread(count, why);
         // A daemon that stops counts no more.
         let _ = self.writer.settle(source_of(signal), refused);
+    }
+
+    fn closed(&mut self, count: u64, served: usize) {
+        let why = format!(
+            "connections for OTLP closed at once: {served} are open; let senders share connections, or send through a Collector"
+        );
+        tracing::warn!("{count} {why}");
+        let mut refused = Refused::default();
+        refused.add(LossReason::Overload, &why, count);
+        let _ = self.writer.settle(None, refused);
     }
 }
 
@@ -310,7 +320,11 @@ impl Recorder {
     fn enter_refusals(&mut self, peer: &Peer, source: Option<&str>, refused: &Refused) {
         let source = source.and_then(|name| self.writer.catalog().find(name));
         let source = source.map(|source| source.id);
-        for reason in [LossReason::Malformed, LossReason::TooLong] {
+        for reason in [
+            LossReason::Malformed,
+            LossReason::TooLong,
+            LossReason::Overload,
+        ] {
             let Some((records, detail)) = refused.of(reason) else {
                 continue;
             };

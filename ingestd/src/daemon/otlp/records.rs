@@ -52,7 +52,7 @@ impl RecordSource {
     pub(super) fn logs(&mut self, body: &[u8], batch: &mut Batch) -> Result<(), Malformed> {
         let now = wall_clock();
         let promoted = self.promoted.clone();
-        loom_otlp::logs(body, &promoted, |log| {
+        let is_repaired = loom_otlp::logs(body, &promoted, |log| {
             let encoded = log.map_err(Error::schema).and_then(|log| {
                 let time = match log.time_ns {
                     Some(time_ns) => within(time_ns, now)?,
@@ -62,6 +62,7 @@ impl RecordSource {
             });
             self.hand_over(encoded, batch);
         })?;
+        batch.refused.is_repaired = is_repaired;
         batch.cut();
         Ok(())
     }
@@ -69,7 +70,7 @@ impl RecordSource {
     pub(super) fn spans(&mut self, body: &[u8], batch: &mut Batch) -> Result<(), Malformed> {
         let now = wall_clock();
         let promoted = self.promoted.clone();
-        loom_otlp::spans(body, &promoted, |span| {
+        let is_repaired = loom_otlp::spans(body, &promoted, |span| {
             let encoded = span.map_err(Error::schema).and_then(|span| {
                 let start = within(span.start_ns, now)?;
                 let end = span.end_ns.map(|end_ns| within(end_ns, now)).transpose()?;
@@ -78,6 +79,7 @@ impl RecordSource {
             });
             self.hand_over(encoded, batch);
         })?;
+        batch.refused.is_repaired = is_repaired;
         batch.cut();
         Ok(())
     }

@@ -64,8 +64,9 @@ impl Senders {
         bytes_max: usize,
     ) -> Result<Taken, NotTaken> {
         let mut request = Request::new(bytes_max, self.series_max);
-        loom_otlp::metrics(body, |found| request.add(found))?;
+        let is_repaired = loom_otlp::metrics(body, |found| request.add(found))?;
         let mut refused = request.refused;
+        refused.is_repaired = is_repaired;
         self.writer.settle(None, refused.clone())?;
         let mut record_bytes_left = bytes_max;
         let (mut is_limited, mut points_stored) = (false, 0);

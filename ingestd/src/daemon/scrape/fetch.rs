@@ -92,7 +92,7 @@ pub(super) fn fetch(agent: &Agent, job: &ScrapeDef, url: &str) -> anyhow::Result
         bail!("it answered {status}");
     }
     if let Some(encoding) = reply.headers().get("content-encoding")
-        && encoding != "identity"
+        && !encoding.as_bytes().eq_ignore_ascii_case(b"identity")
     {
         let encoding = String::from_utf8_lossy(encoding.as_bytes()).into_owned();
         bail!(

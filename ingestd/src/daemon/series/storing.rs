@@ -269,11 +269,17 @@ impl GroupStore {
         Ok(())
     }
 
-    /// The labels of a series: those of the target go before those that come with it.
+    /// The labels of a series: those of the target go before those that come with it. One that has the name of a target's label is called
+    /// `exported_…`, as often as it takes, and takes no name from another that comes with it: as Prometheus does it.
     fn series(&self, sample: &Sample<'_>) -> Series {
         let mut series: Series = self.target.clone();
-        let labels = sample.labels.iter();
-        for (name, value) in labels.filter(|(_, value)| !value.is_empty()) {
+        let given = sample.labels.iter().filter(|(_, value)| !value.is_empty());
+        let (taken, free): (Vec<_>, Vec<_>) =
+            given.partition(|(name, _)| self.target.contains_key(*name));
+        for (name, value) in free {
+            series.insert((*name).to_owned(), value.clone().into_owned());
+        }
+        for (name, value) in taken {
             let mut name = (*name).to_owned();
             while series.contains_key(&name) {
                 name.insert_str(0, "exported_");
